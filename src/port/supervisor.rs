@@ -1,0 +1,229 @@
+//! The local supervisor: what starts shells on this rank and knows how they ended.
+//!
+//! One supervisor serves one broker rank. It owns the unit, the intent record and the
+//! output files of each shell, because their order matters: the intent is on disk before
+//! the unit starts, the exit status is on disk before anybody hears of it, and the unit is
+//! collected only after that (invariants 1, 3 and 6 in `rfc/0001-scope.md`).
+//!
+//! For one unit, events come in this order, each at most once except `Output`:
+//! `Started`, `Output`*, `Exited`, `Output`*, `Gone`; or `Failed` alone, when nothing was
+//! started; or `Lost`, when something was started and cannot be found any more.
+//! Exit, end of output and empty cgroup are three different facts: `Exited` is the first,
+//! `Gone` says all three.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::proto::{BrokerRank, JobId, UnitName, WaitStatus};
+
+/// Bytes of one stream that are sent ahead of the leader's acknowledgement.
+pub const OUTPUT_WINDOW_BYTES: u64 = 1024 * 1024;
+
+/// Largest piece of output in one event, in bytes.
+pub const OUTPUT_CHUNK_BYTES: usize = 64 * 1024;
+
+/// One of a shell's two output streams.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Stream {
+    /// File descriptor 1.
+    Stdout,
+    /// File descriptor 2.
+    Stderr,
+}
+
+/// All that is needed to start one shell on this rank, and to know it again later.
+///
+/// It is written to disk as the intent record, so its serialised form is versioned with
+/// [`UnitRecord`].
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+pub struct UnitSpec {
+    /// The unit's deterministic name: job, rank and instance.
+    pub unit: UnitName,
+    /// The job.
+    pub job: JobId,
+    /// The rank that the unit runs on.
+    pub rank: BrokerRank,
+    /// SHA-256 over what makes the job this job; ids can be issued again after a rollback.
+    pub digest: String,
+    /// The job's owner.
+    pub userid: u32,
+    /// The shell is started through the IMP, for a user who is not the instance owner.
+    pub multiuser: bool,
+    /// Human readable, shown by `systemctl status`.
+    pub description: String,
+    /// Absolute path of the program, then its arguments.
+    pub argv: Vec<String>,
+    /// Variables set on top of the broker's own environment.
+    pub environment: BTreeMap<String, String>,
+    /// Variables of the broker's environment that the shell must not see.
+    pub unset_environment: Vec<String>,
+    /// Where the shell starts; a directory that is missing is not an error.
+    pub working_directory: Option<String>,
+    /// Further unit properties, name and value as `systemctl set-property` takes them
+    /// (`exec.sdexec-properties`). Unknown names and bad values fail the launch.
+    pub properties: BTreeMap<String, String>,
+    /// How long systemd waits after SIGTERM before SIGKILL when what a shell left behind
+    /// is stopped; `None` is for ever.
+    pub stop_timeout: Option<Duration>,
+}
+
+/// What is on disk about a unit: the intent, then what happened to it.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+pub struct UnitRecord {
+    /// The intent, written before the unit was started.
+    pub spec: UnitSpec,
+    /// `/proc/sys/kernel/random/boot_id` when the intent was written.
+    pub boot_id: String,
+    /// The unit was seen running with this main process.
+    pub started: Option<Started>,
+    /// The shell has exited with this wait status.
+    pub exited: Option<WaitStatus>,
+    /// The unit was collected and its cgroup is empty.
+    pub gone: bool,
+    /// What the agent wrote with [`UnitCommand::Note`], newest value of each key.
+    pub notes: BTreeMap<String, Value>,
+}
+
+/// Identity of a running unit: a name can be used again, an invocation can not.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+pub struct Started {
+    /// Main process.
+    pub pid: u32,
+    /// systemd's `InvocationID`, 32 hex digits; empty where the method has none.
+    pub invocation_id: String,
+}
+
+/// How shells are started.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Method {
+    /// Plain child processes: they do not survive their supervisor.
+    Fork,
+    /// Transient units of `systemd --user`: they outlive every broker.
+    Systemd,
+}
+
+/// What the node asks of its supervisor. Commands for one unit are obeyed in order.
+#[derive(Clone, Debug, PartialEq)]
+pub enum UnitCommand {
+    /// The shell's result is kept elsewhere or recorded: end what is left of it and remove
+    /// the unit. Answered by `Gone`.
+    Collect {
+        /// Which unit.
+        unit: UnitName,
+    },
+    /// The job is over for everyone: remove the record and the output files.
+    Forget {
+        /// Which unit.
+        unit: UnitName,
+    },
+    /// Write the intent, then start the unit. If the unit is already there with the same
+    /// job digest it is adopted, never started a second time.
+    Launch(Box<UnitSpec>),
+    /// Keep a fact with the unit's record, so that it is there after a restart.
+    Note {
+        /// Which unit.
+        unit: UnitName,
+        /// Name of the fact; a later value replaces an earlier one.
+        key: String,
+        /// The fact.
+        value: Value,
+    },
+    /// The leader has this stream's bytes up to `offset` durably. Opens the window, and
+    /// what lies before may be dropped from disk. Output of a unit found after a restart
+    /// is not sent before the first of these for its stream said where to begin.
+    OutputAck {
+        /// Which unit.
+        unit: UnitName,
+        /// Which stream.
+        stream: Stream,
+        /// Bytes from the stream's beginning.
+        offset: u64,
+    },
+    /// Send a signal to the unit's main process, or to all of its processes.
+    Signal {
+        /// Which unit.
+        unit: UnitName,
+        /// Signal number.
+        signal: i32,
+        /// Every process of the unit, instead of its main process alone.
+        all: bool,
+    },
+}
+
+/// What the supervisor reports.
+#[derive(Clone, Debug, PartialEq)]
+pub enum UnitEvent {
+    /// The shell has exited; its status is on disk.
+    Exited {
+        /// Which unit.
+        unit: UnitName,
+        /// Its raw wait status.
+        status: WaitStatus,
+    },
+    /// Nothing was started: no process of this unit runs or has run.
+    Failed {
+        /// Which unit.
+        unit: UnitName,
+        /// A POSIX errno that classes the failure.
+        errnum: i32,
+        /// What went wrong, in words for the job's owner.
+        message: String,
+    },
+    /// A record of an earlier life of this module. One for each, before `Ready`.
+    Found(Box<UnitRecord>),
+    /// Collected: no process is left and all output was reported.
+    Gone {
+        /// Which unit.
+        unit: UnitName,
+    },
+    /// The record says that the unit was started, and it cannot be found.
+    Lost {
+        /// Which unit.
+        unit: UnitName,
+        /// Why, for instance "node was rebooted".
+        message: String,
+    },
+    /// Bytes of the shell's own output.
+    Output {
+        /// Which unit.
+        unit: UnitName,
+        /// Which stream.
+        stream: Stream,
+        /// Of the first byte, from the stream's beginning.
+        offset: u64,
+        /// At most [`OUTPUT_CHUNK_BYTES`].
+        data: Vec<u8>,
+    },
+    /// The supervisor is ready for commands (commands sent earlier wait for this).
+    Ready {
+        /// How it starts shells.
+        method: Method,
+        /// Said once in the broker's log and in `stats-get`, for instance that jobs will
+        /// not survive.
+        notice: Option<String>,
+    },
+    /// The shell runs (or ran: an exit may follow at once).
+    Started {
+        /// Which unit.
+        unit: UnitName,
+        /// Its main process.
+        pid: u32,
+    },
+    /// The supervisor cannot work at all, for instance `exec.method = "systemd"` without a
+    /// user bus. Commands are refused with `Failed` from here on.
+    Unusable {
+        /// What is wrong and what to do about it.
+        message: String,
+    },
+}
+
+/// The supervisor of one rank.
+pub trait Supervisor {
+    /// Hand over a command; its outcome comes back as [`UnitEvent`]s.
+    fn submit(&mut self, command: UnitCommand);
+}

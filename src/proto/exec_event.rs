@@ -1,0 +1,159 @@
+//! Events of the exec eventlog: RFC 50 names and contexts in RFC 18 form.
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+
+use super::{BrokerRank, Idset, WaitStatus};
+use crate::port::supervisor::Stream;
+
+/// One entry of `guest.exec.eventlog`.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+pub struct ExecEvent {
+    /// Seconds since the epoch.
+    pub timestamp: f64,
+    /// RFC 50 event name.
+    pub name: String,
+    /// Event dependent data; absent when empty.
+    #[serde(default, skip_serializing_if = "Map::is_empty")]
+    pub context: Map<String, Value>,
+}
+
+/// An eventlog that does not follow RFC 18.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+#[error("exec.eventlog line {line}: {reason}")]
+pub struct EventlogError {
+    line: usize,
+    reason: String,
+}
+
+impl ExecEvent {
+    fn new(timestamp: f64, name: &str, context: Value) -> Self {
+        let context = match context {
+            Value::Object(map) => map,
+            Value::Null
+            | Value::Bool(_)
+            | Value::Number(_)
+            | Value::String(_)
+            | Value::Array(_) => Map::new(),
+        };
+        Self { timestamp, name: name.to_string(), context }
+    }
+
+    /// An event without context: `init`, `reattach`, `starting` or `done`.
+    pub fn bare(timestamp: f64, name: &str) -> Self {
+        Self::new(timestamp, name, Value::Null)
+    }
+
+    /// `complete`: every shell has ended, with this status.
+    pub fn complete(timestamp: f64, status: WaitStatus) -> Self {
+        Self::new(timestamp, "complete", json!({ "status": status }))
+    }
+
+    /// `shell-exit`: the leader shell has ended.
+    pub fn shell_exit(
+        timestamp: f64,
+        rank: BrokerRank,
+        status: WaitStatus,
+        active: &Idset,
+    ) -> Self {
+        let mut context = json!({ "rank": rank, "wait_status": status });
+        if !active.is_empty() {
+            context["active_ranks"] = json!(active.to_string());
+        }
+        Self::new(timestamp, "shell-exit", context)
+    }
+
+    /// `log`: what a shell wrote itself. Bytes that are not UTF-8 are replaced, and then
+    /// `bytes` keeps how many there were, so that a rebuilt leader knows what it has.
+    pub fn log(
+        timestamp: f64,
+        component: &str,
+        stream: Stream,
+        rank: BrokerRank,
+        data: &[u8],
+    ) -> Self {
+        let text = String::from_utf8_lossy(data);
+        let mut context = json!({
+            "component": component,
+            "stream": stream,
+            "rank": rank.to_string(),
+            "data": text,
+        });
+        if text.len() != data.len() || text.as_bytes() != data {
+            context["bytes"] = json!(data.len());
+        }
+        Self::new(timestamp, "log", context)
+    }
+
+    /// Of a `log` event of ours: rank, stream, and how many bytes it holds.
+    pub fn logged(&self) -> Option<(BrokerRank, Stream, u64)> {
+        if self.name != "log" {
+            return None;
+        }
+        let rank = self.context.get("rank")?.as_str()?.parse().ok()?;
+        let stream = Stream::deserialize(self.context.get("stream")?).ok()?;
+        let bytes = match self.context.get("bytes") {
+            Some(bytes) => bytes.as_u64()?,
+            None => self.context.get("data")?.as_str()?.len() as u64,
+        };
+        Some((BrokerRank(rank), stream, bytes))
+    }
+
+    /// The entry as one eventlog line, newline included.
+    pub fn encode(&self) -> String {
+        // A struct of numbers, strings and JSON values has no failing serialisation.
+        let mut line = serde_json::to_string(self).unwrap_or_default();
+        line.push('\n');
+        line
+    }
+}
+
+/// Reads an RFC 18 eventlog.
+///
+/// # Errors
+/// Names the first line that is no event.
+pub fn decode_eventlog(text: &str) -> Result<Vec<ExecEvent>, EventlogError> {
+    text.lines()
+        .enumerate()
+        .map(|(index, line)| {
+            serde_json::from_str(line)
+                .map_err(|e| EventlogError { line: index + 1, reason: e.to_string() })
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_round_trip() {
+        let events = vec![
+            ExecEvent::bare(1.5, "init"),
+            ExecEvent::shell_exit(2.0, BrokerRank(3), WaitStatus(9), &Idset::from_range(4..6)),
+            ExecEvent::log(3.0, "flux-shell", Stream::Stderr, BrokerRank(3), b"oops\n"),
+            ExecEvent::complete(4.0, WaitStatus(256)),
+        ];
+        let text: String = events.iter().map(ExecEvent::encode).collect();
+        assert_eq!(decode_eventlog(&text), Ok(events));
+        assert!(text.starts_with("{\"timestamp\":1.5,\"name\":\"init\"}\n"), "{text}");
+        assert!(text.contains("\"active_ranks\":\"4-5\""));
+    }
+
+    #[test]
+    fn logged_bytes_survive_replacement() {
+        let log = |data: &[u8]| {
+            ExecEvent::log(0.0, "x", Stream::Stdout, BrokerRank(1), data).logged().map(|l| l.2)
+        };
+        assert_eq!(log(b"plain\n"), Some(6));
+        assert_eq!(log("ƒ\n".as_bytes()), Some(3));
+        assert_eq!(log(b"\xff\xfe\n"), Some(3));
+        assert_eq!(ExecEvent::bare(0.0, "done").logged(), None);
+    }
+
+    #[test]
+    fn bad_lines_are_named() {
+        let error = decode_eventlog("{\"timestamp\":1.0,\"name\":\"init\"}\nnonsense\n");
+        assert!(error.is_err_and(|e| e.to_string().contains("line 2")));
+    }
+}

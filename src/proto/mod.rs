@@ -1,0 +1,63 @@
+//! The vocabulary of the wire: identifiers, resource sets, requests and events.
+//!
+//! Parse, don't validate: nothing past this module sees raw JSON.
+
+mod duration;
+mod exec_event;
+mod hostlist;
+mod idset;
+mod job_id;
+mod jobspec;
+pub mod peer;
+mod response;
+mod rset;
+mod signal;
+mod start;
+mod unit_name;
+mod wait_status;
+
+pub use duration::{format_fsd, parse_fsd};
+pub use exec_event::{EventlogError, ExecEvent, decode_eventlog};
+pub use hostlist::Hostlist;
+pub use idset::{Idset, IdsetError};
+pub use job_id::{JobId, JobIdError};
+pub use jobspec::{Jobspec, JobspecError};
+pub use response::{Exception, Response};
+pub use rset::{ResourceSet, ResourceSetError};
+pub use signal::{Signal, SignalError};
+pub use start::{JobException, StartError, StartRequest};
+pub use unit_name::{InstanceId, UnitName, UnitNameError};
+pub use wait_status::WaitStatus;
+
+use serde::{Deserialize, Serialize};
+
+/// A broker rank: a position in the instance (RFC 3).
+#[derive(
+    Clone, Copy, Debug, Default, Deserialize, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize,
+)]
+#[serde(transparent)]
+pub struct BrokerRank(pub u32);
+
+impl std::fmt::Display for BrokerRank {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// A shell rank: the index of a broker rank within one job's ranks.
+#[derive(
+    Clone, Copy, Debug, Default, Deserialize, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize,
+)]
+#[serde(transparent)]
+pub struct ShellRank(pub u32);
+
+impl ShellRank {
+    /// The leader shell: shell rank 0, on the job's first broker rank (RFC 50, `shell-exit`).
+    pub const LEADER: ShellRank = ShellRank(0);
+}
+
+impl std::fmt::Display for ShellRank {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.fmt(f)
+    }
+}

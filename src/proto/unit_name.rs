@@ -1,0 +1,165 @@
+//! Unit names: the one thing that finds a shell again after everything else was lost.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use super::{BrokerRank, JobId};
+
+/// Which instance a unit belongs to: eight hex digits.
+///
+/// Two instances of one user can share a bus (a batch job inside another), and ranks and
+/// even job ids repeat between them, so the name of a unit must say whose it is.
+#[derive(Clone, Debug, Deserialize, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize)]
+#[serde(transparent)]
+pub struct InstanceId(String);
+
+impl InstanceId {
+    /// Derived from what stays the same when the instance is started again: the directory
+    /// that holds its records, and its owner.
+    pub fn new(directory: &str, owner: u32) -> Self {
+        let hash = Sha256::digest(format!("{owner}\0{directory}"));
+        Self(hash[..4].iter().map(|b| format!("{b:02x}")).collect())
+    }
+}
+
+impl fmt::Display for InstanceId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// `[imp-]shell-<rank>-<job id, f58plain>-<instance>.service`
+///
+/// The beginning is upstream's name (flux-core `bulk-exec.c`), which `sdmon` and the
+/// administrator's guide rely on.
+#[derive(Clone, Debug, Deserialize, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct UnitName {
+    multiuser: bool,
+    rank: BrokerRank,
+    job: JobId,
+    instance: InstanceId,
+}
+
+/// The text is not the name of one of our units.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+#[error("{0:?} is not a unit of ours (expected [imp-]shell-RANK-JOBID-INSTANCE.service)")]
+pub struct UnitNameError(String);
+
+impl UnitName {
+    /// The unit of the job's shell on `rank`.
+    pub fn new(multiuser: bool, rank: BrokerRank, job: JobId, instance: InstanceId) -> Self {
+        Self { multiuser, rank, job, instance }
+    }
+
+    /// The job whose shell it is.
+    pub fn job(&self) -> JobId {
+        self.job
+    }
+
+    /// The rank that it runs on.
+    pub fn rank(&self) -> BrokerRank {
+        self.rank
+    }
+
+    /// The instance that started it.
+    pub fn instance(&self) -> &InstanceId {
+        &self.instance
+    }
+
+    /// The name without `.service`: the stem of record and output files.
+    pub fn stem(&self) -> String {
+        let name = self.to_string();
+        name.strip_suffix(".service").unwrap_or(&name).to_string()
+    }
+
+    /// A glob for `ListUnitsByPatterns` that matches this rank's units of this instance.
+    pub fn pattern(rank: BrokerRank, instance: &InstanceId) -> String {
+        format!("*shell-{rank}-f*-{instance}.service")
+    }
+}
+
+impl fmt::Display for UnitName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let imp = if self.multiuser { "imp-" } else { "" };
+        write!(f, "{imp}shell-{}-{}-{}.service", self.rank, self.job.f58plain(), self.instance)
+    }
+}
+
+impl FromStr for UnitName {
+    type Err = UnitNameError;
+
+    fn from_str(s: &str) -> Result<Self, UnitNameError> {
+        let bad = || UnitNameError(s.to_string());
+        let stem = s.strip_suffix(".service").ok_or_else(bad)?;
+        let (multiuser, stem) = match stem.strip_prefix("imp-") {
+            Some(rest) => (true, rest),
+            None => (false, stem),
+        };
+        let fields: Vec<&str> = stem.strip_prefix("shell-").ok_or_else(bad)?.split('-').collect();
+        let [rank, job, instance] = fields[..] else { return Err(bad()) };
+        let hex = |b: u8| b.is_ascii_digit() || (b'a'..=b'f').contains(&b);
+        if instance.len() != 8 || !instance.bytes().all(hex) || !job.starts_with('f') {
+            return Err(bad());
+        }
+        Ok(Self {
+            multiuser,
+            rank: BrokerRank(rank.parse().map_err(|_| bad())?),
+            job: job.parse().map_err(|_| bad())?,
+            instance: InstanceId(instance.to_string()),
+        })
+    }
+}
+
+impl TryFrom<String> for UnitName {
+    type Error = UnitNameError;
+
+    fn try_from(s: String) -> Result<Self, UnitNameError> {
+        s.parse()
+    }
+}
+
+impl From<UnitName> for String {
+    fn from(name: UnitName) -> Self {
+        name.to_string()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_round_trip() {
+        let instance = InstanceId::new("/var/lib/flux", 500);
+        for multiuser in [false, true] {
+            let name =
+                UnitName::new(multiuser, BrokerRank(3), JobId(123_456_789), instance.clone());
+            assert_eq!(name.to_string().parse(), Ok(name.clone()));
+            assert!(name.to_string().is_ascii());
+        }
+    }
+
+    #[test]
+    fn instances_differ() {
+        assert_ne!(InstanceId::new("/a", 1), InstanceId::new("/b", 1));
+        assert_ne!(InstanceId::new("/a", 1), InstanceId::new("/a", 2));
+    }
+
+    #[test]
+    fn other_units_are_not_ours() {
+        for other in [
+            "shell-0-fABC.service",
+            "shell-0-fABC-0123456.service",
+            "shell-x-fABC-01234567.service",
+            "dbus.service",
+            "shell-0-12-01234567.service",
+            "shell-0-fABC-01234567.scope",
+        ] {
+            assert!(other.parse::<UnitName>().is_err(), "{other}");
+        }
+    }
+}
