@@ -1,7 +1,10 @@
 //! A job execution service for Flux.
 //!
-//! Read from the inside out: [`proto`] is the vocabulary, [`port`] what the machines need of
-//! the world. `rfc/` in the repository holds the specification.
+//! Read from the inside out: [`proto`] is the vocabulary, [`machine`] the three roles as
+//! pure state machines, [`port`] what they need of the world. `rfc/` in the repository holds
+//! the specification.
 
+pub mod config;
+pub mod machine;
 pub mod port;
 pub mod proto;

@@ -1,0 +1,403 @@
+//! The `[exec]` table and the module's arguments.
+//!
+//! Keys, defaults and the beginning of error texts are those of flux-core's job-exec
+//! (`flux-config-exec(5)`), so that a site's configuration goes on working; arguments
+//! override the table. Ours beyond that: `method` takes `auto`, `systemd` and `fork`, and
+//! `fanout`, `starts-in-flight`, `peer-timeout` exist.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value, json};
+
+use crate::proto::{Signal, parse_fsd};
+
+/// How the supervisor is chosen (`exec.method`).
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum MethodConfig {
+    /// systemd where the user bus answers when the module loads, else fork.
+    #[default]
+    Auto,
+    /// Child processes, whatever else there is.
+    Fork,
+    /// Transient units, or nothing.
+    Systemd,
+}
+
+/// Configuration of one module. Durations are seconds.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Config {
+    /// `exec.method`.
+    pub method: MethodConfig,
+    /// `exec.job-shell`; none is flux-core's own.
+    pub job_shell: Option<String>,
+    /// `exec.imp`: path of the IMP, needed for guests' jobs.
+    pub imp: Option<String>,
+    /// `exec.kill-timeout`: time between steps of the kill escalation.
+    pub kill_timeout: f64,
+    /// `exec.max-kill-count`: signals to the shell before its rank is drained.
+    pub max_kill_count: u32,
+    /// `exec.max-kill-timeout`: replaces `max-kill-count` when set.
+    pub max_kill_timeout: Option<f64>,
+    /// `exec.term-signal`.
+    pub term_signal: Signal,
+    /// `exec.kill-signal`.
+    pub kill_signal: Signal,
+    /// `exec.barrier-timeout`; none is off.
+    pub barrier_timeout: Option<f64>,
+    /// `exec.shell-exit-timeout`; none is off.
+    pub shell_exit_timeout: Option<f64>,
+    /// `exec.max-start-delay-percent`: a job whose start was delayed by more than this part
+    /// of its duration gets the delay back.
+    pub max_start_delay_percent: f64,
+    /// `exec.sdexec-properties`: properties for every unit.
+    pub properties: BTreeMap<String, String>,
+    /// `exec.sdexec-stop-timer-sec`; none follows the kill escalation.
+    pub stop_timer: Option<u32>,
+    /// `exec.sdexec-stop-timer-signal`.
+    pub stop_timer_signal: i32,
+    /// `exec.sdexec-constrain-resources`.
+    pub constrain_resources: bool,
+    /// `exec.fanout`: children of one rank in the tree over a job's ranks.
+    pub fanout: u32,
+    /// `exec.starts-in-flight`: units that one rank starts at the same time.
+    pub starts_in_flight: usize,
+    /// `exec.peer-timeout`: how long a rank whose module is away is waited for.
+    pub peer_timeout: f64,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            method: MethodConfig::Auto,
+            job_shell: None,
+            imp: None,
+            kill_timeout: 5.0,
+            max_kill_count: 8,
+            max_kill_timeout: None,
+            term_signal: Signal::TERM,
+            kill_signal: Signal::KILL,
+            barrier_timeout: Some(1800.0),
+            shell_exit_timeout: Some(30.0),
+            max_start_delay_percent: 25.0,
+            properties: BTreeMap::new(),
+            stop_timer: None,
+            stop_timer_signal: 10,
+            constrain_resources: false,
+            fanout: 32,
+            starts_in_flight: 16,
+            peer_timeout: 30.0,
+        }
+    }
+}
+
+/// A configuration that can't be used. The text names key and value.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+#[error("{0}")]
+pub struct ConfigError(String);
+
+/// Longest pause between two signals of the kill escalation, in seconds.
+pub const KILL_PAUSE_MAX: f64 = 300.0;
+
+impl Config {
+    /// Reads the instance's configuration object and the module's arguments.
+    ///
+    /// # Errors
+    /// Names the key (or argument) and the value.
+    pub fn new(conf: &Value, arguments: &[String]) -> Result<Self, ConfigError> {
+        let mut config = Self::default();
+        let empty = Map::new();
+        let exec = match conf.get("exec") {
+            None => &empty,
+            Some(Value::Object(exec)) => exec,
+            Some(other) => {
+                return Err(ConfigError(format!("Error reading [exec] table: got {other}")));
+            }
+        };
+        for (key, value) in exec {
+            config.read_key(key, value)?;
+        }
+        for argument in arguments {
+            let (key, value) = argument.split_once('=').ok_or_else(|| {
+                ConfigError(format!("unknown module argument '{argument}': expected KEY=VALUE"))
+            })?;
+            config.read_argument(key, value)?;
+        }
+        // Upstream's service names a launcher; here it can only narrow the default method.
+        if config.method == MethodConfig::Auto {
+            let argument = arguments.iter().rev().find_map(|a| a.strip_prefix("service="));
+            let service = argument.or_else(|| exec.get("service").and_then(Value::as_str));
+            match service {
+                Some("sdexec") => config.method = MethodConfig::Systemd,
+                Some("rexec") => config.method = MethodConfig::Fork,
+                Some(_) | None => (),
+            }
+        }
+        Ok(config)
+    }
+
+    fn read_key(&mut self, key: &str, value: &Value) -> Result<(), ConfigError> {
+        match key {
+            "method" | "service" | "job-shell" | "imp" | "kill-timeout" | "max-kill-timeout"
+            | "term-signal" | "kill-signal" | "barrier-timeout" | "shell-exit-timeout"
+            | "peer-timeout" => self.read_text(key, string(key, value)?),
+            "max-kill-count" => self.set_max_kill_count(integer(key, value)?),
+            "max-start-delay-percent" => {
+                self.max_start_delay_percent =
+                    value.as_f64().ok_or_else(|| wrong_type(key, "a number", value))?;
+                Ok(())
+            }
+            "sdexec-properties" => self.read_properties(value),
+            "sdexec-stop-timer-sec" => {
+                self.stop_timer = u32::try_from(integer(key, value)?).ok();
+                Ok(())
+            }
+            "sdexec-stop-timer-signal" => {
+                self.stop_timer_signal = i32::try_from(integer(key, value)?)
+                    .map_err(|_| wrong_type(key, "a signal number", value))?;
+                Ok(())
+            }
+            "sdexec-constrain-resources" => {
+                self.constrain_resources =
+                    value.as_bool().ok_or_else(|| wrong_type(key, "true or false", value))?;
+                Ok(())
+            }
+            "fanout" => self.set_fanout(integer(key, value)?),
+            "starts-in-flight" => self.set_starts_in_flight(integer(key, value)?),
+            // The table belongs to more than this module (`testexec`, plugins).
+            _ => Ok(()),
+        }
+    }
+
+    fn read_argument(&mut self, key: &str, value: &str) -> Result<(), ConfigError> {
+        let number =
+            || value.parse::<i64>().map_err(|_| ConfigError(format!("invalid {key}: {value}")));
+        match key {
+            "max-kill-count" => self.set_max_kill_count(number()?),
+            "fanout" => self.set_fanout(number()?),
+            "starts-in-flight" => self.set_starts_in_flight(number()?),
+            "method" | "service" | "job-shell" | "imp" | "kill-timeout" | "max-kill-timeout"
+            | "term-signal" | "kill-signal" | "barrier-timeout" | "shell-exit-timeout"
+            | "peer-timeout" => self.read_text(key, value),
+            _ => Err(ConfigError(format!("unknown module argument '{key}={value}'"))),
+        }
+    }
+
+    /// Keys that are text both in the table and as arguments.
+    fn read_text(&mut self, key: &str, value: &str) -> Result<(), ConfigError> {
+        let duration =
+            || parse_fsd(value).map_err(|_| ConfigError(format!("invalid {key}: {value}")));
+        let positive = || {
+            duration().and_then(|seconds| {
+                if seconds > 0.0 {
+                    Ok(seconds)
+                } else {
+                    Err(ConfigError(format!("invalid {key}: {value}")))
+                }
+            })
+        };
+        let signal = || value.parse().map_err(|_| ConfigError(format!("invalid {key}: {value}")));
+        match key {
+            "method" => self.method = method(value)?,
+            "service" => match value {
+                "rexec" | "sdexec" => (),
+                _ => {
+                    return Err(ConfigError(format!("unsupported exec.service value: {value}")));
+                }
+            },
+            "job-shell" => self.job_shell = Some(value.to_string()),
+            "imp" => self.imp = Some(value.to_string()),
+            "kill-timeout" => self.kill_timeout = positive()?,
+            "max-kill-timeout" => self.max_kill_timeout = Some(positive()?),
+            "term-signal" => self.term_signal = signal()?,
+            "kill-signal" => self.kill_signal = signal()?,
+            "barrier-timeout" => {
+                let seconds = parse_fsd(value).map_err(|_| {
+                    ConfigError(format!(
+                        "invalid duration '{value}' specified for exec.barrier-timeout"
+                    ))
+                })?;
+                self.barrier_timeout = (seconds > 0.0).then_some(seconds);
+            }
+            "shell-exit-timeout" if value == "none" => self.shell_exit_timeout = None,
+            "shell-exit-timeout" => {
+                let seconds = duration()?;
+                self.shell_exit_timeout = (seconds > 0.0).then_some(seconds);
+            }
+            "peer-timeout" => self.peer_timeout = positive()?,
+            other => return Err(ConfigError(format!("unknown key exec.{other}"))),
+        }
+        Ok(())
+    }
+
+    fn read_properties(&mut self, value: &Value) -> Result<(), ConfigError> {
+        let Value::Object(table) = value else {
+            return Err(ConfigError("exec.sdexec-properties is not a table".to_string()));
+        };
+        for (name, value) in table {
+            let Value::String(text) = value else {
+                return Err(ConfigError(format!("exec.sdexec-properties.{name} is not a string")));
+            };
+            self.properties.insert(name.clone(), text.clone());
+        }
+        Ok(())
+    }
+
+    fn set_max_kill_count(&mut self, value: i64) -> Result<(), ConfigError> {
+        self.max_kill_count = bounded("max-kill-count", value)?;
+        Ok(())
+    }
+
+    fn set_fanout(&mut self, value: i64) -> Result<(), ConfigError> {
+        self.fanout = bounded("fanout", value)?;
+        Ok(())
+    }
+
+    fn set_starts_in_flight(&mut self, value: i64) -> Result<(), ConfigError> {
+        self.starts_in_flight = bounded("starts-in-flight", value)? as usize;
+        Ok(())
+    }
+
+    /// Estimate of the time that the kill escalation takes before ranks are drained, in
+    /// seconds (flux-core `job_exec_max_kill_timeout`).
+    pub fn effective_max_kill_timeout(&self) -> f64 {
+        if let Some(timeout) = self.max_kill_timeout {
+            return timeout;
+        }
+        let mut total = self.kill_timeout * 5.0;
+        let mut pause = self.kill_timeout;
+        for _ in 1..self.max_kill_count {
+            total += pause;
+            pause = (pause * 2.0).min(KILL_PAUSE_MAX);
+        }
+        total
+    }
+
+    /// What `stats-get` shows of the configuration, under upstream's names.
+    pub fn stats(&self, builtin_shell: &str) -> Value {
+        let stop_timer =
+            self.stop_timer.map_or_else(|| self.effective_max_kill_timeout().ceil(), f64::from);
+        let mut stats = json!({
+            "default_cwd": "/tmp",
+            "default_job_shell": self.job_shell.as_deref().unwrap_or(builtin_shell),
+            "exec_service": match self.method {
+                MethodConfig::Systemd => "sdexec",
+                MethodConfig::Auto | MethodConfig::Fork => "rexec",
+            },
+            "default_barrier_timeout": self.barrier_timeout.unwrap_or(0.0),
+            "shell_exit_timeout": self.shell_exit_timeout.unwrap_or(0.0),
+            "sdexec_stop_timer_sec": stop_timer as i64,
+            "sdexec_stop_timer_signal": self.stop_timer_signal,
+            "sdexec_constrain_resources": i32::from(self.constrain_resources),
+            "fanout": self.fanout,
+            "starts_in_flight": self.starts_in_flight,
+            "peer_timeout": self.peer_timeout,
+        });
+        if let Some(imp) = &self.imp {
+            stats["flux_imp_path"] = json!(imp);
+        }
+        if !self.properties.is_empty() {
+            stats["sdexec_properties"] = json!(self.properties);
+        }
+        stats
+    }
+}
+
+fn method(value: &str) -> Result<MethodConfig, ConfigError> {
+    match value {
+        // bulk-exec is upstream's default; a site that names it wants "the usual".
+        "auto" | "bulk-exec" => Ok(MethodConfig::Auto),
+        "systemd" => Ok(MethodConfig::Systemd),
+        "fork" => Ok(MethodConfig::Fork),
+        _ => Err(ConfigError(format!(
+            "unknown exec.method '{value}' (expected auto, systemd or fork)"
+        ))),
+    }
+}
+
+fn bounded(key: &str, value: i64) -> Result<u32, ConfigError> {
+    u32::try_from(value)
+        .ok()
+        .filter(|value| *value > 0)
+        .ok_or_else(|| ConfigError(format!("invalid {key}={value}")))
+}
+
+fn wrong_type(key: &str, expected: &str, value: &Value) -> ConfigError {
+    ConfigError(format!("error reading config value exec.{key}: expected {expected}, got {value}"))
+}
+
+fn string<'a>(key: &str, value: &'a Value) -> Result<&'a str, ConfigError> {
+    value.as_str().ok_or_else(|| wrong_type(key, "a string", value))
+}
+
+fn integer(key: &str, value: &Value) -> Result<i64, ConfigError> {
+    value.as_i64().ok_or_else(|| wrong_type(key, "an integer", value))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(exec: Value, arguments: &[&str]) -> Result<Config, String> {
+        let arguments: Vec<String> = arguments.iter().map(ToString::to_string).collect();
+        Config::new(&json!({ "exec": exec }), &arguments).map_err(|e| e.to_string())
+    }
+
+    #[test]
+    fn arguments_override_the_table() {
+        let config = parse(
+            json!({"kill-timeout": "1s", "max-kill-count": 3, "shell-exit-timeout": "none",
+                   "barrier-timeout": "0", "testexec": {"allow-guests": true}}),
+            &["kill-timeout=0.5", "term-signal=INT"],
+        )
+        .expect("good");
+        assert_eq!(config.kill_timeout, 0.5);
+        assert_eq!(config.max_kill_count, 3);
+        assert_eq!(config.term_signal, Signal::INT);
+        assert_eq!(config.shell_exit_timeout, None);
+        assert_eq!(config.barrier_timeout, None);
+        assert_eq!(Config::new(&json!({}), &[]), Ok(Config::default()));
+    }
+
+    #[test]
+    fn upstreams_service_narrows_the_method() {
+        let method = |exec, arguments: &[&str]| parse(exec, arguments).map(|c| c.method);
+        assert_eq!(method(json!({"service": "sdexec"}), &[]), Ok(MethodConfig::Systemd));
+        assert_eq!(method(json!({}), &["service=rexec"]), Ok(MethodConfig::Fork));
+        assert_eq!(
+            method(json!({"service": "sdexec", "method": "fork"}), &[]),
+            Ok(MethodConfig::Fork)
+        );
+        assert_eq!(method(json!({"method": "bulk-exec"}), &[]), Ok(MethodConfig::Auto));
+    }
+
+    #[test]
+    fn errors_name_key_and_value() {
+        for (exec, arguments, expect) in [
+            (json!({"kill-timeout": "0"}), vec![], "invalid kill-timeout: 0"),
+            (json!({"kill-timeout": 5}), vec![], "exec.kill-timeout: expected a string, got 5"),
+            (json!({"kill-signal": "FOO"}), vec![], "invalid kill-signal: FOO"),
+            (json!({"job-shell": 1}), vec![], "error reading config value exec.job-shell"),
+            (json!({"method": "x"}), vec![], "unknown exec.method 'x'"),
+            (json!({"service": "x"}), vec![], "unsupported exec.service value: x"),
+            (json!({"max-kill-count": 0}), vec![], "invalid max-kill-count=0"),
+            (json!({"sdexec-properties": 1}), vec![], "exec.sdexec-properties is not a table"),
+            (json!({"sdexec-properties": {"A": 1}}), vec![], "properties.A is not a string"),
+            (json!({"barrier-timeout": "x"}), vec![], "invalid duration 'x' specified for"),
+            (json!({"fanout": 0}), vec![], "invalid fanout=0"),
+            (json!(3), vec![], "Error reading [exec] table: got 3"),
+            (json!({}), vec!["foo=1"], "unknown module argument 'foo=1'"),
+            (json!({}), vec!["foo"], "unknown module argument 'foo'"),
+            (json!({}), vec!["kill-timeout=foo"], "invalid kill-timeout: foo"),
+            (json!({}), vec!["max-kill-count=x"], "invalid max-kill-count: x"),
+        ] {
+            let error = parse(exec, &arguments).expect_err(expect);
+            assert!(error.contains(expect), "{error}");
+        }
+    }
+
+    #[test]
+    fn the_kill_escalation_is_estimated_as_upstream_does() {
+        let config = Config { kill_timeout: 1.0, max_kill_count: 4, ..Config::default() };
+        assert_eq!(config.effective_max_kill_timeout(), 12.0);
+    }
+}

@@ -1,0 +1,343 @@
+//! The agent of one job on one rank: its shell, and the subtree of ranks below it.
+//!
+//! A parent answers for its children: their reports go up with its own, in one message when
+//! the whole subtree has reached the same stage, else after [`GATHER_SECONDS`].
+
+use std::collections::BTreeMap;
+
+use crate::machine::Context;
+use crate::machine::effect::{Effect, Effects, Owner};
+use crate::machine::event::{Credential, Fault, RequestId, StreamId};
+use crate::machine::shells::Shell;
+use crate::machine::tree;
+use crate::port::supervisor::{Stream, UnitCommand, UnitEvent, UnitRecord, UnitSpec};
+use crate::proto::peer::{
+    Mode, Order, OrderRequest, RankReport, Report, Reports, ShellCommand, ShellsRequest,
+};
+use crate::proto::{BrokerRank, Idset, JobId, UnitName};
+
+/// How long reports wait for those of the rest of the subtree, in seconds.
+const GATHER_SECONDS: f64 = 0.01;
+
+/// A subtree below this agent.
+#[derive(Clone, Debug, PartialEq)]
+struct Child {
+    root: BrokerRank,
+    ranks: Idset,
+}
+
+/// One job on this rank.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct AgentJob {
+    id: JobId,
+    userid: u32,
+    upstream: Option<RequestId>,
+    ranks: Idset,
+    children: BTreeMap<StreamId, Child>,
+    shell: Option<Shell>,
+    outbox: Vec<RankReport>,
+    /// How far each rank of the subtree is, to see when all are at the same stage.
+    stages: BTreeMap<BrokerRank, u8>,
+    send_at: Option<f64>,
+}
+
+impl AgentJob {
+    /// A job that was never heard of on this rank.
+    pub(super) fn new(id: JobId, userid: u32) -> Self {
+        Self {
+            id,
+            userid,
+            upstream: None,
+            ranks: Idset::new(),
+            children: BTreeMap::new(),
+            shell: None,
+            outbox: Vec::new(),
+            stages: BTreeMap::new(),
+            send_at: None,
+        }
+    }
+
+    /// A job whose shell was found on disk.
+    pub(super) fn found(record: &UnitRecord) -> Self {
+        let mut agent = Self::new(record.spec.job, record.spec.userid);
+        agent.shell = Some(Shell::found(record));
+        agent
+    }
+
+    pub(super) fn may_be_asked_by(&self, credential: Credential) -> bool {
+        credential.may_act_for(self.userid)
+    }
+
+    pub(super) fn shell(&self) -> Option<&Shell> {
+        self.shell.as_ref()
+    }
+
+    pub(super) fn next_timeout(&self) -> Option<f64> {
+        self.send_at
+    }
+
+    /// Takes a new leader (or parent): start what may be started, and tell it everything.
+    pub(super) fn shells(
+        &mut self,
+        cx: Context,
+        to: RequestId,
+        request: ShellsRequest,
+        out: &mut Effects,
+    ) {
+        if let Some(old) = self.upstream.replace(to) {
+            out.push(Effect::Drop { to: old });
+        }
+        self.outbox.clear();
+        self.stages.clear();
+        self.children.clear();
+        self.ranks = request.ranks.clone();
+        self.own_shell(cx, &request, out);
+        let mut below = request.ranks.clone();
+        below.remove(cx.facts.rank.0);
+        for (root, ranks) in tree::split(&below, request.arity) {
+            let stream = out.stream();
+            let output = request.output.iter().filter(|p| ranks.contains_rank(p.rank));
+            out.push(Effect::Shells {
+                owner: Owner::Agent,
+                stream,
+                to: root,
+                request: Box::new(ShellsRequest {
+                    ranks: ranks.clone(),
+                    output: output.copied().collect(),
+                    ..request.clone()
+                }),
+            });
+            self.children.insert(stream, Child { root, ranks });
+        }
+        self.send_if_complete(cx, out);
+    }
+
+    fn own_shell(&mut self, cx: Context, request: &ShellsRequest, out: &mut Effects) {
+        if !request.ranks.contains_rank(cx.facts.rank) {
+            return;
+        }
+        let digest = &request.command.digest;
+        let reports = match &mut self.shell {
+            Some(shell) if shell.digest != *digest => {
+                let message = format!(
+                    "{} belongs to another job that had the same id; stop it first",
+                    shell.unit()
+                );
+                vec![Report::Failed { errnum: libc::EEXIST, message }]
+            }
+            Some(shell) if !(request.mode == Mode::Start && shell.may_start_again()) => {
+                shell.snapshot(positions(request, cx.facts.rank), out)
+            }
+            None if request.mode == Mode::Adopt => {
+                let message = "nothing is known of it on its node".to_string();
+                vec![Report::Lost { message }]
+            }
+            Some(_) | None => {
+                let spec = unit_spec(cx, self.id, &request.command);
+                self.shell = Some(Shell::new(spec.unit.clone(), digest.clone()));
+                out.push(Effect::Unit(UnitCommand::Launch(Box::new(spec))));
+                Vec::new()
+            }
+        };
+        for report in reports {
+            self.gather(cx, cx.facts.rank, report);
+        }
+    }
+
+    /// A child's stream has brought reports, or has ended.
+    pub(super) fn child(
+        &mut self,
+        cx: Context,
+        stream: StreamId,
+        result: Result<Reports, Fault>,
+        out: &mut Effects,
+    ) {
+        let Some(child) = self.children.get(&stream).cloned() else { return };
+        match result {
+            Ok(reports) => {
+                for RankReport { ranks, report } in reports.reports {
+                    for rank in ranks.intersection(&child.ranks).ranks() {
+                        self.gather(cx, rank, report.clone());
+                    }
+                }
+            }
+            Err(fault) => {
+                self.children.remove(&stream);
+                let Fault { errnum, message } = fault;
+                self.gather(cx, child.root, Report::Unreachable { errnum, message });
+                for rank in child.ranks.ranks().filter(|rank| *rank != child.root) {
+                    self.gather(cx, rank, Report::Orphaned);
+                }
+            }
+        }
+        self.send_if_complete(cx, out);
+    }
+
+    /// The supervisor has news of this job's unit.
+    pub(super) fn unit(&mut self, cx: Context, event: UnitEvent, out: &mut Effects) {
+        let Some(shell) = &mut self.shell else { return };
+        for report in shell.unit_event(event, out) {
+            self.gather(cx, cx.facts.rank, report);
+        }
+        self.send_if_complete(cx, out);
+    }
+
+    /// The shell on this rank enters the barrier.
+    pub(super) fn barrier(
+        &mut self,
+        cx: Context,
+        to: RequestId,
+        entry: Option<u32>,
+        out: &mut Effects,
+    ) {
+        let Some(shell) = &mut self.shell else {
+            let fault = Fault::new(libc::ENOENT, "this rank runs no shell of the job");
+            return out.push(Effect::Barrier { to, result: Err(fault) });
+        };
+        for report in shell.enter_barrier(to, entry, out) {
+            self.gather(cx, cx.facts.rank, report);
+        }
+        self.send_if_complete(cx, out);
+    }
+
+    /// A nested instance on this rank named its critical shells.
+    pub(super) fn critical(&mut self, cx: Context, ranks: Idset, out: &mut Effects) {
+        if let Some(shell) = &mut self.shell {
+            let report = shell.set_critical(ranks, out);
+            self.gather(cx, cx.facts.rank, report);
+            self.send(out);
+        }
+    }
+
+    /// Obeys an order, and passes it on.
+    pub(super) fn order(&mut self, cx: Context, request: &OrderRequest, out: &mut Effects) {
+        if request.ranks.contains_rank(cx.facts.rank) {
+            if let Some(shell) = &mut self.shell {
+                shell.order(&request.order, out);
+            }
+        }
+        for child in self.children.values() {
+            let ranks = request.ranks.intersection(&child.ranks);
+            if !ranks.is_empty() {
+                let request = OrderRequest { ranks, ..request.clone() };
+                out.push(Effect::Order { to: child.root, request });
+            }
+        }
+        if request.order == Order::Forget {
+            self.children.clear();
+            if let Some(to) = self.upstream.take() {
+                let fault = Fault::new(libc::ENODATA, "the job has ended");
+                out.push(Effect::End { to, fault });
+            }
+        }
+    }
+
+    pub(super) fn timeout(&mut self, now: f64, out: &mut Effects) {
+        if self.send_at.is_some_and(|at| at <= now) {
+            self.send(out);
+        }
+    }
+
+    /// The module is unloaded: say so to whoever listens, and keep the barrier.
+    pub(super) fn shutdown(&mut self, out: &mut Effects) {
+        if let Some(to) = self.upstream.take() {
+            let fault = Fault::new(libc::ECONNRESET, "job-exec-rs is being unloaded there");
+            out.push(Effect::End { to, fault });
+        }
+        if let Some(shell) = &self.shell {
+            shell.park(out);
+        }
+    }
+
+    /// Nothing of the job is left on this rank, and nobody wants to hear of it.
+    pub(super) fn is_done(&self) -> bool {
+        self.upstream.is_none()
+            && self.children.is_empty()
+            && self.shell.as_ref().is_none_or(Shell::is_done)
+    }
+
+    /// Puts a report into the outbox; the same news of several ranks is one report.
+    fn gather(&mut self, cx: Context, rank: BrokerRank, report: Report) {
+        if self.upstream.is_none() {
+            return; // a new leader will be told everything
+        }
+        if let Some(stage) = stage(&report) {
+            let known = self.stages.entry(rank).or_default();
+            *known = (*known).max(stage);
+        }
+        let after = self.outbox.iter().rposition(|r| r.ranks.contains_rank(rank)).unwrap_or(0);
+        let same = self.outbox.iter_mut().skip(after).find(|r| r.report == report);
+        match same {
+            Some(same) if !matches!(report, Report::Output { .. }) => {
+                same.ranks.insert(rank.0);
+            }
+            Some(_) | None => {
+                self.outbox.push(RankReport { ranks: Idset::from_iter([rank]), report });
+            }
+        }
+        self.send_at.get_or_insert(cx.now.mono + GATHER_SECONDS);
+    }
+
+    fn send_if_complete(&mut self, cx: Context, out: &mut Effects) {
+        let furthest = self.stages.values().max();
+        let complete = self.ranks.ranks().all(|rank| self.stages.get(&rank) == furthest);
+        if complete || self.send_at.is_some_and(|at| at <= cx.now.mono) {
+            self.send(out);
+        }
+    }
+
+    fn send(&mut self, out: &mut Effects) {
+        self.send_at = None;
+        if self.outbox.is_empty() {
+            return;
+        }
+        if let Some(to) = self.upstream {
+            let reports = Reports { reports: std::mem::take(&mut self.outbox) };
+            out.push(Effect::Report { to, reports });
+        }
+    }
+}
+
+/// How far a shell is, or none if the report does not tell.
+fn stage(report: &Report) -> Option<u8> {
+    match report {
+        Report::Running => Some(1),
+        Report::Exited { .. } => Some(2),
+        Report::Failed { .. }
+        | Report::Gone
+        | Report::Lost { .. }
+        | Report::Orphaned
+        | Report::Unreachable { .. } => Some(3),
+        Report::Barrier { .. } | Report::CriticalRanks { .. } | Report::Output { .. } => None,
+    }
+}
+
+fn positions(request: &ShellsRequest, rank: BrokerRank) -> [u64; 2] {
+    [Stream::Stdout, Stream::Stderr].map(|stream| {
+        let position = request.output.iter().find(|p| p.rank == rank && p.stream == stream);
+        position.map_or(0, |p| p.offset)
+    })
+}
+
+fn unit_spec(cx: Context, id: JobId, command: &ShellCommand) -> UnitSpec {
+    let facts = cx.facts;
+    let mut environment = command.environment.clone();
+    if !facts.local_uri.is_empty() {
+        environment.insert("FLUX_URI".to_string(), facts.local_uri.clone());
+    }
+    UnitSpec {
+        unit: UnitName::new(command.multiuser, facts.rank, id, facts.instance.clone()),
+        job: id,
+        rank: facts.rank,
+        digest: command.digest.clone(),
+        userid: command.userid,
+        multiuser: command.multiuser,
+        description: format!("User workload for Flux job {}", id.f58plain()),
+        argv: command.argv.clone(),
+        environment,
+        unset_environment: vec!["NOTIFY_SOCKET".to_string(), "INVOCATION_ID".to_string()],
+        working_directory: facts.working_directory.clone(),
+        properties: command.properties.clone(),
+        stop_timeout: command.stop_timeout.map(std::time::Duration::from_secs_f64),
+    }
+}

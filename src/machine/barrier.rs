@@ -1,0 +1,120 @@
+//! The shell barrier: every shell enters it twice while it starts, and none goes on before
+//! all have entered.
+//!
+//! It is counted by level, not by message: each rank says how often its shell has entered,
+//! so a new leader knows all of it again from the agents' first reports.
+
+use std::collections::BTreeMap;
+
+use crate::proto::{BrokerRank, Idset};
+
+/// What an entry led to.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Entered {
+    /// So many barriers are complete now: let the shells go.
+    Complete(u32),
+    /// The barrier has failed before; the rank must hear it (again).
+    Failed,
+    /// The first shell has entered the first barrier: the clock runs.
+    First,
+    /// Others are still out.
+    Waiting,
+}
+
+/// The barrier of one job.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Barrier {
+    entered: BTreeMap<BrokerRank, u32>,
+    completed: u32,
+    failed: bool,
+}
+
+impl Barrier {
+    pub(super) fn new(ranks: &Idset) -> Self {
+        let entered = ranks.ranks().map(|rank| (rank, 0)).collect();
+        Self { entered, completed: 0, failed: false }
+    }
+
+    /// The shell on `rank` has entered `count` times in all.
+    pub(super) fn enter(&mut self, rank: BrokerRank, count: u32) -> Entered {
+        let Some(known) = self.entered.get_mut(&rank) else { return Entered::Waiting };
+        let before = *known;
+        *known = before.max(count);
+        if self.failed {
+            return Entered::Failed;
+        }
+        let everyone = self.entered.values().min().copied().unwrap_or(0);
+        if everyone > self.completed {
+            self.completed = everyone;
+            return Entered::Complete(everyone);
+        }
+        if count <= self.completed {
+            // Told again by a rank that was away: it may have missed the release.
+            return Entered::Complete(self.completed);
+        }
+        let inside = self.entered.values().filter(|n| **n > self.completed).count();
+        if self.completed == 0 && inside == 1 && before == 0 {
+            Entered::First
+        } else {
+            Entered::Waiting
+        }
+    }
+
+    /// A shell has ended: nobody can complete a barrier any more.
+    pub(super) fn fail(&mut self) {
+        self.failed = true;
+    }
+
+    pub(super) fn first_is_complete(&self) -> bool {
+        self.completed > 0
+    }
+
+    pub(super) fn completed(&self) -> u32 {
+        self.completed
+    }
+
+    /// Ranks that the current barrier waits for.
+    pub(super) fn pending(&self) -> Idset {
+        let pending = self.entered.iter().filter(|(_, count)| **count <= self.completed);
+        pending.map(|(rank, _)| *rank).collect()
+    }
+
+    pub(super) fn total(&self) -> usize {
+        self.entered.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_completes_when_all_have_entered() {
+        let mut barrier = Barrier::new(&Idset::from_range(0..3));
+        assert_eq!(barrier.enter(BrokerRank(1), 1), Entered::First);
+        assert_eq!(barrier.enter(BrokerRank(0), 1), Entered::Waiting);
+        assert_eq!(barrier.pending().to_string(), "2");
+        assert_eq!(barrier.enter(BrokerRank(0), 1), Entered::Waiting, "said again");
+        assert_eq!(barrier.enter(BrokerRank(2), 1), Entered::Complete(1));
+        assert_eq!(barrier.enter(BrokerRank(2), 2), Entered::Waiting);
+        assert_eq!(barrier.enter(BrokerRank(1), 1), Entered::Complete(1), "missed it");
+        assert_eq!(barrier.enter(BrokerRank(1), 2), Entered::Waiting);
+        assert_eq!(barrier.enter(BrokerRank(0), 2), Entered::Complete(2));
+    }
+
+    #[test]
+    fn a_new_leader_counts_again() {
+        let mut barrier = Barrier::new(&Idset::from_range(0..2));
+        assert_eq!(barrier.enter(BrokerRank(0), 2), Entered::First);
+        assert_eq!(barrier.enter(BrokerRank(1), 1), Entered::Complete(1));
+        assert_eq!(barrier.pending().to_string(), "1");
+    }
+
+    #[test]
+    fn after_an_exit_everyone_hears_of_it() {
+        let mut barrier = Barrier::new(&Idset::from_range(0..2));
+        barrier.fail();
+        assert_eq!(barrier.enter(BrokerRank(0), 1), Entered::Failed);
+        assert_eq!(barrier.enter(BrokerRank(7), 1), Entered::Waiting, "not of this job");
+    }
+}

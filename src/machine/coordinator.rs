@@ -1,0 +1,234 @@
+//! The coordinator: rank 0's end of every job. It knows nothing of shells.
+//!
+//! Per job: one request goes to the leader, and the leader's answers go on to the job
+//! manager. A leader whose module goes away is asked again, with doubling pauses, until
+//! `peer-timeout`; then the job's next rank leads, and counts the lost one as a failed node.
+
+use std::collections::BTreeMap;
+
+use crate::machine::Context;
+use crate::machine::effect::{Effect, Effects, Level};
+use crate::machine::event::{Fault, RequestId, StreamId};
+use crate::proto::peer::{LeadRequest, VERSION};
+use crate::proto::{
+    BrokerRank, Exception, Idset, JobException, JobId, Response, StartError, StartRequest,
+};
+
+/// First pause before a leader is asked again, in seconds.
+const RETRY_FIRST: f64 = 0.1;
+/// Longest such pause, in seconds.
+const RETRY_MAX: f64 = 5.0;
+
+/// The leader, seen from here.
+#[derive(Clone, Debug, PartialEq)]
+enum Leader {
+    /// Leads, as far as is known.
+    Present { stream: StreamId },
+    /// Does not answer; asked again at `retry_at`.
+    Away { since: f64, retry_at: f64, pause: f64 },
+}
+
+/// One job of the job manager's.
+#[derive(Clone, Debug, PartialEq)]
+struct Coordinated {
+    request: RequestId,
+    start: StartRequest,
+    rank: BrokerRank,
+    leader: Leader,
+    /// Since when the leader has been away, to know when to give up, over several tries.
+    away_since: Option<f64>,
+    lost: Idset,
+    exception: Option<JobException>,
+    passed_on: Vec<Response>,
+}
+
+/// All jobs that the job manager has asked for.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Coordinator {
+    jobs: BTreeMap<JobId, Coordinated>,
+}
+
+impl Coordinator {
+    /// The job manager's request. A bad one fails its own job, never the interface.
+    pub(super) fn start(
+        &mut self,
+        cx: Context,
+        request: RequestId,
+        payload: &serde_json::Value,
+        out: &mut Effects,
+    ) {
+        match StartRequest::from_json(payload) {
+            Ok(start) => {
+                let mut job = Coordinated {
+                    request,
+                    rank: start.r.first_rank(),
+                    leader: Leader::Away { since: cx.now.mono, retry_at: 0.0, pause: RETRY_FIRST },
+                    away_since: None,
+                    lost: Idset::new(),
+                    exception: None,
+                    passed_on: Vec::new(),
+                    start,
+                };
+                job.lead(out);
+                if let Some(old) = self.jobs.insert(job.start.id, job) {
+                    out.push(Effect::Drop { to: old.request });
+                }
+            }
+            Err(error @ (StartError::Field { id, .. } | StartError::R { id, .. })) => {
+                out.log(Level::Error, error.to_string());
+                let exception = Response::Exception(Exception::fatal(error.to_string()));
+                let release = Response::Release { ranks: "all".to_string(), is_final: true };
+                for response in [exception, release] {
+                    out.push(Effect::Respond { to: request, id, response });
+                }
+                out.push(Effect::Drop { to: request });
+            }
+            // Without an id there is no job to fail; the job manager never sends this.
+            Err(error @ StartError::Id(_)) => {
+                out.log(Level::Error, error.to_string());
+                let fault = Fault::new(libc::EPROTO, error.to_string());
+                out.push(Effect::Answer { to: request, result: Err(fault) });
+            }
+        }
+    }
+
+    /// A leader has answered, or its stream has ended.
+    pub(super) fn replied(
+        &mut self,
+        cx: Context,
+        stream: StreamId,
+        result: Result<Response, Fault>,
+        out: &mut Effects,
+    ) {
+        let found = self.jobs.iter_mut().find(|(_, job)| job.leader == Leader::Present { stream });
+        let Some((&id, job)) = found else { return };
+        match result {
+            Ok(response) => {
+                job.away_since = None;
+                if job.pass_on(response, out) {
+                    self.jobs.remove(&id);
+                }
+            }
+            Err(fault) => job.leader_failed(cx, fault, out),
+        }
+    }
+
+    /// An exception while the leader is away is kept for the next one.
+    pub(super) fn exception(&mut self, exception: &JobException) {
+        if exception.severity == 0 {
+            if let Some(job) = self.jobs.get_mut(&exception.id) {
+                job.exception.get_or_insert_with(|| exception.clone());
+            }
+        }
+    }
+
+    /// Where the job's time limit is kept.
+    pub(super) fn leader_of(&self, id: JobId) -> Option<BrokerRank> {
+        self.jobs.get(&id).map(|job| job.rank)
+    }
+
+    /// A new time limit; a later leader reads it from R.
+    pub(super) fn set_expiration(&mut self, id: JobId, expiration: f64) {
+        if let Some(job) = self.jobs.get_mut(&id) {
+            job.start.r.set_expiration(expiration);
+        }
+    }
+
+    pub(super) fn next_timeout(&self) -> Option<f64> {
+        let retries = self.jobs.values().filter_map(|job| match job.leader {
+            Leader::Present { .. } => None,
+            Leader::Away { retry_at, .. } => Some(retry_at),
+        });
+        retries.reduce(f64::min)
+    }
+
+    pub(super) fn timeout(&mut self, cx: Context, out: &mut Effects) {
+        for job in self.jobs.values_mut() {
+            if let Leader::Away { since, retry_at, .. } = job.leader {
+                if retry_at <= cx.now.mono {
+                    if cx.now.mono - since >= cx.config.peer_timeout {
+                        job.give_up_leader(out);
+                    }
+                    job.lead(out);
+                }
+            }
+        }
+    }
+
+    pub(super) fn jobs(&self) -> impl Iterator<Item = (JobId, BrokerRank)> {
+        self.jobs.iter().map(|(id, job)| (*id, job.rank))
+    }
+}
+
+impl Coordinated {
+    fn lead(&mut self, out: &mut Effects) {
+        let stream = out.stream();
+        self.leader = Leader::Present { stream };
+        let request = LeadRequest {
+            version: VERSION,
+            start: self.start.to_json(),
+            exception: self.exception.clone(),
+            lost: self.lost.clone(),
+        };
+        out.push(Effect::Lead { stream, to: self.rank, request: Box::new(request) });
+    }
+
+    /// Passes an answer to the job manager, unless it has had it before; true at the end.
+    fn pass_on(&mut self, response: Response, out: &mut Effects) -> bool {
+        let is_end = matches!(response, Response::Release { is_final: true, .. });
+        if self.passed_on.contains(&response) {
+            return is_end;
+        }
+        if matches!(response, Response::Start {}) {
+            // From here on another leader has to find the shells, not to start them.
+            self.start.reattach = true;
+        }
+        let started = |r: &Response| matches!(r, Response::Start {} | Response::Reattached {});
+        let is_again = started(&response) && self.passed_on.iter().any(started);
+        if !is_again {
+            out.push(Effect::Respond {
+                to: self.request,
+                id: self.start.id,
+                response: response.clone(),
+            });
+        }
+        self.passed_on.push(response);
+        if is_end {
+            out.push(Effect::Drop { to: self.request });
+        }
+        is_end
+    }
+
+    fn leader_failed(&mut self, cx: Context, fault: Fault, out: &mut Effects) {
+        let id = self.start.id;
+        if fault.errnum == libc::EPROTO {
+            // It speaks another protocol: waiting does not mend that.
+            let note = format!("{fault} (on rank {})", self.rank);
+            out.log(Level::Error, format!("{id}: {note}"));
+            self.pass_on(Response::Exception(Exception::fatal(note)), out);
+            self.give_up_leader(out);
+            return self.lead(out);
+        }
+        let since = *self.away_since.get_or_insert(cx.now.mono);
+        let pause = match self.leader {
+            Leader::Away { pause, .. } => (pause * 2.0).min(RETRY_MAX),
+            Leader::Present { .. } => {
+                let tried = cx.now.mono - since;
+                tried.clamp(RETRY_FIRST, RETRY_MAX)
+            }
+        };
+        let level = if since == cx.now.mono { Level::Info } else { Level::Debug };
+        out.log(level, format!("{id}: leader on rank {} does not answer: {fault}", self.rank));
+        self.leader = Leader::Away { since, retry_at: cx.now.mono + pause, pause };
+    }
+
+    /// The next rank leads; without any, this one does, to bring the job to its end.
+    fn give_up_leader(&mut self, out: &mut Effects) {
+        self.lost.insert(self.rank.0);
+        self.away_since = None;
+        let next = self.start.r.ranks().ranks().find(|rank| !self.lost.contains_rank(*rank));
+        self.rank = next.unwrap_or(BrokerRank(0));
+        let id = self.start.id;
+        out.log(Level::Error, format!("{id}: gave up on its leader; rank {} leads", self.rank));
+    }
+}

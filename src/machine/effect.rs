@@ -1,0 +1,221 @@
+//! What a node wants done: data, carried out in order by an adapter.
+
+use crate::machine::event::{Fault, RequestId, StreamId};
+use crate::port::supervisor::UnitCommand;
+use crate::proto::peer::{LeadRequest, OrderRequest, Reports, ShellsRequest};
+use crate::proto::{BrokerRank, ExecEvent, Idset, JobId, Response, ShellRank};
+
+/// Importance of a log line; the broker's log has syslog's levels.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Level {
+    /// One per effect or message.
+    Debug,
+    /// Something was lost or could not be done.
+    Error,
+    /// Rare, of interest to an administrator.
+    Info,
+    /// Odd, and survived.
+    Warning,
+}
+
+/// An operation on a job's place in the KVS. Each is answered by the
+/// [`super::KvsResult`] of the same name.
+#[derive(Clone, Debug, PartialEq)]
+pub enum KvsOp {
+    /// Commit these to `exec.eventlog` in the guest namespace, in this order, in one commit.
+    Append(Vec<ExecEvent>),
+    /// Make the guest namespace, owned by the job's user.
+    Create {
+        /// The job's user.
+        userid: u32,
+    },
+    /// Commit these last events, graft the guest namespace over the symlink in the primary
+    /// namespace, and remove it. Answered when the graft is done.
+    Finish(Vec<ExecEvent>),
+    /// Link `guest` in the job's directory of the primary namespace to the guest namespace.
+    Link,
+    /// Find the guest namespace of a running job again, and read its exec eventlog.
+    Open {
+        /// The job's user.
+        userid: u32,
+    },
+}
+
+/// Which role of this node a stream of shell reports belongs to.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Owner {
+    /// The job's agent, for a child in the tree.
+    Agent,
+    /// The job's leader.
+    Leader,
+}
+
+/// Everything a node can want done.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Effect {
+    /// Answer an ordinary request.
+    Answer {
+        /// Which request.
+        to: RequestId,
+        /// Success, or an error response.
+        result: Result<(), Fault>,
+    },
+    /// Answer a shell that waits in the barrier: let it go, or make it end (`EIO` silently).
+    Barrier {
+        /// Which request.
+        to: RequestId,
+        /// The error, if it is one.
+        result: Result<(), Fault>,
+    },
+    /// Forget a request that nobody waits for any more.
+    Drop {
+        /// Which request.
+        to: RequestId,
+    },
+    /// Drain ranks (`resource.drain`, mode `update`).
+    Drain {
+        /// Broker ranks.
+        ranks: Idset,
+        /// For administrators.
+        reason: String,
+    },
+    /// End a peer's stream.
+    End {
+        /// Which request.
+        to: RequestId,
+        /// Why.
+        fault: Fault,
+    },
+    /// Pass a new time limit to the leader; its answer is the answer.
+    Expire {
+        /// The leader's rank.
+        to: BrokerRank,
+        /// The request to answer.
+        request: RequestId,
+        /// The job.
+        id: JobId,
+        /// Seconds since the epoch; 0 is none.
+        expiration: f64,
+    },
+    /// Signal a job's tasks through its shells (`job-manager.kill`).
+    KillJob {
+        /// The job.
+        id: JobId,
+        /// Signal number.
+        signal: i32,
+    },
+    /// Operate on a job's place in the KVS.
+    Kvs {
+        /// The job.
+        id: JobId,
+        /// What to do.
+        op: KvsOp,
+    },
+    /// Have a rank lead a job.
+    Lead {
+        /// The stream of its answers.
+        stream: StreamId,
+        /// Which rank.
+        to: BrokerRank,
+        /// The request.
+        request: Box<LeadRequest>,
+    },
+    /// Write to the broker's log.
+    Log {
+        /// Importance.
+        level: Level,
+        /// The line.
+        text: String,
+    },
+    /// Tell the leader shell that another shell is lost (its `exception` service).
+    LostShell {
+        /// The job.
+        id: JobId,
+        /// The job's user: part of the service's name.
+        userid: u32,
+        /// Exception severity.
+        severity: i32,
+        /// The lost one.
+        shell_rank: ShellRank,
+        /// Empty if an exception says it already.
+        message: String,
+    },
+    /// Send an order to an agent; no answer.
+    Order {
+        /// Which rank.
+        to: BrokerRank,
+        /// The order.
+        request: OrderRequest,
+    },
+    /// Keep a shell's barrier request over a reload of the module.
+    Park {
+        /// Which request.
+        to: RequestId,
+        /// The unit whose record keeps it.
+        unit: crate::proto::UnitName,
+        /// The shell's how-manieth entry it is.
+        entry: u32,
+    },
+    /// Report to a leader or parent.
+    Report {
+        /// Which request.
+        to: RequestId,
+        /// The reports.
+        reports: Reports,
+    },
+    /// Answer the coordinator.
+    Reply {
+        /// Which request.
+        to: RequestId,
+        /// The response that is meant for the job manager.
+        response: Response,
+    },
+    /// Answer the job manager.
+    Respond {
+        /// Which request.
+        to: RequestId,
+        /// The job.
+        id: JobId,
+        /// The response.
+        response: Response,
+    },
+    /// Ask an agent for shells.
+    Shells {
+        /// Whose stream it is.
+        owner: Owner,
+        /// The stream of its reports.
+        stream: StreamId,
+        /// Which rank.
+        to: BrokerRank,
+        /// The request.
+        request: Box<ShellsRequest>,
+    },
+    /// Command the supervisor.
+    Unit(UnitCommand),
+}
+
+/// The sink of effects; it also numbers streams.
+#[derive(Debug, Default)]
+pub struct Effects {
+    /// In the order in which they are to be carried out.
+    pub list: Vec<Effect>,
+    streams: u64,
+}
+
+impl Effects {
+    /// Adds an effect.
+    pub(super) fn push(&mut self, effect: Effect) {
+        self.list.push(effect);
+    }
+
+    /// A stream number that was never used.
+    pub(super) fn stream(&mut self) -> StreamId {
+        self.streams += 1;
+        StreamId(self.streams)
+    }
+
+    /// Adds a log line.
+    pub(super) fn log(&mut self, level: Level, text: impl Into<String>) {
+        self.push(Effect::Log { level, text: text.into() });
+    }
+}

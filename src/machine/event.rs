@@ -1,0 +1,179 @@
+//! What happens to a node.
+
+use serde_json::Value;
+
+use crate::config::Config;
+use crate::port::supervisor::UnitEvent;
+use crate::proto::peer::Reports;
+use crate::proto::{BrokerRank, ExecEvent, Idset, JobException, JobId, Response};
+
+/// A request that waits for an answer.
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub enum RequestId {
+    /// From another role on this rank: the answer goes to its stream.
+    Local(StreamId),
+    /// A message that the broker adapter holds.
+    Remote(u64),
+}
+
+/// A streaming request that this node has made.
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub struct StreamId(pub u64);
+
+/// An error, as it travels in a Flux error response.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+#[error("{message}")]
+pub struct Fault {
+    /// POSIX errno.
+    pub errnum: i32,
+    /// For people; never empty.
+    pub message: String,
+}
+
+impl Fault {
+    /// An error with its own words.
+    pub fn new(errnum: i32, message: impl Into<String>) -> Self {
+        Self { errnum, message: message.into() }
+    }
+}
+
+/// Who sent a message (RFC 12).
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Credential {
+    /// The sender's user id.
+    pub userid: u32,
+    /// The sender has the instance owner's role.
+    pub owner: bool,
+}
+
+impl Credential {
+    /// The owner may do everything, a guest only what concerns itself (flux-core
+    /// `flux_msg_authorize`).
+    pub fn may_act_for(self, userid: u32) -> bool {
+        self.owner || self.userid == userid
+    }
+}
+
+/// What was found when a job's guest namespace was opened again.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Opened {
+    /// The exec eventlog.
+    pub events: Vec<ExecEvent>,
+    /// The namespace was moved to the primary one before: the job has ended.
+    pub moved: bool,
+}
+
+/// Outcome of a [`super::KvsOp`], by its name.
+#[derive(Clone, Debug, PartialEq)]
+pub enum KvsResult {
+    /// Of `Append`.
+    Appended(Result<(), Fault>),
+    /// Of `Create`.
+    Created(Result<(), Fault>),
+    /// Of `Finish`.
+    Finished(Result<(), Fault>),
+    /// Of `Link`.
+    Linked(Result<(), Fault>),
+    /// Of `Open`.
+    Opened(Result<Opened, Fault>),
+}
+
+/// Everything that can happen to a node.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Event {
+    /// The configuration was replaced.
+    Config(Box<Config>),
+    /// A nested instance named its critical shells (`job-exec.critical-ranks`).
+    CriticalRanks {
+        /// To answer.
+        request: RequestId,
+        /// Sender.
+        credential: Credential,
+        /// The job.
+        id: JobId,
+        /// Shell ranks.
+        ranks: Idset,
+    },
+    /// The job manager published a job exception.
+    Exception(JobException),
+    /// The job manager, or the coordinator, moved a job's time limit.
+    Expiration {
+        /// To answer.
+        request: RequestId,
+        /// The job.
+        id: JobId,
+        /// Seconds since the epoch; 0 is none.
+        expiration: f64,
+    },
+    /// A KVS operation ended.
+    Kvs {
+        /// The job.
+        id: JobId,
+        /// How.
+        result: KvsResult,
+    },
+    /// A coordinator wants this rank to lead.
+    Lead {
+        /// To answer, as a stream.
+        request: RequestId,
+        /// A [`crate::proto::peer::LeadRequest`].
+        payload: Value,
+    },
+    /// A leader or parent orders something.
+    Order {
+        /// A [`crate::proto::peer::OrderRequest`].
+        payload: Value,
+    },
+    /// A barrier request of a shell that was kept over a reload of the module.
+    Parked {
+        /// The shell's request.
+        request: RequestId,
+        /// The job.
+        id: JobId,
+        /// The shell's how-manieth entry it is.
+        entry: u32,
+    },
+    /// A leader that this node's coordinator uses has answered.
+    Replied {
+        /// Which stream.
+        stream: StreamId,
+        /// The response, or the end of the stream.
+        result: Result<Response, Fault>,
+    },
+    /// An agent that this node uses has reported.
+    Reported {
+        /// Which stream.
+        stream: StreamId,
+        /// The reports, or the end of the stream.
+        result: Result<Reports, Fault>,
+    },
+    /// A shell enters the barrier (`job-exec.shell-barrier`).
+    ShellBarrier {
+        /// To answer.
+        request: RequestId,
+        /// Sender.
+        credential: Credential,
+        /// The job.
+        id: JobId,
+        /// The shell's broker rank.
+        rank: BrokerRank,
+    },
+    /// A leader or parent wants shells.
+    Shells {
+        /// To answer, as a stream.
+        request: RequestId,
+        /// A [`crate::proto::peer::ShellsRequest`].
+        payload: Value,
+    },
+    /// The job manager starts (or finds again) a job.
+    Start {
+        /// To answer, as a stream.
+        request: RequestId,
+        /// A [`crate::proto::StartRequest`].
+        payload: Value,
+    },
+    /// Time has passed.
+    Timeout,
+    /// The supervisor reports.
+    Unit(UnitEvent),
+}

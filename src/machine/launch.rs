@@ -1,0 +1,71 @@
+//! How a job's shells are run (flux-core `exec_cmd.c`).
+
+use std::collections::BTreeMap;
+
+use sha2::{Digest, Sha256};
+
+use crate::machine::Context;
+use crate::proto::peer::ShellCommand;
+use crate::proto::{Jobspec, StartRequest};
+
+/// The command for every shell of a job.
+///
+/// # Errors
+/// In words for the job's owner, when this configuration cannot run the job.
+pub(super) fn shell_command(
+    cx: Context,
+    start: &StartRequest,
+    jobspec: &Jobspec,
+) -> Result<ShellCommand, String> {
+    let multiuser = start.userid != cx.facts.owner;
+    let mut environment = BTreeMap::new();
+    environment.insert("FLUX_KVS_NAMESPACE".to_string(), start.id.namespace());
+    let mut argv = Vec::new();
+    if multiuser {
+        let imp = cx
+            .config
+            .imp
+            .as_ref()
+            .ok_or("unable run multiuser job with no IMP configured! (exec.imp is not set)")?;
+        argv.extend([imp.clone(), "exec".to_string()]);
+        environment.insert(
+            "FLUX_IMP_EXEC_HELPER".to_string(),
+            format!("flux imp_exec_helper {}", start.id.0),
+        );
+    }
+    let shell = jobspec.job_shell.as_ref().or(cx.config.job_shell.as_ref());
+    argv.push(shell.unwrap_or(&cx.facts.job_shell).clone());
+    argv.push(start.id.0.to_string());
+    Ok(ShellCommand {
+        userid: start.userid,
+        multiuser,
+        digest: digest(start),
+        argv,
+        environment,
+        properties: cx.config.properties.clone(),
+        // The IMP ends what its shell left behind; systemd, without its rights, must not try.
+        stop_timeout: (!multiuser).then_some(cx.config.kill_timeout),
+    })
+}
+
+/// What makes a job this job, when its id was issued again after the KVS rolled back. The
+/// expiration is left out: it changes while the job runs.
+fn digest(start: &StartRequest) -> String {
+    let mut r = start.r.raw().clone();
+    if let Some(execution) = r.get_mut("execution").and_then(|e| e.as_object_mut()) {
+        execution.remove("expiration");
+    }
+    // The same R can come back with its keys in another order after a restart.
+    r.sort_all_objects();
+    let mut hash = Sha256::new();
+    for part in [start.id.0.to_string(), start.userid.to_string(), r.to_string()] {
+        hash.update(part.len().to_be_bytes());
+        hash.update(part);
+    }
+    hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// The component name in `log` events: what was run.
+pub(super) fn component(command: &ShellCommand) -> &str {
+    command.argv.first().and_then(|path| path.rsplit('/').next()).unwrap_or("shell")
+}

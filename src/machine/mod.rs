@@ -1,0 +1,58 @@
+//! The three roles as pure state machines.
+//!
+//! ```text
+//!  job manager ── Event::Start ──▶ Coordinator ── Effect::Lead ──▶ Job (leader)
+//!                                       ▲                            │ Effect::Shells, Order
+//!                                       └──────── Effect::Reply ─────┤
+//!                                                                    ▼
+//!  shells ── Event::ShellBarrier ──▶ AgentJob ◀── UnitEvent ── supervisor
+//!                                       └──────── Effect::Report ────┘
+//! ```
+//!
+//! Contract: an event goes in with the time, effects come out as data, and that is all. No
+//! machine reads a clock, blocks, fails or knows a handle; every state answers every input.
+//! A [`Node`] holds the roles of one rank, and what they say to each other on the same rank
+//! never leaves it. Order of calls: [`Node::handle`] for each event, carry out the effects
+//! in order, then wait until [`Node::next_timeout`] at most.
+
+mod agent;
+mod barrier;
+mod coordinator;
+mod effect;
+mod event;
+mod exec_log;
+mod job;
+mod kill;
+mod launch;
+mod node;
+mod output;
+mod release;
+mod shells;
+mod stats;
+mod timer;
+mod tree;
+
+#[cfg(test)]
+mod tests;
+
+pub use effect::{Effect, Effects, KvsOp, Level, Owner};
+pub use event::{Credential, Event, Fault, KvsResult, Opened, RequestId, StreamId};
+pub use node::{Facts, Node};
+
+/// A moment, on both clocks. Timers run on the monotonic one; records and the job manager's
+/// expiration are wall time.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Now {
+    /// Seconds since some fixed moment; never goes back.
+    pub mono: f64,
+    /// Seconds since the epoch.
+    pub wall: f64,
+}
+
+/// What every machine of a node may look at.
+#[derive(Clone, Copy)]
+struct Context<'a> {
+    now: Now,
+    config: &'a crate::config::Config,
+    facts: &'a Facts,
+}

@@ -1,0 +1,127 @@
+//! One stream of a shell's own output, on its way from the node to the exec eventlog.
+
+use crate::port::supervisor::Stream;
+use crate::proto::peer::Report;
+
+/// Without a newline, so much is sent all the same, in bytes.
+const UNFINISHED_LINE_MAX: usize = 8 * 1024;
+
+/// The bytes that the leader has not acknowledged yet. The supervisor's window bounds them
+/// (`OUTPUT_WINDOW_BYTES`), so a new leader can be told them again from here.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct OutputStream {
+    stream: Stream,
+    /// Offset of `data`'s first byte: all before it is in the exec eventlog.
+    acknowledged: u64,
+    data: Vec<u8>,
+    /// How much of `data` was reported.
+    reported: usize,
+}
+
+impl OutputStream {
+    pub(super) fn new(stream: Stream) -> Self {
+        Self { stream, acknowledged: 0, data: Vec::new(), reported: 0 }
+    }
+
+    /// Takes bytes from the supervisor. What overlaps is dropped; a hole can only be what a
+    /// rollback of the KVS asked back after it was let go, and is skipped.
+    pub(super) fn append(&mut self, offset: u64, data: &[u8]) {
+        let end = self.acknowledged + self.data.len() as u64;
+        if offset > end {
+            self.data.clear();
+            self.reported = 0;
+            self.acknowledged = offset;
+        }
+        let end = self.acknowledged + self.data.len() as u64;
+        let known = usize::try_from(end.saturating_sub(offset)).unwrap_or(usize::MAX);
+        self.data.extend_from_slice(data.get(known..).unwrap_or_default());
+    }
+
+    /// What is to be reported now: whole lines, or everything when the shell has ended.
+    pub(super) fn take(&mut self, everything: bool) -> Option<Report> {
+        let fresh = self.data.get(self.reported..).unwrap_or_default();
+        let length = match fresh.iter().rposition(|byte| *byte == b'\n') {
+            _ if everything || fresh.len() >= UNFINISHED_LINE_MAX => fresh.len(),
+            Some(newline) => newline + 1,
+            None => 0,
+        };
+        if length == 0 {
+            return None;
+        }
+        let report = Report::Output {
+            stream: self.stream,
+            offset: self.acknowledged + self.reported as u64,
+            data: fresh[..length].to_vec(),
+        };
+        self.reported += length;
+        Some(report)
+    }
+
+    /// The leader has everything up to `offset`.
+    pub(super) fn acknowledge(&mut self, offset: u64) {
+        let known = usize::try_from(offset.saturating_sub(self.acknowledged))
+            .unwrap_or(usize::MAX)
+            .min(self.data.len());
+        self.data.drain(..known);
+        self.reported = self.reported.saturating_sub(known);
+        self.acknowledged = self.acknowledged.max(offset);
+    }
+
+    /// A new leader has everything up to `offset`, and has to be told the rest.
+    pub(super) fn rewind(&mut self, offset: u64) {
+        self.acknowledge(offset);
+        self.reported = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(report: Option<Report>) -> Option<(u64, String)> {
+        match report {
+            Some(Report::Output { offset, data, .. }) => {
+                Some((offset, String::from_utf8_lossy(&data).into_owned()))
+            }
+            _ => None,
+        }
+    }
+
+    #[test]
+    fn lines_go_out_whole_and_the_rest_at_the_end() {
+        let mut output = OutputStream::new(Stream::Stdout);
+        output.append(0, b"one\ntwo\nthr");
+        assert_eq!(text(output.take(false)), Some((0, "one\ntwo\n".into())));
+        assert_eq!(text(output.take(false)), None);
+        output.append(11, b"ee");
+        assert_eq!(text(output.take(true)), Some((8, "three".into())));
+    }
+
+    #[test]
+    fn a_new_leader_is_told_what_it_lacks_and_nothing_twice() {
+        let mut output = OutputStream::new(Stream::Stdout);
+        output.append(0, b"one\ntwo\n");
+        output.append(4, b"two\nsix\n");
+        output.take(false);
+        output.acknowledge(4);
+        output.rewind(4);
+        assert_eq!(text(output.take(false)), Some((4, "two\nsix\n".into())));
+        output.rewind(8);
+        assert_eq!(text(output.take(false)), Some((8, "six\n".into())));
+    }
+
+    #[test]
+    fn an_endless_line_is_not_held_back() {
+        let mut output = OutputStream::new(Stream::Stderr);
+        output.append(0, &[b'x'; UNFINISHED_LINE_MAX]);
+        assert!(output.take(false).is_some());
+    }
+
+    #[test]
+    fn after_a_restart_output_begins_where_the_leader_says() {
+        let mut output = OutputStream::new(Stream::Stdout);
+        output.rewind(100);
+        output.append(100, b"x\n");
+        assert_eq!(text(output.take(false)), Some((100, "x\n".into())));
+    }
+}

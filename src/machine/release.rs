@@ -1,0 +1,97 @@
+//! Giving ranks back as they end.
+//!
+//! Ranks that end together are released together: the first waits [`FIRST_PAUSE`], and after
+//! some partial releases the pause doubles, so that a job costs rank 0 a number of messages
+//! that does not grow with its ranks.
+
+use crate::machine::timer::{Timer, TimerTable};
+use crate::proto::{BrokerRank, Idset};
+
+/// How long ranks that are gone wait for others, in seconds.
+const FIRST_PAUSE: f64 = 0.1;
+/// Partial releases before the pause grows.
+const PROMPT_RELEASES: u32 = 8;
+/// Longest pause, in seconds.
+const PAUSE_MAX: f64 = 10.0;
+
+/// What of a job was released.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Release {
+    held: Idset,
+    released: Idset,
+    count: u32,
+}
+
+impl Release {
+    pub(super) fn new(ranks: &Idset) -> Self {
+        Self { held: ranks.clone(), released: Idset::new(), count: 0 }
+    }
+
+    /// Ranks that are gone and not released: soon they will be.
+    pub(super) fn gone(&mut self, now: f64, timers: &mut TimerTable) {
+        if !timers.is_armed(Timer::Release) {
+            let doublings = self.count.saturating_sub(PROMPT_RELEASES).min(16);
+            let pause = FIRST_PAUSE * f64::from(1u32 << doublings);
+            timers.arm(Timer::Release, now + pause.min(PAUSE_MAX));
+        }
+    }
+
+    /// Takes what can be released of `gone`: never the last ranks, they go with the final
+    /// release, when the job's data is in place.
+    pub(super) fn partial(&mut self, gone: impl Iterator<Item = BrokerRank>) -> Option<Idset> {
+        let ready: Idset = gone.filter(|rank| self.held.contains_rank(*rank)).collect();
+        if ready.is_empty() || ready == self.held {
+            return None;
+        }
+        self.count += 1;
+        self.held = self.held.difference(&ready);
+        self.released = self.released.union(&ready);
+        Some(ready)
+    }
+
+    /// What was released before the end.
+    pub(super) fn released(&self) -> &Idset {
+        &self.released
+    }
+
+    /// The ranks of the final release, in RFC 32's form.
+    pub(super) fn last(&self) -> String {
+        if self.released.is_empty() { "all".to_string() } else { self.held.to_string() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_rank_goes_once_and_the_last_ones_wait_for_the_end() {
+        let mut release = Release::new(&Idset::from_range(0..4));
+        let ranks = |list: &[u32]| list.iter().map(|r| BrokerRank(*r)).collect::<Vec<_>>();
+        assert_eq!(release.last(), "all");
+        let partial = |release: &mut Release, list: &[u32]| {
+            release.partial(ranks(list).into_iter()).map(|r| r.to_string())
+        };
+        assert_eq!(partial(&mut release, &[1, 2]), Some("1-2".into()));
+        assert_eq!(partial(&mut release, &[1, 2]), None);
+        assert_eq!(partial(&mut release, &[0, 1, 2, 3]), None);
+        assert_eq!(release.last(), "0,3");
+    }
+
+    #[test]
+    fn the_number_of_releases_does_not_grow_with_the_ranks() {
+        let mut release = Release::new(&Idset::from_range(0..10_000));
+        let mut timers = TimerTable::default();
+        let mut count = 0;
+        // One rank ends every 10 ms.
+        for tick in 0..10_000u32 {
+            let now = f64::from(tick) / 100.0;
+            release.gone(now, &mut timers);
+            if timers.pop_due(now).is_some() && release.partial((0..tick).map(BrokerRank)).is_some()
+            {
+                count += 1;
+            }
+        }
+        assert!((10..40).contains(&count), "{count} releases in 100 s");
+    }
+}

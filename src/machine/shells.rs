@@ -1,0 +1,298 @@
+//! The agent's own shell: one unit on this rank.
+
+use crate::machine::effect::{Effect, Effects};
+use crate::machine::event::{Fault, RequestId};
+use crate::machine::output::OutputStream;
+use crate::port::supervisor::{Stream, UnitCommand, UnitEvent, UnitRecord};
+use crate::proto::peer::{Order, Report};
+use crate::proto::{Idset, UnitName, WaitStatus};
+
+/// Keys of the notes that a unit's record keeps for the agent.
+pub(super) const NOTE_ENTERED: &str = "barrier-entered";
+pub(super) const NOTE_CRITICAL: &str = "critical-ranks";
+
+/// What is known of the unit.
+#[derive(Clone, Debug, PartialEq)]
+enum Phase {
+    /// Asked for, or found on disk; the supervisor has not said more.
+    Pending,
+    Running {
+        pid: u32,
+    },
+    Exited,
+    Failed {
+        errnum: i32,
+        message: String,
+    },
+    Lost {
+        message: String,
+    },
+    Gone,
+}
+
+/// One shell.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Shell {
+    unit: UnitName,
+    pub(super) digest: String,
+    phase: Phase,
+    status: Option<WaitStatus>,
+    outputs: [OutputStream; 2],
+    /// Times that the shell has entered the barrier.
+    entered: u32,
+    /// Barriers that the leader has completed.
+    completed: u32,
+    /// Every entry past `completed` fails with this.
+    barrier_error: Option<i32>,
+    /// Requests that wait in the barrier, with their entry.
+    parked: Vec<(u32, RequestId)>,
+    critical: Option<Idset>,
+    forgotten: bool,
+}
+
+impl Shell {
+    pub(super) fn new(unit: UnitName, digest: String) -> Self {
+        Self {
+            unit,
+            digest,
+            phase: Phase::Pending,
+            status: None,
+            outputs: [OutputStream::new(Stream::Stdout), OutputStream::new(Stream::Stderr)],
+            entered: 0,
+            completed: 0,
+            barrier_error: None,
+            parked: Vec::new(),
+            critical: None,
+            forgotten: false,
+        }
+    }
+
+    /// From the record of an earlier life. What became of it, the supervisor says next.
+    pub(super) fn found(record: &UnitRecord) -> Self {
+        let mut shell = Self::new(record.spec.unit.clone(), record.spec.digest.clone());
+        let entered = record.notes.get(NOTE_ENTERED).and_then(serde_json::Value::as_u64);
+        shell.entered = entered.and_then(|n| u32::try_from(n).ok()).unwrap_or(0);
+        let critical = record.notes.get(NOTE_CRITICAL).and_then(serde_json::Value::as_str);
+        shell.critical = critical.and_then(|ranks| ranks.parse().ok());
+        shell
+    }
+
+    pub(super) fn unit(&self) -> &UnitName {
+        &self.unit
+    }
+
+    pub(super) fn pid(&self) -> Option<u32> {
+        match self.phase {
+            Phase::Running { pid } => Some(pid),
+            Phase::Pending
+            | Phase::Exited
+            | Phase::Failed { .. }
+            | Phase::Lost { .. }
+            | Phase::Gone => None,
+        }
+    }
+
+    /// The shell may be started: it never was.
+    pub(super) fn may_start_again(&self) -> bool {
+        matches!(&self.phase, Phase::Failed { errnum, .. } if *errnum == libc::ECANCELED)
+    }
+
+    /// A process of it may be left on the node.
+    fn may_live(&self) -> bool {
+        match self.phase {
+            Phase::Pending | Phase::Running { .. } | Phase::Exited => true,
+            Phase::Failed { .. } | Phase::Lost { .. } | Phase::Gone => false,
+        }
+    }
+
+    /// Handles news of the unit; returns what to report.
+    pub(super) fn unit_event(&mut self, event: UnitEvent, out: &mut Effects) -> Vec<Report> {
+        match event {
+            UnitEvent::Started { pid, .. } => {
+                if matches!(self.phase, Phase::Pending) {
+                    self.phase = Phase::Running { pid };
+                }
+                vec![Report::Running]
+            }
+            UnitEvent::Output { stream, offset, data, .. } => {
+                let everything = !matches!(self.phase, Phase::Pending | Phase::Running { .. });
+                let output = &mut self.outputs[stream as usize];
+                output.append(offset, &data);
+                output.take(everything).into_iter().collect()
+            }
+            UnitEvent::Exited { status, .. } => {
+                self.phase = Phase::Exited;
+                self.status = Some(status);
+                self.end_barrier(out);
+                // The status is in the record: what is left of the unit can go.
+                out.push(Effect::Unit(UnitCommand::Collect { unit: self.unit.clone() }));
+                let mut reports = self.rest_of_output();
+                reports.push(Report::Exited { status });
+                reports
+            }
+            UnitEvent::Failed { errnum, message, .. } => {
+                self.phase = Phase::Failed { errnum, message: message.clone() };
+                self.end_barrier(out);
+                vec![Report::Failed { errnum, message }]
+            }
+            UnitEvent::Lost { message, .. } => {
+                self.phase = Phase::Lost { message: message.clone() };
+                self.end_barrier(out);
+                let mut reports = self.rest_of_output();
+                reports.push(Report::Lost { message });
+                reports
+            }
+            UnitEvent::Gone { .. } => {
+                self.phase = Phase::Gone;
+                self.end_barrier(out);
+                let mut reports = self.rest_of_output();
+                reports.push(Report::Gone);
+                if self.forgotten {
+                    out.push(Effect::Unit(UnitCommand::Forget { unit: self.unit.clone() }));
+                }
+                reports
+            }
+            UnitEvent::Found(_) | UnitEvent::Ready { .. } | UnitEvent::Unusable { .. } => {
+                Vec::new()
+            }
+        }
+    }
+
+    fn rest_of_output(&mut self) -> Vec<Report> {
+        self.outputs.iter_mut().filter_map(|output| output.take(true)).collect()
+    }
+
+    /// The shell that waits has ended: nobody is there to be answered.
+    fn end_barrier(&mut self, out: &mut Effects) {
+        for (_, to) in self.parked.drain(..) {
+            out.push(Effect::Drop { to });
+        }
+    }
+
+    /// The shell enters the barrier; returns what to report.
+    pub(super) fn enter_barrier(
+        &mut self,
+        to: RequestId,
+        entry: Option<u32>,
+        out: &mut Effects,
+    ) -> Vec<Report> {
+        let entry = entry.unwrap_or(self.entered + 1);
+        self.entered = self.entered.max(entry);
+        if entry <= self.completed {
+            out.push(Effect::Barrier { to, result: Ok(()) });
+        } else if let Some(errnum) = self.barrier_error {
+            let fault = Fault::new(errnum, "shell barrier failed");
+            out.push(Effect::Barrier { to, result: Err(fault) });
+        } else {
+            self.parked.push((entry, to));
+            out.push(Effect::Unit(UnitCommand::Note {
+                unit: self.unit.clone(),
+                key: NOTE_ENTERED.to_string(),
+                value: self.entered.into(),
+            }));
+        }
+        vec![Report::Barrier { entered: self.entered }]
+    }
+
+    /// A nested instance named its critical shells; returns what to report.
+    pub(super) fn set_critical(&mut self, ranks: Idset, out: &mut Effects) -> Report {
+        out.push(Effect::Unit(UnitCommand::Note {
+            unit: self.unit.clone(),
+            key: NOTE_CRITICAL.to_string(),
+            value: ranks.to_string().into(),
+        }));
+        self.critical = Some(ranks.clone());
+        Report::CriticalRanks { ranks }
+    }
+
+    /// Obeys an order.
+    pub(super) fn order(&mut self, order: &Order, out: &mut Effects) {
+        match *order {
+            Order::Acknowledge { stream, offset } => {
+                self.outputs[stream as usize].acknowledge(offset);
+                self.acknowledge_to_supervisor(stream, offset, out);
+            }
+            Order::Barrier { count, errnum } => self.release_barrier(count, errnum, out),
+            Order::Forget => {
+                self.forgotten = true;
+                if !self.may_live() {
+                    out.push(Effect::Unit(UnitCommand::Forget { unit: self.unit.clone() }));
+                }
+            }
+            Order::Signal { signal, all } => {
+                out.push(Effect::Unit(UnitCommand::Signal {
+                    unit: self.unit.clone(),
+                    signal,
+                    all,
+                }));
+            }
+        }
+    }
+
+    fn acknowledge_to_supervisor(&self, stream: Stream, offset: u64, out: &mut Effects) {
+        let unit = self.unit.clone();
+        out.push(Effect::Unit(UnitCommand::OutputAck { unit, stream, offset }));
+    }
+
+    fn release_barrier(&mut self, count: u32, errnum: i32, out: &mut Effects) {
+        self.completed = self.completed.max(count);
+        if errnum != 0 {
+            self.barrier_error = Some(errnum);
+        }
+        let error = self.barrier_error;
+        let completed = self.completed;
+        self.parked.retain(|(entry, to)| {
+            let result = match error {
+                _ if *entry <= completed => Ok(()),
+                Some(errnum) => Err(Fault::new(errnum, "shell barrier failed")),
+                None => return true,
+            };
+            out.push(Effect::Barrier { to: *to, result });
+            false
+        });
+    }
+
+    /// Everything that a new leader has to know, which has output up to `positions`.
+    pub(super) fn snapshot(&mut self, positions: [u64; 2], out: &mut Effects) -> Vec<Report> {
+        let mut reports = Vec::new();
+        match &self.phase {
+            Phase::Pending => (),
+            Phase::Running { .. } | Phase::Exited => reports.push(Report::Running),
+            Phase::Gone => reports.push(Report::Running),
+            Phase::Failed { errnum, message } => {
+                reports.push(Report::Failed { errnum: *errnum, message: message.clone() });
+            }
+            Phase::Lost { message } => reports.push(Report::Lost { message: message.clone() }),
+        }
+        if self.entered > 0 {
+            reports.push(Report::Barrier { entered: self.entered });
+        }
+        if let Some(ranks) = &self.critical {
+            reports.push(Report::CriticalRanks { ranks: ranks.clone() });
+        }
+        let ended = !matches!(self.phase, Phase::Pending | Phase::Running { .. });
+        for (stream, offset) in [Stream::Stdout, Stream::Stderr].into_iter().zip(positions) {
+            self.outputs[stream as usize].rewind(offset);
+            self.acknowledge_to_supervisor(stream, offset, out);
+            reports.extend(self.outputs[stream as usize].take(ended));
+        }
+        if let Some(status) = self.status {
+            reports.push(Report::Exited { status });
+        }
+        if self.phase == Phase::Gone {
+            reports.push(Report::Gone);
+        }
+        reports
+    }
+
+    /// The module is unloaded: the barrier requests are kept with the unit.
+    pub(super) fn park(&self, out: &mut Effects) {
+        for (entry, to) in &self.parked {
+            out.push(Effect::Park { to: *to, unit: self.unit.clone(), entry: *entry });
+        }
+    }
+
+    pub(super) fn is_done(&self) -> bool {
+        self.forgotten && !self.may_live()
+    }
+}

@@ -1,0 +1,129 @@
+//! What `stats-get` shows: upstream's keys, and how many messages each role exchanged.
+
+use serde_json::{Map, Value, json};
+
+use crate::machine::effect::{Effect, Owner};
+use crate::machine::event::Event;
+use crate::machine::node::Node;
+use crate::port::supervisor::Method;
+
+/// Messages that left or reached this rank, by role. What two roles of one rank say to each
+/// other is no message.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Counters {
+    coordinator_received: u64,
+    coordinator_sent: u64,
+    leader_received: u64,
+    leader_sent: u64,
+    agent_received: u64,
+    agent_sent: u64,
+    units_started: u64,
+}
+
+impl Counters {
+    /// An event from outside; `owner` is whose stream it answers, if it does.
+    pub(super) fn count_event(&mut self, event: &Event, owner: Option<Owner>) {
+        match event {
+            Event::Start { .. } | Event::Expiration { .. } | Event::Replied { .. } => {
+                self.coordinator_received += 1;
+            }
+            Event::Lead { .. } | Event::Kvs { .. } => self.leader_received += 1,
+            Event::Reported { .. } => match owner {
+                Some(Owner::Agent) => self.agent_received += 1,
+                Some(Owner::Leader) | None => self.leader_received += 1,
+            },
+            Event::CriticalRanks { .. }
+            | Event::Order { .. }
+            | Event::ShellBarrier { .. }
+            | Event::Shells { .. } => self.agent_received += 1,
+            Event::Config(_)
+            | Event::Exception(_)
+            | Event::Parked { .. }
+            | Event::Timeout
+            | Event::Unit(_) => (),
+        }
+    }
+
+    pub(super) fn count_effect(&mut self, effect: &Effect) {
+        match effect {
+            Effect::Respond { .. } | Effect::Lead { .. } | Effect::Expire { .. } => {
+                self.coordinator_sent += 1;
+            }
+            Effect::Reply { .. }
+            | Effect::Kvs { .. }
+            | Effect::KillJob { .. }
+            | Effect::LostShell { .. }
+            | Effect::Drain { .. }
+            | Effect::Shells { owner: Owner::Leader, .. } => self.leader_sent += 1,
+            Effect::Report { .. }
+            | Effect::Barrier { .. }
+            | Effect::Shells { owner: Owner::Agent, .. }
+            | Effect::Order { .. } => self.agent_sent += 1,
+            Effect::Unit(crate::port::supervisor::UnitCommand::Launch(_)) => {
+                self.units_started += 1;
+            }
+            Effect::Answer { .. }
+            | Effect::Drop { .. }
+            | Effect::End { .. }
+            | Effect::Log { .. }
+            | Effect::Park { .. }
+            | Effect::Unit(_) => (),
+        }
+    }
+
+    fn to_json(&self) -> Value {
+        json!({
+            "coordinator": {"received": self.coordinator_received, "sent": self.coordinator_sent},
+            "leader": {"received": self.leader_received, "sent": self.leader_sent},
+            "agent": {"received": self.agent_received, "sent": self.agent_sent,
+                      "units_started": self.units_started},
+        })
+    }
+}
+
+impl Node {
+    /// The answer to `stats-get`.
+    pub fn stats(&self) -> Value {
+        let config = self.config();
+        let mut jobs = Map::new();
+        for (id, job) in &self.jobs {
+            jobs.insert(id.to_string(), job.stats(self.config(), self.method_name()));
+        }
+        let coordinated: Map<String, Value> = self
+            .coordinator
+            .jobs()
+            .map(|(id, leader)| (id.to_string(), json!({ "leader": leader })))
+            .collect();
+        let shells: Map<String, Value> = self
+            .agents
+            .iter()
+            .filter_map(|(id, agent)| Some((id, agent.shell()?)))
+            .map(|(id, shell)| {
+                (id.to_string(), json!({ "unit": shell.unit(), "pid": shell.pid() }))
+            })
+            .collect();
+        json!({
+            "method": self.method_name(),
+            "notice": self.notice,
+            "kill-timeout": config.kill_timeout,
+            "term-signal": config.term_signal.to_string(),
+            "kill-signal": config.kill_signal.to_string(),
+            "max-kill-count": config.max_kill_count,
+            "max-kill-timeout": config.max_kill_timeout.unwrap_or(-1.0),
+            "effective-max-kill-timeout": config.effective_max_kill_timeout(),
+            "jobs": jobs,
+            "coordinated": coordinated,
+            "shells": shells,
+            "counters": self.counters.to_json(),
+            "config": config.stats(&self.facts().job_shell),
+        })
+    }
+
+    fn method_name(&self) -> &'static str {
+        match self.method {
+            Some(Method::Systemd) => "systemd",
+            Some(Method::Fork) => "fork",
+            None => "none",
+        }
+    }
+}

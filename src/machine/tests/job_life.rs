@@ -1,0 +1,289 @@
+//! One job from its start request to its final release.
+
+use super::{JOB, World};
+use crate::config::Config;
+use crate::machine::{Event, RequestId};
+use crate::proto::{Exception, Response, WaitStatus};
+
+#[test]
+fn a_job_of_one_rank() {
+    let mut world = World::new(1);
+    world.start("0", false);
+    assert_eq!(world.launched, [0]);
+    world.started(0);
+    world.exited(0, WaitStatus::exited(0));
+    assert_eq!(
+        world.responses,
+        [
+            Response::Start {},
+            Response::Finish { status: WaitStatus(0) },
+            Response::Release { ranks: "all".into(), is_final: true },
+        ]
+    );
+    assert_eq!(world.event_names(), ["init", "starting", "shell-exit", "complete", "done"]);
+    assert_eq!(world.messages, 0, "roles of one rank need no message");
+    world.assert_ended();
+}
+
+#[test]
+fn rank_0_passes_on_a_constant_number_of_messages() {
+    let messages = |ranks: &str, count: std::ops::Range<usize>| {
+        let mut world = World::with(40, Config::default());
+        world.start(ranks, false);
+        world.all_started(count.clone());
+        let stats = world.nodes[0].as_ref().map(|node| node.stats()["counters"].clone());
+        for rank in count {
+            world.exited(rank, WaitStatus(0));
+        }
+        world.pass(1.0);
+        world.assert_ended();
+        let after = world.nodes[0].as_ref().map(|node| node.stats()["counters"].clone());
+        assert_eq!(stats.map(|s| s["agent"].clone()), after.clone().map(|s| s["agent"].clone()));
+        after.map(|s| s["coordinator"].to_string())
+    };
+    assert_eq!(messages("1-2", 1..3), messages("1-39", 1..40));
+}
+
+#[test]
+fn the_tree_reaches_every_rank_once() {
+    let mut world = World::new(20);
+    world.start("1-19", false);
+    world.launched.sort_unstable();
+    assert_eq!(world.launched, (1..20).collect::<Vec<u32>>());
+    world.all_started(1..20);
+    assert_eq!(world.responses, [Response::Start {}]);
+    for rank in 1..20 {
+        world.exited(rank, WaitStatus::exited(rank as i32 % 3));
+    }
+    world.pass(1.0);
+    assert_eq!(world.status(), Some(WaitStatus::exited(2)), "the largest status");
+    assert_eq!(world.released(), [("all".to_string(), true)]);
+    world.assert_ended();
+}
+
+#[test]
+fn ranks_that_end_at_different_times_are_released_one_by_one() {
+    let mut world = World::new(4);
+    world.start("0-3", false);
+    world.all_started(0..4);
+    for rank in 0..4 {
+        world.enter_barrier(rank);
+    }
+    world.pass(0.1);
+    for rank in [2, 0, 3, 1] {
+        world.exited(rank, WaitStatus(0));
+        world.pass(1.0);
+    }
+    let releases = [("2", false), ("0", false), ("3", false), ("1", true)];
+    assert_eq!(world.released(), releases.map(|(ranks, last)| (ranks.to_string(), last)));
+    let finish = world.responses.iter().position(|r| matches!(r, Response::Finish { .. }));
+    assert_eq!(finish, Some(4), "finish precedes the final release");
+    world.assert_ended();
+}
+
+#[test]
+fn a_rank_is_not_released_while_anything_of_it_lives() {
+    let mut world = World::new(2);
+    world.start("0-1", false);
+    world.all_started(0..2);
+    let unit = world.unit_of(1);
+    // Exited, but its cgroup is not empty: the supervisor does not say Gone.
+    let status = WaitStatus(0);
+    world.happen(1, Event::Unit(super::UnitEvent::Exited { unit: unit.clone(), status }));
+    world.exited(0, WaitStatus(0));
+    world.pass(10.0);
+    assert_eq!(world.status(), Some(WaitStatus::exited(1)), "ended before the first barrier");
+    assert_eq!(world.released(), [("0".to_string(), false)]);
+    world.happen(1, Event::Unit(super::UnitEvent::Gone { unit }));
+    world.pass(1.0);
+    assert_eq!(world.released(), [("0".to_string(), false), ("1".to_string(), true)]);
+    world.assert_ended();
+}
+
+#[test]
+fn the_barrier_opens_when_all_have_entered_and_twice() {
+    let mut world = World::new(5);
+    world.start("0-4", false);
+    world.all_started(0..5);
+    for round in 1..=2 {
+        let requests: Vec<u64> = (0..5).map(|rank| world.enter_barrier(rank)).collect();
+        world.pass(0.1);
+        assert_eq!(world.barrier.len(), round * 5);
+        for request in requests {
+            assert!(world.barrier.contains(&(request, Ok(()))));
+        }
+    }
+}
+
+#[test]
+fn a_shell_that_ends_early_fails_the_barrier_for_the_others() {
+    let mut world = World::new(3);
+    world.start("0-2", false);
+    world.all_started(0..3);
+    let waiting = world.enter_barrier(0);
+    world.exited(2, WaitStatus::exited(1));
+    world.pass(0.1);
+    assert_eq!(world.barrier, [(waiting, Err(libc::EIO))]);
+    let late = world.enter_barrier(1);
+    world.pass(0.1);
+    assert_eq!(world.barrier.last(), Some(&(late, Err(libc::EIO))));
+    assert_eq!(world.notes(), ["n2 (rank 2) terminated before first barrier"]);
+}
+
+#[test]
+fn a_barrier_that_hangs_drains_who_is_missing() {
+    let mut world = World::new(3);
+    world.config.barrier_timeout = Some(5.0);
+    let config = Box::new(world.config.clone());
+    world.happen(0, Event::Config(config));
+    world.start("0-2", false);
+    world.all_started(0..3);
+    world.enter_barrier(0);
+    world.enter_barrier(1);
+    world.pass(6.0);
+    let reason = format!("2 job {JOB} start timeout: possible node hang");
+    assert_eq!(world.drained, [reason]);
+    assert_eq!(world.notes(), ["start barrier timeout waiting for 1/3 nodes (rank 2)"]);
+}
+
+#[test]
+fn cancel_signals_shells_and_ends_with_a_status() {
+    let mut world = World::new(2);
+    world.start("0-1", false);
+    world.all_started(0..2);
+    world.cancel();
+    assert_eq!(world.signals, [(0, libc::SIGTERM), (1, libc::SIGTERM)]);
+    for rank in 0..2 {
+        world.exited(rank, WaitStatus::exited(143));
+    }
+    world.pass(1.0);
+    assert_eq!(world.status(), Some(WaitStatus::exited(143)));
+    assert_eq!(world.notes(), Vec::<String>::new(), "the job manager knows the exception");
+    world.assert_ended();
+}
+
+#[test]
+fn what_cannot_be_killed_is_drained_and_the_job_ends() {
+    let config = Config { kill_timeout: 1.0, max_kill_count: 3, ..Config::default() };
+    let mut world = World::with(2, config);
+    world.start("0-1", false);
+    world.all_started(0..2);
+    world.cancel();
+    world.exited(0, WaitStatus::signaled(libc::SIGKILL));
+    world.pass(100.0);
+    assert_eq!(world.killed, [libc::SIGKILL; 5]);
+    assert_eq!(world.drained, [format!("1 unkillable user processes for job {JOB}")]);
+    assert_eq!(world.released().last(), Some(&("1".to_string(), true)));
+    assert_eq!(world.status(), Some(WaitStatus(libc::SIGKILL)));
+}
+
+#[test]
+fn the_time_limit_raises_a_timeout_and_moves() {
+    let mut world = World::new(2);
+    world.start("1", false);
+    world.started(1);
+    let set = |world: &mut World, expiration: f64| {
+        let request = RequestId::Remote(1);
+        world.happen(0, Event::Expiration { request, id: JOB, expiration });
+    };
+    set(&mut world, 1e9 + 50.0);
+    world.pass(30.0);
+    set(&mut world, 1e9 + 80.0);
+    world.pass(40.0);
+    assert_eq!(world.notes(), Vec::<String>::new());
+    world.pass(11.0);
+    let timeout = Exception {
+        severity: 0,
+        kind: "timeout".into(),
+        note: "resource allocation expired".into(),
+    };
+    assert_eq!(world.responses.last(), Some(&Response::Exception(timeout)));
+    assert_eq!(world.signals.first(), Some(&(1, libc::SIGALRM)));
+    assert_eq!(world.answers, [Ok(()), Ok(())]);
+    set(&mut world, -1.0);
+    assert_eq!(world.answers.last(), Some(&Err(libc::EINVAL)));
+}
+
+#[test]
+fn a_shell_that_cannot_be_started_fails_the_job_in_words() {
+    let mut world = World::new(2);
+    world.start("0-1", false);
+    world.started(0);
+    let unit = world.unit_of(1);
+    let (errnum, message) = (libc::ENOENT, "/x/shell: No such file or directory".to_string());
+    world.happen(1, Event::Unit(super::UnitEvent::Failed { unit, errnum, message }));
+    world.pass(0.1);
+    assert_eq!(
+        world.notes(),
+        ["job shell exec error on broker n1 (rank 1): /x/shell: No such file or directory"]
+    );
+    assert_eq!(world.signals, [(0, libc::SIGTERM)]);
+    world.exited(0, WaitStatus::exited(1));
+    world.pass(1.0);
+    assert_eq!(world.status(), Some(WaitStatus::exited(127)));
+    assert!(!world.responses.contains(&Response::Start {}));
+    world.assert_ended();
+}
+
+#[test]
+fn output_is_logged_once_and_acknowledged() {
+    let mut world = World::new(2);
+    world.start("1", false);
+    world.started(1);
+    world.output(1, 0, "one\ntw");
+    world.output(1, 6, "o\n");
+    world.exited(1, WaitStatus(0));
+    world.pass(1.0);
+    let data: String = world
+        .events
+        .iter()
+        .filter(|event| event.name == "log")
+        .filter_map(|event| event.context["data"].as_str())
+        .collect();
+    assert_eq!(data, "one\ntwo\n");
+    world.assert_ended();
+}
+
+#[test]
+fn a_bad_request_fails_its_job_and_no_other() {
+    let mut world = World::new(1);
+    let mut bad = super::start("0", false);
+    bad["R"] = serde_json::json!({"version": 7});
+    world.happen(0, Event::Start { request: RequestId::Remote(1), payload: bad });
+    assert_eq!(world.notes().len(), 1);
+    assert!(world.notes()[0].contains(&JOB.to_string()), "{:?}", world.notes());
+    world.assert_ended();
+    let mut bad = super::start("0", false);
+    bad["jobspec"] =
+        serde_json::json!({"attributes": {"system": {"exec": {"bulkexec": {"x": 1}}}}});
+    world.happen(0, Event::Start { request: RequestId::Remote(2), payload: bad });
+    assert!(world.notes()[1].contains("bulkexec: unknown key \"x\""), "{:?}", world.notes());
+    world.responses.drain(..2);
+    world.assert_ended();
+}
+
+#[test]
+fn a_guests_job_without_an_imp_is_refused() {
+    let mut world = World::new(1);
+    let mut guest = super::start("0", false);
+    guest["userid"] = serde_json::json!(12345);
+    world.happen(0, Event::Start { request: RequestId::Remote(1), payload: guest });
+    assert!(world.notes()[0].contains("no IMP configured"), "{:?}", world.notes());
+    assert!(world.launched.is_empty());
+    world.assert_ended();
+}
+
+#[test]
+fn nobody_enters_another_users_barrier() {
+    let mut world = World::new(2);
+    world.start("0-1", false);
+    world.all_started(0..2);
+    let credential = super::Credential { userid: 9999, owner: false };
+    let request = RequestId::Remote(5);
+    let rank = super::BrokerRank(0);
+    world.happen(0, Event::ShellBarrier { request, credential, id: JOB, rank });
+    assert_eq!(world.barrier, [(5, Err(libc::EPERM))]);
+    let ranks = "0".parse().unwrap_or_default();
+    world.happen(0, Event::CriticalRanks { request, credential, id: JOB, ranks });
+    assert_eq!(world.answers, [Err(libc::EPERM)]);
+}

@@ -1,0 +1,442 @@
+//! The machines together, in a small world: ranks, messages in order, units that tests move
+//! by hand, a KVS that says yes.
+
+mod job_life;
+mod reload;
+mod table;
+
+use std::collections::{BTreeMap, VecDeque};
+
+use serde_json::{Value, json};
+
+use crate::config::Config;
+use crate::machine::{
+    Credential, Effect, Effects, Event, Facts, Fault, KvsOp, KvsResult, Level, Node, Now, Opened,
+    RequestId, StreamId,
+};
+use crate::port::supervisor::{Stream, UnitCommand, UnitEvent, UnitRecord, UnitSpec};
+use crate::proto::{
+    BrokerRank, ExecEvent, Idset, InstanceId, JobException, JobId, Response, UnitName, WaitStatus,
+};
+
+pub(super) const JOB: JobId = JobId(77);
+const OWNER: u32 = 500;
+
+pub(super) fn facts(rank: u32) -> Facts {
+    Facts {
+        rank: BrokerRank(rank),
+        owner: OWNER,
+        instance: InstanceId::new("/test", OWNER),
+        local_uri: format!("local:///test/{rank}"),
+        job_shell: "/bin/flux-shell".to_string(),
+        working_directory: None,
+    }
+}
+
+/// A start request for a job on `ranks`.
+pub(super) fn start(ranks: &str, reattach: bool) -> Value {
+    let count = ranks.parse::<Idset>().map_or(0, |ranks| ranks.len());
+    json!({"id": JOB, "userid": OWNER, "jobspec": {}, "reattach": reattach,
+           "R": {"version": 1, "execution": {
+               "R_lite": [{"rank": ranks, "children": {"core": "0"}}],
+               "nodelist": [format!("n[0-{}]", count.max(1) - 1)],
+               "starttime": 0.0, "expiration": 0.0}}})
+}
+
+/// What one rank keeps on disk.
+#[derive(Default)]
+struct Disk {
+    records: BTreeMap<UnitName, UnitRecord>,
+    dead: Vec<UnitName>,
+}
+
+pub(super) struct World {
+    nodes: Vec<Option<Node>>,
+    effects: Vec<Effects>,
+    disks: Vec<Disk>,
+    queue: VecDeque<(usize, Event)>,
+    /// Who asked, for each request that a rank holds.
+    requests: BTreeMap<(usize, u64), (usize, StreamId, bool)>,
+    last_request: u64,
+    pub(super) now: f64,
+    pub(super) config: Config,
+    /// What the job manager was told.
+    pub(super) responses: Vec<Response>,
+    pub(super) events: Vec<ExecEvent>,
+    moved: bool,
+    has_namespace: bool,
+    pub(super) drained: Vec<String>,
+    pub(super) signals: Vec<(u32, i32)>,
+    pub(super) launched: Vec<u32>,
+    pub(super) barrier: Vec<(u64, Result<(), i32>)>,
+    pub(super) killed: Vec<i32>,
+    pub(super) errors: Vec<String>,
+    /// Messages that crossed from one rank to another.
+    pub(super) messages: usize,
+    pub(super) answers: Vec<Result<(), i32>>,
+}
+
+impl World {
+    pub(super) fn new(size: usize) -> Self {
+        Self::with(size, Config { fanout: 2, ..Config::default() })
+    }
+
+    pub(super) fn with(size: usize, config: Config) -> Self {
+        let node = |rank: usize| Some(Node::new(config.clone(), facts(rank as u32)));
+        Self {
+            nodes: (0..size).map(node).collect(),
+            effects: (0..size).map(|_| Effects::default()).collect(),
+            disks: (0..size).map(|_| Disk::default()).collect(),
+            queue: VecDeque::new(),
+            requests: BTreeMap::new(),
+            last_request: 1000,
+            now: 0.0,
+            config,
+            responses: Vec::new(),
+            events: Vec::new(),
+            moved: false,
+            has_namespace: false,
+            drained: Vec::new(),
+            signals: Vec::new(),
+            launched: Vec::new(),
+            barrier: Vec::new(),
+            killed: Vec::new(),
+            errors: Vec::new(),
+            messages: 0,
+            answers: Vec::new(),
+        }
+    }
+
+    /// Lets an event happen on a rank, and everything that follows from it.
+    pub(super) fn happen(&mut self, rank: usize, event: Event) {
+        self.queue.push_back((rank, event));
+        self.settle();
+    }
+
+    fn settle(&mut self) {
+        while let Some((rank, event)) = self.queue.pop_front() {
+            let now = Now { mono: self.now, wall: 1e9 + self.now };
+            let Some(node) = &mut self.nodes[rank] else {
+                self.undeliverable(rank, &event);
+                continue;
+            };
+            node.handle(now, event, &mut self.effects[rank]);
+            for effect in std::mem::take(&mut self.effects[rank].list) {
+                self.perform(rank, effect);
+            }
+        }
+    }
+
+    /// A request to a rank whose module is not loaded.
+    fn undeliverable(&mut self, rank: usize, event: &Event) {
+        if let Event::Lead { request, .. } | Event::Shells { request, .. } = event {
+            self.end(rank, *request, Fault::new(libc::ENOSYS, "no such service"));
+        }
+    }
+
+    pub(super) fn start(&mut self, ranks: &str, reattach: bool) {
+        let request = self.request();
+        self.happen(0, Event::Start { request, payload: start(ranks, reattach) });
+    }
+
+    fn request(&mut self) -> RequestId {
+        self.last_request += 1;
+        RequestId::Remote(self.last_request)
+    }
+
+    /// Time goes on, timer by timer.
+    pub(super) fn pass(&mut self, seconds: f64) {
+        let end = self.now + seconds;
+        loop {
+            let nodes = self.nodes.iter().enumerate();
+            let next = nodes
+                .filter_map(|(rank, node)| Some((rank, node.as_ref()?.next_timeout()?)))
+                .filter(|(_, at)| *at <= end)
+                .reduce(|a, b| if b.1 < a.1 { b } else { a });
+            let Some((rank, at)) = next else { break };
+            self.now = self.now.max(at);
+            self.happen(rank, Event::Timeout);
+        }
+        self.now = end;
+    }
+
+    fn perform(&mut self, rank: usize, effect: Effect) {
+        match effect {
+            Effect::Answer { result, .. } => self.answers.push(result.map_err(|f| f.errnum)),
+            Effect::Barrier { to: RequestId::Remote(to), result } => {
+                self.barrier.push((to, result.map_err(|fault| fault.errnum)));
+            }
+            Effect::Drain { ranks, reason } => self.drained.push(format!("{ranks} {reason}")),
+            Effect::End { to, fault } => self.end(rank, to, fault),
+            Effect::Expire { to, request, id, expiration } => {
+                self.queue
+                    .push_back((to.0 as usize, Event::Expiration { request, id, expiration }));
+            }
+            Effect::KillJob { signal, .. } => self.killed.push(signal),
+            Effect::Kvs { id, op } => {
+                let result = self.kvs(op);
+                self.queue.push_back((rank, Event::Kvs { id, result }));
+            }
+            Effect::Lead { stream, to, request } => {
+                let id = self.hold(rank, to, stream, true);
+                let payload = json!(request);
+                self.queue.push_back((to.0 as usize, Event::Lead { request: id, payload }));
+            }
+            Effect::Log { level: Level::Error, text } => self.errors.push(text),
+            Effect::Order { to, request } => {
+                self.messages += 1;
+                let payload = json!(request);
+                self.queue.push_back((to.0 as usize, Event::Order { payload }));
+            }
+            Effect::Report { to: RequestId::Remote(to), reports } => {
+                self.messages += 1;
+                if let Some((asker, stream, _)) = self.requests.get(&(rank, to)).copied() {
+                    let event = Event::Reported { stream, result: Ok(reports) };
+                    self.queue.push_back((asker, event));
+                }
+            }
+            Effect::Reply { to: RequestId::Remote(to), response } => {
+                self.messages += 1;
+                if let Some((asker, stream, _)) = self.requests.get(&(rank, to)).copied() {
+                    let event = Event::Replied { stream, result: Ok(response) };
+                    self.queue.push_back((asker, event));
+                }
+            }
+            Effect::Respond { id, response, .. } => {
+                assert_eq!(id, JOB);
+                self.responses.push(response);
+            }
+            Effect::Shells { stream, to, request, .. } => {
+                let id = self.hold(rank, to, stream, false);
+                let payload = json!(request);
+                self.queue.push_back((to.0 as usize, Event::Shells { request: id, payload }));
+            }
+            Effect::Unit(command) => self.unit(rank, command),
+            Effect::Barrier { .. }
+            | Effect::Drop { .. }
+            | Effect::Log { .. }
+            | Effect::LostShell { .. }
+            | Effect::Park { .. }
+            | Effect::Reply { .. }
+            | Effect::Report { .. } => (),
+        }
+    }
+
+    fn hold(&mut self, asker: usize, to: BrokerRank, stream: StreamId, lead: bool) -> RequestId {
+        self.messages += 1;
+        self.last_request += 1;
+        self.requests.insert((to.0 as usize, self.last_request), (asker, stream, lead));
+        RequestId::Remote(self.last_request)
+    }
+
+    fn end(&mut self, rank: usize, to: RequestId, fault: Fault) {
+        let RequestId::Remote(to) = to else { return };
+        if let Some((asker, stream, lead)) = self.requests.remove(&(rank, to)) {
+            let event = if lead {
+                Event::Replied { stream, result: Err(fault) }
+            } else {
+                Event::Reported { stream, result: Err(fault) }
+            };
+            self.queue.push_back((asker, event));
+        }
+    }
+
+    fn kvs(&mut self, op: KvsOp) -> KvsResult {
+        match op {
+            KvsOp::Append(events) => {
+                self.events.extend(events);
+                KvsResult::Appended(Ok(()))
+            }
+            KvsOp::Create { .. } if self.has_namespace => {
+                KvsResult::Created(Err(Fault::new(libc::EEXIST, "exists")))
+            }
+            KvsOp::Create { .. } => {
+                self.has_namespace = true;
+                KvsResult::Created(Ok(()))
+            }
+            KvsOp::Finish(events) => {
+                self.events.extend(events);
+                self.moved = true;
+                KvsResult::Finished(Ok(()))
+            }
+            KvsOp::Link => KvsResult::Linked(Ok(())),
+            KvsOp::Open { .. } => {
+                KvsResult::Opened(Ok(Opened { events: self.events.clone(), moved: self.moved }))
+            }
+        }
+    }
+
+    fn unit(&mut self, rank: usize, command: UnitCommand) {
+        let disk = &mut self.disks[rank];
+        match command {
+            UnitCommand::Collect { unit } => {
+                if disk.dead.contains(&unit) {
+                    self.queue.push_back((rank, Event::Unit(UnitEvent::Gone { unit })));
+                }
+            }
+            UnitCommand::Forget { unit } => {
+                disk.records.remove(&unit);
+            }
+            UnitCommand::Launch(spec) => {
+                self.launched.push(rank as u32);
+                disk.records.insert(spec.unit.clone(), record(&spec));
+            }
+            UnitCommand::Note { unit, key, value } => {
+                if let Some(record) = disk.records.get_mut(&unit) {
+                    record.notes.insert(key, value);
+                }
+            }
+            UnitCommand::OutputAck { .. } => (),
+            UnitCommand::Signal { signal, .. } => self.signals.push((rank as u32, signal)),
+        }
+    }
+
+    pub(super) fn unit_of(&self, rank: usize) -> UnitName {
+        let instance = InstanceId::new("/test", OWNER);
+        UnitName::new(false, BrokerRank(rank as u32), JOB, instance)
+    }
+
+    /// The shell on `rank` has started.
+    pub(super) fn started(&mut self, rank: usize) {
+        let unit = self.unit_of(rank);
+        self.happen(rank, Event::Unit(UnitEvent::Started { unit, pid: 100 + rank as u32 }));
+    }
+
+    /// The shells on all these ranks have started.
+    pub(super) fn all_started(&mut self, ranks: std::ops::Range<usize>) {
+        for rank in ranks {
+            self.started(rank);
+        }
+        self.pass(0.02);
+    }
+
+    pub(super) fn output(&mut self, rank: usize, offset: u64, text: &str) {
+        let unit = self.unit_of(rank);
+        let data = text.as_bytes().to_vec();
+        let stream = Stream::Stdout;
+        self.happen(rank, Event::Unit(UnitEvent::Output { unit, stream, offset, data }));
+    }
+
+    /// The shell on `rank` has exited, and nothing of it is left once it is collected.
+    pub(super) fn exited(&mut self, rank: usize, status: WaitStatus) {
+        let unit = self.unit_of(rank);
+        self.disks[rank].dead.push(unit.clone());
+        if let Some(record) = self.disks[rank].records.get_mut(&unit) {
+            record.exited = Some(status);
+        }
+        self.happen(rank, Event::Unit(UnitEvent::Exited { unit, status }));
+    }
+
+    pub(super) fn enter_barrier(&mut self, rank: usize) -> u64 {
+        let request = self.request();
+        let credential = Credential { userid: OWNER, owner: true };
+        let broker = BrokerRank(rank as u32);
+        self.happen(rank, Event::ShellBarrier { request, credential, id: JOB, rank: broker });
+        self.last_request
+    }
+
+    pub(super) fn cancel(&mut self) {
+        let exception =
+            JobException { id: JOB, kind: "cancel".into(), severity: 0, wait_status: None };
+        for rank in 0..self.nodes.len() {
+            self.happen(rank, Event::Exception(exception.clone()));
+        }
+    }
+
+    /// The module of a rank is unloaded cleanly.
+    pub(super) fn unload(&mut self, rank: usize) {
+        let mut effects = Effects::default();
+        if let Some(mut node) = self.nodes[rank].take() {
+            node.shutdown(&mut effects);
+        }
+        for effect in effects.list {
+            self.perform(rank, effect);
+        }
+        // What was on its way from there is not delivered to the next life.
+        self.requests.retain(|_, (asker, _, _)| *asker != rank);
+        self.settle();
+    }
+
+    /// The module of a rank is loaded again, and finds what is on disk.
+    pub(super) fn load(&mut self, rank: usize) {
+        self.nodes[rank] = Some(Node::new(self.config.clone(), facts(rank as u32)));
+        let records: Vec<UnitRecord> = self.disks[rank].records.values().cloned().collect();
+        for record in records {
+            let (unit, exited) = (record.spec.unit.clone(), record.exited);
+            self.happen(rank, Event::Unit(UnitEvent::Found(Box::new(record))));
+            let started = UnitEvent::Started { unit: unit.clone(), pid: 100 };
+            self.happen(rank, Event::Unit(started));
+            if let Some(status) = exited {
+                self.happen(rank, Event::Unit(UnitEvent::Exited { unit, status }));
+            }
+        }
+    }
+
+    /// The broker of a rank dies, as its peers see it.
+    pub(super) fn lose(&mut self, rank: usize) {
+        self.nodes[rank] = None;
+        let held: Vec<u64> =
+            self.requests.keys().filter(|(at, _)| *at == rank).map(|(_, id)| *id).collect();
+        for id in held {
+            let fault = Fault::new(libc::EHOSTUNREACH, "No route to host");
+            self.end(rank, RequestId::Remote(id), fault);
+        }
+        self.settle();
+    }
+
+    pub(super) fn event_names(&self) -> Vec<&str> {
+        self.events.iter().map(|event| event.name.as_str()).collect()
+    }
+
+    pub(super) fn released(&self) -> Vec<(String, bool)> {
+        let release = |response: &Response| match response {
+            Response::Release { ranks, is_final } => Some((ranks.clone(), *is_final)),
+            _ => None,
+        };
+        self.responses.iter().filter_map(release).collect()
+    }
+
+    pub(super) fn status(&self) -> Option<WaitStatus> {
+        self.responses.iter().find_map(|response| match response {
+            Response::Finish { status } => Some(*status),
+            _ => None,
+        })
+    }
+
+    pub(super) fn notes(&self) -> Vec<String> {
+        let note = |response: &Response| match response {
+            Response::Exception(exception) => Some(exception.note.clone()),
+            _ => None,
+        };
+        self.responses.iter().filter_map(note).collect()
+    }
+
+    /// The job is over for everybody, and RFC 32's order was kept.
+    pub(super) fn assert_ended(&self) {
+        let last = self.responses.last();
+        let is_final = |r: &Response| matches!(r, Response::Release { is_final: true, .. });
+        assert!(last.is_some_and(is_final), "{:?}", self.responses);
+        assert_eq!(self.responses.iter().filter(|r| is_final(r)).count(), 1);
+        for (rank, node) in self.nodes.iter().enumerate() {
+            if let Some(node) = node {
+                assert!(node.jobs.is_empty(), "rank {rank} still leads");
+                assert!(node.agents.is_empty(), "rank {rank} still has an agent");
+                assert_eq!(node.next_timeout(), None, "rank {rank} has a timer left");
+            }
+        }
+        for disk in &self.disks {
+            assert!(disk.records.is_empty(), "a record was left behind");
+        }
+    }
+}
+
+fn record(spec: &UnitSpec) -> UnitRecord {
+    UnitRecord {
+        spec: spec.clone(),
+        boot_id: "boot".into(),
+        started: None,
+        exited: None,
+        gone: false,
+        notes: BTreeMap::new(),
+    }
+}

@@ -1,0 +1,231 @@
+//! Modules that come and go while a job runs.
+
+use super::{JOB, World};
+use crate::proto::{Response, WaitStatus};
+
+fn running(size: usize, ranks: &str, members: std::ops::Range<usize>) -> World {
+    let mut world = World::new(size);
+    world.start(ranks, false);
+    world.all_started(members.clone());
+    for _ in 0..2 {
+        for rank in members.clone() {
+            world.enter_barrier(rank);
+        }
+        world.pass(0.1);
+    }
+    assert_eq!(world.responses, [Response::Start {}]);
+    world
+}
+
+fn end(mut world: World, members: std::ops::Range<usize>, reattached: usize) {
+    let launched = world.launched.len();
+    for rank in members.clone() {
+        world.exited(rank, WaitStatus::exited(rank as i32));
+    }
+    world.pass(20.0);
+    assert_eq!(launched, members.len(), "nothing was started twice");
+    assert_eq!(world.status(), Some(WaitStatus::exited(members.end as i32 - 1)));
+    assert_eq!(world.notes(), Vec::<String>::new());
+    let count = |wanted: &Response| world.responses.iter().filter(|r| *r == wanted).count();
+    assert_eq!(count(&Response::Start {}), 1);
+    assert_eq!(count(&Response::Reattached {}), reattached);
+    let names = world.event_names();
+    for name in ["init", "starting", "shell-exit", "complete", "done"] {
+        assert_eq!(names.iter().filter(|n| **n == name).count(), 1, "{name} in {names:?}");
+    }
+    assert_eq!(names.last(), Some(&"done"));
+    world.assert_ended();
+}
+
+#[test]
+fn the_coordinators_module_is_reloaded() {
+    let mut world = running(8, "2-7", 2..8);
+    world.unload(0);
+    world.load(0);
+    world.start("2-7", true);
+    world.pass(1.0);
+    end(world, 2..8, 1);
+}
+
+#[test]
+fn the_coordinators_module_is_away_while_the_job_ends() {
+    let mut world = running(4, "2-3", 2..4);
+    world.unload(0);
+    world.exited(2, WaitStatus::exited(2));
+    world.exited(3, WaitStatus::exited(3));
+    world.pass(1.0);
+    world.load(0);
+    world.start("2-3", true);
+    world.pass(1.0);
+    assert_eq!(
+        world.responses[1..],
+        [
+            Response::Reattached {},
+            Response::Finish { status: WaitStatus::exited(3) },
+            Response::Release { ranks: "all".into(), is_final: true },
+        ]
+    );
+}
+
+#[test]
+fn the_leaders_module_is_reloaded() {
+    let mut world = running(8, "2-7", 2..8);
+    world.output(5, 0, "before\n");
+    world.pass(0.1);
+    world.unload(2);
+    world.output(5, 7, "meanwhile\n");
+    world.pass(0.05);
+    world.load(2);
+    world.pass(1.0);
+    world.output(5, 17, "after\n");
+    world.pass(0.1);
+    let logged: String = world
+        .events
+        .iter()
+        .filter(|event| event.name == "log")
+        .filter_map(|event| event.context["data"].as_str())
+        .collect();
+    assert_eq!(logged, "before\nmeanwhile\nafter\n");
+    assert!(world.event_names().contains(&"reattach"));
+    end(world, 2..8, 0);
+}
+
+#[test]
+fn a_followers_module_is_reloaded() {
+    for rank in 3..8 {
+        let mut world = running(8, "2-7", 2..8);
+        world.unload(rank);
+        world.pass(1.0);
+        world.load(rank);
+        world.pass(10.0);
+        end(world, 2..8, 0);
+    }
+}
+
+#[test]
+fn a_shell_exits_while_its_module_is_away() {
+    let mut world = running(4, "1-3", 1..4);
+    world.unload(3);
+    world.exited(3, WaitStatus::exited(3));
+    world.load(3);
+    world.pass(1.0);
+    world.exited(1, WaitStatus::exited(1));
+    world.exited(2, WaitStatus::exited(2));
+    world.pass(10.0);
+    assert_eq!(world.status(), Some(WaitStatus::exited(3)));
+    world.assert_ended();
+}
+
+#[test]
+fn all_modules_are_reloaded_in_any_order() {
+    for order in [[0, 1, 2, 3], [3, 2, 1, 0], [2, 0, 3, 1]] {
+        let mut world = running(4, "1-3", 1..4);
+        for rank in order {
+            world.unload(rank);
+        }
+        for rank in order {
+            world.load(rank);
+            if rank == 0 {
+                world.start("1-3", true);
+            }
+            world.pass(0.3);
+        }
+        world.pass(10.0);
+        end(world, 1..4, 1);
+    }
+}
+
+#[test]
+fn a_job_that_was_never_reported_started_is_adopted_not_started_again() {
+    let mut world = World::new(3);
+    world.start("1-2", false);
+    world.started(1);
+    for rank in 0..3 {
+        world.unload(rank);
+    }
+    for rank in 0..3 {
+        world.load(rank);
+    }
+    world.start("1-2", false);
+    world.pass(1.0);
+    world.all_started(2..3);
+    world.pass(1.0);
+    assert_eq!(world.launched, [1, 2]);
+    assert_eq!(world.responses, [Response::Start {}]);
+}
+
+#[test]
+fn an_exception_while_the_leader_is_away_ends_the_job() {
+    let mut world = running(3, "1-2", 1..3);
+    world.unload(1);
+    world.cancel();
+    world.load(1);
+    world.pass(1.0);
+    assert!(world.signals.contains(&(1, libc::SIGTERM)), "{:?}", world.signals);
+    assert!(world.signals.contains(&(2, libc::SIGTERM)), "{:?}", world.signals);
+}
+
+#[test]
+fn a_shell_waits_in_the_barrier_while_its_leader_is_reloaded() {
+    let mut world = World::new(4);
+    world.start("1-3", false);
+    world.all_started(1..4);
+    let first = world.enter_barrier(2);
+    world.unload(1);
+    world.load(1);
+    world.pass(1.0);
+    assert_eq!(world.barrier, []);
+    world.enter_barrier(1);
+    world.enter_barrier(3);
+    world.pass(0.1);
+    assert_eq!(world.barrier.len(), 3);
+    assert!(world.barrier.contains(&(first, Ok(()))));
+}
+
+#[test]
+fn a_lost_parents_children_are_asked_by_the_leader() {
+    let mut world = running(8, "0-7", 0..8);
+    world.happen(0, critical("0-3,5-7"));
+    // Rank 4 is the parent of 5 to 7 in a tree of two.
+    world.lose(4);
+    world.pass(1.0);
+    assert_eq!(world.notes(), ["node failure on n4 (shell rank 4)"], "not fatal");
+    for rank in [0, 1, 2, 3, 5, 6, 7] {
+        world.exited(rank, WaitStatus(0));
+    }
+    world.pass(1.0);
+    assert_eq!(world.status(), Some(WaitStatus(0)));
+    assert_eq!(world.released().last().map(|r| r.1), Some(true));
+}
+
+fn critical(ranks: &str) -> super::Event {
+    super::Event::CriticalRanks {
+        request: super::RequestId::Remote(3),
+        credential: super::Credential { userid: super::OWNER, owner: true },
+        id: JOB,
+        ranks: ranks.parse().unwrap_or_default(),
+    }
+}
+
+#[test]
+fn a_lost_critical_node_fails_the_job() {
+    let mut world = running(3, "0-2", 0..3);
+    world.lose(2);
+    world.pass(0.1);
+    assert_eq!(world.notes(), ["node failure on n2 (rank 2)"]);
+    assert_eq!(world.signals, [(0, libc::SIGTERM), (1, libc::SIGTERM)]);
+}
+
+#[test]
+fn a_leader_that_does_not_come_back_is_replaced_after_the_timeout() {
+    let mut world = running(4, "1-3", 1..4);
+    world.unload(1);
+    world.pass(world.config.peer_timeout + 20.0);
+    assert!(world.notes()[0].contains("node failure on n0"), "{:?}", world.notes());
+    for rank in [2, 3] {
+        assert!(world.signals.contains(&(rank, libc::SIGTERM)), "{:?}", world.signals);
+        world.exited(rank as usize, WaitStatus::exited(1));
+    }
+    world.pass(1.0);
+    assert_eq!(world.released().last().map(|r| r.1), Some(true));
+}

@@ -1,0 +1,86 @@
+//! A machine's timers: a table, so that a forgotten one shows.
+
+/// Timers of one job's leader.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Timer {
+    /// When the first shell barrier has not completed in time.
+    Barrier,
+    /// When the job's time limit is reached.
+    Expiration,
+    /// When the tasks get the kill signal (again).
+    JobKill,
+    /// When the kill escalation gives up, if `max-kill-timeout` is set.
+    MaxKill,
+    /// When ranks that are gone are released.
+    Release,
+    /// When ranks whose module was away are asked again.
+    Retry,
+    /// When shells still run too long after the leader shell's exit.
+    ShellExit,
+    /// When the shells get the kill signal (again).
+    ShellKill,
+}
+
+const ALL: [Timer; 8] = [
+    Timer::Barrier,
+    Timer::Expiration,
+    Timer::JobKill,
+    Timer::MaxKill,
+    Timer::Release,
+    Timer::Retry,
+    Timer::ShellExit,
+    Timer::ShellKill,
+];
+
+/// When each timer fires, in monotonic seconds.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct TimerTable([Option<f64>; ALL.len()]);
+
+impl TimerTable {
+    pub(super) fn arm(&mut self, timer: Timer, at: f64) {
+        self.0[timer as usize] = Some(at);
+    }
+
+    pub(super) fn cancel(&mut self, timer: Timer) {
+        self.0[timer as usize] = None;
+    }
+
+    pub(super) fn is_armed(&self, timer: Timer) -> bool {
+        self.0[timer as usize].is_some()
+    }
+
+    pub(super) fn next(&self) -> Option<f64> {
+        self.0.iter().flatten().copied().reduce(f64::min)
+    }
+
+    /// Takes the earliest timer that is due.
+    pub(super) fn pop_due(&mut self, now: f64) -> Option<Timer> {
+        let due = ALL
+            .into_iter()
+            .filter_map(|timer| self.0[timer as usize].map(|at| (timer, at)))
+            .filter(|(_, at)| *at <= now)
+            .reduce(|a, b| if b.1 < a.1 { b } else { a })?;
+        self.cancel(due.0);
+        Some(due.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn due_timers_come_out_in_order_and_once() {
+        let mut table = TimerTable::default();
+        table.arm(Timer::Retry, 3.0);
+        table.arm(Timer::Barrier, 5.0);
+        table.arm(Timer::ShellKill, 1.0);
+        assert_eq!(table.next(), Some(1.0));
+        assert_eq!(table.pop_due(3.0), Some(Timer::ShellKill));
+        assert_eq!(table.pop_due(3.0), Some(Timer::Retry));
+        assert_eq!(table.pop_due(3.0), None);
+        assert!(table.is_armed(Timer::Barrier));
+        table.cancel(Timer::Barrier);
+        assert_eq!(table.next(), None);
+    }
+}
