@@ -95,6 +95,9 @@ impl Default for Config {
 #[error("{0}")]
 pub struct ConfigError(String);
 
+/// Longest duration that makes sense anywhere here, in seconds: about 30 years.
+const DURATION_MAX: f64 = 1e9;
+
 /// Longest pause between two signals of the kill escalation, in seconds.
 pub const KILL_PAUSE_MAX: f64 = 300.0;
 
@@ -188,7 +191,7 @@ impl Config {
             || parse_fsd(value).map_err(|_| ConfigError(format!("invalid {key}: {value}")));
         let positive = || {
             duration().and_then(|seconds| {
-                if seconds > 0.0 {
+                if seconds > 0.0 && seconds <= DURATION_MAX {
                     Ok(seconds)
                 } else {
                     Err(ConfigError(format!("invalid {key}: {value}")))

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use crate::machine::Context;
-use crate::machine::effect::{Effect, Effects, Owner};
+use crate::machine::effect::{Effect, Effects, Level, Owner};
 use crate::machine::event::{Credential, Fault, RequestId, StreamId};
 use crate::machine::shells::Shell;
 use crate::machine::tree;
@@ -38,7 +38,13 @@ pub(super) struct AgentJob {
     outbox: Vec<RankReport>,
     /// How far each rank of the subtree is, to see when all are at the same stage.
     stages: BTreeMap<BrokerRank, u8>,
+    /// A rank has reached a later stage since the last message.
+    advanced: bool,
     send_at: Option<f64>,
+    /// When to ask rank 0 about a job that nobody leads.
+    ask_at: Option<f64>,
+    /// What to start once more if the supervisor finds that an earlier life never did.
+    unstarted: Option<Box<UnitSpec>>,
 }
 
 impl AgentJob {
@@ -53,15 +59,49 @@ impl AgentJob {
             shell: None,
             outbox: Vec::new(),
             stages: BTreeMap::new(),
+            advanced: false,
             send_at: None,
+            ask_at: None,
+            unstarted: None,
         }
     }
 
     /// A job whose shell was found on disk.
-    pub(super) fn found(record: &UnitRecord) -> Self {
+    pub(super) fn found(cx: Context, record: &UnitRecord) -> Self {
         let mut agent = Self::new(record.spec.job, record.spec.userid);
         agent.shell = Some(Shell::found(record));
+        agent.ask_at = Some(cx.now.mono + cx.config.peer_timeout);
         agent
+    }
+
+    /// Nobody listens to this request any more.
+    pub(super) fn disconnected(&mut self, cx: Context, request: RequestId, out: &mut Effects) {
+        if self.upstream == Some(request) {
+            self.upstream = None;
+            self.ask_at = Some(cx.now.mono + cx.config.peer_timeout);
+            out.push(Effect::Drop { to: request });
+        }
+    }
+
+    /// Rank 0 has said whether the job manager has this job running. If it has, a leader will
+    /// come; if not, nobody will ever end the shell but this agent.
+    pub(super) fn known(&mut self, cx: Context, result: Result<bool, Fault>, out: &mut Effects) {
+        if self.upstream.is_some() {
+            return;
+        }
+        match (result, &mut self.shell) {
+            (Ok(false), Some(shell)) => {
+                let text = format!(
+                    "{}: stopping {}: the job manager does not have this job running",
+                    self.id,
+                    shell.unit()
+                );
+                out.log(Level::Error, text);
+                shell.end(out);
+            }
+            (Ok(false), None) => (),
+            (Ok(true) | Err(_), _) => self.ask_at = Some(cx.now.mono + cx.config.peer_timeout),
+        }
     }
 
     pub(super) fn may_be_asked_by(&self, credential: Credential) -> bool {
@@ -73,7 +113,7 @@ impl AgentJob {
     }
 
     pub(super) fn next_timeout(&self) -> Option<f64> {
-        self.send_at
+        [self.send_at, self.ask_at].into_iter().flatten().reduce(f64::min)
     }
 
     /// Takes a new leader (or parent): start what may be started, and tell it everything.
@@ -87,6 +127,7 @@ impl AgentJob {
         if let Some(old) = self.upstream.replace(to) {
             out.push(Effect::Drop { to: old });
         }
+        self.ask_at = None;
         self.outbox.clear();
         self.stages.clear();
         self.children.clear();
@@ -126,6 +167,10 @@ impl AgentJob {
                 vec![Report::Failed { errnum: libc::EEXIST, message }]
             }
             Some(shell) if !(request.mode == Mode::Start && shell.may_start_again()) => {
+                if request.mode == Mode::Start {
+                    let spec = unit_spec(cx, self.id, &request.command);
+                    self.unstarted = Some(Box::new(spec));
+                }
                 shell.snapshot(positions(request, cx.facts.rank), out)
             }
             None if request.mode == Mode::Adopt => {
@@ -176,6 +221,11 @@ impl AgentJob {
     /// The supervisor has news of this job's unit.
     pub(super) fn unit(&mut self, cx: Context, event: UnitEvent, out: &mut Effects) {
         let Some(shell) = &mut self.shell else { return };
+        let unstarted = self.unstarted.take();
+        if let (UnitEvent::Failed { errnum: libc::ECANCELED, .. }, Some(spec)) = (&event, unstarted)
+        {
+            return out.push(Effect::Unit(UnitCommand::Launch(spec)));
+        }
         for report in shell.unit_event(event, out) {
             self.gather(cx, cx.facts.rank, report);
         }
@@ -211,10 +261,10 @@ impl AgentJob {
 
     /// Obeys an order, and passes it on.
     pub(super) fn order(&mut self, cx: Context, request: &OrderRequest, out: &mut Effects) {
-        if request.ranks.contains_rank(cx.facts.rank) {
-            if let Some(shell) = &mut self.shell {
-                shell.order(&request.order, out);
-            }
+        if request.ranks.contains_rank(cx.facts.rank)
+            && let Some(shell) = &mut self.shell
+        {
+            shell.order(&request.order, out);
         }
         for child in self.children.values() {
             let ranks = request.ranks.intersection(&child.ranks);
@@ -233,6 +283,10 @@ impl AgentJob {
     }
 
     pub(super) fn timeout(&mut self, now: f64, out: &mut Effects) {
+        if self.ask_at.is_some_and(|at| at <= now) {
+            self.ask_at = None;
+            out.push(Effect::Known { id: self.id });
+        }
         if self.send_at.is_some_and(|at| at <= now) {
             self.send(out);
         }
@@ -263,6 +317,7 @@ impl AgentJob {
         }
         if let Some(stage) = stage(&report) {
             let known = self.stages.entry(rank).or_default();
+            self.advanced |= stage > *known;
             *known = (*known).max(stage);
         }
         let after = self.outbox.iter().rposition(|r| r.ranks.contains_rank(rank)).unwrap_or(0);
@@ -279,8 +334,11 @@ impl AgentJob {
     }
 
     fn send_if_complete(&mut self, cx: Context, out: &mut Effects) {
+        // A leaf has nobody to wait for; others wait unless all ranks have got further.
+        let alone = self.children.is_empty();
         let furthest = self.stages.values().max();
-        let complete = self.ranks.ranks().all(|rank| self.stages.get(&rank) == furthest);
+        let complete = alone
+            || (self.advanced && self.ranks.ranks().all(|rank| self.stages.get(&rank) == furthest));
         if complete || self.send_at.is_some_and(|at| at <= cx.now.mono) {
             self.send(out);
         }
@@ -288,6 +346,7 @@ impl AgentJob {
 
     fn send(&mut self, out: &mut Effects) {
         self.send_at = None;
+        self.advanced = false;
         if self.outbox.is_empty() {
             return;
         }
@@ -308,7 +367,10 @@ fn stage(report: &Report) -> Option<u8> {
         | Report::Lost { .. }
         | Report::Orphaned
         | Report::Unreachable { .. } => Some(3),
-        Report::Barrier { .. } | Report::CriticalRanks { .. } | Report::Output { .. } => None,
+        Report::Barrier { .. }
+        | Report::CriticalRanks { .. }
+        | Report::Output { .. }
+        | Report::Pending => None,
     }
 }
 

@@ -40,6 +40,10 @@ struct Coordinated {
     lost: Idset,
     exception: Option<JobException>,
     passed_on: Vec<Response>,
+    /// Ranks that the job manager has back.
+    released: Idset,
+    /// The leader has answered since it was asked: it will hear of exceptions by itself.
+    answered: bool,
 }
 
 /// All jobs that the job manager has asked for.
@@ -67,6 +71,8 @@ impl Coordinator {
                     lost: Idset::new(),
                     exception: None,
                     passed_on: Vec::new(),
+                    released: Idset::new(),
+                    answered: false,
                     start,
                 };
                 job.lead(out);
@@ -96,15 +102,17 @@ impl Coordinator {
     pub(super) fn replied(
         &mut self,
         cx: Context,
+        id: JobId,
         stream: StreamId,
         result: Result<Response, Fault>,
         out: &mut Effects,
     ) {
-        let found = self.jobs.iter_mut().find(|(_, job)| job.leader == Leader::Present { stream });
-        let Some((&id, job)) = found else { return };
+        let current = |job: &&mut Coordinated| job.leader == Leader::Present { stream };
+        let Some(job) = self.jobs.get_mut(&id).filter(current) else { return };
         match result {
             Ok(response) => {
                 job.away_since = None;
+                job.answered = true;
                 if job.pass_on(response, out) {
                     self.jobs.remove(&id);
                 }
@@ -113,12 +121,17 @@ impl Coordinator {
         }
     }
 
-    /// An exception while the leader is away is kept for the next one.
-    pub(super) fn exception(&mut self, exception: &JobException) {
-        if exception.severity == 0 {
-            if let Some(job) = self.jobs.get_mut(&exception.id) {
-                job.exception.get_or_insert_with(|| exception.clone());
-            }
+    /// Leaders hear exceptions by themselves. The first fatal one is kept for a later leader,
+    /// and for one that may hear of the exception before it hears of its job.
+    pub(super) fn exception(&mut self, cx: Context, exception: &JobException, out: &mut Effects) {
+        let Some(job) = self.jobs.get_mut(&exception.id) else { return };
+        if exception.severity != 0 || job.exception.is_some() {
+            return;
+        }
+        job.exception = Some(exception.clone());
+        let present = matches!(job.leader, Leader::Present { .. });
+        if present && !job.answered && job.rank != cx.facts.rank {
+            job.lead(out);
         }
     }
 
@@ -129,29 +142,27 @@ impl Coordinator {
 
     /// A new time limit; a later leader reads it from R.
     pub(super) fn set_expiration(&mut self, id: JobId, expiration: f64) {
-        if let Some(job) = self.jobs.get_mut(&id) {
+        if let Some(job) = self.jobs.get_mut(&id).filter(|_| expiration >= 0.0) {
             job.start.r.set_expiration(expiration);
         }
     }
 
-    pub(super) fn next_timeout(&self) -> Option<f64> {
-        let retries = self.jobs.values().filter_map(|job| match job.leader {
+    pub(super) fn next_timeout(&self, id: JobId) -> Option<f64> {
+        match self.jobs.get(&id)?.leader {
             Leader::Present { .. } => None,
             Leader::Away { retry_at, .. } => Some(retry_at),
-        });
-        retries.reduce(f64::min)
+        }
     }
 
-    pub(super) fn timeout(&mut self, cx: Context, out: &mut Effects) {
-        for job in self.jobs.values_mut() {
-            if let Leader::Away { since, retry_at, .. } = job.leader {
-                if retry_at <= cx.now.mono {
-                    if cx.now.mono - since >= cx.config.peer_timeout {
-                        job.give_up_leader(out);
-                    }
-                    job.lead(out);
-                }
+    pub(super) fn timeout(&mut self, cx: Context, id: JobId, out: &mut Effects) {
+        let Some(job) = self.jobs.get_mut(&id) else { return };
+        if let Leader::Away { since, retry_at, .. } = job.leader
+            && retry_at <= cx.now.mono
+        {
+            if cx.now.mono - since >= cx.config.peer_timeout {
+                job.give_up_leader(out);
             }
+            job.lead(out);
         }
     }
 
@@ -164,17 +175,20 @@ impl Coordinated {
     fn lead(&mut self, out: &mut Effects) {
         let stream = out.stream();
         self.leader = Leader::Present { stream };
+        self.answered = false;
         let request = LeadRequest {
             version: VERSION,
             start: self.start.to_json(),
             exception: self.exception.clone(),
             lost: self.lost.clone(),
+            released: self.released.clone(),
         };
         out.push(Effect::Lead { stream, to: self.rank, request: Box::new(request) });
     }
 
     /// Passes an answer to the job manager, unless it has had it before; true at the end.
     fn pass_on(&mut self, response: Response, out: &mut Effects) -> bool {
+        let Some(response) = self.only_news(response) else { return false };
         let is_end = matches!(response, Response::Release { is_final: true, .. });
         if self.passed_on.contains(&response) {
             return is_end;
@@ -197,6 +211,19 @@ impl Coordinated {
             out.push(Effect::Drop { to: self.request });
         }
         is_end
+    }
+
+    /// Leaves out ranks that were released before; none if nothing is left to say.
+    fn only_news(&mut self, response: Response) -> Option<Response> {
+        let Response::Release { ranks, is_final } = response else { return Some(response) };
+        let said: Idset = ranks.parse().unwrap_or_else(|_| self.start.r.ranks().clone());
+        let news = said.difference(&self.released);
+        if news.is_empty() && !is_final {
+            return None;
+        }
+        let ranks = if self.released.is_empty() { ranks } else { news.to_string() };
+        self.released = self.released.union(&said);
+        Some(Response::Release { ranks, is_final })
     }
 
     fn leader_failed(&mut self, cx: Context, fault: Fault, out: &mut Effects) {

@@ -104,6 +104,18 @@ pub enum Effect {
         /// Signal number.
         signal: i32,
     },
+    /// Ask rank 0 whether the job manager has this job running.
+    Known {
+        /// The job.
+        id: JobId,
+    },
+    /// Answer a rank that asks for a job.
+    KnownAnswer {
+        /// Which request.
+        to: RequestId,
+        /// The answer, or an error response when it is not known yet.
+        result: Result<bool, Fault>,
+    },
     /// Operate on a job's place in the KVS.
     Kvs {
         /// The job.

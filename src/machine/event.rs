@@ -94,6 +94,11 @@ pub enum Event {
         /// Shell ranks.
         ranks: Idset,
     },
+    /// The sender of a request is gone: nobody waits for its answers any more.
+    Disconnected {
+        /// Which request.
+        request: RequestId,
+    },
     /// The job manager published a job exception.
     Exception(JobException),
     /// The job manager, or the coordinator, moved a job's time limit.
@@ -104,6 +109,20 @@ pub enum Event {
         id: JobId,
         /// Seconds since the epoch; 0 is none.
         expiration: f64,
+    },
+    /// An agent that nobody leads asks rank 0 whether the job manager knows the job.
+    Known {
+        /// To answer.
+        request: RequestId,
+        /// A [`crate::proto::peer::KnownRequest`].
+        payload: Value,
+    },
+    /// Rank 0 has answered [`super::Effect::Known`].
+    KnownAnswered {
+        /// The job.
+        id: JobId,
+        /// Whether the job manager has it running.
+        result: Result<bool, Fault>,
     },
     /// A KVS operation ended.
     Kvs {

@@ -5,6 +5,9 @@ use crate::machine::effect::{Effect, Effects, KvsOp};
 use crate::port::supervisor::Stream;
 use crate::proto::{BrokerRank, ExecEvent, JobId};
 
+/// Times that a commit is tried before its events are given up.
+const TRIES_MAX: u32 = 5;
+
 /// A piece of output, durable once its commit is.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Logged {
@@ -14,47 +17,78 @@ pub(super) struct Logged {
     pub(super) offset: u64,
 }
 
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Batch {
+    events: Vec<ExecEvent>,
+    output: Vec<Logged>,
+}
+
 /// The exec eventlog's end that is not durable yet.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct ExecLog {
-    waiting: Vec<ExecEvent>,
-    waiting_output: Vec<Logged>,
-    in_flight: Option<Vec<Logged>>,
+    waiting: Batch,
+    in_flight: Option<Batch>,
+    /// A failed commit waits for its next try.
+    holding: bool,
+    tries: u32,
     finishing: bool,
 }
 
 impl ExecLog {
     pub(super) fn post(&mut self, event: ExecEvent) {
-        self.waiting.push(event);
+        self.waiting.events.push(event);
     }
 
     pub(super) fn post_output(&mut self, event: ExecEvent, logged: Logged) {
-        self.waiting.push(event);
-        self.waiting_output.push(logged);
+        self.waiting.events.push(event);
+        self.waiting.output.push(logged);
     }
 
     /// Commits what waits, unless a commit is under way.
     pub(super) fn flush(&mut self, id: JobId, out: &mut Effects) {
-        if self.in_flight.is_some() || self.waiting.is_empty() || self.finishing {
+        let busy = self.in_flight.is_some() || self.holding || self.finishing;
+        if busy || self.waiting.events.is_empty() {
             return;
         }
-        let events = std::mem::take(&mut self.waiting);
-        self.in_flight = Some(std::mem::take(&mut self.waiting_output));
-        out.push(Effect::Kvs { id, op: KvsOp::Append(events) });
+        let batch = std::mem::take(&mut self.waiting);
+        out.push(Effect::Kvs { id, op: KvsOp::Append(batch.events.clone()) });
+        self.in_flight = Some(batch);
     }
 
-    /// The commit under way has ended; returns the output that it held.
+    /// The commit under way is durable; returns the output that it held.
     pub(super) fn committed(&mut self) -> Vec<Logged> {
-        self.in_flight.take().unwrap_or_default()
+        self.tries = 0;
+        self.in_flight.take().unwrap_or_default().output
+    }
+
+    /// The commit under way has failed. True if it is to be tried again after a pause; else
+    /// its events are given up.
+    pub(super) fn failed(&mut self) -> bool {
+        let Some(mut batch) = self.in_flight.take() else { return false };
+        self.tries += 1;
+        if self.tries >= TRIES_MAX {
+            self.tries = 0;
+            return false;
+        }
+        batch.events.append(&mut self.waiting.events);
+        batch.output.append(&mut self.waiting.output);
+        self.waiting = batch;
+        self.holding = true;
+        true
+    }
+
+    /// The pause after a failed commit is over.
+    pub(super) fn try_again(&mut self) {
+        self.holding = false;
     }
 
     /// Commits the last events and moves the namespace, once nothing else is under way.
     pub(super) fn finish(&mut self, id: JobId, out: &mut Effects) {
-        if self.in_flight.is_some() || self.finishing {
+        if self.in_flight.is_some() || self.holding || self.finishing {
             return;
         }
         self.finishing = true;
-        let events = std::mem::take(&mut self.waiting);
+        let events = std::mem::take(&mut self.waiting).events;
         out.push(Effect::Kvs { id, op: KvsOp::Finish(events) });
     }
 }

@@ -17,9 +17,9 @@ use serde_json::{Value, json};
 use crate::machine::Context;
 use crate::machine::barrier::{Barrier, Entered};
 use crate::machine::effect::{Effect, Effects, KvsOp, Owner};
-use crate::machine::event::{Fault, KvsResult, Opened, RequestId, StreamId};
-use crate::machine::exec_log::ExecLog;
-use crate::machine::kill::{Kill, Step};
+use crate::machine::event::{Fault, RequestId, StreamId};
+use crate::machine::exec_log::{ExecLog, Logged};
+use crate::machine::kill::Kill;
 use crate::machine::launch;
 use crate::machine::release::Release;
 use crate::machine::timer::{Timer, TimerTable};
@@ -30,11 +30,14 @@ use crate::proto::peer::{
     VERSION,
 };
 use crate::proto::{
-    BrokerRank, Exception, ExecEvent, Idset, JobException, JobId, Jobspec, Response, Signal,
-    StartRequest, WaitStatus, format_fsd,
+    BrokerRank, Exception, ExecEvent, Idset, JobException, JobId, Jobspec, Response, StartRequest,
+    WaitStatus,
 };
 
+mod ending;
+mod opening;
 mod report;
+mod trouble;
 
 /// First pause before a rank whose module is away is asked again, in seconds.
 const RETRY_FIRST: f64 = 0.1;
@@ -99,7 +102,7 @@ pub(super) struct Job {
     id: JobId,
     start: StartRequest,
     jobspec: Jobspec,
-    command: Option<ShellCommand>,
+    command: ShellCommand,
     coordinator: Option<RequestId>,
     said: Said,
     state: State,
@@ -119,6 +122,8 @@ pub(super) struct Job {
     failure: Option<Failure>,
     kill: Option<Kill>,
     status: WaitStatus,
+    /// The status that an earlier leader has posted as `complete`.
+    completed: Option<WaitStatus>,
     release: Release,
     log: ExecLog,
     timers: TimerTable,
@@ -141,7 +146,7 @@ impl Job {
         let mut job = Self {
             id: start.id,
             jobspec: Jobspec::default(),
-            command: None,
+            command: launch::adopting_command(&start),
             coordinator: Some(coordinator),
             said: Said::default(),
             state: State::Opening,
@@ -158,8 +163,9 @@ impl Job {
             failure: None,
             kill: None,
             status: WaitStatus::default(),
-            release: Release::new(ranks),
+            release: Release::new(ranks, &request.released),
             log: ExecLog::default(),
+            completed: None,
             timers: TimerTable::default(),
             retry_pause: RETRY_FIRST,
             began: None,
@@ -179,32 +185,6 @@ impl Job {
         job
     }
 
-    /// Whether this configuration can run the job at all; if not, it ends here.
-    fn check(&mut self, cx: Context, out: &mut Effects) -> bool {
-        let expiration = self.start.r.expiration();
-        let checked = Jobspec::from_json(&self.start.jobspec)
-            .map_err(|error| error.to_string())
-            .and_then(|jobspec| {
-                if expiration < 0.0 {
-                    return Err(format!("Invalid resource set expiration {expiration:.2}"));
-                }
-                let command = launch::shell_command(cx, &self.start, &jobspec)?;
-                Ok((jobspec, command))
-            });
-        match checked {
-            Ok((jobspec, command)) => {
-                self.jobspec = jobspec;
-                self.command = Some(command);
-                true
-            }
-            Err(reason) => {
-                let note = format!("failed to initialize implementation: {reason}");
-                self.fatal(cx, note, out);
-                false
-            }
-        }
-    }
-
     pub(super) fn is_released(&self) -> bool {
         self.state == State::Released
     }
@@ -215,7 +195,7 @@ impl Job {
 
     /// Whether this is the job of the request: its id may have been issued again.
     pub(super) fn is_same(&self, start: &StartRequest) -> bool {
-        self.start.userid == start.userid && self.start.r.ranks() == start.r.ranks()
+        self.command.digest == launch::digest(start)
     }
 
     /// Another coordinator asks for a job that is led here already. It is told everything
@@ -235,7 +215,8 @@ impl Job {
         }
         self.start.reattach = reattach;
         let said = self.said.clone();
-        for exception in said.exceptions {
+        // A job that can live with an exception was told of it; a lost fatal one must be said.
+        for exception in said.exceptions.into_iter().filter(|e| e.severity == 0) {
             self.say(Response::Exception(exception), out);
         }
         if said.started {
@@ -249,7 +230,7 @@ impl Job {
             let ranks = released.to_string();
             self.say(Response::Release { ranks, is_final: false }, out);
         }
-        if let Some(exception) = exception {
+        if let Some(exception) = exception.filter(|_| self.failure.is_none()) {
             self.exception(cx, exception, out);
         }
         self.advance(cx, out);
@@ -263,124 +244,9 @@ impl Job {
         }
     }
 
-    /// A KVS operation has ended.
-    pub(super) fn kvs(&mut self, cx: Context, result: KvsResult, out: &mut Effects) {
-        let opens = matches!(result, KvsResult::Created(_) | KvsResult::Opened(_));
-        if opens && self.state != State::Opening {
-            return; // the answer to a question that this leader did not ask
-        }
-        match result {
-            KvsResult::Created(Ok(())) => self.created(cx, out),
-            KvsResult::Opened(Ok(opened)) => self.opened(cx, opened, out),
-            // An earlier leader made it, and the job manager never heard of a start.
-            KvsResult::Created(Err(fault)) if fault.errnum == libc::EEXIST => {
-                let userid = self.start.userid;
-                out.push(Effect::Kvs { id: self.id, op: KvsOp::Open { userid } });
-            }
-            KvsResult::Created(Err(fault)) | KvsResult::Opened(Err(fault)) => {
-                self.has_namespace = false;
-                self.fatal(cx, format!("failed to create guest ns: {fault}"), out);
-            }
-            KvsResult::Linked(result) => {
-                self.linked = true;
-                if let Err(fault) = result {
-                    self.fatal(cx, format!("failed to link guest ns: {fault}"), out);
-                }
-            }
-            KvsResult::Appended(result) => {
-                if let Err(fault) = result {
-                    let text = format!("{}: exec.eventlog commit failed: {fault}", self.id);
-                    out.log(crate::machine::Level::Error, text);
-                }
-                self.acknowledge(out);
-            }
-            KvsResult::Finished(result) => {
-                if let Err(fault) = result {
-                    let text = format!("{}: moving the guest namespace failed: {fault}", self.id);
-                    out.log(crate::machine::Level::Error, text);
-                }
-                self.finished(out);
-            }
-        }
-        self.advance(cx, out);
-    }
-
-    fn created(&mut self, cx: Context, out: &mut Effects) {
-        self.post(cx, "init");
-        if self.failure.is_some() {
-            return self.enter(State::Finishing);
-        }
-        self.post(cx, "starting");
-        self.log.flush(self.id, out);
-        out.push(Effect::Kvs { id: self.id, op: KvsOp::Link });
-        self.enter(State::Launching);
-        if self.jobspec.mock_exception.as_deref() == Some("init") {
-            // Nothing was launched yet: as if the exception had come a moment earlier.
-            self.enter(State::Finishing);
-            return self.fatal(cx, "mock init exception generated", out);
-        }
-        self.launch(cx, Mode::Start, out);
-    }
-
-    fn opened(&mut self, cx: Context, opened: Opened, out: &mut Effects) {
-        let mut status = None;
-        for event in &opened.events {
-            if let Some((rank, stream, bytes)) = event.logged() {
-                if let Some(rank) = self.ranks.get_mut(&rank) {
-                    rank.output[stream as usize] += bytes;
-                }
-            }
-            match event.name.as_str() {
-                "shell-exit" => self.leader_exited = true,
-                "complete" => {
-                    status = event.context.get("status").and_then(Value::as_i64);
-                }
-                _ => (), // RFC 50 names that say nothing about where the job is
-            }
-        }
-        if opened.moved {
-            return self.ended_before(status, out);
-        }
-        self.linked = true;
-        let started = opened.events.iter().any(|event| event.name == "starting");
-        if self.start.reattach {
-            self.post(cx, "reattach");
-        } else if !started {
-            // An earlier leader made the namespace and came no further.
-            self.post(cx, "starting");
-        }
-        self.log.flush(self.id, out);
-        if self.failure.is_some() && !started {
-            return self.enter(State::Finishing);
-        }
-        self.enter(State::Launching);
-        self.launch(cx, if self.start.reattach { Mode::Adopt } else { Mode::Start }, out);
-        if self.failure.is_some() {
-            self.abort(cx, out);
-        }
-    }
-
-    /// The job had ended while nobody could be told.
-    fn ended_before(&mut self, status: Option<i64>, out: &mut Effects) {
-        self.say_started(out);
-        let status = status.and_then(|s| i32::try_from(s).ok()).unwrap_or(1 << 8);
-        self.finish(WaitStatus(status), out);
-        self.release_all(out);
-    }
-
-    /// Has agents run, or find, the shells of all ranks: one message, to this rank's agent,
-    /// which is the root of the tree.
-    fn launch(&mut self, cx: Context, mode: Mode, out: &mut Effects) {
-        let lost = std::mem::take(&mut self.lost);
-        for rank in lost.ranks() {
-            self.node_failure(cx, rank, out);
-        }
-        let present = self.start.r.ranks().difference(&lost);
-        self.ask(cx, &present, mode, out);
-    }
-
     fn ask(&mut self, cx: Context, ranks: &Idset, mode: Mode, out: &mut Effects) {
-        let (Some(root), Some(command)) = (ranks.first(), self.command.clone()) else { return };
+        let Some(root) = ranks.first() else { return };
+        let command = self.command.clone();
         let output = self.ranks.iter().filter(|(rank, _)| ranks.contains_rank(**rank));
         let output = output.flat_map(|(rank, known)| {
             [Stream::Stdout, Stream::Stderr].map(|stream| OutputPosition {
@@ -398,7 +264,6 @@ impl Job {
             request: Box::new(ShellsRequest {
                 version: VERSION,
                 id: self.id,
-                leader: self.start.r.first_rank(),
                 ranks: ranks.clone(),
                 arity: cx.config.fanout,
                 mode,
@@ -406,15 +271,6 @@ impl Job {
                 output: output.filter(|position| position.offset > 0).collect(),
             }),
         });
-    }
-
-    /// How to ask a rank again: what was never started may be, until the job has started.
-    fn mode(&self) -> Mode {
-        if self.state == State::Launching && !self.start.reattach && self.kill.is_none() {
-            Mode::Start
-        } else {
-            Mode::Adopt
-        }
     }
 
     /// A stream to an agent has brought reports, or has ended.
@@ -433,183 +289,17 @@ impl Job {
                 let mut below = ranks;
                 below.remove(root.0);
                 self.unreachable(cx, root, &fault, out);
-                self.orphaned(cx, &below, out);
+                self.ask_again(cx, &below, out);
             }
         }
         self.advance(cx, out);
     }
 
     /// The ranks below a lost parent: the leader talks to them itself, in subtrees.
-    fn orphaned(&mut self, cx: Context, orphans: &Idset, out: &mut Effects) {
-        let mode = self.mode();
-        for (_, ranks) in tree::split(orphans, cx.config.fanout) {
+    fn ask_subtrees(&mut self, cx: Context, ranks: &Idset, mode: Mode, out: &mut Effects) {
+        for (_, ranks) in tree::split(ranks, cx.config.fanout) {
             self.ask(cx, &ranks, mode, out);
         }
-    }
-
-    /// The job manager published an exception of this job.
-    pub(super) fn exception(&mut self, cx: Context, exception: &JobException, out: &mut Effects) {
-        if exception.severity != 0 || matches!(self.state, State::Finishing | State::Released) {
-            return;
-        }
-        if self.failure.is_some() {
-            if self.kill.is_some() {
-                self.signal_shells(cx.config.term_signal.number(), false, out);
-            }
-            return;
-        }
-        let wait_status = exception.wait_status.map(WaitStatus::to_shell_exit);
-        self.failure = Some(Failure { wait_status });
-        self.abort(cx, out);
-        self.advance(cx, out);
-    }
-
-    /// The time limit has moved.
-    pub(super) fn expiration(
-        &mut self,
-        cx: Context,
-        expiration: f64,
-        out: &mut Effects,
-    ) -> Result<(), Fault> {
-        if expiration < 0.0 || !expiration.is_finite() {
-            let message = format!("{}: invalid expiration {expiration}", self.id);
-            return Err(Fault::new(libc::EINVAL, message));
-        }
-        self.start.r.set_expiration(expiration);
-        if self.began.is_some() {
-            self.arm_expiration(cx);
-        }
-        let text = format!("updated expiration of {} to {expiration:.2}", self.id);
-        out.log(crate::machine::Level::Debug, text);
-        Ok(())
-    }
-
-    pub(super) fn timeout(&mut self, cx: Context, out: &mut Effects) {
-        while let Some(timer) = self.timers.pop_due(cx.now.mono) {
-            match timer {
-                Timer::Barrier => self.barrier_timeout(cx, out),
-                Timer::Expiration => self.time_limit(cx, out),
-                Timer::JobKill | Timer::MaxKill | Timer::ShellKill => {
-                    self.kill_step(cx, timer, out);
-                }
-                Timer::Release => self.release_partial(out),
-                Timer::Retry => self.retry(cx, out),
-                Timer::ShellExit => self.shell_exit_timeout(cx, out),
-            }
-        }
-        self.advance(cx, out);
-    }
-
-    fn barrier_timeout(&mut self, cx: Context, out: &mut Effects) {
-        let pending = self.barrier.pending();
-        let reason = format!("job {} start timeout: possible node hang", self.id);
-        out.push(Effect::Drain { ranks: pending.clone(), reason });
-        let note = format!(
-            "start barrier timeout waiting for {}/{} nodes ({} {pending})",
-            pending.len(),
-            self.barrier.total(),
-            plural("rank", pending.len()),
-        );
-        self.fatal(cx, note, out);
-    }
-
-    fn time_limit(&mut self, cx: Context, out: &mut Effects) {
-        self.raise("timeout", 0, "resource allocation expired", out);
-        self.failure.get_or_insert_default();
-        self.signal_shells(Signal::ALRM.number(), false, out);
-        self.start_kill(cx);
-    }
-
-    fn shell_exit_timeout(&mut self, cx: Context, out: &mut Effects) {
-        let active = self.active();
-        let note = format!(
-            "job shells still active on {} ({} {active}) {} after leader shell exit",
-            self.start.r.hosts(&active),
-            plural("rank", active.len()),
-            format_fsd(cx.config.shell_exit_timeout.unwrap_or_default()),
-        );
-        self.fatal(cx, note, out);
-    }
-
-    fn kill_step(&mut self, cx: Context, timer: Timer, out: &mut Effects) {
-        let Some(kill) = &mut self.kill else { return };
-        let kill_signal = cx.config.kill_signal.number();
-        match kill.step(cx.now.mono, timer, cx.config, &mut self.timers) {
-            Step::KillTasks => {
-                out.push(Effect::KillJob { id: self.id, signal: kill_signal });
-            }
-            Step::KillShells { and_give_up } => {
-                if self.is_multiuser() {
-                    self.signal_shells(Signal::USR1.number(), false, out);
-                } else {
-                    self.signal_shells(kill_signal, true, out);
-                }
-                if and_give_up {
-                    self.give_up(cx, out);
-                }
-            }
-            Step::GiveUp => self.give_up(cx, out),
-        }
-    }
-
-    /// What can't be killed is drained, and the job ends without it.
-    fn give_up(&mut self, cx: Context, out: &mut Effects) {
-        let active = self.active();
-        if active.is_empty() {
-            return;
-        }
-        let reason = format!("unkillable user processes for job {}", self.id);
-        out.push(Effect::Drain { ranks: active.clone(), reason });
-        self.status = self.status.max(WaitStatus(1));
-        for rank in active.ranks() {
-            self.set_gone(cx, rank);
-        }
-    }
-
-    /// A fatal error that this leader has found.
-    fn fatal(&mut self, cx: Context, note: impl Into<String>, out: &mut Effects) {
-        if self.failure.is_none() {
-            self.failure = Some(Failure::default());
-            let exception = Exception::fatal(note);
-            let text = format!("job-exception: id={}: {}", self.id, exception.note);
-            out.log(crate::machine::Level::Info, text);
-            self.said.exceptions.push(exception.clone());
-            self.say(Response::Exception(exception), out);
-        }
-        self.abort(cx, out);
-    }
-
-    fn raise(&mut self, kind: &str, severity: i32, note: impl Into<String>, out: &mut Effects) {
-        let exception = Exception { severity, kind: kind.to_string(), note: note.into() };
-        let text = format!("job-exception: id={}: {}", self.id, exception.note);
-        out.log(crate::machine::Level::Info, text);
-        self.said.exceptions.push(exception.clone());
-        self.say(Response::Exception(exception), out);
-    }
-
-    /// Ends what runs; what does not run yet is not started.
-    fn abort(&mut self, cx: Context, out: &mut Effects) {
-        match self.state {
-            State::Opening if !self.has_namespace => self.enter(State::Finishing),
-            State::Opening | State::Finishing | State::Released => (),
-            State::Launching | State::Running => {
-                self.timers.cancel(Timer::ShellExit);
-                if self.kill.is_none() {
-                    self.signal_shells(cx.config.term_signal.number(), false, out);
-                    self.start_kill(cx);
-                }
-            }
-        }
-    }
-
-    fn start_kill(&mut self, cx: Context) {
-        if self.kill.is_none() {
-            self.kill = Some(Kill::start(cx.now.mono, cx.config, &mut self.timers));
-        }
-    }
-
-    fn signal_shells(&self, signal: i32, all: bool, out: &mut Effects) {
-        self.order(&self.active(), &Order::Signal { signal, all }, out);
     }
 
     /// Sends an order down the tree to the agents of `ranks`.
@@ -625,11 +315,9 @@ impl Job {
     }
 
     /// Output that is in the exec eventlog now need not be kept any more.
-    fn acknowledge(&mut self, out: &mut Effects) {
-        for logged in self.log.committed() {
-            let order = Order::Acknowledge { stream: logged.stream, offset: logged.offset };
-            self.order(&Idset::from_iter([logged.rank]), &order, out);
-        }
+    fn acknowledge(&self, logged: Logged, out: &mut Effects) {
+        let order = Order::Acknowledge { stream: logged.stream, offset: logged.offset };
+        self.order(&Idset::from_iter([logged.rank]), &order, out);
     }
 
     /// Goes on as far as what is known allows.
@@ -640,7 +328,7 @@ impl Job {
             self.arm_expiration(cx);
             self.say_started(out);
         }
-        let launched = matches!(self.state, State::Launching | State::Running);
+        let launched = self.linked && matches!(self.state, State::Launching | State::Running);
         if launched && self.said.finish.is_none() && self.all_in(&[Phase::Exited, Phase::Gone]) {
             self.complete(cx, out);
         }
@@ -648,18 +336,24 @@ impl Job {
             self.enter(State::Finishing);
         }
         if self.state == State::Finishing {
-            self.timers = TimerTable::default();
+            self.timers.keep_only(Timer::Commit);
             if self.has_namespace {
                 self.finish_log(cx, out);
             } else {
                 self.release_all(out);
             }
         }
-        self.log.flush(self.id, out);
+        if self.has_namespace {
+            self.log.flush(self.id, out);
+        }
     }
 
     fn all_started(&self) -> bool {
-        self.ranks.values().all(|rank| rank.started)
+        // A job can begin without a rank that it can do without.
+        let counts = |rank: &Rank| rank.started || rank.phase == Phase::Gone;
+        let any = self.ranks.values().any(|rank| rank.started);
+        let all = self.ranks.values().all(|rank| rank.started);
+        all || (any && self.failure.is_none() && self.ranks.values().all(counts))
     }
 
     fn all_in(&self, phases: &[Phase]) -> bool {
@@ -673,88 +367,14 @@ impl Job {
         active.map(|(rank, _)| *rank).collect()
     }
 
+    /// Ranks that something of the job may be left on.
+    fn unsettled(&self) -> Idset {
+        let unsettled = self.ranks.iter().filter(|(_, rank)| rank.phase != Phase::Gone);
+        unsettled.map(|(rank, _)| *rank).collect()
+    }
+
     fn is_multiuser(&self) -> bool {
-        self.command.as_ref().is_some_and(|command| command.multiuser)
-    }
-
-    /// All shells have ended (RFC 32 `finish`, RFC 50 `complete`).
-    fn complete(&mut self, cx: Context, out: &mut Effects) {
-        self.timers.cancel(Timer::ShellExit);
-        if let Some(failure) = &self.failure {
-            if let Some(status) = failure.wait_status {
-                self.status = status;
-            } else if self.status == WaitStatus::default() {
-                self.status = WaitStatus::exited(1);
-            }
-        }
-        self.log.post(ExecEvent::complete(cx.now.wall, self.status));
-        self.finish(self.status, out);
-    }
-
-    fn finish(&mut self, status: WaitStatus, out: &mut Effects) {
-        self.said.finish = Some(status);
-        self.say(Response::Finish { status }, out);
-    }
-
-    fn finish_log(&mut self, cx: Context, out: &mut Effects) {
-        if !self.done_posted {
-            self.done_posted = true;
-            self.post(cx, "done");
-        }
-        self.log.finish(self.id, out);
-    }
-
-    /// The job's data is in place: give back what is left.
-    fn finished(&mut self, out: &mut Effects) {
-        if self.state == State::Finishing {
-            self.release_all(out);
-        }
-    }
-
-    fn release_all(&mut self, out: &mut Effects) {
-        let ranks = self.release.last();
-        self.say(Response::Release { ranks, is_final: true }, out);
-        self.order(&self.start.r.ranks().clone(), &Order::Forget, out);
-        if let Some(to) = self.coordinator.take() {
-            out.push(Effect::End { to, fault: Fault::new(libc::ENODATA, "the job has ended") });
-        }
-        self.enter(State::Released);
-    }
-
-    fn release_partial(&mut self, out: &mut Effects) {
-        let gone = self.ranks.iter().filter(|(_, rank)| rank.phase == Phase::Gone);
-        let gone: Vec<BrokerRank> = gone.map(|(rank, _)| *rank).collect();
-        if let Some(ranks) = self.release.partial(gone.into_iter()) {
-            let ranks = ranks.to_string();
-            self.say(Response::Release { ranks, is_final: false }, out);
-        }
-    }
-
-    fn set_gone(&mut self, cx: Context, rank: BrokerRank) {
-        if let Some(known) = self.ranks.get_mut(&rank) {
-            known.phase = Phase::Gone;
-            known.away_since = None;
-            self.release.gone(cx.now.mono, &mut self.timers);
-        }
-    }
-
-    /// (Re)arms the time limit. A job whose start was delayed by a good part of its duration
-    /// gets the delay back (flux-core issue 6781).
-    fn arm_expiration(&mut self, cx: Context) {
-        self.timers.cancel(Timer::Expiration);
-        let (starttime, mut expiration) = (self.start.r.starttime(), self.start.r.expiration());
-        if expiration == 0.0 {
-            return;
-        }
-        if let Some(began) = self.began.filter(|_| starttime > 0.0) {
-            let delay = began - starttime;
-            let percent = delay / (expiration - starttime) * 100.0;
-            if !self.start.reattach && percent > cx.config.max_start_delay_percent {
-                expiration += delay;
-            }
-        }
-        let left = (expiration - cx.now.wall).max(0.0);
-        self.timers.arm(Timer::Expiration, cx.now.mono + left);
+        self.command.multiuser
     }
 
     fn post(&mut self, cx: Context, name: &str) {

@@ -54,7 +54,7 @@ impl Kill {
         timers: &mut TimerTable,
     ) -> Step {
         match timer {
-            Timer::MaxKill => Step::GiveUp,
+            Timer::Leftover | Timer::MaxKill => Step::GiveUp,
             Timer::ShellKill => {
                 self.shells += 1;
                 timers.cancel(Timer::JobKill);
@@ -64,6 +64,7 @@ impl Kill {
                 Step::KillShells { and_give_up: limited && self.shells >= config.max_kill_count }
             }
             Timer::Barrier
+            | Timer::Commit
             | Timer::Expiration
             | Timer::JobKill
             | Timer::Release

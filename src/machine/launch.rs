@@ -48,9 +48,22 @@ pub(super) fn shell_command(
     })
 }
 
+/// Stands in where shells are only to be found: nothing can be started with it.
+pub(super) fn adopting_command(start: &StartRequest) -> ShellCommand {
+    ShellCommand {
+        userid: start.userid,
+        multiuser: false,
+        digest: digest(start),
+        argv: Vec::new(),
+        environment: BTreeMap::new(),
+        properties: BTreeMap::new(),
+        stop_timeout: None,
+    }
+}
+
 /// What makes a job this job, when its id was issued again after the KVS rolled back. The
 /// expiration is left out: it changes while the job runs.
-fn digest(start: &StartRequest) -> String {
+pub(super) fn digest(start: &StartRequest) -> String {
     let mut r = start.r.raw().clone();
     if let Some(execution) = r.get_mut("execution").and_then(|e| e.as_object_mut()) {
         execution.remove("expiration");

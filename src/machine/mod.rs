@@ -27,6 +27,7 @@ mod launch;
 mod node;
 mod output;
 mod release;
+mod schedule;
 mod shells;
 mod stats;
 mod timer;

@@ -6,12 +6,13 @@ use crate::config::Config;
 use crate::machine::agent::AgentJob;
 use crate::machine::coordinator::Coordinator;
 use crate::machine::effect::{Effect, Effects, Level, Owner};
-use crate::machine::event::{Event, Fault, RequestId, StreamId};
+use crate::machine::event::{Credential, Event, Fault, RequestId, StreamId};
 use crate::machine::job::Job;
+use crate::machine::schedule::{Schedule, Waiter};
 use crate::machine::stats::Counters;
 use crate::machine::{Context, Now};
 use crate::port::supervisor::{Method, UnitCommand, UnitEvent};
-use crate::proto::peer::{self, LeadRequest, OrderRequest, ShellsRequest};
+use crate::proto::peer::{self, KnownRequest, LeadRequest, OrderRequest, ShellsRequest};
 use crate::proto::{BrokerRank, InstanceId, JobId, StartRequest, UnitName};
 
 /// What does not change while the module is loaded.
@@ -34,7 +35,7 @@ pub struct Facts {
 /// Where the answers of a stream go.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Route {
-    Coordinator,
+    Coordinator(JobId),
     Shells(Owner, JobId),
 }
 
@@ -46,6 +47,9 @@ pub struct Node {
     pub(super) jobs: BTreeMap<JobId, Job>,
     pub(super) agents: BTreeMap<JobId, AgentJob>,
     routes: BTreeMap<StreamId, Route>,
+    schedule: Schedule,
+    /// When the first event came: a coordinator knows its jobs only after a while.
+    born: Option<f64>,
     pub(super) counters: Counters,
     pub(super) method: Option<Method>,
     pub(super) notice: Option<String>,
@@ -61,6 +65,8 @@ impl Node {
             jobs: BTreeMap::new(),
             agents: BTreeMap::new(),
             routes: BTreeMap::new(),
+            schedule: Schedule::default(),
+            born: None,
             counters: Counters::default(),
             method: None,
             notice: None,
@@ -79,9 +85,7 @@ impl Node {
 
     /// When [`Event::Timeout`] is due, in monotonic seconds.
     pub fn next_timeout(&self) -> Option<f64> {
-        let jobs = self.jobs.values().filter_map(Job::next_timeout);
-        let agents = self.agents.values().filter_map(AgentJob::next_timeout);
-        jobs.chain(agents).chain(self.coordinator.next_timeout()).reduce(f64::min)
+        self.schedule.next()
     }
 
     /// Handles one event, and all that its effects bring about on this rank.
@@ -89,7 +93,7 @@ impl Node {
         let owner = match &event {
             Event::Reported { stream, .. } => match self.routes.get(stream) {
                 Some(Route::Shells(owner, _)) => Some(*owner),
-                Some(Route::Coordinator) | None => None,
+                Some(Route::Coordinator(_)) | None => None,
             },
             _ => None,
         };
@@ -97,14 +101,67 @@ impl Node {
         let mut queue = VecDeque::from([event]);
         while let Some(event) = queue.pop_front() {
             let done = out.list.len();
+            let jobs = self.jobs_of(now, &event);
             self.dispatch(now, event, out);
-            self.jobs.retain(|_, job| !job.is_released());
-            self.agents.retain(|_, agent| !agent.is_done());
+            for id in jobs {
+                self.settle(id);
+            }
             let fresh = out.list.split_off(done);
             for effect in fresh {
-                self.route(effect, &mut queue, out);
+                self.route(now, effect, &mut queue, out);
             }
         }
+    }
+
+    /// The jobs that an event can touch.
+    fn jobs_of(&self, now: Now, event: &Event) -> Vec<JobId> {
+        let in_payload = |payload: &serde_json::Value, pointer: &str| {
+            payload.pointer(pointer).and_then(serde_json::Value::as_u64).map(JobId)
+        };
+        let of_stream = |stream: &StreamId| match self.routes.get(stream)? {
+            Route::Coordinator(id) | Route::Shells(_, id) => Some(*id),
+        };
+        let one = match event {
+            Event::CriticalRanks { id, .. }
+            | Event::Expiration { id, .. }
+            | Event::KnownAnswered { id, .. }
+            | Event::Kvs { id, .. }
+            | Event::Parked { id, .. }
+            | Event::ShellBarrier { id, .. } => Some(*id),
+            Event::Exception(exception) => Some(exception.id),
+            Event::Lead { payload, .. } => in_payload(payload, "/start/id"),
+            Event::Order { payload }
+            | Event::Shells { payload, .. }
+            | Event::Start { payload, .. } => in_payload(payload, "/id"),
+            Event::Replied { stream, .. } | Event::Reported { stream, .. } => of_stream(stream),
+            Event::Unit(event) => event.unit().map(UnitName::job),
+            Event::Config(_) | Event::Known { .. } => None,
+            Event::Disconnected { .. } => return self.agents.keys().copied().collect(),
+            Event::Timeout => {
+                let due = self.schedule.due(now.mono).into_iter();
+                return due
+                    .map(|waiter| match waiter {
+                        Waiter::Agent(id) | Waiter::Coordinator(id) | Waiter::Leader(id) => id,
+                    })
+                    .collect();
+            }
+        };
+        one.into_iter().collect()
+    }
+
+    /// Lets go of what has ended, and notes when the rest wants to be called.
+    fn settle(&mut self, id: JobId) {
+        if self.jobs.get(&id).is_some_and(Job::is_released) {
+            self.jobs.remove(&id);
+        }
+        if self.agents.get(&id).is_some_and(AgentJob::is_done) {
+            self.agents.remove(&id);
+        }
+        let leader = self.jobs.get(&id).and_then(Job::next_timeout);
+        let agent = self.agents.get(&id).and_then(AgentJob::next_timeout);
+        self.schedule.set(Waiter::Leader(id), leader);
+        self.schedule.set(Waiter::Agent(id), agent);
+        self.schedule.set(Waiter::Coordinator(id), self.coordinator.next_timeout(id));
     }
 
     /// The module is being unloaded: tell the peers, and keep what shells wait for.
@@ -122,22 +179,24 @@ impl Node {
     }
 
     fn dispatch(&mut self, now: Now, event: Event, out: &mut Effects) {
+        self.born.get_or_insert(now.mono);
         let cx = Context { now, config: &self.config, facts: &self.facts };
         match event {
-            Event::Config(config) => self.config = *config,
+            Event::Config(config) => self.reconfigure(*config, out),
             Event::CriticalRanks { request, credential, id, ranks } => {
-                let result = match self.agents.get_mut(&id) {
-                    None => Err(not_found(id)),
-                    Some(agent) if !agent.may_be_asked_by(credential) => Err(not_owner(id)),
-                    Some(agent) => {
-                        agent.critical(cx, ranks, out);
-                        Ok(())
-                    }
-                };
+                let agent = self.agents.get_mut(&id);
+                let result = asked(agent, id, credential).map(|agent| {
+                    agent.critical(cx, ranks, out);
+                });
                 out.push(Effect::Answer { to: request, result });
             }
+            Event::Disconnected { request } => {
+                for agent in self.agents.values_mut() {
+                    agent.disconnected(cx, request, out);
+                }
+            }
             Event::Exception(exception) => {
-                self.coordinator.exception(&exception);
+                self.coordinator.exception(cx, &exception, out);
                 if let Some(job) = self.jobs.get_mut(&exception.id) {
                     job.exception(cx, &exception, out);
                 }
@@ -145,69 +204,127 @@ impl Node {
             Event::Expiration { request, id, expiration } => {
                 self.expiration(now, request, id, expiration, out);
             }
+            Event::Known { request, payload } => {
+                let result = self.known(now, &payload);
+                out.push(Effect::KnownAnswer { to: request, result });
+            }
+            Event::KnownAnswered { id, result } => {
+                if let Some(agent) = self.agents.get_mut(&id) {
+                    agent.known(cx, result, out);
+                }
+            }
             Event::Kvs { id, result } => {
                 if let Some(job) = self.jobs.get_mut(&id) {
                     job.kvs(cx, result, out);
                 }
             }
             Event::Lead { request, payload } => self.lead(now, request, &payload, out),
-            Event::Order { payload } => match peer::decode::<OrderRequest>(&payload) {
-                Ok(order) => {
-                    if let Some(agent) = self.agents.get_mut(&order.id) {
-                        agent.order(cx, &order, out);
-                    }
-                }
-                Err(reason) => out.log(Level::Error, format!("order: {reason}")),
+            Event::Order { payload } => self.order(now, &payload, out),
+            Event::Parked { request, id, entry } => match self.agents.get_mut(&id) {
+                Some(agent) => agent.barrier(cx, request, Some(entry), out),
+                None => out.push(Effect::Drop { to: request }),
             },
-            Event::Parked { request, id, entry } => {
-                if let Some(agent) = self.agents.get_mut(&id) {
-                    agent.barrier(cx, request, Some(entry), out);
-                }
-            }
             Event::Replied { stream, result } => {
-                if result.is_err() {
-                    self.routes.remove(&stream);
+                if let Some(Route::Coordinator(id)) = self.routes.get(&stream).copied() {
+                    if result.is_err() {
+                        self.routes.remove(&stream);
+                    }
+                    self.coordinator.replied(cx, id, stream, result, out);
                 }
-                self.coordinator.replied(cx, stream, result, out);
             }
             Event::Reported { stream, result } => self.reported(now, stream, result, out),
             Event::ShellBarrier { request, credential, id, rank } => {
-                let fault = match self.agents.get_mut(&id) {
-                    None => not_found(id),
-                    Some(agent) if !agent.may_be_asked_by(credential) => not_owner(id),
-                    Some(_) if rank != cx.facts.rank => {
-                        let message = format!("{id}: rank {rank} is not pending in barrier");
-                        Fault::new(libc::EINVAL, message)
-                    }
-                    Some(agent) => return agent.barrier(cx, request, None, out),
-                };
-                out.push(Effect::Barrier { to: request, result: Err(fault) });
+                self.shell_barrier(now, request, credential, (id, rank), out);
             }
-            Event::Shells { request, payload } => match peer::decode::<ShellsRequest>(&payload) {
-                Ok(shells) => {
-                    let userid = shells.command.userid;
-                    let agent = self.agents.entry(shells.id);
-                    let agent = agent.or_insert_with(|| AgentJob::new(shells.id, userid));
-                    agent.shells(cx, request, shells, out);
-                }
-                Err(reason) => {
-                    let fault = Fault::new(libc::EPROTO, reason);
-                    out.push(Effect::End { to: request, fault });
-                }
-            },
+            Event::Shells { request, payload } => self.shells(now, request, &payload, out),
             Event::Start { request, payload } => {
                 self.coordinator.start(cx, request, &payload, out);
             }
             Event::Timeout => {
-                self.coordinator.timeout(cx, out);
-                for job in self.jobs.values_mut() {
-                    job.timeout(cx, out);
-                }
-                for agent in self.agents.values_mut() {
-                    agent.timeout(now.mono, out);
+                for waiter in self.schedule.due(now.mono) {
+                    self.timeout(now, waiter, out);
                 }
             }
             Event::Unit(event) => self.unit(now, event, out),
+        }
+    }
+
+    fn order(&mut self, now: Now, payload: &serde_json::Value, out: &mut Effects) {
+        let cx = Context { now, config: &self.config, facts: &self.facts };
+        match peer::decode::<OrderRequest>(payload) {
+            Ok(order) => {
+                if let Some(agent) = self.agents.get_mut(&order.id) {
+                    agent.order(cx, &order, out);
+                }
+            }
+            Err(reason) => out.log(Level::Error, format!("order: {reason}")),
+        }
+    }
+
+    fn shell_barrier(
+        &mut self,
+        now: Now,
+        request: RequestId,
+        credential: Credential,
+        (id, rank): (JobId, BrokerRank),
+        out: &mut Effects,
+    ) {
+        let cx = Context { now, config: &self.config, facts: &self.facts };
+        let agent = asked(self.agents.get_mut(&id), id, credential);
+        match agent.and_then(|agent| at_home(agent, id, rank, cx.facts.rank)) {
+            Ok(agent) => agent.barrier(cx, request, None, out),
+            Err(fault) => out.push(Effect::Barrier { to: request, result: Err(fault) }),
+        }
+    }
+
+    fn timeout(&mut self, now: Now, waiter: Waiter, out: &mut Effects) {
+        let cx = Context { now, config: &self.config, facts: &self.facts };
+        match waiter {
+            Waiter::Agent(id) => {
+                if let Some(agent) = self.agents.get_mut(&id) {
+                    agent.timeout(now.mono, out);
+                }
+            }
+            Waiter::Coordinator(id) => self.coordinator.timeout(cx, id, out),
+            Waiter::Leader(id) => {
+                if let Some(job) = self.jobs.get_mut(&id) {
+                    job.timeout(cx, out);
+                }
+            }
+        }
+    }
+
+    /// Whether the job manager has a job running, as far as can be said yet.
+    fn known(&self, now: Now, payload: &serde_json::Value) -> Result<bool, Fault> {
+        let request = peer::decode::<KnownRequest>(payload)
+            .map_err(|reason| Fault::new(libc::EPROTO, reason))?;
+        let age = self.born.map_or(0.0, |born| now.mono - born);
+        if age < self.config.peer_timeout / 2.0 {
+            let message = "the coordinator was loaded a moment ago".to_string();
+            return Err(Fault::new(libc::EAGAIN, message));
+        }
+        Ok(self.coordinator.leader_of(request.id).is_some())
+    }
+
+    fn shells(
+        &mut self,
+        now: Now,
+        request: RequestId,
+        payload: &serde_json::Value,
+        out: &mut Effects,
+    ) {
+        let cx = Context { now, config: &self.config, facts: &self.facts };
+        match peer::decode::<ShellsRequest>(payload) {
+            Ok(shells) => {
+                let userid = shells.command.userid;
+                let agent = self.agents.entry(shells.id);
+                let agent = agent.or_insert_with(|| AgentJob::new(shells.id, userid));
+                agent.shells(cx, request, shells, out);
+            }
+            Err(reason) => {
+                let fault = Fault::new(libc::EPROTO, reason);
+                out.push(Effect::End { to: request, fault });
+            }
         }
     }
 
@@ -242,6 +359,16 @@ impl Node {
         }
     }
 
+    fn reconfigure(&mut self, config: Config, out: &mut Effects) {
+        let old = std::mem::replace(&mut self.config, config);
+        let new = &self.config;
+        if (old.method, old.starts_in_flight) != (new.method, new.starts_in_flight) {
+            let text = "exec.method, exec.service and exec.starts-in-flight take effect when the \
+                        module is loaded again";
+            out.log(Level::Warning, text);
+        }
+    }
+
     fn expiration(
         &mut self,
         now: Now,
@@ -271,22 +398,21 @@ impl Node {
         out: &mut Effects,
     ) {
         let cx = Context { now, config: &self.config, facts: &self.facts };
-        let route = self.routes.get(&stream).copied();
+        let Some(Route::Shells(owner, id)) = self.routes.get(&stream).copied() else { return };
         if result.is_err() {
             self.routes.remove(&stream);
         }
-        match route {
-            Some(Route::Shells(Owner::Leader, id)) => {
+        match owner {
+            Owner::Leader => {
                 if let Some(job) = self.jobs.get_mut(&id) {
                     job.reported(cx, stream, result, out);
                 }
             }
-            Some(Route::Shells(Owner::Agent, id)) => {
+            Owner::Agent => {
                 if let Some(agent) = self.agents.get_mut(&id) {
                     agent.child(cx, stream, result, out);
                 }
             }
-            Some(Route::Coordinator) | None => (),
         }
     }
 
@@ -300,7 +426,7 @@ impl Node {
             | UnitEvent::Output { unit, .. }
             | UnitEvent::Started { unit, .. } => unit.clone(),
             UnitEvent::Found(record) => {
-                let agent = AgentJob::found(record);
+                let agent = AgentJob::found(cx, record);
                 self.agents.entry(record.spec.job).or_insert(agent);
                 return;
             }
@@ -331,11 +457,12 @@ impl Node {
     }
 
     /// Sends an effect out, or, if it is for a role of this rank, back in.
-    fn route(&mut self, effect: Effect, queue: &mut VecDeque<Event>, out: &mut Effects) {
+    fn route(&mut self, now: Now, effect: Effect, queue: &mut VecDeque<Event>, out: &mut Effects) {
         let here = self.facts.rank;
         match effect {
             Effect::Lead { stream, to, request } => {
-                self.routes.insert(stream, Route::Coordinator);
+                let id = request.start["id"].as_u64().map_or(JobId(0), JobId);
+                self.routes.insert(stream, Route::Coordinator(id));
                 if to != here {
                     let effect = Effect::Lead { stream, to, request };
                     self.counters.count_effect(&effect);
@@ -357,6 +484,11 @@ impl Node {
             Effect::Order { to, request } if to == here => {
                 queue.push_back(Event::Order { payload: serde_json::json!(request) });
             }
+            Effect::Known { id } if here == BrokerRank(0) => {
+                let payload = serde_json::json!(KnownRequest { version: peer::VERSION, id });
+                let result = self.known(now, &payload);
+                queue.push_back(Event::KnownAnswered { id, result });
+            }
             Effect::Reply { to: RequestId::Local(stream), response } => {
                 queue.push_back(Event::Replied { stream, result: Ok(response) });
             }
@@ -364,7 +496,7 @@ impl Node {
                 queue.push_back(Event::Reported { stream, result: Ok(reports) });
             }
             Effect::End { to: RequestId::Local(stream), fault } => match self.routes.get(&stream) {
-                Some(Route::Coordinator) => {
+                Some(Route::Coordinator(_)) => {
                     queue.push_back(Event::Replied { stream, result: Err(fault) });
                 }
                 Some(Route::Shells(..)) => {
@@ -387,6 +519,30 @@ fn not_found(id: JobId) -> Fault {
     Fault::new(libc::ENOENT, format!("{id}: job not found"))
 }
 
-fn not_owner(id: JobId) -> Fault {
-    Fault::new(libc::EPERM, format!("{id}: the job belongs to another user"))
+/// The agent, if it is there and the sender may ask it.
+fn asked(
+    agent: Option<&mut AgentJob>,
+    id: JobId,
+    credential: Credential,
+) -> Result<&mut AgentJob, Fault> {
+    let agent = agent.ok_or_else(|| not_found(id))?;
+    if agent.may_be_asked_by(credential) {
+        Ok(agent)
+    } else {
+        Err(Fault::new(libc::EPERM, format!("{id}: the job belongs to another user")))
+    }
+}
+
+/// The agent, if the shell that asks it is its own.
+fn at_home(
+    agent: &mut AgentJob,
+    id: JobId,
+    rank: BrokerRank,
+    here: BrokerRank,
+) -> Result<&mut AgentJob, Fault> {
+    if rank == here {
+        return Ok(agent);
+    }
+    let message = format!("{id}: rank {rank} is not pending in barrier");
+    Err(Fault::new(libc::EINVAL, message))
 }

@@ -23,8 +23,10 @@ pub(super) struct Release {
 }
 
 impl Release {
-    pub(super) fn new(ranks: &Idset) -> Self {
-        Self { held: ranks.clone(), released: Idset::new(), count: 0 }
+    /// Of a job on `ranks`, of which an earlier leader has released some.
+    pub(super) fn new(ranks: &Idset, released: &Idset) -> Self {
+        let held = ranks.difference(released);
+        Self { held, released: ranks.intersection(released), count: 0 }
     }
 
     /// Ranks that are gone and not released: soon they will be.
@@ -66,7 +68,7 @@ mod tests {
 
     #[test]
     fn every_rank_goes_once_and_the_last_ones_wait_for_the_end() {
-        let mut release = Release::new(&Idset::from_range(0..4));
+        let mut release = Release::new(&Idset::from_range(0..4), &Idset::new());
         let ranks = |list: &[u32]| list.iter().map(|r| BrokerRank(*r)).collect::<Vec<_>>();
         assert_eq!(release.last(), "all");
         let partial = |release: &mut Release, list: &[u32]| {
@@ -80,7 +82,7 @@ mod tests {
 
     #[test]
     fn the_number_of_releases_does_not_grow_with_the_ranks() {
-        let mut release = Release::new(&Idset::from_range(0..10_000));
+        let mut release = Release::new(&Idset::from_range(0..10_000), &Idset::new());
         let mut timers = TimerTable::default();
         let mut count = 0;
         // One rank ends every 10 ms.

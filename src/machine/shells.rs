@@ -92,6 +92,14 @@ impl Shell {
         }
     }
 
+    /// Nobody wants the shell: what there is of it goes.
+    pub(super) fn end(&mut self, out: &mut Effects) {
+        if self.may_live() {
+            out.push(Effect::Unit(UnitCommand::Collect { unit: self.unit.clone() }));
+        }
+        self.order(&Order::Forget, out);
+    }
+
     /// The shell may be started: it never was.
     pub(super) fn may_start_again(&self) -> bool {
         matches!(&self.phase, Phase::Failed { errnum, .. } if *errnum == libc::ECANCELED)
@@ -256,9 +264,8 @@ impl Shell {
     pub(super) fn snapshot(&mut self, positions: [u64; 2], out: &mut Effects) -> Vec<Report> {
         let mut reports = Vec::new();
         match &self.phase {
-            Phase::Pending => (),
-            Phase::Running { .. } | Phase::Exited => reports.push(Report::Running),
-            Phase::Gone => reports.push(Report::Running),
+            Phase::Pending => reports.push(Report::Pending),
+            Phase::Running { .. } | Phase::Exited | Phase::Gone => reports.push(Report::Running),
             Phase::Failed { errnum, message } => {
                 reports.push(Report::Failed { errnum: *errnum, message: message.clone() });
             }

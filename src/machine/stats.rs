@@ -24,19 +24,22 @@ impl Counters {
     /// An event from outside; `owner` is whose stream it answers, if it does.
     pub(super) fn count_event(&mut self, event: &Event, owner: Option<Owner>) {
         match event {
-            Event::Start { .. } | Event::Expiration { .. } | Event::Replied { .. } => {
-                self.coordinator_received += 1;
-            }
+            Event::Expiration { .. }
+            | Event::Known { .. }
+            | Event::Replied { .. }
+            | Event::Start { .. } => self.coordinator_received += 1,
             Event::Lead { .. } | Event::Kvs { .. } => self.leader_received += 1,
             Event::Reported { .. } => match owner {
                 Some(Owner::Agent) => self.agent_received += 1,
                 Some(Owner::Leader) | None => self.leader_received += 1,
             },
             Event::CriticalRanks { .. }
+            | Event::KnownAnswered { .. }
             | Event::Order { .. }
             | Event::ShellBarrier { .. }
             | Event::Shells { .. } => self.agent_received += 1,
             Event::Config(_)
+            | Event::Disconnected { .. }
             | Event::Exception(_)
             | Event::Parked { .. }
             | Event::Timeout
@@ -46,9 +49,10 @@ impl Counters {
 
     pub(super) fn count_effect(&mut self, effect: &Effect) {
         match effect {
-            Effect::Respond { .. } | Effect::Lead { .. } | Effect::Expire { .. } => {
-                self.coordinator_sent += 1;
-            }
+            Effect::Expire { .. }
+            | Effect::KnownAnswer { .. }
+            | Effect::Lead { .. }
+            | Effect::Respond { .. } => self.coordinator_sent += 1,
             Effect::Reply { .. }
             | Effect::Kvs { .. }
             | Effect::KillJob { .. }
@@ -57,6 +61,7 @@ impl Counters {
             | Effect::Shells { owner: Owner::Leader, .. } => self.leader_sent += 1,
             Effect::Report { .. }
             | Effect::Barrier { .. }
+            | Effect::Known { .. }
             | Effect::Shells { owner: Owner::Agent, .. }
             | Effect::Order { .. } => self.agent_sent += 1,
             Effect::Unit(crate::port::supervisor::UnitCommand::Launch(_)) => {

@@ -5,10 +5,14 @@
 pub(super) enum Timer {
     /// When the first shell barrier has not completed in time.
     Barrier,
+    /// When a failed commit is tried again.
+    Commit,
     /// When the job's time limit is reached.
     Expiration,
     /// When the tasks get the kill signal (again).
     JobKill,
+    /// When what ended shells have left behind is given up.
+    Leftover,
     /// When the kill escalation gives up, if `max-kill-timeout` is set.
     MaxKill,
     /// When ranks that are gone are released.
@@ -21,10 +25,12 @@ pub(super) enum Timer {
     ShellKill,
 }
 
-const ALL: [Timer; 8] = [
+const ALL: [Timer; 10] = [
     Timer::Barrier,
+    Timer::Commit,
     Timer::Expiration,
     Timer::JobKill,
+    Timer::Leftover,
     Timer::MaxKill,
     Timer::Release,
     Timer::Retry,
@@ -43,6 +49,13 @@ impl TimerTable {
 
     pub(super) fn cancel(&mut self, timer: Timer) {
         self.0[timer as usize] = None;
+    }
+
+    /// Cancels all but one.
+    pub(super) fn keep_only(&mut self, timer: Timer) {
+        let kept = self.0[timer as usize];
+        self.0 = [None; ALL.len()];
+        self.0[timer as usize] = kept;
     }
 
     pub(super) fn is_armed(&self, timer: Timer) -> bool {

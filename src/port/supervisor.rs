@@ -222,6 +222,22 @@ pub enum UnitEvent {
     },
 }
 
+impl UnitEvent {
+    /// The unit that it is about, if it is about one.
+    pub fn unit(&self) -> Option<&UnitName> {
+        match self {
+            Self::Exited { unit, .. }
+            | Self::Failed { unit, .. }
+            | Self::Gone { unit }
+            | Self::Lost { unit, .. }
+            | Self::Output { unit, .. }
+            | Self::Started { unit, .. } => Some(unit),
+            Self::Found(record) => Some(&record.spec.unit),
+            Self::Ready { .. } | Self::Unusable { .. } => None,
+        }
+    }
+}
+
 /// The supervisor of one rank.
 pub trait Supervisor {
     /// Hand over a command; its outcome comes back as [`UnitEvent`]s.

@@ -1,6 +1,6 @@
 //! Lists of host names (RFC 29).
 
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 use std::fmt;
 use std::str::FromStr;
 
@@ -45,7 +45,7 @@ impl Hostlist {
 
     /// Each host once, where it came first. (flux-core `hostlist_uniq` sorts as well.)
     pub fn uniq(&self) -> Hostlist {
-        let mut seen = HashSet::new();
+        let mut seen = BTreeSet::new();
         self.iter().filter(|host| seen.insert(*host)).collect()
     }
 }

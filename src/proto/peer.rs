@@ -14,6 +14,8 @@ pub const VERSION: u32 = 1;
 
 /// Topic of coordinator to leader, streaming, below the service name.
 pub const LEAD: &str = "lead";
+/// Topic of agent to coordinator, below the service name.
+pub const KNOWN: &str = "known";
 /// Topic of leader or parent to agent, streaming, below the service name.
 pub const SHELLS: &str = "shells";
 /// Topic of leader or parent to agent, without response, below the service name.
@@ -32,6 +34,18 @@ pub struct LeadRequest {
     /// Ranks whose modules were given up on: their shells count as lost.
     #[serde(default, skip_serializing_if = "Idset::is_empty")]
     pub lost: Idset,
+    /// Ranks that an earlier leader has released: they may belong to another job by now.
+    #[serde(default, skip_serializing_if = "Idset::is_empty")]
+    pub released: Idset,
+}
+
+/// Agent to coordinator: does the job manager have this job running?
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+pub struct KnownRequest {
+    /// [`VERSION`].
+    pub version: u32,
+    /// The job.
+    pub id: JobId,
 }
 
 /// Whether shells may be started.
@@ -84,8 +98,6 @@ pub struct ShellsRequest {
     pub version: u32,
     /// The job.
     pub id: JobId,
-    /// Who leads it: where the shells' own requests go.
-    pub leader: BrokerRank,
     /// The receiver and all ranks below it in the tree.
     pub ranks: Idset,
     /// Children of one node of the tree.
@@ -211,6 +223,8 @@ pub enum Report {
     },
     /// The ranks' parent in the tree is unreachable: the leader has to talk to them itself.
     Orphaned,
+    /// It was asked for, or was found on disk, and more is not known yet.
+    Pending,
     /// The shell runs, or has run.
     Running,
 }

@@ -13,6 +13,9 @@ use crate::port::supervisor::Stream;
 use crate::proto::peer::{Order, RankReport, Report, Reports};
 use crate::proto::{BrokerRank, ExecEvent, Idset, ShellRank, Signal, WaitStatus};
 
+/// Shells that have ended, with the status if it was seen.
+type Exits = BTreeMap<BrokerRank, Option<WaitStatus>>;
+
 /// RFC 21 severity of an exception that a job can survive.
 const SEVERITY_CRIT: i32 = 2;
 
@@ -25,7 +28,7 @@ impl Job {
         reports: Reports,
         out: &mut Effects,
     ) {
-        let mut exits = BTreeMap::new();
+        let mut exits: Exits = BTreeMap::new();
         let mut orphans = Idset::new();
         for RankReport { ranks: about, report } in reports.reports {
             for rank in about.intersection(ranks).ranks() {
@@ -39,7 +42,7 @@ impl Job {
         if !exits.is_empty() {
             self.exited(cx, &exits, out);
         }
-        self.orphaned(cx, &orphans, out);
+        self.ask_again(cx, &orphans, out);
     }
 
     fn report(
@@ -47,12 +50,14 @@ impl Job {
         cx: Context,
         rank: BrokerRank,
         report: &Report,
-        exits: &mut BTreeMap<BrokerRank, WaitStatus>,
+        exits: &mut Exits,
         out: &mut Effects,
     ) {
         let Some(known) = self.ranks.get_mut(&rank) else { return };
-        known.away_since = None;
-        let phase = known.phase;
+        if known.away_since.take().is_some() {
+            self.retry_pause = RETRY_FIRST;
+        }
+        let (phase, started) = (known.phase, known.started);
         match report {
             Report::Barrier { entered } => self.barrier_entered(cx, rank, *entered, out),
             Report::CriticalRanks { ranks } => self.critical = ranks.clone(),
@@ -60,14 +65,14 @@ impl Job {
                 if matches!(phase, Phase::Pending | Phase::Running) {
                     known.phase = Phase::Exited;
                     self.status = self.status.max(*status);
-                    exits.insert(rank, *status);
+                    exits.insert(rank, Some(*status));
                 }
             }
             Report::Failed { errnum, message } => {
                 if phase == Phase::Pending {
                     self.set_gone(cx, rank);
                     self.launch_failed(cx, rank, *errnum, message, out);
-                    exits.insert(rank, WaitStatus::default());
+                    exits.insert(rank, None);
                 }
             }
             Report::Gone => {
@@ -78,13 +83,16 @@ impl Job {
             Report::Lost { message } => {
                 if phase != Phase::Gone {
                     self.set_gone(cx, rank);
-                    self.shell_lost(cx, rank, message, out);
-                    exits.insert(rank, WaitStatus::default());
+                    // Of a job that has failed, a shell that never was is no loss.
+                    if self.failure.is_none() || started {
+                        self.shell_lost(cx, rank, message, out);
+                        exits.insert(rank, None);
+                    }
                 }
             }
-            Report::Orphaned => (),
+            Report::Orphaned | Report::Pending => (),
             Report::Output { stream, offset, data } => {
-                self.output(cx, rank, *stream, *offset, data, out);
+                self.output(cx, rank, *stream, *offset, data);
             }
             Report::Running => self.shell_runs(cx, rank, out),
             Report::Unreachable { errnum, message } => {
@@ -133,15 +141,7 @@ impl Job {
         self.order(ranks, &order, out);
     }
 
-    fn output(
-        &mut self,
-        cx: Context,
-        rank: BrokerRank,
-        stream: Stream,
-        offset: u64,
-        data: &[u8],
-        out: &mut Effects,
-    ) {
+    fn output(&mut self, cx: Context, rank: BrokerRank, stream: Stream, offset: u64, data: &[u8]) {
         let Some(known) = self.ranks.get_mut(&rank) else { return };
         let position = &mut known.output[stream as usize];
         let end = offset + data.len() as u64;
@@ -151,19 +151,18 @@ impl Job {
         let logged = Logged { rank, stream, offset: *position };
         let data = &data[repeated..];
         if data.is_empty() {
-            let order = Order::Acknowledge { stream, offset: logged.offset };
-            return self.order(&Idset::from_iter([rank]), &order, out);
+            return; // its commit, or the next request's positions, acknowledge it
         }
-        let component = self.command.as_ref().map_or("shell", launch::component);
+        let component = launch::component(&self.command);
         let event = ExecEvent::log(cx.now.wall, component, stream, rank, data);
         self.log.post_output(event, logged);
     }
 
     /// Shells have ended; the barrier, the others and the leader shell have to know.
-    fn exited(&mut self, cx: Context, exits: &BTreeMap<BrokerRank, WaitStatus>, out: &mut Effects) {
+    fn exited(&mut self, cx: Context, exits: &Exits, out: &mut Effects) {
         let leader = self.start.r.first_rank();
         if let Some(status) = exits.get(&leader) {
-            self.leader_shell_exited(cx, leader, *status, out);
+            self.leader_shell_exited(cx, leader, *status);
         }
         if self.ranks.len() == 1 {
             return;
@@ -173,37 +172,33 @@ impl Job {
         if !self.barrier.first_is_complete() && first {
             self.ended_before_barrier(cx, &ranks, out);
         }
-        self.barrier.fail();
         self.timers.cancel(Timer::Barrier);
-        let all = self.start.r.ranks().clone();
-        self.fail_barrier(&all, out);
+        if self.barrier.fail() {
+            self.fail_barrier(&self.active(), out);
+        }
         for (rank, status) in exits {
-            if let Some(signal) = status.signal() {
+            if let Some(signal) = status.and_then(WaitStatus::signal) {
                 self.shell_signaled(cx, *rank, signal, out);
             }
         }
     }
 
-    fn leader_shell_exited(
-        &mut self,
-        cx: Context,
-        leader: BrokerRank,
-        status: WaitStatus,
-        out: &mut Effects,
-    ) {
+    fn leader_shell_exited(&mut self, cx: Context, leader: BrokerRank, status: Option<WaitStatus>) {
         if self.leader_exited {
             return;
         }
         self.leader_exited = true;
         let active = self.active();
-        self.log.post(ExecEvent::shell_exit(cx.now.wall, leader, status, &active));
-        if let Some(seconds) = cx.config.shell_exit_timeout {
-            if !active.is_empty() && self.failure.is_none() {
-                self.timers.arm(Timer::ShellExit, cx.now.mono + seconds);
-            }
+        // RFC 50 leaves the event out when the status was not seen.
+        if let Some(status) = status {
+            self.log.post(ExecEvent::shell_exit(cx.now.wall, leader, status, &active));
         }
-        let text = format!("{}: leader shell: {status}", self.id);
-        out.log(Level::Debug, text);
+        if let Some(seconds) = cx.config.shell_exit_timeout
+            && !active.is_empty()
+            && self.failure.is_none()
+        {
+            self.timers.arm(Timer::ShellExit, cx.now.mono + seconds);
+        }
     }
 
     fn ended_before_barrier(&mut self, cx: Context, ranks: &Idset, out: &mut Effects) {
@@ -280,7 +275,9 @@ impl Job {
             libc::ENODATA => (), // the agent has forgotten the job, as it was told to
             libc::EHOSTUNREACH => self.node_failure(cx, rank, out),
             libc::EPROTO => {
-                self.set_gone(cx, rank);
+                // It may run a shell all the same; waiting gives it time to be mended.
+                known.away_since.get_or_insert(cx.now.mono);
+                self.retry_later(cx);
                 let host = self.start.r.hostname(rank).to_string();
                 self.fatal(cx, format!("{fault} (on {host}, rank {rank})"), out);
             }
@@ -289,24 +286,27 @@ impl Job {
                 let text = format!("{}: rank {rank} does not answer: {fault}", self.id);
                 let level = if since == cx.now.mono { Level::Info } else { Level::Debug };
                 out.log(level, text);
-                if !self.timers.is_armed(Timer::Retry) {
-                    self.timers.arm(Timer::Retry, cx.now.mono + self.retry_pause);
-                    self.retry_pause = (self.retry_pause * 2.0).min(RETRY_MAX);
-                }
+                self.retry_later(cx);
             }
+        }
+    }
+
+    fn retry_later(&mut self, cx: Context) {
+        if !self.timers.is_armed(Timer::Retry) {
+            self.timers.arm(Timer::Retry, cx.now.mono + self.retry_pause);
+            self.retry_pause = (self.retry_pause * 2.0).min(RETRY_MAX);
         }
     }
 
     /// Asks the ranks whose modules are away again, and gives up on the longest gone.
     pub(super) fn retry(&mut self, cx: Context, out: &mut Effects) {
-        let mode = self.mode();
         let away: Vec<(BrokerRank, f64)> =
             self.ranks.iter().filter_map(|(rank, r)| Some((*rank, r.away_since?))).collect();
         for (rank, since) in &away {
             if cx.now.mono - since >= cx.config.peer_timeout {
                 self.node_failure(cx, *rank, out);
             } else {
-                self.ask(cx, &Idset::from_iter([*rank]), mode, out);
+                self.ask_again(cx, &Idset::from_iter([*rank]), out);
             }
         }
         if away.is_empty() {
@@ -322,6 +322,10 @@ impl Job {
             return;
         }
         self.set_gone(cx, rank);
+        if phase == Some(Phase::Exited) {
+            // Its shell had ended, and what it left has ended with the node.
+            return;
+        }
         let shell_rank = self.shell_rank(rank);
         let host = self.start.r.hostname(rank).to_string();
         let message = format!("node failure on {host} (shell rank {shell_rank})");
@@ -329,8 +333,8 @@ impl Job {
         if self.is_critical(shell_rank) {
             self.fatal(cx, format!("node failure on {host} (rank {rank})"), out);
         }
-        if matches!(self.state, State::Launching | State::Running) && phase != Some(Phase::Exited) {
-            self.exited(cx, &BTreeMap::from([(rank, WaitStatus::default())]), out);
+        if matches!(self.state, State::Launching | State::Running) {
+            self.exited(cx, &BTreeMap::from([(rank, None)]), out);
         }
     }
 

@@ -3,6 +3,7 @@
 
 mod job_life;
 mod reload;
+mod review;
 mod table;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -48,6 +49,8 @@ pub(super) fn start(ranks: &str, reattach: bool) -> Value {
 struct Disk {
     records: BTreeMap<UnitName, UnitRecord>,
     dead: Vec<UnitName>,
+    /// What is collected ends, also if it runs.
+    stoppable: bool,
 }
 
 pub(super) struct World {
@@ -74,6 +77,15 @@ pub(super) struct World {
     /// Messages that crossed from one rank to another.
     pub(super) messages: usize,
     pub(super) answers: Vec<Result<(), i32>>,
+    /// Lead requests stay on their way.
+    pub(super) hold_leads: bool,
+    held: Vec<(usize, Event)>,
+    /// Links are answered by the test.
+    pub(super) hold_links: bool,
+    /// So many of the next commits fail.
+    pub(super) fail_commits: u32,
+    /// The guest namespace can't be opened.
+    pub(super) lose_namespace: bool,
 }
 
 impl World {
@@ -104,6 +116,11 @@ impl World {
             errors: Vec::new(),
             messages: 0,
             answers: Vec::new(),
+            hold_leads: false,
+            held: Vec::new(),
+            hold_links: false,
+            fail_commits: 0,
+            lose_namespace: false,
         }
     }
 
@@ -162,27 +179,41 @@ impl World {
 
     fn perform(&mut self, rank: usize, effect: Effect) {
         match effect {
-            Effect::Answer { result, .. } => self.answers.push(result.map_err(|f| f.errnum)),
-            Effect::Barrier { to: RequestId::Remote(to), result } => {
-                self.barrier.push((to, result.map_err(|fault| fault.errnum)));
-            }
-            Effect::Drain { ranks, reason } => self.drained.push(format!("{ranks} {reason}")),
-            Effect::End { to, fault } => self.end(rank, to, fault),
             Effect::Expire { to, request, id, expiration } => {
                 self.queue
                     .push_back((to.0 as usize, Event::Expiration { request, id, expiration }));
             }
-            Effect::KillJob { signal, .. } => self.killed.push(signal),
+            Effect::Known { id } => {
+                let payload = json!({"version": 1, "id": id});
+                let request = RequestId::Remote(1_000_000 + rank as u64);
+                if self.nodes[0].is_some() {
+                    self.queue.push_back((0, Event::Known { request, payload }));
+                } else {
+                    let fault = Fault::new(libc::ENOSYS, "no such service");
+                    self.queue.push_back((rank, Event::KnownAnswered { id, result: Err(fault) }));
+                }
+            }
+            Effect::KnownAnswer { to: RequestId::Remote(to), result } => {
+                let rank = (to - 1_000_000) as usize;
+                self.queue.push_back((rank, Event::KnownAnswered { id: JOB, result }));
+            }
             Effect::Kvs { id, op } => {
+                if self.hold_links && op == KvsOp::Link {
+                    return;
+                }
                 let result = self.kvs(op);
                 self.queue.push_back((rank, Event::Kvs { id, result }));
             }
             Effect::Lead { stream, to, request } => {
                 let id = self.hold(rank, to, stream, true);
                 let payload = json!(request);
-                self.queue.push_back((to.0 as usize, Event::Lead { request: id, payload }));
+                let event = (to.0 as usize, Event::Lead { request: id, payload });
+                if self.hold_leads {
+                    self.held.push(event);
+                } else {
+                    self.queue.push_back(event);
+                }
             }
-            Effect::Log { level: Level::Error, text } => self.errors.push(text),
             Effect::Order { to, request } => {
                 self.messages += 1;
                 let payload = json!(request);
@@ -212,13 +243,22 @@ impl World {
                 self.queue.push_back((to.0 as usize, Event::Shells { request: id, payload }));
             }
             Effect::Unit(command) => self.unit(rank, command),
-            Effect::Barrier { .. }
-            | Effect::Drop { .. }
-            | Effect::Log { .. }
-            | Effect::LostShell { .. }
-            | Effect::Park { .. }
-            | Effect::Reply { .. }
-            | Effect::Report { .. } => (),
+            effect => self.note(rank, effect),
+        }
+    }
+
+    /// Effects that end here.
+    fn note(&mut self, rank: usize, effect: Effect) {
+        match effect {
+            Effect::Answer { result, .. } => self.answers.push(result.map_err(|f| f.errnum)),
+            Effect::Barrier { to: RequestId::Remote(to), result } => {
+                self.barrier.push((to, result.map_err(|fault| fault.errnum)));
+            }
+            Effect::Drain { ranks, reason } => self.drained.push(format!("{ranks} {reason}")),
+            Effect::End { to, fault } => self.end(rank, to, fault),
+            Effect::KillJob { signal, .. } => self.killed.push(signal),
+            Effect::Log { level: Level::Error, text } => self.errors.push(text),
+            _ => (), // of no concern to these tests
         }
     }
 
@@ -243,6 +283,10 @@ impl World {
 
     fn kvs(&mut self, op: KvsOp) -> KvsResult {
         match op {
+            KvsOp::Append(_) if self.fail_commits > 0 => {
+                self.fail_commits -= 1;
+                KvsResult::Appended(Err(Fault::new(libc::EIO, "no")))
+            }
             KvsOp::Append(events) => {
                 self.events.extend(events);
                 KvsResult::Appended(Ok(()))
@@ -260,6 +304,9 @@ impl World {
                 KvsResult::Finished(Ok(()))
             }
             KvsOp::Link => KvsResult::Linked(Ok(())),
+            KvsOp::Open { .. } if self.lose_namespace => {
+                KvsResult::Opened(Err(Fault::new(libc::ENOTSUP, "no such namespace")))
+            }
             KvsOp::Open { .. } => {
                 KvsResult::Opened(Ok(Opened { events: self.events.clone(), moved: self.moved }))
             }
@@ -270,7 +317,12 @@ impl World {
         let disk = &mut self.disks[rank];
         match command {
             UnitCommand::Collect { unit } => {
-                if disk.dead.contains(&unit) {
+                if disk.stoppable {
+                    let status = WaitStatus::signaled(libc::SIGTERM);
+                    let exited = UnitEvent::Exited { unit: unit.clone(), status };
+                    self.queue.push_back((rank, Event::Unit(exited)));
+                    self.queue.push_back((rank, Event::Unit(UnitEvent::Gone { unit })));
+                } else if disk.dead.contains(&unit) {
                     self.queue.push_back((rank, Event::Unit(UnitEvent::Gone { unit })));
                 }
             }
@@ -372,6 +424,22 @@ impl World {
         }
     }
 
+    /// The module is loaded again, and its supervisor has not looked at the units yet.
+    pub(super) fn load_unseen(&mut self, rank: usize) {
+        self.nodes[rank] = Some(Node::new(self.config.clone(), facts(rank as u32)));
+        let records: Vec<UnitRecord> = self.disks[rank].records.values().cloned().collect();
+        for record in records {
+            self.happen(rank, Event::Unit(UnitEvent::Found(Box::new(record))));
+        }
+    }
+
+    /// What was held on its way arrives.
+    pub(super) fn deliver_held(&mut self) {
+        for (rank, event) in std::mem::take(&mut self.held) {
+            self.happen(rank, event);
+        }
+    }
+
     /// The broker of a rank dies, as its peers see it.
     pub(super) fn lose(&mut self, rank: usize) {
         self.nodes[rank] = None;
@@ -382,6 +450,15 @@ impl World {
             self.end(rank, RequestId::Remote(id), fault);
         }
         self.settle();
+    }
+
+    /// Collecting a unit of a rank stops it, from now on.
+    pub(super) fn make_stoppable(&mut self, rank: usize) {
+        self.disks[rank].stoppable = true;
+    }
+
+    pub(super) fn records(&self) -> usize {
+        self.disks.iter().map(|disk| disk.records.len()).sum()
     }
 
     pub(super) fn event_names(&self) -> Vec<&str> {

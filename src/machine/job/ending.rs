@@ -1,0 +1,96 @@
+//! The end: status, release of ranks, and the last commit.
+
+use super::{Job, Phase, State};
+use crate::machine::Context;
+use crate::machine::effect::{Effect, Effects};
+use crate::machine::event::Fault;
+use crate::machine::timer::Timer;
+use crate::proto::peer::{Order, OrderRequest, VERSION};
+use crate::proto::{BrokerRank, ExecEvent, Idset, Response, WaitStatus};
+
+impl Job {
+    /// All shells have ended (RFC 32 `finish`, RFC 50 `complete`). What they left behind is
+    /// being ended on their nodes; that has a limit, too.
+    pub(super) fn complete(&mut self, cx: Context, out: &mut Effects) {
+        self.timers.cancel(Timer::ShellExit);
+        self.timers.cancel(Timer::Expiration);
+        if self.kill.is_none() {
+            let limit = cx.config.effective_max_kill_timeout();
+            self.timers.arm(Timer::Leftover, cx.now.mono + limit);
+        }
+        if let Some(status) = self.completed {
+            self.status = status;
+        } else if let Some(failure) = &self.failure {
+            if let Some(status) = failure.wait_status {
+                self.status = status;
+            } else if self.status == WaitStatus::default() {
+                self.status = WaitStatus::exited(1);
+            }
+        }
+        if self.completed.is_none() {
+            self.log.post(ExecEvent::complete(cx.now.wall, self.status));
+        }
+        self.finish(self.status, out);
+    }
+
+    pub(super) fn finish(&mut self, status: WaitStatus, out: &mut Effects) {
+        self.said.finish = Some(status);
+        self.say(Response::Finish { status }, out);
+    }
+
+    pub(super) fn finish_log(&mut self, cx: Context, out: &mut Effects) {
+        if !self.done_posted {
+            self.done_posted = true;
+            self.post(cx, "done");
+        }
+        self.log.finish(self.id, out);
+    }
+
+    /// The job's data is in place: give back what is left.
+    pub(super) fn finished(&mut self, out: &mut Effects) {
+        if self.state == State::Finishing {
+            self.release_all(out);
+        }
+    }
+
+    pub(super) fn release_all(&mut self, out: &mut Effects) {
+        let ranks = self.release.last();
+        self.say(Response::Release { ranks, is_final: true }, out);
+        self.forget(out);
+        if let Some(to) = self.coordinator.take() {
+            out.push(Effect::End { to, fault: Fault::new(libc::ENODATA, "the job has ended") });
+        }
+        self.enter(State::Released);
+    }
+
+    /// Tells every agent, also those that no stream leads to any more: a rank that does not
+    /// hear it asks for itself later.
+    fn forget(&self, out: &mut Effects) {
+        let all = self.start.r.ranks();
+        self.order(all, &Order::Forget, out);
+        let reached: Idset = self.streams.values().flat_map(|(_, ranks)| ranks.iter()).collect();
+        for rank in all.difference(&reached).ranks() {
+            let ranks = Idset::from_iter([rank]);
+            let order = Order::Forget;
+            let request = OrderRequest { version: VERSION, id: self.id, ranks, order };
+            out.push(Effect::Order { to: rank, request });
+        }
+    }
+
+    pub(super) fn release_partial(&mut self, out: &mut Effects) {
+        let gone = self.ranks.iter().filter(|(_, rank)| rank.phase == Phase::Gone);
+        let gone: Vec<BrokerRank> = gone.map(|(rank, _)| *rank).collect();
+        if let Some(ranks) = self.release.partial(gone.into_iter()) {
+            let ranks = ranks.to_string();
+            self.say(Response::Release { ranks, is_final: false }, out);
+        }
+    }
+
+    pub(super) fn set_gone(&mut self, cx: Context, rank: BrokerRank) {
+        if let Some(known) = self.ranks.get_mut(&rank) {
+            known.phase = Phase::Gone;
+            known.away_since = None;
+            self.release.gone(cx.now.mono, &mut self.timers);
+        }
+    }
+}

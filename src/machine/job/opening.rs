@@ -1,0 +1,215 @@
+//! The beginning: what can be run at all, the guest namespace, and what an earlier leader left.
+
+use serde_json::Value;
+
+use super::{Job, Phase, State};
+use crate::machine::effect::{Effect, Effects, KvsOp, Level};
+use crate::machine::event::{Fault, KvsResult, Opened};
+use crate::machine::timer::Timer;
+use crate::machine::{Context, launch};
+use crate::proto::peer::Mode;
+use crate::proto::{ExecEvent, Idset, Jobspec, WaitStatus};
+
+/// Pause before a commit that failed is tried again, in seconds.
+const COMMIT_PAUSE: f64 = 1.0;
+
+impl Job {
+    /// Whether this configuration can run the job at all. If not, the job ends; shells that an
+    /// earlier leader started are found and ended first.
+    pub(super) fn check(&mut self, cx: Context, out: &mut Effects) -> bool {
+        let expiration = self.start.r.expiration();
+        let checked = Jobspec::from_json(&self.start.jobspec)
+            .map_err(|error| error.to_string())
+            .and_then(|jobspec| {
+                if expiration < 0.0 {
+                    return Err(format!("Invalid resource set expiration {expiration:.2}"));
+                }
+                let command = launch::shell_command(cx, &self.start, &jobspec)?;
+                Ok((jobspec, command))
+            });
+        match checked {
+            Ok((jobspec, command)) => {
+                self.jobspec = jobspec;
+                self.command = command;
+                true
+            }
+            Err(reason) => {
+                let note = format!("failed to initialize implementation: {reason}");
+                self.fatal(cx, note, out);
+                self.start.reattach
+            }
+        }
+    }
+
+    /// A KVS operation has ended.
+    pub(in crate::machine) fn kvs(&mut self, cx: Context, result: KvsResult, out: &mut Effects) {
+        let opens = matches!(result, KvsResult::Created(_) | KvsResult::Opened(_));
+        if opens && self.state != State::Opening {
+            return; // the answer to a question that this leader did not ask
+        }
+        match result {
+            KvsResult::Created(Ok(())) => self.created(cx, out),
+            KvsResult::Opened(Ok(opened)) => self.opened(cx, &opened, out),
+            // An earlier leader made it, and the job manager never heard of a start.
+            KvsResult::Created(Err(fault)) if fault.errnum == libc::EEXIST => {
+                let userid = self.start.userid;
+                out.push(Effect::Kvs { id: self.id, op: KvsOp::Open { userid } });
+            }
+            KvsResult::Created(Err(fault)) => {
+                self.has_namespace = false;
+                self.fatal(cx, format!("failed to create guest ns: {fault}"), out);
+            }
+            KvsResult::Opened(Err(fault)) => self.not_opened(cx, &fault, out),
+            KvsResult::Linked(result) => {
+                self.linked = true;
+                if let Err(fault) = result {
+                    self.fatal(cx, format!("failed to link guest ns: {fault}"), out);
+                }
+            }
+            KvsResult::Appended(Ok(())) => {
+                for logged in self.log.committed() {
+                    self.acknowledge(logged, out);
+                }
+            }
+            KvsResult::Appended(Err(fault)) => {
+                let text = format!("{}: exec.eventlog commit failed: {fault}", self.id);
+                out.log(Level::Error, text);
+                if self.log.failed() {
+                    self.timers.arm(Timer::Commit, cx.now.mono + COMMIT_PAUSE);
+                }
+            }
+            KvsResult::Finished(result) => {
+                if let Err(fault) = result {
+                    let text = format!("{}: moving the guest namespace failed: {fault}", self.id);
+                    out.log(Level::Error, text);
+                }
+                self.finished(out);
+            }
+        }
+        self.advance(cx, out);
+    }
+
+    fn created(&mut self, cx: Context, out: &mut Effects) {
+        self.post(cx, "init");
+        if self.failure.is_some() {
+            return self.enter(State::Finishing);
+        }
+        self.post(cx, "starting");
+        self.log.flush(self.id, out);
+        out.push(Effect::Kvs { id: self.id, op: KvsOp::Link });
+        self.enter(State::Launching);
+        if self.jobspec.mock_exception.as_deref() == Some("init") {
+            // Nothing was launched yet: as if the exception had come a moment earlier.
+            self.enter(State::Finishing);
+            return self.fatal(cx, "mock init exception generated", out);
+        }
+        self.launch(cx, Mode::Start, out);
+    }
+
+    /// Takes over from an earlier leader, from what it has written.
+    fn opened(&mut self, cx: Context, opened: &Opened, out: &mut Effects) {
+        let status = self.read_log(&opened.events);
+        if opened.moved {
+            return self.ended_before(status, out);
+        }
+        self.linked = true;
+        let started = opened.events.iter().any(|event| event.name == "starting");
+        if status.is_none() {
+            if self.start.reattach {
+                self.post(cx, "reattach");
+            } else if !started {
+                // It made the namespace and came no further.
+                self.post(cx, "starting");
+            }
+        }
+        self.completed = status;
+        if self.failure.is_some() && !started && !self.start.reattach {
+            return self.enter(State::Finishing);
+        }
+        let fresh = !self.start.reattach && self.failure.is_none();
+        self.adopt(cx, if fresh { Mode::Start } else { Mode::Adopt }, out);
+    }
+
+    /// The namespace is gone. Shells may run all the same: they are found, ended, and only
+    /// then is anything given back.
+    fn not_opened(&mut self, cx: Context, fault: &Fault, out: &mut Effects) {
+        self.has_namespace = false;
+        self.linked = true;
+        self.enter(State::Launching);
+        self.launch(cx, Mode::Adopt, out);
+        self.fatal(cx, format!("failed to create guest ns: {fault}"), out);
+    }
+
+    fn adopt(&mut self, cx: Context, mode: Mode, out: &mut Effects) {
+        self.enter(State::Launching);
+        self.launch(cx, mode, out);
+        if self.failure.is_some() {
+            self.abort(cx, out);
+        } else if let Some(seconds) = cx.config.shell_exit_timeout.filter(|_| self.leader_exited) {
+            self.timers.arm(Timer::ShellExit, cx.now.mono + seconds);
+        }
+    }
+
+    /// Learns from the exec eventlog how much output it holds and how far the job was; returns
+    /// the job's status, if it was complete.
+    fn read_log(&mut self, events: &[ExecEvent]) -> Option<WaitStatus> {
+        let mut status = None;
+        for event in events {
+            if let Some((rank, stream, bytes)) = event.logged()
+                && let Some(rank) = self.ranks.get_mut(&rank)
+            {
+                rank.output[stream as usize] += bytes;
+            }
+            match event.name.as_str() {
+                "shell-exit" => self.leader_exited = true,
+                "complete" => {
+                    let raw = event.context.get("status").and_then(Value::as_i64);
+                    let raw = raw.and_then(|raw| i32::try_from(raw).ok()).unwrap_or(1 << 8);
+                    status = Some(WaitStatus(raw));
+                }
+                "done" => self.done_posted = true,
+                _ => (), // RFC 50 names that say nothing about where the job is
+            }
+        }
+        status
+    }
+
+    /// The job had ended while nobody could be told. Agents may not have been told either.
+    fn ended_before(&mut self, status: Option<WaitStatus>, out: &mut Effects) {
+        self.say_started(out);
+        self.finish(status.unwrap_or(WaitStatus::exited(1)), out);
+        self.release_all(out);
+    }
+
+    /// Has agents run, or find, the shells of all ranks: one message, to this rank's agent,
+    /// which is the root of the tree.
+    fn launch(&mut self, cx: Context, mode: Mode, out: &mut Effects) {
+        let lost = std::mem::take(&mut self.lost);
+        for rank in lost.ranks() {
+            self.node_failure(cx, rank, out);
+        }
+        let present = self.start.r.ranks().difference(&lost);
+        let mode = if self.failure.is_some() { Mode::Adopt } else { mode };
+        self.ask(cx, &present, mode, out);
+    }
+
+    /// Asks ranks again. What never ran may be started as long as the job is; what was seen
+    /// running is never started a second time.
+    pub(super) fn ask_again(&mut self, cx: Context, ranks: &Idset, out: &mut Effects) {
+        let may_start = |rank: &super::Rank| !rank.started && rank.phase == Phase::Pending;
+        let launching = self.state == State::Launching && !self.start.reattach;
+        let fresh: Idset = self
+            .ranks
+            .iter()
+            .filter(|(rank, known)| {
+                ranks.contains_rank(**rank)
+                    && launching
+                    && self.failure.is_none()
+                    && may_start(known)
+            })
+            .map(|(rank, _)| *rank)
+            .collect();
+        self.ask_subtrees(cx, &fresh, Mode::Start, out);
+        self.ask_subtrees(cx, &ranks.difference(&fresh), Mode::Adopt, out);
+    }
+}

@@ -1,0 +1,43 @@
+//! When each role of each job wants to be called again.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::proto::JobId;
+
+/// Who waits for a timer.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub(super) enum Waiter {
+    Agent(JobId),
+    Coordinator(JobId),
+    Leader(JobId),
+}
+
+/// Timers of all jobs, so that an event costs no more with many jobs than with one. Times are
+/// kept as bits: for what is not negative their order is that of the numbers.
+#[derive(Default)]
+pub(super) struct Schedule {
+    due: BTreeSet<(u64, Waiter)>,
+    at: BTreeMap<Waiter, u64>,
+}
+
+impl Schedule {
+    pub(super) fn set(&mut self, waiter: Waiter, at: Option<f64>) {
+        let at = at.map(|at| at.max(0.0).to_bits());
+        if let Some(old) = self.at.remove(&waiter) {
+            self.due.remove(&(old, waiter));
+        }
+        if let Some(at) = at {
+            self.at.insert(waiter, at);
+            self.due.insert((at, waiter));
+        }
+    }
+
+    pub(super) fn next(&self) -> Option<f64> {
+        self.due.first().map(|(at, _)| f64::from_bits(*at))
+    }
+
+    pub(super) fn due(&self, now: f64) -> Vec<Waiter> {
+        let due = self.due.iter().take_while(|(at, _)| f64::from_bits(*at) <= now);
+        due.map(|(_, waiter)| *waiter).collect()
+    }
+}

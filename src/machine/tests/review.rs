@@ -1,0 +1,293 @@
+//! What reading the machines has found wrong, each with the test that would have found it.
+
+use super::{JOB, World};
+use crate::machine::{Event, KvsResult, RequestId};
+use crate::port::supervisor::UnitEvent;
+use crate::proto::{JobException, Response, WaitStatus};
+
+fn cancel() -> Event {
+    Event::Exception(JobException {
+        id: JOB,
+        kind: "cancel".into(),
+        severity: 0,
+        wait_status: None,
+    })
+}
+
+#[test]
+fn a_cancel_that_overtakes_the_lead_request_is_not_lost() {
+    let mut world = World::new(3);
+    // The leader's rank hears of the exception before it hears of the job.
+    world.happen(1, cancel());
+    world.hold_leads = true;
+    world.start("1-2", false);
+    world.happen(0, cancel());
+    world.hold_leads = false;
+    world.deliver_held();
+    world.pass(0.1);
+    for rank in 1..3 {
+        assert!(world.signals.contains(&(rank, libc::SIGTERM)), "{:?}", world.signals);
+        world.started(rank as usize);
+        world.exited(rank as usize, WaitStatus::exited(143));
+    }
+    world.pass(1.0);
+    world.assert_ended();
+}
+
+#[test]
+fn what_ended_shells_leave_behind_has_a_limit() {
+    let mut world = World::new(1);
+    world.start("0", false);
+    world.started(0);
+    let unit = world.unit_of(0);
+    let status = WaitStatus(0);
+    world.happen(0, Event::Unit(UnitEvent::Exited { unit, status }));
+    assert_eq!(world.status(), Some(status));
+    world.pass(1000.0);
+    assert_eq!(world.drained, [format!("0 unkillable user processes for job {JOB}")]);
+    assert_eq!(world.released(), [("all".to_string(), true)]);
+}
+
+#[test]
+fn a_leader_that_lost_the_namespace_ends_the_shells_before_it_releases_them() {
+    let mut world = World::new(3);
+    world.start("1-2", false);
+    world.all_started(1..3);
+    world.unload(1);
+    world.lose_namespace = true;
+    world.load(1);
+    world.pass(1.0);
+    assert!(world.notes()[0].contains("failed to create guest ns"), "{:?}", world.notes());
+    assert_eq!(world.released(), []);
+    for rank in 1..3 {
+        assert!(world.signals.contains(&(rank, libc::SIGTERM)), "{:?}", world.signals);
+        world.exited(rank as usize, WaitStatus::exited(143));
+    }
+    world.pass(1.0);
+    world.assert_ended();
+}
+
+#[test]
+fn start_comes_before_finish_also_when_the_link_is_slow() {
+    let mut world = World::new(1);
+    world.hold_links = true;
+    world.start("0", false);
+    world.started(0);
+    world.exited(0, WaitStatus(0));
+    assert_eq!(world.responses, []);
+    world.happen(0, Event::Kvs { id: JOB, result: KvsResult::Linked(Ok(())) });
+    assert_eq!(
+        world.responses[..2],
+        [Response::Start {}, Response::Finish { status: WaitStatus(0) }]
+    );
+    world.assert_ended();
+}
+
+#[test]
+fn a_job_is_found_again_without_a_rank_that_it_can_do_without() {
+    let mut world = World::new(3);
+    world.start("0-2", false);
+    world.all_started(0..3);
+    for _ in 0..2 {
+        for rank in 0..3 {
+            world.enter_barrier(rank);
+        }
+        world.pass(0.1);
+    }
+    let ranks = "0-1".parse().unwrap_or_default();
+    let credential = super::Credential { userid: super::OWNER, owner: true };
+    let request = RequestId::Remote(3);
+    world.happen(0, Event::CriticalRanks { request, credential, id: JOB, ranks });
+    world.unload(0);
+    world.lose(2);
+    world.load(0);
+    world.start("0-2", true);
+    world.pass(world.config.peer_timeout + 10.0);
+    assert!(world.responses.contains(&Response::Reattached {}), "{:?}", world.responses);
+    assert_eq!(world.notes(), ["node failure on n2 (shell rank 2)"], "not fatal");
+}
+
+#[test]
+fn a_new_leader_releases_no_rank_a_second_time() {
+    let mut world = World::new(4);
+    world.start("1-3", false);
+    world.all_started(1..4);
+    for rank in 1..4 {
+        world.enter_barrier(rank);
+    }
+    world.pass(0.1);
+    world.exited(3, WaitStatus(0));
+    world.pass(1.0);
+    world.unload(1);
+    world.load(1);
+    world.pass(1.0);
+    world.exited(2, WaitStatus(0));
+    world.pass(1.0);
+    world.exited(1, WaitStatus(0));
+    world.pass(1.0);
+    let releases = [("3", false), ("2", false), ("1", true)];
+    assert_eq!(world.released(), releases.map(|(ranks, last)| (ranks.to_string(), last)));
+    world.assert_ended();
+}
+
+#[test]
+fn a_node_that_is_lost_after_its_shell_has_ended_is_no_failure() {
+    let mut world = World::new(2);
+    world.start("0-1", false);
+    world.all_started(0..2);
+    for rank in 0..2 {
+        world.enter_barrier(rank);
+    }
+    world.pass(0.1);
+    let unit = world.unit_of(1);
+    let status = WaitStatus(0);
+    world.happen(1, Event::Unit(UnitEvent::Exited { unit, status }));
+    world.pass(0.1);
+    world.lose(1);
+    world.exited(0, WaitStatus(0));
+    world.pass(1.0);
+    assert_eq!(world.notes(), Vec::<String>::new());
+    assert_eq!(world.status(), Some(WaitStatus(0)));
+}
+
+#[test]
+fn a_lost_leader_shell_has_no_status_to_post() {
+    let mut world = World::new(2);
+    world.start("0-1", false);
+    world.all_started(0..2);
+    let unit = world.unit_of(0);
+    world.happen(0, Event::Unit(UnitEvent::Lost { unit, message: "gone".into() }));
+    world.pass(0.1);
+    assert!(!world.event_names().contains(&"shell-exit"));
+}
+
+#[test]
+fn a_shell_that_nobody_leads_is_ended_when_rank_0_does_not_know_its_job() {
+    let mut world = World::new(2);
+    world.start("1", false);
+    world.started(1);
+    // The job is cancelled while both modules are away: it is never asked for again.
+    world.unload(0);
+    world.unload(1);
+    world.load(0);
+    world.load(1);
+    world.make_stoppable(1);
+    world.pass(world.config.peer_timeout * 3.0);
+    assert_eq!(world.records(), 0);
+    assert!(world.errors.iter().any(|e| e.contains("stopping") && e.contains(&JOB.to_string())));
+}
+
+#[test]
+fn a_shell_whose_job_is_known_waits_for_its_leader() {
+    let mut world = World::new(3);
+    world.start("1-2", false);
+    world.all_started(1..3);
+    world.unload(1);
+    world.unload(2);
+    world.load(2);
+    world.pass(world.config.peer_timeout * 0.8);
+    world.load(1);
+    world.pass(world.config.peer_timeout * 3.0);
+    assert_eq!(world.records(), 2);
+    assert!(world.errors.is_empty(), "{:?}", world.errors);
+}
+
+#[test]
+fn a_start_that_an_unload_swallowed_is_made_again() {
+    let mut world = World::new(1);
+    world.start("0", false);
+    assert_eq!(world.launched, [0]);
+    world.unload(0);
+    world.load_unseen(0);
+    world.start("0", false);
+    let unit = world.unit_of(0);
+    let (errnum, message) = (libc::ECANCELED, "was never started".to_string());
+    world.happen(0, Event::Unit(UnitEvent::Failed { unit, errnum, message }));
+    assert_eq!(world.launched, [0, 0]);
+    assert_eq!(world.notes(), Vec::<String>::new());
+}
+
+#[test]
+fn a_failed_commit_is_tried_again_in_order() {
+    let mut world = World::new(1);
+    world.start("0", false);
+    world.started(0);
+    world.fail_commits = 2;
+    world.output(0, 0, "one\n");
+    world.output(0, 4, "two\n");
+    world.pass(10.0);
+    world.exited(0, WaitStatus(0));
+    world.pass(1.0);
+    let logs: Vec<&str> =
+        world.events.iter().filter_map(|event| event.context.get("data")?.as_str()).collect();
+    assert_eq!(logs, ["one\n", "two\n"]);
+    world.assert_ended();
+}
+
+#[test]
+fn exceptions_are_not_said_twice_to_a_new_coordinator() {
+    let mut world = World::new(4);
+    world.start("1-3", false);
+    world.all_started(1..4);
+    let credential = super::Credential { userid: super::OWNER, owner: true };
+    let (request, ranks) = (RequestId::Remote(3), "0".parse().unwrap_or_default());
+    world.happen(1, Event::CriticalRanks { request, credential, id: JOB, ranks });
+    for rank in 1..4 {
+        world.enter_barrier(rank);
+    }
+    world.pass(0.1);
+    world.lose(3);
+    world.pass(0.1);
+    let before = world.notes().len();
+    assert_eq!(before, 1);
+    world.unload(0);
+    world.load(0);
+    world.start("1-3", true);
+    world.pass(0.1);
+    assert_eq!(world.notes().len(), before);
+}
+
+#[test]
+fn a_bad_expiration_is_kept_nowhere() {
+    let mut world = World::new(2);
+    world.start("1", false);
+    world.started(1);
+    let request = RequestId::Remote(9);
+    world.happen(0, Event::Expiration { request, id: JOB, expiration: -5.0 });
+    assert_eq!(world.answers, [Err(libc::EINVAL)]);
+    world.unload(1);
+    world.load(1);
+    world.pass(1.0);
+    assert_eq!(world.notes(), Vec::<String>::new());
+}
+
+#[test]
+fn a_rank_that_answers_again_is_not_counted_as_away() {
+    let mut world = World::new(3);
+    world.start("0-2", false);
+    world.started(0);
+    world.started(1);
+    world.unload(2);
+    world.load_unseen(2);
+    world.pass(1.0);
+    // Another outage long after must not use up the first one's patience.
+    world.pass(world.config.peer_timeout);
+    world.unload(1);
+    world.load(1);
+    world.pass(5.0);
+    assert_eq!(world.notes(), Vec::<String>::new());
+}
+
+#[test]
+fn the_barrier_of_a_subtree_is_one_message() {
+    let mut world = World::with(9, crate::config::Config { fanout: 2, ..Default::default() });
+    world.start("0-8", false);
+    world.all_started(0..9);
+    let before = world.messages;
+    for rank in 0..9 {
+        world.enter_barrier(rank);
+    }
+    world.pass(0.1);
+    // Up: one message a child at most in each of two rounds; down: one order a child.
+    assert!(world.messages - before <= 3 * 8, "{} messages", world.messages - before);
+}
