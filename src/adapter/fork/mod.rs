@@ -1,0 +1,312 @@
+//! Shells as plain child processes, where there is no user manager.
+//!
+//! Each child leads a process group of its own. It does not survive its supervisor: what is
+//! left when the worker ends is killed, and a record of an earlier life is answered with
+//! `Absent`, because a pid found on disk identifies nobody.
+//!
+//! A child that has exited stays a zombie until it is collected: as long as it does, its pid,
+//! and with it the number of its process group, cannot be given to a stranger.
+//!
+//! The host process must not wait for children that it did not start. One that does (a
+//! `waitpid(-1)` in an event loop) takes the exit status away; the shell is then reported as
+//! lost.
+
+mod group;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::fs::OpenOptions;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use nix::errno::Errno;
+use nix::sys::signal::{Signal, kill, killpg};
+use nix::sys::wait::{Id, WaitPidFlag, WaitStatus as Waited, waitid};
+use nix::unistd::Pid;
+use tokio::task::JoinSet;
+
+use crate::port::supervisor::{Method, Started, UnitSpec};
+use crate::proto::{UnitName, WaitStatus};
+use crate::supervisor::{Backend, BackendEvent, OutputPaths, readable};
+
+/// Child processes of this process.
+#[derive(Debug, Default)]
+pub struct Fork {
+    children: BTreeMap<UnitName, Running>,
+    events: VecDeque<BackendEvent>,
+    /// One for each thing that is waited for.
+    tasks: JoinSet<(UnitName, Done)>,
+}
+
+/// A child that is not collected yet.
+#[derive(Debug)]
+struct Running {
+    child: Child,
+    stop_timeout: Option<Duration>,
+    exited: bool,
+    collect: bool,
+}
+
+/// What was waited for.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Done {
+    /// No process is left in the group.
+    Empty,
+    /// The child has exited.
+    Exited,
+    /// The stop timeout is over.
+    Timeout,
+}
+
+impl Fork {
+    /// No children yet. Needs a tokio runtime around it from here on.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    fn done(&mut self, unit: UnitName, done: Done) {
+        let Some(running) = self.children.get_mut(&unit) else { return };
+        match done {
+            Done::Empty => {
+                if let Some(mut running) = self.children.remove(&unit) {
+                    reap(&unit, &mut running.child);
+                }
+                self.events.push_back(BackendEvent::Empty { unit });
+            }
+            Done::Exited => {
+                running.exited = true;
+                let collect = running.collect;
+                match peek(&running.child) {
+                    Ok(status) => {
+                        let unit = unit.clone();
+                        self.events.push_back(BackendEvent::Exited { unit, status });
+                    }
+                    Err(e) => {
+                        tracing::error!(%unit, error = %e,
+                            "exit status lost: this process waits for children that it did not start");
+                        self.events.push_back(BackendEvent::Absent { unit: unit.clone() });
+                    }
+                }
+                if collect {
+                    self.clear(&unit);
+                }
+            }
+            Done::Timeout => {
+                if !running.exited {
+                    tracing::info!(%unit, "stop timeout is over, sending SIGKILL");
+                    send(&unit, running.pid(), Signal::SIGKILL as i32, true);
+                }
+            }
+        }
+    }
+
+    /// Kill what is left of the group, and wait until nothing is.
+    fn clear(&mut self, unit: &UnitName) {
+        let Some(running) = self.children.get(unit) else { return };
+        let (group, unit) = (running.pid(), unit.clone());
+        self.tasks.spawn(async move {
+            group::clear(group).await;
+            (unit, Done::Empty)
+        });
+    }
+}
+
+impl Running {
+    fn pid(&self) -> Pid {
+        // Linux pids are positive and fit an i32.
+        Pid::from_raw(self.child.id() as i32)
+    }
+}
+
+impl Backend for Fork {
+    fn method(&self) -> Method {
+        Method::Fork
+    }
+
+    fn start(&mut self, spec: &UnitSpec, output: &OutputPaths) {
+        let unit = spec.unit.clone();
+        let spawned = if spec.properties.is_empty() {
+            spawn(spec, output)
+        } else {
+            let names = spec.properties.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
+            let message =
+                format!("unit properties ({names}) need systemd, this is a child process");
+            Err((Errno::EINVAL as i32, message))
+        };
+        let (child, pidfd) = match spawned {
+            Ok(spawned) => spawned,
+            Err((errnum, message)) => {
+                return self.events.push_back(BackendEvent::Failed { unit, errnum, message });
+            }
+        };
+        let started = Started { pid: child.id(), invocation_id: String::new() };
+        self.tasks.spawn({
+            let unit = unit.clone();
+            async move {
+                exit(pidfd).await;
+                (unit, Done::Exited)
+            }
+        });
+        let stop_timeout = spec.stop_timeout;
+        let running = Running { child, stop_timeout, exited: false, collect: false };
+        self.children.insert(unit.clone(), running);
+        self.events.push_back(BackendEvent::Started { unit, started });
+    }
+
+    fn find(&mut self, unit: &UnitName, _digest: &str, _known: Option<&Started>) {
+        self.events.push_back(BackendEvent::Absent { unit: unit.clone() });
+    }
+
+    fn signal(&mut self, unit: &UnitName, signal: i32, all: bool) {
+        let Some(running) = self.children.get(unit) else { return };
+        if all || !running.exited {
+            send(unit, running.pid(), signal, all);
+        }
+    }
+
+    fn collect(&mut self, unit: &UnitName) {
+        let Some(running) = self.children.get_mut(unit) else {
+            return self.events.push_back(BackendEvent::Empty { unit: unit.clone() });
+        };
+        if std::mem::replace(&mut running.collect, true) {
+            return;
+        }
+        if running.exited {
+            return self.clear(unit);
+        }
+        send(unit, running.pid(), Signal::SIGTERM as i32, true);
+        if let Some(timeout) = running.stop_timeout {
+            let unit = unit.clone();
+            self.tasks.spawn(async move {
+                tokio::time::sleep(timeout).await;
+                (unit, Done::Timeout)
+            });
+        }
+    }
+
+    fn forget(&mut self, unit: &UnitName) {
+        if let Some(mut running) = self.children.remove(unit) {
+            send(unit, running.pid(), Signal::SIGKILL as i32, true);
+            reap(unit, &mut running.child);
+        }
+    }
+
+    async fn flush(&mut self) {}
+
+    async fn next(&mut self) -> Option<BackendEvent> {
+        if let Some(event) = self.events.pop_front() {
+            return Some(event);
+        }
+        match self.tasks.join_next().await {
+            Some(Ok((unit, done))) => self.done(unit, done),
+            // Tasks are neither aborted nor panic.
+            Some(Err(e)) => tracing::error!(error = %e, "lost track of a child process"),
+            None => std::future::pending().await,
+        }
+        self.events.pop_front()
+    }
+
+    async fn close(&mut self) {
+        for (unit, mut running) in std::mem::take(&mut self.children) {
+            if !running.exited {
+                tracing::warn!(%unit, "killed: child processes do not outlive their supervisor");
+            }
+            send(&unit, running.pid(), Signal::SIGKILL as i32, true);
+            reap(&unit, &mut running.child);
+        }
+    }
+}
+
+fn spawn(spec: &UnitSpec, output: &OutputPaths) -> Result<(Child, OwnedFd), (i32, String)> {
+    let program = spec.argv.first().map_or("", String::as_str);
+    let errnum = |e: &io::Error| e.raw_os_error().unwrap_or(Errno::EIO as i32);
+    let append = |path: &Path| {
+        let file = OpenOptions::new().append(true).create(true).open(path);
+        file.map_err(|e| (errnum(&e), format!("{}: {e}", path.display())))
+    };
+    let mut command = Command::new(program);
+    command
+        .args(spec.argv.iter().skip(1))
+        .stdin(Stdio::null())
+        .stdout(append(&output.stdout)?)
+        .stderr(append(&output.stderr)?)
+        .process_group(0);
+    for name in &spec.unset_environment {
+        command.env_remove(name);
+    }
+    command.envs(&spec.environment);
+    if let Some(directory) = &spec.working_directory {
+        // As with systemd, one that is missing is not an error.
+        let there = Path::new(directory).is_dir();
+        command.current_dir(if there { directory } else { "/" });
+    }
+    let mut child =
+        command.spawn().map_err(|e| (errnum(&e), format!("{program}: {}", describe(&e))))?;
+    let pidfd = rustix::process::Pid::from_raw(child.id() as i32)
+        .ok_or(rustix::io::Errno::SRCH)
+        .and_then(|pid| rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()));
+    match pidfd {
+        Ok(pidfd) => Ok((child, pidfd)),
+        Err(e) => {
+            // It has run for a moment, but nobody would learn how it ends.
+            let _ = child.kill();
+            let _ = child.wait();
+            Err((e.raw_os_error(), format!("{program}: no pidfd (Linux 5.3 is needed): {e}")))
+        }
+    }
+}
+
+/// The error's own words, as in systemd's messages, without "(os error 2)".
+fn describe(e: &io::Error) -> String {
+    match e.raw_os_error() {
+        Some(errno) => Errno::from_raw(errno).desc().to_string(),
+        None => e.to_string(),
+    }
+}
+
+/// Wait until the process of a pidfd has exited.
+async fn exit(pidfd: OwnedFd) {
+    match readable(pidfd) {
+        Ok(waiting) => {
+            // An error means that the runtime ends, and this task with it.
+            let _ = waiting.readable().await;
+        }
+        Err(e) => {
+            tracing::error!(error = %e, "cannot wait for a child process");
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
+/// The exit status of a child that has exited; it stays a zombie.
+fn peek(child: &Child) -> io::Result<WaitStatus> {
+    let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
+    match waitid(Id::Pid(Pid::from_raw(child.id() as i32)), flags)? {
+        Waited::Exited(_, code) => Ok(WaitStatus::exited(code)),
+        Waited::Signaled(_, signal, dumped) => {
+            Ok(WaitStatus(signal as i32 | if dumped { 0x80 } else { 0 }))
+        }
+        other => Err(io::Error::other(format!("unexpected wait status {other:?}"))),
+    }
+}
+
+fn reap(unit: &UnitName, child: &mut Child) {
+    if let Err(e) = child.wait() {
+        tracing::debug!(%unit, error = %e, "cannot reap");
+    }
+}
+
+/// Only for a child that was not reaped: its pid is still its own.
+fn send(unit: &UnitName, pid: Pid, signal: i32, all: bool) {
+    let sent = Signal::try_from(signal).and_then(|signal| match all {
+        true => killpg(pid, signal),
+        false => kill(pid, signal),
+    });
+    if let Err(e) = sent {
+        tracing::debug!(%unit, signal, error = %e, "signal not sent");
+    }
+}

@@ -1,0 +1,270 @@
+//! One D-Bus connection: calls go out in batches, replies and signals come in as one ordered
+//! stream.
+//!
+//! Replies are taken from the stream, not awaited one by one: systemd sends a unit's signals
+//! and our replies in one order, and that order is kept. Nothing here spawns a task per call.
+
+use std::collections::HashMap;
+use std::future::poll_fn;
+use std::num::{NonZeroU32, NonZeroUsize};
+use std::pin::Pin;
+use std::time::Duration;
+
+use futures_core::Stream;
+use serde::Serialize;
+use zbus::message::{Flags, Message, Type};
+use zbus::{Connection, DynamicType, MessageStream};
+
+use super::SystemdError;
+use super::call::Call;
+
+/// systemd's well-known name.
+pub(super) const SYSTEMD: &str = "org.freedesktop.systemd1";
+/// The manager's object.
+pub(super) const MANAGER_PATH: &str = "/org/freedesktop/systemd1";
+/// The manager's interface.
+pub(super) const MANAGER: &str = "org.freedesktop.systemd1.Manager";
+/// What every unit has.
+pub(super) const UNIT: &str = "org.freedesktop.systemd1.Unit";
+/// What services have.
+pub(super) const SERVICE: &str = "org.freedesktop.systemd1.Service";
+/// Properties of any object.
+pub(super) const PROPERTIES: &str = "org.freedesktop.DBus.Properties";
+/// The bus itself.
+const BUS: &str = "org.freedesktop.DBus";
+
+/// The bus and systemd on it must answer within this time, or count as not there.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Messages held for us between two looks at the stream. The reader waits when they are full.
+const STREAM_QUEUE_MAX: NonZeroUsize = NonZeroUsize::new(4096).unwrap();
+
+/// A connection to a bus that systemd answers on.
+#[derive(Debug)]
+pub(super) struct Bus {
+    connection: Connection,
+    stream: MessageStream,
+    outbox: Vec<Message>,
+    calls: HashMap<NonZeroU32, Call>,
+}
+
+/// What comes in.
+#[derive(Debug)]
+pub(super) enum Incoming {
+    /// The connection is gone, with all calls that were not answered.
+    Closed(String),
+    /// An answer to a call: the reply, or the error's name and text.
+    Reply(Call, Result<Message, CallError>),
+    /// A signal.
+    Signal(Message),
+}
+
+/// An error reply.
+#[derive(Debug)]
+pub(super) struct CallError {
+    /// For instance `org.freedesktop.systemd1.UnitExists`.
+    pub(super) name: String,
+    /// In words.
+    pub(super) text: String,
+}
+
+impl Bus {
+    /// Connect, and make sure that systemd answers.
+    pub(super) async fn connect(address: &str) -> Result<Self, SystemdError> {
+        let timeout = || SystemdError::Timeout {
+            address: address.to_string(),
+            seconds: ANSWER_TIMEOUT.as_secs(),
+        };
+        tokio::time::timeout(ANSWER_TIMEOUT, Self::open(address)).await.map_err(|_| timeout())?
+    }
+
+    async fn open(address: &str) -> Result<Self, SystemdError> {
+        let connection = zbus::connection::Builder::address(address)
+            .max_queued(STREAM_QUEUE_MAX)
+            .build()
+            .await
+            .map_err(|source| SystemdError::Connect { address: address.to_string(), source })?;
+        let stream = MessageStream::from(&connection);
+        let mut bus = Self { connection, stream, outbox: Vec::new(), calls: HashMap::new() };
+        bus.properties(Call::Version, MANAGER_PATH, "Get", &(MANAGER, "Version"));
+        bus.flush().await;
+        let absent = |why| SystemdError::Absent { address: address.to_string(), why };
+        loop {
+            match bus.incoming().await {
+                Incoming::Closed(why) => return Err(absent(why)),
+                Incoming::Reply(_, Ok(_)) => return Ok(bus),
+                Incoming::Reply(_, Err(e)) => return Err(absent(e.to_string())),
+                Incoming::Signal(_) => {}
+            }
+        }
+    }
+
+    /// Call a method of the manager.
+    pub(super) fn manager<B>(&mut self, call: Call, method: &'static str, body: &B)
+    where
+        B: Serialize + DynamicType,
+    {
+        self.call(call, (SYSTEMD, MANAGER_PATH, MANAGER), method, body);
+    }
+
+    /// Call a method of a unit's properties.
+    pub(super) fn properties<B>(&mut self, call: Call, path: &str, method: &'static str, body: &B)
+    where
+        B: Serialize + DynamicType,
+    {
+        self.call(call, (SYSTEMD, path, PROPERTIES), method, body);
+    }
+
+    /// Have the bus send us signals that match `rule`, from the next call on.
+    pub(super) fn add_match(&mut self, rule: &str) {
+        let call = Call::AddMatch { rule: rule.to_string() };
+        self.call(call, (BUS, "/org/freedesktop/DBus", BUS), "AddMatch", &(rule,));
+    }
+
+    /// The opposite of [`add_match`](Self::add_match).
+    pub(super) fn remove_match(&mut self, rule: &str) {
+        let object = (BUS, "/org/freedesktop/DBus", BUS);
+        if let Some(message) = build(object, "RemoveMatch", &(rule,), Flags::NO_REPLY_EXPECTED) {
+            self.outbox.push(message);
+        }
+    }
+
+    fn call<B>(&mut self, call: Call, object: (&str, &str, &str), method: &'static str, body: &B)
+    where
+        B: Serialize + DynamicType,
+    {
+        // Starting systemd by D-Bus activation would be a different systemd.
+        if let Some(message) = build(object, method, body, Flags::NO_AUTO_START) {
+            self.calls.insert(message.primary_header().serial_num(), call);
+            self.outbox.push(message);
+        }
+    }
+
+    /// Send what was called. Not to be cancelled: it may be in the middle of a message.
+    pub(super) async fn flush(&mut self) {
+        if self.outbox.is_empty() {
+            return;
+        }
+        // An error here is an end of the stream as well, and is dealt with there.
+        if let Err(e) = self.connection.send_all(&self.outbox).await {
+            tracing::warn!(error = %e, "cannot send to the user bus");
+        }
+        self.outbox.clear();
+    }
+
+    /// The next reply or signal. May be dropped and called again.
+    pub(super) async fn incoming(&mut self) -> Incoming {
+        loop {
+            let message = match poll_fn(|cx| Pin::new(&mut self.stream).poll_next(cx)).await {
+                Some(Ok(message)) => message,
+                Some(Err(e)) => return Incoming::Closed(e.to_string()),
+                None => return Incoming::Closed("connection closed".to_string()),
+            };
+            match message.message_type() {
+                Type::Signal => return Incoming::Signal(message),
+                Type::MethodReturn => {
+                    if let Some(call) = self.answered(&message) {
+                        return Incoming::Reply(call, Ok(message));
+                    }
+                }
+                Type::Error => {
+                    if let Some(call) = self.answered(&message) {
+                        return Incoming::Reply(call, Err(CallError::of(&message)));
+                    }
+                }
+                Type::MethodCall => {}
+            }
+        }
+    }
+
+    fn answered(&mut self, message: &Message) -> Option<Call> {
+        self.calls.remove(&message.header().reply_serial()?)
+    }
+
+    /// Send the rest, and close the connection: the bus drops our match rules with it.
+    pub(super) async fn close(mut self) {
+        self.flush().await;
+        if let Err(e) = self.connection.close().await {
+            tracing::debug!(error = %e, "closing the user bus");
+        }
+    }
+}
+
+impl CallError {
+    fn of(message: &Message) -> Self {
+        let name = message.header().error_name().map_or(String::new(), |name| name.to_string());
+        let text = message.body().deserialize::<String>().unwrap_or_default();
+        Self { name, text }
+    }
+
+    /// There is no systemd to answer: what it did with the call is not known.
+    pub(super) fn is_absence(&self) -> bool {
+        matches!(
+            self.name.as_str(),
+            "org.freedesktop.DBus.Error.Disconnected"
+                | "org.freedesktop.DBus.Error.NameHasNoOwner"
+                | "org.freedesktop.DBus.Error.NoReply"
+                | "org.freedesktop.DBus.Error.ServiceUnknown"
+        )
+    }
+
+    /// There is no such unit.
+    pub(super) fn is_no_unit(&self) -> bool {
+        matches!(
+            self.name.as_str(),
+            "org.freedesktop.systemd1.NoSuchUnit" | "org.freedesktop.DBus.Error.UnknownObject"
+        )
+    }
+}
+
+impl std::fmt::Display for CallError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} ({})", self.text, self.name)
+    }
+}
+
+/// `None` is logged: only a message beyond D-Bus's 128 MiB cannot be built from our parts.
+fn build<B>(
+    (destination, path, interface): (&str, &str, &str),
+    method: &'static str,
+    body: &B,
+    flags: Flags,
+) -> Option<Message>
+where
+    B: Serialize + DynamicType,
+{
+    Message::method_call(path, method)
+        .destination(destination)
+        .interface(interface)
+        .with_flags(flags)
+        .build(body)
+        .inspect_err(|e| tracing::error!(path, method, error = %e, "cannot build a D-Bus message"))
+        .ok()
+}
+
+/// Escape a unit name as a D-Bus object path: all but letters and digits as `_xx`.
+pub(super) fn unit_path(name: &str) -> String {
+    let mut path = format!("{MANAGER_PATH}/unit/");
+    for (at, byte) in name.bytes().enumerate() {
+        if byte.is_ascii_alphabetic() || (at > 0 && byte.is_ascii_digit()) {
+            path.push(char::from(byte));
+        } else {
+            path.push_str(&format!("_{byte:02x}"));
+        }
+    }
+    path
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unit_paths() {
+        assert_eq!(
+            unit_path("shell-0-f1-0a.service"),
+            "/org/freedesktop/systemd1/unit/shell_2d0_2df1_2d0a_2eservice"
+        );
+        assert_eq!(unit_path("1a"), "/org/freedesktop/systemd1/unit/_31a");
+    }
+}

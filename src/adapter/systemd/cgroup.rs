@@ -1,0 +1,140 @@
+//! Is a cgroup really empty? Unit states do not tell: a unit can be `inactive` with processes
+//! still in its cgroup.
+
+use std::collections::HashMap;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use nix::sys::inotify::{AddWatchFlags, WatchDescriptor};
+
+use crate::proto::UnitName;
+use crate::supervisor::Watcher;
+
+/// Waits for cgroups to become empty.
+#[derive(Debug, Default)]
+pub(super) struct Cgroups {
+    /// Where the cgroup2 hierarchy is mounted; found when first needed.
+    mount: Option<PathBuf>,
+    /// Made when first needed: most units leave nothing behind.
+    watcher: Option<Watcher>,
+    waiting: HashMap<WatchDescriptor, (UnitName, PathBuf)>,
+}
+
+impl Cgroups {
+    /// True if no process is in the cgroup. Otherwise [`emptied`](Self::emptied) will say when.
+    pub(super) fn is_empty(&mut self, unit: &UnitName, group: &str) -> io::Result<bool> {
+        // systemd says "" (or nothing at all) when it has removed the cgroup.
+        if group.trim_matches('/').is_empty() {
+            return Ok(true);
+        }
+        let events = self.mount()?.join(group.trim_start_matches('/')).join("cgroup.events");
+        if !populated(&events)? {
+            return Ok(true);
+        }
+        let watcher = match self.watcher.take() {
+            Some(watcher) => watcher,
+            None => Watcher::new()?,
+        };
+        let watcher = self.watcher.insert(watcher);
+        match watcher.add(&events, AddWatchFlags::IN_MODIFY) {
+            Ok(watch) => {
+                self.waiting.insert(watch, (unit.clone(), events.clone()));
+            }
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(true),
+            Err(e) => return Err(e),
+        }
+        // It may have become empty before the watch was there.
+        let empty = !populated(&events)?;
+        if empty {
+            self.forget(unit);
+        }
+        Ok(empty)
+    }
+
+    /// Units whose cgroups have become empty. May be dropped and called again.
+    pub(super) async fn emptied(&mut self) -> Vec<UnitName> {
+        let Some(watcher) = &self.watcher else { return std::future::pending().await };
+        loop {
+            if let Err(e) = watcher.events().await {
+                tracing::error!(error = %e, "cannot read inotify events of cgroups");
+                return std::future::pending().await;
+            }
+            // Few are waited for, and an event can be lost in an overflow: look at all of them.
+            let empty: Vec<_> = self
+                .waiting
+                .iter()
+                .filter(|(_, (_, events))| !populated(events).unwrap_or(true))
+                .map(|(watch, (unit, _))| (*watch, unit.clone()))
+                .collect();
+            for (watch, _) in &empty {
+                watcher.remove(*watch);
+                self.waiting.remove(watch);
+            }
+            if !empty.is_empty() {
+                return empty.into_iter().map(|(_, unit)| unit).collect();
+            }
+        }
+    }
+
+    /// Wait no longer.
+    pub(super) fn forget(&mut self, unit: &UnitName) {
+        let Some(watcher) = &self.watcher else { return };
+        self.waiting.retain(|watch, (waiting, _)| {
+            if waiting == unit {
+                watcher.remove(*watch);
+            }
+            waiting != unit
+        });
+    }
+
+    fn mount(&mut self) -> io::Result<PathBuf> {
+        if let Some(mount) = &self.mount {
+            return Ok(mount.clone());
+        }
+        let mounts = std::fs::read_to_string("/proc/self/mountinfo")?;
+        let mount = cgroup2_mount(&mounts).ok_or_else(|| {
+            io::Error::new(io::ErrorKind::NotFound, "no cgroup2 in /proc/self/mountinfo")
+        })?;
+        Ok(self.mount.insert(mount).clone())
+    }
+}
+
+/// False also when there is no such cgroup any more.
+fn populated(events: &Path) -> io::Result<bool> {
+    match std::fs::read_to_string(events) {
+        Ok(text) => Ok(!text.lines().any(|line| line == "populated 0")),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(false),
+        // The cgroup was removed between open and read.
+        Err(e) if e.raw_os_error() == Some(libc::ENODEV) => Ok(false),
+        Err(e) => Err(e),
+    }
+}
+
+/// The last whole cgroup2 mount: later mounts hide earlier ones. On a unified host it is
+/// `/sys/fs/cgroup`, on a hybrid one `/sys/fs/cgroup/unified`.
+fn cgroup2_mount(mountinfo: &str) -> Option<PathBuf> {
+    mountinfo
+        .lines()
+        .filter_map(|line| {
+            let (mount, filesystem) = line.split_once(" - ")?;
+            let is_cgroup2 = filesystem.split(' ').next() == Some("cgroup2");
+            is_cgroup2.then(|| mount.split(' ').nth(4))?.map(PathBuf::from)
+        })
+        .next_back()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mounts() {
+        let hybrid = "24 1 0:22 / /sys rw - sysfs sysfs rw\n\
+            30 24 0:26 / /sys/fs/cgroup/unified rw,nosuid shared:9 - cgroup2 cgroup2 rw\n\
+            31 24 0:27 / /sys/fs/cgroup/systemd rw - cgroup cgroup rw,name=systemd\n";
+        assert_eq!(cgroup2_mount(hybrid), Some(PathBuf::from("/sys/fs/cgroup/unified")));
+        let over = format!("{hybrid}99 24 0:26 / /sys/fs/cgroup rw - cgroup2 none rw\n");
+        assert_eq!(cgroup2_mount(&over), Some(PathBuf::from("/sys/fs/cgroup")));
+        assert_eq!(cgroup2_mount("24 1 0:22 / /sys rw - sysfs sysfs rw\n"), None);
+    }
+}

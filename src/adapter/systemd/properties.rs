@@ -1,0 +1,270 @@
+//! Unit properties from the job's configuration, as D-Bus wants them.
+//!
+//! systemd has no call that says which properties can be set and how; `systemctl
+//! set-property` has a table inside, and so do we. A property that is not in it is refused:
+//! better than a job that silently runs without its limit.
+
+use std::collections::BTreeMap;
+
+use zbus::Variant;
+
+use crate::proto::Signal;
+
+use super::values::{bitmap, boolean, limit, microseconds, number, pairs, percent, size};
+
+/// A property as `StartTransientUnit` takes it.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Property {
+    /// Its name on D-Bus, which is not always the one in unit files.
+    pub(super) name: String,
+    /// Its value, with the right type.
+    pub(super) value: Variant<'static>,
+}
+
+/// How a property's text becomes a value.
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    Bitmap,
+    Boolean,
+    Bytes,
+    /// `Limit…`, in bytes.
+    ByteLimit,
+    /// `Limit…`, in units of its own.
+    CountLimit,
+    CpuQuota,
+    /// Time; a plain number is of this many microseconds.
+    Duration(u64),
+    Integer(i32, i32),
+    Number,
+    Octal,
+    Pairs,
+    Signal,
+    Tasks,
+    Text,
+    Weight,
+}
+
+/// `None`: the name on D-Bus is the same.
+type Row = (&'static str, Option<&'static str>, Kind);
+
+const TABLE: &[Row] = &[
+    ("AllowedCPUs", None, Kind::Bitmap),
+    ("AllowedMemoryNodes", None, Kind::Bitmap),
+    ("CoredumpFilter", None, Kind::Number),
+    ("CPUAccounting", None, Kind::Boolean),
+    ("CPUQuota", Some("CPUQuotaPerSecUSec"), Kind::CpuQuota),
+    ("CPUQuotaPeriodSec", Some("CPUQuotaPeriodUSec"), Kind::Duration(1_000_000)),
+    ("CPUQuotaPerSecUSec", None, Kind::Duration(1)),
+    ("CPUSchedulingPriority", None, Kind::Integer(1, 99)),
+    ("CPUWeight", None, Kind::Weight),
+    ("Delegate", None, Kind::Boolean),
+    ("DeviceAllow", None, Kind::Pairs),
+    ("DevicePolicy", None, Kind::Text),
+    ("Documentation", None, Kind::Text),
+    ("FinalKillSignal", None, Kind::Signal),
+    ("IOAccounting", None, Kind::Boolean),
+    ("IOWeight", None, Kind::Weight),
+    ("KillMode", None, Kind::Text),
+    ("KillSignal", None, Kind::Signal),
+    ("LimitAS", None, Kind::ByteLimit),
+    ("LimitCORE", None, Kind::ByteLimit),
+    ("LimitCPU", None, Kind::CountLimit),
+    ("LimitDATA", None, Kind::ByteLimit),
+    ("LimitFSIZE", None, Kind::ByteLimit),
+    ("LimitMEMLOCK", None, Kind::ByteLimit),
+    ("LimitMSGQUEUE", None, Kind::ByteLimit),
+    ("LimitNICE", None, Kind::CountLimit),
+    ("LimitNOFILE", None, Kind::CountLimit),
+    ("LimitNPROC", None, Kind::CountLimit),
+    ("LimitRSS", None, Kind::ByteLimit),
+    ("LimitRTPRIO", None, Kind::CountLimit),
+    ("LimitRTTIME", None, Kind::CountLimit),
+    ("LimitSIGPENDING", None, Kind::CountLimit),
+    ("LimitSTACK", None, Kind::ByteLimit),
+    ("ManagedOOMMemoryPressure", None, Kind::Text),
+    ("ManagedOOMSwap", None, Kind::Text),
+    ("MemoryAccounting", None, Kind::Boolean),
+    ("MemoryHigh", None, Kind::Bytes),
+    ("MemoryLow", None, Kind::Bytes),
+    ("MemoryMax", None, Kind::Bytes),
+    ("MemoryMin", None, Kind::Bytes),
+    ("MemorySwapMax", None, Kind::Bytes),
+    ("MemoryZSwapMax", None, Kind::Bytes),
+    ("Nice", None, Kind::Integer(-20, 19)),
+    ("NoNewPrivileges", None, Kind::Boolean),
+    ("OOMPolicy", None, Kind::Text),
+    ("OOMScoreAdjust", None, Kind::Integer(-1000, 1000)),
+    ("RuntimeMaxSec", Some("RuntimeMaxUSec"), Kind::Duration(1_000_000)),
+    ("RuntimeMaxUSec", None, Kind::Duration(1)),
+    ("SendSIGHUP", None, Kind::Boolean),
+    ("SendSIGKILL", None, Kind::Boolean),
+    ("Slice", None, Kind::Text),
+    ("TasksAccounting", None, Kind::Boolean),
+    ("TasksMax", None, Kind::Tasks),
+    ("TimeoutStartSec", Some("TimeoutStartUSec"), Kind::Duration(1_000_000)),
+    ("TimeoutStartUSec", None, Kind::Duration(1)),
+    ("TimeoutStopSec", Some("TimeoutStopUSec"), Kind::Duration(1_000_000)),
+    ("TimeoutStopUSec", None, Kind::Duration(1)),
+    ("TimerSlackNSec", None, Kind::Number),
+    ("UMask", None, Kind::Octal),
+];
+
+/// What the supervisor sets itself: its promises depend on these.
+const OURS: &[&str] = &[
+    "CollectMode",
+    "Description",
+    "Environment",
+    "ExecStart",
+    "LogExtraFields",
+    "RemainAfterExit",
+    "StandardError",
+    "StandardInput",
+    "StandardOutput",
+    "Type",
+    "UnsetEnvironment",
+    "WorkingDirectory",
+];
+
+/// Turn the job's properties into D-Bus properties, or say which one is wrong and why.
+pub(super) fn parse(properties: &BTreeMap<String, String>) -> Result<Vec<Property>, String> {
+    let mut parsed = Vec::with_capacity(properties.len());
+    for (name, value) in properties {
+        let bad = |why: String| format!("unit property {name}={value:?}: {why}");
+        if OURS.contains(&name.as_str()) {
+            return Err(bad("is set by the job execution service".to_string()));
+        }
+        let (_, dbus, kind) = TABLE
+            .iter()
+            .find(|(known, _, _)| known == name)
+            .ok_or_else(|| bad("not a property that can be set".to_string()))?;
+        let name = dbus.unwrap_or(name);
+        parsed.extend(convert(name, *kind, value.trim()).map_err(bad)?);
+    }
+    Ok(parsed)
+}
+
+fn convert(name: &str, kind: Kind, text: &str) -> Result<Vec<Property>, String> {
+    let one = |value: Variant<'static>| vec![Property { name: name.to_string(), value }];
+    Ok(match kind {
+        Kind::Bitmap => one(bitmap(text)?.into()),
+        Kind::Boolean => one(boolean(text)?.into()),
+        Kind::Bytes => match percent(text, 100) {
+            Some(hundredths) => scale(name, hundredths?),
+            None => one(size(text)?.into()),
+        },
+        Kind::ByteLimit => limits(name, limit(text, size)?),
+        Kind::CountLimit => limits(name, limit(text, number)?),
+        Kind::CpuQuota => {
+            // Of one CPU, so more than 100 % is meant.
+            let hundredths = percent(text, 10_000_000)
+                .ok_or_else(|| "expected a percentage of one CPU, such as 150%".to_string())??;
+            one((hundredths * 100).into())
+        }
+        Kind::Duration(unit_us) => one(microseconds(text, unit_us)?.into()),
+        Kind::Integer(min, max) => {
+            let n = text.parse().ok().filter(|n| (min..=max).contains(n));
+            one(n.ok_or_else(|| format!("expected a number from {min} to {max}"))?.into())
+        }
+        Kind::Number => one(number(text)?.into()),
+        Kind::Octal => {
+            let mask = u32::from_str_radix(text, 8).ok().filter(|mask| *mask <= 0o777);
+            one(mask.ok_or_else(|| "expected an octal file mode mask".to_string())?.into())
+        }
+        Kind::Pairs => one(pairs(text)?.into()),
+        Kind::Signal => {
+            let signal = text.parse::<Signal>().map_err(|e| e.to_string())?;
+            one(signal.number().into())
+        }
+        Kind::Tasks => match percent(text, 100) {
+            Some(hundredths) => scale(name, hundredths?),
+            None => one(number(text)?.into()),
+        },
+        Kind::Text => one(text.to_string().into()),
+        Kind::Weight => {
+            let weight = match text {
+                "idle" => 0,
+                _ => number(text)?,
+            };
+            if weight > 10_000 || (weight == 0 && text != "idle") {
+                return Err("expected a weight from 1 to 10000, or idle".to_string());
+            }
+            one(weight.into())
+        }
+    })
+}
+
+/// A fraction of what the machine has: `…Scale`, where the largest number is all of it.
+fn scale(name: &str, hundredths: u64) -> Vec<Property> {
+    let scaled = u64::from(u32::MAX) * hundredths / 10_000;
+    let scaled = u32::try_from(scaled).unwrap_or(u32::MAX);
+    vec![Property { name: format!("{name}Scale"), value: scaled.into() }]
+}
+
+fn limits(name: &str, (soft, hard): (u64, u64)) -> Vec<Property> {
+    vec![
+        Property { name: name.to_string(), value: hard.into() },
+        Property { name: format!("{name}Soft"), value: soft.into() },
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse_one(name: &str, value: &str) -> Result<Vec<Property>, String> {
+        parse(&BTreeMap::from([(name.to_string(), value.to_string())]))
+    }
+
+    fn property(name: &str, value: impl Into<Variant<'static>>) -> Property {
+        Property { name: name.to_string(), value: value.into() }
+    }
+
+    #[test]
+    fn values_get_their_types() {
+        for (name, value, expected) in [
+            ("MemoryMax", "1G", property("MemoryMax", 1u64 << 30)),
+            ("MemoryHigh", "50%", property("MemoryHighScale", u32::MAX / 2)),
+            ("MemoryMax", "infinity", property("MemoryMax", u64::MAX)),
+            ("AllowedCPUs", "0-3,8", property("AllowedCPUs", vec![0x0fu8, 1])),
+            ("CPUQuota", "150%", property("CPUQuotaPerSecUSec", 1_500_000u64)),
+            ("CPUWeight", "100", property("CPUWeight", 100u64)),
+            ("TasksMax", "50", property("TasksMax", 50u64)),
+            ("SendSIGKILL", "no", property("SendSIGKILL", false)),
+            ("TimeoutStopUSec", "5000000", property("TimeoutStopUSec", 5_000_000u64)),
+            ("TimeoutStopSec", "5", property("TimeoutStopUSec", 5_000_000u64)),
+            ("OOMScoreAdjust", "-100", property("OOMScoreAdjust", -100)),
+            ("Slice", "batch.slice", property("Slice", "batch.slice".to_string())),
+            ("KillSignal", "SIGUSR1", property("KillSignal", 10)),
+            ("UMask", "0027", property("UMask", 0o27u32)),
+        ] {
+            assert_eq!(parse_one(name, value), Ok(vec![expected]), "{name}={value}");
+        }
+        assert_eq!(
+            parse_one("LimitNOFILE", "1024:4096"),
+            Ok(vec![property("LimitNOFILE", 4096u64), property("LimitNOFILESoft", 1024u64)])
+        );
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        for (name, value) in [
+            ("MemoryMax", "lots"),
+            ("MemoryMax", "101%"),
+            ("CPUQuota", "2"),
+            ("CPUWeight", "0"),
+            ("Nice", "20"),
+            ("NoSuchProperty", "1"),
+            ("ExecStart", "/bin/sh"),
+            ("Type", "simple"),
+            ("UMask", "9"),
+        ] {
+            let error = parse_one(name, value).unwrap_err();
+            assert!(error.contains(name) && error.contains(value), "{error}");
+        }
+    }
+
+    #[test]
+    fn the_table_can_be_searched_by_eye() {
+        assert!(TABLE.is_sorted_by_key(|row| row.0.to_ascii_lowercase()));
+    }
+}

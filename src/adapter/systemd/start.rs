@@ -1,0 +1,295 @@
+//! From a unit's specification to `StartTransientUnit`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsString;
+use std::time::Duration;
+
+use nix::errno::Errno;
+use zbus::Variant;
+
+use crate::port::supervisor::UnitSpec;
+use crate::supervisor::OutputPaths;
+
+use super::bus::CallError;
+use super::properties::{Property, parse};
+
+/// Variables that systemd sets for a service. The broker may be a service itself, and a shell
+/// must take neither the broker's nor its own unit's for something that is meant for it.
+const MANAGER_VARIABLES: &[&str] = &[
+    "CACHE_DIRECTORY",
+    "CONFIGURATION_DIRECTORY",
+    "CREDENTIALS_DIRECTORY",
+    "EXIT_CODE",
+    "EXIT_STATUS",
+    "INVOCATION_ID",
+    "JOURNAL_STREAM",
+    "LISTEN_FDNAMES",
+    "LISTEN_FDS",
+    "LISTEN_PID",
+    "LOGS_DIRECTORY",
+    "MAINPID",
+    "MANAGERPID",
+    "MEMORY_PRESSURE_WATCH",
+    "MEMORY_PRESSURE_WRITE",
+    "MONITOR_EXIT_CODE",
+    "NOTIFY_SOCKET",
+    "PIDFILE",
+    "REMOTE_ADDR",
+    "REMOTE_PORT",
+    "RUNTIME_DIRECTORY",
+    "SERVICE_RESULT",
+    "STATE_DIRECTORY",
+    "SYSTEMD_EXEC_PID",
+    "WATCHDOG_PID",
+    "WATCHDOG_USEC",
+];
+
+/// Journal field that holds the job's digest.
+pub(super) const DIGEST_FIELD: &str = "JOB_EXEC_DIGEST=";
+
+/// A unit that is to be started, checked and converted.
+#[derive(Clone, Debug)]
+pub(super) struct Start {
+    pub(super) properties: Vec<(String, Variant<'static>)>,
+    /// Those of them that systemd may silently ignore: compared with what it says later.
+    pub(super) read_back: Vec<Property>,
+}
+
+impl Start {
+    /// Convert a specification, or say what is wrong with it.
+    pub(super) fn new(spec: &UnitSpec, output: &OutputPaths) -> Result<Self, String> {
+        let program = spec.argv.first().ok_or("the command line is empty")?;
+        if !program.starts_with('/') {
+            return Err(format!("the program {program:?} is not an absolute path"));
+        }
+        let asked = parse(&spec.properties)?;
+        // `no-env-expand`: or systemd would replace `$NAME` in arguments.
+        let flags = vec!["no-env-expand".to_string()];
+        let command = (program.clone(), spec.argv.clone(), flags);
+        let mut properties: BTreeMap<String, Variant<'static>> = BTreeMap::new();
+        let mut set = |name: &str, value: Variant<'static>| {
+            properties.insert(name.to_string(), value);
+        };
+        set("Description", spec.description.clone().into());
+        set("Type", if spec.multiuser { "notify" } else { "exec" }.into());
+        set("RemainAfterExit", true.into());
+        set("ExecStartEx", vec![command].into());
+        set("Environment", environment(spec, std::env::vars_os())?.into());
+        set("UnsetEnvironment", unset(spec).into());
+        // The mark by which the unit is known again; the journal's entries carry it as well.
+        set("LogExtraFields", vec![format!("{DIGEST_FIELD}{}", spec.digest).into_bytes()].into());
+        set("StandardInput", "null".into());
+        set("StandardOutputFileToAppend", path(&output.stdout)?.into());
+        set("StandardErrorFileToAppend", path(&output.stderr)?.into());
+        if let Some(directory) = &spec.working_directory {
+            // `-`: one that is missing is not an error.
+            set("WorkingDirectory", format!("-{directory}").into());
+        }
+        let stop_timeout = spec.stop_timeout.map_or(u64::MAX, timeout_us);
+        set("TimeoutStopUSec", stop_timeout.into());
+        // A shell may take its time to say that it is ready, or never say it.
+        set("TimeoutStartUSec", u64::MAX.into());
+        if spec.multiuser {
+            // The instance owner's systemd may signal the IMP, but no guest's process.
+            set("KillMode", "process".into());
+            set("SendSIGKILL", false.into());
+        } else {
+            set("KillMode", "control-group".into());
+        }
+        for property in &asked {
+            set(&property.name, property.value.clone());
+        }
+        let mut read_back = asked;
+        if spec.multiuser && !read_back.iter().any(|p| p.name == "TimeoutStopUSec") {
+            // Seen ignored: the 90 s default then drains the node (flux-core #7292).
+            let name = "TimeoutStopUSec".to_string();
+            read_back.push(Property { name, value: stop_timeout.into() });
+        }
+        // A fraction of the machine's memory is not read back as one.
+        read_back.retain(|property| !property.name.ends_with("Scale"));
+        Ok(Self { properties: properties.into_iter().collect(), read_back })
+    }
+}
+
+/// The broker's own environment, without what the shell must not see, and what is set for it.
+fn environment(
+    spec: &UnitSpec,
+    own: impl Iterator<Item = (OsString, OsString)>,
+) -> Result<Vec<String>, String> {
+    let mut environment = BTreeMap::new();
+    for (name, value) in own {
+        let Some((name, value)) = name.to_str().zip(value.to_str()) else {
+            tracing::warn!(unit = %spec.unit, ?name, "variable not passed on: it is not UTF-8");
+            continue;
+        };
+        let hidden = MANAGER_VARIABLES.contains(&name)
+            || spec.unset_environment.iter().any(|unset| unset == name)
+            || spec.environment.contains_key(name);
+        if hidden {
+            continue;
+        }
+        match check_variable(name, value) {
+            Ok(()) => {
+                environment.insert(name.to_string(), value.to_string());
+            }
+            // Exported bash functions, for one.
+            Err(why) => {
+                tracing::debug!(unit = %spec.unit, name, why, "variable not passed on");
+            }
+        }
+    }
+    for (name, value) in &spec.environment {
+        check_variable(name, value).map_err(|why| format!("variable {name}={value:?}: {why}"))?;
+        environment.insert(name.clone(), value.clone());
+    }
+    Ok(environment.into_iter().map(|(name, value)| format!("{name}={value}")).collect())
+}
+
+/// What systemd would refuse the whole unit for.
+fn check_variable(name: &str, value: &str) -> Result<(), &'static str> {
+    let word = |b: u8| b.is_ascii_alphanumeric() || b == b'_';
+    if name.is_empty() || name.as_bytes()[0].is_ascii_digit() || !name.bytes().all(word) {
+        return Err("not a name that systemd accepts");
+    }
+    if value.bytes().any(|b| (b < b' ' && b != b'\n' && b != b'\t') || b == 0x7f) {
+        return Err("systemd accepts no control characters");
+    }
+    Ok(())
+}
+
+/// What the user manager itself would add and the shell must not see.
+fn unset(spec: &UnitSpec) -> Vec<String> {
+    let names: BTreeSet<&str> = MANAGER_VARIABLES
+        .iter()
+        .copied()
+        // The IMP reports through it; it is the unit's own, not the broker's.
+        .filter(|name| !(spec.multiuser && *name == "NOTIFY_SOCKET"))
+        .chain(spec.unset_environment.iter().map(String::as_str))
+        .filter(|name| !spec.environment.contains_key(*name) && check_variable(name, "").is_ok())
+        .collect();
+    names.into_iter().map(str::to_string).collect()
+}
+
+fn path(path: &std::path::Path) -> Result<String, String> {
+    let text = path.to_str().ok_or_else(|| format!("path {} is not UTF-8", path.display()))?;
+    Ok(text.to_string())
+}
+
+/// At least 1 µs: systemd takes 0 for "no timeout".
+fn timeout_us(timeout: Duration) -> u64 {
+    u64::try_from(timeout.as_micros()).unwrap_or(u64::MAX).max(1)
+}
+
+/// The errno that classes an error reply to `StartTransientUnit`.
+pub(super) fn start_errno(error: &CallError) -> Errno {
+    match error.name.as_str() {
+        "org.freedesktop.DBus.Error.AccessDenied" => Errno::EACCES,
+        "org.freedesktop.DBus.Error.InvalidArgs"
+        | "org.freedesktop.DBus.Error.PropertyReadOnly"
+        | "org.freedesktop.DBus.Error.UnknownProperty"
+        | "org.freedesktop.systemd1.BadUnitSetting" => Errno::EINVAL,
+        "org.freedesktop.DBus.Error.LimitsExceeded" => Errno::EAGAIN,
+        "org.freedesktop.DBus.Error.NoMemory" => Errno::ENOMEM,
+        _ => Errno::EIO,
+    }
+}
+
+/// Why systemd could not execute the program: an errno and a message for the job's owner.
+///
+/// systemd keeps only which step failed (its exit code), so the errno is found by trying.
+pub(super) fn exec_failure(spec: &UnitSpec, code: Option<i32>, result: &str) -> (Errno, String) {
+    let program = spec.argv.first().map_or("", String::as_str);
+    match code {
+        Some(203) => {
+            let errno = match nix::unistd::access(program, nix::unistd::AccessFlags::X_OK) {
+                Err(e) => e,
+                Ok(()) if std::path::Path::new(program).is_dir() => Errno::EACCES,
+                // Neither missing nor forbidden: not a program, or its interpreter is missing.
+                Ok(()) => Errno::ENOEXEC,
+            };
+            (errno, format!("{program}: {}", errno.desc()))
+        }
+        Some(code) => {
+            let (errno, step) = match code {
+                200 => (Errno::ENOENT, "change to its working directory"),
+                201 => (Errno::EPERM, "set its nice level"),
+                204 => (Errno::ENOMEM, "allocate memory"),
+                205 => (Errno::EPERM, "set its resource limits"),
+                206 => (Errno::EPERM, "set its OOM score"),
+                208 => (Errno::EIO, "open its standard input"),
+                209 => (Errno::EIO, "open its standard output"),
+                219 => (Errno::EIO, "join its cgroup"),
+                222 => (Errno::EIO, "open its standard error"),
+                _ => (Errno::EIO, "set up its process"),
+            };
+            (errno, format!("{program}: systemd could not {step} (exit code {code})"))
+        }
+        None => (Errno::EIO, format!("{program}: systemd could not start it ({result})")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::proto::{BrokerRank, InstanceId, JobId, UnitName};
+
+    fn spec() -> UnitSpec {
+        let unit = UnitName::new(false, BrokerRank(0), JobId(1), InstanceId::new("/test", 1));
+        UnitSpec {
+            unit,
+            job: JobId(1),
+            rank: BrokerRank(0),
+            digest: String::new(),
+            userid: 1,
+            multiuser: false,
+            description: String::new(),
+            argv: vec!["/bin/echo".to_string(), "$HOME".to_string()],
+            environment: BTreeMap::from([("A".to_string(), "job".to_string())]),
+            unset_environment: vec!["SECRET".to_string(), "A".to_string()],
+            working_directory: None,
+            properties: BTreeMap::new(),
+            stop_timeout: None,
+        }
+    }
+
+    #[test]
+    fn the_environment_is_the_brokers_and_the_jobs() {
+        let own = [
+            ("A", "broker"),
+            ("B", "kept"),
+            ("BASH_FUNC_x%%", "() { :; }"),
+            ("BELL", "\x07"),
+            ("INVOCATION_ID", "of the broker"),
+            ("SECRET", "hidden"),
+        ];
+        let own = own.map(|(name, value)| (name.into(), value.into()));
+        let environment = environment(&spec(), own.into_iter()).unwrap();
+        assert_eq!(environment, ["A=job", "B=kept"]);
+        let unset = unset(&spec());
+        assert!(unset.contains(&"SECRET".to_string()) && unset.contains(&"NOTIFY_SOCKET".into()));
+        assert!(!unset.contains(&"A".to_string()), "set wins over unset");
+    }
+
+    #[test]
+    fn a_bad_variable_of_the_job_is_an_error() {
+        let mut spec = spec();
+        spec.environment.insert("1X".to_string(), "y".to_string());
+        let error = environment(&spec, std::iter::empty()).unwrap_err();
+        assert!(error.contains("1X=\"y\""), "{error}");
+    }
+
+    #[test]
+    fn exec_failures_have_an_errno() {
+        let mut spec = spec();
+        for (program, errno) in [
+            ("/nonexistent/flux-shell", Errno::ENOENT),
+            ("/tmp", Errno::EACCES),
+            ("/etc/passwd", Errno::EACCES),
+        ] {
+            spec.argv[0] = program.to_string();
+            let (found, message) = exec_failure(&spec, Some(203), "exit-code");
+            assert_eq!(found, errno, "{message}");
+            assert!(message.starts_with(program), "{message}");
+        }
+    }
+}

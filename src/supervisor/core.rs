@@ -1,0 +1,290 @@
+//! What happens in which order, whatever starts the shells.
+//!
+//! The core holds the units, their records and their output. It never waits: commands,
+//! backend events and grown output files come in, calls to the [`Backend`] and
+//! [`UnitEvent`]s go out.
+
+use std::collections::BTreeMap;
+use std::io;
+
+use nix::errno::Errno;
+
+use crate::port::supervisor::{Method, Started, Stream, UnitCommand, UnitEvent};
+use crate::proto::{BrokerRank, InstanceId, UnitName, WaitStatus};
+
+use super::backend::{Backend, BackendEvent};
+use super::output::{Grown, Tail, extension};
+use super::records::{Fact, RecordStore};
+use super::unit::{Collect, Phase, Unit};
+
+/// Where events go.
+pub(super) type Sink = Box<dyn Fn(UnitEvent) + Send>;
+
+/// The units of one rank.
+pub(super) struct Core {
+    pub(super) store: RecordStore,
+    pub(super) boot_id: String,
+    pub(super) sink: Sink,
+    pub(super) units: BTreeMap<UnitName, Unit>,
+}
+
+impl Core {
+    /// No units yet; `boot_id` is this boot's.
+    pub(super) fn new(store: RecordStore, boot_id: String, sink: Sink) -> Self {
+        Self { store, boot_id, sink, units: BTreeMap::new() }
+    }
+
+    /// Report the records of an earlier life, and have the backend look for their units.
+    pub(super) fn recover(
+        &mut self,
+        rank: BrokerRank,
+        instance: &InstanceId,
+        backend: &mut impl Backend,
+    ) -> io::Result<()> {
+        for (file, record) in self.store.load(rank, instance)? {
+            (self.sink)(UnitEvent::Found(Box::new(record.clone())));
+            let unit = record.spec.unit.clone();
+            let tail = |stream| Tail::found(self.store.path(&unit, extension(stream)));
+            let (stdout, stderr) = (tail(Stream::Stdout), tail(Stream::Stderr));
+            let found = Unit::new(file, record, Phase::Finding, stdout, stderr);
+            self.units.insert(unit.clone(), found);
+            self.recover_unit(&unit, backend);
+        }
+        Ok(())
+    }
+
+    fn recover_unit(&mut self, unit: &UnitName, backend: &mut impl Backend) {
+        let Some(found) = self.units.get_mut(unit) else { return };
+        let this_boot = found.record.boot_id == self.boot_id;
+        if let Some(status) = found.record.exited {
+            found.phase = Phase::Exited;
+            (self.sink)(UnitEvent::Exited { unit: unit.clone(), status });
+        }
+        if found.record.gone {
+            found.collect = Collect::Empty;
+            self.try_gone(unit);
+        } else if this_boot {
+            backend.find(unit, &found.record.spec.digest, found.record.started.as_ref());
+        } else if found.phase == Phase::Finding {
+            // Another boot: no process can be left, so there is nothing to look for.
+            found.phase = Phase::Lost;
+            let message = "node was rebooted".to_string();
+            (self.sink)(UnitEvent::Lost { unit: unit.clone(), message });
+        }
+    }
+
+    /// Obey a command.
+    pub(super) fn command(&mut self, command: UnitCommand, backend: &mut impl Backend) {
+        match command {
+            UnitCommand::Collect { unit } => self.collect(&unit, backend),
+            UnitCommand::Forget { unit } => self.forget(&unit, backend),
+            UnitCommand::Launch(spec) => self.launch(*spec, backend),
+            UnitCommand::Note { unit, key, value } => {
+                let Some(known) = self.known(&unit, "note") else { return };
+                known.file.append(&mut known.record, Fact::Note { key, value });
+            }
+            UnitCommand::OutputAck { unit, stream, offset } => {
+                let Some(known) = self.known(&unit, "output acknowledgement") else { return };
+                known.tail(stream).ack(offset);
+                self.pump(&unit);
+            }
+            UnitCommand::Signal { unit, signal, all } => {
+                let Some(known) = self.known(&unit, "signal") else { return };
+                match known.phase {
+                    Phase::Exited | Phase::Running => backend.signal(&unit, signal, all),
+                    Phase::Finding | Phase::Starting { .. } => known.hold_signal((signal, all)),
+                    Phase::Lost | Phase::NotStarted => {
+                        tracing::debug!(%unit, signal, "signal for a unit that does not run");
+                    }
+                }
+            }
+        }
+    }
+
+    /// Output files grew.
+    pub(super) fn grown(&mut self, grown: &Grown) {
+        match grown {
+            Grown::Any => {
+                for unit in self.units.keys().cloned().collect::<Vec<_>>() {
+                    self.pump(&unit);
+                }
+            }
+            Grown::These(files) => files.iter().for_each(|(unit, _)| self.pump(unit)),
+        }
+    }
+
+    /// The backend has something to say.
+    pub(super) fn event(&mut self, event: BackendEvent, backend: &mut impl Backend) {
+        tracing::debug!(?event, "backend");
+        match event {
+            BackendEvent::Absent { unit } => {
+                let why = match backend.method() {
+                    Method::Fork => "started by fork, which does not survive a restart",
+                    Method::Systemd => "no trace of it is left on the node",
+                };
+                self.absent(&unit, why);
+            }
+            BackendEvent::Empty { unit } => {
+                let Some(known) = self.known(&unit, "end") else { return };
+                known.collect = Collect::Empty;
+                self.try_gone(&unit);
+            }
+            BackendEvent::Exists { unit } => self.exists(&unit, backend),
+            BackendEvent::Exited { unit, status } => self.exited(&unit, status),
+            BackendEvent::Failed { unit, errnum, message } => self.failed(&unit, errnum, message),
+            BackendEvent::Replaced { unit } => self.replaced(&unit),
+            BackendEvent::Started { unit, started } => self.started(&unit, started, backend),
+        }
+    }
+
+    fn started(&mut self, unit: &UnitName, started: Started, backend: &mut impl Backend) {
+        let Some(known) = self.known(unit, "start") else { return };
+        match known.phase {
+            Phase::Finding | Phase::Starting { .. } => {}
+            // A backend that finds an exited unit again tells its whole story.
+            Phase::Exited | Phase::Lost | Phase::NotStarted | Phase::Running => return,
+        }
+        let pid = started.pid;
+        if known.record.started.as_ref() != Some(&started) {
+            known.file.append(&mut known.record, Fact::Started(started));
+        }
+        known.phase = Phase::Running;
+        let (held, collect) = (known.release_signals(), known.collect);
+        (self.sink)(UnitEvent::Started { unit: unit.clone(), pid });
+        for (signal, all) in held {
+            backend.signal(unit, signal, all);
+        }
+        if collect == Collect::Asked {
+            backend.collect(unit);
+        }
+        self.pump(unit);
+    }
+
+    fn exited(&mut self, unit: &UnitName, status: WaitStatus) {
+        let Some(known) = self.units.get_mut(unit) else { return };
+        if known.phase != Phase::Running {
+            return;
+        }
+        if known.record.exited != Some(status) {
+            known.file.append(&mut known.record, Fact::Exited(status));
+        }
+        // What was written before the exit is reported before it, but a full window does not
+        // hold up the exit.
+        known.pump(&*self.sink);
+        known.phase = Phase::Exited;
+        (self.sink)(UnitEvent::Exited { unit: unit.clone(), status });
+    }
+
+    fn failed(&mut self, unit: &UnitName, errnum: i32, message: String) {
+        let Some(known) = self.known(unit, "failure") else { return };
+        known.phase = Phase::NotStarted;
+        known.release_signals();
+        let collect = known.collect;
+        (self.sink)(UnitEvent::Failed { unit: unit.clone(), errnum, message });
+        if collect == Collect::Asked {
+            self.empty(unit);
+        }
+    }
+
+    fn absent(&mut self, unit: &UnitName, why: &str) {
+        let Some(known) = self.known(unit, "absence") else { return };
+        match known.phase {
+            Phase::Finding if known.record.started.is_none() => {
+                return self.failed(unit, Errno::ECANCELED as i32, "was never started".to_string());
+            }
+            Phase::Finding | Phase::Running | Phase::Starting { .. } => {
+                known.phase = Phase::Lost;
+                let message = why.to_string();
+                (self.sink)(UnitEvent::Lost { unit: unit.clone(), message });
+            }
+            Phase::Exited | Phase::Lost | Phase::NotStarted => {}
+        }
+        if self.units.get(unit).is_some_and(|known| known.collect == Collect::Asked) {
+            self.empty(unit);
+        }
+    }
+
+    fn replaced(&mut self, unit: &UnitName) {
+        let Some(known) = self.known(unit, "replacement") else { return };
+        let waiting = matches!(known.phase, Phase::Finding | Phase::Starting { .. });
+        if waiting && known.record.started.is_none() {
+            let message = format!("unit {unit} exists, and it is not this job's");
+            return self.failed(unit, Errno::EEXIST as i32, message);
+        }
+        self.absent(unit, "a unit of its name is there, but it is not the one started");
+    }
+
+    fn collect(&mut self, unit: &UnitName, backend: &mut impl Backend) {
+        let Some(known) = self.known(unit, "collection") else {
+            // Nothing is known, so nothing is left: the caller still waits for an answer.
+            (self.sink)(UnitEvent::Gone { unit: unit.clone() });
+            return;
+        };
+        match (known.collect, known.phase) {
+            (Collect::Gone, _) => (self.sink)(UnitEvent::Gone { unit: unit.clone() }),
+            (Collect::Asked | Collect::Empty, _) => {}
+            (Collect::No, Phase::Exited | Phase::Running) => {
+                known.collect = Collect::Asked;
+                backend.collect(unit);
+            }
+            // Goes on when it is known whether there is something to collect.
+            (Collect::No, Phase::Finding | Phase::Starting { .. }) => {
+                known.collect = Collect::Asked;
+            }
+            (Collect::No, Phase::Lost | Phase::NotStarted) => self.empty(unit),
+        }
+    }
+
+    fn empty(&mut self, unit: &UnitName) {
+        if let Some(known) = self.units.get_mut(unit) {
+            known.collect = Collect::Empty;
+            self.try_gone(unit);
+        }
+    }
+
+    fn forget(&mut self, unit: &UnitName, backend: &mut impl Backend) {
+        if let Some(known) = self.units.remove(unit) {
+            match known.phase {
+                Phase::Finding | Phase::Running | Phase::Starting { .. } => {
+                    tracing::warn!(%unit, phase = ?known.phase, "forgotten although it may run");
+                }
+                Phase::Exited | Phase::Lost | Phase::NotStarted => {}
+            }
+        }
+        backend.forget(unit);
+        self.store.remove(unit);
+    }
+
+    /// Report new output, and `Gone` if that waited for it.
+    fn pump(&mut self, unit: &UnitName) {
+        let Some(known) = self.units.get_mut(unit) else { return };
+        match known.collect {
+            Collect::Asked | Collect::No => {
+                known.pump(&*self.sink);
+            }
+            Collect::Empty => self.try_gone(unit),
+            Collect::Gone => {}
+        }
+    }
+
+    /// `Gone` says that no process is left and that all output was reported.
+    fn try_gone(&mut self, unit: &UnitName) {
+        let Some(known) = self.units.get_mut(unit) else { return };
+        if known.collect != Collect::Empty || !known.pump(&*self.sink) {
+            return;
+        }
+        known.collect = Collect::Gone;
+        if !known.record.gone {
+            known.file.append(&mut known.record, Fact::Gone(true));
+        }
+        (self.sink)(UnitEvent::Gone { unit: unit.clone() });
+    }
+
+    fn known(&mut self, unit: &UnitName, what: &str) -> Option<&mut Unit> {
+        let known = self.units.get_mut(unit);
+        if known.is_none() {
+            tracing::debug!(%unit, "{what} for a unit that is not known");
+        }
+        known
+    }
+}

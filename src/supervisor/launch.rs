@@ -1,0 +1,128 @@
+//! Launching: intent before start, and never a second start.
+
+use std::fs::OpenOptions;
+use std::io;
+use std::os::unix::fs::OpenOptionsExt;
+
+use nix::errno::Errno;
+
+use crate::port::supervisor::{Stream, UnitEvent, UnitSpec};
+use crate::proto::UnitName;
+
+use super::backend::{Backend, OutputPaths};
+use super::core::Core;
+use super::output::{Tail, extension};
+use super::unit::{Collect, Phase, Unit};
+
+/// What a launch means, given what is known of its unit.
+enum Verdict {
+    /// The same launch is under way, or its unit is being looked for: its answer will come.
+    Await,
+    /// It runs already.
+    Adopt { pid: u32 },
+    /// Something else has this name.
+    Refuse(String),
+    /// Nothing has run under this name.
+    Start {
+        /// There is a record to replace.
+        replace: bool,
+        /// An earlier attempt at the same job may have got through after all.
+        adoptable: bool,
+    },
+}
+
+impl Core {
+    /// Start a unit, unless it is there already.
+    pub(super) fn launch(&mut self, spec: UnitSpec, backend: &mut impl Backend) {
+        let unit = spec.unit.clone();
+        let (replace, adoptable) = match self.judge(&spec) {
+            Verdict::Await => return,
+            Verdict::Adopt { pid } => return (self.sink)(UnitEvent::Started { unit, pid }),
+            Verdict::Refuse(message) => return self.refuse(unit, Errno::EEXIST as i32, message),
+            Verdict::Start { replace, adoptable } => (replace, adoptable),
+        };
+        let (file, record) = match self.store.create(&spec, &self.boot_id, replace) {
+            Ok(created) => created,
+            Err(e) => {
+                let path = self.store.path(&unit, "record");
+                let hint = match e.kind() {
+                    io::ErrorKind::AlreadyExists => " (this version cannot read what is there)",
+                    _ => "",
+                };
+                let message = format!("cannot write the record {}: {e}{hint}", path.display());
+                return self.refuse(unit, e.raw_os_error().unwrap_or(Errno::EIO as i32), message);
+            }
+        };
+        let output = OutputPaths {
+            stdout: self.store.path(&unit, extension(Stream::Stdout)),
+            stderr: self.store.path(&unit, extension(Stream::Stderr)),
+        };
+        if let Err((path, e)) = make_files(&output, !adoptable) {
+            self.store.remove(&unit);
+            self.units.remove(&unit);
+            let message = format!("cannot make the output file {path}: {e}");
+            return self.refuse(unit, e.raw_os_error().unwrap_or(Errno::EIO as i32), message);
+        }
+        let stdout = Tail::fresh(output.stdout.clone());
+        let stderr = Tail::fresh(output.stderr.clone());
+        let phase = Phase::Starting { adoptable };
+        self.units.insert(unit, Unit::new(file, record, phase, stdout, stderr));
+        backend.start(&spec, &output);
+    }
+
+    fn judge(&self, spec: &UnitSpec) -> Verdict {
+        let Some(known) = self.units.get(&spec.unit) else {
+            return Verdict::Start { replace: false, adoptable: false };
+        };
+        let same = known.record.spec.digest == spec.digest;
+        let state = match known.phase {
+            Phase::NotStarted if known.collect != Collect::Asked => {
+                return Verdict::Start { replace: true, adoptable: same };
+            }
+            Phase::Finding | Phase::Starting { .. } if same => return Verdict::Await,
+            Phase::Running if same && known.collect == Collect::No => {
+                let pid = known.record.started.as_ref().map_or(0, |started| started.pid);
+                return Verdict::Adopt { pid };
+            }
+            Phase::Finding | Phase::NotStarted | Phase::Starting { .. } => "is not known to run",
+            Phase::Running => "still runs",
+            Phase::Exited => "has run and was not forgotten yet",
+            Phase::Lost => "was started, was lost, and was not forgotten yet",
+        };
+        let whose = if same { "this job" } else { "another job with the same id" };
+        Verdict::Refuse(format!("unit {} exists: it belongs to {whose} and {state}", spec.unit))
+    }
+
+    /// The backend found a unit of this name already there.
+    pub(super) fn exists(&mut self, unit: &UnitName, backend: &mut impl Backend) {
+        let Some(known) = self.units.get_mut(unit) else { return };
+        match known.phase {
+            Phase::Starting { adoptable: true } => {
+                known.phase = Phase::Finding;
+                backend.find(unit, &known.record.spec.digest, None);
+            }
+            Phase::Starting { adoptable: false } => {
+                // The record was written a moment ago, for a unit that is not ours.
+                self.units.remove(unit);
+                self.store.remove(unit);
+                let message = format!("unit {unit} exists, and no record says that it is ours");
+                self.refuse(unit.clone(), Errno::EEXIST as i32, message);
+            }
+            Phase::Exited | Phase::Finding | Phase::Lost | Phase::NotStarted | Phase::Running => {}
+        }
+    }
+
+    fn refuse(&self, unit: UnitName, errnum: i32, message: String) {
+        (self.sink)(UnitEvent::Failed { unit, errnum, message });
+    }
+}
+
+/// Made here, not by who starts the shell, so that they are private and begin empty.
+fn make_files(output: &OutputPaths, truncate: bool) -> Result<(), (String, io::Error)> {
+    for path in [&output.stdout, &output.stderr] {
+        let mut options = OpenOptions::new();
+        options.write(true).create(true).truncate(truncate).mode(0o600);
+        options.open(path).map_err(|e| (path.display().to_string(), e))?;
+    }
+    Ok(())
+}

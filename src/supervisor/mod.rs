@@ -1,0 +1,31 @@
+//! The supervisor of one rank.
+//!
+//! [`Worker`] is the whole of it: a thread that takes [`UnitCommand`]s and reports
+//! [`UnitEvent`]s. On that thread the core decides what happens in which order
+//! (intent before start, status on disk before anybody hears of it, output before `Gone`), and
+//! a [`Backend`] does it: systemd's user manager, or plain child processes.
+//!
+//! ```text
+//!  submit ── commands ──▶ core ──▶ Backend (systemd | fork) ──▶ shells
+//!  sink  ◀── events ──── core ◀── BackendEvent
+//!                         │  ▲
+//!               <stem>.record └── inotify ── <stem>.out, <stem>.err
+//! ```
+//!
+//! [`UnitCommand`]: crate::port::supervisor::UnitCommand
+//! [`UnitEvent`]: crate::port::supervisor::UnitEvent
+
+mod backend;
+mod core;
+mod inotify;
+mod launch;
+mod output;
+mod readable;
+mod records;
+mod unit;
+mod worker;
+
+pub use backend::{Backend, BackendEvent, OutputPaths};
+pub(crate) use inotify::Watcher;
+pub(crate) use readable::readable;
+pub use worker::{MethodConfig, STARTS_IN_FLIGHT_MAX, Worker, WorkerConfig};

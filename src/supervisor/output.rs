@@ -1,0 +1,258 @@
+//! Reading what shells wrote to their output files.
+//!
+//! The files outlive us, so the shell is never stalled or killed by a reader that is gone, and
+//! an offset in a file is the position in the stream for ever: space behind what the leader
+//! has is given back by punching holes, which moves nothing.
+
+use std::collections::BTreeSet;
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use nix::errno::Errno;
+use nix::fcntl::{FallocateFlags, fallocate};
+use nix::sys::inotify::AddWatchFlags;
+
+use crate::port::supervisor::{OUTPUT_CHUNK_BYTES, OUTPUT_WINDOW_BYTES, Stream};
+use crate::proto::UnitName;
+
+use super::inotify::Watcher;
+
+/// How often output files are looked at where inotify is not to be had. Hundreds of brokers on
+/// one host (tests of large instances) use up the kernel's default of 128 instances per user.
+const POLL_INTERVAL: Duration = Duration::from_millis(250);
+
+/// Space is given back to the disk in steps of this many bytes.
+const PUNCH_STEP_BYTES: u64 = 1024 * 1024;
+
+/// The reader of one output file.
+///
+/// The file is opened for each read: a rank with a thousand shells would otherwise hold two
+/// thousand descriptors, most of them idle.
+#[derive(Debug)]
+pub(super) struct Tail {
+    path: PathBuf,
+    /// The leader has all bytes before this. `None`: it has not said yet where to begin.
+    acked: Option<u64>,
+    /// Bytes before this were sent.
+    sent: u64,
+    /// Bytes before this were given back to the disk.
+    punched: u64,
+}
+
+impl Tail {
+    /// A stream that begins now: its window is open from the start.
+    pub(super) fn fresh(path: PathBuf) -> Self {
+        Self { path, acked: Some(0), sent: 0, punched: 0 }
+    }
+
+    /// The stream of a unit from an earlier life: nothing is sent before an acknowledgement
+    /// says where to begin.
+    pub(super) fn found(path: PathBuf) -> Self {
+        Self { path, acked: None, sent: 0, punched: 0 }
+    }
+
+    /// The leader has everything before `offset`.
+    pub(super) fn ack(&mut self, offset: u64) {
+        match self.acked {
+            None => {
+                self.sent = offset;
+                self.acked = Some(offset);
+            }
+            Some(acked) => {
+                if offset > self.sent {
+                    tracing::debug!(path = %self.path.display(), offset, sent = self.sent,
+                        "acknowledgement of output that was not sent");
+                }
+                self.acked = Some(acked.max(offset.min(self.sent)));
+            }
+        }
+        if let Err(e) = self.punch() {
+            tracing::debug!(path = %self.path.display(), error = %e, "cannot punch a hole");
+        }
+    }
+
+    /// Send what is there, as far as the window allows. True if that was all there is.
+    pub(super) fn pump(&mut self, emit: &mut dyn FnMut(u64, Vec<u8>)) -> bool {
+        match self.try_pump(emit) {
+            Ok(all) => all,
+            Err(e) if e.kind() == io::ErrorKind::NotFound => true,
+            Err(e) => {
+                tracing::warn!(path = %self.path.display(), offset = self.sent, error = %e,
+                    "cannot read output");
+                // Nobody gains by waiting for bytes that cannot be read.
+                true
+            }
+        }
+    }
+
+    fn try_pump(&mut self, emit: &mut dyn FnMut(u64, Vec<u8>)) -> io::Result<bool> {
+        let size = std::fs::metadata(&self.path)?.len();
+        let Some(acked) = self.acked else { return Ok(size == 0) };
+        let end = size.min(acked + OUTPUT_WINDOW_BYTES);
+        if self.sent < end {
+            let file = File::open(&self.path)?;
+            while self.sent < end {
+                let length = (end - self.sent).min(OUTPUT_CHUNK_BYTES as u64) as usize;
+                let mut data = vec![0; length];
+                let n = file.read_at(&mut data, self.sent)?;
+                if n == 0 {
+                    break;
+                }
+                data.truncate(n);
+                let offset = self.sent;
+                self.sent += n as u64;
+                emit(offset, data);
+            }
+        }
+        Ok(self.sent >= size)
+    }
+
+    fn punch(&mut self) -> io::Result<()> {
+        let end = self.acked.unwrap_or(0) / PUNCH_STEP_BYTES * PUNCH_STEP_BYTES;
+        if end <= self.punched {
+            return Ok(());
+        }
+        let file = match OpenOptions::new().write(true).open(&self.path) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
+            other => other?,
+        };
+        let flags = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
+        let (from, length) = (self.punched as i64, (end - self.punched) as i64);
+        self.punched = end;
+        match fallocate(&file, flags, from, length) {
+            // Not every file system can; then the file stays as large as it is.
+            Ok(()) | Err(Errno::EOPNOTSUPP) => Ok(()),
+            Err(e) => Err(e.into()),
+        }
+    }
+}
+
+/// The name of a stream's file, after the unit's stem.
+pub(super) fn extension(stream: Stream) -> &'static str {
+    match stream {
+        Stream::Stdout => "out",
+        Stream::Stderr => "err",
+    }
+}
+
+/// Tells which output files grew: one inotify instance, and one watch on the directory.
+#[derive(Debug)]
+pub(super) struct OutputWatch {
+    /// `None`: the host has no inotify instance to spare.
+    watcher: Option<Watcher>,
+}
+
+/// What an [`OutputWatch`] saw.
+#[derive(Debug)]
+pub(super) enum Grown {
+    /// Events were lost: any file may have grown.
+    Any,
+    /// These files.
+    These(BTreeSet<(UnitName, Stream)>),
+}
+
+impl OutputWatch {
+    /// Watch all output files of a directory. Needs a tokio runtime around it.
+    pub(super) fn new(directory: &Path) -> Self {
+        let watcher = Watcher::new()
+            .and_then(|watcher| watcher.add(directory, AddWatchFlags::IN_MODIFY).map(|_| watcher))
+            .inspect_err(|e| {
+                tracing::warn!(directory = %directory.display(), error = %e,
+                    "no inotify (see fs.inotify.max_user_instances): output is looked for every {POLL_INTERVAL:?}");
+            });
+        Self { watcher: watcher.ok() }
+    }
+
+    /// Wait until files grew. May be dropped and called again.
+    pub(super) async fn grown(&self) -> Grown {
+        let Some(watcher) = &self.watcher else {
+            tokio::time::sleep(POLL_INTERVAL).await;
+            return Grown::Any;
+        };
+        loop {
+            let events = match watcher.events().await {
+                Ok(events) => events,
+                Err(e) => {
+                    tracing::error!(error = %e, "cannot read inotify events of output files");
+                    return Grown::Any;
+                }
+            };
+            if events.iter().any(|e| e.mask.contains(AddWatchFlags::IN_Q_OVERFLOW)) {
+                return Grown::Any;
+            }
+            let files: BTreeSet<_> =
+                events.iter().filter_map(|e| output_file(e.name.as_deref()?.to_str()?)).collect();
+            if !files.is_empty() {
+                return Grown::These(files);
+            }
+        }
+    }
+}
+
+fn output_file(name: &str) -> Option<(UnitName, Stream)> {
+    let (stem, stream) = match name.rsplit_once('.')? {
+        (stem, "out") => (stem, Stream::Stdout),
+        (stem, "err") => (stem, Stream::Stderr),
+        (_, _) => return None,
+    };
+    Some((format!("{stem}.service").parse().ok()?, stream))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pump(tail: &mut Tail) -> (bool, Vec<(u64, usize)>) {
+        let mut sent = Vec::new();
+        let all = tail.pump(&mut |offset, data| sent.push((offset, data.len())));
+        (all, sent)
+    }
+
+    #[test]
+    fn the_window_holds_output_back() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("x.out");
+        let mut tail = Tail::fresh(path.clone());
+        assert_eq!(pump(&mut tail), (true, vec![]), "no file yet");
+        let size = OUTPUT_WINDOW_BYTES + 10;
+        std::fs::write(&path, vec![b'x'; size as usize]).unwrap();
+        let (all, sent) = pump(&mut tail);
+        assert!(!all);
+        assert!(sent.iter().all(|(_, n)| *n == OUTPUT_CHUNK_BYTES));
+        assert_eq!(sent.len() as u64, OUTPUT_WINDOW_BYTES / OUTPUT_CHUNK_BYTES as u64);
+        assert_eq!(pump(&mut tail), (false, vec![]));
+        tail.ack(4);
+        assert_eq!(pump(&mut tail), (false, vec![(OUTPUT_WINDOW_BYTES, 4)]));
+        tail.ack(u64::MAX);
+        assert_eq!(pump(&mut tail), (true, vec![(OUTPUT_WINDOW_BYTES + 4, 6)]));
+    }
+
+    #[test]
+    fn a_found_stream_begins_where_the_first_ack_says() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("x.out");
+        let mut tail = Tail::found(path.clone());
+        assert_eq!(pump(&mut tail), (true, vec![]), "empty: nothing to wait for");
+        std::fs::write(&path, "0123456789").unwrap();
+        assert_eq!(pump(&mut tail), (false, vec![]));
+        tail.ack(7);
+        assert_eq!(pump(&mut tail), (true, vec![(7, 3)]));
+    }
+
+    #[test]
+    fn space_behind_acks_is_given_back() {
+        use std::os::unix::fs::MetadataExt;
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("x.out");
+        std::fs::write(&path, vec![b'x'; 4 * PUNCH_STEP_BYTES as usize]).unwrap();
+        let mut tail = Tail::found(path.clone());
+        tail.ack(3 * PUNCH_STEP_BYTES + 1);
+        assert_eq!(tail.punched, 3 * PUNCH_STEP_BYTES);
+        let meta = std::fs::metadata(&path).unwrap();
+        assert_eq!(meta.len(), 4 * PUNCH_STEP_BYTES, "offsets stay");
+        assert!(meta.blocks() * 512 <= 2 * PUNCH_STEP_BYTES, "{} blocks", meta.blocks());
+    }
+}

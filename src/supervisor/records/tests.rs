@@ -1,0 +1,115 @@
+use super::*;
+use crate::proto::JobId;
+
+fn spec(job: u64) -> UnitSpec {
+    let instance = InstanceId::new("/test", 1);
+    UnitSpec {
+        unit: UnitName::new(false, BrokerRank(0), JobId(job), instance),
+        job: JobId(job),
+        rank: BrokerRank(0),
+        digest: "d".to_string(),
+        userid: 1,
+        multiuser: false,
+        description: String::new(),
+        argv: vec!["/bin/true".to_string()],
+        environment: BTreeMap::new(),
+        unset_environment: Vec::new(),
+        working_directory: None,
+        properties: BTreeMap::new(),
+        stop_timeout: None,
+    }
+}
+
+fn started() -> Started {
+    Started { pid: 5, invocation_id: "ab".repeat(16) }
+}
+
+fn load(store: &RecordStore) -> Vec<(RecordFile, UnitRecord)> {
+    store.load(BrokerRank(0), &InstanceId::new("/test", 1)).unwrap()
+}
+
+#[test]
+fn what_is_written_is_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = RecordStore::open(dir.path()).unwrap();
+    let (mut file, mut record) = store.create(&spec(1), "boot", false).unwrap();
+    for fact in [
+        Fact::Started(started()),
+        Fact::Note { key: "seq".to_string(), value: 1.into() },
+        Fact::Note { key: "seq".to_string(), value: 2.into() },
+        Fact::Exited(WaitStatus::exited(3)),
+        Fact::Gone(true),
+    ] {
+        file.append(&mut record, fact);
+    }
+    let text = std::fs::read_to_string(store.path(&spec(1).unit, "record")).unwrap();
+    assert_eq!(
+        text.lines().skip(1).collect::<Vec<_>>(),
+        [
+            &format!(r#"{{"started":{{"pid":5,"invocation_id":"{}"}}}}"#, "ab".repeat(16)),
+            r#"{"note":{"key":"seq","value":1}}"#,
+            r#"{"note":{"key":"seq","value":2}}"#,
+            r#"{"exited":768}"#,
+            r#"{"gone":true}"#
+        ]
+    );
+    let read = load(&store);
+    assert_eq!(read.len(), 1);
+    assert_eq!(read[0].1, record);
+}
+
+#[test]
+fn a_torn_line_is_ignored_then_cut_off() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = RecordStore::open(dir.path()).unwrap();
+    let (mut file, mut record) = store.create(&spec(1), "boot", false).unwrap();
+    file.append(&mut record, Fact::Started(started()));
+    let path = store.path(&spec(1).unit, "record");
+    let mut torn = std::fs::read(&path).unwrap();
+    torn.extend_from_slice(br#"{"exited":25"#);
+    std::fs::write(&path, &torn).unwrap();
+
+    let (mut file, mut read) = load(&store).pop().unwrap();
+    assert_eq!(read, record);
+    file.append(&mut read, Fact::Exited(WaitStatus::exited(1)));
+    let (_, again) = load(&store).pop().unwrap();
+    assert_eq!(again.exited, Some(WaitStatus::exited(1)));
+    assert_eq!(again.started, Some(started()));
+}
+
+#[test]
+fn half_an_intent_is_no_record() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = RecordStore::open(dir.path()).unwrap();
+    let path = store.path(&spec(1).unit, "record");
+    for half in ["", r#"{"version":1,"int"#] {
+        std::fs::write(&path, half).unwrap();
+        assert!(load(&store).is_empty());
+        assert!(!path.exists());
+    }
+}
+
+#[test]
+fn strange_records_are_left_alone_and_hold_up_nobody() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = RecordStore::open(dir.path()).unwrap();
+    store.create(&spec(1), "boot", false).unwrap();
+    let good = std::fs::read_to_string(store.path(&spec(1).unit, "record")).unwrap();
+    let strange = [
+        good.replace(r#""version":1"#, r#""version":2"#),
+        "\0\0\0\n".to_string(),
+        good.clone(),
+        format!("{good}nonsense\n"),
+    ];
+    for (job, text) in (2..).zip(&strange) {
+        std::fs::write(store.path(&spec(job).unit, "record"), text).unwrap();
+    }
+    let read = load(&store);
+    assert_eq!(read.iter().map(|r| r.1.spec.job).collect::<Vec<_>>(), [JobId(1)]);
+    for (job, text) in (2..).zip(&strange) {
+        let path = store.path(&spec(job).unit, "record");
+        assert_eq!(&std::fs::read_to_string(path).unwrap(), text);
+        let error = store.create(&spec(job), "boot", false).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::AlreadyExists);
+    }
+}

@@ -1,0 +1,113 @@
+//! One unit, as the core knows it.
+
+use crate::port::supervisor::{Stream, UnitEvent, UnitRecord};
+
+use super::output::Tail;
+use super::records::RecordFile;
+
+/// Signals kept for a unit whose program does not run yet.
+const HELD_SIGNALS_MAX: usize = 16;
+
+/// What is known about the unit's program.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Phase {
+    /// It has exited; the status is in the record.
+    Exited,
+    /// The backend looks for it: it may run.
+    Finding,
+    /// It was started and cannot be found any more.
+    Lost,
+    /// It never ran.
+    NotStarted,
+    /// It runs.
+    Running,
+    /// The backend starts it.
+    Starting {
+        /// An earlier attempt at the same job may have got through after all: if the unit is
+        /// already there, it is ours.
+        adoptable: bool,
+    },
+}
+
+/// How far the unit's removal is.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Collect {
+    /// Asked for; the backend is at it, or will be when the unit is known.
+    Asked,
+    /// No process is left; output may be.
+    Empty,
+    /// `Gone` was reported.
+    Gone,
+    /// Not asked for.
+    No,
+}
+
+/// A signal that waits for the program: its number, and whether all processes get it.
+pub(super) type HeldSignal = (i32, bool);
+
+/// A unit with its record, its output and its place in life.
+#[derive(Debug)]
+pub(super) struct Unit {
+    pub(super) file: RecordFile,
+    pub(super) record: UnitRecord,
+    pub(super) phase: Phase,
+    pub(super) collect: Collect,
+    stdout: Tail,
+    stderr: Tail,
+    held: Vec<HeldSignal>,
+}
+
+impl Unit {
+    /// A unit in `phase`, not asked to be collected yet.
+    pub(super) fn new(
+        file: RecordFile,
+        record: UnitRecord,
+        phase: Phase,
+        stdout: Tail,
+        stderr: Tail,
+    ) -> Self {
+        Self { file, record, phase, collect: Collect::No, stdout, stderr, held: Vec::new() }
+    }
+
+    /// One of its streams.
+    pub(super) fn tail(&mut self, stream: Stream) -> &mut Tail {
+        match stream {
+            Stream::Stdout => &mut self.stdout,
+            Stream::Stderr => &mut self.stderr,
+        }
+    }
+
+    /// Report new output of both streams, as far as their windows allow. True if that was all.
+    pub(super) fn pump(&mut self, sink: &dyn Fn(UnitEvent)) -> bool {
+        let stdout = self.pump_stream(Stream::Stdout, sink);
+        let stderr = self.pump_stream(Stream::Stderr, sink);
+        stdout && stderr
+    }
+
+    fn pump_stream(&mut self, stream: Stream, sink: &dyn Fn(UnitEvent)) -> bool {
+        match self.phase {
+            Phase::Exited | Phase::Lost | Phase::Running => {}
+            // Output is never reported before `Started`.
+            Phase::Finding | Phase::NotStarted | Phase::Starting { .. } => return true,
+        }
+        let unit = self.record.spec.unit.clone();
+        self.tail(stream).pump(&mut |offset, data| {
+            sink(UnitEvent::Output { unit: unit.clone(), stream, offset, data });
+        })
+    }
+
+    /// Keep a signal until the program runs.
+    pub(super) fn hold_signal(&mut self, signal: HeldSignal) {
+        if self.held.len() < HELD_SIGNALS_MAX {
+            self.held.push(signal);
+        } else {
+            tracing::warn!(unit = %self.record.spec.unit, signal = signal.0,
+                "signal dropped: {HELD_SIGNALS_MAX} others wait for the unit to start");
+        }
+    }
+
+    /// The signals that were kept.
+    pub(super) fn release_signals(&mut self) -> Vec<HeldSignal> {
+        std::mem::take(&mut self.held)
+    }
+}

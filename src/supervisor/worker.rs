@@ -1,0 +1,221 @@
+//! The supervisor's thread.
+
+use std::io;
+use std::path::PathBuf;
+use std::thread::JoinHandle;
+
+use nix::errno::Errno;
+use tokio::sync::mpsc;
+
+use crate::adapter::fork::Fork;
+use crate::adapter::systemd::{Systemd, SystemdConfig};
+use crate::port::supervisor::{Supervisor, UnitCommand, UnitEvent};
+use crate::proto::{BrokerRank, InstanceId};
+
+use super::backend::Backend;
+use super::core::{Core, Sink};
+use super::output::OutputWatch;
+use super::records::RecordStore;
+
+/// Default of [`WorkerConfig::starts_in_flight_max`]: more only makes systemd's queue longer.
+pub const STARTS_IN_FLIGHT_MAX: usize = 16;
+
+/// Commands obeyed before what they cause is sent, so that it goes out in few writes.
+const COMMAND_BATCH_MAX: usize = 64;
+
+/// Which [`Method`](crate::port::supervisor::Method) to use.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum MethodConfig {
+    /// systemd where the user bus answers, else child processes.
+    #[default]
+    Auto,
+    /// Child processes.
+    Fork,
+    /// systemd, or nothing.
+    Systemd,
+}
+
+/// What a [`Worker`] needs to know.
+#[derive(Clone, Debug)]
+pub struct WorkerConfig {
+    /// How to start shells.
+    pub method: MethodConfig,
+    /// The instance that the units belong to.
+    pub instance: InstanceId,
+    /// The rank that they run on.
+    pub rank: BrokerRank,
+    /// Where records and output files are; made, with mode 0700, where it is missing.
+    pub directory: PathBuf,
+    /// Units that systemd is asked to start at the same time; the others wait their turn.
+    pub starts_in_flight_max: usize,
+    /// D-Bus address of the user bus, instead of the environment's.
+    pub bus_address: Option<String>,
+    /// Where the thread logs to.
+    pub dispatch: tracing::Dispatch,
+}
+
+/// The local supervisor: one thread, which is gone when [`stop`](Worker::stop) returns.
+#[derive(Debug)]
+pub struct Worker {
+    commands: Option<mpsc::UnboundedSender<UnitCommand>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Worker {
+    /// Start the thread. `sink` is called on it, for each event, and must not block.
+    ///
+    /// # Errors
+    ///
+    /// Only if there can be no thread or no runtime; all else is reported as an event.
+    pub fn start(
+        config: WorkerConfig,
+        sink: impl Fn(UnitEvent) + Send + 'static,
+    ) -> io::Result<Worker> {
+        let (sender, receiver) = mpsc::unbounded_channel();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let thread =
+            std::thread::Builder::new().name("supervisor".to_string()).spawn(move || {
+                let dispatch = config.dispatch.clone();
+                tracing::dispatcher::with_default(&dispatch, || {
+                    runtime.block_on(run(config, Box::new(sink), receiver));
+                    // Ends the connection's reader task as well; nothing outlives this thread.
+                    drop(runtime);
+                });
+            })?;
+        Ok(Worker { commands: Some(sender), thread: Some(thread) })
+    }
+
+    /// Obey the commands that were submitted, then end the thread and wait until it is gone.
+    ///
+    /// systemd units go on running and are found again by the next worker on the same
+    /// directory. Child processes (`fork`) are killed: nobody could learn how they end.
+    pub fn stop(mut self) {
+        self.end();
+    }
+
+    fn end(&mut self) {
+        drop(self.commands.take());
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            tracing::error!("the supervisor's thread has panicked");
+        }
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+impl Supervisor for Worker {
+    fn submit(&mut self, command: UnitCommand) {
+        let sent = self.commands.as_ref().is_some_and(|commands| commands.send(command).is_ok());
+        if !sent {
+            tracing::error!("command dropped: the supervisor's thread has ended");
+        }
+    }
+}
+
+async fn run(config: WorkerConfig, sink: Sink, commands: mpsc::UnboundedReceiver<UnitCommand>) {
+    let open = RecordStore::open(&config.directory).and_then(|store| {
+        let boot_id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id")?;
+        Ok((store, boot_id.trim().to_string(), OutputWatch::new(&config.directory)))
+    });
+    let (store, boot_id, watch) = match open {
+        Ok(open) => open,
+        Err(e) => {
+            let directory = config.directory.display();
+            let message = format!("cannot use the state directory {directory}: {e}");
+            return refuse_all(message, &sink, commands).await;
+        }
+    };
+    let core = Core::new(store, boot_id, sink);
+    let systemd = match config.method {
+        MethodConfig::Auto | MethodConfig::Systemd => Systemd::open(SystemdConfig {
+            address: config.bus_address.clone(),
+            rank: config.rank,
+            instance: config.instance.clone(),
+            starts_in_flight_max: config.starts_in_flight_max.max(1),
+        })
+        .await
+        .map_err(|e| e.to_string()),
+        MethodConfig::Fork => Err("exec.method is \"fork\"".to_string()),
+    };
+    match (systemd, config.method) {
+        (Ok(systemd), _) => serve(core, systemd, &config, watch, None, commands).await,
+        (Err(e), MethodConfig::Systemd) => {
+            let message = format!(
+                "{e}; enable lingering for the instance owner \
+                 (loginctl enable-linger) or check DBUS_SESSION_BUS_ADDRESS and XDG_RUNTIME_DIR"
+            );
+            refuse_all(message, &core.sink, commands).await;
+        }
+        (Err(e), MethodConfig::Auto | MethodConfig::Fork) => {
+            let notice = format!(
+                "jobs will not survive a restart of this broker: {e}, so shells are plain child \
+                 processes; for systemd units, enable lingering for the instance owner \
+                 (loginctl enable-linger) and set exec.method to \"auto\" or \"systemd\""
+            );
+            serve(core, Fork::new(), &config, watch, Some(notice), commands).await;
+        }
+    }
+}
+
+async fn serve<B: Backend>(
+    mut core: Core,
+    mut backend: B,
+    config: &WorkerConfig,
+    watch: OutputWatch,
+    notice: Option<String>,
+    mut commands: mpsc::UnboundedReceiver<UnitCommand>,
+) {
+    if let Err(e) = core.recover(config.rank, &config.instance, &mut backend) {
+        let message = format!("cannot read the records in {}: {e}", config.directory.display());
+        return refuse_all(message, &core.sink, commands).await;
+    }
+    (core.sink)(UnitEvent::Ready { method: backend.method(), notice });
+    let mut batch = Vec::with_capacity(COMMAND_BATCH_MAX);
+    loop {
+        backend.flush().await;
+        tokio::select! {
+            n = commands.recv_many(&mut batch, COMMAND_BATCH_MAX) => {
+                if n == 0 {
+                    break;
+                }
+                batch.drain(..).for_each(|command| core.command(command, &mut backend));
+            }
+            event = backend.next() => {
+                if let Some(event) = event {
+                    core.event(event, &mut backend);
+                }
+            }
+            grown = watch.grown() => core.grown(&grown),
+        }
+    }
+    backend.close().await;
+}
+
+/// Answer every launch with a failure.
+async fn refuse_all(
+    message: String,
+    sink: &Sink,
+    mut commands: mpsc::UnboundedReceiver<UnitCommand>,
+) {
+    sink(UnitEvent::Unusable { message: message.clone() });
+    while let Some(command) = commands.recv().await {
+        let unit = match command {
+            UnitCommand::Collect { unit } | UnitCommand::Signal { unit, .. } => unit,
+            UnitCommand::Launch(spec) => spec.unit,
+            UnitCommand::Forget { unit }
+            | UnitCommand::Note { unit, .. }
+            | UnitCommand::OutputAck { unit, .. } => {
+                tracing::debug!(%unit, "command dropped: {message}");
+                continue;
+            }
+        };
+        let (errnum, message) = (Errno::ENXIO as i32, message.clone());
+        sink(UnitEvent::Failed { unit, errnum, message });
+    }
+}

@@ -1,0 +1,287 @@
+//! A worker on a directory of its own, and its events, waited for one by one.
+
+#![allow(dead_code, unreachable_pub, unused_imports, reason = "each test binary uses its own part")]
+
+mod bus;
+
+pub use bus::bus;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::mpsc;
+use std::time::Duration;
+
+use job_exec_rs::port::supervisor::{
+    Method, Stream, Supervisor, UnitCommand, UnitEvent, UnitRecord, UnitSpec,
+};
+use job_exec_rs::proto::{BrokerRank, InstanceId, JobId, UnitName, WaitStatus};
+use job_exec_rs::supervisor::{MethodConfig, STARTS_IN_FLIGHT_MAX, Worker, WorkerConfig};
+
+/// Far beyond what anything here takes: only a hang gets there.
+const DEADLINE: Duration = Duration::from_secs(30);
+
+/// All tests run on this rank.
+pub const RANK: BrokerRank = BrokerRank(3);
+
+/// A worker and the events that it sent.
+pub struct Harness {
+    pub config: WorkerConfig,
+    worker: Option<Worker>,
+    events: mpsc::Receiver<UnitEvent>,
+    /// Taken from the channel while waiting for something else.
+    pending: Vec<UnitEvent>,
+}
+
+/// A directory and instance that no other test has.
+pub fn config(method: MethodConfig, directory: &Path) -> WorkerConfig {
+    WorkerConfig {
+        method,
+        instance: InstanceId::new(&directory.display().to_string(), 0),
+        rank: RANK,
+        directory: directory.to_path_buf(),
+        starts_in_flight_max: STARTS_IN_FLIGHT_MAX,
+        bus_address: None,
+        dispatch: log(),
+    }
+}
+
+fn log() -> tracing::Dispatch {
+    let filter = std::env::var("RUST_LOG").unwrap_or_else(|_| "off".to_string());
+    let subscriber = tracing_subscriber::fmt().with_env_filter(filter).finish();
+    tracing::Dispatch::new(subscriber)
+}
+
+impl Harness {
+    /// Start a worker; does not wait for `Ready`.
+    pub fn start(config: WorkerConfig) -> Self {
+        let (sender, events) = mpsc::channel();
+        let worker = Worker::start(config.clone(), move |event| {
+            let _ = sender.send(event);
+        })
+        .expect("a thread");
+        Self { config, worker: Some(worker), events, pending: Vec::new() }
+    }
+
+    /// Start a worker and wait until it is ready: what it found, and its notice.
+    pub fn ready(config: WorkerConfig) -> (Self, Vec<UnitRecord>, (Method, Option<String>)) {
+        let mut harness = Self::start(config);
+        let ready = harness.wait("Ready", |event| match event {
+            UnitEvent::Ready { method, notice } => Some((*method, notice.clone())),
+            UnitEvent::Unusable { message } => panic!("unusable: {message}"),
+            _ => None,
+        });
+        let mut found = Vec::new();
+        harness.pending.retain(|event| match event {
+            UnitEvent::Found(record) => {
+                found.push((**record).clone());
+                false
+            }
+            _ => true,
+        });
+        (harness, found, ready)
+    }
+
+    pub fn submit(&mut self, command: UnitCommand) {
+        self.worker.as_mut().expect("not stopped").submit(command);
+    }
+
+    /// Stop the worker as the broker does, leaving the directory for the next.
+    pub fn stop(&mut self) {
+        self.worker.take().expect("not stopped").stop();
+    }
+
+    /// The worker's next life on the same directory.
+    pub fn restart(mut self) -> (Self, Vec<UnitRecord>) {
+        self.stop();
+        let (harness, found, _) = Self::ready(self.config);
+        (harness, found)
+    }
+
+    pub fn unit(&self, job: u64) -> UnitName {
+        UnitName::new(false, self.config.rank, JobId(job), self.config.instance.clone())
+    }
+
+    /// A shell script as the unit's program.
+    pub fn spec(&self, job: u64, script: &str) -> UnitSpec {
+        UnitSpec {
+            unit: self.unit(job),
+            job: JobId(job),
+            rank: self.config.rank,
+            digest: format!("digest-of-{job}"),
+            userid: nix::unistd::getuid().as_raw(),
+            multiuser: false,
+            description: format!("test job {job}"),
+            argv: ["/bin/sh", "-c", script].map(str::to_string).to_vec(),
+            environment: BTreeMap::from([("TEST_JOB".to_string(), job.to_string())]),
+            unset_environment: vec!["UNWANTED".to_string()],
+            working_directory: Some("/".to_string()),
+            properties: BTreeMap::new(),
+            stop_timeout: Some(DEADLINE),
+        }
+    }
+
+    pub fn launch(&mut self, job: u64, script: &str) {
+        let spec = self.spec(job, script);
+        self.submit(UnitCommand::Launch(Box::new(spec)));
+    }
+
+    pub fn collect(&mut self, job: u64) {
+        let unit = self.unit(job);
+        self.submit(UnitCommand::Collect { unit });
+    }
+
+    pub fn forget(&mut self, job: u64) {
+        let unit = self.unit(job);
+        self.submit(UnitCommand::Forget { unit });
+    }
+
+    pub fn signal(&mut self, job: u64, signal: i32, all: bool) {
+        let unit = self.unit(job);
+        self.submit(UnitCommand::Signal { unit, signal, all });
+    }
+
+    pub fn ack(&mut self, job: u64, stream: Stream, offset: u64) {
+        let unit = self.unit(job);
+        self.submit(UnitCommand::OutputAck { unit, stream, offset });
+    }
+
+    /// The next event of any unit, in the order of sending.
+    pub fn next(&mut self) -> UnitEvent {
+        if !self.pending.is_empty() {
+            return self.pending.remove(0);
+        }
+        self.receive("an event")
+    }
+
+    /// The next event of one job's unit; others stay for later.
+    pub fn next_of(&mut self, job: u64) -> UnitEvent {
+        let unit = self.unit(job);
+        self.wait(&format!("an event of job {job}"), |event| {
+            (event_unit(event) == Some(&unit)).then(|| event.clone())
+        })
+    }
+
+    /// Wait for an event and take it; what comes before it stays for later.
+    pub fn wait<T>(&mut self, what: &str, pick: impl Fn(&UnitEvent) -> Option<T>) -> T {
+        for at in 0.. {
+            if at == self.pending.len() {
+                let event = self.receive(what);
+                self.pending.push(event);
+            }
+            if let Some(picked) = pick(&self.pending[at]) {
+                self.pending.remove(at);
+                return picked;
+            }
+        }
+        unreachable!("the loop has no end")
+    }
+
+    /// Was there such an event among those not waited for?
+    pub fn saw(&self, matches: impl Fn(&UnitEvent) -> bool) -> bool {
+        self.pending.iter().any(matches)
+    }
+
+    fn receive(&self, what: &str) -> UnitEvent {
+        match self.events.recv_timeout(DEADLINE) {
+            Ok(event) => event,
+            Err(e) => panic!("waiting for {what}: {e}; seen: {:?}", self.pending),
+        }
+    }
+
+    pub fn started(&mut self, job: u64) -> u32 {
+        match self.next_of(job) {
+            UnitEvent::Started { pid, .. } => pid,
+            other => panic!("expected Started of job {job}, got {other:?}"),
+        }
+    }
+
+    pub fn exited(&mut self, job: u64) -> WaitStatus {
+        match self.next_of(job) {
+            UnitEvent::Exited { status, .. } => status,
+            other => panic!("expected Exited of job {job}, got {other:?}"),
+        }
+    }
+
+    pub fn failed(&mut self, job: u64) -> (i32, String) {
+        match self.next_of(job) {
+            UnitEvent::Failed { errnum, message, .. } => (errnum, message),
+            other => panic!("expected Failed of job {job}, got {other:?}"),
+        }
+    }
+
+    pub fn lost(&mut self, job: u64) -> String {
+        match self.next_of(job) {
+            UnitEvent::Lost { message, .. } => message,
+            other => panic!("expected Lost of job {job}, got {other:?}"),
+        }
+    }
+
+    pub fn gone(&mut self, job: u64) {
+        match self.next_of(job) {
+            UnitEvent::Gone { .. } => {}
+            other => panic!("expected Gone of job {job}, got {other:?}"),
+        }
+    }
+
+    /// Take output from `offset` on until there are `length` bytes of it, acknowledging each
+    /// piece. Pieces must follow each other without gap or overlap.
+    pub fn output(&mut self, job: u64, stream: Stream, offset: u64, length: usize) -> Vec<u8> {
+        let unit = self.unit(job);
+        let mut bytes = Vec::new();
+        while bytes.len() < length {
+            let (at, data) = self.wait("output", |event| match event {
+                UnitEvent::Output { unit: u, stream: s, offset, data }
+                    if *u == unit && *s == stream =>
+                {
+                    Some((*offset, data.clone()))
+                }
+                _ => None,
+            });
+            assert_eq!(at, offset + bytes.len() as u64, "offset of the next piece");
+            bytes.extend(data);
+            self.ack(job, stream, offset + bytes.len() as u64);
+        }
+        bytes
+    }
+
+    /// Launch, and wait for `Started` and `Exited`.
+    pub fn run(&mut self, job: u64, script: &str) -> WaitStatus {
+        self.launch(job, script);
+        self.started(job);
+        self.exited(job)
+    }
+
+    /// Remove a unit that has exited and whose output was taken.
+    pub fn clean(&mut self, job: u64) {
+        self.collect(job);
+        self.gone(job);
+        self.forget(job);
+    }
+
+    pub fn file(&self, job: u64, extension: &str) -> std::path::PathBuf {
+        self.config.directory.join(format!("{}.{extension}", self.unit(job).stem()))
+    }
+}
+
+/// The unit that an event is about.
+pub fn event_unit(event: &UnitEvent) -> Option<&UnitName> {
+    match event {
+        UnitEvent::Exited { unit, .. }
+        | UnitEvent::Failed { unit, .. }
+        | UnitEvent::Gone { unit }
+        | UnitEvent::Lost { unit, .. }
+        | UnitEvent::Output { unit, .. }
+        | UnitEvent::Started { unit, .. } => Some(unit),
+        UnitEvent::Found(record) => Some(&record.spec.unit),
+        UnitEvent::Ready { .. } | UnitEvent::Unusable { .. } => None,
+    }
+}
+
+/// Names of this process's threads.
+pub fn threads() -> Vec<String> {
+    let tasks = std::fs::read_dir("/proc/self/task").expect("proc");
+    tasks
+        .filter_map(|task| std::fs::read_to_string(task.ok()?.path().join("comm")).ok())
+        .map(|name| name.trim().to_string())
+        .collect()
+}

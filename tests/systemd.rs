@@ -1,0 +1,48 @@
+//! The supervisor against a real `systemd --user`.
+//!
+//! Without a user bus the test binary runs itself again under `tests/user-systemd`, which makes
+//! a private one. Where that is not possible, the one line that it says is printed, and
+//! nothing is tested.
+
+mod support;
+
+#[path = "systemd/basic.rs"]
+mod basic;
+#[path = "systemd/recovery.rs"]
+mod recovery;
+#[path = "systemd/rough.rs"]
+mod rough;
+
+use std::process::Command;
+
+use job_exec_rs::proto::UnitName;
+use job_exec_rs::supervisor::MethodConfig;
+use support::Harness;
+use tempfile::TempDir;
+
+/// A worker on a new directory, with systemd; `None` if there is none.
+fn harness() -> Option<(Harness, TempDir)> {
+    support::bus().then(|| {
+        let dir = tempfile::tempdir().expect("a directory");
+        let state = dir.path().join("state");
+        let (harness, _, _) = Harness::ready(support::config(MethodConfig::Systemd, &state));
+        (harness, dir)
+    })
+}
+
+/// What `systemctl --user` says; its exit status is of no interest.
+fn systemctl(arguments: &[&str]) -> String {
+    let output = Command::new("systemctl").arg("--user").args(arguments).output();
+    String::from_utf8(output.expect("systemctl runs").stdout).expect("UTF-8")
+}
+
+/// A unit that is not the supervisor's doing, of a job with this digest.
+fn systemd_run(unit: &UnitName, digest: &str, script: &str) {
+    let status = Command::new("systemd-run")
+        .args(["--user", "--quiet", "--property=Type=exec", "--property=RemainAfterExit=yes"])
+        .arg(format!("--unit={unit}"))
+        .arg(format!("--property=LogExtraFields=JOB_EXEC_DIGEST={digest}"))
+        .args(["/bin/sh", "-c", script])
+        .status();
+    assert!(status.expect("systemd-run runs").success());
+}

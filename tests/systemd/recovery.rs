@@ -1,0 +1,287 @@
+//! What the next life of the worker finds.
+
+use std::io::Write;
+
+use job_exec_rs::port::supervisor::{Stream, UnitCommand, UnitEvent};
+use job_exec_rs::proto::WaitStatus;
+use job_exec_rs::supervisor::MethodConfig;
+use serde_json::json;
+
+use crate::support::{self, Harness};
+use crate::{harness, systemctl, systemd_run};
+
+#[test]
+fn a_unit_runs_on_without_a_worker_and_is_found() {
+    let Some((mut h, dir)) = harness() else { return };
+    let go = dir.path().join("go");
+    let wait = format!("until [ -e {} ]; do sleep 0.01; done", go.display());
+    h.launch(1, &format!("echo before; {wait}; echo after; exit 4"));
+    let pid = h.started(1);
+    assert_eq!(h.output(1, Stream::Stdout, 0, 7), b"before\n");
+    let unit = h.unit(1);
+    let (key, value) = ("leader".to_string(), json!(17));
+    h.submit(UnitCommand::Note { unit, key: key.clone(), value: value.clone() });
+
+    let (mut h, found) = h.restart();
+    assert_eq!(found.len(), 1);
+    assert_eq!(found[0].spec.digest, "digest-of-1");
+    assert_eq!(found[0].started.as_ref().unwrap().pid, pid);
+    assert_eq!(found[0].notes[&key], value);
+    assert_eq!(h.started(1), pid);
+    std::fs::write(&go, "").unwrap();
+    assert_eq!(h.exited(1), WaitStatus::exited(4));
+    h.collect(1);
+    // Gone waits to hear where output begins.
+    h.ack(1, Stream::Stdout, 7);
+    assert_eq!(h.output(1, Stream::Stdout, 7, 6), b"after\n");
+    h.gone(1);
+
+    let (mut h, found) = h.restart();
+    assert!(found[0].gone);
+    assert_eq!(h.exited(1), WaitStatus::exited(4));
+    h.ack(1, Stream::Stdout, 13);
+    h.gone(1);
+    h.forget(1);
+    let (_h, found) = h.restart();
+    assert!(found.is_empty());
+}
+
+#[test]
+fn an_exit_while_no_worker_is_there_is_found() {
+    let Some((mut h, dir)) = harness() else { return };
+    let (go, done) = (dir.path().join("go"), dir.path().join("done"));
+    for job in [0, 6] {
+        let (go, done) = (go.display(), done.display());
+        h.launch(
+            job,
+            &format!(
+                "until [ -e {go} ]; do sleep 0.01; done; echo {job}; echo >>{done}; exit {job}"
+            ),
+        );
+        h.started(job);
+    }
+    h.stop();
+    std::fs::write(&go, "").unwrap();
+    for (job, state) in [(0, "SubState=exited"), (6, "SubState=failed")] {
+        let unit = h.unit(job).to_string();
+        while systemctl(&["show", "-p", "SubState", &unit]).trim() != state {}
+    }
+    let (mut h, found, _) = Harness::ready(h.config);
+    assert_eq!(found.iter().filter(|record| record.exited.is_none()).count(), 2);
+    for job in [0, 6] {
+        h.started(job);
+        assert_eq!(h.exited(job), WaitStatus::exited(job as i32));
+        h.ack(job, Stream::Stdout, 0);
+        assert_eq!(h.output(job, Stream::Stdout, 0, 2), format!("{job}\n").as_bytes());
+        h.clean(job);
+    }
+}
+
+#[test]
+fn an_exit_that_was_recorded_is_reported_again_and_collected() {
+    let Some((mut h, _dir)) = harness() else { return };
+    h.run(0, "exit 0");
+    h.run(1, "exit 1");
+    let (mut h, found) = h.restart();
+    assert!(found.iter().all(|record| record.exited.is_some()));
+    for job in [0, 1] {
+        assert_eq!(h.exited(job), WaitStatus::exited(job as i32));
+        h.clean(job);
+        assert_eq!(systemctl(&["is-active", &h.unit(job).to_string()]).trim(), "inactive");
+    }
+}
+
+#[test]
+fn an_intent_alone_was_never_started() {
+    let Some((mut h, _dir)) = harness() else { return };
+    let mut spec = h.spec(1, "exit 3");
+    let good = spec.clone();
+    spec.argv[0] = "/nonexistent".to_string();
+    h.submit(UnitCommand::Launch(Box::new(spec)));
+    h.failed(1);
+    let (mut h, found) = h.restart();
+    assert_eq!(found[0].started, None);
+    let (errnum, message) = h.failed(1);
+    assert_eq!((errnum, message.as_str()), (libc::ECANCELED, "was never started"));
+    h.submit(UnitCommand::Launch(Box::new(good)));
+    h.started(1);
+    assert_eq!(h.exited(1), WaitStatus::exited(3));
+    h.clean(1);
+}
+
+#[test]
+fn a_start_that_got_through_late_is_adopted() {
+    let Some((mut h, _dir)) = harness() else { return };
+    let mut spec = h.spec(1, "");
+    spec.argv[0] = "/nonexistent".to_string();
+    h.submit(UnitCommand::Launch(Box::new(spec.clone())));
+    h.failed(1);
+    let (mut h, _) = h.restart();
+    h.failed(1);
+    // As if the call of the earlier life had been on its way for long.
+    systemd_run(&h.unit(1), "digest-of-1", "sleep 1000");
+    spec.argv[0] = "/bin/sh".to_string();
+    h.submit(UnitCommand::Launch(Box::new(spec)));
+    h.started(1);
+    h.collect(1);
+    assert_eq!(h.exited(1), WaitStatus::signaled(15));
+    h.gone(1);
+}
+
+#[test]
+fn a_late_start_of_another_job_is_not_adopted() {
+    let Some((mut h, _dir)) = harness() else { return };
+    let mut spec = h.spec(1, "exit 0");
+    spec.argv[0] = "/nonexistent".to_string();
+    h.submit(UnitCommand::Launch(Box::new(spec)));
+    h.failed(1);
+    systemd_run(&h.unit(1), "strange", "sleep 1000");
+    h.launch(1, "exit 0");
+    let (errnum, message) = h.failed(1);
+    assert_eq!(errnum, libc::EEXIST, "{message}");
+    assert_eq!(systemctl(&["is-active", &h.unit(1).to_string()]).trim(), "active");
+    systemctl(&["stop", &h.unit(1).to_string()]);
+}
+
+#[test]
+fn a_name_that_is_taken_is_refused() {
+    let Some((mut h, _dir)) = harness() else { return };
+    systemd_run(&h.unit(1), "strange", "sleep 1000");
+    h.launch(1, "exit 0");
+    let (errnum, message) = h.failed(1);
+    assert_eq!(errnum, libc::EEXIST);
+    assert!(message.contains(&h.unit(1).to_string()), "{message}");
+    assert!(!h.file(1, "record").exists());
+    assert_eq!(systemctl(&["is-active", &h.unit(1).to_string()]).trim(), "active");
+    systemctl(&["stop", &h.unit(1).to_string()]);
+}
+
+#[test]
+fn a_second_launch_starts_nothing() {
+    let Some((mut h, _dir)) = harness() else { return };
+    h.launch(1, "sleep 1000");
+    let pid = h.started(1);
+    h.launch(1, "sleep 1000");
+    assert_eq!(h.started(1), pid, "adopted");
+    let mut other = h.spec(1, "sleep 1000");
+    other.digest = "another".to_string();
+    h.submit(UnitCommand::Launch(Box::new(other)));
+    assert_eq!(h.failed(1).0, libc::EEXIST);
+    h.collect(1);
+    h.exited(1);
+    h.gone(1);
+    h.launch(1, "exit 0");
+    assert_eq!(h.failed(1).0, libc::EEXIST, "a leftover of a finished one");
+    h.forget(1);
+    assert_eq!(h.run(1, "exit 0"), WaitStatus::exited(0));
+    h.clean(1);
+}
+
+#[test]
+fn another_boot_means_lost() {
+    let Some((mut h, _dir)) = harness() else { return };
+    h.launch(1, "sleep 1000");
+    h.started(1);
+    h.stop();
+    let path = h.file(1, "record");
+    let record = std::fs::read_to_string(&path).unwrap();
+    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
+    std::fs::write(&path, record.replace(boot.trim(), "of long ago")).unwrap();
+    let unit = h.unit(1).to_string();
+    let (mut h, _, _) = Harness::ready(h.config);
+    assert_eq!(h.lost(1), "node was rebooted");
+    h.clean(1);
+    systemctl(&["stop", &unit]);
+}
+
+#[test]
+fn a_unit_that_vanished_is_lost() {
+    let Some((mut h, _dir)) = harness() else { return };
+    for job in [1, 2] {
+        h.launch(job, "sleep 1000");
+        h.started(job);
+    }
+    h.stop();
+    for job in [1, 2] {
+        systemctl(&["stop", &h.unit(job).to_string()]);
+    }
+    // A stranger under our unit's name, with an invocation of its own.
+    systemd_run(&h.unit(2), "strange", "sleep 1000");
+    let (mut h, _, _) = Harness::ready(h.config);
+    assert!(h.lost(1).contains("no trace"));
+    assert!(h.lost(2).contains("not the one started"));
+    h.clean(1);
+    h.clean(2);
+    assert_eq!(systemctl(&["is-active", &h.unit(2).to_string()]).trim(), "active");
+    systemctl(&["stop", &h.unit(2).to_string()]);
+}
+
+#[test]
+fn a_torn_record_is_mended_and_a_strange_one_left_alone() {
+    let Some((mut h, _dir)) = harness() else { return };
+    h.launch(1, "sleep 1000");
+    h.started(1);
+    h.stop();
+    let mut file = std::fs::OpenOptions::new().append(true).open(h.file(1, "record")).unwrap();
+    file.write_all(br#"{"exited":76"#).unwrap();
+    std::fs::write(h.file(2, "record"), "{\"version\":99}\n").unwrap();
+    let (mut h, found, _) = Harness::ready(h.config);
+    assert_eq!(found.len(), 1);
+    h.started(1);
+    h.signal(1, libc::SIGKILL, false);
+    assert_eq!(h.exited(1), WaitStatus::signaled(9));
+    let (mut h, found) = h.restart();
+    assert_eq!(found[0].exited, Some(WaitStatus::signaled(9)));
+    h.exited(1);
+    h.clean(1);
+    h.launch(2, "exit 0");
+    assert_eq!(h.failed(2).0, libc::EEXIST);
+    assert_eq!(std::fs::read_to_string(h.file(2, "record")).unwrap(), "{\"version\":99}\n");
+}
+
+#[test]
+fn no_record_no_start() {
+    let Some((mut h, dir)) = harness() else { return };
+    let marker = dir.path().join("marker");
+    std::fs::remove_dir_all(&h.config.directory).unwrap();
+    h.launch(1, &format!("touch {}", marker.display()));
+    let (errnum, message) = h.failed(1);
+    assert_eq!(errnum, libc::ENOENT);
+    assert!(message.contains(&h.file(1, "record").display().to_string()), "{message}");
+    assert!(!marker.exists());
+    // A full disk.
+    let full = dir.path().join("full");
+    std::fs::create_dir(&full).unwrap();
+    let mounted = nix::mount::mount(
+        Some("none"),
+        &full,
+        Some("tmpfs"),
+        nix::mount::MsFlags::empty(),
+        Some("size=4k"),
+    );
+    if mounted.is_ok() {
+        std::fs::write(full.join("filler"), [0; 4096]).unwrap();
+        let (mut h, _, _) = Harness::ready(support::config(MethodConfig::Systemd, &full));
+        h.launch(1, "exit 0");
+        assert_eq!(h.failed(1).0, libc::ENOSPC);
+        assert!(!h.file(1, "record").exists());
+        h.stop();
+        nix::mount::umount(&full).unwrap();
+    }
+}
+
+#[test]
+fn an_unusable_directory_is_said() {
+    if !support::bus() {
+        return;
+    }
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let mut h = Harness::start(support::config(MethodConfig::Systemd, &file.path().join("state")));
+    let message = h.wait("Unusable", |event| match event {
+        UnitEvent::Unusable { message } => Some(message.clone()),
+        _ => None,
+    });
+    assert!(message.contains(&file.path().display().to_string()), "{message}");
+    h.launch(1, "exit 0");
+    assert_eq!(h.failed(1).0, libc::ENXIO);
+}

@@ -1,0 +1,158 @@
+//! Rough treatment: systemd re-executed, the bus restarted, workers that come and go.
+
+use std::io::Write;
+use std::process::Command;
+
+use job_exec_rs::port::supervisor::{Stream, UnitEvent};
+use job_exec_rs::proto::WaitStatus;
+use job_exec_rs::supervisor::MethodConfig;
+
+use crate::support::{self, Harness};
+use crate::{harness, systemctl};
+
+/// Set for a test that runs in a process, and on a bus, of its own.
+const OWN_PROCESS: &str = "JOB_EXEC_RS_OWN_PROCESS";
+
+#[test]
+fn systemd_is_reexecuted_and_reloaded_while_units_run() {
+    let Some((mut h, dir)) = harness() else { return };
+    rough(&mut h, dir.path(), &["daemon-reexec", "daemon-reload"]);
+}
+
+/// Units that run, units that end meanwhile and units that are started meanwhile.
+fn rough(h: &mut Harness, dir: &std::path::Path, verbs: &[&str]) {
+    let go = dir.join("go");
+    for (round, verb) in verbs.iter().enumerate() {
+        let base = 100 * round as u64;
+        let _ = std::fs::remove_file(&go);
+        for job in base..base + 5 {
+            let wait = format!("until [ -e {} ]; do sleep 0.01; done", go.display());
+            h.launch(job, &format!("{wait}; echo {job}; exit {}", job % 7));
+            h.started(job);
+        }
+        let verb: Vec<&str> = verb.split(' ').collect();
+        let mut systemctl = Command::new("systemctl").arg("--user").args(verb).spawn().unwrap();
+        for job in base + 5..base + 30 {
+            h.launch(job, &format!("echo {job}; exit {}", job % 7));
+        }
+        std::fs::write(&go, "").unwrap();
+        systemctl.wait().unwrap();
+        for job in base..base + 30 {
+            if job >= base + 5 {
+                h.started(job);
+            }
+            let expected = format!("{job}\n");
+            assert_eq!(h.output(job, Stream::Stdout, 0, expected.len()), expected.as_bytes());
+            assert_eq!(h.exited(job), WaitStatus::exited(job as i32 % 7), "job {job}");
+            h.clean(job);
+        }
+    }
+}
+
+#[test]
+fn the_bus_is_restarted() {
+    in_a_process_of_its_own("rough::inside_the_bus_is_restarted");
+}
+
+#[test]
+fn inside_the_bus_is_restarted() {
+    // Only when the_bus_is_restarted runs it.
+    if std::env::var_os(OWN_PROCESS).is_none() {
+        return;
+    }
+    let Some((mut h, dir)) = harness() else { return };
+    // Ends every connection; units do not notice.
+    rough(&mut h, dir.path(), &["restart dbus.service", "restart dbus.service"]);
+}
+
+#[test]
+fn no_thread_and_no_descriptor_survives() {
+    in_a_process_of_its_own("rough::inside_no_thread_survives");
+}
+
+#[test]
+fn inside_no_thread_survives() {
+    // Only when no_thread_and_no_descriptor_survives runs it.
+    if std::env::var_os(OWN_PROCESS).is_none() {
+        return;
+    }
+    if !support::bus() {
+        return;
+    }
+    for method in [MethodConfig::Systemd, MethodConfig::Fork] {
+        let dir = tempfile::tempdir().unwrap();
+        let descriptors = || std::fs::read_dir("/proc/self/fd").unwrap().count();
+        let (threads, before) = (support::threads(), descriptors());
+        for _ in 0..3 {
+            let (mut h, _, _) = Harness::ready(support::config(method, dir.path()));
+            h.run(1, "exit 1");
+            assert_eq!(support::threads().len(), threads.len() + 1, "{:?}", support::threads());
+            h.clean(1);
+            h.launch(2, "sleep 1000");
+            h.started(2);
+            h.collect(2);
+            h.exited(2);
+            h.gone(2);
+            h.forget(2);
+            h.stop();
+            assert_eq!(support::threads(), threads);
+            assert_eq!(descriptors(), before);
+        }
+    }
+}
+
+/// Other tests in this process have threads, and a bus, of their own.
+fn in_a_process_of_its_own(test: &str) {
+    if !support::bus() {
+        return;
+    }
+    let output = Command::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/user-systemd"))
+        .arg(std::env::current_exe().unwrap())
+        .args(["--exact", "--test-threads=1", "--nocapture", test])
+        .env(OWN_PROCESS, "1")
+        .env_remove("DBUS_SESSION_BUS_ADDRESS")
+        .env_remove("XDG_RUNTIME_DIR")
+        .output()
+        .unwrap();
+    let text = [output.stdout, output.stderr].concat();
+    let text = String::from_utf8_lossy(&text);
+    if output.status.code() == Some(77) {
+        let _ = writeln!(std::io::stderr(), "skipped: {test}: {text}");
+        return;
+    }
+    assert!(output.status.success() && text.contains("1 passed"), "{text}");
+}
+
+#[test]
+fn measure() {
+    // A measurement, not a check: prints units per second.
+    if std::env::var_os("MEASURE").is_none() || !support::bus() {
+        return;
+    }
+    for in_flight in [1, 16, 64] {
+        let dir = tempfile::tempdir().unwrap();
+        let mut config = support::config(MethodConfig::Systemd, dir.path());
+        config.starts_in_flight_max = in_flight;
+        let (mut h, _, _) = Harness::ready(config);
+        let begin = std::time::Instant::now();
+        const UNITS: u64 = 200;
+        for job in 0..UNITS {
+            let mut spec = h.spec(job, "");
+            spec.argv = vec!["/bin/true".to_string()];
+            h.submit(job_exec_rs::port::supervisor::UnitCommand::Launch(Box::new(spec)));
+        }
+        let mut gone = 0;
+        while gone < UNITS {
+            match h.next() {
+                UnitEvent::Exited { unit, .. } => {
+                    h.submit(job_exec_rs::port::supervisor::UnitCommand::Collect { unit });
+                }
+                UnitEvent::Gone { .. } => gone += 1,
+                _ => {}
+            }
+        }
+        let seconds = begin.elapsed().as_secs_f64();
+        eprintln!("{in_flight:2} in flight: {:.0} units/s", UNITS as f64 / seconds);
+    }
+    systemctl(&["list-units"]);
+}
