@@ -7,6 +7,8 @@
 pub mod adapter;
 pub mod config;
 pub mod machine;
+#[cfg(flux)]
+pub mod module;
 pub mod port;
 pub mod proto;
 pub mod supervisor;

@@ -1,0 +1,378 @@
+//! A node in a real broker: carries out its effects, and brings it what happens.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::rc::{Rc, Weak};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::kvs::Kvs;
+use super::{Futures, Handle, HandleError, Message, Requests, RpcError, Timer};
+use crate::machine::{Effect, Effects, Event, Fault, Level, Node, Now, RequestId, StreamId};
+use crate::port::supervisor::{Supervisor, UnitCommand, UnitEvent};
+use crate::proto::peer::{KNOWN, KnownRequest, LEAD, ORDER, Reports, SHELLS, VERSION};
+use crate::proto::{BrokerRank, JobId, Response};
+
+#[derive(Deserialize)]
+struct KnownAnswer {
+    known: bool,
+}
+
+/// Notes of a record under which barrier requests are kept over a reload.
+const NOTE_PARKED: &str = "parked-";
+
+/// One rank's node, in the reactor.
+pub struct Broker {
+    handle: Handle,
+    service: String,
+    futures: Rc<Futures>,
+    kvs: Kvs,
+    node: RefCell<Node>,
+    effects: RefCell<Effects>,
+    requests: Requests,
+    supervisor: RefCell<Option<Box<dyn Supervisor>>>,
+    timer: RefCell<Option<Timer>>,
+    armed: Cell<Option<f64>>,
+    events: RefCell<VecDeque<Event>>,
+    busy: Cell<bool>,
+    began: Instant,
+    this: Weak<Broker>,
+}
+
+impl Broker {
+    /// A node that is reached under `service`.
+    ///
+    /// # Errors
+    /// When libflux has no memory.
+    pub fn new(
+        handle: Handle,
+        service: &str,
+        futures: Rc<Futures>,
+        node: Node,
+    ) -> Result<Rc<Self>, HandleError> {
+        let broker = Rc::new_cyclic(|this: &Weak<Broker>| Self {
+            handle,
+            service: service.to_string(),
+            kvs: Kvs::new(handle, Rc::clone(&futures)),
+            futures,
+            node: RefCell::new(node),
+            effects: RefCell::default(),
+            requests: Requests::default(),
+            supervisor: RefCell::default(),
+            timer: RefCell::default(),
+            armed: Cell::default(),
+            events: RefCell::default(),
+            busy: Cell::default(),
+            began: Instant::now(),
+            this: this.clone(),
+        });
+        let weak = broker.this.clone();
+        let timer = Timer::new(handle, move || {
+            if let Some(broker) = weak.upgrade() {
+                broker.armed.set(None);
+                broker.handle(Event::Timeout);
+            }
+        })?;
+        broker.timer.replace(Some(timer));
+        Ok(broker)
+    }
+
+    /// Gives it the supervisor of its rank.
+    pub fn set_supervisor(&self, supervisor: Box<dyn Supervisor>) {
+        self.supervisor.replace(Some(supervisor));
+    }
+
+    /// The sender of `message`, a disconnect request, is gone: forget what it has asked.
+    pub fn disconnected(&self, message: &Message) {
+        for request in self.requests.of_sender(message) {
+            self.handle(Event::Disconnected { request });
+        }
+    }
+
+    /// What `stats-get` answers.
+    pub fn stats(&self) -> Value {
+        self.node.borrow().stats()
+    }
+
+    /// Keeps a request, so that the node can answer it.
+    pub fn hold(&self, message: Message) -> RequestId {
+        self.requests.hold(message)
+    }
+
+    /// Brings the node one event and carries out what it wants. What happens while it is
+    /// being carried out waits its turn.
+    pub fn handle(&self, event: Event) {
+        self.events.borrow_mut().push_back(event);
+        if self.busy.replace(true) {
+            return;
+        }
+        while let Some(event) = self.next_event() {
+            let effects = {
+                let mut effects = self.effects.borrow_mut();
+                self.node.borrow_mut().handle(self.now(), event, &mut effects);
+                std::mem::take(&mut effects.list)
+            };
+            for effect in effects {
+                self.perform(effect);
+            }
+        }
+        self.busy.set(false);
+        self.set_timer();
+    }
+
+    fn next_event(&self) -> Option<Event> {
+        self.events.borrow_mut().pop_front()
+    }
+
+    /// A supervisor's event; barrier requests that a record keeps come back with it.
+    pub fn unit(&self, event: UnitEvent) {
+        let mut parked = Vec::new();
+        if let UnitEvent::Found(record) = &event {
+            for (key, value) in &record.notes {
+                if let Some((entry, message)) = unpark(key, value) {
+                    parked.push((record.spec.job, entry, message));
+                    let note = UnitCommand::Note {
+                        unit: record.spec.unit.clone(),
+                        key: key.clone(),
+                        value: Value::Null,
+                    };
+                    self.perform(Effect::Unit(note));
+                }
+            }
+        }
+        self.handle(Event::Unit(event));
+        for (id, entry, message) in parked {
+            let request = self.hold(message);
+            self.handle(Event::Parked { request, id, entry });
+        }
+    }
+
+    /// The module is being unloaded.
+    pub fn shutdown(&self) {
+        let mut effects = Effects::default();
+        self.node.borrow_mut().shutdown(&mut effects);
+        for effect in effects.list {
+            self.perform(effect);
+        }
+    }
+
+    fn now(&self) -> Now {
+        // A clock before 1970 counts as 1970.
+        let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Now { mono: self.began.elapsed().as_secs_f64(), wall: wall.as_secs_f64() }
+    }
+
+    fn set_timer(&self) {
+        let next = self.node.borrow().next_timeout();
+        if self.armed.replace(next) != next
+            && let Some(timer) = &*self.timer.borrow()
+        {
+            timer.set(next.map(|at| at - self.now().mono));
+        }
+    }
+
+    fn later(&self, event: Event) {
+        if let Some(broker) = self.this.upgrade() {
+            broker.handle(event);
+        }
+    }
+
+    fn perform(&self, effect: Effect) {
+        match effect {
+            Effect::Answer { to, result } => self.answer(to, result),
+            Effect::Barrier { to, result } => self.answer_barrier(to, &result),
+            Effect::Drop { to } => drop(self.requests.take(to)),
+            Effect::Drain { ranks, reason } => self.drain(&ranks.to_string(), &reason),
+            Effect::End { to, fault } => {
+                if let Some(message) = self.requests.take(to) {
+                    self.check(message.respond_error(self.handle, fault.errnum, &fault.message));
+                }
+            }
+            Effect::Expire { to, request, id, expiration } => {
+                self.expire(to, request, id, expiration);
+            }
+            Effect::KillJob { id, signal } => self.kill_job(id, signal),
+            Effect::Known { id } => self.ask_known(id),
+            Effect::KnownAnswer { to, result } => match result {
+                Ok(known) => {
+                    if let Some(message) = self.requests.take(to) {
+                        let answer = json!({ "known": known });
+                        self.check(message.respond(self.handle, Some(&answer)));
+                    }
+                }
+                Err(fault) => self.answer(to, Err(fault)),
+            },
+            Effect::Kvs { id, op } => {
+                let this = self.this.clone();
+                self.kvs.run(id, op, move |result| {
+                    if let Some(broker) = this.upgrade() {
+                        broker.handle(Event::Kvs { id, result });
+                    }
+                });
+            }
+            Effect::Lead { stream, to, request } => self.lead(stream, to, &json!(request)),
+            Effect::Log { level, text } => self.log(level, &text),
+            Effect::LostShell { id, userid, severity, shell_rank, message } => {
+                let topic = format!("{userid}-shell-{}.exception", id.f58plain());
+                let payload = json!({ "type": "lost-shell", "severity": severity,
+                                      "shell_rank": shell_rank, "message": message });
+                let rank = self.node.borrow().facts().rank;
+                self.futures.notify(&topic, Some(rank.0), &payload.to_string());
+            }
+            Effect::Order { to, request } => {
+                let topic = format!("{}.{ORDER}", self.service);
+                self.futures.notify(&topic, Some(to.0), &json!(request).to_string());
+            }
+            Effect::Park { to, unit, entry } => self.park(to, unit, entry),
+            Effect::Report { to, reports } => self.respond(to, &json!(reports)),
+            Effect::Reply { to, response } => self.respond(to, &json!(response)),
+            Effect::Respond { to, id, response } => self.respond(to, &response.encode(id)),
+            Effect::Shells { stream, to, request, .. } => {
+                self.shells(stream, to, &json!(request));
+            }
+            Effect::Unit(command) => {
+                if let Some(supervisor) = &mut *self.supervisor.borrow_mut() {
+                    supervisor.submit(command);
+                }
+            }
+        }
+    }
+
+    /// Writes to the broker's log.
+    pub fn log(&self, level: Level, text: &str) {
+        let level = match level {
+            Level::Debug => libc::LOG_DEBUG,
+            Level::Error => libc::LOG_ERR,
+            Level::Info => libc::LOG_INFO,
+            Level::Warning => libc::LOG_WARNING,
+        };
+        self.handle.log(level, text);
+    }
+
+    fn check(&self, result: Result<(), HandleError>) {
+        if let Err(error) = result {
+            self.log(Level::Error, &error.to_string());
+        }
+    }
+
+    fn respond(&self, to: RequestId, payload: &Value) {
+        self.requests.with(to, |message| self.check(message.respond(self.handle, Some(payload))));
+    }
+
+    fn answer(&self, to: RequestId, result: Result<(), Fault>) {
+        let Some(message) = self.requests.take(to) else { return };
+        self.check(match result {
+            Ok(()) => message.respond(self.handle, None),
+            Err(fault) => message.respond_error(self.handle, fault.errnum, &fault.message),
+        });
+    }
+
+    fn answer_barrier(&self, to: RequestId, result: &Result<(), Fault>) {
+        let Some(message) = self.requests.take(to) else { return };
+        let error = result.as_ref().err().map(|fault| (fault.errnum, fault.message.as_str()));
+        self.check(message.respond_to_barrier(self.handle, error));
+    }
+
+    fn drain(&self, targets: &str, reason: &str) {
+        let payload = json!({ "targets": targets, "reason": reason, "mode": "update" });
+        let text = format!("drain {targets} ({reason})");
+        let this = self.this.clone();
+        self.futures.rpc("resource.drain", Some(0), &payload.to_string(), move |result| {
+            if let (Err(error), Some(broker)) = (result, this.upgrade()) {
+                broker.log(Level::Error, &format!("{text}: {error}"));
+            }
+        });
+    }
+
+    fn kill_job(&self, id: JobId, signal: i32) {
+        self.log(Level::Debug, &format!("Sending signal {signal} to job {id}"));
+        let payload = json!({ "id": id, "signum": signal });
+        let this = self.this.clone();
+        self.futures.rpc("job-manager.kill", None, &payload.to_string(), move |result| {
+            if let (Err(error), Some(broker)) = (result, this.upgrade()) {
+                broker.log(Level::Debug, &format!("{id}: kill: {error}"));
+            }
+        });
+    }
+
+    fn ask_known(&self, id: JobId) {
+        let topic = format!("{}.{KNOWN}", self.service);
+        let payload = json!(KnownRequest { version: VERSION, id });
+        let this = self.this.clone();
+        self.futures.rpc(&topic, Some(0), &payload.to_string(), move |result| {
+            let result = read_answer::<KnownAnswer>(result).map(|answer| answer.known);
+            if let Some(broker) = this.upgrade() {
+                broker.handle(Event::KnownAnswered { id, result });
+            }
+        });
+    }
+
+    fn expire(&self, to: BrokerRank, request: RequestId, id: JobId, expiration: f64) {
+        let topic = format!("{}.expiration", self.service);
+        let payload = json!({ "id": id, "expiration": expiration });
+        let this = self.this.clone();
+        self.futures.rpc(&topic, Some(to.0), &payload.to_string(), move |result| {
+            if let Some(broker) = this.upgrade() {
+                broker.answer(request, result.map(|_| ()).map_err(Fault::from));
+            }
+        });
+    }
+
+    fn lead(&self, stream: StreamId, to: BrokerRank, payload: &Value) {
+        self.open(LEAD, to, payload, move |result: Result<Response, Fault>| Event::Replied {
+            stream,
+            result,
+        });
+    }
+
+    fn shells(&self, stream: StreamId, to: BrokerRank, payload: &Value) {
+        self.open(SHELLS, to, payload, move |result: Result<Reports, Fault>| Event::Reported {
+            stream,
+            result,
+        });
+    }
+
+    /// Opens a stream to a peer; each of its answers becomes an event.
+    fn open<T: for<'de> Deserialize<'de>>(
+        &self,
+        method: &str,
+        to: BrokerRank,
+        payload: &Value,
+        event: impl Fn(Result<T, Fault>) -> Event + 'static,
+    ) {
+        let topic = format!("{}.{method}", self.service);
+        let this = self.this.clone();
+        self.futures.stream(&topic, to.0, &payload.to_string(), move |result| {
+            if let Some(broker) = this.upgrade() {
+                broker.later(event(read_answer(result)));
+            }
+        });
+    }
+
+    fn park(&self, to: RequestId, unit: crate::proto::UnitName, entry: u32) {
+        let Some(bytes) = self.requests.take(to).and_then(|message| message.encode()) else {
+            return;
+        };
+        let key = format!("{NOTE_PARKED}{entry}");
+        let value = json!(bytes.iter().map(|b| format!("{b:02x}")).collect::<String>());
+        self.perform(Effect::Unit(UnitCommand::Note { unit, key, value }));
+    }
+}
+
+fn read_answer<T: for<'de> Deserialize<'de>>(result: Result<String, RpcError>) -> Result<T, Fault> {
+    serde_json::from_str(&result?).map_err(|error| {
+        Fault::new(libc::EPROTO, format!("malformed answer of another job-exec-rs: {error}"))
+    })
+}
+
+fn unpark(key: &str, value: &Value) -> Option<(u32, Message)> {
+    let entry = key.strip_prefix(NOTE_PARKED)?.parse().ok()?;
+    let digits = value.as_str()?.as_bytes();
+    let bytes: Option<Vec<u8>> = digits
+        .chunks(2)
+        .map(|pair| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok())
+        .collect();
+    Some((entry, Message::decode(&bytes?)?))
+}

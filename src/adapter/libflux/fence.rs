@@ -1,0 +1,18 @@
+//! The panic fence: a failed assertion ends this module, not the broker.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use super::Handle;
+
+/// Runs what C has called. A panic is logged, and stops the module's reactor with an error.
+pub fn call(handle: Handle, name: &str, body: impl FnOnce()) {
+    if let Err(panic) = catch_unwind(AssertUnwindSafe(body)) {
+        let reason = panic
+            .downcast_ref::<String>()
+            .map(String::as_str)
+            .or_else(|| panic.downcast_ref::<&str>().copied())
+            .unwrap_or("unknown panic");
+        handle.log(libc::LOG_CRIT, &format!("internal error in {name}, unloading: {reason}"));
+        handle.stop_reactor_with_error();
+    }
+}

@@ -1,0 +1,198 @@
+//! RPCs whose answers come to closures.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::ffi::{CString, c_int, c_void};
+use std::ptr;
+use std::rc::Rc;
+
+use super::handle::{Handle, HandleError, cstring, string};
+use crate::machine::Fault;
+
+type RawFuture = *mut flux_sys::flux_future_t;
+
+/// An error response.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("{message}")]
+pub struct RpcError {
+    /// POSIX errno.
+    pub errnum: i32,
+    /// The error's own text, else the errno's.
+    pub message: String,
+}
+
+impl RpcError {
+    /// Why the last get on `future` failed.
+    pub(super) fn of(future: RawFuture) -> Self {
+        let errnum = std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EINVAL);
+        // SAFETY: a null future is answered with a static text; the text is copied.
+        let text = unsafe { string(flux_sys::flux_future_error_string(future)) };
+        let message = text.unwrap_or_else(|| std::io::Error::from_raw_os_error(errnum).to_string());
+        Self { errnum, message }
+    }
+}
+
+impl From<RpcError> for Fault {
+    fn from(error: RpcError) -> Self {
+        Fault::new(error.errnum, error.message)
+    }
+}
+
+impl From<HandleError> for RpcError {
+    fn from(error: HandleError) -> Self {
+        Self { errnum: error.errnum(), message: error.to_string() }
+    }
+}
+
+/// What is called with an answer; the raw future is for getters of special payloads.
+type Callback = Box<dyn FnMut(Result<String, RpcError>, RawFuture)>;
+
+struct Pending {
+    handle: Handle,
+    callback: RefCell<Callback>,
+    streaming: bool,
+    registry: Rc<RefCell<BTreeMap<usize, ()>>>,
+}
+
+/// Makes RPCs, and forgets those that are unanswered when it is dropped.
+pub struct Futures {
+    handle: Handle,
+    registry: Rc<RefCell<BTreeMap<usize, ()>>>,
+}
+
+impl Futures {
+    /// For one handle.
+    pub fn new(handle: Handle) -> Self {
+        Self { handle, registry: Rc::default() }
+    }
+
+    /// Asks `topic` on `nodeid` (any rank if none); `then` gets the one answer.
+    pub fn rpc(
+        &self,
+        topic: &str,
+        nodeid: Option<u32>,
+        payload: &str,
+        then: impl FnOnce(Result<String, RpcError>) + 'static,
+    ) {
+        let future = self.send(topic, nodeid, payload, 0);
+        self.then_once(future, move |result, _| then(result));
+    }
+
+    /// Asks for a stream of answers; the first error, `ENODATA` at its regular end, is last.
+    pub fn stream(
+        &self,
+        topic: &str,
+        nodeid: u32,
+        payload: &str,
+        each: impl FnMut(Result<String, RpcError>) + 'static,
+    ) {
+        let mut each = each;
+        let flags = flux_sys::FLUX_RPC_STREAMING as c_int;
+        let future = self.send(topic, Some(nodeid), payload, flags);
+        self.then(future, true, Box::new(move |result, _| each(result)));
+    }
+
+    /// Sends a request that is not answered.
+    pub fn notify(&self, topic: &str, nodeid: Option<u32>, payload: &str) {
+        let flags = flux_sys::FLUX_RPC_NORESPONSE as c_int;
+        let future = self.send(topic, nodeid, payload, flags);
+        if future.is_null() {
+            let error = HandleError::last(format!("send {topic}"));
+            self.handle.log(libc::LOG_ERR, &error.to_string());
+        }
+        // SAFETY: the future is ours (or null) and not used again.
+        unsafe { flux_sys::flux_future_destroy(future) };
+    }
+
+    fn send(&self, topic: &str, nodeid: Option<u32>, payload: &str, flags: c_int) -> RawFuture {
+        let topic = cstring(topic);
+        // An interior NUL would cut JSON; serde_json escapes it, so there is none.
+        let payload = CString::new(payload).unwrap_or_default();
+        let nodeid = nodeid.unwrap_or(flux_sys::FLUX_NODEID_ANY);
+        let handle = self.handle.as_ptr();
+        // SAFETY: both strings outlive the call, which copies them.
+        unsafe { flux_sys::flux_rpc(handle, topic.as_ptr(), payload.as_ptr(), nodeid, flags) }
+    }
+
+    /// Calls `then` when a future that libflux made is fulfilled; null is a failure, too.
+    pub(super) fn then_once(
+        &self,
+        future: RawFuture,
+        then: impl FnOnce(Result<String, RpcError>, RawFuture) + 'static,
+    ) {
+        let mut then = Some(then);
+        let callback = move |result, future| {
+            if let Some(then) = then.take() {
+                then(result, future);
+            }
+        };
+        self.then(future, false, Box::new(callback));
+    }
+
+    fn then(&self, future: RawFuture, streaming: bool, mut callback: Callback) {
+        if future.is_null() {
+            return callback(Err(RpcError::of(future)), future);
+        }
+        let pending = Box::new(Pending {
+            handle: self.handle,
+            callback: RefCell::new(callback),
+            streaming,
+            registry: Rc::clone(&self.registry),
+        });
+        self.registry.borrow_mut().insert(future as usize, ());
+        let arg = Box::into_raw(pending).cast::<c_void>();
+        // SAFETY: `arg` stays valid until the future is destroyed, which frees it through aux.
+        let rc = unsafe {
+            flux_sys::flux_future_aux_set(future, c"job-exec-rs".as_ptr(), arg, Some(free_pending));
+            flux_sys::flux_future_then(future, -1.0, Some(fulfilled), arg)
+        };
+        if rc < 0 {
+            self.handle.log(libc::LOG_ERR, &HandleError::last("flux_future_then").to_string());
+        }
+    }
+}
+
+impl Drop for Futures {
+    fn drop(&mut self) {
+        let pending = std::mem::take(&mut *self.registry.borrow_mut());
+        for future in pending.into_keys() {
+            // SAFETY: what is registered was not destroyed; no callback runs during unload.
+            unsafe { flux_sys::flux_future_destroy(future as RawFuture) };
+        }
+    }
+}
+
+unsafe extern "C" fn free_pending(arg: *mut c_void) {
+    // SAFETY: `arg` came from Box::into_raw, and libflux frees aux items once.
+    drop(unsafe { Box::from_raw(arg.cast::<Pending>()) });
+}
+
+unsafe extern "C" fn fulfilled(future: RawFuture, arg: *mut c_void) {
+    // SAFETY: `arg` is the Pending of this future, alive until the future is destroyed below.
+    let pending = unsafe { &*arg.cast::<Pending>() };
+    let mut goes_on = false;
+    super::fence::call(pending.handle, "RPC", || {
+        let mut text = ptr::null();
+        // Not every future holds a string payload; those that do not are asked for success.
+        // SAFETY: the future is fulfilled; `text` outlives the call.
+        let rc = unsafe { flux_sys::flux_rpc_get(future, &mut text) };
+        // SAFETY: as above.
+        let result = if rc == 0 {
+            // SAFETY: the payload lives until the future is reset or destroyed.
+            Ok(unsafe { string(text) }.unwrap_or_default())
+        } else {
+            Err(RpcError::of(future))
+        };
+        goes_on = pending.streaming && result.is_ok();
+        (pending.callback.borrow_mut())(result, future);
+        if goes_on {
+            // SAFETY: the future is ours; resetting waits for the next answer.
+            unsafe { flux_sys::flux_future_reset(future) };
+        }
+    });
+    if !goes_on {
+        pending.registry.borrow_mut().remove(&(future as usize));
+        // SAFETY: the future is ours and not used again; this frees `pending`.
+        unsafe { flux_sys::flux_future_destroy(future) };
+    }
+}

@@ -1,0 +1,181 @@
+//! The broker handle that `mod_main` is given.
+
+use std::ffi::{CStr, CString, c_char, c_int};
+use std::io;
+use std::ptr::{self, NonNull};
+
+use super::future::RpcError;
+
+/// A call on the handle that failed.
+#[derive(Debug, thiserror::Error)]
+#[error("{operation}: {error}")]
+pub struct HandleError {
+    operation: String,
+    error: io::Error,
+}
+
+impl HandleError {
+    pub(super) fn last(operation: impl Into<String>) -> Self {
+        Self { operation: operation.into(), error: io::Error::last_os_error() }
+    }
+
+    /// The POSIX errno.
+    pub fn errnum(&self) -> i32 {
+        self.error.raw_os_error().unwrap_or(libc::EINVAL)
+    }
+}
+
+/// A `flux_t` that lives as long as `mod_main` runs; on that thread alone.
+#[derive(Clone, Copy)]
+pub struct Handle(NonNull<flux_sys::flux_t>);
+
+/// Text for C. A NUL byte can't be said in C: what follows it is dropped.
+pub(super) fn cstring(text: &str) -> CString {
+    let clean = text.split('\0').next().unwrap_or_default();
+    CString::new(clean).unwrap_or_default()
+}
+
+/// Text from C, copied.
+///
+/// # Safety
+/// `text` is null or a NUL-terminated string that lives for the call.
+pub(super) unsafe fn string(text: *const c_char) -> Option<String> {
+    if text.is_null() {
+        return None;
+    }
+    // SAFETY: not null, and the caller vouches for the terminator and the lifetime.
+    Some(unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned())
+}
+
+impl Handle {
+    /// Wraps the handle of `mod_main`.
+    ///
+    /// # Safety
+    /// `handle` is the broker handle of this module, used on its thread, and not used through
+    /// this value after `mod_main` has returned.
+    pub unsafe fn new(handle: *mut flux_sys::flux_t) -> Option<Self> {
+        NonNull::new(handle).map(Self)
+    }
+
+    pub(super) fn as_ptr(self) -> *mut flux_sys::flux_t {
+        self.0.as_ptr()
+    }
+
+    pub(super) fn reactor(self) -> *mut flux_sys::flux_reactor_t {
+        // SAFETY: the handle is valid while the module runs.
+        unsafe { flux_sys::flux_get_reactor(self.as_ptr()) }
+    }
+
+    /// Runs the reactor until the module is told to go.
+    ///
+    /// # Errors
+    /// When the reactor was stopped with an error.
+    pub fn run_reactor(self) -> Result<(), HandleError> {
+        // SAFETY: the reactor belongs to the valid handle, and this is the module's thread.
+        let rc = unsafe { flux_sys::flux_reactor_run(self.reactor(), 0) };
+        if rc < 0 { Err(HandleError::last("reactor")) } else { Ok(()) }
+    }
+
+    /// Makes [`Handle::run_reactor`] return an error.
+    pub fn stop_reactor_with_error(self) {
+        // SAFETY: the reactor belongs to the valid handle.
+        unsafe { flux_sys::flux_reactor_stop_error(self.reactor()) }
+    }
+
+    /// Writes a line to the broker's log, with a syslog level.
+    pub fn log(self, level: c_int, text: &str) {
+        let text = cstring(text);
+        // SAFETY: the format takes one string, and one NUL-terminated string is given.
+        unsafe { flux_sys::flux_log(self.as_ptr(), level, c"%s".as_ptr(), text.as_ptr()) };
+    }
+
+    /// This broker's rank.
+    ///
+    /// # Errors
+    /// When the broker does not answer.
+    pub fn rank(self) -> Result<u32, HandleError> {
+        let mut rank = 0;
+        // SAFETY: `rank` outlives the call.
+        let rc = unsafe { flux_sys::flux_get_rank(self.as_ptr(), &mut rank) };
+        if rc < 0 { Err(HandleError::last("get rank")) } else { Ok(rank) }
+    }
+
+    /// A broker attribute, if it is set.
+    pub fn attribute(self, name: &str) -> Option<String> {
+        let name = cstring(name);
+        // SAFETY: the result is copied before the handle is used again.
+        unsafe { string(flux_sys::flux_attr_get(self.as_ptr(), name.as_ptr())) }
+    }
+
+    /// The name that this module was loaded under.
+    pub fn module_name(self) -> Option<String> {
+        let key = c"flux::name".as_ptr();
+        // SAFETY: the broker keeps the name, a string, under this key for the module's life.
+        unsafe { string(flux_sys::flux_aux_get(self.as_ptr(), key).cast()) }
+    }
+
+    /// A path that is compiled into flux-core.
+    pub fn builtin(self, key: &str) -> Option<String> {
+        let key = cstring(key);
+        let hint = flux_sys::flux_conf_builtin_hint_FLUX_CONF_AUTO;
+        // SAFETY: the result is a static string or null.
+        unsafe { string(flux_sys::flux_conf_builtin_get(key.as_ptr(), hint)) }
+    }
+
+    /// Asks and waits for the answer. Only before the reactor runs: it blocks.
+    ///
+    /// # Errors
+    /// What the service answered.
+    pub fn ask(self, topic: &str, payload: &str) -> Result<String, RpcError> {
+        let (topic, payload) = (cstring(topic), cstring(payload));
+        let any = flux_sys::FLUX_NODEID_ANY;
+        // SAFETY: both strings outlive the call, which copies them.
+        let future =
+            unsafe { flux_sys::flux_rpc(self.as_ptr(), topic.as_ptr(), payload.as_ptr(), any, 0) };
+        let mut text = ptr::null();
+        // SAFETY: a null future is refused by libflux with EINVAL; `text` outlives the call.
+        let rc = unsafe { flux_sys::flux_rpc_get(future, &mut text) };
+        let answer = if rc < 0 {
+            Err(RpcError::of(future))
+        } else {
+            // SAFETY: the payload lives as long as the future.
+            Ok(unsafe { string(text) }.unwrap_or_default())
+        };
+        // SAFETY: the future is ours and not used again.
+        unsafe { flux_sys::flux_future_destroy(future) };
+        answer
+    }
+
+    /// Registers a further service name for this module, and waits until it is.
+    ///
+    /// # Errors
+    /// `EEXIST` when another module has it.
+    pub fn register_service(self, name: &str) -> Result<(), RpcError> {
+        let name = cstring(name);
+        // SAFETY: the string outlives the call, which copies it.
+        let future = unsafe { flux_sys::flux_service_register(self.as_ptr(), name.as_ptr()) };
+        // SAFETY: a null future is refused by libflux with EINVAL.
+        let rc = unsafe { flux_sys::flux_future_get(future, ptr::null_mut()) };
+        let result = if rc < 0 { Err(RpcError::of(future)) } else { Ok(()) };
+        // SAFETY: the future is ours and not used again.
+        unsafe { flux_sys::flux_future_destroy(future) };
+        result
+    }
+
+    /// Subscribes to events.
+    ///
+    /// # Errors
+    /// When the broker refuses.
+    pub fn subscribe(self, topic: &str) -> Result<(), HandleError> {
+        let text = cstring(topic);
+        // SAFETY: the string outlives the call.
+        let rc = unsafe { flux_sys::flux_event_subscribe(self.as_ptr(), text.as_ptr()) };
+        if rc < 0 { Err(HandleError::last(format!("subscribe {topic}"))) } else { Ok(()) }
+    }
+
+    /// Whether a debug flag of this module is set (`flux module debug`).
+    pub fn debug_flag(self, flag: c_int) -> bool {
+        // SAFETY: the handle is valid; the flag is not cleared.
+        unsafe { flux_sys::flux_module_debug_test(self.as_ptr(), flag, false) }
+    }
+}

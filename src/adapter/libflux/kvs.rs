@@ -1,0 +1,279 @@
+//! A job's place in the KVS (flux-core `namespace.c`): guest namespace, link, eventlog.
+
+use std::ffi::c_int;
+use std::ptr;
+use std::rc::Rc;
+
+use serde_json::Value;
+
+use super::future::{Futures, RpcError};
+use super::handle::{Handle, HandleError, cstring, string};
+use crate::machine::{Fault, KvsOp, KvsResult, Opened};
+use crate::proto::{ExecEvent, JobId, decode_eventlog};
+
+const EVENTLOG: &str = "exec.eventlog";
+
+type Done = Box<dyn FnOnce(KvsResult)>;
+
+/// Carries out KVS operations.
+#[derive(Clone)]
+pub(super) struct Kvs {
+    handle: Handle,
+    futures: Rc<Futures>,
+}
+
+impl Kvs {
+    pub(super) fn new(handle: Handle, futures: Rc<Futures>) -> Self {
+        Self { handle, futures }
+    }
+
+    /// Carries out `op`; `done` gets its outcome.
+    pub(super) fn run(&self, id: JobId, op: KvsOp, done: impl FnOnce(KvsResult) + 'static) {
+        match op {
+            KvsOp::Append(events) => {
+                let (namespace, text) = (id.namespace(), encode(&events));
+                let commit = self.append(&namespace, &text);
+                self.futures.then_once(commit, |result, _| {
+                    done(KvsResult::Appended(outcome(result)));
+                });
+            }
+            KvsOp::Create { userid } => {
+                let name = cstring(&id.namespace());
+                // SAFETY: the name lives through the call, which copies it.
+                let future = unsafe {
+                    flux_sys::flux_kvs_namespace_create(
+                        self.handle.as_ptr(),
+                        name.as_ptr(),
+                        userid,
+                        0,
+                    )
+                };
+                self.futures.then_once(future, |result, _| {
+                    done(KvsResult::Created(outcome(result)));
+                });
+            }
+            KvsOp::Finish(events) => self.finish(id, &events, Box::new(done)),
+            KvsOp::Link => {
+                self.link(id, |result| done(KvsResult::Linked(outcome(result))));
+            }
+            KvsOp::Open { userid } => self.open(id, userid, Box::new(done)),
+        }
+    }
+
+    fn append(&self, namespace: &str, text: &str) -> *mut flux_sys::flux_future_t {
+        let flags = flux_sys::kvs_commit_flags_FLUX_KVS_TXN_COMPACT as c_int;
+        self.commit(Some(namespace), flags, |txn| {
+            let (key, text) = (cstring(EVENTLOG), cstring(text));
+            let append = flux_sys::kvs_op_FLUX_KVS_APPEND as c_int;
+            // SAFETY: the transaction is valid, the strings live through the call.
+            unsafe { flux_sys::flux_kvs_txn_put(txn, append, key.as_ptr(), text.as_ptr()) }
+        })
+    }
+
+    fn link(&self, id: JobId, done: impl FnOnce(Result<String, RpcError>) + 'static) {
+        let future = self.commit(None, 0, |txn| {
+            let (key, namespace) = (cstring(&id.kvs_key("guest")), cstring(&id.namespace()));
+            // SAFETY: the transaction is valid, the strings live through the call.
+            unsafe {
+                flux_sys::flux_kvs_txn_symlink(
+                    txn,
+                    0,
+                    key.as_ptr(),
+                    namespace.as_ptr(),
+                    c".".as_ptr(),
+                )
+            }
+        });
+        self.futures.then_once(future, |result, _| done(result));
+    }
+
+    fn commit(
+        &self,
+        namespace: Option<&str>,
+        flags: c_int,
+        fill: impl FnOnce(*mut flux_sys::flux_kvs_txn_t) -> c_int,
+    ) -> *mut flux_sys::flux_future_t {
+        let namespace = namespace.map(cstring);
+        let namespace = namespace.as_ref().map_or(ptr::null(), |text| text.as_ptr());
+        // SAFETY: a transaction of our own; a null one is refused by the calls below.
+        let txn = unsafe { flux_sys::flux_kvs_txn_create() };
+        let future = if fill(txn) < 0 {
+            ptr::null_mut()
+        } else {
+            // SAFETY: transaction and name live through the call, which copies them.
+            unsafe { flux_sys::flux_kvs_commit(self.handle.as_ptr(), namespace, flags, txn) }
+        };
+        // SAFETY: ours, and not used again; errno is kept by libflux.
+        unsafe { flux_sys::flux_kvs_txn_destroy(txn) };
+        future
+    }
+
+    /// The root to graft is looked up after the last commit: on ranks other than 0 a commit's
+    /// own answer still names the root before it (flux-core `kvs.c`, setroot_event_process).
+    fn finish(&self, id: JobId, events: &[ExecEvent], done: Done) {
+        if events.is_empty() {
+            return self.graft_root(id, done);
+        }
+        let commit = self.append(&id.namespace(), &encode(events));
+        let this = self.clone();
+        self.futures.then_once(commit, move |result, _| {
+            if let Err(error) = result {
+                // What was written before is worth keeping all the same.
+                this.handle.log(libc::LOG_ERR, &format!("{id}: exec.eventlog commit: {error}"));
+            }
+            this.graft_root(id, done);
+        });
+    }
+
+    fn graft_root(&self, id: JobId, done: Done) {
+        let this = self.clone();
+        self.lookup(Some(&id.namespace()), ".", true, move |result| match result {
+            Ok(root) => this.graft(id, &root, done),
+            Err(error) => done(KvsResult::Finished(Err(error.into()))),
+        });
+    }
+
+    fn graft(&self, id: JobId, root: &str, done: Done) {
+        let future = self.commit(None, 0, |txn| {
+            let (key, root) = (cstring(&id.kvs_key("guest")), cstring(root));
+            // SAFETY: the transaction is valid, the strings live through the call.
+            unsafe { flux_sys::flux_kvs_txn_put_treeobj(txn, 0, key.as_ptr(), root.as_ptr()) }
+        });
+        let this = self.clone();
+        self.futures.then_once(future, move |result, _| {
+            if result.is_ok() {
+                this.remove(id);
+            }
+            done(KvsResult::Finished(outcome(result)));
+        });
+    }
+
+    fn remove(&self, id: JobId) {
+        let name = cstring(&id.namespace());
+        let handle = self.handle;
+        // SAFETY: the name lives through the call, which copies it.
+        let future = unsafe { flux_sys::flux_kvs_namespace_remove(handle.as_ptr(), name.as_ptr()) };
+        self.futures.then_once(future, move |result, _| {
+            if let Err(error) = result {
+                let text = format!("{id}: removing the guest namespace failed: {error}");
+                handle.log(libc::LOG_ERR, &text);
+            }
+        });
+    }
+
+    /// Finds the guest namespace of a running job: alive behind the link, or grafted (flux-core's
+    /// own job-exec does that when it is unloaded), from where it is made again.
+    fn open(&self, id: JobId, userid: u32, done: Done) {
+        let this = self.clone();
+        self.lookup(None, &id.kvs_key("guest"), true, move |result| {
+            let treeobj: Value = match &result {
+                Ok(text) => serde_json::from_str(text).unwrap_or_default(),
+                Err(_) => Value::Null,
+            };
+            let root = treeobj.pointer("/data/0").and_then(Value::as_str);
+            match (treeobj["type"].as_str(), root) {
+                (Some("dirref"), Some(root)) => this.open_grafted(id, userid, root, done),
+                // No link yet (or a live one): the namespace itself is the truth.
+                _ => this.open_live(id, treeobj["type"] != "symlink", done),
+            }
+        });
+    }
+
+    fn open_live(&self, id: JobId, link_again: bool, done: Done) {
+        let this = self.clone();
+        self.lookup(Some(&id.namespace()), EVENTLOG, false, move |result| {
+            let opened = result.map_err(Fault::from).and_then(|text| read(&text, false));
+            if !link_again || opened.is_err() {
+                return done(KvsResult::Opened(opened));
+            }
+            this.link(id, |linked| {
+                done(KvsResult::Opened(opened.and_then(|o| linked.map(|_| o).map_err(Fault::from))))
+            });
+        });
+    }
+
+    fn open_grafted(&self, id: JobId, userid: u32, root: &str, done: Done) {
+        let this = self.clone();
+        let root = root.to_string();
+        let key = id.kvs_key(&format!("guest.{EVENTLOG}"));
+        self.lookup(None, &key, false, move |result| {
+            let opened = result.map_err(Fault::from).and_then(|text| read(&text, true));
+            match opened {
+                Ok(opened) if !opened.moved => this.make_again(id, userid, &root, opened, done),
+                opened => done(KvsResult::Opened(opened)),
+            }
+        });
+    }
+
+    fn make_again(&self, id: JobId, userid: u32, root: &str, opened: Opened, done: Done) {
+        let (name, root) = (cstring(&id.namespace()), cstring(root));
+        let handle = self.handle.as_ptr();
+        // SAFETY: the strings live through the call, which copies them.
+        let future = unsafe {
+            flux_sys::flux_kvs_namespace_create_with(
+                handle,
+                name.as_ptr(),
+                root.as_ptr(),
+                userid,
+                0,
+            )
+        };
+        let this = self.clone();
+        self.futures.then_once(future, move |result, _| match result {
+            // Not removed by the unload that grafted it: it is alive and newer.
+            Err(error) if error.errnum == libc::EEXIST => this.open_live(id, true, done),
+            Err(error) => done(KvsResult::Opened(Err(error.into()))),
+            Ok(_) => this.link(id, |linked| {
+                done(KvsResult::Opened(linked.map(|_| opened).map_err(Fault::from)));
+            }),
+        });
+    }
+
+    fn lookup(
+        &self,
+        namespace: Option<&str>,
+        key: &str,
+        treeobj: bool,
+        done: impl FnOnce(Result<String, RpcError>) + 'static,
+    ) {
+        let (namespace, key) = (namespace.map(cstring), cstring(key));
+        let flags = if treeobj { flux_sys::kvs_op_FLUX_KVS_TREEOBJ as c_int } else { 0 };
+        let space = namespace.as_ref().map_or(ptr::null(), |text| text.as_ptr());
+        let handle = self.handle.as_ptr();
+        // SAFETY: the strings live through the call, which copies them.
+        let future = unsafe { flux_sys::flux_kvs_lookup(handle, space, flags, key.as_ptr()) };
+        self.futures.then_once(future, move |result, future| {
+            let found = result.and_then(|_| {
+                let mut text = ptr::null();
+                // SAFETY: the lookup has succeeded; the text is copied while the future lives.
+                let rc = unsafe {
+                    if treeobj {
+                        flux_sys::flux_kvs_lookup_get_treeobj(future, &mut text)
+                    } else {
+                        flux_sys::flux_kvs_lookup_get(future, &mut text)
+                    }
+                };
+                if rc < 0 {
+                    return Err(RpcError::from(HandleError::last("KVS lookup")));
+                }
+                // SAFETY: as above.
+                Ok(unsafe { string(text) }.unwrap_or_default())
+            });
+            done(found);
+        });
+    }
+}
+
+fn encode(events: &[ExecEvent]) -> String {
+    events.iter().map(ExecEvent::encode).collect()
+}
+
+fn read(eventlog: &str, grafted: bool) -> Result<Opened, Fault> {
+    let events = decode_eventlog(eventlog).map_err(|e| Fault::new(libc::EPROTO, e.to_string()))?;
+    let moved = grafted && events.last().is_some_and(|event| event.name == "done");
+    Ok(Opened { events, moved })
+}
+
+fn outcome(result: Result<String, RpcError>) -> Result<(), Fault> {
+    result.map(|_| ()).map_err(Fault::from)
+}

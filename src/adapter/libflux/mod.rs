@@ -1,0 +1,28 @@
+//! The real broker, through `flux-sys`. The only adapter with `unsafe`.
+//!
+//! Everything here runs on the module's own thread, inside the Flux reactor; nothing is
+//! `Send`. No panic crosses into C: every callback goes through [`fence::call`].
+#![allow(unsafe_code)]
+
+mod broker;
+mod fence;
+mod future;
+mod handle;
+mod inbox;
+mod kvs;
+mod log;
+mod message;
+mod requests;
+mod rexec;
+mod watcher;
+
+pub use broker::Broker;
+pub use fence::call as fenced;
+pub use future::{Futures, RpcError};
+pub use handle::{Handle, HandleError};
+pub use inbox::{Inbox, Inward};
+pub use log::dispatch;
+pub use message::{Message, MessageHandler};
+pub use requests::Requests;
+pub use rexec::Rexec;
+pub use watcher::{FdWatcher, Timer};

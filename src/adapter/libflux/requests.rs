@@ -1,0 +1,48 @@
+//! Requests that wait for an answer.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+
+use super::Message;
+use crate::machine::RequestId;
+
+/// Keeps messages under the numbers that the machines know them by.
+#[derive(Default)]
+pub struct Requests {
+    messages: RefCell<BTreeMap<u64, Message>>,
+    last: Cell<u64>,
+}
+
+impl Requests {
+    /// Keeps a message.
+    pub fn hold(&self, message: Message) -> RequestId {
+        let id = self.last.get() + 1;
+        self.last.set(id);
+        self.messages.borrow_mut().insert(id, message);
+        RequestId::Remote(id)
+    }
+
+    /// Does something with a message that stays.
+    pub fn with(&self, id: RequestId, body: impl FnOnce(&Message)) {
+        if let RequestId::Remote(id) = id
+            && let Some(message) = self.messages.borrow().get(&id)
+        {
+            body(message);
+        }
+    }
+
+    /// The requests of the sender of a disconnect request.
+    pub fn of_sender(&self, disconnect: &Message) -> Vec<RequestId> {
+        let messages = self.messages.borrow();
+        let same = messages.iter().filter(|(_, message)| disconnect.is_disconnect_of(message));
+        same.map(|(id, _)| RequestId::Remote(*id)).collect()
+    }
+
+    /// Takes a message out, for its last answer.
+    pub fn take(&self, id: RequestId) -> Option<Message> {
+        match id {
+            RequestId::Remote(id) => self.messages.borrow_mut().remove(&id),
+            RequestId::Local(_) => None,
+        }
+    }
+}

@@ -1,0 +1,231 @@
+//! Shells as children of the broker, through its own `rexec` service (RFC 42).
+//!
+//! The `fork` method inside a real broker. The broker reaps every child of its process, so a
+//! child of our own could lose its exit status to it; its service can't. Nothing survives
+//! the broker here, nor this module: a shell ends with the stream that started it.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use base64::Engine;
+use serde_json::{Value, json};
+
+use super::{Futures, Handle, RpcError, Timer};
+use crate::port::supervisor::{Stream, Supervisor, UnitCommand, UnitEvent, UnitSpec};
+use crate::proto::{UnitName, WaitStatus};
+
+/// One shell.
+#[derive(Default)]
+struct Process {
+    pid: Option<u32>,
+    offsets: [u64; 2],
+    exited: bool,
+    /// The service has said all it will say.
+    ended: bool,
+    collect: bool,
+    /// Signals that came before the process did.
+    signals: Vec<i32>,
+    /// How long what the shell left behind may take to end, in seconds.
+    stop_timeout: Option<f64>,
+    /// Fires when it has taken longer.
+    kill_timer: Option<Timer>,
+}
+
+type Processes = Rc<RefCell<BTreeMap<UnitName, Process>>>;
+type Sink = Rc<dyn Fn(UnitEvent)>;
+
+/// The `fork` supervisor of a real broker.
+pub struct Rexec {
+    handle: Handle,
+    futures: Rc<Futures>,
+    rank: u32,
+    processes: Processes,
+    sink: Sink,
+}
+
+impl Rexec {
+    /// Starts shells on `rank`, the broker's own; `sink` gets what happens to them.
+    pub fn new(
+        handle: Handle,
+        futures: Rc<Futures>,
+        rank: u32,
+        sink: impl Fn(UnitEvent) + 'static,
+    ) -> Self {
+        Self { handle, futures, rank, processes: Rc::default(), sink: Rc::new(sink) }
+    }
+
+    fn launch(&self, spec: &UnitSpec) {
+        let unit = spec.unit.clone();
+        let stop_timeout = spec.stop_timeout.map(|timeout| timeout.as_secs_f64());
+        let process = Process { stop_timeout, ..Process::default() };
+        self.processes.borrow_mut().insert(unit.clone(), process);
+        let stdout_and_stderr = 3;
+        let request = json!({ "cmd": command(spec), "flags": stdout_and_stderr, "local_flags": 0 });
+        let (processes, sink) = (Rc::clone(&self.processes), Rc::clone(&self.sink));
+        let (futures, rank) = (Rc::clone(&self.futures), self.rank);
+        self.futures.stream("rexec.exec", self.rank, &request.to_string(), move |result| {
+            let event = match result {
+                Ok(text) => answered(&processes, &unit, &text),
+                Err(error) => ended(&processes, &unit, &error),
+            };
+            if let Some(UnitEvent::Started { pid, .. }) = event {
+                let signals =
+                    processes.borrow_mut().get_mut(&unit).map(|p| std::mem::take(&mut p.signals));
+                for signal in signals.unwrap_or_default() {
+                    kill(&futures, rank, pid, signal);
+                }
+            }
+            if let Some(event) = event {
+                sink(event);
+            }
+            if is_gone(&processes, &unit) {
+                sink(UnitEvent::Gone { unit: unit.clone() });
+            }
+        });
+    }
+
+    /// The stream ends when nobody holds the shell's output open any more. What the shell
+    /// left in its process group is told to end, and then made to.
+    fn collect(&self, unit: &UnitName) {
+        let mut processes = self.processes.borrow_mut();
+        let Some(process) = processes.get_mut(unit) else { return };
+        process.collect = true;
+        let (Some(pid), false) = (process.pid, process.ended) else { return };
+        kill(&self.futures, self.rank, pid, libc::SIGTERM);
+        let (futures, rank) = (Rc::clone(&self.futures), self.rank);
+        let timer = Timer::new(self.handle, move || kill(&futures, rank, pid, libc::SIGKILL));
+        match timer {
+            Ok(timer) => {
+                timer.set(process.stop_timeout);
+                process.kill_timer = Some(timer);
+            }
+            Err(error) => self.handle.log(libc::LOG_ERR, &error.to_string()),
+        }
+    }
+}
+
+impl Supervisor for Rexec {
+    fn submit(&mut self, command: UnitCommand) {
+        match command {
+            UnitCommand::Launch(spec) => self.launch(&spec),
+            UnitCommand::Collect { unit } => {
+                self.collect(&unit);
+                if is_gone(&self.processes, &unit) {
+                    (self.sink)(UnitEvent::Gone { unit });
+                }
+            }
+            UnitCommand::Forget { unit } => {
+                self.processes.borrow_mut().remove(&unit);
+            }
+            // Nothing is kept, so nothing can be noted or let go.
+            UnitCommand::Note { .. } | UnitCommand::OutputAck { .. } => (),
+            UnitCommand::Signal { unit, signal, .. } => {
+                if let Some(process) = self.processes.borrow_mut().get_mut(&unit) {
+                    match process.pid {
+                        Some(pid) if !process.exited => {
+                            kill(&self.futures, self.rank, pid, signal);
+                        }
+                        Some(_) => (),
+                        None => process.signals.push(signal),
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The service signals the whole process group.
+fn kill(futures: &Futures, rank: u32, pid: u32, signal: i32) {
+    let request = json!({ "pid": pid, "signum": signal }).to_string();
+    // An answer that it was gone already is no news.
+    futures.rpc("rexec.kill", Some(rank), &request, |_| ());
+}
+
+/// An answer of the stream. `Gone` follows the end of the stream, not this.
+fn answered(processes: &Processes, unit: &UnitName, text: &str) -> Option<UnitEvent> {
+    let answer: Value = serde_json::from_str(text).unwrap_or_default();
+    let mut processes = processes.borrow_mut();
+    let process = processes.get_mut(unit)?;
+    let unit = unit.clone();
+    match answer["type"].as_str()? {
+        "started" => {
+            let pid = u32::try_from(answer["pid"].as_u64()?).ok()?;
+            process.pid = Some(pid);
+            Some(UnitEvent::Started { unit, pid })
+        }
+        "output" => {
+            let io = &answer["io"];
+            let stream = match io["stream"].as_str()? {
+                "stdout" => Stream::Stdout,
+                "stderr" => Stream::Stderr,
+                _ => return None,
+            };
+            let text = io["data"].as_str()?;
+            let data = match io["encoding"].as_str() {
+                Some("base64") => base64::engine::general_purpose::STANDARD.decode(text).ok()?,
+                _ => text.as_bytes().to_vec(),
+            };
+            let position = &mut process.offsets[stream as usize];
+            let offset = *position;
+            *position += data.len() as u64;
+            Some(UnitEvent::Output { unit, stream, offset, data })
+        }
+        "finished" => {
+            process.exited = true;
+            let status = i32::try_from(answer["status"].as_i64()?).ok()?;
+            Some(UnitEvent::Exited { unit, status: WaitStatus(status) })
+        }
+        _ => None, // `stopped`, `add-credit`: nothing that a job's state depends on
+    }
+}
+
+/// The end of the stream.
+fn ended(processes: &Processes, unit: &UnitName, error: &RpcError) -> Option<UnitEvent> {
+    let mut processes = processes.borrow_mut();
+    let process = processes.get_mut(unit)?;
+    process.ended = true;
+    process.kill_timer = None;
+    let unit = unit.clone();
+    if process.pid.is_none() {
+        let message = error.message.clone();
+        return Some(UnitEvent::Failed { unit, errnum: error.errnum, message });
+    }
+    if !process.exited {
+        process.collect = false;
+        let message = format!("the broker's rexec service lost it: {error}");
+        return Some(UnitEvent::Lost { unit, message });
+    }
+    None
+}
+
+/// True once, when a collected process has nothing more to say.
+fn is_gone(processes: &Processes, unit: &UnitName) -> bool {
+    let mut processes = processes.borrow_mut();
+    match processes.get_mut(unit) {
+        Some(process) if process.ended && process.collect => {
+            process.collect = false;
+            true
+        }
+        Some(_) | None => false,
+    }
+}
+
+/// RFC 42's command object. It carries the whole environment.
+fn command(spec: &UnitSpec) -> Value {
+    let mut environment: BTreeMap<String, String> = std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+        .filter(|(name, _)| !spec.unset_environment.contains(name))
+        .collect();
+    environment.extend(spec.environment.clone());
+    let mut command = json!({
+        "cmdline": spec.argv,
+        "env": environment,
+        "opts": {},
+        "channels": [],
+    });
+    if let Some(directory) = &spec.working_directory {
+        command["cwd"] = json!(directory);
+    }
+    command
+}

@@ -1,0 +1,105 @@
+//! Timers and file descriptors in the Flux reactor.
+
+use std::ffi::{c_int, c_void};
+use std::os::fd::RawFd;
+use std::ptr;
+
+use super::handle::{Handle, HandleError};
+
+struct Target {
+    handle: Handle,
+    name: &'static str,
+    body: Box<dyn Fn()>,
+}
+
+/// A watcher and what it calls, as long as it lives.
+struct Watcher {
+    raw: *mut flux_sys::flux_watcher_t,
+    _target: Box<Target>,
+}
+
+impl Watcher {
+    fn new(
+        handle: Handle,
+        name: &'static str,
+        body: impl Fn() + 'static,
+        create: impl FnOnce(*mut c_void) -> *mut flux_sys::flux_watcher_t,
+    ) -> Result<Self, HandleError> {
+        let target = Box::new(Target { handle, name, body: Box::new(body) });
+        let raw = create(ptr::from_ref(&*target).cast_mut().cast::<c_void>());
+        if raw.is_null() {
+            return Err(HandleError::last(name));
+        }
+        Ok(Self { raw, _target: target })
+    }
+}
+
+impl Drop for Watcher {
+    fn drop(&mut self) {
+        // SAFETY: the watcher is ours; after this no callback sees the target.
+        unsafe { flux_sys::flux_watcher_destroy(self.raw) };
+    }
+}
+
+unsafe extern "C" fn fired(
+    _: *mut flux_sys::flux_reactor_t,
+    _: *mut flux_sys::flux_watcher_t,
+    _: c_int,
+    arg: *mut c_void,
+) {
+    // SAFETY: `arg` is the watcher's target, which outlives the watcher.
+    let target = unsafe { &*arg.cast::<Target>() };
+    super::fence::call(target.handle, target.name, || (target.body)());
+}
+
+/// A one-shot timer that can be set again and again.
+pub struct Timer(Watcher);
+
+impl Timer {
+    /// Not armed yet.
+    ///
+    /// # Errors
+    /// When libflux has no memory.
+    pub fn new(handle: Handle, body: impl Fn() + 'static) -> Result<Self, HandleError> {
+        let reactor = handle.reactor();
+        // SAFETY: the target outlives the watcher.
+        let create = |arg| unsafe {
+            flux_sys::flux_timer_watcher_create(reactor, 0.0, 0.0, Some(fired), arg)
+        };
+        Watcher::new(handle, "timer", body, create).map(Self)
+    }
+
+    /// Fires once, `after` seconds from now; nothing disarms it.
+    pub fn set(&self, after: Option<f64>) {
+        // SAFETY: the watcher is ours.
+        unsafe {
+            flux_sys::flux_watcher_stop(self.0.raw);
+            if let Some(after) = after {
+                flux_sys::flux_timer_watcher_reset(self.0.raw, after.max(0.0), 0.0);
+                flux_sys::flux_watcher_start(self.0.raw);
+            }
+        }
+    }
+}
+
+/// Calls a closure while a file descriptor is readable.
+pub struct FdWatcher(#[allow(dead_code, reason = "kept for its Drop")] Watcher);
+
+impl FdWatcher {
+    /// Watches `fd`, which stays open as long as this lives.
+    ///
+    /// # Errors
+    /// When libflux has no memory.
+    pub fn new(handle: Handle, fd: RawFd, body: impl Fn() + 'static) -> Result<Self, HandleError> {
+        let reactor = handle.reactor();
+        let readable = flux_sys::FLUX_POLLIN as c_int;
+        // SAFETY: the target outlives the watcher.
+        let create = |arg| unsafe {
+            flux_sys::flux_fd_watcher_create(reactor, fd, readable, Some(fired), arg)
+        };
+        let watcher = Watcher::new(handle, "supervisor events", body, create)?;
+        // SAFETY: the watcher is ours.
+        unsafe { flux_sys::flux_watcher_start(watcher.raw) };
+        Ok(Self(watcher))
+    }
+}

@@ -1,0 +1,291 @@
+//! The broker module: `mod_main`, wiring, and the way out.
+//!
+//! Loaded as `job-exec` (by `[modules.job-exec]`, or from a module path of its own) it serves
+//! that name by itself; loaded as `job-exec-rs` it registers the service, and says so clearly
+//! when upstream's job-exec still holds it.
+#![allow(unsafe_code)]
+
+use std::ffi::{CStr, c_char, c_int};
+use std::path::PathBuf;
+use std::rc::{Rc, Weak};
+use std::sync::Arc;
+use std::sync::mpsc;
+
+use serde_json::{Value, json};
+
+use crate::adapter::libflux::{
+    Broker, FdWatcher, Futures, Handle, Inbox, Inward, Rexec, dispatch, fenced,
+};
+use crate::config::{Config, MethodConfig};
+use crate::machine::{Facts, Node};
+use crate::port::supervisor::{Method, Supervisor, UnitCommand, UnitEvent};
+use crate::proto::{BrokerRank, InstanceId};
+use crate::supervisor::{MethodConfig as Backend, Worker, WorkerConfig};
+
+mod handlers;
+
+/// The service that the job manager, shells and brokers talk to.
+const SERVICE: &str = "job-exec";
+
+/// Why the module could not be loaded, or had to go.
+type Failure = String;
+
+/// Entry point of the broker module (flux-core `flux_module_main_f`).
+///
+/// # Safety
+/// Called by the broker alone, on a thread of the module's own, with a valid handle and
+/// `argc` strings in `argv`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn mod_main(
+    handle: *mut flux_sys::flux_t,
+    argc: c_int,
+    argv: *mut *mut c_char,
+) -> c_int {
+    // SAFETY: the broker passes the module's own handle, valid until mod_main returns.
+    let Some(handle) = (unsafe { Handle::new(handle) }) else { return -1 };
+    let count = usize::try_from(argc).unwrap_or(0);
+    let arguments: Vec<String> = (0..count)
+        // SAFETY: the broker passes `argc` NUL-terminated strings.
+        .map(|i| unsafe { CStr::from_ptr(*argv.add(i)) }.to_string_lossy().into_owned())
+        .collect();
+    let mut result = -1;
+    fenced(handle, "mod_main", || match run(handle, &arguments) {
+        Ok(()) => result = 0,
+        Err(reason) => handle.log(libc::LOG_ERR, &reason),
+    });
+    if result < 0 {
+        nix::errno::Errno::EINVAL.set();
+    }
+    result
+}
+
+/// From load to unload.
+fn run(handle: Handle, arguments: &[String]) -> Result<(), Failure> {
+    let text = |error: &dyn std::fmt::Display| error.to_string();
+    let conf = handle.ask("config.get", "{}").map_err(|e| format!("config.get: {e}"))?;
+    let conf: Value = serde_json::from_str(&conf).map_err(|e| format!("config.get: {e}"))?;
+    let config = Config::new(&conf, arguments).map_err(|e| format!("error parsing config: {e}"))?;
+    let name = handle.module_name().unwrap_or_else(|| SERVICE.to_string());
+    if name != SERVICE {
+        register(handle, &name)?;
+    }
+    let directory = directory(handle)?;
+    let facts = facts(handle, &directory)?;
+    let rank = facts.rank;
+    let instance = facts.instance.clone();
+    let futures = Rc::new(Futures::new(handle));
+    let node = Node::new(config.clone(), facts);
+    let broker = Broker::new(handle, SERVICE, Rc::clone(&futures), node).map_err(|e| text(&e))?;
+    let inbox = Arc::new(Inbox::new().map_err(|e| format!("eventfd: {e}"))?);
+    let mut supervision = Supervision::start(
+        handle,
+        &config,
+        WorkerConfig {
+            method: Backend::Systemd,
+            instance,
+            rank,
+            directory,
+            starts_in_flight_max: config.starts_in_flight,
+            bus_address: None,
+            dispatch: dispatch(Arc::clone(&inbox)),
+        },
+        &inbox,
+        &broker,
+        &futures,
+    )?;
+    let result = serve(handle, &name, arguments, &broker, &inbox, rank);
+    broker.shutdown();
+    supervision.stop();
+    result
+}
+
+fn serve(
+    handle: Handle,
+    name: &str,
+    arguments: &[String],
+    broker: &Rc<Broker>,
+    inbox: &Arc<Inbox>,
+    rank: BrokerRank,
+) -> Result<(), Failure> {
+    let weak = Rc::downgrade(broker);
+    let queue = Arc::clone(inbox);
+    let _inbox = FdWatcher::new(handle, inbox.fd(), move || {
+        if let Some(broker) = weak.upgrade() {
+            drain_inbox(&broker, &queue);
+        }
+    })
+    .map_err(|e| e.to_string())?;
+    let _handlers = handlers::all(handle, name, arguments, broker).map_err(|e| e.to_string())?;
+    handle.subscribe("job-exception").map_err(|e| e.to_string())?;
+    if rank == BrokerRank(0) {
+        let hello = json!({ "service": SERVICE }).to_string();
+        handle
+            .ask("job-manager.exec-hello", &hello)
+            .map_err(|e| format!("job-manager.exec-hello: {e}"))?;
+    }
+    handle.run_reactor().map_err(|e| e.to_string())
+}
+
+fn drain_inbox(broker: &Broker, inbox: &Inbox) {
+    for item in inbox.take() {
+        match item {
+            Inward::Log(level, text) => broker.log(level, &text),
+            Inward::Unit(event) => broker.unit(event),
+        }
+    }
+}
+
+fn register(handle: Handle, name: &str) -> Result<(), Failure> {
+    handle.register_service(SERVICE).map_err(|error| {
+        if error.errnum == libc::EEXIST {
+            format!(
+                "cannot register the service '{SERVICE}' for {name}: another module serves it \
+                 (flux-core's own job-exec?); remove that one first: flux module remove job-exec"
+            )
+        } else {
+            format!("cannot register the service '{SERVICE}' for {name}: {error}")
+        }
+    })
+}
+
+/// Where records and output are kept: the state directory, which outlives the broker, or
+/// else its run directory.
+fn directory(handle: Handle) -> Result<PathBuf, Failure> {
+    let parent = handle
+        .attribute("statedir")
+        .filter(|path| !path.is_empty())
+        .or_else(|| handle.attribute("rundir"))
+        .ok_or("neither statedir nor rundir is set")?;
+    Ok(PathBuf::from(parent).join("job-exec"))
+}
+
+fn facts(handle: Handle, directory: &std::path::Path) -> Result<Facts, Failure> {
+    let owner = nix::unistd::getuid().as_raw();
+    let working_directory = std::env::current_dir().ok();
+    Ok(Facts {
+        rank: BrokerRank(handle.rank().map_err(|e| e.to_string())?),
+        owner,
+        instance: InstanceId::new(&directory.to_string_lossy(), owner),
+        local_uri: handle.attribute("local-uri").ok_or("local-uri is not set")?,
+        job_shell: handle.builtin("shell_path").ok_or("flux-core names no job shell")?,
+        working_directory: working_directory.map(|path| path.to_string_lossy().into_owned()),
+    })
+}
+
+fn has_records(directory: &std::path::Path) -> bool {
+    let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
+    entries.map(|entry| entry.path()).any(|path| path.extension().is_some_and(|e| e == "record"))
+}
+
+/// The supervisor in use: a worker thread for systemd, or the broker's own subprocesses.
+struct Supervision {
+    worker: Option<Arc<std::sync::Mutex<Option<Worker>>>>,
+}
+
+/// The worker, shared between the node, which commands it, and unload, which joins it.
+struct SharedWorker(Arc<std::sync::Mutex<Option<Worker>>>);
+
+impl Supervisor for SharedWorker {
+    fn submit(&mut self, command: UnitCommand) {
+        if let Ok(mut worker) = self.0.lock()
+            && let Some(worker) = worker.as_mut()
+        {
+            worker.submit(command);
+        }
+    }
+}
+
+impl Supervision {
+    fn start(
+        handle: Handle,
+        config: &Config,
+        worker_config: WorkerConfig,
+        inbox: &Arc<Inbox>,
+        broker: &Rc<Broker>,
+        futures: &Rc<Futures>,
+    ) -> Result<Self, Failure> {
+        let rank = worker_config.rank;
+        let directory = worker_config.directory.clone();
+        let refusal = match config.method {
+            MethodConfig::Fork => String::new(),
+            MethodConfig::Auto | MethodConfig::Systemd => {
+                match Self::systemd(worker_config, inbox, broker)? {
+                    Ok(supervision) => return Ok(supervision),
+                    Err(refusal) => refusal,
+                }
+            }
+        };
+        if config.method == MethodConfig::Systemd {
+            return Err(format!("exec.method=systemd: {refusal}"));
+        }
+        // Without systemd these would count as lost, and run on unseen.
+        if !refusal.is_empty() && has_records(&directory) {
+            return Err(format!(
+                "shells of running jobs are recorded in {}, and systemd, which runs them, does \
+                 not answer: {refusal}",
+                directory.display()
+            ));
+        }
+        let sink = Rc::downgrade(broker);
+        let rexec = Rexec::new(handle, Rc::clone(futures), rank.0, move |event| {
+            if let Some(broker) = Weak::upgrade(&sink) {
+                broker.unit(event);
+            }
+        });
+        broker.set_supervisor(Box::new(rexec));
+        let notice = (!refusal.is_empty()).then(|| {
+            format!(
+                "jobs run as children of the broker and will not survive its restart: {refusal}"
+            )
+        });
+        broker.unit(UnitEvent::Ready { method: Method::Fork, notice });
+        handle.log(libc::LOG_DEBUG, "shells are started by the broker's rexec service");
+        Ok(Self { worker: None })
+    }
+
+    /// Starts the worker and waits until it is ready, or says why not. The reactor does not
+    /// run yet: nobody else waits.
+    fn systemd(
+        config: WorkerConfig,
+        inbox: &Arc<Inbox>,
+        broker: &Rc<Broker>,
+    ) -> Result<Result<Self, String>, Failure> {
+        let (verdict, ready) = mpsc::channel();
+        let queue = Arc::clone(inbox);
+        let worker = Worker::start(config, move |event| {
+            match &event {
+                // After the first verdict nobody listens here any more.
+                UnitEvent::Ready { .. } => drop(verdict.send(Ok(()))),
+                UnitEvent::Unusable { message } => drop(verdict.send(Err(message.clone()))),
+                _ => (),
+            }
+            queue.push(Inward::Unit(event));
+        })
+        .map_err(|e| format!("supervisor thread: {e}"))?;
+        match ready.recv() {
+            Ok(Ok(())) => {
+                let shared = Arc::new(std::sync::Mutex::new(Some(worker)));
+                broker.set_supervisor(Box::new(SharedWorker(Arc::clone(&shared))));
+                drain_inbox(broker, inbox);
+                Ok(Ok(Self { worker: Some(shared) }))
+            }
+            Ok(Err(message)) => {
+                worker.stop();
+                // What it said of itself is for the fork method's notice, not for the log.
+                drop(inbox.take());
+                Ok(Err(message))
+            }
+            Err(_) => Err("the supervisor thread ended at once".to_string()),
+        }
+    }
+
+    /// Ends the worker and joins its thread: after unload its code is gone.
+    fn stop(&mut self) {
+        if let Some(shared) = self.worker.take() {
+            let worker = shared.lock().ok().and_then(|mut worker| worker.take());
+            if let Some(worker) = worker {
+                worker.stop();
+            }
+        }
+    }
+}
