@@ -1,2 +1,7 @@
 //! The command line tool.
-fn main() {}
+
+mod cli;
+
+fn main() -> std::process::ExitCode {
+    cli::main()
+}

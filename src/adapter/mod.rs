@@ -1,5 +1,6 @@
 //! Worlds that the pure machines run in. Adapters implement ports and never see each other.
 
+pub mod embedded;
 pub mod fork;
 #[cfg(flux)]
 pub mod libflux;

@@ -1,0 +1,203 @@
+//! What an instance tells of itself: everything that happens, as data.
+
+use serde_json::{Value, json};
+
+use crate::machine::Level;
+use crate::port::supervisor::{Method, Stream};
+use crate::proto::{BrokerRank, Exception, ExecEvent, Idset, JobId, UnitName, WaitStatus};
+
+/// One thing that happened, and when.
+#[derive(Clone, Debug, PartialEq)]
+pub struct InstanceEvent {
+    /// Seconds since the epoch.
+    pub timestamp: f64,
+    /// The job that it is about.
+    pub id: Option<JobId>,
+    /// What happened.
+    pub what: Happening,
+}
+
+/// Everything that can happen. Names in JSON are those of RFC 21 and RFC 50 where they exist.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Happening {
+    /// The job got its ranks.
+    Alloc {
+        /// All of them.
+        ranks: Idset,
+    },
+    /// The job manager is done with the job.
+    Clean,
+    /// A real instance would drain these ranks now.
+    Drain {
+        /// Which ranks.
+        ranks: Idset,
+        /// Why.
+        reason: String,
+    },
+    /// An exception was raised on the job.
+    Exception(Exception),
+    /// An entry of the job's exec eventlog is in the KVS.
+    Exec(ExecEvent),
+    /// All shells have ended.
+    Finish {
+        /// The largest wait status.
+        status: WaitStatus,
+    },
+    /// A unit of an earlier, killed instance was found on the same directory, and is stopped.
+    Leftover {
+        /// Which.
+        unit: UnitName,
+    },
+    /// A line for the broker's log.
+    Log {
+        /// Whose.
+        rank: BrokerRank,
+        /// Importance.
+        level: Level,
+        /// The line.
+        text: String,
+    },
+    /// A leader shell would be told that another shell is lost. Nobody listens here.
+    LostShell {
+        /// The lost one's shell rank.
+        rank: u32,
+        /// Why, if nothing else says so.
+        message: String,
+    },
+    /// Bytes that a command wrote, as they came. In JSON the exec eventlog's `log` has them.
+    Output {
+        /// On which rank.
+        rank: BrokerRank,
+        /// To which stream.
+        stream: Stream,
+        /// The bytes.
+        data: Vec<u8>,
+    },
+    /// Every rank's supervisor is ready.
+    Ready {
+        /// How commands are started.
+        method: Method,
+        /// Why not better.
+        notice: Option<String>,
+    },
+    /// The job gave ranks back.
+    Release {
+        /// Which: an idset, or `all`.
+        ranks: String,
+        /// These were the last.
+        is_final: bool,
+    },
+    /// All shells run.
+    Start,
+    /// A job was submitted.
+    Submit {
+        /// Its command.
+        command: Vec<String>,
+    },
+    /// A unit's program has exited.
+    UnitExited {
+        /// Which.
+        unit: UnitName,
+        /// Its wait status.
+        status: WaitStatus,
+    },
+    /// A unit was not started.
+    UnitFailed {
+        /// Which.
+        unit: UnitName,
+        /// Why.
+        message: String,
+    },
+    /// No process of a unit is left.
+    UnitGone {
+        /// Which.
+        unit: UnitName,
+    },
+    /// A unit was started and can't be found.
+    UnitLost {
+        /// Which.
+        unit: UnitName,
+        /// Why.
+        message: String,
+    },
+    /// A unit's program runs.
+    UnitStarted {
+        /// Which.
+        unit: UnitName,
+        /// Its main process.
+        pid: u32,
+    },
+}
+
+impl InstanceEvent {
+    /// As an object with `timestamp`, `source`, `name` and, where there is one, `id` and
+    /// `context`: an RFC 18 event that says which eventlog it would be in. None for what
+    /// another event holds already.
+    pub fn to_json(&self) -> Option<Value> {
+        let (source, name, context) = match &self.what {
+            Happening::Exec(event) => {
+                ("exec.eventlog", event.name.as_str(), Value::Object(event.context.clone()))
+            }
+            what => describe(what)?,
+        };
+        let mut event = json!({ "timestamp": self.timestamp, "source": source, "name": name });
+        if let Some(id) = self.id {
+            event["id"] = json!(id.to_string());
+        }
+        if context.as_object().is_some_and(|context| !context.is_empty()) {
+            event["context"] = context;
+        }
+        Some(event)
+    }
+}
+
+fn describe(what: &Happening) -> Option<(&'static str, &'static str, Value)> {
+    const JOB: &str = "eventlog";
+    const UNIT: &str = "unit";
+    const INSTANCE: &str = "instance";
+    let of = |unit: &UnitName| json!({ "unit": unit, "rank": unit.rank() });
+    let with = |mut object: Value, key: &str, value: Value| {
+        object[key] = value;
+        object
+    };
+    Some(match what {
+        // The exec eventlog has its own form; output is in its `log` events.
+        Happening::Exec(_) | Happening::Output { .. } => return None,
+        Happening::Alloc { ranks } => (JOB, "alloc", json!({ "ranks": ranks.to_string() })),
+        Happening::Clean => (JOB, "clean", Value::Null),
+        Happening::Drain { ranks, reason } => {
+            (INSTANCE, "drain", json!({ "ranks": ranks.to_string(), "reason": reason }))
+        }
+        Happening::Exception(exception) => (JOB, "exception", json!(exception)),
+        Happening::Finish { status } => (JOB, "finish", json!({ "status": status })),
+        Happening::Leftover { unit } => (UNIT, "leftover", of(unit)),
+        Happening::Log { rank, level, text } => {
+            let level = format!("{level:?}").to_lowercase();
+            (INSTANCE, "log", json!({ "rank": rank, "level": level, "text": text }))
+        }
+        Happening::LostShell { rank, message } => {
+            (JOB, "lost-shell", json!({ "shell_rank": rank, "message": message }))
+        }
+        Happening::Ready { method, notice } => {
+            (INSTANCE, "ready", json!({ "method": method, "notice": notice }))
+        }
+        Happening::Release { ranks, is_final } => {
+            (JOB, "release", json!({ "ranks": ranks, "final": is_final }))
+        }
+        Happening::Start => (JOB, "start", Value::Null),
+        Happening::Submit { command } => (JOB, "submit", json!({ "command": command })),
+        Happening::UnitExited { unit, status } => {
+            (UNIT, "exited", with(of(unit), "status", json!(status)))
+        }
+        Happening::UnitFailed { unit, message } => {
+            (UNIT, "failed", with(of(unit), "message", json!(message)))
+        }
+        Happening::UnitGone { unit } => (UNIT, "gone", of(unit)),
+        Happening::UnitLost { unit, message } => {
+            (UNIT, "lost", with(of(unit), "message", json!(message)))
+        }
+        Happening::UnitStarted { unit, pid } => {
+            (UNIT, "started", with(of(unit), "pid", json!(pid)))
+        }
+    })
+}

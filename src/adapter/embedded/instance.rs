@@ -1,0 +1,353 @@
+//! The instance's one thread: events in, effects out.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use super::directory::StateDirectory;
+use super::event::{Happening, InstanceEvent};
+use super::kvs::Kvs;
+use super::manager::{JobOutcome, JobRequest, Manager};
+use super::messages::{Asker, Messages};
+use super::shell::Shells;
+use super::start::{InstanceConfig, InstanceError, Supervision, nodes};
+use crate::machine::{Credential, Effects, Event, Node, Now};
+use crate::port::supervisor::{Method, UnitEvent};
+use crate::proto::{BrokerRank, Exception, JobId, UnitName};
+use crate::supervisor::Worker;
+
+mod perform;
+
+/// How long the end of the last units is waited for, when their jobs have ended already.
+const SETTLE: Duration = Duration::from_secs(10);
+
+/// What comes from other threads.
+#[derive(Debug)]
+pub(super) enum Inward {
+    /// Cancel a job, or all.
+    Cancel(Option<JobId>, String),
+    /// Kill what runs.
+    Kill,
+    /// Wait for nothing any more.
+    Leave,
+    /// A supervisor reports.
+    Unit(BrokerRank, UnitEvent),
+}
+
+/// Controls an instance from another thread, or from its observer.
+#[derive(Clone, Debug)]
+pub struct Control(Sender<Inward>);
+
+impl Control {
+    /// Raises a `cancel` exception on a job, or on all that run.
+    pub fn cancel(&self, id: Option<JobId>, note: &str) {
+        self.send(Inward::Cancel(id, note.to_string()));
+    }
+
+    /// Kills every process of every job at once.
+    pub fn kill(&self) {
+        self.send(Inward::Kill);
+    }
+
+    /// Makes [`Instance::wait`] and [`Instance::stop`] return, whatever still runs.
+    pub fn leave(&self) {
+        self.send(Inward::Leave);
+    }
+
+    fn send(&self, inward: Inward) {
+        // An instance that is gone has nothing left to control.
+        drop(self.0.send(inward));
+    }
+}
+
+/// One rank.
+struct Rank {
+    node: Node,
+    effects: Effects,
+    worker: Worker,
+}
+
+/// Told of everything that happens.
+type Observer<'a> = Box<dyn FnMut(&InstanceEvent) + 'a>;
+
+/// N ranks on this host.
+pub struct Instance<'a> {
+    ranks: Vec<Rank>,
+    inbox: Receiver<Inward>,
+    sender: Sender<Inward>,
+    queue: VecDeque<(BrokerRank, Event)>,
+    messages: Messages,
+    manager: Manager,
+    shells: Shells,
+    kvs: Kvs,
+    /// Units that a supervisor still knows.
+    units: BTreeSet<UnitName>,
+    observer: Observer<'a>,
+    began: Instant,
+    hostname: String,
+    method: Method,
+    left: bool,
+    /// Dropped last: the supervisors' files are in it.
+    directory: StateDirectory,
+}
+
+impl<'a> Instance<'a> {
+    /// Starts all ranks; `observer` is told of everything from here on.
+    ///
+    /// # Errors
+    /// When the directory or the supervisors can't be used.
+    pub fn start(
+        config: &InstanceConfig,
+        observer: impl FnMut(&InstanceEvent) + 'a,
+    ) -> Result<Self, InstanceError> {
+        let directory = StateDirectory::open(config.statedir.as_deref())?;
+        let path = directory.path().to_path_buf();
+        let kvs = Kvs::new(&path.join("kvs"))
+            .map_err(|error| InstanceError::Directory { path: path.join("kvs"), error })?;
+        let (sender, inbox) = mpsc::channel();
+        let supervision = Supervision::start(config, &path, &sender, &inbox)?;
+        let news = supervision.news();
+        let host = nix::sys::utsname::uname().ok();
+        let hostname = host.and_then(|host| host.nodename().to_str().map(str::to_string));
+        let size = u32::try_from(supervision.workers.len()).unwrap_or(u32::MAX);
+        let nodes = nodes(config, size, &path).into_iter().zip(supervision.workers);
+        let ranks = nodes.map(|(node, worker)| Rank { node, effects: Effects::default(), worker });
+        let queue = supervision.events.into_iter().map(|(rank, e)| (rank, Event::Unit(e)));
+        let mut instance = Self {
+            ranks: ranks.collect(),
+            inbox,
+            sender,
+            queue: queue.collect(),
+            messages: Messages::default(),
+            manager: Manager::default(),
+            shells: Shells::default(),
+            kvs,
+            units: supervision.leftovers.into_iter().collect(),
+            observer: Box::new(observer),
+            began: Instant::now(),
+            hostname: hostname.unwrap_or_else(|| "localhost".to_string()),
+            method: supervision.method,
+            left: false,
+            directory,
+        };
+        for what in news {
+            instance.tell(None, what);
+        }
+        instance.work();
+        Ok(instance)
+    }
+
+    /// Where its files are.
+    pub fn statedir(&self) -> &std::path::Path {
+        self.directory.path()
+    }
+
+    /// How commands are started.
+    pub fn method(&self) -> Method {
+        self.method
+    }
+
+    /// To control it from elsewhere.
+    pub fn control(&self) -> Control {
+        Control(self.sender.clone())
+    }
+
+    /// Units that a supervisor still knows, and their job has not forgotten.
+    pub fn units(&self) -> impl Iterator<Item = &UnitName> {
+        self.units.iter()
+    }
+
+    /// Starts a job. It runs while [`Instance::wait`] does.
+    ///
+    /// # Errors
+    /// When it wants no ranks, or ranks that are not there.
+    pub fn submit(&mut self, request: JobRequest) -> Result<JobId, InstanceError> {
+        let size = u32::try_from(self.ranks.len()).unwrap_or(u32::MAX);
+        if request.ranks.last().is_none_or(|last| last >= size) {
+            return Err(InstanceError::Ranks { asked: request.ranks, size });
+        }
+        let now = self.now();
+        let userid = nix::unistd::getuid().as_raw();
+        let (id, payload) = self.manager.submit(&request, userid, &self.hostname, now.wall);
+        let ranks = request.ranks.clone();
+        self.tell(Some(id), Happening::Submit { command: request.command.clone() });
+        self.tell(Some(id), Happening::Alloc { ranks });
+        self.shells.add(id, request);
+        let request = self.messages.open(Asker::Manager(id));
+        self.queue.push_back((BrokerRank(0), Event::Start { request, payload }));
+        Ok(id)
+    }
+
+    /// Moves a job's time limit, in seconds since the epoch; 0 is none.
+    pub fn set_expiration(&mut self, id: JobId, expiration: f64) {
+        let request = self.messages.open(Asker::Manager(id));
+        let event = Event::Expiration { request, id, expiration };
+        self.queue.push_back((BrokerRank(0), event));
+    }
+
+    /// Runs until the job is over. After [`Control::leave`], as far as it came.
+    pub fn wait(&mut self, id: JobId) -> JobOutcome {
+        self.work();
+        while self.manager.is_active(id) && !self.left {
+            self.turn(None);
+        }
+        self.manager.outcome(id)
+    }
+
+    /// Runs until no unit is left, then ends the supervisors. Returns the units that could
+    /// not be ended in time: a process that no signal ends, or what [`Control::leave`] left.
+    pub fn stop(mut self) -> Vec<UnitName> {
+        self.work();
+        while !self.manager.active().is_empty() && !self.left {
+            self.turn(None);
+        }
+        let deadline = Instant::now() + SETTLE;
+        while !self.units.is_empty() && !self.left && Instant::now() < deadline {
+            self.turn(Some(deadline));
+        }
+        // In order: a worker obeys what it was told, then ends; then the directory goes.
+        for rank in self.ranks.drain(..) {
+            rank.worker.stop();
+        }
+        self.units.iter().cloned().collect()
+    }
+
+    /// Waits for the next thing that happens, until `deadline` at most, and carries it out.
+    fn turn(&mut self, deadline: Option<Instant>) {
+        let timers = self.ranks.iter().filter_map(|rank| rank.node.next_timeout());
+        let left = timers.reduce(f64::min).map(|at| (at - self.now().mono).max(0.0));
+        // A timer that far away is no timer.
+        let left = left.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+        let until = deadline.map(|at| at.saturating_duration_since(Instant::now()));
+        let received = match [left, until].into_iter().flatten().min() {
+            Some(timeout) => self.inbox.recv_timeout(timeout),
+            None => self.inbox.recv().map_err(RecvTimeoutError::from),
+        };
+        match received {
+            Ok(inward) => self.take(inward),
+            // We hold a sender ourselves: there is no end of the channel.
+            Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => (),
+        }
+        let now = self.now().mono;
+        let due = |rank: &&Rank| rank.node.next_timeout().is_some_and(|at| at <= now);
+        let due = self.ranks.iter().filter(due).map(|r| (r.node.facts().rank, Event::Timeout));
+        self.queue.extend(due.collect::<Vec<_>>());
+        self.work();
+    }
+
+    fn take(&mut self, inward: Inward) {
+        match inward {
+            Inward::Cancel(id, note) => {
+                let ids = id.map_or_else(|| self.manager.active(), |id| vec![id]);
+                for id in ids {
+                    let kind = "cancel".to_string();
+                    self.raise(id, Exception { severity: 0, kind, note: note.clone() });
+                }
+            }
+            Inward::Kill => {
+                for unit in self.units.clone() {
+                    self.signal(unit, libc::SIGKILL);
+                }
+            }
+            Inward::Leave => self.left = true,
+            Inward::Unit(rank, event) => self.unit(rank, event),
+        }
+    }
+
+    /// Handles all events that are queued, and those that they bring about.
+    fn work(&mut self) {
+        while let Some((to, event)) = self.queue.pop_front() {
+            let now = self.now();
+            let Some(rank) = self.ranks.get_mut(to.0 as usize) else { continue };
+            rank.node.handle(now, event, &mut rank.effects);
+            for effect in std::mem::take(&mut rank.effects.list) {
+                self.perform(to, effect);
+            }
+        }
+    }
+
+    fn now(&self) -> Now {
+        Now { mono: self.began.elapsed().as_secs_f64(), wall: wall() }
+    }
+
+    fn tell(&mut self, id: Option<JobId>, what: Happening) {
+        (self.observer)(&InstanceEvent { timestamp: wall(), id, what });
+    }
+
+    fn unit(&mut self, rank: BrokerRank, event: UnitEvent) {
+        if let Some((id, what)) = tellable(&event) {
+            self.tell(Some(id), what);
+        }
+        let entering = match &event {
+            UnitEvent::Started { unit, .. } => Some(unit.clone()),
+            UnitEvent::Exited { unit, .. }
+            | UnitEvent::Failed { unit, .. }
+            | UnitEvent::Gone { unit }
+            | UnitEvent::Lost { unit, .. }
+            | UnitEvent::Output { unit, .. } => {
+                let unit = unit.clone();
+                let Some(event) = self.shells.pass(&unit, event) else { return };
+                return self.queue.push_back((rank, Event::Unit(event)));
+            }
+            UnitEvent::Found(_) | UnitEvent::Ready { .. } | UnitEvent::Unusable { .. } => None,
+        };
+        self.queue.push_back((rank, Event::Unit(event)));
+        if let Some(unit) = entering {
+            self.enter_barrier(rank, unit);
+        }
+    }
+
+    fn enter_barrier(&mut self, rank: BrokerRank, unit: UnitName) {
+        let id = unit.job();
+        let request = self.messages.open(Asker::Unit(unit.clone()));
+        self.shells.enter_barrier(unit);
+        let credential = Credential { userid: nix::unistd::getuid().as_raw(), owner: true };
+        self.queue.push_back((rank, Event::ShellBarrier { request, credential, id, rank }));
+    }
+
+    fn leave_barrier(&mut self, unit: &UnitName) {
+        for event in self.shells.leave_barrier(unit) {
+            self.queue.push_back((unit.rank(), Event::Unit(event)));
+        }
+    }
+
+    fn raise(&mut self, id: JobId, exception: Exception) {
+        let is_fatal = exception.severity == 0;
+        let Some((what, event)) = self.manager.raise(id, exception) else { return };
+        self.tell(Some(id), what);
+        let ranks = self.ranks.iter().map(|rank| (rank.node.facts().rank, event.clone()));
+        self.queue.extend(ranks.collect::<Vec<_>>());
+        if is_fatal {
+            // A shell that is told to end does not wait in the barrier any longer.
+            for unit in self.shells.waiting(id) {
+                self.leave_barrier(&unit);
+            }
+        }
+    }
+}
+
+fn wall() -> f64 {
+    // A clock before 1970 counts as 1970.
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64()
+}
+
+/// What of a supervisor's event is told, and of which job.
+fn tellable(event: &UnitEvent) -> Option<(JobId, Happening)> {
+    let (unit, what) = match event.clone() {
+        UnitEvent::Exited { unit, status } => {
+            (unit.clone(), Happening::UnitExited { unit, status })
+        }
+        UnitEvent::Failed { unit, message, .. } => {
+            (unit.clone(), Happening::UnitFailed { unit, message })
+        }
+        UnitEvent::Gone { unit } => (unit.clone(), Happening::UnitGone { unit }),
+        UnitEvent::Lost { unit, message } => (unit.clone(), Happening::UnitLost { unit, message }),
+        UnitEvent::Output { unit, stream, data, .. } => {
+            let rank = unit.rank();
+            (unit, Happening::Output { rank, stream, data })
+        }
+        UnitEvent::Started { unit, pid } => (unit.clone(), Happening::UnitStarted { unit, pid }),
+        UnitEvent::Found(_) | UnitEvent::Ready { .. } | UnitEvent::Unusable { .. } => return None,
+    };
+    Some((unit.job(), what))
+}

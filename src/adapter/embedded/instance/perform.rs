@@ -1,0 +1,145 @@
+//! What the nodes want done.
+
+use serde_json::json;
+
+use super::Instance;
+use crate::adapter::embedded::event::Happening;
+use crate::adapter::embedded::messages::Asker;
+use crate::adapter::embedded::shell::LaunchError;
+use crate::machine::{Effect, Event, Fault, KvsOp, KvsResult, Level, RequestId};
+use crate::port::supervisor::{Supervisor, UnitCommand, UnitEvent};
+use crate::proto::{BrokerRank, JobId, Response, UnitName};
+
+impl Instance<'_> {
+    pub(super) fn perform(&mut self, from: BrokerRank, effect: Effect) {
+        match effect {
+            Effect::Answer { to, result } => self.answer(to, result),
+            Effect::Barrier { to, .. } | Effect::Drop { to } => {
+                if let Some(Asker::Unit(unit)) = self.messages.close(to) {
+                    self.leave_barrier(&unit);
+                }
+            }
+            Effect::Drain { ranks, reason } => {
+                self.tell(None, Happening::Drain { ranks, reason });
+            }
+            Effect::End { to, fault } => {
+                let ended = self.messages.close(to).and_then(|asker| asker.ended(fault));
+                self.queue.extend(ended);
+            }
+            Effect::Expire { to, request, id, expiration } => {
+                let request = self.messages.open(Asker::Forwarded { rank: from, request });
+                self.queue.push_back((to, Event::Expiration { request, id, expiration }));
+            }
+            Effect::KillJob { id, signal } => {
+                let units = self.units.iter().filter(|unit| unit.job() == id);
+                for unit in units.cloned().collect::<Vec<_>>() {
+                    self.signal(unit, signal);
+                }
+            }
+            // Every agent's job is the manager's: what is found on disk never becomes an agent.
+            Effect::Known { id } => {
+                self.queue.push_back((from, Event::KnownAnswered { id, result: Ok(true) }));
+            }
+            Effect::KnownAnswer { to, .. } => drop(self.messages.close(to)),
+            Effect::Kvs { id, op } => self.kvs(from, id, op),
+            Effect::Lead { stream, to, request } => {
+                let payload = json!(request);
+                let request = self.messages.open(Asker::Lead { rank: from, stream });
+                self.queue.push_back((to, Event::Lead { request, payload }));
+            }
+            Effect::Log { level, text } => self.log(from, level, text),
+            Effect::LostShell { id, shell_rank, message, .. } => {
+                self.tell(Some(id), Happening::LostShell { rank: shell_rank.0, message });
+            }
+            Effect::Order { to, request } => {
+                self.queue.push_back((to, Event::Order { payload: json!(request) }));
+            }
+            // Only for a module that is unloaded, which this is not.
+            Effect::Park { to, .. } => drop(self.messages.close(to)),
+            Effect::Reply { to, response } => {
+                self.queue.extend(self.messages.reply(to, response));
+            }
+            Effect::Report { to, reports } => {
+                self.queue.extend(self.messages.report(to, reports));
+            }
+            Effect::Respond { id, response, .. } => self.respond(id, response),
+            Effect::Shells { stream, to, request, .. } => {
+                let payload = json!(request);
+                let request = self.messages.open(Asker::Shells { rank: from, stream });
+                self.queue.push_back((to, Event::Shells { request, payload }));
+            }
+            Effect::Unit(command) => self.command(from, command),
+        }
+    }
+
+    fn log(&mut self, rank: BrokerRank, level: Level, text: String) {
+        self.tell(None, Happening::Log { rank, level, text });
+    }
+
+    fn answer(&mut self, to: RequestId, result: Result<(), Fault>) {
+        match self.messages.close(to) {
+            Some(Asker::Forwarded { request, .. }) => self.answer(request, result),
+            Some(Asker::Manager(id)) => {
+                if let Err(fault) = result {
+                    self.log(BrokerRank(0), Level::Error, format!("{id}: {fault}"));
+                }
+            }
+            Some(Asker::Lead { .. } | Asker::Shells { .. } | Asker::Unit(_)) | None => (),
+        }
+    }
+
+    fn kvs(&mut self, from: BrokerRank, id: JobId, op: KvsOp) {
+        let result = self.kvs.run(id, &op);
+        let written = match (&result, op) {
+            (KvsResult::Appended(Ok(())), KvsOp::Append(events))
+            | (KvsResult::Finished(Ok(())), KvsOp::Finish(events)) => events,
+            // A failure the leader logs itself.
+            (_, _) => Vec::new(),
+        };
+        for event in written {
+            self.tell(Some(id), Happening::Exec(event));
+        }
+        self.queue.push_back((from, Event::Kvs { id, result }));
+    }
+
+    fn respond(&mut self, id: JobId, response: Response) {
+        if let Response::Exception(exception) = response {
+            return self.raise(id, exception);
+        }
+        for what in self.manager.respond(id, response) {
+            self.tell(Some(id), what);
+        }
+        if !self.manager.is_active(id) {
+            self.shells.remove(id);
+        }
+    }
+
+    fn command(&mut self, rank: BrokerRank, mut command: UnitCommand) {
+        match &mut command {
+            UnitCommand::Launch(spec) => {
+                if let Err(LaunchError { errnum, message }) = self.shells.complete(spec) {
+                    // As a supervisor would have said it.
+                    let unit = spec.unit.clone();
+                    return self.unit(rank, UnitEvent::Failed { unit, errnum, message });
+                }
+                self.units.insert(spec.unit.clone());
+            }
+            UnitCommand::Forget { unit } => {
+                self.units.remove(unit);
+            }
+            UnitCommand::Collect { .. }
+            | UnitCommand::Note { .. }
+            | UnitCommand::OutputAck { .. }
+            | UnitCommand::Signal { .. } => (),
+        }
+        if let Some(rank) = self.ranks.get_mut(rank.0 as usize) {
+            rank.worker.submit(command);
+        }
+    }
+
+    /// Signals every process of a unit: what a shell would do with its tasks.
+    pub(super) fn signal(&mut self, unit: UnitName, signal: i32) {
+        let rank = unit.rank();
+        self.command(rank, UnitCommand::Signal { unit, signal, all: true });
+    }
+}

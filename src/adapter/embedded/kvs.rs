@@ -1,0 +1,154 @@
+//! The KVS as files.
+//!
+//! `namespaces/job-<id>/exec.eventlog` is a guest namespace; `primary/<job's directory>/guest`
+//! is a symlink to it while the job runs, and the directory itself afterwards.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, symlink};
+use std::path::{Path, PathBuf};
+
+use crate::machine::{Fault, KvsOp, KvsResult, Opened};
+use crate::proto::{ExecEvent, JobId, decode_eventlog};
+
+const EVENTLOG: &str = "exec.eventlog";
+
+/// A KVS below one directory.
+#[derive(Debug)]
+pub(super) struct Kvs {
+    directory: PathBuf,
+}
+
+impl Kvs {
+    pub(super) fn new(directory: &Path) -> io::Result<Self> {
+        for name in ["namespaces", "primary"] {
+            make_directory(&directory.join(name))?;
+        }
+        Ok(Self { directory: directory.to_path_buf() })
+    }
+
+    /// Carries out `op`. Owners are not kept: every file is the instance owner's.
+    pub(super) fn run(&self, id: JobId, op: &KvsOp) -> KvsResult {
+        match op {
+            KvsOp::Append(events) => KvsResult::Appended(fault(self.append(id, events))),
+            KvsOp::Create { .. } => KvsResult::Created(fault(fs::create_dir(self.namespace(id)))),
+            KvsOp::Finish(events) => KvsResult::Finished(fault(self.finish(id, events))),
+            KvsOp::Link => KvsResult::Linked(fault(self.link(id))),
+            KvsOp::Open { .. } => KvsResult::Opened(self.open(id)),
+        }
+    }
+
+    fn namespace(&self, id: JobId) -> PathBuf {
+        self.directory.join("namespaces").join(id.namespace())
+    }
+
+    /// The job's `guest` entry in the primary namespace.
+    fn guest(&self, id: JobId) -> PathBuf {
+        let key = id.kvs_key("guest");
+        self.directory.join("primary").join(key.replace('.', "/"))
+    }
+
+    /// One write for one commit: a reader never sees half of it.
+    fn append(&self, id: JobId, events: &[ExecEvent]) -> io::Result<()> {
+        let text: String = events.iter().map(ExecEvent::encode).collect();
+        let path = self.namespace(id).join(EVENTLOG);
+        let mut file = OpenOptions::new().append(true).create(true).open(path)?;
+        file.write_all(text.as_bytes())
+    }
+
+    fn link(&self, id: JobId) -> io::Result<()> {
+        let guest = self.guest(id);
+        if let Some(parent) = guest.parent() {
+            make_directory(parent)?;
+        }
+        match symlink(self.namespace(id), &guest) {
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+            other => other,
+        }
+    }
+
+    fn finish(&self, id: JobId, events: &[ExecEvent]) -> io::Result<()> {
+        self.append(id, events)?;
+        let (namespace, guest) = (self.namespace(id), self.guest(id));
+        File::open(namespace.join(EVENTLOG))?.sync_all()?;
+        match fs::remove_file(&guest) {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
+            Ok(()) | Err(_) => (),
+        }
+        if let Some(parent) = guest.parent() {
+            make_directory(parent)?;
+        }
+        fs::rename(namespace, guest)
+    }
+
+    fn open(&self, id: JobId) -> Result<Opened, Fault> {
+        let guest = self.guest(id);
+        // Not a symlink any more: the namespace has taken its place.
+        let grafted = fs::symlink_metadata(&guest).is_ok_and(|metadata| metadata.is_dir());
+        let directory = if grafted { guest } else { self.namespace(id) };
+        let text = fs::read_to_string(directory.join(EVENTLOG)).map_err(|e| io_fault(&e))?;
+        let events = decode_eventlog(&text).map_err(|e| Fault::new(libc::EPROTO, e.to_string()))?;
+        if !grafted {
+            self.link(id).map_err(|e| io_fault(&e))?;
+        }
+        Ok(Opened { events, moved: grafted })
+    }
+}
+
+fn make_directory(path: &Path) -> io::Result<()> {
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(path)
+}
+
+fn fault(result: io::Result<()>) -> Result<(), Fault> {
+    result.map_err(|error| io_fault(&error))
+}
+
+fn io_fault(error: &io::Error) -> Fault {
+    Fault::new(error.raw_os_error().unwrap_or(libc::EIO), error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ID: JobId = JobId(77);
+
+    fn names(result: KvsResult) -> (Vec<String>, bool) {
+        match result {
+            KvsResult::Opened(Ok(opened)) => {
+                (opened.events.into_iter().map(|event| event.name).collect(), opened.moved)
+            }
+            other => panic!("expected an opened namespace, got {other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_namespace_is_made_once_found_again_and_moved() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let kvs = Kvs::new(dir.path()).expect("a KVS");
+        let (create, open) = (KvsOp::Create { userid: 0 }, KvsOp::Open { userid: 0 });
+        assert_eq!(kvs.run(ID, &create), KvsResult::Created(Ok(())));
+        let KvsResult::Created(Err(fault)) = kvs.run(ID, &create) else { panic!("made twice") };
+        assert_eq!(fault.errnum, libc::EEXIST);
+        let events = |names: &[&str]| names.iter().map(|n| ExecEvent::bare(1.0, n)).collect();
+        kvs.run(ID, &KvsOp::Append(events(&["init", "starting"])));
+        assert_eq!(kvs.run(ID, &KvsOp::Link), KvsResult::Linked(Ok(())));
+        let found = kvs.run(ID, &open);
+        assert_eq!(names(found), (vec!["init".into(), "starting".into()], false));
+        let done = kvs.run(ID, &KvsOp::Finish(events(&["done"])));
+        assert_eq!(done, KvsResult::Finished(Ok(())));
+        let (events, moved) = names(kvs.run(ID, &open));
+        assert_eq!((events.last().map(String::as_str), moved), (Some("done"), true));
+        assert!(!kvs.namespace(ID).exists());
+    }
+
+    #[test]
+    fn a_namespace_that_never_was_is_named_by_errno() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let kvs = Kvs::new(dir.path()).expect("a KVS");
+        let KvsResult::Opened(Err(fault)) = kvs.run(ID, &KvsOp::Open { userid: 0 }) else {
+            panic!("nothing was there")
+        };
+        assert_eq!(fault.errnum, libc::ENOENT);
+    }
+}

@@ -1,0 +1,214 @@
+//! A job manager for one instance: ids, resources, responses, exceptions.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+use super::event::Happening;
+use crate::machine::Event;
+use crate::proto::{Exception, Idset, JobException, JobId, Response, WaitStatus};
+
+/// 2020-01-01, in milliseconds since the epoch: where the time in our ids begins. RFC 19
+/// leaves it to the instance; 40 bits last for 34 years.
+const FLUID_EPOCH_MS: u64 = 1_577_836_800_000;
+/// Bits of an id below its time: generator (always 0 here) and sequence number.
+const FLUID_TIME_SHIFT: u32 = 24;
+
+/// A job to run: one command, once on each of some ranks.
+#[derive(Clone, Debug, PartialEq)]
+pub struct JobRequest {
+    /// Program and arguments; a program without a slash is looked for in `PATH`.
+    pub command: Vec<String>,
+    /// Which ranks of the instance.
+    pub ranks: Idset,
+    /// Seconds until the job is ended; 0 is no limit.
+    pub duration: f64,
+}
+
+/// How a job has ended.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct JobOutcome {
+    /// The largest wait status of all ranks; none if nothing was started.
+    pub status: Option<WaitStatus>,
+    /// Exceptions, in their order.
+    pub exceptions: Vec<Exception>,
+    /// The ranks of each release, in their order.
+    pub releases: Vec<String>,
+}
+
+impl JobOutcome {
+    /// The exit code that stands for it, as `flux run` chooses it: the status's code, or 128
+    /// and the signal, or 1 if there is none.
+    pub fn exit_code(&self) -> u8 {
+        let code = match self.status {
+            None => 1,
+            Some(status) => status.to_shell_exit().code().unwrap_or(1),
+        };
+        u8::try_from(code).unwrap_or(u8::MAX)
+    }
+}
+
+/// A job that is known.
+#[derive(Debug)]
+struct Job {
+    outcome: JobOutcome,
+    clean: bool,
+}
+
+/// All jobs.
+#[derive(Debug, Default)]
+pub(super) struct Manager {
+    jobs: BTreeMap<JobId, Job>,
+    last: Option<JobId>,
+}
+
+impl Manager {
+    /// Takes a job: its new id and its start request.
+    pub(super) fn submit(
+        &mut self,
+        request: &JobRequest,
+        userid: u32,
+        hostname: &str,
+        wall: f64,
+    ) -> (JobId, Value) {
+        let id = self.next_id(wall);
+        self.jobs.insert(id, Job { outcome: JobOutcome::default(), clean: false });
+        let payload = json!({
+            "id": id,
+            "userid": userid,
+            "jobspec": jobspec(request),
+            "reattach": false,
+            "R": resources(request, hostname, wall),
+        });
+        (id, payload)
+    }
+
+    /// The id of this millisecond, or the next one free.
+    fn next_id(&mut self, wall: f64) -> JobId {
+        let ms = ((wall * 1000.0) as u64).saturating_sub(FLUID_EPOCH_MS);
+        let now = ms << FLUID_TIME_SHIFT;
+        let id = JobId(self.last.map_or(now, |last| now.max(last.0 + 1)));
+        self.last = Some(id);
+        id
+    }
+
+    /// Jobs that are not clean.
+    pub(super) fn active(&self) -> Vec<JobId> {
+        self.jobs.iter().filter(|(_, job)| !job.clean).map(|(id, _)| *id).collect()
+    }
+
+    pub(super) fn is_active(&self, id: JobId) -> bool {
+        self.jobs.get(&id).is_some_and(|job| !job.clean)
+    }
+
+    /// How the job has ended, as far as it has.
+    pub(super) fn outcome(&self, id: JobId) -> JobOutcome {
+        self.jobs.get(&id).map(|job| job.outcome.clone()).unwrap_or_default()
+    }
+
+    /// Raises an exception: what to tell, and what to publish to every rank.
+    pub(super) fn raise(&mut self, id: JobId, exception: Exception) -> Option<(Happening, Event)> {
+        let job = self.jobs.get_mut(&id).filter(|job| !job.clean)?;
+        job.outcome.exceptions.push(exception.clone());
+        let event = Event::Exception(JobException {
+            id,
+            kind: exception.kind.clone(),
+            severity: exception.severity,
+            wait_status: None,
+        });
+        Some((Happening::Exception(exception), event))
+    }
+
+    /// Takes a response that is no exception: what to tell.
+    pub(super) fn respond(&mut self, id: JobId, response: Response) -> Vec<Happening> {
+        let Some(job) = self.jobs.get_mut(&id) else { return Vec::new() };
+        match response {
+            Response::Exception(exception) => vec![Happening::Exception(exception)],
+            Response::Start {} | Response::Reattached {} => vec![Happening::Start],
+            Response::Finish { status } => {
+                job.outcome.status = Some(status);
+                vec![Happening::Finish { status }]
+            }
+            Response::Release { ranks, is_final } => {
+                job.outcome.releases.push(ranks.clone());
+                let mut told = vec![Happening::Release { ranks, is_final }];
+                if is_final {
+                    job.clean = true;
+                    told.push(Happening::Clean);
+                }
+                told
+            }
+        }
+    }
+}
+
+/// RFC 25, version 1: one task, and one slot, on each rank.
+fn jobspec(request: &JobRequest) -> Value {
+    let slot = json!({ "type": "slot", "count": 1, "label": "task",
+                       "with": [{ "type": "core", "count": 1 }] });
+    let program = request.command.first();
+    json!({
+        "version": 1,
+        "resources": [{ "type": "node", "count": request.ranks.len(), "with": [slot] }],
+        "tasks": [{ "command": request.command, "slot": "task", "count": { "per_slot": 1 } }],
+        "attributes": { "system": {
+            "duration": request.duration,
+            // What is run in place of a job shell: log events are named after it.
+            "exec": { "job_shell": program },
+        } },
+    })
+}
+
+/// RFC 20, version 1. All ranks are on this host.
+fn resources(request: &JobRequest, hostname: &str, wall: f64) -> Value {
+    let expiration = if request.duration > 0.0 { wall + request.duration } else { 0.0 };
+    json!({
+        "version": 1,
+        "execution": {
+            "R_lite": [{ "rank": request.ranks.to_string(), "children": { "core": "0" } }],
+            "nodelist": vec![hostname; request.ranks.len()],
+            "starttime": wall,
+            "expiration": expiration,
+        },
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::proto::StartRequest;
+
+    #[test]
+    fn ids_grow_and_requests_are_readable() {
+        let mut manager = Manager::default();
+        let ranks = Idset::from_range(0..3);
+        let request = JobRequest { command: vec!["true".to_string()], ranks, duration: 2.0 };
+        let wall = 1_800_000_000.5;
+        let (first, payload) = manager.submit(&request, 7, "node", wall);
+        let (second, _) = manager.submit(&request, 7, "node", wall);
+        assert!(second > first, "{second} after {first}");
+        let start = StartRequest::from_json(&payload).expect("a good request");
+        assert_eq!((start.id, start.userid, start.r.len()), (first, 7, 3));
+        assert_eq!(start.r.expiration(), wall + 2.0);
+    }
+
+    #[test]
+    fn exit_codes_are_those_of_flux_run() {
+        let code = |status| JobOutcome { status, ..JobOutcome::default() }.exit_code();
+        assert_eq!(code(None), 1);
+        assert_eq!(code(Some(WaitStatus::exited(3))), 3);
+        assert_eq!(code(Some(WaitStatus::signaled(9))), 137);
+    }
+
+    #[test]
+    fn nothing_happens_to_a_job_that_is_clean() {
+        let mut manager = Manager::default();
+        let ranks = Idset::from_range(0..1);
+        let request = JobRequest { command: vec![], ranks, duration: 0.0 };
+        let (id, _) = manager.submit(&request, 0, "node", 1_800_000_000.0);
+        let release = Response::Release { ranks: "all".to_string(), is_final: true };
+        assert_eq!(manager.respond(id, release).last(), Some(&Happening::Clean));
+        assert!(manager.raise(id, Exception::fatal("late")).is_none());
+        assert!(!manager.is_active(id) && manager.active().is_empty());
+    }
+}

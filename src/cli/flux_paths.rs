@@ -1,0 +1,84 @@
+//! Where this host's Flux looks for modules and for its configuration.
+
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::Failure;
+
+/// Directories of an installed flux-core.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(super) struct FluxPaths {
+    /// Broker modules are found here by name.
+    pub(super) modules: PathBuf,
+    /// `modprobe/modprobe.d` is below it.
+    pub(super) configuration: PathBuf,
+}
+
+impl FluxPaths {
+    /// Those below a prefix, or else what the flux command, or pkg-config, says.
+    pub(super) fn find(prefix: Option<&Path>) -> Result<Self, Failure> {
+        if let Some(prefix) = prefix {
+            let modules = prefix.join("lib/flux/modules");
+            return Ok(Self { modules, configuration: prefix.join("etc/flux") });
+        }
+        let asked = [("module_path", "fluxmoddir"), ("confdir", "fluxconfdir")];
+        let [modules, configuration] =
+            asked.map(|(builtin, variable)| match ask("flux", &["config", "builtin", builtin])? {
+                Some(answer) => Ok(answer),
+                None => ask("pkg-config", &[&format!("--variable={variable}"), "flux-core"])?
+                    .ok_or_else(|| {
+                        Failure::new(
+                            "no Flux found: neither the command flux nor pkg-config is there \
+                             (--prefix says where Flux is installed)",
+                        )
+                    }),
+            });
+        // A module path is a list; the first directory is flux-core's own.
+        let modules = modules?;
+        let first = modules.split(':').find(|directory| !directory.is_empty());
+        let modules = PathBuf::from(first.unwrap_or_default());
+        let paths = Self { modules, configuration: PathBuf::from(configuration?) };
+        for path in [&paths.modules, &paths.configuration] {
+            if !path.is_absolute() {
+                let path = path.display();
+                return Err(Failure(format!("Flux says that a directory of its own is '{path}'")));
+            }
+        }
+        Ok(paths)
+    }
+
+    /// The same, below the root of a package that is being built.
+    pub(super) fn below(self, destdir: Option<&Path>) -> Self {
+        let Some(destdir) = destdir else { return self };
+        let below = |path: &Path| destdir.join(path.strip_prefix("/").unwrap_or(path));
+        Self { modules: below(&self.modules), configuration: below(&self.configuration) }
+    }
+}
+
+/// What a program prints; none if there is no such program.
+fn ask(program: &str, arguments: &[&str]) -> Result<Option<String>, Failure> {
+    let line = || format!("{program} {}", arguments.join(" "));
+    let output = match Command::new(program).args(arguments).output() {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        other => other.map_err(|error| Failure(format!("{}: {error}", line())))?,
+    };
+    if !output.status.success() {
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        return Err(Failure(format!("{}: {}: {}", line(), output.status, stderr.trim())));
+    }
+    Ok(Some(String::from_utf8_lossy(&output.stdout).trim().to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_prefix_needs_no_flux() {
+        let paths = FluxPaths::find(Some(Path::new("/opt/flux"))).expect("paths");
+        assert_eq!(paths.modules, Path::new("/opt/flux/lib/flux/modules"));
+        let below = paths.below(Some(Path::new("/tmp/root")));
+        assert_eq!(below.configuration, Path::new("/tmp/root/opt/flux/etc/flux"));
+    }
+}

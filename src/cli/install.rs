@@ -1,0 +1,217 @@
+//! `job-exec-rs install` and `uninstall`
+//!
+//! Two files: the module, and the drop-in that makes `flux modprobe` load it in job-exec's
+//! place. The order matters: a drop-in that names a module which is not there keeps every
+//! broker from starting.
+
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::Args;
+
+use super::Failure;
+use super::flux_paths::FluxPaths;
+
+/// Beside the executable, as cargo builds it and packages ship it.
+const LIBRARY: &str = "libjob_exec_rs.so";
+const MODULE: &str = "job-exec-rs.so";
+const DROP_IN: &str = "modprobe/modprobe.d/50-job-exec-rs.toml";
+
+/// Read by `flux modprobe rc1` and `rc3` on every rank. A module of its own name, not a new
+/// file behind job-exec's: `flux module reload job-exec` would quietly put flux-core's back.
+const DROP_IN_TEXT: &str = "\
+# Written by `job-exec-rs install`; `job-exec-rs uninstall` removes it. Makes Flux load
+# job-exec-rs in place of its own job-exec, on every rank. Settings belong into the [exec]
+# table, or into [modules.job-exec-rs], of the broker's configuration.
+[[modules]]
+name = \"job-exec-rs\"
+provides = [\"job-exec\"]
+after = [\"job-manager\"]
+requires = [\"kvs\", \"job-manager\"]
+# flux-core's job-exec has 100
+priority = 200
+";
+
+const NEXT: &str = "\
+What to do next, on every node of the instance:
+  - Install it there too: every rank loads the module, and all need the same release.
+  - Let systemd units of the instance owner live without a login (flux.service does it by
+    itself; other ways to start Flux do not):
+      loginctl enable-linger flux
+  - Keep a stop of Flux from canceling all jobs, which it does before any module is asked:
+      systemctl edit flux, and there:
+        [Service]
+        Environment=FLUX_DISABLE_JOB_CLEANUP=1
+  - Restart the instance: systemctl restart flux (running jobs end this once).
+Then `flux module list` shows job-exec-rs. Back to flux-core's job-exec without uninstalling:
+      [modules.alternatives]
+      job-exec = \"job-exec\"
+in the broker's configuration.";
+
+/// Put the module where Flux finds it, and have it loaded in place of job-exec
+///
+/// Writes two files: job-exec-rs.so in Flux's module directory, and
+/// modprobe/modprobe.d/50-job-exec-rs.toml in its configuration directory. Flux itself says
+/// where those are. Running instances are not touched; the next start loads the module.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  sudo job-exec-rs install
+  job-exec-rs install --prefix /usr --destdir debian/job-exec-rs    in a package's build
+  sudo job-exec-rs install --module target/release/libjob_exec_rs.so")]
+pub(super) struct Arguments {
+    #[command(flatten)]
+    place: Place,
+    /// The module, if it is not libjob_exec_rs.so beside this program
+    #[arg(long, value_name = "FILE")]
+    module: Option<PathBuf>,
+}
+
+/// Remove what install has written, and nothing else
+///
+/// From its next start on, Flux loads its own job-exec again.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  sudo job-exec-rs uninstall
+  job-exec-rs uninstall --prefix $HOME/flux")]
+pub(super) struct UninstallArguments {
+    #[command(flatten)]
+    place: Place,
+}
+
+/// Where Flux is.
+#[derive(Args, Debug)]
+struct Place {
+    /// Flux's prefix, instead of asking flux: PREFIX/lib/flux/modules, PREFIX/etc/flux
+    #[arg(long, value_name = "PREFIX")]
+    prefix: Option<PathBuf>,
+    /// Put this directory before every path, to build a package
+    #[arg(long, value_name = "DIR")]
+    destdir: Option<PathBuf>,
+}
+
+/// The files of an installation.
+struct Files {
+    module: PathBuf,
+    drop_in: PathBuf,
+}
+
+impl Place {
+    fn files(&self) -> Result<Files, Failure> {
+        let paths = FluxPaths::find(self.prefix.as_deref())?.below(self.destdir.as_deref());
+        Ok(Files { module: paths.modules.join(MODULE), drop_in: paths.configuration.join(DROP_IN) })
+    }
+}
+
+/// Copies the module, then writes the drop-in.
+pub(super) fn install(arguments: &Arguments) -> Result<ExitCode, Failure> {
+    let source = match &arguments.module {
+        Some(path) => path.clone(),
+        None => beside_the_program()?,
+    };
+    let module = read_module(&source)?;
+    let files = arguments.place.files()?;
+    put(&files.module, &module, 0o755)?;
+    say(&format!("wrote {}", files.module.display()))?;
+    put(&files.drop_in, DROP_IN_TEXT.as_bytes(), 0o644)?;
+    say(&format!("wrote {}", files.drop_in.display()))?;
+    say(&format!("\n{NEXT}"))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Removes the drop-in, then the module.
+pub(super) fn uninstall(arguments: &UninstallArguments) -> Result<ExitCode, Failure> {
+    let files = arguments.place.files()?;
+    for path in [&files.drop_in, &files.module] {
+        let shown = path.display();
+        match fs::remove_file(path) {
+            Ok(()) => say(&format!("removed {shown}"))?,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                say(&format!("{shown} was not there"))?;
+            }
+            Err(error) => return Err(at(path, &error)),
+        }
+    }
+    say("\nRestart the instance: Flux then loads its own job-exec again.")?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn say(text: &str) -> Result<(), Failure> {
+    writeln!(io::stdout(), "{text}").map_err(|error| Failure(format!("stdout: {error}")))
+}
+
+fn at(path: &Path, error: &io::Error) -> Failure {
+    Failure(format!("{}: {error}", path.display()))
+}
+
+fn beside_the_program() -> Result<PathBuf, Failure> {
+    let program = std::env::current_exe().map_err(Failure::new)?;
+    Ok(program.with_file_name(LIBRARY))
+}
+
+/// The module's bytes, if it is one.
+fn read_module(path: &Path) -> Result<Vec<u8>, Failure> {
+    let bytes = fs::read(path).map_err(|error| {
+        let hint = match error.kind() {
+            io::ErrorKind::NotFound => " (--module names the module)",
+            _ => "",
+        };
+        Failure(format!("{}: {error}{hint}", path.display()))
+    })?;
+    if is_module(&bytes) {
+        return Ok(bytes);
+    }
+    let path = path.display();
+    Err(Failure(format!(
+        "{path}: not a broker module: it has no symbol mod_main \
+         (was it built where flux-core's headers are not installed?)"
+    )))
+}
+
+/// An ELF file with the name `mod_main` in a string table. The broker looks the symbol up
+/// itself and says it if it isn't there; this only keeps the common mistake, a library built
+/// without flux-core, from being found out at the next boot. No ELF reader is needed for that.
+fn is_module(bytes: &[u8]) -> bool {
+    let name = b"\0mod_main\0";
+    bytes.starts_with(b"\x7fELF") && bytes.windows(name.len()).any(|window| window == name)
+}
+
+/// Writes a file whole or not at all: a broker may start at any moment.
+fn put(path: &Path, content: &[u8], mode: u32) -> Result<(), Failure> {
+    let directory = path.parent().unwrap_or(Path::new("/"));
+    fs::create_dir_all(directory).map_err(|error| at(directory, &error))?;
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let temporary = directory.join(format!(".{name}.{}", std::process::id()));
+    let written = write_new(&temporary, content, mode)
+        .map_err(|error| at(&temporary, &error))
+        .and_then(|()| fs::rename(&temporary, path).map_err(|error| at(path, &error)));
+    if written.is_err() {
+        // It may not even be there; the error that counts is the first one.
+        let _ = fs::remove_file(&temporary);
+    }
+    written
+}
+
+fn write_new(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(path)?;
+    // Whatever the umask is, the broker's user has to read it.
+    file.set_permissions(std::os::unix::fs::PermissionsExt::from_mode(mode))?;
+    file.write_all(content)?;
+    file.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_broker_modules_are_taken() {
+        assert!(is_module(b"\x7fELF....\0mod_main\0..."));
+        assert!(!is_module(b"\x7fELF....\0mod_mainly\0"));
+        assert!(!is_module(b"text with \0mod_main\0 in it"));
+    }
+}

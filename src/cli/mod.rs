@@ -1,0 +1,122 @@
+//! The command line: what it takes, and who does it.
+
+mod console;
+mod demo;
+mod flux_paths;
+mod install;
+mod run;
+mod signals;
+mod story;
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use clap::{ArgAction, Parser, Subcommand, ValueEnum};
+use job_exec_rs::config::MethodConfig;
+use tracing_subscriber::EnvFilter;
+
+/// A job execution service for Flux: jobs as systemd units, that outlive their brokers.
+///
+/// The service itself is a broker module; `install` puts it where Flux finds it. `run` and
+/// `demo` run commands with the same machinery inside this process, without Flux.
+#[derive(Debug, Parser)]
+#[command(name = "job-exec-rs", version, after_help = EXAMPLES, max_term_width = 100)]
+struct Cli {
+    /// Say more on stderr: -v what happens, -vv everything (RUST_LOG overrides it)
+    #[arg(short, long, global = true, action = ArgAction::Count)]
+    verbose: u8,
+    #[command(subcommand)]
+    command: Command,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  job-exec-rs demo                           what it does, in fifteen seconds
+  job-exec-rs run -N4 --label hostname       one command on four ranks of this host
+  job-exec-rs run -t 10s -- make check       end it after ten seconds
+  sudo job-exec-rs install                   let Flux load the module from its next start on";
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Demo(demo::Arguments),
+    Install(install::Arguments),
+    Run(run::Arguments),
+    Uninstall(install::UninstallArguments),
+}
+
+/// How commands are started.
+#[derive(Clone, Copy, Debug, Default, ValueEnum)]
+enum Method {
+    /// systemd where the user bus answers, else fork
+    #[default]
+    Auto,
+    /// Child processes of this one
+    Fork,
+    /// Transient units of `systemd --user`, or an error
+    Systemd,
+}
+
+impl From<Method> for MethodConfig {
+    fn from(method: Method) -> Self {
+        match method {
+            Method::Auto => MethodConfig::Auto,
+            Method::Fork => MethodConfig::Fork,
+            Method::Systemd => MethodConfig::Systemd,
+        }
+    }
+}
+
+/// Why a command came to nothing, for the user.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+struct Failure(String);
+
+impl Failure {
+    fn new(error: impl std::fmt::Display) -> Self {
+        Self(error.to_string())
+    }
+}
+
+/// From arguments to exit status: that of the job for `run`, else 0, or 1 after an error.
+pub(crate) fn main() -> ExitCode {
+    let cli = Cli::parse();
+    log_to_stderr(cli.verbose);
+    let result = match cli.command {
+        Command::Demo(arguments) => demo::demo(&arguments),
+        Command::Install(arguments) => install::install(&arguments),
+        Command::Run(arguments) => run::run(&arguments),
+        Command::Uninstall(arguments) => install::uninstall(&arguments),
+    };
+    result.unwrap_or_else(|failure| {
+        // Without stderr there is nobody to tell; the status says it.
+        let _ = writeln!(std::io::stderr(), "job-exec-rs: {failure}");
+        ExitCode::FAILURE
+    })
+}
+
+fn log_to_stderr(verbose: u8) {
+    let level = match verbose {
+        0 => "warn",
+        1 => "job_exec_rs=info",
+        2.. => "job_exec_rs=trace",
+    };
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level));
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(false)
+        .without_time()
+        .init();
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_arguments_are_consistent() {
+        Cli::command().debug_assert();
+    }
+}

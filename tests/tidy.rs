@@ -1,0 +1,205 @@
+//! The project's style, as far as a program can check it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// A file longer than this has a seam in it.
+const FILE_LINES_MAX: usize = 700;
+/// A function longer than this does two things.
+const FUNCTION_LINES_MAX: usize = 70;
+
+fn root() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn sources(below: &str) -> Vec<(String, String)> {
+    fn walk(directory: &Path, found: &mut Vec<PathBuf>) {
+        let Ok(entries) = fs::read_dir(directory) else { return };
+        for entry in entries.flatten() {
+            let path = entry.path();
+            if path.is_dir() {
+                walk(&path, found);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                found.push(path);
+            }
+        }
+    }
+    let mut found = Vec::new();
+    walk(&root().join(below), &mut found);
+    found.sort();
+    assert!(!found.is_empty(), "no sources below {below}");
+    let read = |path: PathBuf| {
+        let text = fs::read_to_string(&path).expect("a source file is UTF-8");
+        let name = path.strip_prefix(root()).unwrap_or(&path).display().to_string();
+        (name, text)
+    };
+    found.into_iter().map(read).collect()
+}
+
+/// Lines of code: without comments.
+fn code(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    let lines = text.lines().enumerate().map(|(index, line)| (index + 1, line));
+    lines.filter(|(_, line)| !line.trim_start().starts_with("//"))
+}
+
+fn assert_absent(below: &str, banned: &[&str], allowed: &[&str], why: &str) {
+    let mut found = Vec::new();
+    for (name, text) in sources(below) {
+        if allowed.iter().any(|prefix| name.starts_with(prefix)) {
+            continue;
+        }
+        for (number, line) in code(&text) {
+            for word in banned {
+                if line.contains(word) {
+                    found.push(format!("{name}:{number}: {word}"));
+                }
+            }
+        }
+    }
+    assert!(found.is_empty(), "{why}:\n{}", found.join("\n"));
+}
+
+#[test]
+fn the_machines_are_pure() {
+    let banned = [
+        "Instant::now",
+        "SystemTime",
+        "std::thread",
+        "std::fs",
+        "std::env",
+        "HashMap",
+        "HashSet",
+        "tokio",
+        "zbus",
+        "flux_sys",
+        "nix::",
+        "std::process",
+        "crate::adapter",
+        "crate::supervisor",
+        "crate::module",
+    ];
+    assert_absent("src/machine", &banned, &[], "machines know no world");
+    assert_absent("src/proto", &banned, &[], "the vocabulary knows no world");
+    assert_absent("src/port", &banned, &[], "ports know no world");
+}
+
+#[test]
+fn adapters_never_see_each_other() {
+    for adapter in ["libflux", "systemd", "fork", "embedded"] {
+        let others: Vec<String> = ["libflux", "systemd", "fork", "embedded"]
+            .iter()
+            .filter(|other| **other != adapter)
+            .map(|other| format!("adapter::{other}"))
+            .collect();
+        let others: Vec<&str> = others.iter().map(String::as_str).collect();
+        let below = format!("src/adapter/{adapter}");
+        assert_absent(&below, &others, &[], "an adapter names another");
+    }
+}
+
+#[test]
+fn foreign_crates_stay_behind_their_adapter() {
+    let libflux = ["src/adapter/libflux", "src/module"];
+    assert_absent("src", &["flux_sys::"], &libflux, "libflux outside its adapter");
+    let systemd = ["src/adapter/systemd"];
+    assert_absent("src", &["zbus::"], &systemd, "D-Bus outside its adapter");
+    let workers = ["src/adapter/systemd", "src/adapter/fork", "src/supervisor"];
+    assert_absent("src", &["tokio::"], &workers, "tokio outside the supervisor");
+}
+
+#[test]
+fn unsafe_is_where_it_may_be_and_says_why() {
+    let allowed = ["src/adapter/libflux", "src/module"];
+    assert_absent("src", &["unsafe {", "unsafe fn", "unsafe extern"], &allowed, "unsafe");
+    let mut found = Vec::new();
+    for (name, text) in sources("src") {
+        let lines: Vec<&str> = text.lines().collect();
+        for (index, line) in lines.iter().enumerate() {
+            let reason = lines[index.saturating_sub(6)..=index]
+                .iter()
+                .any(|line| line.contains("// SAFETY:") || line.contains("# Safety"));
+            if line.contains("unsafe {") && !line.trim_start().starts_with("//") && !reason {
+                found.push(format!("{name}:{}", index + 1));
+            }
+        }
+    }
+    assert!(found.is_empty(), "unsafe without a reason:\n{}", found.join("\n"));
+}
+
+#[test]
+fn nothing_is_left_over() {
+    let banned = ["dbg!(", "todo!(", "unimplemented!(", "FIXME", "TODO", "#[ignore"];
+    assert_absent("src", &banned, &[], "left over");
+    assert_absent("tests", &banned, &["tests/tidy.rs"], "left over");
+}
+
+#[test]
+fn nothing_sleeps() {
+    let banned = ["thread::sleep", "sleep("];
+    assert_absent(
+        "src",
+        &banned,
+        &["src/adapter/systemd", "src/supervisor", "src/adapter/fork"],
+        "a sleep",
+    );
+    assert_absent("src", &["thread::sleep"], &[], "a thread that sleeps");
+    assert_absent("tests", &["thread::sleep"], &["tests/tidy.rs"], "await the event instead");
+}
+
+#[test]
+fn files_and_functions_are_short() {
+    let mut found = Vec::new();
+    for (name, text) in sources("src").into_iter().chain(sources("tests")) {
+        let count = text.lines().count();
+        if count > FILE_LINES_MAX {
+            found.push(format!("{name}: {count} lines"));
+        }
+        let lines: Vec<&str> = text.lines().collect();
+        for (index, line) in lines.iter().enumerate() {
+            let indent = line.len() - line.trim_start().len();
+            let starts = line.trim_start();
+            let is_function = [
+                "fn ",
+                "pub fn ",
+                "pub(super) fn ",
+                "async fn ",
+                "pub(crate) fn ",
+                "pub async fn ",
+                "pub(super) async fn ",
+                "unsafe extern \"C\" fn ",
+            ]
+            .iter()
+            .any(|prefix| starts.starts_with(prefix));
+            if !is_function || line.trim_end().ends_with(';') || line.contains("fn(") {
+                continue;
+            }
+            let close = format!("{}}}", " ".repeat(indent));
+            let length = lines[index..].iter().position(|l| l.trim_end() == close).unwrap_or(0);
+            if length > FUNCTION_LINES_MAX {
+                found.push(format!("{name}:{}: a function of {length} lines", index + 1));
+            }
+        }
+    }
+    assert!(found.is_empty(), "too long:\n{}", found.join("\n"));
+}
+
+#[test]
+fn nothing_speaks_of_the_place_where_it_was_written() {
+    let mut found = Vec::new();
+    let output = std::process::Command::new("git")
+        .args([
+            "grep",
+            "-nIE",
+            "(/work/|/farm/|/opt/src/|target-[a-z]\\b)",
+            "--",
+            ".",
+            ":!tests/tidy.rs",
+        ])
+        .current_dir(root())
+        .output();
+    // Outside a checkout there is nothing to look at.
+    if let Ok(output) = output {
+        found.extend(String::from_utf8_lossy(&output.stdout).lines().map(str::to_string));
+    }
+    assert!(found.is_empty(), "machine paths:\n{}", found.join("\n"));
+}
