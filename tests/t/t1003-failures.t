@@ -1,0 +1,98 @@
+#!/bin/bash
+test_description='jobs that cannot be started, and what their owners read'
+instance_size=4
+# shellcheck source=lib.sh
+. "$(dirname "$0")/lib.sh"
+
+# usage: fails_before_start JOBID. The end of a job that never got as far as start.
+fails_before_start() {
+	wait_event "$1" clean &&
+	job_events "$1" >events &&
+	test_must_fail grep -x start events &&
+	grep -x exception events &&
+	test "$(contexts "$1" release)" = '{"final":true,"ranks":"all"}'
+}
+note() {
+	contexts "$1" exception | jq -r .note
+}
+
+test_expect_success 'a command that is not there' '
+	test_expect_code 127 flux run /nosuch/command 2>err &&
+	grep /nosuch/command err
+'
+test_expect_success 'a command that may not be executed' '
+	touch plain-file &&
+	test_expect_code 126 flux run ./plain-file 2>err &&
+	grep "Permission denied" err
+'
+test_expect_success 'a directory that is not there' '
+	flux run --cwd=/nosuch/directory true 2>err &&
+	grep /nosuch/directory err
+'
+test_expect_success 'a job shell that is not there' '
+	id=$(flux submit --setattr=system.exec.job_shell=/nosuch/shell true) &&
+	fails_before_start "$id" &&
+	note "$id" >note &&
+	grep "No such file" note
+'
+test_expect_success OURS 'the exception names it' '
+	grep /nosuch/shell note
+'
+test_expect_success 'a job shell that is not there, on several ranks' '
+	id=$(flux submit -N4 --setattr=system.exec.job_shell=/nosuch/shell true) &&
+	fails_before_start "$id"
+'
+test_expect_success 'what a shell says before it fails is kept' '
+	cat >early-failure <<-\EOF &&
+	#!/bin/sh
+	echo "this shell will not start today" >&2
+	exit 1
+	EOF
+	chmod +x early-failure &&
+	id=$(flux submit --setattr=system.exec.job_shell="$PWD/early-failure" true) &&
+	wait_event "$id" clean &&
+	contexts -p exec "$id" log >log &&
+	grep "this shell will not start today" log &&
+	test "$(jq -r .stream log)" = stderr &&
+	test "$(contexts "$id" finish)" = "{\"status\":256}"
+'
+test_expect_success 'and shown to who attaches' '
+	test_expect_code 1 flux job attach "$id" 2>err &&
+	grep "early-failure.*this shell will not start today" err
+'
+test_expect_success 'several ranks that fail early are each heard' '
+	id=$(flux submit -N4 --setattr=system.exec.job_shell="$PWD/early-failure" true) &&
+	wait_event "$id" clean &&
+	contexts -p exec "$id" log >log &&
+	test "$(jq -r .rank log | sort -u | wc -l)" -ge 1 &&
+	contexts "$id" exception | jq -r .type >type &&
+	grep -x exec type
+'
+test_expect_success 'a shell that a signal ended' '
+	id=$(dummy_submit "kill -KILL \$\$") &&
+	wait_event "$id" clean &&
+	test_expect_code 137 flux job status "$id"
+'
+test_expect_success 'a key of system.exec.bulkexec that does not exist' '
+	flux dmesg -C &&
+	id=$(flux submit --setattr=system.exec.bulkexec.colour=green true) &&
+	fails_before_start "$id" &&
+	flux dmesg >dmesg &&
+	grep "failed to unpack system.exec.bulkexec.*colour" dmesg
+'
+test_expect_success OURS 'the exception names it' '
+	note "$id" | grep colour
+'
+test_expect_success 'jobs fail on purpose: mock exceptions' '
+	for where in init starting; do
+		id=$(flux submit -N2 --setattr=system.exec.bulkexec.mock_exception=$where true) &&
+		wait_event "$id" clean &&
+		! flux job status "$id" &&
+		note "$id" | grep "mock .*exception" || return 1
+	done
+'
+test_expect_success 'jobs run after all that' '
+	flux run -N4 -n4 true
+'
+
+test_done

@@ -1,0 +1,210 @@
+#!/bin/bash
+test_description='jobs that run on while the module is reloaded'
+instance_size=4
+# shellcheck source=lib.sh
+. "$(dirname "$0")/lib.sh"
+
+if ! test_have_prereq UNITS; then
+	skip_all='needs our module and a user systemd'
+	test_done
+fi
+
+# usage: submit_gated NAME TASKS [OPTION...]
+# A job whose tasks print a line, wait at the gate NAME.TASK, print another, and end with the
+# number of their task. Returns when all of them wait: each says so at another gate.
+submit_gated() {
+	local name=$1 tasks=$2 id task
+	shift 2
+	for task in $(seq 0 $((tasks - 1))); do
+		gate "$name.$task" "$name.$task.there" || return 1
+	done
+	id=$(flux submit -n "$tasks" "$@" bash -c "
+		echo before \$FLUX_TASK_RANK
+		echo >$name.\$FLUX_TASK_RANK.there
+		cat $name.\$FLUX_TASK_RANK
+		echo after \$FLUX_TASK_RANK
+		exit \$FLUX_TASK_RANK") &&
+	wait_gate "$name".*.there >/dev/null &&
+	wait_event -q "$id" start &&
+	echo "$id"
+}
+# usage: identities JOBID. What a unit that was started again would not have.
+identities() {
+	local unit
+	for unit in $(units_of "$1"); do
+		echo "$unit $(systemctl --user show -p InvocationID -p MainPID "$unit" | sort | xargs)"
+	done
+}
+# usage: is_led JOBID. Whether the module knows the job as running again.
+is_led() {
+	stats_of "$1" | jq -e '.running == 1'
+}
+# usage: ended_well JOBID STATUS TASKS
+# The job ended as if there had been no reload.
+ended_well() {
+	local task
+	wait_event "$1" clean &&
+	test "$(contexts "$1" finish)" = "{\"status\":$2}" &&
+	test "$(contexts "$1" exception)" = "" &&
+	job_events "$1" | grep -vx release >events &&
+	printf "%s\n" submit validate depend priority alloc start finish free clean \
+		>events.expected &&
+	test_cmp events.expected events &&
+	test "$(contexts "$1" release | jq .final | grep -c true)" -eq 1 &&
+	exec_events "$1" >exec-events &&
+	grep -vx -e "reattach" -e "recoverable" -e "shell.task-exit" exec-events | sort >actual &&
+	printf "%s\n" complete "done" init shell-exit shell.init shell.start starting >expected &&
+	test_cmp expected actual &&
+	for task in $(seq 0 $(($3 - 1))); do
+		echo "before $task"
+		echo "after $task"
+	done | sort >expected &&
+	flux job attach "$1" 2>/dev/null | sort >actual &&
+	test_cmp expected actual &&
+	assert_no_units "$1"
+}
+
+test_expect_success 'start a job on four ranks and one on rank 1' '
+	wide=$(submit_gated wide 4 -N4) &&
+	narrow=$(submit_gated narrow 1 --requires=rank:1) &&
+	identities "$wide" >wide.units &&
+	identities "$narrow" >narrow.units &&
+	test "$(wc -l <wide.units)" -eq 4 &&
+	test "$(wc -l <narrow.units)" -eq 1
+'
+same_units() {
+	# shellcheck disable=SC2154 # the test before set them
+	identities "$wide" >wide.now &&
+	identities "$narrow" >narrow.now &&
+	test_cmp wide.units wide.now &&
+	test_cmp narrow.units narrow.now
+}
+test_expect_success 'a reload on rank 0 leaves their shells alone' '
+	flux module reload job-exec &&
+	await is_led "$wide" &&
+	same_units
+'
+test_expect_success 'on another rank too' '
+	flux exec -r 1 flux module reload job-exec &&
+	await is_led "$narrow" &&
+	same_units
+'
+test_expect_success 'on all ranks at once' '
+	flux exec -r all flux module reload job-exec &&
+	await is_led "$wide" &&
+	same_units
+'
+test_expect_success 'again and again' '
+	for i in 1 2 3; do
+		flux module reload job-exec &&
+		flux exec -r 1-3 flux module reload job-exec || return 1
+	done &&
+	await is_led "$wide" &&
+	same_units
+'
+test_expect_success 'jobs can be started meanwhile' '
+	flux run -N4 -n4 true
+'
+test_expect_success 'both end as if nothing had been' '
+	open_gate wide.0 wide.1 wide.2 wide.3 narrow.0 &&
+	ended_well "$narrow" 0 1 &&
+	ended_well "$wide" 768 4
+'
+
+test_expect_success 'a reload on the first rank of a job that is not on rank 0' '
+	id=$(submit_gated first 2 -N2 --requires=rank:2-3) &&
+	identities "$id" >units &&
+	flux exec -r 2 flux module reload job-exec &&
+	flux exec -r 2 flux module reload job-exec &&
+	await is_led "$id" &&
+	identities "$id" >now &&
+	test_cmp units now &&
+	open_gate first.0 first.1 &&
+	ended_well "$id" 256 2
+'
+test_expect_success 'a job can be cancelled after a reload' '
+	id=$(submit_gated cancelled 4 -N4) &&
+	flux exec -r all flux module reload job-exec &&
+	flux cancel "$id" &&
+	wait_event "$id" clean &&
+	test_expect_code 143 flux job status "$id" &&
+	assert_no_units "$id"
+'
+test_expect_success 'a cancel while the module is away is not lost' '
+	id=$(submit_gated absent 2 -N2 --requires=rank:2-3) &&
+	flux module remove job-exec &&
+	flux exec -r 2 flux module remove job-exec &&
+	flux cancel "$id" &&
+	flux exec -r 2 flux module load job-exec &&
+	flux module load job-exec &&
+	wait_event "$id" clean &&
+	! flux job status "$id" &&
+	assert_no_units "$id"
+'
+
+unit_has_exited() {
+	test "$(systemctl --user show -p MainPID --value "$1")" = 0
+}
+test_expect_success 'a shell that ends while its module is away' '
+	id=$(submit_gated away 1 --requires=rank:1) &&
+	unit=$(units_of "$id") &&
+	flux exec -r 1 flux module remove job-exec &&
+	open_gate away.0 &&
+	await unit_has_exited "$unit" &&
+	flux exec -r 1 flux module load job-exec &&
+	ended_well "$id" 0 1
+'
+test_expect_success 'shells that end while all modules are away, with a status' '
+	id=$(submit_gated gone 4 -N4) &&
+	units=$(units_of "$id") &&
+	flux exec -r all flux module remove job-exec &&
+	open_gate gone.0 gone.1 gone.2 gone.3 &&
+	for unit in $units; do await unit_has_exited "$unit" || return 1; done &&
+	flux exec -r 1-3 flux module load job-exec &&
+	flux module load job-exec &&
+	ended_well "$id" 768 4
+'
+test_expect_success 'output of the shell itself while the module is away is kept' '
+	gate talk.there talk &&
+	id=$(dummy_submit -N1 --requires=rank:1 "
+		echo before >&2; echo >talk.there; cat talk; echo after >&2") &&
+	wait_gate talk.there &&
+	wait_event "$id" start &&
+	unit=$(units_of "$id") &&
+	flux exec -r 1 flux module remove job-exec &&
+	open_gate talk &&
+	await unit_has_exited "$unit" &&
+	flux exec -r 1 flux module load job-exec &&
+	wait_event "$id" clean &&
+	test "$(contexts -p exec "$id" log | jq -j .data)" = "$(printf "before\nafter\n")"
+'
+
+# One shell is held back before the barrier, by its own initrc, which says when it is there.
+test_expect_success 'shells that wait for each other wait on through a reload' '
+	gate hold hold.there &&
+	cat >initrc.lua <<-EOF &&
+	if shell.info.rank == 1 then
+	    os.execute ("echo > $PWD/hold.there; cat $PWD/hold")
+	end
+	EOF
+	for ranks in 0 2 2-3 all; do
+		id=$(flux submit -N2 -n2 --requires=rank:2-3 -o userrc=initrc.lua \
+			bash -c "echo \$FLUX_TASK_RANK") &&
+		wait_gate hold.there &&
+		wait_event "$id" start &&
+		flux exec -r $ranks flux module reload job-exec &&
+		open_gate hold &&
+		wait_event "$id" clean &&
+		test "$(contexts "$id" exception)" = "" &&
+		test "$(contexts "$id" finish)" = "{\"status\":0}" &&
+		test "$(flux job attach "$id" | sort | xargs)" = "0 1" &&
+		assert_no_units "$id" || return 1
+	done
+'
+test_expect_success 'nothing is left' '
+	assert_no_units &&
+	test "$(flux resource list -s allocated -no {nnodes})" = 0 &&
+	flux run -N4 -n4 true
+'
+
+test_done

@@ -1,0 +1,111 @@
+#!/bin/bash
+test_description='job-exec-rs install and uninstall'
+instance_size=0
+# shellcheck source=lib.sh
+. "$(dirname "$0")/lib.sh"
+
+program=
+[ -n "$JOB_EXEC_RS_MODULE" ] && program=$(dirname "$JOB_EXEC_RS_MODULE")/job-exec-rs
+if ! [ -x "${program:-/nonexistent}" ]; then
+	skip_all="needs our program beside our module"
+	test_done
+fi
+# Not the swapped module of lib.sh: what is installed has to come in by itself.
+unset FLUX_MODULE_PATH_PREPEND FLUX_MODPROBE_PATH_APPEND
+
+module_dir=$(flux config builtin module_path)
+module_dir=${module_dir%%:*}
+conf_dir=$(flux config builtin confdir)
+dest=$PWD/dest
+installed_files() {
+	(cd "$dest" && find . ! -type d | sort)
+}
+# usage: start_installed COMMAND...
+# An instance that finds what is below $dest as if it were in place.
+start_installed() {
+	FLUX_MODULE_PATH_PREPEND=$dest$module_dir FLUX_MODPROBE_PATH_APPEND=$dest$conf_dir/modprobe \
+		run_instance 4 "$@"
+}
+
+test_expect_success 'install puts one module and one drop-in where Flux looks' '
+	mkdir -p "$dest$module_dir" "$dest$conf_dir/modprobe/modprobe.d" &&
+	touch "$dest$module_dir/other.so" "$dest$conf_dir/modprobe/modprobe.d/10-other.toml" &&
+	installed_files >before &&
+	"$program" install --destdir "$dest" >out &&
+	installed_files >after &&
+	comm -13 before after >new &&
+	test "$(wc -l <new)" -eq 2 &&
+	grep -x ".$module_dir/job-exec-rs.so" new &&
+	grep "^.$conf_dir/modprobe/modprobe.d/.*\.toml$" new
+'
+test_expect_success 'it says what it did' '
+	while read -r file; do grep -F "${file#.}" out || return 1; done <new
+'
+test_expect_success 'the module is the built one, for everybody to read' '
+	cmp "$JOB_EXEC_RS_MODULE" "$dest$module_dir/job-exec-rs.so" &&
+	while read -r file; do
+		test $((0$(stat -c %a "$dest/$file") & 0444)) -eq $((0444)) || return 1
+	done <new
+'
+test_expect_success 'nothing in the drop-in says where it was staged' '
+	drop_in=$dest/$(grep toml new) &&
+	test_must_fail grep -F "$dest" "$drop_in"
+'
+test_expect_success 'a second time is no error and changes nothing' '
+	"$program" install --destdir "$dest" &&
+	installed_files >again &&
+	test_cmp after again
+'
+cat >on-all-ranks <<-\EOF
+	flux exec -r all -l bash -c \
+	    'grep -ho "/[^ ]*job-exec[^ ]*\.so" /proc/$(flux getattr broker.pid)/maps | sort -u' | sort
+	flux run -N4 -n4 true && echo ran
+EOF
+test_expect_success 'an instance then has it on every rank, in place of job-exec' '
+	start_installed bash on-all-ranks >actual &&
+	for rank in 0 1 2 3; do
+		echo "$rank: $dest$module_dir/job-exec-rs.so"
+	done >expected &&
+	echo ran >>expected &&
+	test_cmp expected actual
+'
+test_expect_success 'stats are where administrators look for them' '
+	start_installed flux module stats job-exec >stats &&
+	jq -e ".method and .config" stats
+'
+test_expect_success 'a reload does not bring upstream back' '
+	start_installed bash -c "
+		name=\$(flux module list | grep -o \"^job-exec[^ ]*\") &&
+		flux module reload \$name &&
+		flux run -n1 true && bash on-all-ranks" >actual &&
+	test_cmp expected actual
+'
+test_expect_success 'uninstall removes exactly that' '
+	"$program" uninstall --destdir "$dest" &&
+	installed_files >now &&
+	test_cmp before now
+'
+test_expect_success 'an instance then has upstream again' '
+	rm "$dest$module_dir/other.so" &&
+	start_installed flux module list >modules &&
+	test_must_fail grep job-exec-rs modules &&
+	grep "^job-exec " modules
+'
+test_expect_success 'uninstall of what is not there says so, and is no failure' '
+	"$program" uninstall --destdir "$dest" >out 2>&1 &&
+	test -s out
+'
+test_expect_success 'another prefix' '
+	"$program" install --prefix "$PWD/prefix" &&
+	find prefix -name job-exec-rs.so | grep . &&
+	find prefix -path "*/modprobe/modprobe.d/*.toml" | grep . &&
+	"$program" uninstall --prefix "$PWD/prefix" &&
+	test "$(find prefix ! -type d)" = ""
+'
+test_expect_success 'a place that cannot be written to is an error that names it' '
+	touch file &&
+	test_must_fail "$program" install --prefix "$PWD/file" 2>err &&
+	grep "$PWD/file" err
+'
+
+test_done
