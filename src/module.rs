@@ -167,6 +167,7 @@ fn facts(handle: Handle, directory: &std::path::Path) -> Result<Facts, Failure> 
         owner,
         instance: InstanceId::new(&directory.to_string_lossy(), owner),
         local_uri: handle.attribute("local-uri").ok_or("local-uri is not set")?,
+        nested: handle.attribute("jobid").is_some(),
         job_shell: handle.builtin("shell_path").ok_or("flux-core names no job shell")?,
         working_directory: working_directory.map(|path| path.to_string_lossy().into_owned()),
     })

@@ -4,4 +4,5 @@ pub mod embedded;
 pub mod fork;
 #[cfg(flux)]
 pub mod libflux;
+pub mod sim;
 pub mod systemd;

@@ -6,6 +6,7 @@ mod flux_paths;
 mod install;
 mod run;
 mod signals;
+mod sim;
 mod story;
 
 use std::io::Write;
@@ -41,6 +42,7 @@ enum Command {
     Demo(demo::Arguments),
     Install(install::Arguments),
     Run(run::Arguments),
+    Sim(sim::Arguments),
     Uninstall(install::UninstallArguments),
 }
 
@@ -85,6 +87,7 @@ pub(crate) fn main() -> ExitCode {
         Command::Demo(arguments) => demo::demo(&arguments),
         Command::Install(arguments) => install::install(&arguments),
         Command::Run(arguments) => run::run(&arguments),
+        Command::Sim(arguments) => sim::sim(&arguments),
         Command::Uninstall(arguments) => install::uninstall(&arguments),
     };
     result.unwrap_or_else(|failure| {

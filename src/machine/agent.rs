@@ -16,6 +16,10 @@ use crate::proto::peer::{
 };
 use crate::proto::{BrokerRank, Idset, JobId, UnitName};
 
+/// How often an agent makes sure that its parent still has the job, in seconds. Each rank is
+/// asked by its children only, so the cost does not grow with the job.
+const PROBE_SECONDS: f64 = 300.0;
+
 /// How long reports wait for those of the rest of the subtree, in seconds.
 const GATHER_SECONDS: f64 = 0.01;
 
@@ -32,6 +36,8 @@ pub(super) struct AgentJob {
     id: JobId,
     userid: u32,
     upstream: Option<RequestId>,
+    /// Who waits at the other end of it.
+    parent: BrokerRank,
     ranks: Idset,
     children: BTreeMap<StreamId, Child>,
     shell: Option<Shell>,
@@ -54,6 +60,7 @@ impl AgentJob {
             id,
             userid,
             upstream: None,
+            parent: BrokerRank(0),
             ranks: Idset::new(),
             children: BTreeMap::new(),
             shell: None,
@@ -74,6 +81,11 @@ impl AgentJob {
         agent
     }
 
+    /// The job is in this rank's hands: somebody above wants its reports.
+    pub(super) fn is_led(&self) -> bool {
+        self.upstream.is_some()
+    }
+
     /// Nobody listens to this request any more.
     pub(super) fn disconnected(&mut self, cx: Context, request: RequestId, out: &mut Effects) {
         if self.upstream == Some(request) {
@@ -87,6 +99,15 @@ impl AgentJob {
     /// come; if not, nobody will ever end the shell but this agent.
     pub(super) fn known(&mut self, cx: Context, result: Result<bool, Fault>, out: &mut Effects) {
         if self.upstream.is_some() {
+            if result == Ok(true) {
+                self.ask_at = Some(cx.now.mono + PROBE_SECONDS);
+                return;
+            }
+            // Its broker has died, and nobody told us. Rank 0 is asked next.
+            if let Some(to) = self.upstream.take() {
+                out.push(Effect::Drop { to });
+            }
+            self.ask_at = Some(cx.now.mono + cx.config.peer_timeout);
             return;
         }
         match (result, &mut self.shell) {
@@ -127,7 +148,8 @@ impl AgentJob {
         if let Some(old) = self.upstream.replace(to) {
             out.push(Effect::Drop { to: old });
         }
-        self.ask_at = None;
+        self.parent = request.parent;
+        self.ask_at = Some(cx.now.mono + PROBE_SECONDS);
         self.outbox.clear();
         self.stages.clear();
         self.children.clear();
@@ -143,6 +165,7 @@ impl AgentJob {
                 stream,
                 to: root,
                 request: Box::new(ShellsRequest {
+                    parent: cx.facts.rank,
                     ranks: ranks.clone(),
                     output: output.copied().collect(),
                     ..request.clone()
@@ -285,7 +308,12 @@ impl AgentJob {
     pub(super) fn timeout(&mut self, now: f64, out: &mut Effects) {
         if self.ask_at.is_some_and(|at| at <= now) {
             self.ask_at = None;
-            out.push(Effect::Known { id: self.id });
+            if let Some(shell) = &self.shell {
+                let parent = self.upstream.is_some();
+                let to = if parent { self.parent } else { BrokerRank(0) };
+                let (id, digest) = (self.id, shell.digest.clone());
+                out.push(Effect::Known { to, parent, id, digest });
+            }
         }
         if self.send_at.is_some_and(|at| at <= now) {
             self.send(out);
@@ -397,9 +425,10 @@ fn unit_spec(cx: Context, id: JobId, command: &ShellCommand) -> UnitSpec {
         description: format!("User workload for Flux job {}", id.f58plain()),
         argv: command.argv.clone(),
         environment,
-        unset_environment: vec!["NOTIFY_SOCKET".to_string(), "INVOCATION_ID".to_string()],
+        unset_environment: Vec::new(),
         working_directory: facts.working_directory.clone(),
         properties: command.properties.clone(),
+        forget_failed: facts.nested,
         stop_timeout: command.stop_timeout.map(std::time::Duration::from_secs_f64),
     }
 }

@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use crate::machine::Context;
 use crate::machine::effect::{Effect, Effects, Level};
 use crate::machine::event::{Fault, RequestId, StreamId};
+use crate::machine::launch;
 use crate::proto::peer::{LeadRequest, VERSION};
 use crate::proto::{
     BrokerRank, Exception, Idset, JobException, JobId, Response, StartError, StartRequest,
@@ -133,6 +134,11 @@ impl Coordinator {
         if present && !job.answered && job.rank != cx.facts.rank {
             job.lead(out);
         }
+    }
+
+    /// Whether the job manager has this very job running.
+    pub(super) fn has(&self, id: JobId, digest: &str) -> bool {
+        self.jobs.get(&id).is_some_and(|job| launch::digest(&job.start) == digest)
     }
 
     /// Where the job's time limit is kept.

@@ -104,10 +104,17 @@ pub enum Effect {
         /// Signal number.
         signal: i32,
     },
-    /// Ask rank 0 whether the job manager has this job running.
+    /// Ask rank 0 whether the job manager has this job running, or a parent whether it still
+    /// has it.
     Known {
+        /// Rank 0, or the parent that is asked whether it still has the job.
+        to: BrokerRank,
+        /// Asked of a parent.
+        parent: bool,
         /// The job.
         id: JobId,
+        /// What makes it this job.
+        digest: String,
     },
     /// Answer a rank that asks for a job.
     KnownAnswer {

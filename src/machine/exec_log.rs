@@ -61,20 +61,20 @@ impl ExecLog {
         self.in_flight.take().unwrap_or_default().output
     }
 
-    /// The commit under way has failed. True if it is to be tried again after a pause; else
-    /// its events are given up.
-    pub(super) fn failed(&mut self) -> bool {
-        let Some(mut batch) = self.in_flight.take() else { return false };
+    /// The commit under way has failed. It is to be tried again after a pause, or else its
+    /// events are given up: then the output that they held is returned.
+    pub(super) fn failed(&mut self) -> Option<Vec<Logged>> {
+        let mut batch = self.in_flight.take().unwrap_or_default();
         self.tries += 1;
         if self.tries >= TRIES_MAX {
             self.tries = 0;
-            return false;
+            return Some(batch.output);
         }
         batch.events.append(&mut self.waiting.events);
         batch.output.append(&mut self.waiting.output);
         self.waiting = batch;
         self.holding = true;
-        true
+        None
     }
 
     /// The pause after a failed commit is over.

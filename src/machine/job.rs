@@ -75,8 +75,10 @@ struct Rank {
     phase: Phase,
     /// It was seen running, once.
     started: bool,
-    /// Bytes of stdout and stderr that went to the exec eventlog.
+    /// Bytes of stdout and stderr that were sent to the exec eventlog.
     output: [u64; 2],
+    /// Bytes of them that are in it.
+    durable: [u64; 2],
     /// Since when its module has been away, in monotonic seconds.
     away_since: Option<f64>,
 }
@@ -117,6 +119,8 @@ pub(super) struct Job {
     ended_before_barrier: bool,
     leader_exited: bool,
     done_posted: bool,
+    /// Shells were asked for, or found: there is a status to tell.
+    tried: bool,
     /// Ranks that the coordinator has given up on.
     lost: Idset,
     failure: Option<Failure>,
@@ -142,11 +146,17 @@ impl Job {
         out: &mut Effects,
     ) -> Self {
         let ranks = start.r.ranks();
-        let rank = Rank { phase: Phase::Pending, started: false, output: [0, 0], away_since: None };
+        let rank = Rank {
+            phase: Phase::Pending,
+            started: false,
+            output: [0, 0],
+            durable: [0, 0],
+            away_since: None,
+        };
         let mut job = Self {
             id: start.id,
             jobspec: Jobspec::default(),
-            command: launch::adopting_command(&start),
+            command: launch::adopting_command(cx, &start),
             coordinator: Some(coordinator),
             said: Said::default(),
             state: State::Opening,
@@ -159,6 +169,7 @@ impl Job {
             ended_before_barrier: false,
             leader_exited: false,
             done_posted: false,
+            tried: false,
             lost: request.lost.clone(),
             failure: None,
             kill: None,
@@ -171,6 +182,8 @@ impl Job {
             began: None,
             start,
         };
+        // What an earlier leader made is there, whatever this one thinks of the job.
+        job.has_namespace = job.start.reattach;
         if job.check(cx, out) {
             job.has_namespace = true;
             let userid = job.start.userid;
@@ -252,7 +265,7 @@ impl Job {
             [Stream::Stdout, Stream::Stderr].map(|stream| OutputPosition {
                 rank: *rank,
                 stream,
-                offset: known.output[stream as usize],
+                offset: known.durable[stream as usize],
             })
         });
         let stream = out.stream();
@@ -264,6 +277,7 @@ impl Job {
             request: Box::new(ShellsRequest {
                 version: VERSION,
                 id: self.id,
+                parent: cx.facts.rank,
                 ranks: ranks.clone(),
                 arity: cx.config.fanout,
                 mode,
@@ -315,7 +329,11 @@ impl Job {
     }
 
     /// Output that is in the exec eventlog now need not be kept any more.
-    fn acknowledge(&self, logged: Logged, out: &mut Effects) {
+    fn acknowledge(&mut self, logged: Logged, out: &mut Effects) {
+        if let Some(rank) = self.ranks.get_mut(&logged.rank) {
+            let durable = &mut rank.durable[logged.stream as usize];
+            *durable = logged.offset.max(*durable);
+        }
         let order = Order::Acknowledge { stream: logged.stream, offset: logged.offset };
         self.order(&Idset::from_iter([logged.rank]), &order, out);
     }
@@ -329,7 +347,8 @@ impl Job {
             self.say_started(out);
         }
         let launched = self.linked && matches!(self.state, State::Launching | State::Running);
-        if launched && self.said.finish.is_none() && self.all_in(&[Phase::Exited, Phase::Gone]) {
+        let ended = self.all_in(&[Phase::Exited, Phase::Gone]);
+        if launched && self.tried && self.said.finish.is_none() && ended {
             self.complete(cx, out);
         }
         if launched && self.all_in(&[Phase::Gone]) {

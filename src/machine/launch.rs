@@ -49,10 +49,10 @@ pub(super) fn shell_command(
 }
 
 /// Stands in where shells are only to be found: nothing can be started with it.
-pub(super) fn adopting_command(start: &StartRequest) -> ShellCommand {
+pub(super) fn adopting_command(cx: Context, start: &StartRequest) -> ShellCommand {
     ShellCommand {
         userid: start.userid,
-        multiuser: false,
+        multiuser: start.userid != cx.facts.owner,
         digest: digest(start),
         argv: Vec::new(),
         environment: BTreeMap::new(),

@@ -56,4 +56,6 @@ struct Context<'a> {
     now: Now,
     config: &'a crate::config::Config,
     facts: &'a Facts,
+    /// Shells outlive their brokers here (and so, it is assumed, on the job's other ranks).
+    shells_survive: bool,
 }

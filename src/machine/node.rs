@@ -28,8 +28,23 @@ pub struct Facts {
     pub local_uri: String,
     /// flux-core's job shell.
     pub job_shell: String,
+    /// This instance is itself a job, and ends with it for good: nobody will come back for a
+    /// unit that failed.
+    pub nested: bool,
     /// Where shells start.
     pub working_directory: Option<String>,
+}
+
+/// What machines may look at, without borrowing the whole node.
+macro_rules! context {
+    ($node:ident, $now:ident) => {
+        Context {
+            now: $now,
+            config: &$node.config,
+            facts: &$node.facts,
+            shells_survive: $node.method == Some(Method::Systemd),
+        }
+    };
 }
 
 /// Where the answers of a stream go.
@@ -180,7 +195,7 @@ impl Node {
 
     fn dispatch(&mut self, now: Now, event: Event, out: &mut Effects) {
         self.born.get_or_insert(now.mono);
-        let cx = Context { now, config: &self.config, facts: &self.facts };
+        let cx = context!(self, now);
         match event {
             Event::Config(config) => self.reconfigure(*config, out),
             Event::CriticalRanks { request, credential, id, ranks } => {
@@ -250,7 +265,7 @@ impl Node {
     }
 
     fn order(&mut self, now: Now, payload: &serde_json::Value, out: &mut Effects) {
-        let cx = Context { now, config: &self.config, facts: &self.facts };
+        let cx = context!(self, now);
         match peer::decode::<OrderRequest>(payload) {
             Ok(order) => {
                 if let Some(agent) = self.agents.get_mut(&order.id) {
@@ -269,7 +284,7 @@ impl Node {
         (id, rank): (JobId, BrokerRank),
         out: &mut Effects,
     ) {
-        let cx = Context { now, config: &self.config, facts: &self.facts };
+        let cx = context!(self, now);
         let agent = asked(self.agents.get_mut(&id), id, credential);
         match agent.and_then(|agent| at_home(agent, id, rank, cx.facts.rank)) {
             Ok(agent) => agent.barrier(cx, request, None, out),
@@ -278,7 +293,7 @@ impl Node {
     }
 
     fn timeout(&mut self, now: Now, waiter: Waiter, out: &mut Effects) {
-        let cx = Context { now, config: &self.config, facts: &self.facts };
+        let cx = context!(self, now);
         match waiter {
             Waiter::Agent(id) => {
                 if let Some(agent) = self.agents.get_mut(&id) {
@@ -298,12 +313,16 @@ impl Node {
     fn known(&self, now: Now, payload: &serde_json::Value) -> Result<bool, Fault> {
         let request = peer::decode::<KnownRequest>(payload)
             .map_err(|reason| Fault::new(libc::EPROTO, reason))?;
+        if request.parent {
+            let leads = self.jobs.contains_key(&request.id);
+            return Ok(leads || self.agents.get(&request.id).is_some_and(AgentJob::is_led));
+        }
         let age = self.born.map_or(0.0, |born| now.mono - born);
         if age < self.config.peer_timeout / 2.0 {
             let message = "the coordinator was loaded a moment ago".to_string();
             return Err(Fault::new(libc::EAGAIN, message));
         }
-        Ok(self.coordinator.leader_of(request.id).is_some())
+        Ok(self.coordinator.has(request.id, &request.digest))
     }
 
     fn shells(
@@ -313,7 +332,7 @@ impl Node {
         payload: &serde_json::Value,
         out: &mut Effects,
     ) {
-        let cx = Context { now, config: &self.config, facts: &self.facts };
+        let cx = context!(self, now);
         match peer::decode::<ShellsRequest>(payload) {
             Ok(shells) => {
                 let userid = shells.command.userid;
@@ -335,7 +354,7 @@ impl Node {
         payload: &serde_json::Value,
         out: &mut Effects,
     ) {
-        let cx = Context { now, config: &self.config, facts: &self.facts };
+        let cx = context!(self, now);
         let decoded = peer::decode::<LeadRequest>(payload).and_then(|lead| {
             let start = StartRequest::from_json(&lead.start).map_err(|e| e.to_string())?;
             Ok((lead, start))
@@ -377,7 +396,7 @@ impl Node {
         expiration: f64,
         out: &mut Effects,
     ) {
-        let cx = Context { now, config: &self.config, facts: &self.facts };
+        let cx = context!(self, now);
         self.coordinator.set_expiration(id, expiration);
         let leader = self.coordinator.leader_of(id);
         if let Some(job) = self.jobs.get_mut(&id) {
@@ -397,7 +416,7 @@ impl Node {
         result: Result<peer::Reports, Fault>,
         out: &mut Effects,
     ) {
-        let cx = Context { now, config: &self.config, facts: &self.facts };
+        let cx = context!(self, now);
         let Some(Route::Shells(owner, id)) = self.routes.get(&stream).copied() else { return };
         if result.is_err() {
             self.routes.remove(&stream);
@@ -417,7 +436,7 @@ impl Node {
     }
 
     fn unit(&mut self, now: Now, event: UnitEvent, out: &mut Effects) {
-        let cx = Context { now, config: &self.config, facts: &self.facts };
+        let cx = context!(self, now);
         let unit = match &event {
             UnitEvent::Exited { unit, .. }
             | UnitEvent::Failed { unit, .. }
@@ -484,8 +503,10 @@ impl Node {
             Effect::Order { to, request } if to == here => {
                 queue.push_back(Event::Order { payload: serde_json::json!(request) });
             }
-            Effect::Known { id } if here == BrokerRank(0) => {
-                let payload = serde_json::json!(KnownRequest { version: peer::VERSION, id });
+            Effect::Known { to, parent, id, digest } if to == here => {
+                let version = peer::VERSION;
+                let request = KnownRequest { version, id, digest, parent };
+                let payload = serde_json::json!(request);
                 let result = self.known(now, &payload);
                 queue.push_back(Event::KnownAnswered { id, result });
             }

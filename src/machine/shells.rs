@@ -123,6 +123,10 @@ impl Shell {
                 vec![Report::Running]
             }
             UnitEvent::Output { stream, offset, data, .. } => {
+                if self.forgotten {
+                    self.acknowledge_to_supervisor(stream, offset + data.len() as u64, out);
+                    return Vec::new();
+                }
                 let everything = !matches!(self.phase, Phase::Pending | Phase::Running { .. });
                 let output = &mut self.outputs[stream as usize];
                 output.append(offset, &data);
@@ -223,7 +227,12 @@ impl Shell {
             Order::Barrier { count, errnum } => self.release_barrier(count, errnum, out),
             Order::Forget => {
                 self.forgotten = true;
-                if !self.may_live() {
+                if self.may_live() {
+                    // Nobody waits for its output any more; `Gone` must not either.
+                    for stream in [Stream::Stdout, Stream::Stderr] {
+                        self.acknowledge_to_supervisor(stream, u64::MAX, out);
+                    }
+                } else {
                     out.push(Effect::Unit(UnitCommand::Forget { unit: self.unit.clone() }));
                 }
             }

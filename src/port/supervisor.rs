@@ -66,6 +66,10 @@ pub struct UnitSpec {
     /// Further unit properties, name and value as `systemctl set-property` takes them
     /// (`exec.sdexec-properties`). Unknown names and bad values fail the launch.
     pub properties: BTreeMap<String, String>,
+    /// A unit that failed may vanish before anybody has read its status: there will be nobody
+    /// to do it when this instance is gone.
+    #[serde(default)]
+    pub forget_failed: bool,
     /// How long systemd waits after SIGTERM before SIGKILL when what a shell left behind
     /// is stopped; `None` is for ever.
     pub stop_timeout: Option<Duration>,
@@ -141,7 +145,7 @@ pub enum UnitCommand {
         unit: UnitName,
         /// Which stream.
         stream: Stream,
-        /// Bytes from the stream's beginning.
+        /// Bytes from the stream's beginning; `u64::MAX` when nobody wants any of it.
         offset: u64,
     },
     /// Send a signal to the unit's main process, or to all of its processes.

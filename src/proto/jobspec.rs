@@ -16,7 +16,7 @@ pub struct Jobspec {
 
 /// A jobspec that can't be executed.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
-#[error("jobspec attributes.system.exec{key}: {reason}")]
+#[error("failed to unpack system.exec{key}: {reason}")]
 pub struct JobspecError {
     key: String,
     reason: String,

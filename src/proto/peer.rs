@@ -46,6 +46,11 @@ pub struct KnownRequest {
     pub version: u32,
     /// The job.
     pub id: JobId,
+    /// SHA-256 of what makes this job this job: its id may have been issued again.
+    pub digest: String,
+    /// Asked of a parent in the tree, or the leader: is the job still in its hands?
+    #[serde(default)]
+    pub parent: bool,
 }
 
 /// Whether shells may be started.
@@ -98,6 +103,8 @@ pub struct ShellsRequest {
     pub version: u32,
     /// The job.
     pub id: JobId,
+    /// Who asks: the leader's rank, or the parent's.
+    pub parent: BrokerRank,
     /// The receiver and all ranks below it in the tree.
     pub ranks: Idset,
     /// Children of one node of the tree.

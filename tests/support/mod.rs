@@ -116,6 +116,7 @@ impl Harness {
             unset_environment: vec!["UNWANTED".to_string()],
             working_directory: Some("/".to_string()),
             properties: BTreeMap::new(),
+            forget_failed: false,
             stop_timeout: Some(DEADLINE),
         }
     }

@@ -130,8 +130,14 @@ test_expect_success 'a job can be cancelled after a reload' '
 	test_expect_code 143 flux job status "$id" &&
 	assert_no_units "$id"
 '
+# usage: peer_timeout FSD. How long modules wait for each other, from now on, on all ranks.
+peer_timeout() {
+	printf "[exec]\npeer-timeout = \"%s\"\n" "$1" >"$FLUX_TEST_CONFIG/peer.toml" &&
+	flux exec -r all flux config reload
+}
 test_expect_success 'a cancel while the module is away is not lost' '
 	id=$(submit_gated absent 2 -N2 --requires=rank:2-3) &&
+	peer_timeout 1s &&
 	flux module remove job-exec &&
 	flux exec -r 2 flux module remove job-exec &&
 	flux cancel "$id" &&
@@ -139,7 +145,8 @@ test_expect_success 'a cancel while the module is away is not lost' '
 	flux module load job-exec &&
 	wait_event "$id" clean &&
 	! flux job status "$id" &&
-	assert_no_units "$id"
+	assert_no_units "$id" &&
+	peer_timeout 30s
 '
 
 unit_has_exited() {

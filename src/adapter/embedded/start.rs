@@ -94,6 +94,7 @@ pub(super) fn nodes(config: &InstanceConfig, ranks: u32, statedir: &Path) -> Vec
             instance: instance.clone(),
             local_uri: String::new(),
             job_shell: "flux-shell".to_string(),
+            nested: false,
             working_directory: working_directory.clone(),
         };
         Node::new(config_of.clone(), facts)

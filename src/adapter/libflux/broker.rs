@@ -194,7 +194,10 @@ impl Broker {
                 self.expire(to, request, id, expiration);
             }
             Effect::KillJob { id, signal } => self.kill_job(id, signal),
-            Effect::Known { id } => self.ask_known(id),
+            Effect::Known { to, parent, id, digest } => {
+                let request = KnownRequest { version: VERSION, id, digest, parent };
+                self.ask_known(to, &request);
+            }
             Effect::KnownAnswer { to, result } => match result {
                 Ok(known) => {
                     if let Some(message) = self.requests.take(to) {
@@ -297,11 +300,11 @@ impl Broker {
         });
     }
 
-    fn ask_known(&self, id: JobId) {
+    fn ask_known(&self, to: BrokerRank, request: &KnownRequest) {
         let topic = format!("{}.{KNOWN}", self.service);
-        let payload = json!(KnownRequest { version: VERSION, id });
+        let (payload, id) = (json!(request), request.id);
         let this = self.this.clone();
-        self.futures.rpc(&topic, Some(0), &payload.to_string(), move |result| {
+        self.futures.rpc(&topic, Some(to.0), &payload.to_string(), move |result| {
             let result = read_answer::<KnownAnswer>(result).map(|answer| answer.known);
             if let Some(broker) = this.upgrade() {
                 broker.handle(Event::KnownAnswered { id, result });

@@ -85,6 +85,9 @@ impl Start {
             // `-`: one that is missing is not an error.
             set("WorkingDirectory", format!("-{directory}").into());
         }
+        if spec.forget_failed {
+            set("CollectMode", "inactive-or-failed".into());
+        }
         let stop_timeout = spec.stop_timeout.map_or(u64::MAX, timeout_us);
         set("TimeoutStopUSec", stop_timeout.into());
         // A shell may take its time to say that it is ready, or never say it.
@@ -162,8 +165,8 @@ fn unset(spec: &UnitSpec) -> Vec<String> {
     let names: BTreeSet<&str> = MANAGER_VARIABLES
         .iter()
         .copied()
-        // The IMP reports through it; it is the unit's own, not the broker's.
-        .filter(|name| !(spec.multiuser && *name == "NOTIFY_SOCKET"))
+        // The IMP reports through one and is found by the other; both are the unit's own.
+        .filter(|name| !(spec.multiuser && matches!(*name, "INVOCATION_ID" | "NOTIFY_SOCKET")))
         .chain(spec.unset_environment.iter().map(String::as_str))
         .filter(|name| !spec.environment.contains_key(*name) && check_variable(name, "").is_ok())
         .collect();
@@ -248,6 +251,7 @@ mod tests {
             unset_environment: vec!["SECRET".to_string(), "A".to_string()],
             working_directory: None,
             properties: BTreeMap::new(),
+            forget_failed: false,
             stop_timeout: None,
         }
     }

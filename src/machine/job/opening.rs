@@ -34,6 +34,7 @@ impl Job {
                 true
             }
             Err(reason) => {
+                out.log(Level::Error, format!("{}: {reason}", self.id));
                 let note = format!("failed to initialize implementation: {reason}");
                 self.fatal(cx, note, out);
                 self.start.reattach
@@ -74,8 +75,10 @@ impl Job {
             KvsResult::Appended(Err(fault)) => {
                 let text = format!("{}: exec.eventlog commit failed: {fault}", self.id);
                 out.log(Level::Error, text);
-                if self.log.failed() {
-                    self.timers.arm(Timer::Commit, cx.now.mono + COMMIT_PAUSE);
+                match self.log.failed() {
+                    None => self.timers.arm(Timer::Commit, cx.now.mono + COMMIT_PAUSE),
+                    // Given up: keeping it on the node would only hold up the job's end.
+                    Some(lost) => lost.into_iter().for_each(|l| self.acknowledge(l, out)),
                 }
             }
             KvsResult::Finished(result) => {
@@ -92,7 +95,9 @@ impl Job {
     fn created(&mut self, cx: Context, out: &mut Effects) {
         self.post(cx, "init");
         if self.failure.is_some() {
-            return self.enter(State::Finishing);
+            // Shells of an earlier try may run: its namespace can have gone with rank 0.
+            self.linked = true;
+            return self.adopt(cx, Mode::Adopt, out);
         }
         self.post(cx, "starting");
         self.log.flush(self.id, out);
@@ -113,19 +118,20 @@ impl Job {
             return self.ended_before(status, out);
         }
         self.linked = true;
-        let started = opened.events.iter().any(|event| event.name == "starting");
+        let has = |name: &str| opened.events.iter().any(|event| event.name == name);
+        let started = has("starting");
+        if !has("init") {
+            self.post(cx, "init");
+        }
         if status.is_none() {
             if self.start.reattach {
                 self.post(cx, "reattach");
-            } else if !started {
+            } else if !started && self.failure.is_none() {
                 // It made the namespace and came no further.
                 self.post(cx, "starting");
             }
         }
         self.completed = status;
-        if self.failure.is_some() && !started && !self.start.reattach {
-            return self.enter(State::Finishing);
-        }
         let fresh = !self.start.reattach && self.failure.is_none();
         self.adopt(cx, if fresh { Mode::Start } else { Mode::Adopt }, out);
     }
@@ -159,6 +165,7 @@ impl Job {
                 && let Some(rank) = self.ranks.get_mut(&rank)
             {
                 rank.output[stream as usize] += bytes;
+                rank.durable[stream as usize] += bytes;
             }
             match event.name.as_str() {
                 "shell-exit" => self.leader_exited = true,
@@ -186,10 +193,12 @@ impl Job {
     fn launch(&mut self, cx: Context, mode: Mode, out: &mut Effects) {
         let lost = std::mem::take(&mut self.lost);
         for rank in lost.ranks() {
+            self.drain_unseen(cx, rank, out);
             self.node_failure(cx, rank, out);
         }
         let present = self.start.r.ranks().difference(&lost);
         let mode = if self.failure.is_some() { Mode::Adopt } else { mode };
+        self.tried |= mode == Mode::Start || self.start.reattach;
         self.ask(cx, &present, mode, out);
     }
 

@@ -102,6 +102,7 @@ impl Job {
     }
 
     fn shell_runs(&mut self, cx: Context, rank: BrokerRank, out: &mut Effects) {
+        self.tried = true;
         let Some(known) = self.ranks.get_mut(&rank) else { return };
         known.started = true;
         if known.phase != Phase::Pending {
@@ -273,7 +274,8 @@ impl Job {
         }
         match fault.errnum {
             libc::ENODATA => (), // the agent has forgotten the job, as it was told to
-            libc::EHOSTUNREACH => self.node_failure(cx, rank, out),
+            // A child of the broker has ended with it; a unit may well run on.
+            libc::EHOSTUNREACH if !cx.shells_survive => self.node_failure(cx, rank, out),
             libc::EPROTO => {
                 // It may run a shell all the same; waiting gives it time to be mended.
                 known.away_since.get_or_insert(cx.now.mono);
@@ -304,6 +306,7 @@ impl Job {
             self.ranks.iter().filter_map(|(rank, r)| Some((*rank, r.away_since?))).collect();
         for (rank, since) in &away {
             if cx.now.mono - since >= cx.config.peer_timeout {
+                self.drain_unseen(cx, *rank, out);
                 self.node_failure(cx, *rank, out);
             } else {
                 self.ask_again(cx, &Idset::from_iter([*rank]), out);
@@ -311,6 +314,16 @@ impl Job {
         }
         if away.is_empty() {
             self.retry_pause = RETRY_FIRST;
+        }
+    }
+
+    /// Unknown is not dead: before a rank is given back whose shell may still run, nothing else
+    /// must be placed there.
+    pub(super) fn drain_unseen(&self, cx: Context, rank: BrokerRank, out: &mut Effects) {
+        let phase = self.ranks.get(&rank).map(|known| known.phase);
+        if cx.shells_survive && phase.is_some_and(|phase| phase != Phase::Gone) {
+            let reason = format!("lost contact: processes of job {} may still run", self.id);
+            out.push(Effect::Drain { ranks: Idset::from_iter([rank]), reason });
         }
     }
 

@@ -30,6 +30,7 @@ pub(super) fn facts(rank: u32) -> Facts {
         instance: InstanceId::new("/test", OWNER),
         local_uri: format!("local:///test/{rank}"),
         job_shell: "/bin/flux-shell".to_string(),
+        nested: false,
         working_directory: None,
     }
 }
@@ -183,11 +184,12 @@ impl World {
                 self.queue
                     .push_back((to.0 as usize, Event::Expiration { request, id, expiration }));
             }
-            Effect::Known { id } => {
-                let payload = json!({"version": 1, "id": id});
+            Effect::Known { to, parent, id, digest } => {
+                let payload = json!({"version": 1, "id": id, "digest": digest, "parent": parent});
                 let request = RequestId::Remote(1_000_000 + rank as u64);
-                if self.nodes[0].is_some() {
-                    self.queue.push_back((0, Event::Known { request, payload }));
+                let to = to.0 as usize;
+                if self.nodes[to].is_some() {
+                    self.queue.push_back((to, Event::Known { request, payload }));
                 } else {
                     let fault = Fault::new(libc::ENOSYS, "no such service");
                     self.queue.push_back((rank, Event::KnownAnswered { id, result: Err(fault) }));

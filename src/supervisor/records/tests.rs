@@ -16,6 +16,7 @@ fn spec(job: u64) -> UnitSpec {
         unset_environment: Vec::new(),
         working_directory: None,
         properties: BTreeMap::new(),
+        forget_failed: false,
         stop_timeout: None,
     }
 }

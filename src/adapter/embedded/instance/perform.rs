@@ -37,7 +37,7 @@ impl Instance<'_> {
                 }
             }
             // Every agent's job is the manager's: what is found on disk never becomes an agent.
-            Effect::Known { id } => {
+            Effect::Known { id, .. } => {
                 self.queue.push_back((from, Event::KnownAnswered { id, result: Ok(true) }));
             }
             Effect::KnownAnswer { to, .. } => drop(self.messages.close(to)),

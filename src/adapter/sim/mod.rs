@@ -1,0 +1,40 @@
+//! A world in a box: ranks, a network, supervisors, a KVS and a job manager, all from one
+//! seed, in one thread, with faults.
+//!
+//! The nodes in it are the real machines ([`crate::machine::Node`]); everything else is a
+//! model. What it models today: messages with delay, in order between two ranks, lost when
+//! either end dies; modules that are unloaded and loaded; brokers that are killed, with
+//! everything below them in the tree; units that outlive all of it, that start late or not at
+//! all, write, fork, ignore signals and exit at any moment; records on disk; guest namespaces
+//! that vanish with rank 0; a job manager that follows RFC 32. A crash can fall between any
+//! two effects of one event. Not modelled yet: a primary KVS that rolls back, ids that are
+//! issued again, D-Bus outages, reboots, torn records.
+//!
+//! [`run`] plays one seed: faults first, then everything heals, and within a bounded time every
+//! job must have ended and nothing may be left. The oracles (`oracle.rs`) look at every step.
+
+mod fault;
+mod kvs;
+mod manager;
+mod oracle;
+mod rank;
+mod request;
+mod world;
+
+pub use fault::Profile;
+pub use world::{Outcome, run};
+
+/// A broken promise, with the invariant's name in `rfc/0001-scope.md`.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Violation {
+    /// The invariant.
+    pub invariant: &'static str,
+    /// What was seen.
+    pub seen: String,
+}
+
+impl std::fmt::Display for Violation {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}: {}", self.invariant, self.seen)
+    }
+}

@@ -1,0 +1,68 @@
+//! Requests under way: who asked, who holds it.
+
+use std::collections::BTreeMap;
+
+use crate::machine::StreamId;
+
+/// A life of a module on a rank. Answers to an earlier life reach nobody.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub(super) struct Life {
+    pub(super) rank: u32,
+    pub(super) number: u32,
+}
+
+/// What was asked.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Asked {
+    Lead(StreamId),
+    Manager,
+    Nothing,
+    Shells(StreamId),
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Request {
+    pub(super) asker: Life,
+    pub(super) holder: Life,
+    pub(super) asked: Asked,
+}
+
+/// All requests by number.
+#[derive(Default)]
+pub(super) struct Requests {
+    open: BTreeMap<u64, Request>,
+    last: u64,
+}
+
+impl Requests {
+    pub(super) fn open(&mut self, asker: Life, holder: Life, asked: Asked) -> u64 {
+        self.last += 1;
+        self.open.insert(self.last, Request { asker, holder, asked });
+        self.last
+    }
+
+    pub(super) fn get(&self, number: u64) -> Option<Request> {
+        self.open.get(&number).copied()
+    }
+
+    pub(super) fn close(&mut self, number: u64) -> Option<Request> {
+        self.open.remove(&number)
+    }
+
+    /// Takes out what a life holds: nobody will answer it.
+    pub(super) fn held_by(&mut self, life: Life) -> Vec<Request> {
+        let numbers = self.numbers(|request| request.holder == life);
+        numbers.into_iter().filter_map(|number| self.open.remove(&number)).collect()
+    }
+
+    /// What a life has asked of others.
+    pub(super) fn asked_by(&self, life: Life) -> Vec<(u64, Request)> {
+        let asked = self.open.iter().filter(|(_, request)| request.asker == life);
+        asked.map(|(number, request)| (*number, *request)).collect()
+    }
+
+    fn numbers(&self, which: impl Fn(&Request) -> bool) -> Vec<u64> {
+        let found = self.open.iter().filter(|(_, request)| which(request));
+        found.map(|(number, _)| *number).collect()
+    }
+}
