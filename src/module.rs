@@ -130,7 +130,14 @@ fn drain_inbox(broker: &Broker, inbox: &Inbox) {
     for item in inbox.take() {
         match item {
             Inward::Log(level, text) => broker.log(level, &text),
-            Inward::Unit(event) => broker.unit(event),
+            Inward::Unit(event) => {
+                let unusable = matches!(event, UnitEvent::Unusable { .. });
+                broker.unit(event);
+                if unusable {
+                    // Better no module, which is seen, than one that starts nothing.
+                    broker.fail();
+                }
+            }
         }
     }
 }

@@ -40,22 +40,28 @@ pub(super) struct Tail {
     sent: u64,
     /// Bytes before this were given back to the disk.
     punched: u64,
+    /// Nobody wants what is left.
+    discarded: bool,
 }
 
 impl Tail {
     /// A stream that begins now: its window is open from the start.
     pub(super) fn fresh(path: PathBuf) -> Self {
-        Self { path, acked: Some(0), sent: 0, punched: 0 }
+        Self { path, acked: Some(0), sent: 0, punched: 0, discarded: false }
     }
 
     /// The stream of a unit from an earlier life: nothing is sent before an acknowledgement
     /// says where to begin.
     pub(super) fn found(path: PathBuf) -> Self {
-        Self { path, acked: None, sent: 0, punched: 0 }
+        Self { path, acked: None, sent: 0, punched: 0, discarded: false }
     }
 
-    /// The leader has everything before `offset`.
+    /// The leader has everything before `offset`; for `u64::MAX`, nobody wants any of it.
     pub(super) fn ack(&mut self, offset: u64) {
+        if offset == u64::MAX {
+            self.discarded = true;
+            return;
+        }
         match self.acked {
             None => {
                 self.sent = offset;
@@ -89,9 +95,12 @@ impl Tail {
     }
 
     fn try_pump(&mut self, emit: &mut dyn FnMut(u64, Vec<u8>)) -> io::Result<bool> {
+        if self.discarded {
+            return Ok(true);
+        }
         let size = std::fs::metadata(&self.path)?.len();
         let Some(acked) = self.acked else { return Ok(size == 0) };
-        let end = size.min(acked + OUTPUT_WINDOW_BYTES);
+        let end = size.min(acked.saturating_add(OUTPUT_WINDOW_BYTES));
         if self.sent < end {
             let file = File::open(&self.path)?;
             while self.sent < end {

@@ -1,7 +1,10 @@
 //! The supervisor's thread.
 
+use std::any::Any;
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use nix::errno::Errno;
@@ -69,7 +72,7 @@ impl Worker {
     /// Only if there can be no thread or no runtime; all else is reported as an event.
     pub fn start(
         config: WorkerConfig,
-        sink: impl Fn(UnitEvent) + Send + 'static,
+        sink: impl Fn(UnitEvent) + Send + Sync + 'static,
     ) -> io::Result<Worker> {
         let (sender, receiver) = mpsc::unbounded_channel();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -77,7 +80,13 @@ impl Worker {
             std::thread::Builder::new().name("supervisor".to_string()).spawn(move || {
                 let dispatch = config.dispatch.clone();
                 tracing::dispatcher::with_default(&dispatch, || {
-                    runtime.block_on(run(config, Box::new(sink), receiver));
+                    let sink = Arc::new(sink);
+                    let events = Arc::clone(&sink);
+                    let events = Box::new(move |event| events(event));
+                    let body = || runtime.block_on(run(config, events, receiver));
+                    if let Err(panic) = catch_unwind(AssertUnwindSafe(body)) {
+                        sink(UnitEvent::Unusable { message: panicked(&*panic) });
+                    }
                     // Ends the connection's reader task as well; nothing outlives this thread.
                     drop(runtime);
                 });
@@ -101,6 +110,16 @@ impl Worker {
             tracing::error!("the supervisor's thread has panicked");
         }
     }
+}
+
+/// A supervisor that has lost its thread must not look like one that is idle.
+fn panicked(panic: &(dyn Any + Send)) -> String {
+    let reason = panic
+        .downcast_ref::<String>()
+        .map(String::as_str)
+        .or_else(|| panic.downcast_ref::<&str>().copied())
+        .unwrap_or("unknown panic");
+    format!("internal error in the supervisor: {reason}")
 }
 
 impl Drop for Worker {

@@ -285,3 +285,24 @@ fn an_unusable_directory_is_said() {
     h.launch(1, "exit 0");
     assert_eq!(h.failed(1).0, libc::ENXIO);
 }
+
+#[test]
+fn what_nobody_wants_does_not_hold_up_the_end() {
+    let Some((mut h, _dir)) = harness() else { return };
+    // More than the window holds, found again and never acknowledged.
+    h.launch(1, "head -c 3000000 /dev/zero; exit 3");
+    h.started(1);
+    let status = h.wait("the exit", |event| match event {
+        UnitEvent::Exited { status, .. } => Some(*status),
+        _ => None,
+    });
+    assert_eq!(status, WaitStatus::exited(3));
+    let (mut h, _found) = h.restart();
+    assert_eq!(h.exited(1), WaitStatus::exited(3));
+    for stream in [Stream::Stdout, Stream::Stderr] {
+        h.ack(1, stream, u64::MAX);
+    }
+    h.collect(1);
+    h.gone(1);
+    h.forget(1);
+}

@@ -133,7 +133,7 @@ test_expect_success 'a job can be cancelled after a reload' '
 # usage: peer_timeout FSD. How long modules wait for each other, from now on, on all ranks.
 peer_timeout() {
 	printf "[exec]\npeer-timeout = \"%s\"\n" "$1" >"$FLUX_TEST_CONFIG/peer.toml" &&
-	flux exec -r all flux config reload
+	flux config reload
 }
 test_expect_success 'a cancel while the module is away is not lost' '
 	id=$(submit_gated absent 2 -N2 --requires=rank:2-3) &&

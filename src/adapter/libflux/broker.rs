@@ -149,6 +149,11 @@ impl Broker {
         }
     }
 
+    /// Ends the module with an error.
+    pub fn fail(&self) {
+        self.handle.stop_reactor_with_error();
+    }
+
     /// The module is being unloaded.
     pub fn shutdown(&self) {
         let mut effects = Effects::default();
