@@ -187,6 +187,13 @@ impl Coordinated {
             start: self.start.to_json(),
             exception: self.exception.clone(),
             lost: self.lost.clone(),
+            finish: self.passed_on.iter().find_map(|response| match response {
+                Response::Finish { status } => Some(*status),
+                Response::Exception(_)
+                | Response::Reattached {}
+                | Response::Release { .. }
+                | Response::Start {} => None,
+            }),
             released: self.released.clone(),
         };
         out.push(Effect::Lead { stream, to: self.rank, request: Box::new(request) });

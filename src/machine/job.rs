@@ -128,6 +128,8 @@ pub(super) struct Job {
     status: WaitStatus,
     /// The status that an earlier leader has posted as `complete`.
     completed: Option<WaitStatus>,
+    /// The status that an earlier leader has told the job manager: it stays that.
+    promised: Option<WaitStatus>,
     release: Release,
     log: ExecLog,
     timers: TimerTable,
@@ -177,6 +179,7 @@ impl Job {
             release: Release::new(ranks, &request.released),
             log: ExecLog::default(),
             completed: None,
+            promised: request.finish,
             timers: TimerTable::default(),
             retry_pause: RETRY_FIRST,
             began: None,

@@ -34,6 +34,9 @@ pub struct LeadRequest {
     /// Ranks whose modules were given up on: their shells count as lost.
     #[serde(default, skip_serializing_if = "Idset::is_empty")]
     pub lost: Idset,
+    /// The status that an earlier leader has told the job manager.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub finish: Option<WaitStatus>,
     /// Ranks that an earlier leader has released: they may belong to another job by now.
     #[serde(default, skip_serializing_if = "Idset::is_empty")]
     pub released: Idset,

@@ -235,8 +235,11 @@ mod tests {
         assert_eq!(pump(&mut tail), (false, vec![]));
         tail.ack(4);
         assert_eq!(pump(&mut tail), (false, vec![(OUTPUT_WINDOW_BYTES, 4)]));
-        tail.ack(u64::MAX);
+        tail.ack(OUTPUT_WINDOW_BYTES + 4);
         assert_eq!(pump(&mut tail), (true, vec![(OUTPUT_WINDOW_BYTES + 4, 6)]));
+        std::fs::write(&path, vec![b'x'; size as usize * 2]).unwrap();
+        tail.ack(u64::MAX);
+        assert_eq!(pump(&mut tail), (true, vec![]), "nobody wants the rest");
     }
 
     #[test]

@@ -18,7 +18,7 @@ impl Job {
             let limit = cx.config.effective_max_kill_timeout();
             self.timers.arm(Timer::Leftover, cx.now.mono + limit);
         }
-        if let Some(status) = self.completed {
+        if let Some(status) = self.completed.or(self.promised) {
             self.status = status;
         } else if let Some(failure) = &self.failure {
             if let Some(status) = failure.wait_status {

@@ -78,6 +78,10 @@ impl World {
             self.perform(life, effect);
         }
         self.end_life(life);
+        // What it had not read yet is answered by the broker.
+        for request in self.requests.held_by(life) {
+            self.fail(request, Fault::new(libc::ENOSYS, "no such service"));
+        }
         for (number, request) in self.requests.asked_by(life) {
             let event = Event::Disconnected { request: RequestId::Remote(number) };
             let event = Box::new(event);
