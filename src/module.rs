@@ -20,7 +20,7 @@ use crate::config::{Config, MethodConfig};
 use crate::machine::{Facts, Node};
 use crate::port::supervisor::{Method, Supervisor, UnitCommand, UnitEvent};
 use crate::proto::{BrokerRank, InstanceId};
-use crate::supervisor::{MethodConfig as Backend, Worker, WorkerConfig};
+use crate::supervisor::{Worker, WorkerConfig};
 
 mod handlers;
 
@@ -81,7 +81,7 @@ fn run(handle: Handle, arguments: &[String]) -> Result<(), Failure> {
         handle,
         &config,
         WorkerConfig {
-            method: Backend::Systemd,
+            method: MethodConfig::Systemd,
             instance,
             rank,
             directory,

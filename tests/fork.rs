@@ -5,9 +5,9 @@ mod support;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use job_exec_rs::config::MethodConfig;
 use job_exec_rs::port::supervisor::{Method, OUTPUT_WINDOW_BYTES, Stream, UnitCommand, UnitEvent};
 use job_exec_rs::proto::WaitStatus;
-use job_exec_rs::supervisor::MethodConfig;
 use support::Harness;
 use tempfile::TempDir;
 

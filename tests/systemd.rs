@@ -15,8 +15,8 @@ mod rough;
 
 use std::process::Command;
 
+use job_exec_rs::config::MethodConfig;
 use job_exec_rs::proto::UnitName;
-use job_exec_rs::supervisor::MethodConfig;
 use support::Harness;
 use tempfile::TempDir;
 

@@ -28,4 +28,4 @@ mod worker;
 pub use backend::{Backend, BackendEvent, OutputPaths};
 pub(crate) use inotify::Watcher;
 pub(crate) use readable::readable;
-pub use worker::{MethodConfig, STARTS_IN_FLIGHT_MAX, Worker, WorkerConfig};
+pub use worker::{STARTS_IN_FLIGHT_MAX, Worker, WorkerConfig};

@@ -12,6 +12,7 @@ use tokio::sync::mpsc;
 
 use crate::adapter::fork::Fork;
 use crate::adapter::systemd::{Systemd, SystemdConfig};
+use crate::config::MethodConfig;
 use crate::port::supervisor::{Supervisor, UnitCommand, UnitEvent};
 use crate::proto::{BrokerRank, InstanceId};
 
@@ -25,18 +26,6 @@ pub const STARTS_IN_FLIGHT_MAX: usize = 16;
 
 /// Commands obeyed before what they cause is sent, so that it goes out in few writes.
 const COMMAND_BATCH_MAX: usize = 64;
-
-/// Which [`Method`](crate::port::supervisor::Method) to use.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub enum MethodConfig {
-    /// systemd where the user bus answers, else child processes.
-    #[default]
-    Auto,
-    /// Child processes.
-    Fork,
-    /// systemd, or nothing.
-    Systemd,
-}
 
 /// What a [`Worker`] needs to know.
 #[derive(Clone, Debug)]

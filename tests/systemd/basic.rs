@@ -301,7 +301,7 @@ fn many_units_with_few_starts_in_flight() {
 fn ready_says_systemd() {
     let Some((_, _dir)) = harness() else { return };
     let dir = tempfile::tempdir().unwrap();
-    let config = crate::support::config(job_exec_rs::supervisor::MethodConfig::Auto, dir.path());
+    let config = crate::support::config(job_exec_rs::config::MethodConfig::Auto, dir.path());
     let (_h, found, ready) = Harness::ready(config);
     assert!(found.is_empty());
     assert_eq!(ready, (Method::Systemd, None));

@@ -2,9 +2,9 @@
 
 use std::io::Write;
 
+use job_exec_rs::config::MethodConfig;
 use job_exec_rs::port::supervisor::{Stream, UnitCommand, UnitEvent};
 use job_exec_rs::proto::WaitStatus;
-use job_exec_rs::supervisor::MethodConfig;
 use serde_json::json;
 
 use crate::support::{self, Harness};

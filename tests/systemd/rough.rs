@@ -3,9 +3,9 @@
 use std::io::Write;
 use std::process::Command;
 
+use job_exec_rs::config::MethodConfig;
 use job_exec_rs::port::supervisor::{Stream, UnitEvent};
 use job_exec_rs::proto::WaitStatus;
-use job_exec_rs::supervisor::MethodConfig;
 
 use crate::support::{self, Harness};
 use crate::{harness, systemctl};

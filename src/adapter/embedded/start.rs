@@ -6,11 +6,11 @@ use std::sync::mpsc::{Receiver, Sender};
 
 use super::event::Happening;
 use super::instance::Inward;
-use crate::config::{Config, MethodConfig};
+use crate::config::Config;
 use crate::machine::{Facts, Node};
 use crate::port::supervisor::{Method, Supervisor, UnitCommand, UnitEvent};
 use crate::proto::{BrokerRank, Idset, InstanceId, UnitName};
-use crate::supervisor::{MethodConfig as Backend, Worker, WorkerConfig};
+use crate::supervisor::{Worker, WorkerConfig};
 
 /// What an instance is made of.
 #[derive(Clone, Debug)]
@@ -197,11 +197,7 @@ fn worker(
     sender: &Sender<Inward>,
 ) -> Result<Worker, InstanceError> {
     let worker_config = WorkerConfig {
-        method: match config.config.method {
-            MethodConfig::Auto => Backend::Auto,
-            MethodConfig::Fork => Backend::Fork,
-            MethodConfig::Systemd => Backend::Systemd,
-        },
+        method: config.config.method,
         instance: identity(statedir),
         rank,
         directory: statedir.join(format!("rank-{rank}")),
