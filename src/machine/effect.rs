@@ -3,7 +3,7 @@
 use crate::machine::event::{Fault, RequestId, StreamId};
 use crate::port::supervisor::UnitCommand;
 use crate::proto::peer::{LeadRequest, OrderRequest, Reports, ShellsRequest};
-use crate::proto::{BrokerRank, ExecEvent, Idset, JobId, Response, ShellRank};
+use crate::proto::{BrokerRank, Exception, ExecEvent, Idset, JobId, Response, ShellRank};
 
 /// Importance of a log line; the broker's log has syslog's levels.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -174,6 +174,13 @@ pub enum Effect {
         unit: crate::proto::UnitName,
         /// The shell's how-manieth entry it is.
         entry: u32,
+    },
+    /// Raise an exception at the job manager itself: there is no coordinator to pass it on.
+    Raise {
+        /// The job.
+        id: JobId,
+        /// What to raise.
+        exception: Exception,
     },
     /// Report to a leader or parent.
     Report {

@@ -252,6 +252,14 @@ impl Job {
         self.advance(cx, out);
     }
 
+    /// Nobody listens to this request any more.
+    pub(super) fn disconnected(&mut self, request: RequestId, out: &mut Effects) {
+        if self.coordinator == Some(request) {
+            self.coordinator = None;
+            out.push(Effect::Drop { to: request });
+        }
+    }
+
     /// The rank that coordinated this job is gone; the job runs on.
     pub(super) fn shutdown(&mut self, out: &mut Effects) {
         if let Some(to) = self.coordinator.take() {

@@ -205,11 +205,7 @@ impl Node {
                 });
                 out.push(Effect::Answer { to: request, result });
             }
-            Event::Disconnected { request } => {
-                for agent in self.agents.values_mut() {
-                    agent.disconnected(cx, request, out);
-                }
-            }
+            Event::Disconnected { request } => self.disconnected(now, request, out),
             Event::Exception(exception) => {
                 self.coordinator.exception(cx, &exception, out);
                 if let Some(job) = self.jobs.get_mut(&exception.id) {
@@ -261,6 +257,16 @@ impl Node {
                 }
             }
             Event::Unit(event) => self.unit(now, event, out),
+        }
+    }
+
+    fn disconnected(&mut self, now: Now, request: RequestId, out: &mut Effects) {
+        let cx = context!(self, now);
+        for job in self.jobs.values_mut() {
+            job.disconnected(request, out);
+        }
+        for agent in self.agents.values_mut() {
+            agent.disconnected(cx, request, out);
         }
     }
 

@@ -53,7 +53,8 @@ impl Counters {
             | Effect::KnownAnswer { .. }
             | Effect::Lead { .. }
             | Effect::Respond { .. } => self.coordinator_sent += 1,
-            Effect::Reply { .. }
+            Effect::Raise { .. }
+            | Effect::Reply { .. }
             | Effect::Kvs { .. }
             | Effect::KillJob { .. }
             | Effect::LostShell { .. }

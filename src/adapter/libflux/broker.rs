@@ -234,6 +234,7 @@ impl Broker {
                 self.futures.notify(&topic, Some(to.0), &json!(request).to_string());
             }
             Effect::Park { to, unit, entry } => self.park(to, unit, entry),
+            Effect::Raise { id, exception } => self.raise(id, &json!(exception)),
             Effect::Report { to, reports } => self.respond(to, &json!(reports)),
             Effect::Reply { to, response } => self.respond(to, &json!(response)),
             Effect::Respond { to, id, response } => self.respond(to, &response.encode(id)),
@@ -301,6 +302,17 @@ impl Broker {
         self.futures.rpc("job-manager.kill", None, &payload.to_string(), move |result| {
             if let (Err(error), Some(broker)) = (result, this.upgrade()) {
                 broker.log(Level::Debug, &format!("{id}: kill: {error}"));
+            }
+        });
+    }
+
+    fn raise(&self, id: JobId, exception: &Value) {
+        let mut payload = exception.clone();
+        payload["id"] = json!(id);
+        let this = self.this.clone();
+        self.futures.rpc("job-manager.raise", None, &payload.to_string(), move |result| {
+            if let (Err(error), Some(broker)) = (result, this.upgrade()) {
+                broker.log(Level::Error, &format!("{id}: raise exception: {error}"));
             }
         });
     }

@@ -7,7 +7,12 @@ use crate::machine::event::Fault;
 use crate::machine::kill::{Kill, Step};
 use crate::machine::timer::Timer;
 use crate::proto::peer::Order;
-use crate::proto::{Exception, JobException, Response, Signal, WaitStatus, format_fsd};
+use crate::proto::{
+    BrokerRank, Exception, Idset, JobException, Response, Signal, WaitStatus, format_fsd,
+};
+
+/// Pause before shells of unknown state are looked at again, in seconds.
+const SHELL_EXIT_AGAIN: f64 = 1.0;
 
 impl Job {
     /// The job manager published an exception of this job.
@@ -91,7 +96,13 @@ impl Job {
     }
 
     pub(super) fn shell_exit_timeout(&mut self, cx: Context, out: &mut Effects) {
-        let active = self.active();
+        // Of a rank that does not answer it is not known whether its shell is active.
+        let away =
+            |rank: &u32| self.ranks.get(&BrokerRank(*rank)).is_some_and(|r| r.away_since.is_some());
+        let active: Idset = self.active().iter().filter(|rank| !away(rank)).collect();
+        if active.is_empty() {
+            return self.timers.arm(Timer::ShellExit, cx.now.mono + SHELL_EXIT_AGAIN);
+        }
         let note = format!(
             "job shells still active on {} ({} {active}) {} after leader shell exit",
             self.start.r.hosts(&active),
@@ -140,11 +151,7 @@ impl Job {
     pub(super) fn fatal(&mut self, cx: Context, note: impl Into<String>, out: &mut Effects) {
         if self.failure.is_none() {
             self.failure = Some(Failure::default());
-            let exception = Exception::fatal(note);
-            let text = format!("job-exception: id={}: {}", self.id, exception.note);
-            out.log(Level::Info, text);
-            self.said.exceptions.push(exception.clone());
-            self.say(Response::Exception(exception), out);
+            self.say_exception(Exception::fatal(note), out);
         }
         self.abort(cx, out);
     }
@@ -157,8 +164,17 @@ impl Job {
         out: &mut Effects,
     ) {
         let exception = Exception { severity, kind: kind.to_string(), note: note.into() };
+        self.say_exception(exception, out);
+    }
+
+    /// While rank 0's module is away the job manager is told directly: the job may have ended
+    /// before the module is back.
+    fn say_exception(&mut self, exception: Exception, out: &mut Effects) {
         let text = format!("job-exception: id={}: {}", self.id, exception.note);
         out.log(Level::Info, text);
+        if self.coordinator.is_none() {
+            return out.push(Effect::Raise { id: self.id, exception });
+        }
         self.said.exceptions.push(exception.clone());
         self.say(Response::Exception(exception), out);
     }

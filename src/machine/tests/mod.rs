@@ -74,6 +74,8 @@ pub(super) struct World {
     pub(super) launched: Vec<u32>,
     pub(super) barrier: Vec<(u64, Result<(), i32>)>,
     pub(super) killed: Vec<i32>,
+    /// Exceptions raised at the job manager directly.
+    pub(super) raised: Vec<String>,
     pub(super) errors: Vec<String>,
     /// Messages that crossed from one rank to another.
     pub(super) messages: usize,
@@ -114,6 +116,7 @@ impl World {
             launched: Vec::new(),
             barrier: Vec::new(),
             killed: Vec::new(),
+            raised: Vec::new(),
             errors: Vec::new(),
             messages: 0,
             answers: Vec::new(),
@@ -258,6 +261,7 @@ impl World {
             }
             Effect::Drain { ranks, reason } => self.drained.push(format!("{ranks} {reason}")),
             Effect::End { to, fault } => self.end(rank, to, fault),
+            Effect::Raise { exception, .. } => self.raised.push(exception.note),
             Effect::KillJob { signal, .. } => self.killed.push(signal),
             Effect::Log { level: Level::Error, text } => self.errors.push(text),
             _ => (), // of no concern to these tests
@@ -407,7 +411,17 @@ impl World {
             self.perform(rank, effect);
         }
         // What was on its way from there is not delivered to the next life.
-        self.requests.retain(|_, (asker, _, _)| *asker != rank);
+        let asked: Vec<(usize, u64)> = self
+            .requests
+            .iter()
+            .filter(|(_, (asker, _, _))| *asker == rank)
+            .map(|(request, _)| *request)
+            .collect();
+        for (holder, number) in asked {
+            self.requests.remove(&(holder, number));
+            let request = RequestId::Remote(number);
+            self.queue.push_back((holder, Event::Disconnected { request }));
+        }
         self.settle();
     }
 

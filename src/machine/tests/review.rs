@@ -291,3 +291,33 @@ fn the_barrier_of_a_subtree_is_one_message() {
     // Up: one message a child at most in each of two rounds; down: one order a child.
     assert!(world.messages - before <= 3 * 8, "{} messages", world.messages - before);
 }
+
+#[test]
+fn an_exception_without_a_coordinator_goes_to_the_job_manager() {
+    let mut world = World::new(3);
+    world.start("1-2", false);
+    world.all_started(1..3);
+    world.unload(0);
+    world.exited(2, WaitStatus::exited(1));
+    world.pass(0.1);
+    assert_eq!(world.raised, ["n1 (rank 2) terminated before first barrier"]);
+    assert_eq!(world.notes(), Vec::<String>::new());
+}
+
+#[test]
+fn shells_of_unknown_state_are_not_called_active() {
+    let mut world = World::new(3);
+    world.start("0-2", false);
+    world.all_started(0..3);
+    for rank in 0..3 {
+        world.enter_barrier(rank);
+    }
+    world.pass(0.1);
+    world.unload(2);
+    world.exited(0, WaitStatus(0));
+    world.exited(1, WaitStatus(0));
+    world.pass(29.95);
+    world.load(2);
+    world.pass(0.2);
+    assert_eq!(world.notes(), Vec::<String>::new(), "it was away when the clock ran out");
+}

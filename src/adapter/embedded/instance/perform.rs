@@ -56,6 +56,8 @@ impl Instance<'_> {
             }
             // Only for a module that is unloaded, which this is not.
             Effect::Park { to, .. } => drop(self.messages.close(to)),
+            // The coordinator of this instance is never away.
+            Effect::Raise { id, exception } => self.respond(id, Response::Exception(exception)),
             Effect::Reply { to, response } => {
                 self.queue.extend(self.messages.reply(to, response));
             }

@@ -6,7 +6,7 @@ use super::{Item, World};
 use crate::adapter::sim::request::{Asked, Life, Request};
 use crate::machine::{Effect, Event, Fault, KvsOp, Level, RequestId};
 use crate::proto::peer::{KnownRequest, VERSION};
-use crate::proto::{JobException, JobId, Response};
+use crate::proto::{Exception, JobException, JobId, Response};
 
 impl World {
     pub(super) fn perform(&mut self, from: Life, effect: Effect) {
@@ -57,6 +57,7 @@ impl World {
                     self.post(from.rank, asker, Event::Replied { stream, result: Ok(response) });
                 }
             }
+            Effect::Raise { id, exception } => self.raise(id, &exception),
             Effect::Respond { id, response, .. } => self.respond(id, &response),
             Effect::Shells { stream, to, request, .. } => {
                 let payload = json!(request);
@@ -139,6 +140,14 @@ impl World {
         if let Response::Exception(exception) = response
             && exception.severity == 0
         {
+            self.publish(id, &exception.kind);
+        }
+    }
+
+    fn raise(&mut self, id: JobId, exception: &Exception) {
+        self.note(&format!("raise {id}: {}", exception.note));
+        if let Some(job) = self.manager.jobs.get_mut(&id).filter(|_| exception.severity == 0) {
+            job.failed = true;
             self.publish(id, &exception.kind);
         }
     }
