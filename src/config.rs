@@ -61,7 +61,7 @@ pub struct Config {
     pub fanout: u32,
     /// `exec.starts-in-flight`: units that one rank starts at the same time.
     pub starts_in_flight: usize,
-    /// `exec.peer-timeout`: how long a rank whose module is away is waited for.
+    /// `exec.peer-timeout`: how long a rank whose module, or broker, is away is waited for.
     pub peer_timeout: f64,
 }
 

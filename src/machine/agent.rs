@@ -38,6 +38,8 @@ pub(super) struct AgentJob {
     upstream: Option<RequestId>,
     /// Who waits at the other end of it.
     parent: BrokerRank,
+    /// SHA-256 of what makes the job this job.
+    digest: String,
     ranks: Idset,
     children: BTreeMap<StreamId, Child>,
     shell: Option<Shell>,
@@ -61,6 +63,7 @@ impl AgentJob {
             userid,
             upstream: None,
             parent: BrokerRank(0),
+            digest: String::new(),
             ranks: Idset::new(),
             children: BTreeMap::new(),
             shell: None,
@@ -76,6 +79,7 @@ impl AgentJob {
     /// A job whose shell was found on disk.
     pub(super) fn found(cx: Context, record: &UnitRecord) -> Self {
         let mut agent = Self::new(record.spec.job, record.spec.userid);
+        agent.digest.clone_from(&record.spec.digest);
         agent.shell = Some(Shell::found(record));
         agent.ask_at = Some(cx.now.mono + cx.config.peer_timeout);
         agent
@@ -120,7 +124,7 @@ impl AgentJob {
                 out.log(Level::Error, text);
                 shell.end(out);
             }
-            (Ok(false), None) => (),
+            (Ok(false), None) => self.children.clear(),
             (Ok(true) | Err(_), _) => self.ask_at = Some(cx.now.mono + cx.config.peer_timeout),
         }
     }
@@ -149,6 +153,7 @@ impl AgentJob {
             out.push(Effect::Drop { to: old });
         }
         self.parent = request.parent;
+        self.digest.clone_from(&request.command.digest);
         self.ask_at = Some(cx.now.mono + PROBE_SECONDS);
         self.outbox.clear();
         self.stages.clear();
@@ -308,12 +313,10 @@ impl AgentJob {
     pub(super) fn timeout(&mut self, now: f64, out: &mut Effects) {
         if self.ask_at.is_some_and(|at| at <= now) {
             self.ask_at = None;
-            if let Some(shell) = &self.shell {
-                let parent = self.upstream.is_some();
-                let to = if parent { self.parent } else { BrokerRank(0) };
-                let (id, digest) = (self.id, shell.digest.clone());
-                out.push(Effect::Known { to, parent, id, digest });
-            }
+            let parent = self.upstream.is_some();
+            let to = if parent { self.parent } else { BrokerRank(0) };
+            let (id, digest) = (self.id, self.digest.clone());
+            out.push(Effect::Known { to, parent, id, digest });
         }
         if self.send_at.is_some_and(|at| at <= now) {
             self.send(out);

@@ -193,6 +193,8 @@ impl Job {
             let op =
                 if job.start.reattach { KvsOp::Open { userid } } else { KvsOp::Create { userid } };
             out.push(Effect::Kvs { id: job.id, op });
+        } else {
+            job.without_namespace(cx, out);
         }
         if let Some(exception) = &request.exception {
             job.exception(cx, exception, out);

@@ -24,6 +24,8 @@ impl Counters {
     /// An event from outside; `owner` is whose stream it answers, if it does.
     pub(super) fn count_event(&mut self, event: &Event, owner: Option<Owner>) {
         match event {
+            // A child asks its parent, not the coordinator.
+            Event::Known { payload, .. } if payload["parent"] == true => self.agent_received += 1,
             Event::Expiration { .. }
             | Event::Known { .. }
             | Event::Replied { .. }

@@ -14,7 +14,7 @@ pub const VERSION: u32 = 1;
 
 /// Topic of coordinator to leader, streaming, below the service name.
 pub const LEAD: &str = "lead";
-/// Topic of agent to coordinator, below the service name.
+/// Topic of agent to parent or coordinator, below the service name.
 pub const KNOWN: &str = "known";
 /// Topic of leader or parent to agent, streaming, below the service name.
 pub const SHELLS: &str = "shells";
@@ -42,7 +42,8 @@ pub struct LeadRequest {
     pub released: Idset,
 }
 
-/// Agent to coordinator: does the job manager have this job running?
+/// Agent to coordinator: does the job manager have this job running? Or to its parent: does it
+/// still have the job?
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct KnownRequest {
     /// [`VERSION`].

@@ -235,6 +235,10 @@ fn spawn(spec: &UnitSpec, output: &OutputPaths) -> Result<(Child, OwnedFd), (i32
         .stdout(append(&output.stdout)?)
         .stderr(append(&output.stderr)?)
         .process_group(0);
+    // They belong to the unit that we run in, not to the shell.
+    for name in ["NOTIFY_SOCKET", "INVOCATION_ID"] {
+        command.env_remove(name);
+    }
     for name in &spec.unset_environment {
         command.env_remove(name);
     }

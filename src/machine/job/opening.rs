@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::{Job, Phase, State};
 use crate::machine::effect::{Effect, Effects, KvsOp, Level};
-use crate::machine::event::{Fault, KvsResult, Opened};
+use crate::machine::event::{KvsResult, Opened};
 use crate::machine::timer::Timer;
 use crate::machine::{Context, launch};
 use crate::proto::peer::Mode;
@@ -56,11 +56,10 @@ impl Job {
                 let userid = self.start.userid;
                 out.push(Effect::Kvs { id: self.id, op: KvsOp::Open { userid } });
             }
-            KvsResult::Created(Err(fault)) => {
-                self.has_namespace = false;
+            KvsResult::Created(Err(fault)) | KvsResult::Opened(Err(fault)) => {
                 self.fatal(cx, format!("failed to create guest ns: {fault}"), out);
+                self.without_namespace(cx, out);
             }
-            KvsResult::Opened(Err(fault)) => self.not_opened(cx, &fault, out),
             KvsResult::Linked(result) => {
                 self.linked = true;
                 if let Err(fault) = result {
@@ -136,14 +135,12 @@ impl Job {
         self.adopt(cx, if fresh { Mode::Start } else { Mode::Adopt }, out);
     }
 
-    /// The namespace is gone. Shells may run all the same: they are found, ended, and only
-    /// then is anything given back.
-    fn not_opened(&mut self, cx: Context, fault: &Fault, out: &mut Effects) {
+    /// The job has failed before it began. Shells of an earlier try may run all the same: they
+    /// are found, ended, and only then is anything given back.
+    pub(super) fn without_namespace(&mut self, cx: Context, out: &mut Effects) {
         self.has_namespace = false;
         self.linked = true;
-        self.enter(State::Launching);
-        self.launch(cx, Mode::Adopt, out);
-        self.fatal(cx, format!("failed to create guest ns: {fault}"), out);
+        self.adopt(cx, Mode::Adopt, out);
     }
 
     fn adopt(&mut self, cx: Context, mode: Mode, out: &mut Effects) {

@@ -321,7 +321,9 @@ impl Job {
     /// must be placed there.
     pub(super) fn drain_unseen(&self, cx: Context, rank: BrokerRank, out: &mut Effects) {
         let phase = self.ranks.get(&rank).map(|known| known.phase);
-        if cx.shells_survive && phase.is_some_and(|phase| phase != Phase::Gone) {
+        // A rank that was released may be another job's by now.
+        let released = self.release.released().contains_rank(rank);
+        if cx.shells_survive && !released && phase.is_some_and(|phase| phase != Phase::Gone) {
             let reason = format!("lost contact: processes of job {} may still run", self.id);
             out.push(Effect::Drain { ranks: Idset::from_iter([rank]), reason });
         }
@@ -335,7 +337,7 @@ impl Job {
             return;
         }
         self.set_gone(cx, rank);
-        if phase == Some(Phase::Exited) {
+        if phase == Some(Phase::Exited) || self.release.released().contains_rank(rank) {
             // Its shell had ended, and what it left has ended with the node.
             return;
         }

@@ -182,7 +182,6 @@ impl Job {
     /// Ends what runs. What is being started is told to end as soon as it runs.
     pub(super) fn abort(&mut self, cx: Context, out: &mut Effects) {
         match self.state {
-            State::Opening if !self.has_namespace => self.enter(State::Finishing),
             State::Opening | State::Finishing | State::Released => (),
             State::Launching | State::Running => {
                 self.timers.cancel(Timer::ShellExit);

@@ -321,3 +321,45 @@ fn shells_of_unknown_state_are_not_called_active() {
     world.pass(0.2);
     assert_eq!(world.notes(), Vec::<String>::new(), "it was away when the clock ran out");
 }
+
+#[test]
+fn a_job_that_is_refused_ends_what_an_earlier_try_has_started() {
+    let mut world = World::new(3);
+    world.start("1-2", false);
+    world.started(1);
+    world.started(2);
+    for rank in 0..3 {
+        world.unload(rank);
+    }
+    for rank in 0..3 {
+        world.load(rank);
+    }
+    world.responses.clear();
+    let mut refused = super::start("1-2", false);
+    refused["jobspec"] =
+        serde_json::json!({"attributes": {"system": {"exec": {"bulkexec": {"x": 1}}}}});
+    world.happen(0, Event::Start { request: RequestId::Remote(7), payload: refused });
+    world.pass(0.1);
+    assert_eq!(world.released(), [], "they still run");
+    for rank in 1..3 {
+        assert!(world.signals.contains(&(rank, libc::SIGTERM)), "{:?}", world.signals);
+        world.exited(rank as usize, WaitStatus::exited(143));
+    }
+    world.pass(1.0);
+    world.assert_ended();
+}
+
+#[test]
+fn an_agent_without_a_shell_does_not_wait_for_a_dead_leader() {
+    let mut world = World::new(8);
+    world.start("1-7", true);
+    world.pass(0.1);
+    // Its broker dies: nobody tells the agents.
+    world.lose(1);
+    world.unload(0);
+    world.load(0);
+    world.pass(1000.0);
+    for rank in 2..8 {
+        assert!(world.nodes[rank].as_ref().is_some_and(|node| node.agents.is_empty()));
+    }
+}
