@@ -44,6 +44,11 @@ impl ExecLog {
         self.waiting.output.push(logged);
     }
 
+    /// Events wait that no commit holds yet.
+    pub(super) fn is_waiting(&self) -> bool {
+        self.in_flight.is_none() && !self.waiting.events.is_empty()
+    }
+
     /// Commits what waits, unless a commit is under way.
     pub(super) fn flush(&mut self, id: JobId, out: &mut Effects) {
         let busy = self.in_flight.is_some() || self.holding || self.finishing;

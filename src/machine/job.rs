@@ -43,6 +43,8 @@ mod trouble;
 const RETRY_FIRST: f64 = 0.1;
 /// Longest such pause, in seconds.
 const RETRY_MAX: f64 = 5.0;
+/// How long a job's last events wait for `done`, in seconds.
+const FLUSH_PAUSE: f64 = 0.05;
 
 /// Where a job is between its start request and its final release.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -375,8 +377,14 @@ impl Job {
                 self.release_all(out);
             }
         }
-        if self.has_namespace {
+        if !self.has_namespace {
+            return;
+        }
+        if self.said.finish.is_none() {
             self.log.flush(self.id, out);
+        } else if launched && self.log.is_waiting() && !self.timers.is_armed(Timer::Flush) {
+            // The last event usually follows at once: one commit for both.
+            self.timers.arm(Timer::Flush, cx.now.mono + FLUSH_PAUSE);
         }
     }
 

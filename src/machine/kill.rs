@@ -66,6 +66,7 @@ impl Kill {
             Timer::Barrier
             | Timer::Commit
             | Timer::Expiration
+            | Timer::Flush
             | Timer::JobKill
             | Timer::Release
             | Timer::Retry

@@ -9,6 +9,8 @@ pub(super) enum Timer {
     Commit,
     /// When the job's time limit is reached.
     Expiration,
+    /// When the events of a job that is about to end are committed without its last ones.
+    Flush,
     /// When the tasks get the kill signal (again).
     JobKill,
     /// When what ended shells have left behind is given up.
@@ -25,10 +27,11 @@ pub(super) enum Timer {
     ShellKill,
 }
 
-const ALL: [Timer; 10] = [
+const ALL: [Timer; 11] = [
     Timer::Barrier,
     Timer::Commit,
     Timer::Expiration,
+    Timer::Flush,
     Timer::JobKill,
     Timer::Leftover,
     Timer::MaxKill,

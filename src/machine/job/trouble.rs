@@ -63,6 +63,7 @@ impl Job {
                 Timer::Barrier => self.barrier_timeout(cx, out),
                 Timer::Commit => self.log.try_again(),
                 Timer::Expiration => self.time_limit(cx, out),
+                Timer::Flush => self.log.flush(self.id, out),
                 Timer::Leftover => self.give_up(cx, out),
                 Timer::JobKill | Timer::MaxKill | Timer::ShellKill => {
                     self.kill_step(cx, timer, out);

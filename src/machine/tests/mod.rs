@@ -73,6 +73,8 @@ pub(super) struct World {
     pub(super) signals: Vec<(u32, i32)>,
     pub(super) launched: Vec<u32>,
     pub(super) barrier: Vec<(u64, Result<(), i32>)>,
+    /// Commits to the exec eventlog before the last.
+    pub(super) commits: usize,
     pub(super) killed: Vec<i32>,
     /// Exceptions raised at the job manager directly.
     pub(super) raised: Vec<String>,
@@ -115,6 +117,7 @@ impl World {
             signals: Vec::new(),
             launched: Vec::new(),
             barrier: Vec::new(),
+            commits: 0,
             killed: Vec::new(),
             raised: Vec::new(),
             errors: Vec::new(),
@@ -294,6 +297,7 @@ impl World {
                 KvsResult::Appended(Err(Fault::new(libc::EIO, "no")))
             }
             KvsOp::Append(events) => {
+                self.commits += 1;
                 self.events.extend(events);
                 KvsResult::Appended(Ok(()))
             }

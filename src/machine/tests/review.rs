@@ -363,3 +363,24 @@ fn an_agent_without_a_shell_does_not_wait_for_a_dead_leader() {
         assert!(world.nodes[rank].as_ref().is_some_and(|node| node.agents.is_empty()));
     }
 }
+
+#[test]
+fn the_last_events_of_a_short_job_are_one_commit() {
+    let mut world = World::new(1);
+    world.start("0", false);
+    world.started(0);
+    let before = world.commits;
+    world.exited(0, WaitStatus(0));
+    assert_eq!(world.commits, before, "all that is left is in the commit that moves the data");
+    world.assert_ended();
+    // A job whose leftovers take long does not hold its events back.
+    let mut world = World::new(1);
+    world.start("0", false);
+    world.started(0);
+    let before = world.commits;
+    let (unit, status) = (world.unit_of(0), WaitStatus(0));
+    world.happen(0, Event::Unit(UnitEvent::Exited { unit, status }));
+    world.pass(10.0);
+    assert_eq!(world.commits, before + 1);
+    assert_eq!(world.event_names().last(), Some(&"complete"));
+}
