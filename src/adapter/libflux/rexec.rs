@@ -29,8 +29,13 @@ struct Process {
     /// How long what the shell left behind may take to end, in seconds.
     stop_timeout: Option<f64>,
     /// Fires when it has taken longer.
-    kill_timer: Option<Timer>,
+    kill_timer: Option<Rc<Timer>>,
+    /// What the shell left behind was told to end.
+    told: bool,
 }
+
+/// How long a stream may outlast its shell before somebody is told to end, in seconds.
+const LEFTOVER_PATIENCE: f64 = 0.1;
 
 type Processes = Rc<RefCell<BTreeMap<UnitName, Process>>>;
 type Sink = Rc<dyn Fn(UnitEvent)>;
@@ -85,20 +90,24 @@ impl Rexec {
         });
     }
 
-    /// The stream ends when nobody holds the shell's output open any more. What the shell
-    /// left in its process group is told to end, and then made to.
+    /// The stream ends when nobody holds the shell's output open any more, usually at once. If
+    /// not, what the shell left in its process group is told to end, and then made to.
     fn collect(&self, unit: &UnitName) {
         let mut processes = self.processes.borrow_mut();
         let Some(process) = processes.get_mut(unit) else { return };
         process.collect = true;
         let (Some(pid), false) = (process.pid, process.ended) else { return };
-        kill(&self.futures, self.rank, pid, libc::SIGTERM);
         let (futures, rank) = (Rc::clone(&self.futures), self.rank);
-        let timer = Timer::new(self.handle, move || kill(&futures, rank, pid, libc::SIGKILL));
+        let (processes, name) = (Rc::clone(&self.processes), unit.clone());
+        let timer = Timer::new(self.handle, move || {
+            if let Some(signal) = next_signal(&processes, &name) {
+                kill(&futures, rank, pid, signal);
+            }
+        });
         match timer {
             Ok(timer) => {
-                timer.set(process.stop_timeout);
-                process.kill_timer = Some(timer);
+                timer.set(Some(LEFTOVER_PATIENCE));
+                process.kill_timer = Some(Rc::new(timer));
             }
             Err(error) => self.handle.log(libc::LOG_ERR, &error.to_string()),
         }
@@ -133,6 +142,19 @@ impl Supervisor for Rexec {
             }
         }
     }
+}
+
+/// What a leftover is sent next: first it is told, then, after the stop timeout, made to end.
+fn next_signal(processes: &Processes, unit: &UnitName) -> Option<i32> {
+    let mut processes = processes.borrow_mut();
+    let process = processes.get_mut(unit)?;
+    if std::mem::replace(&mut process.told, true) {
+        return Some(libc::SIGKILL);
+    }
+    if let Some(timer) = &process.kill_timer {
+        timer.set(process.stop_timeout);
+    }
+    Some(libc::SIGTERM)
 }
 
 /// The service signals the whole process group.
@@ -218,14 +240,12 @@ fn command(spec: &UnitSpec) -> Value {
         .filter(|(name, _)| !spec.unset_environment.contains(name))
         .collect();
     environment.extend(spec.environment.clone());
-    let mut command = json!({
+    // Without a directory of its own a child begins where the broker is, and can be spawned
+    // without a fork of the whole broker.
+    json!({
         "cmdline": spec.argv,
         "env": environment,
         "opts": {},
         "channels": [],
-    });
-    if let Some(directory) = &spec.working_directory {
-        command["cwd"] = json!(directory);
-    }
-    command
+    })
 }
