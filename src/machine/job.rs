@@ -138,6 +138,8 @@ pub(super) struct Job {
     retry_pause: f64,
     /// When the shells had started, wall time: the time limit counts from here.
     began: Option<f64>,
+    /// The time limit in force, in seconds since the epoch; 0 is none.
+    expires: f64,
 }
 
 impl Job {
@@ -185,6 +187,7 @@ impl Job {
             timers: TimerTable::default(),
             retry_pause: RETRY_FIRST,
             began: None,
+            expires: 0.0,
             start,
         };
         // What an earlier leader made is there, whatever this one thinks of the job.
@@ -447,7 +450,7 @@ impl Job {
             "started": i32::from(!matches!(self.state, State::Opening)),
             "running": i32::from(self.state == State::Running),
             "finalizing": i32::from(self.state == State::Finishing),
-            "expiration": self.start.r.expiration(),
+            "expiration": self.expires,
             "kill_timeout": kill.map_or(config.kill_timeout, |kill| kill.pause),
             "kill_count": kill.map_or(0, |kill| kill.tasks),
             "kill_shell_count": kill.map_or(0, |kill| kill.shells),

@@ -165,7 +165,13 @@ impl Job {
                 rank.durable[stream as usize] += bytes;
             }
             match event.name.as_str() {
-                "shell-exit" => self.leader_exited = true,
+                "shell-exit" => {
+                    self.leader_exited = true;
+                    // Its rank may be gone for good, and its status with it.
+                    let raw = event.context.get("wait_status").and_then(Value::as_i64);
+                    let raw = raw.and_then(|raw| i32::try_from(raw).ok()).unwrap_or(0);
+                    self.status = self.status.max(WaitStatus(raw));
+                }
                 "complete" => {
                     let raw = event.context.get("status").and_then(Value::as_i64);
                     let raw = raw.and_then(|raw| i32::try_from(raw).ok()).unwrap_or(1 << 8);

@@ -31,6 +31,8 @@ impl Job {
             }
             return;
         }
+        let text = format!("exec aborted: id={} ({} exception)", self.id, exception.kind);
+        out.log(Level::Debug, text);
         let wait_status = exception.wait_status.map(WaitStatus::to_shell_exit);
         self.failure = Some(Failure { wait_status });
         self.abort(cx, out);
@@ -211,6 +213,7 @@ impl Job {
     /// gets the delay back (flux-core issue 6781).
     pub(super) fn arm_expiration(&mut self, cx: Context) {
         self.timers.cancel(Timer::Expiration);
+        self.expires = 0.0;
         let (starttime, mut expiration) = (self.start.r.starttime(), self.start.r.expiration());
         if expiration == 0.0 {
             return;
@@ -222,6 +225,7 @@ impl Job {
                 expiration += delay;
             }
         }
+        self.expires = expiration;
         let left = (expiration - cx.now.wall).max(0.0);
         self.timers.arm(Timer::Expiration, cx.now.mono + left);
     }

@@ -384,3 +384,24 @@ fn the_last_events_of_a_short_job_are_one_commit() {
     assert_eq!(world.commits, before + 1);
     assert_eq!(world.event_names().last(), Some(&"complete"));
 }
+
+#[test]
+fn the_leader_shells_status_is_known_without_its_rank() {
+    let mut world = World::new(4);
+    world.start("1-3", false);
+    world.all_started(1..4);
+    for rank in 1..4 {
+        world.enter_barrier(rank);
+    }
+    world.pass(0.1);
+    world.exited(1, WaitStatus::exited(3));
+    world.pass(1.0);
+    assert_eq!(world.released(), [("1".to_string(), false)]);
+    world.lose(1);
+    world.pass(world.config.peer_timeout + 20.0);
+    for rank in [2, 3] {
+        world.exited(rank, WaitStatus(0));
+    }
+    world.pass(1.0);
+    assert_eq!(world.status(), Some(WaitStatus::exited(3)));
+}
