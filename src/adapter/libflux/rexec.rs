@@ -18,6 +18,8 @@ use crate::proto::{UnitName, WaitStatus};
 /// One shell.
 #[derive(Default)]
 struct Process {
+    /// What was to be run, for messages.
+    program: String,
     pid: Option<u32>,
     offsets: [u64; 2],
     exited: bool,
@@ -63,7 +65,8 @@ impl Rexec {
     fn launch(&self, spec: &UnitSpec) {
         let unit = spec.unit.clone();
         let stop_timeout = spec.stop_timeout.map(|timeout| timeout.as_secs_f64());
-        let process = Process { stop_timeout, ..Process::default() };
+        let program = spec.argv.first().cloned().unwrap_or_default();
+        let process = Process { program, stop_timeout, ..Process::default() };
         self.processes.borrow_mut().insert(unit.clone(), process);
         let stdout_and_stderr = 3;
         let request = json!({ "cmd": command(spec), "flags": stdout_and_stderr, "local_flags": 0 });
@@ -210,7 +213,7 @@ fn ended(processes: &Processes, unit: &UnitName, error: &RpcError) -> Option<Uni
     process.kill_timer = None;
     let unit = unit.clone();
     if process.pid.is_none() {
-        let message = error.message.clone();
+        let message = format!("{}: {}", process.program, error.message);
         return Some(UnitEvent::Failed { unit, errnum: error.errnum, message });
     }
     if !process.exited {
