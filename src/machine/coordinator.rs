@@ -13,6 +13,7 @@ use crate::machine::launch;
 use crate::proto::peer::{LeadRequest, VERSION};
 use crate::proto::{
     BrokerRank, Exception, Idset, JobException, JobId, Response, StartError, StartRequest,
+    WaitStatus,
 };
 
 /// First pause before a leader is asked again, in seconds.
@@ -43,6 +44,8 @@ struct Coordinated {
     passed_on: Vec<Response>,
     /// Ranks that the job manager has back.
     released: Idset,
+    /// The largest status that leaders have told.
+    status: WaitStatus,
     /// The leader has answered since it was asked: it will hear of exceptions by itself.
     answered: bool,
 }
@@ -73,6 +76,7 @@ impl Coordinator {
                     exception: None,
                     passed_on: Vec::new(),
                     released: Idset::new(),
+                    status: WaitStatus::default(),
                     answered: false,
                     start,
                 };
@@ -190,10 +194,12 @@ impl Coordinated {
             finish: self.passed_on.iter().find_map(|response| match response {
                 Response::Finish { status } => Some(*status),
                 Response::Exception(_)
+                | Response::Progress { .. }
                 | Response::Reattached {}
                 | Response::Release { .. }
                 | Response::Start {} => None,
             }),
+            status: self.status,
             released: self.released.clone(),
         };
         out.push(Effect::Lead { stream, to: self.rank, request: Box::new(request) });
@@ -228,6 +234,10 @@ impl Coordinated {
 
     /// Leaves out ranks that were released before; none if nothing is left to say.
     fn only_news(&mut self, response: Response) -> Option<Response> {
+        if let Response::Progress { status } = response {
+            self.status = self.status.max(status);
+            return None;
+        }
         let Response::Release { ranks, is_final } = response else { return Some(response) };
         let said: Idset = ranks.parse().unwrap_or_else(|_| self.start.r.ranks().clone());
         let news = said.difference(&self.released);

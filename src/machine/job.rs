@@ -179,7 +179,7 @@ impl Job {
             lost: request.lost.clone(),
             failure: None,
             kill: None,
-            status: WaitStatus::default(),
+            status: request.status,
             release: Release::new(ranks, &request.released),
             log: ExecLog::default(),
             completed: None,

@@ -37,6 +37,9 @@ pub struct LeadRequest {
     /// The status that an earlier leader has told the job manager.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub finish: Option<WaitStatus>,
+    /// The largest status of shells that had ended before: their ranks may be gone.
+    #[serde(default)]
+    pub status: WaitStatus,
     /// Ranks that an earlier leader has released: they may belong to another job by now.
     #[serde(default, skip_serializing_if = "Idset::is_empty")]
     pub released: Idset,

@@ -35,6 +35,12 @@ pub enum Response {
         /// The largest wait status of all shells.
         status: WaitStatus,
     },
+    /// Not RFC 32's, and never sent to the job manager: the leader tells the coordinator the
+    /// largest status so far, before it releases the ranks whose shells had it.
+    Progress {
+        /// Largest wait status so far.
+        status: WaitStatus,
+    },
     /// The shells of a running job were found again.
     Reattached {},
     /// Give resources back.

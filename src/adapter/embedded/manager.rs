@@ -124,6 +124,8 @@ impl Manager {
         let Some(job) = self.jobs.get_mut(&id) else { return Vec::new() };
         match response {
             Response::Exception(exception) => vec![Happening::Exception(exception)],
+            // The coordinator keeps it to itself.
+            Response::Progress { .. } => Vec::new(),
             Response::Start {} | Response::Reattached {} => vec![Happening::Start],
             Response::Finish { status } => {
                 job.outcome.status = Some(status);

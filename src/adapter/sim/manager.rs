@@ -89,6 +89,9 @@ impl Manager {
                     return broken(format!("{id}: reattached, never started"));
                 }
             }
+            Response::Progress { .. } => {
+                return broken(format!("{id}: {response:?} is not for us"));
+            }
             Response::Exception(exception) => job.failed |= exception.severity == 0,
             Response::Finish { status } => {
                 if job.finish.is_some_and(|finish| finish != *status) {

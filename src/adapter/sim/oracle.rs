@@ -19,7 +19,10 @@ impl World {
         match response {
             Response::Finish { status } => self.check_status(id, *status),
             Response::Release { ranks, is_final } => self.check_release(id, ranks, *is_final),
-            Response::Exception(_) | Response::Reattached {} | Response::Start {} => (),
+            Response::Exception(_)
+            | Response::Progress { .. }
+            | Response::Reattached {}
+            | Response::Start {} => (),
         }
         if let Err(violation) = self.manager.respond(id, response) {
             self.violations.push(violation);

@@ -82,6 +82,7 @@ impl Job {
         let gone: Vec<BrokerRank> = gone.map(|(rank, _)| *rank).collect();
         if let Some(ranks) = self.release.partial(gone.into_iter()) {
             let ranks = ranks.to_string();
+            self.say(Response::Progress { status: self.status }, out);
             self.say(Response::Release { ranks, is_final: false }, out);
         }
     }

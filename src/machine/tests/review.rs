@@ -405,3 +405,28 @@ fn the_leader_shells_status_is_known_without_its_rank() {
     world.pass(1.0);
     assert_eq!(world.status(), Some(WaitStatus::exited(3)));
 }
+
+#[test]
+fn a_released_ranks_status_outlives_its_leader_and_its_node() {
+    let mut world = World::new(4);
+    world.start("1-3", false);
+    world.all_started(1..4);
+    for _ in 0..2 {
+        for rank in 1..4 {
+            world.enter_barrier(rank);
+        }
+        world.pass(0.1);
+    }
+    world.exited(3, WaitStatus::exited(7));
+    world.pass(1.0);
+    world.unload(1);
+    world.lose(3);
+    world.load(1);
+    world.pass(world.config.peer_timeout + 20.0);
+    for rank in [1, 2] {
+        world.exited(rank, WaitStatus(0));
+    }
+    world.pass(1.0);
+    assert_eq!(world.status(), Some(WaitStatus::exited(7)));
+    assert_eq!(world.notes(), Vec::<String>::new());
+}
