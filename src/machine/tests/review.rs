@@ -2,7 +2,7 @@
 
 use super::{JOB, World};
 use crate::machine::{Event, KvsResult, RequestId};
-use crate::port::supervisor::UnitEvent;
+use crate::port::supervisor::{Method, UnitEvent};
 use crate::proto::{JobException, Response, WaitStatus};
 
 fn cancel() -> Event {
@@ -352,14 +352,16 @@ fn a_job_that_is_refused_ends_what_an_earlier_try_has_started() {
 #[test]
 fn an_agent_without_a_shell_does_not_wait_for_a_dead_leader() {
     let mut world = World::new(8);
+    // One rank does not answer, so the leader has not done with the others.
+    world.unload(7);
     world.start("1-7", true);
-    world.pass(0.1);
-    // Its broker dies: nobody tells the agents.
+    assert!(world.nodes[5].as_ref().is_some_and(|node| !node.agents.is_empty()));
+    // The leader's broker dies, and nobody tells the agents.
     world.lose(1);
     world.unload(0);
     world.load(0);
     world.pass(1000.0);
-    for rank in 2..8 {
+    for rank in 2..7 {
         assert!(world.nodes[rank].as_ref().is_some_and(|node| node.agents.is_empty()));
     }
 }
@@ -429,4 +431,19 @@ fn a_released_ranks_status_outlives_its_leader_and_its_node() {
     world.pass(1.0);
     assert_eq!(world.status(), Some(WaitStatus::exited(7)));
     assert_eq!(world.notes(), Vec::<String>::new());
+}
+
+#[test]
+fn a_lost_broker_is_waited_for_where_units_outlive_it() {
+    let mut world = World::new(2);
+    let ready = UnitEvent::Ready { method: Method::Systemd, notice: None };
+    world.happen(0, Event::Unit(ready));
+    world.start("0-1", false);
+    world.all_started(0..2);
+    world.lose(1);
+    world.pass(world.config.peer_timeout * 0.9);
+    assert_eq!(world.notes(), Vec::<String>::new(), "its shell may run on");
+    world.pass(world.config.peer_timeout);
+    assert_eq!(world.notes(), ["node failure on n1 (rank 1)"]);
+    assert!(world.drained[0].starts_with("1 lost contact"), "{:?}", world.drained);
 }
