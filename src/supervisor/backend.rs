@@ -17,9 +17,9 @@ pub struct OutputPaths {
 
 /// A way to start shells and to know how they ended.
 ///
-/// The methods only note what is wanted: they never block and never fail. The outcome comes
-/// out of [`next`](Backend::next) as a [`BackendEvent`]. Calls for a unit that the backend does
-/// not know are ignored, except where said otherwise.
+/// The methods only note what is wanted: they never block and never fail. The outcome is a
+/// [`BackendEvent`]. Calls for a unit that the backend does not know are ignored, except where
+/// said otherwise.
 pub trait Backend {
     /// How it starts shells.
     fn method(&self) -> Method;
@@ -42,11 +42,14 @@ pub trait Backend {
 
     /// Nothing more is to be said about this unit.
     fn forget(&mut self, unit: &UnitName);
+}
 
+/// A [`Backend`] on a thread of its own: what is wanted goes out, events come in.
+pub trait BackendDriver: Backend {
     /// Send what is due. Not cancelled by the core, so it may be in the middle of a write.
     fn flush(&mut self) -> impl Future<Output = ()>;
 
-    /// The next event; `None`: something is due, see [`flush`](Backend::flush). Dropped and
+    /// The next event; `None`: something is due, see [`flush`](BackendDriver::flush). Dropped and
     /// called again at any time without losing an event.
     fn next(&mut self) -> impl Future<Output = Option<BackendEvent>>;
 

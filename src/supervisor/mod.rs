@@ -25,7 +25,7 @@ mod records;
 mod unit;
 mod worker;
 
-pub use backend::{Backend, BackendEvent, OutputPaths};
+pub use backend::{Backend, BackendDriver, BackendEvent, OutputPaths};
 pub(crate) use inotify::Watcher;
 pub(crate) use readable::readable;
 pub use worker::{STARTS_IN_FLIGHT_MAX, Worker, WorkerConfig};

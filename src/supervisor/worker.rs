@@ -16,7 +16,7 @@ use crate::config::MethodConfig;
 use crate::port::supervisor::{Supervisor, UnitCommand, UnitEvent};
 use crate::proto::{BrokerRank, InstanceId};
 
-use super::backend::Backend;
+use super::backend::BackendDriver;
 use super::core::{Core, Sink};
 use super::output::OutputWatch;
 use super::records::RecordStore;
@@ -171,7 +171,7 @@ async fn run(config: WorkerConfig, sink: Sink, commands: mpsc::UnboundedReceiver
     }
 }
 
-async fn serve<B: Backend>(
+async fn serve<B: BackendDriver>(
     mut core: Core,
     mut backend: B,
     config: &WorkerConfig,

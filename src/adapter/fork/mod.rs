@@ -30,7 +30,7 @@ use tokio::task::JoinSet;
 
 use crate::port::supervisor::{Method, Started, UnitSpec};
 use crate::proto::{UnitName, WaitStatus};
-use crate::supervisor::{Backend, BackendEvent, OutputPaths, readable};
+use crate::supervisor::{Backend, BackendDriver, BackendEvent, OutputPaths, readable};
 
 /// Child processes of this process.
 #[derive(Debug, Default)]
@@ -194,7 +194,9 @@ impl Backend for Fork {
             reap(unit, &mut running.child);
         }
     }
+}
 
+impl BackendDriver for Fork {
     async fn flush(&mut self) {}
 
     async fn next(&mut self) -> Option<BackendEvent> {

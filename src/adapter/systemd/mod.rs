@@ -32,7 +32,7 @@ use nix::errno::Errno;
 
 use crate::port::supervisor::{Method, Started, UnitSpec};
 use crate::proto::{BrokerRank, InstanceId, UnitName};
-use crate::supervisor::{Backend, BackendEvent, OutputPaths};
+use crate::supervisor::{Backend, BackendDriver, BackendEvent, OutputPaths};
 
 use bus::Bus;
 use cgroup::Cgroups;
@@ -193,7 +193,9 @@ impl Backend for Systemd {
     fn forget(&mut self, unit: &UnitName) {
         self.release(unit);
     }
+}
 
+impl BackendDriver for Systemd {
     async fn flush(&mut self) {
         if let Link::Up { bus, .. } = &mut self.link {
             bus.flush().await;
