@@ -3,7 +3,7 @@
 //! Keys, defaults and the beginning of error texts are those of flux-core's job-exec
 //! (`flux-config-exec(5)`), so that a site's configuration goes on working; arguments
 //! override the table. Ours beyond that: `method` takes `auto`, `systemd` and `fork`, and
-//! `fanout`, `starts-in-flight`, `peer-timeout` exist.
+//! `fanout`, `starts-in-flight`, `peer-timeout`, `checkpoint-interval` exist.
 
 use std::collections::BTreeMap;
 
@@ -63,6 +63,8 @@ pub struct Config {
     pub starts_in_flight: usize,
     /// `exec.peer-timeout`: how long a rank whose module, or broker, is away is waited for.
     pub peer_timeout: f64,
+    /// `exec.checkpoint-interval`: a change reaches a checkpoint of the KVS after this long.
+    pub checkpoint_interval: f64,
 }
 
 impl Default for Config {
@@ -86,6 +88,7 @@ impl Default for Config {
             fanout: 32,
             starts_in_flight: 16,
             peer_timeout: 30.0,
+            checkpoint_interval: 1.0,
         }
     }
 }
@@ -140,9 +143,18 @@ impl Config {
 
     fn read_key(&mut self, key: &str, value: &Value) -> Result<(), ConfigError> {
         match key {
-            "method" | "service" | "job-shell" | "imp" | "kill-timeout" | "max-kill-timeout"
-            | "term-signal" | "kill-signal" | "barrier-timeout" | "shell-exit-timeout"
-            | "peer-timeout" => self.read_text(key, string(key, value)?),
+            "method"
+            | "service"
+            | "job-shell"
+            | "imp"
+            | "kill-timeout"
+            | "max-kill-timeout"
+            | "term-signal"
+            | "kill-signal"
+            | "barrier-timeout"
+            | "shell-exit-timeout"
+            | "peer-timeout"
+            | "checkpoint-interval" => self.read_text(key, string(key, value)?),
             "max-kill-count" => self.set_max_kill_count(integer(key, value)?),
             "max-start-delay-percent" => {
                 self.max_start_delay_percent =
@@ -178,9 +190,18 @@ impl Config {
             "max-kill-count" => self.set_max_kill_count(number()?),
             "fanout" => self.set_fanout(number()?),
             "starts-in-flight" => self.set_starts_in_flight(number()?),
-            "method" | "service" | "job-shell" | "imp" | "kill-timeout" | "max-kill-timeout"
-            | "term-signal" | "kill-signal" | "barrier-timeout" | "shell-exit-timeout"
-            | "peer-timeout" => self.read_text(key, value),
+            "method"
+            | "service"
+            | "job-shell"
+            | "imp"
+            | "kill-timeout"
+            | "max-kill-timeout"
+            | "term-signal"
+            | "kill-signal"
+            | "barrier-timeout"
+            | "shell-exit-timeout"
+            | "peer-timeout"
+            | "checkpoint-interval" => self.read_text(key, value),
             _ => Err(ConfigError(format!("unknown module argument '{key}={value}'"))),
         }
     }
@@ -227,6 +248,7 @@ impl Config {
                 self.shell_exit_timeout = (seconds > 0.0).then_some(seconds);
             }
             "peer-timeout" => self.peer_timeout = positive()?,
+            "checkpoint-interval" => self.checkpoint_interval = positive()?,
             other => return Err(ConfigError(format!("unknown key exec.{other}"))),
         }
         Ok(())
@@ -294,6 +316,7 @@ impl Config {
             "fanout": self.fanout,
             "starts_in_flight": self.starts_in_flight,
             "peer_timeout": self.peer_timeout,
+            "checkpoint_interval": self.checkpoint_interval,
         });
         if let Some(imp) = &self.imp {
             stats["flux_imp_path"] = json!(imp);

@@ -53,6 +53,8 @@ pub(super) struct AgentJob {
     ask_at: Option<f64>,
     /// What to start once more if the supervisor finds that an earlier life never did.
     unstarted: Option<Box<UnitSpec>>,
+    /// What is wanted when the shell of another job that had the same id is gone.
+    fenced: Option<Box<ShellsRequest>>,
 }
 
 impl AgentJob {
@@ -73,6 +75,7 @@ impl AgentJob {
             send_at: None,
             ask_at: None,
             unstarted: None,
+            fenced: None,
         }
     }
 
@@ -155,6 +158,7 @@ impl AgentJob {
         self.parent = request.parent;
         self.digest.clone_from(&request.command.digest);
         self.ask_at = Some(cx.now.mono + PROBE_SECONDS);
+        self.fenced = None;
         self.outbox.clear();
         self.stages.clear();
         self.children.clear();
@@ -188,11 +192,19 @@ impl AgentJob {
         let digest = &request.command.digest;
         let reports = match &mut self.shell {
             Some(shell) if shell.digest != *digest => {
-                let message = format!(
-                    "{} belongs to another job that had the same id; stop it first",
+                let text = format!(
+                    "{}: stopping {}: it belongs to another job, which had the same id before \
+                     the KVS went back to a checkpoint",
+                    self.id,
                     shell.unit()
                 );
-                vec![Report::Failed { errnum: libc::EEXIST, message }]
+                out.log(Level::Error, text);
+                shell.end(out);
+                self.fenced = Some(Box::new(request.clone()));
+                if shell.is_done() {
+                    return self.unfence(cx, out);
+                }
+                vec![Report::Pending]
             }
             Some(shell) if !(request.mode == Mode::Start && shell.may_start_again()) => {
                 if request.mode == Mode::Start {
@@ -214,6 +226,14 @@ impl AgentJob {
         };
         for report in reports {
             self.gather(cx, cx.facts.rank, report);
+        }
+    }
+
+    /// The other job's shell is gone: the name is free.
+    fn unfence(&mut self, cx: Context, out: &mut Effects) {
+        if let Some(request) = self.fenced.take() {
+            self.shell = None;
+            self.own_shell(cx, &request, out);
         }
     }
 
@@ -254,8 +274,16 @@ impl AgentJob {
         {
             return out.push(Effect::Unit(UnitCommand::Launch(spec)));
         }
-        for report in shell.unit_event(event, out) {
-            self.gather(cx, cx.facts.rank, report);
+        let reports = shell.unit_event(event, out);
+        if self.fenced.is_some() {
+            // Not this job's: nobody above wants to hear of it.
+            if shell.is_done() {
+                self.unfence(cx, out);
+            }
+        } else {
+            for report in reports {
+                self.gather(cx, cx.facts.rank, report);
+            }
         }
         self.send_if_complete(cx, out);
     }
@@ -292,7 +320,12 @@ impl AgentJob {
         if request.ranks.contains_rank(cx.facts.rank)
             && let Some(shell) = &mut self.shell
         {
-            shell.order(&request.order, out);
+            // Of a fenced shell nothing more is wanted than its end.
+            if self.fenced.is_none() {
+                shell.order(&request.order, out);
+            } else if request.order == Order::Forget {
+                self.fenced = None;
+            }
         }
         for child in self.children.values() {
             let ranks = request.ranks.intersection(&child.ranks);
@@ -316,7 +349,7 @@ impl AgentJob {
             let parent = self.upstream.is_some();
             let to = if parent { self.parent } else { BrokerRank(0) };
             let (id, digest) = (self.id, self.digest.clone());
-            out.push(Effect::Known { to, parent, id, digest });
+            out.push(Effect::Known { to, parent, asker: Owner::Agent, id, digest });
         }
         if self.send_at.is_some_and(|at| at <= now) {
             self.send(out);

@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 
 use crate::machine::Context;
+use crate::machine::checkpoint::{Checkpoint, Waiting};
 use crate::machine::effect::{Effect, Effects, Level};
 use crate::machine::event::{Fault, RequestId, StreamId};
 use crate::machine::launch;
@@ -35,6 +36,8 @@ enum Leader {
 struct Coordinated {
     request: RequestId,
     start: StartRequest,
+    /// It was allocated before this coordinator came up.
+    again: bool,
     rank: BrokerRank,
     leader: Leader,
     /// Since when the leader has been away, to know when to give up, over several tries.
@@ -54,6 +57,7 @@ struct Coordinated {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Coordinator {
     jobs: BTreeMap<JobId, Coordinated>,
+    checkpoint: Checkpoint,
 }
 
 impl Coordinator {
@@ -65,10 +69,12 @@ impl Coordinator {
         payload: &serde_json::Value,
         out: &mut Effects,
     ) {
+        self.touch(cx);
         match StartRequest::from_json(payload) {
             Ok(start) => {
                 let mut job = Coordinated {
                     request,
+                    again: start.r.starttime() <= cx.born.wall,
                     rank: start.r.first_rank(),
                     leader: Leader::Away { since: cx.now.mono, retry_at: 0.0, pause: RETRY_FIRST },
                     away_since: None,
@@ -115,15 +121,46 @@ impl Coordinator {
         let current = |job: &&mut Coordinated| job.leader == Leader::Present { stream };
         let Some(job) = self.jobs.get_mut(&id).filter(current) else { return };
         match result {
+            Ok(Response::Changed { mark }) => {
+                let waiting = job.waiting(mark, false);
+                self.checkpoint.wait(id, waiting);
+            }
             Ok(response) => {
                 job.away_since = None;
                 job.answered = true;
                 if job.pass_on(response, out) {
+                    let waiting = job.waiting(0, true);
+                    self.checkpoint.wait(id, waiting);
                     self.jobs.remove(&id);
                 }
             }
-            Err(fault) => job.leader_failed(cx, fault, out),
+            Err(fault) => return job.leader_failed(cx, fault, out),
         }
+        self.touch(cx);
+    }
+
+    /// What has changed reaches a checkpoint soon.
+    pub(super) fn touch(&mut self, cx: Context) {
+        self.checkpoint.touch(cx.now.mono, cx.config.checkpoint_interval);
+    }
+
+    /// The checkpoint under way has ended.
+    pub(super) fn checkpointed(
+        &mut self,
+        cx: Context,
+        result: Result<(), Fault>,
+        out: &mut Effects,
+    ) {
+        self.checkpoint.done(cx.now.mono, cx.config.checkpoint_interval, result, out);
+    }
+
+    /// When [`Self::checkpoint_timeout`] is due.
+    pub(super) fn next_checkpoint(&self) -> Option<f64> {
+        self.checkpoint.next_timeout()
+    }
+
+    pub(super) fn checkpoint_timeout(&mut self, cx: Context, out: &mut Effects) {
+        self.checkpoint.timeout(cx.now.mono, out);
     }
 
     /// Leaders hear exceptions by themselves. The first fatal one is kept for a later leader,
@@ -140,9 +177,18 @@ impl Coordinator {
         }
     }
 
-    /// Whether the job manager has this very job running.
-    pub(super) fn has(&self, id: JobId, digest: &str) -> bool {
-        self.jobs.get(&id).is_some_and(|job| launch::digest(&job.start) == digest)
+    /// Whether the job manager has this very job running, or could have it again after a crash:
+    /// none while a checkpoint has yet to say that it has not.
+    pub(super) fn has(&mut self, cx: Context, id: JobId, digest: &str) -> Option<bool> {
+        let runs = self.jobs.get(&id).is_some_and(|job| launch::digest(&job.start) == digest);
+        if runs || self.checkpoint.has_ended(id, digest) {
+            return Some(true);
+        }
+        if !self.checkpoint.is_made() {
+            self.touch(cx);
+            return None;
+        }
+        Some(false)
     }
 
     /// Where the job's time limit is kept.
@@ -182,6 +228,10 @@ impl Coordinator {
 }
 
 impl Coordinated {
+    fn waiting(&self, mark: u64, ended: bool) -> Waiting {
+        Waiting { leader: self.rank, digest: launch::digest(&self.start), mark, ended }
+    }
+
     fn lead(&mut self, out: &mut Effects) {
         let stream = out.stream();
         self.leader = Leader::Present { stream };
@@ -189,11 +239,13 @@ impl Coordinated {
         let request = LeadRequest {
             version: VERSION,
             start: self.start.to_json(),
+            again: self.again,
             exception: self.exception.clone(),
             lost: self.lost.clone(),
             finish: self.passed_on.iter().find_map(|response| match response {
                 Response::Finish { status } => Some(*status),
-                Response::Exception(_)
+                Response::Changed { .. }
+                | Response::Exception(_)
                 | Response::Progress { .. }
                 | Response::Reattached {}
                 | Response::Release { .. }
@@ -216,8 +268,11 @@ impl Coordinated {
             // From here on another leader has to find the shells, not to start them.
             self.start.reattach = true;
         }
+        // A later leader may find shells started that an earlier one had given up.
         let started = |r: &Response| matches!(r, Response::Start {} | Response::Reattached {});
-        let is_again = started(&response) && self.passed_on.iter().any(started);
+        let finished = |r: &Response| matches!(r, Response::Finish { .. });
+        let is_again =
+            started(&response) && self.passed_on.iter().any(|r| started(r) || finished(r));
         if !is_again {
             out.push(Effect::Respond {
                 to: self.request,

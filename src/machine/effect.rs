@@ -2,7 +2,7 @@
 
 use crate::machine::event::{Fault, RequestId, StreamId};
 use crate::port::supervisor::UnitCommand;
-use crate::proto::peer::{LeadRequest, OrderRequest, Reports, ShellsRequest};
+use crate::proto::peer::{CoveredRequest, LeadRequest, OrderRequest, Reports, ShellsRequest};
 use crate::proto::{BrokerRank, Exception, ExecEvent, Idset, JobId, Response, ShellRank};
 
 /// Importance of a log line; the broker's log has syslog's levels.
@@ -24,7 +24,7 @@ pub enum Level {
 pub enum KvsOp {
     /// Commit these to `exec.eventlog` in the guest namespace, in this order, in one commit.
     Append(Vec<ExecEvent>),
-    /// Make the guest namespace, owned by the job's user.
+    /// Make the guest namespace, owned by the job's user. `EEXIST` if there is one.
     Create {
         /// The job's user.
         userid: u32,
@@ -34,14 +34,15 @@ pub enum KvsOp {
     Finish(Vec<ExecEvent>),
     /// Link `guest` in the job's directory of the primary namespace to the guest namespace.
     Link,
-    /// Find the guest namespace of a running job again, and read its exec eventlog.
+    /// Find the guest namespace of a job that may have run before, and read its exec eventlog. One that
+    /// has died with rank 0's broker is made again, from its last checkpoint or else empty.
     Open {
         /// The job's user.
         userid: u32,
     },
 }
 
-/// Which role of this node a stream of shell reports belongs to.
+/// Which role of this node a stream of shell reports, or a question, belongs to.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Owner {
     /// The job's agent, for a child in the tree.
@@ -66,6 +67,19 @@ pub enum Effect {
         to: RequestId,
         /// The error, if it is one.
         result: Result<(), Fault>,
+    },
+    /// Make the KVS durable (`FLUX_KVS_SYNC`), with a reference to the guest namespace of each
+    /// of these jobs in it. Answered by [`super::Event::Checkpointed`].
+    Checkpoint {
+        /// Jobs whose guest namespaces have changed.
+        jobs: Vec<JobId>,
+    },
+    /// Tell a leader what a checkpoint holds.
+    Cover {
+        /// The leader's rank.
+        to: BrokerRank,
+        /// What.
+        request: CoveredRequest,
     },
     /// Forget a request that nobody waits for any more.
     Drop {
@@ -111,6 +125,8 @@ pub enum Effect {
         to: BrokerRank,
         /// Asked of a parent.
         parent: bool,
+        /// Who asks.
+        asker: Owner,
         /// The job.
         id: JobId,
         /// What makes it this job.

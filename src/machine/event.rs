@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use crate::config::Config;
+use crate::machine::effect::Owner;
 use crate::port::supervisor::UnitEvent;
 use crate::proto::peer::Reports;
 use crate::proto::{BrokerRank, ExecEvent, Idset, JobException, JobId, Response};
@@ -81,8 +82,15 @@ pub enum KvsResult {
 /// Everything that can happen to a node.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
+    /// [`super::Effect::Checkpoint`] has ended.
+    Checkpointed(Result<(), Fault>),
     /// The configuration was replaced.
     Config(Box<Config>),
+    /// The coordinator tells what a checkpoint holds.
+    Covered {
+        /// A [`crate::proto::peer::CoveredRequest`].
+        payload: Value,
+    },
     /// A nested instance named its critical shells (`job-exec.critical-ranks`).
     CriticalRanks {
         /// To answer.
@@ -121,6 +129,8 @@ pub enum Event {
     KnownAnswered {
         /// The job.
         id: JobId,
+        /// Who has asked.
+        asker: Owner,
         /// Whether the job manager has it running.
         result: Result<bool, Fault>,
     },

@@ -4,7 +4,7 @@
 //!  Opening ──namespace──▶ Launching ──all shells run──▶ Running
 //!     │                       │                            │
 //!     │                       └────── all shells gone ─────┤
-//!     └── failed before launch ─────────────────────────▶ Finishing ──▶ Released
+//!     └── failed before launch ─────────────────────────▶ Finishing ──▶ Ended ──▶ Released
 //! ```
 //!
 //! A fatal exception is no state of its own: it starts the kill escalation, and the job goes
@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 
 use crate::machine::Context;
 use crate::machine::barrier::{Barrier, Entered};
+use crate::machine::cover::Cover;
 use crate::machine::effect::{Effect, Effects, KvsOp, Owner};
 use crate::machine::event::{Fault, RequestId, StreamId};
 use crate::machine::exec_log::{ExecLog, Logged};
@@ -57,7 +58,10 @@ enum State {
     Running,
     /// No process is left; the job's data moves to the primary namespace.
     Finishing,
-    /// The final release was said.
+    /// The final release was said, if anybody listens. Agents keep what they have until a
+    /// checkpoint holds the job's end.
+    Ended,
+    /// Nothing is left to do.
     Released,
 }
 
@@ -134,6 +138,7 @@ pub(super) struct Job {
     promised: Option<WaitStatus>,
     release: Release,
     log: ExecLog,
+    cover: Cover,
     timers: TimerTable,
     retry_pause: f64,
     /// When the shells had started, wall time: the time limit counts from here.
@@ -182,6 +187,7 @@ impl Job {
             status: request.status,
             release: Release::new(ranks, &request.released),
             log: ExecLog::default(),
+            cover: Cover::default(),
             completed: None,
             promised: request.finish,
             timers: TimerTable::default(),
@@ -195,8 +201,11 @@ impl Job {
         if job.check(cx, out) {
             job.has_namespace = true;
             let userid = job.start.userid;
-            let op =
-                if job.start.reattach { KvsOp::Open { userid } } else { KvsOp::Create { userid } };
+            let op = if job.start.reattach || request.again {
+                KvsOp::Open { userid }
+            } else {
+                KvsOp::Create { userid }
+            };
             out.push(Effect::Kvs { id: job.id, op });
         } else {
             job.without_namespace(cx, out);
@@ -252,6 +261,12 @@ impl Job {
         if !released.is_empty() {
             let ranks = released.to_string();
             self.say(Response::Release { ranks, is_final: false }, out);
+        }
+        if let Some(mark) = self.cover.outstanding() {
+            self.say(Response::Changed { mark }, out);
+        }
+        if self.state == State::Ended {
+            return self.say_ended(out);
         }
         if let Some(exception) = exception.filter(|_| self.failure.is_none()) {
             self.exception(cx, exception, out);
@@ -352,7 +367,12 @@ impl Job {
             let durable = &mut rank.durable[logged.stream as usize];
             *durable = logged.offset.max(*durable);
         }
-        let order = Order::Acknowledge { stream: logged.stream, offset: logged.offset };
+        if let Some(mark) = self.cover.committed(logged) {
+            self.say(Response::Changed { mark }, out);
+        }
+        let Logged { rank, stream, offset } = logged;
+        let checkpointed = self.cover.offset(rank, stream);
+        let order = Order::Acknowledge { stream, offset, checkpointed };
         self.order(&Idset::from_iter([logged.rank]), &order, out);
     }
 
@@ -377,7 +397,7 @@ impl Job {
             if self.has_namespace {
                 self.finish_log(cx, out);
             } else {
-                self.release_all(out);
+                self.release_all(cx, out);
             }
         }
         if !self.has_namespace {
@@ -464,7 +484,8 @@ impl Job {
     fn enter(&mut self, state: State) {
         let legal = match (self.state, state) {
             (State::Opening, _) | (State::Launching, State::Running | State::Finishing) => true,
-            (State::Running, State::Finishing) | (State::Finishing, State::Released) => true,
+            (State::Running, State::Finishing) | (State::Finishing, State::Ended) => true,
+            (State::Ended, State::Released) => true,
             (old, new) => old == new,
         };
         assert!(legal, "{}: {:?} to {state:?}", self.id, self.state);

@@ -65,6 +65,7 @@ impl Kill {
             }
             Timer::Barrier
             | Timer::Commit
+            | Timer::Ended
             | Timer::Expiration
             | Timer::Flush
             | Timer::JobKill

@@ -63,7 +63,7 @@ pub(super) fn adopting_command(cx: Context, start: &StartRequest) -> ShellComman
 
 /// What makes a job this job, when its id was issued again after the KVS rolled back. The
 /// expiration is left out: it changes while the job runs.
-pub(super) fn digest(start: &StartRequest) -> String {
+pub fn digest(start: &StartRequest) -> String {
     let mut r = start.r.raw().clone();
     if let Some(execution) = r.get_mut("execution").and_then(|e| e.as_object_mut()) {
         execution.remove("expiration");

@@ -17,7 +17,9 @@
 
 mod agent;
 mod barrier;
+mod checkpoint;
 mod coordinator;
+mod cover;
 mod effect;
 mod event;
 mod exec_log;
@@ -38,6 +40,7 @@ mod tests;
 
 pub use effect::{Effect, Effects, KvsOp, Level, Owner};
 pub use event::{Credential, Event, Fault, KvsResult, Opened, RequestId, StreamId};
+pub use launch::digest as job_digest;
 pub use node::{Facts, Node};
 
 /// A moment, on both clocks. Timers run on the monotonic one; records and the job manager's
@@ -54,6 +57,8 @@ pub struct Now {
 #[derive(Clone, Copy)]
 struct Context<'a> {
     now: Now,
+    /// When the first event came.
+    born: Now,
     config: &'a crate::config::Config,
     facts: &'a Facts,
     /// Shells outlive their brokers here (and so, it is assumed, on the job's other ranks).

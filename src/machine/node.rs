@@ -12,7 +12,9 @@ use crate::machine::schedule::{Schedule, Waiter};
 use crate::machine::stats::Counters;
 use crate::machine::{Context, Now};
 use crate::port::supervisor::{Method, UnitCommand, UnitEvent};
-use crate::proto::peer::{self, KnownRequest, LeadRequest, OrderRequest, ShellsRequest};
+use crate::proto::peer::{
+    self, CoveredRequest, KnownRequest, LeadRequest, OrderRequest, ShellsRequest,
+};
 use crate::proto::{BrokerRank, InstanceId, JobId, StartRequest, UnitName};
 
 /// What does not change while the module is loaded.
@@ -40,6 +42,7 @@ macro_rules! context {
     ($node:ident, $now:ident) => {
         Context {
             now: $now,
+            born: $node.born.unwrap_or($now),
             config: &$node.config,
             facts: &$node.facts,
             shells_survive: $node.method == Some(Method::Systemd),
@@ -64,7 +67,7 @@ pub struct Node {
     routes: BTreeMap<StreamId, Route>,
     schedule: Schedule,
     /// When the first event came: a coordinator knows its jobs only after a while.
-    born: Option<f64>,
+    born: Option<Now>,
     pub(super) counters: Counters,
     pub(super) method: Option<Method>,
     pub(super) notice: Option<String>,
@@ -121,6 +124,7 @@ impl Node {
             for id in jobs {
                 self.settle(id);
             }
+            self.schedule.set(Waiter::Checkpoint, self.coordinator.next_checkpoint());
             let fresh = out.list.split_off(done);
             for effect in fresh {
                 self.route(now, effect, &mut queue, out);
@@ -145,18 +149,22 @@ impl Node {
             | Event::ShellBarrier { id, .. } => Some(*id),
             Event::Exception(exception) => Some(exception.id),
             Event::Lead { payload, .. } => in_payload(payload, "/start/id"),
-            Event::Order { payload }
+            Event::Covered { payload }
+            | Event::Order { payload }
             | Event::Shells { payload, .. }
             | Event::Start { payload, .. } => in_payload(payload, "/id"),
             Event::Replied { stream, .. } | Event::Reported { stream, .. } => of_stream(stream),
             Event::Unit(event) => event.unit().map(UnitName::job),
-            Event::Config(_) | Event::Known { .. } => None,
+            Event::Checkpointed(_) | Event::Config(_) | Event::Known { .. } => None,
             Event::Disconnected { .. } => return self.agents.keys().copied().collect(),
             Event::Timeout => {
                 let due = self.schedule.due(now.mono).into_iter();
                 return due
-                    .map(|waiter| match waiter {
-                        Waiter::Agent(id) | Waiter::Coordinator(id) | Waiter::Leader(id) => id,
+                    .filter_map(|waiter| match waiter {
+                        Waiter::Agent(id) | Waiter::Coordinator(id) | Waiter::Leader(id) => {
+                            Some(id)
+                        }
+                        Waiter::Checkpoint => None,
                     })
                     .collect();
             }
@@ -194,10 +202,12 @@ impl Node {
     }
 
     fn dispatch(&mut self, now: Now, event: Event, out: &mut Effects) {
-        self.born.get_or_insert(now.mono);
+        self.born.get_or_insert(now);
         let cx = context!(self, now);
         match event {
+            Event::Checkpointed(result) => self.coordinator.checkpointed(cx, result, out),
             Event::Config(config) => self.reconfigure(*config, out),
+            Event::Covered { payload } => self.covered(&payload, out),
             Event::CriticalRanks { request, credential, id, ranks } => {
                 let agent = self.agents.get_mut(&id);
                 let result = asked(agent, id, credential).map(|agent| {
@@ -219,10 +229,8 @@ impl Node {
                 let result = self.known(now, &payload);
                 out.push(Effect::KnownAnswer { to: request, result });
             }
-            Event::KnownAnswered { id, result } => {
-                if let Some(agent) = self.agents.get_mut(&id) {
-                    agent.known(cx, result, out);
-                }
+            Event::KnownAnswered { id, asker, result } => {
+                self.known_answered(now, id, asker, result, out);
             }
             Event::Kvs { id, result } => {
                 if let Some(job) = self.jobs.get_mut(&id) {
@@ -282,6 +290,40 @@ impl Node {
         }
     }
 
+    fn known_answered(
+        &mut self,
+        now: Now,
+        id: JobId,
+        asker: Owner,
+        result: Result<bool, Fault>,
+        out: &mut Effects,
+    ) {
+        let cx = context!(self, now);
+        match asker {
+            Owner::Agent => {
+                if let Some(agent) = self.agents.get_mut(&id) {
+                    agent.known(cx, result, out);
+                }
+            }
+            Owner::Leader => {
+                if let Some(job) = self.jobs.get_mut(&id) {
+                    job.known(result, out);
+                }
+            }
+        }
+    }
+
+    fn covered(&mut self, payload: &serde_json::Value, out: &mut Effects) {
+        match peer::decode::<CoveredRequest>(payload) {
+            Ok(request) => {
+                if let Some(job) = self.jobs.get_mut(&request.id) {
+                    job.covered(&request, out);
+                }
+            }
+            Err(reason) => out.log(Level::Error, format!("covered: {reason}")),
+        }
+    }
+
     fn shell_barrier(
         &mut self,
         now: Now,
@@ -306,6 +348,7 @@ impl Node {
                     agent.timeout(now.mono, out);
                 }
             }
+            Waiter::Checkpoint => self.coordinator.checkpoint_timeout(cx, out),
             Waiter::Coordinator(id) => self.coordinator.timeout(cx, id, out),
             Waiter::Leader(id) => {
                 if let Some(job) = self.jobs.get_mut(&id) {
@@ -316,19 +359,22 @@ impl Node {
     }
 
     /// Whether the job manager has a job running, as far as can be said yet.
-    fn known(&self, now: Now, payload: &serde_json::Value) -> Result<bool, Fault> {
+    fn known(&mut self, now: Now, payload: &serde_json::Value) -> Result<bool, Fault> {
         let request = peer::decode::<KnownRequest>(payload)
             .map_err(|reason| Fault::new(libc::EPROTO, reason))?;
         if request.parent {
             let leads = self.jobs.contains_key(&request.id);
             return Ok(leads || self.agents.get(&request.id).is_some_and(AgentJob::is_led));
         }
-        let age = self.born.map_or(0.0, |born| now.mono - born);
-        if age < self.config.peer_timeout / 2.0 {
+        let cx = context!(self, now);
+        if now.mono - cx.born.mono < self.config.peer_timeout / 2.0 {
             let message = "the coordinator was loaded a moment ago".to_string();
             return Err(Fault::new(libc::EAGAIN, message));
         }
-        Ok(self.coordinator.has(request.id, &request.digest))
+        self.coordinator.has(cx, request.id, &request.digest).ok_or_else(|| {
+            let message = "no checkpoint has been made since the coordinator was loaded";
+            Fault::new(libc::EAGAIN, message.to_string())
+        })
     }
 
     fn shells(
@@ -506,15 +552,18 @@ impl Node {
                 let payload = serde_json::json!(request);
                 queue.push_back(Event::Shells { request: RequestId::Local(stream), payload });
             }
+            Effect::Cover { to, request } if to == here => {
+                queue.push_back(Event::Covered { payload: serde_json::json!(request) });
+            }
             Effect::Order { to, request } if to == here => {
                 queue.push_back(Event::Order { payload: serde_json::json!(request) });
             }
-            Effect::Known { to, parent, id, digest } if to == here => {
+            Effect::Known { to, parent, asker, id, digest } if to == here => {
                 let version = peer::VERSION;
                 let request = KnownRequest { version, id, digest, parent };
                 let payload = serde_json::json!(request);
                 let result = self.known(now, &payload);
-                queue.push_back(Event::KnownAnswered { id, result });
+                queue.push_back(Event::KnownAnswered { id, asker, result });
             }
             Effect::Reply { to: RequestId::Local(stream), response } => {
                 queue.push_back(Event::Replied { stream, result: Ok(response) });

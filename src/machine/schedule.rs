@@ -8,6 +8,7 @@ use crate::proto::JobId;
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub(super) enum Waiter {
     Agent(JobId),
+    Checkpoint,
     Coordinator(JobId),
     Leader(JobId),
 }

@@ -48,6 +48,9 @@ pub(super) struct Shell {
     parked: Vec<(u32, RequestId)>,
     critical: Option<Idset>,
     forgotten: bool,
+    /// Collected once only: each request is answered, and the name may be another job's by
+    /// the time of a second answer.
+    collected: bool,
 }
 
 impl Shell {
@@ -64,6 +67,7 @@ impl Shell {
             parked: Vec::new(),
             critical: None,
             forgotten: false,
+            collected: false,
         }
     }
 
@@ -95,9 +99,15 @@ impl Shell {
     /// Nobody wants the shell: what there is of it goes.
     pub(super) fn end(&mut self, out: &mut Effects) {
         if self.may_live() {
-            out.push(Effect::Unit(UnitCommand::Collect { unit: self.unit.clone() }));
+            self.collect(out);
         }
         self.order(&Order::Forget, out);
+    }
+
+    fn collect(&mut self, out: &mut Effects) {
+        if !std::mem::replace(&mut self.collected, true) {
+            out.push(Effect::Unit(UnitCommand::Collect { unit: self.unit.clone() }));
+        }
     }
 
     /// The shell may be started: it never was.
@@ -137,7 +147,7 @@ impl Shell {
                 self.status = Some(status);
                 self.end_barrier(out);
                 // The status is in the record: what is left of the unit can go.
-                out.push(Effect::Unit(UnitCommand::Collect { unit: self.unit.clone() }));
+                self.collect(out);
                 let mut reports = self.rest_of_output();
                 reports.push(Report::Exited { status });
                 reports
@@ -220,9 +230,11 @@ impl Shell {
     /// Obeys an order.
     pub(super) fn order(&mut self, order: &Order, out: &mut Effects) {
         match *order {
-            Order::Acknowledge { stream, offset } => {
+            Order::Acknowledge { stream, offset, checkpointed } => {
                 self.outputs[stream as usize].acknowledge(offset);
-                self.acknowledge_to_supervisor(stream, offset, out);
+                let unit = self.unit.clone();
+                let ack = UnitCommand::OutputAck { unit, stream, offset, checkpointed };
+                out.push(Effect::Unit(ack));
             }
             Order::Barrier { count, errnum } => self.release_barrier(count, errnum, out),
             Order::Forget => {
@@ -247,8 +259,9 @@ impl Shell {
     }
 
     fn acknowledge_to_supervisor(&self, stream: Stream, offset: u64, out: &mut Effects) {
-        let unit = self.unit.clone();
-        out.push(Effect::Unit(UnitCommand::OutputAck { unit, stream, offset }));
+        // Nothing is known of a checkpoint, so nothing may be given up.
+        let (unit, checkpointed) = (self.unit.clone(), 0);
+        out.push(Effect::Unit(UnitCommand::OutputAck { unit, stream, offset, checkpointed }));
     }
 
     fn release_barrier(&mut self, count: u32, errnum: i32, out: &mut Effects) {

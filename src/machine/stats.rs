@@ -26,15 +26,19 @@ impl Counters {
         match event {
             // A child asks its parent, not the coordinator.
             Event::Known { payload, .. } if payload["parent"] == true => self.agent_received += 1,
-            Event::Expiration { .. }
+            Event::Checkpointed(_)
+            | Event::Expiration { .. }
             | Event::Known { .. }
             | Event::Replied { .. }
             | Event::Start { .. } => self.coordinator_received += 1,
-            Event::Lead { .. } | Event::Kvs { .. } => self.leader_received += 1,
+            Event::Covered { .. } | Event::Lead { .. } | Event::Kvs { .. } => {
+                self.leader_received += 1
+            }
             Event::Reported { .. } => match owner {
                 Some(Owner::Agent) => self.agent_received += 1,
                 Some(Owner::Leader) | None => self.leader_received += 1,
             },
+            Event::KnownAnswered { asker: Owner::Leader, .. } => self.leader_received += 1,
             Event::CriticalRanks { .. }
             | Event::KnownAnswered { .. }
             | Event::Order { .. }
@@ -51,7 +55,9 @@ impl Counters {
 
     pub(super) fn count_effect(&mut self, effect: &Effect) {
         match effect {
-            Effect::Expire { .. }
+            Effect::Checkpoint { .. }
+            | Effect::Cover { .. }
+            | Effect::Expire { .. }
             | Effect::KnownAnswer { .. }
             | Effect::Lead { .. }
             | Effect::Respond { .. } => self.coordinator_sent += 1,
@@ -61,10 +67,11 @@ impl Counters {
             | Effect::KillJob { .. }
             | Effect::LostShell { .. }
             | Effect::Drain { .. }
+            | Effect::Known { asker: Owner::Leader, .. }
             | Effect::Shells { owner: Owner::Leader, .. } => self.leader_sent += 1,
             Effect::Report { .. }
             | Effect::Barrier { .. }
-            | Effect::Known { .. }
+            | Effect::Known { asker: Owner::Agent, .. }
             | Effect::Shells { owner: Owner::Agent, .. }
             | Effect::Order { .. } => self.agent_sent += 1,
             Effect::Unit(crate::port::supervisor::UnitCommand::Launch(_)) => {

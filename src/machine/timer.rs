@@ -7,6 +7,8 @@ pub(super) enum Timer {
     Barrier,
     /// When a failed commit is tried again.
     Commit,
+    /// When the coordinator is asked whether it still knows a job that has ended.
+    Ended,
     /// When the job's time limit is reached.
     Expiration,
     /// When the events of a job that is about to end are committed without its last ones.
@@ -27,9 +29,10 @@ pub(super) enum Timer {
     ShellKill,
 }
 
-const ALL: [Timer; 11] = [
+const ALL: [Timer; 12] = [
     Timer::Barrier,
     Timer::Commit,
+    Timer::Ended,
     Timer::Expiration,
     Timer::Flush,
     Timer::JobKill,

@@ -9,7 +9,7 @@ use super::SERVICE;
 use crate::adapter::libflux::{Broker, Handle, HandleError, Message, MessageHandler};
 use crate::config::Config;
 use crate::machine::{Event, Level, RequestId};
-use crate::proto::peer::{KNOWN, LEAD, ORDER, SHELLS};
+use crate::proto::peer::{COVERED, KNOWN, LEAD, ORDER, SHELLS};
 use crate::proto::{BrokerRank, Idset, JobException, JobId};
 
 /// Module debug flag that makes time limit updates fail (upstream's test aid).
@@ -42,7 +42,8 @@ pub(super) fn all(
         request(SHELLS, |h, b, m| {
             streaming(h, b, m, |request, payload| Event::Shells { request, payload });
         })?,
-        request(ORDER, order)?,
+        request(ORDER, |_, b, m| one_way(ORDER, b, &m, |payload| Event::Order { payload }))?,
+        request(COVERED, |_, b, m| one_way(COVERED, b, &m, |payload| Event::Covered { payload }))?,
         request(KNOWN, |h, b, m| {
             streaming(h, b, m, |request, payload| Event::Known { request, payload });
         })?,
@@ -134,10 +135,11 @@ fn exception(_: Handle, broker: &Broker, message: Message) {
     }
 }
 
-fn order(_: Handle, broker: &Broker, message: Message) {
+/// A request that nobody waits for an answer to.
+fn one_way(topic: &str, broker: &Broker, message: &Message, event: fn(Value) -> Event) {
     match message.payload() {
-        Ok(payload) => broker.handle(Event::Order { payload }),
-        Err(error) => broker.log(Level::Error, &format!("order: {error}")),
+        Ok(payload) => broker.handle(event(payload)),
+        Err(error) => broker.log(Level::Error, &format!("{topic}: {error}")),
     }
 }
 

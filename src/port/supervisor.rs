@@ -137,8 +137,8 @@ pub enum UnitCommand {
         /// The fact.
         value: Value,
     },
-    /// The leader has this stream's bytes up to `offset` durably. Opens the window, and
-    /// what lies before may be dropped from disk. Output of a unit found after a restart
+    /// The leader has committed this stream's bytes up to `offset`: this opens the window. What
+    /// a checkpoint holds may be dropped from disk: nobody asks for it again. Output of a unit found after a restart
     /// is not sent before the first of these for its stream said where to begin.
     OutputAck {
         /// Which unit.
@@ -147,6 +147,8 @@ pub enum UnitCommand {
         stream: Stream,
         /// Bytes from the stream's beginning; `u64::MAX` when nobody wants any of it.
         offset: u64,
+        /// Bytes from the stream's beginning that a checkpoint of the KVS holds.
+        checkpointed: u64,
     },
     /// Send a signal to the unit's main process, or to all of its processes.
     Signal {

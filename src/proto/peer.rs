@@ -10,12 +10,14 @@ use super::{BrokerRank, Idset, JobException, JobId, WaitStatus};
 use crate::port::supervisor::Stream;
 
 /// Version of these messages.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// Topic of coordinator to leader, streaming, below the service name.
 pub const LEAD: &str = "lead";
 /// Topic of agent to parent or coordinator, below the service name.
 pub const KNOWN: &str = "known";
+/// Topic of coordinator to leader, without response, below the service name.
+pub const COVERED: &str = "covered";
 /// Topic of leader or parent to agent, streaming, below the service name.
 pub const SHELLS: &str = "shells";
 /// Topic of leader or parent to agent, without response, below the service name.
@@ -28,6 +30,10 @@ pub struct LeadRequest {
     pub version: u32,
     /// The start request as the job manager sent it.
     pub start: Value,
+    /// The job is older than the coordinator: an earlier one may have had it started, although
+    /// the job manager does not know it.
+    #[serde(default)]
+    pub again: bool,
     /// A fatal exception that was raised while there was no leader to hear it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exception: Option<JobException>,
@@ -58,6 +64,21 @@ pub struct KnownRequest {
     /// Asked of a parent in the tree, or the leader: is the job still in its hands?
     #[serde(default)]
     pub parent: bool,
+}
+
+/// Coordinator to leader: a checkpoint of the KVS holds what was committed before.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+pub struct CoveredRequest {
+    /// [`VERSION`].
+    pub version: u32,
+    /// The job.
+    pub id: JobId,
+    /// SHA-256 of what makes this job this job.
+    pub digest: String,
+    /// The leader's last [`super::Response::Changed`] that it holds; 0 is none.
+    pub mark: u64,
+    /// It holds the job's end as well: nobody can ask for the job again.
+    pub ended: bool,
 }
 
 /// Whether shells may be started.
@@ -148,6 +169,9 @@ pub enum Order {
         stream: Stream,
         /// Bytes from the beginning.
         offset: u64,
+        /// Bytes that a checkpoint holds: they can't be asked back, whatever happens.
+        #[serde(default)]
+        checkpointed: u64,
     },
     /// Let shells go that entered the shell barrier up to `count` times; with an error, also
     /// every later entry.
@@ -300,7 +324,7 @@ mod tests {
         let mut other = json!(order);
         other["version"] = json!(VERSION + 1);
         let error = decode::<OrderRequest>(&other).expect_err("refused");
-        assert!(error.contains("protocol 2") && error.contains("speaks 1"), "{error}");
+        assert!(error.contains("protocol 3") && error.contains("speaks 2"), "{error}");
         let error = decode::<OrderRequest>(&json!({})).expect_err("refused");
         assert!(error.contains("no version"), "{error}");
     }

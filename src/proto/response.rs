@@ -28,6 +28,13 @@ impl Exception {
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(tag = "type", content = "data", rename_all = "lowercase")]
 pub enum Response {
+    /// Not RFC 32's, and never sent to the job manager: the leader has committed output that
+    /// no checkpoint holds yet, and wants to hear when one does
+    /// ([`super::peer::CoveredRequest`]).
+    Changed {
+        /// Grows with each of these.
+        mark: u64,
+    },
     /// Raise an exception on the job.
     Exception(Exception),
     /// All shells have ended.

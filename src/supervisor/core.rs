@@ -83,9 +83,9 @@ impl Core {
                 let Some(known) = self.known(&unit, "note") else { return };
                 known.file.append(&mut known.record, Fact::Note { key, value });
             }
-            UnitCommand::OutputAck { unit, stream, offset } => {
+            UnitCommand::OutputAck { unit, stream, offset, checkpointed } => {
                 let Some(known) = self.known(&unit, "output acknowledgement") else { return };
-                known.tail(stream).ack(offset);
+                known.tail(stream).ack(offset, checkpointed);
                 self.pump(&unit);
             }
             UnitCommand::Signal { unit, signal, all } => {

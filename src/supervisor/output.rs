@@ -36,6 +36,8 @@ pub(super) struct Tail {
     path: PathBuf,
     /// The leader has all bytes before this. `None`: it has not said yet where to begin.
     acked: Option<u64>,
+    /// A checkpoint of the KVS holds all bytes before this: nobody asks for them again.
+    checkpointed: u64,
     /// Bytes before this were sent.
     sent: u64,
     /// Bytes before this were given back to the disk.
@@ -47,17 +49,18 @@ pub(super) struct Tail {
 impl Tail {
     /// A stream that begins now: its window is open from the start.
     pub(super) fn fresh(path: PathBuf) -> Self {
-        Self { path, acked: Some(0), sent: 0, punched: 0, discarded: false }
+        Self { path, acked: Some(0), checkpointed: 0, sent: 0, punched: 0, discarded: false }
     }
 
     /// The stream of a unit from an earlier life: nothing is sent before an acknowledgement
     /// says where to begin.
     pub(super) fn found(path: PathBuf) -> Self {
-        Self { path, acked: None, sent: 0, punched: 0, discarded: false }
+        Self { path, acked: None, checkpointed: 0, sent: 0, punched: 0, discarded: false }
     }
 
-    /// The leader has everything before `offset`; for `u64::MAX`, nobody wants any of it.
-    pub(super) fn ack(&mut self, offset: u64) {
+    /// The leader has everything before `offset`, and a checkpoint what is before
+    /// `checkpointed`; for `u64::MAX`, nobody wants any of it.
+    pub(super) fn ack(&mut self, offset: u64, checkpointed: u64) {
         if offset == u64::MAX {
             self.discarded = true;
             return;
@@ -75,6 +78,7 @@ impl Tail {
                 self.acked = Some(acked.max(offset.min(self.sent)));
             }
         }
+        self.checkpointed = self.checkpointed.max(checkpointed.min(offset));
         if let Err(e) = self.punch() {
             tracing::debug!(path = %self.path.display(), error = %e, "cannot punch a hole");
         }
@@ -120,7 +124,7 @@ impl Tail {
     }
 
     fn punch(&mut self) -> io::Result<()> {
-        let end = self.acked.unwrap_or(0) / PUNCH_STEP_BYTES * PUNCH_STEP_BYTES;
+        let end = self.checkpointed / PUNCH_STEP_BYTES * PUNCH_STEP_BYTES;
         if end <= self.punched {
             return Ok(());
         }
@@ -233,12 +237,12 @@ mod tests {
         assert!(sent.iter().all(|(_, n)| *n == OUTPUT_CHUNK_BYTES));
         assert_eq!(sent.len() as u64, OUTPUT_WINDOW_BYTES / OUTPUT_CHUNK_BYTES as u64);
         assert_eq!(pump(&mut tail), (false, vec![]));
-        tail.ack(4);
+        tail.ack(4, 0);
         assert_eq!(pump(&mut tail), (false, vec![(OUTPUT_WINDOW_BYTES, 4)]));
-        tail.ack(OUTPUT_WINDOW_BYTES + 4);
+        tail.ack(OUTPUT_WINDOW_BYTES + 4, 0);
         assert_eq!(pump(&mut tail), (true, vec![(OUTPUT_WINDOW_BYTES + 4, 6)]));
         std::fs::write(&path, vec![b'x'; size as usize * 2]).unwrap();
-        tail.ack(u64::MAX);
+        tail.ack(u64::MAX, 0);
         assert_eq!(pump(&mut tail), (true, vec![]), "nobody wants the rest");
     }
 
@@ -250,18 +254,20 @@ mod tests {
         assert_eq!(pump(&mut tail), (true, vec![]), "empty: nothing to wait for");
         std::fs::write(&path, "0123456789").unwrap();
         assert_eq!(pump(&mut tail), (false, vec![]));
-        tail.ack(7);
+        tail.ack(7, 0);
         assert_eq!(pump(&mut tail), (true, vec![(7, 3)]));
     }
 
     #[test]
-    fn space_behind_acks_is_given_back() {
+    fn space_behind_a_checkpoint_is_given_back() {
         use std::os::unix::fs::MetadataExt;
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("x.out");
         std::fs::write(&path, vec![b'x'; 4 * PUNCH_STEP_BYTES as usize]).unwrap();
         let mut tail = Tail::found(path.clone());
-        tail.ack(3 * PUNCH_STEP_BYTES + 1);
+        tail.ack(3 * PUNCH_STEP_BYTES + 1, 0);
+        assert_eq!(tail.punched, 0, "a crash of rank 0 may ask all of it back");
+        tail.ack(3 * PUNCH_STEP_BYTES + 1, 3 * PUNCH_STEP_BYTES + 1);
         assert_eq!(tail.punched, 3 * PUNCH_STEP_BYTES);
         let meta = std::fs::metadata(&path).unwrap();
         assert_eq!(meta.len(), 4 * PUNCH_STEP_BYTES, "offsets stay");

@@ -144,7 +144,8 @@ impl Harness {
 
     pub fn ack(&mut self, job: u64, stream: Stream, offset: u64) {
         let unit = self.unit(job);
-        self.submit(UnitCommand::OutputAck { unit, stream, offset });
+        let checkpointed = if offset == u64::MAX { 0 } else { offset };
+        self.submit(UnitCommand::OutputAck { unit, stream, offset, checkpointed });
     }
 
     /// The next event of any unit, in the order of sending.

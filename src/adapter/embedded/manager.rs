@@ -125,7 +125,7 @@ impl Manager {
         match response {
             Response::Exception(exception) => vec![Happening::Exception(exception)],
             // The coordinator keeps it to itself.
-            Response::Progress { .. } => Vec::new(),
+            Response::Changed { .. } | Response::Progress { .. } => Vec::new(),
             Response::Start {} | Response::Reattached {} => vec![Happening::Start],
             Response::Finish { status } => {
                 job.outcome.status = Some(status);

@@ -10,9 +10,9 @@ use serde_json::{Value, json};
 
 use super::kvs::Kvs;
 use super::{Futures, Handle, HandleError, Message, Requests, RpcError, Timer};
-use crate::machine::{Effect, Effects, Event, Fault, Level, Node, Now, RequestId, StreamId};
+use crate::machine::{Effect, Effects, Event, Fault, Level, Node, Now, Owner, RequestId, StreamId};
 use crate::port::supervisor::{Supervisor, UnitCommand, UnitEvent};
-use crate::proto::peer::{KNOWN, KnownRequest, LEAD, ORDER, Reports, SHELLS, VERSION};
+use crate::proto::peer::{COVERED, KNOWN, KnownRequest, LEAD, ORDER, Reports, SHELLS, VERSION};
 use crate::proto::{BrokerRank, JobId, Response};
 
 #[derive(Deserialize)]
@@ -188,6 +188,18 @@ impl Broker {
         match effect {
             Effect::Answer { to, result } => self.answer(to, result),
             Effect::Barrier { to, result } => self.answer_barrier(to, &result),
+            Effect::Checkpoint { jobs } => {
+                let this = self.this.clone();
+                self.kvs.checkpoint(&jobs, move |result| {
+                    if let Some(broker) = this.upgrade() {
+                        broker.handle(Event::Checkpointed(result));
+                    }
+                });
+            }
+            Effect::Cover { to, request } => {
+                let topic = format!("{}.{COVERED}", self.service);
+                self.futures.notify(&topic, Some(to.0), &json!(request).to_string());
+            }
             Effect::Drop { to } => drop(self.requests.take(to)),
             Effect::Drain { ranks, reason } => self.drain(&ranks.to_string(), &reason),
             Effect::End { to, fault } => {
@@ -199,19 +211,11 @@ impl Broker {
                 self.expire(to, request, id, expiration);
             }
             Effect::KillJob { id, signal } => self.kill_job(id, signal),
-            Effect::Known { to, parent, id, digest } => {
+            Effect::Known { to, parent, asker, id, digest } => {
                 let request = KnownRequest { version: VERSION, id, digest, parent };
-                self.ask_known(to, &request);
+                self.ask_known(to, asker, &request);
             }
-            Effect::KnownAnswer { to, result } => match result {
-                Ok(known) => {
-                    if let Some(message) = self.requests.take(to) {
-                        let answer = json!({ "known": known });
-                        self.check(message.respond(self.handle, Some(&answer)));
-                    }
-                }
-                Err(fault) => self.answer(to, Err(fault)),
-            },
+            Effect::KnownAnswer { to, result } => self.answer_known(to, result),
             Effect::Kvs { id, op } => {
                 let this = self.this.clone();
                 self.kvs.run(id, op, move |result| {
@@ -317,14 +321,26 @@ impl Broker {
         });
     }
 
-    fn ask_known(&self, to: BrokerRank, request: &KnownRequest) {
+    fn answer_known(&self, to: RequestId, result: Result<bool, Fault>) {
+        match result {
+            Ok(known) => {
+                if let Some(message) = self.requests.take(to) {
+                    let answer = json!({ "known": known });
+                    self.check(message.respond(self.handle, Some(&answer)));
+                }
+            }
+            Err(fault) => self.answer(to, Err(fault)),
+        }
+    }
+
+    fn ask_known(&self, to: BrokerRank, asker: Owner, request: &KnownRequest) {
         let topic = format!("{}.{KNOWN}", self.service);
         let (payload, id) = (json!(request), request.id);
         let this = self.this.clone();
         self.futures.rpc(&topic, Some(to.0), &payload.to_string(), move |result| {
             let result = read_answer::<KnownAnswer>(result).map(|answer| answer.known);
             if let Some(broker) = this.upgrade() {
-                broker.handle(Event::KnownAnswered { id, result });
+                broker.handle(Event::KnownAnswered { id, asker, result });
             }
         });
     }

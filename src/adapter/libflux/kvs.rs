@@ -1,11 +1,13 @@
 //! A job's place in the KVS (flux-core `namespace.c`): guest namespace, link, eventlog.
 
+use std::cell::Cell;
 use std::ffi::c_int;
 use std::ptr;
 use std::rc::Rc;
 
 use serde_json::Value;
 
+use super::checkpoint;
 use super::future::{Futures, RpcError};
 use super::handle::{Handle, HandleError, cstring, string};
 use crate::machine::{Fault, KvsOp, KvsResult, Opened};
@@ -20,11 +22,23 @@ type Done = Box<dyn FnOnce(KvsResult)>;
 pub(super) struct Kvs {
     handle: Handle,
     futures: Rc<Futures>,
+    /// Without a backing store was said once.
+    warned: Rc<Cell<bool>>,
 }
 
 impl Kvs {
     pub(super) fn new(handle: Handle, futures: Rc<Futures>) -> Self {
-        Self { handle, futures }
+        Self { handle, futures, warned: Rc::default() }
+    }
+
+    pub(super) fn futures(&self) -> &Futures {
+        &self.futures
+    }
+
+    pub(super) fn warn_once(&self, text: &str) {
+        if !self.warned.replace(true) {
+            self.handle.log(libc::LOG_WARNING, text);
+        }
     }
 
     /// Carries out `op`; `done` gets its outcome.
@@ -37,21 +51,9 @@ impl Kvs {
                     done(KvsResult::Appended(outcome(result)));
                 });
             }
-            KvsOp::Create { userid } => {
-                let name = cstring(&id.namespace());
-                // SAFETY: the name lives through the call, which copies it.
-                let future = unsafe {
-                    flux_sys::flux_kvs_namespace_create(
-                        self.handle.as_ptr(),
-                        name.as_ptr(),
-                        userid,
-                        0,
-                    )
-                };
-                self.futures.then_once(future, |result, _| {
-                    done(KvsResult::Created(outcome(result)));
-                });
-            }
+            KvsOp::Create { userid } => self.create(id, userid, |result| {
+                done(KvsResult::Created(outcome(result)));
+            }),
             KvsOp::Finish(events) => self.finish(id, &events, Box::new(done)),
             KvsOp::Link => {
                 self.link(id, |result| done(KvsResult::Linked(outcome(result))));
@@ -87,7 +89,21 @@ impl Kvs {
         self.futures.then_once(future, |result, _| done(result));
     }
 
-    fn commit(
+    fn create(
+        &self,
+        id: JobId,
+        userid: u32,
+        done: impl FnOnce(Result<String, RpcError>) + 'static,
+    ) {
+        let name = cstring(&id.namespace());
+        // SAFETY: the name lives through the call, which copies it.
+        let future = unsafe {
+            flux_sys::flux_kvs_namespace_create(self.handle.as_ptr(), name.as_ptr(), userid, 0)
+        };
+        self.futures.then_once(future, |result, _| done(result));
+    }
+
+    pub(super) fn commit(
         &self,
         namespace: Option<&str>,
         flags: c_int,
@@ -137,7 +153,11 @@ impl Kvs {
         let future = self.commit(None, 0, |txn| {
             let (key, root) = (cstring(&id.kvs_key("guest")), cstring(root));
             // SAFETY: the transaction is valid, the strings live through the call.
-            unsafe { flux_sys::flux_kvs_txn_put_treeobj(txn, 0, key.as_ptr(), root.as_ptr()) }
+            let put =
+                unsafe { flux_sys::flux_kvs_txn_put_treeobj(txn, 0, key.as_ptr(), root.as_ptr()) };
+            let key = cstring(&id.kvs_key(checkpoint::KEY));
+            // SAFETY: as above.
+            put.min(unsafe { flux_sys::flux_kvs_txn_unlink(txn, 0, key.as_ptr()) })
         });
         let this = self.clone();
         self.futures.then_once(future, move |result, _| {
@@ -174,14 +194,17 @@ impl Kvs {
             match (treeobj["type"].as_str(), root) {
                 (Some("dirref"), Some(root)) => this.open_grafted(id, userid, root, done),
                 // No link yet (or a live one): the namespace itself is the truth.
-                _ => this.open_live(id, treeobj["type"] != "symlink", done),
+                _ => this.open_live(id, userid, treeobj["type"] != "symlink", done),
             }
         });
     }
 
-    fn open_live(&self, id: JobId, link_again: bool, done: Done) {
+    fn open_live(&self, id: JobId, userid: u32, link_again: bool, done: Done) {
         let this = self.clone();
         self.lookup(Some(&id.namespace()), EVENTLOG, false, move |result| {
+            if result.as_ref().is_err_and(|error| error.errnum == libc::ENOTSUP) {
+                return this.restore(id, userid, done);
+            }
             let opened = result.map_err(Fault::from).and_then(|text| read(&text, false));
             if !link_again || opened.is_err() {
                 return done(KvsResult::Opened(opened));
@@ -221,7 +244,7 @@ impl Kvs {
         let this = self.clone();
         self.futures.then_once(future, move |result, _| match result {
             // Not removed by the unload that grafted it: it is alive and newer.
-            Err(error) if error.errnum == libc::EEXIST => this.open_live(id, true, done),
+            Err(error) if error.errnum == libc::EEXIST => this.open_live(id, userid, true, done),
             Err(error) => done(KvsResult::Opened(Err(error.into()))),
             Ok(_) => this.link(id, |linked| {
                 done(KvsResult::Opened(linked.map(|_| opened).map_err(Fault::from)));
@@ -229,7 +252,39 @@ impl Kvs {
         });
     }
 
-    fn lookup(
+    /// The namespace has died with rank 0's broker.
+    fn restore(&self, id: JobId, userid: u32, done: Done) {
+        let this = self.clone();
+        self.lookup(None, &id.kvs_key(checkpoint::KEY), true, move |result| {
+            let treeobj = result.ok().and_then(|text| serde_json::from_str::<Value>(&text).ok());
+            let root = treeobj.as_ref().and_then(|t| t.pointer("/data/0")).and_then(Value::as_str);
+            let Some(root) = root.map(str::to_string) else {
+                return this.restore_empty(id, userid, done);
+            };
+            let key = id.kvs_key(&format!("{}.{EVENTLOG}", checkpoint::KEY));
+            let again = this.clone();
+            this.lookup(None, &key, false, move |result| {
+                match result.map_err(Fault::from).and_then(|text| read(&text, false)) {
+                    Ok(opened) => again.make_again(id, userid, &root, opened, done),
+                    Err(fault) => done(KvsResult::Opened(Err(fault))),
+                }
+            });
+        });
+    }
+
+    /// No checkpoint holds anything of it: what can be is found on the nodes.
+    fn restore_empty(&self, id: JobId, userid: u32, done: Done) {
+        let this = self.clone();
+        self.create(id, userid, move |result| match result {
+            Err(error) => done(KvsResult::Opened(Err(error.into()))),
+            Ok(_) => this.link(id, |linked| {
+                let opened = linked.map(|_| Opened::default()).map_err(Fault::from);
+                done(KvsResult::Opened(opened));
+            }),
+        });
+    }
+
+    pub(super) fn lookup(
         &self,
         namespace: Option<&str>,
         key: &str,

@@ -5,6 +5,7 @@
 #![allow(unsafe_code)]
 
 mod broker;
+mod checkpoint;
 mod fence;
 mod future;
 mod handle;

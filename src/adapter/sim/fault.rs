@@ -19,6 +19,8 @@ pub struct Profile {
     pub kills: f64,
     /// Rank 0 killed, and so all, per second.
     pub kills_of_all: f64,
+    /// Probability that a checkpoint of the KVS fails.
+    pub failing_checkpoints: f64,
     /// Jobs cancelled, per second.
     pub cancels: f64,
     /// Probability that a crash falls between two effects, for each pair of them.
@@ -44,6 +46,7 @@ impl Profile {
             reloads: 0.1,
             kills: 0.03,
             kills_of_all: 0.005,
+            failing_checkpoints: 0.05,
             cancels: 0.03,
             crash_between_effects: 0.000_5,
             failing_starts: 0.01,
@@ -56,6 +59,7 @@ impl Profile {
             kills_of_all: 0.0,
             crash_between_effects: 0.0,
             failing_starts: 0.0,
+            failing_checkpoints: 0.0,
             ..default
         };
         match name {

@@ -1,18 +1,33 @@
-//! What matters of the KVS: guest namespaces, and the primary one they are moved to.
+//! What matters of the KVS: guest namespaces that die with rank 0's broker, and a primary
+//! namespace that goes back to its last checkpoint.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
+use super::manager::Manager;
 use crate::machine::{Fault, KvsOp, KvsResult, Opened};
 use crate::proto::{ExecEvent, JobId};
+
+/// The primary namespace.
+#[derive(Clone, Default)]
+struct Primary {
+    /// Guest namespaces that were moved here when their jobs ended.
+    moved: BTreeMap<JobId, Vec<ExecEvent>>,
+    /// Roots of guest namespaces that a checkpoint put here.
+    roots: BTreeMap<JobId, Vec<ExecEvent>>,
+    /// The job manager's eventlogs, as far as it has committed them.
+    manager: Manager,
+}
 
 /// The KVS of an instance. Commits are applied in the order in which they arrive.
 #[derive(Default)]
 pub(super) struct Kvs {
-    /// Live guest namespaces: they die with rank 0.
     guests: BTreeMap<JobId, Vec<ExecEvent>>,
-    /// What was grafted.
-    moved: BTreeMap<JobId, Vec<ExecEvent>>,
+    primary: Primary,
+    checkpoint: Primary,
+    /// Being written: durable when its writing ends.
+    writing: BTreeMap<u64, Primary>,
+    last: u64,
 }
 
 impl Kvs {
@@ -36,28 +51,102 @@ impl Kvs {
             KvsOp::Finish(events) => KvsResult::Finished(match self.guests.remove(&id) {
                 Some(mut log) => {
                     log.extend(events);
-                    self.moved.insert(id, log);
+                    self.primary.moved.insert(id, log);
+                    self.primary.roots.remove(&id);
                     Ok(())
                 }
                 None => Err(missing()),
             }),
             KvsOp::Link => KvsResult::Linked(Ok(())),
-            KvsOp::Open { .. } => KvsResult::Opened(match self.moved.get(&id) {
-                Some(log) => Ok(Opened { events: log.clone(), moved: true }),
-                None => match self.guests.get(&id) {
-                    Some(log) => Ok(Opened { events: log.clone(), moved: false }),
-                    None => Err(missing()),
-                },
-            }),
+            KvsOp::Open { .. } => KvsResult::Opened(Ok(self.open(id))),
         }
     }
 
-    /// Rank 0 has died.
-    pub(super) fn crash(&mut self) {
+    fn open(&mut self, id: JobId) -> Opened {
+        // A live namespace is newer than what was moved: the job runs again.
+        if let Some(log) = self.guests.get(&id) {
+            return Opened { events: log.clone(), moved: false };
+        }
+        if let Some(log) = self.primary.moved.get(&id) {
+            return Opened { events: log.clone(), moved: true };
+        }
+        let events = self.primary.roots.get(&id).cloned().unwrap_or_default();
+        self.guests.insert(id, events.clone());
+        Opened { events, moved: false }
+    }
+
+    /// The job manager commits its eventlogs.
+    pub(super) fn commit(&mut self, manager: &Manager) {
+        self.primary.manager = manager.clone();
+    }
+
+    /// A `FLUX_KVS_SYNC` commit with the roots of these guest namespaces; returns the number of
+    /// the checkpoint, which is durable only when [`Self::written`] is called with it.
+    pub(super) fn sync(&mut self, jobs: &[JobId]) -> u64 {
+        for id in jobs {
+            if let Some(log) = self.guests.get(id) {
+                self.primary.roots.insert(*id, log.clone());
+            }
+        }
+        self.last += 1;
+        self.writing.insert(self.last, self.primary.clone());
+        self.last
+    }
+
+    /// A checkpoint has reached the disk; false if the broker died before.
+    pub(super) fn written(&mut self, number: u64) -> bool {
+        let Some(primary) = self.writing.remove(&number) else { return false };
+        self.checkpoint = primary;
+        true
+    }
+
+    /// Rank 0's broker has died; returns what the next job manager will read.
+    pub(super) fn crash(&mut self) -> Manager {
         self.guests.clear();
+        self.writing.clear();
+        self.primary = self.checkpoint.clone();
+        self.primary.manager.clone()
     }
 
     pub(super) fn log(&self, id: JobId) -> Option<&[ExecEvent]> {
-        self.moved.get(&id).map(Vec::as_slice)
+        self.primary.moved.get(&id).map(Vec::as_slice)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ID: JobId = JobId(1);
+
+    fn events(name: &str) -> Vec<ExecEvent> {
+        vec![ExecEvent::bare(1.0, name)]
+    }
+
+    #[test]
+    fn after_a_crash_everything_is_as_the_last_durable_checkpoint_has_it() {
+        let mut kvs = Kvs::default();
+        kvs.apply(ID, KvsOp::Create { userid: 1 });
+        kvs.apply(ID, KvsOp::Append(events("init")));
+        let first = kvs.sync(&[ID]);
+        assert!(kvs.written(first));
+        kvs.apply(ID, KvsOp::Append(events("starting")));
+        let second = kvs.sync(&[ID]);
+        kvs.crash();
+        assert!(!kvs.written(second), "it died before it was written");
+        let opened = kvs.apply(ID, KvsOp::Open { userid: 1 });
+        let expected = Opened { events: events("init"), moved: false };
+        assert_eq!(opened, KvsResult::Opened(Ok(expected)));
+    }
+
+    #[test]
+    fn a_namespace_that_no_checkpoint_holds_comes_back_empty() {
+        let mut kvs = Kvs::default();
+        kvs.apply(ID, KvsOp::Create { userid: 1 });
+        kvs.apply(ID, KvsOp::Append(events("init")));
+        kvs.crash();
+        let opened = kvs.apply(ID, KvsOp::Open { userid: 1 });
+        assert_eq!(opened, KvsResult::Opened(Ok(Opened::default())));
+        assert_eq!(kvs.log(ID), None);
     }
 }

@@ -1,17 +1,32 @@
-//! The job manager's side of RFC 32, and its checks of the responses' order.
+//! The job manager: its side of RFC 32, with checks of the responses' order, its eventlogs,
+//! which go back to a checkpoint with the KVS, and job ids that it then issues again.
 
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
 use super::Violation;
-use crate::proto::{Idset, JobId, Response, WaitStatus};
+use crate::machine::job_digest;
+use crate::proto::{Idset, JobId, Response, StartRequest, WaitStatus};
+
+/// Resources that a job was given: with them it can be started.
+#[derive(Clone, Debug)]
+pub(super) struct Allocation {
+    pub(super) ranks: Idset,
+    /// What makes this job, with these resources, this job.
+    pub(super) digest: String,
+    /// Seconds since the epoch; no two allocations have the same.
+    starttime: f64,
+}
 
 /// A job, as the job manager knows it.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct ManagedJob {
-    pub(super) ranks: Idset,
+    pub(super) allocation: Option<Allocation>,
+    /// Seconds that it may run; 0 is for ever.
+    pub(super) duration: f64,
     pub(super) started: bool,
+    /// The execution service has been asked for it.
     pub(super) pending: bool,
     pub(super) failed: bool,
     pub(super) finish: Option<WaitStatus>,
@@ -22,24 +37,33 @@ pub(super) struct ManagedJob {
 }
 
 /// The job manager.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(super) struct Manager {
     pub(super) jobs: BTreeMap<JobId, ManagedJob>,
+    last: u64,
 }
 
 impl Manager {
-    pub(super) fn submit(&mut self, id: JobId, ranks: Idset) {
-        let job = ManagedJob {
-            ranks,
-            started: false,
-            pending: false,
-            failed: false,
-            finish: None,
-            released: Idset::new(),
-            ended: false,
-            abandoned: false,
-        };
-        self.jobs.insert(id, job);
+    /// A new job with the next id: one that the KVS has forgotten is issued again.
+    pub(super) fn submit(&mut self, duration: f64) -> JobId {
+        self.last += 1;
+        let id = JobId(self.last << 24);
+        self.jobs.insert(id, ManagedJob { duration, ..ManagedJob::default() });
+        id
+    }
+
+    /// The scheduler gives a job its resources, at `wall` seconds since the epoch.
+    pub(super) fn allocate(&mut self, id: JobId, ranks: Idset, wall: f64) {
+        let Some(job) = self.jobs.get_mut(&id) else { return };
+        if job.allocation.is_some() || job.ended {
+            return;
+        }
+        let mut allocation = Allocation { ranks, digest: String::new(), starttime: wall };
+        let payload = payload(id, &allocation, job);
+        if let Ok(start) = StartRequest::from_json(&payload) {
+            allocation.digest = job_digest(&start);
+        }
+        job.allocation = Some(allocation);
     }
 
     /// The start request of a job, for a service that has said hello.
@@ -48,16 +72,9 @@ impl Manager {
         if job.pending || job.ended || job.abandoned {
             return None;
         }
+        let payload = payload(id, job.allocation.as_ref()?, job);
         job.pending = true;
-        let count = job.ranks.last().unwrap_or(0) + 1;
-        let hosts: Vec<String> = job.ranks.iter().map(|rank| format!("n{rank}")).collect();
-        assert!(count as usize >= hosts.len());
-        Some(json!({
-            "id": id, "userid": 1, "jobspec": {}, "reattach": job.started,
-            "R": {"version": 1, "execution": {
-                "R_lite": [{"rank": job.ranks.to_string(), "children": {"core": "0"}}],
-                "nodelist": hosts, "starttime": 0.0, "expiration": 0.0}},
-        }))
+        Some(payload)
     }
 
     /// The service is gone. Only jobs that run are asked for again (flux-core `start.c`).
@@ -68,12 +85,22 @@ impl Manager {
         }
     }
 
+    /// It comes up again from its eventlogs. They do not tell of partial releases.
+    pub(super) fn restarted(&mut self) {
+        for job in self.jobs.values_mut().filter(|job| !job.ended) {
+            job.pending = false;
+            job.released = Idset::new();
+            job.abandoned |= job.failed || job.finish.is_some();
+        }
+    }
+
     /// A response; what it breaks of RFC 32.
     pub(super) fn respond(&mut self, id: JobId, response: &Response) -> Result<(), Violation> {
         let broken = |seen: String| Err(Violation { invariant: "always-an-end", seen });
         let Some(job) = self.jobs.get_mut(&id) else {
             return broken(format!("{id}: a response for a job that was never submitted"));
         };
+        let all = job.allocation.as_ref().map_or_else(Idset::new, |a| a.ranks.clone());
         if job.ended {
             return broken(format!("{id}: {response:?} after the final release"));
         }
@@ -89,7 +116,7 @@ impl Manager {
                     return broken(format!("{id}: reattached, never started"));
                 }
             }
-            Response::Progress { .. } => {
+            Response::Changed { .. } | Response::Progress { .. } => {
                 return broken(format!("{id}: {response:?} is not for us"));
             }
             Response::Exception(exception) => job.failed |= exception.severity == 0,
@@ -97,18 +124,22 @@ impl Manager {
                 if job.finish.is_some_and(|finish| finish != *status) {
                     return broken(format!("{id}: two different statuses"));
                 }
+                if !job.started && !job.failed {
+                    return broken(format!("{id}: finish of a job that never started"));
+                }
                 job.finish = Some(*status);
             }
             Response::Release { ranks, is_final } => {
-                let ranks = if ranks == "all" {
-                    job.ranks.difference(&job.released)
-                } else {
-                    ranks.parse().unwrap_or_default()
+                let ranks = match ranks.as_str() {
+                    "all" => all.difference(&job.released),
+                    ranks => ranks.parse().unwrap_or_default(),
                 };
+                // Told again after a restart, which is no harm: partial releases are only noted
+                // (flux-core `job-manager/start.c`).
                 job.released = job.released.union(&ranks);
                 if *is_final {
-                    if job.released != job.ranks {
-                        let missing = job.ranks.difference(&job.released);
+                    if job.released != all {
+                        let missing = all.difference(&job.released);
                         return broken(format!("{id}: ended without releasing {missing}"));
                     }
                     job.ended = true;
@@ -117,4 +148,16 @@ impl Manager {
         }
         Ok(())
     }
+}
+
+fn payload(id: JobId, allocation: &Allocation, job: &ManagedJob) -> Value {
+    let Allocation { ranks, starttime, .. } = allocation;
+    let hosts: Vec<String> = ranks.iter().map(|rank| format!("n{rank}")).collect();
+    let expiration = if job.duration > 0.0 { starttime + job.duration } else { 0.0 };
+    json!({
+        "id": id, "userid": 1, "jobspec": {}, "reattach": job.started,
+        "R": {"version": 1, "execution": {
+            "R_lite": [{"rank": ranks.to_string(), "children": {"core": "0"}}],
+            "nodelist": hosts, "starttime": starttime, "expiration": expiration}},
+    })
 }

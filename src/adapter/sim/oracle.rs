@@ -2,13 +2,15 @@
 //! `rfc/0001-scope.md`.
 
 use super::Violation;
+use super::manager::Allocation;
+use super::rank::Unit;
 use super::world::World;
-use crate::proto::{ExecEvent, Idset, JobId, Response, UnitName, WaitStatus};
+use crate::proto::{ExecEvent, Idset, JobId, Response, WaitStatus};
 
 impl World {
     /// **once**: a job's shell is executed at most once on a rank, whatever happens.
-    pub(super) fn check_once(&mut self, rank: u32, job: JobId) {
-        let executions = self.ranks[rank as usize].executions.get(&job).copied().unwrap_or(0);
+    pub(super) fn check_once(&mut self, rank: u32, job: JobId, digest: &str) {
+        let executions = self.ranks[rank as usize].executions.get(digest).copied().unwrap_or(0);
         if executions > 1 {
             self.violate("once", format!("{job}: started {executions} times on rank {rank}"));
         }
@@ -19,7 +21,8 @@ impl World {
         match response {
             Response::Finish { status } => self.check_status(id, *status),
             Response::Release { ranks, is_final } => self.check_release(id, ranks, *is_final),
-            Response::Exception(_)
+            Response::Changed { .. }
+            | Response::Exception(_)
             | Response::Progress { .. }
             | Response::Reattached {}
             | Response::Start {} => (),
@@ -32,13 +35,10 @@ impl World {
     /// **no-release-while-alive**
     fn check_release(&mut self, id: JobId, ranks: &str, is_final: bool) {
         let Some(job) = self.manager.jobs.get(&id) else { return };
-        let released: Idset =
-            if is_final { job.ranks.clone() } else { ranks.parse().unwrap_or_default() };
+        let Some(Allocation { ranks: all, digest, .. }) = job.allocation.clone() else { return };
+        let released: Idset = if is_final { all } else { ranks.parse().unwrap_or_default() };
         for rank in released.ranks() {
-            let alive = self.ranks[rank.0 as usize]
-                .units
-                .iter()
-                .any(|(unit, state)| unit.job() == id && state.lives());
+            let alive = self.ranks[rank.0 as usize].units_of(id, &digest).any(Unit::lives);
             if alive && !self.drained.contains(&(id, rank.0)) {
                 let seen = format!("{id}: rank {rank} released while its shell runs");
                 self.violate("no-release-while-alive", seen);
@@ -49,9 +49,10 @@ impl World {
     /// **true-status**: of a job that nothing else has failed, the largest of its shells.
     fn check_status(&mut self, id: JobId, status: WaitStatus) {
         let Some(job) = self.manager.jobs.get(&id).filter(|job| !job.failed) else { return };
-        let shells = job.ranks.ranks().filter_map(|rank| {
-            let units = &self.ranks[rank.0 as usize].units;
-            units.iter().find(|(unit, _)| unit.job() == id).and_then(|(_, state)| state.exited)
+        let Some(Allocation { ranks, digest, .. }) = &job.allocation else { return };
+        let shells = ranks.ranks().filter_map(|rank| {
+            let mut units = self.ranks[rank.0 as usize].units_of(id, digest);
+            units.find_map(|state| state.exited)
         });
         let truth = shells.max().unwrap_or_default();
         if truth != status {
@@ -65,7 +66,9 @@ impl World {
         let jobs: Vec<JobId> = self.manager.jobs.keys().copied().collect();
         for id in jobs {
             let job = &self.manager.jobs[&id];
-            if !job.ended && !job.abandoned {
+            if job.allocation.is_none() {
+                self.violate("always-an-end", format!("{id}: the world never gave it resources"));
+            } else if !job.ended && !job.abandoned {
                 self.violate("always-an-end", format!("{id}: never released"));
             } else if job.ended && !job.failed {
                 self.check_output(id);
@@ -101,27 +104,21 @@ impl World {
             let names: Vec<&str> = log.iter().map(|event| event.name.as_str()).collect();
             self.violate("always-an-end", format!("{id}: exec eventlog {names:?}"));
         }
-        for rank in 0..self.ranks.len() {
-            let units = self.ranks[rank].finished.iter();
-            let written: Vec<(UnitName, Vec<u8>)> = units
-                .filter(|(unit, _)| unit.job() == id)
-                .map(|(unit, output)| (unit.clone(), output.clone()))
+        let allocation = self.manager.jobs.get(&id).and_then(|job| job.allocation.clone());
+        let Some(Allocation { ranks, digest, .. }) = allocation else { return };
+        for rank in ranks.ranks() {
+            let units = self.ranks[rank.0 as usize].units_of(id, &digest);
+            let written: Vec<u8> = units.flat_map(|unit| unit.output.iter().copied()).collect();
+            let logged: Vec<u8> = log
+                .iter()
+                .filter(|event| event.logged().is_some_and(|logged| logged.0 == rank))
+                .filter_map(|event| event.context.get("data")?.as_str())
+                .flat_map(|text| text.bytes())
                 .collect();
-            for (unit, written) in written {
-                let logged: Vec<u8> = log
-                    .iter()
-                    .filter(|event| event.logged().is_some_and(|l| l.0 == unit.rank()))
-                    .filter_map(|event| event.context.get("data")?.as_str())
-                    .flat_map(|text| text.bytes())
-                    .collect();
-                if logged != written {
-                    let seen = format!(
-                        "{unit} wrote {} bytes, {} are in the log",
-                        written.len(),
-                        logged.len()
-                    );
-                    self.violate("nothing-lost", seen);
-                }
+            if logged != written {
+                let (logged, written) = (logged.len(), written.len());
+                let seen = format!("{id}: rank {rank} wrote {written} bytes, {logged} are logged");
+                self.violate("nothing-lost", seen);
             }
         }
     }

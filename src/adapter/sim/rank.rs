@@ -9,6 +9,8 @@ use crate::proto::{JobId, UnitName, WaitStatus};
 /// A shell, as its node's kernel and systemd see it.
 #[derive(Clone, Debug)]
 pub(super) struct Unit {
+    /// The job that it was started for.
+    pub(super) digest: String,
     /// It was executed.
     pub(super) runs: bool,
     pub(super) exited: Option<WaitStatus>,
@@ -52,14 +54,16 @@ pub(super) struct Rank {
     /// Number of the module's life.
     pub(super) life: u32,
     pub(super) broker_up: bool,
+    /// How many brokers have run here before this one.
+    pub(super) brokers: u32,
     pub(super) records: BTreeMap<UnitName, UnitRecord>,
     pub(super) units: BTreeMap<UnitName, Unit>,
     /// What this life of the supervisor has reported.
     pub(super) reported: BTreeMap<UnitName, Reported>,
-    /// Executions of each job's shell, over all lives.
-    pub(super) executions: BTreeMap<JobId, u32>,
-    /// What units wrote whose job is over.
-    pub(super) finished: BTreeMap<UnitName, Vec<u8>>,
+    /// Executions of each job's shell, by the job's digest, over all lives.
+    pub(super) executions: BTreeMap<String, u32>,
+    /// Units that were forgotten.
+    pub(super) finished: Vec<(UnitName, Unit)>,
 }
 
 impl Rank {
@@ -69,12 +73,21 @@ impl Rank {
             effects: Effects::default(),
             life: 1,
             broker_up: true,
+            brokers: 0,
             records: BTreeMap::new(),
             units: BTreeMap::new(),
             reported: BTreeMap::new(),
             executions: BTreeMap::new(),
-            finished: BTreeMap::new(),
+            finished: Vec::new(),
         }
+    }
+
+    /// Every unit that was ever started for this job.
+    pub(super) fn units_of(&self, id: JobId, digest: &str) -> impl Iterator<Item = &Unit> {
+        let forgotten = self.finished.iter().map(|(unit, state)| (unit, state));
+        let all = self.units.iter().chain(forgotten);
+        all.filter(move |(unit, state)| unit.job() == id && state.digest == digest)
+            .map(|(_, state)| state)
     }
 
     pub(super) fn record(&mut self, spec: &UnitSpec) {

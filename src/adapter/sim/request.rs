@@ -41,8 +41,9 @@ impl Requests {
         self.last
     }
 
-    pub(super) fn get(&self, number: u64) -> Option<Request> {
-        self.open.get(&number).copied()
+    /// Who has asked, and what.
+    pub(super) fn asker(&self, number: u64) -> Option<(Life, Asked)> {
+        self.open.get(&number).map(|request| (request.asker, request.asked))
     }
 
     pub(super) fn close(&mut self, number: u64) -> Option<Request> {

@@ -12,7 +12,7 @@ use super::manager::Manager;
 use super::rank::Rank;
 use super::request::{Life, Requests};
 use crate::config::Config;
-use crate::machine::{Event, Facts, KvsOp, KvsResult, Node, Now};
+use crate::machine::{Event, Facts, KvsOp, KvsResult, Node, Now, Owner};
 use crate::proto::{BrokerRank, Idset, InstanceId, JobId, UnitName, WaitStatus};
 
 mod effects;
@@ -39,18 +39,59 @@ pub struct Outcome {
 
 /// What can happen.
 pub(super) enum Item {
-    Deliver { to: Life, event: Box<Event> },
-    ExitUnit { rank: u32, unit: UnitName, status: WaitStatus },
+    Deliver {
+        to: Life,
+        event: Box<Event>,
+    },
+    ExitUnit {
+        rank: u32,
+        unit: UnitName,
+        status: WaitStatus,
+    },
     Fault(FaultKind),
-    KvsApply { from: Life, id: JobId, op: Box<KvsOp> },
-    KvsDone { to: Life, id: JobId, result: Box<KvsResult> },
-    LeftoverEnds { rank: u32, unit: UnitName },
-    Load { rank: u32 },
-    StartCall { from: Life, unit: UnitName },
-    StartUnit { rank: u32, unit: UnitName },
-    Submit(JobId),
+    Allocate(JobId),
+    KvsApply {
+        from: Life,
+        id: JobId,
+        op: Box<KvsOp>,
+    },
+    KvsDone {
+        to: Life,
+        id: JobId,
+        result: Box<KvsResult>,
+    },
+    KvsSync {
+        from: Life,
+        jobs: Vec<JobId>,
+    },
+    KvsWritten {
+        to: Life,
+        number: u64,
+    },
+    LeftoverEnds {
+        rank: u32,
+        unit: UnitName,
+    },
+    Load {
+        rank: u32,
+    },
+    /// The job manager of this life of rank 0's broker commits its eventlogs.
+    ManagerCommits(u32),
+    StartCall {
+        from: Life,
+        unit: UnitName,
+        digest: String,
+    },
+    StartUnit {
+        rank: u32,
+        unit: UnitName,
+    },
+    Submit,
     Timer(Life),
-    Write { rank: u32, unit: UnitName },
+    Write {
+        rank: u32,
+        unit: UnitName,
+    },
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -80,10 +121,8 @@ pub(super) struct World {
     pub(super) drained: BTreeSet<(JobId, u32)>,
     pub(super) healed: bool,
     transcript: Option<Vec<String>>,
-    /// Jobs whose submission was reached.
-    submitted: BTreeSet<JobId>,
     /// Which job each question to rank 0 is about.
-    asked_for: BTreeMap<u64, JobId>,
+    asked_for: BTreeMap<u64, (JobId, Owner)>,
     pub(super) faults: u64,
     events: u64,
 }
@@ -142,7 +181,6 @@ impl World {
             drained: BTreeSet::new(),
             healed: false,
             transcript: keep_transcript.then(Vec::new),
-            submitted: BTreeSet::new(),
             asked_for: BTreeMap::new(),
             faults: 0,
             events: 0,
@@ -153,14 +191,9 @@ impl World {
         for rank in 0..self.profile.ranks {
             self.ready(rank);
         }
-        for number in 1..=u64::from(self.profile.jobs) {
-            let id = JobId(number << 24);
-            let first = self.rng.random_range(0..self.profile.ranks);
-            let last = self.rng.random_range(first..self.profile.ranks);
-            let ranks = Idset::from_range(first..last + 1);
-            self.manager.submit(id, ranks);
+        for _ in 0..self.profile.jobs {
             let at = self.rng.random_range(0.0..self.profile.seconds * 0.7);
-            self.at(at, Item::Submit(id));
+            self.at(at, Item::Submit);
         }
     }
 
@@ -182,6 +215,7 @@ impl World {
 
     fn happen(&mut self, item: Item) {
         match item {
+            Item::Allocate(id) => self.allocate(id),
             Item::Deliver { to, event } => self.deliver(to, *event),
             Item::ExitUnit { rank, unit, status } => self.exit_unit(rank, &unit, status),
             Item::Fault(kind) => self.fault(kind),
@@ -189,17 +223,54 @@ impl World {
             Item::KvsDone { to, id, result } => {
                 self.deliver(to, Event::Kvs { id, result: *result });
             }
+            Item::KvsSync { from, jobs } => self.kvs_sync(from, &jobs),
+            Item::KvsWritten { to, number } => self.kvs_written(to, number),
             Item::LeftoverEnds { rank, unit } => self.leftover_ends(rank, &unit),
             Item::Load { rank } => self.load(rank),
-            Item::StartCall { from, unit } => self.start_call(from, unit),
-            Item::StartUnit { rank, unit } => self.start_unit(rank, &unit),
-            Item::Submit(id) => {
-                self.submitted.insert(id);
-                self.ask_for(id);
+            Item::ManagerCommits(broker) => {
+                if self.ranks[0].broker_up && self.ranks[0].brokers == broker {
+                    self.kvs.commit(&self.manager);
+                }
             }
+            Item::StartCall { from, unit, digest } => self.start_call(from, unit, digest),
+            Item::StartUnit { rank, unit } => self.start_unit(rank, &unit),
+            Item::Submit => self.submit(),
             Item::Timer(life) => self.timer(life),
             Item::Write { rank, unit } => self.write(rank, &unit),
         }
+    }
+
+    /// A user submits a job, now or when rank 0 is back.
+    fn submit(&mut self) {
+        if !self.ranks[0].broker_up {
+            return self.after(0.1, 5.0, Item::Submit);
+        }
+        let id = self.manager.submit(0.0);
+        self.note(&format!("{id} is submitted"));
+        self.manager_changed();
+        self.after(0.001, 1.0, Item::Allocate(id));
+    }
+
+    fn allocate(&mut self, id: JobId) {
+        let first = self.rng.random_range(0..self.profile.ranks);
+        let last = self.rng.random_range(first..self.profile.ranks);
+        let ranks = Idset::from_range(first..last + 1);
+        if self.ranks[0].broker_up {
+            self.manager.allocate(id, ranks, self.wall());
+            self.manager_changed();
+            self.ask_for(id);
+        }
+    }
+
+    /// The job manager's eventlogs are committed a moment after they have changed.
+    pub(super) fn manager_changed(&mut self) {
+        let broker = self.ranks[0].brokers;
+        self.after(0.000_1, 0.02, Item::ManagerCommits(broker));
+    }
+
+    /// Seconds since the epoch.
+    pub(super) fn wall(&self) -> f64 {
+        1e9 + self.now
     }
 
     /// The job manager sends a start request, if there is a service to send it to.
@@ -260,7 +331,7 @@ impl World {
             self.note(&format!("rank {rank} <- {event:?}"));
         }
         self.events += 1;
-        let now = Now { mono: self.now, wall: 1e9 + self.now };
+        let now = Now { mono: self.now, wall: self.wall() };
         let state = &mut self.ranks[rank as usize];
         let Some(node) = &mut state.node else { return };
         node.handle(now, event, &mut state.effects);

@@ -2,10 +2,10 @@
 
 use super::{Job, Phase, State};
 use crate::machine::Context;
-use crate::machine::effect::{Effect, Effects};
+use crate::machine::effect::{Effect, Effects, Owner};
 use crate::machine::event::Fault;
 use crate::machine::timer::Timer;
-use crate::proto::peer::{Order, OrderRequest, VERSION};
+use crate::proto::peer::{CoveredRequest, Order, OrderRequest, VERSION};
 use crate::proto::{BrokerRank, ExecEvent, Idset, Response, WaitStatus};
 
 impl Job {
@@ -47,19 +47,58 @@ impl Job {
     }
 
     /// The job's data is in place: give back what is left.
-    pub(super) fn finished(&mut self, out: &mut Effects) {
+    pub(super) fn finished(&mut self, cx: Context, out: &mut Effects) {
         if self.state == State::Finishing {
-            self.release_all(out);
+            self.release_all(cx, out);
         }
     }
 
-    pub(super) fn release_all(&mut self, out: &mut Effects) {
+    /// The job manager may ask for the job again until a checkpoint holds its end: whoever
+    /// knows of the job keeps it until then.
+    pub(super) fn release_all(&mut self, cx: Context, out: &mut Effects) {
+        self.enter(State::Ended);
+        self.timers.arm(Timer::Ended, cx.now.mono + cx.config.peer_timeout);
+        self.say_ended(out);
+    }
+
+    pub(super) fn say_ended(&mut self, out: &mut Effects) {
         let ranks = self.release.last();
         self.say(Response::Release { ranks, is_final: true }, out);
-        self.forget(out);
         if let Some(to) = self.coordinator.take() {
             out.push(Effect::End { to, fault: Fault::new(libc::ENODATA, "the job has ended") });
         }
+    }
+
+    /// The coordinator may have forgotten, or never heard, that the job has ended.
+    pub(super) fn ask_whether_known(&mut self, cx: Context, out: &mut Effects) {
+        let (id, digest) = (self.id, self.command.digest.clone());
+        let to = BrokerRank(0);
+        out.push(Effect::Known { to, parent: false, asker: Owner::Leader, id, digest });
+        self.timers.arm(Timer::Ended, cx.now.mono + cx.config.peer_timeout);
+    }
+
+    /// The answer.
+    pub(in crate::machine) fn known(&mut self, result: Result<bool, Fault>, out: &mut Effects) {
+        if result == Ok(false) && self.state == State::Ended {
+            self.let_go(out);
+        }
+    }
+
+    /// A checkpoint holds what was committed up to `mark`, and the job's end.
+    pub(in crate::machine) fn covered(&mut self, request: &CoveredRequest, out: &mut Effects) {
+        if request.digest != self.command.digest {
+            return;
+        }
+        if let Some(mark) = self.cover.covered(request.mark) {
+            self.say(Response::Changed { mark }, out);
+        }
+        if request.ended && self.state == State::Ended {
+            self.let_go(out);
+        }
+    }
+
+    fn let_go(&mut self, out: &mut Effects) {
+        self.forget(out);
         self.enter(State::Released);
     }
 

@@ -85,7 +85,7 @@ impl Job {
                     let text = format!("{}: moving the guest namespace failed: {fault}", self.id);
                     out.log(Level::Error, text);
                 }
-                self.finished(out);
+                self.finished(cx, out);
             }
         }
         self.advance(cx, out);
@@ -114,7 +114,7 @@ impl Job {
     fn opened(&mut self, cx: Context, opened: &Opened, out: &mut Effects) {
         let status = self.read_log(&opened.events);
         if opened.moved {
-            return self.ended_before(status, out);
+            return self.ended_before(cx, status, out);
         }
         self.linked = true;
         let has = |name: &str| opened.events.iter().any(|event| event.name == name);
@@ -122,13 +122,12 @@ impl Job {
         if !has("init") {
             self.post(cx, "init");
         }
-        if status.is_none() {
-            if self.start.reattach {
-                self.post(cx, "reattach");
-            } else if !started && self.failure.is_none() {
-                // It made the namespace and came no further.
-                self.post(cx, "starting");
-            }
+        if !started && (self.start.reattach || self.failure.is_none()) {
+            // It made the namespace and came no further, or a crash has undone what it wrote.
+            self.post(cx, "starting");
+        }
+        if status.is_none() && self.start.reattach {
+            self.post(cx, "reattach");
         }
         self.completed = status;
         let fresh = !self.start.reattach && self.failure.is_none();
@@ -185,10 +184,10 @@ impl Job {
     }
 
     /// The job had ended while nobody could be told. Agents may not have been told either.
-    fn ended_before(&mut self, status: Option<WaitStatus>, out: &mut Effects) {
+    fn ended_before(&mut self, cx: Context, status: Option<WaitStatus>, out: &mut Effects) {
         self.say_started(out);
         self.finish(status.unwrap_or(WaitStatus::exited(1)), out);
-        self.release_all(out);
+        self.release_all(cx, out);
     }
 
     /// Has agents run, or find, the shells of all ranks: one message, to this rank's agent,

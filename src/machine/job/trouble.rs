@@ -22,7 +22,9 @@ impl Job {
         exception: &JobException,
         out: &mut Effects,
     ) {
-        if exception.severity != 0 || matches!(self.state, State::Finishing | State::Released) {
+        if exception.severity != 0
+            || matches!(self.state, State::Finishing | State::Ended | State::Released)
+        {
             return;
         }
         if self.failure.is_some() {
@@ -65,6 +67,7 @@ impl Job {
                 Timer::Barrier => self.barrier_timeout(cx, out),
                 Timer::Commit => self.log.try_again(),
                 Timer::Expiration => self.time_limit(cx, out),
+                Timer::Ended => self.ask_whether_known(cx, out),
                 Timer::Flush => self.log.flush(self.id, out),
                 Timer::Leftover => self.give_up(cx, out),
                 Timer::JobKill | Timer::MaxKill | Timer::ShellKill => {
@@ -185,7 +188,7 @@ impl Job {
     /// Ends what runs. What is being started is told to end as soon as it runs.
     pub(super) fn abort(&mut self, cx: Context, out: &mut Effects) {
         match self.state {
-            State::Opening | State::Finishing | State::Released => (),
+            State::Opening | State::Finishing | State::Ended | State::Released => (),
             State::Launching | State::Running => {
                 self.timers.cancel(Timer::ShellExit);
                 if self.kill.is_none() {

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use crate::config::Config;
 use crate::machine::{
     Credential, Effect, Effects, Event, Facts, Fault, KvsOp, KvsResult, Level, Node, Now, Opened,
-    RequestId, StreamId,
+    Owner, RequestId, StreamId,
 };
 use crate::port::supervisor::{Stream, UnitCommand, UnitEvent, UnitRecord, UnitSpec};
 use crate::proto::{
@@ -42,7 +42,7 @@ pub(super) fn start(ranks: &str, reattach: bool) -> Value {
            "R": {"version": 1, "execution": {
                "R_lite": [{"rank": ranks, "children": {"core": "0"}}],
                "nodelist": [format!("n[0-{}]", count.max(1) - 1)],
-               "starttime": 0.0, "expiration": 0.0}}})
+               "starttime": 1e9 + 0.001, "expiration": 0.0}}})
 }
 
 /// What one rank keeps on disk.
@@ -81,6 +81,10 @@ pub(super) struct World {
     pub(super) errors: Vec<String>,
     /// Messages that crossed from one rank to another.
     pub(super) messages: usize,
+    pub(super) checkpoints: usize,
+    /// How checkpoints end.
+    pub(super) checkpoint: Result<(), Fault>,
+    questions: Vec<(usize, Owner)>,
     pub(super) answers: Vec<Result<(), i32>>,
     /// Lead requests stay on their way.
     pub(super) hold_leads: bool,
@@ -122,6 +126,9 @@ impl World {
             raised: Vec::new(),
             errors: Vec::new(),
             messages: 0,
+            checkpoints: 0,
+            checkpoint: Ok(()),
+            questions: Vec::new(),
             answers: Vec::new(),
             hold_leads: false,
             held: Vec::new(),
@@ -190,20 +197,25 @@ impl World {
                 self.queue
                     .push_back((to.0 as usize, Event::Expiration { request, id, expiration }));
             }
-            Effect::Known { to, parent, id, digest } => {
-                let payload = json!({"version": 1, "id": id, "digest": digest, "parent": parent});
-                let request = RequestId::Remote(1_000_000 + rank as u64);
-                let to = to.0 as usize;
-                if self.nodes[to].is_some() {
-                    self.queue.push_back((to, Event::Known { request, payload }));
-                } else {
-                    let fault = Fault::new(libc::ENOSYS, "no such service");
-                    self.queue.push_back((rank, Event::KnownAnswered { id, result: Err(fault) }));
-                }
+            Effect::Checkpoint { .. } => {
+                self.checkpoints += 1;
+                self.queue.push_back((rank, Event::Checkpointed(self.checkpoint.clone())));
+            }
+            Effect::Cover { to, request } => {
+                let payload = json!(request);
+                self.queue.push_back((to.0 as usize, Event::Covered { payload }));
+            }
+            Effect::Known { to, parent, asker, id, digest } => {
+                self.ask_known(
+                    rank,
+                    to,
+                    asker,
+                    json!({"id": id, "digest": digest, "parent": parent}),
+                );
             }
             Effect::KnownAnswer { to: RequestId::Remote(to), result } => {
-                let rank = (to - 1_000_000) as usize;
-                self.queue.push_back((rank, Event::KnownAnswered { id: JOB, result }));
+                let (rank, asker) = self.questions[(to - 1_000_000) as usize];
+                self.queue.push_back((rank, Event::KnownAnswered { id: JOB, asker, result }));
             }
             Effect::Kvs { id, op } => {
                 if self.hold_links && op == KvsOp::Link {
@@ -228,18 +240,10 @@ impl World {
                 self.queue.push_back((to.0 as usize, Event::Order { payload }));
             }
             Effect::Report { to: RequestId::Remote(to), reports } => {
-                self.messages += 1;
-                if let Some((asker, stream, _)) = self.requests.get(&(rank, to)).copied() {
-                    let event = Event::Reported { stream, result: Ok(reports) };
-                    self.queue.push_back((asker, event));
-                }
+                self.answer(rank, to, |stream| Event::Reported { stream, result: Ok(reports) });
             }
             Effect::Reply { to: RequestId::Remote(to), response } => {
-                self.messages += 1;
-                if let Some((asker, stream, _)) = self.requests.get(&(rank, to)).copied() {
-                    let event = Event::Replied { stream, result: Ok(response) };
-                    self.queue.push_back((asker, event));
-                }
+                self.answer(rank, to, |stream| Event::Replied { stream, result: Ok(response) });
             }
             Effect::Respond { id, response, .. } => {
                 assert_eq!(id, JOB);
@@ -252,6 +256,26 @@ impl World {
             }
             Effect::Unit(command) => self.unit(rank, command),
             effect => self.note(rank, effect),
+        }
+    }
+
+    fn answer(&mut self, rank: usize, to: u64, event: impl FnOnce(StreamId) -> Event) {
+        self.messages += 1;
+        if let Some((asker, stream, _)) = self.requests.get(&(rank, to)).copied() {
+            self.queue.push_back((asker, event(stream)));
+        }
+    }
+
+    fn ask_known(&mut self, rank: usize, to: BrokerRank, asker: Owner, mut payload: Value) {
+        payload["version"] = crate::proto::peer::VERSION.into();
+        let request = RequestId::Remote(1_000_000 + self.questions.len() as u64);
+        self.questions.push((rank, asker));
+        let to = to.0 as usize;
+        if self.nodes[to].is_some() {
+            self.queue.push_back((to, Event::Known { request, payload }));
+        } else {
+            let result = Err(Fault::new(libc::ENOSYS, "no such service"));
+            self.queue.push_back((rank, Event::KnownAnswered { id: JOB, asker, result }));
         }
     }
 
@@ -508,8 +532,10 @@ impl World {
         self.responses.iter().filter_map(note).collect()
     }
 
-    /// The job is over for everybody, and RFC 32's order was kept.
-    pub(super) fn assert_ended(&self) {
+    /// The job is over for everybody once a checkpoint holds its end, and RFC 32's order was
+    /// kept.
+    pub(super) fn assert_ended(&mut self) {
+        self.pass(2.0);
         let last = self.responses.last();
         let is_final = |r: &Response| matches!(r, Response::Release { is_final: true, .. });
         assert!(last.is_some_and(is_final), "{:?}", self.responses);

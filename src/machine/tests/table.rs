@@ -84,7 +84,7 @@ fn inputs(world: &World, rank: usize) -> Vec<Event> {
         order(Order::Signal { signal: 9, all: true }),
         order(Order::Barrier { count: 3, errnum: 0 }),
         order(Order::Barrier { count: 0, errnum: libc::EIO }),
-        order(Order::Acknowledge { stream: Stream::Stderr, offset: u64::MAX }),
+        order(Order::Acknowledge { stream: Stream::Stderr, offset: u64::MAX, checkpointed: 0 }),
         report(Report::Running),
         report(Report::Barrier { entered: 7 }),
         report(Report::Exited { status: WaitStatus(9) }),

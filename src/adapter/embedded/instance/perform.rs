@@ -6,7 +6,7 @@ use super::Instance;
 use crate::adapter::embedded::event::Happening;
 use crate::adapter::embedded::messages::Asker;
 use crate::adapter::embedded::shell::LaunchError;
-use crate::machine::{Effect, Event, Fault, KvsOp, KvsResult, Level, RequestId};
+use crate::machine::{Effect, Event, Fault, KvsOp, KvsResult, Level, Owner, RequestId};
 use crate::port::supervisor::{Supervisor, UnitCommand, UnitEvent};
 use crate::proto::{BrokerRank, JobId, Response, UnitName};
 
@@ -18,6 +18,11 @@ impl Instance<'_> {
                 if let Some(Asker::Unit(unit)) = self.messages.close(to) {
                     self.leave_barrier(&unit);
                 }
+            }
+            // Files: what was written is there when this process comes up again.
+            Effect::Checkpoint { .. } => self.queue.push_back((from, Event::Checkpointed(Ok(())))),
+            Effect::Cover { to, request } => {
+                self.queue.push_back((to, Event::Covered { payload: json!(request) }));
             }
             Effect::Drain { ranks, reason } => {
                 self.tell(None, Happening::Drain { ranks, reason });
@@ -37,8 +42,9 @@ impl Instance<'_> {
                 }
             }
             // Every agent's job is the manager's: what is found on disk never becomes an agent.
-            Effect::Known { id, .. } => {
-                self.queue.push_back((from, Event::KnownAnswered { id, result: Ok(true) }));
+            Effect::Known { id, asker, .. } => {
+                let result = Ok(asker == Owner::Agent);
+                self.queue.push_back((from, Event::KnownAnswered { id, asker, result }));
             }
             Effect::KnownAnswer { to, .. } => drop(self.messages.close(to)),
             Effect::Kvs { id, op } => self.kvs(from, id, op),

@@ -1,10 +1,11 @@
 //! What nodes want done.
 
+use rand::Rng;
 use serde_json::json;
 
 use super::{Item, World};
 use crate::adapter::sim::request::{Asked, Life, Request};
-use crate::machine::{Effect, Event, Fault, KvsOp, Level, RequestId};
+use crate::machine::{Effect, Event, Fault, KvsOp, Level, Owner, RequestId};
 use crate::proto::peer::{KnownRequest, VERSION};
 use crate::proto::{Exception, JobException, JobId, Response};
 
@@ -14,6 +15,12 @@ impl World {
             Effect::Barrier { to: RequestId::Remote(to), result } => {
                 self.leave_barrier(to, result.is_ok());
             }
+            Effect::Checkpoint { jobs } => {
+                self.send(from.rank, 0, Item::KvsSync { from, jobs });
+            }
+            Effect::Cover { to, request } => {
+                self.tell_rank(from, to.0, Event::Covered { payload: json!(request) });
+            }
             Effect::Drain { ranks, reason } => self.drain(&ranks, &reason),
             Effect::Drop { to: RequestId::Remote(to) } => drop(self.requests.close(to)),
             Effect::End { to: RequestId::Remote(to), fault } => {
@@ -22,9 +29,9 @@ impl World {
                 }
             }
             Effect::KillJob { id, signal } => self.kill_job(id, signal),
-            Effect::Known { to, parent, id, digest } => {
+            Effect::Known { to, parent, asker, id, digest } => {
                 let request = KnownRequest { version: VERSION, id, digest, parent };
-                self.ask_known(from, to.0, &request);
+                self.ask_known(from, to.0, asker, &request);
             }
             Effect::KnownAnswer { to: RequestId::Remote(to), result } => {
                 self.answer_known(from, to, result);
@@ -39,21 +46,16 @@ impl World {
             }
             Effect::Log { level: Level::Error | Level::Warning, text } => self.note(&text),
             Effect::Order { to, request } => {
-                let to = self.life(to.0);
-                self.post(from.rank, to, Event::Order { payload: json!(request) });
+                self.tell_rank(from, to.0, Event::Order { payload: json!(request) });
             }
             Effect::Park { to: RequestId::Remote(to), .. } => self.unpark(to),
             Effect::Report { to: RequestId::Remote(to), reports } => {
-                if let Some(Request { asker, asked: Asked::Shells(stream), .. }) =
-                    self.requests.get(to)
-                {
+                if let Some((asker, Asked::Shells(stream))) = self.requests.asker(to) {
                     self.post(from.rank, asker, Event::Reported { stream, result: Ok(reports) });
                 }
             }
             Effect::Reply { to: RequestId::Remote(to), response } => {
-                if let Some(Request { asker, asked: Asked::Lead(stream), .. }) =
-                    self.requests.get(to)
-                {
+                if let Some((asker, Asked::Lead(stream))) = self.requests.asker(to) {
                     self.post(from.rank, asker, Event::Replied { stream, result: Ok(response) });
                 }
             }
@@ -83,6 +85,11 @@ impl World {
         self.send(from, to.rank, Item::Deliver { to, event: Box::new(event) });
     }
 
+    fn tell_rank(&mut self, from: Life, to: u32, event: Event) {
+        let to = self.life(to);
+        self.post(from.rank, to, event);
+    }
+
     fn ask(&mut self, from: Life, rank: u32, asked: Asked, event: impl FnOnce(RequestId) -> Event) {
         let holder = self.life(rank);
         let request = Request { asker: from, holder, asked };
@@ -97,22 +104,22 @@ impl World {
         self.post(from.rank, holder, event(RequestId::Remote(number)));
     }
 
-    fn ask_known(&mut self, from: Life, to: u32, payload: &KnownRequest) {
+    fn ask_known(&mut self, from: Life, to: u32, asker: Owner, payload: &KnownRequest) {
         let (to, id) = (self.life(to), payload.id);
         if !self.is_alive(to) {
             let result = Err(Fault::new(libc::ENOSYS, "no such service"));
-            return self.post(from.rank, from, Event::KnownAnswered { id, result });
+            return self.post(from.rank, from, Event::KnownAnswered { id, asker, result });
         }
         let number = self.requests.open(from, to, Asked::Nothing);
-        self.asked_for.insert(number, id);
+        self.asked_for.insert(number, (id, asker));
         let (request, payload) = (RequestId::Remote(number), json!(payload));
         self.post(from.rank, to, Event::Known { request, payload });
     }
 
     fn answer_known(&mut self, from: Life, number: u64, result: Result<bool, Fault>) {
         let request = self.requests.close(number);
-        if let (Some(request), Some(id)) = (request, self.asked_for.remove(&number)) {
-            self.post(from.rank, request.asker, Event::KnownAnswered { id, result });
+        if let (Some(request), Some((id, asker))) = (request, self.asked_for.remove(&number)) {
+            self.post(from.rank, request.asker, Event::KnownAnswered { id, asker, result });
         }
     }
 
@@ -134,9 +141,29 @@ impl World {
         self.send(0, from.rank, Item::KvsDone { to: from, id, result });
     }
 
+    pub(super) fn kvs_sync(&mut self, from: Life, jobs: &[JobId]) {
+        let odds = if self.healed { 0.0 } else { self.profile.failing_checkpoints };
+        if self.rng.random_bool(odds) {
+            self.faults += 1;
+            let full = Fault::new(libc::ENOSPC, "No space left on device");
+            let event = Box::new(Event::Checkpointed(Err(full)));
+            return self.after(0.001, 0.05, Item::Deliver { to: from, event });
+        }
+        let number = self.kvs.sync(jobs);
+        self.after(0.001, 0.05, Item::KvsWritten { to: from, number });
+    }
+
+    pub(super) fn kvs_written(&mut self, to: Life, number: u64) {
+        if self.kvs.written(number) {
+            self.note(&format!("checkpoint {number}"));
+            self.send(0, 0, Item::Deliver { to, event: Box::new(Event::Checkpointed(Ok(()))) });
+        }
+    }
+
     fn respond(&mut self, id: JobId, response: &Response) {
         self.note(&format!("{id}: {response:?}"));
         self.check_response(id, response);
+        self.manager_changed();
         if let Response::Exception(exception) = response
             && exception.severity == 0
         {
@@ -148,6 +175,7 @@ impl World {
         self.note(&format!("raise {id}: {}", exception.note));
         if let Some(job) = self.manager.jobs.get_mut(&id).filter(|_| exception.severity == 0) {
             job.failed = true;
+            self.manager_changed();
             self.publish(id, &exception.kind);
         }
     }

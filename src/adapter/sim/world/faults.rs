@@ -58,6 +58,7 @@ impl World {
         let id = running[self.rng.random_range(0..running.len())];
         if let Some(job) = self.manager.jobs.get_mut(&id) {
             job.failed = true;
+            self.manager_changed();
         }
         self.note(&format!("cancel {id}"));
         self.publish(id, "cancel");
@@ -92,6 +93,9 @@ impl World {
 
     /// A broker dies, and with it every broker below it in the overlay.
     pub(super) fn kill(&mut self, rank: u32) {
+        if !self.ranks[rank as usize].broker_up {
+            return;
+        }
         self.note(&format!("kill -9 of the broker on rank {rank}"));
         let below: Vec<u32> =
             (0..self.profile.ranks).filter(|other| is_below(*other, rank)).collect();
@@ -104,11 +108,13 @@ impl World {
                 self.fail(request, Fault::new(libc::EHOSTUNREACH, "No route to host"));
             }
             if was_up {
+                self.ranks[rank as usize].brokers += 1;
                 self.after(0.1, 20.0, Item::Load { rank });
             }
         }
         if rank == 0 {
-            self.kvs.crash();
+            self.manager = self.kvs.crash();
+            self.manager.restarted();
         }
     }
 
@@ -147,9 +153,11 @@ impl World {
         self.ready(rank);
         self.return_to_barrier(rank);
         if rank == 0 {
-            let jobs: Vec<JobId> = self.submitted.iter().copied().collect();
+            let jobs: Vec<JobId> = self.manager.jobs.keys().copied().collect();
             for id in jobs {
                 self.ask_for(id);
+                // The scheduler goes on with what has no resources.
+                self.after(0.001, 1.0, Item::Allocate(id));
             }
         }
     }

@@ -18,8 +18,10 @@ impl World {
             UnitCommand::Forget { unit } => {
                 state.records.remove(&unit);
                 state.reported.remove(&unit);
-                if let Some(known) = state.units.get(&unit) {
-                    state.finished.insert(unit.clone(), known.output.clone());
+                if state.units.get(&unit).is_some_and(|known| !known.lives())
+                    && let Some(known) = state.units.remove(&unit)
+                {
+                    state.finished.push((unit, known));
                 }
             }
             UnitCommand::Launch(spec) => {
@@ -31,14 +33,15 @@ impl World {
                 }
                 state.record(&spec);
                 // The intent is on disk; the call to systemd is on its way.
-                self.after(0.000_1, 0.002, Item::StartCall { from, unit });
+                let digest = spec.digest.clone();
+                self.after(0.000_1, 0.002, Item::StartCall { from, unit, digest });
             }
             UnitCommand::Note { unit, key, value } => {
                 if let Some(record) = state.records.get_mut(&unit) {
                     record.notes.insert(key, value);
                 }
             }
-            UnitCommand::OutputAck { unit, offset, stream: _ } => {
+            UnitCommand::OutputAck { unit, offset, stream: _, checkpointed: _ } => {
                 let written = state.units.get(&unit).map_or(0, |known| known.output.len());
                 if let Some(reported) = state.reported.get_mut(&unit).filter(|r| !r.may_send) {
                     reported.may_send = true;
@@ -51,7 +54,7 @@ impl World {
     }
 
     /// systemd gets the call to start a unit, if its caller lived long enough to send it.
-    pub(super) fn start_call(&mut self, from: Life, unit: UnitName) {
+    pub(super) fn start_call(&mut self, from: Life, unit: UnitName, digest: String) {
         if !self.is_alive(from) {
             return;
         }
@@ -62,6 +65,7 @@ impl World {
             return self.handle(from.rank, Event::Unit(event));
         }
         let state = Unit {
+            digest,
             runs: false,
             exited: None,
             leftover: false,
@@ -84,14 +88,16 @@ impl World {
         let Some(known) = state.units.get_mut(unit) else { return };
         known.runs = true;
         let signals = std::mem::take(&mut known.signals);
-        *state.executions.entry(job).or_default() += 1;
+        let digest = known.digest.clone();
+        *state.executions.entry(digest.clone()).or_default() += 1;
         self.note(&format!("{unit} runs"));
-        self.check_once(rank, job);
+        self.check_once(rank, job, &digest);
         self.find(rank, unit);
         for signal in signals {
             self.signal(rank, unit, signal);
         }
-        if self.manager.jobs.get(&job).is_some_and(|job| job.ranks.len() > 1) {
+        let job = self.manager.jobs.get(&job).and_then(|job| job.allocation.as_ref());
+        if job.is_some_and(|allocation| allocation.ranks.len() > 1) {
             self.enter_barrier(rank, unit);
         } else {
             self.work(rank, unit);

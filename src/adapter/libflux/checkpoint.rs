@@ -1,0 +1,102 @@
+//! The group checkpoint (flux-core `libkvs/kvs_commit.h`, `FLUX_KVS_SYNC`).
+//!
+//! Guest namespaces are in no checkpoint by themselves. One commit to the primary namespace
+//! puts a reference to the root of each that has changed next to the job's `guest`, and has
+//! everything flushed and checkpointed.
+
+use std::cell::{Cell, RefCell};
+use std::ffi::c_int;
+use std::rc::Rc;
+
+use super::future::RpcError;
+use super::handle::cstring;
+use super::kvs::Kvs;
+use crate::machine::Fault;
+use crate::proto::JobId;
+
+/// The key of the reference, in the job's directory of the primary namespace.
+pub(super) const KEY: &str = "guest-checkpoint";
+
+type Done = Box<dyn FnOnce(Result<(), Fault>)>;
+
+/// One checkpoint in the making.
+struct Gathering {
+    kvs: Kvs,
+    left: Cell<usize>,
+    roots: RefCell<Vec<(JobId, String)>>,
+    done: RefCell<Option<Done>>,
+}
+
+impl Kvs {
+    /// Makes the KVS durable, with the guest namespaces of `jobs`. Without a backing store
+    /// there are no checkpoints, and nothing that could go back to one: that is no error.
+    pub(super) fn checkpoint(
+        &self,
+        jobs: &[JobId],
+        done: impl FnOnce(Result<(), Fault>) + 'static,
+    ) {
+        let gathering = Rc::new(Gathering {
+            kvs: self.clone(),
+            left: Cell::new(jobs.len()),
+            roots: RefCell::default(),
+            done: RefCell::new(Some(Box::new(done))),
+        });
+        if jobs.is_empty() {
+            return gathering.commit();
+        }
+        for id in jobs {
+            let (id, gathering) = (*id, Rc::clone(&gathering));
+            self.lookup(Some(&id.namespace()), ".", true, move |result| {
+                // One that was moved in the meantime is in the primary namespace.
+                if let Ok(root) = result {
+                    gathering.roots.borrow_mut().push((id, root));
+                }
+                gathering.left.set(gathering.left.get() - 1);
+                if gathering.left.get() == 0 {
+                    gathering.commit();
+                }
+            });
+        }
+    }
+}
+
+impl Gathering {
+    fn commit(&self) {
+        let flags = flux_sys::kvs_commit_flags_FLUX_KVS_SYNC as c_int;
+        let roots = self.roots.take();
+        let future = self.kvs.commit(None, flags, |txn| {
+            for (id, root) in &roots {
+                let (key, root) = (cstring(&id.kvs_key(KEY)), cstring(root));
+                // SAFETY: the transaction is valid, the strings live through the call.
+                let put = unsafe {
+                    flux_sys::flux_kvs_txn_put_treeobj(txn, 0, key.as_ptr(), root.as_ptr())
+                };
+                if put < 0 {
+                    return put;
+                }
+            }
+            0
+        });
+        let (done, kvs) = (self.done.take(), self.kvs.clone());
+        self.kvs.futures().then_once(future, move |result, _| {
+            if let Some(done) = done {
+                done(kvs.checkpointed(result));
+            }
+        });
+    }
+}
+
+impl Kvs {
+    fn checkpointed(&self, result: Result<String, RpcError>) -> Result<(), Fault> {
+        match result {
+            Err(error) if error.errnum == libc::ENOSYS => {
+                self.warn_once(
+                    "the KVS has no backing store: when rank 0's broker is killed, all jobs are \
+                     lost",
+                );
+                Ok(())
+            }
+            result => result.map(|_| ()).map_err(Fault::from),
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! The group checkpoint: one `FLUX_KVS_SYNC` commit for everything that has changed.
+//!
+//! What the KVS has not checkpointed is lost when rank 0's broker is killed. So agents keep
+//! what they have until a checkpoint holds it. At most one is under way, and one comes at most
+//! every `exec.checkpoint-interval`, whatever the number of jobs: its cost does not grow with
+//! the rate of jobs, and the interval bounds how much has to be found again.
+
+use std::collections::BTreeMap;
+
+use crate::machine::effect::{Effect, Effects, Level};
+use crate::machine::event::Fault;
+use crate::proto::peer::{CoveredRequest, VERSION};
+use crate::proto::{BrokerRank, JobId};
+
+/// What a job's leader waits for.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Waiting {
+    pub(super) leader: BrokerRank,
+    pub(super) digest: String,
+    pub(super) mark: u64,
+    pub(super) ended: bool,
+}
+
+/// What waits for the next checkpoint, and for the one under way.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Checkpoint {
+    waiting: BTreeMap<JobId, Waiting>,
+    in_flight: Option<BTreeMap<JobId, Waiting>>,
+    due: Option<f64>,
+    changed: bool,
+    /// One has been made since this coordinator came up.
+    made: bool,
+}
+
+impl Checkpoint {
+    /// Something was said or done that a crash must not undo for long.
+    pub(super) fn touch(&mut self, now: f64, interval: f64) {
+        self.changed = true;
+        if self.in_flight.is_none() {
+            self.due.get_or_insert(now + interval);
+        }
+    }
+
+    /// A leader wants to be told when what it has committed is covered.
+    pub(super) fn wait(&mut self, id: JobId, waiting: Waiting) {
+        self.waiting.insert(id, waiting);
+    }
+
+    /// This job has ended, and no checkpoint says so yet.
+    pub(super) fn has_ended(&self, id: JobId, digest: &str) -> bool {
+        [Some(&self.waiting), self.in_flight.as_ref()]
+            .into_iter()
+            .flatten()
+            .filter_map(|jobs| jobs.get(&id))
+            .any(|job| job.ended && job.digest == digest)
+    }
+
+    /// What an earlier coordinator had said is covered.
+    pub(super) fn is_made(&self) -> bool {
+        self.made
+    }
+
+    pub(super) fn next_timeout(&self) -> Option<f64> {
+        self.due
+    }
+
+    pub(super) fn timeout(&mut self, now: f64, out: &mut Effects) {
+        if self.in_flight.is_some() || self.due.is_none_or(|at| at > now) {
+            return;
+        }
+        self.due = None;
+        self.changed = false;
+        let jobs = std::mem::take(&mut self.waiting);
+        let running = jobs.iter().filter(|(_, job)| !job.ended).map(|(id, _)| *id);
+        out.push(Effect::Checkpoint { jobs: running.collect() });
+        self.in_flight = Some(jobs);
+    }
+
+    /// The checkpoint under way has ended.
+    pub(super) fn done(
+        &mut self,
+        now: f64,
+        interval: f64,
+        result: Result<(), Fault>,
+        out: &mut Effects,
+    ) {
+        let Some(jobs) = self.in_flight.take() else { return };
+        match result {
+            Ok(()) => {
+                self.made = true;
+                for (id, job) in jobs {
+                    let Waiting { leader: to, digest, mark, ended } = job;
+                    let request = CoveredRequest { version: VERSION, id, digest, mark, ended };
+                    out.push(Effect::Cover { to, request });
+                }
+            }
+            Err(fault) => {
+                out.log(Level::Error, format!("checkpoint of the KVS: {fault}"));
+                for (id, job) in jobs {
+                    self.waiting.entry(id).or_insert(job);
+                }
+                self.changed = true;
+            }
+        }
+        if self.changed {
+            self.due = Some(now + interval);
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! Output that is committed, and output that a checkpoint holds.
+//!
+//! A commit that no checkpoint holds is undone when rank 0's broker is killed: then it is asked
+//! back from the node. So a node gives up only what is covered.
+
+use std::collections::BTreeMap;
+
+use crate::machine::exec_log::Logged;
+use crate::port::supervisor::Stream;
+use crate::proto::BrokerRank;
+
+type Offsets = BTreeMap<(BrokerRank, Stream), u64>;
+
+/// How far the output of one job is covered by checkpoints.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Cover {
+    mark: u64,
+    /// Committed since the coordinator was last asked.
+    fresh: Offsets,
+    /// The coordinator was asked, with the current mark.
+    asked: Option<Offsets>,
+    covered: Offsets,
+}
+
+impl Cover {
+    /// Output was committed; returns the mark to ask the coordinator with, if it is time.
+    pub(super) fn committed(&mut self, logged: Logged) -> Option<u64> {
+        self.fresh.insert((logged.rank, logged.stream), logged.offset);
+        self.ask()
+    }
+
+    fn ask(&mut self) -> Option<u64> {
+        if self.asked.is_some() || self.fresh.is_empty() {
+            return None;
+        }
+        self.mark += 1;
+        self.asked = Some(std::mem::take(&mut self.fresh));
+        Some(self.mark)
+    }
+
+    /// What a new coordinator has to be asked.
+    pub(super) fn outstanding(&self) -> Option<u64> {
+        self.asked.as_ref().map(|_| self.mark)
+    }
+
+    /// A checkpoint holds all up to `mark`; returns the next mark to ask with.
+    pub(super) fn covered(&mut self, mark: u64) -> Option<u64> {
+        if mark == self.mark
+            && let Some(asked) = self.asked.take()
+        {
+            self.covered.extend(asked);
+        }
+        self.ask()
+    }
+
+    /// Bytes of this stream that a checkpoint holds.
+    pub(super) fn offset(&self, rank: BrokerRank, stream: Stream) -> u64 {
+        self.covered.get(&(rank, stream)).copied().unwrap_or(0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_question_at_a_time_and_nothing_is_covered_before_its_answer() {
+        let mut cover = Cover::default();
+        let (rank, stream) = (BrokerRank(3), Stream::Stdout);
+        let logged = |offset| Logged { rank, stream, offset };
+        assert_eq!(cover.committed(logged(5)), Some(1));
+        assert_eq!(cover.committed(logged(9)), None);
+        assert_eq!((cover.offset(rank, stream), cover.outstanding()), (0, Some(1)));
+        assert_eq!(cover.covered(0), None, "an answer to nobody's question");
+        assert_eq!(cover.covered(1), Some(2));
+        assert_eq!(cover.offset(rank, stream), 5);
+        assert_eq!(cover.covered(2), None);
+        assert_eq!((cover.offset(rank, stream), cover.outstanding()), (9, None));
+    }
+}
