@@ -2,6 +2,7 @@
 
 pub mod embedded;
 pub mod fork;
+pub mod host;
 #[cfg(flux)]
 pub mod libflux;
 pub mod sim;

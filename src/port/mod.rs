@@ -3,4 +3,5 @@
 //! Nothing here blocks and nothing fails inline: a request goes out as data, and its
 //! outcome comes back later as an event.
 
+pub mod disk;
 pub mod supervisor;

@@ -6,22 +6,24 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::sync::Arc;
 
 use nix::errno::Errno;
 
+use crate::port::disk::Disk;
 use crate::port::supervisor::{Method, Started, Stream, UnitCommand, UnitEvent};
 use crate::proto::{BrokerRank, InstanceId, UnitName, WaitStatus};
 
 use super::backend::{Backend, BackendEvent};
 use super::output::{Grown, Tail, extension};
-use super::records::{Fact, RecordStore};
+use super::records::{Fact, RecordStore, file_name};
 use super::unit::{Collect, Phase, Unit};
 
 /// Where events go.
-pub(super) type Sink = Box<dyn Fn(UnitEvent) + Send>;
+pub(crate) type Sink = Box<dyn Fn(UnitEvent) + Send>;
 
 /// The units of one rank.
-pub(super) struct Core {
+pub(crate) struct Core {
     pub(super) store: RecordStore,
     pub(super) boot_id: String,
     pub(super) sink: Sink,
@@ -29,13 +31,13 @@ pub(super) struct Core {
 }
 
 impl Core {
-    /// No units yet; `boot_id` is this boot's.
-    pub(super) fn new(store: RecordStore, boot_id: String, sink: Sink) -> Self {
-        Self { store, boot_id, sink, units: BTreeMap::new() }
+    /// No units yet; `disk` is the rank's state directory, `boot_id` is this boot's.
+    pub(crate) fn new(disk: Arc<dyn Disk>, boot_id: String, sink: Sink) -> Self {
+        Self { store: RecordStore::new(disk), boot_id, sink, units: BTreeMap::new() }
     }
 
     /// Report the records of an earlier life, and have the backend look for their units.
-    pub(super) fn recover(
+    pub(crate) fn recover(
         &mut self,
         rank: BrokerRank,
         instance: &InstanceId,
@@ -44,7 +46,8 @@ impl Core {
         for (file, record) in self.store.load(rank, instance)? {
             (self.sink)(UnitEvent::Found(Box::new(record.clone())));
             let unit = record.spec.unit.clone();
-            let tail = |stream| Tail::found(self.store.path(&unit, extension(stream)));
+            let disk = self.store.disk();
+            let tail = |stream| Tail::found(disk, file_name(&unit, extension(stream)));
             let (stdout, stderr) = (tail(Stream::Stdout), tail(Stream::Stderr));
             let found = Unit::new(file, record, Phase::Finding, stdout, stderr);
             self.units.insert(unit.clone(), found);
@@ -74,7 +77,7 @@ impl Core {
     }
 
     /// Obey a command.
-    pub(super) fn command(&mut self, command: UnitCommand, backend: &mut impl Backend) {
+    pub(crate) fn command(&mut self, command: UnitCommand, backend: &mut impl Backend) {
         match command {
             UnitCommand::Collect { unit } => self.collect(&unit, backend),
             UnitCommand::Forget { unit } => self.forget(&unit, backend),
@@ -102,7 +105,7 @@ impl Core {
     }
 
     /// Output files grew.
-    pub(super) fn grown(&mut self, grown: &Grown) {
+    pub(crate) fn grown(&mut self, grown: &Grown) {
         match grown {
             Grown::Any => {
                 for unit in self.units.keys().cloned().collect::<Vec<_>>() {
@@ -114,7 +117,7 @@ impl Core {
     }
 
     /// The backend has something to say.
-    pub(super) fn event(&mut self, event: BackendEvent, backend: &mut impl Backend) {
+    pub(crate) fn event(&mut self, event: BackendEvent, backend: &mut impl Backend) {
         tracing::debug!(?event, "backend");
         match event {
             BackendEvent::Absent { unit } => {

@@ -1,17 +1,17 @@
 //! Launching: intent before start, and never a second start.
 
-use std::fs::OpenOptions;
 use std::io;
-use std::os::unix::fs::OpenOptionsExt;
 
 use nix::errno::Errno;
 
+use crate::port::disk::{Disk, IfExists};
 use crate::port::supervisor::{Stream, UnitEvent, UnitSpec};
 use crate::proto::UnitName;
 
 use super::backend::{Backend, OutputPaths};
 use super::core::Core;
 use super::output::{Tail, extension};
+use super::records::{RECORD, file_name};
 use super::unit::{Collect, Phase, Unit};
 
 /// What a launch means, given what is known of its unit.
@@ -44,7 +44,7 @@ impl Core {
         let (file, record) = match self.store.create(&spec, &self.boot_id, replace) {
             Ok(created) => created,
             Err(e) => {
-                let path = self.store.path(&unit, "record");
+                let path = self.store.disk().path(&file_name(&unit, RECORD));
                 let hint = match e.kind() {
                     io::ErrorKind::AlreadyExists => " (this version cannot read what is there)",
                     _ => "",
@@ -53,18 +53,17 @@ impl Core {
                 return self.refuse(unit, e.raw_os_error().unwrap_or(Errno::EIO as i32), message);
             }
         };
-        let output = OutputPaths {
-            stdout: self.store.path(&unit, extension(Stream::Stdout)),
-            stderr: self.store.path(&unit, extension(Stream::Stderr)),
-        };
-        if let Err((path, e)) = make_files(&output, !adoptable) {
+        let disk = self.store.disk();
+        let names = [Stream::Stdout, Stream::Stderr].map(|s| file_name(&unit, extension(s)));
+        if let Err((path, e)) = make_files(&**disk, &names, !adoptable) {
             self.store.remove(&unit);
             self.units.remove(&unit);
             let message = format!("cannot make the output file {path}: {e}");
             return self.refuse(unit, e.raw_os_error().unwrap_or(Errno::EIO as i32), message);
         }
-        let stdout = Tail::fresh(output.stdout.clone());
-        let stderr = Tail::fresh(output.stderr.clone());
+        let [stdout, stderr] = names.each_ref().map(|name| disk.path(name));
+        let output = OutputPaths { stdout, stderr };
+        let [stdout, stderr] = names.map(|name| Tail::fresh(disk, name));
         let phase = Phase::Starting { adoptable };
         self.units.insert(unit, Unit::new(file, record, phase, stdout, stderr));
         backend.start(&spec, &output);
@@ -118,11 +117,15 @@ impl Core {
 }
 
 /// Made here, not by who starts the shell, so that they are private and begin empty.
-fn make_files(output: &OutputPaths, truncate: bool) -> Result<(), (String, io::Error)> {
-    for path in [&output.stdout, &output.stderr] {
-        let mut options = OpenOptions::new();
-        options.write(true).create(true).truncate(truncate).mode(0o600);
-        options.open(path).map_err(|e| (path.display().to_string(), e))?;
+fn make_files(
+    disk: &dyn Disk,
+    names: &[String],
+    truncate: bool,
+) -> Result<(), (String, io::Error)> {
+    let exists = if truncate { IfExists::Truncate } else { IfExists::Keep };
+    for name in names {
+        let failed = |e| (disk.path(name).display().to_string(), e);
+        disk.create(name, exists).map_err(failed)?;
     }
     Ok(())
 }

@@ -12,6 +12,10 @@
 //!               <stem>.record └── inotify ── <stem>.out, <stem>.err
 //! ```
 //!
+//! The core itself knows no thread and no file system, only a [`Disk`]: it can be driven by
+//! anyone, with any backend.
+//!
+//! [`Disk`]: crate::port::disk::Disk
 //! [`UnitCommand`]: crate::port::supervisor::UnitCommand
 //! [`UnitEvent`]: crate::port::supervisor::UnitEvent
 
@@ -26,6 +30,10 @@ mod unit;
 mod worker;
 
 pub use backend::{Backend, BackendDriver, BackendEvent, OutputPaths};
+#[allow(unused_imports, reason = "the simulator drives the core without a worker")]
+pub(crate) use core::{Core, Sink};
 pub(crate) use inotify::Watcher;
+#[allow(unused_imports, reason = "what the core is told of output files")]
+pub(crate) use output::Grown;
 pub(crate) use readable::readable;
 pub use worker::{STARTS_IN_FLIGHT_MAX, Worker, WorkerConfig};

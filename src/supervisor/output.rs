@@ -5,16 +5,14 @@
 //! has is given back by punching holes, which moves nothing.
 
 use std::collections::BTreeSet;
-use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
-use nix::errno::Errno;
-use nix::fcntl::{FallocateFlags, fallocate};
 use nix::sys::inotify::AddWatchFlags;
 
+use crate::port::disk::Disk;
 use crate::port::supervisor::{OUTPUT_CHUNK_BYTES, OUTPUT_WINDOW_BYTES, Stream};
 use crate::proto::UnitName;
 
@@ -28,12 +26,10 @@ const POLL_INTERVAL: Duration = Duration::from_millis(250);
 const PUNCH_STEP_BYTES: u64 = 1024 * 1024;
 
 /// The reader of one output file.
-///
-/// The file is opened for each read: a rank with a thousand shells would otherwise hold two
-/// thousand descriptors, most of them idle.
 #[derive(Debug)]
 pub(super) struct Tail {
-    path: PathBuf,
+    disk: Arc<dyn Disk>,
+    name: String,
     /// The leader has all bytes before this. `None`: it has not said yet where to begin.
     acked: Option<u64>,
     /// A checkpoint of the KVS holds all bytes before this: nobody asks for them again.
@@ -48,14 +44,15 @@ pub(super) struct Tail {
 
 impl Tail {
     /// A stream that begins now: its window is open from the start.
-    pub(super) fn fresh(path: PathBuf) -> Self {
-        Self { path, acked: Some(0), checkpointed: 0, sent: 0, punched: 0, discarded: false }
+    pub(super) fn fresh(disk: &Arc<dyn Disk>, name: String) -> Self {
+        let disk = Arc::clone(disk);
+        Self { disk, name, acked: Some(0), checkpointed: 0, sent: 0, punched: 0, discarded: false }
     }
 
     /// The stream of a unit from an earlier life: nothing is sent before an acknowledgement
     /// says where to begin.
-    pub(super) fn found(path: PathBuf) -> Self {
-        Self { path, acked: None, checkpointed: 0, sent: 0, punched: 0, discarded: false }
+    pub(super) fn found(disk: &Arc<dyn Disk>, name: String) -> Self {
+        Self { acked: None, ..Self::fresh(disk, name) }
     }
 
     /// The leader has everything before `offset`, and a checkpoint what is before
@@ -72,7 +69,7 @@ impl Tail {
             }
             Some(acked) => {
                 if offset > self.sent {
-                    tracing::debug!(path = %self.path.display(), offset, sent = self.sent,
+                    tracing::debug!(path = %self.path().display(), offset, sent = self.sent,
                         "acknowledgement of output that was not sent");
                 }
                 self.acked = Some(acked.max(offset.min(self.sent)));
@@ -80,7 +77,7 @@ impl Tail {
         }
         self.checkpointed = self.checkpointed.max(checkpointed.min(offset));
         if let Err(e) = self.punch() {
-            tracing::debug!(path = %self.path.display(), error = %e, "cannot punch a hole");
+            tracing::debug!(path = %self.path().display(), error = %e, "cannot punch a hole");
         }
     }
 
@@ -90,7 +87,7 @@ impl Tail {
             Ok(all) => all,
             Err(e) if e.kind() == io::ErrorKind::NotFound => true,
             Err(e) => {
-                tracing::warn!(path = %self.path.display(), offset = self.sent, error = %e,
+                tracing::warn!(path = %self.path().display(), offset = self.sent, error = %e,
                     "cannot read output");
                 // Nobody gains by waiting for bytes that cannot be read.
                 true
@@ -98,27 +95,28 @@ impl Tail {
         }
     }
 
+    fn path(&self) -> PathBuf {
+        self.disk.path(&self.name)
+    }
+
     fn try_pump(&mut self, emit: &mut dyn FnMut(u64, Vec<u8>)) -> io::Result<bool> {
         if self.discarded {
             return Ok(true);
         }
-        let size = std::fs::metadata(&self.path)?.len();
+        let size = self.disk.size(&self.name)?;
         let Some(acked) = self.acked else { return Ok(size == 0) };
         let end = size.min(acked.saturating_add(OUTPUT_WINDOW_BYTES));
-        if self.sent < end {
-            let file = File::open(&self.path)?;
-            while self.sent < end {
-                let length = (end - self.sent).min(OUTPUT_CHUNK_BYTES as u64) as usize;
-                let mut data = vec![0; length];
-                let n = file.read_at(&mut data, self.sent)?;
-                if n == 0 {
-                    break;
-                }
-                data.truncate(n);
-                let offset = self.sent;
-                self.sent += n as u64;
-                emit(offset, data);
+        while self.sent < end {
+            let length = (end - self.sent).min(OUTPUT_CHUNK_BYTES as u64) as usize;
+            let mut data = vec![0; length];
+            let n = self.disk.read_at(&self.name, self.sent, &mut data)?;
+            if n == 0 {
+                break;
             }
+            data.truncate(n);
+            let offset = self.sent;
+            self.sent += n as u64;
+            emit(offset, data);
         }
         Ok(self.sent >= size)
     }
@@ -128,17 +126,14 @@ impl Tail {
         if end <= self.punched {
             return Ok(());
         }
-        let file = match OpenOptions::new().write(true).open(&self.path) {
-            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
-            other => other?,
-        };
-        let flags = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
-        let (from, length) = (self.punched as i64, (end - self.punched) as i64);
-        self.punched = end;
-        match fallocate(&file, flags, from, length) {
-            // Not every file system can; then the file stays as large as it is.
-            Ok(()) | Err(Errno::EOPNOTSUPP) => Ok(()),
-            Err(e) => Err(e.into()),
+        let (from, length) = (self.punched, end - self.punched);
+        match self.disk.punch(&self.name, from, length) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
+            tried => {
+                // Not tried again: the space comes back with the file's end at the latest.
+                self.punched = end;
+                tried
+            }
         }
     }
 }
@@ -160,7 +155,7 @@ pub(super) struct OutputWatch {
 
 /// What an [`OutputWatch`] saw.
 #[derive(Debug)]
-pub(super) enum Grown {
+pub(crate) enum Grown {
     /// Events were lost: any file may have grown.
     Any,
     /// These files.
@@ -217,6 +212,7 @@ fn output_file(name: &str) -> Option<(UnitName, Stream)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::adapter::host::HostDisk;
 
     fn pump(tail: &mut Tail) -> (bool, Vec<(u64, usize)>) {
         let mut sent = Vec::new();
@@ -224,11 +220,16 @@ mod tests {
         (all, sent)
     }
 
+    fn disk() -> (Arc<dyn Disk>, tempfile::TempDir) {
+        let dir = tempfile::tempdir().unwrap();
+        (Arc::new(HostDisk::open(dir.path()).unwrap()), dir)
+    }
+
     #[test]
     fn the_window_holds_output_back() {
-        let dir = tempfile::tempdir().unwrap();
+        let (disk, dir) = disk();
         let path = dir.path().join("x.out");
-        let mut tail = Tail::fresh(path.clone());
+        let mut tail = Tail::fresh(&disk, "x.out".to_string());
         assert_eq!(pump(&mut tail), (true, vec![]), "no file yet");
         let size = OUTPUT_WINDOW_BYTES + 10;
         std::fs::write(&path, vec![b'x'; size as usize]).unwrap();
@@ -248,9 +249,9 @@ mod tests {
 
     #[test]
     fn a_found_stream_begins_where_the_first_ack_says() {
-        let dir = tempfile::tempdir().unwrap();
+        let (disk, dir) = disk();
         let path = dir.path().join("x.out");
-        let mut tail = Tail::found(path.clone());
+        let mut tail = Tail::found(&disk, "x.out".to_string());
         assert_eq!(pump(&mut tail), (true, vec![]), "empty: nothing to wait for");
         std::fs::write(&path, "0123456789").unwrap();
         assert_eq!(pump(&mut tail), (false, vec![]));
@@ -261,10 +262,10 @@ mod tests {
     #[test]
     fn space_behind_a_checkpoint_is_given_back() {
         use std::os::unix::fs::MetadataExt;
-        let dir = tempfile::tempdir().unwrap();
+        let (disk, dir) = disk();
         let path = dir.path().join("x.out");
         std::fs::write(&path, vec![b'x'; 4 * PUNCH_STEP_BYTES as usize]).unwrap();
-        let mut tail = Tail::found(path.clone());
+        let mut tail = Tail::found(&disk, "x.out".to_string());
         tail.ack(3 * PUNCH_STEP_BYTES + 1, 0);
         assert_eq!(tail.punched, 0, "a crash of rank 0 may ask all of it back");
         tail.ack(3 * PUNCH_STEP_BYTES + 1, 3 * PUNCH_STEP_BYTES + 1);

@@ -5,19 +5,23 @@
 //! survives a crash of the broker, and after a crash of the host the shells are gone too.
 
 use std::collections::BTreeMap;
-use std::fs::{DirBuilder, File, OpenOptions};
-use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
+use std::io;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::port::supervisor::{Started, UnitRecord, UnitSpec};
+use crate::port::disk::{Disk, IfExists};
+use crate::port::supervisor::{Started, Stream, UnitRecord, UnitSpec};
 use crate::proto::{BrokerRank, InstanceId, UnitName, WaitStatus};
+
+use super::output::extension;
 
 /// Version of the record format. A record of another version is reported and left alone.
 const VERSION: u32 = 1;
+
+/// What comes after a unit's stem in the name of its record.
+pub(super) const RECORD: &str = "record";
 
 /// The first line of a record.
 #[derive(Deserialize, Serialize)]
@@ -49,7 +53,8 @@ pub(super) enum Fact {
 /// A record on disk.
 #[derive(Debug)]
 pub(super) struct RecordFile {
-    path: PathBuf,
+    disk: Arc<dyn Disk>,
+    name: String,
     /// Where a torn last line begins, to be cut off before the next append.
     torn_at: Option<u64>,
 }
@@ -67,22 +72,21 @@ enum RecordError {
     OtherUnit(UnitName),
 }
 
-/// The directory that holds records and output files.
+/// The records and output files of a state directory.
 #[derive(Clone, Debug)]
 pub(super) struct RecordStore {
-    directory: PathBuf,
+    disk: Arc<dyn Disk>,
 }
 
 impl RecordStore {
-    /// Make the directory, private to the instance owner, where it is missing.
-    pub(super) fn open(directory: &Path) -> io::Result<Self> {
-        DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
-        Ok(Self { directory: directory.to_path_buf() })
+    /// What is on `disk`.
+    pub(super) fn new(disk: Arc<dyn Disk>) -> Self {
+        Self { disk }
     }
 
-    /// A file of this unit.
-    pub(super) fn path(&self, unit: &UnitName, extension: &str) -> PathBuf {
-        self.directory.join(format!("{}.{extension}", unit.stem()))
+    /// Where the files are.
+    pub(super) fn disk(&self) -> &Arc<dyn Disk> {
+        &self.disk
     }
 
     /// Write the intent of a unit. A record that is already there is only replaced if the
@@ -93,20 +97,14 @@ impl RecordStore {
         boot_id: &str,
         replace: bool,
     ) -> io::Result<(RecordFile, UnitRecord)> {
-        let path = self.path(&spec.unit, "record");
-        let mut options = OpenOptions::new();
-        options.write(true).mode(0o600);
-        if replace {
-            options.create(true).truncate(true);
-        } else {
-            options.create_new(true);
-        }
+        let name = file_name(&spec.unit, RECORD);
         let intent =
             Intent { version: VERSION, intent: spec.clone(), boot_id: boot_id.to_string() };
-        let mut file = options.open(&path)?;
-        if let Err(e) = write_line(&mut file, &intent) {
+        let exists = if replace { IfExists::Truncate } else { IfExists::Fail };
+        self.disk.create(&name, exists)?;
+        if let Err(e) = line(&intent).and_then(|line| self.disk.append(&name, &line)) {
             // Half an intent says no more than none.
-            let _ = std::fs::remove_file(&path);
+            let _ = self.disk.remove(&name);
             return Err(e);
         }
         let record = UnitRecord {
@@ -117,7 +115,7 @@ impl RecordStore {
             gone: false,
             notes: BTreeMap::new(),
         };
-        Ok((RecordFile { path, torn_at: None }, record))
+        Ok((RecordFile { disk: Arc::clone(&self.disk), name, torn_at: None }, record))
     }
 
     /// Read all records of `rank` in `instance`. What is no readable record is reported and
@@ -128,17 +126,17 @@ impl RecordStore {
         instance: &InstanceId,
     ) -> io::Result<Vec<(RecordFile, UnitRecord)>> {
         let mut records = Vec::new();
-        for entry in std::fs::read_dir(&self.directory)? {
-            let path = entry?.path();
-            let Some(unit) = record_unit(&path) else { continue };
+        for name in self.disk.names()? {
+            let Some(unit) = record_unit(&name) else { continue };
             if unit.rank() != rank || unit.instance() != instance {
                 continue;
             }
-            match read(&path, &unit) {
+            let path = self.disk.path(&name);
+            match self.read(&name, &unit) {
                 Ok(Some(record)) => records.push(record),
                 Ok(None) => {
                     tracing::warn!(%unit, path = %path.display(), "record without a whole intent: nothing was started, removed");
-                    let _ = std::fs::remove_file(&path);
+                    let _ = self.disk.remove(&name);
                 }
                 Err(e) => {
                     tracing::warn!(%unit, path = %path.display(), error = %e, "unreadable record left alone");
@@ -150,14 +148,28 @@ impl RecordStore {
         Ok(records)
     }
 
+    fn read(
+        &self,
+        name: &str,
+        unit: &UnitName,
+    ) -> Result<Option<(RecordFile, UnitRecord)>, RecordError> {
+        let bytes = self.disk.read(name)?;
+        let whole = bytes.iter().rposition(|b| *b == b'\n').map_or(0, |at| at + 1);
+        let torn_at = (whole < bytes.len()).then_some(whole as u64);
+        let Some(record) = parse(&bytes[..whole], unit)? else { return Ok(None) };
+        let file = RecordFile { disk: Arc::clone(&self.disk), name: name.to_string(), torn_at };
+        Ok(Some((file, record)))
+    }
+
     /// Remove the record and both output files.
     pub(super) fn remove(&self, unit: &UnitName) {
-        for extension in ["out", "err", "record"] {
-            let path = self.path(unit, extension);
-            match std::fs::remove_file(&path) {
+        for extension in [extension(Stream::Stdout), extension(Stream::Stderr), RECORD] {
+            let name = file_name(unit, extension);
+            match self.disk.remove(&name) {
                 Ok(()) => {}
                 Err(e) if e.kind() == io::ErrorKind::NotFound => {}
                 Err(e) => {
+                    let path = self.disk.path(&name);
                     tracing::warn!(%unit, path = %path.display(), error = %e, "cannot remove file");
                 }
             }
@@ -170,20 +182,21 @@ impl RecordFile {
     /// unit runs, and what is true in memory stays true.
     pub(super) fn append(&mut self, record: &mut UnitRecord, fact: Fact) {
         if let Err(e) = self.write(&fact) {
-            tracing::error!(unit = %record.spec.unit, path = %self.path.display(), ?fact, error = %e,
+            let path = self.disk.path(&self.name);
+            tracing::error!(unit = %record.spec.unit, path = %path.display(), ?fact, error = %e,
                 "cannot write to the record: the fact is lost if the broker dies");
         }
         apply(record, fact);
     }
 
     fn write(&mut self, fact: &Fact) -> io::Result<()> {
-        let mut file = OpenOptions::new().append(true).open(&self.path)?;
         if let Some(length) = self.torn_at {
-            file.set_len(length)?;
+            self.disk.set_length(&self.name, length)?;
             self.torn_at = None;
         }
-        let before = file.metadata()?.len();
-        write_line(&mut file, fact).inspect_err(|_| self.torn_at = Some(before))
+        let before = self.disk.size(&self.name)?;
+        let line = line(fact)?;
+        self.disk.append(&self.name, &line).inspect_err(|_| self.torn_at = Some(before))
     }
 }
 
@@ -198,24 +211,26 @@ fn apply(record: &mut UnitRecord, fact: Fact) {
     }
 }
 
-/// One write per line, so that only the last line of a file can be torn.
-fn write_line(file: &mut File, line: &impl Serialize) -> io::Result<()> {
+/// A line to be written at once, so that only the last line of a file can be torn.
+fn line(line: &impl Serialize) -> io::Result<Vec<u8>> {
     let mut bytes = serde_json::to_vec(line)?;
     bytes.push(b'\n');
-    file.write_all(&bytes)
+    Ok(bytes)
 }
 
-fn record_unit(path: &Path) -> Option<UnitName> {
-    let stem = path.file_name()?.to_str()?.strip_suffix(".record")?;
+/// A file of this unit.
+pub(super) fn file_name(unit: &UnitName, extension: &str) -> String {
+    format!("{}.{extension}", unit.stem())
+}
+
+fn record_unit(name: &str) -> Option<UnitName> {
+    let stem = name.strip_suffix(RECORD)?.strip_suffix('.')?;
     format!("{stem}.service").parse().ok()
 }
 
-/// `None`: not even the intent was written whole.
-fn read(path: &Path, unit: &UnitName) -> Result<Option<(RecordFile, UnitRecord)>, RecordError> {
-    let bytes = std::fs::read(path)?;
-    let whole = bytes.iter().rposition(|b| *b == b'\n').map_or(0, |at| at + 1);
-    let torn_at = (whole < bytes.len()).then_some(whole as u64);
-    let mut lines = bytes[..whole].split(|b| *b == b'\n').enumerate();
+/// What whole lines say. `None`: not even the intent was written whole.
+fn parse(whole: &[u8], unit: &UnitName) -> Result<Option<UnitRecord>, RecordError> {
+    let mut lines = whole.split(|b| *b == b'\n').enumerate();
     let Some((_, first)) = lines.next().filter(|(_, line)| !line.is_empty()) else {
         return Ok(None);
     };
@@ -240,7 +255,7 @@ fn read(path: &Path, unit: &UnitName) -> Result<Option<(RecordFile, UnitRecord)>
     for (index, line) in lines.filter(|(_, line)| !line.is_empty()) {
         apply(&mut record, serde_json::from_slice(line).map_err(json(index + 1))?);
     }
-    Ok(Some((RecordFile { path: path.to_path_buf(), torn_at }, record)))
+    Ok(Some(record))
 }
 
 #[cfg(test)]

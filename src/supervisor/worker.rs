@@ -11,6 +11,7 @@ use nix::errno::Errno;
 use tokio::sync::mpsc;
 
 use crate::adapter::fork::Fork;
+use crate::adapter::host::HostDisk;
 use crate::adapter::systemd::{Systemd, SystemdConfig};
 use crate::config::MethodConfig;
 use crate::port::supervisor::{Supervisor, UnitCommand, UnitEvent};
@@ -19,7 +20,6 @@ use crate::proto::{BrokerRank, InstanceId};
 use super::backend::BackendDriver;
 use super::core::{Core, Sink};
 use super::output::OutputWatch;
-use super::records::RecordStore;
 
 /// Default of [`WorkerConfig::starts_in_flight_max`]: more only makes systemd's queue longer.
 pub const STARTS_IN_FLIGHT_MAX: usize = 16;
@@ -127,11 +127,11 @@ impl Supervisor for Worker {
 }
 
 async fn run(config: WorkerConfig, sink: Sink, commands: mpsc::UnboundedReceiver<UnitCommand>) {
-    let open = RecordStore::open(&config.directory).and_then(|store| {
+    let open = HostDisk::open(&config.directory).and_then(|disk| {
         let boot_id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id")?;
-        Ok((store, boot_id.trim().to_string(), OutputWatch::new(&config.directory)))
+        Ok((disk, boot_id.trim().to_string(), OutputWatch::new(&config.directory)))
     });
-    let (store, boot_id, watch) = match open {
+    let (disk, boot_id, watch) = match open {
         Ok(open) => open,
         Err(e) => {
             let directory = config.directory.display();
@@ -139,7 +139,7 @@ async fn run(config: WorkerConfig, sink: Sink, commands: mpsc::UnboundedReceiver
             return refuse_all(message, &sink, commands).await;
         }
     };
-    let core = Core::new(store, boot_id, sink);
+    let core = Core::new(Arc::new(disk), boot_id, sink);
     let systemd = match config.method {
         MethodConfig::Auto | MethodConfig::Systemd => Systemd::open(SystemdConfig {
             address: config.bus_address.clone(),

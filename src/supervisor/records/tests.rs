@@ -1,4 +1,7 @@
+use std::path::PathBuf;
+
 use super::*;
+use crate::adapter::host::HostDisk;
 use crate::proto::JobId;
 
 fn spec(job: u64) -> UnitSpec {
@@ -25,14 +28,22 @@ fn started() -> Started {
     Started { pid: 5, invocation_id: "ab".repeat(16) }
 }
 
+fn store() -> (RecordStore, tempfile::TempDir) {
+    let dir = tempfile::tempdir().unwrap();
+    (RecordStore::new(Arc::new(HostDisk::open(dir.path()).unwrap())), dir)
+}
+
+fn path(store: &RecordStore, job: u64) -> PathBuf {
+    store.disk().path(&file_name(&spec(job).unit, RECORD))
+}
+
 fn load(store: &RecordStore) -> Vec<(RecordFile, UnitRecord)> {
     store.load(BrokerRank(0), &InstanceId::new("/test", 1)).unwrap()
 }
 
 #[test]
 fn what_is_written_is_read() {
-    let dir = tempfile::tempdir().unwrap();
-    let store = RecordStore::open(dir.path()).unwrap();
+    let (store, _dir) = store();
     let (mut file, mut record) = store.create(&spec(1), "boot", false).unwrap();
     for fact in [
         Fact::Started(started()),
@@ -43,7 +54,7 @@ fn what_is_written_is_read() {
     ] {
         file.append(&mut record, fact);
     }
-    let text = std::fs::read_to_string(store.path(&spec(1).unit, "record")).unwrap();
+    let text = std::fs::read_to_string(path(&store, 1)).unwrap();
     assert_eq!(
         text.lines().skip(1).collect::<Vec<_>>(),
         [
@@ -61,11 +72,10 @@ fn what_is_written_is_read() {
 
 #[test]
 fn a_torn_line_is_ignored_then_cut_off() {
-    let dir = tempfile::tempdir().unwrap();
-    let store = RecordStore::open(dir.path()).unwrap();
+    let (store, _dir) = store();
     let (mut file, mut record) = store.create(&spec(1), "boot", false).unwrap();
     file.append(&mut record, Fact::Started(started()));
-    let path = store.path(&spec(1).unit, "record");
+    let path = path(&store, 1);
     let mut torn = std::fs::read(&path).unwrap();
     torn.extend_from_slice(br#"{"exited":25"#);
     std::fs::write(&path, &torn).unwrap();
@@ -80,9 +90,8 @@ fn a_torn_line_is_ignored_then_cut_off() {
 
 #[test]
 fn half_an_intent_is_no_record() {
-    let dir = tempfile::tempdir().unwrap();
-    let store = RecordStore::open(dir.path()).unwrap();
-    let path = store.path(&spec(1).unit, "record");
+    let (store, _dir) = store();
+    let path = path(&store, 1);
     for half in ["", r#"{"version":1,"int"#] {
         std::fs::write(&path, half).unwrap();
         assert!(load(&store).is_empty());
@@ -92,10 +101,9 @@ fn half_an_intent_is_no_record() {
 
 #[test]
 fn strange_records_are_left_alone_and_hold_up_nobody() {
-    let dir = tempfile::tempdir().unwrap();
-    let store = RecordStore::open(dir.path()).unwrap();
+    let (store, _dir) = store();
     store.create(&spec(1), "boot", false).unwrap();
-    let good = std::fs::read_to_string(store.path(&spec(1).unit, "record")).unwrap();
+    let good = std::fs::read_to_string(path(&store, 1)).unwrap();
     let strange = [
         good.replace(r#""version":1"#, r#""version":2"#),
         "\0\0\0\n".to_string(),
@@ -103,13 +111,12 @@ fn strange_records_are_left_alone_and_hold_up_nobody() {
         format!("{good}nonsense\n"),
     ];
     for (job, text) in (2..).zip(&strange) {
-        std::fs::write(store.path(&spec(job).unit, "record"), text).unwrap();
+        std::fs::write(path(&store, job), text).unwrap();
     }
     let read = load(&store);
     assert_eq!(read.iter().map(|r| r.1.spec.job).collect::<Vec<_>>(), [JobId(1)]);
     for (job, text) in (2..).zip(&strange) {
-        let path = store.path(&spec(job).unit, "record");
-        assert_eq!(&std::fs::read_to_string(path).unwrap(), text);
+        assert_eq!(&std::fs::read_to_string(path(&store, job)).unwrap(), text);
         let error = store.create(&spec(job), "boot", false).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::AlreadyExists);
     }
