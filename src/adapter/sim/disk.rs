@@ -1,0 +1,327 @@
+//! The state directory of one simulated node, in memory, with faults.
+//!
+//! It outlives modules and brokers: the supervisor's core has one handle, the world another.
+//! The module sees it through [`Disk`]; what the world does with it, and what a shell writes
+//! ([`SimDisk::write_output`]), goes on while the module is dead. Nothing happens by chance: the
+//! world says when a fault comes, and lends its generator where one has to choose.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use rand::Rng;
+use rand_chacha::ChaCha8Rng;
+
+use crate::port::disk::{Disk, IfExists};
+
+/// Where the node has it, for messages and paths.
+const DIRECTORY: &str = "/state";
+
+/// A handle of a node's state directory.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct SimDisk {
+    state: Arc<Mutex<State>>,
+}
+
+/// What was asked of a disk, and what went wrong.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub(crate) struct Counts {
+    /// Calls, of modules and shells.
+    pub(crate) operations: u64,
+    /// Writes that failed because there was no space.
+    pub(crate) full: u64,
+    /// Writes in whose middle the module died.
+    pub(crate) crashes: u64,
+    /// Files of which a crash of the node took something.
+    pub(crate) damaged: u64,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    files: BTreeMap<String, File>,
+    /// Bytes that can still be written; `None`: more than anybody writes.
+    room: Option<u64>,
+    crash: Option<Crash>,
+    /// The module has died and was not started again.
+    dead: bool,
+    counts: Counts,
+}
+
+/// The module dies in the middle of a change.
+#[derive(Clone, Copy, Debug)]
+struct Crash {
+    /// Changes that still work.
+    after: u32,
+    /// How much of the change happens.
+    bytes: usize,
+}
+
+#[derive(Debug)]
+struct File {
+    bytes: Vec<u8>,
+    /// A crash of the node can take what is behind this; `None`: nothing.
+    unsynced_from: Option<usize>,
+    /// Made since the node was booted: a crash of the node can take all of it.
+    new: bool,
+}
+
+impl File {
+    fn dirty(&mut self, from: usize) {
+        self.unsynced_from = Some(self.unsynced_from.map_or(from, |before| before.min(from)));
+    }
+}
+
+/// Faults, and what the world sees of the disk. None of this fails or counts as an operation.
+impl SimDisk {
+    /// Writes fail with `ENOSPC` from now on, or no longer.
+    pub(crate) fn set_full(&self, full: bool) {
+        self.set_room(full.then_some(0));
+    }
+
+    /// So many bytes can be written before writes, and new files, fail; `None` ends that.
+    pub(crate) fn set_room(&self, room: Option<u64>) {
+        self.lock().room = room;
+    }
+
+    /// The module dies in the middle of a change, after so many that work: of an append the
+    /// first `bytes` bytes are written, any other change happens unless `bytes` is 0. That call
+    /// and all later ones fail, until [`new_life`](SimDisk::new_life).
+    pub(crate) fn crash_in_write(&self, after: u32, bytes: usize) {
+        self.lock().crash = Some(Crash { after, bytes });
+    }
+
+    /// The module has died: whatever it still calls has failed.
+    pub(crate) fn is_dead(&self) -> bool {
+        self.lock().dead
+    }
+
+    /// A module is started: what it calls works again.
+    pub(crate) fn new_life(&self) {
+        let mut state = self.lock();
+        state.dead = false;
+        state.crash = None;
+    }
+
+    /// The node crashes, with nothing synced: each file written since it was booted is whole, or
+    /// has lost its tail, or has zeros there, or, if it was made since, is gone. Returns the
+    /// names of those that lost something.
+    pub(crate) fn lose_unsynced(&self, rng: &mut ChaCha8Rng) -> Vec<String> {
+        let mut state = self.lock();
+        let mut damaged = Vec::new();
+        state.files.retain(|name, file| {
+            let new = std::mem::take(&mut file.new);
+            let Some(from) = file.unsynced_from.take() else { return true };
+            let cut = rng.random_range(from..=file.bytes.len());
+            let fate = rng.random_range(0..4);
+            match fate {
+                0 => return true,
+                1 => file.bytes.truncate(cut),
+                2 => file.bytes[cut..].fill(0),
+                _ if new => {}
+                _ => file.bytes.truncate(from),
+            }
+            damaged.push(name.clone());
+            fate != 3 || !new
+        });
+        state.counts.damaged += damaged.len() as u64;
+        damaged
+    }
+
+    /// A shell, or systemd for it, writes to one of its output files.
+    pub(crate) fn write_output(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
+        let mut state = self.lock();
+        state.counts.operations += 1;
+        state.append(file_name(path), bytes)
+    }
+
+    /// All files.
+    pub(crate) fn files(&self) -> Vec<String> {
+        self.lock().files.keys().cloned().collect()
+    }
+
+    /// What is in a file.
+    pub(crate) fn contents(&self, name: &str) -> Option<Vec<u8>> {
+        self.lock().files.get(name).map(|file| file.bytes.clone())
+    }
+
+    /// What happened so far.
+    pub(crate) fn counts(&self) -> Counts {
+        self.lock().counts
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The module reads.
+    fn look(&self) -> io::Result<MutexGuard<'_, State>> {
+        let mut state = self.lock();
+        state.counts.operations += 1;
+        if state.dead { Err(error(libc::EIO)) } else { Ok(state) }
+    }
+
+    /// The module changes something other than by appending.
+    fn change<T>(&self, change: impl FnOnce(&mut State) -> io::Result<T>) -> io::Result<T> {
+        let mut state = self.look()?;
+        match state.crash_now() {
+            None => change(&mut state),
+            Some(bytes) => {
+                if bytes > 0 {
+                    // Nobody is left who could hear of it.
+                    let _ = change(&mut state);
+                }
+                Err(state.die())
+            }
+        }
+    }
+}
+
+impl State {
+    /// If the module dies in this change: how much of it happens.
+    fn crash_now(&mut self) -> Option<usize> {
+        let crash = self.crash.as_mut()?;
+        if crash.after > 0 {
+            crash.after -= 1;
+            return None;
+        }
+        self.crash.take().map(|crash| crash.bytes)
+    }
+
+    fn die(&mut self) -> io::Error {
+        self.dead = true;
+        self.counts.crashes += 1;
+        error(libc::EIO)
+    }
+
+    fn file(&mut self, name: &str) -> io::Result<&mut File> {
+        self.files.get_mut(name).ok_or_else(|| error(libc::ENOENT))
+    }
+
+    fn append(&mut self, name: &str, bytes: &[u8]) -> io::Result<()> {
+        let room = self.room.map_or(usize::MAX, |room| usize::try_from(room).unwrap_or(usize::MAX));
+        let file = self.file(name)?;
+        let fits = bytes.len().min(room);
+        if fits > 0 {
+            file.dirty(file.bytes.len());
+            file.bytes.extend_from_slice(&bytes[..fits]);
+        }
+        if let Some(room) = &mut self.room {
+            *room -= fits as u64;
+        }
+        if fits < bytes.len() {
+            return Err(self.full());
+        }
+        Ok(())
+    }
+
+    fn create(&mut self, name: &str, exists: IfExists) -> io::Result<()> {
+        if let Some(file) = self.files.get_mut(name) {
+            match exists {
+                IfExists::Fail => return Err(error(libc::EEXIST)),
+                IfExists::Keep => {}
+                IfExists::Truncate => {
+                    file.bytes.clear();
+                    file.dirty(0);
+                }
+            }
+            return Ok(());
+        }
+        if self.room == Some(0) {
+            return Err(self.full());
+        }
+        let file = File { bytes: Vec::new(), unsynced_from: Some(0), new: true };
+        self.files.insert(name.to_string(), file);
+        Ok(())
+    }
+
+    fn full(&mut self) -> io::Error {
+        self.counts.full += 1;
+        error(libc::ENOSPC)
+    }
+}
+
+impl Disk for SimDisk {
+    fn path(&self, name: &str) -> PathBuf {
+        Path::new(DIRECTORY).join(name)
+    }
+
+    fn names(&self) -> io::Result<Vec<String>> {
+        Ok(self.look()?.files.keys().cloned().collect())
+    }
+
+    fn create(&self, name: &str, exists: IfExists) -> io::Result<()> {
+        self.change(|state| state.create(name, exists))
+    }
+
+    fn read(&self, name: &str) -> io::Result<Vec<u8>> {
+        Ok(self.look()?.file(name)?.bytes.clone())
+    }
+
+    fn read_at(&self, name: &str, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
+        let mut state = self.look()?;
+        let bytes = &state.file(name)?.bytes;
+        let from = usize::try_from(offset).unwrap_or(usize::MAX).min(bytes.len());
+        let n = buffer.len().min(bytes.len() - from);
+        buffer[..n].copy_from_slice(&bytes[from..from + n]);
+        Ok(n)
+    }
+
+    fn size(&self, name: &str) -> io::Result<u64> {
+        Ok(self.look()?.file(name)?.bytes.len() as u64)
+    }
+
+    fn append(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
+        let mut state = self.look()?;
+        match state.crash_now() {
+            None => state.append(name, bytes),
+            Some(crash) => {
+                let _ = state.append(name, &bytes[..crash.min(bytes.len())]);
+                Err(state.die())
+            }
+        }
+    }
+
+    fn set_length(&self, name: &str, length: u64) -> io::Result<()> {
+        self.change(|state| {
+            let file = state.file(name)?;
+            let length = usize::try_from(length).map_err(|_| error(libc::EFBIG))?;
+            file.dirty(length.min(file.bytes.len()));
+            file.bytes.resize(length, 0);
+            Ok(())
+        })
+    }
+
+    fn punch(&self, name: &str, offset: u64, length: u64) -> io::Result<()> {
+        self.change(|state| {
+            let bytes = &mut state.file(name)?.bytes;
+            let at = |n: u64| usize::try_from(n).unwrap_or(usize::MAX).min(bytes.len());
+            let (from, to) = (at(offset), at(offset.saturating_add(length)));
+            bytes[from..to].fill(0);
+            Ok(())
+        })
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        self.change(|state| {
+            let file = state.files.remove(from).ok_or_else(|| error(libc::ENOENT))?;
+            state.files.insert(to.to_string(), file);
+            Ok(())
+        })
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        self.change(|state| state.files.remove(name).map(drop).ok_or_else(|| error(libc::ENOENT)))
+    }
+}
+
+fn file_name(path: &Path) -> &str {
+    path.file_name().and_then(|name| name.to_str()).unwrap_or_default()
+}
+
+fn error(errno: i32) -> io::Error {
+    io::Error::from_raw_os_error(errno)
+}
+
+#[cfg(test)]
+mod tests;
