@@ -4,7 +4,7 @@
 //! backend events and grown output files come in, calls to the [`Backend`] and
 //! [`UnitEvent`]s go out.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::sync::Arc;
 
@@ -28,12 +28,20 @@ pub(crate) struct Core {
     pub(super) boot_id: String,
     pub(super) sink: Sink,
     pub(super) units: BTreeMap<UnitName, Unit>,
+    /// Units with facts that could not be written yet, in the order of trying again.
+    late: VecDeque<UnitName>,
 }
 
 impl Core {
     /// No units yet; `disk` is the rank's state directory, `boot_id` is this boot's.
     pub(crate) fn new(disk: Arc<dyn Disk>, boot_id: String, sink: Sink) -> Self {
-        Self { store: RecordStore::new(disk), boot_id, sink, units: BTreeMap::new() }
+        Self {
+            store: RecordStore::new(disk),
+            boot_id,
+            sink,
+            units: BTreeMap::new(),
+            late: VecDeque::new(),
+        }
     }
 
     /// Report the records of an earlier life, and have the backend look for their units.
@@ -78,13 +86,13 @@ impl Core {
 
     /// Obey a command.
     pub(crate) fn command(&mut self, command: UnitCommand, backend: &mut impl Backend) {
+        self.write_late();
         match command {
             UnitCommand::Collect { unit } => self.collect(&unit, backend),
             UnitCommand::Forget { unit } => self.forget(&unit, backend),
             UnitCommand::Launch(spec) => self.launch(*spec, backend),
             UnitCommand::Note { unit, key, value } => {
-                let Some(known) = self.known(&unit, "note") else { return };
-                known.file.append(&mut known.record, Fact::Note { key, value });
+                self.record(&unit, Fact::Note { key, value });
             }
             UnitCommand::OutputAck { unit, stream, offset, checkpointed } => {
                 let Some(known) = self.known(&unit, "output acknowledgement") else { return };
@@ -106,6 +114,7 @@ impl Core {
 
     /// Output files grew.
     pub(crate) fn grown(&mut self, grown: &Grown) {
+        self.write_late();
         match grown {
             Grown::Any => {
                 for unit in self.units.keys().cloned().collect::<Vec<_>>() {
@@ -119,6 +128,7 @@ impl Core {
     /// The backend has something to say.
     pub(crate) fn event(&mut self, event: BackendEvent, backend: &mut impl Backend) {
         tracing::debug!(?event, "backend");
+        self.write_late();
         match event {
             BackendEvent::Absent { unit } => {
                 let why = match backend.method() {
@@ -148,11 +158,12 @@ impl Core {
             Phase::Exited | Phase::Lost | Phase::NotStarted | Phase::Running => return,
         }
         let pid = started.pid;
-        if known.record.started.as_ref() != Some(&started) {
-            known.file.append(&mut known.record, Fact::Started(started));
-        }
+        let news = known.record.started.as_ref() != Some(&started);
         known.phase = Phase::Running;
         let (held, collect) = (known.release_signals(), known.collect);
+        if news {
+            self.record(unit, Fact::Started(started));
+        }
         (self.sink)(UnitEvent::Started { unit: unit.clone(), pid });
         for (signal, all) in held {
             backend.signal(unit, signal, all);
@@ -168,13 +179,13 @@ impl Core {
         if known.phase != Phase::Running {
             return;
         }
-        if known.record.exited != Some(status) {
-            known.file.append(&mut known.record, Fact::Exited(status));
-        }
         // What was written before the exit is reported before it, but a full window does not
         // hold up the exit.
         known.pump(&*self.sink);
         known.phase = Phase::Exited;
+        if known.record.exited != Some(status) {
+            self.record(unit, Fact::Exited(status));
+        }
         (self.sink)(UnitEvent::Exited { unit: unit.clone(), status });
     }
 
@@ -278,9 +289,31 @@ impl Core {
         }
         known.collect = Collect::Gone;
         if !known.record.gone {
-            known.file.append(&mut known.record, Fact::Gone(true));
+            self.record(unit, Fact::Gone(true));
         }
         (self.sink)(UnitEvent::Gone { unit: unit.clone() });
+    }
+
+    /// A fact goes to the unit's record, now or when there is space again.
+    fn record(&mut self, unit: &UnitName, fact: Fact) {
+        let Some(known) = self.known(unit, "fact") else { return };
+        known.file.append(&mut known.record, fact);
+        if known.file.is_late() && !self.late.contains(unit) {
+            self.late.push_back(unit.clone());
+        }
+    }
+
+    /// Try again to write facts that could not be written, up to the first that still cannot:
+    /// most often all fail for the same reason.
+    pub(crate) fn write_late(&mut self) {
+        for _ in 0..self.late.len() {
+            let Some(unit) = self.late.pop_front() else { return };
+            let Some(known) = self.units.get_mut(&unit) else { continue };
+            if let Err(e) = known.file.write_late() {
+                tracing::debug!(%unit, error = %e, "still cannot write to the record");
+                return self.late.push_back(unit);
+            }
+        }
     }
 
     fn known(&mut self, unit: &UnitName, what: &str) -> Option<&mut Unit> {

@@ -22,6 +22,8 @@ const VERSION: u32 = 1;
 
 /// What comes after a unit's stem in the name of its record.
 pub(super) const RECORD: &str = "record";
+/// The same, while the record is written that is to replace another.
+const NEW: &str = "new";
 
 /// The first line of a record.
 #[derive(Deserialize, Serialize)]
@@ -57,6 +59,8 @@ pub(super) struct RecordFile {
     name: String,
     /// Where a torn last line begins, to be cut off before the next append.
     torn_at: Option<u64>,
+    /// Facts that could not be written, in their order; the newest of each kind and key.
+    late: Vec<Fact>,
 }
 
 /// Why a file cannot be read as a record.
@@ -70,6 +74,8 @@ enum RecordError {
     Version { found: Option<u64> },
     #[error("it is the record of unit {0}")]
     OtherUnit(UnitName),
+    #[error("it was lost in a crash of the node, and may have been of a unit that ran")]
+    Zeros,
 }
 
 /// The records and output files of a state directory.
@@ -100,12 +106,13 @@ impl RecordStore {
         let name = file_name(&spec.unit, RECORD);
         let intent =
             Intent { version: VERSION, intent: spec.clone(), boot_id: boot_id.to_string() };
-        let exists = if replace { IfExists::Truncate } else { IfExists::Fail };
-        self.disk.create(&name, exists)?;
-        if let Err(e) = line(&intent).and_then(|line| self.disk.append(&name, &line)) {
-            // Half an intent says no more than none.
-            let _ = self.disk.remove(&name);
-            return Err(e);
+        if replace {
+            // Until the new one is whole the old one stays: its unit may run after all.
+            let new = file_name(&spec.unit, NEW);
+            self.write_file(&new, IfExists::Truncate, &line(&intent)?)?;
+            self.disk.rename(&new, &name)?;
+        } else {
+            self.write_file(&name, IfExists::Fail, &line(&intent)?)?;
         }
         let record = UnitRecord {
             spec: spec.clone(),
@@ -115,7 +122,19 @@ impl RecordStore {
             gone: false,
             notes: BTreeMap::new(),
         };
-        Ok((RecordFile { disk: Arc::clone(&self.disk), name, torn_at: None }, record))
+        Ok((self.file(name, None), record))
+    }
+
+    fn write_file(&self, name: &str, exists: IfExists, content: &[u8]) -> io::Result<()> {
+        self.disk.create(name, exists)?;
+        self.disk.append(name, content).inspect_err(|_| {
+            // Half an intent says no more than none.
+            let _ = self.disk.remove(name);
+        })
+    }
+
+    fn file(&self, name: String, torn_at: Option<u64>) -> RecordFile {
+        RecordFile { disk: Arc::clone(&self.disk), name, torn_at, late: Vec::new() }
     }
 
     /// Read all records of `rank` in `instance`. What is no readable record is reported and
@@ -127,10 +146,12 @@ impl RecordStore {
     ) -> io::Result<Vec<(RecordFile, UnitRecord)>> {
         let mut records = Vec::new();
         for name in self.disk.names()? {
-            let Some(unit) = record_unit(&name) else { continue };
-            if unit.rank() != rank || unit.instance() != instance {
-                continue;
+            let ours = |unit: &UnitName| unit.rank() == rank && unit.instance() == instance;
+            if unit_of(&name, NEW).is_some_and(|unit| ours(&unit)) {
+                // We died before it replaced the record, and nothing was started then.
+                let _ = self.disk.remove(&name);
             }
+            let Some(unit) = unit_of(&name, RECORD).filter(ours) else { continue };
             let path = self.disk.path(&name);
             match self.read(&name, &unit) {
                 Ok(Some(record)) => records.push(record),
@@ -156,9 +177,11 @@ impl RecordStore {
         let bytes = self.disk.read(name)?;
         let whole = bytes.iter().rposition(|b| *b == b'\n').map_or(0, |at| at + 1);
         let torn_at = (whole < bytes.len()).then_some(whole as u64);
-        let Some(record) = parse(&bytes[..whole], unit)? else { return Ok(None) };
-        let file = RecordFile { disk: Arc::clone(&self.disk), name: name.to_string(), torn_at };
-        Ok(Some((file, record)))
+        let Some(record) = parse(&bytes[..whole], unit)? else {
+            // A write that was cut short leaves no zeros; a crash of the node does.
+            return if bytes.contains(&0) { Err(RecordError::Zeros) } else { Ok(None) };
+        };
+        Ok(Some((self.file(name.to_string(), torn_at), record)))
     }
 
     /// Remove the record and both output files.
@@ -178,10 +201,12 @@ impl RecordStore {
 }
 
 impl RecordFile {
-    /// Add a fact, to the file and to `record`. A failure to write is logged and no more: the
-    /// unit runs, and what is true in memory stays true.
+    /// Add a fact, to the file and to `record`. What cannot be written is logged and kept for
+    /// later: the unit runs, and what is true in memory stays true.
     pub(super) fn append(&mut self, record: &mut UnitRecord, fact: Fact) {
-        if let Err(e) = self.write(&fact) {
+        self.late.retain(|late| !fact.replaces(late));
+        self.late.push(fact.clone());
+        if let Err(e) = self.write() {
             let path = self.disk.path(&self.name);
             tracing::error!(unit = %record.spec.unit, path = %path.display(), ?fact, error = %e,
                 "cannot write to the record: the fact is lost if the broker dies");
@@ -189,14 +214,41 @@ impl RecordFile {
         apply(record, fact);
     }
 
-    fn write(&mut self, fact: &Fact) -> io::Result<()> {
+    /// Some facts could not be written yet.
+    pub(super) fn is_late(&self) -> bool {
+        !self.late.is_empty()
+    }
+
+    /// Write the facts that could not be written before.
+    pub(super) fn write_late(&mut self) -> io::Result<()> {
+        if self.is_late() {
+            self.write()?;
+            let path = self.disk.path(&self.name);
+            tracing::info!(path = %path.display(), "the record is complete again");
+        }
+        Ok(())
+    }
+
+    fn write(&mut self) -> io::Result<()> {
+        let lines = self.late.iter().map(line).collect::<io::Result<Vec<_>>>()?.concat();
         if let Some(length) = self.torn_at {
             self.disk.set_length(&self.name, length)?;
             self.torn_at = None;
         }
         let before = self.disk.size(&self.name)?;
-        let line = line(fact)?;
-        self.disk.append(&self.name, &line).inspect_err(|_| self.torn_at = Some(before))
+        self.disk.append(&self.name, &lines).inspect_err(|_| self.torn_at = Some(before))?;
+        self.late.clear();
+        Ok(())
+    }
+}
+
+impl Fact {
+    /// With this one, `earlier` need not be known.
+    fn replaces(&self, earlier: &Self) -> bool {
+        match (self, earlier) {
+            (Self::Note { key, .. }, Self::Note { key: earlier, .. }) => key == earlier,
+            _ => std::mem::discriminant(self) == std::mem::discriminant(earlier),
+        }
     }
 }
 
@@ -211,7 +263,7 @@ fn apply(record: &mut UnitRecord, fact: Fact) {
     }
 }
 
-/// A line to be written at once, so that only the last line of a file can be torn.
+/// What is written at once ends with a line, so that only the last line of a file can be torn.
 fn line(line: &impl Serialize) -> io::Result<Vec<u8>> {
     let mut bytes = serde_json::to_vec(line)?;
     bytes.push(b'\n');
@@ -223,8 +275,8 @@ pub(super) fn file_name(unit: &UnitName, extension: &str) -> String {
     format!("{}.{extension}", unit.stem())
 }
 
-fn record_unit(name: &str) -> Option<UnitName> {
-    let stem = name.strip_suffix(RECORD)?.strip_suffix('.')?;
+fn unit_of(name: &str, extension: &str) -> Option<UnitName> {
+    let stem = name.strip_suffix(extension)?.strip_suffix('.')?;
     format!("{stem}.service").parse().ok()
 }
 

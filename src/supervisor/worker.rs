@@ -202,6 +202,7 @@ async fn serve<B: BackendDriver>(
             grown = watch.grown() => core.grown(&grown),
         }
     }
+    core.write_late();
     backend.close().await;
 }
 

@@ -324,4 +324,6 @@ fn error(errno: i32) -> io::Error {
 }
 
 #[cfg(test)]
+mod core_tests;
+#[cfg(test)]
 mod tests;

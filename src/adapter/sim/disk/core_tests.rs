@@ -1,0 +1,406 @@
+//! The supervisor's real core on a disk that fails.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use rand::SeedableRng;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::port::supervisor::{Method, Started, Stream, UnitCommand, UnitEvent, UnitSpec};
+use crate::proto::{BrokerRank, InstanceId, JobId, UnitName, WaitStatus};
+use crate::supervisor::{Backend, BackendEvent, Core, Grown, OutputPaths};
+
+const BOOT: &str = "this boot";
+
+fn instance() -> InstanceId {
+    InstanceId::new("/test", 1)
+}
+
+fn unit(job: u64) -> UnitName {
+    UnitName::new(false, BrokerRank(0), JobId(job), instance())
+}
+
+fn record(job: u64) -> String {
+    format!("{}.record", unit(job).stem())
+}
+
+fn spec(job: u64) -> Box<UnitSpec> {
+    Box::new(UnitSpec {
+        unit: unit(job),
+        job: JobId(job),
+        rank: BrokerRank(0),
+        digest: "d".to_string(),
+        userid: 1,
+        multiuser: false,
+        description: String::new(),
+        argv: vec!["/bin/true".to_string()],
+        environment: BTreeMap::new(),
+        unset_environment: Vec::new(),
+        working_directory: None,
+        properties: BTreeMap::new(),
+        forget_failed: false,
+        stop_timeout: None,
+    })
+}
+
+fn started(job: u64) -> BackendEvent {
+    let started = Started { pid: 5, invocation_id: "ab".repeat(16) };
+    BackendEvent::Started { unit: unit(job), started }
+}
+
+fn exited(job: u64) -> BackendEvent {
+    BackendEvent::Exited { unit: unit(job), status: WaitStatus::exited(3) }
+}
+
+fn note(job: u64, value: impl Into<Value>) -> UnitCommand {
+    UnitCommand::Note { unit: unit(job), key: "key".to_string(), value: value.into() }
+}
+
+/// What the core asked of its backend.
+#[derive(Debug, Default)]
+struct Asked {
+    starts: Vec<UnitName>,
+    finds: Vec<UnitName>,
+}
+
+impl Backend for Asked {
+    fn method(&self) -> Method {
+        Method::Systemd
+    }
+
+    fn start(&mut self, spec: &UnitSpec, output: &OutputPaths) {
+        assert!(output.stdout.starts_with(DIRECTORY));
+        self.starts.push(spec.unit.clone());
+    }
+
+    fn find(&mut self, unit: &UnitName, _digest: &str, _known: Option<&Started>) {
+        self.finds.push(unit.clone());
+    }
+
+    fn signal(&mut self, _unit: &UnitName, _signal: i32, _all: bool) {}
+
+    fn collect(&mut self, _unit: &UnitName) {}
+
+    fn forget(&mut self, _unit: &UnitName) {}
+}
+
+/// One life of a module.
+struct Life {
+    core: Core,
+    asked: Asked,
+    events: Arc<Mutex<Vec<UnitEvent>>>,
+}
+
+impl Life {
+    fn new(disk: &SimDisk, boot_id: &str) -> Self {
+        disk.new_life();
+        let events = Arc::new(Mutex::new(Vec::new()));
+        let sink = Arc::clone(&events);
+        let sink = Box::new(move |event| sink.lock().unwrap().push(event));
+        let mut core = Core::new(Arc::new(disk.clone()), boot_id.to_string(), sink);
+        let mut asked = Asked::default();
+        core.recover(BrokerRank(0), &instance(), &mut asked).unwrap();
+        Self { core, asked, events }
+    }
+
+    fn command(&mut self, command: UnitCommand) {
+        self.core.command(command, &mut self.asked);
+    }
+
+    fn event(&mut self, event: BackendEvent) {
+        self.core.event(event, &mut self.asked);
+    }
+
+    fn launch(&mut self, job: u64) {
+        self.command(UnitCommand::Launch(spec(job)));
+    }
+
+    fn take(&self) -> Vec<UnitEvent> {
+        std::mem::take(&mut *self.events.lock().unwrap())
+    }
+
+    /// Of a launch that was refused.
+    fn failure(&self) -> (i32, String) {
+        match self.take().as_slice() {
+            [UnitEvent::Failed { errnum, message, .. }] => (*errnum, message.clone()),
+            other => panic!("expected one failure: {other:?}"),
+        }
+    }
+}
+
+/// The facts in a record, by its lines.
+fn facts(disk: &SimDisk, job: u64) -> Vec<Value> {
+    let text = String::from_utf8(disk.contents(&record(job)).unwrap()).unwrap();
+    assert!(text.ends_with('\n'), "{text}");
+    text.lines().skip(1).map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+#[test]
+fn no_space_for_the_intent_starts_nothing_and_leaves_nothing() {
+    for room in [0, 1, 100] {
+        let disk = SimDisk::default();
+        let mut life = Life::new(&disk, BOOT);
+        disk.set_room(Some(room));
+        life.launch(1);
+        let (errnum, message) = life.failure();
+        assert_eq!(errnum, libc::ENOSPC);
+        assert!(message.contains("/state/shell-0-") && message.contains("No space"), "{message}");
+        assert_eq!(disk.files(), Vec::<String>::new());
+        disk.set_full(false);
+        life.launch(1);
+        assert_eq!(life.take(), []);
+        assert_eq!(life.asked.starts, [unit(1)], "only the second one");
+    }
+}
+
+#[test]
+fn no_space_for_another_intent_keeps_the_one_that_is_there() {
+    let disk = SimDisk::default();
+    let mut life = Life::new(&disk, BOOT);
+    life.launch(1);
+    // systemd may be at it after all.
+    life.event(BackendEvent::Failed { unit: unit(1), errnum: 5, message: "late".to_string() });
+    life.take();
+    let files = disk.files();
+    for room in [0, 1, 100] {
+        disk.set_room(Some(room));
+        life.launch(1);
+        assert_eq!(life.failure().0, libc::ENOSPC);
+        assert_eq!(disk.files(), files);
+        assert_eq!(Life::new(&disk, BOOT).asked.finds, [unit(1)], "it is looked for");
+    }
+}
+
+#[test]
+fn a_crash_while_another_intent_is_written_keeps_one() {
+    let disk = SimDisk::default();
+    let mut life = Life::new(&disk, BOOT);
+    life.launch(1);
+    life.event(BackendEvent::Failed { unit: unit(1), errnum: 5, message: "late".to_string() });
+    let files = disk.files();
+    // Make it, write it, rename it.
+    for (after, bytes) in [(0, 0), (0, 1), (1, 0), (1, 1), (1, 100), (1, 9999), (2, 0), (2, 1)] {
+        let mut life = Life::new(&disk, BOOT);
+        life.event(BackendEvent::Absent { unit: unit(1) });
+        disk.crash_in_write(after, bytes);
+        life.launch(1);
+        assert!(disk.is_dead());
+        assert_eq!(life.asked.starts, []);
+        assert_eq!(Life::new(&disk, BOOT).asked.finds, [unit(1)]);
+        assert_eq!(disk.files(), files, "nothing is left over");
+    }
+}
+
+#[test]
+fn facts_that_find_no_space_are_written_later() {
+    for room in [0, 1, 10, 30, 100] {
+        let disk = SimDisk::default();
+        let mut life = Life::new(&disk, BOOT);
+        life.launch(1);
+        disk.set_room(Some(room));
+        life.event(started(1));
+        for value in 1..9 {
+            life.command(note(1, value));
+        }
+        life.event(exited(1));
+        life.command(UnitCommand::Collect { unit: unit(1) });
+        life.event(BackendEvent::Empty { unit: unit(1) });
+        let told = life.take();
+        assert!(
+            matches!(
+                told.as_slice(),
+                [UnitEvent::Started { .. }, UnitEvent::Exited { .. }, UnitEvent::Gone { .. }]
+            ),
+            "what is true is told: {told:?}"
+        );
+        disk.set_full(false);
+        life.core.grown(&Grown::Any);
+        let written = facts(&disk, 1);
+        for fact in [json!({"exited": 768}), json!({"gone": true})] {
+            assert!(written.contains(&fact), "{fact} in {written:?}");
+        }
+        let notes: Vec<&Value> = written.iter().filter_map(|fact| fact.get("note")).collect();
+        assert_eq!(notes.last().map(|note| &note["value"]), Some(&json!(8)));
+        let found = Life::new(&disk, BOOT).take();
+        let [UnitEvent::Found(record), UnitEvent::Exited { .. }, UnitEvent::Gone { .. }] =
+            found.as_slice()
+        else {
+            panic!("{found:?}");
+        };
+        assert_eq!(record.started.as_ref().map(|started| started.pid), Some(5));
+    }
+}
+
+#[test]
+fn one_file_that_cannot_be_written_does_not_keep_others_from_it() {
+    let disk = SimDisk::default();
+    let mut life = Life::new(&disk, BOOT);
+    let jobs = 1..6;
+    for job in jobs.clone() {
+        life.launch(job);
+        life.event(started(job));
+    }
+    disk.set_full(true);
+    for job in jobs.clone() {
+        life.event(exited(job));
+    }
+    disk.set_full(false);
+    disk.remove(&record(1)).unwrap();
+    for _ in jobs.clone() {
+        life.core.grown(&Grown::Any);
+    }
+    for job in jobs.skip(1) {
+        assert_eq!(facts(&disk, job).last(), Some(&json!({"exited": 768})), "{job}");
+    }
+    assert_eq!(disk.contents(&record(1)), None, "facts without an intent are no record");
+}
+
+#[test]
+fn forgotten_units_have_nothing_to_write() {
+    let disk = SimDisk::default();
+    let mut life = Life::new(&disk, BOOT);
+    life.launch(1);
+    life.event(started(1));
+    disk.set_full(true);
+    life.event(exited(1));
+    disk.set_full(false);
+    life.command(UnitCommand::Forget { unit: unit(1) });
+    life.core.grown(&Grown::Any);
+    assert_eq!(disk.files(), Vec::<String>::new());
+}
+
+#[test]
+fn a_crash_anywhere_in_a_launch_starts_nothing() {
+    let intent = {
+        let disk = SimDisk::default();
+        Life::new(&disk, BOOT).launch(1);
+        disk.contents(&record(1)).unwrap().len()
+    };
+    // Make the record, write it, make the output files.
+    let made = [(0, 0), (0, 1), (2, 0), (2, 1), (3, 0), (3, 1)];
+    for (after, bytes) in made.into_iter().chain((0..=intent).map(|bytes| (1, bytes))) {
+        let disk = SimDisk::default();
+        let mut life = Life::new(&disk, BOOT);
+        disk.crash_in_write(after, bytes);
+        life.launch(1);
+        assert!(disk.is_dead());
+        assert_eq!(life.asked.starts, []);
+        let mut next = Life::new(&disk, BOOT);
+        if after > 1 || bytes == intent {
+            assert_eq!(next.asked.finds, [unit(1)], "the intent is there");
+            next.event(BackendEvent::Absent { unit: unit(1) });
+        } else {
+            assert_eq!((next.asked.finds.len(), disk.files().len()), (0, 0), "nothing is there");
+        }
+        next.launch(1);
+        assert_eq!(next.asked.starts, [unit(1)], "after {bytes} bytes of change {after}");
+    }
+}
+
+#[test]
+fn no_space_for_output_files_starts_nothing_and_leaves_nothing() {
+    let disk = SimDisk::default();
+    let mut life = Life::new(&disk, BOOT);
+    life.launch(1);
+    let intent = disk.contents(&record(1)).unwrap().len();
+    disk.set_room(Some(intent as u64));
+    life.launch(2);
+    let (errnum, message) = life.failure();
+    assert!(errnum == libc::ENOSPC && message.contains("output file"), "{message}");
+    assert_eq!(life.asked.starts, [unit(1)]);
+    assert!(disk.files().iter().all(|name| name.starts_with(&unit(1).stem())));
+}
+
+#[test]
+fn a_crash_anywhere_in_a_fact_loses_no_other() {
+    let whole = br#"{"exited":768}"#.len() + 1;
+    for bytes in 0..=whole {
+        let disk = SimDisk::default();
+        let mut life = Life::new(&disk, BOOT);
+        life.launch(1);
+        life.event(started(1));
+        disk.crash_in_write(0, bytes);
+        life.event(exited(1));
+        assert!(disk.is_dead());
+
+        let mut next = Life::new(&disk, BOOT);
+        next.event(started(1));
+        next.event(exited(1));
+        next.command(note(1, "after"));
+        let found = Life::new(&disk, BOOT).take();
+        let [UnitEvent::Found(record), UnitEvent::Exited { status, .. }] = found.as_slice() else {
+            panic!("after {bytes} bytes: {found:?}");
+        };
+        assert_eq!(*status, WaitStatus::exited(3));
+        assert!(record.started.is_some());
+        assert_eq!(record.notes["key"], "after");
+    }
+}
+
+#[test]
+fn after_a_crash_of_the_node_what_is_left_is_lost_or_left_alone() {
+    for seed in 0..300 {
+        let disk = SimDisk::default();
+        let mut life = Life::new(&disk, BOOT);
+        for job in 1..4 {
+            life.launch(job);
+            life.event(started(job));
+            life.command(note(job, "before"));
+            let out = disk.path(&format!("{}.out", unit(job).stem()));
+            disk.write_output(&out, b"output").unwrap();
+        }
+        disk.lose_unsynced(&mut ChaCha8Rng::seed_from_u64(seed));
+        let files = disk.files();
+
+        let mut next = Life::new(&disk, "next boot");
+        assert_eq!(next.asked.finds, [], "no process can be left");
+        let told = next.take();
+        for job in 1..4 {
+            let about: Vec<&UnitEvent> =
+                told.iter().filter(|event| event.unit() == Some(&unit(job))).collect();
+            match about.as_slice() {
+                [UnitEvent::Found(_), UnitEvent::Lost { message, .. }] => {
+                    assert!(message.contains("rebooted"));
+                }
+                [] => left_out(&disk, &files, &mut next, job),
+                other => panic!("seed {seed}: {other:?}"),
+            }
+            let acks = [Stream::Stdout, Stream::Stderr];
+            for stream in acks {
+                let offset = u64::MAX;
+                next.command(UnitCommand::OutputAck { unit: unit(job), stream, offset });
+            }
+            next.command(UnitCommand::Forget { unit: unit(job) });
+        }
+        assert_eq!(disk.files(), Vec::<String>::new(), "what was forgotten is away");
+    }
+}
+
+/// The record is gone, or was removed because it had no intent, or it was zeroed: then it may
+/// have been the record of a shell that has run, and its name stays taken.
+fn left_out(disk: &SimDisk, before: &[String], life: &mut Life, job: u64) {
+    match disk.contents(&record(job)) {
+        None => {}
+        Some(bytes) => {
+            assert!(bytes.contains(&0) && before.contains(&record(job)), "{bytes:?}");
+            life.launch(job);
+            assert_eq!(life.failure().0, libc::EEXIST);
+        }
+    }
+}
+
+#[test]
+fn an_intent_of_zeros_is_no_half_intent() {
+    for zeros in [1, 300] {
+        let disk = SimDisk::default();
+        disk.create(&record(1), IfExists::Fail).unwrap();
+        disk.append(&record(1), b"{\"version\":1").unwrap();
+        disk.append(&record(1), &vec![0; zeros]).unwrap();
+        let mut life = Life::new(&disk, "next boot");
+        assert_eq!(disk.files(), [record(1)]);
+        life.launch(1);
+        let (errnum, message) = life.failure();
+        assert!(errnum == libc::EEXIST && message.contains("cannot read"), "{message}");
+    }
+}
