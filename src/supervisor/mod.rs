@@ -26,6 +26,7 @@ mod launch;
 mod output;
 mod readable;
 mod records;
+pub mod tracker;
 mod unit;
 mod worker;
 

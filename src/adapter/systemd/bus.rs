@@ -15,8 +15,10 @@ use serde::Serialize;
 use zbus::message::{Flags, Message, Type};
 use zbus::{Connection, DynamicType, MessageStream};
 
+use crate::supervisor::tracker::{Ask, Refusal};
+
 use super::SystemdError;
-use super::call::Call;
+use super::readback::ReadBack;
 
 /// systemd's well-known name.
 pub(super) const SYSTEMD: &str = "org.freedesktop.systemd1";
@@ -45,7 +47,18 @@ pub(super) struct Bus {
     connection: Connection,
     stream: MessageStream,
     outbox: Vec<Message>,
-    calls: HashMap<NonZeroU32, Call>,
+    calls: HashMap<NonZeroU32, Pending>,
+}
+
+/// A call that is not answered yet: what it is for, so that the answer finds its way.
+#[derive(Debug)]
+pub(super) enum Pending {
+    /// The tracker has asked.
+    Ask(Ask),
+    /// `Get` of a property that the job asked for.
+    ReadBack(ReadBack),
+    /// `Get` of the manager's `Version`: is it there?
+    Version,
 }
 
 /// What comes in.
@@ -53,19 +66,10 @@ pub(super) struct Bus {
 pub(super) enum Incoming {
     /// The connection is gone, with all calls that were not answered.
     Closed(String),
-    /// An answer to a call: the reply, or the error's name and text.
-    Reply(Call, Result<Message, CallError>),
+    /// An answer to a call.
+    Reply(Pending, Result<Message, Refusal>),
     /// A signal.
     Signal(Message),
-}
-
-/// An error reply.
-#[derive(Debug)]
-pub(super) struct CallError {
-    /// For instance `org.freedesktop.systemd1.UnitExists`.
-    pub(super) name: String,
-    /// In words.
-    pub(super) text: String,
 }
 
 impl Bus {
@@ -86,7 +90,7 @@ impl Bus {
             .map_err(|source| SystemdError::Connect { address: address.to_string(), source })?;
         let stream = MessageStream::from(&connection);
         let mut bus = Self { connection, stream, outbox: Vec::new(), calls: HashMap::new() };
-        bus.properties(Call::Version, MANAGER_PATH, "Get", &(MANAGER, "Version"));
+        bus.properties(Pending::Version, MANAGER_PATH, "Get", &(MANAGER, "Version"));
         bus.flush().await;
         let absent = |why| SystemdError::Absent { address: address.to_string(), why };
         loop {
@@ -100,25 +104,29 @@ impl Bus {
     }
 
     /// Call a method of the manager.
-    pub(super) fn manager<B>(&mut self, call: Call, method: &'static str, body: &B)
+    pub(super) fn manager<B>(&mut self, pending: Pending, method: &'static str, body: &B)
     where
         B: Serialize + DynamicType,
     {
-        self.call(call, (SYSTEMD, MANAGER_PATH, MANAGER), method, body);
+        self.call(pending, (SYSTEMD, MANAGER_PATH, MANAGER), method, body);
     }
 
     /// Call a method of a unit's properties.
-    pub(super) fn properties<B>(&mut self, call: Call, path: &str, method: &'static str, body: &B)
-    where
+    pub(super) fn properties<B>(
+        &mut self,
+        pending: Pending,
+        path: &str,
+        method: &'static str,
+        body: &B,
+    ) where
         B: Serialize + DynamicType,
     {
-        self.call(call, (SYSTEMD, path, PROPERTIES), method, body);
+        self.call(pending, (SYSTEMD, path, PROPERTIES), method, body);
     }
 
     /// Have the bus send us signals that match `rule`, from the next call on.
-    pub(super) fn add_match(&mut self, rule: &str) {
-        let call = Call::AddMatch { rule: rule.to_string() };
-        self.call(call, (BUS, "/org/freedesktop/DBus", BUS), "AddMatch", &(rule,));
+    pub(super) fn add_match(&mut self, pending: Pending, rule: &str) {
+        self.call(pending, (BUS, "/org/freedesktop/DBus", BUS), "AddMatch", &(rule,));
     }
 
     /// The opposite of [`add_match`](Self::add_match).
@@ -129,13 +137,18 @@ impl Bus {
         }
     }
 
-    fn call<B>(&mut self, call: Call, object: (&str, &str, &str), method: &'static str, body: &B)
-    where
+    fn call<B>(
+        &mut self,
+        pending: Pending,
+        object: (&str, &str, &str),
+        method: &'static str,
+        body: &B,
+    ) where
         B: Serialize + DynamicType,
     {
         // Starting systemd by D-Bus activation would be a different systemd.
         if let Some(message) = build(object, method, body, Flags::NO_AUTO_START) {
-            self.calls.insert(message.primary_header().serial_num(), call);
+            self.calls.insert(message.primary_header().serial_num(), pending);
             self.outbox.push(message);
         }
     }
@@ -163,13 +176,13 @@ impl Bus {
             match message.message_type() {
                 Type::Signal => return Incoming::Signal(message),
                 Type::MethodReturn => {
-                    if let Some(call) = self.answered(&message) {
-                        return Incoming::Reply(call, Ok(message));
+                    if let Some(pending) = self.answered(&message) {
+                        return Incoming::Reply(pending, Ok(message));
                     }
                 }
                 Type::Error => {
-                    if let Some(call) = self.answered(&message) {
-                        return Incoming::Reply(call, Err(CallError::of(&message)));
+                    if let Some(pending) = self.answered(&message) {
+                        return Incoming::Reply(pending, Err(refusal(&message)));
                     }
                 }
                 Type::MethodCall => {}
@@ -177,7 +190,7 @@ impl Bus {
         }
     }
 
-    fn answered(&mut self, message: &Message) -> Option<Call> {
+    fn answered(&mut self, message: &Message) -> Option<Pending> {
         self.calls.remove(&message.header().reply_serial()?)
     }
 
@@ -190,37 +203,10 @@ impl Bus {
     }
 }
 
-impl CallError {
-    fn of(message: &Message) -> Self {
-        let name = message.header().error_name().map_or(String::new(), |name| name.to_string());
-        let text = message.body().deserialize::<String>().unwrap_or_default();
-        Self { name, text }
-    }
-
-    /// There is no systemd to answer: what it did with the call is not known.
-    pub(super) fn is_absence(&self) -> bool {
-        matches!(
-            self.name.as_str(),
-            "org.freedesktop.DBus.Error.Disconnected"
-                | "org.freedesktop.DBus.Error.NameHasNoOwner"
-                | "org.freedesktop.DBus.Error.NoReply"
-                | "org.freedesktop.DBus.Error.ServiceUnknown"
-        )
-    }
-
-    /// There is no such unit.
-    pub(super) fn is_no_unit(&self) -> bool {
-        matches!(
-            self.name.as_str(),
-            "org.freedesktop.systemd1.NoSuchUnit" | "org.freedesktop.DBus.Error.UnknownObject"
-        )
-    }
-}
-
-impl std::fmt::Display for CallError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} ({})", self.text, self.name)
-    }
+fn refusal(message: &Message) -> Refusal {
+    let name = message.header().error_name().map_or(String::new(), |name| name.to_string());
+    let text = message.body().deserialize::<String>().unwrap_or_default();
+    Refusal { name, text }
 }
 
 /// `None` is logged: only a message beyond D-Bus's 128 MiB cannot be built from our parts.

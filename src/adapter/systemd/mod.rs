@@ -1,47 +1,32 @@
 //! Shells as transient units of `systemd --user`: they outlive every broker.
 //!
-//! The life of a unit on the bus:
-//!
-//! ```text
-//!  AddMatch(path) ─▶ StartTransientUnit ─▶ PropertiesChanged: the program was executed
-//!                                          PropertiesChanged: it has exited  (unit remains)
-//!  Get(ControlGroup), StopUnit ──────────▶ PropertiesChanged: inactive
-//!                    ResetFailedUnit       if it is `failed`
-//!  RemoveMatch ◀── cgroup.events: populated 0
-//! ```
-//!
-//! What is believed of a unit is merged from its `PropertiesChanged` signals. Whenever signals
-//! may have been missed (at the start, on a new connection, after systemd was re-executed or
-//! reloaded) it is asked for again: subscribe, then list, then apply. Until the answer nothing
-//! is concluded, and no unit is started or stopped. An unreachable systemd means that nothing
-//! is known, never that something has ended.
+//! What is believed of the units, and what is asked next, is the [`Tracker`]'s business. This is
+//! its way to the real thing: the bus with its messages, the kernel's cgroups, and the time that
+//! passes until the next attempt to connect.
 
 mod bus;
-mod call;
+mod calls;
 mod cgroup;
+mod decode;
 mod link;
 mod properties;
+mod readback;
 mod start;
-mod state;
-mod units;
 mod values;
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap};
 
 use nix::errno::Errno;
 
 use crate::port::supervisor::{Method, Started, UnitSpec};
 use crate::proto::{BrokerRank, InstanceId, UnitName};
+use crate::supervisor::tracker::{News, Tracker, TrackerConfig};
 use crate::supervisor::{Backend, BackendDriver, BackendEvent, OutputPaths};
 
-use bus::Bus;
+use bus::{Bus, Incoming, Pending};
 use cgroup::Cgroups;
-use link::Link;
+use link::{Happening, Link};
 use start::Start;
-use units::{Phase, Watched};
-
-/// Starts and signals that wait for an unreachable systemd; more are refused.
-const WAITING_MAX: usize = 4096;
 
 /// What a [`Systemd`] needs to know.
 #[derive(Clone, Debug)]
@@ -91,20 +76,14 @@ pub enum SystemdError {
 pub struct Systemd {
     address: String,
     pattern: String,
-    starts_in_flight_max: usize,
     link: Link,
     /// Attempts to connect and to list since systemd last answered.
     attempts: u32,
-    units: BTreeMap<UnitName, Watched>,
+    tracker: Tracker,
+    /// Units that are to be started, as systemd wants to be told.
+    starts: BTreeMap<UnitName, Start>,
     /// By object path, as signals name them.
     paths: HashMap<String, UnitName>,
-    /// Units that wait for their turn to be started.
-    queue: VecDeque<UnitName>,
-    /// Units in [`Phase::Starting`].
-    in_flight: usize,
-    /// Signals that wait for systemd to be reachable.
-    held_signals: Vec<(UnitName, i32, bool)>,
-    events: VecDeque<BackendEvent>,
     cgroups: Cgroups,
 }
 
@@ -120,102 +99,134 @@ impl Systemd {
         let mut systemd = Self {
             address,
             pattern: UnitName::pattern(config.rank, &config.instance),
-            starts_in_flight_max: config.starts_in_flight_max,
             link: Link::Down { connecting: None },
             attempts: 0,
-            units: BTreeMap::new(),
+            tracker: Tracker::new(TrackerConfig {
+                starts_in_flight_max: config.starts_in_flight_max,
+                exec_failure: start::exec_failure,
+            }),
+            starts: BTreeMap::new(),
             paths: HashMap::new(),
-            queue: VecDeque::new(),
-            in_flight: 0,
-            held_signals: Vec::new(),
-            events: VecDeque::new(),
             cgroups: Cgroups::default(),
         };
         systemd.connected(bus);
         Ok(systemd)
     }
+
+    fn connected(&mut self, bus: Bus) {
+        self.link = Link::Up(Box::new(bus));
+        self.tracker.connected();
+        self.perform();
+    }
+
+    /// Something happened on the link.
+    fn happened(&mut self, happening: Happening) {
+        match happening {
+            Happening::Connected(Ok(bus)) => {
+                tracing::info!(address = self.address, "connected to the user bus again");
+                self.connected(bus);
+            }
+            Happening::Connected(Err(e)) => {
+                self.link = Link::Down { connecting: None };
+                self.attempts = self.attempts.saturating_add(1);
+                // Once is enough: the state of the units is unknown until it succeeds.
+                if self.attempts == 1 {
+                    tracing::warn!(error = %e, "cannot connect to systemd, trying on");
+                }
+            }
+            Happening::Incoming(Incoming::Closed(why)) => {
+                tracing::warn!(address = self.address, why, "lost the user bus");
+                self.link = Link::Down { connecting: None };
+                self.tracker.lost();
+            }
+            Happening::Incoming(Incoming::Reply(Pending::Ask(ask), reply)) => {
+                let answer = decode::answer(&ask.call, reply);
+                self.hear(News::Answer { number: ask.number, answer });
+            }
+            Happening::Incoming(Incoming::Reply(Pending::ReadBack(read_back), reply)) => {
+                read_back.answered(reply);
+            }
+            Happening::Incoming(Incoming::Reply(Pending::Version, _)) => {}
+            Happening::Incoming(Incoming::Signal(signal)) => {
+                match decode::signal(&signal, &self.paths) {
+                    Ok(Some(news)) => self.hear(news),
+                    Ok(None) => {}
+                    Err(e) => tracing::warn!(%signal, error = %e, "cannot read a signal"),
+                }
+            }
+        }
+    }
+
+    fn hear(&mut self, news: News) {
+        self.tracker.hear(news);
+        if self.tracker.is_ready() {
+            self.attempts = 0;
+        }
+        self.perform();
+    }
 }
 
 impl Backend for Systemd {
     fn method(&self) -> Method {
-        Method::Systemd
+        self.tracker.method()
     }
 
     fn start(&mut self, spec: &UnitSpec, output: &OutputPaths) {
-        let unit = &spec.unit;
-        let start = match Start::new(spec, output) {
-            Ok(start) => start,
-            Err(message) => return self.failed(unit, Errno::EINVAL, message),
-        };
-        if self.link.ready().is_none() && self.queue.len() >= WAITING_MAX {
-            let message = format!("systemd is unreachable and {WAITING_MAX} units wait for it");
-            return self.failed(unit, Errno::EAGAIN, message);
+        match Start::new(spec, output) {
+            Ok(start) => {
+                self.starts.insert(spec.unit.clone(), start);
+                self.tracker.start(spec, output);
+            }
+            Err(message) => self.tracker.fail(&spec.unit, Errno::EINVAL as i32, message),
         }
-        self.watch(unit, &spec.digest, Phase::Queued);
-        if let Some(watched) = self.units.get_mut(unit) {
-            watched.notify = spec.multiuser;
-            watched.start = Some(Box::new((spec.clone(), start)));
-        }
-        self.queue.push_back(unit.clone());
-        self.start_next();
+        self.perform();
+        self.prune_start(&spec.unit);
     }
 
     fn find(&mut self, unit: &UnitName, digest: &str, known: Option<&Started>) {
-        self.watch(unit, digest, Phase::Finding);
-        if let Some(watched) = self.units.get_mut(unit) {
-            watched.known = known.cloned();
-        }
-        // Otherwise the list that is on its way will tell.
-        self.look(unit);
+        self.tracker.find(unit, digest, known);
+        self.perform();
     }
 
     fn signal(&mut self, unit: &UnitName, signal: i32, all: bool) {
-        if self.link.ready().is_some() {
-            self.kill(unit, signal, all);
-        } else if self.held_signals.len() < WAITING_MAX {
-            self.held_signals.push((unit.clone(), signal, all));
-        } else {
-            tracing::warn!(%unit, signal, "signal dropped: systemd is unreachable");
-        }
+        self.tracker.signal(unit, signal, all);
+        self.perform();
     }
 
     fn collect(&mut self, unit: &UnitName) {
-        match self.units.get_mut(unit) {
-            Some(watched) => {
-                watched.want_collect();
-                self.step(unit);
-            }
-            // Looked for and not found, or not ours: nothing of it is left.
-            None => self.events.push_back(BackendEvent::Empty { unit: unit.clone() }),
-        }
+        self.tracker.collect(unit);
+        self.perform();
     }
 
     fn forget(&mut self, unit: &UnitName) {
-        self.release(unit);
+        self.tracker.forget(unit);
+        self.perform();
     }
 }
 
 impl BackendDriver for Systemd {
     async fn flush(&mut self) {
-        if let Link::Up { bus, .. } = &mut self.link {
+        if let Some(bus) = self.link.bus() {
             bus.flush().await;
         }
     }
 
     async fn next(&mut self) -> Option<BackendEvent> {
-        if let Some(event) = self.events.pop_front() {
+        if let Some(event) = self.tracker.next_event() {
             return Some(event);
         }
         tokio::select! {
-            news = self.link.next(&self.address, self.attempts) => self.news(news),
-            units = self.cgroups.emptied() => units.iter().for_each(|unit| self.emptied(unit)),
+            happening = self.link.next(&self.address, self.attempts) => self.happened(happening),
+            units = self.cgroups.emptied() => {
+                units.into_iter().for_each(|unit| self.hear(News::Emptied { unit }));
+            }
         }
-        self.events.pop_front()
+        self.tracker.next_event()
     }
 
     async fn close(&mut self) {
         let down = Link::Down { connecting: None };
-        if let Link::Up { bus, .. } = std::mem::replace(&mut self.link, down) {
+        if let Link::Up(bus) = std::mem::replace(&mut self.link, down) {
             bus.close().await;
         }
     }

@@ -10,7 +10,6 @@ use zbus::Variant;
 use crate::port::supervisor::UnitSpec;
 use crate::supervisor::OutputPaths;
 
-use super::bus::CallError;
 use super::properties::{Property, parse};
 
 /// Variables that systemd sets for a service. The broker may be a service itself, and a shell
@@ -183,26 +182,12 @@ fn timeout_us(timeout: Duration) -> u64 {
     u64::try_from(timeout.as_micros()).unwrap_or(u64::MAX).max(1)
 }
 
-/// The errno that classes an error reply to `StartTransientUnit`.
-pub(super) fn start_errno(error: &CallError) -> Errno {
-    match error.name.as_str() {
-        "org.freedesktop.DBus.Error.AccessDenied" => Errno::EACCES,
-        "org.freedesktop.DBus.Error.InvalidArgs"
-        | "org.freedesktop.DBus.Error.PropertyReadOnly"
-        | "org.freedesktop.DBus.Error.UnknownProperty"
-        | "org.freedesktop.systemd1.BadUnitSetting" => Errno::EINVAL,
-        "org.freedesktop.DBus.Error.LimitsExceeded" => Errno::EAGAIN,
-        "org.freedesktop.DBus.Error.NoMemory" => Errno::ENOMEM,
-        _ => Errno::EIO,
-    }
-}
-
 /// Why systemd could not execute the program: an errno and a message for the job's owner.
 ///
 /// systemd keeps only which step failed (its exit code), so the errno is found by trying.
-pub(super) fn exec_failure(spec: &UnitSpec, code: Option<i32>, result: &str) -> (Errno, String) {
+pub(super) fn exec_failure(spec: &UnitSpec, code: Option<i32>, result: &str) -> (i32, String) {
     let program = spec.argv.first().map_or("", String::as_str);
-    match code {
+    let (errno, message) = match code {
         Some(203) => {
             let errno = match nix::unistd::access(program, nix::unistd::AccessFlags::X_OK) {
                 Err(e) => e,
@@ -228,7 +213,8 @@ pub(super) fn exec_failure(spec: &UnitSpec, code: Option<i32>, result: &str) -> 
             (errno, format!("{program}: systemd could not {step} (exit code {code})"))
         }
         None => (Errno::EIO, format!("{program}: systemd could not start it ({result})")),
-    }
+    };
+    (errno as i32, message)
 }
 
 #[cfg(test)]
@@ -292,7 +278,7 @@ mod tests {
         ] {
             spec.argv[0] = program.to_string();
             let (found, message) = exec_failure(&spec, Some(203), "exit-code");
-            assert_eq!(found, errno, "{message}");
+            assert_eq!(found, errno as i32, "{message}");
             assert!(message.starts_with(program), "{message}");
         }
     }

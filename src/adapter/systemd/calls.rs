@@ -1,0 +1,148 @@
+//! From what the tracker asks to calls.
+
+use zbus::Variant;
+
+use crate::proto::UnitName;
+use crate::supervisor::tracker::{Ask, Call, News};
+
+use super::bus::unit_path;
+use super::bus::{Bus, MANAGER, MANAGER_PATH, PROPERTIES, Pending, SERVICE, SYSTEMD, UNIT};
+use super::link::Link;
+use super::{Systemd, readback};
+
+/// The signal that tells about a unit; sent by the unit's own object.
+const CHANGED: &str = "interface='org.freedesktop.DBus.Properties',member='PropertiesChanged'";
+
+impl Systemd {
+    /// Do what the tracker asks for. Calls are only noted: [`Bus::flush`] sends them.
+    pub(super) fn perform(&mut self) {
+        loop {
+            let asks = self.tracker.take_asks();
+            if asks.is_empty() {
+                return;
+            }
+            asks.into_iter().for_each(|ask| self.perform_one(ask));
+        }
+    }
+
+    fn perform_one(&mut self, ask: Ask) {
+        match &ask.call {
+            Call::IsEmpty { unit, group } => self.ask_kernel(unit, group),
+            Call::ReadBack(unit) => {
+                let start = self.starts.remove(unit);
+                if let (Some(start), Some(bus)) = (start, self.link.bus()) {
+                    readback::ask(unit, start.read_back, bus);
+                }
+            }
+            Call::Reconnect => {
+                self.attempts = self.attempts.saturating_add(1);
+                self.link = Link::Down { connecting: None };
+            }
+            Call::Start(unit) => {
+                let Some(bus) = self.link.bus() else { return };
+                let Some(start) = self.starts.get(unit) else {
+                    return tracing::error!(%unit, "nobody knows how to start it");
+                };
+                let auxiliary: &[(&str, &[(&str, Variant<'_>)])] = &[];
+                let body = (unit.to_string(), "fail", &start.properties, auxiliary);
+                bus.manager(Pending::Ask(ask), "StartTransientUnit", &body);
+            }
+            Call::Unwatch(unit) => {
+                let path = unit_path(&unit.to_string());
+                self.cgroups.forget(unit);
+                self.prune_start(unit);
+                if let Some(bus) = self.link.bus() {
+                    bus.remove_match(&unit_rule(&path));
+                }
+                self.paths.remove(&path);
+            }
+            Call::Watch(unit) => {
+                let path = unit_path(&unit.to_string());
+                self.paths.insert(path, unit.clone());
+                self.ask_bus(ask);
+            }
+            _ => self.ask_bus(ask),
+        }
+    }
+
+    fn ask_bus(&mut self, ask: Ask) {
+        if let Some(bus) = self.link.bus() {
+            call(bus, ask, &self.pattern);
+        }
+    }
+
+    fn ask_kernel(&mut self, unit: &UnitName, group: &str) {
+        match self.cgroups.is_empty(unit, group) {
+            Ok(true) => self.tracker.hear(News::Emptied { unit: unit.clone() }),
+            Ok(false) => tracing::debug!(%unit, group, "waiting for its cgroup to become empty"),
+            Err(e) => {
+                tracing::error!(%unit, group, error = %e,
+                    "cannot see whether the cgroup is empty, taking systemd's word for it");
+                self.tracker.hear(News::Emptied { unit: unit.clone() });
+            }
+        }
+    }
+
+    /// A start that was decided, or is wanted no more, is kept no longer.
+    pub(super) fn prune_start(&mut self, unit: &UnitName) {
+        if !self.tracker.is_starting(unit) {
+            self.starts.remove(unit);
+        }
+    }
+}
+
+/// A call whose answer is the tracker's.
+fn call(bus: &mut Bus, ask: Ask, pattern: &str) {
+    let path = ask.call.unit().map(|unit| unit_path(&unit.to_string())).unwrap_or_default();
+    let name = ask.call.unit().map(ToString::to_string).unwrap_or_default();
+    let call = ask.call.clone();
+    let pending = Pending::Ask(ask);
+    match call {
+        Call::ControlGroup(_) => bus.properties(pending, &path, "Get", &(SERVICE, "ControlGroup")),
+        Call::Kill { signal, all, .. } => {
+            let who = if all { "all" } else { "main" };
+            bus.manager(pending, "KillUnit", &(name, who, signal));
+        }
+        Call::List => {
+            // Slices: zbus takes an array of fixed length for a struct.
+            let states: &[&str] = &[];
+            let patterns: &[&str] = &[pattern];
+            bus.manager(pending, "ListUnitsByPatterns", &(states, patterns));
+        }
+        Call::Reset(_) => bus.manager(pending, "ResetFailedUnit", &(name,)),
+        Call::Service(_) => bus.properties(pending, &path, "GetAll", &(SERVICE,)),
+        Call::Stop(_) => bus.manager(pending, "StopUnit", &(name, "replace")),
+        Call::Subscribe => bus.manager(pending, "Subscribe", &()),
+        Call::Unit(_) => bus.properties(pending, &path, "GetAll", &(UNIT,)),
+        Call::Watch(_) => bus.add_match(pending, &unit_rule(&path)),
+        Call::WatchAll => {
+            let rule = format!(
+                "type='signal',sender='{SYSTEMD}',path_namespace='{MANAGER_PATH}/unit',{CHANGED}"
+            );
+            bus.add_match(pending, &rule);
+        }
+        Call::WatchPresence => bus.add_match(
+            pending,
+            "type='signal',sender='org.freedesktop.DBus',interface='org.freedesktop.DBus',\
+             member='NameOwnerChanged',arg0='org.freedesktop.systemd1'",
+        ),
+        Call::WatchReloading => {
+            let rule = format!(
+                "type='signal',sender='{SYSTEMD}',path='{MANAGER_PATH}',interface='{MANAGER}',\
+                 member='Reloading'"
+            );
+            bus.add_match(pending, &rule);
+        }
+        Call::IsEmpty { .. }
+        | Call::ReadBack(_)
+        | Call::Reconnect
+        | Call::Start(_)
+        | Call::Unwatch(_) => {}
+    }
+}
+
+/// The rule for one unit's signals. Never one for all units: many brokers share a user bus.
+fn unit_rule(path: &str) -> String {
+    debug_assert!(CHANGED.contains(PROPERTIES));
+    format!("type='signal',sender='{SYSTEMD}',path='{path}',{CHANGED}")
+}

@@ -1,0 +1,173 @@
+//! From D-Bus messages to what the tracker understands.
+
+use std::collections::HashMap;
+
+use zbus::message::Message;
+use zbus::{OwnedObjectPath, Variant};
+
+use crate::proto::UnitName;
+use crate::supervisor::tracker::{Active, Answer, Call, Changes, News, Refusal};
+
+use super::bus::{SYSTEMD, UNIT};
+use super::start::DIGEST_FIELD;
+
+/// `ListUnitsByPatterns`: name, description, load, active and sub state, followed unit, path,
+/// job id, type and path.
+type Listed =
+    (String, String, String, String, String, String, OwnedObjectPath, u32, String, OwnedObjectPath);
+
+/// An answer to a call of the tracker's. One that cannot be read is as good as an error.
+pub(super) fn answer(call: &Call, reply: Result<Message, Refusal>) -> Result<Answer, Refusal> {
+    let message = reply?;
+    let body = message.body();
+    let answer = match call {
+        Call::ControlGroup(_) => body.deserialize::<Variant<'_>>().map(|group| match group {
+            Variant::Str(group) => Answer::ControlGroup(group.to_string()),
+            _ => Answer::Done,
+        }),
+        Call::List => body
+            .deserialize::<Vec<Listed>>()
+            .map(|units| Answer::Listed(units.into_iter().map(|(name, ..)| name).collect())),
+        Call::Service(_) | Call::Unit(_) => body
+            .deserialize::<HashMap<&str, Variant<'_>>>()
+            .map(|properties| Answer::Properties(changes(&properties))),
+        _ => Ok(Answer::Done),
+    };
+    answer.map_err(|e| Refusal { name: "unreadable".to_string(), text: e.to_string() })
+}
+
+/// What a signal says. `paths`: the units that are watched, by object path.
+pub(super) fn signal(
+    signal: &Message,
+    paths: &HashMap<String, UnitName>,
+) -> zbus::Result<Option<News>> {
+    let header = signal.header();
+    let (Some(path), Some(member)) = (header.path(), header.member()) else { return Ok(None) };
+    let body = signal.body();
+    Ok(match member.as_str() {
+        "PropertiesChanged" => {
+            let Some(unit) = paths.get(path.as_str()).cloned() else { return Ok(None) };
+            let (interface, changed, _): (&str, HashMap<&str, Variant<'_>>, Vec<&str>) =
+                body.deserialize()?;
+            // systemd sends a change as two signals, this interface's last.
+            let whole = interface == UNIT;
+            Some(News::Changed { unit, changes: changes(&changed), whole })
+        }
+        "NameOwnerChanged" => match body.deserialize::<(&str, &str, &str)>()? {
+            (SYSTEMD, _, "") => Some(News::ManagerAway),
+            (SYSTEMD, _, _) => Some(News::ManagerBack),
+            _ => None,
+        },
+        "Reloading" => Some(News::Reloading(body.deserialize()?)),
+        _ => None,
+    })
+}
+
+/// Properties of any interface.
+fn changes(properties: &HashMap<&str, Variant<'_>>) -> Changes {
+    let unsigned = |name: &str| match properties.get(name) {
+        Some(Variant::U32(n)) => Some(*n),
+        _ => None,
+    };
+    let signed = |name: &str| match properties.get(name) {
+        Some(Variant::I32(n)) => Some(*n),
+        _ => None,
+    };
+    let text = |name: &str| match properties.get(name) {
+        Some(Variant::Str(s)) => Some(s.as_str()),
+        _ => None,
+    };
+    Changes {
+        active: text("ActiveState").map(active),
+        was_active: match properties.get("ActiveEnterTimestampMonotonic") {
+            Some(Variant::U64(at)) => Some(*at != 0),
+            _ => None,
+        },
+        job: match properties.get("Job") {
+            Some(Variant::Structure(job)) => {
+                Some(!matches!(job.fields().first(), Some(Variant::U32(0)) | None))
+            }
+            _ => None,
+        },
+        invocation_id: match properties.get("InvocationID") {
+            Some(Variant::Array(id)) => Some(hex(id)),
+            _ => None,
+        },
+        main_pid: unsigned("ExecMainPID"),
+        main_code: signed("ExecMainCode"),
+        main_status: signed("ExecMainStatus"),
+        result: text("Result").map(str::to_string),
+        digest: match properties.get("LogExtraFields") {
+            Some(Variant::Array(fields)) => {
+                Some(fields.inner().iter().find_map(digest).unwrap_or_default())
+            }
+            _ => None,
+        },
+        control_group: text("ControlGroup").map(str::to_string),
+    }
+}
+
+fn active(state: &str) -> Active {
+    match state {
+        "activating" => Active::Activating,
+        // `reloading` and `maintenance` are not for units of ours; they are not down.
+        "active" | "reloading" | "refreshing" => Active::Active,
+        "deactivating" => Active::Deactivating,
+        "failed" => Active::Failed,
+        "inactive" => Active::Inactive,
+        _ => Active::Unknown,
+    }
+}
+
+fn digest(field: &Variant<'_>) -> Option<String> {
+    let Variant::Array(bytes) = field else { return None };
+    let bytes = bytes.inner().iter().map(|byte| match byte {
+        Variant::U8(byte) => Some(*byte),
+        _ => None,
+    });
+    let field = String::from_utf8(bytes.collect::<Option<Vec<u8>>>()?).ok()?;
+    field.strip_prefix(DIGEST_FIELD).map(str::to_string)
+}
+
+fn hex(bytes: &zbus::Array<'_>) -> String {
+    bytes
+        .inner()
+        .iter()
+        .filter_map(|byte| match byte {
+            Variant::U8(byte) => Some(format!("{byte:02x}")),
+            _ => None,
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn properties_become_changes() {
+        let told = changes(&HashMap::from([
+            ("ActiveState", "failed".into()),
+            ("ActiveEnterTimestampMonotonic", 0u64.into()),
+            ("ExecMainPID", 7u32.into()),
+            ("ExecMainCode", 1i32.into()),
+            ("ExecMainStatus", 203i32.into()),
+            ("InvocationID", vec![0x0au8, 0xff].into()),
+            ("LogExtraFields", vec![b"JOB_EXEC_DIGEST=abc".to_vec()].into()),
+            ("Result", "exit-code".into()),
+        ]));
+        let expected = Changes {
+            active: Some(Active::Failed),
+            was_active: Some(false),
+            main_pid: Some(7),
+            main_code: Some(1),
+            main_status: Some(203),
+            invocation_id: Some("0aff".to_string()),
+            digest: Some("abc".to_string()),
+            result: Some("exit-code".to_string()),
+            ..Changes::default()
+        };
+        assert_eq!(told, expected);
+        assert_eq!(changes(&HashMap::new()), Changes::default());
+    }
+}

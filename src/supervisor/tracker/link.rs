@@ -1,0 +1,162 @@
+//! The link to systemd: lost, found again, and what is asked then.
+
+use std::collections::BTreeSet;
+
+use crate::proto::UnitName;
+
+use super::Tracker;
+use super::talk::{Answer, Call, Refusal};
+use super::units::Phase;
+
+/// The link to systemd, and what systemd is up to.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Link {
+    /// Connected, but nobody has systemd's name: it is being re-executed, or has died.
+    Away,
+    /// No connection.
+    Down,
+    /// Asked which units there are. Signals are applied, but nothing is started or stopped.
+    Listing,
+    /// All is known.
+    Ready,
+    /// It reads its configuration again, and takes its units apart for that.
+    Reloading,
+}
+
+impl Tracker {
+    /// There is a connection to a bus that systemd is on; it knows nothing of us.
+    pub fn connected(&mut self) {
+        self.lost();
+        self.link = Link::Listing;
+        self.ask(Call::WatchPresence);
+        self.ask(Call::WatchReloading);
+        for unit in self.units.keys().cloned().collect::<Vec<_>>() {
+            self.ask(Call::Watch(unit));
+        }
+        self.list();
+    }
+
+    /// The connection is gone, with all calls that were not answered.
+    pub fn lost(&mut self) {
+        self.link = Link::Down;
+        self.watching_all = false;
+        self.asked.clear();
+        // What is not asked on a connection does not go with it.
+        self.asks.retain(|ask| !ask.call.is_answered() && ask.call != Call::Reconnect);
+    }
+
+    pub(super) fn is_up(&self) -> bool {
+        self.link != Link::Down
+    }
+
+    pub(super) fn manager_away(&mut self) {
+        tracing::warn!("systemd left the user bus");
+        self.link = Link::Away;
+    }
+
+    pub(super) fn manager_back(&mut self) {
+        tracing::info!("systemd is back on the user bus");
+        self.list();
+    }
+
+    pub(super) fn reloading(&mut self, begins: bool) {
+        tracing::debug!(begins, "systemd reloads");
+        if begins {
+            self.link = Link::Reloading;
+        } else {
+            self.list();
+        }
+    }
+
+    /// Ask which units there are. Subscribed first, so that what changes after the answer is
+    /// signalled.
+    fn list(&mut self) {
+        self.link = Link::Listing;
+        // An older answer would not have what was started since.
+        self.asked.retain(|_, call| *call != Call::List);
+        self.ask(Call::Subscribe);
+        self.ask(Call::List);
+    }
+
+    pub(super) fn listed(&mut self, answer: Result<Answer, Refusal>) {
+        // Asked for again when its name is back on the bus.
+        if self.link != Link::Listing {
+            return;
+        }
+        let names = match answer {
+            Ok(Answer::Listed(names)) => names,
+            Ok(other) => return self.unlisted(&format!("{other:?}")),
+            Err(e) => return self.unlisted(&e.to_string()),
+        };
+        let present = self.present(&names);
+        self.link = Link::Ready;
+        for unit in self.units.keys().cloned().collect::<Vec<_>>() {
+            if present.contains(&unit) {
+                self.look(&unit);
+            } else {
+                self.absent(&unit);
+            }
+        }
+        for (unit, signal, all) in std::mem::take(&mut self.held_signals) {
+            self.ask(Call::Kill { unit, signal, all });
+        }
+        self.start_next();
+    }
+
+    /// The units among these that are watched.
+    fn present(&self, names: &[String]) -> BTreeSet<UnitName> {
+        let mut present = BTreeSet::new();
+        for name in names {
+            match name.parse::<UnitName>() {
+                Ok(unit) if self.units.contains_key(&unit) => {
+                    present.insert(unit);
+                }
+                Ok(_) | Err(_) => {
+                    tracing::warn!(
+                        unit = name,
+                        "a unit of this instance and rank without a record, left alone"
+                    );
+                }
+            }
+        }
+        present
+    }
+
+    /// Without a list nothing is known: try again from the beginning.
+    fn unlisted(&mut self, why: &str) {
+        tracing::error!(why, "systemd does not list its units, connecting again");
+        self.lost();
+        self.ask(Call::Reconnect);
+    }
+
+    /// The bus refused to deliver a unit's signals. Quotas are meant for strangers: one broad rule
+    /// instead of many narrow ones fits any.
+    pub(super) fn unwatched(&mut self, unit: &UnitName, refusal: &Refusal) {
+        if self.watching_all {
+            return;
+        }
+        tracing::warn!(%unit, %refusal, "match rule refused, watching all units of the user instead");
+        self.watching_all = true;
+        self.ask(Call::WatchAll);
+        match self.link {
+            // Signals may have been missed.
+            Link::Listing | Link::Ready => self.list(),
+            // Listed when it is back.
+            Link::Away | Link::Down | Link::Reloading => {}
+        }
+    }
+
+    /// Ask for everything about a unit. The unit interface comes last, as in signals.
+    pub(super) fn look(&mut self, unit: &UnitName) {
+        let ready = self.is_ready();
+        let Some(watched) = self.units.get_mut(unit).filter(|_| ready) else { return };
+        match watched.phase {
+            Phase::Exited | Phase::Finding | Phase::Running | Phase::Starting => {}
+            // The name is taken; the start will say so.
+            Phase::Queued => return,
+        }
+        watched.looked();
+        self.ask(Call::Service(unit.clone()));
+        self.ask(Call::Unit(unit.clone()));
+    }
+}

@@ -1,0 +1,188 @@
+//! What systemd says of a unit, and what that means.
+
+use crate::port::supervisor::Started;
+use crate::proto::WaitStatus;
+
+use super::talk::Changes;
+
+/// Exit codes that systemd itself gives when it could not execute the program
+/// (systemd.exec(5), "Process Exit Codes").
+const EXEC_FAILURES: std::ops::RangeInclusive<i32> = 200..=245;
+
+/// `ActiveState`.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum Active {
+    /// Being started.
+    Activating,
+    /// Runs, or has exited with success and remains (`RemainAfterExit`).
+    Active,
+    /// Being stopped.
+    Deactivating,
+    /// Ended with a failure, and remains until reset.
+    Failed,
+    /// Not started, or stopped.
+    Inactive,
+    /// Nothing was said yet, or something that we do not know.
+    #[default]
+    Unknown,
+}
+
+/// A unit's properties, as far as they matter here.
+#[derive(Clone, Debug, Default)]
+pub(super) struct State {
+    active: Active,
+    /// The unit has been active: the program was executed.
+    was_active: bool,
+    /// The unit has a job queued or running.
+    job: bool,
+    invocation_id: String,
+    main_pid: u32,
+    /// A `CLD_*` code; 0 while the program runs.
+    main_code: i32,
+    /// Exit code or signal number.
+    main_status: i32,
+    /// Never empty once it was told.
+    pub(super) result: String,
+    /// Empty when systemd has none for the unit, or has not told it.
+    pub(super) control_group: String,
+    /// The job's digest that it was started with. Signals do not tell it.
+    pub(super) digest: String,
+}
+
+/// What became of the start of a unit.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(super) enum Outcome {
+    /// systemd could not execute the program: its exit code, or `None` if it did not even fork.
+    Failed(Option<i32>),
+    /// Not decided yet.
+    Pending,
+    /// The program was executed.
+    Started(Started),
+}
+
+impl State {
+    /// Take over properties of any interface.
+    pub(super) fn apply(&mut self, changes: Changes) {
+        fn set<T>(field: &mut T, change: Option<T>) {
+            if let Some(change) = change {
+                *field = change;
+            }
+        }
+        set(&mut self.active, changes.active);
+        set(&mut self.was_active, changes.was_active);
+        set(&mut self.job, changes.job);
+        set(&mut self.invocation_id, changes.invocation_id);
+        set(&mut self.main_pid, changes.main_pid);
+        set(&mut self.main_code, changes.main_code);
+        set(&mut self.main_status, changes.main_status);
+        set(&mut self.result, changes.result);
+        set(&mut self.control_group, changes.control_group);
+        set(&mut self.digest, changes.digest);
+    }
+
+    /// Was the program executed? `notify`: the unit stays `activating` while the program runs,
+    /// until the program says otherwise.
+    ///
+    /// The start job's result is not asked: it is "failed" as well when the program was
+    /// executed and exited with an error before systemd looked.
+    pub(super) fn start(&self, notify: bool) -> Outcome {
+        let ended = self.main_code != 0;
+        let exec_failed = ended
+            && !self.was_active
+            && self.main_code == libc::CLD_EXITED
+            && EXEC_FAILURES.contains(&self.main_status);
+        match self.active {
+            Active::Failed if self.main_pid == 0 => Outcome::Failed(None),
+            // Seen while the process is already there: not executed yet.
+            Active::Inactive if self.job => Outcome::Pending,
+            Active::Failed | Active::Inactive if exec_failed => {
+                Outcome::Failed(Some(self.main_status))
+            }
+            Active::Activating | Active::Deactivating if exec_failed => Outcome::Pending,
+            Active::Activating if !ended && !notify => Outcome::Pending,
+            Active::Activating
+            | Active::Active
+            | Active::Deactivating
+            | Active::Failed
+            | Active::Inactive => match self.main_pid {
+                0 => Outcome::Pending,
+                pid => Outcome::Started(Started { pid, invocation_id: self.invocation_id.clone() }),
+            },
+            Active::Unknown => Outcome::Pending,
+        }
+    }
+
+    /// The service's own properties were told at least once.
+    pub(super) fn is_whole(&self) -> bool {
+        !self.result.is_empty()
+    }
+
+    /// How the main process ended, if it has.
+    pub(super) fn exit(&self) -> Option<WaitStatus> {
+        const CORE_DUMPED: i32 = 0x80;
+        match self.main_code {
+            libc::CLD_EXITED => Some(WaitStatus::exited(self.main_status)),
+            libc::CLD_KILLED => Some(WaitStatus::signaled(self.main_status)),
+            libc::CLD_DUMPED => Some(WaitStatus(self.main_status & 0x7f | CORE_DUMPED)),
+            // 0: it runs. Nothing else is reported for a main process.
+            _ => None,
+        }
+    }
+
+    /// It ended with a failure that systemd remembers.
+    pub(super) fn is_failed(&self) -> bool {
+        self.active == Active::Failed
+    }
+
+    /// No process of the unit is managed by systemd any more.
+    pub(super) fn is_down(&self) -> bool {
+        match self.active {
+            Active::Failed => true,
+            Active::Inactive => !self.job,
+            Active::Activating | Active::Active | Active::Deactivating | Active::Unknown => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn main(active: Active, code: i32, status: i32) -> State {
+        let mut state = State::default();
+        state.apply(Changes {
+            active: Some(active),
+            main_pid: Some(7),
+            main_code: Some(code),
+            main_status: Some(status),
+            ..Changes::default()
+        });
+        state
+    }
+
+    fn started() -> Outcome {
+        Outcome::Started(Started { pid: 7, invocation_id: String::new() })
+    }
+
+    #[test]
+    fn exec_failure_is_not_a_quick_exit() {
+        assert_eq!(main(Active::Activating, 0, 0).start(false), Outcome::Pending);
+        assert_eq!(main(Active::Activating, 0, 0).start(true), started(), "notify");
+        assert_eq!(main(Active::Failed, 1, 203).start(false), Outcome::Failed(Some(203)));
+        assert_eq!(main(Active::Failed, 1, 1).start(false), started(), "quick exit");
+        let mut quick = main(Active::Failed, 1, 203);
+        quick.was_active = true;
+        assert_eq!(quick.start(false), started(), "the program's own 203");
+        let unforked = State { active: Active::Failed, ..State::default() };
+        assert_eq!(unforked.start(false), Outcome::Failed(None));
+        assert_eq!(main(Active::Active, 0, 0).start(false), started());
+    }
+
+    #[test]
+    fn wait_statuses() {
+        assert_eq!(main(Active::Active, 0, 0).exit(), None);
+        assert_eq!(main(Active::Active, 1, 3).exit(), Some(WaitStatus::exited(3)));
+        assert_eq!(main(Active::Failed, 2, 9).exit(), Some(WaitStatus::signaled(9)));
+        assert_eq!(main(Active::Failed, 3, 11).exit(), Some(WaitStatus(0x8b)));
+    }
+}

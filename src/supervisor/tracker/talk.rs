@@ -1,0 +1,240 @@
+//! What is said between a tracker and whoever has the bus for it.
+
+use crate::proto::UnitName;
+
+use super::state::Active;
+
+/// A call that is to be made. Calls are made in the order in which they were asked for.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Ask {
+    /// Names the call in its answer; never used twice.
+    pub number: u64,
+    /// What is asked.
+    pub call: Call,
+}
+
+/// What is asked of the bus, of systemd or of the kernel.
+///
+/// All are answered with [`News::Answer`], except where said otherwise. An answer to a call that
+/// needs none may be left out.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Call {
+    /// systemd: the unit's cgroup (`Get`).
+    ControlGroup(UnitName),
+    /// The kernel: has this cgroup no process? Answered with [`News::Emptied`] when it has none,
+    /// now or later.
+    IsEmpty {
+        /// Whose cgroup.
+        unit: UnitName,
+        /// Its path below the root of the hierarchy; empty: systemd has removed it.
+        group: String,
+    },
+    /// systemd: send a signal (`KillUnit`).
+    Kill {
+        /// To which unit.
+        unit: UnitName,
+        /// Signal number.
+        signal: i32,
+        /// To all its processes, instead of the main process alone.
+        all: bool,
+    },
+    /// systemd: the names of this rank's units (`ListUnitsByPatterns`).
+    List,
+    /// Compare what the job asked for with what systemd made of it. Not answered: it is for the
+    /// log.
+    ReadBack(UnitName),
+    /// The connection is of no use: drop it, make another and say so with
+    /// [`connected`](super::Tracker::connected). Not answered.
+    Reconnect,
+    /// systemd: forget that it failed (`ResetFailedUnit`).
+    Reset(UnitName),
+    /// systemd: the properties of the service interface (`GetAll`). Followed by those of the unit
+    /// interface.
+    Service(UnitName),
+    /// systemd: start it (`StartTransientUnit`).
+    Start(UnitName),
+    /// systemd: stop it (`StopUnit`).
+    Stop(UnitName),
+    /// systemd: send signals to this connection (`Subscribe`).
+    Subscribe,
+    /// systemd: the properties of the unit interface (`GetAll`).
+    Unit(UnitName),
+    /// The bus: no more of the unit's signals. The kernel: no more of its cgroup. Not answered;
+    /// asked without a connection as well.
+    Unwatch(UnitName),
+    /// The bus: deliver the unit's signals (`AddMatch`).
+    Watch(UnitName),
+    /// The bus: deliver all units' signals, because it refuses more rules.
+    WatchAll,
+    /// The bus: say when systemd leaves it and comes back.
+    WatchPresence,
+    /// The bus: deliver systemd's `Reloading`.
+    WatchReloading,
+}
+
+impl Call {
+    /// The unit that it is about, if it is about one.
+    pub fn unit(&self) -> Option<&UnitName> {
+        match self {
+            Self::ControlGroup(unit)
+            | Self::IsEmpty { unit, .. }
+            | Self::Kill { unit, .. }
+            | Self::ReadBack(unit)
+            | Self::Reset(unit)
+            | Self::Service(unit)
+            | Self::Start(unit)
+            | Self::Stop(unit)
+            | Self::Unit(unit)
+            | Self::Unwatch(unit)
+            | Self::Watch(unit) => Some(unit),
+            Self::List
+            | Self::Reconnect
+            | Self::Subscribe
+            | Self::WatchAll
+            | Self::WatchPresence
+            | Self::WatchReloading => None,
+        }
+    }
+
+    /// It ends with [`News::Answer`].
+    pub(super) fn is_answered(&self) -> bool {
+        !matches!(
+            self,
+            Self::IsEmpty { .. } | Self::ReadBack(_) | Self::Reconnect | Self::Unwatch(_)
+        )
+    }
+}
+
+/// What comes in, in the order in which the bus delivers it.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum News {
+    /// A call was answered.
+    Answer {
+        /// The call's.
+        number: u64,
+        /// What was answered.
+        answer: Result<Answer, Refusal>,
+    },
+    /// A unit's properties have changed.
+    Changed {
+        /// Which unit.
+        unit: UnitName,
+        /// What has changed.
+        changes: Changes,
+        /// Told by the unit interface: the last of the signals that make up a change.
+        whole: bool,
+    },
+    /// No process is left in the unit's cgroup.
+    Emptied {
+        /// Which unit.
+        unit: UnitName,
+    },
+    /// systemd has left the bus: it is being re-executed, or has died.
+    ManagerAway,
+    /// systemd is on the bus again.
+    ManagerBack,
+    /// systemd begins (true), or has ended, to read its configuration again.
+    Reloading(bool),
+}
+
+/// An answer that is not an error.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Answer {
+    /// To [`Call::ControlGroup`].
+    ControlGroup(String),
+    /// To calls that only do something.
+    Done,
+    /// To [`Call::List`]: the units' names.
+    Listed(Vec<String>),
+    /// To [`Call::Service`] and [`Call::Unit`].
+    Properties(Changes),
+}
+
+/// An answer that is an error.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Refusal {
+    /// D-Bus's name of it, for instance `org.freedesktop.systemd1.UnitExists`.
+    pub name: String,
+    /// In words.
+    pub text: String,
+}
+
+/// A unit's properties, as far as they were told and matter here.
+#[derive(Clone, Debug, Default, Eq, PartialEq)]
+pub struct Changes {
+    /// `ActiveState`.
+    pub active: Option<Active>,
+    /// `ActiveEnterTimestampMonotonic` is not 0: the unit has been active.
+    pub was_active: Option<bool>,
+    /// `Job`: one is queued or runs.
+    pub job: Option<bool>,
+    /// `InvocationID`, in hex digits.
+    pub invocation_id: Option<String>,
+    /// `ExecMainPID`.
+    pub main_pid: Option<u32>,
+    /// `ExecMainCode`: a `CLD_*` code, 0 while the program runs.
+    pub main_code: Option<i32>,
+    /// `ExecMainStatus`: exit code or signal number.
+    pub main_status: Option<i32>,
+    /// `Result`, such as `exit-code`.
+    pub result: Option<String>,
+    /// The job's digest out of `LogExtraFields`; empty if there is none in it.
+    pub digest: Option<String>,
+    /// `ControlGroup`.
+    pub control_group: Option<String>,
+}
+
+impl Refusal {
+    /// There is a unit of this name already.
+    pub const UNIT_EXISTS: &str = "org.freedesktop.systemd1.UnitExists";
+    /// There is no such unit.
+    pub const NO_SUCH_UNIT: &str = "org.freedesktop.systemd1.NoSuchUnit";
+    /// Who was to answer has left the bus.
+    pub const NO_REPLY: &str = "org.freedesktop.DBus.Error.NoReply";
+    /// Nobody has the name that the call was for.
+    pub const NO_OWNER: &str = "org.freedesktop.DBus.Error.NameHasNoOwner";
+
+    /// There is no systemd to answer: what it did with the call is not known.
+    pub fn is_absence(&self) -> bool {
+        matches!(
+            self.name.as_str(),
+            "org.freedesktop.DBus.Error.Disconnected"
+                | Self::NO_OWNER
+                | Self::NO_REPLY
+                | "org.freedesktop.DBus.Error.ServiceUnknown"
+        )
+    }
+
+    /// There is no such unit.
+    pub fn is_no_unit(&self) -> bool {
+        matches!(
+            self.name.as_str(),
+            Self::NO_SUCH_UNIT | "org.freedesktop.DBus.Error.UnknownObject"
+        )
+    }
+
+    /// There is such a unit already.
+    pub(super) fn is_exists(&self) -> bool {
+        self.name == Self::UNIT_EXISTS
+    }
+
+    /// The errno that classes it, as the answer to a start.
+    pub(super) fn errnum(&self) -> i32 {
+        match self.name.as_str() {
+            "org.freedesktop.DBus.Error.AccessDenied" => libc::EACCES,
+            "org.freedesktop.DBus.Error.InvalidArgs"
+            | "org.freedesktop.DBus.Error.PropertyReadOnly"
+            | "org.freedesktop.DBus.Error.UnknownProperty"
+            | "org.freedesktop.systemd1.BadUnitSetting" => libc::EINVAL,
+            "org.freedesktop.DBus.Error.LimitsExceeded" => libc::EAGAIN,
+            "org.freedesktop.DBus.Error.NoMemory" => libc::ENOMEM,
+            _ => libc::EIO,
+        }
+    }
+}
+
+impl std::fmt::Display for Refusal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} ({})", self.text, self.name)
+    }
+}

@@ -1,0 +1,469 @@
+//! Conversations with a systemd that says what the test wants.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use super::*;
+use crate::proto::{BrokerRank, InstanceId, JobId, WaitStatus};
+
+const PID: u32 = 7;
+
+struct Talk {
+    tracker: Tracker,
+    asks: Vec<Ask>,
+}
+
+impl Talk {
+    /// Connected, and told that there are no units.
+    fn ready() -> Self {
+        let mut talk = Self::unconnected();
+        talk.tracker.connected();
+        talk.listed(&[]);
+        talk
+    }
+
+    fn unconnected() -> Self {
+        let config = TrackerConfig {
+            starts_in_flight_max: 2,
+            exec_failure: |_, code, _| (libc::ENOENT, format!("{code:?}")),
+        };
+        Self { tracker: Tracker::new(config), asks: Vec::new() }
+    }
+
+    /// The oldest of the calls that were asked for and not looked at yet must be this one.
+    #[track_caller]
+    fn asked(&mut self, call: &Call) -> u64 {
+        self.asks.extend(self.tracker.take_asks());
+        assert!(!self.asks.is_empty(), "nothing is asked, expected {call:?}");
+        let ask = self.asks.remove(0);
+        assert_eq!(ask.call, *call);
+        ask.number
+    }
+
+    #[track_caller]
+    fn answer(&mut self, call: &Call, answer: Result<Answer, Refusal>) {
+        let number = self.asked(call);
+        self.tracker.hear(News::Answer { number, answer });
+    }
+
+    #[track_caller]
+    fn nothing_asked(&mut self) {
+        self.asks.extend(self.tracker.take_asks());
+        assert_eq!(self.asks, [], "nothing was to be asked");
+    }
+
+    /// All that is said to a new connection, until the list is answered.
+    #[track_caller]
+    fn listed(&mut self, units: &[&UnitName]) {
+        let number = self.list();
+        let names = units.iter().map(ToString::to_string).collect();
+        self.tracker.hear(News::Answer { number, answer: Ok(Answer::Listed(names)) });
+    }
+
+    #[track_caller]
+    fn list(&mut self) -> u64 {
+        self.asks.extend(self.tracker.take_asks());
+        let at = self.asks.iter().position(|ask| ask.call == Call::List).expect("list");
+        assert_eq!(self.asks[at - 1].call, Call::Subscribe, "subscribed before");
+        self.asks.drain(..=at).next_back().map_or(0, |ask| ask.number)
+    }
+
+    /// Answer the two questions for properties, as systemd does: all of them.
+    #[track_caller]
+    fn looked(&mut self, unit: &UnitName, all: &Changes) {
+        let properties = || Ok(Answer::Properties(all.clone()));
+        self.answer(&Call::Service(unit.clone()), properties());
+        self.answer(&Call::Unit(unit.clone()), properties());
+    }
+
+    fn changed(&mut self, unit: &UnitName, changes: Changes) {
+        let half = Changes { active: None, ..changes.clone() };
+        self.tracker.hear(News::Changed { unit: unit.clone(), changes: half, whole: false });
+        self.tracker.hear(News::Changed { unit: unit.clone(), changes, whole: true });
+    }
+
+    #[track_caller]
+    fn start(&mut self, unit: &UnitName) {
+        self.tracker.start(&spec(unit), &output());
+        self.asked(&Call::Watch(unit.clone()));
+    }
+
+    /// A unit that was started and runs.
+    #[track_caller]
+    fn run(&mut self, unit: &UnitName) {
+        self.start(unit);
+        self.answer(&Call::Start(unit.clone()), Ok(Answer::Done));
+        self.changed(unit, running("a"));
+        self.event(started(unit, "a"));
+        self.asked(&Call::ReadBack(unit.clone()));
+    }
+
+    #[track_caller]
+    fn event(&mut self, event: BackendEvent) {
+        assert_eq!(self.tracker.next_event(), Some(event));
+    }
+
+    #[track_caller]
+    fn silence(&mut self) {
+        assert_eq!(self.tracker.next_event(), None);
+    }
+}
+
+fn unit(job: u64) -> UnitName {
+    UnitName::new(false, BrokerRank(0), JobId(job), InstanceId::new("/test", 1))
+}
+
+fn spec(unit: &UnitName) -> UnitSpec {
+    UnitSpec {
+        unit: unit.clone(),
+        job: unit.job(),
+        rank: BrokerRank(0),
+        digest: "digest".to_string(),
+        userid: 1,
+        multiuser: false,
+        description: String::new(),
+        argv: vec!["/bin/shell".to_string()],
+        environment: BTreeMap::new(),
+        unset_environment: Vec::new(),
+        working_directory: None,
+        properties: BTreeMap::new(),
+        forget_failed: false,
+        stop_timeout: None,
+    }
+}
+
+fn output() -> OutputPaths {
+    OutputPaths { stdout: PathBuf::new(), stderr: PathBuf::new() }
+}
+
+/// All properties of a unit that runs. Signals have no digest, but one more does no harm.
+fn running(invocation: &str) -> Changes {
+    Changes {
+        active: Some(Active::Active),
+        was_active: Some(true),
+        job: Some(false),
+        invocation_id: Some(invocation.to_string()),
+        main_pid: Some(PID),
+        main_code: Some(0),
+        main_status: Some(0),
+        result: Some("success".to_string()),
+        digest: Some("digest".to_string()),
+        control_group: Some("/group".to_string()),
+    }
+}
+
+/// Exited with this code, and still there.
+fn exited(code: i32) -> Changes {
+    let (active, result) = match code {
+        0 => (Active::Active, "success"),
+        _ => (Active::Failed, "exit-code"),
+    };
+    Changes {
+        active: Some(active),
+        main_code: Some(libc::CLD_EXITED),
+        main_status: Some(code),
+        result: Some(result.to_string()),
+        ..running("a")
+    }
+}
+
+/// What systemd says of a unit that it does not have.
+fn stub() -> Changes {
+    Changes {
+        active: Some(Active::Inactive),
+        main_pid: Some(0),
+        was_active: Some(false),
+        digest: Some(String::new()),
+        ..running("")
+    }
+}
+
+fn inactive() -> Changes {
+    Changes { active: Some(Active::Inactive), ..exited(0) }
+}
+
+fn refusal(name: &str) -> Refusal {
+    Refusal { name: name.to_string(), text: String::new() }
+}
+
+fn started(unit: &UnitName, invocation: &str) -> BackendEvent {
+    let started = Started { pid: PID, invocation_id: invocation.to_string() };
+    BackendEvent::Started { unit: unit.clone(), started }
+}
+
+fn exit(unit: &UnitName, code: i32) -> BackendEvent {
+    BackendEvent::Exited { unit: unit.clone(), status: WaitStatus::exited(code) }
+}
+
+#[test]
+fn a_unit_from_start_to_end() {
+    let (mut talk, unit) = (Talk::ready(), unit(1));
+    talk.start(&unit);
+    talk.answer(&Call::Start(unit.clone()), Ok(Answer::Done));
+    let forked =
+        Changes { active: Some(Active::Activating), was_active: Some(false), ..running("a") };
+    talk.changed(&unit, forked);
+    talk.silence();
+    talk.changed(&unit, running("a"));
+    talk.event(started(&unit, "a"));
+    talk.asked(&Call::ReadBack(unit.clone()));
+    talk.changed(&unit, exited(0));
+    talk.event(exit(&unit, 0));
+
+    talk.tracker.collect(&unit);
+    let group = "/real".to_string();
+    talk.answer(&Call::ControlGroup(unit.clone()), Ok(Answer::ControlGroup(group.clone())));
+    talk.answer(&Call::Stop(unit.clone()), Ok(Answer::Done));
+    talk.nothing_asked();
+    let stopped = Changes { control_group: None, ..inactive() };
+    talk.changed(&unit, stopped);
+    talk.asked(&Call::IsEmpty { unit: unit.clone(), group });
+    talk.silence();
+    talk.tracker.hear(News::Emptied { unit: unit.clone() });
+    talk.event(BackendEvent::Empty { unit: unit.clone() });
+    talk.asked(&Call::Unwatch(unit));
+    talk.nothing_asked();
+}
+
+#[test]
+fn a_failed_unit_is_reset() {
+    let (mut talk, unit) = (Talk::ready(), unit(1));
+    talk.run(&unit);
+    talk.tracker.signal(&unit, libc::SIGUSR1, true);
+    talk.asked(&Call::Kill { unit: unit.clone(), signal: libc::SIGUSR1, all: true });
+    talk.changed(&unit, exited(3));
+    talk.event(exit(&unit, 3));
+    talk.tracker.collect(&unit);
+    let no_group = Ok(Answer::ControlGroup(String::new()));
+    talk.answer(&Call::ControlGroup(unit.clone()), no_group);
+    talk.answer(&Call::Reset(unit.clone()), Ok(Answer::Done));
+    talk.asked(&Call::IsEmpty { unit: unit.clone(), group: String::new() });
+    talk.tracker.hear(News::Emptied { unit: unit.clone() });
+    talk.event(BackendEvent::Empty { unit });
+}
+
+#[test]
+fn a_program_that_cannot_be_executed() {
+    let (mut talk, unit) = (Talk::ready(), unit(1));
+    talk.start(&unit);
+    talk.answer(&Call::Start(unit.clone()), Ok(Answer::Done));
+    talk.changed(&unit, Changes { was_active: Some(false), ..exited(203) });
+    let message = "Some(203)".to_string();
+    talk.event(BackendEvent::Failed { unit: unit.clone(), errnum: libc::ENOENT, message });
+    let reset = talk.asked(&Call::Reset(unit.clone()));
+    talk.asked(&Call::Unwatch(unit.clone()));
+
+    // The answer is not taken for one to a stop of the next unit of that name.
+    talk.start(&unit);
+    talk.tracker.hear(News::Answer { number: reset, answer: Ok(Answer::Done) });
+    talk.answer(&Call::Start(unit.clone()), Ok(Answer::Done));
+    talk.changed(&unit, exited(0));
+    talk.event(started(&unit, "a"));
+    talk.event(exit(&unit, 0));
+    talk.asked(&Call::ReadBack(unit.clone()));
+    talk.tracker.collect(&unit);
+    talk.asked(&Call::ControlGroup(unit.clone()));
+    talk.asked(&Call::Stop(unit));
+}
+
+#[test]
+fn few_starts_are_in_flight() {
+    let mut talk = Talk::ready();
+    for job in 1..=3 {
+        talk.tracker.start(&spec(&unit(job)), &output());
+    }
+    talk.asked(&Call::Watch(unit(1)));
+    talk.answer(&Call::Start(unit(1)), Ok(Answer::Done));
+    talk.asked(&Call::Watch(unit(2)));
+    talk.asked(&Call::Start(unit(2)));
+    talk.asked(&Call::Watch(unit(3)));
+    talk.nothing_asked();
+    talk.changed(&unit(1), running("a"));
+    talk.asked(&Call::ReadBack(unit(1)));
+    talk.asked(&Call::Start(unit(3)));
+}
+
+#[test]
+fn an_exit_without_a_connection_is_found() {
+    let (mut talk, unit) = (Talk::ready(), unit(1));
+    talk.run(&unit);
+    talk.tracker.lost();
+    talk.tracker.hear(News::Changed { unit: unit.clone(), changes: inactive(), whole: true });
+    talk.tracker.signal(&unit, libc::SIGTERM, false);
+    talk.nothing_asked();
+    talk.tracker.connected();
+    talk.listed(&[&unit]);
+    let number = talk.asked(&Call::Service(unit.clone()));
+    let whole = talk.asked(&Call::Unit(unit.clone()));
+    talk.asked(&Call::Kill { unit: unit.clone(), signal: libc::SIGTERM, all: false });
+    for number in [number, whole] {
+        talk.tracker.hear(News::Answer { number, answer: Ok(Answer::Properties(exited(4))) });
+    }
+    talk.event(exit(&unit, 4));
+    talk.silence();
+}
+
+#[test]
+fn a_unit_that_is_gone_is_absent() {
+    let (mut talk, unit) = (Talk::ready(), unit(1));
+    talk.run(&unit);
+    talk.tracker.lost();
+    talk.tracker.connected();
+    talk.silence();
+    talk.listed(&[]);
+    talk.event(BackendEvent::Absent { unit });
+}
+
+#[test]
+fn a_start_whose_answer_was_lost_is_adopted() {
+    let (mut talk, unit) = (Talk::ready(), unit(1));
+    talk.start(&unit);
+    let stale = talk.asked(&Call::Start(unit.clone()));
+    talk.tracker.lost();
+    talk.tracker.connected();
+    talk.tracker.hear(News::Answer { number: stale, answer: Err(refusal(Refusal::UNIT_EXISTS)) });
+    talk.listed(&[&unit]);
+    // Signals do not say whose it is.
+    talk.changed(&unit, Changes { digest: None, ..running("a") });
+    talk.silence();
+    talk.looked(&unit, &running("a"));
+    talk.event(started(&unit, "a"));
+    talk.asked(&Call::ReadBack(unit));
+    talk.nothing_asked();
+}
+
+#[test]
+fn a_start_that_was_lost_is_made_again() {
+    let (mut talk, unit) = (Talk::ready(), unit(1));
+    talk.start(&unit);
+    talk.answer(&Call::Start(unit.clone()), Err(refusal(Refusal::NO_REPLY)));
+    talk.nothing_asked();
+    talk.tracker.hear(News::ManagerAway);
+    talk.tracker.hear(News::ManagerBack);
+    talk.listed(&[]);
+    // It got through after all, later.
+    talk.answer(&Call::Start(unit.clone()), Err(refusal(Refusal::UNIT_EXISTS)));
+    talk.looked(&unit, &running("a"));
+    talk.event(started(&unit, "a"));
+}
+
+#[test]
+fn two_answers_that_it_is_absent_are_one_start() {
+    let (mut talk, unit) = (Talk::ready(), unit(1));
+    talk.start(&unit);
+    talk.asked(&Call::Start(unit.clone()));
+    talk.tracker.hear(News::ManagerAway);
+    talk.tracker.hear(News::ManagerBack);
+    talk.listed(&[&unit]);
+    let numbers = [talk.asked(&Call::Service(unit.clone())), talk.asked(&Call::Unit(unit.clone()))];
+    for number in numbers {
+        let answer = Err(refusal(Refusal::NO_SUCH_UNIT));
+        talk.tracker.hear(News::Answer { number, answer });
+    }
+    talk.asked(&Call::Start(unit));
+    talk.nothing_asked();
+}
+
+#[test]
+fn a_name_that_is_taken_is_reported() {
+    let (mut talk, unit) = (Talk::ready(), unit(1));
+    talk.start(&unit);
+    talk.answer(&Call::Start(unit.clone()), Err(refusal(Refusal::UNIT_EXISTS)));
+    talk.event(BackendEvent::Exists { unit: unit.clone() });
+    talk.asked(&Call::Unwatch(unit.clone()));
+    talk.tracker.find(&unit, "another", None);
+    talk.asked(&Call::Watch(unit.clone()));
+    talk.looked(&unit, &running("a"));
+    talk.event(BackendEvent::Replaced { unit });
+}
+
+#[test]
+fn units_are_not_believed_while_systemd_reloads() {
+    let (mut talk, unit) = (Talk::ready(), unit(1));
+    talk.run(&unit);
+    talk.tracker.hear(News::Reloading(true));
+    talk.changed(&unit, inactive());
+    talk.tracker.collect(&unit);
+    talk.silence();
+    talk.nothing_asked();
+    talk.tracker.hear(News::Reloading(false));
+    talk.listed(&[&unit]);
+    talk.looked(&unit, &running("a"));
+    talk.silence();
+    talk.asked(&Call::ControlGroup(unit.clone()));
+    talk.asked(&Call::Stop(unit));
+}
+
+#[test]
+fn only_the_latest_list_counts() {
+    let (mut talk, unit) = (Talk::ready(), unit(1));
+    talk.run(&unit);
+    talk.tracker.hear(News::ManagerBack);
+    let older = talk.list();
+    talk.tracker.hear(News::Reloading(true));
+    talk.tracker.hear(News::Reloading(false));
+    talk.tracker.hear(News::Answer { number: older, answer: Ok(Answer::Listed(Vec::new())) });
+    talk.silence();
+    assert!(!talk.tracker.is_ready());
+    talk.listed(&[&unit]);
+    assert!(talk.tracker.is_ready());
+}
+
+#[test]
+fn another_invocation_is_not_the_one() {
+    let (mut talk, unit) = (Talk::ready(), unit(1));
+    let known = Started { pid: PID, invocation_id: "a".to_string() };
+    talk.tracker.find(&unit, "digest", Some(&known));
+    talk.asked(&Call::Watch(unit.clone()));
+    talk.looked(&unit, &running("b"));
+    talk.event(BackendEvent::Replaced { unit: unit.clone() });
+    talk.asked(&Call::Unwatch(unit.clone()));
+    talk.tracker.find(&unit, "digest", Some(&known));
+    talk.asked(&Call::Watch(unit.clone()));
+    talk.looked(&unit, &exited(2));
+    talk.event(started(&unit, "a"));
+    talk.event(exit(&unit, 2));
+}
+
+#[test]
+fn what_is_looked_for_and_not_there_is_absent() {
+    let (mut talk, unit) = (Talk::ready(), unit(1));
+    talk.tracker.find(&unit, "digest", None);
+    talk.asked(&Call::Watch(unit.clone()));
+    talk.looked(&unit, &stub());
+    talk.event(BackendEvent::Absent { unit: unit.clone() });
+    talk.tracker.collect(&unit);
+    talk.event(BackendEvent::Empty { unit });
+}
+
+#[test]
+fn without_a_list_it_connects_again() {
+    let mut talk = Talk::unconnected();
+    talk.tracker.start(&spec(&unit(1)), &output());
+    talk.nothing_asked();
+    talk.tracker.connected();
+    let number = talk.list();
+    talk.tracker.hear(News::Answer { number, answer: Err(refusal(Refusal::NO_OWNER)) });
+    talk.asked(&Call::Reconnect);
+    talk.tracker.connected();
+    talk.listed(&[]);
+    talk.asked(&Call::Start(unit(1)));
+}
+
+#[test]
+fn a_bus_that_refuses_rules_gets_one_for_all() {
+    let mut talk = Talk::ready();
+    for job in 1..=2 {
+        talk.tracker.find(&unit(job), "digest", None);
+        talk.answer(&Call::Watch(unit(job)), Err(refusal("limit")));
+        if job == 1 {
+            talk.asked(&Call::Service(unit(1)));
+            talk.asked(&Call::Unit(unit(1)));
+            talk.asked(&Call::WatchAll);
+            talk.listed(&[&unit(1)]);
+        }
+        talk.asked(&Call::Service(unit(job)));
+        talk.asked(&Call::Unit(unit(job)));
+        talk.nothing_asked();
+    }
+}

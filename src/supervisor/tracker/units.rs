@@ -1,0 +1,429 @@
+//! One unit at a time: what its properties and our calls' answers lead to.
+
+use crate::port::supervisor::{Started, UnitSpec};
+use crate::proto::UnitName;
+
+use super::super::backend::BackendEvent;
+use super::Tracker;
+use super::state::{Outcome, State};
+use super::talk::{Answer, Call, Changes, Refusal};
+
+/// Starts of one unit that may come to nothing before it is given up.
+const START_RETRIES_MAX: u32 = 8;
+
+/// Where a unit is in its life, as far as it was reported.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Phase {
+    /// Its exit was reported.
+    Exited,
+    /// systemd was, or will be, asked whether it is there.
+    Finding,
+    /// Waits for its turn to be started.
+    Queued,
+    /// It runs.
+    Running,
+    /// systemd was told to start it.
+    Starting,
+}
+
+/// How far its removal is.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Collect {
+    /// systemd has accepted to stop it (or to forget its failure).
+    Accepted,
+    /// systemd was told to.
+    Asked,
+    /// Not wanted.
+    No,
+    /// Wanted, but systemd was not told yet.
+    Wanted,
+}
+
+/// A unit that is watched.
+#[derive(Debug)]
+pub(super) struct Watched {
+    pub(super) phase: Phase,
+    /// `Type=notify`.
+    notify: bool,
+    /// Digest of the job whose unit it should be.
+    digest: String,
+    /// What was recorded of it in an earlier life.
+    known: Option<Started>,
+    /// Kept until the start is decided.
+    pub(super) start: Option<Box<UnitSpec>>,
+    /// The call was answered, so there is a job in systemd.
+    accepted: bool,
+    /// Earlier calls that came to nothing, or may have got through.
+    retries: u32,
+    collect: Collect,
+    reset: bool,
+    /// The kernel was asked whether its cgroup is empty.
+    emptying: bool,
+    /// All its properties were read once.
+    seen: bool,
+    state: State,
+}
+
+impl Watched {
+    /// A unit that waits for its turn.
+    pub(super) fn to_start(spec: &UnitSpec) -> Self {
+        let start = Some(Box::new(spec.clone()));
+        let watched = Self::new(Phase::Queued, &spec.digest);
+        Self { notify: spec.multiuser, start, ..watched }
+    }
+
+    /// A unit that may be there.
+    pub(super) fn to_find(digest: &str, known: Option<&Started>) -> Self {
+        Self { known: known.cloned(), ..Self::new(Phase::Finding, digest) }
+    }
+
+    fn new(phase: Phase, digest: &str) -> Self {
+        Self {
+            phase,
+            notify: false,
+            digest: digest.to_string(),
+            known: None,
+            start: None,
+            accepted: false,
+            retries: 0,
+            collect: Collect::No,
+            reset: false,
+            emptying: false,
+            seen: false,
+            state: State::default(),
+        }
+    }
+
+    /// The unit shall be removed.
+    pub(super) fn want_collect(&mut self) {
+        if self.collect == Collect::No {
+            self.collect = Collect::Wanted;
+        }
+    }
+
+    /// A unit of our name can be a stranger's, unless our own call has started it.
+    fn is_ours(&self, started: &Started) -> bool {
+        match &self.known {
+            Some(known) => known.invocation_id == started.invocation_id,
+            None => self.accepted || self.state.digest == self.digest,
+        }
+    }
+
+    /// All is asked for again, because calls may have been lost.
+    pub(super) fn looked(&mut self) {
+        match self.collect {
+            Collect::Accepted | Collect::Asked => self.collect = Collect::Wanted,
+            Collect::No | Collect::Wanted => {}
+        }
+        self.reset = false;
+        self.seen = false;
+    }
+}
+
+impl Tracker {
+    /// Watch a unit from now on.
+    pub(super) fn watch(&mut self, unit: &UnitName, watched: Watched) {
+        self.release(unit);
+        if self.is_up() {
+            self.ask(Call::Watch(unit.clone()));
+        }
+        self.units.insert(unit.clone(), watched);
+    }
+
+    /// Watch it no longer.
+    pub(super) fn release(&mut self, unit: &UnitName) {
+        let Some(watched) = self.units.remove(unit) else { return };
+        self.queue.retain(|queued| queued != unit || watched.phase != Phase::Queued);
+        self.in_flight -= usize::from(watched.phase == Phase::Starting);
+        self.held_signals.retain(|(held, ..)| held != unit);
+        self.disregard(unit);
+        self.ask(Call::Unwatch(unit.clone()));
+        self.start_next();
+    }
+
+    /// Start units that wait, as many as may be in flight.
+    pub(super) fn start_next(&mut self) {
+        while self.in_flight < self.config.starts_in_flight_max
+            && self.is_ready()
+            && let Some(unit) = self.queue.pop_front()
+        {
+            let Some(watched) = self.units.get_mut(&unit) else { continue };
+            watched.phase = Phase::Starting;
+            self.in_flight += 1;
+            self.ask(Call::Start(unit));
+        }
+    }
+
+    /// Properties of a unit have changed.
+    pub(super) fn changed(&mut self, unit: &UnitName, changes: Changes, whole: bool) {
+        let Some(watched) = self.units.get_mut(unit) else { return };
+        watched.state.apply(changes);
+        tracing::trace!(%unit, whole, state = ?watched.state, "changed");
+        // systemd sends a change as two signals: only with the last is it whole.
+        if whole {
+            self.step(unit);
+        }
+    }
+
+    /// Draw conclusions from what is known.
+    pub(super) fn step(&mut self, unit: &UnitName) {
+        if self.step_start(unit) && self.step_exit(unit) {
+            self.step_collect(unit);
+        }
+    }
+
+    /// True if the program was executed.
+    fn step_start(&mut self, unit: &UnitName) -> bool {
+        let Some(watched) = self.units.get_mut(unit) else { return false };
+        match watched.phase {
+            Phase::Exited | Phase::Running => return true,
+            // Signals do not say whose it is.
+            Phase::Finding | Phase::Starting if !watched.accepted && !watched.seen => return false,
+            Phase::Finding | Phase::Starting => {}
+            Phase::Queued => return false,
+        }
+        if !watched.state.is_whole() {
+            // Half a change, after signals were missed.
+            self.look(unit);
+            return false;
+        }
+        match watched.state.start(watched.notify) {
+            Outcome::Pending => {
+                self.pending(unit);
+                false
+            }
+            Outcome::Failed(code) => {
+                self.not_executed(unit, code);
+                false
+            }
+            Outcome::Started(started) => self.executed(unit, started),
+        }
+    }
+
+    fn pending(&mut self, unit: &UnitName) {
+        let Some(watched) = self.units.get(unit) else { return };
+        if !watched.state.is_down() {
+            return;
+        }
+        if watched.start.is_none() {
+            self.absent(unit);
+        } else if watched.accepted || watched.phase != Phase::Starting {
+            // Accepted, and yet never executed: seen when systemd reloads right then.
+            self.start_again(unit);
+        }
+    }
+
+    fn not_executed(&mut self, unit: &UnitName, code: Option<i32>) {
+        let Some(watched) = self.units.get(unit) else { return };
+        let explain = self.config.exec_failure;
+        let failure = watched.start.as_ref().map(|spec| explain(spec, code, &watched.state.result));
+        if self.is_up() {
+            self.ask(Call::Reset(unit.clone()));
+        }
+        match failure {
+            Some((errnum, message)) => self.fail(unit, errnum, message),
+            // What is left of an attempt in an earlier life.
+            None => self.absent(unit),
+        }
+    }
+
+    /// True if it is ours.
+    fn executed(&mut self, unit: &UnitName, started: Started) -> bool {
+        let Some(watched) = self.units.get_mut(unit) else { return false };
+        if !watched.is_ours(&started) {
+            self.release(unit);
+            self.events.push_back(BackendEvent::Replaced { unit: unit.clone() });
+            return false;
+        }
+        self.in_flight -= usize::from(watched.phase == Phase::Starting);
+        watched.phase = Phase::Running;
+        let was_start = watched.start.take().is_some();
+        self.events.push_back(BackendEvent::Started { unit: unit.clone(), started });
+        if was_start {
+            // systemd ignores some properties without a word.
+            self.ask(Call::ReadBack(unit.clone()));
+        }
+        self.start_next();
+        true
+    }
+
+    /// True if there is something to collect.
+    fn step_exit(&mut self, unit: &UnitName) -> bool {
+        let Some(watched) = self.units.get_mut(unit) else { return false };
+        if watched.phase != Phase::Running {
+            return true;
+        }
+        if let Some(status) = watched.state.exit() {
+            watched.phase = Phase::Exited;
+            self.events.push_back(BackendEvent::Exited { unit: unit.clone(), status });
+        } else if watched.state.is_down() {
+            self.absent(unit);
+            return false;
+        }
+        true
+    }
+
+    fn step_collect(&mut self, unit: &UnitName) {
+        let ready = self.is_ready();
+        let Some(watched) = self.units.get_mut(unit) else { return };
+        let failed = watched.state.is_failed();
+        match watched.collect {
+            Collect::Accepted if failed && !watched.reset => {}
+            Collect::Accepted if watched.state.is_down() => return self.down(unit),
+            Collect::Accepted | Collect::Asked | Collect::No => return,
+            Collect::Wanted => {}
+        }
+        if !ready {
+            return;
+        }
+        let first = watched.collect == Collect::Wanted;
+        watched.collect = Collect::Asked;
+        watched.reset |= failed;
+        if first {
+            self.ask(Call::ControlGroup(unit.clone()));
+        }
+        let unit = unit.clone();
+        self.ask(if failed { Call::Reset(unit) } else { Call::Stop(unit) });
+    }
+
+    /// systemd is done with the unit; its cgroup has the last word.
+    fn down(&mut self, unit: &UnitName) {
+        let Some(watched) = self.units.get_mut(unit) else { return };
+        watched.emptying = true;
+        let group = watched.state.control_group.clone();
+        self.ask(Call::IsEmpty { unit: unit.clone(), group });
+    }
+
+    /// The kernel says that no process is left.
+    pub(super) fn emptied(&mut self, unit: &UnitName) {
+        if self.units.get(unit).is_some_and(|watched| watched.emptying) {
+            self.gone(unit);
+        }
+    }
+
+    /// No process is left, and systemd does not need the unit.
+    fn gone(&mut self, unit: &UnitName) {
+        self.release(unit);
+        self.events.push_back(BackendEvent::Empty { unit: unit.clone() });
+    }
+
+    /// systemd does not have the unit. It keeps units with processes, so none is left.
+    pub(super) fn absent(&mut self, unit: &UnitName) {
+        let Some(watched) = self.units.get_mut(unit) else { return };
+        match (watched.phase, watched.collect) {
+            (Phase::Queued, _) => {}
+            // The call was lost on its way.
+            (Phase::Starting, _) => self.start_again(unit),
+            (Phase::Finding, _) if watched.start.is_some() => self.start_again(unit),
+            (Phase::Finding | Phase::Running, _) => {
+                self.release(unit);
+                self.events.push_back(BackendEvent::Absent { unit: unit.clone() });
+            }
+            (Phase::Exited, Collect::No) => self.release(unit),
+            (Phase::Exited, Collect::Accepted | Collect::Asked | Collect::Wanted) => {
+                self.gone(unit);
+            }
+        }
+    }
+
+    /// The program was not executed. A second start is safe: if the first got through after
+    /// all, the name is taken.
+    fn start_again(&mut self, unit: &UnitName) {
+        let Some(watched) = self.units.get_mut(unit) else { return };
+        if watched.retries >= START_RETRIES_MAX {
+            let message = "systemd accepts the unit, but does not start it".to_string();
+            return self.fail(unit, libc::ECANCELED, message);
+        }
+        tracing::info!(%unit, "systemd lost the start of the unit, starting it again");
+        self.in_flight -= usize::from(watched.phase == Phase::Starting);
+        watched.phase = Phase::Queued;
+        watched.retries += 1;
+        watched.accepted = false;
+        self.disregard(unit);
+        self.queue.push_front(unit.clone());
+        self.start_next();
+    }
+
+    /// A call was answered.
+    pub(super) fn answered(&mut self, call: Call, answer: Result<Answer, Refusal>) {
+        tracing::trace!(?call, ok = answer.is_ok(), "answer");
+        match (call, answer) {
+            (Call::ControlGroup(unit), Ok(Answer::ControlGroup(group))) => {
+                if let Some(watched) = self.units.get_mut(&unit) {
+                    watched.state.control_group = group;
+                }
+            }
+            (Call::List, answer) => self.listed(answer),
+            (Call::Start(unit), Ok(_)) => {
+                if let Some(watched) = self.units.get_mut(&unit) {
+                    watched.accepted = true;
+                    // What came before was about an earlier unit of this name.
+                    watched.state = State::default();
+                }
+            }
+            (Call::Start(unit), Err(refusal)) => self.start_refused(&unit, &refusal),
+            (Call::Stop(unit) | Call::Reset(unit), answer) => self.stop_answered(&unit, answer),
+            (Call::Service(unit), Ok(Answer::Properties(changes))) => {
+                self.changed(&unit, changes, false);
+            }
+            (Call::Unit(unit), Ok(Answer::Properties(changes))) => {
+                if let Some(watched) = self.units.get_mut(&unit) {
+                    watched.seen = true;
+                }
+                self.changed(&unit, changes, true);
+            }
+            (Call::Service(unit) | Call::Unit(unit), Err(e)) if e.is_no_unit() => {
+                self.absent(&unit);
+            }
+            // The process, or the whole unit, is gone already: what the signal was for.
+            (Call::Kill { unit, .. }, Err(error)) => {
+                tracing::debug!(%unit, %error, "signal not sent");
+            }
+            // Asked again on a connection that systemd still knows.
+            (Call::Subscribe, _) => {}
+            (Call::Watch(unit), Err(error)) => self.unwatched(&unit, &error),
+            (Call::WatchAll, Err(error)) => tracing::error!(
+                %error,
+                "units cannot be watched: raise the bus's max_match_rules_per_connection"
+            ),
+            (call, Err(error)) => tracing::warn!(?call, %error, "call failed"),
+            (_, Ok(_)) => {}
+        }
+    }
+
+    fn start_refused(&mut self, unit: &UnitName, refusal: &Refusal) {
+        // Unknown whether it got through: found out when systemd is back.
+        if refusal.is_absence() {
+            return;
+        }
+        let Some(watched) = self.units.get_mut(unit) else { return };
+        if watched.phase != Phase::Starting {
+            return;
+        }
+        if !refusal.is_exists() {
+            return self.fail(unit, refusal.errnum(), refusal.text.clone());
+        }
+        if watched.retries > 0 {
+            watched.phase = Phase::Finding;
+            self.in_flight -= 1;
+            self.look(unit);
+            self.start_next();
+        } else {
+            self.release(unit);
+            self.events.push_back(BackendEvent::Exists { unit: unit.clone() });
+        }
+    }
+
+    fn stop_answered(&mut self, unit: &UnitName, answer: Result<Answer, Refusal>) {
+        let Some(watched) = self.units.get_mut(unit) else { return };
+        match answer {
+            Ok(_) => {
+                watched.collect = Collect::Accepted;
+                self.step(unit);
+            }
+            Err(e) if e.is_no_unit() => self.absent(unit),
+            Err(e) if e.is_absence() => {}
+            Err(error) => tracing::error!(%unit, %error, "systemd does not stop the unit"),
+        }
+    }
+}
