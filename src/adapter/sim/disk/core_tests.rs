@@ -369,7 +369,12 @@ fn after_a_crash_of_the_node_what_is_left_is_lost_or_left_alone() {
             let acks = [Stream::Stdout, Stream::Stderr];
             for stream in acks {
                 let offset = u64::MAX;
-                next.command(UnitCommand::OutputAck { unit: unit(job), stream, offset });
+                next.command(UnitCommand::OutputAck {
+                    unit: unit(job),
+                    stream,
+                    offset,
+                    checkpointed: 0,
+                });
             }
             next.command(UnitCommand::Forget { unit: unit(job) });
         }
