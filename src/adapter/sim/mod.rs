@@ -21,6 +21,8 @@ mod manager;
 mod oracle;
 mod rank;
 mod request;
+#[cfg_attr(not(test), expect(dead_code, reason = "the world does not use it yet"))]
+mod systemd;
 mod world;
 
 pub use fault::Profile;

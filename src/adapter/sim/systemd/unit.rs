@@ -1,0 +1,403 @@
+//! The life of a unit.
+
+use std::time::Duration;
+
+use crate::port::supervisor::UnitSpec;
+use crate::proto::{UnitName, WaitStatus};
+use crate::supervisor::tracker::{Active, Changes, News};
+
+use super::{Act, Happened, SimSystemd};
+
+/// Until an alarm is tried again for which systemd was not there.
+const PATIENCE_AGAIN: Duration = Duration::from_secs(1);
+
+/// Where a unit is in its life, as systemd sees it.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Stage {
+    /// Down, but a process is left in its cgroup.
+    Dead,
+    /// Exited with success, and remains.
+    Exited,
+    /// Failed, and remains.
+    Failed,
+    /// There is a job to start it.
+    Queued,
+    /// Executed.
+    Running,
+    /// There is a process, which was not executed yet.
+    Starting,
+    /// Waits until no process is left.
+    Stopping,
+}
+
+/// A unit that systemd has, and its processes.
+#[derive(Debug)]
+pub(super) struct Unit {
+    spec: UnitSpec,
+    invocation_id: String,
+    stage: Stage,
+    was_active: bool,
+    main_pid: u32,
+    status: Option<WaitStatus>,
+    /// `Result`.
+    result: &'static str,
+    /// Number of the alarm that ends its patience.
+    alarm: u64,
+    /// The main process lives.
+    main: bool,
+    /// Another process lives.
+    rest: bool,
+}
+
+impl Unit {
+    /// It has a process.
+    pub(super) fn lives(&self) -> bool {
+        self.main || self.rest
+    }
+
+    pub(super) fn can_get_signal(&self, all: bool) -> bool {
+        self.main || (all && self.rest)
+    }
+
+    /// Its cgroup, which systemd removes when the unit is down and nothing is in it.
+    pub(super) fn group(&self, unit: &UnitName) -> String {
+        match self.stage {
+            Stage::Queued => String::new(),
+            Stage::Dead | Stage::Failed if !self.lives() => String::new(),
+            _ => format!("/sim/{unit}"),
+        }
+    }
+
+    /// All properties.
+    pub(super) fn all(&self, unit: &UnitName) -> Changes {
+        let digest = Some(self.spec.digest.clone());
+        Changes { digest, control_group: Some(self.group(unit)), ..self.signalled() }
+    }
+
+    /// The properties that signals tell.
+    fn signalled(&self) -> Changes {
+        let (code, status) = match self.status {
+            None => (0, 0),
+            Some(status) => match (status.code(), status.signal()) {
+                (Some(code), _) => (libc::CLD_EXITED, code),
+                (None, signal) => (libc::CLD_KILLED, signal.unwrap_or(0)),
+            },
+        };
+        Changes {
+            active: Some(match self.stage {
+                Stage::Dead | Stage::Queued => Active::Inactive,
+                Stage::Exited | Stage::Running => Active::Active,
+                Stage::Failed => Active::Failed,
+                Stage::Starting => Active::Activating,
+                Stage::Stopping => Active::Deactivating,
+            }),
+            was_active: Some(self.was_active),
+            job: Some(matches!(self.stage, Stage::Queued | Stage::Starting)),
+            invocation_id: Some(self.invocation_id.clone()),
+            main_pid: Some(self.main_pid),
+            main_code: Some(code),
+            main_status: Some(status),
+            result: Some(self.result.to_string()),
+            digest: None,
+            control_group: None,
+        }
+    }
+}
+
+/// Type=exec counts these as success (systemd.service(5), `SuccessExitStatus`).
+fn is_clean(status: WaitStatus) -> bool {
+    let clean = [libc::SIGHUP, libc::SIGINT, libc::SIGTERM, libc::SIGPIPE];
+    status.code() == Some(0) || status.signal().is_some_and(|signal| clean.contains(&signal))
+}
+
+/// What becomes of processes.
+impl SimSystemd {
+    /// The start job's turn has come: the main process is there, and is about to be executed.
+    /// Followed by `executed`, `exec_failed` or `exited`.
+    pub(in crate::adapter::sim) fn forked(&mut self, unit: &UnitName) {
+        if self.away {
+            return self.lose_job(unit);
+        }
+        let pid = self.number();
+        let Some(known) = self.queued(unit) else { return };
+        known.main_pid = u32::try_from(pid).unwrap_or(u32::MAX);
+        known.main = true;
+        known.stage = Stage::Starting;
+        self.changed(unit);
+    }
+
+    /// The start job comes to nothing: seen when systemd reloads, or is executed again, before
+    /// its turn has come.
+    pub(in crate::adapter::sim) fn lose_job(&mut self, unit: &UnitName) {
+        if let Some(known) = self.queued(unit) {
+            known.stage = Stage::Dead;
+            self.changed(unit);
+        }
+    }
+
+    /// The program was executed.
+    pub(in crate::adapter::sim) fn executed(&mut self, unit: &UnitName) {
+        if self.starting(unit).is_some() {
+            self.count(unit);
+            self.see_or_keep(unit, Happened::Executed);
+        }
+    }
+
+    /// The program could not be executed: systemd's exit code for it, 200 to 245.
+    pub(in crate::adapter::sim) fn exec_failed(&mut self, unit: &UnitName, code: i32) {
+        if let Some(known) = self.starting(unit) {
+            known.main = false;
+            self.see_or_keep(unit, Happened::ExecFailed(code));
+            self.tell_if_empty(unit);
+        }
+    }
+
+    /// The main process has ended; `populated`: others are left. Without `executed` before it:
+    /// before systemd saw that it was executed.
+    pub(in crate::adapter::sim) fn exited(
+        &mut self,
+        unit: &UnitName,
+        status: WaitStatus,
+        populated: bool,
+    ) {
+        let unseen = self.unseen.iter().any(|(name, _)| name == unit);
+        let Some(known) = self.units.get_mut(unit).filter(|known| known.main) else { return };
+        known.main = false;
+        known.rest = populated;
+        if known.stage == Stage::Starting && !unseen {
+            self.count(unit);
+        }
+        self.see_or_keep(unit, Happened::Exited(status));
+        self.tell_if_empty(unit);
+    }
+
+    /// What the main process left behind has ended.
+    pub(in crate::adapter::sim) fn emptied(&mut self, unit: &UnitName) {
+        let Some(known) = self.units.get_mut(unit).filter(|known| known.rest) else { return };
+        known.rest = false;
+        self.see_or_keep(unit, Happened::Emptied);
+        self.tell_if_empty(unit);
+    }
+
+    /// An [`Act::Alarm`] goes off: systemd's patience with a unit that it stops is at its end.
+    pub(in crate::adapter::sim) fn alarm(&mut self, unit: &UnitName, number: u64) {
+        let Some(known) = self.units.get_mut(unit) else { return };
+        if known.stage != Stage::Stopping || known.alarm != number {
+            return;
+        }
+        if self.away {
+            // It has taken its timers with it.
+            let after = PATIENCE_AGAIN;
+            return self.acts.push(Act::Alarm { unit: unit.clone(), number, after });
+        }
+        known.result = "timeout";
+        if known.spec.multiuser {
+            // `SendSIGKILL=no`: what is left is left.
+            return self.down(unit);
+        }
+        self.acts.push(Act::Signal { unit: unit.clone(), signal: libc::SIGKILL, all: true });
+    }
+
+    fn queued(&mut self, unit: &UnitName) -> Option<&mut Unit> {
+        self.units.get_mut(unit).filter(|known| known.stage == Stage::Queued)
+    }
+
+    /// One whose process was not executed yet.
+    fn starting(&mut self, unit: &UnitName) -> Option<&mut Unit> {
+        let unseen = self.unseen.iter().any(|(name, _)| name == unit);
+        let known = self.units.get_mut(unit)?;
+        let before_exec = matches!(known.stage, Stage::Starting | Stage::Stopping);
+        (before_exec && !known.was_active && known.main && !unseen).then_some(known)
+    }
+
+    fn count(&mut self, unit: &UnitName) {
+        *self.executions.entry(unit.clone()).or_default() += 1;
+    }
+
+    fn see_or_keep(&mut self, unit: &UnitName, happened: Happened) {
+        if self.away {
+            self.unseen.push((unit.clone(), happened));
+        } else {
+            self.see(unit, happened);
+        }
+    }
+
+    /// The kernel tells who waits for it, whether or not systemd is there.
+    fn tell_if_empty(&mut self, unit: &UnitName) {
+        if self.lives(unit) {
+            return;
+        }
+        let waits = std::mem::take(&mut self.waits);
+        for (connection, waiting) in waits {
+            if waiting == *unit {
+                self.tell(connection, News::Emptied { unit: waiting });
+            } else {
+                self.waits.insert((connection, waiting));
+            }
+        }
+    }
+}
+
+/// What an oracle wants to know.
+impl SimSystemd {
+    /// A process of it is left.
+    pub(in crate::adapter::sim) fn lives(&self, unit: &UnitName) -> bool {
+        self.units.get(unit).is_some_and(Unit::lives)
+    }
+
+    /// systemd has it, in whatever state.
+    pub(in crate::adapter::sim) fn has(&self, unit: &UnitName) -> bool {
+        self.units.contains_key(unit)
+    }
+
+    /// Which start of that name it is; none is like another.
+    pub(in crate::adapter::sim) fn invocation_id(&self, unit: &UnitName) -> Option<&str> {
+        self.units.get(unit).map(|known| known.invocation_id.as_str())
+    }
+
+    /// The digest of the job that it was started for.
+    pub(in crate::adapter::sim) fn digest(&self, unit: &UnitName) -> Option<&str> {
+        self.units.get(unit).map(|known| known.spec.digest.as_str())
+    }
+
+    /// How often a program was executed under this name, over all boots.
+    pub(in crate::adapter::sim) fn executions(&self, unit: &UnitName) -> u32 {
+        self.executions.get(unit).copied().unwrap_or(0)
+    }
+
+    /// The units that systemd has.
+    pub(in crate::adapter::sim) fn units(&self) -> impl Iterator<Item = &UnitName> {
+        self.units.keys()
+    }
+}
+
+/// What systemd makes of it.
+impl SimSystemd {
+    pub(super) fn start(&mut self, spec: &UnitSpec) {
+        let unit = spec.unit.clone();
+        let known = Unit {
+            spec: spec.clone(),
+            invocation_id: format!("{:032x}", self.number()),
+            stage: Stage::Queued,
+            was_active: false,
+            main_pid: 0,
+            status: None,
+            result: "success",
+            alarm: 0,
+            main: false,
+            rest: false,
+        };
+        self.units.insert(unit.clone(), known);
+        self.changed(&unit);
+        self.acts.push(Act::Run(unit));
+    }
+
+    pub(super) fn reset(&mut self, unit: &UnitName) {
+        let failed = self.units.get_mut(unit).filter(|known| known.stage == Stage::Failed);
+        if let Some(known) = failed {
+            known.stage = Stage::Dead;
+            known.result = "success";
+            self.changed(unit);
+        }
+    }
+
+    pub(super) fn stop(&mut self, unit: &UnitName) {
+        let Some(known) = self.units.get(unit) else { return };
+        match known.stage {
+            Stage::Dead | Stage::Failed | Stage::Stopping => {}
+            Stage::Queued | Stage::Exited | Stage::Running | Stage::Starting => self.end(unit),
+        }
+    }
+
+    pub(super) fn see(&mut self, unit: &UnitName, happened: Happened) {
+        let Some(known) = self.units.get_mut(unit) else { return };
+        match happened {
+            Happened::Emptied => match known.stage {
+                Stage::Stopping if !known.main => self.down(unit),
+                _ => self.sweep(unit),
+            },
+            Happened::Executed => {
+                // One that is `Type=notify` says itself that it is ready, or never does.
+                if known.stage == Stage::Starting && !known.spec.multiuser {
+                    known.stage = Stage::Running;
+                    known.was_active = true;
+                    self.changed(unit);
+                }
+            }
+            Happened::ExecFailed(code) => {
+                known.status = Some(WaitStatus::exited(code));
+                known.result = "exit-code";
+                self.down(unit);
+            }
+            Happened::Exited(status) => self.see_exit(unit, status),
+        }
+    }
+
+    fn see_exit(&mut self, unit: &UnitName, status: WaitStatus) {
+        let Some(known) = self.units.get_mut(unit) else { return };
+        known.status = Some(status);
+        if is_clean(status) && known.stage != Stage::Stopping {
+            known.stage = Stage::Exited;
+            known.was_active = true;
+            return self.changed(unit);
+        }
+        if !is_clean(status) && known.result == "success" {
+            known.result = if status.code().is_some() { "exit-code" } else { "signal" };
+        }
+        self.end(unit);
+    }
+
+    /// Nothing of it shall go on.
+    fn end(&mut self, unit: &UnitName) {
+        let Some(known) = self.units.get_mut(unit) else { return };
+        let multiuser = known.spec.multiuser;
+        if !known.can_get_signal(!multiuser) {
+            return self.down(unit);
+        }
+        let again = known.stage == Stage::Stopping;
+        known.stage = Stage::Stopping;
+        self.changed(unit);
+        let signal = libc::SIGTERM;
+        self.acts.push(Act::Signal { unit: unit.clone(), signal, all: !multiuser });
+        if !again {
+            self.arm(unit);
+        }
+    }
+
+    fn arm(&mut self, unit: &UnitName) {
+        let number = self.number();
+        let Some(known) = self.units.get_mut(unit) else { return };
+        known.alarm = number;
+        if let Some(after) = known.spec.stop_timeout {
+            self.acts.push(Act::Alarm { unit: unit.clone(), number, after });
+        }
+    }
+
+    fn down(&mut self, unit: &UnitName) {
+        let Some(known) = self.units.get_mut(unit) else { return };
+        known.stage = if known.result == "success" { Stage::Dead } else { Stage::Failed };
+        self.changed(unit);
+    }
+
+    fn changed(&mut self, unit: &UnitName) {
+        if let Some(known) = self.units.get(unit) {
+            let changes = known.signalled();
+            self.tell_changed(unit, &changes);
+        }
+        self.sweep(unit);
+    }
+
+    /// systemd keeps nothing that is down, has no process and is not to be remembered.
+    fn sweep(&mut self, unit: &UnitName) {
+        let Some(known) = self.units.get(unit) else { return };
+        let down = match known.stage {
+            Stage::Dead => true,
+            Stage::Failed => known.spec.forget_failed,
+            Stage::Exited | Stage::Queued | Stage::Running => false,
+            Stage::Starting | Stage::Stopping => false,
+        };
+        if down && !known.lives() {
+            self.units.remove(unit);
+        }
+    }
+}
