@@ -348,6 +348,21 @@ fn a_start_that_was_lost_is_made_again() {
 }
 
 #[test]
+fn a_start_that_was_listed_and_then_lost_is_made_again() {
+    let (mut talk, unit) = (Talk::ready(), unit(1));
+    talk.start(&unit);
+    talk.asked(&Call::Start(unit.clone()));
+    talk.tracker.lost();
+    talk.tracker.connected();
+    talk.listed(&[&unit]);
+    talk.looked(&unit, &stub());
+    talk.asked(&Call::Start(unit.clone()));
+    // What was seen before is not taken for news of this one.
+    talk.changed(&unit, Changes { digest: None, ..stub() });
+    talk.nothing_asked();
+}
+
+#[test]
 fn two_answers_that_it_is_absent_are_one_start() {
     let (mut talk, unit) = (Talk::ready(), unit(1));
     talk.start(&unit);

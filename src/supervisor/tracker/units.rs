@@ -207,8 +207,8 @@ impl Tracker {
         }
         if watched.start.is_none() {
             self.absent(unit);
-        } else if watched.accepted || watched.phase != Phase::Starting {
-            // Accepted, and yet never executed: seen when systemd reloads right then.
+        } else {
+            // Accepted (or listed), and yet never executed: seen when systemd reloads right then.
             self.start_again(unit);
         }
     }
@@ -339,6 +339,8 @@ impl Tracker {
         watched.phase = Phase::Queued;
         watched.retries += 1;
         watched.accepted = false;
+        watched.seen = false;
+        watched.state = State::default();
         self.disregard(unit);
         self.queue.push_front(unit.clone());
         self.start_next();
