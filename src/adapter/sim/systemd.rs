@@ -25,6 +25,8 @@ mod unit;
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod walk;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;

@@ -134,12 +134,12 @@ impl Wire {
     }
 }
 
-fn tracker() -> Tracker {
+pub(super) fn tracker() -> Tracker {
     let exec_failure = |_: &UnitSpec, code, _: &str| (libc::ENOENT, format!("{code:?}"));
     Tracker::new(TrackerConfig { starts_in_flight_max: 1, exec_failure })
 }
 
-fn spec() -> UnitSpec {
+pub(super) fn spec() -> UnitSpec {
     let unit = UnitName::new(false, BrokerRank(0), JobId(1), InstanceId::new("/sim", 1));
     UnitSpec {
         unit,

@@ -1,0 +1,341 @@
+//! Random walks: a tracker and this systemd with time between them, and everything that can
+//! befall either. When nothing does any more, every unit must come to its end, after at most one
+//! execution.
+
+use std::collections::VecDeque;
+use std::path::PathBuf;
+
+use rand::seq::IteratorRandom;
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
+use super::tests::{spec, tracker};
+use super::*;
+use crate::port::supervisor::Started;
+use crate::proto::{BrokerRank, InstanceId, JobId};
+use crate::supervisor::tracker::Tracker;
+use crate::supervisor::{Backend, BackendEvent, OutputPaths};
+
+const SEEDS: u64 = 2000;
+const UNITS: u64 = 4;
+const STEPS: u32 = 400;
+/// Steps without faults in which all must end.
+const HEAL_STEPS: u32 = 20_000;
+
+/// What is on disk about a unit.
+#[derive(Debug, Default)]
+struct Record {
+    started: Option<Started>,
+    exited: bool,
+    ended: bool,
+}
+
+struct Walk {
+    rng: ChaCha8Rng,
+    tracker: Tracker,
+    systemd: SimSystemd,
+    connection: Option<u64>,
+    asks: VecDeque<Ask>,
+    news: VecDeque<News>,
+    acts: Vec<Act>,
+    /// Units with a process, and whether its program was executed.
+    processes: BTreeMap<UnitName, bool>,
+    leftovers: BTreeSet<UnitName>,
+    records: BTreeMap<UnitName, Record>,
+    transcript: Vec<String>,
+}
+
+impl Walk {
+    fn new(seed: u64) -> Self {
+        Self {
+            rng: ChaCha8Rng::seed_from_u64(seed),
+            tracker: tracker(),
+            systemd: SimSystemd::default(),
+            connection: None,
+            asks: VecDeque::new(),
+            news: VecDeque::new(),
+            acts: Vec::new(),
+            processes: BTreeMap::new(),
+            leftovers: BTreeSet::new(),
+            records: BTreeMap::new(),
+            transcript: Vec::new(),
+        }
+    }
+
+    fn note(&mut self, line: String) {
+        self.transcript.push(line);
+    }
+
+    #[track_caller]
+    fn assert(&self, promise: bool, what: &str) {
+        assert!(promise, "{what}\n{}", self.transcript.join("\n"));
+    }
+
+    fn step(&mut self, faults: bool) {
+        match self.rng.random_range(0..100) {
+            0..35 => self.deliver_ask(),
+            35..70 => self.deliver_news(),
+            70..80 => self.act(),
+            80..90 => self.live(),
+            90..92 => self.start(),
+            92..94 if self.connection.is_none() => self.connect(),
+            94..96 => self.systemd.back(),
+            96 if faults => self.leave(),
+            97 if faults => self.systemd.reload(),
+            98 if faults => self.bus_restart(),
+            99 if faults => self.kill(),
+            _ => {}
+        }
+        self.take();
+    }
+
+    /// Everything that was said or wanted goes on its way.
+    fn take(&mut self) {
+        let connection = self.connection;
+        for (to, news) in self.systemd.take_news() {
+            if Some(to) == connection || matches!(news, News::Emptied { .. }) {
+                self.news.push_back(news);
+            }
+        }
+        self.acts.extend(self.systemd.take_acts());
+        for ask in self.tracker.take_asks() {
+            if ask.call == Call::Reconnect {
+                self.hang_up();
+            } else {
+                self.asks.push_back(ask);
+            }
+        }
+        while let Some(event) = self.tracker.next_event() {
+            self.note(format!("{event:?}"));
+            self.event(event);
+        }
+    }
+
+    fn deliver_ask(&mut self) {
+        let Some(ask) = self.asks.pop_front() else { return };
+        self.note(format!("-> {ask:?}"));
+        let spec = ask.call.unit().map(of_unit);
+        self.systemd.ask(self.connection.unwrap_or(0), &ask, spec.as_ref());
+    }
+
+    fn deliver_news(&mut self) {
+        let Some(news) = self.news.pop_front() else { return };
+        self.note(format!("<- {news:?}"));
+        self.tracker.hear(news);
+    }
+
+    fn start(&mut self) {
+        let number = self.records.len() as u64;
+        if number < UNITS {
+            let spec = of_unit(&unit(number));
+            self.records.insert(spec.unit.clone(), Record::default());
+            self.tracker
+                .start(&spec, &OutputPaths { stdout: PathBuf::new(), stderr: PathBuf::new() });
+        }
+    }
+
+    fn act(&mut self) {
+        if self.acts.is_empty() {
+            return;
+        }
+        let act = self.acts.remove(0);
+        self.note(format!("{act:?}"));
+        match act {
+            Act::Alarm { unit, number, .. } => self.systemd.alarm(&unit, number),
+            Act::Run(unit) if self.rng.random_bool(0.1) => self.systemd.lose_job(&unit),
+            Act::Run(unit) => {
+                self.systemd.forked(&unit);
+                if self.systemd.lives(&unit) {
+                    self.processes.entry(unit).or_insert(false);
+                }
+            }
+            Act::Signal { unit, all, .. } => {
+                if self.processes.contains_key(&unit) {
+                    self.exit(&unit, WaitStatus::signaled(libc::SIGKILL));
+                }
+                if all && self.leftovers.remove(&unit) {
+                    self.systemd.emptied(&unit);
+                }
+            }
+        }
+    }
+
+    /// Something happens to a process.
+    fn live(&mut self) {
+        if let Some(unit) = self.leftovers.iter().choose(&mut self.rng).cloned() {
+            self.leftovers.remove(&unit);
+            return self.systemd.emptied(&unit);
+        }
+        let Some(unit) = self.processes.keys().choose(&mut self.rng).cloned() else { return };
+        self.note(format!("a process of {unit} does something"));
+        if self.processes[&unit] || self.rng.random_bool(0.2) {
+            let code = self.rng.random_range(0..2);
+            self.exit(&unit, WaitStatus::exited(code));
+        } else if self.rng.random_bool(0.1) {
+            self.processes.remove(&unit);
+            self.systemd.exec_failed(&unit, 203);
+        } else {
+            self.processes.insert(unit.clone(), true);
+            self.systemd.executed(&unit);
+        }
+    }
+
+    fn exit(&mut self, unit: &UnitName, status: WaitStatus) {
+        self.processes.remove(unit);
+        let populated = self.rng.random_bool(0.3);
+        if populated {
+            self.leftovers.insert(unit.clone());
+        }
+        self.systemd.exited(unit, status, populated);
+    }
+
+    fn connect(&mut self) {
+        self.connection = self.systemd.connect();
+        if self.connection.is_some() {
+            self.note("connected".to_string());
+            self.tracker.connected();
+        }
+    }
+
+    fn hang_up(&mut self) {
+        self.note("connection lost".to_string());
+        if let Some(connection) = self.connection.take() {
+            self.systemd.disconnect(connection);
+        }
+        self.asks.clear();
+        self.news.retain(|news| matches!(news, News::Emptied { .. }));
+    }
+
+    fn bus_restart(&mut self) {
+        self.send_some();
+        self.systemd.bus_restart();
+        self.hang_up();
+        self.tracker.lost();
+    }
+
+    /// systemd dies with answers that it has not sent.
+    fn leave(&mut self) {
+        if !self.systemd.is_present() {
+            return;
+        }
+        self.note("systemd leaves".to_string());
+        // What the bus or the kernel says itself, and all that was said before it, is underway.
+        let underway = self.news.iter().rposition(|news| {
+            matches!(news, News::Emptied { .. } | News::ManagerAway | News::ManagerBack)
+        });
+        let least = underway.map_or(0, |at| at + 1);
+        let sent = self.rng.random_range(least..=self.news.len());
+        let unsent = self.news.split_off(sent);
+        self.systemd.leave();
+        self.take();
+        for news in unsent {
+            if let News::Answer { number, .. } = news {
+                self.news.push_back(SimSystemd::no_reply(number));
+            }
+        }
+    }
+
+    /// Some of what was asked still gets there.
+    fn send_some(&mut self) {
+        for _ in 0..self.rng.random_range(0..=self.asks.len()) {
+            self.deliver_ask();
+        }
+    }
+
+    /// The broker dies, and another one finds its records.
+    fn kill(&mut self) {
+        self.note("broker is killed".to_string());
+        self.send_some();
+        self.hang_up();
+        self.news.clear();
+        self.tracker = tracker();
+        let open = self.records.iter().filter(|(_, record)| !record.ended);
+        for (unit, record) in open.map(|(unit, record)| (unit.clone(), record)) {
+            self.tracker.find(&unit, "digest", record.started.as_ref());
+            if record.exited {
+                self.tracker.collect(&unit);
+            }
+        }
+    }
+
+    fn event(&mut self, event: BackendEvent) {
+        let (unit, live) = match &event {
+            BackendEvent::Absent { unit }
+            | BackendEvent::Empty { unit }
+            | BackendEvent::Exists { unit }
+            | BackendEvent::Exited { unit, .. }
+            | BackendEvent::Failed { unit, .. }
+            | BackendEvent::Replaced { unit }
+            | BackendEvent::Started { unit, .. } => (unit.clone(), self.systemd.lives(unit)),
+        };
+        let record = &self.records[&unit];
+        let (started, exited) = (record.started.is_some(), record.exited);
+        let executed = self.systemd.executions(&unit) > 0;
+        match event {
+            BackendEvent::Absent { .. } => {
+                self.assert(exited || (!started && !executed), "lost");
+                self.end(&unit, live);
+            }
+            BackendEvent::Empty { .. } => {
+                self.assert(exited, "empty before its exit");
+                self.end(&unit, live);
+            }
+            BackendEvent::Exited { .. } => {
+                self.assert(started, "exit before start");
+                self.record(&unit).exited = true;
+                self.tracker.collect(&unit);
+            }
+            BackendEvent::Failed { .. } => {
+                self.assert(!started && !executed, "failed, but it ran");
+                self.end(&unit, live);
+            }
+            BackendEvent::Started { started, .. } => {
+                let before = self.record(&unit).started.replace(started.clone());
+                self.assert(before.is_none_or(|before| before == started), "another invocation");
+            }
+            BackendEvent::Exists { .. } | BackendEvent::Replaced { .. } => {
+                self.assert(false, "nobody else starts units");
+            }
+        }
+    }
+
+    fn end(&mut self, unit: &UnitName, live: bool) {
+        self.assert(!live, "over, with a process left");
+        self.record(unit).ended = true;
+    }
+
+    fn record(&mut self, unit: &UnitName) -> &mut Record {
+        self.records.entry(unit.clone()).or_default()
+    }
+
+    fn is_over(&self) -> bool {
+        self.records.len() as u64 == UNITS && self.records.values().all(|record| record.ended)
+    }
+}
+
+fn unit(number: u64) -> UnitName {
+    UnitName::new(false, BrokerRank(0), JobId(number), InstanceId::new("/sim", 1))
+}
+
+fn of_unit(unit: &UnitName) -> UnitSpec {
+    UnitSpec { unit: unit.clone(), job: unit.job(), ..spec() }
+}
+
+#[test]
+fn every_walk_comes_to_its_end() {
+    for seed in 0..SEEDS {
+        let mut walk = Walk::new(seed);
+        walk.note(format!("seed {seed}"));
+        (0..STEPS).for_each(|_| walk.step(true));
+        walk.note("no more faults".to_string());
+        let mut steps = 0;
+        while !walk.is_over() {
+            walk.assert(steps < HEAL_STEPS, "a unit has no end");
+            walk.step(false);
+            steps += 1;
+        }
+        for number in 0..UNITS {
+            walk.assert(walk.systemd.executions(&unit(number)) <= 1, "executed twice");
+        }
+    }
+}
