@@ -82,7 +82,10 @@ impl Failure {
 /// From arguments to exit status: that of the job for `run`, else 0, or 1 after an error.
 pub(crate) fn main() -> ExitCode {
     let cli = Cli::parse();
-    log_to_stderr(cli.verbose);
+    // What simulated supervisors complain about is no news.
+    if !matches!(cli.command, Command::Sim(_)) {
+        log_to_stderr(cli.verbose);
+    }
     let result = match cli.command {
         Command::Demo(arguments) => demo::demo(&arguments),
         Command::Install(arguments) => install::install(&arguments),

@@ -1,12 +1,13 @@
 //! `sim`: many seeds of the simulated world, or one with its transcript.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use clap::Args;
-use job_exec_rs::adapter::sim::{Profile, Violation, run};
+use job_exec_rs::adapter::sim::{Coverage, FaultKind, Outcome, Profile, Violation, minimise, run};
 
 use super::Failure;
 
@@ -19,12 +20,18 @@ pub(super) struct Arguments {
     /// The first seed
     #[arg(long, default_value_t = 1)]
     first: u64,
-    /// Which faults, and how often: default, calm, reloads, kills
+    /// Which faults, and how often: default, calm, reloads, kills, nodes, units, large
     #[arg(long, default_value = "default")]
     profile: String,
     /// Play this one seed and print its transcript
     #[arg(long, conflicts_with_all = ["seeds", "first"])]
     seed: Option<u64>,
+    /// Leave out every fault that a failing seed does not need to fail
+    #[arg(long, requires = "seed")]
+    minimise: bool,
+    /// List which inputs were met in which states, and which were not
+    #[arg(long, conflicts_with = "seed")]
+    coverage: bool,
     /// Threads
     #[arg(long, default_value_t = 2)]
     jobs: usize,
@@ -33,10 +40,11 @@ pub(super) struct Arguments {
 /// Sums over seeds.
 #[derive(Default)]
 struct Totals {
-    faults: AtomicU64,
-    events: AtomicU64,
-    seconds: AtomicU64,
-    failed: Mutex<Vec<(u64, Violation)>>,
+    faults: BTreeMap<FaultKind, u64>,
+    events: u64,
+    seconds: f64,
+    failed: BTreeMap<u64, Violation>,
+    coverage: Coverage,
 }
 
 /// A failing seed is printed with the command that plays it again.
@@ -48,13 +56,34 @@ pub(super) fn sim(arguments: &Arguments) -> Result<ExitCode, Failure> {
         Failure(format!("--profile {}: no such profile (known: {known})", arguments.profile))
     })?;
     match arguments.seed {
-        Some(seed) => Ok(one(seed, &profile)),
+        Some(seed) if arguments.minimise => Ok(shortest(seed, &profile)),
+        Some(seed) => Ok(print(&run(seed, &profile, &BTreeSet::new(), true))),
         None => Ok(many(arguments, &profile)),
     }
 }
 
-fn one(seed: u64, profile: &Profile) -> ExitCode {
-    let outcome = run(seed, profile, true);
+fn shortest(seed: u64, profile: &Profile) -> ExitCode {
+    match minimise(seed, profile) {
+        Some((left_out, outcome)) => {
+            let code = print(&outcome);
+            println!(
+                "{} faults are needed, {} were left out:",
+                outcome.faults.len(),
+                left_out.len()
+            );
+            for fault in &outcome.faults {
+                println!("  {:?} {}", fault.kind, fault.number);
+            }
+            code
+        }
+        None => {
+            println!("seed {seed} does not fail");
+            ExitCode::SUCCESS
+        }
+    }
+}
+
+fn print(outcome: &Outcome) -> ExitCode {
     let mut out = std::io::stdout().lock();
     for line in &outcome.transcript {
         if writeln!(out, "{line}").is_err() {
@@ -65,7 +94,7 @@ fn one(seed: u64, profile: &Profile) -> ExitCode {
 }
 
 fn many(arguments: &Arguments, profile: &Profile) -> ExitCode {
-    let totals = Totals::default();
+    let totals = Mutex::new(Totals::default());
     let next = AtomicU64::new(arguments.first);
     let end = arguments.first + arguments.seeds;
     std::thread::scope(|scope| {
@@ -73,43 +102,74 @@ fn many(arguments: &Arguments, profile: &Profile) -> ExitCode {
             scope.spawn(|| play(&next, end, arguments, profile, &totals));
         }
     });
-    let failed = totals.failed.into_inner().unwrap_or_default();
-    for (seed, violation) in failed.iter().take(FAILED_MAX) {
+    let totals = totals.into_inner().unwrap_or_else(PoisonError::into_inner);
+    for (seed, violation) in totals.failed.iter().take(FAILED_MAX) {
         println!("seed {seed}: {violation}");
         println!("  replay: job-exec-rs sim --profile {} --seed {seed}", arguments.profile);
     }
+    if arguments.coverage {
+        list_coverage(&totals);
+    }
+    let table = totals.coverage.table();
+    let met = table.iter().filter(|(.., times)| *times > 0).count();
     println!(
-        "{} seeds, {} faults, {} events, {} simulated hours: {} seeds failed",
+        "{} seeds, {} faults of {} kinds, {} events, {} of {} pairs of state and input, \
+         {:.0} simulated hours: {} seeds failed",
         arguments.seeds,
-        totals.faults.into_inner(),
-        totals.events.into_inner(),
-        totals.seconds.into_inner() / 3600,
-        failed.len(),
+        totals.faults.values().sum::<u64>(),
+        totals.faults.len(),
+        totals.events,
+        met,
+        table.len(),
+        totals.seconds / 3600.0,
+        totals.failed.len(),
     );
-    if failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    if totals.failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-fn play(next: &AtomicU64, end: u64, arguments: &Arguments, profile: &Profile, totals: &Totals) {
+fn list_coverage(totals: &Totals) {
+    for (position, input, times) in totals.coverage.table() {
+        println!("{:12} {:10} {input:16} {times}", position.role, position.state);
+    }
+    for kind in FaultKind::ALL {
+        let times = totals.faults.get(&kind).copied().unwrap_or(0);
+        println!("{:40} {times}", format!("fault {kind:?}"));
+    }
+}
+
+fn play(
+    next: &AtomicU64,
+    end: u64,
+    arguments: &Arguments,
+    profile: &Profile,
+    totals: &Mutex<Totals>,
+) {
     let progress = std::io::stderr().is_terminal();
     loop {
         let seed = next.fetch_add(1, Ordering::Relaxed);
         if seed >= end {
             return;
         }
-        let outcome = run(seed, profile, false);
-        totals.faults.fetch_add(outcome.faults, Ordering::Relaxed);
-        totals.events.fetch_add(outcome.events, Ordering::Relaxed);
-        totals.seconds.fetch_add(outcome.seconds as u64, Ordering::Relaxed);
-        if let Some(violation) = outcome.violations.into_iter().next()
-            && let Ok(mut failed) = totals.failed.lock()
-        {
-            failed.push((seed, violation));
-            failed.sort_by_key(|(seed, _)| *seed);
-        }
+        let outcome = run(seed, profile, &BTreeSet::new(), false);
+        totals.lock().unwrap_or_else(PoisonError::into_inner).add(seed, outcome);
         let done = seed - arguments.first + 1;
         if progress && done.is_multiple_of(100) {
             // Without stderr there is nobody to follow it.
             let _ = write!(std::io::stderr(), "\r{done}/{} seeds", arguments.seeds);
+        }
+    }
+}
+
+impl Totals {
+    fn add(&mut self, seed: u64, outcome: Outcome) {
+        for fault in outcome.faults {
+            *self.faults.entry(fault.kind).or_default() += 1;
+        }
+        self.events += outcome.events;
+        self.seconds += outcome.seconds;
+        self.coverage.add(&outcome.coverage);
+        if let Some(violation) = outcome.violations.into_iter().next() {
+            self.failed.insert(seed, violation);
         }
     }
 }

@@ -38,6 +38,10 @@ pub(super) struct AgentJob {
     upstream: Option<RequestId>,
     /// Who waits at the other end of it.
     parent: BrokerRank,
+    /// The newest leader's generation.
+    generation: u64,
+    /// It was told that the job is over.
+    over: bool,
     /// SHA-256 of what makes the job this job.
     digest: String,
     ranks: Idset,
@@ -65,6 +69,8 @@ impl AgentJob {
             userid,
             upstream: None,
             parent: BrokerRank(0),
+            generation: 0,
+            over: false,
             digest: String::new(),
             ranks: Idset::new(),
             children: BTreeMap::new(),
@@ -103,16 +109,29 @@ impl AgentJob {
     }
 
     /// Rank 0 has said whether the job manager has this job running. If it has, a leader will
-    /// come; if not, nobody will ever end the shell but this agent.
-    pub(super) fn known(&mut self, cx: Context, result: Result<bool, Fault>, out: &mut Effects) {
-        if self.upstream.is_some() {
+    /// come; if not, nobody will ever end the shell but this agent. Or a parent has said
+    /// whether it still has the job.
+    pub(super) fn known(
+        &mut self,
+        cx: Context,
+        parent: bool,
+        result: Result<bool, Fault>,
+        out: &mut Effects,
+    ) {
+        if parent != self.upstream.is_some() {
+            // Asked before it was led, or before it was not: the answer says nothing now.
+            self.ask_at.get_or_insert(cx.now.mono + cx.config.peer_timeout);
+            return;
+        }
+        if parent {
             if result == Ok(true) {
                 self.ask_at = Some(cx.now.mono + PROBE_SECONDS);
                 return;
             }
             // Its broker has died, and nobody told us. Rank 0 is asked next.
             if let Some(to) = self.upstream.take() {
-                out.push(Effect::Drop { to });
+                let fault = Fault::new(libc::ECONNRESET, "its parent does not have the job");
+                out.push(Effect::End { to, fault });
             }
             self.ask_at = Some(cx.now.mono + cx.config.peer_timeout);
             return;
@@ -136,6 +155,11 @@ impl AgentJob {
         credential.may_act_for(self.userid)
     }
 
+    /// For [`super::Position`].
+    pub(super) fn state_name(&self) -> &'static str {
+        self.shell.as_ref().map_or("none", Shell::state_name)
+    }
+
     pub(super) fn shell(&self) -> Option<&Shell> {
         self.shell.as_ref()
     }
@@ -144,7 +168,8 @@ impl AgentJob {
         [self.send_at, self.ask_at].into_iter().flatten().reduce(f64::min)
     }
 
-    /// Takes a new leader (or parent): start what may be started, and tell it everything.
+    /// Takes a new leader (or parent): start what may be started, and tell it everything. An old
+    /// one, if there still is one, hears that it has been replaced (`ESTALE`).
     pub(super) fn shells(
         &mut self,
         cx: Context,
@@ -152,8 +177,14 @@ impl AgentJob {
         request: ShellsRequest,
         out: &mut Effects,
     ) {
+        if self.is_stale(request.generation) {
+            let fault = Fault::new(libc::ESTALE, "another leader has taken over");
+            return out.push(Effect::End { to, fault });
+        }
+        self.generation = self.generation.max(request.generation);
         if let Some(old) = self.upstream.replace(to) {
-            out.push(Effect::Drop { to: old });
+            let fault = Fault::new(libc::ESTALE, "another leader has taken over");
+            out.push(Effect::End { to: old, fault });
         }
         self.parent = request.parent;
         self.digest.clone_from(&request.command.digest);
@@ -215,7 +246,7 @@ impl AgentJob {
             }
             None if request.mode == Mode::Adopt => {
                 let message = "nothing is known of it on its node".to_string();
-                vec![Report::Lost { message }]
+                vec![Report::Lost { message }, Report::Gone]
             }
             Some(_) | None => {
                 let spec = unit_spec(cx, self.id, &request.command);
@@ -227,6 +258,12 @@ impl AgentJob {
         for report in reports {
             self.gather(cx, cx.facts.rank, report);
         }
+    }
+
+    /// A message of a leader that has been replaced, or of a parent that it has asked: it may
+    /// have been on its way for long. 0 is of a leader that knows of no other.
+    fn is_stale(&self, generation: u64) -> bool {
+        generation != 0 && generation < self.generation
     }
 
     /// The other job's shell is gone: the name is free.
@@ -253,6 +290,10 @@ impl AgentJob {
                         self.gather(cx, rank, report.clone());
                     }
                 }
+            }
+            Err(fault) if fault.errnum == libc::ESTALE => {
+                // Somebody else looks after them.
+                self.children.remove(&stream);
             }
             Err(fault) => {
                 self.children.remove(&stream);
@@ -317,6 +358,10 @@ impl AgentJob {
 
     /// Obeys an order, and passes it on.
     pub(super) fn order(&mut self, cx: Context, request: &OrderRequest, out: &mut Effects) {
+        if self.is_stale(request.generation) {
+            return;
+        }
+        self.over |= request.order == Order::Forget;
         if request.ranks.contains_rank(cx.facts.rank)
             && let Some(shell) = &mut self.shell
         {
@@ -365,6 +410,12 @@ impl AgentJob {
         if let Some(shell) = &self.shell {
             shell.park(out);
         }
+    }
+
+    /// The job's digest, if it was told that the job is over: then nothing may be started for it
+    /// any more.
+    pub(super) fn over(&self) -> Option<&str> {
+        self.over.then_some(&self.digest)
     }
 
     /// Nothing of the job is left on this rank, and nobody wants to hear of it.

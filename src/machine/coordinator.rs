@@ -222,6 +222,15 @@ impl Coordinator {
         }
     }
 
+    /// For [`super::Position`].
+    pub(super) fn state_name(&self, id: JobId) -> &'static str {
+        match self.jobs.get(&id).map(|job| &job.leader) {
+            None => "none",
+            Some(Leader::Present { .. }) => "present",
+            Some(Leader::Away { .. }) => "away",
+        }
+    }
+
     pub(super) fn jobs(&self) -> impl Iterator<Item = (JobId, BrokerRank)> {
         self.jobs.iter().map(|(id, job)| (*id, job.rank))
     }

@@ -131,6 +131,8 @@ pub enum Event {
         id: JobId,
         /// Who has asked.
         asker: Owner,
+        /// A parent was asked, not rank 0.
+        parent: bool,
         /// Whether the job manager has it running.
         result: Result<bool, Fault>,
     },

@@ -114,6 +114,8 @@ pub(super) struct Job {
     coordinator: Option<RequestId>,
     said: Said,
     state: State,
+    /// The how-manieth leader of the job this one is; 0 if the KVS does not tell.
+    generation: u64,
     has_namespace: bool,
     linked: bool,
     ranks: BTreeMap<BrokerRank, Rank>,
@@ -171,6 +173,7 @@ impl Job {
             coordinator: Some(coordinator),
             said: Said::default(),
             state: State::Opening,
+            generation: 0,
             has_namespace: false,
             linked: false,
             ranks: ranks.ranks().map(|r| (r, rank.clone())).collect(),
@@ -215,6 +218,18 @@ impl Job {
         }
         job.advance(cx, out);
         job
+    }
+
+    /// For [`super::Position`].
+    pub(super) fn state_name(&self) -> &'static str {
+        match self.state {
+            State::Opening => "opening",
+            State::Launching => "launching",
+            State::Running => "running",
+            State::Finishing => "finishing",
+            State::Ended => "ended",
+            State::Released => "released",
+        }
     }
 
     pub(super) fn is_released(&self) -> bool {
@@ -311,6 +326,7 @@ impl Job {
                 version: VERSION,
                 id: self.id,
                 parent: cx.facts.rank,
+                generation: self.generation,
                 ranks: ranks.clone(),
                 arity: cx.config.fanout,
                 mode,
@@ -331,6 +347,10 @@ impl Job {
         let Some((root, ranks)) = self.streams.get(&stream).cloned() else { return };
         match result {
             Ok(reports) => self.reports(cx, &ranks, reports, out),
+            Err(fault) if fault.errnum == libc::ESTALE => {
+                // A stream of its own, or of another leader's, has taken its place.
+                self.streams.remove(&stream);
+            }
             Err(fault) => {
                 self.streams.remove(&stream);
                 let mut below = ranks;
@@ -354,8 +374,9 @@ impl Job {
         for (root, subtree) in self.streams.values() {
             let ranks = ranks.intersection(subtree);
             if !ranks.is_empty() {
+                let (generation, order) = (self.generation, order.clone());
                 let request =
-                    OrderRequest { version: VERSION, id: self.id, ranks, order: order.clone() };
+                    OrderRequest { version: VERSION, id: self.id, generation, ranks, order };
                 out.push(Effect::Order { to: *root, request });
             }
         }

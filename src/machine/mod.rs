@@ -28,6 +28,8 @@ mod kill;
 mod launch;
 mod node;
 mod output;
+mod over;
+mod position;
 mod release;
 mod schedule;
 mod shells;
@@ -42,6 +44,7 @@ pub use effect::{Effect, Effects, KvsOp, Level, Owner};
 pub use event::{Credential, Event, Fault, KvsResult, Opened, RequestId, StreamId};
 pub use launch::digest as job_digest;
 pub use node::{Facts, Node};
+pub use position::{Position, ROLES};
 
 /// A moment, on both clocks. Timers run on the monotonic one; records and the job manager's
 /// expiration are wall time.

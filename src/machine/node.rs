@@ -8,6 +8,7 @@ use crate::machine::coordinator::Coordinator;
 use crate::machine::effect::{Effect, Effects, Level, Owner};
 use crate::machine::event::{Credential, Event, Fault, RequestId, StreamId};
 use crate::machine::job::Job;
+use crate::machine::over::Over;
 use crate::machine::schedule::{Schedule, Waiter};
 use crate::machine::stats::Counters;
 use crate::machine::{Context, Now};
@@ -65,6 +66,8 @@ pub struct Node {
     pub(super) jobs: BTreeMap<JobId, Job>,
     pub(super) agents: BTreeMap<JobId, AgentJob>,
     routes: BTreeMap<StreamId, Route>,
+    /// Jobs that are over: a request for their shells can only be late.
+    over: Over,
     schedule: Schedule,
     /// When the first event came: a coordinator knows its jobs only after a while.
     born: Option<Now>,
@@ -83,6 +86,7 @@ impl Node {
             jobs: BTreeMap::new(),
             agents: BTreeMap::new(),
             routes: BTreeMap::new(),
+            over: Over::default(),
             schedule: Schedule::default(),
             born: None,
             counters: Counters::default(),
@@ -108,21 +112,14 @@ impl Node {
 
     /// Handles one event, and all that its effects bring about on this rank.
     pub fn handle(&mut self, now: Now, event: Event, out: &mut Effects) {
-        let owner = match &event {
-            Event::Reported { stream, .. } => match self.routes.get(stream) {
-                Some(Route::Shells(owner, _)) => Some(*owner),
-                Some(Route::Coordinator(_)) | None => None,
-            },
-            _ => None,
-        };
-        self.counters.count_event(&event, owner);
+        self.counters.count_event(&event, self.owner_of(&event));
         let mut queue = VecDeque::from([event]);
         while let Some(event) = queue.pop_front() {
             let done = out.list.len();
             let jobs = self.jobs_of(now, &event);
             self.dispatch(now, event, out);
             for id in jobs {
-                self.settle(id);
+                self.settle(now, id);
             }
             self.schedule.set(Waiter::Checkpoint, self.coordinator.next_checkpoint());
             let fresh = out.list.split_off(done);
@@ -132,8 +129,30 @@ impl Node {
         }
     }
 
+    /// Whose stream an event is about, if it is about one of reports.
+    pub(super) fn owner_of(&self, event: &Event) -> Option<Owner> {
+        match event {
+            Event::KnownAnswered { asker, .. } => Some(*asker),
+            Event::Reported { stream, .. } => match self.routes.get(stream) {
+                Some(Route::Shells(owner, _)) => Some(*owner),
+                Some(Route::Coordinator(_)) | None => None,
+            },
+            _ => None,
+        }
+    }
+
+    /// Who waits for a time that has come.
+    pub(super) fn due(&self, now: Now) -> Vec<Waiter> {
+        self.schedule.due(now.mono)
+    }
+
+    /// Streams whose answers are still routed.
+    pub(super) fn routes(&self) -> usize {
+        self.routes.len()
+    }
+
     /// The jobs that an event can touch.
-    fn jobs_of(&self, now: Now, event: &Event) -> Vec<JobId> {
+    pub(super) fn jobs_of(&self, now: Now, event: &Event) -> Vec<JobId> {
         let in_payload = |payload: &serde_json::Value, pointer: &str| {
             payload.pointer(pointer).and_then(serde_json::Value::as_u64).map(JobId)
         };
@@ -173,12 +192,15 @@ impl Node {
     }
 
     /// Lets go of what has ended, and notes when the rest wants to be called.
-    fn settle(&mut self, id: JobId) {
+    fn settle(&mut self, now: Now, id: JobId) {
         if self.jobs.get(&id).is_some_and(Job::is_released) {
             self.jobs.remove(&id);
         }
-        if self.agents.get(&id).is_some_and(AgentJob::is_done) {
-            self.agents.remove(&id);
+        if self.agents.get(&id).is_some_and(AgentJob::is_done)
+            && let Some(agent) = self.agents.remove(&id)
+            && let Some(digest) = agent.over()
+        {
+            self.over.insert(now.mono, id, digest);
         }
         let leader = self.jobs.get(&id).and_then(Job::next_timeout);
         let agent = self.agents.get(&id).and_then(AgentJob::next_timeout);
@@ -209,10 +231,8 @@ impl Node {
             Event::Config(config) => self.reconfigure(*config, out),
             Event::Covered { payload } => self.covered(&payload, out),
             Event::CriticalRanks { request, credential, id, ranks } => {
-                let agent = self.agents.get_mut(&id);
-                let result = asked(agent, id, credential).map(|agent| {
-                    agent.critical(cx, ranks, out);
-                });
+                let agent = asked(self.agents.get_mut(&id), id, credential);
+                let result = agent.map(|agent| agent.critical(cx, ranks, out));
                 out.push(Effect::Answer { to: request, result });
             }
             Event::Disconnected { request } => self.disconnected(now, request, out),
@@ -229,8 +249,15 @@ impl Node {
                 let result = self.known(now, &payload);
                 out.push(Effect::KnownAnswer { to: request, result });
             }
-            Event::KnownAnswered { id, asker, result } => {
-                self.known_answered(now, id, asker, result, out);
+            Event::KnownAnswered { id, asker: Owner::Agent, parent, result } => {
+                if let Some(agent) = self.agents.get_mut(&id) {
+                    agent.known(cx, parent, result, out);
+                }
+            }
+            Event::KnownAnswered { id, asker: Owner::Leader, result, .. } => {
+                if let Some(job) = self.jobs.get_mut(&id) {
+                    job.known(result, out);
+                }
             }
             Event::Kvs { id, result } => {
                 if let Some(job) = self.jobs.get_mut(&id) {
@@ -287,29 +314,6 @@ impl Node {
                 }
             }
             Err(reason) => out.log(Level::Error, format!("order: {reason}")),
-        }
-    }
-
-    fn known_answered(
-        &mut self,
-        now: Now,
-        id: JobId,
-        asker: Owner,
-        result: Result<bool, Fault>,
-        out: &mut Effects,
-    ) {
-        let cx = context!(self, now);
-        match asker {
-            Owner::Agent => {
-                if let Some(agent) = self.agents.get_mut(&id) {
-                    agent.known(cx, result, out);
-                }
-            }
-            Owner::Leader => {
-                if let Some(job) = self.jobs.get_mut(&id) {
-                    job.known(result, out);
-                }
-            }
         }
     }
 
@@ -386,6 +390,10 @@ impl Node {
     ) {
         let cx = context!(self, now);
         match peer::decode::<ShellsRequest>(payload) {
+            Ok(shells) if self.over.contains(shells.id, &shells.command.digest) => {
+                let fault = Fault::new(libc::ESTALE, "the job has ended");
+                out.push(Effect::End { to: request, fault });
+            }
             Ok(shells) => {
                 let userid = shells.command.userid;
                 let agent = self.agents.entry(shells.id);
@@ -563,7 +571,7 @@ impl Node {
                 let request = KnownRequest { version, id, digest, parent };
                 let payload = serde_json::json!(request);
                 let result = self.known(now, &payload);
-                queue.push_back(Event::KnownAnswered { id, asker, result });
+                queue.push_back(Event::KnownAnswered { id, asker, parent, result });
             }
             Effect::Reply { to: RequestId::Local(stream), response } => {
                 queue.push_back(Event::Replied { stream, result: Ok(response) });

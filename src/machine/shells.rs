@@ -24,9 +24,8 @@ enum Phase {
         errnum: i32,
         message: String,
     },
-    Lost {
-        message: String,
-    },
+    /// It was started and can't be found. What it wrote is on its way.
+    Lost,
     Gone,
 }
 
@@ -37,6 +36,8 @@ pub(super) struct Shell {
     pub(super) digest: String,
     phase: Phase,
     status: Option<WaitStatus>,
+    /// Why it could not be found any more.
+    lost: Option<String>,
     outputs: [OutputStream; 2],
     /// Times that the shell has entered the barrier.
     entered: u32,
@@ -60,6 +61,7 @@ impl Shell {
             digest,
             phase: Phase::Pending,
             status: None,
+            lost: None,
             outputs: [OutputStream::new(Stream::Stdout), OutputStream::new(Stream::Stderr)],
             entered: 0,
             completed: 0,
@@ -81,6 +83,18 @@ impl Shell {
         shell
     }
 
+    /// For [`super::Position`].
+    pub(super) fn state_name(&self) -> &'static str {
+        match self.phase {
+            Phase::Pending => "pending",
+            Phase::Running { .. } => "running",
+            Phase::Exited => "exited",
+            Phase::Failed { .. } => "failed",
+            Phase::Lost => "lost",
+            Phase::Gone => "gone",
+        }
+    }
+
     pub(super) fn unit(&self) -> &UnitName {
         &self.unit
     }
@@ -88,11 +102,9 @@ impl Shell {
     pub(super) fn pid(&self) -> Option<u32> {
         match self.phase {
             Phase::Running { pid } => Some(pid),
-            Phase::Pending
-            | Phase::Exited
-            | Phase::Failed { .. }
-            | Phase::Lost { .. }
-            | Phase::Gone => None,
+            Phase::Pending | Phase::Exited | Phase::Failed { .. } | Phase::Lost | Phase::Gone => {
+                None
+            }
         }
     }
 
@@ -115,11 +127,11 @@ impl Shell {
         matches!(&self.phase, Phase::Failed { errnum, .. } if *errnum == libc::ECANCELED)
     }
 
-    /// A process of it may be left on the node.
+    /// A process of it may be left on the node, or news of it on its way.
     fn may_live(&self) -> bool {
         match self.phase {
-            Phase::Pending | Phase::Running { .. } | Phase::Exited => true,
-            Phase::Failed { .. } | Phase::Lost { .. } | Phase::Gone => false,
+            Phase::Pending | Phase::Running { .. } | Phase::Exited | Phase::Lost => true,
+            Phase::Failed { .. } | Phase::Gone => false,
         }
     }
 
@@ -158,8 +170,11 @@ impl Shell {
                 vec![Report::Failed { errnum, message }]
             }
             UnitEvent::Lost { message, .. } => {
-                self.phase = Phase::Lost { message: message.clone() };
+                self.phase = Phase::Lost;
+                self.lost = Some(message.clone());
                 self.end_barrier(out);
+                // Answered when all that it wrote was told.
+                self.collect(out);
                 let mut reports = self.rest_of_output();
                 reports.push(Report::Lost { message });
                 reports
@@ -287,11 +302,15 @@ impl Shell {
         let mut reports = Vec::new();
         match &self.phase {
             Phase::Pending => reports.push(Report::Pending),
-            Phase::Running { .. } | Phase::Exited | Phase::Gone => reports.push(Report::Running),
             Phase::Failed { errnum, message } => {
                 reports.push(Report::Failed { errnum: *errnum, message: message.clone() });
             }
-            Phase::Lost { message } => reports.push(Report::Lost { message: message.clone() }),
+            Phase::Running { .. } | Phase::Exited | Phase::Lost | Phase::Gone => {
+                reports.push(match &self.lost {
+                    Some(message) => Report::Lost { message: message.clone() },
+                    None => Report::Running,
+                });
+            }
         }
         if self.entered > 0 {
             reports.push(Report::Barrier { entered: self.entered });

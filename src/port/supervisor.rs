@@ -7,7 +7,8 @@
 //!
 //! For one unit, events come in this order, each at most once except `Output`:
 //! `Started`, `Output`*, `Exited`, `Output`*, `Gone`; or `Failed` alone, when nothing was
-//! started; or `Lost`, when something was started and cannot be found any more.
+//! started; or `Lost`, when something was started and cannot be found any more, then what it
+//! wrote, and `Gone`.
 //! Exit, end of output and empty cgroup are three different facts: `Exited` is the first,
 //! `Gone` says all three.
 

@@ -133,6 +133,9 @@ pub struct ShellsRequest {
     pub id: JobId,
     /// Who asks: the leader's rank, or the parent's.
     pub parent: BrokerRank,
+    /// Counts the leaders of the job, from 1: an older one's messages may still be on their
+    /// way. 0 if it is not known.
+    pub generation: u64,
     /// The receiver and all ranks below it in the tree.
     pub ranks: Idset,
     /// Children of one node of the tree.
@@ -153,6 +156,8 @@ pub struct OrderRequest {
     pub version: u32,
     /// The job.
     pub id: JobId,
+    /// The leader's, as in [`ShellsRequest`].
+    pub generation: u64,
     /// The receiver, if it is among them, and ranks below it.
     pub ranks: Idset,
     /// What to do.
@@ -317,6 +322,7 @@ mod tests {
         let order = OrderRequest {
             version: VERSION,
             id: JobId(1),
+            generation: 1,
             ranks: Idset::from_range(0..2),
             order: Order::Forget,
         };

@@ -72,6 +72,12 @@ impl Core {
             (self.sink)(UnitEvent::Exited { unit: unit.clone(), status });
         }
         if found.record.gone {
+            if found.phase == Phase::Finding {
+                found.phase = Phase::Lost;
+                let message = "its end was not seen".to_string();
+                (self.sink)(UnitEvent::Lost { unit: unit.clone(), message });
+            }
+            let Some(found) = self.units.get_mut(unit) else { return };
             found.collect = Collect::Empty;
             self.try_gone(unit);
         } else if this_boot {
@@ -86,7 +92,7 @@ impl Core {
 
     /// Obey a command.
     pub(crate) fn command(&mut self, command: UnitCommand, backend: &mut impl Backend) {
-        self.write_late();
+        self.write_late(backend);
         match command {
             UnitCommand::Collect { unit } => self.collect(&unit, backend),
             UnitCommand::Forget { unit } => self.forget(&unit, backend),
@@ -113,8 +119,8 @@ impl Core {
     }
 
     /// Output files grew.
-    pub(crate) fn grown(&mut self, grown: &Grown) {
-        self.write_late();
+    pub(crate) fn grown(&mut self, grown: &Grown, backend: &mut impl Backend) {
+        self.write_late(backend);
         match grown {
             Grown::Any => {
                 for unit in self.units.keys().cloned().collect::<Vec<_>>() {
@@ -128,7 +134,7 @@ impl Core {
     /// The backend has something to say.
     pub(crate) fn event(&mut self, event: BackendEvent, backend: &mut impl Backend) {
         tracing::debug!(?event, "backend");
-        self.write_late();
+        self.write_late(backend);
         match event {
             BackendEvent::Absent { unit } => {
                 let why = match backend.method() {
@@ -239,7 +245,10 @@ impl Core {
             (Collect::Asked | Collect::Empty, _) => {}
             (Collect::No, Phase::Exited | Phase::Running) => {
                 known.collect = Collect::Asked;
-                backend.collect(unit);
+                // While its record does not hold the status, systemd has to.
+                if !known.file.is_late() {
+                    backend.collect(unit);
+                }
             }
             // Goes on when it is known whether there is something to collect.
             (Collect::No, Phase::Finding | Phase::Starting { .. }) => {
@@ -305,7 +314,7 @@ impl Core {
 
     /// Try again to write facts that could not be written, up to the first that still cannot:
     /// most often all fail for the same reason.
-    pub(crate) fn write_late(&mut self) {
+    pub(crate) fn write_late(&mut self, backend: &mut impl Backend) {
         for _ in 0..self.late.len() {
             let Some(unit) = self.late.pop_front() else { return };
             let Some(known) = self.units.get_mut(&unit) else { continue };
@@ -313,7 +322,17 @@ impl Core {
                 tracing::debug!(%unit, error = %e, "still cannot write to the record");
                 return self.late.push_back(unit);
             }
+            if known.collect == Collect::Asked
+                && matches!(known.phase, Phase::Exited | Phase::Running)
+            {
+                backend.collect(&unit);
+            }
         }
+    }
+
+    /// Some facts wait for space on the disk.
+    pub(super) fn is_late(&self) -> bool {
+        !self.late.is_empty()
     }
 
     fn known(&mut self, unit: &UnitName, what: &str) -> Option<&mut Unit> {

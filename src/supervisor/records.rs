@@ -4,7 +4,7 @@
 //! line is the intent; each later line is one fact. Nothing is synced to disk: the page cache
 //! survives a crash of the broker, and after a crash of the host the shells are gone too.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::Arc;
 
@@ -74,8 +74,6 @@ enum RecordError {
     Version { found: Option<u64> },
     #[error("it is the record of unit {0}")]
     OtherUnit(UnitName),
-    #[error("it was lost in a crash of the node, and may have been of a unit that ran")]
-    Zeros,
 }
 
 /// The records and output files of a state directory.
@@ -145,8 +143,8 @@ impl RecordStore {
         instance: &InstanceId,
     ) -> io::Result<Vec<(RecordFile, UnitRecord)>> {
         let mut records = Vec::new();
+        let ours = |unit: &UnitName| unit.rank() == rank && unit.instance() == instance;
         for name in self.disk.names()? {
-            let ours = |unit: &UnitName| unit.rank() == rank && unit.instance() == instance;
             if unit_of(&name, NEW).is_some_and(|unit| ours(&unit)) {
                 // We died before it replaced the record, and nothing was started then.
                 let _ = self.disk.remove(&name);
@@ -157,16 +155,31 @@ impl RecordStore {
                 Ok(Some(record)) => records.push(record),
                 Ok(None) => {
                     tracing::warn!(%unit, path = %path.display(), "record without a whole intent: nothing was started, removed");
-                    let _ = self.disk.remove(&name);
+                    self.remove(&unit);
                 }
                 Err(e) => {
                     tracing::warn!(%unit, path = %path.display(), error = %e, "unreadable record left alone");
                 }
             }
         }
+        self.remove_strays(ours)?;
         // The directory's order is arbitrary; the events' order should not be.
         records.sort_by(|a, b| a.1.spec.unit.cmp(&b.1.spec.unit));
         Ok(records)
+    }
+
+    /// Output files whose record a crash of the node has taken: nobody will ask for them.
+    fn remove_strays(&self, ours: impl Fn(&UnitName) -> bool) -> io::Result<()> {
+        let names: BTreeSet<String> = self.disk.names()?.into_iter().collect();
+        for stream in [Stream::Stdout, Stream::Stderr] {
+            let units = names.iter().filter_map(|name| unit_of(name, extension(stream)));
+            for unit in units.filter(|unit| ours(unit)) {
+                if !names.contains(&file_name(&unit, RECORD)) {
+                    self.remove(&unit);
+                }
+            }
+        }
+        Ok(())
     }
 
     fn read(
@@ -175,13 +188,13 @@ impl RecordStore {
         unit: &UnitName,
     ) -> Result<Option<(RecordFile, UnitRecord)>, RecordError> {
         let bytes = self.disk.read(name)?;
-        let whole = bytes.iter().rposition(|b| *b == b'\n').map_or(0, |at| at + 1);
+        // A crash of the node can leave zeros behind what it had written: whatever was started
+        // under the name went with it.
+        let written = bytes.iter().position(|b| *b == 0).unwrap_or(bytes.len());
+        let whole = bytes[..written].iter().rposition(|b| *b == b'\n').map_or(0, |at| at + 1);
         let torn_at = (whole < bytes.len()).then_some(whole as u64);
-        let Some(record) = parse(&bytes[..whole], unit)? else {
-            // A write that was cut short leaves no zeros; a crash of the node does.
-            return if bytes.contains(&0) { Err(RecordError::Zeros) } else { Ok(None) };
-        };
-        Ok(Some((self.file(name.to_string(), torn_at), record)))
+        let record = parse(&bytes[..whole], unit)?;
+        Ok(record.map(|record| (self.file(name.to_string(), torn_at), record)))
     }
 
     /// Remove the record and both output files.

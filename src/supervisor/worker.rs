@@ -6,6 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use nix::errno::Errno;
 use tokio::sync::mpsc;
@@ -23,6 +24,10 @@ use super::output::OutputWatch;
 
 /// Default of [`WorkerConfig::starts_in_flight_max`]: more only makes systemd's queue longer.
 pub const STARTS_IN_FLIGHT_MAX: usize = 16;
+
+/// How long facts that found no space on the disk wait before they are tried again, if nothing
+/// else happens.
+const LATE_PAUSE: Duration = Duration::from_secs(1);
 
 /// Commands obeyed before what they cause is sent, so that it goes out in few writes.
 const COMMAND_BATCH_MAX: usize = 64;
@@ -199,10 +204,13 @@ async fn serve<B: BackendDriver>(
                     core.event(event, &mut backend);
                 }
             }
-            grown = watch.grown() => core.grown(&grown),
+            grown = watch.grown() => core.grown(&grown, &mut backend),
+            () = tokio::time::sleep(LATE_PAUSE), if core.is_late() => {
+                core.write_late(&mut backend);
+            }
         }
     }
-    core.write_late();
+    core.write_late(&mut backend);
     backend.close().await;
 }
 

@@ -335,12 +335,12 @@ impl Broker {
 
     fn ask_known(&self, to: BrokerRank, asker: Owner, request: &KnownRequest) {
         let topic = format!("{}.{KNOWN}", self.service);
-        let (payload, id) = (json!(request), request.id);
+        let (payload, id, parent) = (json!(request), request.id, request.parent);
         let this = self.this.clone();
         self.futures.rpc(&topic, Some(to.0), &payload.to_string(), move |result| {
             let result = read_answer::<KnownAnswer>(result).map(|answer| answer.known);
             if let Some(broker) = this.upgrade() {
-                broker.handle(Event::KnownAnswered { id, asker, result });
+                broker.handle(Event::KnownAnswered { id, asker, parent, result });
             }
         });
     }

@@ -128,11 +128,16 @@ impl SimDisk {
         damaged
     }
 
-    /// A shell, or systemd for it, writes to one of its output files.
-    pub(crate) fn write_output(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
+    /// A shell, or systemd for it, writes to one of its output files; returns how many of the
+    /// bytes found space.
+    pub(crate) fn write_output(&self, path: &Path, bytes: &[u8]) -> usize {
         let mut state = self.lock();
         state.counts.operations += 1;
-        state.append(file_name(path), bytes)
+        let name = file_name(path);
+        let before = state.files.get(name).map_or(0, |file| file.bytes.len());
+        // Where it does not fit, that is the shell's own loss.
+        let _ = state.append(name, bytes);
+        state.files.get(name).map_or(0, |file| file.bytes.len()) - before
     }
 
     /// All files.
@@ -141,11 +146,13 @@ impl SimDisk {
     }
 
     /// What is in a file.
+    #[cfg(test)]
     pub(crate) fn contents(&self, name: &str) -> Option<Vec<u8>> {
         self.lock().files.get(name).map(|file| file.bytes.clone())
     }
 
     /// What happened so far.
+    #[cfg(test)]
     pub(crate) fn counts(&self) -> Counts {
         self.lock().counts
     }

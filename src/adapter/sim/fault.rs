@@ -1,79 +1,135 @@
-//! Which faults come, and how often.
+//! Which faults come, when, and how often.
+//!
+//! Every fault is known by its kind and its number, whatever else happens: whether it strikes,
+//! and where, is drawn from the seed and that name alone. So one can be left out and the rest
+//! stays, which is how a failing seed is made short.
 
-use rand::Rng;
+use std::collections::{BTreeMap, BTreeSet};
+
+use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
-/// Size of a world, and rates of its faults. Rates are per simulated second, probabilities
-/// per occasion.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Profile {
-    /// Brokers.
-    pub ranks: u32,
-    /// Jobs that are submitted.
-    pub jobs: u32,
-    /// Simulated seconds in which faults happen.
-    pub seconds: f64,
-    /// Modules unloaded and loaded again, per second.
-    pub reloads: f64,
-    /// Brokers killed, per second.
-    pub kills: f64,
-    /// Rank 0 killed, and so all, per second.
-    pub kills_of_all: f64,
-    /// Probability that a checkpoint of the KVS fails.
-    pub failing_checkpoints: f64,
-    /// Jobs cancelled, per second.
-    pub cancels: f64,
-    /// Probability that a crash falls between two effects, for each pair of them.
-    pub crash_between_effects: f64,
-    /// Probability that a unit can't be started.
-    pub failing_starts: f64,
-    /// Probability that a shell ignores SIGTERM.
-    pub deaf_shells: f64,
-    /// Probability that a shell leaves a process behind that takes long to end.
-    pub leftovers: f64,
+use super::kind::FaultKind;
+use super::profile::Profile;
+
+/// One fault.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub struct FaultId {
+    /// What happens.
+    pub kind: FaultKind,
+    /// The how-manieth occasion for it.
+    pub number: u64,
 }
 
-impl Profile {
-    /// Profiles by name.
-    pub const NAMES: [&'static str; 4] = ["default", "calm", "reloads", "kills"];
+/// The faults of one seed.
+pub(super) struct Faults {
+    seed: u64,
+    rates: BTreeMap<FaultKind, f64>,
+    occasions: BTreeMap<FaultKind, u64>,
+    left_out: BTreeSet<FaultId>,
+    /// Those that have struck, in order.
+    pub(super) struck: Vec<FaultId>,
+    over: bool,
+}
 
-    /// The profile of this name.
-    pub fn named(name: &str) -> Option<Self> {
-        let default = Self {
-            ranks: 7,
-            jobs: 6,
-            seconds: 60.0,
-            reloads: 0.1,
-            kills: 0.03,
-            kills_of_all: 0.005,
-            failing_checkpoints: 0.05,
-            cancels: 0.03,
-            crash_between_effects: 0.000_5,
-            failing_starts: 0.01,
-            deaf_shells: 0.05,
-            leftovers: 0.1,
-        };
-        let calm = Self {
-            reloads: 0.0,
-            kills: 0.0,
-            kills_of_all: 0.0,
-            crash_between_effects: 0.0,
-            failing_starts: 0.0,
-            failing_checkpoints: 0.0,
-            ..default
-        };
-        match name {
-            "default" => Some(default),
-            "calm" => Some(calm),
-            "reloads" => Some(Self { reloads: 0.5, cancels: 0.03, ..calm }),
-            "kills" => Some(Self { kills: 0.2, kills_of_all: 0.02, ..default }),
-            _ => None,
+impl Faults {
+    pub(super) fn new(seed: u64, profile: &Profile, left_out: BTreeSet<FaultId>) -> Self {
+        Self {
+            seed,
+            rates: profile.rates.clone(),
+            occasions: BTreeMap::new(),
+            left_out,
+            struck: Vec::new(),
+            over: false,
         }
     }
 
-    /// The time until the next fault of a rate: exponential, never for a rate of zero.
-    pub(super) fn pause(rng: &mut ChaCha8Rng, rate: f64) -> Option<f64> {
-        let uniform: f64 = rng.random_range(f64::EPSILON..1.0);
-        (rate > 0.0).then(|| -uniform.ln() / rate)
+    /// An occasion for a fault: it strikes with the probability of its kind.
+    pub(super) fn strikes(&mut self, kind: FaultKind) -> Option<FaultId> {
+        let rate = self.rate(kind)?;
+        let id = self.occasion(kind);
+        (self.uniform(id) < rate && self.strike(id)).then_some(id)
+    }
+
+    /// When the next fault of a kind that has a rate in time comes: seconds from now.
+    pub(super) fn next(&mut self, kind: FaultKind) -> Option<(f64, FaultId)> {
+        let rate = self.rate(kind)?;
+        let id = self.occasion(kind);
+        let uniform = self.uniform(id).max(f64::EPSILON);
+        Some((-uniform.ln() / rate, id))
+    }
+
+    /// A fault's time has come; false if it was left out.
+    pub(super) fn strike(&mut self, id: FaultId) -> bool {
+        if self.over || self.left_out.contains(&id) {
+            return false;
+        }
+        self.struck.push(id);
+        true
+    }
+
+    /// What else a fault needs to be drawn.
+    pub(super) fn rng(&self, id: FaultId) -> ChaCha8Rng {
+        ChaCha8Rng::seed_from_u64(self.hash(id, 1))
+    }
+
+    /// From now on everything goes well.
+    pub(super) fn end(&mut self) {
+        self.over = true;
+    }
+
+    fn rate(&self, kind: FaultKind) -> Option<f64> {
+        let rate = self.rates.get(&kind).copied().filter(|rate| *rate > 0.0);
+        rate.filter(|_| !self.over)
+    }
+
+    fn occasion(&mut self, kind: FaultKind) -> FaultId {
+        let number = self.occasions.entry(kind).or_default();
+        *number += 1;
+        FaultId { kind, number: *number }
+    }
+
+    fn uniform(&self, id: FaultId) -> f64 {
+        // 53 bits: as many as a double holds.
+        (self.hash(id, 0) >> 11) as f64 / (1u64 << 53) as f64
+    }
+
+    /// SplitMix64 over seed and name (Steele, Lea and Flood 2014).
+    fn hash(&self, id: FaultId, use_of_it: u64) -> u64 {
+        let name = (id.kind as u64) << 56 | use_of_it << 48 | id.number;
+        let mut z = self.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ name;
+        for _ in 0..2 {
+            z = z.wrapping_add(0x9e37_79b9_7f4a_7c15);
+            z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+            z ^= z >> 31;
+        }
+        z
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn struck(left_out: BTreeSet<FaultId>) -> Vec<FaultId> {
+        let profile = Profile::named("default").expect("known");
+        let mut faults = Faults::new(7, &profile, left_out);
+        for _ in 0..5000 {
+            faults.strikes(FaultKind::StartFails);
+            faults.strikes(FaultKind::CommitFails);
+        }
+        faults.struck
+    }
+
+    #[test]
+    fn a_fault_that_is_left_out_changes_no_other() {
+        let all = struck(BTreeSet::new());
+        assert!(all.len() > 10, "{} of 10,000", all.len());
+        let without = struck(BTreeSet::from([all[3]]));
+        let mut expected = all.clone();
+        expected.remove(3);
+        assert_eq!(without, expected);
+        assert_ne!(all[0].number, all[1].number);
     }
 }

@@ -108,6 +108,11 @@ impl Kvs {
         self.primary.manager.clone()
     }
 
+    /// A live guest namespace's eventlog.
+    pub(super) fn guest(&self, id: JobId) -> Option<&[ExecEvent]> {
+        self.guests.get(&id).map(Vec::as_slice)
+    }
+
     pub(super) fn log(&self, id: JobId) -> Option<&[ExecEvent]> {
         self.primary.moved.get(&id).map(Vec::as_slice)
     }

@@ -9,12 +9,18 @@ use super::Violation;
 use crate::machine::job_digest;
 use crate::proto::{Idset, JobId, Response, StartRequest, WaitStatus};
 
+/// Shortest duration, in seconds: 0 would be none.
+const TICK: f64 = 0.001;
+
 /// Resources that a job was given: with them it can be started.
 #[derive(Clone, Debug)]
 pub(super) struct Allocation {
+    pub(super) id: JobId,
     pub(super) ranks: Idset,
     /// What makes this job, with these resources, this job.
     pub(super) digest: String,
+    /// There is a time limit.
+    pub(super) limited: bool,
     /// Seconds since the epoch; no two allocations have the same.
     starttime: f64,
 }
@@ -52,18 +58,31 @@ impl Manager {
         id
     }
 
-    /// The scheduler gives a job its resources, at `wall` seconds since the epoch.
-    pub(super) fn allocate(&mut self, id: JobId, ranks: Idset, wall: f64) {
-        let Some(job) = self.jobs.get_mut(&id) else { return };
+    /// The scheduler gives a job its resources, at `wall` seconds since the epoch, unless it has
+    /// some.
+    pub(super) fn allocate(&mut self, id: JobId, ranks: Idset, wall: f64) -> Option<Allocation> {
+        let job = self.jobs.get_mut(&id)?;
         if job.allocation.is_some() || job.ended {
-            return;
+            return None;
         }
-        let mut allocation = Allocation { ranks, digest: String::new(), starttime: wall };
+        let limited = job.duration > 0.0;
+        let digest = String::new();
+        let mut allocation = Allocation { id, ranks, digest, limited, starttime: wall };
         let payload = payload(id, &allocation, job);
         if let Ok(start) = StartRequest::from_json(&payload) {
             allocation.digest = job_digest(&start);
         }
-        job.allocation = Some(allocation);
+        job.allocation = Some(allocation.clone());
+        Some(allocation)
+    }
+
+    /// A user moves the time limit of a job.
+    pub(super) fn expire(&mut self, id: JobId, expiration: f64) {
+        if let Some(job) = self.jobs.get_mut(&id)
+            && let Some(allocation) = &job.allocation
+        {
+            job.duration = (expiration - allocation.starttime).max(TICK);
+        }
     }
 
     /// The start request of a job, for a service that has said hello.

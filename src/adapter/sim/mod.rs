@@ -13,19 +13,26 @@
 //! [`run`] plays one seed: faults first, then everything heals, and within a bounded time every
 //! job must have ended and nothing may be left. The oracles (`oracle.rs`) look at every step.
 
-#[cfg_attr(not(test), expect(dead_code, reason = "the world has records of its own still"))]
+mod coverage;
 mod disk;
 mod fault;
+mod kind;
 mod kvs;
 mod manager;
+mod minimise;
 mod oracle;
+mod profile;
 mod rank;
 mod request;
-#[cfg_attr(not(test), expect(dead_code, reason = "the world does not use it yet"))]
+mod shell;
 mod systemd;
 mod world;
 
-pub use fault::Profile;
+pub use coverage::Coverage;
+pub use fault::FaultId;
+pub use kind::FaultKind;
+pub use minimise::minimise;
+pub use profile::Profile;
 pub use world::{Outcome, run};
 
 /// A broken promise, with the invariant's name in `rfc/0001-scope.md`.

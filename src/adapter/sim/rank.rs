@@ -1,141 +1,165 @@
-//! One rank: its node, while its module is loaded, and what outlives it: records and units.
+//! One rank: its module, while it is loaded, and what outlives it: disk, systemd, shells.
 
 use std::collections::BTreeMap;
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::machine::{Effects, Node};
-use crate::port::supervisor::{Stream, UnitEvent, UnitRecord, UnitSpec};
-use crate::proto::{JobId, UnitName, WaitStatus};
+use super::disk::SimDisk;
+use super::request::Life;
+use super::shell::Shell;
+use super::systemd::SimSystemd;
+use crate::machine::{Effects, Event, Node};
+use crate::port::disk::Disk;
+use crate::port::supervisor::{Method, Started, UnitEvent, UnitSpec};
+use crate::proto::{BrokerRank, InstanceId, UnitName};
+use crate::supervisor::tracker::{Tracker, TrackerConfig};
+use crate::supervisor::{Backend, Core, OutputPaths};
 
-/// A shell, as its node's kernel and systemd see it.
-#[derive(Clone, Debug)]
-pub(super) struct Unit {
-    /// The job that it was started for.
-    pub(super) digest: String,
-    /// It was executed.
-    pub(super) runs: bool,
-    pub(super) exited: Option<WaitStatus>,
-    /// What it left behind is still there.
-    pub(super) leftover: bool,
-    pub(super) output: Vec<u8>,
-    pub(super) deaf: bool,
-    /// A stop was asked for.
-    pub(super) collected: bool,
-    pub(super) gone: bool,
-    /// Times it entered the barrier, and was let go.
-    pub(super) entered: u32,
-    pub(super) released: u32,
-    /// Its request that waits in the barrier.
-    pub(super) waits: Option<u64>,
-    /// Signals that came before it ran.
-    pub(super) signals: Vec<i32>,
+/// The real supervisor's core and tracker, for one life of the module.
+pub(super) struct Supervisor {
+    pub(super) core: Core,
+    pub(super) backend: Wired,
+    pub(super) connection: Option<u64>,
+    events: Arc<Mutex<Vec<UnitEvent>>>,
 }
 
-impl Unit {
-    /// A process of it is left on the node.
-    pub(super) fn lives(&self) -> bool {
-        (self.runs && self.exited.is_none()) || self.leftover
+/// A tracker, and the specifications that its calls are about.
+pub(super) struct Wired {
+    pub(super) tracker: Tracker,
+    pub(super) specs: BTreeMap<UnitName, UnitSpec>,
+}
+
+impl Supervisor {
+    /// Connected, with what is recorded found again.
+    pub(super) fn new(
+        disk: &SimDisk,
+        boot: u32,
+        rank: BrokerRank,
+        connection: u64,
+    ) -> io::Result<Self> {
+        let events: Arc<Mutex<Vec<UnitEvent>>> = Arc::default();
+        let sink = Arc::clone(&events);
+        let sink = Box::new(move |event| {
+            sink.lock().unwrap_or_else(PoisonError::into_inner).push(event);
+        });
+        let disk: Arc<dyn Disk> = Arc::new(disk.clone());
+        let exec_failure =
+            |_: &UnitSpec, _: Option<i32>, _: &str| (libc::EIO, "start failed".to_string());
+        let config = TrackerConfig { starts_in_flight_max: 4, exec_failure };
+        let mut supervisor = Self {
+            core: Core::new(disk, format!("boot-{boot}"), sink),
+            backend: Wired { tracker: Tracker::new(config), specs: BTreeMap::new() },
+            connection: Some(connection),
+            events,
+        };
+        supervisor.backend.tracker.connected();
+        supervisor.core.recover(rank, &instance(), &mut supervisor.backend)?;
+        Ok(supervisor)
+    }
+
+    /// Lets the core hear what the tracker has found out.
+    pub(super) fn settle(&mut self) {
+        while let Some(event) = self.backend.tracker.next_event() {
+            self.core.event(event, &mut self.backend);
+        }
+    }
+
+    /// What the node is to be told.
+    pub(super) fn take_events(&mut self) -> Vec<UnitEvent> {
+        std::mem::take(&mut self.events.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
-/// Output of one unit on its way to the leader.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Reported {
-    pub(super) output: usize,
-    /// Where to begin was said (a unit found after a restart waits for that).
-    pub(super) may_send: bool,
-    pub(super) exit: bool,
-    pub(super) gone: bool,
+impl Backend for Wired {
+    fn method(&self) -> Method {
+        self.tracker.method()
+    }
+
+    fn start(&mut self, spec: &UnitSpec, output: &OutputPaths) {
+        self.specs.insert(spec.unit.clone(), spec.clone());
+        self.tracker.start(spec, output);
+    }
+
+    fn find(&mut self, unit: &UnitName, digest: &str, known: Option<&Started>) {
+        self.tracker.find(unit, digest, known);
+    }
+
+    fn signal(&mut self, unit: &UnitName, signal: i32, all: bool) {
+        self.tracker.signal(unit, signal, all);
+    }
+
+    fn collect(&mut self, unit: &UnitName) {
+        self.tracker.collect(unit);
+    }
+
+    fn forget(&mut self, unit: &UnitName) {
+        self.specs.remove(unit);
+        self.tracker.forget(unit);
+    }
 }
 
 /// One rank.
 pub(super) struct Rank {
     pub(super) node: Option<Node>,
+    pub(super) supervisor: Option<Supervisor>,
     pub(super) effects: Effects,
     /// Number of the module's life.
     pub(super) life: u32,
     pub(super) broker_up: bool,
     /// How many brokers have run here before this one.
     pub(super) brokers: u32,
-    pub(super) records: BTreeMap<UnitName, UnitRecord>,
-    pub(super) units: BTreeMap<UnitName, Unit>,
-    /// What this life of the supervisor has reported.
-    pub(super) reported: BTreeMap<UnitName, Reported>,
-    /// Executions of each job's shell, by the job's digest, over all lives.
-    pub(super) executions: BTreeMap<String, u32>,
-    /// Units that were forgotten.
-    pub(super) finished: Vec<(UnitName, Unit)>,
+    pub(super) disk: SimDisk,
+    pub(super) systemd: SimSystemd,
+    /// systemd is about to leave: what it still says reaches nobody.
+    pub(super) muted: bool,
+    /// How often the node was booted.
+    pub(super) boot: u32,
+    /// All that were ever executed here.
+    pub(super) shells: Vec<Shell>,
+    /// Until then the broker does nothing.
+    pub(super) stalled_until: f64,
+    /// What has reached it meanwhile, with the life that it is for.
+    pub(super) held: Vec<(Life, Event)>,
+    /// What its clock is wrong by, in seconds.
+    pub(super) clock: f64,
 }
 
 impl Rank {
-    pub(super) fn new(node: Node) -> Self {
+    /// A node with a broker that has no module yet.
+    pub(super) fn new() -> Self {
         Self {
-            node: Some(node),
+            node: None,
+            supervisor: None,
             effects: Effects::default(),
-            life: 1,
+            life: 0,
             broker_up: true,
             brokers: 0,
-            records: BTreeMap::new(),
-            units: BTreeMap::new(),
-            reported: BTreeMap::new(),
-            executions: BTreeMap::new(),
-            finished: Vec::new(),
+            disk: SimDisk::default(),
+            systemd: SimSystemd::default(),
+            muted: false,
+            boot: 0,
+            shells: Vec::new(),
+            stalled_until: 0.0,
+            held: Vec::new(),
+            clock: 0.0,
         }
     }
 
-    /// Every unit that was ever started for this job.
-    pub(super) fn units_of(&self, id: JobId, digest: &str) -> impl Iterator<Item = &Unit> {
-        let forgotten = self.finished.iter().map(|(unit, state)| (unit, state));
-        let all = self.units.iter().chain(forgotten);
-        all.filter(move |(unit, state)| unit.job() == id && state.digest == digest)
-            .map(|(_, state)| state)
+    /// The shell that a unit runs now.
+    pub(super) fn current(&self, unit: &UnitName) -> Option<usize> {
+        let invocation = self.systemd.invocation_id(unit)?;
+        self.shells
+            .iter()
+            .rposition(|shell| shell.unit == *unit && shell.invocation == invocation && !shell.lost)
     }
 
-    pub(super) fn record(&mut self, spec: &UnitSpec) {
-        let record = UnitRecord {
-            spec: spec.clone(),
-            boot_id: "1".to_string(),
-            started: None,
-            exited: None,
-            gone: false,
-            notes: BTreeMap::new(),
-        };
-        self.records.insert(spec.unit.clone(), record);
+    /// Every shell that was ever executed for this job here.
+    pub(super) fn shells_of<'a>(&'a self, digest: &'a str) -> impl Iterator<Item = &'a Shell> {
+        self.shells.iter().filter(move |shell| shell.digest == digest)
     }
+}
 
-    /// News of a unit that this life of the supervisor has not told yet, in the port's order.
-    pub(super) fn news(&mut self, unit: &UnitName) -> Vec<UnitEvent> {
-        let mut news = Vec::new();
-        let (Some(state), Some(reported)) = (self.units.get(unit), self.reported.get_mut(unit))
-        else {
-            return news;
-        };
-        if !state.runs {
-            return news;
-        }
-        if reported.may_send && reported.output < state.output.len() {
-            news.push(UnitEvent::Output {
-                unit: unit.clone(),
-                stream: Stream::Stdout,
-                offset: reported.output as u64,
-                data: state.output[reported.output..].to_vec(),
-            });
-            reported.output = state.output.len();
-        }
-        if let (Some(status), false) = (state.exited, reported.exit) {
-            reported.exit = true;
-            if let Some(record) = self.records.get_mut(unit) {
-                record.exited = Some(status);
-            }
-            news.push(UnitEvent::Exited { unit: unit.clone(), status });
-        }
-        let all_sent = reported.output == state.output.len();
-        if state.gone && reported.exit && !reported.gone && all_sent {
-            reported.gone = true;
-            if let Some(record) = self.records.get_mut(unit) {
-                record.gone = true;
-            }
-            news.push(UnitEvent::Gone { unit: unit.clone() });
-        }
-        news
-    }
+/// The instance that all units are of.
+pub(super) fn instance() -> InstanceId {
+    InstanceId::new("/sim", 1)
 }

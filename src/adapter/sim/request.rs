@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::machine::StreamId;
+use crate::machine::{Owner, StreamId};
+use crate::proto::JobId;
 
 /// A life of a module on a rank. Answers to an earlier life reach nobody.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
@@ -14,6 +15,15 @@ pub(super) struct Life {
 /// What was asked.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Asked {
+    /// A new time limit, for the sake of another request.
+    Expire(u64),
+    /// Something that must be refused.
+    Intruder,
+    Known {
+        id: JobId,
+        asker: Owner,
+        parent: bool,
+    },
     Lead(StreamId),
     Manager,
     Nothing,
@@ -52,7 +62,8 @@ impl Requests {
 
     /// Takes out what a life holds: nobody will answer it.
     pub(super) fn held_by(&mut self, life: Life) -> Vec<Request> {
-        let numbers = self.numbers(|request| request.holder == life);
+        let held = self.open.iter().filter(|(_, request)| request.holder == life);
+        let numbers: Vec<u64> = held.map(|(number, _)| *number).collect();
         numbers.into_iter().filter_map(|number| self.open.remove(&number)).collect()
     }
 
@@ -60,10 +71,5 @@ impl Requests {
     pub(super) fn asked_by(&self, life: Life) -> Vec<(u64, Request)> {
         let asked = self.open.iter().filter(|(_, request)| request.asker == life);
         asked.map(|(number, request)| (*number, *request)).collect()
-    }
-
-    fn numbers(&self, which: impl Fn(&Request) -> bool) -> Vec<u64> {
-        let found = self.open.iter().filter(|(_, request)| which(request));
-        found.map(|(number, _)| *number).collect()
     }
 }

@@ -6,18 +6,26 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 use super::Violation;
-use super::fault::Profile;
+use super::coverage::Coverage;
+use super::fault::{FaultId, Faults};
+use super::kind::FaultKind;
 use super::kvs::Kvs;
-use super::manager::Manager;
-use super::rank::Rank;
+use super::manager::{Allocation, Manager};
+use super::profile::Profile;
+use super::rank::{Rank, instance};
 use super::request::{Life, Requests};
+use super::shell::ShellId;
 use crate::config::Config;
-use crate::machine::{Event, Facts, KvsOp, KvsResult, Node, Now, Owner};
-use crate::proto::{BrokerRank, Idset, InstanceId, JobId, UnitName, WaitStatus};
+use crate::machine::{Event, Facts, KvsOp, KvsResult, Node, Now};
+use crate::port::supervisor::UnitSpec;
+use crate::proto::{BrokerRank, JobId, UnitName, WaitStatus};
+use crate::supervisor::tracker::{Ask, News};
 
 mod effects;
 mod faults;
-mod units;
+mod service;
+mod shells;
+mod supervise;
 
 /// Simulated seconds after the last fault in which everything must come to its end.
 const HEAL_SECONDS: f64 = 4.0 * 3600.0;
@@ -29,27 +37,60 @@ pub struct Outcome {
     pub violations: Vec<Violation>,
     /// What happened, a line each, byte-equal for the same seed.
     pub transcript: Vec<String>,
-    /// Faults that were injected.
-    pub faults: u64,
+    /// Faults that have struck, in order.
+    pub faults: Vec<FaultId>,
     /// Events that nodes handled.
     pub events: u64,
     /// Simulated seconds.
     pub seconds: f64,
+    /// What was met in which state.
+    pub coverage: Coverage,
 }
 
 /// What can happen.
 pub(super) enum Item {
+    Alarm {
+        rank: u32,
+        boot: u32,
+        unit: UnitName,
+        number: u64,
+    },
+    Allocate(JobId),
+    Ask {
+        rank: u32,
+        connection: u64,
+        ask: Box<Ask>,
+        spec: Option<Box<UnitSpec>>,
+    },
+    BusClosed(Life),
+    Connect(Life),
     Deliver {
         to: Life,
         event: Box<Event>,
     },
-    ExitUnit {
+    DiskEmptied(u32),
+    Execute {
         rank: u32,
+        boot: u32,
         unit: UnitName,
+    },
+    Exit {
+        id: ShellId,
         status: WaitStatus,
     },
-    Fault(FaultKind),
-    Allocate(JobId),
+    Fault(FaultId),
+    Fork {
+        rank: u32,
+        boot: u32,
+        unit: UnitName,
+    },
+    Grown {
+        rank: u32,
+    },
+    Hangup {
+        rank: u32,
+        connection: u64,
+    },
     KvsApply {
         from: Life,
         id: JobId,
@@ -68,44 +109,36 @@ pub(super) enum Item {
         to: Life,
         number: u64,
     },
-    LeftoverEnds {
-        rank: u32,
-        unit: UnitName,
-    },
+    LeftoverEnds(ShellId),
     Load {
         rank: u32,
     },
     /// The job manager of this life of rank 0's broker commits its eventlogs.
     ManagerCommits(u32),
-    StartCall {
-        from: Life,
-        unit: UnitName,
-        digest: String,
+    News {
+        rank: u32,
+        connection: u64,
+        news: Box<News>,
     },
-    StartUnit {
+    Signal {
         rank: u32,
         unit: UnitName,
+        signal: i32,
+        all: bool,
     },
+    Resume(u32),
     Submit,
+    SystemdLeaves(u32),
+    SystemdReturns(u32),
     Timer(Life),
-    Write {
-        rank: u32,
-        unit: UnitName,
-    },
-}
-
-#[derive(Clone, Copy, Debug)]
-pub(super) enum FaultKind {
-    Cancel,
-    Kill,
-    KillAll,
-    Reload,
+    Write(ShellId),
 }
 
 /// The world of one seed.
 pub(super) struct World {
     pub(super) rng: ChaCha8Rng,
     pub(super) profile: Profile,
+    pub(super) faults: Faults,
     pub(super) now: f64,
     queue: BTreeMap<(u64, u64), Item>,
     sequence: u64,
@@ -115,33 +148,48 @@ pub(super) struct World {
     pub(super) requests: Requests,
     pub(super) kvs: Kvs,
     pub(super) manager: Manager,
-    /// Last arrival between two ranks: nothing overtakes on one way.
+    /// Last arrival on each way: nothing overtakes.
     ways: BTreeMap<(u32, u32), f64>,
     pub(super) violations: Vec<Violation>,
-    pub(super) drained: BTreeSet<(JobId, u32)>,
-    pub(super) healed: bool,
+    /// Which ranks were drained for which jobs.
+    pub(super) drained: BTreeSet<(String, u32)>,
+    /// Every allocation there ever was, by digest.
+    pub(super) allocations: BTreeMap<String, Allocation>,
+    last_allocation: f64,
+    /// Which shell waits with which request.
+    barriers: BTreeMap<u64, ShellId>,
+    /// Requests that must be refused.
+    pub(super) intruders: BTreeSet<u64>,
     transcript: Option<Vec<String>>,
-    /// Which job each question to rank 0 is about.
-    asked_for: BTreeMap<u64, (JobId, Owner)>,
-    pub(super) faults: u64,
     events: u64,
+    coverage: Coverage,
 }
 
-/// Plays one seed. The transcript is kept only if it is wanted: it is long.
-pub fn run(seed: u64, profile: &Profile, keep_transcript: bool) -> Outcome {
-    let mut world = World::new(seed, profile.clone(), keep_transcript);
-    world.schedule_jobs();
-    world.schedule_faults();
+/// Plays one seed, without some of its faults. The transcript is kept only if it is wanted: it
+/// is long.
+pub fn run(
+    seed: u64,
+    profile: &Profile,
+    left_out: &BTreeSet<FaultId>,
+    keep_transcript: bool,
+) -> Outcome {
+    let mut world = World::new(seed, profile.clone(), left_out.clone(), keep_transcript);
+    world.begin();
     world.play(profile.seconds);
-    world.heal();
-    world.play(profile.seconds + HEAL_SECONDS);
-    world.check_end();
+    if world.violations.is_empty() {
+        world.heal();
+        world.play(profile.seconds + HEAL_SECONDS);
+    }
+    if world.violations.is_empty() {
+        world.check_end();
+    }
     Outcome {
         violations: world.violations,
         transcript: world.transcript.unwrap_or_default(),
-        faults: world.faults,
+        faults: world.faults.struck,
         events: world.events,
         seconds: world.now,
+        coverage: world.coverage,
     }
 }
 
@@ -153,7 +201,7 @@ pub(super) fn new_node(rank: u32) -> Node {
     let facts = Facts {
         rank: BrokerRank(rank),
         owner: 1,
-        instance: InstanceId::new("/sim", 1),
+        instance: instance(),
         local_uri: String::new(),
         job_shell: "/bin/shell".to_string(),
         nested: false,
@@ -163,10 +211,16 @@ pub(super) fn new_node(rank: u32) -> Node {
 }
 
 impl World {
-    fn new(seed: u64, profile: Profile, keep_transcript: bool) -> Self {
+    fn new(
+        seed: u64,
+        profile: Profile,
+        left_out: BTreeSet<FaultId>,
+        keep_transcript: bool,
+    ) -> Self {
         Self {
             rng: ChaCha8Rng::seed_from_u64(seed),
-            ranks: (0..profile.ranks).map(|rank| Rank::new(new_node(rank))).collect(),
+            faults: Faults::new(seed, &profile, left_out),
+            ranks: (0..profile.ranks).map(|_| Rank::new()).collect(),
             profile,
             now: 0.0,
             queue: BTreeMap::new(),
@@ -179,22 +233,25 @@ impl World {
             ways: BTreeMap::new(),
             violations: Vec::new(),
             drained: BTreeSet::new(),
-            healed: false,
+            allocations: BTreeMap::new(),
+            last_allocation: 0.0,
+            barriers: BTreeMap::new(),
+            intruders: BTreeSet::new(),
             transcript: keep_transcript.then(Vec::new),
-            asked_for: BTreeMap::new(),
-            faults: 0,
             events: 0,
+            coverage: Coverage::default(),
         }
     }
 
-    fn schedule_jobs(&mut self) {
+    fn begin(&mut self) {
         for rank in 0..self.profile.ranks {
-            self.ready(rank);
+            self.load(rank);
         }
         for _ in 0..self.profile.jobs {
             let at = self.rng.random_range(0.0..self.profile.seconds * 0.7);
             self.at(at, Item::Submit);
         }
+        self.schedule_faults();
     }
 
     /// Lets things happen until `end`, or until nothing more will.
@@ -216,75 +273,56 @@ impl World {
     fn happen(&mut self, item: Item) {
         match item {
             Item::Allocate(id) => self.allocate(id),
+            Item::BusClosed(life) => self.bus_closed(life),
+            Item::Connect(life) => self.connect(life),
             Item::Deliver { to, event } => self.deliver(to, *event),
-            Item::ExitUnit { rank, unit, status } => self.exit_unit(rank, &unit, status),
-            Item::Fault(kind) => self.fault(kind),
+            Item::DiskEmptied(rank) => self.disk_emptied(rank),
+            Item::Exit { id, status } => self.exit(id, status),
+            Item::Fault(id) => self.fault(id),
+            Item::Grown { rank } => self.grown(rank),
             Item::KvsApply { from, id, op } => self.kvs_apply(from, id, *op),
             Item::KvsDone { to, id, result } => {
                 self.deliver(to, Event::Kvs { id, result: *result });
             }
             Item::KvsSync { from, jobs } => self.kvs_sync(from, &jobs),
             Item::KvsWritten { to, number } => self.kvs_written(to, number),
-            Item::LeftoverEnds { rank, unit } => self.leftover_ends(rank, &unit),
+            Item::LeftoverEnds(id) => self.leftover_ends(id),
             Item::Load { rank } => self.load(rank),
-            Item::ManagerCommits(broker) => {
-                if self.ranks[0].broker_up && self.ranks[0].brokers == broker {
-                    self.kvs.commit(&self.manager);
-                }
-            }
-            Item::StartCall { from, unit, digest } => self.start_call(from, unit, digest),
-            Item::StartUnit { rank, unit } => self.start_unit(rank, &unit),
+            Item::ManagerCommits(broker) => self.manager_commits(broker),
+            Item::Resume(rank) => self.resume(rank),
             Item::Submit => self.submit(),
             Item::Timer(life) => self.timer(life),
-            Item::Write { rank, unit } => self.write(rank, &unit),
+            Item::Write(id) => self.write(id),
+            of_systemd => self.happen_to_systemd(of_systemd),
         }
     }
 
-    /// A user submits a job, now or when rank 0 is back.
-    fn submit(&mut self) {
-        if !self.ranks[0].broker_up {
-            return self.after(0.1, 5.0, Item::Submit);
+    fn happen_to_systemd(&mut self, item: Item) {
+        match item {
+            Item::Alarm { rank, boot, unit, number } => {
+                let state = &mut self.ranks[rank as usize];
+                state.systemd.alarm(&unit, if state.boot == boot { number } else { u64::MAX });
+                self.stir(rank);
+            }
+            Item::Ask { rank, connection, ask, spec } => {
+                self.ask_arrives(rank, connection, &ask, spec.as_deref());
+            }
+            Item::Execute { rank, boot, unit } => self.execute(rank, boot, &unit),
+            Item::Fork { rank, boot, unit } => self.fork(rank, boot, &unit),
+            Item::Hangup { rank, connection } => {
+                self.ranks[rank as usize].systemd.disconnect(connection);
+            }
+            Item::News { rank, connection, news } => self.hear(rank, connection, *news),
+            Item::Signal { rank, unit, signal, all } => self.signal(rank, &unit, signal, all),
+            Item::SystemdLeaves(rank) => self.systemd_leaves(rank),
+            Item::SystemdReturns(rank) => self.systemd_returns(rank),
+            _ => (), // handled by the caller
         }
-        let id = self.manager.submit(0.0);
-        self.note(&format!("{id} is submitted"));
-        self.manager_changed();
-        self.after(0.001, 1.0, Item::Allocate(id));
     }
 
-    fn allocate(&mut self, id: JobId) {
-        let first = self.rng.random_range(0..self.profile.ranks);
-        let last = self.rng.random_range(first..self.profile.ranks);
-        let ranks = Idset::from_range(first..last + 1);
-        if self.ranks[0].broker_up {
-            self.manager.allocate(id, ranks, self.wall());
-            self.manager_changed();
-            self.ask_for(id);
-        }
-    }
-
-    /// The job manager's eventlogs are committed a moment after they have changed.
-    pub(super) fn manager_changed(&mut self) {
-        let broker = self.ranks[0].brokers;
-        self.after(0.000_1, 0.02, Item::ManagerCommits(broker));
-    }
-
-    /// Seconds since the epoch.
-    pub(super) fn wall(&self) -> f64 {
-        1e9 + self.now
-    }
-
-    /// The job manager sends a start request, if there is a service to send it to.
-    pub(super) fn ask_for(&mut self, id: JobId) {
-        if self.ranks[0].node.is_none() {
-            return;
-        }
-        if let Some(payload) = self.manager.request(id) {
-            self.note(&format!("start request for {id}"));
-            let life = self.life(0);
-            let number = self.requests.open(life, life, super::request::Asked::Manager);
-            let request = crate::machine::RequestId::Remote(number);
-            self.handle(0, Event::Start { request, payload });
-        }
+    /// Seconds since the epoch, by a rank's clock.
+    pub(super) fn wall(&self, rank: u32) -> f64 {
+        1e9 + self.now + self.ranks[rank as usize].clock
     }
 
     pub(super) fn life(&self, rank: u32) -> Life {
@@ -313,7 +351,12 @@ impl World {
     /// A node handles an event. What its effects bring about at once waits its turn, as in a
     /// real broker.
     pub(super) fn handle(&mut self, rank: u32, event: Event) {
-        self.waiting.push_back((self.life(rank), event));
+        let life = self.life(rank);
+        let state = &mut self.ranks[rank as usize];
+        if state.stalled_until > self.now {
+            return state.held.push((life, event));
+        }
+        self.waiting.push_back((life, event));
         if std::mem::replace(&mut self.busy, true) {
             return;
         }
@@ -325,22 +368,30 @@ impl World {
         self.busy = false;
     }
 
+    /// A rank that has stalled goes on where it was.
+    fn resume(&mut self, rank: u32) {
+        if self.ranks[rank as usize].stalled_until <= self.now {
+            for (life, event) in std::mem::take(&mut self.ranks[rank as usize].held) {
+                self.deliver(life, event);
+            }
+        }
+    }
+
     /// A crash can fall before any effect.
     fn handle_now(&mut self, rank: u32, event: Event) {
         if self.transcript.is_some() {
             self.note(&format!("rank {rank} <- {event:?}"));
         }
         self.events += 1;
-        let now = Now { mono: self.now, wall: self.wall() };
+        let now = Now { mono: self.now, wall: self.wall(rank) };
         let state = &mut self.ranks[rank as usize];
         let Some(node) = &mut state.node else { return };
+        self.coverage.met(node, now, &event);
         node.handle(now, event, &mut state.effects);
         let effects = std::mem::take(&mut state.effects.list);
         let life = self.life(rank);
         for effect in effects {
-            let odds = self.profile.crash_between_effects;
-            if !self.healed && odds > 0.0 && self.rng.random_bool(odds) {
-                self.faults += 1;
+            if self.faults.strikes(FaultKind::CrashBetweenEffects).is_some() {
                 self.kill(rank);
             }
             if !self.is_alive(life) {
@@ -366,6 +417,11 @@ impl World {
 
     /// Sends something from one rank to another: delayed, in order.
     pub(super) fn send(&mut self, from: u32, to: u32, item: Item) {
+        self.send_on(from, to, item);
+    }
+
+    /// Sends something on a way of its own: delayed, in order.
+    pub(super) fn send_on(&mut self, from: u32, to: u32, item: Item) {
         let delay = self.rng.random_range(0.000_1..0.005);
         let way = self.ways.entry((from, to)).or_default();
         let arrival = (self.now + delay).max(*way + 1e-9);
@@ -378,5 +434,10 @@ impl World {
         if let Some(transcript) = &mut self.transcript {
             transcript.push(format!("{now:12.6} {line}"));
         }
+    }
+
+    pub(super) fn violate(&mut self, invariant: &'static str, seen: String) {
+        self.note(&format!("VIOLATION {invariant}: {seen}"));
+        self.violations.push(Violation { invariant, seen });
     }
 }

@@ -110,8 +110,8 @@ impl Job {
         let reached: Idset = self.streams.values().flat_map(|(_, ranks)| ranks.iter()).collect();
         for rank in all.difference(&reached).ranks() {
             let ranks = Idset::from_iter([rank]);
-            let order = Order::Forget;
-            let request = OrderRequest { version: VERSION, id: self.id, ranks, order };
+            let (generation, order) = (self.generation, Order::Forget);
+            let request = OrderRequest { version: VERSION, id: self.id, generation, ranks, order };
             out.push(Effect::Order { to: rank, request });
         }
     }

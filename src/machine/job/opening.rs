@@ -13,6 +13,10 @@ use crate::proto::{ExecEvent, Idset, Jobspec, WaitStatus};
 /// Pause before a commit that failed is tried again, in seconds.
 const COMMIT_PAUSE: f64 = 1.0;
 
+/// Events by which a leader says that it takes over: RFC 50's, and one for when the job has not
+/// started yet, or has ended. They are counted.
+const TAKES_OVER: [&str; 2] = ["reattach", "debug.lead"];
+
 impl Job {
     /// Whether this configuration can run the job at all. If not, the job ends; shells that an
     /// earlier leader started are found and ended first.
@@ -92,6 +96,7 @@ impl Job {
     }
 
     fn created(&mut self, cx: Context, out: &mut Effects) {
+        self.generation = 1;
         self.post(cx, "init");
         if self.failure.is_some() {
             // Shells of an earlier try may run: its namespace can have gone with rank 0.
@@ -126,9 +131,10 @@ impl Job {
             // It made the namespace and came no further, or a crash has undone what it wrote.
             self.post(cx, "starting");
         }
-        if status.is_none() && self.start.reattach {
-            self.post(cx, "reattach");
-        }
+        let leaders = opened.events.iter().filter(|e| TAKES_OVER.contains(&e.name.as_str()));
+        self.generation = 2 + leaders.count() as u64;
+        let reattach = status.is_none() && self.start.reattach;
+        self.post(cx, TAKES_OVER[usize::from(!reattach)]);
         self.completed = status;
         let fresh = !self.start.reattach && self.failure.is_none();
         self.adopt(cx, if fresh { Mode::Start } else { Mode::Adopt }, out);

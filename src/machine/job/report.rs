@@ -81,8 +81,8 @@ impl Job {
                 }
             }
             Report::Lost { message } => {
-                if phase != Phase::Gone {
-                    self.set_gone(cx, rank);
+                if matches!(phase, Phase::Pending | Phase::Running) {
+                    known.phase = Phase::Exited;
                     // Of a job that has failed, a shell that never was is no loss.
                     if self.failure.is_none() || started {
                         self.shell_lost(cx, rank, message, out);

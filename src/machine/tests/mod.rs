@@ -84,7 +84,7 @@ pub(super) struct World {
     pub(super) checkpoints: usize,
     /// How checkpoints end.
     pub(super) checkpoint: Result<(), Fault>,
-    questions: Vec<(usize, Owner)>,
+    questions: Vec<(usize, Owner, bool)>,
     pub(super) answers: Vec<Result<(), i32>>,
     /// Lead requests stay on their way.
     pub(super) hold_leads: bool,
@@ -214,8 +214,9 @@ impl World {
                 );
             }
             Effect::KnownAnswer { to: RequestId::Remote(to), result } => {
-                let (rank, asker) = self.questions[(to - 1_000_000) as usize];
-                self.queue.push_back((rank, Event::KnownAnswered { id: JOB, asker, result }));
+                let (rank, asker, parent) = self.questions[(to - 1_000_000) as usize];
+                let event = Event::KnownAnswered { id: JOB, asker, parent, result };
+                self.queue.push_back((rank, event));
             }
             Effect::Kvs { id, op } => {
                 if self.hold_links && op == KvsOp::Link {
@@ -269,13 +270,14 @@ impl World {
     fn ask_known(&mut self, rank: usize, to: BrokerRank, asker: Owner, mut payload: Value) {
         payload["version"] = crate::proto::peer::VERSION.into();
         let request = RequestId::Remote(1_000_000 + self.questions.len() as u64);
-        self.questions.push((rank, asker));
+        let parent = payload["parent"] == true;
+        self.questions.push((rank, asker, parent));
         let to = to.0 as usize;
         if self.nodes[to].is_some() {
             self.queue.push_back((to, Event::Known { request, payload }));
         } else {
             let result = Err(Fault::new(libc::ENOSYS, "no such service"));
-            self.queue.push_back((rank, Event::KnownAnswered { id: JOB, asker, result }));
+            self.queue.push_back((rank, Event::KnownAnswered { id: JOB, asker, parent, result }));
         }
     }
 

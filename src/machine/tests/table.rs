@@ -66,6 +66,7 @@ fn inputs(world: &World, rank: usize) -> Vec<Event> {
         payload: json!(OrderRequest {
             version: VERSION,
             id: JOB,
+            generation: 0,
             ranks: Idset::from_range(0..9),
             order
         }),

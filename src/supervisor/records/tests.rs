@@ -106,7 +106,6 @@ fn strange_records_are_left_alone_and_hold_up_nobody() {
     let good = std::fs::read_to_string(path(&store, 1)).unwrap();
     let strange = [
         good.replace(r#""version":1"#, r#""version":2"#),
-        "\0\0\0\n".to_string(),
         good.clone(),
         format!("{good}nonsense\n"),
     ];

@@ -42,9 +42,10 @@ impl Instance<'_> {
                 }
             }
             // Every agent's job is the manager's: what is found on disk never becomes an agent.
-            Effect::Known { id, asker, .. } => {
+            Effect::Known { id, asker, parent, .. } => {
                 let result = Ok(asker == Owner::Agent);
-                self.queue.push_back((from, Event::KnownAnswered { id, asker, result }));
+                let answer = Event::KnownAnswered { id, asker, parent, result };
+                self.queue.push_back((from, answer));
             }
             Effect::KnownAnswer { to, .. } => drop(self.messages.close(to)),
             Effect::Kvs { id, op } => self.kvs(from, id, op),

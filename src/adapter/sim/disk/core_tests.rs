@@ -62,6 +62,7 @@ fn note(job: u64, value: impl Into<Value>) -> UnitCommand {
 struct Asked {
     starts: Vec<UnitName>,
     finds: Vec<UnitName>,
+    collects: Vec<UnitName>,
 }
 
 impl Backend for Asked {
@@ -80,7 +81,9 @@ impl Backend for Asked {
 
     fn signal(&mut self, _unit: &UnitName, _signal: i32, _all: bool) {}
 
-    fn collect(&mut self, _unit: &UnitName) {}
+    fn collect(&mut self, unit: &UnitName) {
+        self.collects.push(unit.clone());
+    }
 
     fn forget(&mut self, _unit: &UnitName) {}
 }
@@ -215,7 +218,7 @@ fn facts_that_find_no_space_are_written_later() {
             "what is true is told: {told:?}"
         );
         disk.set_full(false);
-        life.core.grown(&Grown::Any);
+        life.core.grown(&Grown::Any, &mut life.asked);
         let written = facts(&disk, 1);
         for fact in [json!({"exited": 768}), json!({"gone": true})] {
             assert!(written.contains(&fact), "{fact} in {written:?}");
@@ -248,7 +251,7 @@ fn one_file_that_cannot_be_written_does_not_keep_others_from_it() {
     disk.set_full(false);
     disk.remove(&record(1)).unwrap();
     for _ in jobs.clone() {
-        life.core.grown(&Grown::Any);
+        life.core.grown(&Grown::Any, &mut life.asked);
     }
     for job in jobs.skip(1) {
         assert_eq!(facts(&disk, job).last(), Some(&json!({"exited": 768})), "{job}");
@@ -266,7 +269,7 @@ fn forgotten_units_have_nothing_to_write() {
     life.event(exited(1));
     disk.set_full(false);
     life.command(UnitCommand::Forget { unit: unit(1) });
-    life.core.grown(&Grown::Any);
+    life.core.grown(&Grown::Any, &mut life.asked);
     assert_eq!(disk.files(), Vec::<String>::new());
 }
 
@@ -348,7 +351,7 @@ fn after_a_crash_of_the_node_what_is_left_is_lost_or_left_alone() {
             life.event(started(job));
             life.command(note(job, "before"));
             let out = disk.path(&format!("{}.out", unit(job).stem()));
-            disk.write_output(&out, b"output").unwrap();
+            assert_eq!(disk.write_output(&out, b"output"), 6);
         }
         disk.lose_unsynced(&mut ChaCha8Rng::seed_from_u64(seed));
         let files = disk.files();
@@ -396,16 +399,41 @@ fn left_out(disk: &SimDisk, before: &[String], life: &mut Life, job: u64) {
 }
 
 #[test]
-fn an_intent_of_zeros_is_no_half_intent() {
+fn what_a_crash_of_the_node_left_as_zeros_is_no_record() {
     for zeros in [1, 300] {
         let disk = SimDisk::default();
         disk.create(&record(1), IfExists::Fail).unwrap();
         disk.append(&record(1), b"{\"version\":1").unwrap();
         disk.append(&record(1), &vec![0; zeros]).unwrap();
         let mut life = Life::new(&disk, "next boot");
-        assert_eq!(disk.files(), [record(1)]);
+        assert_eq!(disk.files(), Vec::<String>::new());
         life.launch(1);
-        let (errnum, message) = life.failure();
-        assert!(errnum == libc::EEXIST && message.contains("cannot read"), "{message}");
+        assert_eq!(life.asked.starts, [unit(1)]);
     }
+}
+
+#[test]
+fn output_without_a_record_is_removed() {
+    let disk = SimDisk::default();
+    for extension in ["out", "err"] {
+        let name = record(1).replace("record", extension);
+        disk.create(&name, IfExists::Fail).unwrap();
+    }
+    Life::new(&disk, "next boot");
+    assert_eq!(disk.files(), Vec::<String>::new());
+}
+
+#[test]
+fn a_unit_is_not_collected_before_its_status_is_durable() {
+    let disk = SimDisk::default();
+    let mut life = Life::new(&disk, BOOT);
+    life.launch(1);
+    life.event(started(1));
+    disk.set_full(true);
+    life.event(BackendEvent::Exited { unit: unit(1), status: WaitStatus(0) });
+    life.command(UnitCommand::Collect { unit: unit(1) });
+    assert_eq!(life.asked.collects, [], "systemd alone knows the status");
+    disk.set_full(false);
+    life.core.write_late(&mut life.asked);
+    assert_eq!(life.asked.collects, [unit(1)]);
 }

@@ -246,6 +246,7 @@ impl SimSystemd {
     }
 
     /// systemd has it, in whatever state.
+    #[cfg(test)]
     pub(in crate::adapter::sim) fn has(&self, unit: &UnitName) -> bool {
         self.units.contains_key(unit)
     }

@@ -1,25 +1,25 @@
-//! What nodes want done.
+//! What nodes want done, and messages between them.
 
-use rand::Rng;
 use serde_json::json;
 
 use super::{Item, World};
 use crate::adapter::sim::request::{Asked, Life, Request};
-use crate::machine::{Effect, Event, Fault, KvsOp, Level, Owner, RequestId};
+use crate::machine::{Effect, Event, Fault, Level, Owner, RequestId};
+use crate::proto::BrokerRank;
 use crate::proto::peer::{KnownRequest, VERSION};
-use crate::proto::{Exception, JobException, JobId, Response};
 
 impl World {
     pub(super) fn perform(&mut self, from: Life, effect: Effect) {
         match effect {
+            Effect::Answer { to: RequestId::Remote(to), result } => {
+                self.answer(to, result);
+            }
             Effect::Barrier { to: RequestId::Remote(to), result } => {
                 self.leave_barrier(to, result.is_ok());
             }
-            Effect::Checkpoint { jobs } => {
-                self.send(from.rank, 0, Item::KvsSync { from, jobs });
-            }
+            Effect::Checkpoint { jobs } => self.send(from.rank, 0, Item::KvsSync { from, jobs }),
             Effect::Cover { to, request } => {
-                self.tell_rank(from, to.0, Event::Covered { payload: json!(request) });
+                self.tell_rank(from, to, Event::Covered { payload: json!(request) });
             }
             Effect::Drain { ranks, reason } => self.drain(&ranks, &reason),
             Effect::Drop { to: RequestId::Remote(to) } => drop(self.requests.close(to)),
@@ -27,6 +27,10 @@ impl World {
                 if let Some(request) = self.requests.close(to) {
                     self.fail(request, fault);
                 }
+            }
+            Effect::Expire { to, request: RequestId::Remote(number), id, expiration } => {
+                let event = |request| Event::Expiration { request, id, expiration };
+                self.ask(from, to.0, Asked::Expire(number), event);
             }
             Effect::KillJob { id, signal } => self.kill_job(id, signal),
             Effect::Known { to, parent, asker, id, digest } => {
@@ -46,7 +50,7 @@ impl World {
             }
             Effect::Log { level: Level::Error | Level::Warning, text } => self.note(&text),
             Effect::Order { to, request } => {
-                self.tell_rank(from, to.0, Event::Order { payload: json!(request) });
+                self.tell_rank(from, to, Event::Order { payload: json!(request) });
             }
             Effect::Park { to: RequestId::Remote(to), .. } => self.unpark(to),
             Effect::Report { to: RequestId::Remote(to), reports } => {
@@ -67,26 +71,18 @@ impl World {
                 self.ask(from, to.0, Asked::Shells(stream), event);
             }
             Effect::Unit(command) => self.command(from, command),
-            Effect::Answer { .. }
-            | Effect::Barrier { .. }
-            | Effect::Drop { .. }
-            | Effect::End { .. }
-            | Effect::Expire { .. }
-            | Effect::KnownAnswer { .. }
-            | Effect::Log { .. }
-            | Effect::LostShell { .. }
-            | Effect::Park { .. }
-            | Effect::Reply { .. }
-            | Effect::Report { .. } => (),
+            Effect::LostShell { .. } | Effect::Log { .. } => (),
+            // What a role of the same rank has asked never leaves it.
+            effect => self.violate("bounded", format!("{effect:?} left its rank")),
         }
     }
 
-    fn post(&mut self, from: u32, to: Life, event: Event) {
+    pub(super) fn post(&mut self, from: u32, to: Life, event: Event) {
         self.send(from, to.rank, Item::Deliver { to, event: Box::new(event) });
     }
 
-    fn tell_rank(&mut self, from: Life, to: u32, event: Event) {
-        let to = self.life(to);
+    fn tell_rank(&mut self, from: Life, to: BrokerRank, event: Event) {
+        let to = self.life(to.0);
         self.post(from.rank, to, event);
     }
 
@@ -104,97 +100,43 @@ impl World {
         self.post(from.rank, holder, event(RequestId::Remote(number)));
     }
 
-    fn ask_known(&mut self, from: Life, to: u32, asker: Owner, payload: &KnownRequest) {
-        let (to, id) = (self.life(to), payload.id);
-        if !self.is_alive(to) {
-            let result = Err(Fault::new(libc::ENOSYS, "no such service"));
-            return self.post(from.rank, from, Event::KnownAnswered { id, asker, result });
-        }
-        let number = self.requests.open(from, to, Asked::Nothing);
-        self.asked_for.insert(number, (id, asker));
-        let (request, payload) = (RequestId::Remote(number), json!(payload));
-        self.post(from.rank, to, Event::Known { request, payload });
-    }
-
-    fn answer_known(&mut self, from: Life, number: u64, result: Result<bool, Fault>) {
-        let request = self.requests.close(number);
-        if let (Some(request), Some((id, asker))) = (request, self.asked_for.remove(&number)) {
-            self.post(from.rank, request.asker, Event::KnownAnswered { id, asker, result });
-        }
-    }
-
     /// The asker hears that nobody will answer.
     pub(super) fn fail(&mut self, request: Request, fault: Fault) {
         let event = match request.asked {
             Asked::Lead(stream) => Event::Replied { stream, result: Err(fault) },
             Asked::Shells(stream) => Event::Reported { stream, result: Err(fault) },
-            Asked::Manager | Asked::Nothing => return,
+            Asked::Known { id, asker, parent } => {
+                Event::KnownAnswered { id, asker, parent, result: Err(fault) }
+            }
+            Asked::Expire(number) => {
+                self.requests.close(number);
+                return;
+            }
+            Asked::Intruder | Asked::Manager | Asked::Nothing => return,
         };
         self.post(request.holder.rank, request.asker, event);
     }
 
-    pub(super) fn kvs_apply(&mut self, from: Life, id: JobId, op: KvsOp) {
-        if !self.ranks[0].broker_up {
-            return;
-        }
-        let result = Box::new(self.kvs.apply(id, op));
-        self.send(0, from.rank, Item::KvsDone { to: from, id, result });
-    }
-
-    pub(super) fn kvs_sync(&mut self, from: Life, jobs: &[JobId]) {
-        let odds = if self.healed { 0.0 } else { self.profile.failing_checkpoints };
-        if self.rng.random_bool(odds) {
-            self.faults += 1;
-            let full = Fault::new(libc::ENOSPC, "No space left on device");
-            let event = Box::new(Event::Checkpointed(Err(full)));
-            return self.after(0.001, 0.05, Item::Deliver { to: from, event });
-        }
-        let number = self.kvs.sync(jobs);
-        self.after(0.001, 0.05, Item::KvsWritten { to: from, number });
-    }
-
-    pub(super) fn kvs_written(&mut self, to: Life, number: u64) {
-        if self.kvs.written(number) {
-            self.note(&format!("checkpoint {number}"));
-            self.send(0, 0, Item::Deliver { to, event: Box::new(Event::Checkpointed(Ok(()))) });
+    fn answer(&mut self, to: u64, result: Result<(), Fault>) {
+        self.check_intruder(to, result.is_ok());
+        if let Some(Request { asked: Asked::Expire(number), .. }) = self.requests.close(to) {
+            self.answer(number, result);
         }
     }
 
-    fn respond(&mut self, id: JobId, response: &Response) {
-        self.note(&format!("{id}: {response:?}"));
-        self.check_response(id, response);
-        self.manager_changed();
-        if let Response::Exception(exception) = response
-            && exception.severity == 0
+    fn ask_known(&mut self, from: Life, to: u32, asker: Owner, payload: &KnownRequest) {
+        let asked = Asked::Known { id: payload.id, asker, parent: payload.parent };
+        let payload = json!(payload);
+        let event = |request| Event::Known { request, payload };
+        self.ask(from, to, asked, event);
+    }
+
+    fn answer_known(&mut self, from: Life, number: u64, result: Result<bool, Fault>) {
+        if let Some(request) = self.requests.close(number)
+            && let Asked::Known { id, asker, parent } = request.asked
         {
-            self.publish(id, &exception.kind);
-        }
-    }
-
-    fn raise(&mut self, id: JobId, exception: &Exception) {
-        self.note(&format!("raise {id}: {}", exception.note));
-        if let Some(job) = self.manager.jobs.get_mut(&id).filter(|_| exception.severity == 0) {
-            job.failed = true;
-            self.manager_changed();
-            self.publish(id, &exception.kind);
-        }
-    }
-
-    /// The job manager publishes an exception to all modules.
-    pub(super) fn publish(&mut self, id: JobId, kind: &str) {
-        let exception = JobException { id, kind: kind.to_string(), severity: 0, wait_status: None };
-        for rank in 0..self.profile.ranks {
-            let to = self.life(rank);
-            self.post(0, to, Event::Exception(exception.clone()));
-        }
-    }
-
-    fn drain(&mut self, ranks: &crate::proto::Idset, reason: &str) {
-        self.note(&format!("drain {ranks}: {reason}"));
-        // Reasons name their job.
-        let jobs: Vec<JobId> = self.manager.jobs.keys().copied().collect();
-        for id in jobs.into_iter().filter(|id| reason.contains(&id.to_string())) {
-            self.drained.extend(ranks.iter().map(|rank| (id, rank)));
+            let event = Event::KnownAnswered { id, asker, parent, result };
+            self.post(from.rank, request.asker, event);
         }
     }
 }

@@ -1,67 +1,162 @@
 //! Faults, and the way back from them.
 
 use rand::Rng;
+use rand_chacha::ChaCha8Rng;
 
-use super::{FaultKind, Item, World, new_node};
-use crate::adapter::sim::fault::Profile;
-use crate::adapter::sim::rank::Reported;
+use super::{Item, World, config, new_node};
+use crate::adapter::sim::fault::FaultId;
+use crate::adapter::sim::kind::FaultKind;
+use crate::adapter::sim::rank::Supervisor;
 use crate::adapter::sim::request::{Asked, Life};
-use crate::machine::{Effects, Event, Fault, RequestId};
+use crate::config::Config;
+use crate::machine::{Credential, Effects, Event, Fault, RequestId};
 use crate::port::supervisor::{Method, UnitEvent};
-use crate::proto::JobId;
+use crate::proto::{BrokerRank, Idset, JobId};
 
 impl World {
     pub(super) fn schedule_faults(&mut self) {
-        for kind in [FaultKind::Cancel, FaultKind::Kill, FaultKind::KillAll, FaultKind::Reload] {
+        for kind in FaultKind::ALL.into_iter().filter(|kind| kind.is_timed()) {
             self.next_fault(kind);
         }
     }
 
     fn next_fault(&mut self, kind: FaultKind) {
-        let rate = match kind {
-            FaultKind::Cancel => self.profile.cancels,
-            FaultKind::Kill => self.profile.kills,
-            FaultKind::KillAll => self.profile.kills_of_all,
-            FaultKind::Reload => self.profile.reloads,
-        };
-        if let Some(pause) = Profile::pause(&mut self.rng, rate) {
-            self.at(self.now + pause, Item::Fault(kind));
+        if let Some((pause, id)) = self.faults.next(kind) {
+            self.at(self.now + pause, Item::Fault(id));
         }
     }
 
-    pub(super) fn fault(&mut self, kind: FaultKind) {
-        if self.healed {
-            return;
+    /// A fault's time has come.
+    pub(super) fn fault(&mut self, id: FaultId) {
+        if self.faults.strike(id) {
+            let mut rng = self.faults.rng(id);
+            self.befall(id.kind, &mut rng);
         }
-        self.faults += 1;
+        self.next_fault(id.kind);
+    }
+
+    fn befall(&mut self, kind: FaultKind, rng: &mut ChaCha8Rng) {
+        let rank = rng.random_range(0..self.profile.ranks);
         match kind {
-            FaultKind::Cancel => self.cancel(),
-            FaultKind::Kill if self.profile.ranks > 1 => {
-                let rank = self.rng.random_range(1..self.profile.ranks);
-                self.kill(rank);
+            FaultKind::AllKilled => self.kill(0),
+            FaultKind::BrokerKilled => self.kill(rank.max(1).min(self.profile.ranks - 1)),
+            FaultKind::BusLost => {
+                self.note(&format!("the bus on rank {rank} ends all connections"));
+                let lost = self.ranks[rank as usize].systemd.bus_restart();
+                let life = self.life(rank);
+                if !lost.is_empty() {
+                    self.after(0.000_1, 0.1, Item::BusClosed(life));
+                }
             }
-            FaultKind::Kill | FaultKind::KillAll => self.kill(0),
-            FaultKind::Reload => {
-                let rank = self.rng.random_range(0..self.profile.ranks);
-                self.unload(rank);
+            FaultKind::Cancel => self.cancel(rng),
+            FaultKind::ClockJumps => {
+                let jump = rng.random_range(-300.0..300.0);
+                self.note(&format!("the clock on rank {rank} jumps by {jump:.0} s"));
+                self.ranks[rank as usize].clock += jump;
             }
+            FaultKind::ConfigReloaded => self.reconfigure(rng),
+            FaultKind::DiskFull => {
+                self.note(&format!("the disk of rank {rank} is full"));
+                self.ranks[rank as usize].disk.set_room(Some(rng.random_range(0..400)));
+                self.at(self.now + rng.random_range(0.1..30.0), Item::DiskEmptied(rank));
+            }
+            FaultKind::ExpirationMoved => self.move_expiration(rng),
+            FaultKind::Intruder => self.intrude(rank, rng),
+            FaultKind::ModuleReloaded => self.unload(rank),
+            FaultKind::NodeRebooted => self.reboot(rank, rng),
+            FaultKind::RankStalls => {
+                let seconds = rng.random_range(0.1..60.0);
+                self.note(&format!("rank {rank} stalls for {seconds:.1} s"));
+                let until = &mut self.ranks[rank as usize].stalled_until;
+                *until = until.max(self.now + seconds);
+                let until = *until;
+                self.at(until, Item::Resume(rank));
+            }
+            FaultKind::SystemdReexecuted => {
+                self.note(&format!("systemd on rank {rank} is executed again"));
+                self.ranks[rank as usize].muted = true;
+                self.at(self.now + rng.random_range(0.0..0.01), Item::SystemdLeaves(rank));
+            }
+            FaultKind::SystemdReloaded => {
+                self.note(&format!("systemd on rank {rank} reloads"));
+                self.ranks[rank as usize].systemd.reload();
+                self.stir(rank);
+            }
+            FaultKind::CheckpointFails
+            | FaultKind::CommitFails
+            | FaultKind::CrashBetweenEffects
+            | FaultKind::CrashInWrite
+            | FaultKind::StartFails
+            | FaultKind::StartIsSlow => (), // not timed: they strike on their occasions
         }
-        self.next_fault(kind);
     }
 
-    fn cancel(&mut self) {
-        let running = self.manager.jobs.iter().filter(|(_, job)| job.pending && !job.failed);
-        let running: Vec<JobId> = running.map(|(id, _)| *id).collect();
-        if running.is_empty() || !self.ranks[0].broker_up {
-            return;
-        }
-        let id = running[self.rng.random_range(0..running.len())];
+    /// One of the jobs that the service has been asked for.
+    fn some_job(&self, rng: &mut ChaCha8Rng) -> Option<JobId> {
+        let jobs = self.manager.jobs.iter().filter(|(_, job)| job.pending && !job.failed);
+        let jobs: Vec<JobId> = jobs.map(|(id, _)| *id).collect();
+        (!jobs.is_empty() && self.ranks[0].broker_up).then(|| jobs[rng.random_range(0..jobs.len())])
+    }
+
+    fn cancel(&mut self, rng: &mut ChaCha8Rng) {
+        let Some(id) = self.some_job(rng) else { return };
         if let Some(job) = self.manager.jobs.get_mut(&id) {
             job.failed = true;
             self.manager_changed();
         }
         self.note(&format!("cancel {id}"));
         self.publish(id, "cancel");
+    }
+
+    fn move_expiration(&mut self, rng: &mut ChaCha8Rng) {
+        let Some(id) = self.some_job(rng) else { return };
+        if self.ranks[0].node.is_none() {
+            return;
+        }
+        let expiration = self.wall(0) + rng.random_range(-1.0..60.0);
+        self.note(&format!("{id} may run until {expiration}"));
+        self.manager.expire(id, expiration);
+        self.manager_changed();
+        let life = self.life(0);
+        let number = self.requests.open(life, life, Asked::Manager);
+        let request = RequestId::Remote(number);
+        self.handle(0, Event::Expiration { request, id, expiration });
+    }
+
+    /// The broker passes a new configuration on to every module.
+    fn reconfigure(&mut self, rng: &mut ChaCha8Rng) {
+        let config = Config {
+            kill_timeout: rng.random_range(0.5..10.0),
+            max_kill_count: rng.random_range(1..10),
+            shell_exit_timeout: rng.random_bool(0.5).then_some(20.0),
+            barrier_timeout: rng.random_bool(0.5).then_some(60.0),
+            checkpoint_interval: rng.random_range(0.1..5.0),
+            ..config()
+        };
+        self.note("a new configuration");
+        for rank in 0..self.profile.ranks {
+            let to = self.life(rank);
+            self.post(0, to, Event::Config(Box::new(config.clone())));
+        }
+    }
+
+    /// A guest asks for another's job.
+    fn intrude(&mut self, rank: u32, rng: &mut ChaCha8Rng) {
+        let Some(id) = self.some_job(rng) else { return };
+        if self.ranks[rank as usize].node.is_none() {
+            return;
+        }
+        let life = self.life(rank);
+        let number = self.requests.open(life, life, Asked::Intruder);
+        self.intruders.insert(number);
+        let request = RequestId::Remote(number);
+        let credential = Credential { userid: 2, owner: false };
+        let event = if rng.random_bool(0.5) {
+            Event::ShellBarrier { request, credential, id, rank: BrokerRank(rank) }
+        } else {
+            Event::CriticalRanks { request, credential, id, ranks: Idset::new() }
+        };
+        self.handle(rank, event);
     }
 
     /// A module is unloaded as an administrator does it, and loaded again later.
@@ -78,7 +173,11 @@ impl World {
         for effect in effects.list {
             self.perform(life, effect);
         }
+        if !self.is_alive(life) {
+            return; // it has died on its way out
+        }
         self.end_life(life);
+        self.lose_parked(rank);
         // What it had not read yet is answered by the broker.
         for request in self.requests.held_by(life) {
             self.fail(request, Fault::new(libc::ENOSYS, "no such service"));
@@ -101,7 +200,10 @@ impl World {
             (0..self.profile.ranks).filter(|other| is_below(*other, rank)).collect();
         for rank in below {
             let life = self.life(rank);
-            let was_up = std::mem::replace(&mut self.ranks[rank as usize].broker_up, false);
+            let state = &mut self.ranks[rank as usize];
+            let was_up = std::mem::replace(&mut state.broker_up, false);
+            state.stalled_until = 0.0;
+            state.held.clear();
             self.end_life(life);
             self.lose_parked(rank);
             for request in self.requests.held_by(life) {
@@ -118,12 +220,55 @@ impl World {
         }
     }
 
+    /// A node is powered off, with all that runs on it, and boots again.
+    fn reboot(&mut self, rank: u32, rng: &mut ChaCha8Rng) {
+        self.kill(rank);
+        self.note(&format!("the node of rank {rank} is powered off"));
+        let state = &mut self.ranks[rank as usize];
+        state.boot += 1;
+        state.muted = false;
+        state.systemd.reboot();
+        let damaged = state.disk.lose_unsynced(rng);
+        for shell in state.shells.iter_mut().filter(|shell| shell.lives()) {
+            shell.lost = true;
+        }
+        for shell in &mut state.shells {
+            shell.forgotten |= damaged.contains(&format!("{}.record", shell.unit.stem()));
+        }
+        for name in damaged {
+            self.note(&format!("rank {rank} has lost something of {name}"));
+        }
+    }
+
+    pub(super) fn systemd_leaves(&mut self, rank: u32) {
+        let state = &mut self.ranks[rank as usize];
+        state.systemd.leave();
+        self.stir(rank);
+        self.ranks[rank as usize].muted = false;
+        self.after(0.01, 3.0, Item::SystemdReturns(rank));
+    }
+
+    pub(super) fn systemd_returns(&mut self, rank: u32) {
+        self.ranks[rank as usize].systemd.back();
+        self.stir(rank);
+    }
+
+    /// There is space again: facts that were kept are written.
+    pub(super) fn disk_emptied(&mut self, rank: u32) {
+        let state = &mut self.ranks[rank as usize];
+        state.disk.set_full(false);
+        if let Some(supervisor) = &mut state.supervisor {
+            supervisor.core.write_late(&mut supervisor.backend);
+            self.pump(rank);
+        }
+    }
+
     fn end_life(&mut self, life: Life) {
         let rank = &mut self.ranks[life.rank as usize];
         rank.node = None;
         rank.life += 1;
-        rank.reported.clear();
         rank.effects = Effects::default();
+        self.hang_up(life.rank);
         if life.rank == 0 {
             self.manager.disconnected();
         }
@@ -135,22 +280,33 @@ impl World {
         if state.node.is_some() {
             return;
         }
-        // A broker comes up only below one that is up.
-        if rank > 0 && !self.ranks[(rank as usize - 1) / 2].broker_up {
+        // A broker comes up only below one that is up, a module only with systemd.
+        let orphan = rank > 0 && !self.ranks[(rank as usize - 1) / 2].broker_up;
+        if orphan || !state.systemd.is_present() || state.muted {
             return self.after(0.1, 5.0, Item::Load { rank });
         }
-        self.note(&format!("load on rank {rank}"));
         let state = &mut self.ranks[rank as usize];
+        let Some(connection) = state.systemd.connect() else { return };
+        state.disk.new_life();
+        let supervisor = Supervisor::new(&state.disk, state.boot, BrokerRank(rank), connection);
+        let mut supervisor = match supervisor {
+            Ok(supervisor) => supervisor,
+            Err(error) => {
+                self.note(&format!("rank {rank} does not load: {error}"));
+                return self.after(0.1, 5.0, Item::Load { rank });
+            }
+        };
+        let found = supervisor.take_events();
         state.broker_up = true;
         state.node = Some(new_node(rank));
-        let records: Vec<_> = state.records.values().cloned().collect();
-        for record in records {
-            let unit = record.spec.unit.clone();
-            self.ranks[rank as usize].reported.insert(unit.clone(), Reported::default());
-            self.handle(rank, Event::Unit(UnitEvent::Found(Box::new(record))));
-            self.find(rank, &unit);
+        state.supervisor = Some(supervisor);
+        self.note(&format!("load on rank {rank}"));
+        for event in found {
+            self.handle(rank, Event::Unit(event));
         }
-        self.ready(rank);
+        let ready = UnitEvent::Ready { method: Method::Systemd, notice: None };
+        self.handle(rank, Event::Unit(ready));
+        self.pump(rank);
         self.return_to_barrier(rank);
         if rank == 0 {
             let jobs: Vec<JobId> = self.manager.jobs.keys().copied().collect();
@@ -162,15 +318,13 @@ impl World {
         }
     }
 
-    pub(super) fn ready(&mut self, rank: u32) {
-        let ready = UnitEvent::Ready { method: Method::Systemd, notice: None };
-        self.handle(rank, Event::Unit(ready));
-    }
-
     /// No more faults: what is away comes back.
     pub(super) fn heal(&mut self) {
-        self.healed = true;
+        self.faults.end();
         self.note("no more faults");
+        for rank in 0..self.profile.ranks {
+            self.disk_emptied(rank);
+        }
     }
 
     /// A request of a shell in the barrier.

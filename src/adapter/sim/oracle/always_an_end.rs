@@ -1,0 +1,99 @@
+//! **always-an-end**: each start request ends in exactly one final release, in the order of
+//! RFC 32, whatever fails; and RFC 50's order of events holds, with `done` last.
+
+use crate::adapter::sim::world::World;
+use crate::machine::KvsOp;
+use crate::proto::{ExecEvent, JobId, Response};
+
+const NAME: &str = "always-an-end";
+
+impl World {
+    /// RFC 32, at every response.
+    pub(super) fn check_order(&mut self, id: JobId, response: &Response) {
+        if let Err(violation) = self.manager.respond(id, response) {
+            self.note(&format!("VIOLATION {violation}"));
+            self.violations.push(violation);
+        }
+    }
+
+    /// RFC 50, at every commit.
+    pub(in crate::adapter::sim) fn check_events(&mut self, id: JobId, op: &KvsOp) {
+        let (KvsOp::Append(fresh) | KvsOp::Finish(fresh)) = op else { return };
+        let Some(log) = self.kvs.guest(id) else { return };
+        let names: Vec<&str> = log.iter().chain(fresh).map(|event| event.name.as_str()).collect();
+        if let Some(broken) = broken(&names) {
+            self.violate(NAME, format!("{id}: {broken} in the exec eventlog {names:?}"));
+        }
+    }
+
+    pub(super) fn check_jobs(&mut self) {
+        let jobs: Vec<JobId> = self.manager.jobs.keys().copied().collect();
+        for id in jobs {
+            let job = &self.manager.jobs[&id];
+            if job.allocation.is_none() {
+                self.violate(NAME, format!("{id}: the world never gave it resources"));
+            } else if !job.ended && !job.abandoned {
+                self.violate(NAME, format!("{id}: never released"));
+            } else if job.ended {
+                self.check_log(id);
+            }
+        }
+    }
+
+    fn check_log(&mut self, id: JobId) {
+        let failed = self.manager.jobs[&id].failed;
+        let Some(log) = self.kvs.log(id).map(<[ExecEvent]>::to_vec) else {
+            // A job that could not be begun has no place in the KVS.
+            if !failed {
+                self.violate("nothing-lost", format!("{id}: has no exec eventlog"));
+            }
+            return;
+        };
+        let names: Vec<&str> = log.iter().map(|event| event.name.as_str()).collect();
+        if names.last() != Some(&"done") {
+            self.violate(NAME, format!("{id}: no done at the end of {names:?}"));
+        }
+        if !failed {
+            self.check_output(id, &log);
+        }
+    }
+}
+
+/// What is out of order.
+fn broken(names: &[&str]) -> Option<&'static str> {
+    let count = |name: &str| names.iter().filter(|other| **other == name).count();
+    let at = |name: &str| names.iter().position(|other| *other == name);
+    let before = |one: &str, other: &str| match (at(one), at(other)) {
+        (Some(one), Some(other)) => one < other,
+        (None, Some(_)) => false,
+        (_, None) => true,
+    };
+    let last = names.len().saturating_sub(1);
+    [
+        (at("init") == Some(0), "init is not first"),
+        (count("init") < 2 && count("starting") < 2, "something begins twice"),
+        (count("complete") < 2 && count("done") < 2, "something ends twice"),
+        (count("shell-exit") < 2, "the leader shell exits twice"),
+        (before("starting", "reattach"), "found again before it is started"),
+        (at("done").is_none_or(|at| at == last), "something comes after done"),
+    ]
+    .into_iter()
+    .find(|(holds, _)| !holds)
+    .map(|(_, what)| what)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn order_of_rfc_50() {
+        let whole = ["init", "starting", "reattach", "log", "shell-exit", "complete", "done"];
+        assert_eq!(broken(&whole), None);
+        assert_eq!(broken(&["init", "complete", "done"]), None, "failed before it was started");
+        assert!(broken(&["starting"]).is_some());
+        assert!(broken(&["init", "starting", "starting"]).is_some());
+        assert!(broken(&["init", "reattach", "starting"]).is_some());
+        assert!(broken(&["init", "starting", "done", "log"]).is_some());
+    }
+}

@@ -1,0 +1,19 @@
+//! **barrier**: no shell leaves a barrier before every shell of the job has entered it.
+
+use crate::adapter::sim::shell::{Shell, ShellId};
+use crate::adapter::sim::world::World;
+
+impl World {
+    /// A shell was let go from its barrier of this number.
+    pub(in crate::adapter::sim) fn check_barrier(&mut self, id: ShellId, number: u32) {
+        let Shell { unit, digest, .. } = self.shell(id).clone();
+        let has_entered = |rank: &u32| {
+            let mut shells = self.ranks[*rank as usize].shells_of(&digest);
+            shells.any(|shell| shell.entered >= number)
+        };
+        if let Some(rank) = self.ranks_of(&digest).iter().find(|rank| !has_entered(rank)) {
+            let seen = format!("{unit} leaves barrier {number}, which {rank} has not entered");
+            self.violate("barrier", seen);
+        }
+    }
+}

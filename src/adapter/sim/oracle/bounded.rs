@@ -1,0 +1,15 @@
+//! **bounded**: nothing is kept for a job that is over, or for a request that nobody waits for.
+
+use crate::adapter::sim::world::World;
+use crate::machine::Node;
+
+impl World {
+    pub(super) fn check_memory(&mut self) {
+        for rank in 0..self.ranks.len() {
+            let left = self.ranks[rank].node.as_ref().map(Node::left_over).unwrap_or_default();
+            if !left.is_empty() {
+                self.violate("bounded", format!("rank {rank} still keeps {left}"));
+            }
+        }
+    }
+}

@@ -1,0 +1,54 @@
+//! What must hold, looked at from outside: an invariant of `rfc/0001-scope.md` in each file,
+//! under its clause. An oracle sees the truth (shells, disks, systemd), what the job manager
+//! was told and what the KVS holds; of the machines it sees nothing but what they do.
+
+mod always_an_end;
+mod barrier;
+mod bounded;
+mod no_orphan;
+mod no_release_while_alive;
+mod nobody_gets_in;
+mod nothing_lost;
+mod once;
+mod only_ours;
+mod true_status;
+mod unknown_is_not_dead;
+
+use super::world::World;
+use crate::proto::{Idset, JobId, Response};
+
+impl World {
+    /// Something is said to the job manager: it must be true, and in order.
+    pub(super) fn check_response(&mut self, id: JobId, response: &Response) {
+        let allocation = self.manager.jobs.get(&id).and_then(|job| job.allocation.clone());
+        if let Some(job) = allocation {
+            match response {
+                Response::Finish { status } => {
+                    self.check_status(&job, *status);
+                    self.check_finished(&job);
+                }
+                Response::Release { ranks, is_final } => {
+                    let ranks: Idset = if *is_final {
+                        job.ranks.clone()
+                    } else {
+                        ranks.parse().unwrap_or_default()
+                    };
+                    self.check_release(&job, &ranks);
+                }
+                Response::Changed { .. }
+                | Response::Exception(_)
+                | Response::Progress { .. }
+                | Response::Reattached {}
+                | Response::Start {} => (),
+            }
+        }
+        self.check_order(id, response);
+    }
+
+    /// All is healed, and time has passed.
+    pub(super) fn check_end(&mut self) {
+        self.check_jobs();
+        self.check_units();
+        self.check_memory();
+    }
+}

@@ -1,0 +1,38 @@
+//! **nothing-lost**: what a shell writes reaches the exec eventlog once and in order, also what it
+//! wrote while the module was away. A node that is powered off takes what it had not told yet.
+
+use crate::adapter::sim::manager::Allocation;
+use crate::adapter::sim::world::World;
+use crate::proto::{BrokerRank, ExecEvent, JobId};
+
+impl World {
+    pub(super) fn check_output(&mut self, id: JobId, log: &[ExecEvent]) {
+        let allocation = self.manager.jobs.get(&id).and_then(|job| job.allocation.clone());
+        let Some(Allocation { ranks, digest, .. }) = allocation else { return };
+        for rank in ranks.iter() {
+            let state = &self.ranks[rank as usize];
+            if state.boot > 0 {
+                continue;
+            }
+            let shells = state.shells_of(&digest);
+            let written: Vec<u8> = shells.flat_map(|shell| shell.output.iter().copied()).collect();
+            let logged = logged(log, BrokerRank(rank));
+            if logged != written {
+                let seen = format!(
+                    "{id}: rank {rank} wrote {:?}, logged is {:?}",
+                    String::from_utf8_lossy(&written),
+                    String::from_utf8_lossy(&logged)
+                );
+                self.violate("nothing-lost", seen);
+            }
+        }
+    }
+}
+
+fn logged(log: &[ExecEvent], rank: BrokerRank) -> Vec<u8> {
+    log.iter()
+        .filter(|event| event.logged().is_some_and(|logged| logged.0 == rank))
+        .filter_map(|event| event.context.get("data")?.as_str())
+        .flat_map(str::bytes)
+        .collect()
+}

@@ -1,0 +1,65 @@
+//! A job's shell as the node's kernel sees it: the truth that oracles compare with.
+
+use crate::proto::{UnitName, WaitStatus};
+
+/// One execution of a shell.
+#[derive(Clone, Debug)]
+pub(super) struct Shell {
+    pub(super) unit: UnitName,
+    /// systemd's name for this start of the unit.
+    pub(super) invocation: String,
+    /// The job that it was started for.
+    pub(super) digest: String,
+    pub(super) exited: Option<WaitStatus>,
+    /// What it left behind is still there.
+    pub(super) leftover: bool,
+    /// It went with its node.
+    pub(super) lost: bool,
+    /// Its node was powered off, and its record took damage.
+    pub(super) forgotten: bool,
+    /// What it has written to its standard output.
+    pub(super) output: Vec<u8>,
+    /// Ignores SIGTERM.
+    pub(super) deaf: bool,
+    /// Times it entered the barrier, and was let go.
+    pub(super) entered: u32,
+    pub(super) released: u32,
+    /// Its request that waits in the barrier.
+    pub(super) waits: Option<u64>,
+}
+
+impl Shell {
+    pub(super) fn new(unit: UnitName, invocation: String, digest: String, deaf: bool) -> Self {
+        Self {
+            unit,
+            invocation,
+            digest,
+            exited: None,
+            leftover: false,
+            lost: false,
+            forgotten: false,
+            output: Vec::new(),
+            deaf,
+            entered: 0,
+            released: 0,
+            waits: None,
+        }
+    }
+
+    /// The shell itself runs.
+    pub(super) fn runs(&self) -> bool {
+        self.exited.is_none() && !self.lost
+    }
+
+    /// A process of it is left on the node.
+    pub(super) fn lives(&self) -> bool {
+        self.runs() || (self.leftover && !self.lost)
+    }
+}
+
+/// Which shell, on which rank.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) struct ShellId {
+    pub(super) rank: u32,
+    pub(super) index: usize,
+}

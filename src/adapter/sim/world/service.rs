@@ -1,0 +1,154 @@
+//! Rank 0's services: job manager, scheduler, KVS.
+
+use rand::Rng;
+
+use super::{Item, World};
+use crate::adapter::sim::kind::FaultKind;
+use crate::adapter::sim::request::{Asked, Life};
+use crate::machine::{Event, Fault, KvsOp, KvsResult, RequestId};
+use crate::proto::{Exception, Idset, JobException, JobId, Response};
+
+/// No two allocations begin at the same time: seconds between two at least.
+const TICK: f64 = 0.001;
+
+impl World {
+    /// A user submits a job, now or when rank 0 is back.
+    pub(super) fn submit(&mut self) {
+        if !self.ranks[0].broker_up {
+            return self.after(0.1, 5.0, Item::Submit);
+        }
+        let limited = self.rng.random_bool(self.profile.limited);
+        let duration = if limited { self.rng.random_range(5.0..60.0) } else { 0.0 };
+        let id = self.manager.submit(duration);
+        self.note(&format!("{id} is submitted"));
+        self.manager_changed();
+        self.after(0.001, 1.0, Item::Allocate(id));
+    }
+
+    /// The scheduler gives a job its ranks.
+    pub(super) fn allocate(&mut self, id: JobId) {
+        let first = self.rng.random_range(0..self.profile.ranks);
+        let last = self.rng.random_range(first..self.profile.ranks);
+        let ranks = Idset::from_range(first..last + 1);
+        if !self.ranks[0].broker_up {
+            return;
+        }
+        self.last_allocation = self.wall(0).max(self.last_allocation + TICK);
+        let wall = self.last_allocation;
+        if let Some(allocation) = self.manager.allocate(id, ranks, wall) {
+            self.allocations.insert(allocation.digest.clone(), allocation);
+            self.manager_changed();
+            self.ask_for(id);
+        }
+    }
+
+    /// The ranks of a job that once was allocated, whether or not anybody else remembers it.
+    pub(in crate::adapter::sim) fn ranks_of(&self, digest: &str) -> Idset {
+        self.allocations.get(digest).map(|known| known.ranks.clone()).unwrap_or_default()
+    }
+
+    pub(super) fn is_limited(&self, digest: &str) -> bool {
+        self.allocations.get(digest).is_some_and(|known| known.limited)
+    }
+
+    /// The job manager's eventlogs are committed a moment after they have changed.
+    pub(super) fn manager_changed(&mut self) {
+        let broker = self.ranks[0].brokers;
+        self.after(0.000_1, 0.02, Item::ManagerCommits(broker));
+    }
+
+    pub(super) fn manager_commits(&mut self, broker: u32) {
+        if self.ranks[0].broker_up && self.ranks[0].brokers == broker {
+            self.kvs.commit(&self.manager);
+        }
+    }
+
+    /// The job manager sends a start request, if there is a service to send it to.
+    pub(super) fn ask_for(&mut self, id: JobId) {
+        if self.ranks[0].node.is_none() {
+            return;
+        }
+        if let Some(payload) = self.manager.request(id) {
+            self.note(&format!("start request for {id}"));
+            let life = self.life(0);
+            let number = self.requests.open(life, life, Asked::Manager);
+            let request = RequestId::Remote(number);
+            self.handle(0, Event::Start { request, payload });
+        }
+    }
+
+    pub(super) fn kvs_apply(&mut self, from: Life, id: JobId, op: KvsOp) {
+        if !self.ranks[0].broker_up {
+            return;
+        }
+        let fails =
+            matches!(op, KvsOp::Append(_)) && self.faults.strikes(FaultKind::CommitFails).is_some();
+        let result = if fails {
+            KvsResult::Appended(Err(Fault::new(libc::EIO, "commit failed")))
+        } else {
+            self.check_events(id, &op);
+            self.kvs.apply(id, op)
+        };
+        self.send(0, from.rank, Item::KvsDone { to: from, id, result: Box::new(result) });
+    }
+
+    pub(super) fn kvs_sync(&mut self, from: Life, jobs: &[JobId]) {
+        if self.faults.strikes(FaultKind::CheckpointFails).is_some() {
+            let full = Fault::new(libc::ENOSPC, "No space left on device");
+            let event = Box::new(Event::Checkpointed(Err(full)));
+            return self.after(0.001, 0.05, Item::Deliver { to: from, event });
+        }
+        let number = self.kvs.sync(jobs);
+        self.after(0.001, 0.05, Item::KvsWritten { to: from, number });
+    }
+
+    pub(super) fn kvs_written(&mut self, to: Life, number: u64) {
+        if self.kvs.written(number) {
+            self.note(&format!("checkpoint {number}"));
+            self.send(0, 0, Item::Deliver { to, event: Box::new(Event::Checkpointed(Ok(()))) });
+        }
+    }
+
+    pub(super) fn respond(&mut self, id: JobId, response: &Response) {
+        self.note(&format!("{id}: {response:?}"));
+        self.check_response(id, response);
+        self.manager_changed();
+        if let Response::Exception(exception) = response
+            && exception.severity == 0
+        {
+            self.publish(id, &exception.kind);
+        }
+    }
+
+    pub(super) fn raise(&mut self, id: JobId, exception: &Exception) {
+        self.note(&format!("raise {id}: {}", exception.note));
+        if let Some(job) = self.manager.jobs.get_mut(&id).filter(|_| exception.severity == 0) {
+            job.failed = true;
+            self.manager_changed();
+            self.publish(id, &exception.kind);
+        }
+    }
+
+    /// The job manager publishes an exception to all modules.
+    pub(super) fn publish(&mut self, id: JobId, kind: &str) {
+        let exception = JobException { id, kind: kind.to_string(), severity: 0, wait_status: None };
+        for rank in 0..self.profile.ranks {
+            let to = self.life(rank);
+            self.post(0, to, Event::Exception(exception.clone()));
+        }
+    }
+
+    /// The resource module drains ranks. Reasons name their job.
+    pub(super) fn drain(&mut self, ranks: &Idset, reason: &str) {
+        self.note(&format!("drain {ranks}: {reason}"));
+        let digests: Vec<String> = self
+            .allocations
+            .iter()
+            .filter(|(_, known)| reason.contains(&known.id.to_string()))
+            .map(|(digest, _)| digest.clone())
+            .collect();
+        for digest in digests {
+            self.drained.extend(ranks.iter().map(|rank| (digest.clone(), rank)));
+        }
+    }
+}

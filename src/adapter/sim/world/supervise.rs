@@ -1,0 +1,164 @@
+//! Between a module and its node: the supervisor's core and tracker, the bus, systemd.
+
+use rand::Rng;
+
+use super::{Item, World};
+use crate::adapter::sim::kind::FaultKind;
+use crate::adapter::sim::request::Life;
+use crate::adapter::sim::systemd::{Act, SimSystemd};
+use crate::machine::Event;
+use crate::port::supervisor::{UnitCommand, UnitSpec};
+use crate::supervisor::tracker::{Ask, Call, News};
+
+/// Ways of messages that are not between two brokers.
+const TO_SYSTEMD: u32 = 1 << 16;
+const FROM_SYSTEMD: u32 = 1 << 17;
+const FROM_SUPERVISOR: u32 = 1 << 18;
+
+impl World {
+    /// The node commands its supervisor.
+    pub(super) fn command(&mut self, from: Life, command: UnitCommand) {
+        let rank = from.rank as usize;
+        if let Some(id) = self.faults.strikes(FaultKind::CrashInWrite) {
+            let mut rng = self.faults.rng(id);
+            let (after, bytes) = (rng.random_range(0..2), rng.random_range(0..60));
+            self.ranks[rank].disk.crash_in_write(after, bytes);
+        }
+        let Some(supervisor) = &mut self.ranks[rank].supervisor else { return };
+        supervisor.core.command(command, &mut supervisor.backend);
+        self.pump(from.rank);
+    }
+
+    /// What the supervisor wants of systemd, and what it has to tell, goes on its way.
+    pub(super) fn pump(&mut self, rank: u32) {
+        let state = &mut self.ranks[rank as usize];
+        let Some(supervisor) = &mut state.supervisor else { return };
+        supervisor.settle();
+        if state.disk.is_dead() {
+            // It has died in the middle of a write: nothing of this got out.
+            return self.kill(rank);
+        }
+        let events = supervisor.take_events();
+        let connection = supervisor.connection;
+        let asks: Vec<(Ask, Option<Box<UnitSpec>>)> = supervisor
+            .backend
+            .tracker
+            .take_asks()
+            .into_iter()
+            .map(|ask| {
+                let unit = if let Call::Start(unit) = &ask.call { Some(unit) } else { None };
+                let spec = unit.and_then(|unit| supervisor.backend.specs.get(unit)).cloned();
+                (ask, spec.map(Box::new))
+            })
+            .collect();
+        for (ask, spec) in asks {
+            self.check_ask(rank, &ask);
+            if let (Some(connection), true) = (connection, ask.call == Call::Reconnect) {
+                self.send_on(rank, TO_SYSTEMD, Item::Hangup { rank, connection });
+                self.bus_closed(self.life(rank));
+            } else if let Some(connection) = connection {
+                let ask = Box::new(ask);
+                self.send_on(rank, TO_SYSTEMD, Item::Ask { rank, connection, ask, spec });
+            }
+        }
+        let to = self.life(rank);
+        for event in events {
+            let event = Box::new(Event::Unit(event));
+            self.send_on(rank, FROM_SUPERVISOR, Item::Deliver { to, event });
+        }
+    }
+
+    /// The connection of a module that is gone: the bus notices after it has read the rest.
+    pub(super) fn hang_up(&mut self, rank: u32) {
+        let supervisor = self.ranks[rank as usize].supervisor.take();
+        if let Some(connection) = supervisor.and_then(|supervisor| supervisor.connection) {
+            self.send_on(rank, TO_SYSTEMD, Item::Hangup { rank, connection });
+        }
+    }
+
+    pub(super) fn ask_arrives(
+        &mut self,
+        rank: u32,
+        connection: u64,
+        ask: &Ask,
+        spec: Option<&UnitSpec>,
+    ) {
+        self.ranks[rank as usize].systemd.ask(connection, ask, spec);
+        self.stir(rank);
+    }
+
+    /// What systemd says and does goes on its way.
+    pub(super) fn stir(&mut self, rank: u32) {
+        let muted = self.ranks[rank as usize].muted;
+        for (connection, news) in self.ranks[rank as usize].systemd.take_news() {
+            let news = match news {
+                News::Answer { number, .. } if muted => SimSystemd::no_reply(number),
+                News::Changed { .. } | News::Reloading(_) if muted => continue,
+                news => news,
+            };
+            let news = Box::new(news);
+            self.send_on(rank, FROM_SYSTEMD, Item::News { rank, connection, news });
+        }
+        for act in self.ranks[rank as usize].systemd.take_acts() {
+            match act {
+                Act::Alarm { unit, number, after } => {
+                    let boot = self.ranks[rank as usize].boot;
+                    let at = self.now + after.as_secs_f64();
+                    self.at(at, Item::Alarm { rank, boot, unit, number });
+                }
+                Act::Run(unit) => {
+                    let slow = self.faults.strikes(FaultKind::StartIsSlow).is_some();
+                    let most = if slow { 60.0 } else { 0.5 };
+                    let boot = self.ranks[rank as usize].boot;
+                    self.after(0.005, most, Item::Fork { rank, boot, unit });
+                }
+                Act::Signal { unit, signal, all } => {
+                    self.after(0.000_1, 0.01, Item::Signal { rank, unit, signal, all });
+                }
+            }
+        }
+    }
+
+    pub(super) fn hear(&mut self, rank: u32, connection: u64, news: News) {
+        let Some(supervisor) = &mut self.ranks[rank as usize].supervisor else { return };
+        let of_the_kernel = matches!(news, News::Emptied { .. });
+        if supervisor.connection == Some(connection) || of_the_kernel {
+            if self.transcript.is_some() {
+                self.note(&format!("rank {rank} <- {news:?}"));
+            }
+            if let Some(supervisor) = &mut self.ranks[rank as usize].supervisor {
+                supervisor.backend.tracker.hear(news);
+            }
+            self.pump(rank);
+        }
+    }
+
+    /// The connection to the bus is gone; another is tried for.
+    pub(super) fn bus_closed(&mut self, life: Life) {
+        if !self.is_alive(life) {
+            return;
+        }
+        let Some(supervisor) = &mut self.ranks[life.rank as usize].supervisor else { return };
+        if supervisor.connection.take().is_some() {
+            supervisor.backend.tracker.lost();
+            self.pump(life.rank);
+            self.after(0.01, 1.0, Item::Connect(life));
+        }
+    }
+
+    pub(super) fn connect(&mut self, life: Life) {
+        if !self.is_alive(life) {
+            return;
+        }
+        let state = &mut self.ranks[life.rank as usize];
+        let Some(supervisor) = &mut state.supervisor else { return };
+        match state.systemd.connect() {
+            Some(connection) => {
+                supervisor.connection = Some(connection);
+                supervisor.backend.tracker.connected();
+                self.pump(life.rank);
+            }
+            None => self.after(0.05, 5.0, Item::Connect(life)),
+        }
+    }
+}

@@ -1,0 +1,58 @@
+//! Jobs that have ended on this rank, for a while.
+//!
+//! A request of a leader that is long dead can reach a rank that has stalled, or ranks below it,
+//! after the job is over. It must not start anything.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use crate::proto::JobId;
+
+/// How long such a request can be on its way, in seconds. A broker that does nothing for so
+/// long was given up by its parent, and does not go on.
+const SECONDS: f64 = 600.0;
+/// How many are kept; of more, the oldest are forgotten.
+const COUNT_MAX: usize = 10_000;
+
+/// Ended jobs, by id and digest.
+#[derive(Debug, Default)]
+pub(super) struct Over {
+    jobs: BTreeMap<JobId, String>,
+    order: VecDeque<(f64, JobId)>,
+}
+
+impl Over {
+    pub(super) fn insert(&mut self, now: f64, id: JobId, digest: &str) {
+        while let Some((at, oldest)) = self.order.front().copied()
+            && (at + SECONDS < now || self.order.len() >= COUNT_MAX)
+        {
+            self.order.pop_front();
+            self.jobs.remove(&oldest);
+        }
+        if self.jobs.insert(id, digest.to_string()).is_none() {
+            self.order.push_back((now, id));
+        }
+    }
+
+    pub(super) fn contains(&self, id: JobId, digest: &str) -> bool {
+        self.jobs.get(&id).is_some_and(|known| known == digest)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ended_jobs_are_known_for_a_while() {
+        let mut over = Over::default();
+        over.insert(0.0, JobId(1), "one");
+        assert!(over.contains(JobId(1), "one"));
+        assert!(!over.contains(JobId(1), "another with its id"));
+        over.insert(SECONDS + 1.0, JobId(2), "two");
+        assert!(!over.contains(JobId(1), "one"));
+        for id in 3..=COUNT_MAX as u64 + 5 {
+            over.insert(SECONDS + 2.0, JobId(id), "many");
+        }
+        assert_eq!((over.jobs.len(), over.order.len()), (COUNT_MAX, COUNT_MAX));
+    }
+}
