@@ -4,8 +4,17 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::str::FromStr;
 
+use super::shortened;
+
 /// How many hosts one text may stand for.
 const MAX_HOSTS: usize = 1_000_000;
+
+/// Bytes of all names that one text may stand for.
+const MAX_BYTES: usize = 64 * 1024 * 1024;
+
+/// Digits that a number in a name may be padded to. A width beyond any number and file name would
+/// only serve to exhaust memory.
+const MAX_WIDTH: usize = 20;
 
 /// An ordered list of host names, written `host[0-3,07],other`. Duplicates are kept.
 ///
@@ -41,6 +50,21 @@ impl Hostlist {
     /// The hosts, in order.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = &str> + ExactSizeIterator {
         self.0.iter().map(String::as_str)
+    }
+
+    /// The hosts of several texts together; the limits are for all of them.
+    ///
+    /// # Errors
+    /// With the index of the text that is wrong.
+    pub(super) fn from_texts(texts: &[&str]) -> Result<Self, (usize, HostlistError)> {
+        let (mut hosts, mut bytes) = (Vec::new(), 0);
+        for (index, text) in texts.iter().enumerate() {
+            let mut words = words(text);
+            words
+                .try_for_each(|word| expand(word, &mut hosts, &mut bytes))
+                .map_err(|error| (index, error))?;
+        }
+        Ok(Self(hosts))
     }
 
     /// Each host once, where it came first. (flux-core `hostlist_uniq` sorts as well.)
@@ -96,12 +120,13 @@ impl<'a> HostRange<'a> {
     fn new(host: &'a str) -> Self {
         let prefix = host.trim_end_matches(|c: char| c.is_ascii_digit());
         let digits = &host[prefix.len()..];
+        let width = digits.len();
         match digits.parse() {
-            Ok(n) => {
-                Self { prefix, suffix: Some(Suffix { first: n, last: n, width: digits.len() }) }
+            Ok(n) if width <= MAX_WIDTH => {
+                Self { prefix, suffix: Some(Suffix { first: n, last: n, width }) }
             }
             // No digits, or more of them than a number can have.
-            Err(_) => Self { prefix: host, suffix: None },
+            Ok(_) | Err(_) => Self { prefix: host, suffix: None },
         }
     }
 
@@ -161,11 +186,7 @@ impl FromStr for Hostlist {
 
     /// Accepts names and `prefix[ranges]suffix`, separated by commas or blanks.
     fn from_str(s: &str) -> Result<Self, HostlistError> {
-        let mut hosts = Vec::new();
-        for word in words(s) {
-            expand(word, &mut hosts)?;
-        }
-        Ok(Self(hosts))
+        Self::from_texts(&[s]).map_err(|(_, error)| error)
     }
 }
 
@@ -183,16 +204,14 @@ fn words(s: &str) -> impl Iterator<Item = &str> {
     .filter(|word| !word.is_empty())
 }
 
-/// Appends the hosts that `word` stands for.
-fn expand(word: &str, hosts: &mut Vec<String>) -> Result<(), HostlistError> {
-    let bad = |part: &str, reason| HostlistError { part: part.to_string(), reason };
+/// Appends the hosts that `word` stands for. `bytes` is the length of all names.
+fn expand(word: &str, hosts: &mut Vec<String>, bytes: &mut usize) -> Result<(), HostlistError> {
+    let bad = |part: &str, reason| HostlistError { part: shortened(part), reason };
     let Some((prefix, rest)) = word.split_once('[') else {
         if word.contains(']') {
             return Err(bad(word, "brackets are mismatched"));
         }
-        if hosts.len() >= MAX_HOSTS {
-            return Err(bad(word, "the list has too many hosts"));
-        }
+        reserve(hosts, bytes, 1, word.len()).map_err(|reason| bad(word, reason))?;
         hosts.push(word.to_string());
         return Ok(());
     };
@@ -205,12 +224,27 @@ fn expand(word: &str, hosts: &mut Vec<String>) -> Result<(), HostlistError> {
     for range in ranges.split(',') {
         let Suffix { first, last, width } = parse_range(range)
             .ok_or_else(|| bad(range, "expected numbers and ranges such as 0-3,7"))?;
-        if last - first >= (MAX_HOSTS - hosts.len()) as u64 {
-            return Err(bad(range, "the list has too many hosts"));
-        }
+        let length = prefix.len() + width.max(digits(last)) + suffix.len();
+        reserve(hosts, bytes, (last - first).saturating_add(1), length)
+            .map_err(|reason| bad(range, reason))?;
         hosts.extend((first..=last).map(|n| format!("{prefix}{n:0width$}{suffix}")));
     }
     Ok(())
+}
+
+/// Whether `more` hosts, with names that are at most `length` bytes long, are within the limits.
+fn reserve(
+    hosts: &[String],
+    bytes: &mut usize,
+    more: u64,
+    length: usize,
+) -> Result<(), &'static str> {
+    let more = usize::try_from(more).unwrap_or(usize::MAX);
+    if more > MAX_HOSTS - hosts.len() {
+        return Err("the list has too many hosts");
+    }
+    *bytes += more * length;
+    if *bytes > MAX_BYTES { Err("the names are too long") } else { Ok(()) }
 }
 
 /// The numbers of `7` or `00-12`; the first number gives the width of all.
@@ -218,8 +252,7 @@ fn parse_range(range: &str) -> Option<Suffix> {
     let (first, last) = range.split_once('-').unwrap_or((range, range));
     let parse = |s: &str| s.bytes().all(|b| b.is_ascii_digit()).then(|| s.parse().ok()).flatten();
     let suffix = Suffix { first: parse(first)?, last: parse(last)?, width: first.len() };
-    // A width beyond any number and file name would only serve to exhaust memory.
-    (suffix.first <= suffix.last && suffix.width <= 20).then_some(suffix)
+    (suffix.first <= suffix.last && suffix.width <= MAX_WIDTH).then_some(suffix)
 }
 
 impl<S: Into<String>> FromIterator<S> for Hostlist {
@@ -283,6 +316,14 @@ mod tests {
             ("foo[98-101],foo102,foo0103", "foo[98-102,0103]"),
             ("a18446744073709551615,a0", "a[18446744073709551615,0]"),
             ("a99999999999999999999", "a99999999999999999999"),
+            (
+                "a000000000000000000001,a000000000000000000002",
+                "a000000000000000000001,a000000000000000000002",
+            ),
+            (
+                "a00000000000000000001,a00000000000000000002",
+                "a[00000000000000000001-00000000000000000002]",
+            ),
         ] {
             assert_eq!(list(text).to_string(), compressed, "{text}");
             assert_eq!(list(compressed), list(text), "{text}");
@@ -323,6 +364,11 @@ mod tests {
             r#""3-1": expected numbers and ranges such as 0-3,7"#
         );
         assert_eq!(list("foo[0-999999]").len(), MAX_HOSTS);
+        let long = format!("{}[0-999999]", "n".repeat(100));
+        let error = long.parse::<Hostlist>().unwrap_err().to_string();
+        assert!(error.ends_with("the names are too long"), "{error}");
+        let error = format!("{long}]").parse::<Hostlist>().unwrap_err().to_string();
+        assert!(error.len() < 250, "{error}");
     }
 
     #[test]

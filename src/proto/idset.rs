@@ -1,16 +1,14 @@
 //! Sets of ranks and other ids (RFC 22).
 
 use std::fmt;
-use std::iter::Copied;
 use std::ops::Range;
-use std::slice;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use super::BrokerRank;
+use super::{BrokerRank, shortened};
 
-/// How many members a parsed set may have: far above any instance, far below memory.
+/// How many members a parsed set may have: far above any instance, few enough to look at each.
 pub(super) const IDSET_MAX_MEMBERS: usize = 16_777_216;
 
 /// The largest id that is accepted from text (flux-core `IDSET_MAX_UNIVERSE` less one).
@@ -18,12 +16,32 @@ const MAX_ID: u32 = i32::MAX as u32;
 
 /// A set of ids, written `0-2,7`.
 ///
-/// The members are kept in a sorted vector, as most sets are small or one range, and the
-/// position of a member (the shell rank of a broker rank) is looked up more often than the
-/// set changes.
+/// Kept as its maximal runs, so that it needs no more memory than its text: what a peer writes
+/// in a few bytes must not need many. The position of a member (the shell rank of a broker
+/// rank) is looked up more often than the set changes, so each run knows how many members come
+/// before it.
 #[derive(Clone, Debug, Default, Deserialize, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize)]
 #[serde(try_from = "String", into = "String")]
-pub struct Idset(Vec<u32>);
+pub struct Idset(Vec<Run>);
+
+/// Consecutive members, none of which is next to another run.
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+struct Run {
+    first: u32,
+    last: u32,
+    /// Members of all runs before this one.
+    before: usize,
+}
+
+impl Run {
+    fn len(self) -> usize {
+        (self.last - self.first) as usize + 1
+    }
+
+    fn contains(self, id: u32) -> bool {
+        (self.first..=self.last).contains(&id)
+    }
+}
 
 /// The text is not an idset. Names the offending element, and what is wrong with it.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
@@ -41,34 +59,66 @@ impl Idset {
 
     /// The ids of a half-open range.
     pub fn from_range(range: Range<u32>) -> Self {
-        Self(range.collect())
+        let mut set = Self::new();
+        if !range.is_empty() {
+            set.push(range.start, range.end - 1);
+        }
+        set
     }
 
     /// Adds `id`. False if it was a member already.
     pub fn insert(&mut self, id: u32) -> bool {
-        match self.0.binary_search(&id) {
-            Ok(_) => false,
-            Err(index) => {
-                self.0.insert(index, id);
-                true
-            }
+        let at = self.0.partition_point(|run| run.last < id);
+        let next = self.0.get(at).copied();
+        if next.is_some_and(|run| run.contains(id)) {
+            return false;
         }
+        let follows = at > 0 && self.0[at - 1].last + 1 == id;
+        let leads = next.is_some_and(|run| id + 1 == run.first);
+        let behind = match (follows, leads, next) {
+            (true, true, Some(run)) => {
+                self.0[at - 1].last = run.last;
+                self.0.remove(at);
+                at
+            }
+            (true, _, _) => {
+                self.0[at - 1].last = id;
+                at
+            }
+            (false, true, _) => {
+                self.0[at].first = id;
+                at + 1
+            }
+            (false, false, next) => {
+                let before = next.map_or(self.len(), |run| run.before);
+                self.0.insert(at, Run { first: id, last: id, before });
+                at + 1
+            }
+        };
+        self.0[behind..].iter_mut().for_each(|run| run.before += 1);
+        true
     }
 
     /// Takes `id` out. False if it was no member.
     pub fn remove(&mut self, id: u32) -> bool {
-        match self.0.binary_search(&id) {
-            Ok(index) => {
-                self.0.remove(index);
-                true
-            }
-            Err(_) => false,
-        }
+        let Some(at) = self.run_of(id) else { return false };
+        let Run { first, last, before } = self.0[at];
+        self.0[at + 1..].iter_mut().for_each(|run| run.before -= 1);
+        let parts = [
+            (first < id).then(|| Run { first, last: id - 1, before }),
+            (id < last).then(|| Run {
+                first: id + 1,
+                last,
+                before: before + (id - first) as usize,
+            }),
+        ];
+        self.0.splice(at..=at, parts.into_iter().flatten());
+        true
     }
 
     /// Whether `id` is a member.
     pub fn contains(&self, id: u32) -> bool {
-        self.0.binary_search(&id).is_ok()
+        self.run_of(id).is_some()
     }
 
     /// Whether `rank` is a member.
@@ -78,7 +128,7 @@ impl Idset {
 
     /// The number of members.
     pub fn len(&self) -> usize {
-        self.0.len()
+        self.0.last().map_or(0, |run| run.before + run.len())
     }
 
     /// Whether there are no members.
@@ -88,27 +138,29 @@ impl Idset {
 
     /// The lowest member.
     pub fn first(&self) -> Option<u32> {
-        self.0.first().copied()
+        self.0.first().map(|run| run.first)
     }
 
     /// The highest member.
     pub fn last(&self) -> Option<u32> {
-        self.0.last().copied()
+        self.0.last().map(|run| run.last)
     }
 
     /// The member at `index`, counted from the lowest.
     pub fn nth(&self, index: usize) -> Option<u32> {
-        self.0.get(index).copied()
+        let run = self.0.get(self.0.partition_point(|run| run.before + run.len() <= index))?;
+        u32::try_from(index - run.before).ok().map(|offset| run.first + offset)
     }
 
     /// How many members are lower than `id`, if `id` is a member.
     pub fn index_of(&self, id: u32) -> Option<usize> {
-        self.0.binary_search(&id).ok()
+        let run = self.0[self.run_of(id)?];
+        Some(run.before + (id - run.first) as usize)
     }
 
     /// The members, ascending.
-    pub fn iter(&self) -> Copied<slice::Iter<'_, u32>> {
-        self.0.iter().copied()
+    pub fn iter(&self) -> Iter<'_> {
+        Iter { set: self, indices: 0..self.len(), front: 0 }
     }
 
     /// The members as broker ranks, ascending.
@@ -118,34 +170,121 @@ impl Idset {
 
     /// The members of either set.
     pub fn union(&self, other: &Self) -> Self {
-        self.iter().chain(other).collect()
+        Self::union_of([self, other])
+    }
+
+    /// The members of any of the sets.
+    pub fn union_of<'a>(sets: impl IntoIterator<Item = &'a Self>) -> Self {
+        let mut runs: Vec<Run> = sets.into_iter().flat_map(|set| &set.0).copied().collect();
+        runs.sort();
+        let mut set = Self::new();
+        runs.iter().for_each(|run| set.push(run.first, run.last));
+        set
     }
 
     /// The members of this set that are not in `other`.
     pub fn difference(&self, other: &Self) -> Self {
-        Self(self.iter().filter(|id| !other.contains(*id)).collect())
+        let mut set = Self::new();
+        for run in &self.0 {
+            let mut rest = Some(run.first);
+            for hole in other.runs_within(*run) {
+                if let Some(first) = rest.filter(|first| *first < hole.first) {
+                    set.push(first, hole.first - 1);
+                }
+                rest = hole.last.checked_add(1).filter(|first| *first <= run.last);
+            }
+            if let Some(first) = rest {
+                set.push(first, run.last);
+            }
+        }
+        set
     }
 
     /// The members of both sets.
     pub fn intersection(&self, other: &Self) -> Self {
-        Self(self.iter().filter(|id| other.contains(*id)).collect())
+        let mut set = Self::new();
+        for run in &self.0 {
+            for part in other.runs_within(*run) {
+                set.push(part.first.max(run.first), part.last.min(run.last));
+            }
+        }
+        set
     }
 
     /// Whether all members are in `other`.
     pub fn is_subset(&self, other: &Self) -> bool {
-        self.iter().all(|id| other.contains(id))
+        self.0.iter().all(|run| {
+            other.run_of(run.first).is_some_and(|around| other.0[around].contains(run.last))
+        })
     }
 
-    /// The maximal runs of consecutive members, as first and last.
-    fn runs(&self) -> impl Iterator<Item = (u32, u32)> {
-        // No overflow: in a chunk, the second member is above the first.
-        self.0.chunk_by(|a, b| a + 1 == *b).map(|run| (run[0], run[run.len() - 1]))
+    /// Which run `id` is in.
+    fn run_of(&self, id: u32) -> Option<usize> {
+        let at = self.0.partition_point(|run| run.last < id);
+        self.0.get(at).filter(|run| run.contains(id)).map(|_| at)
+    }
+
+    /// The runs that have members in common with `run`.
+    fn runs_within(&self, run: Run) -> impl Iterator<Item = &Run> {
+        let from = self.0.partition_point(|other| other.last < run.first);
+        self.0[from..].iter().take_while(move |other| other.first <= run.last)
+    }
+
+    /// Adds a run that begins at or after the beginning of the last one.
+    fn push(&mut self, first: u32, last: u32) {
+        let before = match self.0.last_mut() {
+            // Next to it or in it; no run follows one that ends at the largest number.
+            Some(run) if run.last.checked_add(1).is_none_or(|next| first <= next) => {
+                run.last = run.last.max(last);
+                return;
+            }
+            Some(run) => run.before + run.len(),
+            None => 0,
+        };
+        self.0.push(Run { first, last, before });
     }
 }
 
+/// The members of an [`Idset`], ascending.
+#[derive(Clone, Debug)]
+pub struct Iter<'a> {
+    set: &'a Idset,
+    /// Of the members that are left.
+    indices: Range<usize>,
+    /// The run of the first of them.
+    front: usize,
+}
+
+impl Iterator for Iter<'_> {
+    type Item = u32;
+
+    fn next(&mut self) -> Option<u32> {
+        let index = self.indices.next()?;
+        let mut run = self.set.0.get(self.front)?;
+        if run.before + run.len() <= index {
+            self.front += 1;
+            run = self.set.0.get(self.front)?;
+        }
+        u32::try_from(index - run.before).ok().map(|offset| run.first + offset)
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        self.indices.size_hint()
+    }
+}
+
+impl DoubleEndedIterator for Iter<'_> {
+    fn next_back(&mut self) -> Option<u32> {
+        let index = self.indices.next_back()?;
+        self.set.nth(index)
+    }
+}
+
+impl ExactSizeIterator for Iter<'_> {}
+
 impl fmt::Display for Idset {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, (first, last)) in self.runs().enumerate() {
+        for (index, Run { first, last, .. }) in self.0.iter().enumerate() {
             let comma = if index > 0 { "," } else { "" };
             if first == last {
                 write!(f, "{comma}{first}")?;
@@ -170,18 +309,18 @@ impl FromStr for Idset {
         if inner.is_empty() {
             return Ok(Self::new());
         }
-        let mut ids = Vec::new();
+        let mut ids = Self::new();
         for element in inner.split(',') {
             let (first, last) = parse_element(element)?;
-            if ids.last().is_some_and(|previous| first <= *previous) {
+            if ids.last().is_some_and(|previous| first <= previous) {
                 return Err(IdsetError::new(element, "ids are not in ascending order"));
             }
             if (last - first) as usize >= IDSET_MAX_MEMBERS - ids.len() {
                 return Err(IdsetError::new(element, "the set has too many members"));
             }
-            ids.extend(first..=last);
+            ids.push(first, last);
         }
-        Ok(Self(ids))
+        Ok(ids)
     }
 }
 
@@ -211,7 +350,7 @@ fn parse_id(digits: &str) -> Result<u32, &'static str> {
 
 impl IdsetError {
     fn new(element: &str, reason: &'static str) -> Self {
-        Self { element: element.to_string(), reason }
+        Self { element: shortened(element), reason }
     }
 }
 
@@ -231,10 +370,12 @@ impl From<Idset> for String {
 
 impl Extend<u32> for Idset {
     fn extend<I: IntoIterator<Item = u32>>(&mut self, ids: I) {
-        self.0.extend(ids);
+        let mut ids: Vec<u32> = ids.into_iter().collect();
         // Takes linear time if the ids came in order.
-        self.0.sort();
-        self.0.dedup();
+        ids.sort();
+        let mut more = Self::new();
+        ids.iter().for_each(|id| more.push(*id, *id));
+        *self = self.union(&more);
     }
 }
 
@@ -254,9 +395,9 @@ impl FromIterator<BrokerRank> for Idset {
 
 impl<'a> IntoIterator for &'a Idset {
     type Item = u32;
-    type IntoIter = Copied<slice::Iter<'a, u32>>;
+    type IntoIter = Iter<'a>;
 
-    fn into_iter(self) -> Self::IntoIter {
+    fn into_iter(self) -> Iter<'a> {
         self.iter()
     }
 }
@@ -369,6 +510,40 @@ mod tests {
             assert!(a.intersection(&b).is_subset(&a));
         }
         assert!(!ids("0-2").is_subset(&ids("0-1")));
+    }
+
+    #[test]
+    fn sets_agree_with_the_standard_librarys() {
+        // All pairs of sets of six ids at both ends of the numbers.
+        for base in [0, u32::MAX - 5] {
+            let set = |bits: u32| (0..6).filter(|i| bits >> i & 1 == 1).map(|i| base + i).collect();
+            for (x, y) in (0..64).flat_map(|x| (0..64).map(move |y| (x, y))) {
+                let (a, b): (Idset, Idset) = (set(x), set(y));
+                for (got, bits) in
+                    [(a.union(&b), x | y), (a.difference(&b), x & !y), (a.intersection(&b), x & y)]
+                {
+                    assert_eq!(got, set(bits), "{a} and {b}");
+                    assert_eq!(got.len(), bits.count_ones() as usize);
+                    let members: Vec<u32> = got.iter().collect();
+                    assert!(members.is_sorted() && members.len() == got.len());
+                    assert!(got.iter().rev().eq(members.into_iter().rev()));
+                }
+                assert_eq!(a.is_subset(&b), x & !y == 0);
+            }
+            for (x, i) in (0..64).flat_map(|x| (0..6).map(move |i| (x, i))) {
+                let (mut more, mut less): (Idset, Idset) = (set(x), set(x));
+                assert_eq!(more.insert(base + i), x >> i & 1 == 0);
+                assert_eq!(less.remove(base + i), x >> i & 1 == 1);
+                assert_eq!((more, less), (set(x | 1 << i), set(x & !(1 << i))));
+            }
+        }
+    }
+
+    #[test]
+    fn a_large_set_is_small() {
+        let many: Vec<Idset> = (0..10_000).map(|_| ids("0-16777214")).collect();
+        assert!(many.iter().all(|set| set.0.len() == 1 && set.len() == IDSET_MAX_MEMBERS - 1));
+        assert_eq!(many[0].union(&many[1]).nth(16_777_214), Some(16_777_214));
     }
 
     #[test]

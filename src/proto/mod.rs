@@ -61,3 +61,12 @@ impl std::fmt::Display for ShellRank {
         self.0.fmt(f)
     }
 }
+
+/// The beginning of a text that is too long for an error message.
+fn shortened(text: &str) -> String {
+    const ENOUGH: usize = 120;
+    match text.char_indices().nth(ENOUGH) {
+        Some((end, _)) => format!("{}...", &text[..end]),
+        None => text.to_string(),
+    }
+}

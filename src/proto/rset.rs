@@ -2,7 +2,8 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{BrokerRank, Hostlist, Idset, ShellRank};
+use super::idset::IDSET_MAX_MEMBERS;
+use super::{BrokerRank, Hostlist, Idset, ShellRank, shortened};
 
 /// What stands for a host name that is not known.
 const UNKNOWN: &str = "(unknown)";
@@ -190,9 +191,12 @@ fn parse_ranks(r_lite: &Value) -> Result<Idset, ResourceSetError> {
         let ids: Idset = text.parse().map_err(|error| bad(&key, rank, error))?;
         ranks.push(ids);
     }
-    let ranks: Idset = ranks.iter().flatten().collect();
+    let ranks = Idset::union_of(&ranks);
     if ranks.is_empty() {
         return Err(bad(key, r_lite, "there are no ranks"));
+    }
+    if ranks.len() > IDSET_MAX_MEMBERS {
+        return Err(bad(key, r_lite, "there are too many ranks"));
     }
     Ok(ranks)
 }
@@ -204,14 +208,14 @@ fn parse_hosts(nodelist: Option<&Value>, ranks: usize) -> Result<Hostlist, Resou
         Some(nodelist) => nodelist,
     };
     let texts = nodelist.as_array().ok_or_else(|| bad(key, nodelist, "expected an array"))?;
-    let mut hosts = Vec::new();
+    let key_of = |index: usize| format!("{key}[{index}]");
+    let mut hostlists = Vec::new();
     for (index, value) in texts.iter().enumerate() {
-        let key = format!("{key}[{index}]");
-        let text = value.as_str().ok_or_else(|| bad(&key, value, "expected a hostlist"))?;
-        let list: Hostlist = text.parse().map_err(|error| bad(&key, value, error))?;
-        hosts.push(list);
+        let text = value.as_str();
+        hostlists.push(text.ok_or_else(|| bad(&key_of(index), value, "expected a hostlist"))?);
     }
-    let hosts: Hostlist = hosts.iter().flat_map(Hostlist::iter).collect();
+    let hosts = Hostlist::from_texts(&hostlists)
+        .map_err(|(index, error)| bad(&key_of(index), &texts[index], error))?;
     if hosts.len() != ranks {
         let reason = format!("{} hosts for {ranks} ranks", hosts.len());
         return Err(bad(key, nodelist, reason));
@@ -234,12 +238,8 @@ fn member<'a>(object: &'a Value, key: &str, name: &str) -> Result<&'a Value, Res
 }
 
 fn bad(key: &str, value: &Value, reason: impl ToString) -> ResourceSetError {
-    const ENOUGH: usize = 120;
-    let mut text = value.to_string();
-    if text.chars().count() > ENOUGH {
-        text = text.chars().take(ENOUGH).chain("...".chars()).collect();
-    }
-    ResourceSetError { key: key.to_string(), reason: format!("{text}: {}", reason.to_string()) }
+    let reason = format!("{}: {}", shortened(&value.to_string()), reason.to_string());
+    ResourceSetError { key: key.to_string(), reason }
 }
 
 fn parse_ids(value: &Value) -> Option<Idset> {
@@ -370,6 +370,21 @@ mod tests {
             assert_eq!(rset(local).first_rank(), BrokerRank(rank));
         }
         assert_eq!(r.local(BrokerRank(0))["execution"]["R_lite"], json!([]));
+    }
+
+    #[test]
+    fn little_text_needs_little_memory() {
+        let ranks = json!([{"rank": "0-16777215"}]);
+        let lite = |n: usize| json!({"version": 1, "execution": {"R_lite": vec![&ranks[0]; n]}});
+        assert_eq!(rset(lite(10_000)).len(), 16_777_216);
+        let mut large = lite(1);
+        large["execution"]["R_lite"] = json!([ranks[0], {"rank": "20000000"}]);
+        let error = ResourceSet::from_json(&large).unwrap_err().to_string();
+        assert!(error.ends_with("there are too many ranks"), "{error}");
+        let mut hosts = lite(1);
+        hosts["execution"]["nodelist"] = json!(vec!["n[0-999999]"; 10_000]);
+        let error = ResourceSet::from_json(&hosts).unwrap_err().to_string();
+        assert!(error.contains("nodelist[1]") && error.ends_with("too many hosts"), "{error}");
     }
 
     #[test]
