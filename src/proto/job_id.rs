@@ -59,7 +59,8 @@ impl FromStr for JobId {
     fn from_str(s: &str) -> Result<Self, JobIdError> {
         let bad = || JobIdError(s.to_string());
         let Some(digits) = s.strip_prefix('ƒ').or_else(|| s.strip_prefix('f')) else {
-            return s.parse().map(JobId).map_err(|_| bad());
+            let digits = s.bytes().all(|b| b.is_ascii_digit());
+            return s.parse().ok().filter(|_| digits).map(JobId).ok_or_else(bad);
         };
         if digits.is_empty() {
             return Err(bad());
@@ -92,7 +93,7 @@ mod tests {
 
     #[test]
     fn bad_ids_are_refused() {
-        for bad in ["", "f", "ƒ", "f0", "fIl", "-1", "12x", "fzzzzzzzzzzzzzz"] {
+        for bad in ["", "f", "ƒ", "f0", "fIl", "-1", "+1", "12x", "fzzzzzzzzzzzzzz"] {
             assert!(bad.parse::<JobId>().is_err(), "{bad}");
         }
     }

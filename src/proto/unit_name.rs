@@ -105,12 +105,14 @@ impl FromStr for UnitName {
         if instance.len() != 8 || !instance.bytes().all(hex) || !job.starts_with('f') {
             return Err(bad());
         }
-        Ok(Self {
+        let name = Self {
             multiuser,
             rank: BrokerRank(rank.parse().map_err(|_| bad())?),
             job: job.parse().map_err(|_| bad())?,
             instance: InstanceId(instance.to_string()),
-        })
+        };
+        // A number can be written in more ways than one; a unit has one name.
+        if name.to_string() == s { Ok(name) } else { Err(bad()) }
     }
 }
 
@@ -158,6 +160,9 @@ mod tests {
             "dbus.service",
             "shell-0-12-01234567.service",
             "shell-0-fABC-01234567.scope",
+            "shell-007-fABC-01234567.service",
+            "shell-+7-fABC-01234567.service",
+            "shell-0-f11ABC-01234567.service",
         ] {
             assert!(other.parse::<UnitName>().is_err(), "{other}");
         }
