@@ -290,11 +290,14 @@ impl Config {
         }
         let mut total = self.kill_timeout * 5.0;
         let mut pause = self.kill_timeout;
-        for _ in 1..self.max_kill_count {
+        let mut left = self.max_kill_count.saturating_sub(1);
+        while left > 0 && pause != KILL_PAUSE_MAX {
             total += pause;
             pause = (pause * 2.0).min(KILL_PAUSE_MAX);
+            left -= 1;
         }
-        total
+        // The count can be in the billions: the rest is not added one by one.
+        total + f64::from(left) * KILL_PAUSE_MAX
     }
 
     /// What `stats-get` shows of the configuration, under upstream's names.
@@ -425,5 +428,8 @@ mod tests {
     fn the_kill_escalation_is_estimated_as_upstream_does() {
         let config = Config { kill_timeout: 1.0, max_kill_count: 4, ..Config::default() };
         assert_eq!(config.effective_max_kill_timeout(), 12.0);
+        let many = Config { max_kill_count: u32::MAX, ..config };
+        // At once, although it is added up signal by signal.
+        assert_eq!(many.effective_max_kill_timeout(), 1_288_490_186_016.0);
     }
 }
