@@ -3,6 +3,8 @@
 //! Every request carries [`VERSION`]; a peer that speaks another is refused by name
 //! (`rfc/0002-messages.md`).
 
+use std::time::Duration;
+
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 
@@ -108,7 +110,7 @@ pub struct ShellCommand {
     #[serde(default, skip_serializing_if = "std::collections::BTreeMap::is_empty")]
     pub properties: std::collections::BTreeMap<String, String>,
     /// Seconds between SIGTERM and SIGKILL for what a shell leaves behind; none is for ever.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "duration_in", skip_serializing_if = "Option::is_none")]
     pub stop_timeout: Option<f64>,
 }
 
@@ -287,6 +289,15 @@ fn bytes_in<'de, D: Deserializer<'de>>(input: D) -> Result<Vec<u8>, D::Error> {
         .collect()
 }
 
+/// Seconds that a [`Duration`] can hold: what reads them later need not ask again.
+fn duration_in<'de, D: Deserializer<'de>>(input: D) -> Result<Option<f64>, D::Error> {
+    let seconds = Option::<f64>::deserialize(input)?;
+    match seconds.filter(|seconds| Duration::try_from_secs_f64(*seconds).is_err()) {
+        Some(bad) => Err(serde::de::Error::custom(format!("{bad} s is no duration"))),
+        None => Ok(seconds),
+    }
+}
+
 /// Reads a peer's request, and refuses a version that is not ours.
 ///
 /// # Errors
@@ -315,6 +326,22 @@ mod tests {
             Report::Output { stream: Stream::Stdout, offset: 3, data: (0..=255).collect() };
         let text = json!(report).to_string();
         assert_eq!(serde_json::from_str::<Report>(&text).ok(), Some(report));
+    }
+
+    #[test]
+    fn a_stop_timeout_is_a_duration() {
+        let command = |stop_timeout: Value| {
+            let command = json!({
+                "userid": 1, "multiuser": false, "digest": "d", "argv": [], "environment": {},
+                "stop_timeout": stop_timeout,
+            });
+            ShellCommand::deserialize(command).map(|command| command.stop_timeout)
+        };
+        assert_eq!(command(json!(5)).ok(), Some(Some(5.0)));
+        assert_eq!(command(json!(null)).ok(), Some(None));
+        for bad in [json!(-1), json!(1e300), json!("5s")] {
+            assert!(command(bad).is_err());
+        }
     }
 
     #[test]
