@@ -141,6 +141,15 @@ mod tests {
     }
 
     #[test]
+    fn times_stay_as_they_are() {
+        for text in ["31.241215170943946", "1731331200.1234567", "0.1"] {
+            let line = format!("{{\"timestamp\":{text},\"name\":\"init\"}}\n");
+            let events = decode_eventlog(&line);
+            assert_eq!(events.map(|events| events[0].encode()), Ok(line));
+        }
+    }
+
+    #[test]
     fn logged_bytes_survive_replacement() {
         let log = |data: &[u8]| {
             ExecEvent::log(0.0, "x", Stream::Stdout, BrokerRank(1), data).logged().map(|l| l.2)
