@@ -37,4 +37,6 @@ pub(crate) use inotify::Watcher;
 #[allow(unused_imports, reason = "what the core is told of output files")]
 pub(crate) use output::Grown;
 pub(crate) use readable::readable;
+#[doc(hidden)]
+pub use records::parse_record;
 pub use worker::{STARTS_IN_FLIGHT_MAX, Worker, WorkerConfig};

@@ -188,12 +188,9 @@ impl RecordStore {
         unit: &UnitName,
     ) -> Result<Option<(RecordFile, UnitRecord)>, RecordError> {
         let bytes = self.disk.read(name)?;
-        // A crash of the node can leave zeros behind what it had written: whatever was started
-        // under the name went with it.
-        let written = bytes.iter().position(|b| *b == 0).unwrap_or(bytes.len());
-        let whole = bytes[..written].iter().rposition(|b| *b == b'\n').map_or(0, |at| at + 1);
+        let whole = whole_lines(&bytes);
         let torn_at = (whole < bytes.len()).then_some(whole as u64);
-        let record = parse(&bytes[..whole], unit)?;
+        let record = parse(&bytes, unit)?;
         Ok(record.map(|record| (self.file(name.to_string(), torn_at), record)))
     }
 
@@ -293,12 +290,21 @@ fn unit_of(name: &str, extension: &str) -> Option<UnitName> {
     format!("{stem}.service").parse().ok()
 }
 
+/// What is behind this is a line without an end, or what a crash of the node has left in the
+/// place of what was written: zeros. Whatever was started under the name went with it then.
+fn whole_lines(bytes: &[u8]) -> usize {
+    let written = bytes.iter().position(|b| *b == 0).unwrap_or(bytes.len());
+    bytes[..written].iter().rposition(|b| *b == b'\n').map_or(0, |at| at + 1)
+}
+
 /// What whole lines say. `None`: not even the intent was written whole.
-fn parse(whole: &[u8], unit: &UnitName) -> Result<Option<UnitRecord>, RecordError> {
-    let mut lines = whole.split(|b| *b == b'\n').enumerate();
-    let Some((_, first)) = lines.next().filter(|(_, line)| !line.is_empty()) else {
+fn parse(bytes: &[u8], unit: &UnitName) -> Result<Option<UnitRecord>, RecordError> {
+    let whole = &bytes[..whole_lines(bytes)];
+    if whole.is_empty() {
         return Ok(None);
-    };
+    }
+    let mut lines = whole.split(|b| *b == b'\n').enumerate();
+    let first = lines.next().map_or(whole, |(_, line)| line);
     let json = |line| move |source| RecordError::Json { line, source };
     let head: Value = serde_json::from_slice(first).map_err(json(1))?;
     let found = head.get("version").and_then(Value::as_u64);
@@ -321,6 +327,15 @@ fn parse(whole: &[u8], unit: &UnitName) -> Result<Option<UnitRecord>, RecordErro
         apply(&mut record, serde_json::from_slice(line).map_err(json(index + 1))?);
     }
     Ok(Some(record))
+}
+
+/// For the fuzz target: what a file with these bytes says of `unit`.
+///
+/// # Errors
+/// In words.
+#[doc(hidden)]
+pub fn parse_record(bytes: &[u8], unit: &UnitName) -> Result<Option<UnitRecord>, String> {
+    parse(bytes, unit).map_err(|error| error.to_string())
 }
 
 #[cfg(test)]

@@ -106,6 +106,7 @@ fn strange_records_are_left_alone_and_hold_up_nobody() {
     let good = std::fs::read_to_string(path(&store, 1)).unwrap();
     let strange = [
         good.replace(r#""version":1"#, r#""version":2"#),
+        format!("\n{good}"),
         good.clone(),
         format!("{good}nonsense\n"),
     ];
