@@ -1,0 +1,5 @@
+//! Module arguments, one per line.
+
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| job_exec_rs_fuzz::targets::arguments(data));

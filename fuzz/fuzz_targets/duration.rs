@@ -1,0 +1,5 @@
+//! A Flux Standard Duration.
+
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| job_exec_rs_fuzz::targets::duration(data));

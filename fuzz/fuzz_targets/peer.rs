@@ -1,0 +1,5 @@
+//! A message of another module.
+
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| job_exec_rs_fuzz::targets::peer_message(data));

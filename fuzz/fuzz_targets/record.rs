@@ -1,0 +1,5 @@
+//! The record of a unit.
+
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| job_exec_rs_fuzz::targets::record(data));

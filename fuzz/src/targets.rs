@@ -1,0 +1,360 @@
+//! One function for each thing that reads what others wrote. None may panic, need much memory
+//! for little text, or print what it would not read as the same.
+
+use std::collections::BTreeSet;
+use std::fmt::{Debug, Display};
+use std::str::FromStr;
+
+use job_exec_rs::config::Config;
+use job_exec_rs::proto::{
+    ExecEvent, Hostlist, Idset, JobException, JobId, Jobspec, ResourceSet, Response, Signal,
+    StartRequest, UnitName, decode_eventlog, format_fsd, parse_fsd, peer,
+};
+use job_exec_rs::supervisor::parse_record;
+use serde_json::{Value, json};
+
+/// The adapter's own, which nobody outside of it sees.
+#[path = "../../src/adapter/systemd/properties.rs"]
+mod properties_of_systemd;
+#[path = "../../src/adapter/systemd/values.rs"]
+mod values;
+
+/// A target's function.
+pub type Target = fn(&[u8]);
+
+/// All targets, by the names of their programs and of their directories in `corpus/`.
+pub const ALL: &[(&str, Target)] = &[
+    ("arguments", arguments),
+    ("config", config),
+    ("duration", duration),
+    ("eventlog", eventlog),
+    ("hostlist", hostlist),
+    ("idset", idset),
+    ("jobspec", jobspec),
+    ("peer", peer_message),
+    ("properties", properties),
+    ("record", record),
+    ("rset", rset),
+    ("signal", signal),
+    ("start", start),
+    ("unit_name", unit_name),
+];
+
+/// Members of a set, or hosts of a list, that are looked at one by one.
+const LOOKED_AT_MAX: usize = 1000;
+
+fn text(data: &[u8]) -> Option<&str> {
+    std::str::from_utf8(data).ok()
+}
+
+fn document(data: &[u8]) -> Option<Value> {
+    serde_json::from_slice(data).ok()
+}
+
+/// The same after it was on the wire.
+fn sent(value: &Value) -> Value {
+    let text = value.to_string();
+    let received = serde_json::from_str(&text).expect("JSON that we wrote");
+    assert_eq!(&received, value, "{text}");
+    received
+}
+
+/// What was read is read again from what it is printed as.
+fn round_trip<T: FromStr + Display + PartialEq + Debug>(text: &str) -> Option<T>
+where
+    T::Err: Debug + Display,
+{
+    match text.parse::<T>() {
+        Ok(read) => {
+            let printed = read.to_string();
+            assert_eq!(printed.parse::<T>().expect("what we printed"), read, "{printed}");
+            Some(read)
+        }
+        Err(error) => {
+            assert!(!error.to_string().is_empty());
+            None
+        }
+    }
+}
+
+/// Module arguments, one per line.
+pub fn arguments(data: &[u8]) {
+    let Some(text) = text(data) else { return };
+    let arguments: Vec<String> = text.lines().map(str::to_string).collect();
+    configuration(&json!({}), &arguments);
+}
+
+/// An `[exec]` table.
+pub fn config(data: &[u8]) {
+    let Some(exec) = document(data) else { return };
+    configuration(&json!({ "exec": exec }), &[]);
+    configuration(&exec, &[]);
+}
+
+fn configuration(conf: &Value, arguments: &[String]) {
+    match Config::new(conf, arguments) {
+        Err(error) => assert!(!error.to_string().is_empty()),
+        Ok(config) => {
+            assert!(config.kill_timeout > 0.0 && config.peer_timeout > 0.0);
+            assert!(config.fanout > 0 && config.starts_in_flight > 0);
+            let pauses = [config.barrier_timeout, config.shell_exit_timeout];
+            for seconds in pauses.into_iter().chain([config.max_kill_timeout]).flatten() {
+                assert!(seconds > 0.0);
+            }
+            assert!(config.max_start_delay_percent.is_finite());
+            let longest = config.effective_max_kill_timeout();
+            assert!(longest > 0.0 && longest.is_finite(), "{longest}");
+            sent(&config.stats("/shell"));
+        }
+    }
+}
+
+/// A Flux Standard Duration.
+pub fn duration(data: &[u8]) {
+    let Some(text) = text(data) else { return };
+    let Ok(seconds) = parse_fsd(text) else { return };
+    assert!(seconds >= 0.0, "{seconds}");
+    let printed = format_fsd(seconds);
+    let again = parse_fsd(&printed).unwrap_or_else(|e| panic!("{text:?} as {printed:?}: {e}"));
+    // Six digits are printed.
+    let near = (seconds - again).abs() <= seconds * 1e-5 || (seconds - again).abs() < 1e-300;
+    assert!(seconds == again || near, "{text:?} as {printed:?}");
+}
+
+/// An exec eventlog.
+pub fn eventlog(data: &[u8]) {
+    let Some(text) = text(data) else { return };
+    let Ok(events) = decode_eventlog(text) else { return };
+    let again: String = events.iter().map(ExecEvent::encode).collect();
+    assert_eq!(again.lines().count(), events.len());
+    assert_eq!(decode_eventlog(&again).expect("what we wrote"), events);
+    let logged = events.iter().filter_map(ExecEvent::logged).count();
+    assert!(logged <= events.len());
+}
+
+/// A hostlist.
+pub fn hostlist(data: &[u8]) {
+    let Some(text) = text(data) else { return };
+    let Some(hosts) = round_trip::<Hostlist>(text) else { return };
+    let unique = hosts.uniq();
+    assert_eq!(unique.iter().collect::<BTreeSet<_>>(), hosts.iter().collect());
+    assert_eq!(unique.iter().collect::<BTreeSet<_>>().len(), unique.len());
+    assert_eq!(hosts.get(0), hosts.iter().next());
+    assert_eq!(hosts.get(hosts.len()), None);
+}
+
+/// An idset, or two that are separated by a bar.
+pub fn idset(data: &[u8]) {
+    let Some(text) = text(data) else { return };
+    let (first, second) = text.split_once('|').unwrap_or((text, "0-2,7"));
+    let Some(a) = round_trip::<Idset>(first) else { return };
+    let Some(b) = round_trip::<Idset>(second) else { return };
+    assert_eq!(a.is_empty(), a.first().is_none());
+    for (index, id) in a.iter().take(LOOKED_AT_MAX).enumerate() {
+        assert!(a.contains(id));
+        assert_eq!((a.nth(index), a.index_of(id)), (Some(id), Some(index)));
+    }
+    assert_eq!((a.nth(0), a.first()), (a.first(), a.iter().next()));
+    assert_eq!((a.nth(a.len()), a.last()), (None, a.iter().next_back()));
+    let (both, either) = (a.intersection(&b), a.union(&b));
+    assert_eq!(both.len() + either.len(), a.len() + b.len());
+    assert_eq!(a.difference(&b).len() + both.len(), a.len());
+    assert!(both.is_subset(&a) && both.is_subset(&b));
+    assert!(a.is_subset(&either) && b.is_subset(&either));
+    if a.len() + b.len() <= LOOKED_AT_MAX {
+        against_a_tree(a, b);
+    }
+}
+
+/// The same with the standard library's sets.
+fn against_a_tree(mut a: Idset, b: Idset) {
+    let tree = |set: &Idset| set.iter().collect::<BTreeSet<u32>>();
+    let (mut x, y) = (tree(&a), tree(&b));
+    assert_eq!(tree(&a.union(&b)), &x | &y);
+    assert_eq!(tree(&a.difference(&b)), &x - &y);
+    assert_eq!(tree(&a.intersection(&b)), &x & &y);
+    assert_eq!(a.is_subset(&b), x.is_subset(&y));
+    assert!(a.iter().rev().eq(x.iter().rev().copied()));
+    for (index, id) in b.iter().enumerate() {
+        if index % 2 == 0 {
+            assert_eq!(a.insert(id), x.insert(id));
+        } else {
+            assert_eq!(a.remove(id), x.remove(&id));
+        }
+        assert_eq!((a.len(), a.last()), (x.len(), x.last().copied()));
+    }
+    a.extend(b.iter());
+    x.extend(&y);
+    assert_eq!(tree(&a), x);
+    assert_eq!(a.to_string(), x.into_iter().collect::<Idset>().to_string());
+}
+
+/// A jobspec.
+pub fn jobspec(data: &[u8]) {
+    let Some(document) = document(data) else { return };
+    match Jobspec::from_json(&document) {
+        Ok(jobspec) => {
+            assert!(jobspec.barrier_timeout.is_none_or(|seconds| seconds >= 0.0));
+        }
+        Err(error) => assert!(error.to_string().contains("system.exec")),
+    }
+}
+
+/// A message of another module.
+pub fn peer_message(data: &[u8]) {
+    let Some(payload) = document(data) else { return };
+    request::<peer::KnownRequest>(&payload);
+    request::<peer::OrderRequest>(&payload);
+    if let Some(lead) = request::<peer::LeadRequest>(&payload) {
+        start_request(&lead.start);
+    }
+    if let Some(shells) = request::<peer::ShellsRequest>(&payload) {
+        // As the agent does.
+        let timeout = shells.command.stop_timeout;
+        let _ = timeout.map(std::time::Duration::from_secs_f64);
+    }
+    response::<peer::Reports>(&payload);
+    response::<JobException>(&payload);
+    response::<Response>(&payload);
+}
+
+fn request<T>(payload: &Value) -> Option<T>
+where
+    T: serde::Serialize + serde::de::DeserializeOwned + PartialEq + Debug,
+{
+    match peer::decode::<T>(payload) {
+        Ok(message) => {
+            assert_eq!(peer::decode::<T>(&sent(&json!(message))).as_ref(), Ok(&message));
+            Some(message)
+        }
+        Err(error) => {
+            assert!(!error.is_empty());
+            None
+        }
+    }
+}
+
+fn response<T>(payload: &Value)
+where
+    T: serde::Serialize + serde::de::DeserializeOwned + PartialEq + Debug,
+{
+    if let Ok(message) = T::deserialize(payload) {
+        let again = T::deserialize(&sent(&json!(message))).expect("what we wrote");
+        assert_eq!(again, message);
+    }
+}
+
+/// Unit properties, one `NAME=VALUE` per line.
+pub fn properties(data: &[u8]) {
+    let Some(text) = text(data) else { return };
+    let lines = text.lines().filter_map(|line| line.split_once('='));
+    let table = lines.map(|(name, value)| (name.to_string(), value.to_string())).collect();
+    match properties_of_systemd::parse(&table) {
+        Ok(properties) => {
+            assert!(properties.len() >= table.len());
+            assert!(properties.iter().all(|property| !property.name.is_empty()));
+        }
+        Err(error) => {
+            assert!(table.keys().any(|name| error.contains(name.as_str())), "{error}");
+        }
+    }
+}
+
+/// The record of a unit.
+pub fn record(data: &[u8]) {
+    let intent = data.split(|b| *b == b'\n').next().and_then(document);
+    let unit = intent.as_ref().and_then(|intent| intent.pointer("/intent/unit"));
+    let unit = unit.and_then(Value::as_str).unwrap_or("shell-0-f2-68714211.service");
+    let Ok(unit) = unit.parse::<UnitName>() else { return };
+    let whole = data.iter().rposition(|b| *b == b'\n').map_or(0, |at| at + 1);
+    let Ok(read) = parse_record(data, &unit) else { return };
+    let Some(record) = read else {
+        assert_eq!(whole, 0, "a whole line is an intent, or unreadable");
+        return;
+    };
+    assert_eq!(record.spec.unit, unit);
+    // What a crash left of the last line is cut off, and hides no later fact.
+    let mut more = data[..whole].to_vec();
+    assert_eq!(parse_record(&more, &unit).ok().flatten().as_ref(), Some(&record));
+    more.extend(b"{\"exited\":9}\n{\"gone\":true}\n{\"gon");
+    let later = parse_record(&more, &unit).ok().flatten().expect("facts that we wrote");
+    assert!(later.gone && later.exited.is_some_and(|status| status.0 == 9));
+    assert_eq!((later.spec, later.notes), (record.spec, record.notes));
+}
+
+/// R.
+pub fn rset(data: &[u8]) {
+    let Some(document) = document(data) else { return };
+    match ResourceSet::from_json(&document) {
+        Ok(r) => resource_set(r),
+        Err(error) => assert!(error.to_string().len() < 2000, "{error}"),
+    }
+}
+
+fn resource_set(mut r: ResourceSet) {
+    assert_eq!(ResourceSet::from_json(&sent(r.raw())).as_ref(), Ok(&r));
+    assert_eq!(r.len(), r.ranks().len());
+    assert!(!r.ranks().is_empty());
+    for rank in r.ranks().ranks().take(4) {
+        let shell = r.shell_rank(rank).expect("a rank of R");
+        assert_eq!(r.broker_rank(shell), Some(rank));
+        let local = ResourceSet::from_json(&sent(&r.local(rank))).expect("R of one rank");
+        assert_eq!((local.first_rank(), local.len()), (rank, 1));
+        assert_eq!(local.hostname(rank), r.hostname(rank));
+        assert_eq!(local.local(rank), r.local(rank));
+    }
+    if r.hostname(r.first_rank()) != "(unknown)" {
+        let hosts: Hostlist = r.hosts(r.ranks()).parse().expect("hosts that we printed");
+        assert_eq!(hosts.len(), r.len());
+        assert_eq!(hosts.get(0), Some(r.hostname(r.first_rank())));
+    }
+    r.set_expiration(1234.5);
+    assert_eq!(ResourceSet::from_json(r.raw()).as_ref(), Ok(&r));
+}
+
+/// A signal.
+pub fn signal(data: &[u8]) {
+    let Some(text) = text(data) else { return };
+    if let Some(signal) = round_trip::<Signal>(text) {
+        assert!((1..=64).contains(&signal.number()));
+        assert!(!Signal::describe(signal.number()).is_empty());
+    }
+}
+
+/// A start request.
+pub fn start(data: &[u8]) {
+    if let Some(payload) = document(data) {
+        start_request(&payload);
+    }
+}
+
+fn start_request(payload: &Value) {
+    match StartRequest::from_json(payload) {
+        Ok(request) => {
+            assert_eq!(StartRequest::from_json(&sent(&request.to_json())).as_ref(), Ok(&request));
+            drop(Jobspec::from_json(&request.jobspec));
+            resource_set(request.r);
+        }
+        Err(error) => assert!(error.to_string().starts_with("start request")),
+    }
+}
+
+/// The name of a unit, or a job id.
+pub fn unit_name(data: &[u8]) {
+    let Some(text) = text(data) else { return };
+    if let Some(unit) = round_trip::<UnitName>(text) {
+        assert_eq!(unit.to_string(), text, "a unit has one name");
+        assert_eq!(format!("{}.service", unit.stem()), text);
+        let again = UnitName::new(
+            text.starts_with("imp-"),
+            unit.rank(),
+            unit.job(),
+            unit.instance().clone(),
+        );
+        assert_eq!(again, unit);
+    }
+    if let Some(id) = round_trip::<JobId>(text) {
+        assert_eq!(id.f58plain().parse(), Ok(id));
+        assert!(id.kvs_key("x").is_ascii() && id.namespace().is_ascii());
+    }
+}
