@@ -71,6 +71,8 @@ fn a_module_that_dies_in_a_write_stays_dead_for_its_life() {
         assert_eq!(disk.files(), files);
     }
     assert_eq!(disk.counts().crashes, 3);
+    assert_eq!(disk.write_output(&disk.path("a"), b"?"), 0);
+    assert_eq!(disk.files(), ["b"], "a file that was removed stays so");
 }
 
 #[test]
