@@ -136,11 +136,13 @@ pub fn eventlog(data: &[u8]) {
 pub fn hostlist(data: &[u8]) {
     let Some(text) = text(data) else { return };
     let Some(hosts) = round_trip::<Hostlist>(text) else { return };
-    let unique = hosts.uniq();
-    assert_eq!(unique.iter().collect::<BTreeSet<_>>(), hosts.iter().collect());
-    assert_eq!(unique.iter().collect::<BTreeSet<_>>().len(), unique.len());
     assert_eq!(hosts.get(0), hosts.iter().next());
     assert_eq!(hosts.get(hosts.len()), None);
+    if hosts.len() <= LOOKED_AT_MAX {
+        let unique = hosts.uniq();
+        assert_eq!(unique.iter().collect::<BTreeSet<_>>(), hosts.iter().collect());
+        assert_eq!(unique.iter().collect::<BTreeSet<_>>().len(), unique.len());
+    }
 }
 
 /// An idset, or two that are separated by a bar.
