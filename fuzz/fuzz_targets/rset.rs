@@ -2,4 +2,6 @@
 
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| job_exec_rs_fuzz::targets::rset(data));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| {
+    job_exec_rs_fuzz::targets::rset(data);
+});

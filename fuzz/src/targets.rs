@@ -1,5 +1,6 @@
 //! One function for each thing that reads what others wrote. None may panic, need much memory
-//! for little text, or print what it would not read as the same.
+//! for little text, or print what it would not read as the same. Each says whether it was given
+//! something that can be read.
 
 use std::collections::BTreeSet;
 use std::fmt::{Debug, Display};
@@ -20,7 +21,7 @@ mod properties_of_systemd;
 mod values;
 
 /// A target's function.
-pub type Target = fn(&[u8]);
+pub type Target = fn(&[u8]) -> bool;
 
 /// All targets, by the names of their programs and of their directories in `corpus/`.
 pub const ALL: &[(&str, Target)] = &[
@@ -78,24 +79,28 @@ where
 }
 
 /// Module arguments, one per line.
-pub fn arguments(data: &[u8]) {
-    let Some(text) = text(data) else { return };
+pub fn arguments(data: &[u8]) -> bool {
+    let Some(text) = text(data) else { return false };
     let arguments: Vec<String> = text.lines().map(str::to_string).collect();
-    configuration(&json!({}), &arguments);
+    configuration(&json!({}), &arguments)
 }
 
 /// An `[exec]` table.
-pub fn config(data: &[u8]) {
-    let Some(exec) = document(data) else { return };
-    configuration(&json!({ "exec": exec }), &[]);
+pub fn config(data: &[u8]) -> bool {
+    let Some(exec) = document(data) else { return false };
     configuration(&exec, &[]);
+    configuration(&json!({ "exec": exec }), &[])
 }
 
-fn configuration(conf: &Value, arguments: &[String]) {
+fn configuration(conf: &Value, arguments: &[String]) -> bool {
     match Config::new(conf, arguments) {
-        Err(error) => assert!(!error.to_string().is_empty()),
+        Err(error) => {
+            assert!(!error.to_string().is_empty());
+            false
+        }
         Ok(config) => {
             assert!(config.kill_timeout > 0.0 && config.peer_timeout > 0.0);
+            assert!(config.checkpoint_interval > 0.0);
             assert!(config.fanout > 0 && config.starts_in_flight > 0);
             let pauses = [config.barrier_timeout, config.shell_exit_timeout];
             for seconds in pauses.into_iter().chain([config.max_kill_timeout]).flatten() {
@@ -105,37 +110,40 @@ fn configuration(conf: &Value, arguments: &[String]) {
             let longest = config.effective_max_kill_timeout();
             assert!(longest > 0.0 && longest.is_finite(), "{longest}");
             sent(&config.stats("/shell"));
+            true
         }
     }
 }
 
 /// A Flux Standard Duration.
-pub fn duration(data: &[u8]) {
-    let Some(text) = text(data) else { return };
-    let Ok(seconds) = parse_fsd(text) else { return };
+pub fn duration(data: &[u8]) -> bool {
+    let Some(text) = text(data) else { return false };
+    let Ok(seconds) = parse_fsd(text) else { return false };
     assert!(seconds >= 0.0, "{seconds}");
     let printed = format_fsd(seconds);
     let again = parse_fsd(&printed).unwrap_or_else(|e| panic!("{text:?} as {printed:?}: {e}"));
     // Six digits are printed.
     let near = (seconds - again).abs() <= seconds * 1e-5 || (seconds - again).abs() < 1e-300;
     assert!(seconds == again || near, "{text:?} as {printed:?}");
+    true
 }
 
 /// An exec eventlog.
-pub fn eventlog(data: &[u8]) {
-    let Some(text) = text(data) else { return };
-    let Ok(events) = decode_eventlog(text) else { return };
+pub fn eventlog(data: &[u8]) -> bool {
+    let Some(text) = text(data) else { return false };
+    let Ok(events) = decode_eventlog(text) else { return false };
     let again: String = events.iter().map(ExecEvent::encode).collect();
     assert_eq!(again.lines().count(), events.len());
     assert_eq!(decode_eventlog(&again).expect("what we wrote"), events);
     let logged = events.iter().filter_map(ExecEvent::logged).count();
     assert!(logged <= events.len());
+    true
 }
 
 /// A hostlist.
-pub fn hostlist(data: &[u8]) {
-    let Some(text) = text(data) else { return };
-    let Some(hosts) = round_trip::<Hostlist>(text) else { return };
+pub fn hostlist(data: &[u8]) -> bool {
+    let Some(text) = text(data) else { return false };
+    let Some(hosts) = round_trip::<Hostlist>(text) else { return false };
     assert_eq!(hosts.get(0), hosts.iter().next());
     assert_eq!(hosts.get(hosts.len()), None);
     if hosts.len() <= LOOKED_AT_MAX {
@@ -143,14 +151,15 @@ pub fn hostlist(data: &[u8]) {
         assert_eq!(unique.iter().collect::<BTreeSet<_>>(), hosts.iter().collect());
         assert_eq!(unique.iter().collect::<BTreeSet<_>>().len(), unique.len());
     }
+    true
 }
 
 /// An idset, or two that are separated by a bar.
-pub fn idset(data: &[u8]) {
-    let Some(text) = text(data) else { return };
+pub fn idset(data: &[u8]) -> bool {
+    let Some(text) = text(data) else { return false };
     let (first, second) = text.split_once('|').unwrap_or((text, "0-2,7"));
-    let Some(a) = round_trip::<Idset>(first) else { return };
-    let Some(b) = round_trip::<Idset>(second) else { return };
+    let Some(a) = round_trip::<Idset>(first) else { return false };
+    let Some(b) = round_trip::<Idset>(second) else { return false };
     assert_eq!(a.is_empty(), a.first().is_none());
     for (index, id) in a.iter().take(LOOKED_AT_MAX).enumerate() {
         assert!(a.contains(id));
@@ -166,6 +175,7 @@ pub fn idset(data: &[u8]) {
     if a.len() + b.len() <= LOOKED_AT_MAX {
         against_a_tree(a, b);
     }
+    true
 }
 
 /// The same with the standard library's sets.
@@ -192,32 +202,41 @@ fn against_a_tree(mut a: Idset, b: Idset) {
 }
 
 /// A jobspec.
-pub fn jobspec(data: &[u8]) {
-    let Some(document) = document(data) else { return };
+pub fn jobspec(data: &[u8]) -> bool {
+    let Some(document) = document(data) else { return false };
     match Jobspec::from_json(&document) {
         Ok(jobspec) => {
             assert!(jobspec.barrier_timeout.is_none_or(|seconds| seconds >= 0.0));
+            true
         }
-        Err(error) => assert!(error.to_string().contains("system.exec")),
+        Err(error) => {
+            assert!(error.to_string().contains("system.exec"));
+            false
+        }
     }
 }
 
 /// A message of another module.
-pub fn peer_message(data: &[u8]) {
-    let Some(payload) = document(data) else { return };
-    request::<peer::KnownRequest>(&payload);
-    request::<peer::OrderRequest>(&payload);
-    if let Some(lead) = request::<peer::LeadRequest>(&payload) {
+pub fn peer_message(data: &[u8]) -> bool {
+    let Some(payload) = document(data) else { return false };
+    let lead = request::<peer::LeadRequest>(&payload);
+    if let Some(lead) = &lead {
         start_request(&lead.start);
     }
-    if let Some(shells) = request::<peer::ShellsRequest>(&payload) {
+    let shells = request::<peer::ShellsRequest>(&payload);
+    if let Some(shells) = &shells {
         // As the agent does.
-        let timeout = shells.command.stop_timeout;
-        let _ = timeout.map(std::time::Duration::from_secs_f64);
+        let _ = shells.command.stop_timeout.map(std::time::Duration::from_secs_f64);
     }
-    response::<peer::Reports>(&payload);
-    response::<JobException>(&payload);
-    response::<Response>(&payload);
+    let others = [
+        request::<peer::CoveredRequest>(&payload).is_some(),
+        request::<peer::KnownRequest>(&payload).is_some(),
+        request::<peer::OrderRequest>(&payload).is_some(),
+        response::<peer::Reports>(&payload),
+        response::<JobException>(&payload),
+        response::<Response>(&payload),
+    ];
+    lead.is_some() || shells.is_some() || others.contains(&true)
 }
 
 fn request<T>(payload: &Value) -> Option<T>
@@ -236,43 +255,45 @@ where
     }
 }
 
-fn response<T>(payload: &Value)
+fn response<T>(payload: &Value) -> bool
 where
     T: serde::Serialize + serde::de::DeserializeOwned + PartialEq + Debug,
 {
-    if let Ok(message) = T::deserialize(payload) {
-        let again = T::deserialize(&sent(&json!(message))).expect("what we wrote");
-        assert_eq!(again, message);
-    }
+    let Ok(message) = T::deserialize(payload) else { return false };
+    let again = T::deserialize(&sent(&json!(message))).expect("what we wrote");
+    assert_eq!(again, message);
+    true
 }
 
 /// Unit properties, one `NAME=VALUE` per line.
-pub fn properties(data: &[u8]) {
-    let Some(text) = text(data) else { return };
+pub fn properties(data: &[u8]) -> bool {
+    let Some(text) = text(data) else { return false };
     let lines = text.lines().filter_map(|line| line.split_once('='));
     let table = lines.map(|(name, value)| (name.to_string(), value.to_string())).collect();
     match properties_of_systemd::parse(&table) {
         Ok(properties) => {
             assert!(properties.len() >= table.len());
             assert!(properties.iter().all(|property| !property.name.is_empty()));
+            true
         }
         Err(error) => {
             assert!(table.keys().any(|name| error.contains(name.as_str())), "{error}");
+            false
         }
     }
 }
 
 /// The record of a unit.
-pub fn record(data: &[u8]) {
+pub fn record(data: &[u8]) -> bool {
     let intent = data.split(|b| *b == b'\n').next().and_then(document);
     let unit = intent.as_ref().and_then(|intent| intent.pointer("/intent/unit"));
     let unit = unit.and_then(Value::as_str).unwrap_or("shell-0-f2-68714211.service");
-    let Ok(unit) = unit.parse::<UnitName>() else { return };
+    let Ok(unit) = unit.parse::<UnitName>() else { return false };
     let whole = data.iter().rposition(|b| *b == b'\n').map_or(0, |at| at + 1);
-    let Ok(read) = parse_record(data, &unit) else { return };
+    let Ok(read) = parse_record(data, &unit) else { return false };
     let Some(record) = read else {
         assert_eq!(whole, 0, "a whole line is an intent, or unreadable");
-        return;
+        return false;
     };
     assert_eq!(record.spec.unit, unit);
     // What a crash left of the last line is cut off, and hides no later fact.
@@ -282,14 +303,21 @@ pub fn record(data: &[u8]) {
     let later = parse_record(&more, &unit).ok().flatten().expect("facts that we wrote");
     assert!(later.gone && later.exited.is_some_and(|status| status.0 == 9));
     assert_eq!((later.spec, later.notes), (record.spec, record.notes));
+    true
 }
 
 /// R.
-pub fn rset(data: &[u8]) {
-    let Some(document) = document(data) else { return };
+pub fn rset(data: &[u8]) -> bool {
+    let Some(document) = document(data) else { return false };
     match ResourceSet::from_json(&document) {
-        Ok(r) => resource_set(r),
-        Err(error) => assert!(error.to_string().len() < 2000, "{error}"),
+        Ok(r) => {
+            resource_set(r);
+            true
+        }
+        Err(error) => {
+            assert!(error.to_string().len() < 2000, "{error}");
+            false
+        }
     }
 }
 
@@ -315,48 +343,48 @@ fn resource_set(mut r: ResourceSet) {
 }
 
 /// A signal.
-pub fn signal(data: &[u8]) {
-    let Some(text) = text(data) else { return };
-    if let Some(signal) = round_trip::<Signal>(text) {
-        assert!((1..=64).contains(&signal.number()));
-        assert!(!Signal::describe(signal.number()).is_empty());
-    }
+pub fn signal(data: &[u8]) -> bool {
+    let Some(text) = text(data) else { return false };
+    let Some(signal) = round_trip::<Signal>(text) else { return false };
+    assert!((1..=64).contains(&signal.number()));
+    assert!(!Signal::describe(signal.number()).is_empty());
+    true
 }
 
 /// A start request.
-pub fn start(data: &[u8]) {
-    if let Some(payload) = document(data) {
-        start_request(&payload);
-    }
+pub fn start(data: &[u8]) -> bool {
+    document(data).is_some_and(|payload| start_request(&payload))
 }
 
-fn start_request(payload: &Value) {
+fn start_request(payload: &Value) -> bool {
     match StartRequest::from_json(payload) {
         Ok(request) => {
             assert_eq!(StartRequest::from_json(&sent(&request.to_json())).as_ref(), Ok(&request));
             drop(Jobspec::from_json(&request.jobspec));
             resource_set(request.r);
+            true
         }
-        Err(error) => assert!(error.to_string().starts_with("start request")),
+        Err(error) => {
+            assert!(error.to_string().starts_with("start request"));
+            false
+        }
     }
 }
 
 /// The name of a unit, or a job id.
-pub fn unit_name(data: &[u8]) {
-    let Some(text) = text(data) else { return };
-    if let Some(unit) = round_trip::<UnitName>(text) {
+pub fn unit_name(data: &[u8]) -> bool {
+    let Some(text) = text(data) else { return false };
+    let (unit, id) = (round_trip::<UnitName>(text), round_trip::<JobId>(text));
+    if let Some(unit) = &unit {
         assert_eq!(unit.to_string(), text, "a unit has one name");
         assert_eq!(format!("{}.service", unit.stem()), text);
-        let again = UnitName::new(
-            text.starts_with("imp-"),
-            unit.rank(),
-            unit.job(),
-            unit.instance().clone(),
-        );
-        assert_eq!(again, unit);
+        let multiuser = text.starts_with("imp-");
+        let again = UnitName::new(multiuser, unit.rank(), unit.job(), unit.instance().clone());
+        assert_eq!(again, *unit);
     }
-    if let Some(id) = round_trip::<JobId>(text) {
+    if let Some(id) = id {
         assert_eq!(id.f58plain().parse(), Ok(id));
         assert!(id.kvs_key("x").is_ascii() && id.namespace().is_ascii());
     }
+    unit.is_some() || id.is_some()
 }
