@@ -193,6 +193,8 @@ impl Refusal {
     pub const NO_REPLY: &str = "org.freedesktop.DBus.Error.NoReply";
     /// Nobody has the name that the call was for.
     pub const NO_OWNER: &str = "org.freedesktop.DBus.Error.NameHasNoOwner";
+    /// The same, where the bus would have started somebody.
+    const NO_SERVICE: &str = "org.freedesktop.DBus.Error.ServiceUnknown";
 
     /// There is no systemd to answer: what it did with the call is not known.
     pub fn is_absence(&self) -> bool {
@@ -201,8 +203,13 @@ impl Refusal {
             "org.freedesktop.DBus.Error.Disconnected"
                 | Self::NO_OWNER
                 | Self::NO_REPLY
-                | "org.freedesktop.DBus.Error.ServiceUnknown"
+                | Self::NO_SERVICE
         )
+    }
+
+    /// The bus had nobody to give the call to.
+    pub(super) fn is_undelivered(&self) -> bool {
+        matches!(self.name.as_str(), Self::NO_OWNER | Self::NO_SERVICE)
     }
 
     /// There is no such unit.

@@ -362,6 +362,48 @@ fn a_start_that_was_listed_and_then_lost_is_made_again() {
     talk.nothing_asked();
 }
 
+/// A unit that systemd may forget, told to be started.
+fn forgettable() -> (Talk, UnitName) {
+    let (mut talk, unit) = (Talk::ready(), unit(1));
+    talk.tracker.start(&UnitSpec { forget_failed: true, ..spec(&unit) }, &output());
+    talk.asked(&Call::Watch(unit.clone()));
+    (talk, unit)
+}
+
+#[test]
+fn what_systemd_may_have_forgotten_is_not_started_again() {
+    let (mut talk, unit) = forgettable();
+    talk.asked(&Call::Start(unit.clone()));
+    talk.tracker.lost();
+    talk.tracker.connected();
+    // It may have run and failed.
+    talk.listed(&[]);
+    talk.event(BackendEvent::Absent { unit: unit.clone() });
+    talk.asked(&Call::Unwatch(unit));
+    talk.nothing_asked();
+
+    let (mut talk, unit) = forgettable();
+    talk.answer(&Call::Start(unit.clone()), Ok(Answer::Done));
+    talk.tracker.hear(News::Reloading(true));
+    talk.tracker.hear(News::Reloading(false));
+    talk.listed(&[&unit]);
+    talk.looked(&unit, &stub());
+    talk.event(BackendEvent::Absent { unit });
+}
+
+#[test]
+fn a_start_that_reached_nobody_is_made_again() {
+    let (mut talk, unit) = forgettable();
+    talk.answer(&Call::Start(unit.clone()), Err(refusal(Refusal::NO_OWNER)));
+    talk.tracker.hear(News::ManagerBack);
+    talk.listed(&[]);
+    talk.silence();
+    talk.answer(&Call::Start(unit.clone()), Err(refusal(Refusal::NO_REPLY)));
+    talk.tracker.hear(News::ManagerBack);
+    talk.listed(&[]);
+    talk.event(BackendEvent::Absent { unit });
+}
+
 #[test]
 fn two_answers_that_it_is_absent_are_one_start() {
     let (mut talk, unit) = (Talk::ready(), unit(1));

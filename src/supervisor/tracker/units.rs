@@ -51,6 +51,11 @@ pub(super) struct Watched {
     known: Option<Started>,
     /// Kept until the start is decided.
     pub(super) start: Option<Box<UnitSpec>>,
+    /// systemd forgets it as soon as it has failed: that it is absent does not say that it never
+    /// ran.
+    forget_failed: bool,
+    /// A call to start it may have reached systemd.
+    sent: bool,
     /// The call was answered, so there is a job in systemd.
     accepted: bool,
     /// Earlier calls that came to nothing, or may have got through.
@@ -69,7 +74,7 @@ impl Watched {
     pub(super) fn to_start(spec: &UnitSpec) -> Self {
         let start = Some(Box::new(spec.clone()));
         let watched = Self::new(Phase::Queued, &spec.digest);
-        Self { notify: spec.multiuser, start, ..watched }
+        Self { notify: spec.multiuser, forget_failed: spec.forget_failed, start, ..watched }
     }
 
     /// A unit that may be there.
@@ -84,6 +89,8 @@ impl Watched {
             digest: digest.to_string(),
             known: None,
             start: None,
+            forget_failed: false,
+            sent: false,
             accepted: false,
             retries: 0,
             collect: Collect::No,
@@ -149,6 +156,7 @@ impl Tracker {
         {
             let Some(watched) = self.units.get_mut(&unit) else { continue };
             watched.phase = Phase::Starting;
+            watched.sent = true;
             self.in_flight += 1;
             self.ask(Call::Start(unit));
         }
@@ -315,10 +323,7 @@ impl Tracker {
             // The call was lost on its way.
             (Phase::Starting, _) => self.start_again(unit),
             (Phase::Finding, _) if watched.start.is_some() => self.start_again(unit),
-            (Phase::Finding | Phase::Running, _) => {
-                self.release(unit);
-                self.events.push_back(BackendEvent::Absent { unit: unit.clone() });
-            }
+            (Phase::Finding | Phase::Running, _) => self.lose(unit),
             (Phase::Exited, Collect::No) => self.release(unit),
             (Phase::Exited, Collect::Accepted | Collect::Asked | Collect::Wanted) => {
                 self.gone(unit);
@@ -326,10 +331,20 @@ impl Tracker {
         }
     }
 
-    /// The program was not executed. A second start is safe: if the first got through after
-    /// all, the name is taken.
+    /// Nothing more can be learned of it.
+    fn lose(&mut self, unit: &UnitName) {
+        self.release(unit);
+        self.events.push_back(BackendEvent::Absent { unit: unit.clone() });
+    }
+
+    /// There is no trace of its start. systemd keeps what was executed, with success or not, so
+    /// it was not; a second start is safe: if the first gets through after all, the name is
+    /// taken. Only of a unit that it may forget nobody knows.
     fn start_again(&mut self, unit: &UnitName) {
         let Some(watched) = self.units.get_mut(unit) else { return };
+        if watched.forget_failed && watched.sent {
+            return self.lose(unit);
+        }
         if watched.retries >= START_RETRIES_MAX {
             let message = "systemd accepts the unit, but does not start it".to_string();
             return self.fail(unit, libc::ECANCELED, message);
@@ -394,11 +409,12 @@ impl Tracker {
     }
 
     fn start_refused(&mut self, unit: &UnitName, refusal: &Refusal) {
-        // Unknown whether it got through: found out when systemd is back.
+        let Some(watched) = self.units.get_mut(unit) else { return };
         if refusal.is_absence() {
+            // Whether it got through is found out when systemd is back, if the bus does not know.
+            watched.sent &= !refusal.is_undelivered();
             return;
         }
-        let Some(watched) = self.units.get_mut(unit) else { return };
         if watched.phase != Phase::Starting {
             return;
         }

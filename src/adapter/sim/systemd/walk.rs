@@ -32,6 +32,8 @@ struct Record {
 
 struct Walk {
     rng: ChaCha8Rng,
+    /// What all its units are like.
+    model: UnitSpec,
     tracker: Tracker,
     systemd: SimSystemd,
     connection: Option<u64>,
@@ -47,8 +49,11 @@ struct Walk {
 
 impl Walk {
     fn new(seed: u64) -> Self {
+        let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        let model = UnitSpec { forget_failed: rng.random_bool(0.3), ..spec() };
         Self {
-            rng: ChaCha8Rng::seed_from_u64(seed),
+            rng,
+            model,
             tracker: tracker(),
             systemd: SimSystemd::default(),
             connection: None,
@@ -114,7 +119,7 @@ impl Walk {
     fn deliver_ask(&mut self) {
         let Some(ask) = self.asks.pop_front() else { return };
         self.note(format!("-> {ask:?}"));
-        let spec = ask.call.unit().map(of_unit);
+        let spec = ask.call.unit().map(|unit| self.spec(unit));
         self.systemd.ask(self.connection.unwrap_or(0), &ask, spec.as_ref());
     }
 
@@ -127,7 +132,7 @@ impl Walk {
     fn start(&mut self) {
         let number = self.records.len() as u64;
         if number < UNITS {
-            let spec = of_unit(&unit(number));
+            let spec = self.spec(&unit(number));
             self.records.insert(spec.unit.clone(), Record::default());
             self.tracker
                 .start(&spec, &OutputPaths { stdout: PathBuf::new(), stderr: PathBuf::new() });
@@ -273,7 +278,8 @@ impl Walk {
         let executed = self.systemd.executions(&unit) > 0;
         match event {
             BackendEvent::Absent { .. } => {
-                self.assert(exited || (!started && !executed), "lost");
+                let forgotten = self.model.forget_failed && !self.systemd.has(&unit);
+                self.assert(exited || (!started && !executed) || forgotten, "lost");
                 self.end(&unit, live);
             }
             BackendEvent::Empty { .. } => {
@@ -308,6 +314,10 @@ impl Walk {
         self.records.entry(unit.clone()).or_default()
     }
 
+    fn spec(&self, unit: &UnitName) -> UnitSpec {
+        UnitSpec { unit: unit.clone(), job: unit.job(), ..self.model.clone() }
+    }
+
     fn is_over(&self) -> bool {
         self.records.len() as u64 == UNITS && self.records.values().all(|record| record.ended)
     }
@@ -315,10 +325,6 @@ impl Walk {
 
 fn unit(number: u64) -> UnitName {
     UnitName::new(false, BrokerRank(0), JobId(number), InstanceId::new("/sim", 1))
-}
-
-fn of_unit(unit: &UnitName) -> UnitSpec {
-    UnitSpec { unit: unit.clone(), job: unit.job(), ..spec() }
 }
 
 #[test]
