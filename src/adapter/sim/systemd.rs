@@ -49,6 +49,13 @@ pub(super) enum Act {
         /// How long to wait.
         after: Duration,
     },
+    /// Call [`SimSystemd::later`] with these after a while.
+    Later {
+        /// Who asked for it.
+        connection: u64,
+        /// Of the call.
+        number: u64,
+    },
     /// There is a job to start it: call [`SimSystemd::forked`], or
     /// [`SimSystemd::lose_job`], when its turn comes.
     Run(UnitName),
@@ -99,6 +106,8 @@ pub(super) struct SimSystemd {
     /// What systemd has not seen because it was away.
     unseen: Vec<(UnitName, Happened)>,
     executions: BTreeMap<UnitName, u32>,
+    /// Calls about units that are yet to be refused.
+    refusals: u32,
     news: Vec<(u64, News)>,
     acts: Vec<Act>,
     /// The last number given: to connections, invocations, main processes and alarms.
@@ -147,6 +156,7 @@ impl SimSystemd {
         let number = ask.number;
         match &ask.call {
             Call::IsEmpty { unit, group } => return self.ask_kernel(connection, unit, group),
+            Call::Later(_) => return self.acts.push(Act::Later { connection, number }),
             Call::ReadBack(_) | Call::Reconnect => return,
             Call::Unwatch(unit) => self.waits.retain(|wait| *wait != (connection, unit.clone())),
             _ => {}
@@ -173,6 +183,18 @@ impl SimSystemd {
         self.tell(connection, News::Answer { number, answer: Ok(Answer::Done) });
     }
 
+    /// The pause that a client wanted is over.
+    pub(super) fn later(&mut self, connection: u64, number: u64) {
+        if self.connections.contains_key(&connection) {
+            self.tell(connection, News::Answer { number, answer: Ok(Answer::Done) });
+        }
+    }
+
+    /// Of the calls to look at units, to stop or to reset them, it refuses the next.
+    pub(super) fn refuse_one(&mut self) {
+        self.refusals += 1;
+    }
+
     fn ask_kernel(&mut self, connection: u64, unit: &UnitName, group: &str) {
         let populated = self.units.get(unit).is_some_and(Unit::lives);
         if populated && !group.is_empty() {
@@ -184,7 +206,21 @@ impl SimSystemd {
 
     /// The answer comes before what it brings about.
     fn ask_systemd(&mut self, connection: u64, number: u64, call: &Call, spec: Option<&UnitSpec>) {
-        let answer = self.answer(call, spec);
+        let may_refuse = matches!(
+            call,
+            Call::ControlGroup(_)
+                | Call::Reset(_)
+                | Call::Service(_)
+                | Call::Stop(_)
+                | Call::Unit(_)
+        );
+        let answer = match self.refusals {
+            1.. if may_refuse => {
+                self.refusals -= 1;
+                refuse("org.freedesktop.DBus.Error.NoMemory")
+            }
+            _ => self.answer(call, spec),
+        };
         let accepted = answer.is_ok();
         self.tell(connection, News::Answer { number, answer });
         if !accepted {

@@ -28,6 +28,7 @@ impl Systemd {
     fn perform_one(&mut self, ask: Ask) {
         match &ask.call {
             Call::IsEmpty { unit, group } => self.ask_kernel(unit, group),
+            Call::Later(_) => self.pauses.begin(ask.number),
             Call::ReadBack(unit) => {
                 let start = self.starts.remove(unit);
                 if let (Some(start), Some(bus)) = (start, self.link.bus()) {
@@ -134,6 +135,7 @@ fn call(bus: &mut Bus, ask: Ask, pattern: &str) {
             bus.add_match(pending, &rule);
         }
         Call::IsEmpty { .. }
+        | Call::Later(_)
         | Call::ReadBack(_)
         | Call::Reconnect
         | Call::Start(_)

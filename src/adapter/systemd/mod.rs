@@ -2,13 +2,14 @@
 //!
 //! What is believed of the units, and what is asked next, is the [`Tracker`]'s business. This is
 //! its way to the real thing: the bus with its messages, the kernel's cgroups, and the time that
-//! passes until the next attempt to connect.
+//! passes until the next attempt to connect, or at what was refused.
 
 mod bus;
 mod calls;
 mod cgroup;
 mod decode;
 mod link;
+mod pause;
 mod properties;
 mod readback;
 mod start;
@@ -20,12 +21,13 @@ use nix::errno::Errno;
 
 use crate::port::supervisor::{Method, Started, UnitSpec};
 use crate::proto::{BrokerRank, InstanceId, UnitName};
-use crate::supervisor::tracker::{News, Tracker, TrackerConfig};
+use crate::supervisor::tracker::{Answer, News, Tracker, TrackerConfig};
 use crate::supervisor::{Backend, BackendDriver, BackendEvent, OutputPaths};
 
 use bus::{Bus, Incoming, Pending};
 use cgroup::Cgroups;
 use link::{Happening, Link};
+use pause::Pauses;
 use start::Start;
 
 /// What a [`Systemd`] needs to know.
@@ -85,6 +87,7 @@ pub struct Systemd {
     /// By object path, as signals name them.
     paths: HashMap<String, UnitName>,
     cgroups: Cgroups,
+    pauses: Pauses,
 }
 
 impl Systemd {
@@ -108,6 +111,7 @@ impl Systemd {
             starts: BTreeMap::new(),
             paths: HashMap::new(),
             cgroups: Cgroups::default(),
+            pauses: Pauses::default(),
         };
         systemd.connected(bus);
         Ok(systemd)
@@ -219,6 +223,9 @@ impl BackendDriver for Systemd {
             happening = self.link.next(&self.address, self.attempts) => self.happened(happening),
             units = self.cgroups.emptied() => {
                 units.into_iter().for_each(|unit| self.hear(News::Emptied { unit }));
+            }
+            number = self.pauses.ended() => {
+                self.hear(News::Answer { number, answer: Ok(Answer::Done) });
             }
         }
         self.tracker.next_event()

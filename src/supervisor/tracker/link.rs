@@ -6,7 +6,7 @@ use crate::proto::UnitName;
 
 use super::Tracker;
 use super::talk::{Answer, Call, Refusal};
-use super::units::Phase;
+use super::units::{Phase, Watched};
 
 /// The link to systemd, and what systemd is up to.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -91,6 +91,7 @@ impl Tracker {
         let present = self.present(&names);
         self.link = Link::Ready;
         for unit in self.units.keys().cloned().collect::<Vec<_>>() {
+            self.units.entry(unit.clone()).and_modify(Watched::listed);
             if present.contains(&unit) {
                 self.look(&unit);
             } else {

@@ -43,8 +43,8 @@ pub(super) struct State {
     main_status: i32,
     /// Never empty once it was told.
     pub(super) result: String,
-    /// Empty when systemd has none for the unit, or has not told it.
-    pub(super) control_group: String,
+    /// Empty when systemd has none for the unit. Signals do not tell it.
+    pub(super) control_group: Option<String>,
     /// The job's digest that it was started with. Signals do not tell it.
     pub(super) digest: String,
 }
@@ -76,7 +76,7 @@ impl State {
         set(&mut self.main_code, changes.main_code);
         set(&mut self.main_status, changes.main_status);
         set(&mut self.result, changes.result);
-        set(&mut self.control_group, changes.control_group);
+        set(&mut self.control_group, changes.control_group.map(Some));
         set(&mut self.digest, changes.digest);
     }
 

@@ -38,6 +38,9 @@ pub enum Call {
         /// To all its processes, instead of the main process alone.
         all: bool,
     },
+    /// Nobody: it is answered after a pause of about a second, so that what was refused is not
+    /// tried again at once.
+    Later(UnitName),
     /// systemd: the names of this rank's units (`ListUnitsByPatterns`).
     List,
     /// Compare what the job asked for with what systemd made of it. Not answered: it is for the
@@ -79,6 +82,7 @@ impl Call {
             Self::ControlGroup(unit)
             | Self::IsEmpty { unit, .. }
             | Self::Kill { unit, .. }
+            | Self::Later(unit)
             | Self::ReadBack(unit)
             | Self::Reset(unit)
             | Self::Service(unit)

@@ -77,7 +77,8 @@ impl Talk {
     }
 
     fn changed(&mut self, unit: &UnitName, changes: Changes) {
-        let half = Changes { active: None, ..changes.clone() };
+        let half = Changes { active: None, control_group: None, ..changes.clone() };
+        let changes = Changes { control_group: None, ..changes };
         self.tracker.hear(News::Changed { unit: unit.clone(), changes: half, whole: false });
         self.tracker.hear(News::Changed { unit: unit.clone(), changes, whole: true });
     }
@@ -215,8 +216,7 @@ fn a_unit_from_start_to_end() {
     talk.answer(&Call::ControlGroup(unit.clone()), Ok(Answer::ControlGroup(group.clone())));
     talk.answer(&Call::Stop(unit.clone()), Ok(Answer::Done));
     talk.nothing_asked();
-    let stopped = Changes { control_group: None, ..inactive() };
-    talk.changed(&unit, stopped);
+    talk.changed(&unit, inactive());
     talk.asked(&Call::IsEmpty { unit: unit.clone(), group });
     talk.silence();
     talk.tracker.hear(News::Emptied { unit: unit.clone() });
@@ -240,6 +240,107 @@ fn a_failed_unit_is_reset() {
     talk.asked(&Call::IsEmpty { unit: unit.clone(), group: String::new() });
     talk.tracker.hear(News::Emptied { unit: unit.clone() });
     talk.event(BackendEvent::Empty { unit });
+}
+
+/// A unit that has exited, and whose stop is refused this often.
+fn refused(times: u32) -> (Talk, UnitName) {
+    let (mut talk, unit) = (Talk::ready(), unit(1));
+    talk.run(&unit);
+    talk.changed(&unit, exited(0));
+    talk.event(exit(&unit, 0));
+    talk.tracker.collect(&unit);
+    for _ in 0..times {
+        let group = Ok(Answer::ControlGroup("/group".to_string()));
+        talk.answer(&Call::ControlGroup(unit.clone()), group);
+        talk.answer(&Call::Stop(unit.clone()), Err(refusal("busy")));
+        // Not at once.
+        talk.answer(&Call::Later(unit.clone()), Ok(Answer::Done));
+        talk.looked(&unit, &exited(0));
+    }
+    talk.asked(&Call::ControlGroup(unit.clone()));
+    (talk, unit)
+}
+
+#[test]
+fn a_stop_that_is_refused_is_tried_again() {
+    let (mut talk, unit) = refused(3);
+    talk.answer(&Call::Stop(unit.clone()), Ok(Answer::Done));
+    talk.changed(&unit, inactive());
+    talk.asked(&Call::IsEmpty { unit: unit.clone(), group: "/group".to_string() });
+    talk.tracker.hear(News::Emptied { unit: unit.clone() });
+    talk.event(BackendEvent::Empty { unit });
+}
+
+#[test]
+fn a_unit_that_cannot_be_stopped_is_over_when_it_is_empty() {
+    let (mut talk, unit) = refused(8);
+    talk.answer(&Call::Stop(unit.clone()), Err(refusal("busy")));
+    let empty = Call::IsEmpty { unit: unit.clone(), group: "/group".to_string() };
+    talk.asked(&empty);
+    talk.nothing_asked();
+    // Everything is asked anew, and may be refused as often.
+    talk.tracker.hear(News::ManagerBack);
+    talk.listed(&[&unit]);
+    talk.looked(&unit, &exited(0));
+    talk.asked(&Call::ControlGroup(unit.clone()));
+    talk.answer(&Call::Stop(unit.clone()), Err(refusal("busy")));
+    talk.asked(&Call::Later(unit.clone()));
+    talk.silence();
+    talk.tracker.hear(News::Emptied { unit: unit.clone() });
+    talk.event(BackendEvent::Empty { unit });
+}
+
+#[test]
+fn a_reset_that_is_refused_is_tried_again() {
+    let (mut talk, unit) = (Talk::ready(), unit(1));
+    talk.run(&unit);
+    talk.changed(&unit, exited(3));
+    talk.event(exit(&unit, 3));
+    talk.tracker.collect(&unit);
+    for _ in 0..2 {
+        talk.asked(&Call::ControlGroup(unit.clone()));
+        talk.answer(&Call::Reset(unit.clone()), Err(refusal("busy")));
+        // What is said of it meanwhile does not hurry.
+        talk.changed(&unit, exited(3));
+        talk.answer(&Call::Later(unit.clone()), Ok(Answer::Done));
+        talk.looked(&unit, &exited(3));
+    }
+}
+
+#[test]
+fn a_look_that_is_refused_is_tried_again() {
+    let (mut talk, unit) = (Talk::ready(), unit(1));
+    talk.tracker.find(&unit, "digest", None);
+    talk.asked(&Call::Watch(unit.clone()));
+    for _ in 0..8 {
+        talk.answer(&Call::Service(unit.clone()), Err(refusal("busy")));
+        // Half of it is of no use.
+        talk.answer(&Call::Unit(unit.clone()), Ok(Answer::Properties(running("a"))));
+        talk.answer(&Call::Later(unit.clone()), Ok(Answer::Done));
+    }
+    talk.answer(&Call::Service(unit.clone()), Err(refusal("busy")));
+    talk.asked(&Call::Unit(unit.clone()));
+    talk.nothing_asked();
+    talk.tracker.hear(News::ManagerBack);
+    talk.listed(&[&unit]);
+    talk.looked(&unit, &running("a"));
+    talk.event(started(&unit, "a"));
+}
+
+#[test]
+fn an_unknown_cgroup_is_not_an_empty_one() {
+    let (mut talk, unit) = (Talk::ready(), unit(1));
+    talk.run(&unit);
+    talk.changed(&unit, exited(0));
+    talk.tracker.collect(&unit);
+    talk.answer(&Call::ControlGroup(unit.clone()), Err(refusal("busy")));
+    talk.answer(&Call::Stop(unit.clone()), Ok(Answer::Done));
+    talk.changed(&unit, inactive());
+    talk.answer(&Call::Later(unit.clone()), Ok(Answer::Done));
+    talk.looked(&unit, &inactive());
+    talk.asked(&Call::ControlGroup(unit.clone()));
+    talk.answer(&Call::Stop(unit.clone()), Ok(Answer::Done));
+    talk.asked(&Call::IsEmpty { unit, group: "/group".to_string() });
 }
 
 #[test]

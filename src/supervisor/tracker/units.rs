@@ -11,6 +11,9 @@ use super::talk::{Answer, Call, Changes, Refusal};
 /// Starts of one unit that may come to nothing before it is given up.
 const START_RETRIES_MAX: u32 = 8;
 
+/// Calls about one unit that may be refused before no more are made until the next list.
+const REFUSALS_MAX: u32 = 8;
+
 /// Where a unit is in its life, as far as it was reported.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Phase {
@@ -35,6 +38,8 @@ enum Collect {
     Asked,
     /// Not wanted.
     No,
+    /// systemd has refused to. It is told again after a pause, or with the next list.
+    Refused,
     /// Wanted, but systemd was not told yet.
     Wanted,
 }
@@ -62,6 +67,8 @@ pub(super) struct Watched {
     retries: u32,
     collect: Collect,
     reset: bool,
+    /// Calls that systemd has refused since the last list.
+    refusals: u32,
     /// The kernel was asked whether its cgroup is empty.
     emptying: bool,
     /// All its properties were read once.
@@ -95,6 +102,7 @@ impl Watched {
             retries: 0,
             collect: Collect::No,
             reset: false,
+            refusals: 0,
             emptying: false,
             seen: false,
             state: State::default(),
@@ -116,10 +124,21 @@ impl Watched {
         }
     }
 
+    /// systemd is another one, or has another configuration, or no longer the troubles it had.
+    pub(super) fn listed(&mut self) {
+        self.refusals = 0;
+    }
+
+    fn is_given_up(&self) -> bool {
+        self.refusals > REFUSALS_MAX
+    }
+
     /// All is asked for again, because calls may have been lost.
     pub(super) fn looked(&mut self) {
         match self.collect {
-            Collect::Accepted | Collect::Asked => self.collect = Collect::Wanted,
+            Collect::Accepted | Collect::Asked | Collect::Refused => {
+                self.collect = Collect::Wanted;
+            }
             Collect::No | Collect::Wanted => {}
         }
         self.reset = false;
@@ -276,9 +295,13 @@ impl Tracker {
         let Some(watched) = self.units.get_mut(unit) else { return };
         let failed = watched.state.is_failed();
         match watched.collect {
-            Collect::Accepted if failed && !watched.reset => {}
+            Collect::Accepted | Collect::Refused if failed && !watched.reset => {}
             Collect::Accepted if watched.state.is_down() => return self.down(unit),
-            Collect::Accepted | Collect::Asked | Collect::No => return,
+            // Its processes may end without systemd.
+            Collect::Refused if watched.is_given_up() && watched.phase == Phase::Exited => {
+                return self.down(unit);
+            }
+            Collect::Accepted | Collect::Asked | Collect::No | Collect::Refused => return,
             Collect::Wanted => {}
         }
         if !ready {
@@ -297,8 +320,10 @@ impl Tracker {
     /// systemd is done with the unit; its cgroup has the last word.
     fn down(&mut self, unit: &UnitName) {
         let Some(watched) = self.units.get_mut(unit) else { return };
+        let Some(group) = watched.state.control_group.clone() else {
+            return self.refused(unit);
+        };
         watched.emptying = true;
-        let group = watched.state.control_group.clone();
         self.ask(Call::IsEmpty { unit: unit.clone(), group });
     }
 
@@ -325,9 +350,7 @@ impl Tracker {
             (Phase::Finding, _) if watched.start.is_some() => self.start_again(unit),
             (Phase::Finding | Phase::Running, _) => self.lose(unit),
             (Phase::Exited, Collect::No) => self.release(unit),
-            (Phase::Exited, Collect::Accepted | Collect::Asked | Collect::Wanted) => {
-                self.gone(unit);
-            }
+            (Phase::Exited, _) => self.gone(unit),
         }
     }
 
@@ -367,7 +390,7 @@ impl Tracker {
         match (call, answer) {
             (Call::ControlGroup(unit), Ok(Answer::ControlGroup(group))) => {
                 if let Some(watched) = self.units.get_mut(&unit) {
-                    watched.state.control_group = group;
+                    watched.state.control_group = Some(group);
                 }
             }
             (Call::List, answer) => self.listed(answer),
@@ -392,6 +415,16 @@ impl Tracker {
             (Call::Service(unit) | Call::Unit(unit), Err(e)) if e.is_no_unit() => {
                 self.absent(&unit);
             }
+            (Call::Service(unit) | Call::Unit(unit), Err(error)) if !error.is_absence() => {
+                tracing::warn!(%unit, %error, "systemd does not tell the unit's properties");
+                // One half without the other says nothing.
+                self.asked.retain(|_, call| match call {
+                    Call::Service(other) | Call::Unit(other) => *other != unit,
+                    _ => true,
+                });
+                self.refused(&unit);
+            }
+            (Call::Later(unit), _) => self.look(&unit),
             // The process, or the whole unit, is gone already: what the signal was for.
             (Call::Kill { unit, .. }, Err(error)) => {
                 tracing::debug!(%unit, %error, "signal not sent");
@@ -441,7 +474,26 @@ impl Tracker {
             }
             Err(e) if e.is_no_unit() => self.absent(unit),
             Err(e) if e.is_absence() => {}
-            Err(error) => tracing::error!(%unit, %error, "systemd does not stop the unit"),
+            Err(error) => {
+                tracing::error!(%unit, %error, "systemd does not stop the unit");
+                watched.collect = Collect::Refused;
+                self.refused(unit);
+            }
+        }
+    }
+
+    /// systemd has refused something for no reason that is known here, such as want of memory.
+    /// Look again, and go on from there, but not at once and not for ever.
+    fn refused(&mut self, unit: &UnitName) {
+        let Some(watched) = self.units.get_mut(unit) else { return };
+        watched.refusals += 1;
+        if !watched.is_given_up() {
+            self.ask(Call::Later(unit.clone()));
+        } else if watched.collect == Collect::Refused && watched.state.control_group.is_some() {
+            tracing::error!(%unit, "not stopped: its processes are left to end on their own");
+            self.step_collect(unit);
+        } else {
+            tracing::error!(%unit, "what becomes of the unit is not known");
         }
     }
 }

@@ -19,6 +19,8 @@ use crate::supervisor::{Backend, BackendEvent, OutputPaths};
 const SEEDS: u64 = 2000;
 const UNITS: u64 = 4;
 const STEPS: u32 = 400;
+/// Calls that are refused in one walk: so few that no unit is given up.
+const REFUSALS: u32 = 8;
 /// Steps without faults in which all must end.
 const HEAL_STEPS: u32 = 20_000;
 
@@ -44,6 +46,7 @@ struct Walk {
     processes: BTreeMap<UnitName, bool>,
     leftovers: BTreeSet<UnitName>,
     records: BTreeMap<UnitName, Record>,
+    refusals: u32,
     transcript: Vec<String>,
 }
 
@@ -63,6 +66,7 @@ impl Walk {
             processes: BTreeMap::new(),
             leftovers: BTreeSet::new(),
             records: BTreeMap::new(),
+            refusals: 0,
             transcript: Vec::new(),
         }
     }
@@ -77,7 +81,7 @@ impl Walk {
     }
 
     fn step(&mut self, faults: bool) {
-        match self.rng.random_range(0..100) {
+        match self.rng.random_range(0..102) {
             0..35 => self.deliver_ask(),
             35..70 => self.deliver_news(),
             70..80 => self.act(),
@@ -89,6 +93,10 @@ impl Walk {
             97 if faults => self.systemd.reload(),
             98 if faults => self.bus_restart(),
             99 if faults => self.kill(),
+            100..102 if faults && self.refusals < REFUSALS => {
+                self.refusals += 1;
+                self.systemd.refuse_one();
+            }
             _ => {}
         }
         self.take();
@@ -147,6 +155,7 @@ impl Walk {
         self.note(format!("{act:?}"));
         match act {
             Act::Alarm { unit, number, .. } => self.systemd.alarm(&unit, number),
+            Act::Later { connection, number } => self.systemd.later(connection, number),
             Act::Run(unit) if self.rng.random_bool(0.1) => self.systemd.lose_job(&unit),
             Act::Run(unit) => {
                 self.systemd.forked(&unit);

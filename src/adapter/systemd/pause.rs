@@ -1,0 +1,30 @@
+//! Pauses before something that was refused is tried again.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// Long enough not to make a busy systemd busier.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// Pauses, in the order in which they end.
+#[derive(Debug, Default)]
+pub(super) struct Pauses(VecDeque<(Instant, u64)>);
+
+impl Pauses {
+    /// One more, known by the number of who asked for it.
+    pub(super) fn begin(&mut self, number: u64) {
+        self.0.push_back((Instant::now() + PAUSE, number));
+    }
+
+    /// One has ended. May be dropped and called again.
+    pub(super) async fn ended(&mut self) -> u64 {
+        let Some((at, number)) = self.0.front().copied() else {
+            return std::future::pending().await;
+        };
+        tokio::time::sleep_until(at).await;
+        self.0.pop_front();
+        number
+    }
+}
