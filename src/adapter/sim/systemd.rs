@@ -105,6 +105,10 @@ pub(super) struct SimSystemd {
     waits: BTreeSet<(u64, UnitName)>,
     /// What systemd has not seen because it was away.
     unseen: Vec<(UnitName, Happened)>,
+    /// Signals are sent when the world says so.
+    slow: bool,
+    /// Units about which signals are to be sent.
+    changed: BTreeSet<UnitName>,
     executions: BTreeMap<UnitName, u32>,
     /// Calls about units that are yet to be refused.
     refusals: u32,
@@ -115,6 +119,12 @@ pub(super) struct SimSystemd {
 }
 
 impl SimSystemd {
+    /// One whose answers overtake its signals: these are sent by [`SimSystemd::signal`], as the
+    /// real one sends them when it has nothing better to do.
+    pub(super) fn slow() -> Self {
+        Self { slow: true, ..Self::default() }
+    }
+
     /// A new connection to the bus; `None`: there is no systemd on it.
     pub(super) fn connect(&mut self) -> Option<u64> {
         if self.away {
@@ -268,6 +278,7 @@ impl SimSystemd {
             return;
         }
         self.tell_reloading(true);
+        self.changed.clear();
         self.away = true;
         self.connections.values_mut().for_each(|client| client.subscribed = false);
         self.tell_presence(&News::ManagerAway);
@@ -312,7 +323,7 @@ impl SimSystemd {
     /// The node is rebooted: nothing of it is left but what it has counted.
     pub(super) fn reboot(&mut self) {
         let executions = std::mem::take(&mut self.executions);
-        *self = Self { executions, number: self.number, ..Self::default() };
+        *self = Self { slow: self.slow, executions, number: self.number, ..Self::default() };
     }
 
     fn number(&mut self) -> u64 {

@@ -157,7 +157,16 @@ impl Tracker {
             Phase::Queued => return,
         }
         watched.looked();
+        self.look_away(unit);
         self.ask(Call::Service(unit.clone()));
         self.ask(Call::Unit(unit.clone()));
+    }
+
+    /// Answers to earlier questions of [`look`](Self::look) mean nothing any more.
+    pub(super) fn look_away(&mut self, unit: &UnitName) {
+        self.asked.retain(|_, call| match call {
+            Call::Service(other) | Call::Unit(other) => other != unit,
+            _ => true,
+        });
     }
 }

@@ -16,7 +16,8 @@
 //! What is believed of a unit is merged from its `PropertiesChanged` signals. Whenever signals
 //! may have been missed (at the start, on a new connection, after systemd was re-executed or
 //! reloaded) it is asked for again: subscribe, then list, then apply. Until the answer nothing
-//! is concluded, and no unit is started or stopped. An unreachable systemd means that nothing
+//! is concluded, and no unit is started or stopped. Answers can overtake signals: that a unit is
+//! down without a word of how its program ended is believed when it was answered twice. An unreachable systemd means that nothing
 //! is known, never that something has ended.
 
 mod link;

@@ -1,5 +1,7 @@
 //! Conversations with a systemd that says what the test wants.
 
+mod trouble;
+
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
@@ -242,107 +244,6 @@ fn a_failed_unit_is_reset() {
     talk.event(BackendEvent::Empty { unit });
 }
 
-/// A unit that has exited, and whose stop is refused this often.
-fn refused(times: u32) -> (Talk, UnitName) {
-    let (mut talk, unit) = (Talk::ready(), unit(1));
-    talk.run(&unit);
-    talk.changed(&unit, exited(0));
-    talk.event(exit(&unit, 0));
-    talk.tracker.collect(&unit);
-    for _ in 0..times {
-        let group = Ok(Answer::ControlGroup("/group".to_string()));
-        talk.answer(&Call::ControlGroup(unit.clone()), group);
-        talk.answer(&Call::Stop(unit.clone()), Err(refusal("busy")));
-        // Not at once.
-        talk.answer(&Call::Later(unit.clone()), Ok(Answer::Done));
-        talk.looked(&unit, &exited(0));
-    }
-    talk.asked(&Call::ControlGroup(unit.clone()));
-    (talk, unit)
-}
-
-#[test]
-fn a_stop_that_is_refused_is_tried_again() {
-    let (mut talk, unit) = refused(3);
-    talk.answer(&Call::Stop(unit.clone()), Ok(Answer::Done));
-    talk.changed(&unit, inactive());
-    talk.asked(&Call::IsEmpty { unit: unit.clone(), group: "/group".to_string() });
-    talk.tracker.hear(News::Emptied { unit: unit.clone() });
-    talk.event(BackendEvent::Empty { unit });
-}
-
-#[test]
-fn a_unit_that_cannot_be_stopped_is_over_when_it_is_empty() {
-    let (mut talk, unit) = refused(8);
-    talk.answer(&Call::Stop(unit.clone()), Err(refusal("busy")));
-    let empty = Call::IsEmpty { unit: unit.clone(), group: "/group".to_string() };
-    talk.asked(&empty);
-    talk.nothing_asked();
-    // Everything is asked anew, and may be refused as often.
-    talk.tracker.hear(News::ManagerBack);
-    talk.listed(&[&unit]);
-    talk.looked(&unit, &exited(0));
-    talk.asked(&Call::ControlGroup(unit.clone()));
-    talk.answer(&Call::Stop(unit.clone()), Err(refusal("busy")));
-    talk.asked(&Call::Later(unit.clone()));
-    talk.silence();
-    talk.tracker.hear(News::Emptied { unit: unit.clone() });
-    talk.event(BackendEvent::Empty { unit });
-}
-
-#[test]
-fn a_reset_that_is_refused_is_tried_again() {
-    let (mut talk, unit) = (Talk::ready(), unit(1));
-    talk.run(&unit);
-    talk.changed(&unit, exited(3));
-    talk.event(exit(&unit, 3));
-    talk.tracker.collect(&unit);
-    for _ in 0..2 {
-        talk.asked(&Call::ControlGroup(unit.clone()));
-        talk.answer(&Call::Reset(unit.clone()), Err(refusal("busy")));
-        // What is said of it meanwhile does not hurry.
-        talk.changed(&unit, exited(3));
-        talk.answer(&Call::Later(unit.clone()), Ok(Answer::Done));
-        talk.looked(&unit, &exited(3));
-    }
-}
-
-#[test]
-fn a_look_that_is_refused_is_tried_again() {
-    let (mut talk, unit) = (Talk::ready(), unit(1));
-    talk.tracker.find(&unit, "digest", None);
-    talk.asked(&Call::Watch(unit.clone()));
-    for _ in 0..8 {
-        talk.answer(&Call::Service(unit.clone()), Err(refusal("busy")));
-        // Half of it is of no use.
-        talk.answer(&Call::Unit(unit.clone()), Ok(Answer::Properties(running("a"))));
-        talk.answer(&Call::Later(unit.clone()), Ok(Answer::Done));
-    }
-    talk.answer(&Call::Service(unit.clone()), Err(refusal("busy")));
-    talk.asked(&Call::Unit(unit.clone()));
-    talk.nothing_asked();
-    talk.tracker.hear(News::ManagerBack);
-    talk.listed(&[&unit]);
-    talk.looked(&unit, &running("a"));
-    talk.event(started(&unit, "a"));
-}
-
-#[test]
-fn an_unknown_cgroup_is_not_an_empty_one() {
-    let (mut talk, unit) = (Talk::ready(), unit(1));
-    talk.run(&unit);
-    talk.changed(&unit, exited(0));
-    talk.tracker.collect(&unit);
-    talk.answer(&Call::ControlGroup(unit.clone()), Err(refusal("busy")));
-    talk.answer(&Call::Stop(unit.clone()), Ok(Answer::Done));
-    talk.changed(&unit, inactive());
-    talk.answer(&Call::Later(unit.clone()), Ok(Answer::Done));
-    talk.looked(&unit, &inactive());
-    talk.asked(&Call::ControlGroup(unit.clone()));
-    talk.answer(&Call::Stop(unit.clone()), Ok(Answer::Done));
-    talk.asked(&Call::IsEmpty { unit, group: "/group".to_string() });
-}
-
 #[test]
 fn a_program_that_cannot_be_executed() {
     let (mut talk, unit) = (Talk::ready(), unit(1));
@@ -461,48 +362,6 @@ fn a_start_that_was_listed_and_then_lost_is_made_again() {
     // What was seen before is not taken for news of this one.
     talk.changed(&unit, Changes { digest: None, ..stub() });
     talk.nothing_asked();
-}
-
-/// A unit that systemd may forget, told to be started.
-fn forgettable() -> (Talk, UnitName) {
-    let (mut talk, unit) = (Talk::ready(), unit(1));
-    talk.tracker.start(&UnitSpec { forget_failed: true, ..spec(&unit) }, &output());
-    talk.asked(&Call::Watch(unit.clone()));
-    (talk, unit)
-}
-
-#[test]
-fn what_systemd_may_have_forgotten_is_not_started_again() {
-    let (mut talk, unit) = forgettable();
-    talk.asked(&Call::Start(unit.clone()));
-    talk.tracker.lost();
-    talk.tracker.connected();
-    // It may have run and failed.
-    talk.listed(&[]);
-    talk.event(BackendEvent::Absent { unit: unit.clone() });
-    talk.asked(&Call::Unwatch(unit));
-    talk.nothing_asked();
-
-    let (mut talk, unit) = forgettable();
-    talk.answer(&Call::Start(unit.clone()), Ok(Answer::Done));
-    talk.tracker.hear(News::Reloading(true));
-    talk.tracker.hear(News::Reloading(false));
-    talk.listed(&[&unit]);
-    talk.looked(&unit, &stub());
-    talk.event(BackendEvent::Absent { unit });
-}
-
-#[test]
-fn a_start_that_reached_nobody_is_made_again() {
-    let (mut talk, unit) = forgettable();
-    talk.answer(&Call::Start(unit.clone()), Err(refusal(Refusal::NO_OWNER)));
-    talk.tracker.hear(News::ManagerBack);
-    talk.listed(&[]);
-    talk.silence();
-    talk.answer(&Call::Start(unit.clone()), Err(refusal(Refusal::NO_REPLY)));
-    talk.tracker.hear(News::ManagerBack);
-    talk.listed(&[]);
-    talk.event(BackendEvent::Absent { unit });
 }
 
 #[test]

@@ -44,6 +44,34 @@ enum Collect {
     Wanted,
 }
 
+/// Why the kernel was asked whether its cgroup is empty.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Emptying {
+    /// It was removed.
+    Collect,
+    /// It is down, and how its main process ended is not known.
+    Lose,
+    /// It was not.
+    No,
+}
+
+/// What its properties are known from.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Look {
+    /// All of them were asked for, and are not told yet.
+    Asked {
+        /// For the second time, because of what the first answer says.
+        again: bool,
+    },
+    /// From an answer, and what was signalled since.
+    Seen {
+        /// It was the second answer.
+        again: bool,
+    },
+    /// From signals alone.
+    Signals,
+}
+
 /// A unit that is watched.
 #[derive(Debug)]
 pub(super) struct Watched {
@@ -69,10 +97,8 @@ pub(super) struct Watched {
     reset: bool,
     /// Calls that systemd has refused since the last list.
     refusals: u32,
-    /// The kernel was asked whether its cgroup is empty.
-    emptying: bool,
-    /// All its properties were read once.
-    seen: bool,
+    emptying: Emptying,
+    look: Look,
     state: State,
 }
 
@@ -103,8 +129,8 @@ impl Watched {
             collect: Collect::No,
             reset: false,
             refusals: 0,
-            emptying: false,
-            seen: false,
+            emptying: Emptying::No,
+            look: Look::Signals,
             state: State::default(),
         }
     }
@@ -141,8 +167,22 @@ impl Watched {
             }
             Collect::No | Collect::Wanted => {}
         }
+        // Perhaps it does know the status.
+        if self.emptying == Emptying::Lose {
+            self.emptying = Emptying::No;
+        }
         self.reset = false;
-        self.seen = false;
+        self.look = Look::Asked { again: false };
+    }
+
+    fn seen(&mut self) {
+        if let Look::Asked { again } = self.look {
+            self.look = Look::Seen { again };
+        }
+    }
+
+    fn was_seen(&self) -> bool {
+        matches!(self.look, Look::Seen { .. })
     }
 }
 
@@ -205,13 +245,17 @@ impl Tracker {
         match watched.phase {
             Phase::Exited | Phase::Running => return true,
             // Signals do not say whose it is.
-            Phase::Finding | Phase::Starting if !watched.accepted && !watched.seen => return false,
+            Phase::Finding | Phase::Starting if !watched.accepted && !watched.was_seen() => {
+                return false;
+            }
             Phase::Finding | Phase::Starting => {}
             Phase::Queued => return false,
         }
         if !watched.state.is_whole() {
             // Half a change, after signals were missed.
-            self.look(unit);
+            if !matches!(watched.look, Look::Asked { .. }) {
+                self.look(unit);
+            }
             return false;
         }
         match watched.state.start(watched.notify) {
@@ -220,7 +264,11 @@ impl Tracker {
                 false
             }
             Outcome::Failed(code) => {
-                self.not_executed(unit, code);
+                // Signals tell of a process before they tell of a failure; answers may not.
+                let by_answer = watched.look != Look::Signals;
+                if code.is_some() || !by_answer || self.is_certain(unit) {
+                    self.not_executed(unit, code);
+                }
                 false
             }
             Outcome::Started(started) => self.executed(unit, started),
@@ -282,12 +330,37 @@ impl Tracker {
         }
         if let Some(status) = watched.state.exit() {
             watched.phase = Phase::Exited;
+            if watched.emptying == Emptying::Lose {
+                watched.emptying = Emptying::No;
+            }
             self.events.push_back(BackendEvent::Exited { unit: unit.clone(), status });
         } else if watched.state.is_down() {
-            self.absent(unit);
+            // systemd may be done with it and yet have left processes, or even the main process.
+            if watched.emptying == Emptying::No && self.is_certain(unit) {
+                self.ask_kernel(unit, Emptying::Lose);
+            }
             return false;
         }
         true
+    }
+
+    /// It is down, and there is no sign of a main process, or none of its end. An answer about the
+    /// unit can overtake signals about the service, so this is believed when it was said twice.
+    fn is_certain(&mut self, unit: &UnitName) -> bool {
+        let Some(watched) = self.units.get(unit) else { return false };
+        match watched.look {
+            Look::Asked { .. } => return false,
+            Look::Seen { again: true } => return true,
+            Look::Seen { again: false } | Look::Signals => {}
+        }
+        // Otherwise the list that is on its way will have it looked at.
+        if self.is_ready() {
+            self.look(unit);
+            if let Some(watched) = self.units.get_mut(unit) {
+                watched.look = Look::Asked { again: true };
+            }
+        }
+        false
     }
 
     fn step_collect(&mut self, unit: &UnitName) {
@@ -296,10 +369,13 @@ impl Tracker {
         let failed = watched.state.is_failed();
         match watched.collect {
             Collect::Accepted | Collect::Refused if failed && !watched.reset => {}
-            Collect::Accepted if watched.state.is_down() => return self.down(unit),
+            // systemd is done with the unit; its cgroup has the last word.
+            Collect::Accepted if watched.state.is_down() => {
+                return self.ask_kernel(unit, Emptying::Collect);
+            }
             // Its processes may end without systemd.
             Collect::Refused if watched.is_given_up() && watched.phase == Phase::Exited => {
-                return self.down(unit);
+                return self.ask_kernel(unit, Emptying::Collect);
             }
             Collect::Accepted | Collect::Asked | Collect::No | Collect::Refused => return,
             Collect::Wanted => {}
@@ -317,20 +393,28 @@ impl Tracker {
         self.ask(if failed { Call::Reset(unit) } else { Call::Stop(unit) });
     }
 
-    /// systemd is done with the unit; its cgroup has the last word.
-    fn down(&mut self, unit: &UnitName) {
+    /// Is its cgroup empty?
+    fn ask_kernel(&mut self, unit: &UnitName, why: Emptying) {
         let Some(watched) = self.units.get_mut(unit) else { return };
         let Some(group) = watched.state.control_group.clone() else {
             return self.refused(unit);
         };
-        watched.emptying = true;
+        watched.emptying = why;
         self.ask(Call::IsEmpty { unit: unit.clone(), group });
     }
 
     /// The kernel says that no process is left.
     pub(super) fn emptied(&mut self, unit: &UnitName) {
-        if self.units.get(unit).is_some_and(|watched| watched.emptying) {
-            self.gone(unit);
+        match self.units.get(unit).map(|watched| watched.emptying) {
+            Some(Emptying::Collect) => self.gone(unit),
+            Some(Emptying::Lose) => {
+                if self.is_up() {
+                    // Nobody will come back for it.
+                    self.ask(Call::Reset(unit.clone()));
+                }
+                self.lose(unit);
+            }
+            Some(Emptying::No) | None => {}
         }
     }
 
@@ -377,7 +461,7 @@ impl Tracker {
         watched.phase = Phase::Queued;
         watched.retries += 1;
         watched.accepted = false;
-        watched.seen = false;
+        watched.look = Look::Signals;
         watched.state = State::default();
         self.disregard(unit);
         self.queue.push_front(unit.clone());
@@ -408,7 +492,7 @@ impl Tracker {
             }
             (Call::Unit(unit), Ok(Answer::Properties(changes))) => {
                 if let Some(watched) = self.units.get_mut(&unit) {
-                    watched.seen = true;
+                    watched.seen();
                 }
                 self.changed(&unit, changes, true);
             }
@@ -418,10 +502,7 @@ impl Tracker {
             (Call::Service(unit) | Call::Unit(unit), Err(error)) if !error.is_absence() => {
                 tracing::warn!(%unit, %error, "systemd does not tell the unit's properties");
                 // One half without the other says nothing.
-                self.asked.retain(|_, call| match call {
-                    Call::Service(other) | Call::Unit(other) => *other != unit,
-                    _ => true,
-                });
+                self.look_away(&unit);
                 self.refused(&unit);
             }
             (Call::Later(unit), _) => self.look(&unit),

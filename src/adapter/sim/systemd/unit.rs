@@ -37,6 +37,8 @@ pub(super) struct Unit {
     invocation_id: String,
     stage: Stage,
     was_active: bool,
+    /// The program was executed, whether or not systemd knows.
+    executed: bool,
     main_pid: u32,
     status: Option<WaitStatus>,
     /// `Result`.
@@ -160,11 +162,10 @@ impl SimSystemd {
         status: WaitStatus,
         populated: bool,
     ) {
-        let unseen = self.unseen.iter().any(|(name, _)| name == unit);
         let Some(known) = self.units.get_mut(unit).filter(|known| known.main) else { return };
         known.main = false;
         known.rest = populated;
-        if known.stage == Stage::Starting && !unseen {
+        if known.stage == Stage::Starting && !known.executed {
             self.count(unit);
         }
         self.see_or_keep(unit, Happened::Exited(status));
@@ -207,10 +208,13 @@ impl SimSystemd {
         let unseen = self.unseen.iter().any(|(name, _)| name == unit);
         let known = self.units.get_mut(unit)?;
         let before_exec = matches!(known.stage, Stage::Starting | Stage::Stopping);
-        (before_exec && !known.was_active && known.main && !unseen).then_some(known)
+        (before_exec && !known.executed && known.main && !unseen).then_some(known)
     }
 
     fn count(&mut self, unit: &UnitName) {
+        if let Some(known) = self.units.get_mut(unit) {
+            known.executed = true;
+        }
         *self.executions.entry(unit.clone()).or_default() += 1;
     }
 
@@ -281,6 +285,7 @@ impl SimSystemd {
             invocation_id: format!("{:032x}", self.number()),
             stage: Stage::Queued,
             was_active: false,
+            executed: false,
             main_pid: 0,
             status: None,
             result: "success",
@@ -336,6 +341,10 @@ impl SimSystemd {
 
     fn see_exit(&mut self, unit: &UnitName, status: WaitStatus) {
         let Some(known) = self.units.get_mut(unit) else { return };
+        if matches!(known.stage, Stage::Dead | Stage::Failed) {
+            // Given up: it does not wait for the process any more.
+            return self.sweep(unit);
+        }
         known.status = Some(status);
         if is_clean(status) && known.stage != Stage::Stopping {
             known.stage = Stage::Exited;
@@ -381,11 +390,20 @@ impl SimSystemd {
     }
 
     fn changed(&mut self, unit: &UnitName) {
-        if let Some(known) = self.units.get(unit) {
-            let changes = known.signalled();
-            self.tell_changed(unit, &changes);
+        self.changed.insert(unit.clone());
+        if !self.slow {
+            self.signal();
         }
         self.sweep(unit);
+    }
+
+    /// The signals about what has changed are sent, with what is the case now.
+    pub(in crate::adapter::sim) fn signal(&mut self) {
+        for unit in std::mem::take(&mut self.changed) {
+            if let Some(changes) = self.units.get(&unit).map(Unit::signalled) {
+                self.tell_changed(&unit, &changes);
+            }
+        }
     }
 
     /// systemd keeps nothing that is down, has no process and is not to be remembered.
@@ -398,6 +416,7 @@ impl SimSystemd {
             Stage::Starting | Stage::Stopping => false,
         };
         if down && !known.lives() {
+            self.signal();
             self.units.remove(unit);
         }
     }

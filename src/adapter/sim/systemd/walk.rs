@@ -29,6 +29,8 @@ const HEAL_STEPS: u32 = 20_000;
 struct Record {
     started: Option<Started>,
     exited: bool,
+    /// Stopped before its exit was known.
+    cancelled: bool,
     ended: bool,
 }
 
@@ -54,11 +56,12 @@ impl Walk {
     fn new(seed: u64) -> Self {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         let model = UnitSpec { forget_failed: rng.random_bool(0.3), ..spec() };
+        let slow = rng.random_bool(0.5);
         Self {
             rng,
             model,
             tracker: tracker(),
-            systemd: SimSystemd::default(),
+            systemd: if slow { SimSystemd::slow() } else { SimSystemd::default() },
             connection: None,
             asks: VecDeque::new(),
             news: VecDeque::new(),
@@ -81,7 +84,7 @@ impl Walk {
     }
 
     fn step(&mut self, faults: bool) {
-        match self.rng.random_range(0..102) {
+        match self.rng.random_range(0..123) {
             0..35 => self.deliver_ask(),
             35..70 => self.deliver_news(),
             70..80 => self.act(),
@@ -93,7 +96,9 @@ impl Walk {
             97 if faults => self.systemd.reload(),
             98 if faults => self.bus_restart(),
             99 if faults => self.kill(),
-            100..102 if faults && self.refusals < REFUSALS => {
+            100..120 => self.systemd.signal(),
+            120 if faults => self.cancel(),
+            121..123 if faults && self.refusals < REFUSALS => {
                 self.refusals += 1;
                 self.systemd.refuse_one();
             }
@@ -163,14 +168,29 @@ impl Walk {
                     self.processes.entry(unit).or_insert(false);
                 }
             }
-            Act::Signal { unit, all, .. } => {
+            // Not every process heeds it, and systemd kills no guest's.
+            Act::Signal { signal: libc::SIGTERM, .. } if self.rng.random_bool(0.3) => {}
+            Act::Signal { unit, signal, all } => {
                 if self.processes.contains_key(&unit) {
-                    self.exit(&unit, WaitStatus::signaled(libc::SIGKILL));
+                    self.exit(&unit, WaitStatus::signaled(signal));
                 }
                 if all && self.leftovers.remove(&unit) {
                     self.systemd.emptied(&unit);
                 }
             }
+        }
+    }
+
+    /// A unit is not wanted any more.
+    fn cancel(&mut self) {
+        let running = self
+            .records
+            .iter_mut()
+            .filter(|(_, record)| record.started.is_some() && !record.exited && !record.ended);
+        if let Some((unit, record)) = running.choose(&mut self.rng) {
+            record.cancelled = true;
+            self.transcript.push(format!("{unit} is cancelled"));
+            self.tracker.collect(unit);
         }
     }
 
@@ -284,11 +304,12 @@ impl Walk {
         };
         let record = &self.records[&unit];
         let (started, exited) = (record.started.is_some(), record.exited);
+        let cancelled = record.cancelled;
         let executed = self.systemd.executions(&unit) > 0;
         match event {
             BackendEvent::Absent { .. } => {
-                let forgotten = self.model.forget_failed && !self.systemd.has(&unit);
-                self.assert(exited || (!started && !executed) || forgotten, "lost");
+                let unknown = cancelled || (self.model.forget_failed && !self.systemd.has(&unit));
+                self.assert(exited || (!started && !executed) || unknown, "lost");
                 self.end(&unit, live);
             }
             BackendEvent::Empty { .. } => {
