@@ -104,12 +104,15 @@ impl State {
             | Active::Active
             | Active::Deactivating
             | Active::Failed
-            | Active::Inactive => match self.main_pid {
-                0 => Outcome::Pending,
-                pid => Outcome::Started(Started { pid, invocation_id: self.invocation_id.clone() }),
-            },
+            | Active::Inactive => self.started().map_or(Outcome::Pending, Outcome::Started),
             Active::Unknown => Outcome::Pending,
         }
+    }
+
+    /// Which main process it has, or had.
+    pub(super) fn started(&self) -> Option<Started> {
+        let invocation_id = self.invocation_id.clone();
+        (self.main_pid != 0).then_some(Started { pid: self.main_pid, invocation_id })
     }
 
     /// The service's own properties were told at least once.

@@ -443,6 +443,19 @@ fn another_invocation_is_not_the_one() {
 }
 
 #[test]
+fn a_recorded_start_is_not_taken_back() {
+    let (mut talk, unit) = (Talk::ready(), unit(1));
+    let known = Started { pid: PID, invocation_id: "a".to_string() };
+    talk.tracker.find(&unit, "digest", Some(&known));
+    talk.asked(&Call::Watch(unit.clone()));
+    // It never said that it was ready, and its exit code means something to systemd.
+    talk.looked(&unit, &Changes { was_active: Some(false), ..exited(203) });
+    talk.event(started(&unit, "a"));
+    talk.event(exit(&unit, 203));
+    talk.nothing_asked();
+}
+
+#[test]
 fn what_is_looked_for_and_not_there_is_absent() {
     let (mut talk, unit) = (Talk::ready(), unit(1));
     talk.tracker.find(&unit, "digest", None);

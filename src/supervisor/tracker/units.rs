@@ -135,6 +135,15 @@ impl Watched {
         }
     }
 
+    /// What became of its start. A start that was recorded is not judged again: with
+    /// `Type=notify` its end can look like that of a program that was never executed.
+    fn outcome(&self) -> Outcome {
+        match self.state.started() {
+            Some(started) if self.known.as_ref() == Some(&started) => Outcome::Started(started),
+            _ => self.state.start(self.notify),
+        }
+    }
+
     /// The unit shall be removed.
     pub(super) fn want_collect(&mut self) {
         if self.collect == Collect::No {
@@ -258,7 +267,7 @@ impl Tracker {
             }
             return false;
         }
-        match watched.state.start(watched.notify) {
+        match watched.outcome() {
             Outcome::Pending => {
                 self.pending(unit);
                 false

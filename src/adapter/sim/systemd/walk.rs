@@ -56,6 +56,7 @@ impl Walk {
     fn new(seed: u64) -> Self {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         let model = UnitSpec { forget_failed: rng.random_bool(0.3), ..spec() };
+        let model = UnitSpec { multiuser: rng.random_bool(0.3), ..model };
         let slow = rng.random_bool(0.5);
         Self {
             rng,
