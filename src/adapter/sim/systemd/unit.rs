@@ -207,8 +207,7 @@ impl SimSystemd {
     fn starting(&mut self, unit: &UnitName) -> Option<&mut Unit> {
         let unseen = self.unseen.iter().any(|(name, _)| name == unit);
         let known = self.units.get_mut(unit)?;
-        let before_exec = matches!(known.stage, Stage::Starting | Stage::Stopping);
-        (before_exec && !known.executed && known.main && !unseen).then_some(known)
+        (!known.executed && known.main && !unseen).then_some(known)
     }
 
     fn count(&mut self, unit: &UnitName) {
@@ -317,6 +316,10 @@ impl SimSystemd {
 
     pub(super) fn see(&mut self, unit: &UnitName, happened: Happened) {
         let Some(known) = self.units.get_mut(unit) else { return };
+        if matches!(known.stage, Stage::Dead | Stage::Failed) {
+            // Given up: systemd does not look at its processes any more, only at the cgroup.
+            return self.sweep(unit);
+        }
         match happened {
             Happened::Emptied => match known.stage {
                 Stage::Stopping if !known.main => self.down(unit),
@@ -341,10 +344,6 @@ impl SimSystemd {
 
     fn see_exit(&mut self, unit: &UnitName, status: WaitStatus) {
         let Some(known) = self.units.get_mut(unit) else { return };
-        if matches!(known.stage, Stage::Dead | Stage::Failed) {
-            // Given up: it does not wait for the process any more.
-            return self.sweep(unit);
-        }
         known.status = Some(status);
         if is_clean(status) && known.stage != Stage::Stopping {
             known.stage = Stage::Exited;
