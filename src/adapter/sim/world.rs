@@ -109,6 +109,7 @@ pub(super) enum Item {
         to: Life,
         number: u64,
     },
+    Later { rank: u32, connection: u64, number: u64 },
     LeftoverEnds(ShellId),
     Load {
         rank: u32,
@@ -311,6 +312,10 @@ impl World {
             Item::Fork { rank, boot, unit } => self.fork(rank, boot, &unit),
             Item::Hangup { rank, connection } => {
                 self.ranks[rank as usize].systemd.disconnect(connection);
+            }
+            Item::Later { rank, connection, number } => {
+                self.ranks[rank as usize].systemd.later(connection, number);
+                self.stir(rank);
             }
             Item::News { rank, connection, news } => self.hear(rank, connection, *news),
             Item::Signal { rank, unit, signal, all } => self.signal(rank, &unit, signal, all),

@@ -106,6 +106,9 @@ impl World {
                     let at = self.now + after.as_secs_f64();
                     self.at(at, Item::Alarm { rank, boot, unit, number });
                 }
+                Act::Later { connection, number } => {
+                    self.after(0.5, 2.0, Item::Later { rank, connection, number });
+                }
                 Act::Run(unit) => {
                     let slow = self.faults.strikes(FaultKind::StartIsSlow).is_some();
                     let most = if slow { 60.0 } else { 0.5 };
