@@ -258,7 +258,9 @@ impl SimSystemd {
             Call::List => Ok(Answer::Listed(self.units.keys().map(ToString::to_string).collect())),
             Call::Service(unit) | Call::Unit(unit) => {
                 let all = known.map_or_else(stub, |known| known.all(unit));
-                Ok(Answer::Properties(all))
+                let [of_service, of_unit] = by_interface(&all);
+                let is_service = matches!(call, Call::Service(_));
+                Ok(Answer::Properties(if is_service { of_service } else { of_unit }))
             }
             Call::Start(_) if known.is_some() => refuse(Refusal::UNIT_EXISTS),
             Call::Start(_) if spec.is_none() => refuse("org.freedesktop.DBus.Error.InvalidArgs"),
@@ -348,15 +350,7 @@ impl SimSystemd {
 
     /// A change is two signals, the service's first.
     fn tell_changed(&mut self, unit: &UnitName, changes: &Changes) {
-        let Changes { active, was_active, job, invocation_id, .. } = changes.clone();
-        let of_unit = Changes { active, was_active, job, invocation_id, ..Changes::default() };
-        let of_service = Changes {
-            active: None,
-            was_active: None,
-            job: None,
-            invocation_id: None,
-            ..changes.clone()
-        };
+        let [of_service, of_unit] = by_interface(changes);
         for (number, _) in self.connections.iter().filter(|(_, client)| client.hears(unit)) {
             for (changes, whole) in [(&of_service, false), (&of_unit, true)] {
                 let changes = changes.clone();
@@ -368,6 +362,15 @@ impl SimSystemd {
 
 fn refuse(name: &str) -> Result<Answer, Refusal> {
     Err(Refusal { name: name.to_string(), text: name.to_string() })
+}
+
+/// The properties of the service interface, and those of the unit interface.
+fn by_interface(all: &Changes) -> [Changes; 2] {
+    let Changes { active, was_active, job, invocation_id, .. } = all.clone();
+    let of_unit = Changes { active, was_active, job, invocation_id, ..Changes::default() };
+    let of_service =
+        Changes { active: None, was_active: None, job: None, invocation_id: None, ..all.clone() };
+    [of_service, of_unit]
 }
 
 /// The properties of a unit that is not there.

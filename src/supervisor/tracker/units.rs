@@ -267,6 +267,7 @@ impl Tracker {
             }
             return false;
         }
+        let by_answer = watched.look != Look::Signals;
         match watched.outcome() {
             Outcome::Pending => {
                 self.pending(unit);
@@ -274,13 +275,16 @@ impl Tracker {
             }
             Outcome::Failed(code) => {
                 // Signals tell of a process before they tell of a failure; answers may not.
-                let by_answer = watched.look != Look::Signals;
                 if code.is_some() || !by_answer || self.is_certain(unit) {
                     self.not_executed(unit, code);
                 }
                 false
             }
-            Outcome::Started(started) => self.executed(unit, started),
+            Outcome::Started(started) => {
+                // All that were started have one: it has vanished between the two answers.
+                let mixed = by_answer && started.invocation_id.is_empty();
+                (!mixed || self.is_certain(unit)) && self.executed(unit, started)
+            }
         }
     }
 
@@ -508,11 +512,13 @@ impl Tracker {
             (Call::Service(unit) | Call::Unit(unit), Err(e)) if e.is_no_unit() => {
                 self.absent(&unit);
             }
-            (Call::Service(unit) | Call::Unit(unit), Err(error)) if !error.is_absence() => {
+            (Call::Service(unit) | Call::Unit(unit), Err(error)) => {
                 tracing::warn!(%unit, %error, "systemd does not tell the unit's properties");
                 // One half without the other says nothing.
                 self.look_away(&unit);
-                self.refused(&unit);
+                if !error.is_absence() {
+                    self.refused(&unit);
+                }
             }
             (Call::Later(unit), _) => self.look(&unit),
             // The process, or the whole unit, is gone already: what the signal was for.

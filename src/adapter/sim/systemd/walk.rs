@@ -85,21 +85,21 @@ impl Walk {
     }
 
     fn step(&mut self, faults: bool) {
-        match self.rng.random_range(0..123) {
+        match self.rng.random_range(0..130) {
             0..35 => self.deliver_ask(),
             35..70 => self.deliver_news(),
             70..80 => self.act(),
             80..90 => self.live(),
             90..92 => self.start(),
-            92..94 if self.connection.is_none() => self.connect(),
-            94..96 => self.systemd.back(),
-            96 if faults => self.leave(),
-            97 if faults => self.systemd.reload(),
-            98 if faults => self.bus_restart(),
-            99 if faults => self.kill(),
-            100..120 => self.systemd.signal(),
-            120 if faults => self.cancel(),
-            121..123 if faults && self.refusals < REFUSALS => {
+            92..102 if self.connection.is_none() => self.connect(),
+            102..112 => self.systemd.back(),
+            112..122 => self.systemd.signal(),
+            122..124 if faults => self.systemd.reload(),
+            124 if faults => self.leave(),
+            125 if faults => self.bus_restart(),
+            126 if faults => self.kill(),
+            127 if faults => self.cancel(),
+            128..130 if faults && self.refusals < REFUSALS => {
                 self.refusals += 1;
                 self.systemd.refuse_one();
             }
@@ -203,13 +203,14 @@ impl Walk {
         }
         let Some(unit) = self.processes.keys().choose(&mut self.rng).cloned() else { return };
         self.note(format!("a process of {unit} does something"));
-        if self.processes[&unit] || self.rng.random_bool(0.2) {
+        let executed = self.processes[&unit];
+        if self.rng.random_bool(if executed { 0.3 } else { 0.2 }) {
             let code = self.rng.random_range(0..2);
             self.exit(&unit, WaitStatus::exited(code));
-        } else if self.rng.random_bool(0.1) {
+        } else if !executed && self.rng.random_bool(0.1) {
             self.processes.remove(&unit);
             self.systemd.exec_failed(&unit, 203);
-        } else {
+        } else if !executed {
             self.processes.insert(unit.clone(), true);
             self.systemd.executed(&unit);
         }

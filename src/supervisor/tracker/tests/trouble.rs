@@ -88,6 +88,34 @@ fn a_look_that_is_refused_is_tried_again() {
 }
 
 #[test]
+fn what_vanishes_between_two_answers_is_absent() {
+    let (mut talk, unit) = (Talk::ready(), unit(1));
+    let known = Started { pid: PID, invocation_id: "a".to_string() };
+    talk.tracker.find(&unit, "digest", Some(&known));
+    talk.asked(&Call::Watch(unit.clone()));
+    talk.answer(
+        &Call::Service(unit.clone()),
+        Ok(Answer::Properties(Changes { invocation_id: None, ..running("a") })),
+    );
+    talk.answer(&Call::Unit(unit.clone()), is(Active::Inactive));
+    talk.looked(&unit, &stub());
+    talk.event(BackendEvent::Absent { unit });
+}
+
+#[test]
+fn half_a_look_is_none() {
+    let (mut talk, unit) = (Talk::ready(), unit(1));
+    talk.tracker.find(&unit, "digest", None);
+    talk.asked(&Call::Watch(unit.clone()));
+    talk.answer(&Call::Service(unit.clone()), Err(refusal(Refusal::NO_OWNER)));
+    talk.changed(&unit, Changes { digest: None, ..running("a") });
+    talk.answer(&Call::Unit(unit.clone()), is(Active::Active));
+    // Whose it is was not answered.
+    talk.silence();
+    talk.nothing_asked();
+}
+
+#[test]
 fn an_unknown_cgroup_is_not_an_empty_one() {
     let (mut talk, unit) = (Talk::ready(), unit(1));
     talk.run(&unit);
