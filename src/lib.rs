@@ -9,6 +9,7 @@ pub mod config;
 pub mod machine;
 #[cfg(flux)]
 pub mod module;
+pub mod planted;
 pub mod port;
 pub mod proto;
 pub mod supervisor;

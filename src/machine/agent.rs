@@ -10,6 +10,7 @@ use crate::machine::effect::{Effect, Effects, Level, Owner};
 use crate::machine::event::{Credential, Fault, RequestId, StreamId};
 use crate::machine::shells::Shell;
 use crate::machine::tree;
+use crate::planted::Bug;
 use crate::port::supervisor::{Stream, UnitCommand, UnitEvent, UnitRecord, UnitSpec};
 use crate::proto::peer::{
     Mode, Order, OrderRequest, RankReport, Report, Reports, ShellCommand, ShellsRequest,
@@ -169,7 +170,8 @@ impl AgentJob {
     }
 
     /// Takes a new leader (or parent): start what may be started, and tell it everything. An old
-    /// one, if there still is one, hears that it has been replaced (`ESTALE`).
+    /// one, if there still is one, hears that it has been replaced: by a newer leader (`ESTALE`),
+    /// or by another request of its own leader (`ECANCELED`).
     pub(super) fn shells(
         &mut self,
         cx: Context,
@@ -181,11 +183,15 @@ impl AgentJob {
             let fault = Fault::new(libc::ESTALE, "another leader has taken over");
             return out.push(Effect::End { to, fault });
         }
-        self.generation = self.generation.max(request.generation);
         if let Some(old) = self.upstream.replace(to) {
-            let fault = Fault::new(libc::ESTALE, "another leader has taken over");
+            let fault = if request.generation > self.generation {
+                Fault::new(libc::ESTALE, "another leader has taken over")
+            } else {
+                Fault::new(libc::ECANCELED, "asked again")
+            };
             out.push(Effect::End { to: old, fault });
         }
+        self.generation = self.generation.max(request.generation);
         self.parent = request.parent;
         self.digest.clone_from(&request.command.digest);
         self.ask_at = Some(cx.now.mono + PROBE_SECONDS);
@@ -222,7 +228,7 @@ impl AgentJob {
         }
         let digest = &request.command.digest;
         let reports = match &mut self.shell {
-            Some(shell) if shell.digest != *digest => {
+            Some(shell) if shell.digest != *digest && !Bug::ReissuedIdAdopted.is_planted() => {
                 let text = format!(
                     "{}: stopping {}: it belongs to another job, which had the same id before \
                      the KVS went back to a checkpoint",
@@ -263,7 +269,7 @@ impl AgentJob {
     /// A message of a leader that has been replaced, or of a parent that it has asked: it may
     /// have been on its way for long. 0 is of a leader that knows of no other.
     fn is_stale(&self, generation: u64) -> bool {
-        generation != 0 && generation < self.generation
+        generation != 0 && generation < self.generation && !Bug::StaleLeaderObeyed.is_planted()
     }
 
     /// The other job's shell is gone: the name is free.
@@ -298,7 +304,10 @@ impl AgentJob {
             Err(fault) => {
                 self.children.remove(&stream);
                 let Fault { errnum, message } = fault;
-                self.gather(cx, child.root, Report::Unreachable { errnum, message });
+                // Its root may have been asked by the leader itself; then the others are left.
+                if errnum != libc::ECANCELED {
+                    self.gather(cx, child.root, Report::Unreachable { errnum, message });
+                }
                 for rank in child.ranks.ranks().filter(|rank| *rank != child.root) {
                     self.gather(cx, rank, Report::Orphaned);
                 }
@@ -337,7 +346,8 @@ impl AgentJob {
         entry: Option<u32>,
         out: &mut Effects,
     ) {
-        let Some(shell) = &mut self.shell else {
+        let shell = self.shell.as_mut().filter(|_| self.fenced.is_none());
+        let Some(shell) = shell else {
             let fault = Fault::new(libc::ENOENT, "this rank runs no shell of the job");
             return out.push(Effect::Barrier { to, result: Err(fault) });
         };
@@ -349,7 +359,7 @@ impl AgentJob {
 
     /// A nested instance on this rank named its critical shells.
     pub(super) fn critical(&mut self, cx: Context, ranks: Idset, out: &mut Effects) {
-        if let Some(shell) = &mut self.shell {
+        if let Some(shell) = self.shell.as_mut().filter(|_| self.fenced.is_none()) {
             let report = shell.set_critical(ranks, out);
             self.gather(cx, cx.facts.rank, report);
             self.send(out);
@@ -361,7 +371,10 @@ impl AgentJob {
         if self.is_stale(request.generation) {
             return;
         }
-        self.over |= request.order == Order::Forget;
+        if request.order == Order::Forget {
+            self.over = true;
+            self.unstarted = None;
+        }
         if request.ranks.contains_rank(cx.facts.rank)
             && let Some(shell) = &mut self.shell
         {

@@ -348,8 +348,15 @@ impl Job {
         match result {
             Ok(reports) => self.reports(cx, &ranks, reports, out),
             Err(fault) if fault.errnum == libc::ESTALE => {
-                // A stream of its own, or of another leader's, has taken its place.
+                // Another leader's stream has taken its place.
                 self.streams.remove(&stream);
+            }
+            Err(fault) if fault.errnum == libc::ECANCELED => {
+                // A stream of its own has, perhaps for some of its ranks only.
+                self.streams.remove(&stream);
+                let newer = self.streams.range(stream..);
+                let covered: Idset = newer.flat_map(|(_, (_, ranks))| ranks.iter()).collect();
+                self.ask_again(cx, &ranks.difference(&covered), out);
             }
             Err(fault) => {
                 self.streams.remove(&stream);

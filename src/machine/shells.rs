@@ -3,6 +3,7 @@
 use crate::machine::effect::{Effect, Effects};
 use crate::machine::event::{Fault, RequestId};
 use crate::machine::output::OutputStream;
+use crate::planted::Bug;
 use crate::port::supervisor::{Stream, UnitCommand, UnitEvent, UnitRecord};
 use crate::proto::peer::{Order, Report};
 use crate::proto::{Idset, UnitName, WaitStatus};
@@ -162,11 +163,17 @@ impl Shell {
                 self.collect(out);
                 let mut reports = self.rest_of_output();
                 reports.push(Report::Exited { status });
+                if Bug::ReleaseBeforeEmpty.is_planted() {
+                    reports.push(Report::Gone);
+                }
                 reports
             }
             UnitEvent::Failed { errnum, message, .. } => {
                 self.phase = Phase::Failed { errnum, message: message.clone() };
                 self.end_barrier(out);
+                if self.forgotten {
+                    out.push(Effect::Unit(UnitCommand::Forget { unit: self.unit.clone() }));
+                }
                 vec![Report::Failed { errnum, message }]
             }
             UnitEvent::Lost { message, .. } => {
@@ -213,6 +220,7 @@ impl Shell {
         entry: Option<u32>,
         out: &mut Effects,
     ) -> Vec<Report> {
+        let entry = entry.filter(|_| !Bug::BarrierAfterRestart.is_planted());
         let entry = entry.unwrap_or(self.entered + 1);
         self.entered = self.entered.max(entry);
         if entry <= self.completed {

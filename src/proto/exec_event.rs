@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use super::{BrokerRank, Idset, WaitStatus};
+use super::{BrokerRank, Exception, Idset, WaitStatus};
 use crate::port::supervisor::Stream;
 
 /// One entry of `guest.exec.eventlog`.
@@ -47,6 +47,18 @@ impl ExecEvent {
     /// `complete`: every shell has ended, with this status.
     pub fn complete(timestamp: f64, status: WaitStatus) -> Self {
         Self::new(timestamp, "complete", json!({ "status": status }))
+    }
+
+    /// `debug.exception`: a fatal exception that the leader has found. Should nobody have heard
+    /// of it, a later leader says it again.
+    pub fn exception(timestamp: f64, exception: &Exception) -> Self {
+        Self::new(timestamp, "debug.exception", json!(exception))
+    }
+
+    /// The exception in such an event.
+    pub fn logged_exception(&self) -> Option<Exception> {
+        let context = (self.name == "debug.exception").then_some(&self.context)?;
+        Exception::deserialize(context).ok()
     }
 
     /// `shell-exit`: the leader shell has ended.

@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use nix::errno::Errno;
 
+use crate::planted::Bug;
 use crate::port::disk::Disk;
 use crate::port::supervisor::{Method, Started, Stream, UnitCommand, UnitEvent};
 use crate::proto::{BrokerRank, InstanceId, UnitName, WaitStatus};
@@ -67,19 +68,24 @@ impl Core {
     fn recover_unit(&mut self, unit: &UnitName, backend: &mut impl Backend) {
         let Some(found) = self.units.get_mut(unit) else { return };
         let this_boot = found.record.boot_id == self.boot_id;
+        if Bug::AdoptionByPid.is_planted()
+            && !this_boot
+            && let Some(Started { pid, .. }) = found.record.started
+        {
+            found.phase = Phase::Running;
+            return (self.sink)(UnitEvent::Started { unit: unit.clone(), pid });
+        }
         if let Some(status) = found.record.exited {
             found.phase = Phase::Exited;
             (self.sink)(UnitEvent::Exited { unit: unit.clone(), status });
         }
         if found.record.gone {
+            // Said again when it is asked for, as for any that has ended.
             if found.phase == Phase::Finding {
                 found.phase = Phase::Lost;
                 let message = "its end was not seen".to_string();
                 (self.sink)(UnitEvent::Lost { unit: unit.clone(), message });
             }
-            let Some(found) = self.units.get_mut(unit) else { return };
-            found.collect = Collect::Empty;
-            self.try_gone(unit);
         } else if this_boot {
             backend.find(unit, &found.record.spec.digest, found.record.started.as_ref());
         } else if found.phase == Phase::Finding {
@@ -157,11 +163,16 @@ impl Core {
     }
 
     fn started(&mut self, unit: &UnitName, started: Started, backend: &mut impl Backend) {
-        let Some(known) = self.known(unit, "start") else { return };
+        let Some(known) = self.units.get_mut(unit) else { return };
         match known.phase {
             Phase::Finding | Phase::Starting { .. } => {}
             // A backend that finds an exited unit again tells its whole story.
             Phase::Exited | Phase::Lost | Phase::NotStarted | Phase::Running => return,
+        }
+        if Bug::StartWithoutIntent.is_planted()
+            && let Ok((file, _)) = self.store.create(&known.record.spec, &self.boot_id, true)
+        {
+            known.file = file;
         }
         let pid = started.pid;
         let news = known.record.started.as_ref() != Some(&started);
@@ -189,7 +200,7 @@ impl Core {
         // hold up the exit.
         known.pump(&*self.sink);
         known.phase = Phase::Exited;
-        if known.record.exited != Some(status) {
+        if known.record.exited != Some(status) && !Bug::CollectBeforeDurable.is_planted() {
             self.record(unit, Fact::Exited(status));
         }
         (self.sink)(UnitEvent::Exited { unit: unit.clone(), status });
@@ -199,17 +210,17 @@ impl Core {
         let Some(known) = self.known(unit, "failure") else { return };
         known.phase = Phase::NotStarted;
         known.release_signals();
-        let collect = known.collect;
+        known.collect = Collect::No;
         (self.sink)(UnitEvent::Failed { unit: unit.clone(), errnum, message });
-        if collect == Collect::Asked {
-            self.empty(unit);
-        }
     }
 
     fn absent(&mut self, unit: &UnitName, why: &str) {
         let Some(known) = self.known(unit, "absence") else { return };
         match known.phase {
-            Phase::Finding if known.record.started.is_none() => {
+            // A unit that may vanish with its status may have run.
+            Phase::Finding
+                if known.record.started.is_none() && !known.record.spec.forget_failed =>
+            {
                 return self.failed(unit, Errno::ECANCELED as i32, "was never started".to_string());
             }
             Phase::Finding | Phase::Running | Phase::Starting { .. } => {
@@ -241,8 +252,8 @@ impl Core {
             return;
         };
         match (known.collect, known.phase) {
-            (Collect::Gone, _) => (self.sink)(UnitEvent::Gone { unit: unit.clone() }),
-            (Collect::Asked | Collect::Empty, _) => {}
+            (Collect::Asked | Collect::Empty | Collect::Gone, _) => {}
+            (Collect::No, Phase::Exited) if known.record.gone => self.empty(unit),
             (Collect::No, Phase::Exited | Phase::Running) => {
                 known.collect = Collect::Asked;
                 // While its record does not hold the status, systemd has to.
@@ -254,7 +265,9 @@ impl Core {
             (Collect::No, Phase::Finding | Phase::Starting { .. }) => {
                 known.collect = Collect::Asked;
             }
-            (Collect::No, Phase::Lost | Phase::NotStarted) => self.empty(unit),
+            (Collect::No, Phase::Lost) => self.empty(unit),
+            // `Failed` has said it.
+            (Collect::No, Phase::NotStarted) => {}
         }
     }
 
@@ -293,7 +306,9 @@ impl Core {
     /// `Gone` says that no process is left and that all output was reported.
     fn try_gone(&mut self, unit: &UnitName) {
         let Some(known) = self.units.get_mut(unit) else { return };
-        if known.collect != Collect::Empty || !known.pump(&*self.sink) {
+        let all_told = known.collect == Collect::Empty && known.pump(&*self.sink);
+        let early = Bug::DoneBeforeOutput.is_planted() && known.collect == Collect::Empty;
+        if !all_told && !early {
             return;
         }
         known.collect = Collect::Gone;

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::planted::Bug;
 use crate::port::disk::{Disk, IfExists};
 use crate::port::supervisor::{Started, Stream, UnitRecord, UnitSpec};
 use crate::proto::{BrokerRank, InstanceId, UnitName, WaitStatus};
@@ -109,6 +110,8 @@ impl RecordStore {
             let new = file_name(&spec.unit, NEW);
             self.write_file(&new, IfExists::Truncate, &line(&intent)?)?;
             self.disk.rename(&new, &name)?;
+        } else if Bug::StartWithoutIntent.is_planted() {
+            self.write_file(&name, IfExists::Fail, b"")?;
         } else {
             self.write_file(&name, IfExists::Fail, &line(&intent)?)?;
         }

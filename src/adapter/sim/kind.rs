@@ -41,13 +41,15 @@ pub enum FaultKind {
     StartIsSlow,
     /// The user manager is executed again.
     SystemdReexecuted,
+    /// The user manager refuses a call without a good reason.
+    SystemdRefuses,
     /// The user manager reads its configuration again.
     SystemdReloaded,
 }
 
 impl FaultKind {
     /// All of them.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 21] = [
         Self::AllKilled,
         Self::BrokerKilled,
         Self::BusLost,
@@ -67,6 +69,7 @@ impl FaultKind {
         Self::StartFails,
         Self::StartIsSlow,
         Self::SystemdReexecuted,
+        Self::SystemdRefuses,
         Self::SystemdReloaded,
     ];
 
@@ -92,6 +95,7 @@ impl FaultKind {
             | Self::NodeRebooted
             | Self::RankStalls
             | Self::SystemdReexecuted
+            | Self::SystemdRefuses
             | Self::SystemdReloaded => true,
         }
     }

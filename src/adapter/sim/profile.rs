@@ -21,6 +21,10 @@ pub struct Profile {
     pub leftovers: f64,
     /// Probability that a job has a time limit.
     pub limited: f64,
+    /// Probability that a systemd answers before it signals what has changed.
+    pub slow_systemd: f64,
+    /// Probability that the instance is a job itself: nobody keeps its failed units.
+    pub nested: f64,
 }
 
 impl Profile {
@@ -39,6 +43,8 @@ impl Profile {
             deaf_shells: 0.05,
             leftovers: 0.1,
             limited: 0.2,
+            slow_systemd: 0.3,
+            nested: 0.1,
         };
         let with =
             |rates: &[(Kind, f64)]| Self { rates: rates.iter().copied().collect(), ..calm.clone() };
@@ -62,6 +68,7 @@ impl Profile {
             (Kind::StartFails, 0.01),
             (Kind::StartIsSlow, 0.02),
             (Kind::SystemdReexecuted, 0.01),
+            (Kind::SystemdRefuses, 0.02),
             (Kind::SystemdReloaded, 0.01),
         ]);
         match name {
@@ -91,6 +98,7 @@ impl Profile {
                 (Kind::StartFails, 0.05),
                 (Kind::StartIsSlow, 0.1),
                 (Kind::SystemdReexecuted, 0.2),
+                (Kind::SystemdRefuses, 0.2),
                 (Kind::SystemdReloaded, 0.2),
             ])),
             // A few of these in a while: for what only shows with many ranks.

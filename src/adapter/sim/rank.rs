@@ -126,7 +126,7 @@ pub(super) struct Rank {
 
 impl Rank {
     /// A node with a broker that has no module yet.
-    pub(super) fn new() -> Self {
+    pub(super) fn new(slow_systemd: bool) -> Self {
         Self {
             node: None,
             supervisor: None,
@@ -135,7 +135,7 @@ impl Rank {
             broker_up: true,
             brokers: 0,
             disk: SimDisk::default(),
-            systemd: SimSystemd::default(),
+            systemd: if slow_systemd { SimSystemd::slow() } else { SimSystemd::default() },
             muted: false,
             boot: 0,
             shells: Vec::new(),

@@ -13,6 +13,8 @@ pub(super) struct Shell {
     pub(super) exited: Option<WaitStatus>,
     /// What it left behind is still there.
     pub(super) leftover: bool,
+    /// Its node has been powered off since it was executed.
+    pub(super) past: bool,
     /// It went with its node.
     pub(super) lost: bool,
     /// Its node was powered off, and its record took damage.
@@ -36,6 +38,7 @@ impl Shell {
             digest,
             exited: None,
             leftover: false,
+            past: false,
             lost: false,
             forgotten: false,
             output: Vec::new(),

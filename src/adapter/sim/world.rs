@@ -109,7 +109,11 @@ pub(super) enum Item {
         to: Life,
         number: u64,
     },
-    Later { rank: u32, connection: u64, number: u64 },
+    Later {
+        rank: u32,
+        connection: u64,
+        number: u64,
+    },
     LeftoverEnds(ShellId),
     Load {
         rank: u32,
@@ -121,6 +125,8 @@ pub(super) enum Item {
         connection: u64,
         news: Box<News>,
     },
+    /// A slow systemd sends its signals.
+    Signals(u32),
     Signal {
         rank: u32,
         unit: UnitName,
@@ -140,6 +146,7 @@ pub(super) struct World {
     pub(super) rng: ChaCha8Rng,
     pub(super) profile: Profile,
     pub(super) faults: Faults,
+    pub(super) nested: bool,
     pub(super) now: f64,
     queue: BTreeMap<(u64, u64), Item>,
     sequence: u64,
@@ -198,14 +205,14 @@ pub(super) fn config() -> Config {
     Config { fanout: 2, ..Config::default() }
 }
 
-pub(super) fn new_node(rank: u32) -> Node {
+pub(super) fn new_node(rank: u32, nested: bool) -> Node {
     let facts = Facts {
         rank: BrokerRank(rank),
         owner: 1,
         instance: instance(),
         local_uri: String::new(),
         job_shell: "/bin/shell".to_string(),
-        nested: false,
+        nested,
         working_directory: None,
     };
     Node::new(config(), facts)
@@ -218,10 +225,13 @@ impl World {
         left_out: BTreeSet<FaultId>,
         keep_transcript: bool,
     ) -> Self {
+        let mut rng = ChaCha8Rng::seed_from_u64(seed);
+        let slow = |rng: &mut ChaCha8Rng| rng.random_bool(profile.slow_systemd);
         Self {
-            rng: ChaCha8Rng::seed_from_u64(seed),
             faults: Faults::new(seed, &profile, left_out),
-            ranks: (0..profile.ranks).map(|_| Rank::new()).collect(),
+            ranks: (0..profile.ranks).map(|_| Rank::new(slow(&mut rng))).collect(),
+            nested: rng.random_bool(profile.nested),
+            rng,
             profile,
             now: 0.0,
             queue: BTreeMap::new(),
@@ -318,6 +328,10 @@ impl World {
                 self.stir(rank);
             }
             Item::News { rank, connection, news } => self.hear(rank, connection, *news),
+            Item::Signals(rank) => {
+                self.ranks[rank as usize].systemd.signal();
+                self.stir(rank);
+            }
             Item::Signal { rank, unit, signal, all } => self.signal(rank, &unit, signal, all),
             Item::SystemdLeaves(rank) => self.systemd_leaves(rank),
             Item::SystemdReturns(rank) => self.systemd_returns(rank),

@@ -5,6 +5,7 @@ use crate::machine::Context;
 use crate::machine::effect::{Effect, Effects, Owner};
 use crate::machine::event::Fault;
 use crate::machine::timer::Timer;
+use crate::planted::Bug;
 use crate::proto::peer::{CoveredRequest, Order, OrderRequest, VERSION};
 use crate::proto::{BrokerRank, ExecEvent, Idset, Response, WaitStatus};
 
@@ -59,6 +60,9 @@ impl Job {
         self.enter(State::Ended);
         self.timers.arm(Timer::Ended, cx.now.mono + cx.config.peer_timeout);
         self.say_ended(out);
+        if Bug::DuplicateStartAfterRollback.is_planted() {
+            self.let_go(out);
+        }
     }
 
     pub(super) fn say_ended(&mut self, out: &mut Effects) {

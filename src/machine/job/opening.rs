@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{Job, Phase, State};
+use super::{Failure, Job, Phase, State};
 use crate::machine::effect::{Effect, Effects, KvsOp, Level};
 use crate::machine::event::{KvsResult, Opened};
 use crate::machine::timer::Timer;
@@ -118,6 +118,7 @@ impl Job {
     /// Takes over from an earlier leader, from what it has written.
     fn opened(&mut self, cx: Context, opened: &Opened, out: &mut Effects) {
         let status = self.read_log(&opened.events);
+        self.say_again(&opened.events, out);
         if opened.moved {
             return self.ended_before(cx, status, out);
         }
@@ -187,6 +188,16 @@ impl Job {
             }
         }
         status
+    }
+
+    /// What an earlier leader has said may have reached nobody.
+    fn say_again(&mut self, events: &[ExecEvent], out: &mut Effects) {
+        if self.failure.is_none()
+            && let Some(exception) = events.iter().find_map(ExecEvent::logged_exception)
+        {
+            self.failure = Some(Failure::default());
+            self.say_exception(exception, out);
+        }
     }
 
     /// The job had ended while nobody could be told. Agents may not have been told either.

@@ -9,6 +9,7 @@ use crate::machine::event::Fault;
 use crate::machine::exec_log::Logged;
 use crate::machine::launch;
 use crate::machine::timer::Timer;
+use crate::planted::Bug;
 use crate::port::supervisor::Stream;
 use crate::proto::peer::{Order, RankReport, Report, Reports};
 use crate::proto::{BrokerRank, ExecEvent, Idset, ShellRank, Signal, WaitStatus};
@@ -275,7 +276,9 @@ impl Job {
         match fault.errnum {
             libc::ENODATA => (), // the agent has forgotten the job, as it was told to
             // A child of the broker has ended with it; a unit may well run on.
-            libc::EHOSTUNREACH if !cx.shells_survive => self.node_failure(cx, rank, out),
+            libc::EHOSTUNREACH if !cx.shells_survive || Bug::UnknownIsDead.is_planted() => {
+                self.node_failure(cx, rank, out)
+            }
             libc::EPROTO => {
                 // It may run a shell all the same; waiting gives it time to be mended.
                 known.away_since.get_or_insert(cx.now.mono);

@@ -8,7 +8,7 @@ use crate::machine::kill::{Kill, Step};
 use crate::machine::timer::Timer;
 use crate::proto::peer::Order;
 use crate::proto::{
-    BrokerRank, Exception, Idset, JobException, Response, Signal, WaitStatus, format_fsd,
+    BrokerRank, Exception, ExecEvent, Idset, JobException, Response, Signal, WaitStatus, format_fsd,
 };
 
 /// Pause before shells of unknown state are looked at again, in seconds.
@@ -95,7 +95,10 @@ impl Job {
     }
 
     pub(super) fn time_limit(&mut self, cx: Context, out: &mut Effects) {
-        self.raise("timeout", 0, "resource allocation expired", out);
+        let note = "resource allocation expired".to_string();
+        let exception = Exception { severity: 0, kind: "timeout".to_string(), note };
+        self.log_exception(cx, &exception);
+        self.say_exception(exception, out);
         self.failure.get_or_insert_default();
         self.signal_shells(Signal::ALRM.number(), false, out);
         self.start_kill(cx);
@@ -157,9 +160,18 @@ impl Job {
     pub(super) fn fatal(&mut self, cx: Context, note: impl Into<String>, out: &mut Effects) {
         if self.failure.is_none() {
             self.failure = Some(Failure::default());
-            self.say_exception(Exception::fatal(note), out);
+            let exception = Exception::fatal(note);
+            self.log_exception(cx, &exception);
+            self.say_exception(exception, out);
         }
         self.abort(cx, out);
+    }
+
+    /// Before the namespace is open there is nothing that a later leader could read.
+    fn log_exception(&mut self, cx: Context, exception: &Exception) {
+        if self.state != State::Opening {
+            self.log.post(ExecEvent::exception(cx.now.wall, exception));
+        }
     }
 
     pub(super) fn raise(
@@ -175,7 +187,7 @@ impl Job {
 
     /// While rank 0's module is away the job manager is told directly: the job may have ended
     /// before the module is back.
-    fn say_exception(&mut self, exception: Exception, out: &mut Effects) {
+    pub(super) fn say_exception(&mut self, exception: Exception, out: &mut Effects) {
         let text = format!("job-exception: id={}: {}", self.id, exception.note);
         out.log(Level::Info, text);
         if self.coordinator.is_none() {

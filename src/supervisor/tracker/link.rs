@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use crate::planted::Bug;
 use crate::proto::UnitName;
 
 use super::Tracker;
@@ -33,6 +34,11 @@ impl Tracker {
         for unit in self.units.keys().cloned().collect::<Vec<_>>() {
             self.ask(Call::Watch(unit));
         }
+        if Bug::LostSignalAfterReconnect.is_planted() {
+            self.ask(Call::Subscribe);
+            self.link = Link::Ready;
+            return self.start_next();
+        }
         self.list();
     }
 
@@ -41,6 +47,7 @@ impl Tracker {
         self.link = Link::Down;
         self.watching_all = false;
         self.asked.clear();
+        self.swept.clear();
         // What is not asked on a connection does not go with it.
         self.asks.retain(|ask| !ask.call.is_answered() && ask.call != Call::Reconnect);
     }
@@ -90,8 +97,10 @@ impl Tracker {
         };
         let present = self.present(&names);
         self.link = Link::Ready;
-        for unit in self.units.keys().cloned().collect::<Vec<_>>() {
-            self.units.entry(unit.clone()).and_modify(Watched::listed);
+        self.units.values_mut().for_each(Watched::listed);
+        // What is absent can make room for a unit that waits: the list does not know of its start.
+        let known = self.units.iter().filter(|(_, watched)| watched.phase != Phase::Queued);
+        for unit in known.map(|(unit, _)| unit.clone()).collect::<Vec<_>>() {
             if present.contains(&unit) {
                 self.look(&unit);
             } else {
@@ -105,19 +114,18 @@ impl Tracker {
     }
 
     /// The units among these that are watched.
-    fn present(&self, names: &[String]) -> BTreeSet<UnitName> {
+    fn present(&mut self, names: &[String]) -> BTreeSet<UnitName> {
         let mut present = BTreeSet::new();
         for name in names {
             match name.parse::<UnitName>() {
                 Ok(unit) if self.units.contains_key(&unit) => {
                     present.insert(unit);
                 }
-                Ok(_) | Err(_) => {
-                    tracing::warn!(
-                        unit = name,
-                        "a unit of this instance and rank without a record, left alone"
-                    );
+                Ok(unit) => {
+                    tracing::warn!(%unit, "without a record: forgotten if it has failed, else left");
+                    self.sweep(unit);
                 }
+                Err(_) => tracing::warn!(unit = name, "not a name of ours, left alone"),
             }
         }
         present

@@ -22,6 +22,7 @@
 
 mod link;
 mod state;
+mod sweep;
 mod talk;
 #[cfg(test)]
 mod tests;
@@ -68,6 +69,8 @@ pub struct Tracker {
     queue: VecDeque<UnitName>,
     /// Units that systemd was told to start, and that it has not started yet.
     in_flight: usize,
+    /// Failed units that systemd is to forget, with how often it was told.
+    swept: BTreeMap<UnitName, u32>,
     /// Signals that wait for systemd to be reachable.
     held_signals: Vec<(UnitName, i32, bool)>,
     asks: Vec<Ask>,
@@ -88,6 +91,7 @@ impl Tracker {
             units: BTreeMap::new(),
             queue: VecDeque::new(),
             in_flight: 0,
+            swept: BTreeMap::new(),
             held_signals: Vec::new(),
             asks: Vec::new(),
             number: 0,
@@ -153,6 +157,7 @@ impl Tracker {
     /// Answers about this unit that are still to come mean nothing any more.
     fn disregard(&mut self, unit: &UnitName) {
         self.asked.retain(|_, call| call.unit() != Some(unit));
+        self.swept.remove(unit);
     }
 }
 

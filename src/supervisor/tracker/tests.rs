@@ -252,8 +252,8 @@ fn a_program_that_cannot_be_executed() {
     talk.changed(&unit, Changes { was_active: Some(false), ..exited(203) });
     let message = "Some(203)".to_string();
     talk.event(BackendEvent::Failed { unit: unit.clone(), errnum: libc::ENOENT, message });
-    let reset = talk.asked(&Call::Reset(unit.clone()));
     talk.asked(&Call::Unwatch(unit.clone()));
+    let reset = talk.asked(&Call::Reset(unit.clone()));
 
     // The answer is not taken for one to a stop of the next unit of that name.
     talk.start(&unit);

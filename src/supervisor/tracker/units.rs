@@ -305,14 +305,12 @@ impl Tracker {
         let Some(watched) = self.units.get(unit) else { return };
         let explain = self.config.exec_failure;
         let failure = watched.start.as_ref().map(|spec| explain(spec, code, &watched.state.result));
-        if self.is_up() {
-            self.ask(Call::Reset(unit.clone()));
-        }
         match failure {
             Some((errnum, message)) => self.fail(unit, errnum, message),
             // What is left of an attempt in an earlier life.
             None => self.absent(unit),
         }
+        self.sweep(unit.clone());
     }
 
     /// True if it is ours.
@@ -421,11 +419,9 @@ impl Tracker {
         match self.units.get(unit).map(|watched| watched.emptying) {
             Some(Emptying::Collect) => self.gone(unit),
             Some(Emptying::Lose) => {
-                if self.is_up() {
-                    // Nobody will come back for it.
-                    self.ask(Call::Reset(unit.clone()));
-                }
                 self.lose(unit);
+                // Nobody will come back for it.
+                self.sweep(unit.clone());
             }
             Some(Emptying::No) | None => {}
         }
@@ -499,6 +495,9 @@ impl Tracker {
                 }
             }
             (Call::Start(unit), Err(refusal)) => self.start_refused(&unit, &refusal),
+            (Call::Reset(unit), answer) if self.swept.contains_key(&unit) => {
+                self.sweep_answered(unit, answer);
+            }
             (Call::Stop(unit) | Call::Reset(unit), answer) => self.stop_answered(&unit, answer),
             (Call::Service(unit), Ok(Answer::Properties(changes))) => {
                 self.changed(&unit, changes, false);
@@ -520,6 +519,7 @@ impl Tracker {
                     self.refused(&unit);
                 }
             }
+            (Call::Later(unit), _) if self.swept.contains_key(&unit) => self.sweep(unit),
             (Call::Later(unit), _) => self.look(&unit),
             // The process, or the whole unit, is gone already: what the signal was for.
             (Call::Kill { unit, .. }, Err(error)) => {

@@ -225,7 +225,9 @@ fn facts_that_find_no_space_are_written_later() {
         }
         let notes: Vec<&Value> = written.iter().filter_map(|fact| fact.get("note")).collect();
         assert_eq!(notes.last().map(|note| &note["value"]), Some(&json!(8)));
-        let found = Life::new(&disk, BOOT).take();
+        let mut next = Life::new(&disk, BOOT);
+        next.command(UnitCommand::Collect { unit: unit(1) });
+        let found = next.take();
         let [UnitEvent::Found(record), UnitEvent::Exited { .. }, UnitEvent::Gone { .. }] =
             found.as_slice()
         else {

@@ -35,8 +35,8 @@ impl World {
                     };
                     self.check_release(&job, &ranks);
                 }
+                Response::Exception(exception) => self.check_loss(&job, exception),
                 Response::Changed { .. }
-                | Response::Exception(_)
                 | Response::Progress { .. }
                 | Response::Reattached {}
                 | Response::Start {} => (),

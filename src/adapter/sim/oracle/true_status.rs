@@ -3,9 +3,21 @@
 
 use crate::adapter::sim::manager::Allocation;
 use crate::adapter::sim::world::World;
-use crate::proto::WaitStatus;
+use crate::proto::{Exception, WaitStatus};
 
 impl World {
+    /// A shell is said to be lost: then it must be, or never have been.
+    pub(super) fn check_loss(&mut self, job: &Allocation, exception: &Exception) {
+        let Some(rank) = lost_rank(&exception.note).filter(|_| !self.nested) else { return };
+        let state = &self.ranks[rank as usize];
+        let known = state.shells_of(&job.digest).last();
+        let truly = known.is_none_or(|shell| shell.past);
+        if !truly && !self.drained.contains(&(job.digest.clone(), rank)) {
+            let seen = format!("{}: {}, and it was not", job.id, exception.note);
+            self.violate("true-status", seen);
+        }
+    }
+
     pub(super) fn check_status(&mut self, job: &Allocation, status: WaitStatus) {
         if self.manager.jobs.get(&job.id).is_none_or(|job| job.failed) {
             return;
@@ -24,5 +36,22 @@ impl World {
             let seen = format!("{}: not all shells have exited, and no exception says so", job.id);
             self.violate("true-status", seen);
         }
+    }
+}
+
+/// The rank in `job shell lost on HOST (rank RANK): WHY`.
+fn lost_rank(note: &str) -> Option<u32> {
+    let (_, rest) = note.strip_prefix("job shell lost")?.split_once("(rank ")?;
+    rest.split_once(')')?.0.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_loss_names_its_rank() {
+        assert_eq!(lost_rank("job shell lost on n3 (rank 3): node was rebooted"), Some(3));
+        assert_eq!(lost_rank("node failure on n3 (rank 3)"), None);
     }
 }

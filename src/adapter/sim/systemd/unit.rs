@@ -405,6 +405,11 @@ impl SimSystemd {
         }
     }
 
+    /// There are signals to be sent.
+    pub(in crate::adapter::sim) fn has_signals(&self) -> bool {
+        !self.changed.is_empty()
+    }
+
     /// systemd keeps nothing that is down, has no process and is not to be remembered.
     fn sweep(&mut self, unit: &UnitName) {
         let Some(known) = self.units.get(unit) else { return };

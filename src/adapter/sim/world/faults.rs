@@ -77,6 +77,7 @@ impl World {
                 self.ranks[rank as usize].muted = true;
                 self.at(self.now + rng.random_range(0.0..0.01), Item::SystemdLeaves(rank));
             }
+            FaultKind::SystemdRefuses => self.ranks[rank as usize].systemd.refuse_one(),
             FaultKind::SystemdReloaded => {
                 self.note(&format!("systemd on rank {rank} reloads"));
                 self.ranks[rank as usize].systemd.reload();
@@ -233,6 +234,7 @@ impl World {
             shell.lost = true;
         }
         for shell in &mut state.shells {
+            shell.past = true;
             shell.forgotten |= damaged.contains(&format!("{}.record", shell.unit.stem()));
         }
         for name in damaged {
@@ -285,6 +287,7 @@ impl World {
         if orphan || !state.systemd.is_present() || state.muted {
             return self.after(0.1, 5.0, Item::Load { rank });
         }
+        let nested = self.nested;
         let state = &mut self.ranks[rank as usize];
         let Some(connection) = state.systemd.connect() else { return };
         state.disk.new_life();
@@ -298,7 +301,7 @@ impl World {
         };
         let found = supervisor.take_events();
         state.broker_up = true;
-        state.node = Some(new_node(rank));
+        state.node = Some(new_node(rank, nested));
         state.supervisor = Some(supervisor);
         self.note(&format!("load on rank {rank}"));
         for event in found {

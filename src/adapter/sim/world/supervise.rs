@@ -89,6 +89,9 @@ impl World {
 
     /// What systemd says and does goes on its way.
     pub(super) fn stir(&mut self, rank: u32) {
+        if self.ranks[rank as usize].systemd.has_signals() {
+            self.after(0.000_1, 0.1, Item::Signals(rank));
+        }
         let muted = self.ranks[rank as usize].muted;
         for (connection, news) in self.ranks[rank as usize].systemd.take_news() {
             let news = match news {

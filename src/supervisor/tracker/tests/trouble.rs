@@ -190,6 +190,7 @@ fn what_has_processes_is_not_lost() {
     let (mut talk, unit, _) = forsaken();
     talk.tracker.hear(News::Emptied { unit: unit.clone() });
     talk.event(BackendEvent::Absent { unit: unit.clone() });
+    talk.asked(&Call::Unwatch(unit.clone()));
     talk.asked(&Call::Reset(unit));
 }
 
@@ -251,4 +252,29 @@ fn a_start_that_reached_nobody_is_made_again() {
     talk.tracker.hear(News::ManagerBack);
     talk.listed(&[]);
     talk.event(BackendEvent::Absent { unit });
+}
+
+#[test]
+fn a_failed_unit_that_nobody_needs_is_forgotten_in_the_end() {
+    let (mut talk, unit) = (Talk::ready(), unit(1));
+    talk.tracker.hear(News::ManagerBack);
+    talk.listed(&[&unit]);
+    talk.answer(&Call::Reset(unit.clone()), Err(refusal("org.freedesktop.DBus.Error.NoMemory")));
+    talk.answer(&Call::Later(unit.clone()), Ok(Answer::Done));
+    talk.answer(&Call::Reset(unit), Ok(Answer::Done));
+    talk.nothing_asked();
+}
+
+#[test]
+fn a_start_that_a_list_made_room_for_is_not_in_the_list() {
+    let (mut talk, units) = (Talk::ready(), [unit(1), unit(2), unit(3)]);
+    for unit in &units {
+        talk.tracker.start(&UnitSpec { forget_failed: true, ..spec(unit) }, &output());
+    }
+    talk.tracker.hear(News::ManagerBack);
+    talk.listed(&[]);
+    for unit in units.into_iter().take(2) {
+        talk.event(BackendEvent::Absent { unit });
+    }
+    talk.silence();
 }
