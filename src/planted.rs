@@ -23,8 +23,6 @@ pub enum Bug {
     ReleaseBeforeEmpty,
     /// The unit of another job is taken for one's own because the id is the same.
     ReissuedIdAdopted,
-    /// What a leader asks that was replaced long ago is still done.
-    StaleLeaderObeyed,
     /// A unit is started before anything on disk says so.
     StartWithoutIntent,
     /// A rank whose broker is gone counts as dead at once, although its shells live on.
@@ -33,7 +31,7 @@ pub enum Bug {
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 10] = [
         Self::AdoptionByPid,
         Self::BarrierAfterRestart,
         Self::CollectBeforeDurable,
@@ -42,7 +40,6 @@ impl Bug {
         Self::LostSignalAfterReconnect,
         Self::ReleaseBeforeEmpty,
         Self::ReissuedIdAdopted,
-        Self::StaleLeaderObeyed,
         Self::StartWithoutIntent,
         Self::UnknownIsDead,
     ];

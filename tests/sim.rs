@@ -46,6 +46,11 @@ fn worlds_whose_nodes_fail_keep_every_promise() {
 }
 
 #[test]
+fn worlds_whose_ranks_stall_keep_every_promise() {
+    play_all("stalls", 100..140);
+}
+
+#[test]
 fn worlds_whose_systemd_comes_and_goes_keep_every_promise() {
     play_all("units", 100..140);
 }

@@ -20,7 +20,7 @@ pub(super) struct Arguments {
     /// The first seed
     #[arg(long, default_value_t = 1)]
     first: u64,
-    /// Which faults, and how often: default, calm, reloads, kills, nodes, units, large
+    /// Which faults, and how often: default, calm, reloads, kills, nodes, stalls, units, large
     #[arg(long, default_value = "default")]
     profile: String,
     /// Play this one seed and print its transcript

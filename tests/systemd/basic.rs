@@ -200,7 +200,7 @@ fn exec_failures_say_why() {
             assert_eq!(errnum, errno, "{text}");
             assert!(text.contains(program) && text.contains(message), "{text}");
         }
-        h.clean(job);
+        h.forget(job);
     }
 }
 

@@ -40,6 +40,7 @@ fn a_unit_runs_on_without_a_worker_and_is_found() {
     assert!(found[0].gone);
     assert_eq!(h.exited(1), WaitStatus::exited(4));
     h.ack(1, Stream::Stdout, 13);
+    h.collect(1);
     h.gone(1);
     h.forget(1);
     let (_h, found) = h.restart();

@@ -29,8 +29,8 @@ pub struct Profile {
 
 impl Profile {
     /// Profiles by name.
-    pub const NAMES: [&'static str; 7] =
-        ["default", "calm", "reloads", "kills", "nodes", "units", "large"];
+    pub const NAMES: [&'static str; 8] =
+        ["default", "calm", "reloads", "kills", "nodes", "stalls", "units", "large"];
 
     /// The profile of this name.
     pub fn named(name: &str) -> Option<Self> {
@@ -90,6 +90,15 @@ impl Profile {
                 (Kind::DiskFull, 0.1),
                 (Kind::NodeRebooted, 0.05),
                 (Kind::RankStalls, 0.1),
+            ])),
+            "stalls" => Some(with(&[
+                (Kind::BrokerKilled, 0.1),
+                (Kind::ExpirationMoved, 0.02),
+                (Kind::Intruder, 0.02),
+                (Kind::ModuleReloaded, 0.1),
+                (Kind::RankStalls, 0.2),
+                (Kind::StartFails, 0.02),
+                (Kind::StartIsSlow, 0.1),
             ])),
             "units" => Some(with(&[
                 (Kind::BrokerKilled, 0.05),

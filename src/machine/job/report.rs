@@ -152,6 +152,9 @@ impl Job {
         *position = end.max(*position);
         let logged = Logged { rank, stream, offset: *position };
         let data = &data[repeated..];
+        if self.done_posted {
+            return; // of a rank that was given up, and is back too late
+        }
         if data.is_empty() {
             return; // its commit, or the next request's positions, acknowledge it
         }

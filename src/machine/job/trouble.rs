@@ -167,9 +167,10 @@ impl Job {
         self.abort(cx, out);
     }
 
-    /// Before the namespace is open there is nothing that a later leader could read.
+    /// Before the namespace is open there is nothing that a later leader could read, and nothing
+    /// comes after `done`.
     fn log_exception(&mut self, cx: Context, exception: &Exception) {
-        if self.state != State::Opening {
+        if self.state != State::Opening && !self.done_posted {
             self.log.post(ExecEvent::exception(cx.now.wall, exception));
         }
     }
