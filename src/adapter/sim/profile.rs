@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::kind::FaultKind;
+use super::kind::FaultKind as Kind;
 
 /// Size of a world, and rates of its faults.
 #[derive(Clone, Debug, PartialEq)]
@@ -27,6 +28,82 @@ pub struct Profile {
     pub nested: f64,
 }
 
+type Rates = &'static [(Kind, f64)];
+
+/// All of them, each as often as a bad week has it in a minute.
+const DEFAULT: Rates = &[
+    (Kind::AllKilled, 0.005),
+    (Kind::BrokerKilled, 0.03),
+    (Kind::BusLost, 0.01),
+    (Kind::Cancel, 0.03),
+    (Kind::CheckpointFails, 0.05),
+    (Kind::ClockJumps, 0.01),
+    (Kind::CommitFails, 0.01),
+    (Kind::ConfigReloaded, 0.01),
+    (Kind::CrashBetweenEffects, 0.000_5),
+    (Kind::CrashInWrite, 0.001),
+    (Kind::DiskFull, 0.01),
+    (Kind::ExpirationMoved, 0.02),
+    (Kind::Intruder, 0.02),
+    (Kind::ModuleReloaded, 0.1),
+    (Kind::NodeRebooted, 0.005),
+    (Kind::RankStalls, 0.02),
+    (Kind::StartFails, 0.01),
+    (Kind::StartIsSlow, 0.02),
+    (Kind::SystemdReexecuted, 0.01),
+    (Kind::SystemdRefuses, 0.02),
+    (Kind::SystemdReloaded, 0.01),
+];
+
+/// Nothing goes wrong but what users do.
+const CALM: Rates = &[(Kind::Cancel, 0.03)];
+
+/// Modules come and go.
+const RELOADS: Rates = &[(Kind::Cancel, 0.03), (Kind::ModuleReloaded, 0.5)];
+
+/// Brokers are killed at any instant.
+const KILLS: Rates = &[
+    (Kind::AllKilled, 0.02),
+    (Kind::BrokerKilled, 0.2),
+    (Kind::Cancel, 0.03),
+    (Kind::CheckpointFails, 0.05),
+    (Kind::CrashBetweenEffects, 0.000_5),
+    (Kind::CrashInWrite, 0.002),
+    (Kind::ModuleReloaded, 0.1),
+];
+
+/// Nodes fail.
+const NODES: Rates = &[
+    (Kind::AllKilled, 0.01),
+    (Kind::ClockJumps, 0.05),
+    (Kind::DiskFull, 0.1),
+    (Kind::NodeRebooted, 0.05),
+    (Kind::RankStalls, 0.1),
+];
+
+/// Ranks are late.
+const STALLS: Rates = &[
+    (Kind::BrokerKilled, 0.1),
+    (Kind::ExpirationMoved, 0.02),
+    (Kind::Intruder, 0.02),
+    (Kind::ModuleReloaded, 0.1),
+    (Kind::RankStalls, 0.2),
+    (Kind::StartFails, 0.02),
+    (Kind::StartIsSlow, 0.1),
+];
+
+/// systemd and its bus come and go.
+const UNITS: Rates = &[
+    (Kind::BrokerKilled, 0.05),
+    (Kind::BusLost, 0.2),
+    (Kind::ModuleReloaded, 0.1),
+    (Kind::StartFails, 0.05),
+    (Kind::StartIsSlow, 0.1),
+    (Kind::SystemdReexecuted, 0.2),
+    (Kind::SystemdRefuses, 0.2),
+    (Kind::SystemdReloaded, 0.2),
+];
+
 impl Profile {
     /// Profiles by name.
     pub const NAMES: [&'static str; 8] =
@@ -34,85 +111,28 @@ impl Profile {
 
     /// The profile of this name.
     pub fn named(name: &str) -> Option<Self> {
-        use FaultKind as Kind;
-        let calm = Self {
-            ranks: 7,
-            jobs: 8,
+        let rates = match name {
+            "default" | "large" => DEFAULT,
+            "calm" => CALM,
+            "reloads" => RELOADS,
+            "kills" => KILLS,
+            "nodes" => NODES,
+            "stalls" => STALLS,
+            "units" => UNITS,
+            _ => return None,
+        };
+        // A few large ones in a while: for what only shows with many ranks.
+        let (ranks, jobs) = if name == "large" { (1000, 40) } else { (7, 8) };
+        Some(Self {
+            ranks,
+            jobs,
             seconds: 60.0,
-            rates: BTreeMap::new(),
+            rates: rates.iter().copied().collect(),
             deaf_shells: 0.05,
             leftovers: 0.1,
             limited: 0.2,
             slow_systemd: 0.3,
             nested: 0.1,
-        };
-        let with =
-            |rates: &[(Kind, f64)]| Self { rates: rates.iter().copied().collect(), ..calm.clone() };
-        let default = with(&[
-            (Kind::AllKilled, 0.005),
-            (Kind::BrokerKilled, 0.03),
-            (Kind::BusLost, 0.01),
-            (Kind::Cancel, 0.03),
-            (Kind::CheckpointFails, 0.05),
-            (Kind::ClockJumps, 0.01),
-            (Kind::CommitFails, 0.01),
-            (Kind::ConfigReloaded, 0.01),
-            (Kind::CrashBetweenEffects, 0.000_5),
-            (Kind::CrashInWrite, 0.001),
-            (Kind::DiskFull, 0.01),
-            (Kind::ExpirationMoved, 0.02),
-            (Kind::Intruder, 0.02),
-            (Kind::ModuleReloaded, 0.1),
-            (Kind::NodeRebooted, 0.005),
-            (Kind::RankStalls, 0.02),
-            (Kind::StartFails, 0.01),
-            (Kind::StartIsSlow, 0.02),
-            (Kind::SystemdReexecuted, 0.01),
-            (Kind::SystemdRefuses, 0.02),
-            (Kind::SystemdReloaded, 0.01),
-        ]);
-        match name {
-            "default" => Some(default),
-            "calm" => Some(with(&[(Kind::Cancel, 0.03)])),
-            "reloads" => Some(with(&[(Kind::Cancel, 0.03), (Kind::ModuleReloaded, 0.5)])),
-            "kills" => Some(with(&[
-                (Kind::AllKilled, 0.02),
-                (Kind::BrokerKilled, 0.2),
-                (Kind::Cancel, 0.03),
-                (Kind::CheckpointFails, 0.05),
-                (Kind::CrashBetweenEffects, 0.000_5),
-                (Kind::CrashInWrite, 0.002),
-                (Kind::ModuleReloaded, 0.1),
-            ])),
-            "nodes" => Some(with(&[
-                (Kind::AllKilled, 0.01),
-                (Kind::ClockJumps, 0.05),
-                (Kind::DiskFull, 0.1),
-                (Kind::NodeRebooted, 0.05),
-                (Kind::RankStalls, 0.1),
-            ])),
-            "stalls" => Some(with(&[
-                (Kind::BrokerKilled, 0.1),
-                (Kind::ExpirationMoved, 0.02),
-                (Kind::Intruder, 0.02),
-                (Kind::ModuleReloaded, 0.1),
-                (Kind::RankStalls, 0.2),
-                (Kind::StartFails, 0.02),
-                (Kind::StartIsSlow, 0.1),
-            ])),
-            "units" => Some(with(&[
-                (Kind::BrokerKilled, 0.05),
-                (Kind::BusLost, 0.2),
-                (Kind::ModuleReloaded, 0.1),
-                (Kind::StartFails, 0.05),
-                (Kind::StartIsSlow, 0.1),
-                (Kind::SystemdReexecuted, 0.2),
-                (Kind::SystemdRefuses, 0.2),
-                (Kind::SystemdReloaded, 0.2),
-            ])),
-            // A few of these in a while: for what only shows with many ranks.
-            "large" => Some(Self { ranks: 1000, jobs: 40, ..default }),
-            _ => None,
-        }
+        })
     }
 }
