@@ -2,6 +2,7 @@
 //! by hand, a KVS that says yes.
 
 mod job_life;
+mod recovery;
 mod reload;
 mod review;
 mod table;
@@ -86,6 +87,8 @@ pub(super) struct World {
     pub(super) checkpoint: Result<(), Fault>,
     questions: Vec<(usize, Owner, bool)>,
     pub(super) answers: Vec<Result<(), i32>>,
+    /// What leaders answer gets lost.
+    pub(super) hold_replies: bool,
     /// Lead requests stay on their way.
     pub(super) hold_leads: bool,
     held: Vec<(usize, Event)>,
@@ -130,6 +133,7 @@ impl World {
             checkpoint: Ok(()),
             questions: Vec::new(),
             answers: Vec::new(),
+            hold_replies: false,
             hold_leads: false,
             held: Vec::new(),
             hold_links: false,
@@ -243,6 +247,7 @@ impl World {
             Effect::Report { to: RequestId::Remote(to), reports } => {
                 self.answer(rank, to, |stream| Event::Reported { stream, result: Ok(reports) });
             }
+            Effect::Reply { .. } if self.hold_replies => (),
             Effect::Reply { to: RequestId::Remote(to), response } => {
                 self.answer(rank, to, |stream| Event::Replied { stream, result: Ok(response) });
             }

@@ -1,0 +1,253 @@
+//! What a crash of rank 0, a late message or a leader that nobody heard must not undo.
+
+use serde_json::{Value, json};
+
+use super::{JOB, World, facts, start};
+use crate::machine::event::StreamId;
+use crate::machine::{Effect, Effects, Event, Fault, Node, Now, Owner, RequestId};
+use crate::port::supervisor::{UnitCommand, UnitEvent};
+use crate::proto::peer::{Mode, Order, OrderRequest, ShellCommand, ShellsRequest, VERSION};
+use crate::proto::{BrokerRank, Idset, Response, UnitName, WaitStatus};
+
+/// One rank's node, and what it wants done for each event.
+struct Alone {
+    node: Node,
+    effects: Effects,
+    now: f64,
+}
+
+impl Alone {
+    fn new(rank: u32) -> Self {
+        let config = crate::config::Config::default();
+        Self { node: Node::new(config, facts(rank)), effects: Effects::default(), now: 0.0 }
+    }
+
+    fn hear(&mut self, event: Event) -> Vec<Effect> {
+        self.now += 0.001;
+        let now = Now { mono: self.now, wall: 1e9 + self.now };
+        self.node.handle(now, event, &mut self.effects);
+        std::mem::take(&mut self.effects.list)
+    }
+
+    fn shells(&mut self, number: u64, generation: u64, digest: &str, mode: Mode) -> Vec<Effect> {
+        let request = RequestId::Remote(number);
+        let payload = json!(shells(generation, digest, mode));
+        self.hear(Event::Shells { request, payload })
+    }
+
+    fn order(&mut self, generation: u64, order: Order) -> Vec<Effect> {
+        let ranks = Idset::from_range(1..2);
+        let order = OrderRequest { version: VERSION, id: JOB, generation, ranks, order };
+        self.hear(Event::Order { payload: json!(order) })
+    }
+
+    fn unit(&mut self, event: impl FnOnce(UnitName) -> UnitEvent) -> Vec<Effect> {
+        let unit = UnitName::new(false, BrokerRank(1), JOB, facts(1).instance);
+        self.hear(Event::Unit(event(unit)))
+    }
+}
+
+fn shells(generation: u64, digest: &str, mode: Mode) -> ShellsRequest {
+    ShellsRequest {
+        version: VERSION,
+        id: JOB,
+        parent: BrokerRank(0),
+        generation,
+        ranks: Idset::from_range(1..2),
+        arity: 2,
+        mode,
+        command: ShellCommand {
+            userid: 500,
+            multiuser: false,
+            digest: digest.to_string(),
+            argv: vec!["/bin/shell".to_string()],
+            environment: std::collections::BTreeMap::new(),
+            properties: std::collections::BTreeMap::new(),
+            stop_timeout: None,
+        },
+        output: Vec::new(),
+    }
+}
+
+fn started(unit: UnitName) -> UnitEvent {
+    UnitEvent::Started { unit, pid: 9 }
+}
+
+fn count(effects: &[Effect], wanted: fn(&UnitCommand) -> bool) -> usize {
+    effects.iter().filter(|e| matches!(e, Effect::Unit(command) if wanted(command))).count()
+}
+
+fn launches(effects: &[Effect]) -> usize {
+    count(effects, |command| matches!(command, UnitCommand::Launch(_)))
+}
+
+fn collects(effects: &[Effect]) -> usize {
+    count(effects, |command| matches!(command, UnitCommand::Collect { .. }))
+}
+
+fn ends_with(effects: &[Effect], errnum: i32) -> bool {
+    effects.iter().any(|e| matches!(e, Effect::End { fault, .. } if fault.errnum == errnum))
+}
+
+#[test]
+fn nobody_forgets_an_ended_job_before_a_checkpoint_holds_its_end() {
+    let mut world = World::new(2);
+    world.checkpoint = Err(Fault::new(libc::ENOSPC, "No space left on device"));
+    world.start("0-1", false);
+    world.all_started(0..2);
+    for rank in 0..2 {
+        world.exited(rank, WaitStatus(0));
+    }
+    world.pass(20.0);
+    assert!(world.released().last().is_some_and(|(_, is_final)| *is_final));
+    assert_eq!(world.records(), 2, "the KVS may go back to before the job's end");
+    assert!(world.checkpoints > 5, "and is tried to be made durable");
+    world.checkpoint = Ok(());
+    world.assert_ended();
+}
+
+#[test]
+fn one_checkpoint_serves_all_that_has_changed_in_its_interval() {
+    let mut world = World::new(4);
+    world.start("0-3", false);
+    world.all_started(0..4);
+    for _ in 0..20 {
+        for rank in 0..4 {
+            world.output(rank, 0, "more\n");
+        }
+        world.pass(0.02);
+    }
+    assert!(world.checkpoints <= 1, "{} in 0.4 s", world.checkpoints);
+    world.pass(3.0);
+    let made = world.checkpoints;
+    world.pass(100.0);
+    assert_eq!(world.checkpoints, made, "nothing has changed since");
+}
+
+#[test]
+fn a_job_that_ended_unheard_is_told_again() {
+    let mut world = World::new(2);
+    world.start("1", false);
+    world.started(1);
+    world.pass(0.1);
+    world.unload(0);
+    world.exited(1, WaitStatus::exited(3));
+    world.pass(1.0);
+    assert_eq!(world.records(), 1, "nobody has heard of the end");
+    world.load(0);
+    world.start("1", true);
+    assert_eq!(world.status(), Some(WaitStatus::exited(3)));
+    assert_eq!(world.launched, [1]);
+    world.assert_ended();
+}
+
+#[test]
+fn an_exception_that_nobody_heard_is_said_again() {
+    let mut world = World::new(2);
+    world.start("1", false);
+    let unit = world.unit_of(1);
+    // The leader says it to a coordinator that is gone before it can tell the job manager.
+    world.hold_replies = true;
+    let message = "no such program".to_string();
+    let failed = UnitEvent::Failed { unit, errnum: libc::ENOENT, message };
+    world.happen(1, Event::Unit(failed));
+    world.pass(1.0);
+    world.unload(1);
+    world.unload(0);
+    world.hold_replies = false;
+    world.load(0);
+    world.load(1);
+    world.start("1", false);
+    world.pass(1.0);
+    assert!(world.notes()[0].contains("no such program"), "{:?}", world.notes());
+}
+
+#[test]
+fn start_is_not_said_after_finish() {
+    let mut node = Alone::new(0);
+    let request = RequestId::Remote(1);
+    let effects = node.hear(Event::Start { request, payload: start("1-2", false) });
+    let [Effect::Lead { stream, .. }] = effects[..] else { panic!("{effects:?}") };
+    let mut reply = |stream: StreamId, response| {
+        let effects = node.hear(Event::Replied { stream, result: Ok(response) });
+        effects.iter().filter(|e| matches!(e, Effect::Respond { .. })).count()
+    };
+    assert_eq!(reply(stream, Response::Finish { status: WaitStatus(256) }), 1);
+    assert_eq!(reply(stream, Response::Start {}), 0, "a later leader found them started");
+}
+
+#[test]
+fn an_older_leader_is_refused() {
+    let mut node = Alone::new(1);
+    assert_eq!(launches(&node.shells(1, 1, "job", Mode::Start)), 1);
+    node.unit(started);
+    assert!(ends_with(&node.shells(2, 3, "job", Mode::Adopt), libc::ESTALE), "the first hears it");
+    let late = node.shells(3, 2, "job", Mode::Start);
+    assert!(ends_with(&late, libc::ESTALE) && late.len() == 1, "{late:?}");
+    assert_eq!(node.order(2, Order::Signal { signal: 9, all: true }), []);
+    assert_eq!(node.order(3, Order::Signal { signal: 9, all: true }).len(), 1);
+}
+
+#[test]
+fn an_ended_job_is_not_started_by_a_late_request() {
+    let mut node = Alone::new(1);
+    node.shells(1, 1, "job", Mode::Adopt);
+    node.order(1, Order::Forget);
+    let late = node.shells(2, 1, "job", Mode::Start);
+    assert!(ends_with(&late, libc::ESTALE) && launches(&late) == 0, "{late:?}");
+    assert_eq!(launches(&node.shells(3, 1, "another job", Mode::Start)), 1, "with the same id");
+}
+
+#[test]
+fn a_leader_that_asks_again_is_told_of_its_first_request() {
+    let mut node = Alone::new(1);
+    node.shells(1, 1, "job", Mode::Start);
+    assert!(ends_with(&node.shells(2, 1, "job", Mode::Adopt), libc::ECANCELED));
+}
+
+#[test]
+fn another_jobs_shell_is_ended_before_its_name_is_used_again() {
+    let mut node = Alone::new(1);
+    node.shells(1, 1, "before the rollback", Mode::Start);
+    node.unit(started);
+    let fenced = node.shells(2, 1, "after it", Mode::Start);
+    assert_eq!((launches(&fenced), collects(&fenced)), (0, 1));
+    let request = RequestId::Remote(3);
+    let barrier = node.hear(Event::Parked { request, id: JOB, entry: 1 });
+    assert!(matches!(barrier[..], [Effect::Barrier { result: Err(_), .. }]), "{barrier:?}");
+    let status = WaitStatus::signaled(15);
+    let exited = node.unit(|unit| UnitEvent::Exited { unit, status });
+    assert_eq!((launches(&exited), collects(&exited)), (0, 0), "it was asked for once");
+    assert_eq!(launches(&node.unit(|unit| UnitEvent::Gone { unit })), 1);
+}
+
+#[test]
+fn what_a_lost_shell_wrote_comes_before_it_is_gone() {
+    let mut node = Alone::new(1);
+    node.shells(1, 1, "job", Mode::Start);
+    node.unit(started);
+    let message = "node was rebooted".to_string();
+    let lost = node.unit(|unit| UnitEvent::Lost { unit, message });
+    assert_eq!(collects(&lost), 1, "answered when all is told");
+    let told: Vec<Value> = lost.iter().filter_map(report).collect();
+    assert!(told.iter().any(|r| r.to_string().contains("lost")), "{told:?}");
+    assert!(!told.iter().any(|r| r.to_string().contains("gone")), "{told:?}");
+    let gone = node.unit(|unit| UnitEvent::Gone { unit });
+    assert!(gone.iter().filter_map(report).any(|r| r.to_string().contains("gone")));
+}
+
+fn report(effect: &Effect) -> Option<Value> {
+    if let Effect::Report { reports, .. } = effect { Some(json!(reports)) } else { None }
+}
+
+#[test]
+fn an_answer_to_an_earlier_question_says_nothing_of_the_parent() {
+    let mut node = Alone::new(1);
+    node.shells(1, 1, "job", Mode::Start);
+    let result = Err(Fault::new(libc::EAGAIN, "the coordinator was loaded a moment ago"));
+    let answer = Event::KnownAnswered { id: JOB, asker: Owner::Agent, parent: false, result };
+    assert_eq!(node.hear(answer), [], "it was asked of rank 0, before there was a parent");
+    let answer =
+        Event::KnownAnswered { id: JOB, asker: Owner::Agent, parent: true, result: Ok(false) };
+    assert!(ends_with(&node.hear(answer), libc::ECONNRESET));
+}
