@@ -117,6 +117,8 @@ pub(super) struct Job {
     /// The how-manieth leader of the job this one is; 0 if the KVS does not tell.
     generation: u64,
     has_namespace: bool,
+    /// Times that the guest namespace could not be opened.
+    open_failures: u32,
     linked: bool,
     ranks: BTreeMap<BrokerRank, Rank>,
     /// Streams to agents, with the ranks that each answers for and its root.
@@ -175,6 +177,7 @@ impl Job {
             state: State::Opening,
             generation: 0,
             has_namespace: false,
+            open_failures: 0,
             linked: false,
             ranks: ranks.ranks().map(|r| (r, rank.clone())).collect(),
             streams: BTreeMap::new(),
@@ -204,12 +207,11 @@ impl Job {
         if job.check(cx, out) {
             job.has_namespace = true;
             let userid = job.start.userid;
-            let op = if job.start.reattach || request.again {
-                KvsOp::Open { userid }
+            if job.start.reattach || request.again {
+                job.open(out);
             } else {
-                KvsOp::Create { userid }
-            };
-            out.push(Effect::Kvs { id: job.id, op });
+                out.push(Effect::Kvs { id: job.id, op: KvsOp::Create { userid } });
+            }
         } else {
             job.without_namespace(cx, out);
         }

@@ -69,6 +69,7 @@ impl Kill {
             | Timer::Expiration
             | Timer::Flush
             | Timer::JobKill
+            | Timer::Open
             | Timer::Release
             | Timer::Retry
             | Timer::ShellExit => {

@@ -19,6 +19,8 @@ pub(super) enum Timer {
     Leftover,
     /// When the kill escalation gives up, if `max-kill-timeout` is set.
     MaxKill,
+    /// When the guest namespace is tried to be opened again.
+    Open,
     /// When ranks that are gone are released.
     Release,
     /// When ranks whose module was away are asked again.
@@ -29,7 +31,7 @@ pub(super) enum Timer {
     ShellKill,
 }
 
-const ALL: [Timer; 12] = [
+const ALL: [Timer; 13] = [
     Timer::Barrier,
     Timer::Commit,
     Timer::Ended,
@@ -38,6 +40,7 @@ const ALL: [Timer; 12] = [
     Timer::JobKill,
     Timer::Leftover,
     Timer::MaxKill,
+    Timer::Open,
     Timer::Release,
     Timer::Retry,
     Timer::ShellExit,

@@ -15,7 +15,7 @@ pub enum FaultKind {
     CheckpointFails,
     /// A wall clock jumps.
     ClockJumps,
-    /// A commit to a guest namespace fails.
+    /// A commit to a guest namespace, or opening one, fails.
     CommitFails,
     /// The configuration is replaced.
     ConfigReloaded,

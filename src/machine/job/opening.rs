@@ -10,6 +10,10 @@ use crate::machine::{Context, launch};
 use crate::proto::peer::Mode;
 use crate::proto::{ExecEvent, Idset, Jobspec, WaitStatus};
 
+/// Times that opening the guest namespace is tried again, and pause between them in seconds.
+const OPEN_TRIES: u32 = 5;
+const OPEN_PAUSE: f64 = 2.0;
+
 /// Pause before a commit that failed is tried again, in seconds.
 const COMMIT_PAUSE: f64 = 1.0;
 
@@ -57,8 +61,14 @@ impl Job {
             KvsResult::Opened(Ok(opened)) => self.opened(cx, &opened, out),
             // An earlier leader made it, and the job manager never heard of a start.
             KvsResult::Created(Err(fault)) if fault.errnum == libc::EEXIST => {
-                let userid = self.start.userid;
-                out.push(Effect::Kvs { id: self.id, op: KvsOp::Open { userid } });
+                self.open(out);
+            }
+            // A job that runs is worth some patience.
+            KvsResult::Opened(Err(fault)) if self.open_failures < OPEN_TRIES => {
+                self.open_failures += 1;
+                let text = format!("{}: cannot open its guest namespace: {fault}", self.id);
+                out.log(Level::Error, text);
+                self.timers.arm(Timer::Open, cx.now.mono + OPEN_PAUSE);
             }
             KvsResult::Created(Err(fault)) | KvsResult::Opened(Err(fault)) => {
                 self.fatal(cx, format!("failed to create guest ns: {fault}"), out);
@@ -93,6 +103,12 @@ impl Job {
             }
         }
         self.advance(cx, out);
+    }
+
+    /// Finds the guest namespace of an earlier leader.
+    pub(super) fn open(&self, out: &mut Effects) {
+        let userid = self.start.userid;
+        out.push(Effect::Kvs { id: self.id, op: KvsOp::Open { userid } });
     }
 
     fn created(&mut self, cx: Context, out: &mut Effects) {

@@ -73,6 +73,7 @@ impl Job {
                 Timer::JobKill | Timer::MaxKill | Timer::ShellKill => {
                     self.kill_step(cx, timer, out);
                 }
+                Timer::Open => self.open(out),
                 Timer::Release => self.release_partial(out),
                 Timer::Retry => self.retry(cx, out),
                 Timer::ShellExit => self.shell_exit_timeout(cx, out),

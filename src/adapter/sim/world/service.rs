@@ -81,13 +81,16 @@ impl World {
         if !self.ranks[0].broker_up {
             return;
         }
-        let fails =
-            matches!(op, KvsOp::Append(_)) && self.faults.strikes(FaultKind::CommitFails).is_some();
-        let result = if fails {
-            KvsResult::Appended(Err(Fault::new(libc::EIO, "commit failed")))
-        } else {
-            self.check_events(id, &op);
-            self.kvs.apply(id, op)
+        let failure = || Fault::new(libc::EIO, "commit failed");
+        let may_fail = matches!(op, KvsOp::Append(_) | KvsOp::Open { .. });
+        let fails = may_fail && self.faults.strikes(FaultKind::CommitFails).is_some();
+        let result = match op {
+            KvsOp::Append(_) if fails => KvsResult::Appended(Err(failure())),
+            KvsOp::Open { .. } if fails => KvsResult::Opened(Err(failure())),
+            op => {
+                self.check_events(id, &op);
+                self.kvs.apply(id, op)
+            }
         };
         self.send(0, from.rank, Item::KvsDone { to: from, id, result: Box::new(result) });
     }

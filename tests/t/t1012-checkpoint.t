@@ -1,0 +1,88 @@
+#!/bin/bash
+test_description='what is kept until a checkpoint of the KVS holds it'
+instance_size=3
+# shellcheck source=lib.sh
+. "$(dirname "$0")/lib.sh"
+
+if ! test_have_prereq UNITS; then
+	skip_all='needs our module and a user systemd'
+	test_done
+fi
+
+# usage: checkpoint_of JOBID. The key of the reference to its guest namespace.
+checkpoint_of() {
+	echo "$(flux job id --to=kvs "$1").guest-checkpoint"
+}
+# usage: is_covered JOBID TEXT. A checkpoint holds this text of the job's exec eventlog.
+is_covered() {
+	flux kvs get "$(checkpoint_of "$1").exec.eventlog" | grep -F "$2"
+}
+# usage: submit_talker. A job on rank 1 that has written a line and waits at the gate "talk".
+submit_talker() {
+	local id
+	id=$(dummy_submit -N1 --requires=rank:1 "
+		echo before >&2; echo >talk.there; cat talk; echo after >&2; exit 3") &&
+	wait_gate talk.there &&
+	wait_event -q "$id" start &&
+	await is_covered "$id" before &&
+	echo "$id"
+}
+# usage: lose_namespace JOBID. As if rank 0 had been killed, which takes guest namespaces with it.
+lose_namespace() {
+	flux exec -r all flux module remove job-exec &&
+	flux kvs namespace remove "job-$(flux job id --to=dec "$1")" &&
+	flux exec -r 1-2 flux module load job-exec &&
+	flux module load job-exec
+}
+# usage: ended_well JOBID. Its output is there once, and its status is true.
+ended_well() {
+	wait_event "$1" clean &&
+	test "$(contexts "$1" finish)" = "{\"status\":768}" &&
+	test "$(contexts "$1" exception)" = "" &&
+	test "$(contexts -p exec "$1" log | jq -j .data)" = "$(printf "before\nafter\n")"
+}
+no_records() {
+	local directory
+	for rank in 0 1 2; do
+		directory=$(flux exec -r $rank flux getattr rundir)
+		test -z "$(ls "$directory"/job-exec/*.record 2>/dev/null)" || return 1
+	done
+}
+
+gate talk talk.there
+
+test_expect_success 'a checkpoint refers to the guest namespace of a running job, not of an ended one' '
+	id=$(submit_talker) &&
+	flux kvs get --treeobj "$(checkpoint_of "$id")" | jq -e ".type == \"dirref\"" &&
+	open_gate talk &&
+	ended_well "$id" &&
+	test_must_fail flux kvs get --treeobj "$(checkpoint_of "$id")"
+'
+test_expect_success 'records go when a checkpoint holds the end of their job' '
+	await no_records
+'
+test_expect_success 'a guest namespace that is gone comes back from its checkpoint' '
+	id=$(submit_talker) &&
+	unit=$(units_of "$id") &&
+	lose_namespace "$id" &&
+	open_gate talk &&
+	ended_well "$id" &&
+	test "$(exec_events "$id" | grep -c "^init$")" = 1 &&
+	assert_no_units "$id"
+'
+test_expect_success 'without a checkpoint it is written again from what the node has' '
+	id=$(submit_talker) &&
+	flux kvs unlink -R "$(checkpoint_of "$id")" &&
+	lose_namespace "$id" &&
+	open_gate talk &&
+	ended_well "$id" &&
+	exec_events "$id" | head -n 2 >events &&
+	printf "%s\n" init starting >expected &&
+	test_cmp expected events
+'
+test_expect_success 'nothing is left' '
+	await no_records &&
+	assert_no_units
+'
+
+test_done
