@@ -7,6 +7,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::machine::Context;
 use crate::machine::effect::{Effect, Effects, Level};
 use crate::machine::event::Fault;
 use crate::proto::peer::{CoveredRequest, VERSION};
@@ -34,10 +35,10 @@ pub(super) struct Checkpoint {
 
 impl Checkpoint {
     /// Something was said or done that a crash must not undo for long.
-    pub(super) fn touch(&mut self, now: f64, interval: f64) {
+    pub(super) fn touch(&mut self, cx: Context) {
         self.changed = true;
         if self.in_flight.is_none() {
-            self.due.get_or_insert(now + interval);
+            self.due.get_or_insert(cx.now.mono + cx.config.checkpoint_interval);
         }
     }
 
@@ -64,26 +65,28 @@ impl Checkpoint {
         self.due
     }
 
-    pub(super) fn timeout(&mut self, now: f64, out: &mut Effects) {
+    /// Makes a checkpoint, if it is time; where no shell outlives its broker nothing would be
+    /// found again, and nothing has to be made durable for it.
+    pub(super) fn timeout(&mut self, cx: Context, out: &mut Effects) {
+        let now = cx.now.mono;
         if self.in_flight.is_some() || self.due.is_none_or(|at| at > now) {
             return;
         }
         self.due = None;
         self.changed = false;
         let jobs = std::mem::take(&mut self.waiting);
-        let running = jobs.iter().filter(|(_, job)| !job.ended).map(|(id, _)| *id);
-        out.push(Effect::Checkpoint { jobs: running.collect() });
+        if cx.shells_survive {
+            let running = jobs.iter().filter(|(_, job)| !job.ended).map(|(id, _)| *id);
+            out.push(Effect::Checkpoint { jobs: running.collect() });
+        }
         self.in_flight = Some(jobs);
+        if !cx.shells_survive {
+            self.done(cx, Ok(()), out);
+        }
     }
 
     /// The checkpoint under way has ended.
-    pub(super) fn done(
-        &mut self,
-        now: f64,
-        interval: f64,
-        result: Result<(), Fault>,
-        out: &mut Effects,
-    ) {
+    pub(super) fn done(&mut self, cx: Context, result: Result<(), Fault>, out: &mut Effects) {
         let Some(jobs) = self.in_flight.take() else { return };
         match result {
             Ok(()) => {
@@ -103,7 +106,7 @@ impl Checkpoint {
             }
         }
         if self.changed {
-            self.due = Some(now + interval);
+            self.due = Some(cx.now.mono + cx.config.checkpoint_interval);
         }
     }
 }

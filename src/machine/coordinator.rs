@@ -141,7 +141,7 @@ impl Coordinator {
 
     /// What has changed reaches a checkpoint soon.
     pub(super) fn touch(&mut self, cx: Context) {
-        self.checkpoint.touch(cx.now.mono, cx.config.checkpoint_interval);
+        self.checkpoint.touch(cx);
     }
 
     /// The checkpoint under way has ended.
@@ -151,7 +151,7 @@ impl Coordinator {
         result: Result<(), Fault>,
         out: &mut Effects,
     ) {
-        self.checkpoint.done(cx.now.mono, cx.config.checkpoint_interval, result, out);
+        self.checkpoint.done(cx, result, out);
     }
 
     /// When [`Self::checkpoint_timeout`] is due.
@@ -160,7 +160,7 @@ impl Coordinator {
     }
 
     pub(super) fn checkpoint_timeout(&mut self, cx: Context, out: &mut Effects) {
-        self.checkpoint.timeout(cx.now.mono, out);
+        self.checkpoint.timeout(cx, out);
     }
 
     /// Leaders hear exceptions by themselves. The first fatal one is kept for a later leader,

@@ -5,9 +5,19 @@ use serde_json::{Value, json};
 use super::{JOB, World, facts, start};
 use crate::machine::event::StreamId;
 use crate::machine::{Effect, Effects, Event, Fault, Node, Now, Owner, RequestId};
-use crate::port::supervisor::{UnitCommand, UnitEvent};
+use crate::port::supervisor::{Method, UnitCommand, UnitEvent};
 use crate::proto::peer::{Mode, Order, OrderRequest, ShellCommand, ShellsRequest, VERSION};
 use crate::proto::{BrokerRank, Idset, Response, UnitName, WaitStatus};
+
+/// A world whose shells outlive their brokers.
+fn lasting(size: usize) -> World {
+    let mut world = World::new(size);
+    for rank in 0..size {
+        let ready = UnitEvent::Ready { method: Method::Systemd, notice: None };
+        world.happen(rank, Event::Unit(ready));
+    }
+    world
+}
 
 /// One rank's node, and what it wants done for each event.
 struct Alone {
@@ -91,7 +101,7 @@ fn ends_with(effects: &[Effect], errnum: i32) -> bool {
 
 #[test]
 fn nobody_forgets_an_ended_job_before_a_checkpoint_holds_its_end() {
-    let mut world = World::new(2);
+    let mut world = lasting(2);
     world.checkpoint = Err(Fault::new(libc::ENOSPC, "No space left on device"));
     world.start("0-1", false);
     world.all_started(0..2);
@@ -108,7 +118,7 @@ fn nobody_forgets_an_ended_job_before_a_checkpoint_holds_its_end() {
 
 #[test]
 fn one_checkpoint_serves_all_that_has_changed_in_its_interval() {
-    let mut world = World::new(4);
+    let mut world = lasting(4);
     world.start("0-3", false);
     world.all_started(0..4);
     for _ in 0..20 {
@@ -122,6 +132,18 @@ fn one_checkpoint_serves_all_that_has_changed_in_its_interval() {
     let made = world.checkpoints;
     world.pass(100.0);
     assert_eq!(world.checkpoints, made, "nothing has changed since");
+}
+
+#[test]
+fn without_shells_that_last_nothing_is_checkpointed() {
+    let mut world = World::new(2);
+    world.start("0-1", false);
+    world.all_started(0..2);
+    for rank in 0..2 {
+        world.exited(rank, WaitStatus(0));
+    }
+    world.assert_ended();
+    assert_eq!(world.checkpoints, 0);
 }
 
 #[test]
