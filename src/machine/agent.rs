@@ -13,7 +13,7 @@ use crate::machine::tree;
 use crate::planted::Bug;
 use crate::port::supervisor::{Stream, UnitCommand, UnitEvent, UnitRecord, UnitSpec};
 use crate::proto::peer::{
-    Mode, Order, OrderRequest, RankReport, Report, Reports, ShellCommand, ShellsRequest,
+    Mode, Order, OrderRequest, Question, RankReport, Report, Reports, ShellCommand, ShellsRequest,
 };
 use crate::proto::{BrokerRank, Idset, JobId, UnitName};
 
@@ -58,6 +58,8 @@ pub(super) struct AgentJob {
     ask_at: Option<f64>,
     /// What to start once more if the supervisor finds that an earlier life never did.
     unstarted: Option<Box<UnitSpec>>,
+    /// A request that came late, until its leader has confirmed it.
+    late: Option<(RequestId, Box<ShellsRequest>)>,
     /// What is wanted when the shell of another job that had the same id is gone.
     fenced: Option<Box<ShellsRequest>>,
 }
@@ -82,6 +84,7 @@ impl AgentJob {
             send_at: None,
             ask_at: None,
             unstarted: None,
+            late: None,
             fenced: None,
         }
     }
@@ -102,6 +105,7 @@ impl AgentJob {
 
     /// Nobody listens to this request any more.
     pub(super) fn disconnected(&mut self, cx: Context, request: RequestId, out: &mut Effects) {
+        self.late.take_if(|(to, _)| *to == request);
         if self.upstream == Some(request) {
             self.upstream = None;
             self.ask_at = Some(cx.now.mono + cx.config.peer_timeout);
@@ -115,10 +119,14 @@ impl AgentJob {
     pub(super) fn known(
         &mut self,
         cx: Context,
-        parent: bool,
+        question: Question,
         result: Result<bool, Fault>,
         out: &mut Effects,
     ) {
+        if let Question::Leader { generation } = question {
+            return self.confirmed(cx, generation, result == Ok(true), out);
+        }
+        let parent = question == Question::Parent;
         if parent != self.upstream.is_some() {
             // Asked before it was led, or before it was not: the answer says nothing now.
             self.ask_at.get_or_insert(cx.now.mono + cx.config.peer_timeout);
@@ -146,6 +154,7 @@ impl AgentJob {
                 );
                 out.log(Level::Error, text);
                 shell.end(out);
+                self.over = true;
             }
             (Ok(false), None) => self.children.clear(),
             (Ok(true) | Err(_), _) => self.ask_at = Some(cx.now.mono + cx.config.peer_timeout),
@@ -183,6 +192,40 @@ impl AgentJob {
             let fault = Fault::new(libc::ESTALE, "another leader has taken over");
             return out.push(Effect::End { to, fault });
         }
+        if is_late(cx, &request) {
+            return self.confirm(to, request, out);
+        }
+        self.take(cx, to, request, out);
+    }
+
+    /// A request to start shells that was long on its way: does its leader still lead? Also asked
+    /// where clocks differ, at the cost of a round trip.
+    fn confirm(&mut self, to: RequestId, request: ShellsRequest, out: &mut Effects) {
+        let question = Question::Leader { generation: request.generation };
+        out.push(Effect::Known {
+            to: request.leader,
+            question,
+            asker: Owner::Agent,
+            id: self.id,
+            digest: request.command.digest.clone(),
+        });
+        let fault = Fault::new(libc::ECANCELED, "asked again");
+        if let Some((to, _)) = self.late.replace((to, Box::new(request))) {
+            out.push(Effect::End { to, fault });
+        }
+    }
+
+    fn confirmed(&mut self, cx: Context, generation: u64, leads: bool, out: &mut Effects) {
+        let asked = |late: &mut (RequestId, Box<ShellsRequest>)| late.1.generation == generation;
+        let Some((to, request)) = self.late.take_if(asked) else { return };
+        if leads && !self.is_stale(generation) {
+            return self.take(cx, to, *request, out);
+        }
+        let fault = Fault::new(libc::ESTALE, "its leader is no more");
+        out.push(Effect::End { to, fault });
+    }
+
+    fn take(&mut self, cx: Context, to: RequestId, request: ShellsRequest, out: &mut Effects) {
         if let Some(old) = self.upstream.replace(to) {
             let fault = if request.generation > self.generation {
                 Fault::new(libc::ESTALE, "another leader has taken over")
@@ -404,10 +447,12 @@ impl AgentJob {
     pub(super) fn timeout(&mut self, now: f64, out: &mut Effects) {
         if self.ask_at.is_some_and(|at| at <= now) {
             self.ask_at = None;
-            let parent = self.upstream.is_some();
-            let to = if parent { self.parent } else { BrokerRank(0) };
+            let (to, question) = match self.upstream {
+                Some(_) => (self.parent, Question::Parent),
+                None => (BrokerRank(0), Question::Manager),
+            };
             let (id, digest) = (self.id, self.digest.clone());
-            out.push(Effect::Known { to, parent, asker: Owner::Agent, id, digest });
+            out.push(Effect::Known { to, question, asker: Owner::Agent, id, digest });
         }
         if self.send_at.is_some_and(|at| at <= now) {
             self.send(out);
@@ -416,6 +461,10 @@ impl AgentJob {
 
     /// The module is unloaded: say so to whoever listens, and keep the barrier.
     pub(super) fn shutdown(&mut self, out: &mut Effects) {
+        if let Some((to, _)) = self.late.take() {
+            let fault = Fault::new(libc::ECONNRESET, "job-exec-rs is being unloaded there");
+            out.push(Effect::End { to, fault });
+        }
         if let Some(to) = self.upstream.take() {
             let fault = Fault::new(libc::ECONNRESET, "job-exec-rs is being unloaded there");
             out.push(Effect::End { to, fault });
@@ -434,6 +483,7 @@ impl AgentJob {
     /// Nothing of the job is left on this rank, and nobody wants to hear of it.
     pub(super) fn is_done(&self) -> bool {
         self.upstream.is_none()
+            && self.late.is_none()
             && self.children.is_empty()
             && self.shell.as_ref().is_none_or(Shell::is_done)
     }
@@ -483,6 +533,12 @@ impl AgentJob {
             out.push(Effect::Report { to, reports });
         }
     }
+}
+
+/// It may start something, and it was longer on its way than a rank may be away.
+fn is_late(cx: Context, request: &ShellsRequest) -> bool {
+    let age = (cx.now.wall - request.issued).abs();
+    request.mode == Mode::Start && request.generation != 0 && age > cx.config.peer_timeout / 2.0
 }
 
 /// How far a shell is, or none if the report does not tell.

@@ -2,7 +2,9 @@
 
 use crate::machine::event::{Fault, RequestId, StreamId};
 use crate::port::supervisor::UnitCommand;
-use crate::proto::peer::{CoveredRequest, LeadRequest, OrderRequest, Reports, ShellsRequest};
+use crate::proto::peer::{
+    CoveredRequest, LeadRequest, OrderRequest, Question, Reports, ShellsRequest,
+};
 use crate::proto::{BrokerRank, Exception, ExecEvent, Idset, JobId, Response, ShellRank};
 
 /// Importance of a log line; the broker's log has syslog's levels.
@@ -118,13 +120,12 @@ pub enum Effect {
         /// Signal number.
         signal: i32,
     },
-    /// Ask rank 0 whether the job manager has this job running, or a parent whether it still
-    /// has it.
+    /// Ask another rank about a job.
     Known {
-        /// Rank 0, or the parent that is asked whether it still has the job.
+        /// Rank 0, a parent or a leader.
         to: BrokerRank,
-        /// Asked of a parent.
-        parent: bool,
+        /// What is asked.
+        question: Question,
         /// Who asks.
         asker: Owner,
         /// The job.

@@ -5,7 +5,7 @@ use serde_json::Value;
 use crate::config::Config;
 use crate::machine::effect::Owner;
 use crate::port::supervisor::UnitEvent;
-use crate::proto::peer::Reports;
+use crate::proto::peer::{Question, Reports};
 use crate::proto::{BrokerRank, ExecEvent, Idset, JobException, JobId, Response};
 
 /// A request that waits for an answer.
@@ -125,14 +125,14 @@ pub enum Event {
         /// A [`crate::proto::peer::KnownRequest`].
         payload: Value,
     },
-    /// Rank 0 has answered [`super::Effect::Known`].
+    /// Another rank has answered [`super::Effect::Known`].
     KnownAnswered {
         /// The job.
         id: JobId,
         /// Who has asked.
         asker: Owner,
-        /// A parent was asked, not rank 0.
-        parent: bool,
+        /// What was asked.
+        question: Question,
         /// Whether the job manager has it running.
         result: Result<bool, Fault>,
     },

@@ -234,6 +234,11 @@ impl Job {
         }
     }
 
+    /// It is this very leader of this very job.
+    pub(super) fn leads(&self, digest: &str, generation: u64) -> bool {
+        self.command.digest == digest && self.generation == generation
+    }
+
     pub(super) fn is_released(&self) -> bool {
         self.state == State::Released
     }
@@ -328,6 +333,8 @@ impl Job {
                 version: VERSION,
                 id: self.id,
                 parent: cx.facts.rank,
+                leader: cx.facts.rank,
+                issued: cx.now.wall,
                 generation: self.generation,
                 ranks: ranks.clone(),
                 arity: cx.config.fanout,

@@ -14,7 +14,7 @@ use crate::machine::stats::Counters;
 use crate::machine::{Context, Now};
 use crate::port::supervisor::{Method, UnitCommand, UnitEvent};
 use crate::proto::peer::{
-    self, CoveredRequest, KnownRequest, LeadRequest, OrderRequest, ShellsRequest,
+    self, CoveredRequest, KnownRequest, LeadRequest, OrderRequest, Question, ShellsRequest,
 };
 use crate::proto::{BrokerRank, InstanceId, JobId, StartRequest, UnitName};
 
@@ -249,9 +249,9 @@ impl Node {
                 let result = self.known(now, &payload);
                 out.push(Effect::KnownAnswer { to: request, result });
             }
-            Event::KnownAnswered { id, asker: Owner::Agent, parent, result } => {
+            Event::KnownAnswered { id, asker: Owner::Agent, question, result } => {
                 if let Some(agent) = self.agents.get_mut(&id) {
-                    agent.known(cx, parent, result, out);
+                    agent.known(cx, question, result, out);
                 }
             }
             Event::KnownAnswered { id, asker: Owner::Leader, result, .. } => {
@@ -366,9 +366,16 @@ impl Node {
     fn known(&mut self, now: Now, payload: &serde_json::Value) -> Result<bool, Fault> {
         let request = peer::decode::<KnownRequest>(payload)
             .map_err(|reason| Fault::new(libc::EPROTO, reason))?;
-        if request.parent {
-            let leads = self.jobs.contains_key(&request.id);
-            return Ok(leads || self.agents.get(&request.id).is_some_and(AgentJob::is_led));
+        let leader = self.jobs.get(&request.id);
+        match request.question {
+            Question::Leader { generation } => {
+                return Ok(leader.is_some_and(|job| job.leads(&request.digest, generation)));
+            }
+            Question::Manager => (),
+            Question::Parent => {
+                let agent = self.agents.get(&request.id);
+                return Ok(leader.is_some() || agent.is_some_and(AgentJob::is_led));
+            }
         }
         let cx = context!(self, now);
         if now.mono - cx.born.mono < self.config.peer_timeout / 2.0 {
@@ -566,12 +573,12 @@ impl Node {
             Effect::Order { to, request } if to == here => {
                 queue.push_back(Event::Order { payload: serde_json::json!(request) });
             }
-            Effect::Known { to, parent, asker, id, digest } if to == here => {
+            Effect::Known { to, question, asker, id, digest } if to == here => {
                 let version = peer::VERSION;
-                let request = KnownRequest { version, id, digest, parent };
+                let request = KnownRequest { version, id, digest, question };
                 let payload = serde_json::json!(request);
                 let result = self.known(now, &payload);
-                queue.push_back(Event::KnownAnswered { id, asker, parent, result });
+                queue.push_back(Event::KnownAnswered { id, asker, question, result });
             }
             Effect::Reply { to: RequestId::Local(stream), response } => {
                 queue.push_back(Event::Replied { stream, result: Ok(response) });

@@ -25,7 +25,9 @@ impl Counters {
     pub(super) fn count_event(&mut self, event: &Event, owner: Option<Owner>) {
         match event {
             // A child asks its parent, not the coordinator.
-            Event::Known { payload, .. } if payload["parent"] == true => self.agent_received += 1,
+            Event::Known { payload, .. } if payload["question"] != "manager" => {
+                self.agent_received += 1
+            }
             Event::Checkpointed(_)
             | Event::Expiration { .. }
             | Event::Known { .. }

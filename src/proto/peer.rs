@@ -53,8 +53,22 @@ pub struct LeadRequest {
     pub released: Idset,
 }
 
-/// Agent to coordinator: does the job manager have this job running? Or to its parent: does it
-/// still have the job?
+/// What a [`KnownRequest`] wants to know.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Question {
+    /// Of a leader: is it still the job's leader of this generation?
+    Leader {
+        /// As in [`ShellsRequest`].
+        generation: u64,
+    },
+    /// Of the coordinator: does the job manager have this job running?
+    Manager,
+    /// Of a parent in the tree, or the leader: is the job still in its hands?
+    Parent,
+}
+
+/// Agent to coordinator, parent or leader; leader to coordinator.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct KnownRequest {
     /// [`VERSION`].
@@ -63,9 +77,8 @@ pub struct KnownRequest {
     pub id: JobId,
     /// SHA-256 of what makes this job this job: its id may have been issued again.
     pub digest: String,
-    /// Asked of a parent in the tree, or the leader: is the job still in its hands?
-    #[serde(default)]
-    pub parent: bool,
+    /// What is asked.
+    pub question: Question,
 }
 
 /// Coordinator to leader: a checkpoint of the KVS holds what was committed before.
@@ -135,6 +148,11 @@ pub struct ShellsRequest {
     pub id: JobId,
     /// Who asks: the leader's rank, or the parent's.
     pub parent: BrokerRank,
+    /// The leader's rank.
+    pub leader: BrokerRank,
+    /// When the leader has asked, in seconds since the epoch by its clock: what reaches a rank
+    /// much later may be from a leader that is no more.
+    pub issued: f64,
     /// Counts the leaders of the job, from 1: an older one's messages may still be on their
     /// way. 0 if it is not known.
     pub generation: u64,

@@ -211,8 +211,8 @@ impl Broker {
                 self.expire(to, request, id, expiration);
             }
             Effect::KillJob { id, signal } => self.kill_job(id, signal),
-            Effect::Known { to, parent, asker, id, digest } => {
-                let request = KnownRequest { version: VERSION, id, digest, parent };
+            Effect::Known { to, question, asker, id, digest } => {
+                let request = KnownRequest { version: VERSION, id, digest, question };
                 self.ask_known(to, asker, &request);
             }
             Effect::KnownAnswer { to, result } => self.answer_known(to, result),
@@ -335,12 +335,12 @@ impl Broker {
 
     fn ask_known(&self, to: BrokerRank, asker: Owner, request: &KnownRequest) {
         let topic = format!("{}.{KNOWN}", self.service);
-        let (payload, id, parent) = (json!(request), request.id, request.parent);
+        let (payload, id, question) = (json!(request), request.id, request.question);
         let this = self.this.clone();
         self.futures.rpc(&topic, Some(to.0), &payload.to_string(), move |result| {
             let result = read_answer::<KnownAnswer>(result).map(|answer| answer.known);
             if let Some(broker) = this.upgrade() {
-                broker.handle(Event::KnownAnswered { id, asker, parent, result });
+                broker.handle(Event::KnownAnswered { id, asker, question, result });
             }
         });
     }

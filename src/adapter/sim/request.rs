@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::machine::{Owner, StreamId};
 use crate::proto::JobId;
+use crate::proto::peer::Question;
 
 /// A life of a module on a rank. Answers to an earlier life reach nobody.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
@@ -22,7 +23,7 @@ pub(super) enum Asked {
     Known {
         id: JobId,
         asker: Owner,
-        parent: bool,
+        question: Question,
     },
     Lead(StreamId),
     Manager,

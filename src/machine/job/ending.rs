@@ -6,7 +6,7 @@ use crate::machine::effect::{Effect, Effects, Owner};
 use crate::machine::event::Fault;
 use crate::machine::timer::Timer;
 use crate::planted::Bug;
-use crate::proto::peer::{CoveredRequest, Order, OrderRequest, VERSION};
+use crate::proto::peer::{CoveredRequest, Order, OrderRequest, Question, VERSION};
 use crate::proto::{BrokerRank, ExecEvent, Idset, Response, WaitStatus};
 
 impl Job {
@@ -77,7 +77,8 @@ impl Job {
     pub(super) fn ask_whether_known(&mut self, cx: Context, out: &mut Effects) {
         let (id, digest) = (self.id, self.command.digest.clone());
         let to = BrokerRank(0);
-        out.push(Effect::Known { to, parent: false, asker: Owner::Leader, id, digest });
+        let question = Question::Manager;
+        out.push(Effect::Known { to, question, asker: Owner::Leader, id, digest });
         self.timers.arm(Timer::Ended, cx.now.mono + cx.config.peer_timeout);
     }
 

@@ -17,6 +17,7 @@ use crate::machine::{
     Owner, RequestId, StreamId,
 };
 use crate::port::supervisor::{Stream, UnitCommand, UnitEvent, UnitRecord, UnitSpec};
+use crate::proto::peer::Question;
 use crate::proto::{
     BrokerRank, ExecEvent, Idset, InstanceId, JobException, JobId, Response, UnitName, WaitStatus,
 };
@@ -85,7 +86,7 @@ pub(super) struct World {
     pub(super) checkpoints: usize,
     /// How checkpoints end.
     pub(super) checkpoint: Result<(), Fault>,
-    questions: Vec<(usize, Owner, bool)>,
+    questions: Vec<(usize, Owner, Question)>,
     pub(super) answers: Vec<Result<(), i32>>,
     /// What leaders answer gets lost.
     pub(super) hold_replies: bool,
@@ -209,17 +210,17 @@ impl World {
                 let payload = json!(request);
                 self.queue.push_back((to.0 as usize, Event::Covered { payload }));
             }
-            Effect::Known { to, parent, asker, id, digest } => {
+            Effect::Known { to, question, asker, id, digest } => {
                 self.ask_known(
                     rank,
                     to,
                     asker,
-                    json!({"id": id, "digest": digest, "parent": parent}),
+                    json!({"id": id, "digest": digest, "question": question}),
                 );
             }
             Effect::KnownAnswer { to: RequestId::Remote(to), result } => {
-                let (rank, asker, parent) = self.questions[(to - 1_000_000) as usize];
-                let event = Event::KnownAnswered { id: JOB, asker, parent, result };
+                let (rank, asker, question) = self.questions[(to - 1_000_000) as usize];
+                let event = Event::KnownAnswered { id: JOB, asker, question, result };
                 self.queue.push_back((rank, event));
             }
             Effect::Kvs { id, op } => {
@@ -275,14 +276,14 @@ impl World {
     fn ask_known(&mut self, rank: usize, to: BrokerRank, asker: Owner, mut payload: Value) {
         payload["version"] = crate::proto::peer::VERSION.into();
         let request = RequestId::Remote(1_000_000 + self.questions.len() as u64);
-        let parent = payload["parent"] == true;
-        self.questions.push((rank, asker, parent));
+        let question = serde_json::from_value(payload["question"].clone()).expect("a question");
+        self.questions.push((rank, asker, question));
         let to = to.0 as usize;
         if self.nodes[to].is_some() {
             self.queue.push_back((to, Event::Known { request, payload }));
         } else {
             let result = Err(Fault::new(libc::ENOSYS, "no such service"));
-            self.queue.push_back((rank, Event::KnownAnswered { id: JOB, asker, parent, result }));
+            self.queue.push_back((rank, Event::KnownAnswered { id: JOB, asker, question, result }));
         }
     }
 

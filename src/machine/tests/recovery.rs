@@ -6,7 +6,9 @@ use super::{JOB, World, facts, start};
 use crate::machine::event::StreamId;
 use crate::machine::{Effect, Effects, Event, Fault, Node, Now, Owner, RequestId};
 use crate::port::supervisor::{Method, UnitCommand, UnitEvent};
-use crate::proto::peer::{Mode, Order, OrderRequest, ShellCommand, ShellsRequest, VERSION};
+use crate::proto::peer::{
+    Mode, Order, OrderRequest, Question, ShellCommand, ShellsRequest, VERSION,
+};
 use crate::proto::{BrokerRank, Idset, Response, UnitName, WaitStatus};
 
 /// A world whose shells outlive their brokers.
@@ -62,6 +64,8 @@ fn shells(generation: u64, digest: &str, mode: Mode) -> ShellsRequest {
         version: VERSION,
         id: JOB,
         parent: BrokerRank(0),
+        leader: BrokerRank(0),
+        issued: 1e9,
         generation,
         ranks: Idset::from_range(1..2),
         arity: 2,
@@ -221,6 +225,19 @@ fn an_ended_job_is_not_started_by_a_late_request() {
 }
 
 #[test]
+fn a_job_that_nobody_knows_is_not_started_by_a_late_request() {
+    let mut node = Alone::new(1);
+    node.shells(1, 1, "job", Mode::Start);
+    node.unit(started);
+    node.hear(Event::Disconnected { request: RequestId::Remote(1) });
+    let (id, asker, question) = (JOB, Owner::Agent, Question::Manager);
+    let stop = node.hear(Event::KnownAnswered { id, asker, question, result: Ok(false) });
+    assert_eq!(collects(&stop), 1);
+    node.unit(|unit| UnitEvent::Gone { unit });
+    assert_eq!(launches(&node.shells(2, 1, "job", Mode::Start)), 0);
+}
+
+#[test]
 fn a_leader_that_asks_again_is_told_of_its_first_request() {
     let mut node = Alone::new(1);
     node.shells(1, 1, "job", Mode::Start);
@@ -263,13 +280,34 @@ fn report(effect: &Effect) -> Option<Value> {
 }
 
 #[test]
+fn a_request_that_was_long_on_its_way_is_confirmed_before_anything_is_started() {
+    for (answer, starts) in [(Ok(true), 1), (Ok(false), 0), (Err(Fault::new(113, "gone")), 0)] {
+        let mut node = Alone::new(1);
+        node.now = 100.0;
+        let effects = node.shells(1, 2, "job", Mode::Start);
+        let question = Question::Leader { generation: 2 };
+        let [Effect::Known { question: asked, .. }] = effects[..] else { panic!("{effects:?}") };
+        assert_eq!(asked, question);
+        let (id, asker, result) = (JOB, Owner::Agent, answer);
+        let effects = node.hear(Event::KnownAnswered { id, asker, question, result });
+        assert_eq!(launches(&effects), starts);
+        assert_eq!(ends_with(&effects, libc::ESTALE), starts == 0);
+    }
+}
+
+#[test]
 fn an_answer_to_an_earlier_question_says_nothing_of_the_parent() {
     let mut node = Alone::new(1);
     node.shells(1, 1, "job", Mode::Start);
     let result = Err(Fault::new(libc::EAGAIN, "the coordinator was loaded a moment ago"));
-    let answer = Event::KnownAnswered { id: JOB, asker: Owner::Agent, parent: false, result };
-    assert_eq!(node.hear(answer), [], "it was asked of rank 0, before there was a parent");
     let answer =
-        Event::KnownAnswered { id: JOB, asker: Owner::Agent, parent: true, result: Ok(false) };
+        Event::KnownAnswered { id: JOB, asker: Owner::Agent, question: Question::Manager, result };
+    assert_eq!(node.hear(answer), [], "it was asked of rank 0, before there was a parent");
+    let answer = Event::KnownAnswered {
+        id: JOB,
+        asker: Owner::Agent,
+        question: Question::Parent,
+        result: Ok(false),
+    };
     assert!(ends_with(&node.hear(answer), libc::ECONNRESET));
 }

@@ -42,9 +42,9 @@ impl Instance<'_> {
                 }
             }
             // Every agent's job is the manager's: what is found on disk never becomes an agent.
-            Effect::Known { id, asker, parent, .. } => {
+            Effect::Known { id, asker, question, .. } => {
                 let result = Ok(asker == Owner::Agent);
-                let answer = Event::KnownAnswered { id, asker, parent, result };
+                let answer = Event::KnownAnswered { id, asker, question, result };
                 self.queue.push_back((from, answer));
             }
             Effect::KnownAnswer { to, .. } => drop(self.messages.close(to)),

@@ -33,8 +33,8 @@ impl World {
                 self.ask(from, to.0, Asked::Expire(number), event);
             }
             Effect::KillJob { id, signal } => self.kill_job(id, signal),
-            Effect::Known { to, parent, asker, id, digest } => {
-                let request = KnownRequest { version: VERSION, id, digest, parent };
+            Effect::Known { to, question, asker, id, digest } => {
+                let request = KnownRequest { version: VERSION, id, digest, question };
                 self.ask_known(from, to.0, asker, &request);
             }
             Effect::KnownAnswer { to: RequestId::Remote(to), result } => {
@@ -105,8 +105,8 @@ impl World {
         let event = match request.asked {
             Asked::Lead(stream) => Event::Replied { stream, result: Err(fault) },
             Asked::Shells(stream) => Event::Reported { stream, result: Err(fault) },
-            Asked::Known { id, asker, parent } => {
-                Event::KnownAnswered { id, asker, parent, result: Err(fault) }
+            Asked::Known { id, asker, question } => {
+                Event::KnownAnswered { id, asker, question, result: Err(fault) }
             }
             Asked::Expire(number) => {
                 self.requests.close(number);
@@ -125,7 +125,7 @@ impl World {
     }
 
     fn ask_known(&mut self, from: Life, to: u32, asker: Owner, payload: &KnownRequest) {
-        let asked = Asked::Known { id: payload.id, asker, parent: payload.parent };
+        let asked = Asked::Known { id: payload.id, asker, question: payload.question };
         let payload = json!(payload);
         let event = |request| Event::Known { request, payload };
         self.ask(from, to, asked, event);
@@ -133,9 +133,9 @@ impl World {
 
     fn answer_known(&mut self, from: Life, number: u64, result: Result<bool, Fault>) {
         if let Some(request) = self.requests.close(number)
-            && let Asked::Known { id, asker, parent } = request.asked
+            && let Asked::Known { id, asker, question } = request.asked
         {
-            let event = Event::KnownAnswered { id, asker, parent, result };
+            let event = Event::KnownAnswered { id, asker, question, result };
             self.post(from.rank, request.asker, event);
         }
     }
