@@ -1,10 +1,12 @@
 //! The leader of one job: from the start request to the final release.
 //!
 //! ```text
-//!  Opening ──namespace──▶ Launching ──all shells run──▶ Running
-//!     │                       │                            │
-//!     │                       └────── all shells gone ─────┤
-//!     └── failed before launch ─────────────────────────▶ Finishing ──▶ Ended ──▶ Released
+//!  Opening ────────▶ Launching ──all shells run──▶ Running
+//!     │                  │                            │
+//!     │                  └────── all shells gone ─────┴──▶ Finishing
+//!     │                                                       │ data moved
+//!     │                                                       ▼
+//!     └── it had ended before ────────────────────────────▶ Ended ──covered──▶ Released
 //! ```
 //!
 //! A fatal exception is no state of its own: it starts the kill escalation, and the job goes

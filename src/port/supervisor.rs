@@ -3,7 +3,7 @@
 //! One supervisor serves one broker rank. It owns the unit, the intent record and the
 //! output files of each shell, because their order matters: the intent is on disk before
 //! the unit starts, the exit status is on disk before anybody hears of it, and the unit is
-//! collected only after that (invariants 1, 3 and 6 in `rfc/0001-scope.md`).
+//! collected only after that (intent-first and status-first in `rfc/0004-units.md`).
 //!
 //! For one unit, events come in this order, each at most once except `Output`:
 //! `Started`, `Output`*, `Exited`, `Output`*, `Gone`; or `Failed` alone, when nothing was

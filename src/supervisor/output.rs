@@ -1,8 +1,8 @@
 //! Reading what shells wrote to their output files.
 //!
 //! The files outlive us, so the shell is never stalled or killed by a reader that is gone, and
-//! an offset in a file is the position in the stream for ever: space behind what the leader
-//! has is given back by punching holes, which moves nothing.
+//! an offset in a file is the position in the stream for ever: space behind what a checkpoint
+//! of the KVS holds is given back by punching holes, which moves nothing.
 
 use std::collections::BTreeSet;
 use std::io;

@@ -1,8 +1,8 @@
 //! The group checkpoint (flux-core `libkvs/kvs_commit.h`, `FLUX_KVS_SYNC`).
 //!
 //! Guest namespaces are in no checkpoint by themselves. One commit to the primary namespace
-//! puts a reference to the root of each that has changed next to the job's `guest`, and has
-//! everything flushed and checkpointed.
+//! puts a reference to the root of each whose leader has asked for it next to the job's
+//! `guest`, and has everything flushed and checkpointed.
 
 use std::cell::{Cell, RefCell};
 use std::ffi::c_int;

@@ -1,17 +1,19 @@
-//! A world in a box: ranks, a network, supervisors, a KVS and a job manager, all from one
+//! A world in a box: ranks, a network, disks, systemd, a KVS and a job manager, all from one
 //! seed, in one thread, with faults.
 //!
-//! The nodes in it are the real machines ([`crate::machine::Node`]); everything else is a
-//! model. What it models today: messages with delay, in order between two ranks, lost when
-//! either end dies; modules that are unloaded and loaded; brokers that are killed, with
-//! everything below them in the tree; units that outlive all of it, that start late or not at
-//! all, write, fork, ignore signals and exit at any moment; records on disk; guest namespaces
-//! that vanish with rank 0; a job manager that follows RFC 32. A crash can fall between any
-//! two effects of one event. Not modelled yet: a primary KVS that rolls back, ids that are
-//! issued again, D-Bus outages, reboots, torn records.
+//! The nodes in it are the real machines ([`crate::machine::Node`]), each with the real core
+//! and tracker of [`crate::supervisor`]; everything else is a model: messages with delay, in
+//! order between two ranks, lost when either end dies; modules that are unloaded and loaded;
+//! brokers that are killed, with everything below them in the tree; units that outlive all of
+//! it, that start late or not at all, write, fork, ignore signals and exit at any moment; a
+//! `systemd --user` and its bus, which go away and come back; disks that are full or lose what
+//! was not synced; guest namespaces that vanish with rank 0, and a primary one that goes back
+//! to a checkpoint; a job manager that follows RFC 32 and issues forgotten ids again. A crash
+//! can fall between any two effects of one event, and into a write. `rfc/0009-simulation.md`
+//! says what each fault means, and what is not modelled.
 //!
 //! [`run`] plays one seed: faults first, then everything heals, and within a bounded time every
-//! job must have ended and nothing may be left. The oracles (`oracle.rs`) look at every step.
+//! job must have ended and nothing may be left. The oracles (`oracle/`) look at every step.
 
 mod coverage;
 mod disk;
