@@ -58,6 +58,8 @@ pub(super) struct AgentJob {
     ask_at: Option<f64>,
     /// What to start once more if the supervisor finds that an earlier life never did.
     unstarted: Option<Box<UnitSpec>>,
+    /// This leader was told that nothing of the job is here: it may have given the rank back.
+    denied: Option<u64>,
     /// A request that came late, until its leader has confirmed it.
     late: Option<(RequestId, Box<ShellsRequest>)>,
     /// What is wanted when the shell of another job that had the same id is gone.
@@ -84,6 +86,7 @@ impl AgentJob {
             send_at: None,
             ask_at: None,
             unstarted: None,
+            denied: None,
             late: None,
             fenced: None,
         }
@@ -154,11 +157,21 @@ impl AgentJob {
                 );
                 out.log(Level::Error, text);
                 shell.end(out);
-                self.over = true;
+                self.disown();
             }
-            (Ok(false), None) => self.children.clear(),
+            (Ok(false), None) => {
+                self.children.clear();
+                self.disown();
+            }
             (Ok(true) | Err(_), _) => self.ask_at = Some(cx.now.mono + cx.config.peer_timeout),
         }
+    }
+
+    /// Nothing is to be started for the job any more.
+    fn disown(&mut self) {
+        self.over = true;
+        self.unstarted = None;
+        self.fenced = None;
     }
 
     pub(super) fn may_be_asked_by(&self, credential: Credential) -> bool {
@@ -270,6 +283,7 @@ impl AgentJob {
             return;
         }
         let digest = &request.command.digest;
+        let has_denied = self.has_denied(request.generation);
         let reports = match &mut self.shell {
             Some(shell) if shell.digest != *digest && !Bug::ReissuedIdAdopted.is_planted() => {
                 let text = format!(
@@ -293,7 +307,8 @@ impl AgentJob {
                 }
                 shell.snapshot(positions(request, cx.facts.rank), out)
             }
-            None if request.mode == Mode::Adopt => {
+            None if request.mode == Mode::Adopt || has_denied => {
+                self.denied = Some(request.generation);
                 let message = "nothing is known of it on its node".to_string();
                 vec![Report::Lost { message }, Report::Gone]
             }
@@ -313,6 +328,12 @@ impl AgentJob {
     /// have been on its way for long. 0 is of a leader that knows of no other.
     fn is_stale(&self, generation: u64) -> bool {
         generation != 0 && generation < self.generation
+    }
+
+    /// What this leader has asked before it was told, by another way through the tree, may come
+    /// after it.
+    fn has_denied(&self, generation: u64) -> bool {
+        self.denied.is_some_and(|denied| generation <= denied)
     }
 
     /// The other job's shell is gone: the name is free.
@@ -414,19 +435,16 @@ impl AgentJob {
         if self.is_stale(request.generation) {
             return;
         }
-        if request.order == Order::Forget {
-            self.over = true;
-            self.unstarted = None;
-        }
         if request.ranks.contains_rank(cx.facts.rank)
             && let Some(shell) = &mut self.shell
         {
             // Of a fenced shell nothing more is wanted than its end.
             if self.fenced.is_none() {
                 shell.order(&request.order, out);
-            } else if request.order == Order::Forget {
-                self.fenced = None;
             }
+        }
+        if request.order == Order::Forget {
+            self.disown();
         }
         for child in self.children.values() {
             let ranks = request.ranks.intersection(&child.ranks);

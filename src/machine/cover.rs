@@ -23,6 +23,12 @@ pub(super) struct Cover {
 }
 
 impl Cover {
+    /// Of the leader of this generation: an answer to another one's question is none to this
+    /// one's.
+    pub(super) fn new(generation: u64) -> Self {
+        Self { mark: generation << 32, ..Self::default() }
+    }
+
     /// Output was committed; returns the mark to ask the coordinator with, if it is time.
     pub(super) fn committed(&mut self, logged: Logged) -> Option<u64> {
         self.fresh.insert((logged.rank, logged.stream), logged.offset);
@@ -68,6 +74,7 @@ mod tests {
         let mut cover = Cover::default();
         let (rank, stream) = (BrokerRank(3), Stream::Stdout);
         let logged = |offset| Logged { rank, stream, offset };
+        assert_eq!(Cover::new(2).committed(logged(5)), Some((2 << 32) + 1));
         assert_eq!(cover.committed(logged(5)), Some(1));
         assert_eq!(cover.committed(logged(9)), None);
         assert_eq!((cover.offset(rank, stream), cover.outstanding()), (0, Some(1)));

@@ -367,7 +367,8 @@ impl Job {
                 self.streams.remove(&stream);
                 let newer = self.streams.range(stream..);
                 let covered: Idset = newer.flat_map(|(_, (_, ranks))| ranks.iter()).collect();
-                self.ask_again(cx, &ranks.difference(&covered), out);
+                // After a pause: with another leader of the same generation it would never end.
+                self.ask_later(cx, &ranks.difference(&covered));
             }
             Err(fault) => {
                 self.streams.remove(&stream);

@@ -16,25 +16,29 @@ const COUNT_MAX: usize = 10_000;
 /// Ended jobs, by id and digest.
 #[derive(Debug, Default)]
 pub(super) struct Over {
-    jobs: BTreeMap<JobId, String>,
-    order: VecDeque<(f64, JobId)>,
+    /// With the number of the entry: the same id can have ended again.
+    jobs: BTreeMap<JobId, (u64, String)>,
+    order: VecDeque<(f64, JobId, u64)>,
+    last: u64,
 }
 
 impl Over {
     pub(super) fn insert(&mut self, now: f64, id: JobId, digest: &str) {
-        while let Some((at, oldest)) = self.order.front().copied()
+        while let Some((at, oldest, number)) = self.order.front().copied()
             && (at + SECONDS < now || self.order.len() >= COUNT_MAX)
         {
             self.order.pop_front();
-            self.jobs.remove(&oldest);
+            if self.jobs.get(&oldest).is_some_and(|(newest, _)| *newest == number) {
+                self.jobs.remove(&oldest);
+            }
         }
-        if self.jobs.insert(id, digest.to_string()).is_none() {
-            self.order.push_back((now, id));
-        }
+        self.last += 1;
+        self.jobs.insert(id, (self.last, digest.to_string()));
+        self.order.push_back((now, id, self.last));
     }
 
     pub(super) fn contains(&self, id: JobId, digest: &str) -> bool {
-        self.jobs.get(&id).is_some_and(|known| known == digest)
+        self.jobs.get(&id).is_some_and(|(_, known)| known == digest)
     }
 }
 
@@ -48,10 +52,13 @@ mod tests {
         over.insert(0.0, JobId(1), "one");
         assert!(over.contains(JobId(1), "one"));
         assert!(!over.contains(JobId(1), "another with its id"));
+        over.insert(SECONDS - 1.0, JobId(1), "another with its id");
         over.insert(SECONDS + 1.0, JobId(2), "two");
-        assert!(!over.contains(JobId(1), "one"));
+        assert!(over.contains(JobId(1), "another with its id"));
+        over.insert(2.0 * SECONDS, JobId(3), "three");
+        assert!(!over.contains(JobId(1), "another with its id"));
         for id in 3..=COUNT_MAX as u64 + 5 {
-            over.insert(SECONDS + 2.0, JobId(id), "many");
+            over.insert(2.0 * SECONDS, JobId(id), "many");
         }
         assert_eq!((over.jobs.len(), over.order.len()), (COUNT_MAX, COUNT_MAX));
     }

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{Failure, Job, Phase, State};
+use super::{Cover, Failure, Job, Phase, State};
 use crate::machine::effect::{Effect, Effects, KvsOp, Level};
 use crate::machine::event::{KvsResult, Opened};
 use crate::machine::timer::Timer;
@@ -112,7 +112,7 @@ impl Job {
     }
 
     fn created(&mut self, cx: Context, out: &mut Effects) {
-        self.generation = 1;
+        self.leads_as(1);
         self.post(cx, "init");
         if self.failure.is_some() {
             // Shells of an earlier try may run: its namespace can have gone with rank 0.
@@ -129,6 +129,11 @@ impl Job {
             return self.fatal(cx, "mock init exception generated", out);
         }
         self.launch(cx, Mode::Start, out);
+    }
+
+    fn leads_as(&mut self, generation: u64) {
+        self.generation = generation;
+        self.cover = Cover::new(generation);
     }
 
     /// Takes over from an earlier leader, from what it has written.
@@ -149,7 +154,7 @@ impl Job {
             self.post(cx, "starting");
         }
         let leaders = opened.events.iter().filter(|e| TAKES_OVER.contains(&e.name.as_str()));
-        self.generation = 2 + leaders.count() as u64;
+        self.leads_as(2 + leaders.count() as u64);
         let reattach = status.is_none() && self.start.reattach;
         self.post(cx, TAKES_OVER[usize::from(!reattach)]);
         self.completed = status;

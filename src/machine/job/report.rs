@@ -299,6 +299,16 @@ impl Job {
         }
     }
 
+    /// Nobody looks after these ranks at the moment.
+    pub(super) fn ask_later(&mut self, cx: Context, ranks: &Idset) {
+        for rank in ranks.ranks() {
+            if let Some(known) = self.ranks.get_mut(&rank).filter(|r| r.phase != Phase::Gone) {
+                known.away_since.get_or_insert(cx.now.mono);
+                self.retry_later(cx);
+            }
+        }
+    }
+
     fn retry_later(&mut self, cx: Context) {
         if !self.timers.is_armed(Timer::Retry) {
             self.timers.arm(Timer::Retry, cx.now.mono + self.retry_pause);
