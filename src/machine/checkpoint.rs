@@ -4,14 +4,22 @@
 //! what they have until a checkpoint holds it. At most one is under way, and one comes at most
 //! every `exec.checkpoint-interval`, whatever the number of jobs: its cost does not grow with
 //! the rate of jobs, and the interval bounds how much has to be found again.
+//!
+//! Shells write to their job's guest namespace without telling anybody. So the namespaces of
+//! running jobs take their turn as well, a bounded number of them every [`SWEEP_SECONDS`].
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::machine::Context;
 use crate::machine::effect::{Effect, Effects, Level};
 use crate::machine::event::Fault;
 use crate::proto::peer::{CoveredRequest, VERSION};
 use crate::proto::{BrokerRank, JobId};
+
+/// How often guest namespaces of running jobs are put into a checkpoint unasked, in seconds.
+const SWEEP_SECONDS: f64 = 10.0;
+/// How many of them at most.
+const SWEEP_MAX: usize = 512;
 
 /// What a job's leader waits for.
 #[derive(Clone, Debug, PartialEq)]
@@ -31,6 +39,10 @@ pub(super) struct Checkpoint {
     changed: bool,
     /// One has been made since this coordinator came up.
     made: bool,
+    /// When running jobs have their turn, if there are any.
+    sweep_at: Option<f64>,
+    /// The last running job that had its turn.
+    swept: Option<JobId>,
 }
 
 impl Checkpoint {
@@ -62,22 +74,52 @@ impl Checkpoint {
     }
 
     pub(super) fn next_timeout(&self) -> Option<f64> {
-        self.due
+        let times = [self.due, self.sweep_at.filter(|_| self.in_flight.is_none())];
+        times.into_iter().flatten().reduce(f64::min)
+    }
+
+    /// While there are jobs, running ones have their turn.
+    pub(super) fn sweep_while(&mut self, cx: Context, jobs: bool) {
+        let next = self.sweep_at.unwrap_or(cx.now.mono + SWEEP_SECONDS);
+        self.sweep_at = (jobs && cx.shells_survive).then_some(next);
+    }
+
+    /// Takes running jobs whose turn it is.
+    fn sweep(&mut self, now: f64, running: impl Iterator<Item = JobId> + Clone) -> Vec<JobId> {
+        if self.sweep_at.is_none_or(|at| at > now) {
+            return Vec::new();
+        }
+        let after = running.clone().filter(|id| Some(*id) > self.swept);
+        let round = after.chain(running.clone().filter(|id| Some(*id) <= self.swept));
+        let jobs: Vec<JobId> = round.take(SWEEP_MAX).collect();
+        self.swept = jobs.last().copied();
+        self.sweep_at = (!jobs.is_empty()).then_some(now + SWEEP_SECONDS);
+        jobs
     }
 
     /// Makes a checkpoint, if it is time; where no shell outlives its broker nothing would be
     /// found again, and nothing has to be made durable for it.
-    pub(super) fn timeout(&mut self, cx: Context, out: &mut Effects) {
+    pub(super) fn timeout(
+        &mut self,
+        cx: Context,
+        running: impl Iterator<Item = JobId> + Clone,
+        out: &mut Effects,
+    ) {
         let now = cx.now.mono;
-        if self.in_flight.is_some() || self.due.is_none_or(|at| at > now) {
+        if self.in_flight.is_some() || self.next_timeout().is_none_or(|at| at > now) {
+            return;
+        }
+        let turn = self.sweep(now, running);
+        if turn.is_empty() && self.due.is_none_or(|at| at > now) {
             return;
         }
         self.due = None;
         self.changed = false;
         let jobs = std::mem::take(&mut self.waiting);
         if cx.shells_survive {
-            let running = jobs.iter().filter(|(_, job)| !job.ended).map(|(id, _)| *id);
-            out.push(Effect::Checkpoint { jobs: running.collect() });
+            let asked = jobs.iter().filter(|(_, job)| !job.ended).map(|(id, _)| *id);
+            let all: BTreeSet<JobId> = asked.chain(turn).collect();
+            out.push(Effect::Checkpoint { jobs: all.into_iter().collect() });
         }
         self.in_flight = Some(jobs);
         if !cx.shells_survive {

@@ -133,6 +133,7 @@ impl Coordinator {
                     self.checkpoint.wait(id, waiting);
                     self.jobs.remove(&id);
                 }
+                self.checkpoint.sweep_while(cx, !self.jobs.is_empty());
             }
             Err(fault) => return job.leader_failed(cx, fault, out),
         }
@@ -160,7 +161,8 @@ impl Coordinator {
     }
 
     pub(super) fn checkpoint_timeout(&mut self, cx: Context, out: &mut Effects) {
-        self.checkpoint.timeout(cx, out);
+        let running = self.jobs.iter().filter(|(_, job)| job.start.reattach).map(|(id, _)| *id);
+        self.checkpoint.timeout(cx, running, out);
     }
 
     /// Leaders hear exceptions by themselves. The first fatal one is kept for a later leader,

@@ -73,7 +73,7 @@ pub enum Effect {
     /// Make the KVS durable (`FLUX_KVS_SYNC`), with a reference to the guest namespace of each
     /// of these jobs in it. Answered by [`super::Event::Checkpointed`].
     Checkpoint {
-        /// Jobs whose guest namespaces have changed.
+        /// Jobs whose guest namespaces have changed, or may have.
         jobs: Vec<JobId>,
     },
     /// Tell a leader what a checkpoint holds.
