@@ -233,6 +233,14 @@ fn an_ended_job_is_not_started_by_a_late_request() {
 }
 
 #[test]
+fn what_was_said_not_to_be_here_is_not_started_for_the_same_leader() {
+    let mut node = Alone::new(1);
+    node.shells(1, 2, "job", Mode::Adopt);
+    assert_eq!(launches(&node.shells(2, 2, "job", Mode::Start)), 0, "it was asked before");
+    assert_eq!(launches(&node.shells(3, 3, "job", Mode::Start)), 1, "by the next leader");
+}
+
+#[test]
 fn a_job_that_nobody_knows_is_not_started_by_a_late_request() {
     let mut node = Alone::new(1);
     node.shells(1, 1, "job", Mode::Start);
