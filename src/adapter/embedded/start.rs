@@ -83,6 +83,8 @@ pub(super) fn nodes(config: &InstanceConfig, ranks: u32, statedir: &Path) -> Vec
     let config_of = Config {
         // There is no leader shell that outlasts the others: commands end when they end.
         shell_exit_timeout: None,
+        // A checkpoint of these files costs nothing, and nobody should wait for one.
+        checkpoint_interval: 0.01,
         ..config.config.clone()
     };
     let working_directory = std::env::current_dir().ok();
