@@ -108,7 +108,9 @@ impl AgentJob {
 
     /// Nobody listens to this request any more.
     pub(super) fn disconnected(&mut self, cx: Context, request: RequestId, out: &mut Effects) {
-        self.late.take_if(|(to, _)| *to == request);
+        if self.late.take_if(|(to, _)| *to == request).is_some() {
+            out.push(Effect::Drop { to: request });
+        }
         if self.upstream == Some(request) {
             self.upstream = None;
             self.ask_at = Some(cx.now.mono + cx.config.peer_timeout);
@@ -201,6 +203,10 @@ impl AgentJob {
         request: ShellsRequest,
         out: &mut Effects,
     ) {
+        if request.command.digest != self.digest {
+            // What was said of another job with this id says nothing of this one.
+            (self.generation, self.denied) = (0, None);
+        }
         if self.is_stale(request.generation) {
             let fault = Fault::new(libc::ESTALE, "another leader has taken over");
             return out.push(Effect::End { to, fault });
@@ -239,6 +245,9 @@ impl AgentJob {
     }
 
     fn take(&mut self, cx: Context, to: RequestId, request: ShellsRequest, out: &mut Effects) {
+        if let Some((to, _)) = self.late.take() {
+            out.push(Effect::End { to, fault: Fault::new(libc::ECANCELED, "asked again") });
+        }
         if let Some(old) = self.upstream.replace(to) {
             let fault = if request.generation > self.generation {
                 Fault::new(libc::ESTALE, "another leader has taken over")

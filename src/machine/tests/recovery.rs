@@ -263,7 +263,7 @@ fn a_leader_that_asks_again_is_told_of_its_first_request() {
 #[test]
 fn another_jobs_shell_is_ended_before_its_name_is_used_again() {
     let mut node = Alone::new(1);
-    node.shells(1, 1, "before the rollback", Mode::Start);
+    node.shells(1, 7, "before the rollback", Mode::Start);
     node.unit(started);
     let fenced = node.shells(2, 1, "after it", Mode::Start);
     assert_eq!((launches(&fenced), collects(&fenced)), (0, 1));
@@ -309,6 +309,17 @@ fn a_request_that_was_long_on_its_way_is_confirmed_before_anything_is_started() 
         assert_eq!(launches(&effects), starts);
         assert_eq!(ends_with(&effects, libc::ESTALE), starts == 0);
     }
+}
+
+#[test]
+fn a_newer_request_takes_the_place_of_one_that_waits_to_be_confirmed() {
+    let mut node = Alone::new(1);
+    node.now = 100.0;
+    node.shells(1, 2, "job", Mode::Start);
+    assert!(ends_with(&node.shells(2, 2, "job", Mode::Adopt), libc::ECANCELED));
+    let (id, asker, question) = (JOB, Owner::Agent, Question::Leader { generation: 2 });
+    let answer = Event::KnownAnswered { id, asker, question, result: Ok(true) };
+    assert_eq!(node.hear(answer), []);
 }
 
 #[test]
