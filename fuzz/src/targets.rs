@@ -6,12 +6,15 @@ use std::collections::BTreeSet;
 use std::fmt::{Debug, Display};
 use std::str::FromStr;
 
+use job_exec_rs::adapter::systemd::decode_properties;
 use job_exec_rs::config::Config;
+use job_exec_rs::port::supervisor::UnitSpec;
 use job_exec_rs::proto::{
     ExecEvent, Hostlist, Idset, JobException, JobId, Jobspec, ResourceSet, Response, Signal,
     StartRequest, UnitName, decode_eventlog, format_fsd, parse_fsd, peer,
 };
-use job_exec_rs::supervisor::parse_record;
+use job_exec_rs::supervisor::tracker::{Answer, News, Tracker, TrackerConfig};
+use job_exec_rs::supervisor::{Backend, parse_record};
 use serde_json::{Value, json};
 
 /// The adapter's own, which nobody outside of it sees.
@@ -26,6 +29,7 @@ pub type Target = fn(&[u8]) -> bool;
 /// All targets, by the names of their programs and of their directories in `corpus/`.
 pub const ALL: &[(&str, Target)] = &[
     ("arguments", arguments),
+    ("changed", changed),
     ("config", config),
     ("duration", duration),
     ("eventlog", eventlog),
@@ -281,6 +285,34 @@ pub fn properties(data: &[u8]) -> bool {
             false
         }
     }
+}
+
+/// A unit's properties in D-Bus's encoding, as systemd signals them: of a unit that is being
+/// started, and again when it is to be collected.
+pub fn changed(data: &[u8]) -> bool {
+    let Some(changes) = decode_properties(data) else { return false };
+    let unit: UnitName = "shell-0-f2-68714211.service".parse().expect("a unit's name");
+    let exec_failure = |_: &UnitSpec, _: Option<i32>, _: &str| (1, String::new());
+    let mut tracker = Tracker::new(TrackerConfig { starts_in_flight_max: 1, exec_failure });
+    tracker.connected();
+    let list = tracker.take_asks().last().map_or(0, |ask| ask.number);
+    tracker.hear(News::Answer { number: list, answer: Ok(Answer::Listed(Vec::new())) });
+    tracker.find(&unit, "digest", None);
+    for whole in [false, true] {
+        for ask in tracker.take_asks() {
+            let answer = Ok(Answer::Properties(changes.clone()));
+            tracker.hear(News::Answer { number: ask.number, answer });
+        }
+        tracker.hear(News::Changed { unit: unit.clone(), changes: changes.clone(), whole });
+        tracker.collect(&unit);
+    }
+    // Each of a start, an exit and an end at most once.
+    let mut events = 0;
+    while tracker.next_event().is_some() {
+        events += 1;
+        assert!(events < 8, "it repeats itself");
+    }
+    true
 }
 
 /// The record of a unit.

@@ -3,6 +3,8 @@
 use std::collections::HashMap;
 
 use zbus::message::Message;
+use zbus::wire::LE;
+use zbus::wire::serialized::{Context, Data};
 use zbus::{OwnedObjectPath, Variant};
 
 use crate::proto::UnitName;
@@ -107,6 +109,15 @@ fn changes(properties: &HashMap<&str, Variant<'_>>) -> Changes {
     }
 }
 
+/// For the fuzz target: what properties say that arrive as these bytes, in D-Bus's encoding;
+/// none if they are no properties.
+#[doc(hidden)]
+pub fn decode_properties(bytes: &[u8]) -> Option<Changes> {
+    let data = Data::new(bytes, Context::new(LE, 0));
+    let (properties, _) = data.deserialize::<HashMap<&str, Variant<'_>>>().ok()?;
+    Some(changes(&properties))
+}
+
 fn active(state: &str) -> Active {
     match state {
         "activating" => Active::Activating,
@@ -143,6 +154,17 @@ fn hex(bytes: &zbus::Array<'_>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn bytes_become_changes() {
+        use zbus::wire::to_bytes;
+        let context = Context::new(LE, 0);
+        let told: HashMap<&str, Variant<'_>> = HashMap::from([("ExecMainPID", 7u32.into())]);
+        let bytes = to_bytes(context, &told).expect("encoded");
+        let changes = decode_properties(&bytes).expect("decoded");
+        assert_eq!(changes.main_pid, Some(7));
+        assert_eq!(decode_properties(&bytes[..bytes.len() - 1]), None);
+    }
 
     #[test]
     fn properties_become_changes() {

@@ -30,6 +30,9 @@ use link::{Happening, Link};
 use pause::Pauses;
 use start::Start;
 
+#[doc(hidden)]
+pub use decode::decode_properties;
+
 /// What a [`Systemd`] needs to know.
 #[derive(Clone, Debug)]
 pub struct SystemdConfig {
