@@ -110,11 +110,11 @@ test_expect_success 'start a job to ask about' '
 '
 test_expect_success 'critical ranks can be set, and seen' '
 	rpc job-exec.critical-ranks "{\"id\": $decimal, \"ranks\": \"0\"}" &&
-	test "$(flux module stats job-exec | jq -r ".jobs[].critical_ranks")" = 0
+	test "$(stats_of "$id" | jq -r .critical_ranks)" = 0
 '
 test_expect_success 'critical ranks that are no idset' '
 	test_must_fail rpc job-exec.critical-ranks "{\"id\": $decimal, \"ranks\": \"zero\"}" &&
-	test "$(flux module stats job-exec | jq -r ".jobs[].critical_ranks")" = 0
+	test "$(stats_of "$id" | jq -r .critical_ranks)" = 0
 '
 test_expect_success 'a guest may neither start nor prolong a job' '
 	as_guest refused EPERM job-exec.start "{}" &&
@@ -123,7 +123,7 @@ test_expect_success 'a guest may neither start nor prolong a job' '
 test_expect_success 'a guest may not change what another user owns' '
 	as_guest refused EPERM job-exec.critical-ranks "{\"id\": $decimal, \"ranks\": \"1\"}" &&
 	as_guest refused EPERM job-exec.shell-barrier "{\"id\": $decimal, \"rank\": 0}" &&
-	test "$(flux module stats job-exec | jq -r ".jobs[].critical_ranks")" = 0
+	test "$(stats_of "$id" | jq -r .critical_ranks)" = 0
 '
 test_expect_success OURS 'a guest cannot speak to the modules in their own name' '
 	for topic in lead shells order; do
