@@ -83,6 +83,7 @@ fn the_machines_are_pure() {
     assert_absent("src/machine", &banned, &[], "machines know no world");
     assert_absent("src/proto", &banned, &[], "the vocabulary knows no world");
     assert_absent("src/port", &banned, &[], "ports know no world");
+    assert_absent("connector/machine/src", &banned, &[], "machines know no world");
     // It is of the supervisor, whose `Backend` it implements; all else holds for it as well.
     let banned: Vec<&str> =
         banned.into_iter().filter(|word| *word != "crate::supervisor").collect();
@@ -117,9 +118,13 @@ fn foreign_crates_stay_behind_their_adapter() {
 #[test]
 fn unsafe_is_where_it_may_be_and_says_why() {
     let allowed = ["src/adapter/libflux", "src/module"];
-    assert_absent("src", &["unsafe {", "unsafe fn", "unsafe extern"], &allowed, "unsafe");
+    let words = ["unsafe {", "unsafe fn", "unsafe extern", "unsafe impl"];
+    assert_absent("src", &words, &allowed, "unsafe");
+    // What libflux calls, and its messages.
+    let allowed = ["connector/src/message.rs", "connector/src/operations.rs"];
+    assert_absent("connector", &words, &allowed, "unsafe");
     let mut found = Vec::new();
-    for (name, text) in sources("src") {
+    for (name, text) in ["src", "connector"].into_iter().flat_map(sources) {
         let lines: Vec<&str> = text.lines().collect();
         for (index, line) in lines.iter().enumerate() {
             let reason = lines[index.saturating_sub(6)..=index]
@@ -137,6 +142,7 @@ fn unsafe_is_where_it_may_be_and_says_why() {
 fn nothing_is_left_over() {
     let banned = ["dbg!(", "todo!(", "unimplemented!(", "FIXME", "TODO", "#[ignore"];
     assert_absent("src", &banned, &[], "left over");
+    assert_absent("connector", &banned, &[], "left over");
     assert_absent("tests", &banned, &["tests/tidy.rs"], "left over");
     for below in FUZZ {
         assert_absent(below, &banned, &[], "left over");
@@ -153,13 +159,16 @@ fn nothing_sleeps() {
         "a sleep",
     );
     assert_absent("src", &["thread::sleep"], &[], "a thread that sleeps");
+    assert_absent("connector", &["thread::sleep"], &[], "a thread that sleeps");
     assert_absent("tests", &["thread::sleep"], &["tests/tidy.rs"], "await the event instead");
 }
 
 #[test]
 fn files_and_functions_are_short() {
     let mut found = Vec::new();
-    for (name, text) in ["src", "tests"].iter().chain(FUZZ).flat_map(|below| sources(below)) {
+    for (name, text) in
+        ["src", "connector", "tests"].iter().chain(FUZZ).flat_map(|below| sources(below))
+    {
         let count = text.lines().count();
         if count > FILE_LINES_MAX {
             found.push(format!("{name}: {count} lines"));

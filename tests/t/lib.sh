@@ -11,7 +11,7 @@
 #                       job-exec, to see whether a script expects what upstream does.
 #
 # Prerequisites for test_expect_success: OURS (not upstream's module), UNITS (ours, and a user
-# systemd to run shells in).
+# systemd to run shells in), CONNECTOR (the resume connector was built beside our module).
 #
 # shellcheck shell=bash
 # shellcheck disable=SC2034,SC2154 # variables that scripts and sharness use or set
@@ -96,6 +96,16 @@ swap_module() {
     export FLUX_MODPROBE_PATH_APPEND=$TMPDIR/modprobe
 }
 
+# libflux finds resume:// in its own directory, or here.
+put_connector() {
+    local library
+    library=$(dirname "$1")/libresume.so
+    [ -r "$library" ] || return
+    mkdir -p "$TMPDIR/connectors"
+    cp "$library" "$TMPDIR/connectors/resume.so"
+    export FLUX_CONNECTOR_PATH=$TMPDIR/connectors:$(flux config builtin connector_path)
+}
+
 # Processes of the instance; the mark is in their environment, and not in ours.
 our_processes() {
     grep -lzxsF "JOB_EXEC_RS_RUN=$TMPDIR" /proc/[0-9]*/environ | cut -d/ -f3
@@ -151,6 +161,7 @@ if [ "$JOB_EXEC_RS_STAGE" = outside ]; then
     trap 'rm -rf "$TMPDIR"' EXIT
     export JOB_EXEC_RS_STAGE=inside
     [ -z "$JOB_EXEC_RS_MODULE" ] || swap_module "$JOB_EXEC_RS_MODULE"
+    [ -z "$JOB_EXEC_RS_MODULE" ] || put_connector "$JOB_EXEC_RS_MODULE"
     # The test has nothing to do with an instance that this may have been started in.
     unset FLUX_URI FLUX_JOB_ID FLUX_KVS_NAMESPACE
     before=$(all_units)
@@ -178,6 +189,7 @@ cd "$(mktemp -d "$TMPDIR/work-XXXXXX")" || exit 1
 if [ -n "$JOB_EXEC_RS_MODULE" ]; then
     test_set_prereq OURS
     systemctl --user list-units >/dev/null 2>&1 && test_set_prereq UNITS
+    [ -e "$TMPDIR/connectors/resume.so" ] && test_set_prereq CONNECTOR
 fi
 
 # usage: wait_event [OPTION...] JOBID EVENT

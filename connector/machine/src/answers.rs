@@ -1,0 +1,131 @@
+//! The way of the broker's messages to the client.
+
+use crate::connector::Connector;
+use crate::flight::{NO_HOST, NO_SERVICE};
+use crate::packet::{Header, Kind, NO_TAG, Packet};
+use crate::policy::Policy;
+use crate::requests::HOP;
+use crate::restore::Own;
+
+/// After an error that may come of the broker's parent being gone, so long passes, in seconds,
+/// until the broker is asked how it is.
+const DOUBT: f64 = 1.0;
+/// Pauses before a service is asked once more, in seconds: each is twice the last.
+const RETRY_FIRST: f64 = 0.1;
+const RETRY_MAX: f64 = 2.0;
+
+impl<P: Packet> Connector<P> {
+    /// A message has come over the socket.
+    pub fn receive(&mut self, now: f64, mut packet: P) {
+        let Header { kind, matchtag, topic, .. } = packet.header();
+        match kind {
+            Kind::Response if Own::is_tag(matchtag) => self.own_answer(now, &packet),
+            Kind::Response if matchtag == NO_TAG => {
+                if Policy::of(topic) == Policy::Barrier {
+                    self.barrier = None;
+                }
+                self.deliver(packet);
+            }
+            Kind::Response => self.answer(now, matchtag, packet),
+            Kind::Request => {
+                packet.push_hop(&format!("{HOP}{}", self.losses));
+                self.deliver(packet);
+            }
+            Kind::Event | Kind::Other => self.deliver(packet),
+        }
+    }
+
+    fn answer(&mut self, now: f64, tag: u32, packet: P) {
+        let errnum = packet.header().errnum;
+        let Some(flight) = self.flights.get_mut(&tag) else { return self.deliver(packet) };
+        if errnum == 0
+            && let Some(seen) = &mut flight.seen
+        {
+            if seen.admit(packet.payload()) {
+                self.deliver(packet);
+            }
+            return;
+        }
+        if flight.is_premature(errnum, now)
+            && let Some(again) = &mut flight.again
+        {
+            let pause = RETRY_FIRST * f64::from(1u32 << again.tries.min(10));
+            again.tries += 1;
+            again.retry_at = Some(now + pause.min(RETRY_MAX));
+            return;
+        }
+        let repeated = flight.policy != Policy::Refuse || flight.commit.is_some();
+        // The broker, or its parent, may be about to end. Nobody has done this request.
+        if errnum == NO_SERVICE || errnum == NO_HOST && repeated {
+            flight.doubtful = Some(packet);
+            let at = if errnum == NO_SERVICE { now } else { now + DOUBT };
+            self.doubt_at = Some(self.doubt_at.map_or(at, |known| known.min(at)));
+            self.live_timeout(now);
+            return;
+        }
+        self.last_answer(tag, packet);
+    }
+
+    /// The answer that ends a request.
+    pub(crate) fn last_answer(&mut self, tag: u32, packet: P) {
+        let errnum = packet.header().errnum;
+        // A stream goes on after a success.
+        let goes_on = packet.header().streaming && errnum == 0;
+        if goes_on {
+            return self.deliver(packet);
+        }
+        let Some(flight) = self.land(tag) else { return };
+        if flight.policy == Policy::Standing && errnum == 0 {
+            self.standing.granted(&flight.request);
+        }
+        if let Some((namespace, number)) = flight.commit
+            && let Some(ledger) = self.ledgers.get_mut(&namespace)
+        {
+            if errnum == 0 {
+                ledger.close(number)
+            } else {
+                ledger.strike(number)
+            }
+            self.bound_commits(&namespace);
+        }
+        self.deliver(packet);
+    }
+
+    /// Asks once more what was not ready, and whether errors may be believed.
+    pub(crate) fn live_timeout(&mut self, now: f64) {
+        let due = self.flights.iter_mut().filter_map(|(_, flight)| {
+            let again = flight.again.as_mut()?;
+            again.retry_at.take_if(|at| *at <= now)?;
+            if let Some(seen) = &mut flight.seen {
+                seen.resume();
+            }
+            Some(flight.request.clone())
+        });
+        let due: Vec<P> = due.collect();
+        for request in due {
+            self.transmit(request);
+        }
+        if self.doubt_at.is_some_and(|at| at <= now) {
+            self.doubt_at = None;
+            let asked = self.own.values().any(|own| *own == Own::Doubt);
+            if !asked {
+                self.ask(Own::Doubt, "state-machine.wait", "{}");
+            }
+        }
+    }
+
+    /// The broker is in RUN: the errors were meant.
+    pub(crate) fn believe(&mut self) {
+        let doubtful = self.flights.iter_mut();
+        let doubtful = doubtful.filter_map(|(tag, flight)| Some((*tag, flight.doubtful.take()?)));
+        let doubtful: Vec<(u32, P)> = doubtful.collect();
+        for (tag, packet) in doubtful {
+            self.last_answer(tag, packet);
+        }
+    }
+
+    /// The broker is past RUN: it will end.
+    pub(crate) fn doubt_longer(&mut self, now: f64) {
+        self.doubt_at = Some(now + DOUBT);
+    }
+}

@@ -1,0 +1,452 @@
+//! The connection as the client sees it, and what becomes of it.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use crate::flight::{Again, Flight, NO_DATA, NOT_PERMITTED, RESET, TIMED_OUT};
+use crate::ledger::{Ledger, Settling};
+use crate::packet::{Header, Kind, NO_TAG, Packet};
+use crate::policy::Policy;
+use crate::restore::Own;
+use crate::standing::Standing;
+
+/// First pause between two tries to reach the broker, in seconds; each is twice the last.
+const RETRY_FIRST: f64 = 0.05;
+/// The longest pause, in seconds.
+const RETRY_MAX: f64 = 2.0;
+
+/// What the connector may keep, and for how long.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Limits {
+    /// Bytes of requests that are kept for the client: those that wait for the broker, and
+    /// those that wait for an answer. Past it the client may not send.
+    pub retained_max: usize,
+    /// Bytes of done commits that are kept until a checkpoint has them.
+    pub commits_max: usize,
+    /// The broker may be away for so long, in seconds; then the connection ends.
+    pub give_up_after: f64,
+    /// For so long, in seconds, after the broker is back, a service or a namespace that is
+    /// missing is believed to come back as well.
+    pub patience: f64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            retained_max: 16 << 20,
+            commits_max: 8 << 20,
+            give_up_after: 7.0 * 86400.0,
+            patience: 300.0,
+        }
+    }
+}
+
+/// How far the connection is.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Phase {
+    /// No socket. Another try is made at this time.
+    Down {
+        /// When, in seconds.
+        retry_at: f64,
+        /// Tries so far.
+        tries: u32,
+    },
+    /// Ended for good, with this errno and these words.
+    Ended(i32, String),
+    /// Connected. The broker is asked when it will be in RUN.
+    Greeting,
+    /// Everything goes through.
+    Live,
+    /// What the broker kept for the connection is made again.
+    Restoring,
+    /// It is found out which commits the KVS holds.
+    Settling,
+}
+
+/// A message that was not taken.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum SendError {
+    /// The connection has ended, with this errno.
+    Ended(i32),
+    /// What is kept has reached its limit. There will be room again.
+    Full,
+}
+
+/// One client's connection.
+pub struct Connector<P> {
+    pub(crate) limits: Limits,
+    /// A number that no other client has.
+    pub(crate) id: u64,
+    pub(crate) phase: Phase,
+    /// How many times the connection was lost.
+    pub(crate) losses: u64,
+    /// The broker has been away since this connection was opened.
+    pub(crate) was_down: bool,
+    /// Until then, namespaces that are missing are believed to come back.
+    pub(crate) patient_until: f64,
+    /// When it was lost, while it is not live.
+    lost_at: Option<f64>,
+    pub(crate) to_broker: VecDeque<P>,
+    to_client: VecDeque<P>,
+    /// Encoded size of `to_broker`, `unsent` and the requests of `flights`.
+    pub(crate) retained: usize,
+    /// What the client has sent since the connection was lost.
+    unsent: VecDeque<P>,
+    pub(crate) flights: BTreeMap<u32, Flight<P>>,
+    pub(crate) orders: u64,
+    pub(crate) standing: Standing,
+    pub(crate) ledgers: BTreeMap<String, Ledger<P>>,
+    /// The shell waits in this barrier, and how many it has entered.
+    pub(crate) barrier: Option<P>,
+    pub(crate) barriers: u32,
+    /// Requests of the connector's own.
+    pub(crate) own: BTreeMap<u32, Own>,
+    pub(crate) next_own: u32,
+    /// When to ask whether the broker is still in RUN, because of doubtful errors.
+    pub(crate) doubt_at: Option<f64>,
+}
+
+impl<P: Packet> Connector<P> {
+    /// A connection that has just been made, or, when the broker is away, has not.
+    pub fn new(id: u64, limits: Limits, is_connected: bool, now: f64) -> Self {
+        let phase =
+            if is_connected { Phase::Live } else { Phase::Down { retry_at: now, tries: 0 } };
+        Self {
+            limits,
+            id,
+            phase,
+            losses: 0,
+            was_down: !is_connected,
+            patient_until: 0.0,
+            lost_at: (!is_connected).then_some(now),
+            to_broker: VecDeque::new(),
+            to_client: VecDeque::new(),
+            retained: 0,
+            unsent: VecDeque::new(),
+            flights: BTreeMap::new(),
+            orders: 0,
+            standing: Standing::default(),
+            ledgers: BTreeMap::new(),
+            barrier: None,
+            barriers: 0,
+            own: BTreeMap::new(),
+            next_own: 0,
+            doubt_at: None,
+        }
+    }
+
+    /// How far the connection is.
+    pub fn phase(&self) -> &Phase {
+        &self.phase
+    }
+
+    /// The next message to write to the socket.
+    pub fn for_broker(&mut self) -> Option<P> {
+        let packet = self.to_broker.pop_front()?;
+        self.retained -= packet.size();
+        Some(packet)
+    }
+
+    /// A message of [`Connector::for_broker`] that did not get onto the socket as a whole: the
+    /// broker has not seen it.
+    pub fn unwritten(&mut self, packet: P) {
+        self.retained += packet.size();
+        self.to_broker.push_front(packet);
+    }
+
+    /// Whether there is something to write.
+    pub fn has_for_broker(&self) -> bool {
+        !self.to_broker.is_empty()
+    }
+
+    /// The next message for the client.
+    pub fn for_client(&mut self) -> Option<P> {
+        self.to_client.pop_front()
+    }
+
+    /// Whether there is something for the client to read.
+    pub fn has_for_client(&self) -> bool {
+        !self.to_client.is_empty()
+    }
+
+    /// Whether the client may send.
+    pub fn is_writable(&self) -> bool {
+        let kept: usize = self.ledgers.values().map(Ledger::kept).sum();
+        self.retained + kept < self.limits.retained_max
+    }
+
+    /// Bytes that are kept for the client, commits included.
+    pub fn retained(&self) -> usize {
+        self.retained + self.ledgers.values().map(|ledger| ledger.bytes).sum::<usize>()
+    }
+
+    /// Whether a connection should be made now.
+    pub fn wants_link(&self, now: f64) -> bool {
+        matches!(self.phase, Phase::Down { retry_at, .. } if retry_at <= now)
+    }
+
+    /// Takes a message of the client's.
+    ///
+    /// # Errors
+    /// When there is no room for it, or the connection has ended.
+    pub fn send(&mut self, now: f64, packet: P) -> Result<(), SendError> {
+        match &self.phase {
+            Phase::Ended(errnum, _) => Err(SendError::Ended(*errnum)),
+            // Whoever asked has asked a broker that is gone, and waits no more.
+            Phase::Down { .. } if packet.header().kind == Kind::Response => Ok(()),
+            _ if packet.header().kind == Kind::Response => {
+                self.dispatch(now, packet);
+                Ok(())
+            }
+            _ if !self.is_writable() => Err(SendError::Full),
+            Phase::Live => {
+                self.dispatch(now, packet);
+                Ok(())
+            }
+            _ => {
+                self.retained += packet.size();
+                self.unsent.push_back(packet);
+                Ok(())
+            }
+        }
+    }
+
+    /// The socket is connected again, and the broker has let us in.
+    pub fn connected(&mut self) {
+        self.phase = Phase::Greeting;
+        // flux-core `broker/state_machine.c`: answered when the broker is in RUN.
+        self.ask(Own::Greeting, "state-machine.wait", "{}");
+    }
+
+    /// The socket is closed.
+    pub fn lost(&mut self, now: f64) {
+        if matches!(self.phase, Phase::Ended(..)) {
+            return;
+        }
+        self.losses += 1;
+        self.was_down = true;
+        self.lost_at.get_or_insert(now);
+        let tries = if let Phase::Down { tries, .. } = self.phase { tries } else { 0 };
+        self.phase = Phase::Down { retry_at: now + self.pause(tries), tries: tries + 1 };
+        self.own.clear();
+        self.doubt_at = None;
+        self.take_back();
+        for ledger in self.ledgers.values_mut() {
+            ledger.lost(now);
+        }
+        self.refuse_what_cannot_be_repeated();
+    }
+
+    /// A try to connect is under way. It ends with [`Connector::connected`] or
+    /// [`Connector::refused`], however long it takes.
+    pub fn connecting(&mut self) {
+        if let Phase::Down { tries, .. } = self.phase {
+            self.phase = Phase::Down { retry_at: f64::INFINITY, tries };
+        }
+    }
+
+    /// A try to connect failed, with this errno.
+    pub fn refused(&mut self, now: f64, errnum: i32) {
+        if errnum == NOT_PERMITTED {
+            self.end(errnum, "the broker refuses the connection".to_string());
+            return;
+        }
+        if let Phase::Down { tries, .. } = self.phase {
+            self.phase = Phase::Down { retry_at: now + self.pause(tries), tries: tries + 1 };
+        }
+    }
+
+    /// Clients of one node do not all come at the same time.
+    fn pause(&self, tries: u32) -> f64 {
+        let pause = RETRY_FIRST * f64::from(1u32 << tries.min(10));
+        pause.min(RETRY_MAX) * (0.75 + (self.id % 64) as f64 / 128.0)
+    }
+
+    /// What was not written to the socket yet was not sent.
+    fn take_back(&mut self) {
+        let mut unsent = self.take_undone();
+        for packet in std::mem::take(&mut self.to_broker) {
+            let Header { kind, matchtag, topic, .. } = packet.header();
+            let flight = self.flights.get(&matchtag).filter(|_| kind == Kind::Request);
+            // Of these, the connector has what it needs to send them again.
+            let repeated =
+                |flight: &Flight<P>| flight.policy != Policy::Refuse || flight.commit.is_some();
+            let is_kept = flight.is_some_and(repeated)
+                || Own::is_tag(matchtag)
+                || Policy::of(topic) == Policy::Barrier;
+            if kind == Kind::Response || is_kept {
+                self.retained -= packet.size();
+                continue;
+            }
+            if flight.is_some() {
+                self.land(matchtag);
+            }
+            unsent.push_back(packet);
+        }
+        unsent.append(&mut self.unsent);
+        self.unsent = unsent;
+    }
+
+    /// Requests that no service was there to do.
+    fn take_undone(&mut self) -> VecDeque<P> {
+        let undone = self.flights.iter().filter(|(_, flight)| {
+            flight.doubtful.is_some() && flight.policy == Policy::Refuse && flight.commit.is_none()
+        });
+        let mut undone: Vec<(u64, u32)> = undone.map(|(t, flight)| (flight.order, *t)).collect();
+        undone.sort_unstable();
+        let undone = undone.into_iter().filter_map(|(_, tag)| self.flights.remove(&tag));
+        undone.map(|flight| flight.request).collect()
+    }
+
+    fn refuse_what_cannot_be_repeated(&mut self) {
+        for flight in self.flights.values_mut() {
+            flight.doubtful = None;
+        }
+        let refused = self
+            .flights
+            .iter()
+            .filter(|(_, flight)| flight.policy == Policy::Refuse && flight.commit.is_none());
+        let tags: Vec<u32> = refused.map(|(tag, _)| *tag).collect();
+        for tag in tags {
+            self.refuse(tag, RESET, "the broker was restarted: it may have been done, or not");
+        }
+    }
+
+    /// Answers a request of the client's with an error.
+    pub(crate) fn refuse(&mut self, tag: u32, errnum: i32, why: &str) {
+        if let Some(flight) = self.land(tag) {
+            let text = format!("{}: {why}", flight.request.header().topic);
+            let refusal = flight.request.refusal(errnum, &text);
+            self.deliver(refusal);
+        }
+    }
+
+    /// A request of the client's has had its last answer.
+    pub(crate) fn land(&mut self, tag: u32) -> Option<Flight<P>> {
+        let flight = self.flights.remove(&tag)?;
+        self.retained -= flight.request.size();
+        Some(flight)
+    }
+
+    pub(crate) fn deliver(&mut self, packet: P) {
+        self.to_client.push_back(packet);
+    }
+
+    pub(crate) fn transmit(&mut self, packet: P) {
+        self.retained += packet.size();
+        self.to_broker.push_back(packet);
+    }
+
+    /// Everything is as it was: what waited goes out.
+    pub(crate) fn go_live(&mut self, now: f64) {
+        self.phase = Phase::Live;
+        if self.lost_at.take().is_some() {
+            self.ask_again(now);
+        }
+        // Nothing is added meanwhile; what is sent may make the rest wait again.
+        while self.phase == Phase::Live
+            && let Some(packet) = self.unsent.pop_front()
+        {
+            self.retained -= packet.size();
+            self.dispatch(now, packet);
+        }
+    }
+
+    /// Unanswered requests, in the order in which they were made.
+    fn ask_again(&mut self, now: f64) {
+        let until = now + self.limits.patience;
+        self.patient_until = until;
+        let mut tags: Vec<(u64, u32)> = self.flights.iter().map(|(t, f)| (f.order, *t)).collect();
+        tags.sort_unstable();
+        if let Some(barrier) = self.barrier.clone() {
+            self.transmit(barrier);
+        }
+        for (_, tag) in tags {
+            let Some(flight) = self.flights.get_mut(&tag) else { continue };
+            // The ledger has sent it.
+            if flight.commit.is_some() {
+                continue;
+            }
+            if flight.is_cancelled {
+                let Some(flight) = self.land(tag) else { continue };
+                self.deliver(flight.request.refusal(NO_DATA, ""));
+                continue;
+            }
+            flight.again = Some(Again::new(until, true));
+            if let Some(seen) = &mut flight.seen {
+                seen.resume();
+            }
+            let request = flight.request.clone();
+            self.transmit(request);
+        }
+    }
+
+    /// No more. All that wait hear of it.
+    fn end(&mut self, errnum: i32, why: String) {
+        let tags: Vec<u32> = self.flights.keys().copied().collect();
+        for tag in tags {
+            self.refuse(tag, errnum, &why);
+        }
+        for packet in std::mem::take(&mut self.unsent) {
+            self.retained -= packet.size();
+            let Header { kind, matchtag, noresponse, topic, .. } = packet.header();
+            if kind == Kind::Request && matchtag != NO_TAG && !noresponse {
+                self.deliver(packet.refusal(errnum, &format!("{topic}: {why}")));
+            }
+        }
+        if let Some(barrier) = self.barrier.take() {
+            self.deliver(barrier.refusal(errnum, &why));
+        }
+        self.ledgers.clear();
+        self.phase = Phase::Ended(errnum, why);
+    }
+
+    /// The next time at which [`Connector::timeout`] has something to do, in seconds.
+    pub fn next_timeout(&self) -> Option<f64> {
+        if matches!(self.phase, Phase::Ended(..)) {
+            return None;
+        }
+        let link = match self.phase {
+            Phase::Down { retry_at, .. } => Some(retry_at).filter(|at| at.is_finite()),
+            _ => None,
+        };
+        let deadline = self.lost_at.map(|at| at + self.limits.give_up_after);
+        let live = self.phase == Phase::Live;
+        let retries = self.flights.values().filter(|_| live);
+        let retries = retries.filter_map(|flight| flight.again?.retry_at);
+        let settling = self.ledgers.values().filter(|_| self.phase == Phase::Settling);
+        let settling = settling.filter_map(|ledger| match ledger.settling {
+            Settling::Due(at) => Some(at),
+            _ => None,
+        });
+        let one = [link, deadline, self.doubt_at].into_iter().flatten();
+        one.chain(retries).chain(settling).reduce(f64::min)
+    }
+
+    /// Time has passed.
+    pub fn timeout(&mut self, now: f64) {
+        if let Some(at) = self.lost_at
+            && now >= at + self.limits.give_up_after
+            && !matches!(self.phase, Phase::Ended(..))
+        {
+            let away = self.limits.give_up_after;
+            self.end(TIMED_OUT, format!("the broker has been away for {away} s"));
+            return;
+        }
+        match self.phase {
+            Phase::Live => self.live_timeout(now),
+            Phase::Settling => self.settle(now),
+            Phase::Down { .. } | Phase::Ended(..) | Phase::Greeting | Phase::Restoring => {}
+        }
+    }
+
+    /// What to send before the connection is closed.
+    pub fn farewell(&mut self) {
+        if self.phase != Phase::Live {
+            return;
+        }
+        let ledgers = std::mem::take(&mut self.ledgers);
+        for ledger in ledgers.values() {
+            self.ask(Own::Farewell, "kvs.commit", &ledger.farewell());
+        }
+    }
+}

@@ -1,0 +1,271 @@
+//! Commits of this client to one KVS namespace, so that each is done exactly once.
+//!
+//! Each commit carries one operation more: it sets the client's own key in the namespace to
+//! the commit's number. A transaction is applied whole or not at all, so what that key says is
+//! which commits the namespace holds, also after the KVS went back to a checkpoint.
+
+use std::borrow::Cow;
+use std::collections::VecDeque;
+
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use serde::Deserialize;
+use serde_json::json;
+use serde_json::value::RawValue;
+
+use crate::packet::Packet;
+
+/// The directory of the clients' keys, in each namespace.
+pub const MARKERS: &str = "resume";
+/// The namespace that outlives its instance. The clients' keys would stay in it for ever.
+const PRIMARY: &str = "primary";
+/// flux-core `libkvs/kvs.h`.
+const FLUX_KVS_APPEND: u32 = 32;
+
+/// The payload of `kvs.commit` (flux-core `modules/kvs/kvs.c`, `commit_request_cb`).
+#[derive(Deserialize)]
+struct Commit<'a> {
+    #[serde(borrow)]
+    namespace: Cow<'a, str>,
+    flags: i64,
+    #[serde(borrow)]
+    ops: &'a RawValue,
+}
+
+#[derive(Deserialize)]
+struct Operation {
+    flags: u32,
+}
+
+/// How a commit is kept from being lost or done twice.
+pub(crate) enum Treatment {
+    /// By the ledger of this namespace.
+    Ledger(String),
+    /// Doing it twice is the same as once.
+    Repeat,
+    /// Not at all.
+    Refuse,
+}
+
+/// What to do with a commit of this payload.
+pub(crate) fn treatment(payload: &[u8]) -> Treatment {
+    let Ok(commit) = serde_json::from_slice::<Commit>(payload) else { return Treatment::Refuse };
+    if commit.namespace != PRIMARY {
+        return Treatment::Ledger(commit.namespace.into_owned());
+    }
+    match serde_json::from_str::<Vec<Operation>>(commit.ops.get()) {
+        Ok(ops) if ops.iter().all(|op| op.flags & FLUX_KVS_APPEND == 0) => Treatment::Repeat,
+        _ => Treatment::Refuse,
+    }
+}
+
+/// A commit that a restored namespace may lack.
+#[derive(Clone, Debug, PartialEq)]
+struct Entry<P> {
+    number: u64,
+    /// As it is sent, with our operation in it.
+    packet: P,
+    /// The client has no answer yet.
+    is_open: bool,
+}
+
+/// What is known of the namespace since the connection came back.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Settling {
+    /// All: commits go through.
+    Done,
+    /// Nothing, and nothing has to be before the client commits again.
+    Unknown,
+    /// Nothing: ask from this time on.
+    Due(f64),
+    /// A commit without operations is on its way. When it has been answered, all that was sent
+    /// over the old connection has been applied, and the nearest rank has seen it: it answers
+    /// a commit when the root that holds it has come (flux-core `modules/kvs/kvs.c`,
+    /// `setroot_event_process`). It also knows the namespace from then on; commits that come
+    /// while it asks for it change places.
+    Fencing,
+    /// The client's own key has been asked for.
+    Looking,
+    /// So many commits are being done again that the client believes to be done.
+    Replaying(usize),
+}
+
+/// Commits to one namespace.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Ledger<P> {
+    namespace: String,
+    /// The client's own key.
+    key: String,
+    entries: VecDeque<Entry<P>>,
+    next: u64,
+    pub(crate) settling: Settling,
+    /// Tries of settling that the namespace did not answer, and how long they took in
+    /// seconds.
+    pub(crate) tries: u32,
+    pub(crate) waited: f64,
+    /// Encoded size of all entries.
+    pub(crate) bytes: usize,
+    /// Of those whose commits are done.
+    pub(crate) closed_bytes: usize,
+    /// It is being asked up to which number a checkpoint has them.
+    pub(crate) covering: bool,
+    /// Nobody makes checkpoints of this namespace.
+    pub(crate) is_uncovered: bool,
+}
+
+impl<P: Packet> Ledger<P> {
+    /// Of a client, named by a number that no other has.
+    pub(crate) fn new(namespace: &str, client: u64, settling: Settling) -> Self {
+        Self {
+            namespace: namespace.to_string(),
+            key: format!("{MARKERS}.{client:016x}"),
+            entries: VecDeque::new(),
+            next: 1,
+            settling,
+            tries: 0,
+            waited: 0.0,
+            bytes: 0,
+            closed_bytes: 0,
+            covering: false,
+            is_uncovered: false,
+        }
+    }
+
+    /// Puts a commit down; returns its number, and what to send for it.
+    pub(crate) fn enter(&mut self, packet: &P) -> Option<(u64, P)> {
+        let number = self.next;
+        let payload = self.numbered(packet.payload(), number)?;
+        let packet = packet.with_payload(&payload);
+        self.next += 1;
+        self.bytes += packet.size();
+        self.entries.push_back(Entry { number, packet: packet.clone(), is_open: true });
+        Some((number, packet))
+    }
+
+    fn numbered(&self, payload: &[u8], number: u64) -> Option<String> {
+        let Commit { namespace, flags, ops } = serde_json::from_slice(payload).ok()?;
+        let ops = ops.get().trim().strip_suffix(']')?.trim_end();
+        let comma = if ops.ends_with('[') { "" } else { "," };
+        let namespace = serde_json::to_string(&namespace).ok()?;
+        let data = BASE64_STANDARD.encode(number.to_string());
+        let dirent = json!({ "data": data, "type": "val", "ver": 1 });
+        let own = json!({ "key": self.key, "flags": 0, "dirent": dirent });
+        Some(format!(r#"{{"namespace":{namespace},"flags":{flags},"ops":{ops}{comma}{own}]}}"#))
+    }
+
+    /// The commit was done. It is kept: the KVS may forget it.
+    pub(crate) fn close(&mut self, number: u64) {
+        if let Some(entry) = self.entries.iter_mut().find(|entry| entry.number == number)
+            && std::mem::take(&mut entry.is_open)
+        {
+            self.closed_bytes += entry.packet.size();
+        }
+    }
+
+    /// The commit was refused: it never will be done.
+    pub(crate) fn strike(&mut self, number: u64) {
+        if let Some(at) = self.entries.iter().position(|entry| entry.number == number)
+            && let Some(entry) = self.entries.remove(at)
+        {
+            self.forget(&entry);
+        }
+    }
+
+    fn forget(&mut self, entry: &Entry<P>) {
+        self.bytes -= entry.packet.size();
+        if !entry.is_open {
+            self.closed_bytes -= entry.packet.size();
+        }
+    }
+
+    /// The last commit that was done, and all before it.
+    pub(crate) fn mark(&self) -> u64 {
+        let open = self.entries.iter().find(|entry| entry.is_open);
+        open.map_or(self.next, |entry| entry.number) - 1
+    }
+
+    /// A checkpoint holds all commits up to this one.
+    pub(crate) fn covered(&mut self, mark: u64) {
+        while self.entries.front().is_some_and(|e| e.number <= mark && !e.is_open) {
+            if let Some(entry) = self.entries.pop_front() {
+                self.forget(&entry);
+            }
+        }
+    }
+
+    /// Drops the oldest done commits until no more than so many bytes of them are left.
+    pub(crate) fn drop_oldest(&mut self, bytes_max: usize) {
+        while self.closed_bytes > bytes_max {
+            let Some(at) = self.entries.iter().position(|entry| !entry.is_open) else { return };
+            let Some(entry) = self.entries.remove(at) else { return };
+            self.forget(&entry);
+        }
+    }
+
+    /// The connection is lost. Nothing is known any more.
+    pub(crate) fn lost(&mut self, now: f64) {
+        self.covering = false;
+        self.is_uncovered = false;
+        self.settling =
+            if self.entries.is_empty() { Settling::Unknown } else { Settling::Due(now) };
+    }
+
+    /// What a commit without operations asks with.
+    pub(crate) fn fence(&self) -> String {
+        json!({ "namespace": self.namespace, "flags": 0, "ops": [] }).to_string()
+    }
+
+    /// What a look at the client's own key asks with.
+    pub(crate) fn look(&self) -> String {
+        json!({ "namespace": self.namespace, "flags": 0, "key": self.key }).to_string()
+    }
+
+    /// What takes the client's own key away.
+    pub(crate) fn farewell(&self) -> String {
+        let ops = json!([{ "key": self.key, "flags": 0, "dirent": null }]);
+        json!({ "namespace": self.namespace, "flags": 0, "ops": ops }).to_string()
+    }
+
+    /// All commits after `held`, with whether the client still waits for an answer.
+    pub(crate) fn after(&self, held: u64) -> Vec<(u64, bool, P)> {
+        let missing = self.entries.iter().filter(|entry| entry.number > held);
+        missing.map(|entry| (entry.number, entry.is_open, entry.packet.clone())).collect()
+    }
+
+    /// Commits that are held, but not answered yet.
+    pub(crate) fn unanswered(&self, held: u64) -> Vec<u64> {
+        let held = self.entries.iter().filter(|entry| entry.number <= held && entry.is_open);
+        held.map(|entry| entry.number).collect()
+    }
+}
+
+/// The answer of `kvs.lookup-plus` (flux-core `modules/kvs/kvs.c`).
+#[derive(Deserialize)]
+pub(crate) struct Found {
+    val: Option<TreeObject>,
+    rootref: String,
+    rootseq: i64,
+}
+
+#[derive(Deserialize)]
+struct TreeObject {
+    data: String,
+}
+
+impl Found {
+    pub(crate) fn parse(payload: &[u8]) -> Option<Self> {
+        serde_json::from_slice(payload).ok()
+    }
+
+    /// The number of the last commit that the namespace holds; 0 if it holds none.
+    pub(crate) fn number(&self) -> Option<u64> {
+        let Some(val) = &self.val else { return Some(0) };
+        let bytes = BASE64_STANDARD.decode(&val.data).ok()?;
+        String::from_utf8(bytes).ok()?.parse().ok()
+    }
+
+    /// What a commit would have been answered now.
+    pub(crate) fn as_answer(&self) -> String {
+        json!({ "rootref": self.rootref, "rootseq": self.rootseq }).to_string()
+    }
+}

@@ -1,0 +1,124 @@
+//! The way of the client's messages to the broker.
+
+use serde_json::Value;
+
+use crate::connector::{Connector, Phase};
+use crate::flight::{Again, Flight};
+use crate::ledger::{Ledger, Settling, Treatment, treatment};
+use crate::packet::{Header, Kind, NO_TAG, Packet};
+use crate::policy::Policy;
+
+/// Begins the hop that requests to the client get on their way.
+pub(crate) const HOP: &str = "resume-";
+
+impl<P: Packet> Connector<P> {
+    /// Sends a message of the client's over a live connection.
+    pub(crate) fn dispatch(&mut self, now: f64, mut packet: P) {
+        match packet.header().kind {
+            Kind::Request => self.request(now, packet),
+            Kind::Response => match packet.pop_hop(HOP) {
+                // It came over an earlier connection; whoever asked has had an error since.
+                Some(number) if number != self.losses.to_string() => {}
+                _ => self.transmit(packet),
+            },
+            Kind::Event | Kind::Other => self.transmit(packet),
+        }
+    }
+
+    fn request(&mut self, now: f64, packet: P) {
+        let Header { topic, matchtag, noresponse, streaming, .. } = packet.header();
+        let policy = Policy::of(topic);
+        if matchtag == NO_TAG || noresponse {
+            match policy {
+                Policy::Barrier => self.enter_barrier(&packet),
+                Policy::Cancel => {
+                    self.cancel(&packet);
+                    self.transmit(packet);
+                }
+                _ => self.transmit(packet),
+            }
+            return;
+        }
+        self.orders += 1;
+        let mut flight = Flight::new(packet.clone(), policy, self.orders);
+        if now < self.patient_until {
+            flight.again = Some(Again::new(self.patient_until, false));
+        }
+        match policy {
+            Policy::Watch(kind) => {
+                flight.seen = kind.seen(packet.payload(), streaming);
+                // Asked without the flag, it is answered once.
+                if flight.seen.is_none() {
+                    flight.policy = Policy::Repeat;
+                }
+            }
+            Policy::Commit => self.commit(&mut flight),
+            _ => {}
+        }
+        self.retained += flight.request.size();
+        let request = flight.request.clone();
+        let namespace = flight.commit.as_ref().map(|(namespace, _)| namespace.clone());
+        self.flights.insert(matchtag, flight);
+        if !namespace.is_some_and(|namespace| self.is_unknown(now, &namespace)) {
+            self.transmit(request);
+        }
+    }
+
+    /// The first commit to a namespace since the broker is back. Were the namespace restored
+    /// between two commits, the second would be done and not the first. So it is asked for
+    /// before, and the commit is sent with what may have to be done again.
+    fn is_unknown(&mut self, now: f64, namespace: &str) -> bool {
+        let Some(ledger) = self.ledgers.get_mut(namespace) else { return false };
+        if ledger.settling != Settling::Unknown {
+            return false;
+        }
+        ledger.settling = Settling::Due(now);
+        self.phase = Phase::Settling;
+        self.settle(now);
+        true
+    }
+
+    /// A shell enters its start barrier (flux-core `shell/shell.c`, `shell_barrier`). It waits
+    /// without a number, so which entry it is has to be said: it may be asked twice.
+    fn enter_barrier(&mut self, packet: &P) {
+        self.barriers += 1;
+        let payload = serde_json::from_slice::<Value>(packet.payload());
+        let packet = match payload {
+            Ok(Value::Object(mut payload)) => {
+                payload.insert("entry".to_string(), self.barriers.into());
+                packet.with_payload(&Value::Object(payload).to_string())
+            }
+            _ => packet.clone(),
+        };
+        self.barrier = Some(packet.clone());
+        self.transmit(packet);
+    }
+
+    /// The client ends a watch. The request is not answered, the watch is (flux-core
+    /// `modules/kvs-watch`, `modules/job-info`).
+    fn cancel(&mut self, packet: &P) {
+        let payload: Value = serde_json::from_slice(packet.payload()).unwrap_or_default();
+        let tag = payload["matchtag"].as_u64().and_then(|tag| u32::try_from(tag).ok());
+        if let Some(flight) = tag.and_then(|tag| self.flights.get_mut(&tag)) {
+            flight.is_cancelled = true;
+        }
+    }
+
+    fn commit(&mut self, flight: &mut Flight<P>) {
+        flight.policy = Policy::Refuse;
+        match treatment(flight.request.payload()) {
+            Treatment::Refuse => {}
+            Treatment::Repeat => flight.policy = Policy::Repeat,
+            Treatment::Ledger(namespace) => {
+                let known = if self.was_down { Settling::Unknown } else { Settling::Done };
+                let new = Ledger::new(&namespace, self.id, known);
+                let ledger = self.ledgers.entry(namespace.clone()).or_insert(new);
+                if let Some((number, request)) = ledger.enter(&flight.request) {
+                    flight.commit = Some((namespace.clone(), number));
+                    flight.request = request;
+                }
+                self.bound_commits(&namespace);
+            }
+        }
+    }
+}

@@ -1,0 +1,263 @@
+//! What is asked of a broker that is back, before the client's own requests.
+
+use serde_json::json;
+
+use crate::connector::{Connector, Phase};
+use crate::flight::{NO_HOST, NO_NAMESPACE, NO_SERVICE};
+use crate::ledger::{Found, Ledger, Settling};
+use crate::packet::{ANY_RANK, Packet};
+
+/// Requests of the connector's own have tags from here on. A client would need two thousand
+/// million requests in flight to come so far: libflux gives the lowest tag that is free.
+const OWN_TAGS: u32 = 0x8000_0000;
+/// The rank of the coordinator, which makes checkpoints.
+const RANK_0: u32 = 0;
+/// Pauses until a namespace is asked for once more, in seconds: each is twice the last.
+const PAUSE_FIRST: f64 = 0.1;
+const PAUSE_MAX: f64 = 2.0;
+/// A checkpoint is asked for when done commits take a part of their limit.
+const COVER_PART: usize = 4;
+
+/// What a request of the connector's own was for.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Own {
+    /// Up to which commit of a namespace a checkpoint has them.
+    Cover(String, u64),
+    /// Whether the broker is in RUN, because of errors that may come of its end.
+    Doubt,
+    /// The client is gone.
+    Farewell,
+    /// See [`Settling::Fencing`].
+    Fence(String),
+    /// Whether the broker is in RUN.
+    Greeting,
+    /// See [`Settling::Looking`].
+    Look(String),
+    /// A commit that the client believes to be done.
+    Replay(String),
+    /// An item of the standing ones.
+    Standing,
+}
+
+impl Own {
+    pub(crate) fn is_tag(tag: u32) -> bool {
+        tag >= OWN_TAGS
+    }
+}
+
+impl<P: Packet> Connector<P> {
+    pub(crate) fn ask(&mut self, own: Own, topic: &str, payload: &str) {
+        self.ask_rank(own, topic, payload, ANY_RANK);
+    }
+
+    fn ask_rank(&mut self, own: Own, topic: &str, payload: &str, rank: u32) {
+        let tag = self.own_tag(own);
+        self.transmit(P::request(topic, tag, rank, payload));
+    }
+
+    fn own_tag(&mut self, own: Own) -> u32 {
+        self.next_own = (self.next_own + 1) % OWN_TAGS;
+        let tag = OWN_TAGS + self.next_own;
+        self.own.insert(tag, own);
+        tag
+    }
+
+    pub(crate) fn own_answer(&mut self, now: f64, packet: &P) {
+        let header = packet.header();
+        // An answer to an earlier connection's request is not among them.
+        let Some(own) = self.own.remove(&header.matchtag) else { return };
+        let ok = header.errnum == 0;
+        match own {
+            Own::Greeting if ok => self.restore(now),
+            // The broker is already ending: it will close the connection.
+            Own::Greeting => {}
+            Own::Doubt if ok => self.believe(),
+            Own::Doubt => self.doubt_longer(now),
+            Own::Standing => self.stand(now),
+            Own::Fence(namespace) => self.fenced(now, &namespace, header.errnum),
+            Own::Look(namespace) => self.looked(now, &namespace, packet),
+            Own::Replay(namespace) => self.replayed(now, &namespace, header.errnum),
+            Own::Cover(namespace, mark) => self.covered(&namespace, mark, header.errnum),
+            Own::Farewell => {}
+        }
+    }
+
+    /// The broker is in RUN: what it kept for the connection is made again.
+    fn restore(&mut self, now: f64) {
+        self.phase = Phase::Restoring;
+        for (topic, payload) in self.standing.all() {
+            self.ask(Own::Standing, topic, &payload);
+        }
+        self.stand(now);
+    }
+
+    fn stand(&mut self, now: f64) {
+        let left = self.own.values().any(|own| *own == Own::Standing);
+        if self.phase == Phase::Restoring && !left {
+            self.phase = Phase::Settling;
+            self.settle(now);
+        }
+    }
+
+    /// Finds out, of each namespace, which commits it holds.
+    pub(crate) fn settle(&mut self, now: f64) {
+        let due = self
+            .ledgers
+            .iter_mut()
+            .filter(|(_, ledger)| matches!(ledger.settling, Settling::Due(at) if at <= now));
+        let due: Vec<(String, String)> = due
+            .map(|(namespace, ledger)| {
+                ledger.settling = Settling::Fencing;
+                (namespace.clone(), ledger.fence())
+            })
+            .collect();
+        for (namespace, fence) in due {
+            self.ask(Own::Fence(namespace), "kvs.commit", &fence);
+        }
+        let settled = self
+            .ledgers
+            .values()
+            .all(|ledger| matches!(ledger.settling, Settling::Done | Settling::Unknown));
+        if self.phase == Phase::Settling && settled {
+            self.go_live(now);
+        }
+    }
+
+    fn fenced(&mut self, now: f64, namespace: &str, errnum: i32) {
+        if errnum != 0 {
+            return self.wait_for(now, namespace, errnum);
+        }
+        let Some(ledger) = self.ledgers.get_mut(namespace) else { return };
+        ledger.settling = Settling::Looking;
+        let look = ledger.look();
+        self.ask(Own::Look(namespace.to_string()), "kvs.lookup-plus", &look);
+    }
+
+    /// The namespace is not there. Whoever restores it may need time.
+    fn wait_for(&mut self, now: f64, namespace: &str, errnum: i32) {
+        let patience = self.limits.patience;
+        let Some(ledger) = self.ledgers.get_mut(namespace) else { return };
+        let pause = (PAUSE_FIRST * f64::from(1u32 << ledger.tries.min(10))).min(PAUSE_MAX);
+        ledger.tries += 1;
+        ledger.waited += pause;
+        let comes = matches!(errnum, NO_HOST | NO_NAMESPACE | NO_SERVICE);
+        if comes && ledger.waited < patience {
+            ledger.settling = Settling::Due(now + pause);
+            return;
+        }
+        // It will not come back. Its commits can be neither found nor made again.
+        let open = ledger.unanswered(u64::MAX);
+        self.ledgers.remove(namespace);
+        for number in open {
+            if let Some(tag) = self.tag_of(namespace, number) {
+                self.refuse(tag, errnum, "the broker was restarted, without the namespace");
+            }
+        }
+        self.settle(now);
+    }
+
+    fn tag_of(&self, namespace: &str, number: u64) -> Option<u32> {
+        let found = self.flights.iter().find(|(_, flight)| {
+            flight.commit.as_ref().is_some_and(|(name, n)| name == namespace && *n == number)
+        });
+        found.map(|(tag, _)| *tag)
+    }
+
+    fn looked(&mut self, now: f64, namespace: &str, packet: &P) {
+        let found = Some(packet).filter(|packet| packet.header().errnum == 0);
+        let found = found.and_then(|packet| Found::parse(packet.payload()));
+        let held = found.as_ref().and_then(Found::number);
+        let (Some(found), Some(held)) = (found, held) else {
+            return self.wait_for(now, namespace, packet.header().errnum);
+        };
+        let Some(ledger) = self.ledgers.get_mut(namespace) else { return };
+        ledger.tries = 0;
+        ledger.waited = 0.0;
+        for number in ledger.unanswered(held) {
+            self.answer_commit(namespace, number, &found.as_answer());
+        }
+        self.replay(now, namespace, held);
+    }
+
+    fn answer_commit(&mut self, namespace: &str, number: u64, answer: &str) {
+        if let Some(tag) = self.tag_of(namespace, number)
+            && let Some(flight) = self.flights.get(&tag)
+        {
+            let answer = flight.request.answer(answer);
+            self.last_answer(tag, answer);
+        }
+    }
+
+    /// Makes the commits again that the namespace lacks.
+    fn replay(&mut self, now: f64, namespace: &str, held: u64) {
+        let Some(ledger) = self.ledgers.get(namespace) else { return };
+        let mut left = 0;
+        for (_, is_open, packet) in ledger.after(held) {
+            if is_open {
+                // Its answer goes to the client.
+                self.transmit(packet);
+            } else {
+                left += 1;
+                let tag = self.own_tag(Own::Replay(namespace.to_string()));
+                let payload = String::from_utf8_lossy(packet.payload()).into_owned();
+                self.transmit(P::request("kvs.commit", tag, ANY_RANK, &payload));
+            }
+        }
+        if let Some(ledger) = self.ledgers.get_mut(namespace) {
+            ledger.settling = if left == 0 { Settling::Done } else { Settling::Replaying(left) };
+        }
+        self.settle(now);
+    }
+
+    fn replayed(&mut self, now: f64, namespace: &str, errnum: i32) {
+        let Some(ledger) = self.ledgers.get_mut(namespace) else { return };
+        if errnum == NO_NAMESPACE {
+            ledger.settling = Settling::Due(now);
+        } else if let Settling::Replaying(left) = ledger.settling {
+            ledger.settling = if left > 1 { Settling::Replaying(left - 1) } else { Settling::Done };
+        }
+        self.settle(now);
+    }
+
+    /// Keeps what is remembered of a namespace's commits within its limit.
+    pub(crate) fn bound_commits(&mut self, namespace: &str) {
+        let limit = self.limits.commits_max;
+        let Some(ledger) = self.ledgers.get_mut(namespace) else { return };
+        if ledger.closed_bytes <= limit / COVER_PART || ledger.covering {
+            return;
+        }
+        match job_of(namespace).filter(|_| !ledger.is_uncovered) {
+            Some(id) => {
+                ledger.covering = true;
+                let own = Own::Cover(namespace.to_string(), ledger.mark());
+                self.ask_rank(own, "job-exec.checkpoint", &json!({ "id": id }).to_string(), RANK_0);
+            }
+            None => ledger.drop_oldest(limit),
+        }
+    }
+
+    fn covered(&mut self, namespace: &str, mark: u64, errnum: i32) {
+        let Some(ledger) = self.ledgers.get_mut(namespace) else { return };
+        ledger.covering = false;
+        if errnum == 0 {
+            ledger.covered(mark);
+        } else {
+            // Nobody makes checkpoints of it. The last commits are kept, and no more.
+            ledger.is_uncovered = true;
+        }
+        self.bound_commits(namespace);
+    }
+}
+
+/// The job whose guest namespace this is (flux-core `libjob/job.c`, `flux_job_kvs_namespace`).
+fn job_of(namespace: &str) -> Option<u64> {
+    namespace.strip_prefix("job-")?.parse().ok()
+}
+
+impl<P: Packet> Ledger<P> {
+    /// Bytes that count against the client: while it is being asked whether a checkpoint has
+    /// them, done commits cannot be dropped.
+    pub(crate) fn kept(&self) -> usize {
+        if self.covering { self.bytes } else { self.bytes - self.closed_bytes }
+    }
+}

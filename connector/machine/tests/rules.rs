@@ -1,0 +1,383 @@
+//! One rule after another.
+
+mod support;
+
+use resume_machine::{Connector, Kind, Limits, MARKERS, Phase, SendError};
+use serde_json::{Value, json};
+
+use support::{Message, append};
+
+const NO_SERVICE: i32 = 38;
+const NO_DATA: i32 = 61;
+const RESET: i32 = 104;
+const NO_HOST: i32 = 113;
+
+struct Client {
+    connector: Connector<Message>,
+    now: f64,
+}
+
+impl Client {
+    fn new(limits: Limits) -> Self {
+        Self { connector: Connector::new(7, limits, true, 0.0), now: 0.0 }
+    }
+
+    fn send(&mut self, message: Message) {
+        self.connector.send(self.now, message).expect("there is room");
+    }
+
+    /// What goes to the broker.
+    fn sent(&mut self) -> Vec<Message> {
+        std::iter::from_fn(|| self.connector.for_broker()).collect()
+    }
+
+    fn topics(&mut self) -> Vec<String> {
+        self.sent().into_iter().map(|message| message.topic).collect()
+    }
+
+    fn heard(&mut self) -> Vec<(u32, i32)> {
+        let heard = std::iter::from_fn(|| self.connector.for_client());
+        heard.map(|message| (message.tag, message.errnum)).collect()
+    }
+
+    fn answer(&mut self, request: &Message, payload: &Value) {
+        let answer =
+            Message { kind: Kind::Response, payload: payload.to_string(), ..request.clone() };
+        self.connector.receive(self.now, answer);
+    }
+
+    fn refuse(&mut self, request: &Message, errnum: i32) {
+        let answer = Message { kind: Kind::Response, errnum, ..request.clone() };
+        self.connector.receive(self.now, answer);
+    }
+
+    /// Answers the connector's own requests as a broker does that has nothing to tell, until
+    /// there are only others, which are returned.
+    fn settle(&mut self) -> Vec<Message> {
+        let mut others = Vec::new();
+        loop {
+            let sent = self.sent();
+            if sent.is_empty() {
+                return others;
+            }
+            for request in sent {
+                if request.tag >= 1 << 31 {
+                    self.answer(&request, &json!({ "rootref": "r", "rootseq": 1 }));
+                } else {
+                    others.push(request);
+                }
+            }
+        }
+    }
+
+    fn lose(&mut self) {
+        self.connector.lost(self.now);
+    }
+
+    /// The broker is back; returns what the client's requests became.
+    fn come_back(&mut self) -> Vec<Message> {
+        self.connector.connecting();
+        self.connector.connected();
+        self.settle()
+    }
+
+    fn pass(&mut self, seconds: f64) {
+        self.now += seconds;
+        self.connector.timeout(self.now);
+    }
+}
+
+fn lookup(tag: u32) -> Message {
+    Message::ask("kvs.lookup", tag, &json!({}))
+}
+
+fn watch(tag: u32) -> Message {
+    Message::stream("job-info.eventlog-watch", tag, &json!({}))
+}
+
+#[test]
+fn past_the_limit_nothing_is_taken_until_there_is_room() {
+    let mut client = Client::new(Limits { retained_max: 100, ..Limits::default() });
+    client.send(lookup(1));
+    let sent = client.sent();
+    for tag in 2..4 {
+        client.send(lookup(tag));
+    }
+    assert!(!client.connector.is_writable());
+    assert_eq!(client.connector.send(0.0, lookup(9)), Err(SendError::Full));
+    client.sent();
+    client.answer(&sent[0], &json!({}));
+    assert!(client.connector.is_writable());
+}
+
+#[test]
+fn what_is_sent_while_the_broker_is_away_is_bounded_and_goes_out_in_order() {
+    let mut client = Client::new(Limits { retained_max: 200, ..Limits::default() });
+    client.lose();
+    let mut taken = Vec::new();
+    for tag in 1.. {
+        match client.connector.send(0.0, lookup(tag)) {
+            Ok(()) => taken.push(tag),
+            Err(error) => {
+                assert_eq!(error, SendError::Full);
+                break;
+            }
+        }
+    }
+    let tags: Vec<u32> = client.come_back().iter().map(|message| message.tag).collect();
+    assert_eq!(tags, taken);
+}
+
+#[test]
+fn when_the_broker_stays_away_everybody_hears_of_it() {
+    let mut client = Client::new(Limits { give_up_after: 10.0, ..Limits::default() });
+    client.send(lookup(1));
+    client.sent();
+    client.lose();
+    client.send(lookup(2));
+    client.pass(9.0);
+    assert_eq!(client.heard(), []);
+    client.pass(1.0);
+    assert_eq!(client.heard(), [(1, 110), (2, 110)]);
+    assert!(matches!(client.connector.phase(), Phase::Ended(110, _)));
+    assert_eq!(client.connector.send(11.0, lookup(3)), Err(SendError::Ended(110)));
+    assert_eq!(client.connector.next_timeout(), None);
+}
+
+#[test]
+fn tries_to_connect_become_rarer() {
+    let mut client = Client::new(Limits::default());
+    client.lose();
+    let mut times = Vec::new();
+    for _ in 0..10 {
+        let at = client.connector.next_timeout().expect("another try");
+        times.push(at - client.now);
+        client.now = at;
+        assert!(client.connector.wants_link(at));
+        client.connector.connecting();
+        assert!(!client.connector.wants_link(at), "one at a time");
+        client.connector.refused(at, 111);
+    }
+    assert!(times.is_sorted() && times[0] < 0.1 && times[9] > 1.0 && times[9] < 3.0, "{times:?}");
+}
+
+#[test]
+fn a_refusal_is_final() {
+    let mut client = Client::new(Limits::default());
+    client.send(lookup(1));
+    client.lose();
+    client.connector.refused(0.0, 1);
+    assert_eq!(client.heard(), [(1, 1)]);
+}
+
+#[test]
+fn what_cannot_be_repeated_is_refused_at_once_unless_it_was_never_sent() {
+    let mut client = Client::new(Limits::default());
+    client.send(Message::ask("job-ingest.submit", 1, &json!({})));
+    client.sent();
+    client.send(Message::ask("job-ingest.submit", 2, &json!({})));
+    client.send(Message::ask("any.thing", 3, &json!({})));
+    let unwritten = client.connector.for_broker().expect("the second");
+    client.connector.unwritten(unwritten);
+    client.lose();
+    assert_eq!(client.heard(), [(1, RESET)]);
+    let again: Vec<u32> = client.come_back().iter().map(|message| message.tag).collect();
+    assert_eq!(again, [2, 3]);
+}
+
+#[test]
+fn an_answer_for_a_broker_that_is_gone_goes_nowhere() {
+    let mut client = Client::new(Limits::default());
+    let serve = |client: &mut Client| {
+        let request = Message::ask("my.service", 5, &json!({}));
+        client.connector.receive(client.now, request);
+        client.connector.for_client().expect("the request")
+    };
+    let answer = |request: &Message| Message { kind: Kind::Response, ..request.clone() };
+    let (old, answered) = (serve(&mut client), serve(&mut client));
+    client.send(answer(&answered));
+    let sent = client.sent();
+    assert!(sent.len() == 1 && sent[0].hops.is_empty(), "as it would be without a connector");
+    client.lose();
+    client.send(answer(&old));
+    client.come_back();
+    client.send(answer(&old));
+    let new = serve(&mut client);
+    client.send(answer(&new));
+    assert_eq!(client.topics(), ["my.service"]);
+}
+
+#[test]
+fn a_watch_that_was_cancelled_meanwhile_ends() {
+    let mut client = Client::new(Limits::default());
+    for tag in [1, 2] {
+        client.send(watch(tag));
+    }
+    client.sent();
+    // This one was on its way, the other is cancelled while the broker is away.
+    client.send(Message::one_way("job-info.eventlog-watch-cancel", &json!({ "matchtag": 1 })));
+    client.sent();
+    client.lose();
+    client.send(Message::one_way("job-info.eventlog-watch-cancel", &json!({ "matchtag": 2 })));
+    let again = client.come_back();
+    assert_eq!(client.heard(), [(1, NO_DATA)]);
+    let topics: Vec<&str> = again.iter().map(|message| message.topic.as_str()).collect();
+    assert_eq!(topics, ["job-info.eventlog-watch", "job-info.eventlog-watch-cancel"]);
+}
+
+#[test]
+fn an_error_that_may_come_of_the_brokers_end_is_believed_when_it_is_in_run() {
+    for (errnum, pause) in [(NO_SERVICE, 0.0), (NO_HOST, 1.0)] {
+        let mut client = Client::new(Limits::default());
+        client.send(lookup(1));
+        let request = client.sent().remove(0);
+        client.refuse(&request, errnum);
+        client.pass(pause);
+        assert_eq!(client.heard(), [], "held back");
+        let asked = client.sent().remove(0);
+        assert_eq!(asked.topic, "state-machine.wait");
+        client.answer(&asked, &json!({}));
+        assert_eq!(client.heard(), [(1, errnum)]);
+    }
+}
+
+#[test]
+fn an_error_of_a_broker_that_ends_is_never_heard() {
+    let mut client = Client::new(Limits::default());
+    client.send(lookup(1));
+    client.send(Message::ask("any.thing", 2, &json!({})));
+    for request in client.sent() {
+        client.refuse(&request, NO_SERVICE);
+    }
+    let asked = client.sent().remove(0);
+    client.refuse(&asked, 2);
+    client.lose();
+    assert_eq!(client.heard(), [], "also not for what is done once only: nobody has done it");
+    assert_eq!(client.come_back().len(), 2);
+}
+
+#[test]
+fn what_the_broker_kept_is_made_again_before_all_else() {
+    let mut client = Client::new(Limits::default());
+    let topic = json!({ "topic": "a" });
+    let asks = [
+        Message::ask("event.subscribe", 1, &topic),
+        Message::ask("event.subscribe", 2, &topic),
+        Message::ask("event.subscribe", 3, &json!({ "topic": "b" })),
+        Message::ask("event.unsubscribe", 4, &json!({ "topic": "b" })),
+        Message::ask("service.add", 5, &json!({ "service": "mine" })),
+        Message::ask("groups.join", 6, &json!({ "name": "g" })),
+    ];
+    for ask in asks {
+        client.send(ask);
+    }
+    for request in client.sent() {
+        client.answer(&request, &json!({}));
+    }
+    client.send(lookup(7));
+    client.lose();
+    client.connector.connecting();
+    client.connector.connected();
+    let greeting = client.sent().remove(0);
+    client.answer(&greeting, &json!({}));
+    let restored = client.sent();
+    let topics: Vec<&str> = restored.iter().map(|message| message.topic.as_str()).collect();
+    assert_eq!(topics, ["event.subscribe", "event.subscribe", "groups.join", "service.add"]);
+    for request in &restored {
+        client.answer(request, &json!({}));
+    }
+    assert_eq!(client.topics(), ["kvs.lookup"]);
+}
+
+#[test]
+fn a_barrier_is_entered_again_under_its_number() {
+    let mut client = Client::new(Limits::default());
+    let barrier = || Message::one_way("job-exec.shell-barrier", &json!({ "id": 1, "rank": 0 }));
+    client.send(barrier());
+    let first = client.sent().remove(0);
+    client.answer(&first, &json!({}));
+    client.send(barrier());
+    client.lose();
+    let again = client.come_back();
+    assert_eq!(again.len(), 1);
+    assert_eq!(again[0].json(), json!({ "id": 1, "rank": 0, "entry": 2 }));
+}
+
+#[test]
+fn done_commits_are_kept_until_a_checkpoint_has_them() {
+    let mut client = Client::new(Limits { commits_max: 2000, ..Limits::default() });
+    let mut number = 0;
+    let asked = loop {
+        number += 1;
+        client.send(Message::ask("kvs.commit", number, &append("job-77", number.into())));
+        let commit = client.sent().remove(0);
+        client.answer(&commit, &json!({}));
+        if let Some(asked) = client.sent().pop() {
+            break asked;
+        }
+    };
+    assert_eq!((asked.topic.as_str(), asked.rank), ("job-exec.checkpoint", 0));
+    assert_eq!(asked.json(), json!({ "id": 77 }));
+    let kept = client.connector.retained();
+    assert!(kept > 500, "a quarter of the limit");
+    client.answer(&asked, &json!({}));
+    assert_eq!(client.connector.retained(), 0);
+    client.lose();
+    assert_eq!(client.come_back().len(), 0, "nothing to be done again");
+}
+
+#[test]
+fn where_nobody_makes_checkpoints_the_last_commits_are_kept() {
+    let mut client = Client::new(Limits { commits_max: 2000, ..Limits::default() });
+    for number in 1..100 {
+        client.send(Message::ask("kvs.commit", number, &append("job-77", number.into())));
+        for request in client.sent() {
+            match request.topic.as_str() {
+                "kvs.commit" => client.answer(&request, &json!({})),
+                _ => client.refuse(&request, NO_SERVICE),
+            }
+        }
+    }
+    let kept = client.connector.retained();
+    assert!((1000..2500).contains(&kept), "{kept}");
+}
+
+#[test]
+fn the_primary_namespace_is_left_without_marks() {
+    let mut client = Client::new(Limits::default());
+    client.send(Message::ask("kvs.commit", 1, &append("primary", 1)));
+    let put = json!({ "namespace": "primary", "flags": 0, "ops": [{ "key": "a", "flags": 0 }] });
+    client.send(Message::ask("kvs.commit", 2, &put));
+    let sent = client.sent();
+    assert!(sent.iter().all(|message| !message.payload.contains(MARKERS)));
+    client.lose();
+    assert_eq!(client.heard(), [(1, RESET)], "a line would be there twice");
+    assert_eq!(client.come_back().len(), 1, "a value would not");
+}
+
+#[test]
+fn a_client_that_goes_takes_its_marks_with_it() {
+    let mut client = Client::new(Limits::default());
+    client.send(Message::ask("kvs.commit", 1, &append("job-1", 1)));
+    let commit = client.sent().remove(0);
+    client.answer(&commit, &json!({}));
+    client.connector.farewell();
+    let farewell = client.sent().remove(0);
+    assert_eq!(farewell.json()["ops"][0]["key"], commit.json()["ops"][1]["key"]);
+    assert_eq!(farewell.json()["ops"][0]["dirent"], Value::Null);
+}
+
+#[test]
+fn the_first_commit_after_a_restart_waits_for_its_namespace() {
+    let mut client = Client::new(Limits::default());
+    client.lose();
+    assert_eq!(client.come_back(), []);
+    client.send(Message::ask("kvs.commit", 1, &append("job-1", 1)));
+    client.send(lookup(2));
+    let fence = client.sent().remove(0);
+    assert_eq!(fence.json()["ops"], json!([]));
+    client.refuse(&fence, 95);
+    client.pass(0.2);
+    let tags: Vec<u32> = client.settle().iter().map(|message| message.tag).collect();
+    assert_eq!(tags, [1, 2], "and what came after it");
+}

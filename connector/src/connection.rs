@@ -1,0 +1,356 @@
+//! Drives the machine: the socket, the clock, and the descriptor that the client's reactor
+//! watches. No thread: things go on when the client comes by, and its reactor is woken for it.
+
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
+use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
+use resume_machine::{Connector, Limits, Packet, Phase, SendError};
+
+use crate::link::{Link, Read};
+use crate::message::Message;
+
+/// Longest sleep, in seconds: a timer takes no more than some decades.
+const SLEEP_MAX: f64 = 86400.0;
+/// How long the first connection may take until it goes on by itself, in milliseconds.
+const FIRST_ANSWER_MS: u16 = 1000;
+/// First pause between tries to connect for the first time; each is twice the last.
+const FIRST_PAUSE: Duration = Duration::from_millis(16);
+
+/// A client's connection.
+pub(crate) struct Connection {
+    machine: Connector<Message>,
+    link: Option<Link>,
+    /// What the link has not written as a whole yet.
+    writing: Option<Message>,
+    path: String,
+    /// The user that listened the first time. Nobody else may take the broker's place.
+    owner: Option<u32>,
+    epoll: Epoll,
+    timer: TimerFd,
+    /// What the timer is set to.
+    armed: Option<f64>,
+    start: Instant,
+    process: u32,
+    /// For tests: messages are sent in this user's name, with these roles.
+    pub(crate) testing: (u32, u32),
+}
+
+/// Whether a call may wait.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Wait {
+    No,
+    Yes,
+}
+
+impl Connection {
+    /// Connects. A broker that refuses, or was never there, is an error; one that is away,
+    /// but has left its socket, will be waited for.
+    pub(crate) fn open(path: &str, limits: Limits, retries: u32) -> Result<Self, Errno> {
+        let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
+        let flags = TimerFlags::TFD_CLOEXEC | TimerFlags::TFD_NONBLOCK;
+        let timer = TimerFd::new(ClockId::CLOCK_MONOTONIC, flags)?;
+        epoll.add(&timer, EpollEvent::new(EpollFlags::EPOLLIN | EpollFlags::EPOLLET, 0))?;
+        let link = first_link(path, retries)?;
+        let is_connected = link.as_ref().is_some_and(|(_, accepted)| *accepted);
+        let mut connection = Self {
+            machine: Connector::new(unique()?, limits, is_connected, 0.0),
+            link: None,
+            writing: None,
+            path: path.to_string(),
+            owner: None,
+            epoll,
+            timer,
+            armed: None,
+            start: Instant::now(),
+            process: std::process::id(),
+            testing: (u32::MAX, 0),
+        };
+        if let Some((link, accepted)) = link {
+            connection.take(link)?;
+            if !accepted {
+                connection.machine.connecting();
+            }
+        }
+        connection.pump(false);
+        Ok(connection)
+    }
+
+    fn now(&self) -> f64 {
+        self.start.elapsed().as_secs_f64()
+    }
+
+    /// What the client's reactor watches.
+    pub(crate) fn pollfd(&self) -> RawFd {
+        self.epoll.0.as_raw_fd()
+    }
+
+    /// Whether there is something to read, whether the client may write, whether all is over.
+    pub(crate) fn poll(&mut self) -> (bool, bool, bool) {
+        self.pump(false);
+        let readable = self.machine.has_for_client();
+        let ended = matches!(self.machine.phase(), Phase::Ended(..));
+        (readable, !ended && self.machine.is_writable() && self.is_flushed(), ended && !readable)
+    }
+
+    /// Takes a message of the client's.
+    pub(crate) fn send(&mut self, message: &Message, wait: Wait) -> Result<(), Errno> {
+        loop {
+            // Without waiting, what the socket did not take is not added to.
+            if wait == Wait::Yes || self.is_flushed() {
+                match self.machine.send(self.now(), message.clone()) {
+                    Ok(()) => break,
+                    Err(SendError::Ended(errnum)) => return Err(Errno::from_raw(errnum)),
+                    Err(SendError::Full) => {}
+                }
+            }
+            if wait == Wait::No {
+                self.pump(false);
+                return Err(Errno::EAGAIN);
+            }
+            // There is room when the broker has answered.
+            self.wait()?;
+            self.pump(true);
+        }
+        self.write();
+        while wait == Wait::Yes && !self.is_flushed() {
+            self.wait()?;
+            self.pump(false);
+        }
+        Ok(())
+    }
+
+    /// The next message for the client.
+    pub(crate) fn receive(&mut self, wait: Wait) -> Result<Message, Errno> {
+        loop {
+            if let Some(message) = self.machine.for_client() {
+                return Ok(message);
+            }
+            self.pump(false);
+            if self.machine.has_for_client() {
+                continue;
+            }
+            if matches!(self.machine.phase(), Phase::Ended(..)) {
+                return Err(Errno::ECONNRESET);
+            }
+            if wait == Wait::No {
+                return Err(Errno::EAGAIN);
+            }
+            self.wait()?;
+        }
+    }
+
+    fn is_flushed(&self) -> bool {
+        let written = self.link.as_ref().is_none_or(Link::is_flushed);
+        written && (self.link.is_none() || !self.machine.has_for_broker())
+    }
+
+    /// Waits until the socket or the clock has something.
+    fn wait(&mut self) -> Result<(), Errno> {
+        let until = self.machine.next_timeout().map_or(SLEEP_MAX, |at| at - self.now());
+        let sleep = Duration::from_secs_f64(until.clamp(0.0, SLEEP_MAX));
+        // Never shorter than until the time has come.
+        let sleep = PollTimeout::try_from(sleep + Duration::from_millis(1));
+        let sleep = sleep.unwrap_or(PollTimeout::MAX);
+        let mut fds = Vec::new();
+        if let Some(link) = &self.link {
+            let out = if link.is_flushed() { PollFlags::empty() } else { PollFlags::POLLOUT };
+            fds.push(PollFd::new(link.fd(), PollFlags::POLLIN | out));
+        }
+        match poll(&mut fds, sleep) {
+            Ok(_) | Err(Errno::EINTR) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Lets everything happen that can. With `eager`, messages are read even if the client has
+    /// not taken those that are there.
+    fn pump(&mut self, eager: bool) {
+        let now = self.now();
+        if self.machine.next_timeout().is_some_and(|at| at <= now) {
+            self.machine.timeout(now);
+        }
+        if self.link.is_none() && self.machine.wants_link(now) {
+            self.connect(now);
+        }
+        if eager || !self.machine.has_for_client() {
+            self.read();
+        }
+        self.write();
+        if matches!(self.machine.phase(), Phase::Ended(..)) {
+            self.link = None;
+        }
+        self.arm();
+    }
+
+    fn connect(&mut self, now: f64) {
+        match Link::new(&self.path).and_then(|link| self.take(link)) {
+            Ok(()) => self.machine.connecting(),
+            Err(error) => self.machine.refused(now, error as i32),
+        }
+    }
+
+    fn take(&mut self, link: Link) -> Result<(), Errno> {
+        let owner = link.owner()?;
+        if *self.owner.get_or_insert(owner) != owner {
+            return Err(Errno::EPERM);
+        }
+        let flags = EpollFlags::EPOLLIN | EpollFlags::EPOLLOUT | EpollFlags::EPOLLET;
+        self.epoll.add(link.fd(), EpollEvent::new(flags, 1))?;
+        self.link = Some(link);
+        Ok(())
+    }
+
+    fn read(&mut self) {
+        let Some(link) = &mut self.link else { return };
+        if matches!(self.machine.phase(), Phase::Down { .. }) {
+            match link.accepted() {
+                Ok(true) => self.machine.connected(),
+                Ok(false) => return,
+                Err(error) => {
+                    self.link = None;
+                    return self.machine.refused(self.start.elapsed().as_secs_f64(), error as i32);
+                }
+            }
+        }
+        match link.read() {
+            Read::Blocked => {}
+            Read::Closed => self.lost(),
+            Read::Some => self.take_messages(),
+        }
+    }
+
+    fn take_messages(&mut self) {
+        let now = self.now();
+        while let Some(link) = &mut self.link {
+            let message = match link.next_message() {
+                Ok(Some(bytes)) => Message::decode(bytes),
+                Ok(None) => return,
+                Err(_) => None,
+            };
+            match message {
+                Some(message) => self.machine.receive(now, message),
+                None => return self.lost(),
+            }
+        }
+    }
+
+    fn write(&mut self) {
+        let Some(link) = &mut self.link else { return };
+        let (userid, rolemask) = self.testing;
+        // What the socket has not taken yet is enough: the rest stays with the machine.
+        let written = loop {
+            let written = link.flush();
+            if written.is_err() || !link.is_flushed() {
+                break written;
+            }
+            self.writing = None;
+            let Some(message) = self.machine.for_broker() else { break Ok(()) };
+            if self.testing == (u32::MAX, 0) {
+                link.put(message.size(), |buffer| message.encode(buffer));
+            } else {
+                let message = message.with_credential(userid, rolemask);
+                link.put(message.size(), |buffer| message.encode(buffer));
+            }
+            self.writing = Some(message);
+        };
+        if written.is_err() {
+            self.last_words();
+        }
+    }
+
+    /// The broker takes no more. What it said before is still there.
+    fn last_words(&mut self) {
+        while self.link.as_mut().is_some_and(|link| link.read() == Read::Some) {
+            self.take_messages();
+        }
+        self.lost();
+    }
+
+    fn lost(&mut self) {
+        self.link = None;
+        if let Some(message) = self.writing.take() {
+            self.machine.unwritten(message);
+        }
+        self.machine.lost(self.now());
+    }
+
+    /// Has the reactor woken when the machine wants it.
+    fn arm(&mut self) {
+        let next = self.machine.next_timeout();
+        if next == self.armed {
+            return;
+        }
+        self.armed = next;
+        let result = match next {
+            None => self.timer.unset(),
+            Some(at) => {
+                let sleep = (at - self.now()).clamp(0.000_001, SLEEP_MAX);
+                let expiration = Expiration::OneShot(Duration::from_secs_f64(sleep).into());
+                self.timer.set(expiration, TimerSetTimeFlags::empty())
+            }
+        };
+        debug_assert!(result.is_ok(), "a timer can be set: {result:?}");
+    }
+
+    /// The client closes the connection: what it leaves in the KVS is taken away. Nobody waits.
+    pub(crate) fn close(&mut self) {
+        // A child that was forked has a copy of the descriptors; the connection is not its own.
+        if self.process != std::process::id() {
+            return;
+        }
+        self.machine.farewell();
+        self.write();
+    }
+}
+
+/// The first try to connect, and those after it. None: the broker has left its socket, but
+/// does not listen.
+fn first_link(path: &str, retries: u32) -> Result<Option<(Link, bool)>, Errno> {
+    let mut pause = FIRST_PAUSE;
+    let mut left = retries;
+    let mut link = loop {
+        match Link::new(path) {
+            Ok(link) => break link,
+            Err(Errno::ECONNREFUSED) => return Ok(None),
+            Err(error) if left == 0 => return Err(error),
+            Err(_) => {
+                left -= 1;
+                pause_for(pause);
+                pause *= 2;
+            }
+        }
+    };
+    let accepted = loop {
+        match link.accepted()? {
+            true => break true,
+            false if !is_readable(link.fd(), FIRST_ANSWER_MS) => break false,
+            false => {}
+        }
+    };
+    Ok(Some((link, accepted)))
+}
+
+/// A poll of nothing. Signals may end it early, which does no harm.
+fn pause_for(pause: Duration) {
+    let _ = poll(&mut [], PollTimeout::try_from(pause).unwrap_or(PollTimeout::ZERO));
+}
+
+fn is_readable(fd: BorrowedFd<'_>, milliseconds: u16) -> bool {
+    let mut fds = [PollFd::new(fd, PollFlags::POLLIN)];
+    poll(&mut fds, milliseconds).is_ok_and(|count| count > 0)
+}
+
+/// A number that no other client has.
+fn unique() -> Result<u64, Errno> {
+    let bytes = std::fs::File::open("/dev/urandom").and_then(|mut file| {
+        let mut bytes = [0u8; 8];
+        std::io::Read::read_exact(&mut file, &mut bytes).map(|()| bytes)
+    });
+    bytes
+        .map(u64::from_ne_bytes)
+        .map_err(|error| Errno::from_raw(error.raw_os_error().unwrap_or(0)))
+}

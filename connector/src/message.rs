@@ -1,0 +1,215 @@
+//! libflux's messages, as the machine wants them.
+#![allow(unsafe_code)]
+
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::ptr::{self, NonNull};
+use std::slice;
+
+use flux_sys as sys;
+use resume_machine::{Header, Kind, Packet};
+
+/// A message, counted by libflux.
+pub(crate) struct Message(NonNull<sys::flux_msg_t>);
+
+fn cstring(text: &str) -> CString {
+    CString::new(text.split('\0').next().unwrap_or_default()).unwrap_or_default()
+}
+
+/// Text of C, if it is UTF-8.
+///
+/// # Safety
+/// `text` is null, or NUL-terminated for as long as `'a`.
+unsafe fn text<'a>(text: *const c_char) -> &'a str {
+    if text.is_null() {
+        return "";
+    }
+    // SAFETY: not null, and the caller vouches for the rest.
+    unsafe { CStr::from_ptr(text) }.to_str().unwrap_or_default()
+}
+
+impl Message {
+    /// A reference of our own to a message of the client's.
+    ///
+    /// # Safety
+    /// `message` is a valid message.
+    pub(crate) unsafe fn shared(message: *const sys::flux_msg_t) -> Option<Self> {
+        // SAFETY: valid, says the caller.
+        NonNull::new(unsafe { sys::flux_msg_incref(message) }.cast_mut()).map(Self)
+    }
+
+    /// From the wire.
+    pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
+        // SAFETY: libflux reads `len` bytes, and copies them.
+        NonNull::new(unsafe { sys::flux_msg_decode(bytes.as_ptr().cast(), bytes.len()) }).map(Self)
+    }
+
+    /// To the wire: into a buffer of [`Packet::size`] bytes.
+    pub(crate) fn encode(&self, buffer: &mut [u8]) {
+        // SAFETY: the message is ours, the buffer as long as is said.
+        let rc = unsafe {
+            sys::flux_msg_encode(self.as_ptr(), buffer.as_mut_ptr().cast(), buffer.len())
+        };
+        assert_eq!(rc, 0, "a message has the size that libflux said");
+    }
+
+    /// Gives the reference away.
+    pub(crate) fn into_raw(self) -> *mut sys::flux_msg_t {
+        let raw = self.as_ptr();
+        std::mem::forget(self);
+        raw
+    }
+
+    fn as_ptr(&self) -> *mut sys::flux_msg_t {
+        self.0.as_ptr()
+    }
+
+    fn own(raw: *mut sys::flux_msg_t) -> Self {
+        // Without memory there is nothing that a message could be said with.
+        Self(NonNull::new(raw).expect("libflux makes a message"))
+    }
+
+    fn copy(&self, with_payload: bool) -> Self {
+        // SAFETY: the message is ours; the copy is, too.
+        Self::own(unsafe { sys::flux_msg_copy(self.as_ptr(), with_payload) })
+    }
+
+    /// The same message in another user's name. For tests: the broker believes it of the
+    /// instance owner only (flux-core `FLUX_OPT_TESTING_USERID`).
+    pub(crate) fn with_credential(&self, userid: u32, rolemask: u32) -> Self {
+        let copy = self.copy(true);
+        // SAFETY: the copy is ours alone.
+        unsafe { sys::flux_msg_set_cred(copy.as_ptr(), sys::flux_msg_cred { userid, rolemask }) };
+        copy
+    }
+
+    fn derived(&self, errnum: i32, payload: &str) -> Self {
+        // SAFETY: the request is ours; the response is, too.
+        let response = Self::own(unsafe { sys::flux_response_derive(self.as_ptr(), errnum) });
+        let owner = sys::flux_msg_cred { userid: 0, rolemask: sys::FLUX_ROLE_OWNER };
+        // SAFETY: the response is ours alone.
+        unsafe { sys::flux_msg_set_cred(response.as_ptr(), owner) };
+        response.set_payload(payload);
+        response
+    }
+
+    fn set_payload(&self, payload: &str) {
+        let payload = (!payload.is_empty()).then(|| cstring(payload));
+        let payload = payload.as_ref().map_or(ptr::null(), |text| text.as_ptr());
+        // SAFETY: only called for messages that are ours alone; the text is copied.
+        let rc = unsafe { sys::flux_msg_set_string(self.as_ptr(), payload) };
+        assert_eq!(rc, 0, "libflux takes a payload");
+    }
+}
+
+impl Clone for Message {
+    fn clone(&self) -> Self {
+        // SAFETY: the message is ours, hence valid; one more reference is, too.
+        unsafe { sys::flux_msg_incref(self.as_ptr()) };
+        Self(self.0)
+    }
+}
+
+impl Drop for Message {
+    fn drop(&mut self) {
+        // SAFETY: the reference is ours.
+        unsafe { sys::flux_msg_decref(self.as_ptr()) };
+    }
+}
+
+impl Packet for Message {
+    fn header(&self) -> Header<'_> {
+        let message = self.as_ptr();
+        let (mut kind, mut errnum, mut matchtag): (c_int, c_int, u32) = (0, 0, 0);
+        let mut topic = ptr::null();
+        // SAFETY: the message is ours, and all results outlive the calls. What a message does
+        // not have is left as it is.
+        unsafe {
+            sys::flux_msg_get_type(message, &mut kind);
+            sys::flux_msg_get_topic(message, &mut topic);
+            sys::flux_msg_get_matchtag(message, &mut matchtag);
+            if kind as u32 == sys::FLUX_MSGTYPE_RESPONSE {
+                sys::flux_msg_get_errnum(message, &mut errnum);
+            }
+        }
+        let kind = match kind as u32 {
+            sys::FLUX_MSGTYPE_REQUEST => Kind::Request,
+            sys::FLUX_MSGTYPE_RESPONSE => Kind::Response,
+            sys::FLUX_MSGTYPE_EVENT => Kind::Event,
+            _ => Kind::Other,
+        };
+        Header {
+            kind,
+            // SAFETY: the topic is the message's, and lives as long as it does.
+            topic: unsafe { text(topic) },
+            matchtag,
+            errnum,
+            // SAFETY: the message is ours.
+            noresponse: unsafe { sys::flux_msg_is_noresponse(message) },
+            // SAFETY: the message is ours.
+            streaming: unsafe { sys::flux_msg_is_streaming(message) },
+        }
+    }
+
+    fn payload(&self) -> &[u8] {
+        let (mut bytes, mut size): (*const c_void, usize) = (ptr::null(), 0);
+        // SAFETY: the message is ours; the payload lives as long as it does.
+        let rc = unsafe { sys::flux_msg_get_payload(self.as_ptr(), &mut bytes, &mut size) };
+        if rc < 0 || bytes.is_null() {
+            return &[];
+        }
+        // SAFETY: libflux says that there are so many bytes.
+        let bytes = unsafe { slice::from_raw_parts(bytes.cast::<u8>(), size) };
+        bytes.strip_suffix(&[0]).unwrap_or(bytes)
+    }
+
+    fn size(&self) -> usize {
+        // SAFETY: the message is ours.
+        let size = unsafe { sys::flux_msg_encode_size(self.as_ptr()) };
+        usize::try_from(size).expect("a message has a size")
+    }
+
+    fn request(topic: &str, matchtag: u32, rank: u32, payload: &str) -> Self {
+        // SAFETY: a new message is ours alone; the topic is copied.
+        let request = unsafe {
+            let request = Self::own(sys::flux_msg_create(sys::FLUX_MSGTYPE_REQUEST as c_int));
+            sys::flux_msg_set_topic(request.as_ptr(), cstring(topic).as_ptr());
+            sys::flux_msg_set_matchtag(request.as_ptr(), matchtag);
+            sys::flux_msg_set_nodeid(request.as_ptr(), rank);
+            request
+        };
+        request.set_payload(payload);
+        request
+    }
+
+    fn with_payload(&self, payload: &str) -> Self {
+        let copy = self.copy(false);
+        copy.set_payload(payload);
+        copy
+    }
+
+    fn answer(&self, payload: &str) -> Self {
+        self.derived(0, payload)
+    }
+
+    fn refusal(&self, errnum: i32, text: &str) -> Self {
+        self.derived(errnum, text)
+    }
+
+    fn push_hop(&mut self, hop: &str) {
+        // SAFETY: it has just been decoded, and is ours alone.
+        unsafe {
+            sys::flux_msg_route_enable(self.as_ptr());
+            sys::flux_msg_route_push(self.as_ptr(), cstring(hop).as_ptr());
+        }
+    }
+
+    fn pop_hop(&mut self, prefix: &str) -> Option<String> {
+        // SAFETY: the message is ours, and so is the text until it changes.
+        let last = unsafe { text(sys::flux_msg_route_last(self.as_ptr())) };
+        let rest = last.strip_prefix(prefix)?.to_string();
+        *self = self.copy(true);
+        // SAFETY: the copy is ours alone.
+        unsafe { sys::flux_msg_route_delete_last(self.as_ptr()) };
+        Some(rest)
+    }
+}

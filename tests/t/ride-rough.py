@@ -1,0 +1,197 @@
+"""Clients that are treated badly: each check stands for itself."""
+
+import errno
+import os
+import signal
+import subprocess
+import sys
+
+import flux
+import flux.constants
+from brokers import Brokers
+from flux.core.inner import raw
+
+# As the test's own user cannot be another one, the broker is told to drop its rights once
+# (flux-core modules/connector-local, DEBUG_*).
+DENY_ONCE, GUEST_ONCE = 1, 4
+
+
+def clients(brokers):
+    """How many connections the broker has, this one included."""
+    stats = flux.Flux(brokers.uri(0)).rpc("connector-local.stats-get").get()
+    return len(stats["server"]["clients"])
+
+
+def refused(uri):
+    """The errno and words of a connection that cannot be made."""
+    try:
+        flux.Flux(uri)
+    except OSError as error:
+        return error.errno, str(error)
+    raise AssertionError(f"{uri} could be opened")
+
+
+def a_wrong_path(brokers):
+    path = brokers.path("nowhere")
+    number, text = refused(f"resume://{path}")
+    assert number == errno.ENOENT and path in text, text
+
+
+def a_bad_duration(brokers):
+    os.environ["FLUX_RESUME_TIMEOUT"] = "soon"
+    number, text = refused(brokers.uri(0, "resume"))
+    del os.environ["FLUX_RESUME_TIMEOUT"]
+    assert number == errno.EINVAL and "FLUX_RESUME_TIMEOUT='soon'" in text, text
+
+
+def a_broker_that_lets_nobody_in(brokers):
+    debug(brokers, DENY_ONCE)
+    number, text = refused(brokers.uri(0, "resume"))
+    assert number == errno.EPERM, text
+
+
+def debug(brokers, flags):
+    handle = flux.Flux(brokers.uri(0))
+    handle.rpc("connector-local.debug", {"op": "set", "flags": flags}).get()
+
+
+def a_request_that_was_not_sent(brokers):
+    """The client has not noticed yet that the broker is gone. The request is made, and is no
+    case of "it may have been done, or not"."""
+    handle = flux.Flux(brokers.uri(0, "resume"))
+    handle.rpc("attr.get", {"name": "rank"}).get()
+    brokers.kill(0)
+    brokers.start(0)
+    brokers.await_run(0)
+    brokers.flux("kvs", "namespace", "create", "a")
+    handle.rpc("kvs.namespace-remove", {"namespace": "a"}).get()
+
+
+def a_guest(brokers):
+    """May do what a guest may, and nothing else."""
+    debug(brokers, GUEST_ONCE)
+    guest = flux.Flux(brokers.uri(0, "resume"))
+    guest.rpc("attr.get", {"name": "rank"}).get()
+    try:
+        guest.rpc("kvs.namespace-create", {"namespace": "x", "owner": 1, "flags": 0}).get()
+        raise AssertionError("a guest made a namespace")
+    except OSError as error:
+        assert error.errno == errno.EPERM, error
+
+
+def a_broker_that_does_not_come_back(brokers):
+    os.environ["FLUX_RESUME_TIMEOUT"] = "1s"
+    handle = flux.Flux(brokers.uri(0, "resume"))
+    del os.environ["FLUX_RESUME_TIMEOUT"]
+    future = handle.rpc("kvs.wait-version", {"namespace": "primary", "rootseq": 10**6})
+    brokers.kill(0)
+    try:
+        future.get()
+        raise AssertionError("answered by nobody")
+    except OSError as error:
+        assert error.errno == errno.ETIMEDOUT, error
+        assert "kvs.wait-version" in str(error) and "away for 1 s" in str(error), error
+    brokers.start(0)
+    brokers.await_run(0)
+
+
+def a_client_that_is_killed(brokers):
+    before = clients(brokers)
+    code = "import flux,sys,time; h=flux.Flux(sys.argv[1]); h.attr_get('rank'); print('x',flush=True); h.rpc('kvs.wait-version',{'namespace':'primary','rootseq':10**6}).get()"
+    command = ["flux", "python", "-c", code, brokers.uri(0, "resume")]
+    client = subprocess.Popen(command, stdout=subprocess.PIPE)
+    client.stdout.readline()
+    assert clients(brokers) == before + 1
+    client.send_signal(signal.SIGKILL)
+    client.wait()
+    while clients(brokers) != before:
+        pass
+
+
+def close(handle):
+    """Python closes a handle when nobody refers to it any more; this closes it now."""
+    raw.flux_close(handle.handle)
+    handle.handle = None
+
+
+def close_in_a_child(handle):
+    child = os.fork()
+    if child == 0:
+        raw.flux_close(handle.handle)
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+
+
+def a_fork(brokers):
+    """A child that closes its copy, or just ends, does not disturb its parent."""
+    handle = flux.Flux(brokers.uri(0, "resume"))
+    future = handle.rpc("state-machine.wait")
+    close_in_a_child(handle)
+    future.get()
+    assert handle.attr_get("rank") == "0"
+    brokers.kill(0)
+    close_in_a_child(handle)
+    brokers.start(0)
+    handle.rpc("kvs.getroot", {"namespace": "primary"}).get()
+
+
+def closed_while_away(brokers):
+    """With requests under way, and more that were never sent."""
+    handle = flux.Flux(brokers.uri(0, "resume"))
+    futures = [handle.rpc("kvs.wait-version", {"namespace": "primary", "rootseq": 10**6})]
+    brokers.kill(0)
+    futures += [handle.rpc("kvs.getroot", {"namespace": "primary"}) for _ in range(3)]
+    futures.clear()
+    close(handle)
+    brokers.start(0)
+    brokers.await_run(0)
+    assert clients(brokers) == 1, "the connection stays away"
+
+
+def opened_while_away(brokers):
+    """A command that is started meanwhile waits as well."""
+    brokers.kill(0)
+    command = ["flux", "getattr", "rank"]
+    environment = dict(os.environ, FLUX_URI=brokers.uri(0, "resume"))
+    client = subprocess.Popen(command, stdout=subprocess.PIPE, env=environment, text=True)
+    brokers.start(0)
+    assert client.communicate()[0] == "0\n"
+
+
+def a_clean_restart(brokers):
+    """Services end before the connection does, and answer that they are not there."""
+    handle = flux.Flux(brokers.uri(0, "resume"))
+    future = handle.rpc("kvs.wait-version", {"namespace": "primary", "rootseq": 10**6})
+    brokers.stop()
+    brokers.start(0)
+    brokers.await_run(0)
+    assert handle.attr_get("size") == "1"
+    assert not future.is_ready()
+
+
+CHECKS = [
+    a_wrong_path,
+    a_bad_duration,
+    a_broker_that_lets_nobody_in,
+    a_request_that_was_not_sent,
+    a_guest,
+    a_broker_that_does_not_come_back,
+    a_client_that_is_killed,
+    a_fork,
+    closed_while_away,
+    opened_while_away,
+    a_clean_restart,
+]
+
+if __name__ == "__main__":
+    if len(sys.argv) == 1:
+        for check in CHECKS:
+            print(check.__name__)
+        sys.exit()
+    brokers = Brokers(1)
+    try:
+        brokers.start()
+        brokers.await_run()
+        globals()[sys.argv[1]](brokers)
+    finally:
+        brokers.stop()
