@@ -14,7 +14,7 @@ use std::sync::mpsc;
 use serde_json::{Value, json};
 
 use crate::adapter::libflux::{
-    Broker, FdWatcher, Futures, Handle, Inbox, Inward, Rexec, dispatch, fenced,
+    Broker, FdWatcher, Futures, Handle, Inbox, Inward, Rexec, dispatch, fenced, resume_uri,
 };
 use crate::config::{Config, MethodConfig};
 use crate::machine::{Facts, Node};
@@ -169,15 +169,31 @@ fn directory(handle: Handle) -> Result<PathBuf, Failure> {
 fn facts(handle: Handle, directory: &std::path::Path) -> Result<Facts, Failure> {
     let owner = nix::unistd::getuid().as_raw();
     let working_directory = std::env::current_dir().ok();
+    let rank = handle.rank().map_err(|e| e.to_string())?;
+    let (shell_uri, no_connector) = shell_uri(handle, rank)?;
     Ok(Facts {
-        rank: BrokerRank(handle.rank().map_err(|e| e.to_string())?),
+        rank: BrokerRank(rank),
         owner,
         instance: InstanceId::new(&directory.to_string_lossy(), owner),
-        local_uri: handle.attribute("local-uri").ok_or("local-uri is not set")?,
+        shell_uri,
+        no_connector,
         nested: handle.attribute("jobid").is_some(),
         job_shell: handle.builtin("shell_path").ok_or("flux-core names no job shell")?,
         working_directory: working_directory.map(|path| path.to_string_lossy().into_owned()),
     })
+}
+
+/// What shells connect to, and why they do without the resume connector, if they do.
+fn shell_uri(handle: Handle, rank: u32) -> Result<(String, Option<String>), Failure> {
+    let local = handle.attribute("local-uri").ok_or("local-uri is not set")?;
+    match resume_uri(&local, rank) {
+        Ok(uri) => Ok((uri, None)),
+        Err(why) => {
+            let notice = format!("job shells may end with this broker: no resume connector: {why}");
+            handle.log(libc::LOG_WARNING, &notice);
+            Ok((local, Some(why)))
+        }
+    }
 }
 
 fn has_records(directory: &std::path::Path) -> bool {

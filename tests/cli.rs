@@ -174,14 +174,21 @@ fn module(directory: &Path, content: &[u8]) -> String {
     path.to_str().expect("UTF-8").to_string()
 }
 
+/// Something that looks like the connector, beside it.
+fn connector(directory: &Path) {
+    std::fs::write(directory.join("libresume.so"), b"\x7fELF\0connector_init\0").expect("a file");
+}
+
 #[test]
-fn install_writes_two_files_and_uninstall_removes_them() {
+fn install_writes_three_files_and_uninstall_removes_them() {
     let dir = tempfile::tempdir().expect("a directory");
     let module = module(dir.path(), b"\x7fELF\0mod_main\0");
+    connector(dir.path());
     let root = dir.path().join("root");
     let place = ["--prefix", "/opt/flux", "--destdir", root.to_str().expect("UTF-8")];
     let install = [&["install", "--module", &module][..], &place].concat();
     let so = root.join("opt/flux/lib/flux/modules/job-exec-rs.so");
+    let connector = root.join("opt/flux/lib/flux/connectors/resume.so");
     let drop_in = root.join("opt/flux/etc/flux/modprobe/modprobe.d/50-job-exec-rs.toml");
     // The second time replaces the first.
     for _ in 0..2 {
@@ -196,7 +203,7 @@ fn install_writes_two_files_and_uninstall_removes_them() {
         let metadata = std::fs::metadata(path).expect("a file");
         std::os::unix::fs::PermissionsExt::mode(&metadata.permissions()) & 0o777
     };
-    assert_eq!((mode(&so), mode(&drop_in)), (0o755, 0o644));
+    assert_eq!((mode(&so), mode(&connector), mode(&drop_in)), (0o755, 0o755, 0o644));
     assert_eq!(files(so.parent().expect("a directory")), 1, "no temporary file is left");
     let text = std::fs::read_to_string(&drop_in).expect("text");
     assert!(text.contains("provides = [\"job-exec\"]"), "{text}");
@@ -206,7 +213,7 @@ fn install_writes_two_files_and_uninstall_removes_them() {
     let uninstall = [&["uninstall"][..], &place].concat();
     let said = output(&uninstall);
     assert!(stdout(&said).contains("removed"), "{}", stdout(&said));
-    assert!(!so.exists() && !drop_in.exists() && other.exists());
+    assert!(!so.exists() && !connector.exists() && !drop_in.exists() && other.exists());
     let said = output(&uninstall);
     assert_eq!(said.status.code(), Some(0));
     assert!(stdout(&said).contains("was not there"), "{}", stdout(&said));
@@ -231,6 +238,10 @@ fn install_refuses_what_is_no_module_and_writes_nothing() {
     }
     assert!(!root.exists());
     let module = module(dir.path(), b"\x7fELF\0mod_main\0");
+    let ran = output(&["install", "--module", &module, "--prefix", root_text]);
+    assert!(stderr(&ran).contains("libresume.so"), "no connector: {}", stderr(&ran));
+    assert!(!root.exists());
+    connector(dir.path());
     let ran = output(&["install", "--module", &module, "--prefix", "/proc/nowhere"]);
     assert_eq!(ran.status.code(), Some(1));
     assert!(stderr(&ran).contains("/proc/nowhere"), "{}", stderr(&ran));

@@ -11,6 +11,8 @@ use super::Failure;
 pub(super) struct FluxPaths {
     /// Broker modules are found here by name.
     pub(super) modules: PathBuf,
+    /// Connectors are found here by their scheme.
+    pub(super) connectors: PathBuf,
     /// `modprobe/modprobe.d` is below it.
     pub(super) configuration: PathBuf,
 }
@@ -19,8 +21,10 @@ impl FluxPaths {
     /// Those below a prefix, or else what the flux command, or pkg-config, says.
     pub(super) fn find(prefix: Option<&Path>) -> Result<Self, Failure> {
         if let Some(prefix) = prefix {
-            let modules = prefix.join("lib/flux/modules");
-            return Ok(Self { modules, configuration: prefix.join("etc/flux") });
+            let (modules, connectors) = ("lib/flux/modules", "lib/flux/connectors");
+            let [modules, connectors, configuration] =
+                [modules, connectors, "etc/flux"].map(|below| prefix.join(below));
+            return Ok(Self { modules, connectors, configuration });
         }
         let asked = [("module_path", "fluxmoddir"), ("confdir", "fluxconfdir")];
         let [modules, configuration] =
@@ -34,12 +38,14 @@ impl FluxPaths {
                         )
                     }),
             });
-        // A module path is a list; the first directory is flux-core's own.
-        let modules = modules?;
-        let first = modules.split(':').find(|directory| !directory.is_empty());
-        let modules = PathBuf::from(first.unwrap_or_default());
-        let paths = Self { modules, configuration: PathBuf::from(configuration?) };
-        for path in [&paths.modules, &paths.configuration] {
+        let modules = first_of(&modules?);
+        let connectors = match ask("flux", &["config", "builtin", "connector_path"])? {
+            Some(answer) => first_of(&answer),
+            // pkg-config does not know; flux-core puts it there.
+            None => modules.with_file_name("connectors"),
+        };
+        let paths = Self { modules, connectors, configuration: PathBuf::from(configuration?) };
+        for path in [&paths.modules, &paths.connectors, &paths.configuration] {
             if !path.is_absolute() {
                 let path = path.display();
                 return Err(Failure(format!("Flux says that a directory of its own is '{path}'")));
@@ -52,8 +58,15 @@ impl FluxPaths {
     pub(super) fn below(self, destdir: Option<&Path>) -> Self {
         let Some(destdir) = destdir else { return self };
         let below = |path: &Path| destdir.join(path.strip_prefix("/").unwrap_or(path));
-        Self { modules: below(&self.modules), configuration: below(&self.configuration) }
+        let [modules, connectors, configuration] =
+            [&self.modules, &self.connectors, &self.configuration].map(|path| below(path));
+        Self { modules, connectors, configuration }
     }
+}
+
+/// A search path is a list; its first directory is flux-core's own.
+fn first_of(list: &str) -> PathBuf {
+    PathBuf::from(list.split(':').find(|directory| !directory.is_empty()).unwrap_or_default())
 }
 
 /// What a program prints; none if there is no such program.
@@ -78,6 +91,7 @@ mod tests {
     fn a_prefix_needs_no_flux() {
         let paths = FluxPaths::find(Some(Path::new("/opt/flux"))).expect("paths");
         assert_eq!(paths.modules, Path::new("/opt/flux/lib/flux/modules"));
+        assert_eq!(paths.connectors, Path::new("/opt/flux/lib/flux/connectors"));
         let below = paths.below(Some(Path::new("/tmp/root")));
         assert_eq!(below.configuration, Path::new("/tmp/root/opt/flux/etc/flux"));
     }

@@ -1,8 +1,8 @@
 //! `job-exec-rs install` and `uninstall`
 //!
-//! Two files: the module, and the drop-in that makes `flux modprobe` load it in job-exec's
-//! place. The order matters: a drop-in that names a module which is not there keeps every
-//! broker from starting.
+//! Three files: the connector that job shells use, the module, and the drop-in that makes
+//! `flux modprobe` load it in job-exec's place. The order matters: a drop-in that names a
+//! module which is not there keeps every broker from starting.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
@@ -18,6 +18,9 @@ use super::flux_paths::FluxPaths;
 /// Beside the executable, as cargo builds it and packages ship it.
 const LIBRARY: &str = "libjob_exec_rs.so";
 const MODULE: &str = "job-exec-rs.so";
+/// Beside the module as it was built.
+const CONNECTOR_LIBRARY: &str = "libresume.so";
+const CONNECTOR: &str = "resume.so";
 const DROP_IN: &str = "modprobe/modprobe.d/50-job-exec-rs.toml";
 
 /// Read by `flux modprobe rc1` and `rc3` on every rank. A module of its own name, not a new
@@ -53,9 +56,10 @@ in the broker's configuration.";
 
 /// Put the module where Flux finds it, and have it loaded in place of job-exec
 ///
-/// Writes two files: job-exec-rs.so in Flux's module directory, and
-/// modprobe/modprobe.d/50-job-exec-rs.toml in its configuration directory. Flux itself says
-/// where those are. Running instances are not touched; the next start loads the module.
+/// Writes three files: resume.so in Flux's connector directory, job-exec-rs.so in its module
+/// directory, and modprobe/modprobe.d/50-job-exec-rs.toml in its configuration directory. Flux
+/// itself says where those are. Running instances are not touched; the next start loads the
+/// module.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -65,7 +69,8 @@ Examples:
 pub(super) struct Arguments {
     #[command(flatten)]
     place: Place,
-    /// The module, if it is not libjob_exec_rs.so beside this program
+    /// The module, if it is not libjob_exec_rs.so beside this program; the connector,
+    /// libresume.so, is beside the module
     #[arg(long, value_name = "FILE")]
     module: Option<PathBuf>,
 }
@@ -96,6 +101,7 @@ struct Place {
 
 /// The files of an installation.
 struct Files {
+    connector: PathBuf,
     module: PathBuf,
     drop_in: PathBuf,
 }
@@ -103,18 +109,27 @@ struct Files {
 impl Place {
     fn files(&self) -> Result<Files, Failure> {
         let paths = FluxPaths::find(self.prefix.as_deref())?.below(self.destdir.as_deref());
-        Ok(Files { module: paths.modules.join(MODULE), drop_in: paths.configuration.join(DROP_IN) })
+        Ok(Files {
+            connector: paths.connectors.join(CONNECTOR),
+            module: paths.modules.join(MODULE),
+            drop_in: paths.configuration.join(DROP_IN),
+        })
     }
 }
 
-/// Copies the module, then writes the drop-in.
+/// Copies the connector and the module, then writes the drop-in.
 pub(super) fn install(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let source = match &arguments.module {
         Some(path) => path.clone(),
         None => beside_the_program()?,
     };
-    let module = read_module(&source)?;
+    let module = read_library(&source, "--module names the module", MODULE_ENTRY)?;
+    let connector = source.with_file_name(CONNECTOR_LIBRARY);
+    let hint = "cargo build --release builds it";
+    let connector = read_library(&connector, hint, CONNECTOR_ENTRY)?;
     let files = arguments.place.files()?;
+    put(&files.connector, &connector, 0o755)?;
+    say(&format!("wrote {}", files.connector.display()))?;
     put(&files.module, &module, 0o755)?;
     say(&format!("wrote {}", files.module.display()))?;
     put(&files.drop_in, DROP_IN_TEXT.as_bytes(), 0o644)?;
@@ -123,10 +138,10 @@ pub(super) fn install(arguments: &Arguments) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Removes the drop-in, then the module.
+/// Removes the drop-in, then the module, then the connector. Shells that run have it open.
 pub(super) fn uninstall(arguments: &UninstallArguments) -> Result<ExitCode, Failure> {
     let files = arguments.place.files()?;
-    for path in [&files.drop_in, &files.module] {
+    for path in [&files.drop_in, &files.module, &files.connector] {
         let shown = path.display();
         match fs::remove_file(path) {
             Ok(()) => say(&format!("removed {shown}"))?,
@@ -153,30 +168,39 @@ fn beside_the_program() -> Result<PathBuf, Failure> {
     Ok(program.with_file_name(LIBRARY))
 }
 
-/// The module's bytes, if it is one.
-fn read_module(path: &Path) -> Result<Vec<u8>, Failure> {
+/// A symbol that the broker, or libflux, calls, as an ELF string table has it; and what has it.
+struct Entry {
+    symbol: &'static str,
+    of: &'static str,
+}
+
+const MODULE_ENTRY: Entry = Entry { symbol: "mod_main", of: "broker module" };
+const CONNECTOR_ENTRY: Entry = Entry { symbol: "connector_init", of: "connector" };
+
+/// A library's bytes, if it is what it should be.
+fn read_library(path: &Path, hint: &str, entry: Entry) -> Result<Vec<u8>, Failure> {
     let bytes = fs::read(path).map_err(|error| {
         let hint = match error.kind() {
-            io::ErrorKind::NotFound => " (--module names the module)",
-            _ => "",
+            io::ErrorKind::NotFound => format!(" ({hint})"),
+            _ => String::new(),
         };
         Failure(format!("{}: {error}{hint}", path.display()))
     })?;
-    if is_module(&bytes) {
+    if has_symbol(&bytes, entry.symbol) {
         return Ok(bytes);
     }
-    let path = path.display();
+    let (path, Entry { symbol, of }) = (path.display(), entry);
     Err(Failure(format!(
-        "{path}: not a broker module: it has no symbol mod_main \
+        "{path}: not a {of}: it has no symbol {symbol} \
          (was it built where flux-core's headers are not installed?)"
     )))
 }
 
-/// An ELF file with the name `mod_main` in a string table. The broker looks the symbol up
-/// itself and says it if it isn't there; this only keeps the common mistake, a library built
-/// without flux-core, from being found out at the next boot. No ELF reader is needed for that.
-fn is_module(bytes: &[u8]) -> bool {
-    let name = b"\0mod_main\0";
+/// An ELF file with this name in a string table. Flux looks the symbol up itself and says it if
+/// it isn't there; this only keeps the common mistake, a library built without flux-core, from
+/// being found out at the next boot. No ELF reader is needed for that.
+fn has_symbol(bytes: &[u8], symbol: &str) -> bool {
+    let name = format!("\0{symbol}\0").into_bytes();
     bytes.starts_with(b"\x7fELF") && bytes.windows(name.len()).any(|window| window == name)
 }
 
@@ -210,8 +234,8 @@ mod tests {
 
     #[test]
     fn only_broker_modules_are_taken() {
-        assert!(is_module(b"\x7fELF....\0mod_main\0..."));
-        assert!(!is_module(b"\x7fELF....\0mod_mainly\0"));
-        assert!(!is_module(b"text with \0mod_main\0 in it"));
+        assert!(has_symbol(b"\x7fELF....\0mod_main\0...", "mod_main"));
+        assert!(!has_symbol(b"\x7fELF....\0mod_mainly\0", "mod_main"));
+        assert!(!has_symbol(b"text with \0mod_main\0 in it", "mod_main"));
     }
 }

@@ -5,11 +5,11 @@
 
 use std::collections::BTreeMap;
 
-use crate::machine::Context;
 use crate::machine::effect::{Effect, Effects, Level, Owner};
 use crate::machine::event::{Credential, Fault, RequestId, StreamId};
 use crate::machine::shells::Shell;
 use crate::machine::tree;
+use crate::machine::{Context, Facts};
 use crate::planted::Bug;
 use crate::port::supervisor::{Stream, UnitCommand, UnitEvent, UnitRecord, UnitSpec};
 use crate::proto::peer::{
@@ -592,11 +592,22 @@ fn positions(request: &ShellsRequest, rank: BrokerRank) -> [u64; 2] {
     })
 }
 
+/// flux-core's shell has a way of its own to find a broker again (flux-core `shell/shell.c`).
+fn argv(facts: &Facts, command: &ShellCommand) -> Vec<String> {
+    let mut argv = command.argv.clone();
+    if facts.no_connector.is_some()
+        && let Some(at) = argv.iter().position(|argument| *argument == facts.job_shell)
+    {
+        argv.insert(at + 1, "--reconnect".to_string());
+    }
+    argv
+}
+
 fn unit_spec(cx: Context, id: JobId, command: &ShellCommand) -> UnitSpec {
     let facts = cx.facts;
     let mut environment = command.environment.clone();
-    if !facts.local_uri.is_empty() {
-        environment.insert("FLUX_URI".to_string(), facts.local_uri.clone());
+    if !facts.shell_uri.is_empty() {
+        environment.insert("FLUX_URI".to_string(), facts.shell_uri.clone());
     }
     UnitSpec {
         unit: UnitName::new(command.multiuser, facts.rank, id, facts.instance.clone()),
@@ -606,7 +617,7 @@ fn unit_spec(cx: Context, id: JobId, command: &ShellCommand) -> UnitSpec {
         userid: command.userid,
         multiuser: command.multiuser,
         description: format!("User workload for Flux job {}", id.f58plain()),
-        argv: command.argv.clone(),
+        argv: argv(facts, command),
         environment,
         unset_environment: Vec::new(),
         working_directory: facts.working_directory.clone(),

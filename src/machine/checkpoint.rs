@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::machine::Context;
 use crate::machine::effect::{Effect, Effects, Level};
-use crate::machine::event::Fault;
+use crate::machine::event::{Fault, RequestId};
 use crate::proto::peer::{CoveredRequest, VERSION};
 use crate::proto::{BrokerRank, JobId};
 
@@ -30,11 +30,17 @@ pub(super) struct Waiting {
     pub(super) ended: bool,
 }
 
+/// Shells that may wait for a checkpoint at a time. More are told to try again later.
+const ASKED_MAX: usize = 4096;
+
 /// What waits for the next checkpoint, and for the one under way.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Checkpoint {
     waiting: BTreeMap<JobId, Waiting>,
     in_flight: Option<BTreeMap<JobId, Waiting>>,
+    /// Shells that wait for the next one, and for the one under way.
+    asked: Vec<(JobId, RequestId)>,
+    answering: Vec<(JobId, RequestId)>,
     due: Option<f64>,
     changed: bool,
     /// One has been made since this coordinator came up.
@@ -57,6 +63,30 @@ impl Checkpoint {
     /// A leader wants to be told when what it has committed is covered.
     pub(super) fn wait(&mut self, id: JobId, waiting: Waiting) {
         self.waiting.insert(id, waiting);
+    }
+
+    /// A shell wants to be told when what is in its guest namespace now is durable.
+    pub(super) fn ask(&mut self, cx: Context, id: JobId, to: RequestId, out: &mut Effects) {
+        let refusal = if !cx.shells_survive {
+            Some(Fault::new(libc::ENOSYS, "no checkpoints are made for shells that do not survive"))
+        } else if self.asked.len() + self.answering.len() >= ASKED_MAX {
+            Some(Fault::new(libc::EBUSY, "too many shells wait for a checkpoint"))
+        } else {
+            None
+        };
+        if let Some(fault) = refusal {
+            return out.push(Effect::Answer { to, result: Err(fault) });
+        }
+        self.asked.push((id, to));
+        self.touch(cx);
+    }
+
+    /// Nobody will answer any more.
+    pub(super) fn shutdown(&mut self, out: &mut Effects) {
+        for (_, to) in self.asked.drain(..).chain(self.answering.drain(..)) {
+            let fault = Fault::new(libc::ENOSYS, "the coordinator is being unloaded");
+            out.push(Effect::Answer { to, result: Err(fault) });
+        }
     }
 
     /// This job has ended, and no checkpoint says so yet.
@@ -117,11 +147,13 @@ impl Checkpoint {
         self.changed = false;
         let jobs = std::mem::take(&mut self.waiting);
         if cx.shells_survive {
-            let asked = jobs.iter().filter(|(_, job)| !job.ended).map(|(id, _)| *id);
-            let all: BTreeSet<JobId> = asked.chain(turn).collect();
+            let waiting = jobs.iter().filter(|(_, job)| !job.ended).map(|(id, _)| *id);
+            let asked = self.asked.iter().map(|(id, _)| *id);
+            let all: BTreeSet<JobId> = waiting.chain(asked).chain(turn).collect();
             out.push(Effect::Checkpoint { jobs: all.into_iter().collect() });
         }
         self.in_flight = Some(jobs);
+        self.answering = std::mem::take(&mut self.asked);
         if !cx.shells_survive {
             self.done(cx, Ok(()), out);
         }
@@ -133,6 +165,9 @@ impl Checkpoint {
         match result {
             Ok(()) => {
                 self.made = true;
+                for (_, to) in self.answering.drain(..) {
+                    out.push(Effect::Answer { to, result: Ok(()) });
+                }
                 for (id, job) in jobs {
                     let Waiting { leader: to, digest, mark, ended } = job;
                     let request = CoveredRequest { version: VERSION, id, digest, mark, ended };
@@ -144,6 +179,7 @@ impl Checkpoint {
                 for (id, job) in jobs {
                     self.waiting.entry(id).or_insert(job);
                 }
+                self.asked.append(&mut self.answering);
                 self.changed = true;
             }
         }

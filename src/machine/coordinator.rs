@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use crate::machine::Context;
 use crate::machine::checkpoint::{Checkpoint, Waiting};
 use crate::machine::effect::{Effect, Effects, Level};
-use crate::machine::event::{Fault, RequestId, StreamId};
+use crate::machine::event::{Credential, Fault, RequestId, StreamId};
 use crate::machine::launch;
 use crate::proto::peer::{LeadRequest, VERSION};
 use crate::proto::{
@@ -153,6 +153,30 @@ impl Coordinator {
         out: &mut Effects,
     ) {
         self.checkpoint.done(cx, result, out);
+    }
+
+    /// A shell wants to know when its guest namespace is durable.
+    pub(super) fn checkpoint_asked(
+        &mut self,
+        cx: Context,
+        request: RequestId,
+        credential: Credential,
+        id: JobId,
+        out: &mut Effects,
+    ) {
+        let fault = match self.jobs.get(&id) {
+            None => Fault::new(libc::ENOENT, format!("{id}: no such job runs")),
+            Some(job) if !credential.owner && credential.userid != job.start.userid => {
+                Fault::new(libc::EPERM, format!("{id}: the job belongs to another user"))
+            }
+            Some(_) => return self.checkpoint.ask(cx, id, request, out),
+        };
+        out.push(Effect::Answer { to: request, result: Err(fault) });
+    }
+
+    /// The module is being unloaded.
+    pub(super) fn shutdown(&mut self, out: &mut Effects) {
+        self.checkpoint.shutdown(out);
     }
 
     /// When [`Self::checkpoint_timeout`] is due.

@@ -82,6 +82,16 @@ pub enum KvsResult {
 /// Everything that can happen to a node.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Event {
+    /// A shell wants to know when all that its job's guest namespace holds now is durable
+    /// (`job-exec.checkpoint`).
+    CheckpointAsked {
+        /// To answer.
+        request: RequestId,
+        /// Sender.
+        credential: Credential,
+        /// The job.
+        id: JobId,
+    },
     /// [`super::Effect::Checkpoint`] has ended.
     Checkpointed(Result<(), Fault>),
     /// The configuration was replaced.
@@ -188,6 +198,9 @@ pub enum Event {
         id: JobId,
         /// The shell's broker rank.
         rank: BrokerRank,
+        /// Which of its entries it is, from 1, as the resume connector says it. Without, it is
+        /// the next one.
+        entry: Option<u32>,
     },
     /// A leader or parent wants shells.
     Shells {

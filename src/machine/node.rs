@@ -16,7 +16,7 @@ use crate::port::supervisor::{Method, UnitCommand, UnitEvent};
 use crate::proto::peer::{
     self, CoveredRequest, KnownRequest, LeadRequest, OrderRequest, Question, ShellsRequest,
 };
-use crate::proto::{BrokerRank, InstanceId, JobId, StartRequest, UnitName};
+use crate::proto::{BrokerRank, InstanceId, JobId, Response, StartRequest, UnitName};
 
 /// What does not change while the module is loaded.
 #[derive(Clone, Debug, PartialEq)]
@@ -27,8 +27,10 @@ pub struct Facts {
     pub owner: u32,
     /// Identity of the instance in unit names.
     pub instance: InstanceId,
-    /// This broker's `local-uri`: what shells connect to. Empty without a broker.
-    pub local_uri: String,
+    /// What shells connect to. Empty without a broker.
+    pub shell_uri: String,
+    /// Why shells do without the resume connector, if they do.
+    pub no_connector: Option<String>,
     /// flux-core's job shell.
     pub job_shell: String,
     /// This instance is itself a job, and ends with it for good: nobody will come back for a
@@ -160,7 +162,8 @@ impl Node {
             Route::Coordinator(id) | Route::Shells(_, id) => Some(*id),
         };
         let one = match event {
-            Event::CriticalRanks { id, .. }
+            Event::CheckpointAsked { id, .. }
+            | Event::CriticalRanks { id, .. }
             | Event::Expiration { id, .. }
             | Event::KnownAnswered { id, .. }
             | Event::Kvs { id, .. }
@@ -217,6 +220,7 @@ impl Node {
         for agent in self.agents.values_mut() {
             agent.shutdown(out);
         }
+        self.coordinator.shutdown(out);
         out.list.retain(|effect| match effect {
             Effect::End { to, .. } | Effect::Park { to, .. } => matches!(to, RequestId::Remote(_)),
             _ => true,
@@ -227,6 +231,9 @@ impl Node {
         self.born.get_or_insert(now);
         let cx = context!(self, now);
         match event {
+            Event::CheckpointAsked { request, credential, id } => {
+                self.coordinator.checkpoint_asked(cx, request, credential, id, out);
+            }
             Event::Checkpointed(result) => self.coordinator.checkpointed(cx, result, out),
             Event::Config(config) => self.reconfigure(*config, out),
             Event::Covered { payload } => self.covered(&payload, out),
@@ -270,17 +277,10 @@ impl Node {
                 Some(agent) => agent.barrier(cx, request, Some(entry), out),
                 None => out.push(Effect::Drop { to: request }),
             },
-            Event::Replied { stream, result } => {
-                if let Some(Route::Coordinator(id)) = self.routes.get(&stream).copied() {
-                    if result.is_err() {
-                        self.routes.remove(&stream);
-                    }
-                    self.coordinator.replied(cx, id, stream, result, out);
-                }
-            }
+            Event::Replied { stream, result } => self.replied(now, stream, result, out),
             Event::Reported { stream, result } => self.reported(now, stream, result, out),
-            Event::ShellBarrier { request, credential, id, rank } => {
-                self.shell_barrier(now, request, credential, (id, rank), out);
+            Event::ShellBarrier { request, credential, id, rank, entry } => {
+                self.shell_barrier(now, request, credential, (id, rank, entry), out);
             }
             Event::Shells { request, payload } => self.shells(now, request, &payload, out),
             Event::Start { request, payload } => {
@@ -293,6 +293,20 @@ impl Node {
             }
             Event::Unit(event) => self.unit(now, event, out),
         }
+    }
+
+    fn replied(
+        &mut self,
+        now: Now,
+        stream: StreamId,
+        result: Result<Response, Fault>,
+        out: &mut Effects,
+    ) {
+        let Some(Route::Coordinator(id)) = self.routes.get(&stream).copied() else { return };
+        if result.is_err() {
+            self.routes.remove(&stream);
+        }
+        self.coordinator.replied(context!(self, now), id, stream, result, out);
     }
 
     fn disconnected(&mut self, now: Now, request: RequestId, out: &mut Effects) {
@@ -333,13 +347,13 @@ impl Node {
         now: Now,
         request: RequestId,
         credential: Credential,
-        (id, rank): (JobId, BrokerRank),
+        (id, rank, entry): (JobId, BrokerRank, Option<u32>),
         out: &mut Effects,
     ) {
         let cx = context!(self, now);
         let agent = asked(self.agents.get_mut(&id), id, credential);
         match agent.and_then(|agent| at_home(agent, id, rank, cx.facts.rank)) {
-            Ok(agent) => agent.barrier(cx, request, None, out),
+            Ok(agent) => agent.barrier(cx, request, entry, out),
             Err(fault) => out.push(Effect::Barrier { to: request, result: Err(fault) }),
         }
     }

@@ -75,6 +75,7 @@ impl Event {
     /// What the event is called in reports.
     pub fn name(&self) -> &'static str {
         match self {
+            Self::CheckpointAsked { .. } => "checkpoint-asked",
             Self::Checkpointed(_) => "checkpointed",
             Self::Config(_) => "config",
             Self::Covered { .. } => "covered",

@@ -28,7 +28,8 @@ impl Counters {
             Event::Known { payload, .. } if payload["question"] != "manager" => {
                 self.agent_received += 1
             }
-            Event::Checkpointed(_)
+            Event::CheckpointAsked { .. }
+            | Event::Checkpointed(_)
             | Event::Expiration { .. }
             | Event::Known { .. }
             | Event::Replied { .. }
@@ -122,6 +123,8 @@ impl Node {
         json!({
             "method": self.method_name(),
             "notice": self.notice,
+            "connector": if self.facts().no_connector.is_some() { "local" } else { "resume" },
+            "connector-notice": self.facts().no_connector,
             "kill-timeout": config.kill_timeout,
             "term-signal": config.term_signal.to_string(),
             "kill-signal": config.kill_signal.to_string(),

@@ -48,6 +48,7 @@ pub(super) fn all(
             streaming(h, b, m, |request, payload| Event::Known { request, payload });
         })?,
         request("expiration", expiration)?,
+        users("checkpoint", checkpoint)?,
         users("critical-ranks", critical_ranks)?,
         users("disconnect", |_, broker, message| broker.disconnected(&message))?,
         users("shell-barrier", shell_barrier)?,
@@ -164,6 +165,19 @@ fn expiration(handle: Handle, broker: &Broker, message: Message) {
 }
 
 #[derive(Deserialize)]
+struct Checkpoint {
+    id: JobId,
+}
+
+fn checkpoint(handle: Handle, broker: &Broker, message: Message) {
+    if let Some(Checkpoint { id }) = read(handle, broker, &message) {
+        let credential = message.credential();
+        let request = broker.hold(message);
+        broker.handle(Event::CheckpointAsked { request, credential, id });
+    }
+}
+
+#[derive(Deserialize)]
 struct CriticalRanks {
     id: JobId,
     ranks: Idset,
@@ -181,14 +195,16 @@ fn critical_ranks(handle: Handle, broker: &Broker, message: Message) {
 struct ShellBarrier {
     id: JobId,
     rank: BrokerRank,
+    /// The resume connector says which entry it is.
+    entry: Option<u32>,
 }
 
 fn shell_barrier(handle: Handle, broker: &Broker, message: Message) {
     match message.payload().and_then(ShellBarrier::deserialize) {
-        Ok(ShellBarrier { id, rank }) => {
+        Ok(ShellBarrier { id, rank, entry }) => {
             let credential = message.credential();
             let request = broker.hold(message);
-            broker.handle(Event::ShellBarrier { request, credential, id, rank });
+            broker.handle(Event::ShellBarrier { request, credential, id, rank, entry });
         }
         Err(error) => {
             let reason = format!("malformed payload: {error}");

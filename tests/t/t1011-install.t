@@ -15,6 +15,8 @@ unset FLUX_MODULE_PATH_PREPEND FLUX_MODPROBE_PATH_APPEND
 
 module_dir=$(flux config builtin module_path)
 module_dir=${module_dir%%:*}
+connector_dir=$(flux config builtin connector_path)
+connector_dir=${connector_dir%%:*}
 conf_dir=$(flux config builtin confdir)
 dest=$PWD/dest
 installed_files() {
@@ -23,26 +25,29 @@ installed_files() {
 # usage: start_installed COMMAND...
 # An instance that finds what is below $dest as if it were in place.
 start_installed() {
+	FLUX_CONNECTOR_PATH=$dest$connector_dir \
 	FLUX_MODULE_PATH_PREPEND=$dest$module_dir FLUX_MODPROBE_PATH_APPEND=$dest$conf_dir/modprobe \
 		run_instance 4 "$@"
 }
 
-test_expect_success 'install puts one module and one drop-in where Flux looks' '
+test_expect_success 'install puts a connector, a module and a drop-in where Flux looks' '
 	mkdir -p "$dest$module_dir" "$dest$conf_dir/modprobe/modprobe.d" &&
 	touch "$dest$module_dir/other.so" "$dest$conf_dir/modprobe/modprobe.d/10-other.toml" &&
 	installed_files >before &&
 	"$program" install --destdir "$dest" >out &&
 	installed_files >after &&
 	comm -13 before after >new &&
-	test "$(wc -l <new)" -eq 2 &&
+	test "$(wc -l <new)" -eq 3 &&
+	grep -x ".$connector_dir/resume.so" new &&
 	grep -x ".$module_dir/job-exec-rs.so" new &&
 	grep "^.$conf_dir/modprobe/modprobe.d/.*\.toml$" new
 '
 test_expect_success 'it says what it did' '
 	while read -r file; do grep -F "${file#.}" out || return 1; done <new
 '
-test_expect_success 'the module is the built one, for everybody to read' '
+test_expect_success 'module and connector are the built ones, for everybody to read' '
 	cmp "$JOB_EXEC_RS_MODULE" "$dest$module_dir/job-exec-rs.so" &&
+	cmp "$(dirname "$JOB_EXEC_RS_MODULE")/libresume.so" "$dest$connector_dir/resume.so" &&
 	while read -r file; do
 		test $((0$(stat -c %a "$dest/$file") & 0444)) -eq $((0444)) || return 1
 	done <new
@@ -71,7 +76,8 @@ test_expect_success 'an instance then has it on every rank, in place of job-exec
 '
 test_expect_success 'stats are where administrators look for them' '
 	start_installed flux module stats job-exec >stats &&
-	jq -e ".method and .config" stats
+	jq -e ".method and .config" stats &&
+	jq -e ".connector == \"resume\"" stats
 '
 test_expect_success 'a reload does not bring upstream back' '
 	start_installed bash -c "

@@ -109,8 +109,8 @@ pub(crate) struct Ledger<P> {
     pub(crate) closed_bytes: usize,
     /// It is being asked up to which number a checkpoint has them.
     pub(crate) covering: bool,
-    /// Nobody makes checkpoints of this namespace.
-    pub(crate) is_uncovered: bool,
+    /// Nobody could say it: bytes of commits that have to come before it is asked again.
+    pub(crate) quiet: usize,
 }
 
 impl<P: Packet> Ledger<P> {
@@ -127,7 +127,7 @@ impl<P: Packet> Ledger<P> {
             bytes: 0,
             closed_bytes: 0,
             covering: false,
-            is_uncovered: false,
+            quiet: 0,
         }
     }
 
@@ -138,6 +138,7 @@ impl<P: Packet> Ledger<P> {
         let packet = packet.with_payload(&payload);
         self.next += 1;
         self.bytes += packet.size();
+        self.quiet = self.quiet.saturating_sub(packet.size());
         self.entries.push_back(Entry { number, packet: packet.clone(), is_open: true });
         Some((number, packet))
     }
@@ -205,7 +206,7 @@ impl<P: Packet> Ledger<P> {
     /// The connection is lost. Nothing is known any more.
     pub(crate) fn lost(&mut self, now: f64) {
         self.covering = false;
-        self.is_uncovered = false;
+        self.quiet = 0;
         self.settling =
             if self.entries.is_empty() { Settling::Unknown } else { Settling::Due(now) };
     }

@@ -226,7 +226,7 @@ impl<P: Packet> Connector<P> {
         if ledger.closed_bytes <= limit / COVER_PART || ledger.covering {
             return;
         }
-        match job_of(namespace).filter(|_| !ledger.is_uncovered) {
+        match job_of(namespace).filter(|_| ledger.quiet == 0) {
             Some(id) => {
                 ledger.covering = true;
                 let own = Own::Cover(namespace.to_string(), ledger.mark());
@@ -242,8 +242,8 @@ impl<P: Packet> Connector<P> {
         if errnum == 0 {
             ledger.covered(mark);
         } else {
-            // Nobody makes checkpoints of it. The last commits are kept, and no more.
-            ledger.is_uncovered = true;
+            // Nobody makes checkpoints of it, for now. The last commits are kept, and no more.
+            ledger.quiet = (self.limits.commits_max / COVER_PART).max(1);
         }
         self.bound_commits(namespace);
     }

@@ -302,7 +302,8 @@ impl<'a> Instance<'a> {
         let request = self.messages.open(Asker::Unit(unit.clone()));
         self.shells.enter_barrier(unit);
         let credential = Credential { userid: nix::unistd::getuid().as_raw(), owner: true };
-        self.queue.push_back((rank, Event::ShellBarrier { request, credential, id, rank }));
+        let entry = None;
+        self.queue.push_back((rank, Event::ShellBarrier { request, credential, id, rank, entry }));
     }
 
     fn leave_barrier(&mut self, unit: &UnitName) {

@@ -6,6 +6,7 @@
 
 mod broker;
 mod checkpoint;
+mod connector;
 mod fence;
 mod future;
 mod handle;
@@ -18,6 +19,7 @@ mod rexec;
 mod watcher;
 
 pub use broker::Broker;
+pub use connector::resume_uri;
 pub use fence::call as fenced;
 pub use future::{Futures, RpcError};
 pub use handle::{Handle, HandleError};

@@ -281,7 +281,7 @@ fn nobody_enters_another_users_barrier() {
     let credential = super::Credential { userid: 9999, owner: false };
     let request = RequestId::Remote(5);
     let rank = super::BrokerRank(0);
-    world.happen(0, Event::ShellBarrier { request, credential, id: JOB, rank });
+    world.happen(0, Event::ShellBarrier { request, credential, id: JOB, rank, entry: None });
     assert_eq!(world.barrier, [(5, Err(libc::EPERM))]);
     let ranks = "0".parse().unwrap_or_default();
     world.happen(0, Event::CriticalRanks { request, credential, id: JOB, ranks });

@@ -30,7 +30,8 @@ pub(super) fn facts(rank: u32) -> Facts {
         rank: BrokerRank(rank),
         owner: OWNER,
         instance: InstanceId::new("/test", OWNER),
-        local_uri: format!("local:///test/{rank}"),
+        shell_uri: format!("local:///test/{rank}"),
+        no_connector: None,
         job_shell: "/bin/flux-shell".to_string(),
         nested: false,
         working_directory: None,
@@ -425,7 +426,10 @@ impl World {
         let request = self.request();
         let credential = Credential { userid: OWNER, owner: true };
         let broker = BrokerRank(rank as u32);
-        self.happen(rank, Event::ShellBarrier { request, credential, id: JOB, rank: broker });
+        self.happen(
+            rank,
+            Event::ShellBarrier { request, credential, id: JOB, rank: broker, entry: None },
+        );
         self.last_request
     }
 

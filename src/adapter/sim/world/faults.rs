@@ -153,7 +153,8 @@ impl World {
         let request = RequestId::Remote(number);
         let credential = Credential { userid: 2, owner: false };
         let event = if rng.random_bool(0.5) {
-            Event::ShellBarrier { request, credential, id, rank: BrokerRank(rank) }
+            let rank = BrokerRank(rank);
+            Event::ShellBarrier { request, credential, id, rank, entry: None }
         } else {
             Event::CriticalRanks { request, credential, id, ranks: Idset::new() }
         };

@@ -170,13 +170,10 @@ impl World {
         self.shell_mut(id).waits = Some(number);
         self.barriers.insert(number, id);
         let request = RequestId::Remote(number);
-        let event = if again {
-            Event::Parked { request, id: job, entry }
-        } else {
-            let credential = Credential { userid: 1, owner: true };
-            Event::ShellBarrier { request, credential, id: job, rank: BrokerRank(rank) }
-        };
-        self.handle(rank, event);
+        let credential = Credential { userid: 1, owner: true };
+        let (rank, entry) = (BrokerRank(rank), Some(entry));
+        let event = Event::ShellBarrier { request, credential, id: job, rank, entry };
+        self.handle(rank.0, event);
     }
 
     pub(super) fn leave_barrier(&mut self, number: u64, ok: bool) {

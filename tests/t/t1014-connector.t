@@ -1,0 +1,98 @@
+#!/bin/bash
+test_description='job shells and the resume connector'
+instance_size=4
+# shellcheck source=lib.sh
+. "$(dirname "$0")/lib.sh"
+
+if ! test_have_prereq OURS,CONNECTOR; then
+	skip_all='needs our module and the connector beside it'
+	test_done
+fi
+
+# usage: uri_of_tasks [OPTION...]. Whence the tasks of a job know their broker, one per line.
+uri_of_tasks() {
+	flux run "$@" printenv FLUX_URI | sed 's/:.*//' | sort -u
+}
+
+test_expect_success 'stats say that shells use it, on every rank' '
+	for rank in 0 1 2 3; do
+		flux exec -r $rank flux module stats job-exec >stats &&
+		jq -e ".connector == \"resume\" and .[\"connector-notice\"] == null" stats || return 1
+	done
+'
+test_expect_success 'shells and tasks have it, on every rank' '
+	test "$(uri_of_tasks -N4 -n8)" = resume
+'
+test_expect_success 'input, output and status go through it' '
+	seq 10000 >input &&
+	test_expect_code 3 flux run --input=input bash -c "cat; exit 3" >output &&
+	test_cmp input output &&
+	seq 10000 | flux run -N2 cat | sort -n >output &&
+	seq 10000 | sed p >expected &&
+	test_cmp expected output
+'
+test_expect_success 'flux commands of tasks have it' '
+	test "$(flux run -n1 flux getattr rank)" = 0 &&
+	test "$(flux run -n1 --requires=rank:2 flux getattr rank)" = 2
+'
+test_expect_success 'a nested instance has it on both sides' '
+	flux alloc -N2 sh -c "flux getattr parent-uri; flux run -N2 printenv FLUX_URI" >uris &&
+	sed "s/:.*//" uris | sort | uniq -c | sed "s/^ *//" >actual &&
+	cat actual uris &&
+	echo "3 resume" >expected &&
+	test_cmp expected actual
+'
+test_expect_success 'what it keeps in the guest namespace is gone when the job has ended' '
+	gate marked &&
+	id=$(flux submit -n1 sh -c "echo hello; echo >marked; sleep inf") &&
+	wait_gate marked &&
+	await flux kvs ls -N "$(namespace_of "$id")" resume &&
+	flux kvs ls -N "$(namespace_of "$id")" resume | grep . &&
+	flux cancel "$id" &&
+	wait_event -q "$id" clean &&
+	test_must_fail flux kvs ls "$(flux job id --to=kvs "$id").guest.resume"
+'
+test_expect_success 'a shell may ask for a checkpoint of its own job' '
+	gate asked &&
+	id=$(flux submit -n1 sh -c "echo >asked; sleep inf") &&
+	wait_gate asked &&
+	dec=$(flux job id --to=dec "$id") &&
+	if test_have_prereq UNITS; then
+		rpc 0 job-exec.checkpoint "{\"id\": $dec}" &&
+		flux kvs get --treeobj "$(flux job id --to=kvs "$id").guest-checkpoint"
+	else
+		test_must_fail rpc 0 job-exec.checkpoint "{\"id\": $dec}" 2>err &&
+		grep ENOSYS err
+	fi &&
+	flux cancel "$id" &&
+	wait_event -q "$id" clean
+'
+test_expect_success 'a guest may not ask for another user'\''s, nobody for one that does not run' '
+	gate held &&
+	id=$(flux submit -n1 sh -c "echo >held; sleep inf") &&
+	wait_gate held &&
+	dec=$(flux job id --to=dec "$id") &&
+	test_must_fail env FLUX_HANDLE_USERID=9999 FLUX_HANDLE_ROLEMASK=2 \
+		flux python "$here/rpc.py" 0 job-exec.checkpoint "{\"id\": $dec}" 2>err &&
+	grep EPERM err &&
+	test_must_fail rpc 0 job-exec.checkpoint "{\"id\": 1}" 2>err &&
+	grep ENOENT err &&
+	test_must_fail rpc 0 job-exec.checkpoint "{}" 2>err &&
+	grep EPROTO err &&
+	flux cancel "$id" &&
+	wait_event -q "$id" clean
+'
+test_expect_success 'without it shells use local://, and it is said once and shown' '
+	FLUX_CONNECTOR_PATH=$PWD flux start -s1 --config-path="$FLUX_TEST_CONFIG" sh -c "
+		flux module stats job-exec >stats &&
+		flux dmesg | grep -c \"no resume connector\" >said &&
+		flux run -n1 printenv FLUX_URI >uri &&
+		flux run -n1 sh -c \"tr \\\"\\\\0\\\" \\\" \\\" </proc/\\\$PPID/cmdline\" >shell" &&
+	jq -e ".connector == \"local\"" stats &&
+	jq -r ".[\"connector-notice\"]" stats | grep "connector name .resume." &&
+	test "$(cat said)" = 1 &&
+	grep ^local: uri &&
+	grep -e --reconnect shell
+'
+
+test_done
