@@ -27,6 +27,9 @@ mod handlers;
 /// The service that the job manager, shells and brokers talk to.
 const SERVICE: &str = "job-exec";
 
+/// How long a shell waits for a broker that is not expected back.
+const GONE_FOR_GOOD: &str = "10s";
+
 /// Why the module could not be loaded, or had to go.
 type Failure = String;
 
@@ -183,11 +186,16 @@ fn facts(handle: Handle, directory: &std::path::Path) -> Result<Facts, Failure> 
     })
 }
 
-/// What shells connect to, and why they do without the resume connector, if they do.
+/// What shells connect to, and why they do without the resume connector, if they do. A broker
+/// that is gone for good is not waited for: one of an instance that is itself a job, or that
+/// has no state to come back with.
 fn shell_uri(handle: Handle, rank: u32) -> Result<(String, Option<String>), Failure> {
     let local = handle.attribute("local-uri").ok_or("local-uri is not set")?;
+    let is_set = |name| handle.attribute(name).is_some_and(|value| !value.is_empty());
+    let comes_back = is_set("statedir") && !is_set("jobid");
     match resume_uri(&local, rank) {
-        Ok(uri) => Ok((uri, None)),
+        Ok(uri) if comes_back => Ok((uri, None)),
+        Ok(uri) => Ok((format!("{uri}?timeout={GONE_FOR_GOOD}"), None)),
         Err(why) => {
             let notice = format!("job shells may end with this broker: no resume connector: {why}");
             handle.log(libc::LOG_WARNING, &notice);

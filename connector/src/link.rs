@@ -16,6 +16,8 @@ const MAGIC: u32 = 0xffee_0012;
 const HEADER: usize = 8;
 /// Bytes read at a time. A small message with its header fits many times.
 const CHUNK: usize = 64 << 10;
+/// Buffers that have grown past this for one large message are given back.
+const BUFFER_MAX: usize = 1 << 20;
 /// A larger message is no message of a broker's.
 const MESSAGE_MAX: usize = 1 << 31;
 
@@ -35,9 +37,10 @@ pub(crate) struct Link {
     socket: OwnedFd,
     /// The broker's first byte has come.
     is_accepted: bool,
+    /// Room to read into; what was read and not taken is from `start` to `end`.
     input: Vec<u8>,
-    /// Where in `input` the first message begins that was not taken.
     start: usize,
+    end: usize,
     output: Vec<u8>,
     /// So much of `output` is written.
     written: usize,
@@ -54,6 +57,7 @@ impl Link {
             is_accepted: false,
             input: Vec::new(),
             start: 0,
+            end: 0,
             output: Vec::new(),
             written: 0,
         })
@@ -88,27 +92,37 @@ impl Link {
 
     /// Reads what is there, or a chunk of it.
     pub(crate) fn read(&mut self) -> Read {
-        let held = self.input.len() - self.start;
-        // What is left of a large message is read at once.
-        let wanted = self.missing().unwrap_or(0).max(CHUNK);
-        if self.start > 0 {
-            self.input.copy_within(self.start.., 0);
-            self.start = 0;
-        }
-        self.input.resize(held + wanted, 0);
-        let result = recv(self.socket.as_raw_fd(), &mut self.input[held..], MsgFlags::empty());
-        self.input.truncate(held + result.unwrap_or(0));
-        match result {
+        self.make_room();
+        match recv(self.socket.as_raw_fd(), &mut self.input[self.end..], MsgFlags::empty()) {
             Ok(0) => Read::Closed,
-            Ok(_) => Read::Some,
+            Ok(count) => {
+                self.end += count;
+                Read::Some
+            }
             Err(Errno::EAGAIN | Errno::EINTR) => Read::Blocked,
             Err(_) => Read::Closed,
         }
     }
 
+    /// For what is left of the message that has begun, or for a chunk.
+    fn make_room(&mut self) {
+        let held = self.end - self.start;
+        if self.start > 0 {
+            self.input.copy_within(self.start..self.end, 0);
+            (self.start, self.end) = (0, held);
+        }
+        let size = self.size().and_then(Result::ok).unwrap_or(0);
+        let wanted = size.max(held + CHUNK);
+        if self.input.len() < wanted {
+            self.input.resize(wanted, 0);
+        } else if held == 0 && self.input.len() > BUFFER_MAX {
+            self.input = vec![0; CHUNK];
+        }
+    }
+
     /// Size of the message that `input` begins with, header included.
     fn size(&self) -> Option<Result<usize, Errno>> {
-        let header = self.input.get(self.start..self.start + HEADER)?;
+        let header = self.input[self.start..self.end].get(..HEADER)?;
         let (magic, size) = header.split_at(4);
         let number = |bytes: &[u8]| bytes.try_into().unwrap_or([0; 4]);
         let size = u32::from_be_bytes(number(size)) as usize;
@@ -118,16 +132,11 @@ impl Link {
         Some(Ok(size + HEADER))
     }
 
-    fn missing(&self) -> Option<usize> {
-        let size = self.size()?.ok()?;
-        Some(size.saturating_sub(self.input.len() - self.start))
-    }
-
     /// The next whole message that was read.
     pub(crate) fn next_message(&mut self) -> Result<Option<&[u8]>, Errno> {
         let Some(size) = self.size().transpose()? else { return Ok(None) };
         let (begin, end) = (self.start + HEADER, self.start + size);
-        if self.input.len() < end {
+        if self.end < end {
             return Ok(None);
         }
         self.start = end;
@@ -165,8 +174,9 @@ impl Link {
         }
         self.written = 0;
         self.output.clear();
-        // One large message does not stay for ever.
-        self.output.shrink_to(CHUNK);
+        if self.output.capacity() > BUFFER_MAX {
+            self.output = Vec::new();
+        }
         Ok(())
     }
 }

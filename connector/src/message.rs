@@ -83,8 +83,14 @@ impl Message {
     }
 
     fn derived(&self, errnum: i32, payload: &str) -> Self {
-        // SAFETY: the request is ours; the response is, too.
-        let response = Self::own(unsafe { sys::flux_response_derive(self.as_ptr(), errnum) });
+        // A shell in the barrier waits although it has said that it does not.
+        let request = self.copy(false);
+        let noresponse = sys::FLUX_MSGFLAG_NORESPONSE as c_int;
+        // SAFETY: the copy is ours alone; the response is, too.
+        let response = Self::own(unsafe {
+            sys::flux_msg_clear_flag(request.as_ptr(), noresponse);
+            sys::flux_response_derive(request.as_ptr(), errnum)
+        });
         let owner = sys::flux_msg_cred { userid: 0, rolemask: sys::FLUX_ROLE_OWNER };
         // SAFETY: the response is ours alone.
         unsafe { sys::flux_msg_set_cred(response.as_ptr(), owner) };

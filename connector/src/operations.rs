@@ -11,7 +11,7 @@ use nix::errno::Errno;
 
 use crate::connection::{Connection, Wait};
 use crate::message::Message;
-use crate::options;
+use crate::options::{self, Options};
 
 const OPERATIONS: sys::flux_handle_ops = sys::flux_handle_ops {
     setopt: Some(setopt),
@@ -43,9 +43,9 @@ pub unsafe extern "C" fn connector_init(
     errp: *mut sys::flux_error_t,
 ) -> *mut sys::flux_t {
     // SAFETY: null, or a text, says libflux.
-    let path = (!uri.is_null()).then(|| unsafe { CStr::from_ptr(uri) });
-    let path = path.and_then(|path| path.to_str().ok()).unwrap_or_default();
-    let opened = catch_unwind(|| open(path)).unwrap_or_else(|_| Err((Errno::EIO, String::new())));
+    let uri = (!uri.is_null()).then(|| unsafe { CStr::from_ptr(uri) });
+    let uri = uri.and_then(|uri| uri.to_str().ok()).unwrap_or_default();
+    let opened = catch_unwind(|| open(uri)).unwrap_or_else(|_| Err((Errno::EIO, String::new())));
     let connection = match opened {
         Ok(connection) => Box::into_raw(Box::new(connection)),
         Err((errnum, why)) => {
@@ -66,8 +66,9 @@ pub unsafe extern "C" fn connector_init(
     handle
 }
 
-fn open(path: &str) -> Result<Connection, (Errno, String)> {
-    let (limits, retries) = options::read().map_err(|why| (Errno::EINVAL, why))?;
+fn open(uri: &str) -> Result<Connection, (Errno, String)> {
+    let options = options::read(uri).map_err(|why| (Errno::EINVAL, why))?;
+    let Options { path, limits, retries } = options;
     Connection::open(path, limits, retries).map_err(|errnum| {
         let why = match errnum {
             Errno::ENOENT => format!("broker socket {path} was not found"),

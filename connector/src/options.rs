@@ -1,22 +1,38 @@
-//! What the environment may say of a connection.
+//! What the URI and the environment may say of a connection.
 
 use std::env;
 
 use resume_machine::Limits;
 
-/// How long the broker may be away, as a Flux Standard Duration (RFC 23).
-pub(crate) const TIMEOUT: &str = "FLUX_RESUME_TIMEOUT";
+/// How long the broker may be away, as a Flux Standard Duration (RFC 23), unless the URI says
+/// it: `resume:///path?timeout=10s`.
+const TIMEOUT: &str = "FLUX_RESUME_TIMEOUT";
 /// The local connector's: tries to connect for the first time.
 const RETRY_COUNT: &str = "FLUX_LOCAL_CONNECTOR_RETRY_COUNT";
 /// As the local connector's (flux-core `librouter/usock.h`, `USOCK_RETRY_DEFAULT`).
 const RETRIES: u32 = 5;
 
-/// Limits, and how often to try again to connect for the first time.
-pub(crate) fn read() -> Result<(Limits, u32), String> {
+/// How to connect.
+#[derive(Debug)]
+pub(crate) struct Options<'a> {
+    pub(crate) path: &'a str,
+    pub(crate) limits: Limits,
+    /// How often to try again to connect for the first time.
+    pub(crate) retries: u32,
+}
+
+/// Reads what follows the scheme, and the environment.
+pub(crate) fn read(uri: &str) -> Result<Options<'_>, String> {
     let mut limits = Limits::default();
     if let Ok(text) = env::var(TIMEOUT) {
-        limits.give_up_after = seconds(&text)
-            .ok_or_else(|| format!("{TIMEOUT}='{text}' is no duration, such as 90s, 10m or 7d"))?;
+        limits.give_up_after = timeout(TIMEOUT, &text)?;
+    }
+    let (path, query) = uri.split_once('?').unwrap_or((uri, ""));
+    for option in query.split('&').filter(|option| !option.is_empty()) {
+        match option.split_once('=') {
+            Some(("timeout", text)) => limits.give_up_after = timeout("timeout", text)?,
+            _ => return Err(format!("resume://{uri}: unknown option '{option}'")),
+        }
     }
     let retries = match env::var(RETRY_COUNT) {
         Ok(text) => {
@@ -24,7 +40,11 @@ pub(crate) fn read() -> Result<(Limits, u32), String> {
         }
         Err(_) => RETRIES,
     };
-    Ok((limits, retries))
+    Ok(Options { path, limits, retries })
+}
+
+fn timeout(name: &str, text: &str) -> Result<f64, String> {
+    seconds(text).ok_or_else(|| format!("{name}='{text}' is no duration, such as 90s, 10m or 7d"))
 }
 
 fn seconds(text: &str) -> Option<f64> {

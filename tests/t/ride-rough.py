@@ -44,6 +44,12 @@ def a_bad_duration(brokers):
     assert number == errno.EINVAL and "FLUX_RESUME_TIMEOUT='soon'" in text, text
 
 
+def bad_options(brokers):
+    for option in ("timeout=soon", "patience=1s"):
+        number, text = refused(f"{brokers.uri(0, 'resume')}?{option}")
+        assert number == errno.EINVAL and option.split("=")[0] in text, text
+
+
 def a_broker_that_lets_nobody_in(brokers):
     debug(brokers, DENY_ONCE)
     number, text = refused(brokers.uri(0, "resume"))
@@ -80,9 +86,7 @@ def a_guest(brokers):
 
 
 def a_broker_that_does_not_come_back(brokers):
-    os.environ["FLUX_RESUME_TIMEOUT"] = "1s"
-    handle = flux.Flux(brokers.uri(0, "resume"))
-    del os.environ["FLUX_RESUME_TIMEOUT"]
+    handle = flux.Flux(brokers.uri(0, "resume") + "?timeout=1s")
     future = handle.rpc("kvs.wait-version", {"namespace": "primary", "rootseq": 10**6})
     brokers.kill(0)
     try:
@@ -172,6 +176,7 @@ def a_clean_restart(brokers):
 CHECKS = [
     a_wrong_path,
     a_bad_duration,
+    bad_options,
     a_broker_that_lets_nobody_in,
     a_request_that_was_not_sent,
     a_guest,

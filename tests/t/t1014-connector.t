@@ -14,6 +14,10 @@ uri_of_tasks() {
 	flux run "$@" printenv FLUX_URI | sed 's/:.*//' | sort -u
 }
 
+namespace_of() {
+	echo "job-$(flux job id --to=dec "$1")"
+}
+
 test_expect_success 'stats say that shells use it, on every rank' '
 	for rank in 0 1 2 3; do
 		flux exec -r $rank flux module stats job-exec >stats &&

@@ -17,15 +17,10 @@ const RETRY_MAX: f64 = 2.0;
 impl<P: Packet> Connector<P> {
     /// A message has come over the socket.
     pub fn receive(&mut self, now: f64, mut packet: P) {
-        let Header { kind, matchtag, topic, .. } = packet.header();
+        let Header { kind, matchtag, .. } = packet.header();
         match kind {
             Kind::Response if Own::is_tag(matchtag) => self.own_answer(now, &packet),
-            Kind::Response if matchtag == NO_TAG => {
-                if Policy::of(topic) == Policy::Barrier {
-                    self.barrier = None;
-                }
-                self.deliver(packet);
-            }
+            Kind::Response if matchtag == NO_TAG => self.deliver(packet),
             Kind::Response => self.answer(now, matchtag, packet),
             Kind::Request => {
                 packet.push_hop(&format!("{HOP}{}", self.losses));
@@ -37,7 +32,8 @@ impl<P: Packet> Connector<P> {
 
     fn answer(&mut self, now: f64, tag: u32, packet: P) {
         let errnum = packet.header().errnum;
-        let Some(flight) = self.flights.get_mut(&tag) else { return self.deliver(packet) };
+        // Nobody waits for it: it has been answered.
+        let Some(flight) = self.flights.get_mut(&tag) else { return };
         if errnum == 0
             && let Some(seen) = &mut flight.seen
         {
@@ -104,6 +100,9 @@ impl<P: Packet> Connector<P> {
         let due: Vec<P> = due.collect();
         for request in due {
             self.transmit(request);
+        }
+        if self.barrier.retry_at.is_some_and(|at| at <= now) {
+            self.ask_barrier();
         }
         if self.doubt_at.is_some_and(|at| at <= now) {
             self.doubt_at = None;

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use crate::barrier::Barrier;
 use crate::flight::{Again, Flight, NO_DATA, NOT_PERMITTED, RESET, TIMED_OUT};
 use crate::ledger::{Ledger, Settling};
 use crate::packet::{Header, Kind, NO_TAG, Packet};
@@ -95,9 +96,7 @@ pub struct Connector<P> {
     pub(crate) orders: u64,
     pub(crate) standing: Standing,
     pub(crate) ledgers: BTreeMap<String, Ledger<P>>,
-    /// The shell waits in this barrier, and how many it has entered.
-    pub(crate) barrier: Option<P>,
-    pub(crate) barriers: u32,
+    pub(crate) barrier: Barrier<P>,
     /// Requests of the connector's own.
     pub(crate) own: BTreeMap<u32, Own>,
     pub(crate) next_own: u32,
@@ -126,8 +125,7 @@ impl<P: Packet> Connector<P> {
             orders: 0,
             standing: Standing::default(),
             ledgers: BTreeMap::new(),
-            barrier: None,
-            barriers: 0,
+            barrier: Barrier::default(),
             own: BTreeMap::new(),
             next_own: 0,
             doubt_at: None,
@@ -265,14 +263,12 @@ impl<P: Packet> Connector<P> {
     fn take_back(&mut self) {
         let mut unsent = self.take_undone();
         for packet in std::mem::take(&mut self.to_broker) {
-            let Header { kind, matchtag, topic, .. } = packet.header();
+            let Header { kind, matchtag, .. } = packet.header();
             let flight = self.flights.get(&matchtag).filter(|_| kind == Kind::Request);
             // Of these, the connector has what it needs to send them again.
             let repeated =
                 |flight: &Flight<P>| flight.policy != Policy::Refuse || flight.commit.is_some();
-            let is_kept = flight.is_some_and(repeated)
-                || Own::is_tag(matchtag)
-                || Policy::of(topic) == Policy::Barrier;
+            let is_kept = flight.is_some_and(repeated) || Own::is_tag(matchtag);
             if kind == Kind::Response || is_kept {
                 self.retained -= packet.size();
                 continue;
@@ -357,9 +353,7 @@ impl<P: Packet> Connector<P> {
         self.patient_until = until;
         let mut tags: Vec<(u64, u32)> = self.flights.iter().map(|(t, f)| (f.order, *t)).collect();
         tags.sort_unstable();
-        if let Some(barrier) = self.barrier.clone() {
-            self.transmit(barrier);
-        }
+        self.ask_barrier();
         for (_, tag) in tags {
             let Some(flight) = self.flights.get_mut(&tag) else { continue };
             // The ledger has sent it.
@@ -393,8 +387,8 @@ impl<P: Packet> Connector<P> {
                 self.deliver(packet.refusal(errnum, &format!("{topic}: {why}")));
             }
         }
-        if let Some(barrier) = self.barrier.take() {
-            self.deliver(barrier.refusal(errnum, &why));
+        if let Some(request) = self.barrier.request.take() {
+            self.deliver(request.refusal(errnum, &why));
         }
         self.ledgers.clear();
         self.phase = Phase::Ended(errnum, why);
@@ -418,7 +412,8 @@ impl<P: Packet> Connector<P> {
             Settling::Due(at) => Some(at),
             _ => None,
         });
-        let one = [link, deadline, self.doubt_at].into_iter().flatten();
+        let barrier = self.barrier.retry_at.filter(|_| live);
+        let one = [link, deadline, self.doubt_at, barrier].into_iter().flatten();
         one.chain(retries).chain(settling).reduce(f64::min)
     }
 

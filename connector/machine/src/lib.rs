@@ -14,6 +14,7 @@
 //!    makes a connection if [`Connector::wants_link`].
 
 mod answers;
+mod barrier;
 mod connector;
 mod flight;
 mod ledger;

@@ -54,6 +54,7 @@ pub const TABLE: &[(&str, Policy)] = &[
     ("groups.get", Watch(WatchKind::Value)),
     ("groups.join", Standing),
     ("groups.leave", Standing),
+    ("job-exec.checkpoint", Repeat),
     ("job-exec.critical-ranks", Repeat),
     ("job-exec.shell-barrier", Barrier),
     ("job-info.eventlog-watch", Watch(WatchKind::Entries)),

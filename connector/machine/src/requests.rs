@@ -30,7 +30,7 @@ impl<P: Packet> Connector<P> {
         let policy = Policy::of(topic);
         if matchtag == NO_TAG || noresponse {
             match policy {
-                Policy::Barrier => self.enter_barrier(&packet),
+                Policy::Barrier => self.enter_barrier(packet),
                 Policy::Cancel => {
                     self.cancel(&packet);
                     self.transmit(packet);
@@ -76,22 +76,6 @@ impl<P: Packet> Connector<P> {
         self.phase = Phase::Settling;
         self.settle(now);
         true
-    }
-
-    /// A shell enters its start barrier (flux-core `shell/shell.c`, `shell_barrier`). It waits
-    /// without a number, so which entry it is has to be said: it may be asked twice.
-    fn enter_barrier(&mut self, packet: &P) {
-        self.barriers += 1;
-        let payload = serde_json::from_slice::<Value>(packet.payload());
-        let packet = match payload {
-            Ok(Value::Object(mut payload)) => {
-                payload.insert("entry".to_string(), self.barriers.into());
-                packet.with_payload(&Value::Object(payload).to_string())
-            }
-            _ => packet.clone(),
-        };
-        self.barrier = Some(packet.clone());
-        self.transmit(packet);
     }
 
     /// The client ends a watch. The request is not answered, the watch is (flux-core

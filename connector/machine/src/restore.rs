@@ -21,6 +21,8 @@ const COVER_PART: usize = 4;
 /// What a request of the connector's own was for.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Own {
+    /// The shell's, in the barrier.
+    Barrier,
     /// Up to which commit of a namespace a checkpoint has them.
     Cover(String, u64),
     /// Whether the broker is in RUN, because of errors that may come of its end.
@@ -68,6 +70,7 @@ impl<P: Packet> Connector<P> {
         let Some(own) = self.own.remove(&header.matchtag) else { return };
         let ok = header.errnum == 0;
         match own {
+            Own::Barrier => self.barrier_answered(now, packet),
             Own::Greeting if ok => self.restore(now),
             // The broker is already ending: it will close the connection.
             Own::Greeting => {}

@@ -163,6 +163,10 @@ impl World {
         }
         for _ in 0..self.rng.random_range(0..6) {
             if let Some(message) = self.broker.outbox.pop_front() {
+                // A response that comes twice is heard once.
+                if !message.streaming && self.rng.random_ratio(1, 20) {
+                    self.connector.receive(self.now, message.clone());
+                }
                 self.connector.receive(self.now, message);
             }
         }

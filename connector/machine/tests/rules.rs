@@ -295,12 +295,23 @@ fn a_barrier_is_entered_again_under_its_number() {
     let barrier = || Message::one_way("job-exec.shell-barrier", &json!({ "id": 1, "rank": 0 }));
     client.send(barrier());
     let first = client.sent().remove(0);
+    // The module is being loaded.
+    client.refuse(&first, NO_SERVICE);
+    client.pass(0.1);
+    let first = client.sent().remove(0);
     client.answer(&first, &json!({}));
+    assert_eq!(client.heard(), [(0, 0)], "as the shell asked: without a number");
     client.send(barrier());
+    assert_eq!(client.sent().remove(0).json()["entry"], 2);
     client.lose();
-    let again = client.come_back();
-    assert_eq!(again.len(), 1);
-    assert_eq!(again[0].json(), json!({ "id": 1, "rank": 0, "entry": 2 }));
+    client.connector.connecting();
+    client.connector.connected();
+    let greeting = client.sent().remove(0);
+    client.answer(&greeting, &json!({}));
+    let again = client.sent().remove(0);
+    assert_eq!(again.json(), json!({ "id": 1, "rank": 0, "entry": 2 }));
+    client.refuse(&again, 5);
+    assert_eq!(client.heard(), [(0, 5)]);
 }
 
 #[test]

@@ -102,9 +102,6 @@ impl Broker {
     fn serve(&mut self, request: Message) {
         let payload = request.json();
         if self.is_stopping {
-            if request.noresponse {
-                return;
-            }
             let errnum = if request.topic == "state-machine.wait" { 2 } else { 38 };
             return self.refuse(&request, errnum);
         }

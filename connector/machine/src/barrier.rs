@@ -1,0 +1,72 @@
+//! The start barrier of a job's shells (flux-core `shell/shell.c`, `shell_barrier`).
+//!
+//! A shell asks without a matchtag and waits for the answer by its topic, so that nobody else
+//! learns when its request finds no service. The connector asks in its place, under a number
+//! of its own, as often as is needed. Which entry it is has to be said then.
+
+use serde_json::Value;
+
+use crate::connector::{Connector, Phase};
+use crate::flight::{NO_HOST, NO_SERVICE};
+use crate::packet::Packet;
+use crate::restore::Own;
+
+const TOPIC: &str = "job-exec.shell-barrier";
+/// Pauses before the service is asked once more, in seconds: each is twice the last.
+const RETRY_FIRST: f64 = 0.1;
+const RETRY_MAX: f64 = 2.0;
+
+/// Where the shell is.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Barrier<P> {
+    /// What it waits for, as it has asked.
+    pub(crate) request: Option<P>,
+    /// How many it has entered.
+    entered: u32,
+    pub(crate) retry_at: Option<f64>,
+    tries: u32,
+}
+
+impl<P> Default for Barrier<P> {
+    fn default() -> Self {
+        Self { request: None, entered: 0, retry_at: None, tries: 0 }
+    }
+}
+
+impl<P: Packet> Connector<P> {
+    pub(crate) fn enter_barrier(&mut self, request: P) {
+        self.barrier.entered += 1;
+        self.barrier.tries = 0;
+        self.barrier.request = Some(request);
+        if self.phase == Phase::Live {
+            self.ask_barrier();
+        }
+    }
+
+    pub(crate) fn ask_barrier(&mut self) {
+        self.barrier.retry_at = None;
+        let Some(request) = &self.barrier.request else { return };
+        let mut payload: Value = serde_json::from_slice(request.payload()).unwrap_or_default();
+        if let Some(payload) = payload.as_object_mut() {
+            payload.insert("entry".to_string(), self.barrier.entered.into());
+        }
+        self.ask(Own::Barrier, TOPIC, &payload.to_string());
+    }
+
+    pub(crate) fn barrier_answered(&mut self, now: f64, packet: &P) {
+        let errnum = packet.header().errnum;
+        // The module is just being loaded, or the broker ends.
+        if matches!(errnum, NO_HOST | NO_SERVICE) {
+            let pause = RETRY_FIRST * f64::from(1u32 << self.barrier.tries.min(10));
+            self.barrier.tries += 1;
+            self.barrier.retry_at = Some(now + pause.min(RETRY_MAX));
+            return;
+        }
+        let Some(request) = self.barrier.request.take() else { return };
+        let text = String::from_utf8_lossy(packet.payload());
+        self.deliver(match errnum {
+            0 => request.answer(&text),
+            errnum => request.refusal(errnum, &text),
+        });
+    }
+}
