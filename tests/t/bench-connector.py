@@ -1,5 +1,7 @@
-"""usage: bench-connector.py ROUNDS. See tests/bench-connector."""
+"""usage: bench-connector.py ROUNDS [SCENE]. See tests/bench-connector."""
 
+import base64
+import itertools
 import os
 import statistics
 import sys
@@ -9,8 +11,9 @@ import flux
 from flux.core.inner import ffi, raw
 
 ROUNDS = int(sys.argv[1])
+ONLY = sys.argv[2] if len(sys.argv) > 2 else ""
 # Requests of one block, and of those in flight.
-BLOCK, WINDOW = 2000, 64
+BLOCK, WINDOW = 512, 64
 ANY = flux.constants.FLUX_NODEID_ANY
 NAMESPACE = "bench"
 
@@ -32,46 +35,60 @@ class Client:
         raw.flux_rpc_get(future, answer)
         raw.flux_future_destroy(future)
 
-    def one_by_one(self, topic, payload, count):
+    def one_by_one(self, topic, payloads):
         start = time.perf_counter()
-        for _ in range(count):
+        for payload in payloads:
             self.get(self.ask(topic, payload))
-        return (time.perf_counter() - start) / count
+        return (time.perf_counter() - start) / len(payloads)
 
-    def all_at_once(self, topic, payload, count):
+    def all_at_once(self, topic, payloads):
         start = time.perf_counter()
-        waiting = [self.ask(topic, payload) for _ in range(WINDOW)]
-        for _ in range(count - WINDOW):
+        waiting = [self.ask(topic, payload) for payload in payloads[:WINDOW]]
+        for payload in payloads[WINDOW:]:
             self.get(waiting.pop(0))
             waiting.append(self.ask(topic, payload))
         for future in waiting:
             self.get(future)
-        return (time.perf_counter() - start) / count
+        return (time.perf_counter() - start) / len(payloads)
 
 
-def append(size):
-    dirent = '{"data":"%s","type":"val","ver":1}' % ("A" * size)
-    ops = '[{"key":"log","flags":0,"dirent":%s}]' % dirent
-    return '{"namespace":"%s","flags":0,"ops":%s}' % (NAMESPACE, ops)
+numbers = itertools.count()
+
+
+def puts(count):
+    """No two the same: the KVS would have nothing to do."""
+    payloads = []
+    for number in itertools.islice(numbers, count):
+        data = base64.b64encode(f"{number:048}".encode()).decode()
+        dirent = '{"data":"%s","type":"val","ver":1}' % data
+        ops = '[{"key":"log","flags":0,"dirent":%s}]' % dirent
+        payloads.append('{"namespace":"%s","flags":0,"ops":%s}' % (NAMESPACE, ops))
+    return payloads
+
+
+def pings(size):
+    return lambda count: ['{"pad":"%s"}' % ("x" * size)] * count
 
 
 SCENES = [
-    ("latency, empty", Client.one_by_one, "kvs.ping", "{}", BLOCK),
-    ("latency, 64 KiB", Client.one_by_one, "kvs.ping", '{"pad":"%s"}' % ("x" * 65536), BLOCK // 4),
-    ("rate, empty", Client.all_at_once, "kvs.ping", "{}", BLOCK),
-    ("rate, 64 KiB", Client.all_at_once, "kvs.ping", '{"pad":"%s"}' % ("x" * 65536), BLOCK // 4),
-    ("commits, one by one", Client.one_by_one, "kvs.commit", append(64), BLOCK // 4),
-    ("commits, at once", Client.all_at_once, "kvs.commit", append(64), BLOCK // 2),
+    ("latency, empty", Client.one_by_one, "kvs.ping", pings(0), BLOCK),
+    ("latency, 64 KiB", Client.one_by_one, "kvs.ping", pings(65536), BLOCK // 4),
+    ("rate, empty", Client.all_at_once, "kvs.ping", pings(0), BLOCK),
+    ("rate, 64 KiB", Client.all_at_once, "kvs.ping", pings(65536), BLOCK // 4),
+    ("commits, one by one", Client.one_by_one, "kvs.commit", puts, BLOCK // 4),
+    ("commits, at once", Client.all_at_once, "kvs.commit", puts, BLOCK // 2),
 ]
 
 os.system(f"flux kvs namespace create {NAMESPACE}")
 clients = {scheme: Client(scheme) for scheme in ("local", "resume")}
-for name, method, topic, payload, count in SCENES:
+for name, method, topic, payloads, count in SCENES:
+    if not name.startswith(ONLY):
+        continue
     times = {scheme: [] for scheme in clients}
     for number in range(ROUNDS + 1):
         order = ["local", "resume"] if number % 2 else ["resume", "local"]
         for scheme in order:
-            taken = method(clients[scheme], topic, payload, count)
+            taken = method(clients[scheme], topic, payloads(count))
             # The first round warms up.
             if number:
                 times[scheme].append(taken)

@@ -15,8 +15,9 @@ use serde_json::value::RawValue;
 
 use crate::packet::Packet;
 
-/// The directory of the clients' keys, in each namespace.
-pub const MARKERS: &str = "resume";
+/// The clients' keys begin so. They are in the namespace's root, which each commit writes anew
+/// in any case; a directory of their own would be one more object to write.
+pub const MARKERS: &str = "resume-";
 /// The namespace that outlives its instance. The clients' keys would stay in it for ever.
 const PRIMARY: &str = "primary";
 /// flux-core `libkvs/kvs.h`.
@@ -118,7 +119,7 @@ impl<P: Packet> Ledger<P> {
     pub(crate) fn new(namespace: &str, client: u64, settling: Settling) -> Self {
         Self {
             namespace: namespace.to_string(),
-            key: format!("{MARKERS}.{client:016x}"),
+            key: format!("{MARKERS}{client:016x}"),
             entries: VecDeque::new(),
             next: 1,
             settling,

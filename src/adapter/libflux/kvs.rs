@@ -5,7 +5,6 @@ use std::ffi::c_int;
 use std::ptr;
 use std::rc::Rc;
 
-use resume_machine::MARKERS;
 use serde_json::Value;
 
 use super::checkpoint;
@@ -73,19 +72,6 @@ impl Kvs {
         })
     }
 
-    /// The last commit takes away what clients kept there about their own.
-    fn append_last(&self, namespace: &str, text: &str) -> *mut flux_sys::flux_future_t {
-        self.commit(Some(namespace), 0, |txn| {
-            let (key, text, markers) = (cstring(EVENTLOG), cstring(text), cstring(MARKERS));
-            let append = flux_sys::kvs_op_FLUX_KVS_APPEND as c_int;
-            // SAFETY: the transaction is valid, the strings live through the calls.
-            unsafe {
-                let put = flux_sys::flux_kvs_txn_put(txn, append, key.as_ptr(), text.as_ptr());
-                put.min(flux_sys::flux_kvs_txn_unlink(txn, 0, markers.as_ptr()))
-            }
-        })
-    }
-
     fn link(&self, id: JobId, done: impl FnOnce(Result<String, RpcError>) + 'static) {
         let future = self.commit(None, 0, |txn| {
             let (key, namespace) = (cstring(&id.kvs_key("guest")), cstring(&id.namespace()));
@@ -144,7 +130,7 @@ impl Kvs {
         if events.is_empty() {
             return self.graft_root(id, done);
         }
-        let commit = self.append_last(&id.namespace(), &encode(events));
+        let commit = self.append(&id.namespace(), &encode(events));
         let this = self.clone();
         self.futures.then_once(commit, move |result, _| {
             if let Err(error) = result {
