@@ -43,12 +43,13 @@ impl Barrier {
         if self.failed {
             return Entered::Failed;
         }
-        // Nobody enters a barrier before the one before it has let everyone go.
-        self.completed = self.completed.max(count.saturating_sub(1));
+        // Nobody enters a barrier before the one before it has let everyone go; but not everyone
+        // need have heard that.
         let everyone = self.entered.values().min().copied().unwrap_or(0);
-        if everyone > self.completed {
-            self.completed = everyone;
-            return Entered::Complete(everyone);
+        let completed = everyone.max(count.saturating_sub(1));
+        if completed > self.completed {
+            self.completed = completed;
+            return Entered::Complete(completed);
         }
         if count <= self.completed {
             // Told again by a rank that was away: it may have missed the release.
@@ -107,10 +108,19 @@ mod tests {
     #[test]
     fn a_new_leader_counts_again() {
         let mut barrier = Barrier::new(&Idset::from_range(0..2));
-        assert_eq!(barrier.enter(BrokerRank(0), 2), Entered::Waiting);
-        assert!(barrier.first_is_complete(), "or it could not be in the second");
+        let first = barrier.enter(BrokerRank(0), 2);
+        assert_eq!(first, Entered::Complete(1), "or it could not be in the second");
         assert_eq!(barrier.enter(BrokerRank(1), 1), Entered::Complete(1), "it may have missed it");
         assert_eq!(barrier.pending().to_string(), "1");
+    }
+
+    /// The leader before this one died while it let them go.
+    #[test]
+    fn who_still_waits_in_a_barrier_that_another_has_left_is_let_go() {
+        let mut barrier = Barrier::new(&Idset::from_range(0..3));
+        assert_eq!(barrier.enter(BrokerRank(0), 1), Entered::First);
+        assert_eq!(barrier.enter(BrokerRank(2), 1), Entered::Waiting);
+        assert_eq!(barrier.enter(BrokerRank(1), 2), Entered::Complete(1));
     }
 
     #[test]

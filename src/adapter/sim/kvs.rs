@@ -4,17 +4,30 @@
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
+use serde_json::{Value, json};
+
 use super::manager::Manager;
 use crate::machine::{Fault, KvsOp, KvsResult, Opened};
 use crate::proto::{ExecEvent, JobId};
+
+/// A guest namespace.
+#[derive(Clone, Default)]
+struct Guest {
+    log: Vec<ExecEvent>,
+    /// What shells have written.
+    notes: Vec<String>,
+    /// Other keys.
+    keys: BTreeMap<String, Value>,
+    sequence: u64,
+}
 
 /// The primary namespace.
 #[derive(Clone, Default)]
 struct Primary {
     /// Guest namespaces that were moved here when their jobs ended.
-    moved: BTreeMap<JobId, Vec<ExecEvent>>,
+    moved: BTreeMap<JobId, Guest>,
     /// Roots of guest namespaces that a checkpoint put here.
-    roots: BTreeMap<JobId, Vec<ExecEvent>>,
+    roots: BTreeMap<JobId, Guest>,
     /// The job manager's eventlogs, as far as it has committed them.
     manager: Manager,
 }
@@ -22,7 +35,7 @@ struct Primary {
 /// The KVS of an instance. Commits are applied in the order in which they arrive.
 #[derive(Default)]
 pub(super) struct Kvs {
-    guests: BTreeMap<JobId, Vec<ExecEvent>>,
+    guests: BTreeMap<JobId, Guest>,
     primary: Primary,
     checkpoint: Primary,
     /// Being written: durable when its writing ends.
@@ -35,8 +48,8 @@ impl Kvs {
         let missing = || Fault::new(libc::ENOTSUP, "no such namespace");
         match op {
             KvsOp::Append(events) => KvsResult::Appended(match self.guests.get_mut(&id) {
-                Some(log) => {
-                    log.extend(events);
+                Some(guest) => {
+                    guest.log.extend(events);
                     Ok(())
                 }
                 None => Err(missing()),
@@ -44,14 +57,14 @@ impl Kvs {
             KvsOp::Create { .. } => KvsResult::Created(match self.guests.entry(id) {
                 Entry::Occupied(_) => Err(Fault::new(libc::EEXIST, "exists")),
                 Entry::Vacant(entry) => {
-                    entry.insert(Vec::new());
+                    entry.insert(Guest::default());
                     Ok(())
                 }
             }),
             KvsOp::Finish(events) => KvsResult::Finished(match self.guests.remove(&id) {
-                Some(mut log) => {
-                    log.extend(events);
-                    self.primary.moved.insert(id, log);
+                Some(mut guest) => {
+                    guest.log.extend(events);
+                    self.primary.moved.insert(id, guest);
                     self.primary.roots.remove(&id);
                     Ok(())
                 }
@@ -64,14 +77,15 @@ impl Kvs {
 
     fn open(&mut self, id: JobId) -> Opened {
         // A live namespace is newer than what was moved: the job runs again.
-        if let Some(log) = self.guests.get(&id) {
-            return Opened { events: log.clone(), moved: false };
+        if let Some(guest) = self.guests.get(&id) {
+            return Opened { events: guest.log.clone(), moved: false };
         }
-        if let Some(log) = self.primary.moved.get(&id) {
-            return Opened { events: log.clone(), moved: true };
+        if let Some(guest) = self.primary.moved.get(&id) {
+            return Opened { events: guest.log.clone(), moved: true };
         }
-        let events = self.primary.roots.get(&id).cloned().unwrap_or_default();
-        self.guests.insert(id, events.clone());
+        let guest = self.primary.roots.get(&id).cloned().unwrap_or_default();
+        let events = guest.log.clone();
+        self.guests.insert(id, guest);
         Opened { events, moved: false }
     }
 
@@ -84,8 +98,8 @@ impl Kvs {
     /// the checkpoint, which is durable only when [`Self::written`] is called with it.
     pub(super) fn sync(&mut self, jobs: &[JobId]) -> u64 {
         for id in jobs {
-            if let Some(log) = self.guests.get(id) {
-                self.primary.roots.insert(*id, log.clone());
+            if let Some(guest) = self.guests.get(id) {
+                self.primary.roots.insert(*id, guest.clone());
             }
         }
         self.last += 1;
@@ -110,11 +124,40 @@ impl Kvs {
 
     /// A live guest namespace's eventlog.
     pub(super) fn guest(&self, id: JobId) -> Option<&[ExecEvent]> {
-        self.guests.get(&id).map(Vec::as_slice)
+        self.guests.get(&id).map(|guest| guest.log.as_slice())
     }
 
     pub(super) fn log(&self, id: JobId) -> Option<&[ExecEvent]> {
-        self.primary.moved.get(&id).map(Vec::as_slice)
+        self.primary.moved.get(&id).map(|guest| guest.log.as_slice())
+    }
+
+    /// What shells have written, of a job that has ended.
+    pub(super) fn notes(&self, id: JobId) -> Option<&[String]> {
+        self.primary.moved.get(&id).map(|guest| guest.notes.as_slice())
+    }
+
+    /// A shell's `kvs.commit`; the answer, or an errno.
+    pub(super) fn client_commits(&mut self, id: JobId, payload: &Value) -> Result<Value, i32> {
+        let guest = self.guests.get_mut(&id).ok_or(libc::ENOTSUP)?;
+        for op in payload["ops"].as_array().into_iter().flatten() {
+            match (op["key"].as_str().unwrap_or_default(), &op["dirent"]) {
+                ("notes", Value::String(note)) => guest.notes.push(note.clone()),
+                (key, Value::Null) => drop(guest.keys.remove(key)),
+                (key, dirent) => drop(guest.keys.insert(key.to_string(), dirent.clone())),
+            }
+        }
+        guest.sequence += 1;
+        Ok(json!({ "rootref": "root", "rootseq": guest.sequence }))
+    }
+
+    /// A shell's `kvs.lookup-plus`.
+    pub(super) fn client_looks(&self, id: JobId, payload: &Value) -> Result<Value, i32> {
+        let guest = self.guests.get(&id).ok_or(libc::ENOTSUP)?;
+        let val = payload["key"].as_str().and_then(|key| guest.keys.get(key));
+        Ok(match val {
+            Some(val) => json!({ "val": val, "rootref": "root", "rootseq": guest.sequence }),
+            None => json!({ "errno": 2, "rootref": "root", "rootseq": guest.sequence }),
+        })
     }
 }
 

@@ -23,6 +23,7 @@ mod kvs;
 mod manager;
 mod minimise;
 mod oracle;
+mod packet;
 mod profile;
 mod rank;
 mod request;

@@ -26,8 +26,14 @@ pub(super) struct Shell {
     /// Times it entered the barrier, and was let go.
     pub(super) entered: u32,
     pub(super) released: u32,
-    /// Its request that waits in the barrier.
-    pub(super) waits: Option<u64>,
+    /// Lines that it has sent to its job's guest namespace, and those that it was told are done.
+    pub(super) notes: u32,
+    pub(super) noted: u32,
+    /// Those that the KVS would not have: the shell was started before its job's namespace was
+    /// there again.
+    pub(super) refused: Vec<u32>,
+    /// Which broker ran on rank 0 when the shell ended, if the shell was connected then.
+    pub(super) ended_with: Option<u32>,
 }
 
 impl Shell {
@@ -45,7 +51,10 @@ impl Shell {
             deaf,
             entered: 0,
             released: 0,
-            waits: None,
+            notes: 0,
+            noted: 0,
+            refused: Vec::new(),
+            ended_with: None,
         }
     }
 
@@ -61,7 +70,7 @@ impl Shell {
 }
 
 /// Which shell, on which rank.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub(super) struct ShellId {
     pub(super) rank: u32,
     pub(super) index: usize,

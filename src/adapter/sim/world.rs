@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
+use serde_json::Value;
 
 use super::Violation;
 use super::coverage::Coverage;
@@ -11,6 +12,7 @@ use super::fault::{FaultId, Faults};
 use super::kind::FaultKind;
 use super::kvs::Kvs;
 use super::manager::{Allocation, Manager};
+use super::packet::SimPacket;
 use super::profile::Profile;
 use super::rank::{Rank, instance};
 use super::request::{Life, Requests};
@@ -23,9 +25,12 @@ use crate::supervisor::tracker::{Ask, News};
 
 mod effects;
 mod faults;
+mod links;
 mod service;
 mod shells;
 mod supervise;
+
+use links::{Link, Waiter};
 
 /// Simulated seconds after the last fault in which everything must come to its end.
 const HEAL_SECONDS: f64 = 4.0 * 3600.0;
@@ -79,6 +84,11 @@ pub(super) enum Item {
         status: WaitStatus,
     },
     Fault(FaultId),
+    FromBroker {
+        id: ShellId,
+        number: u64,
+        packet: SimPacket,
+    },
     Fork {
         rank: u32,
         boot: u32,
@@ -115,6 +125,8 @@ pub(super) enum Item {
         number: u64,
     },
     LeftoverEnds(ShellId),
+    Linked(ShellId),
+    LinkTimer(ShellId),
     Load {
         rank: u32,
     },
@@ -125,6 +137,7 @@ pub(super) enum Item {
         connection: u64,
         news: Box<News>,
     },
+    Note(ShellId),
     /// A slow systemd sends its signals.
     Signals(u32),
     Signal {
@@ -138,6 +151,13 @@ pub(super) enum Item {
     SystemdLeaves(u32),
     SystemdReturns(u32),
     Timer(Life),
+    ToBroker {
+        id: ShellId,
+        number: u64,
+        packet: SimPacket,
+    },
+    ToRank0(Box<Waiter>),
+    ToShell(Box<Waiter>, Result<Value, i32>),
     Write(ShellId),
 }
 
@@ -164,8 +184,13 @@ pub(super) struct World {
     /// Every allocation there ever was, by digest.
     pub(super) allocations: BTreeMap<String, Allocation>,
     last_allocation: f64,
-    /// Which shell waits with which request.
-    barriers: BTreeMap<u64, ShellId>,
+    /// Shells' connections.
+    links: BTreeMap<ShellId, Link>,
+    /// Who waits with which request, in the barrier or for a checkpoint.
+    barriers: BTreeMap<u64, Waiter>,
+    checkpoints: BTreeMap<u64, Waiter>,
+    /// Requests in the barrier, with their entry, that an unloaded module has kept.
+    parked: Vec<(Waiter, u32)>,
     /// Requests that must be refused.
     pub(super) intruders: BTreeSet<u64>,
     transcript: Option<Vec<String>>,
@@ -247,7 +272,10 @@ impl World {
             drained: BTreeSet::new(),
             allocations: BTreeMap::new(),
             last_allocation: 0.0,
+            links: BTreeMap::new(),
             barriers: BTreeMap::new(),
+            checkpoints: BTreeMap::new(),
+            parked: Vec::new(),
             intruders: BTreeSet::new(),
             transcript: keep_transcript.then(Vec::new),
             events: 0,
@@ -299,12 +327,25 @@ impl World {
             Item::KvsSync { from, jobs } => self.kvs_sync(from, &jobs),
             Item::KvsWritten { to, number } => self.kvs_written(to, number),
             Item::LeftoverEnds(id) => self.leftover_ends(id),
+            Item::Note(id) => self.note_down(id),
             Item::Load { rank } => self.load(rank),
             Item::ManagerCommits(broker) => self.manager_commits(broker),
             Item::Resume(rank) => self.resume(rank),
             Item::Submit => self.submit(),
             Item::Timer(life) => self.timer(life),
             Item::Write(id) => self.write(id),
+            other => self.happen_to_links(other),
+        }
+    }
+
+    fn happen_to_links(&mut self, item: Item) {
+        match item {
+            Item::FromBroker { id, number, packet } => self.link_hears(id, number, packet),
+            Item::Linked(id) => self.linked(id),
+            Item::LinkTimer(id) => self.link_timer(id),
+            Item::ToBroker { id, number, packet } => self.broker_hears(id, number, packet),
+            Item::ToRank0(waiter) => self.rank_0_hears(*waiter),
+            Item::ToShell(waiter, answer) => self.answer_shell(&waiter, answer),
             of_systemd => self.happen_to_systemd(of_systemd),
         }
     }

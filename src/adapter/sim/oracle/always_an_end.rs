@@ -53,6 +53,7 @@ impl World {
         if names.last() != Some(&"done") {
             self.violate(NAME, format!("{id}: no done at the end of {names:?}"));
         }
+        self.check_notes(id);
         if !failed {
             self.check_output(id, &log);
         }

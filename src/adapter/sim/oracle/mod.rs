@@ -5,6 +5,7 @@
 mod always_an_end;
 mod barrier;
 mod bounded;
+mod commit_once;
 mod no_orphan;
 mod no_release_while_alive;
 mod nobody_gets_in;

@@ -15,7 +15,7 @@ impl World {
                 self.answer(to, result);
             }
             Effect::Barrier { to: RequestId::Remote(to), result } => {
-                self.leave_barrier(to, result.is_ok());
+                self.barrier_answered(to, &result);
             }
             Effect::Checkpoint { jobs } => self.send(from.rank, 0, Item::KvsSync { from, jobs }),
             Effect::Cover { to, request } => {
@@ -52,7 +52,7 @@ impl World {
             Effect::Order { to, request } => {
                 self.tell_rank(from, to, Event::Order { payload: json!(request) });
             }
-            Effect::Park { to: RequestId::Remote(to), .. } => self.unpark(to),
+            Effect::Park { to: RequestId::Remote(to), entry, .. } => self.park(to, entry),
             Effect::Report { to: RequestId::Remote(to), reports } => {
                 if let Some((asker, Asked::Shells(stream))) = self.requests.asker(to) {
                     self.post(from.rank, asker, Event::Reported { stream, result: Ok(reports) });
@@ -118,6 +118,10 @@ impl World {
     }
 
     fn answer(&mut self, to: u64, result: Result<(), Fault>) {
+        if self.checkpoint_answered(to, &result) {
+            self.requests.close(to);
+            return;
+        }
         self.check_intruder(to, result.is_ok());
         if let Some(Request { asked: Asked::Expire(number), .. }) = self.requests.close(to) {
             self.answer(number, result);

@@ -179,8 +179,8 @@ impl World {
             return; // it has died on its way out
         }
         self.end_life(life);
-        self.lose_parked(rank);
         // What it had not read yet is answered by the broker.
+        self.refuse_unread(rank);
         for request in self.requests.held_by(life) {
             self.fail(request, Fault::new(libc::ENOSYS, "no such service"));
         }
@@ -207,7 +207,7 @@ impl World {
             state.stalled_until = 0.0;
             state.held.clear();
             self.end_life(life);
-            self.lose_parked(rank);
+            self.lose_links(rank);
             for request in self.requests.held_by(life) {
                 self.fail(request, Fault::new(libc::EHOSTUNREACH, "No route to host"));
             }
@@ -234,6 +234,8 @@ impl World {
         for shell in state.shells.iter_mut().filter(|shell| shell.lives()) {
             shell.lost = true;
         }
+        self.links.retain(|id, _| id.rank != rank);
+        let state = &mut self.ranks[rank as usize];
         for shell in &mut state.shells {
             shell.past = true;
             shell.forgotten |= damaged.contains(&format!("{}.record", shell.unit.stem()));
@@ -311,7 +313,7 @@ impl World {
         let ready = UnitEvent::Ready { method: Method::Systemd, notice: None };
         self.handle(rank, Event::Unit(ready));
         self.pump(rank);
-        self.return_to_barrier(rank);
+        self.unpark(rank);
         if rank == 0 {
             let jobs: Vec<JobId> = self.manager.jobs.keys().copied().collect();
             for id in jobs {

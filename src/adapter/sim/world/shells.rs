@@ -1,17 +1,22 @@
 //! What shells do: they run, write, wait in the barrier, leave processes behind, and end.
 
 use rand::Rng;
+use resume_machine::NO_TAG;
+use serde_json::json;
 
 use super::{Item, World};
 use crate::adapter::sim::kind::FaultKind;
+use crate::adapter::sim::packet::SimPacket;
 use crate::adapter::sim::shell::{Shell, ShellId};
-use crate::machine::{Credential, Event, RequestId};
 use crate::port::disk::Disk;
-use crate::proto::{BrokerRank, JobId, UnitName, WaitStatus};
+use crate::proto::{JobId, UnitName, WaitStatus};
 use crate::supervisor::Grown;
 
 /// systemd's exit code when the program can't be executed (systemd.exec(5), `EXIT_EXEC`).
 const EXIT_EXEC: i32 = 203;
+const BARRIER: &str = "job-exec.shell-barrier";
+/// flux-core `libkvs/kvs.h`.
+const FLUX_KVS_APPEND: u32 = 32;
 
 impl World {
     /// The start job's turn has come.
@@ -49,6 +54,7 @@ impl World {
         self.stir(rank);
         self.check_once(rank, index);
         let id = ShellId { rank, index };
+        self.open_link(id);
         if self.ranks_of(&digest).len() > 1 { self.enter_barrier(id) } else { self.work(id) }
     }
 
@@ -57,6 +63,9 @@ impl World {
     fn work(&mut self, id: ShellId) {
         for _ in 0..self.rng.random_range(0..4) {
             self.after(0.01, 20.0, Item::Write(id));
+        }
+        for _ in 0..self.rng.random_range(0..6) {
+            self.after(0.01, 20.0, Item::Note(id));
         }
         let status = match self.rng.random_range(0..10) {
             0 => WaitStatus::exited(self.rng.random_range(1..4)),
@@ -103,9 +112,11 @@ impl World {
             return;
         }
         let leftover = self.rng.random_bool(self.profile.leftovers);
+        let ended_with = self.close_link(id).then_some(self.ranks[0].brokers);
         let shell = self.shell_mut(id);
         shell.exited = Some(status);
         shell.leftover = leftover;
+        shell.ended_with = ended_with;
         let unit = shell.unit.clone();
         self.note(&format!("{unit} exits: {status}"));
         if leftover {
@@ -153,71 +164,58 @@ impl World {
         }
     }
 
-    /// A shell enters the barrier (again, if its request was lost with its broker: the entry is
-    /// the same, and it says which).
+    /// The shell asks to be let through, and waits.
     fn enter_barrier(&mut self, id: ShellId) {
-        let rank = id.rank;
         let shell = self.shell_mut(id);
-        let again = shell.entered > shell.released;
-        if !again {
-            shell.entered += 1;
-        }
-        let (entry, job) = (shell.entered, shell.unit.job());
-        if self.ranks[rank as usize].node.is_none() {
-            return;
-        }
-        let number = self.shells_request(rank);
-        self.shell_mut(id).waits = Some(number);
-        self.barriers.insert(number, id);
-        let request = RequestId::Remote(number);
-        let credential = Credential { userid: 1, owner: true };
-        let (rank, entry) = (BrokerRank(rank), Some(entry));
-        let event = Event::ShellBarrier { request, credential, id: job, rank, entry };
-        self.handle(rank.0, event);
+        shell.entered += 1;
+        let payload = json!({ "id": shell.unit.job(), "rank": id.rank });
+        self.shell_sends(id, SimPacket::ask(BARRIER, NO_TAG, &payload));
     }
 
-    pub(super) fn leave_barrier(&mut self, number: u64, ok: bool) {
-        self.requests.close(number);
-        self.check_intruder(number, ok);
-        let Some(id) = self.barriers.remove(&number) else { return };
-        let shell = self.shell_mut(id);
-        if shell.waits != Some(number) || !shell.runs() {
+    /// The shell writes a line to its job's guest namespace.
+    pub(super) fn note_down(&mut self, id: ShellId) {
+        if !self.shell(id).runs() {
             return;
         }
-        shell.waits = None;
-        if !ok {
+        let shell = self.shell_mut(id);
+        let text = format!("{}/{} {}", shell.unit, shell.invocation, shell.notes);
+        let op = json!({ "key": "notes", "flags": FLUX_KVS_APPEND, "dirent": text });
+        let namespace = shell.unit.job().namespace();
+        let payload = json!({ "namespace": namespace, "flags": 0, "ops": [op] });
+        let packet = SimPacket::ask("kvs.commit", shell.notes + 1, &payload);
+        shell.notes += 1;
+        if !self.shell_sends(id, packet) {
+            self.shell_mut(id).notes -= 1;
+        }
+    }
+
+    /// An answer has come through the shell's connection.
+    pub(super) fn shell_hears(&mut self, id: ShellId, packet: &SimPacket) {
+        if !self.shell(id).runs() {
+            return;
+        }
+        if packet.topic == BARRIER {
+            return self.leave_barrier(id, packet.errnum());
+        }
+        let number = packet.matchtag() - 1;
+        if packet.errnum() == 0 {
+            self.shell_mut(id).noted += 1;
+        } else {
+            self.shell_mut(id).refused.push(number);
+            let seen = format!("{}: line {number} is refused: {packet:?}", self.shell(id).unit);
+            self.note(&seen);
+        }
+    }
+
+    fn leave_barrier(&mut self, id: ShellId, errnum: i32) {
+        if errnum != 0 {
             let status = WaitStatus::exited(1);
             return self.after(0.001, 0.1, Item::Exit { id, status });
         }
-        shell.released = shell.entered;
+        let shell = self.shell_mut(id);
+        shell.released += 1;
         let released = shell.released;
         self.check_barrier(id, released);
         if released < 2 { self.enter_barrier(id) } else { self.work(id) }
-    }
-
-    /// The request is kept with the unit, or lost with its broker; the shell waits on.
-    pub(super) fn unpark(&mut self, number: u64) {
-        self.requests.close(number);
-        if let Some(id) = self.barriers.remove(&number) {
-            self.shell_mut(id).waits = None;
-        }
-    }
-
-    pub(super) fn lose_parked(&mut self, rank: u32) {
-        self.barriers.retain(|_, id| id.rank != rank);
-        self.ranks[rank as usize].shells.iter_mut().for_each(|shell| shell.waits = None);
-    }
-
-    /// Shells that wait in the barrier ask again when their module is back.
-    pub(super) fn return_to_barrier(&mut self, rank: u32) {
-        let shells = self.ranks[rank as usize].shells.iter().enumerate();
-        let waiting: Vec<usize> = shells
-            .filter(|(_, shell)| shell.runs() && shell.waits.is_none())
-            .filter(|(_, shell)| shell.entered > shell.released)
-            .map(|(index, _)| index)
-            .collect();
-        for index in waiting {
-            self.enter_barrier(ShellId { rank, index });
-        }
     }
 }

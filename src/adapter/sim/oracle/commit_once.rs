@@ -1,0 +1,39 @@
+//! **commit-once**: what a shell commits to its job's guest namespace is there once and in order,
+//! whatever the KVS went back to while the shell ran. What was answered is there, unless the shell
+//! ended without a connection, or rank 0's broker died after it: then nobody is left to write it
+//! again.
+
+use crate::adapter::sim::world::World;
+use crate::proto::JobId;
+
+impl World {
+    pub(super) fn check_notes(&mut self, id: JobId) {
+        let Some(notes) = self.kvs.notes(id).map(<[String]>::to_vec) else { return };
+        let Some(digest) = self.manager.jobs[&id].allocation.as_ref().map(|a| a.digest.clone())
+        else {
+            return;
+        };
+        let now = Some(self.ranks[0].brokers);
+        let mut seen = Vec::new();
+        for state in &self.ranks {
+            for shell in state.shells_of(&digest) {
+                let name = format!("{}/{}", shell.unit, shell.invocation);
+                let of_shell = |note: &String| {
+                    let (writer, number) = note.split_once(' ')?;
+                    (writer == name).then(|| number.parse::<u32>().ok())?
+                };
+                let numbers: Vec<u32> = notes.iter().filter_map(of_shell).collect();
+                let taken = (0..shell.notes).filter(|number| !shell.refused.contains(number));
+                let in_order = numbers.iter().copied().eq(taken.take(numbers.len()));
+                let kept = shell.ended_with != now || numbers.len() as u32 >= shell.noted;
+                if !in_order || (!kept && !shell.past) {
+                    let noted = shell.noted;
+                    seen.push(format!("{}: {noted} are done, there are {numbers:?}", shell.unit));
+                }
+            }
+        }
+        for seen in seen {
+            self.violate("commit-once", seen);
+        }
+    }
+}

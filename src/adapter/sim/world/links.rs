@@ -1,0 +1,284 @@
+//! Shells' connections to their brokers, through the real resume connector: sockets that end
+//! with a broker, and what the broker passes on to the module, to rank 0's coordinator and to
+//! the KVS.
+
+use rand::Rng;
+use resume_machine::{Connector, Limits, Packet, Phase, SendError};
+use serde_json::{Value, json};
+
+use super::{Item, World};
+use crate::adapter::sim::packet::SimPacket;
+use crate::adapter::sim::shell::ShellId;
+use crate::machine::{Credential, Event, Fault, RequestId};
+use crate::proto::{BrokerRank, JobId};
+
+/// Ways of shells, beside those of ranks: nothing overtakes on a socket.
+const SOCKETS: u32 = 1 << 16;
+/// Done commits are few here. With less to keep, checkpoints are asked for.
+const COMMITS_MAX: usize = 800;
+
+/// One shell's connection.
+pub(super) struct Link {
+    connector: Connector<SimPacket>,
+    is_connected: bool,
+    /// Which connection it is; messages of an earlier one reach nobody.
+    number: u64,
+    armed: Option<f64>,
+}
+
+/// Who waits for an answer of the module's.
+#[derive(Clone, Debug)]
+pub(in crate::adapter::sim) struct Waiter {
+    pub(super) shell: ShellId,
+    number: u64,
+    packet: SimPacket,
+}
+
+impl World {
+    /// A shell connects, or waits for its broker.
+    pub(super) fn open_link(&mut self, id: ShellId) {
+        let is_connected = self.ranks[id.rank as usize].broker_up;
+        let limits = Limits { commits_max: COMMITS_MAX, ..Limits::default() };
+        let connector = Connector::new(self.rng.random(), limits, is_connected, self.now);
+        self.links.insert(id, Link { connector, is_connected, number: 0, armed: None });
+        self.stir_link(id);
+    }
+
+    /// A shell sends; false if there is no room.
+    pub(super) fn shell_sends(&mut self, id: ShellId, packet: SimPacket) -> bool {
+        let now = self.now;
+        let Some(link) = self.links.get_mut(&id) else { return false };
+        match link.connector.send(now, packet) {
+            Ok(()) => {
+                self.stir_link(id);
+                true
+            }
+            Err(SendError::Full) => false,
+            Err(error) => {
+                self.violate("bounded", format!("a shell's connection has ended: {error:?}"));
+                false
+            }
+        }
+    }
+
+    /// Lets the connector do what it wants to.
+    fn stir_link(&mut self, id: ShellId) {
+        let now = self.now;
+        let Some(link) = self.links.get_mut(&id) else { return };
+        let (number, is_connected) = (link.number, link.is_connected);
+        let out: Vec<SimPacket> = std::iter::from_fn(|| link.connector.for_broker()).collect();
+        let heard: Vec<SimPacket> = std::iter::from_fn(|| link.connector.for_client()).collect();
+        let wants_link = link.connector.wants_link(now);
+        if wants_link {
+            link.connector.connecting();
+        }
+        let next = link.connector.next_timeout().filter(|at| link.armed != Some(*at));
+        if next.is_some() {
+            link.armed = next;
+        }
+        for packet in out.into_iter().filter(|_| is_connected) {
+            let way = (SOCKETS + id.rank, id.index as u32);
+            self.send_on(way.0, way.1, Item::ToBroker { id, number, packet });
+        }
+        if wants_link {
+            self.after(0.000_1, 0.01, Item::Linked(id));
+        }
+        if let Some(at) = next {
+            self.at(at, Item::LinkTimer(id));
+        }
+        for packet in heard {
+            self.shell_hears(id, &packet);
+        }
+    }
+
+    pub(super) fn link_timer(&mut self, id: ShellId) {
+        let now = self.now;
+        let Some(link) = self.links.get_mut(&id) else { return };
+        link.armed = None;
+        link.connector.timeout(now);
+        self.stir_link(id);
+    }
+
+    /// A try to connect has ended.
+    pub(super) fn linked(&mut self, id: ShellId) {
+        let now = self.now;
+        let is_up = self.ranks[id.rank as usize].broker_up;
+        let Some(link) = self.links.get_mut(&id) else { return };
+        if is_up {
+            link.number += 1;
+            link.is_connected = true;
+            link.connector.connected();
+        } else {
+            link.connector.refused(now, libc::ECONNREFUSED);
+        }
+        self.stir_link(id);
+    }
+
+    /// The shell is gone, and its connection with it; true if that had nothing left to make up
+    /// for.
+    pub(super) fn close_link(&mut self, id: ShellId) -> bool {
+        self.links.remove(&id).is_some_and(|link| *link.connector.phase() == Phase::Live)
+    }
+
+    /// A broker is gone, and all connections to it.
+    pub(super) fn lose_links(&mut self, rank: u32) {
+        let now = self.now;
+        self.barriers.retain(|_, waiter| waiter.shell.rank != rank);
+        self.checkpoints.retain(|_, waiter| waiter.shell.rank != rank && rank != 0);
+        self.parked.retain(|(waiter, _)| waiter.shell.rank != rank);
+        let shells: Vec<ShellId> =
+            self.links.keys().filter(|id| id.rank == rank).copied().collect();
+        for id in shells {
+            if let Some(link) = self.links.get_mut(&id)
+                && std::mem::take(&mut link.is_connected)
+            {
+                link.connector.lost(now);
+            }
+            self.stir_link(id);
+        }
+    }
+
+    /// What a shell has sent reaches its broker.
+    pub(super) fn broker_hears(&mut self, id: ShellId, number: u64, packet: SimPacket) {
+        let current = |link: &&Link| link.is_connected && link.number == number;
+        if self.links.get(&id).filter(current).is_none() {
+            return;
+        }
+        let waiter = Waiter { shell: id, number, packet };
+        match waiter.packet.topic.as_str() {
+            // A simulated broker is in RUN as soon as it is there.
+            "state-machine.wait" => self.answer_shell(&waiter, Ok(json!({}))),
+            "job-exec.shell-barrier" => self.barrier_asked(waiter),
+            _ => self.send(id.rank, 0, Item::ToRank0(Box::new(waiter))),
+        }
+    }
+
+    fn barrier_asked(&mut self, waiter: Waiter) {
+        let rank = waiter.shell.rank;
+        if self.ranks[rank as usize].node.is_none() {
+            return self.answer_shell(&waiter, Err(libc::ENOSYS));
+        }
+        let entry = waiter.packet.json()["entry"].as_u64().and_then(|n| u32::try_from(n).ok());
+        let id = self.shell(waiter.shell).unit.job();
+        let number = self.shells_request(rank);
+        self.barriers.insert(number, waiter);
+        let (request, rank) = (RequestId::Remote(number), BrokerRank(rank));
+        let credential = Credential { userid: 1, owner: true };
+        self.handle(rank.0, Event::ShellBarrier { request, credential, id, rank, entry });
+    }
+
+    /// A module was loaded: it finds the requests that the one before has kept.
+    pub(super) fn unpark(&mut self, rank: u32) {
+        let (here, others) = std::mem::take(&mut self.parked)
+            .into_iter()
+            .partition(|(waiter, _)| waiter.shell.rank == rank);
+        self.parked = others;
+        for (waiter, entry) in here {
+            let id = self.shell(waiter.shell).unit.job();
+            let number = self.shells_request(rank);
+            self.barriers.insert(number, waiter);
+            let request = RequestId::Remote(number);
+            self.handle(rank, Event::Parked { request, id, entry });
+        }
+    }
+
+    /// The module has gone without having read these.
+    pub(super) fn refuse_unread(&mut self, rank: u32) {
+        let of_rank = |waiter: &Waiter| waiter.shell.rank == rank;
+        let mut unread: Vec<Waiter> = Vec::new();
+        self.barriers.retain(|_, waiter| {
+            let stays = !of_rank(waiter);
+            unread.extend((!stays).then(|| waiter.clone()));
+            stays
+        });
+        if rank == 0 {
+            unread.extend(std::mem::take(&mut self.checkpoints).into_values());
+        }
+        for waiter in unread {
+            self.answer_shell(&waiter, Err(libc::ENOSYS));
+        }
+    }
+
+    /// The module keeps a request over its reload.
+    pub(super) fn park(&mut self, number: u64, entry: u32) {
+        self.requests.close(number);
+        if let Some(waiter) = self.barriers.remove(&number) {
+            self.parked.push((waiter, entry));
+        }
+    }
+
+    pub(super) fn barrier_answered(&mut self, number: u64, result: &Result<(), Fault>) {
+        self.requests.close(number);
+        self.check_intruder(number, result.is_ok());
+        if let Some(waiter) = self.barriers.remove(&number) {
+            let answer = result.as_ref().map(|()| json!({})).map_err(|fault| fault.errnum);
+            self.answer_shell(&waiter, answer);
+        }
+    }
+
+    /// Rank 0's part: the KVS, and the coordinator.
+    pub(super) fn rank_0_hears(&mut self, waiter: Waiter) {
+        if !self.ranks[0].broker_up {
+            return;
+        }
+        if waiter.packet.topic == "job-exec.checkpoint" {
+            return self.checkpoint_asked(waiter);
+        }
+        let payload = waiter.packet.json();
+        let name = payload["namespace"].as_str().unwrap_or_default().to_string();
+        let id = name.strip_prefix("job-").and_then(|id| id.parse().ok()).map(JobId);
+        let answer = id.ok_or(libc::EINVAL).and_then(|id| match waiter.packet.topic.as_str() {
+            "kvs.commit" => self.kvs.client_commits(id, &payload),
+            "kvs.lookup-plus" => self.kvs.client_looks(id, &payload),
+            _ => Err(libc::ENOSYS),
+        });
+        self.send(0, waiter.shell.rank, Item::ToShell(Box::new(waiter), answer));
+    }
+
+    fn checkpoint_asked(&mut self, waiter: Waiter) {
+        if self.ranks[0].node.is_none() {
+            let rank = waiter.shell.rank;
+            return self.send(0, rank, Item::ToShell(Box::new(waiter), Err(libc::ENOSYS)));
+        }
+        let id = self.shell(waiter.shell).unit.job();
+        let number = self.shells_request(0);
+        self.checkpoints.insert(number, waiter);
+        let credential = Credential { userid: 1, owner: true };
+        let request = RequestId::Remote(number);
+        self.handle(0, Event::CheckpointAsked { request, credential, id });
+    }
+
+    /// The coordinator answers a shell; false if it was another's request.
+    pub(super) fn checkpoint_answered(&mut self, number: u64, result: &Result<(), Fault>) -> bool {
+        let Some(waiter) = self.checkpoints.remove(&number) else { return false };
+        let answer = result.as_ref().map(|()| json!({})).map_err(|fault| fault.errnum);
+        self.send(0, waiter.shell.rank, Item::ToShell(Box::new(waiter), answer));
+        true
+    }
+
+    /// An answer goes over the shell's socket, if it is the one that was asked over.
+    pub(super) fn answer_shell(&mut self, waiter: &Waiter, answer: Result<Value, i32>) {
+        let id = waiter.shell;
+        let packet = match answer {
+            Ok(payload) => waiter.packet.answer(&payload.to_string()),
+            Err(errnum) => waiter.packet.refusal(errnum, "no"),
+        };
+        let number = waiter.number;
+        let way = (SOCKETS + SOCKETS + id.rank, id.index as u32);
+        self.send_on(way.0, way.1, Item::FromBroker { id, number, packet });
+    }
+
+    pub(super) fn link_hears(&mut self, id: ShellId, number: u64, packet: SimPacket) {
+        let now = self.now;
+        let twice = self.rng.random_ratio(1, 20);
+        let Some(link) = self.links.get_mut(&id) else { return };
+        if !link.is_connected || link.number != number {
+            return;
+        }
+        if twice {
+            link.connector.receive(now, packet.clone());
+        }
+        link.connector.receive(now, packet);
+        self.stir_link(id);
+    }
+}
