@@ -101,6 +101,7 @@ impl<P: Packet> Connector<P> {
         for request in due {
             self.transmit(request);
         }
+        self.ask_covered(now);
         if self.barrier.retry_at.is_some_and(|at| at <= now) {
             self.ask_barrier();
         }

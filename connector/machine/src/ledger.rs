@@ -110,8 +110,10 @@ pub(crate) struct Ledger<P> {
     pub(crate) closed_bytes: usize,
     /// It is being asked up to which number a checkpoint has them.
     pub(crate) covering: bool,
-    /// Nobody could say it: bytes of commits that have to come before it is asked again.
-    pub(crate) quiet: usize,
+    /// Nobody could say it: when to ask again.
+    pub(crate) cover_at: Option<f64>,
+    /// Somebody has said it before, and will again: what is done is kept until then.
+    pub(crate) is_covered: bool,
 }
 
 impl<P: Packet> Ledger<P> {
@@ -128,7 +130,8 @@ impl<P: Packet> Ledger<P> {
             bytes: 0,
             closed_bytes: 0,
             covering: false,
-            quiet: 0,
+            cover_at: None,
+            is_covered: false,
         }
     }
 
@@ -139,7 +142,6 @@ impl<P: Packet> Ledger<P> {
         let packet = packet.with_payload(&payload);
         self.next += 1;
         self.bytes += packet.size();
-        self.quiet = self.quiet.saturating_sub(packet.size());
         self.entries.push_back(Entry { number, packet: packet.clone(), is_open: true });
         Some((number, packet))
     }
@@ -207,7 +209,7 @@ impl<P: Packet> Ledger<P> {
     /// The connection is lost. Nothing is known any more.
     pub(crate) fn lost(&mut self, now: f64) {
         self.covering = false;
-        self.quiet = 0;
+        self.cover_at = None;
         self.settling =
             if self.entries.is_empty() { Settling::Unknown } else { Settling::Due(now) };
     }

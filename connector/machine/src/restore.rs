@@ -17,6 +17,9 @@ const PAUSE_FIRST: f64 = 0.1;
 const PAUSE_MAX: f64 = 2.0;
 /// A checkpoint is asked for when done commits take a part of their limit.
 const COVER_PART: usize = 4;
+/// Where nobody could say which commits a checkpoint has, it is asked again after this pause,
+/// in seconds.
+const COVER_PAUSE: f64 = 2.0;
 
 /// What a request of the connector's own was for.
 #[derive(Clone, Debug, PartialEq)]
@@ -80,7 +83,7 @@ impl<P: Packet> Connector<P> {
             Own::Fence(namespace) => self.fenced(now, &namespace, header.errnum),
             Own::Look(namespace) => self.looked(now, &namespace, packet),
             Own::Replay(namespace) => self.replayed(now, &namespace, header.errnum),
-            Own::Cover(namespace, mark) => self.covered(&namespace, mark, header.errnum),
+            Own::Cover(namespace, mark) => self.covered(now, &namespace, mark, header.errnum),
             Own::Farewell => {}
         }
     }
@@ -229,24 +232,36 @@ impl<P: Packet> Connector<P> {
         if ledger.closed_bytes <= limit / COVER_PART || ledger.covering {
             return;
         }
-        match job_of(namespace).filter(|_| ledger.quiet == 0) {
+        match job_of(namespace).filter(|_| ledger.cover_at.is_none()) {
             Some(id) => {
                 ledger.covering = true;
                 let own = Own::Cover(namespace.to_string(), ledger.mark());
                 self.ask_rank(own, "job-exec.checkpoint", &json!({ "id": id }).to_string(), RANK_0);
             }
+            None if ledger.is_covered => {}
             None => ledger.drop_oldest(limit),
         }
     }
 
-    fn covered(&mut self, namespace: &str, mark: u64, errnum: i32) {
+    /// Asks again what nobody could say.
+    pub(crate) fn ask_covered(&mut self, now: f64) {
+        let due = self.ledgers.iter_mut().filter_map(|(namespace, ledger)| {
+            ledger.cover_at.take_if(|at| *at <= now).map(|_| namespace.clone())
+        });
+        let due: Vec<String> = due.collect();
+        for namespace in due {
+            self.bound_commits(&namespace);
+        }
+    }
+
+    fn covered(&mut self, now: f64, namespace: &str, mark: u64, errnum: i32) {
         let Some(ledger) = self.ledgers.get_mut(namespace) else { return };
         ledger.covering = false;
         if errnum == 0 {
+            ledger.is_covered = true;
             ledger.covered(mark);
         } else {
-            // Nobody makes checkpoints of it, for now. The last commits are kept, and no more.
-            ledger.quiet = (self.limits.commits_max / COVER_PART).max(1);
+            ledger.cover_at = Some(now + COVER_PAUSE);
         }
         self.bound_commits(namespace);
     }
@@ -258,9 +273,9 @@ fn job_of(namespace: &str) -> Option<u64> {
 }
 
 impl<P: Packet> Ledger<P> {
-    /// Bytes that count against the client: while it is being asked whether a checkpoint has
-    /// them, done commits cannot be dropped.
+    /// Bytes that count against the client: where checkpoints are made, done commits are not
+    /// dropped before one has them.
     pub(crate) fn kept(&self) -> usize {
-        if self.covering { self.bytes } else { self.bytes - self.closed_bytes }
+        if self.covering || self.is_covered { self.bytes } else { self.bytes - self.closed_bytes }
     }
 }

@@ -354,6 +354,33 @@ fn where_nobody_makes_checkpoints_the_last_commits_are_kept() {
 }
 
 #[test]
+fn where_checkpoints_are_made_nothing_is_dropped_while_their_maker_is_away() {
+    let limits = Limits { commits_max: 1000, retained_max: 4000, ..Limits::default() };
+    let mut client = Client::new(limits);
+    let mut number = 0;
+    let mut is_away = false;
+    while client.connector.is_writable() {
+        number += 1;
+        client.send(Message::ask("kvs.commit", number, &append("job-77", number.into())));
+        for request in client.sent() {
+            match request.topic.as_str() {
+                "kvs.commit" => client.answer(&request, &json!({})),
+                _ if is_away => client.refuse(&request, NO_SERVICE),
+                _ => {
+                    client.answer(&request, &json!({}));
+                    is_away = true;
+                }
+            }
+        }
+    }
+    assert!(client.connector.retained() >= 4000, "up to the limit of all");
+    client.pass(2.0);
+    let asked = client.sent().remove(0);
+    client.answer(&asked, &json!({}));
+    assert!(client.connector.is_writable() && client.connector.retained() == 0);
+}
+
+#[test]
 fn the_primary_namespace_is_left_without_marks() {
     let mut client = Client::new(Limits::default());
     client.send(Message::ask("kvs.commit", 1, &append("primary", 1)));

@@ -14,8 +14,9 @@ use crate::proto::{BrokerRank, JobId};
 
 /// Ways of shells, beside those of ranks: nothing overtakes on a socket.
 const SOCKETS: u32 = 1 << 16;
-/// Done commits are few here. With less to keep, checkpoints are asked for.
-const COMMITS_MAX: usize = 800;
+/// Done commits are few here. With less to keep, checkpoints are asked for; all of a shell's fit,
+/// so that none is dropped where nobody answers.
+const COMMITS_MAX: usize = 1600;
 
 /// One shell's connection.
 pub(super) struct Link {
@@ -232,6 +233,10 @@ impl World {
             "kvs.lookup-plus" => self.kvs.client_looks(id, &payload),
             _ => Err(libc::ENOSYS),
         });
+        let Waiter { shell, packet, .. } = &waiter;
+        let line =
+            format!("shell {} of rank {} asks {packet:?}: {answer:?}", shell.index, shell.rank);
+        self.note(&line);
         self.send(0, waiter.shell.rank, Item::ToShell(Box::new(waiter), answer));
     }
 
