@@ -167,10 +167,17 @@ unsafe extern "C" fn setopt(
 }
 
 unsafe extern "C" fn destroy(connection: *mut c_void) {
-    fenced(connection, (), |connection| {
-        connection.close();
-        Ok(())
+    let is_ours = fenced(connection, false, |connection| {
+        let is_ours = !connection.is_forked();
+        if is_ours {
+            connection.close();
+        }
+        Ok(is_ours)
     });
-    // SAFETY: libflux calls this once, and nothing after it.
-    drop(unsafe { Box::from_raw(connection.cast::<Connection>()) });
+    // What a forked child has are copies, which it may have closed, and opened something else in
+    // their place. They go with it.
+    if is_ours {
+        // SAFETY: libflux calls this once, and nothing after it.
+        drop(unsafe { Box::from_raw(connection.cast::<Connection>()) });
+    }
 }

@@ -139,6 +139,22 @@ def a_fork(brokers):
     handle.rpc("kvs.getroot", {"namespace": "primary"}).get()
 
 
+def a_fork_without_descriptors(brokers):
+    """A child that has closed all it does not know, as flux-shell's do before they execute a
+    task, is told that it has no connection."""
+    handle = flux.Flux(brokers.uri(0, "resume"))
+    child = os.fork()
+    if child == 0:
+        os.closerange(3, 1024)
+        try:
+            handle.rpc("state-machine.wait")
+            os._exit(1)
+        except OSError as error:
+            os._exit(0 if error.errno == errno.ECONNRESET else 2)
+    assert os.waitpid(child, 0)[1] == 0
+    handle.rpc("state-machine.wait").get()
+
+
 def closed_while_away(brokers):
     """With requests under way, and more that were never sent."""
     handle = flux.Flux(brokers.uri(0, "resume"))
@@ -183,6 +199,7 @@ CHECKS = [
     a_broker_that_does_not_come_back,
     a_client_that_is_killed,
     a_fork,
+    a_fork_without_descriptors,
     closed_while_away,
     opened_while_away,
     a_clean_restart,

@@ -374,8 +374,8 @@ impl<P: Packet> Connector<P> {
         }
     }
 
-    /// No more. All that wait hear of it.
-    fn end(&mut self, errnum: i32, why: String) {
+    /// Ends the connection for good. All that wait hear of it.
+    pub fn end(&mut self, errnum: i32, why: String) {
         let tags: Vec<u32> = self.flights.keys().copied().collect();
         for tag in tags {
             self.refuse(tag, errnum, &why);
