@@ -414,7 +414,8 @@ impl<P: Packet> Connector<P> {
         });
         let barrier = self.barrier.retry_at.filter(|_| live);
         let cover = self.ledgers.values().filter(|_| live).filter_map(|ledger| ledger.cover_at);
-        let one = [link, deadline, self.doubt_at, barrier].into_iter().flatten().chain(cover);
+        let doubt = self.doubt_at.filter(|_| live);
+        let one = [link, deadline, doubt, barrier].into_iter().flatten().chain(cover);
         one.chain(retries).chain(settling).reduce(f64::min)
     }
 

@@ -207,6 +207,8 @@ impl World {
         if self.connector.next_timeout().is_some_and(|at| at <= self.now) {
             self.connector.timeout(self.now);
         }
+        let idle = self.connector.next_timeout().is_none_or(|at| at > self.now);
+        assert!(idle || self.connector.wants_link(self.now), "or its driver would spin");
         if self.connector.wants_link(self.now) {
             self.connector.connecting();
             if self.is_up {

@@ -242,6 +242,21 @@ fn an_error_that_may_come_of_the_brokers_end_is_believed_when_it_is_in_run() {
 }
 
 #[test]
+fn what_cannot_be_asked_now_does_not_wake_anybody() {
+    let mut client = Client::new(Limits::default());
+    client.lose();
+    client.come_back();
+    client.send(lookup(1));
+    let request = client.sent().remove(0);
+    client.refuse(&request, NO_HOST);
+    client.send(Message::ask("kvs.commit", 2, &append("job-1", 1)));
+    assert_eq!(*client.connector.phase(), Phase::Settling);
+    client.pass(2.0);
+    let next = client.connector.next_timeout();
+    assert!(next.is_none_or(|at| at > client.now), "its driver would spin: {next:?}");
+}
+
+#[test]
 fn an_error_of_a_broker_that_ends_is_never_heard() {
     let mut client = Client::new(Limits::default());
     client.send(lookup(1));
