@@ -3,6 +3,7 @@
 import errno
 import os
 import signal
+import socket
 import subprocess
 import sys
 
@@ -14,6 +15,7 @@ from flux.core.inner import raw
 # As the test's own user cannot be another one, the broker is told to drop its rights once
 # (flux-core modules/connector-local, DEBUG_*).
 DENY_ONCE, GUEST_ONCE = 1, 4
+NOBODY = 65534
 
 
 def clients(brokers):
@@ -97,6 +99,36 @@ def a_broker_that_does_not_come_back(brokers):
         assert "kvs.wait-version" in str(error) and "away for 1 s" in str(error), error
     brokers.start(0)
     brokers.await_run(0)
+
+
+def somebody_else_in_the_brokers_place(brokers):
+    """Is told nothing."""
+    handle = flux.Flux(brokers.uri(0, "resume"))
+    future = handle.rpc("kvs.wait-version", {"namespace": "primary", "rootseq": 10**6})
+    brokers.kill(0)
+    path = brokers.socket(0)
+    os.unlink(path)
+    os.chmod(brokers.top, 0o755)
+    os.chmod(os.path.dirname(path), 0o777)
+    listens, told = os.pipe()
+    impostor = os.fork()
+    if impostor == 0:
+        os.setuid(NOBODY)
+        server = socket.socket(socket.AF_UNIX)
+        server.bind(path)
+        server.listen()
+        os.write(told, b"x")
+        signal.pause()
+    os.read(listens, 1)
+    try:
+        future.get()
+        raise AssertionError("answered by a stranger")
+    except OSError as error:
+        assert error.errno == errno.EPERM, error
+    finally:
+        os.kill(impostor, signal.SIGKILL)
+        os.waitpid(impostor, 0)
+        os.unlink(path)
 
 
 def a_client_that_is_killed(brokers):
@@ -204,6 +236,10 @@ CHECKS = [
     opened_while_away,
     a_clean_restart,
 ]
+
+# Only root can be somebody else.
+if os.getuid() == 0:
+    CHECKS.append(somebody_else_in_the_brokers_place)
 
 if __name__ == "__main__":
     if len(sys.argv) == 1:
