@@ -159,6 +159,7 @@ fn nothing_sleeps() {
         "a sleep",
     );
     assert_absent("src", &["thread::sleep"], &[], "a thread that sleeps");
+    // Only flux_open() may wait, as it does over local://: `pause_for` in connection.rs.
     assert_absent("connector", &["thread::sleep"], &[], "a thread that sleeps");
     assert_absent("tests", &["thread::sleep"], &["tests/tidy.rs"], "await the event instead");
 }

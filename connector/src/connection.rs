@@ -347,7 +347,8 @@ fn first_link(path: &str, retries: u32) -> Result<Option<(Link, bool)>, Errno> {
     Ok(Some((link, accepted)))
 }
 
-/// A poll of nothing. Signals may end it early, which does no harm.
+/// Waits in flux_open(), which blocks over `local://` as well (flux-core `librouter/usock.c`,
+/// `usock_client_connect`). Signals may end it early, which does no harm.
 fn pause_for(pause: Duration) {
     let _ = poll(&mut [], PollTimeout::try_from(pause).unwrap_or(PollTimeout::ZERO));
 }

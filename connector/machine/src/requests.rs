@@ -52,7 +52,13 @@ impl<P: Packet> Connector<P> {
                     flight.policy = Policy::Repeat;
                 }
             }
-            Policy::Commit => self.commit(&mut flight),
+            Policy::Commit => {
+                self.commit(&mut flight);
+                // Asked once more by itself, it would come after later ones.
+                if flight.commit.is_some() {
+                    flight.again = None;
+                }
+            }
             _ => {}
         }
         self.retained += flight.request.size();

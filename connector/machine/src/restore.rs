@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use crate::connector::{Connector, Phase};
-use crate::flight::{NO_HOST, NO_NAMESPACE, NO_SERVICE};
+use crate::flight::{BAD_ANSWER, NO_HOST, NO_NAMESPACE, NO_SERVICE};
 use crate::ledger::{Found, Ledger, Settling};
 use crate::packet::{ANY_RANK, Packet};
 
@@ -151,7 +151,9 @@ impl<P: Packet> Connector<P> {
             ledger.settling = Settling::Due(now + pause);
             return;
         }
-        // It will not come back. Its commits can be neither found nor made again.
+        // It will not come back, or its answer cannot be read, which is no errno of its own. Its
+        // commits can be neither found nor made again.
+        let errnum = if errnum == 0 { BAD_ANSWER } else { errnum };
         let open = ledger.unanswered(u64::MAX);
         self.ledgers.remove(namespace);
         for number in open {
@@ -217,8 +219,9 @@ impl<P: Packet> Connector<P> {
 
     fn replayed(&mut self, now: f64, namespace: &str, errnum: i32) {
         let Some(ledger) = self.ledgers.get_mut(namespace) else { return };
-        if errnum == NO_NAMESPACE {
-            ledger.settling = Settling::Due(now);
+        if matches!(errnum, NO_HOST | NO_NAMESPACE | NO_SERVICE) {
+            // Not done: from the beginning.
+            ledger.settling = Settling::Due(now + PAUSE_FIRST);
         } else if let Settling::Replaying(left) = ledger.settling {
             ledger.settling = if left > 1 { Settling::Replaying(left - 1) } else { Settling::Done };
         }

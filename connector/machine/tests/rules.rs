@@ -420,6 +420,56 @@ fn a_client_that_goes_takes_its_marks_with_it() {
     assert_eq!(farewell.json()["ops"][0]["dirent"], Value::Null);
 }
 
+/// A client with one commit that is done, whose broker is back: its fence is answered.
+fn client_that_settles() -> (Client, Message) {
+    let mut client = Client::new(Limits::default());
+    client.send(Message::ask("kvs.commit", 1, &append("job-1", 1)));
+    let commit = client.sent().remove(0);
+    client.answer(&commit, &json!({}));
+    client.send(Message::ask("kvs.commit", 2, &append("job-1", 2)));
+    client.sent();
+    client.lose();
+    client.heard();
+    client.connector.connecting();
+    client.connector.connected();
+    for _ in ["greeting", "fence"] {
+        let request = client.sent().remove(0);
+        client.answer(&request, &json!({}));
+    }
+    let look = client.sent().remove(0);
+    (client, look)
+}
+
+#[test]
+fn what_the_kvs_says_and_nobody_can_read_is_no_success() {
+    let (mut client, look) = client_that_settles();
+    client.answer(&look, &json!({ "val": { "data": "?" }, "rootref": "r", "rootseq": 1 }));
+    assert_eq!(client.heard(), [(2, 71)]);
+}
+
+#[test]
+fn a_commit_that_could_not_be_done_again_is_tried_again() {
+    let (mut client, look) = client_that_settles();
+    client.answer(&look, &json!({ "rootref": "r", "rootseq": 1 }));
+    let again = client.sent();
+    assert_eq!(again.len(), 2, "both are lacking");
+    client.refuse(&again[0], NO_SERVICE);
+    assert_eq!(*client.connector.phase(), Phase::Settling);
+    client.pass(0.2);
+    assert!(client.topics().contains(&"kvs.commit".to_string()), "the fence");
+}
+
+#[test]
+fn a_commit_to_a_namespace_that_is_gone_is_refused_at_once() {
+    let mut client = Client::new(Limits::default());
+    client.lose();
+    client.come_back();
+    client.send(Message::ask("kvs.commit", 1, &append("job-1", 1)));
+    let commit = client.settle().remove(0);
+    client.refuse(&commit, 95);
+    assert_eq!(client.heard(), [(1, 95)], "asked again, it would come after later ones");
+}
+
 #[test]
 fn the_first_commit_after_a_restart_waits_for_its_namespace() {
     let mut client = Client::new(Limits::default());
