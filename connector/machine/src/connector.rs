@@ -415,7 +415,8 @@ impl<P: Packet> Connector<P> {
         let barrier = self.barrier.retry_at.filter(|_| live);
         let cover = self.ledgers.values().filter(|_| live).filter_map(|ledger| ledger.cover_at);
         let doubt = self.doubt_at.filter(|_| live);
-        let one = [link, deadline, doubt, barrier].into_iter().flatten().chain(cover);
+        let stand = self.standing.retry_at.filter(|_| self.phase == Phase::Restoring);
+        let one = [link, deadline, doubt, barrier, stand].into_iter().flatten().chain(cover);
         one.chain(retries).chain(settling).reduce(f64::min)
     }
 
@@ -432,7 +433,8 @@ impl<P: Packet> Connector<P> {
         match self.phase {
             Phase::Live => self.live_timeout(now),
             Phase::Settling => self.settle(now),
-            Phase::Down { .. } | Phase::Ended(..) | Phase::Greeting | Phase::Restoring => {}
+            Phase::Restoring => self.stand_again(now),
+            Phase::Down { .. } | Phase::Ended(..) | Phase::Greeting => {}
         }
     }
 

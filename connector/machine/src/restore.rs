@@ -6,6 +6,7 @@ use crate::connector::{Connector, Phase};
 use crate::flight::{BAD_ANSWER, NO_HOST, NO_NAMESPACE, NO_SERVICE};
 use crate::ledger::{Found, Ledger, Settling};
 use crate::packet::{ANY_RANK, Packet};
+use crate::standing::Item;
 
 /// Requests of the connector's own have tags from here on. A client would need two thousand
 /// million requests in flight to come so far: libflux gives the lowest tag that is free.
@@ -41,7 +42,7 @@ pub(crate) enum Own {
     /// A commit that the client believes to be done.
     Replay(String),
     /// An item of the standing ones.
-    Standing,
+    Standing(Item),
 }
 
 impl Own {
@@ -79,7 +80,12 @@ impl<P: Packet> Connector<P> {
             Own::Greeting => {}
             Own::Doubt if ok => self.believe(),
             Own::Doubt => self.doubt_longer(now),
-            Own::Standing => self.stand(now),
+            Own::Standing(item) => {
+                if !ok {
+                    self.standing.refused(item, header.errnum);
+                }
+                self.stand(now);
+            }
             Own::Fence(namespace) => self.fenced(now, &namespace, header.errnum),
             Own::Look(namespace) => self.looked(now, &namespace, packet),
             Own::Replay(namespace) => self.replayed(now, &namespace, header.errnum),
@@ -91,15 +97,42 @@ impl<P: Packet> Connector<P> {
     /// The broker is in RUN: what it kept for the connection is made again.
     fn restore(&mut self, now: f64) {
         self.phase = Phase::Restoring;
-        for (topic, payload) in self.standing.all() {
-            self.ask(Own::Standing, topic, &payload);
+        self.standing.begin();
+        self.ask_standing(now, self.standing.all());
+    }
+
+    fn ask_standing(&mut self, now: f64, items: Vec<Item>) {
+        for item in items {
+            let (topic, payload) = item.clone();
+            self.ask(Own::Standing(item), topic, &payload);
         }
         self.stand(now);
     }
 
+    /// Asks once more for what was refused. Somebody's connection that is just ending can have
+    /// it yet. In the end a client that believes to have what it has not is worse than none.
+    pub(crate) fn stand_again(&mut self, now: f64) {
+        if self.standing.retry_at.is_none_or(|at| at > now) {
+            return;
+        }
+        let tries_max = (self.limits.patience / PAUSE_MAX) as u32;
+        match self.standing.retry(tries_max) {
+            Ok(items) => self.ask_standing(now, items),
+            Err(((topic, payload), errnum)) => {
+                let why = format!("since the broker is back it refuses {topic} {payload}");
+                self.end(errnum, why);
+            }
+        }
+    }
+
     fn stand(&mut self, now: f64) {
-        let left = self.own.values().any(|own| *own == Own::Standing);
-        if self.phase == Phase::Restoring && !left {
+        let left = self.own.values().any(|own| matches!(own, Own::Standing(_)));
+        if self.phase != Phase::Restoring || left {
+            return;
+        }
+        if self.standing.is_refused() {
+            self.standing.retry_at = Some(now + PAUSE_MAX);
+        } else {
             self.phase = Phase::Settling;
             self.settle(now);
         }

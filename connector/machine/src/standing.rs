@@ -29,6 +29,11 @@ pub(crate) type Item = (&'static str, String);
 pub(crate) struct Standing {
     /// How often, with the payload that asked for it.
     items: BTreeMap<(&'static str, String), (u32, String)>,
+    /// What the broker would not grant again, with the errno.
+    refused: Vec<(Item, i32)>,
+    /// When to ask for that once more, and how often it was.
+    pub(crate) retry_at: Option<f64>,
+    tries: u32,
 }
 
 impl Standing {
@@ -51,6 +56,35 @@ impl Standing {
                 }
             }
         }
+    }
+
+    /// The broker has said no, to what it had granted before.
+    pub(crate) fn refused(&mut self, item: Item, errnum: i32) {
+        self.refused.push((item, errnum));
+    }
+
+    /// What to ask for once more; the first of it if that was tried often enough.
+    pub(crate) fn retry(&mut self, tries_max: u32) -> Result<Vec<Item>, (Item, i32)> {
+        self.retry_at = None;
+        self.tries += 1;
+        let mut refused = std::mem::take(&mut self.refused).into_iter();
+        if self.tries > tries_max
+            && let Some(first) = refused.next()
+        {
+            return Err(first);
+        }
+        Ok(refused.map(|(item, _)| item).collect())
+    }
+
+    /// Whether anything was refused.
+    pub(crate) fn is_refused(&self) -> bool {
+        !self.refused.is_empty()
+    }
+
+    /// A new connection: nothing was asked over it yet.
+    pub(crate) fn begin(&mut self) {
+        (self.retry_at, self.tries) = (None, 0);
+        self.refused.clear();
     }
 
     /// All of it, each as often as it was granted: the broker counts subscriptions.

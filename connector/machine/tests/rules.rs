@@ -304,6 +304,51 @@ fn what_the_broker_kept_is_made_again_before_all_else() {
     assert_eq!(client.topics(), ["kvs.lookup"]);
 }
 
+/// A client with a service, whose broker is back and is asked for it again.
+fn client_with_a_service() -> (Client, Message) {
+    let mut client = Client::new(Limits { patience: 10.0, ..Limits::default() });
+    client.send(Message::ask("service.add", 1, &json!({ "service": "mine" })));
+    let add = client.sent().remove(0);
+    client.answer(&add, &json!({}));
+    client.heard();
+    client.send(lookup(2));
+    client.lose();
+    client.connector.connecting();
+    client.connector.connected();
+    let greeting = client.sent().remove(0);
+    client.answer(&greeting, &json!({}));
+    let again = client.sent().remove(0);
+    (client, again)
+}
+
+#[test]
+fn what_is_not_granted_again_at_once_is_asked_for_once_more() {
+    let (mut client, add) = client_with_a_service();
+    client.refuse(&add, 17);
+    assert_eq!(client.sent(), [], "the service is not back: nothing else goes on");
+    client.pass(2.0);
+    let add = client.sent().remove(0);
+    assert_eq!(add.topic, "service.add");
+    client.answer(&add, &json!({}));
+    assert_eq!(client.topics(), ["kvs.lookup"]);
+}
+
+#[test]
+fn what_is_never_granted_again_ends_the_connection_by_name() {
+    let (mut client, mut add) = client_with_a_service();
+    loop {
+        client.refuse(&add, 17);
+        client.pass(2.0);
+        match client.sent().pop() {
+            Some(next) => add = next,
+            None => break,
+        }
+    }
+    assert_eq!(client.heard(), [(2, 17)]);
+    let Phase::Ended(17, why) = client.connector.phase() else { panic!("it goes on") };
+    assert!(why.contains("service.add") && why.contains("mine"), "{why}");
+}
+
 #[test]
 fn a_barrier_is_entered_again_under_its_number() {
     let mut client = Client::new(Limits::default());
