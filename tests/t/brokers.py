@@ -40,6 +40,14 @@ noverify = true
 """,
         )
 
+    def __enter__(self):
+        self.start()
+        self.await_run()
+        return self
+
+    def __exit__(self, *error):
+        self.stop()
+
     def path(self, name):
         return os.path.join(self.top, name)
 

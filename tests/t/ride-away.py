@@ -68,10 +68,5 @@ def check(brokers, before, held, idle):
     assert idle < (SECONDS - min(2, SECONDS / 2)) / 4, "it spins"
 
 
-brokers = Brokers(1)
-try:
-    brokers.start()
-    brokers.await_run()
+with Brokers(1) as brokers:
     check(brokers, *ride(brokers))
-finally:
-    brokers.stop()

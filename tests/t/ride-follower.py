@@ -112,10 +112,5 @@ def check(writer, lines):
     print(f"{KILLS} kills: {writer.memos} entries twice, {given('lookups')[0]} lookups")
 
 
-brokers = Brokers(2)
-try:
-    brokers.start()
-    brokers.await_run()
+with Brokers(2) as brokers:
     check(*ride(brokers))
-finally:
-    brokers.stop()

@@ -64,10 +64,5 @@ def check(said, written, lost):
     print(f"{KILLS} kills: {len(written)} lines, at least {lost} of them lost and written again")
 
 
-brokers = Brokers(2)
-try:
-    brokers.start()
-    brokers.await_run()
+with Brokers(2) as brokers:
     check(*ride(brokers))
-finally:
-    brokers.stop()

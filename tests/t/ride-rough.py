@@ -248,10 +248,5 @@ if __name__ == "__main__":
         for check in CHECKS:
             print(check.__name__)
         sys.exit()
-    brokers = Brokers(1)
-    try:
-        brokers.start()
-        brokers.await_run()
+    with Brokers(1) as brokers:
         globals()[sys.argv[1]](brokers)
-    finally:
-        brokers.stop()
