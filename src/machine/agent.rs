@@ -5,8 +5,9 @@
 
 use std::collections::BTreeMap;
 
-use crate::machine::effect::{Effect, Effects, Level, Owner};
+use crate::machine::effect::{Effect, Effects, Owner};
 use crate::machine::event::{Credential, Fault, RequestId, StreamId};
+use crate::machine::eviction::Eviction;
 use crate::machine::shells::Shell;
 use crate::machine::tree;
 use crate::machine::{Context, Facts};
@@ -16,6 +17,9 @@ use crate::proto::peer::{
     Mode, Order, OrderRequest, Question, RankReport, Report, Reports, ShellCommand, ShellsRequest,
 };
 use crate::proto::{BrokerRank, Idset, JobId, UnitName};
+use fence::Fence;
+
+mod fence;
 
 /// How often an agent makes sure that its parent still has the job, in seconds. Each rank is
 /// asked by its children only, so the cost does not grow with the job.
@@ -62,8 +66,10 @@ pub(super) struct AgentJob {
     denied: Option<u64>,
     /// A request that came late, until its leader has confirmed it.
     late: Option<(RequestId, Box<ShellsRequest>)>,
-    /// What is wanted when the shell of another job that had the same id is gone.
-    fenced: Option<Box<ShellsRequest>>,
+    /// The shell is of another job that had the same id.
+    fence: Option<Fence>,
+    /// The shell is being ended, because nobody wants it.
+    eviction: Option<Eviction>,
 }
 
 impl AgentJob {
@@ -88,7 +94,8 @@ impl AgentJob {
             unstarted: None,
             denied: None,
             late: None,
-            fenced: None,
+            fence: None,
+            eviction: None,
         }
     }
 
@@ -150,30 +157,15 @@ impl AgentJob {
             self.ask_at = Some(cx.now.mono + cx.config.peer_timeout);
             return;
         }
-        match (result, &mut self.shell) {
-            (Ok(false), Some(shell)) => {
-                let text = format!(
-                    "{}: stopping {}: the job manager does not have this job running",
-                    self.id,
-                    shell.unit()
-                );
-                out.log(Level::Error, text);
-                shell.end(out);
-                self.disown();
-            }
-            (Ok(false), None) => {
-                self.children.clear();
-                self.disown();
-            }
-            (Ok(true) | Err(_), _) => self.ask_at = Some(cx.now.mono + cx.config.peer_timeout),
+        if result != Ok(false) {
+            self.ask_at = Some(cx.now.mono + cx.config.peer_timeout);
+            return;
         }
-    }
-
-    /// Nothing is to be started for the job any more.
-    fn disown(&mut self) {
-        self.over = true;
-        self.unstarted = None;
-        self.fenced = None;
+        if self.shell.is_none() {
+            self.children.clear();
+        }
+        self.evict(cx, "the job manager does not have this job running", out);
+        self.disown();
     }
 
     pub(super) fn may_be_asked_by(&self, credential: Credential) -> bool {
@@ -190,7 +182,8 @@ impl AgentJob {
     }
 
     pub(super) fn next_timeout(&self) -> Option<f64> {
-        [self.send_at, self.ask_at].into_iter().flatten().reduce(f64::min)
+        let evict_at = self.eviction.as_ref().map(Eviction::next_timeout);
+        [self.send_at, self.ask_at, evict_at].into_iter().flatten().reduce(f64::min)
     }
 
     /// Takes a new leader (or parent): start what may be started, and tell it everything. An old
@@ -259,8 +252,10 @@ impl AgentJob {
         self.generation = self.generation.max(request.generation);
         self.parent = request.parent;
         self.digest.clone_from(&request.command.digest);
+        // An id that was issued again can be another user's job.
+        self.userid = request.command.userid;
         self.ask_at = Some(cx.now.mono + PROBE_SECONDS);
-        self.fenced = None;
+        self.fence = None;
         self.outbox.clear();
         self.stages.clear();
         self.children.clear();
@@ -295,25 +290,14 @@ impl AgentJob {
         let has_denied = self.has_denied(request.generation);
         let reports = match &mut self.shell {
             Some(shell) if shell.digest != *digest && !Bug::ReissuedIdAdopted.is_planted() => {
-                let text = format!(
-                    "{}: stopping {}: it belongs to another job, which had the same id before \
-                     the KVS went back to a checkpoint",
-                    self.id,
-                    shell.unit()
-                );
-                out.log(Level::Error, text);
-                shell.end(out);
-                self.fenced = Some(Box::new(request.clone()));
-                if shell.is_done() {
-                    return self.unfence(cx, out);
-                }
-                vec![Report::Pending]
+                return self.fence_off(cx, request, out);
             }
             Some(shell) if !(request.mode == Mode::Start && shell.may_start_again()) => {
                 if request.mode == Mode::Start {
                     let spec = unit_spec(cx, self.id, &request.command);
                     self.unstarted = Some(Box::new(spec));
                 }
+                shell.set_size(request.command.size);
                 shell.snapshot(positions(request, cx.facts.rank), out)
             }
             None if request.mode == Mode::Adopt || has_denied => {
@@ -323,7 +307,7 @@ impl AgentJob {
             }
             Some(_) | None => {
                 let spec = unit_spec(cx, self.id, &request.command);
-                self.shell = Some(Shell::new(spec.unit.clone(), digest.clone()));
+                self.shell = Some(Shell::new(&spec));
                 out.push(Effect::Unit(UnitCommand::Launch(Box::new(spec))));
                 Vec::new()
             }
@@ -343,14 +327,6 @@ impl AgentJob {
     /// after it.
     fn has_denied(&self, generation: u64) -> bool {
         self.denied.is_some_and(|denied| generation <= denied)
-    }
-
-    /// The other job's shell is gone: the name is free.
-    fn unfence(&mut self, cx: Context, out: &mut Effects) {
-        if let Some(request) = self.fenced.take() {
-            self.shell = None;
-            self.own_shell(cx, &request, out);
-        }
     }
 
     /// A child's stream has brought reports, or has ended.
@@ -398,9 +374,13 @@ impl AgentJob {
             return out.push(Effect::Unit(UnitCommand::Launch(spec)));
         }
         let reports = shell.unit_event(event, out);
-        if self.fenced.is_some() {
+        let is_done = shell.is_done();
+        if is_done {
+            self.eviction = None;
+        }
+        if self.fence.is_some() {
             // Not this job's: nobody above wants to hear of it.
-            if shell.is_done() {
+            if is_done {
                 self.unfence(cx, out);
             }
         } else {
@@ -419,9 +399,9 @@ impl AgentJob {
         entry: Option<u32>,
         out: &mut Effects,
     ) {
-        let shell = self.shell.as_mut().filter(|_| self.fenced.is_none());
+        let shell = self.shell.as_mut().filter(|_| self.fence.is_none());
         let Some(shell) = shell else {
-            let fault = Fault::new(libc::ENOENT, "this rank runs no shell of the job");
+            let fault = no_shell(self.id);
             return out.push(Effect::Barrier { to, result: Err(fault) });
         };
         for report in shell.enter_barrier(to, entry, out) {
@@ -431,12 +411,22 @@ impl AgentJob {
     }
 
     /// A nested instance on this rank named its critical shells.
-    pub(super) fn critical(&mut self, cx: Context, ranks: Idset, out: &mut Effects) {
-        if let Some(shell) = self.shell.as_mut().filter(|_| self.fenced.is_none()) {
-            let report = shell.set_critical(ranks, out);
+    ///
+    /// # Errors
+    /// What is no idset of the job's shells, or nothing to keep it with.
+    pub(super) fn critical(
+        &mut self,
+        cx: Context,
+        ranks: &str,
+        out: &mut Effects,
+    ) -> Result<(), Fault> {
+        let shell = self.shell.as_mut().filter(|_| self.fence.is_none());
+        let shell = shell.ok_or_else(|| no_shell(self.id))?;
+        if let Some(report) = shell.set_critical(self.id, ranks, out)? {
             self.gather(cx, cx.facts.rank, report);
             self.send(out);
         }
+        Ok(())
     }
 
     /// Obeys an order, and passes it on.
@@ -448,7 +438,7 @@ impl AgentJob {
             && let Some(shell) = &mut self.shell
         {
             // Of a fenced shell nothing more is wanted than its end.
-            if self.fenced.is_none() {
+            if self.fence.is_none() {
                 shell.order(&request.order, out);
             }
         }
@@ -471,7 +461,9 @@ impl AgentJob {
         }
     }
 
-    pub(super) fn timeout(&mut self, now: f64, out: &mut Effects) {
+    pub(super) fn timeout(&mut self, cx: Context, out: &mut Effects) {
+        let now = cx.now.mono;
+        self.evict_further(cx, out);
         if self.ask_at.is_some_and(|at| at <= now) {
             self.ask_at = None;
             let (to, question) = match self.upstream {
@@ -562,6 +554,10 @@ impl AgentJob {
     }
 }
 
+fn no_shell(id: JobId) -> Fault {
+    Fault::new(libc::ENOENT, format!("{id}: this rank runs no shell of the job"))
+}
+
 /// It may start something, and it was longer on its way than a rank may be away.
 fn is_late(cx: Context, request: &ShellsRequest) -> bool {
     let age = (cx.now.wall - request.issued).abs();
@@ -615,6 +611,7 @@ fn unit_spec(cx: Context, id: JobId, command: &ShellCommand) -> UnitSpec {
         rank: facts.rank,
         digest: command.digest.clone(),
         userid: command.userid,
+        size: command.size,
         multiuser: command.multiuser,
         description: format!("User workload for Flux job {}", id.f58plain()),
         argv: argv(facts, command),

@@ -66,11 +66,11 @@ impl Coordinator {
         &mut self,
         cx: Context,
         request: RequestId,
-        payload: &serde_json::Value,
+        start: Result<StartRequest, StartError>,
         out: &mut Effects,
     ) {
         self.touch(cx);
-        match StartRequest::from_json(payload) {
+        match start {
             Ok(start) => {
                 let mut job = Coordinated {
                     request,
@@ -273,7 +273,7 @@ impl Coordinated {
         self.answered = false;
         let request = LeadRequest {
             version: VERSION,
-            start: self.start.to_json(),
+            start: self.start.clone(),
             again: self.again,
             exception: self.exception.clone(),
             lost: self.lost.clone(),

@@ -6,7 +6,9 @@ use crate::config::Config;
 use crate::machine::effect::Owner;
 use crate::port::supervisor::UnitEvent;
 use crate::proto::peer::{Question, Reports};
-use crate::proto::{BrokerRank, ExecEvent, Idset, JobException, JobId, Response};
+use crate::proto::{
+    BrokerRank, ExecEvent, JobException, JobId, Response, StartError, StartRequest,
+};
 
 /// A request that waits for an answer.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
@@ -109,8 +111,8 @@ pub enum Event {
         credential: Credential,
         /// The job.
         id: JobId,
-        /// Shell ranks.
-        ranks: Idset,
+        /// Shell ranks: an idset, to be read when its sender may name them.
+        ranks: String,
     },
     /// The sender of a request is gone: nobody waits for its answers any more.
     Disconnected {
@@ -213,8 +215,8 @@ pub enum Event {
     Start {
         /// To answer, as a stream.
         request: RequestId,
-        /// A [`crate::proto::StartRequest`].
-        payload: Value,
+        /// What it asks for. One that cannot be read is answered as well.
+        start: Box<Result<StartRequest, StartError>>,
     },
     /// Time has passed.
     Timeout,

@@ -158,10 +158,10 @@ impl Job {
     pub(super) fn new(
         cx: Context,
         coordinator: RequestId,
-        start: StartRequest,
-        request: &LeadRequest,
+        request: LeadRequest,
         out: &mut Effects,
     ) -> Self {
+        let start = request.start;
         let ranks = start.r.ranks();
         let rank = Rank {
             phase: Phase::Pending,
@@ -189,7 +189,7 @@ impl Job {
             leader_exited: false,
             done_posted: false,
             tried: false,
-            lost: request.lost.clone(),
+            lost: request.lost,
             failure: None,
             kill: None,
             status: request.status,

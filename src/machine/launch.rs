@@ -38,6 +38,7 @@ pub(super) fn shell_command(
     argv.push(start.id.0.to_string());
     Ok(ShellCommand {
         userid: start.userid,
+        size: size(start),
         multiuser,
         digest: digest(start),
         argv,
@@ -52,6 +53,7 @@ pub(super) fn shell_command(
 pub(super) fn adopting_command(cx: Context, start: &StartRequest) -> ShellCommand {
     ShellCommand {
         userid: start.userid,
+        size: size(start),
         multiuser: start.userid != cx.facts.owner,
         digest: digest(start),
         argv: Vec::new(),
@@ -59,6 +61,10 @@ pub(super) fn adopting_command(cx: Context, start: &StartRequest) -> ShellComman
         properties: BTreeMap::new(),
         stop_timeout: None,
     }
+}
+
+fn size(start: &StartRequest) -> u32 {
+    u32::try_from(start.r.len()).unwrap_or(u32::MAX)
 }
 
 /// What makes a job this job, when its id was issued again after the KVS rolled back. The

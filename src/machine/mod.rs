@@ -22,6 +22,7 @@ mod coordinator;
 mod cover;
 mod effect;
 mod event;
+mod eviction;
 mod exec_log;
 mod job;
 mod kill;
@@ -31,6 +32,7 @@ mod output;
 mod over;
 mod position;
 mod release;
+mod request;
 mod schedule;
 mod shells;
 mod stats;
@@ -45,6 +47,7 @@ pub use event::{Credential, Event, Fault, KvsResult, Opened, RequestId, StreamId
 pub use launch::digest as job_digest;
 pub use node::{Facts, Node};
 pub use position::{Position, ROLES};
+pub use request::Topic;
 
 /// A moment, on both clocks. Timers run on the monotonic one; records and the job manager's
 /// expiration are wall time.

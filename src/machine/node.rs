@@ -16,7 +16,7 @@ use crate::port::supervisor::{Method, UnitCommand, UnitEvent};
 use crate::proto::peer::{
     self, CoveredRequest, KnownRequest, LeadRequest, OrderRequest, Question, ShellsRequest,
 };
-use crate::proto::{BrokerRank, InstanceId, JobId, Response, StartRequest, UnitName};
+use crate::proto::{BrokerRank, InstanceId, JobId, Response, UnitName};
 
 /// What does not change while the module is loaded.
 #[derive(Clone, Debug, PartialEq)]
@@ -173,8 +173,8 @@ impl Node {
             Event::Lead { payload, .. } => in_payload(payload, "/start/id"),
             Event::Covered { payload }
             | Event::Order { payload }
-            | Event::Shells { payload, .. }
-            | Event::Start { payload, .. } => in_payload(payload, "/id"),
+            | Event::Shells { payload, .. } => in_payload(payload, "/id"),
+            Event::Start { start, .. } => (**start).as_ref().ok().map(|start| start.id),
             Event::Replied { stream, .. } | Event::Reported { stream, .. } => of_stream(stream),
             Event::Unit(event) => event.unit().map(UnitName::job),
             Event::Checkpointed(_) | Event::Config(_) | Event::Known { .. } => None,
@@ -239,7 +239,7 @@ impl Node {
             Event::Covered { payload } => self.covered(&payload, out),
             Event::CriticalRanks { request, credential, id, ranks } => {
                 let agent = asked(self.agents.get_mut(&id), id, credential);
-                let result = agent.map(|agent| agent.critical(cx, ranks, out));
+                let result = agent.and_then(|agent| agent.critical(cx, &ranks, out));
                 out.push(Effect::Answer { to: request, result });
             }
             Event::Disconnected { request } => self.disconnected(now, request, out),
@@ -283,9 +283,7 @@ impl Node {
                 self.shell_barrier(now, request, credential, (id, rank, entry), out);
             }
             Event::Shells { request, payload } => self.shells(now, request, &payload, out),
-            Event::Start { request, payload } => {
-                self.coordinator.start(cx, request, &payload, out);
-            }
+            Event::Start { request, start } => self.coordinator.start(cx, request, *start, out),
             Event::Timeout => {
                 for waiter in self.schedule.due(now.mono) {
                     self.timeout(now, waiter, out);
@@ -363,7 +361,7 @@ impl Node {
         match waiter {
             Waiter::Agent(id) => {
                 if let Some(agent) = self.agents.get_mut(&id) {
-                    agent.timeout(now.mono, out);
+                    agent.timeout(cx, out);
                 }
             }
             Waiter::Checkpoint => self.coordinator.checkpoint_timeout(cx, out),
@@ -436,24 +434,20 @@ impl Node {
         out: &mut Effects,
     ) {
         let cx = context!(self, now);
-        let decoded = peer::decode::<LeadRequest>(payload).and_then(|lead| {
-            let start = StartRequest::from_json(&lead.start).map_err(|e| e.to_string())?;
-            Ok((lead, start))
-        });
-        let (lead, start) = match decoded {
-            Ok(decoded) => decoded,
+        let lead = match peer::decode::<LeadRequest>(payload) {
+            Ok(lead) => lead,
             Err(reason) => {
                 let fault = Fault::new(libc::EPROTO, reason);
                 return out.push(Effect::End { to: request, fault });
             }
         };
-        match self.jobs.get_mut(&start.id) {
-            Some(job) if job.is_same(&start) => {
-                job.lead(cx, request, start.reattach, lead.exception.as_ref(), out);
+        let id = lead.start.id;
+        match self.jobs.get_mut(&id) {
+            Some(job) if job.is_same(&lead.start) => {
+                job.lead(cx, request, lead.start.reattach, lead.exception.as_ref(), out);
             }
             Some(_) | None => {
-                let id = start.id;
-                let job = Job::new(cx, request, start, &lead, out);
+                let job = Job::new(cx, request, lead, out);
                 self.jobs.insert(id, job);
             }
         }
@@ -561,8 +555,7 @@ impl Node {
         let here = self.facts.rank;
         match effect {
             Effect::Lead { stream, to, request } => {
-                let id = request.start["id"].as_u64().map_or(JobId(0), JobId);
-                self.routes.insert(stream, Route::Coordinator(id));
+                self.routes.insert(stream, Route::Coordinator(request.start.id));
                 if to != here {
                     let effect = Effect::Lead { stream, to, request };
                     self.counters.count_effect(&effect);

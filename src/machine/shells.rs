@@ -4,13 +4,20 @@ use crate::machine::effect::{Effect, Effects};
 use crate::machine::event::{Fault, RequestId};
 use crate::machine::output::OutputStream;
 use crate::planted::Bug;
-use crate::port::supervisor::{Stream, UnitCommand, UnitEvent, UnitRecord};
+use crate::port::supervisor::{Stream, UnitCommand, UnitEvent, UnitRecord, UnitSpec};
 use crate::proto::peer::{Order, Report};
-use crate::proto::{Idset, UnitName, WaitStatus};
+use crate::proto::{Idset, IdsetError, JobId, UnitName, WaitStatus};
 
 /// Keys of the notes that a unit's record keeps for the agent.
 pub(super) const NOTE_ENTERED: &str = "barrier-entered";
 pub(super) const NOTE_CRITICAL: &str = "critical-ranks";
+
+/// How often a shell can enter the barrier; flux-shell does it twice. Each entry that waits is a
+/// request that is kept.
+const ENTRIES_MAX: u32 = 64;
+
+/// Longest text of one member of an idset, with its comma, in bytes.
+const MEMBER_MAX: usize = "4294967295,".len();
 
 /// What is known of the unit.
 #[derive(Clone, Debug, PartialEq)]
@@ -35,6 +42,9 @@ enum Phase {
 pub(super) struct Shell {
     unit: UnitName,
     pub(super) digest: String,
+    /// Shells of the job; 0 until a leader has told, for one of an older release.
+    size: u32,
+    multiuser: bool,
     phase: Phase,
     status: Option<WaitStatus>,
     /// Why it could not be found any more.
@@ -56,10 +66,12 @@ pub(super) struct Shell {
 }
 
 impl Shell {
-    pub(super) fn new(unit: UnitName, digest: String) -> Self {
+    pub(super) fn new(spec: &UnitSpec) -> Self {
         Self {
-            unit,
-            digest,
+            unit: spec.unit.clone(),
+            digest: spec.digest.clone(),
+            size: spec.size,
+            multiuser: spec.multiuser,
             phase: Phase::Pending,
             status: None,
             lost: None,
@@ -76,9 +88,9 @@ impl Shell {
 
     /// From the record of an earlier life. What became of it, the supervisor says next.
     pub(super) fn found(record: &UnitRecord) -> Self {
-        let mut shell = Self::new(record.spec.unit.clone(), record.spec.digest.clone());
+        let mut shell = Self::new(&record.spec);
         let entered = record.notes.get(NOTE_ENTERED).and_then(serde_json::Value::as_u64);
-        shell.entered = entered.and_then(|n| u32::try_from(n).ok()).unwrap_or(0);
+        shell.entered = entered.and_then(|n| u32::try_from(n).ok()).unwrap_or(0).min(ENTRIES_MAX);
         let critical = record.notes.get(NOTE_CRITICAL).and_then(serde_json::Value::as_str);
         shell.critical = critical.and_then(|ranks| ranks.parse().ok());
         shell
@@ -109,7 +121,12 @@ impl Shell {
         }
     }
 
-    /// Nobody wants the shell: what there is of it goes.
+    /// It runs under the IMP: its processes are out of the instance owner's reach.
+    pub(super) fn is_multiuser(&self) -> bool {
+        self.multiuser
+    }
+
+    /// Nobody wants the shell: stop what may run, then discard its record.
     pub(super) fn end(&mut self, out: &mut Effects) {
         if self.may_live() {
             self.collect(out);
@@ -221,7 +238,14 @@ impl Shell {
         out: &mut Effects,
     ) -> Vec<Report> {
         let entry = entry.filter(|_| !Bug::BarrierAfterRestart.is_planted());
-        let entry = entry.unwrap_or(self.entered + 1);
+        let entry = entry.unwrap_or(self.entered.saturating_add(1));
+        if !(1..=ENTRIES_MAX).contains(&entry) {
+            let message = format!("entry {entry} of a shell barrier: expected 1 to {ENTRIES_MAX}");
+            let result = Err(Fault::new(libc::EINVAL, message));
+            out.push(Effect::Barrier { to, result });
+            return Vec::new();
+        }
+        let is_news = entry > self.entered;
         self.entered = self.entered.max(entry);
         if entry <= self.completed {
             out.push(Effect::Barrier { to, result: Ok(()) });
@@ -229,25 +253,62 @@ impl Shell {
             let fault = Fault::new(errnum, "shell barrier failed");
             out.push(Effect::Barrier { to, result: Err(fault) });
         } else {
+            // The same entry again: who asked first is not there any more.
+            if let Some((_, old)) = self.parked.extract_if(.., |(known, _)| *known == entry).next()
+            {
+                out.push(Effect::Drop { to: old });
+            }
             self.parked.push((entry, to));
-            out.push(Effect::Unit(UnitCommand::Note {
-                unit: self.unit.clone(),
-                key: NOTE_ENTERED.to_string(),
-                value: self.entered.into(),
-            }));
+            if is_news {
+                self.note(NOTE_ENTERED, self.entered.into(), out);
+            }
         }
         vec![Report::Barrier { entered: self.entered }]
     }
 
-    /// A nested instance named its critical shells; returns what to report.
-    pub(super) fn set_critical(&mut self, ranks: Idset, out: &mut Effects) -> Report {
-        out.push(Effect::Unit(UnitCommand::Note {
-            unit: self.unit.clone(),
-            key: NOTE_CRITICAL.to_string(),
-            value: ranks.to_string().into(),
-        }));
+    /// A leader has told how many shells the job has.
+    pub(super) fn set_size(&mut self, size: u32) {
+        self.size = size;
+    }
+
+    /// A nested instance named its critical shells; returns what to report, if it is news.
+    ///
+    /// # Errors
+    /// A text that is no set of the job's shells. A longer one than any such set is not read.
+    pub(super) fn set_critical(
+        &mut self,
+        id: JobId,
+        text: &str,
+        out: &mut Effects,
+    ) -> Result<Option<Report>, Fault> {
+        let size = self.size;
+        let refuse = |errnum, why: String| Fault::new(errnum, format!("{id}: ranks: {why}"));
+        if size == 0 {
+            let why = "the job's leader has not told yet how many shells it has".to_string();
+            return Err(refuse(libc::EAGAIN, why));
+        }
+        if text.len() / MEMBER_MAX > size as usize {
+            let why = format!("{} bytes name more than the job's {size} shells", text.len());
+            return Err(refuse(libc::EINVAL, why));
+        }
+        let ranks: Idset =
+            text.parse().map_err(|e: IdsetError| refuse(libc::EPROTO, e.to_string()))?;
+        if let Some(last) = ranks.last().filter(|last| *last >= size) {
+            let why = format!("{last} is no shell rank of a job with {size} shells");
+            return Err(refuse(libc::EINVAL, why));
+        }
+        if self.critical.as_ref() == Some(&ranks) {
+            return Ok(None);
+        }
+        self.note(NOTE_CRITICAL, ranks.to_string().into(), out);
         self.critical = Some(ranks.clone());
-        Report::CriticalRanks { ranks }
+        Ok(Some(Report::CriticalRanks { ranks }))
+    }
+
+    /// Keeps a fact with the unit's record.
+    fn note(&self, key: &str, value: serde_json::Value, out: &mut Effects) {
+        let (unit, key) = (self.unit.clone(), key.to_string());
+        out.push(Effect::Unit(UnitCommand::Note { unit, key, value }));
     }
 
     /// Obeys an order.

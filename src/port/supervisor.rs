@@ -52,6 +52,9 @@ pub struct UnitSpec {
     pub digest: String,
     /// The job's owner.
     pub userid: u32,
+    /// Shells that the job has; 0 in the record of a release that did not keep it.
+    #[serde(default)]
+    pub size: u32,
     /// The shell is started through the IMP, for a user who is not the instance owner.
     pub multiuser: bool,
     /// Human readable, shown by `systemctl status`.

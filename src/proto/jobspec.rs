@@ -1,21 +1,34 @@
 //! What job execution reads of a jobspec (RFC 14, RFC 25): `attributes.system.exec`.
 
-use serde_json::{Map, Value};
+use std::collections::BTreeMap;
+
+use serde::de::{Deserializer as _, IgnoredAny, MapAccess, Visitor};
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+use super::shortened;
+
+/// Longest path of a program, in bytes (Linux `PATH_MAX`, less the NUL at its end).
+const PATH_MAX: usize = 4095;
 
 /// The execution attributes of a jobspec; the rest belongs to others.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
+#[serde(default)]
 pub struct Jobspec {
     /// `attributes.system.exec.job_shell`: the shell to run instead of the configured one.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub job_shell: Option<String>,
     /// `attributes.system.exec.bulkexec.barrier-timeout`, in seconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub barrier_timeout: Option<f64>,
     /// `attributes.system.exec.bulkexec.mock_exception`: raise an exception at `init` or
     /// `starting` (upstream's test aid).
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub mock_exception: Option<String>,
 }
 
 /// A jobspec that can't be executed.
-#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize, thiserror::Error)]
 #[error("failed to unpack system.exec{key}: {reason}")]
 pub struct JobspecError {
     key: String,
@@ -24,90 +37,164 @@ pub struct JobspecError {
 
 impl JobspecError {
     fn new(key: &str, reason: impl Into<String>) -> Self {
-        Self { key: key.to_string(), reason: reason.into() }
+        Self { key: shortened(key), reason: reason.into() }
+    }
+
+    fn expected(key: &str, expected: &str, got: &RawValue) -> Self {
+        Self::new(key, format!("expected {expected}, got {}", shortened(got.get())))
     }
 }
 
 impl Jobspec {
-    /// Reads the attributes; a jobspec without any is fine.
+    /// Reads the attributes from a jobspec's text; a jobspec without any is fine.
     ///
+    /// The rest of the text is passed over, however large or deep it is: it is the user's own.
     /// `bulkexec` is read strictly, as upstream does (flux-core `job-exec/bulkexec.c`): a
     /// key that nobody knows is an error.
     ///
     /// # Errors
     /// Names the key and the value.
-    pub fn from_json(jobspec: &Value) -> Result<Self, JobspecError> {
+    pub fn read(text: &str) -> Result<Self, JobspecError> {
         let mut parsed = Self::default();
-        let Some(exec) = jobspec.pointer("/attributes/system/exec") else {
+        let attributes = member(text, "attributes");
+        let system = attributes.and_then(|text| member(text.get(), "system"));
+        let Some(exec) = system.and_then(|text| member(text.get(), "exec")) else {
             return Ok(parsed);
         };
-        let exec = exec
-            .as_object()
-            .ok_or_else(|| JobspecError::new("", format!("expected an object, got {exec}")))?;
-        parsed.job_shell = string(exec, "job_shell", "")?;
-        let Some(bulkexec) = exec.get("bulkexec") else {
-            return Ok(parsed);
-        };
-        let bulkexec = bulkexec.as_object().ok_or_else(|| {
-            JobspecError::new(".bulkexec", format!("expected an object, got {bulkexec}"))
-        })?;
-        for (key, value) in bulkexec {
-            match key.as_str() {
-                // Accepted and ignored by upstream.
-                "service" | "sdexec-test-expected-cpus" => {
-                    string(bulkexec, key, ".bulkexec")?;
-                }
-                "mock_exception" => parsed.mock_exception = string(bulkexec, key, ".bulkexec")?,
-                "barrier-timeout" => {
-                    let seconds = value.as_f64().filter(|s| *s >= 0.0).ok_or_else(|| {
-                        JobspecError::new(
-                            ".bulkexec.barrier-timeout",
-                            format!("expected seconds, got {value}"),
-                        )
-                    })?;
-                    parsed.barrier_timeout = Some(seconds);
-                }
-                unknown => {
-                    return Err(JobspecError::new(
-                        ".bulkexec",
-                        format!("unknown key {unknown:?} (value {value})"),
-                    ));
-                }
-            }
+        let members = members(exec).ok_or_else(|| JobspecError::expected("", "an object", exec))?;
+        if let Some(shell) = members.get("job_shell") {
+            parsed.job_shell = Some(program(".job_shell", shell)?);
+        }
+        if let Some(bulkexec) = members.get("bulkexec") {
+            parsed.read_bulkexec(bulkexec)?;
         }
         Ok(parsed)
     }
+
+    fn read_bulkexec(&mut self, bulkexec: &RawValue) -> Result<(), JobspecError> {
+        let members = members(bulkexec)
+            .ok_or_else(|| JobspecError::expected(".bulkexec", "an object", bulkexec))?;
+        for (key, value) in members {
+            let path = format!(".bulkexec.{key}");
+            match key.as_str() {
+                // Accepted and ignored by upstream.
+                "service" | "sdexec-test-expected-cpus" => drop(string(&path, value)?),
+                "mock_exception" => self.mock_exception = Some(string(&path, value)?),
+                "barrier-timeout" => {
+                    let seconds = serde_json::from_str::<f64>(value.get()).ok();
+                    let seconds = seconds.filter(|seconds| *seconds >= 0.0);
+                    let wrong = || JobspecError::expected(&path, "seconds", value);
+                    self.barrier_timeout = Some(seconds.ok_or_else(wrong)?);
+                }
+                unknown => {
+                    let (unknown, value) = (shortened(unknown), shortened(value.get()));
+                    let reason = format!("unknown key {unknown:?} (value {value})");
+                    return Err(JobspecError::new(".bulkexec", reason));
+                }
+            }
+        }
+        Ok(())
+    }
 }
 
-fn string(
-    object: &Map<String, Value>,
-    key: &str,
-    parent: &str,
-) -> Result<Option<String>, JobspecError> {
-    match object.get(key) {
-        None => Ok(None),
-        Some(Value::String(text)) => Ok(Some(text.clone())),
-        Some(other) => Err(JobspecError::new(
-            &format!("{parent}.{key}"),
-            format!("expected a string, got {other}"),
-        )),
+/// The members of an object, each as it was written; of several with one name the last.
+fn members(text: &RawValue) -> Option<BTreeMap<String, &RawValue>> {
+    serde_json::from_str(text.get()).ok()
+}
+
+/// One member of an object. Nothing, if it is not there or `text` is no object.
+fn member<'a>(text: &'a str, name: &str) -> Option<&'a RawValue> {
+    /// Keeps one member and passes over the others, without recursion.
+    struct Find<'n>(&'n str);
+
+    impl<'de> Visitor<'de> for Find<'_> {
+        type Value = Option<&'de RawValue>;
+
+        fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            f.write_str("an object")
+        }
+
+        fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+            let mut found = None;
+            while let Some(key) = map.next_key::<String>()? {
+                if key == self.0 {
+                    found = Some(map.next_value()?);
+                } else {
+                    map.next_value::<IgnoredAny>()?;
+                }
+            }
+            Ok(found)
+        }
+    }
+
+    serde_json::Deserializer::from_str(text).deserialize_map(Find(name)).ok()?
+}
+
+/// A path that can be executed.
+fn program(key: &str, value: &RawValue) -> Result<String, JobspecError> {
+    let path = string(key, value)?;
+    if path.len() > PATH_MAX || path.contains('\0') {
+        let expected = format!("a path of at most {PATH_MAX} bytes");
+        return Err(JobspecError::expected(key, &expected, value));
+    }
+    Ok(path)
+}
+
+fn string(key: &str, value: &RawValue) -> Result<String, JobspecError> {
+    let text = serde_json::from_str(value.get()).ok();
+    text.ok_or_else(|| JobspecError::expected(key, "a string", value))
+}
+
+/// How coordinators tell leaders what they have read: `{"read": ...}` or `{"refused": ...}`.
+pub(super) mod reading {
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    use super::{Jobspec, JobspecError};
+
+    #[derive(Deserialize, Serialize)]
+    #[serde(rename_all = "lowercase")]
+    enum Reading {
+        Read(Jobspec),
+        Refused(JobspecError),
+    }
+
+    pub(in super::super) fn serialize<S: Serializer>(
+        jobspec: &Result<Jobspec, JobspecError>,
+        out: S,
+    ) -> Result<S::Ok, S::Error> {
+        match jobspec.clone() {
+            Ok(jobspec) => Reading::Read(jobspec),
+            Err(error) => Reading::Refused(error),
+        }
+        .serialize(out)
+    }
+
+    pub(in super::super) fn deserialize<'de, D: Deserializer<'de>>(
+        input: D,
+    ) -> Result<Result<Jobspec, JobspecError>, D::Error> {
+        Ok(match Reading::deserialize(input)? {
+            Reading::Read(jobspec) => Ok(jobspec),
+            Reading::Refused(error) => Err(error),
+        })
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
 
     fn parse(exec: Value) -> Result<Jobspec, String> {
-        Jobspec::from_json(&json!({"attributes": {"system": {"exec": exec}}}))
-            .map_err(|e| e.to_string())
+        let text = json!({"attributes": {"system": {"exec": exec}}}).to_string();
+        Jobspec::read(&text).map_err(|e| e.to_string())
     }
 
     #[test]
     fn attributes_are_read() {
-        assert_eq!(Jobspec::from_json(&json!({})), Ok(Jobspec::default()));
+        for none in ["{}", "7", r#"{"attributes": 7}"#, r#"{"attributes": {"system": []}}"#] {
+            assert_eq!(Jobspec::read(none), Ok(Jobspec::default()), "{none}");
+        }
         let parsed = parse(json!({"job_shell": "/x", "bulkexec": {"barrier-timeout": 1.5}}));
         assert_eq!(
             parsed,
@@ -129,6 +216,9 @@ mod tests {
                 json!({"bulkexec": {"barrier-timeout": "x"}}),
                 "exec.bulkexec.barrier-timeout: expected seconds, got \"x\"",
             ),
+            (json!({"bulkexec": {"mock_exception": null}}), "expected a string, got null"),
+            (json!({"job_shell": "/a\0b"}), "exec.job_shell: expected a path"),
+            (json!({"job_shell": "x".repeat(4096)}), "a path of at most 4095 bytes, got \"xxx"),
         ] {
             let error = parse(exec).expect_err("refused");
             assert!(error.contains(expect), "{error}");

@@ -8,11 +8,11 @@ use std::time::Duration;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 
-use super::{BrokerRank, Idset, JobException, JobId, WaitStatus};
+use super::{BrokerRank, Idset, JobException, JobId, StartRequest, WaitStatus};
 use crate::port::supervisor::Stream;
 
 /// Version of these messages.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 
 /// Topic of coordinator to leader, streaming, below the service name.
 pub const LEAD: &str = "lead";
@@ -30,8 +30,8 @@ pub const ORDER: &str = "order";
 pub struct LeadRequest {
     /// [`VERSION`].
     pub version: u32,
-    /// The start request as the job manager sent it.
-    pub start: Value,
+    /// The start request, without what no leader needs.
+    pub start: StartRequest,
     /// The job is older than the coordinator: an earlier one may have had it started, although
     /// the job manager does not know it.
     #[serde(default)]
@@ -111,6 +111,8 @@ pub enum Mode {
 pub struct ShellCommand {
     /// The job's owner.
     pub userid: u32,
+    /// Shells that the job has.
+    pub size: u32,
     /// Through the IMP, for a guest.
     pub multiuser: bool,
     /// SHA-256 of what makes this job this job.
@@ -350,7 +352,7 @@ mod tests {
     fn a_stop_timeout_is_a_duration() {
         let command = |stop_timeout: Value| {
             let command = json!({
-                "userid": 1, "multiuser": false, "digest": "d", "argv": [], "environment": {},
+                "userid": 1, "size": 1, "multiuser": false, "digest": "d", "argv": [], "environment": {},
                 "stop_timeout": stop_timeout,
             });
             ShellCommand::deserialize(command).map(|command| command.stop_timeout)
@@ -375,7 +377,7 @@ mod tests {
         let mut other = json!(order);
         other["version"] = json!(VERSION + 1);
         let error = decode::<OrderRequest>(&other).expect_err("refused");
-        assert!(error.contains("protocol 3") && error.contains("speaks 2"), "{error}");
+        assert!(error.contains("protocol 4") && error.contains("speaks 3"), "{error}");
         let error = decode::<OrderRequest>(&json!({})).expect_err("refused");
         assert!(error.contains("no version"), "{error}");
     }

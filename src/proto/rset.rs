@@ -1,15 +1,22 @@
 //! Resource sets (RFC 20, version 1).
 
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use super::idset::IDSET_MAX_MEMBERS;
 use super::{BrokerRank, Hostlist, Idset, ShellRank, shortened};
 
+/// Levels of objects and arrays that R may have. RFC 20 has five; `scheduling` is its own.
+const DEPTH_MAX: usize = 64;
+
 /// What stands for a host name that is not known.
 const UNKNOWN: &str = "(unknown)";
 
 /// R: the resources of one job. Keeps the document that it was parsed from.
-#[derive(Clone, Debug, PartialEq)]
+///
+/// It is serialised as that document.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+#[serde(try_from = "Value", into = "Value")]
 pub struct ResourceSet {
     raw: Value,
     ranks: Idset,
@@ -27,7 +34,35 @@ pub struct ResourceSetError {
     reason: String,
 }
 
+impl TryFrom<Value> for ResourceSet {
+    type Error = ResourceSetError;
+
+    fn try_from(value: Value) -> Result<Self, ResourceSetError> {
+        Self::from_json(&value)
+    }
+}
+
+impl From<ResourceSet> for Value {
+    fn from(r: ResourceSet) -> Self {
+        r.raw
+    }
+}
+
 impl ResourceSet {
+    /// Reads R from its text.
+    ///
+    /// # Errors
+    /// As [`from_json`](Self::from_json), and for a text that nests deeper than any R.
+    pub fn read(text: &str) -> Result<Self, ResourceSetError> {
+        let refuse = |reason: String| ResourceSetError { key: "R".to_string(), reason };
+        let value: Value = serde_json::from_str(text).map_err(|e| refuse(e.to_string()))?;
+        // Messages that carry it are read with serde_json's limit of 128 levels, too.
+        if !is_shallow(&value, DEPTH_MAX) {
+            return Err(refuse(format!("it nests deeper than {DEPTH_MAX} levels")));
+        }
+        Self::from_json(&value)
+    }
+
     /// Parses R.
     ///
     /// The entries of `R_lite` may come in any order, and a rank may be in several; it is
@@ -240,6 +275,14 @@ fn member<'a>(object: &'a Value, key: &str, name: &str) -> Result<&'a Value, Res
 fn bad(key: &str, value: &Value, reason: impl ToString) -> ResourceSetError {
     let reason = format!("{}: {}", shortened(&value.to_string()), reason.to_string());
     ResourceSetError { key: key.to_string(), reason }
+}
+
+fn is_shallow(value: &Value, levels: usize) -> bool {
+    match value {
+        Value::Array(items) => levels > 0 && items.iter().all(|v| is_shallow(v, levels - 1)),
+        Value::Object(members) => levels > 0 && members.values().all(|v| is_shallow(v, levels - 1)),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => true,
+    }
 }
 
 fn parse_ids(value: &Value) -> Option<Idset> {

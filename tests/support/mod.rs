@@ -110,6 +110,7 @@ impl Harness {
             rank: self.config.rank,
             digest: format!("digest-of-{job}"),
             userid: nix::unistd::getuid().as_raw(),
+            size: 1,
             multiuser: false,
             description: format!("test job {job}"),
             argv: ["/bin/sh", "-c", script].map(str::to_string).to_vec(),

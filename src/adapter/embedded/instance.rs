@@ -13,7 +13,7 @@ use super::shell::Shells;
 use super::start::{InstanceConfig, InstanceError, Supervision, nodes};
 use crate::machine::{Credential, Effects, Event, Node, Now};
 use crate::port::supervisor::{Method, UnitEvent};
-use crate::proto::{BrokerRank, Exception, JobId, UnitName};
+use crate::proto::{BrokerRank, Exception, JobId, StartRequest, UnitName};
 use crate::supervisor::Worker;
 
 mod perform;
@@ -174,7 +174,8 @@ impl<'a> Instance<'a> {
         self.tell(Some(id), Happening::Alloc { ranks });
         self.shells.add(id, request);
         let request = self.messages.open(Asker::Manager(id));
-        self.queue.push_back((BrokerRank(0), Event::Start { request, payload }));
+        let start = Box::new(StartRequest::read(payload.to_string().as_bytes()));
+        self.queue.push_back((BrokerRank(0), Event::Start { request, start }));
         Ok(id)
     }
 

@@ -189,7 +189,7 @@ mod tests {
         let (first, payload) = manager.submit(&request, 7, "node", wall);
         let (second, _) = manager.submit(&request, 7, "node", wall);
         assert!(second > first, "{second} after {first}");
-        let start = StartRequest::from_json(&payload).expect("a good request");
+        let start = StartRequest::read(payload.to_string().as_bytes()).expect("a good request");
         assert_eq!((start.id, start.userid, start.r.len()), (first, 7, 3));
         assert_eq!(start.r.expiration(), wall + 2.0);
     }

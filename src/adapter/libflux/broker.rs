@@ -10,7 +10,9 @@ use serde_json::{Value, json};
 
 use super::kvs::Kvs;
 use super::{Futures, Handle, HandleError, Message, Requests, RpcError, Timer};
-use crate::machine::{Effect, Effects, Event, Fault, Level, Node, Now, Owner, RequestId, StreamId};
+use crate::machine::{
+    Effect, Effects, Event, Fault, Level, Node, Now, Owner, RequestId, StreamId, Topic,
+};
 use crate::port::supervisor::{Supervisor, UnitCommand, UnitEvent};
 use crate::proto::peer::{COVERED, KNOWN, KnownRequest, LEAD, ORDER, Reports, SHELLS, VERSION};
 use crate::proto::{BrokerRank, JobId, Response};
@@ -96,9 +98,21 @@ impl Broker {
         self.node.borrow().stats()
     }
 
-    /// Keeps a request, so that the node can answer it.
-    pub fn hold(&self, message: Message) -> RequestId {
-        self.requests.hold(message)
+    /// Reads a request, and keeps it so that the node can answer it.
+    ///
+    /// # Errors
+    /// The request, and what is wrong with it.
+    pub fn read(&self, topic: Topic, message: Message) -> Result<Event, (Message, Fault)> {
+        let request = self.requests.next();
+        match topic.read(request, message.credential(), message.payload()) {
+            Ok(event) => {
+                if topic.is_answered() {
+                    self.requests.hold(message);
+                }
+                Ok(event)
+            }
+            Err(fault) => Err((message, fault)),
+        }
     }
 
     /// Brings the node one event and carries out what it wants. What happens while it is
@@ -144,7 +158,7 @@ impl Broker {
         }
         self.handle(Event::Unit(event));
         for (id, entry, message) in parked {
-            let request = self.hold(message);
+            let request = self.requests.hold(message);
             self.handle(Event::Parked { request, id, entry });
         }
     }

@@ -23,20 +23,16 @@ impl Message {
         self.0.as_ptr()
     }
 
-    /// The JSON payload; null when there is none.
-    ///
-    /// # Errors
-    /// When the payload is no JSON.
-    pub fn payload(&self) -> Result<Value, serde_json::Error> {
+    /// The payload's text, which need not be JSON, nor UTF-8; `null` when there is none.
+    pub fn payload(&self) -> &[u8] {
         let mut text = ptr::null();
         // SAFETY: the message is ours; `text` points into it.
         let rc = unsafe { flux_sys::flux_msg_get_string(self.as_ptr(), &mut text) };
         if rc < 0 || text.is_null() {
-            return Ok(Value::Null);
+            return b"null";
         }
         // SAFETY: a string payload is NUL-terminated and lives as long as the message.
-        let text = unsafe { std::ffi::CStr::from_ptr(text) };
-        serde_json::from_slice(text.to_bytes())
+        unsafe { std::ffi::CStr::from_ptr(text) }.to_bytes()
     }
 
     /// Who sent it (RFC 12).

@@ -14,6 +14,11 @@ pub struct Requests {
 }
 
 impl Requests {
+    /// The number of the message that is kept next.
+    pub fn next(&self) -> RequestId {
+        RequestId::Remote(self.last.get() + 1)
+    }
+
     /// Keeps a message.
     pub fn hold(&self, message: Message) -> RequestId {
         let id = self.last.get() + 1;

@@ -69,7 +69,7 @@ impl Manager {
         let digest = String::new();
         let mut allocation = Allocation { id, ranks, digest, limited, starttime: wall };
         let payload = payload(id, &allocation, job);
-        if let Ok(start) = StartRequest::from_json(&payload) {
+        if let Ok(start) = StartRequest::read(payload.to_string().as_bytes()) {
             allocation.digest = job_digest(&start);
         }
         job.allocation = Some(allocation.clone());

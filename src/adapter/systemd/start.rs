@@ -230,6 +230,7 @@ mod tests {
             rank: BrokerRank(0),
             digest: String::new(),
             userid: 1,
+            size: 1,
             multiuser: false,
             description: String::new(),
             argv: vec!["/bin/echo".to_string(), "$HOME".to_string()],

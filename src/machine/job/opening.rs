@@ -8,7 +8,7 @@ use crate::machine::event::{KvsResult, Opened};
 use crate::machine::timer::Timer;
 use crate::machine::{Context, launch};
 use crate::proto::peer::Mode;
-use crate::proto::{ExecEvent, Idset, Jobspec, WaitStatus};
+use crate::proto::{ExecEvent, Idset, WaitStatus};
 
 /// Times that opening the guest namespace is tried again, and pause between them in seconds.
 const OPEN_TRIES: u32 = 5;
@@ -26,15 +26,14 @@ impl Job {
     /// earlier leader started are found and ended first.
     pub(super) fn check(&mut self, cx: Context, out: &mut Effects) -> bool {
         let expiration = self.start.r.expiration();
-        let checked = Jobspec::from_json(&self.start.jobspec)
-            .map_err(|error| error.to_string())
-            .and_then(|jobspec| {
-                if expiration < 0.0 {
-                    return Err(format!("Invalid resource set expiration {expiration:.2}"));
-                }
-                let command = launch::shell_command(cx, &self.start, &jobspec)?;
-                Ok((jobspec, command))
-            });
+        let jobspec = self.start.jobspec.clone();
+        let checked = jobspec.map_err(|error| error.to_string()).and_then(|jobspec| {
+            if expiration < 0.0 {
+                return Err(format!("Invalid resource set expiration {expiration:.2}"));
+            }
+            let command = launch::shell_command(cx, &self.start, &jobspec)?;
+            Ok((jobspec, command))
+        });
         match checked {
             Ok((jobspec, command)) => {
                 self.jobspec = jobspec;

@@ -1,6 +1,7 @@
 //! The machines together, in a small world: ranks, messages in order, units that tests move
 //! by hand, a KVS that says yes.
 
+mod hostile;
 mod job_life;
 mod recovery;
 mod reload;
@@ -14,7 +15,7 @@ use serde_json::{Value, json};
 use crate::config::Config;
 use crate::machine::{
     Credential, Effect, Effects, Event, Facts, Fault, KvsOp, KvsResult, Level, Node, Now, Opened,
-    Owner, RequestId, StreamId,
+    Owner, RequestId, StreamId, Topic,
 };
 use crate::port::supervisor::{Stream, UnitCommand, UnitEvent, UnitRecord, UnitSpec};
 use crate::proto::peer::Question;
@@ -46,6 +47,13 @@ pub(super) fn start(ranks: &str, reattach: bool) -> Value {
                "R_lite": [{"rank": ranks, "children": {"core": "0"}}],
                "nodelist": [format!("n[0-{}]", count.max(1) - 1)],
                "starttime": 1e9 + 0.001, "expiration": 0.0}}})
+}
+
+/// The job manager's request with this payload.
+pub(super) fn start_event(request: RequestId, payload: &Value) -> Event {
+    let payload = payload.to_string();
+    let owner = Credential { userid: OWNER, owner: true };
+    Topic::Start.read(request, owner, payload.as_bytes()).expect("always an event")
 }
 
 /// What one rank keeps on disk.
@@ -173,7 +181,7 @@ impl World {
 
     pub(super) fn start(&mut self, ranks: &str, reattach: bool) {
         let request = self.request();
-        self.happen(0, Event::Start { request, payload: start(ranks, reattach) });
+        self.happen(0, start_event(request, &start(ranks, reattach)));
     }
 
     fn request(&mut self) -> RequestId {

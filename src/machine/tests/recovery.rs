@@ -22,26 +22,32 @@ fn lasting(size: usize) -> World {
 }
 
 /// One rank's node, and what it wants done for each event.
-struct Alone {
-    node: Node,
+pub(super) struct Alone {
+    pub(super) node: Node,
     effects: Effects,
-    now: f64,
+    pub(super) now: f64,
 }
 
 impl Alone {
-    fn new(rank: u32) -> Self {
+    pub(super) fn new(rank: u32) -> Self {
         let config = crate::config::Config::default();
         Self { node: Node::new(config, facts(rank)), effects: Effects::default(), now: 0.0 }
     }
 
-    fn hear(&mut self, event: Event) -> Vec<Effect> {
+    pub(super) fn hear(&mut self, event: Event) -> Vec<Effect> {
         self.now += 0.001;
         let now = Now { mono: self.now, wall: 1e9 + self.now };
         self.node.handle(now, event, &mut self.effects);
         std::mem::take(&mut self.effects.list)
     }
 
-    fn shells(&mut self, number: u64, generation: u64, digest: &str, mode: Mode) -> Vec<Effect> {
+    pub(super) fn shells(
+        &mut self,
+        number: u64,
+        generation: u64,
+        digest: &str,
+        mode: Mode,
+    ) -> Vec<Effect> {
         let request = RequestId::Remote(number);
         let payload = json!(shells(generation, digest, mode));
         self.hear(Event::Shells { request, payload })
@@ -53,13 +59,13 @@ impl Alone {
         self.hear(Event::Order { payload: json!(order) })
     }
 
-    fn unit(&mut self, event: impl FnOnce(UnitName) -> UnitEvent) -> Vec<Effect> {
+    pub(super) fn unit(&mut self, event: impl FnOnce(UnitName) -> UnitEvent) -> Vec<Effect> {
         let unit = UnitName::new(false, BrokerRank(1), JOB, facts(1).instance);
         self.hear(Event::Unit(event(unit)))
     }
 }
 
-fn shells(generation: u64, digest: &str, mode: Mode) -> ShellsRequest {
+pub(super) fn shells(generation: u64, digest: &str, mode: Mode) -> ShellsRequest {
     ShellsRequest {
         version: VERSION,
         id: JOB,
@@ -72,6 +78,7 @@ fn shells(generation: u64, digest: &str, mode: Mode) -> ShellsRequest {
         mode,
         command: ShellCommand {
             userid: 500,
+            size: 2,
             multiuser: false,
             digest: digest.to_string(),
             argv: vec!["/bin/shell".to_string()],
@@ -83,7 +90,7 @@ fn shells(generation: u64, digest: &str, mode: Mode) -> ShellsRequest {
     }
 }
 
-fn started(unit: UnitName) -> UnitEvent {
+pub(super) fn started(unit: UnitName) -> UnitEvent {
     UnitEvent::Started { unit, pid: 9 }
 }
 
@@ -91,7 +98,7 @@ fn count(effects: &[Effect], wanted: fn(&UnitCommand) -> bool) -> usize {
     effects.iter().filter(|e| matches!(e, Effect::Unit(command) if wanted(command))).count()
 }
 
-fn launches(effects: &[Effect]) -> usize {
+pub(super) fn launches(effects: &[Effect]) -> usize {
     count(effects, |command| matches!(command, UnitCommand::Launch(_)))
 }
 
@@ -99,7 +106,7 @@ fn collects(effects: &[Effect]) -> usize {
     count(effects, |command| matches!(command, UnitCommand::Collect { .. }))
 }
 
-fn ends_with(effects: &[Effect], errnum: i32) -> bool {
+pub(super) fn ends_with(effects: &[Effect], errnum: i32) -> bool {
     effects.iter().any(|e| matches!(e, Effect::End { fault, .. } if fault.errnum == errnum))
 }
 
@@ -200,7 +207,7 @@ fn an_exception_that_nobody_heard_is_said_again() {
 fn start_is_not_said_after_finish() {
     let mut node = Alone::new(0);
     let request = RequestId::Remote(1);
-    let effects = node.hear(Event::Start { request, payload: start("1-2", false) });
+    let effects = node.hear(super::start_event(request, &start("1-2", false)));
     let [Effect::Lead { stream, .. }] = effects[..] else { panic!("{effects:?}") };
     let mut reply = |stream: StreamId, response| {
         let effects = node.hear(Event::Replied { stream, result: Ok(response) });

@@ -203,7 +203,7 @@ fn critical(ranks: &str) -> super::Event {
         request: super::RequestId::Remote(3),
         credential: super::Credential { userid: super::OWNER, owner: true },
         id: JOB,
-        ranks: ranks.parse().unwrap_or_default(),
+        ranks: ranks.to_string(),
     }
 }
 

@@ -340,7 +340,7 @@ fn a_job_that_is_refused_ends_what_an_earlier_try_has_started() {
     let mut refused = super::start("1-2", false);
     refused["jobspec"] =
         serde_json::json!({"attributes": {"system": {"exec": {"bulkexec": {"x": 1}}}}});
-    world.happen(0, Event::Start { request: RequestId::Remote(7), payload: refused });
+    world.happen(0, super::start_event(RequestId::Remote(7), &refused));
     world.pass(0.1);
     assert_eq!(world.released(), [], "they still run");
     for rank in 1..3 {

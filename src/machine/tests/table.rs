@@ -76,8 +76,8 @@ fn inputs(world: &World, rank: usize) -> Vec<Event> {
     let opened = Opened { events: Vec::new(), moved: true };
     vec![
         Event::Timeout,
-        Event::Start { request, payload: json!({"id": JOB}) },
-        Event::Start { request, payload: json!(null) },
+        super::start_event(request, &json!({"id": JOB})),
+        super::start_event(request, &json!(null)),
         Event::Lead { request, payload: json!({"version": VERSION, "start": start("1-2", true)}) },
         Event::Lead { request, payload: json!({"version": 99}) },
         Event::Shells { request, payload: json!({"version": VERSION}) },

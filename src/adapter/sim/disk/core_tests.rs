@@ -32,6 +32,7 @@ fn spec(job: u64) -> Box<UnitSpec> {
         rank: BrokerRank(0),
         digest: "d".to_string(),
         userid: 1,
+        size: 1,
         multiuser: false,
         description: String::new(),
         argv: vec!["/bin/true".to_string()],

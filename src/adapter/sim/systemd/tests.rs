@@ -147,6 +147,7 @@ pub(super) fn spec() -> UnitSpec {
         rank: BrokerRank(0),
         digest: "digest".to_string(),
         userid: 1,
+        size: 1,
         multiuser: false,
         description: String::new(),
         argv: vec!["/bin/shell".to_string()],

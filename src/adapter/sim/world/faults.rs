@@ -11,7 +11,7 @@ use crate::adapter::sim::request::{Asked, Life};
 use crate::config::Config;
 use crate::machine::{Credential, Effects, Event, Fault, RequestId};
 use crate::port::supervisor::{Method, UnitEvent};
-use crate::proto::{BrokerRank, Idset, JobId};
+use crate::proto::{BrokerRank, JobId};
 
 impl World {
     pub(super) fn schedule_faults(&mut self) {
@@ -156,7 +156,7 @@ impl World {
             let rank = BrokerRank(rank);
             Event::ShellBarrier { request, credential, id, rank, entry: None }
         } else {
-            Event::CriticalRanks { request, credential, id, ranks: Idset::new() }
+            Event::CriticalRanks { request, credential, id, ranks: String::new() }
         };
         self.handle(rank, event);
     }

@@ -6,7 +6,7 @@ use super::{Item, World};
 use crate::adapter::sim::kind::FaultKind;
 use crate::adapter::sim::request::{Asked, Life};
 use crate::machine::{Event, Fault, KvsOp, KvsResult, RequestId};
-use crate::proto::{Exception, Idset, JobException, JobId, Response};
+use crate::proto::{Exception, Idset, JobException, JobId, Response, StartRequest};
 
 /// No two allocations begin at the same time: seconds between two at least.
 const TICK: f64 = 0.001;
@@ -73,7 +73,8 @@ impl World {
             let life = self.life(0);
             let number = self.requests.open(life, life, Asked::Manager);
             let request = RequestId::Remote(number);
-            self.handle(0, Event::Start { request, payload });
+            let start = Box::new(StartRequest::read(payload.to_string().as_bytes()));
+            self.handle(0, Event::Start { request, start });
         }
     }
 

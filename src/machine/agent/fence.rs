@@ -1,0 +1,90 @@
+//! Shells that nobody wants, and those of another job that had the same id.
+
+use super::AgentJob;
+use crate::machine::Context;
+use crate::machine::effect::{Effect, Effects, Level};
+use crate::machine::eviction::{Eviction, Step};
+use crate::machine::shells::Shell;
+use crate::proto::peer::{Order, Report, ShellsRequest};
+use crate::proto::{Idset, Signal};
+
+/// Keeps a job and the shell of another with its id apart.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Fence {
+    /// The shell cannot be ended, and the job was told so.
+    Refused,
+    /// This is to be obeyed when the shell is gone.
+    Waiting(Box<ShellsRequest>),
+}
+
+impl AgentJob {
+    /// Ends the shell, which nobody wants.
+    pub(super) fn evict(&mut self, cx: Context, why: &str, out: &mut Effects) {
+        let Some(shell) = &mut self.shell else { return };
+        out.log(Level::Error, format!("{}: stopping {}: {why}", self.id, shell.unit()));
+        shell.end(out);
+        if !shell.is_done() {
+            self.eviction.get_or_insert_with(|| Eviction::start(cx.now.mono, cx.config));
+        }
+    }
+
+    pub(super) fn evict_further(&mut self, cx: Context, out: &mut Effects) {
+        let step = self.eviction.as_mut().and_then(|eviction| eviction.step(cx.now.mono));
+        let (Some(step), Some(shell)) = (step, &mut self.shell) else { return };
+        let signal = if shell.is_multiuser() { Signal::USR1 } else { cx.config.kill_signal };
+        let all = !shell.is_multiuser();
+        shell.order(&Order::Signal { signal: signal.number(), all }, out);
+        if step == Step::SignalAndDrain {
+            let text = format!("{}: cannot end {}: draining its rank", self.id, shell.unit());
+            out.log(Level::Error, text);
+            let reason = format!("unkillable user processes for job {}", self.id);
+            out.push(Effect::Drain { ranks: Idset::from_iter([cx.facts.rank]), reason });
+            if self.fence.is_some() {
+                self.refuse_fenced(cx);
+                self.send_if_complete(cx, out);
+            }
+        }
+    }
+
+    /// Nothing can be started here: the shell of another job with the same id lives on.
+    fn refuse_fenced(&mut self, cx: Context) {
+        self.fence = Some(Fence::Refused);
+        let message = "processes of another job, which had the same id, cannot be ended";
+        let report = Report::Failed { errnum: libc::EBUSY, message: message.to_string() };
+        self.gather(cx, cx.facts.rank, report);
+    }
+
+    /// Nothing is to be started for the job any more.
+    pub(super) fn disown(&mut self) {
+        self.over = true;
+        self.unstarted = None;
+        self.fence = None;
+    }
+
+    /// The shell that is here is of another job: it is ended before anything is started.
+    pub(super) fn fence_off(&mut self, cx: Context, request: &ShellsRequest, out: &mut Effects) {
+        self.fence = Some(Fence::Waiting(Box::new(request.clone())));
+        if self.eviction.as_ref().is_some_and(Eviction::is_given_up) {
+            return self.refuse_fenced(cx);
+        }
+        let why = "it belongs to another job, which had the same id before the KVS went back to a \
+                   checkpoint";
+        self.evict(cx, why, out);
+        if self.shell.as_ref().is_some_and(Shell::is_done) {
+            return self.unfence(cx, out);
+        }
+        self.gather(cx, cx.facts.rank, Report::Pending);
+    }
+
+    /// The other job's shell is gone: the name is free.
+    pub(super) fn unfence(&mut self, cx: Context, out: &mut Effects) {
+        match self.fence.take() {
+            Some(Fence::Waiting(request)) => {
+                self.shell = None;
+                self.own_shell(cx, &request, out);
+            }
+            Some(Fence::Refused) => self.shell = None,
+            None => (),
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! Ending a shell that nobody leads any more: its own rank sees to it.
+//!
+//! The unit is stopped, which is SIGTERM to its main process, and SIGKILL for what is left after
+//! `kill-timeout`. A guest's processes are out of the user manager's reach: the IMP has to end
+//! them, which it does for SIGUSR1 (RFC 15). So that, or the kill signal, follows as in the kill
+//! escalation of a job that is led. When its time is over the rank is drained, because nobody
+//! else would keep other jobs from it.
+
+use crate::config::{Config, KILL_PAUSE_MAX};
+
+/// An eviction under way. Times are monotonic seconds.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Eviction {
+    next: f64,
+    pause: f64,
+    /// When the rank is drained; none if it was.
+    drain_at: Option<f64>,
+}
+
+/// What is to be done now.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Step {
+    /// Signal what is left.
+    Signal,
+    /// The same, and drain the rank.
+    SignalAndDrain,
+}
+
+impl Eviction {
+    /// The unit is being stopped.
+    pub(super) fn start(now: f64, config: &Config) -> Self {
+        let pause = config.kill_timeout;
+        let drain_at = Some(now + config.effective_max_kill_timeout());
+        Self { next: now + pause, pause, drain_at }
+    }
+
+    /// When [`Self::step`] is due.
+    pub(super) fn next_timeout(&self) -> f64 {
+        self.next
+    }
+
+    /// The rank was drained: nothing has helped so far.
+    pub(super) fn is_given_up(&self) -> bool {
+        self.drain_at.is_none()
+    }
+
+    /// What is due, if anything is. It goes on after the drain: a process that hung may end.
+    pub(super) fn step(&mut self, now: f64) -> Option<Step> {
+        if self.next > now {
+            return None;
+        }
+        self.pause = (self.pause * 2.0).min(KILL_PAUSE_MAX);
+        self.next = now + self.pause;
+        let drains = self.drain_at.take_if(|at| *at <= now).is_some();
+        if let Some(at) = self.drain_at {
+            self.next = self.next.min(at);
+        }
+        Some(if drains { Step::SignalAndDrain } else { Step::Signal })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_signals_with_growing_pauses_and_drains_once() {
+        let config =
+            Config { kill_timeout: 1.0, max_kill_timeout: Some(10.0), ..Config::default() };
+        let mut eviction = Eviction::start(0.0, &config);
+        let mut steps = Vec::new();
+        while eviction.next_timeout() < 1000.0 {
+            let now = eviction.next_timeout();
+            assert_eq!(eviction.step(now - 0.5), None);
+            steps.push((now, eviction.step(now)));
+        }
+        let times: Vec<f64> = steps.iter().map(|(at, _)| *at).take(6).collect();
+        assert_eq!(times, [1.0, 3.0, 7.0, 10.0, 26.0, 58.0]);
+        let drains = |step: &&(f64, Option<Step>)| step.1 == Some(Step::SignalAndDrain);
+        assert_eq!(steps.iter().filter(drains).map(|(at, _)| *at).collect::<Vec<_>>(), [10.0]);
+        assert!(eviction.is_given_up());
+    }
+}

@@ -1,0 +1,213 @@
+//! Requests to the service: who may send which, and what each becomes.
+//!
+//! A payload is read once, here, and only as far as it is needed. What a user sends is bounded
+//! before it is read, and nothing of it is believed before a role has looked at who sent it.
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::machine::event::{Credential, Event, Fault, RequestId};
+use crate::proto::peer::{COVERED, KNOWN, LEAD, ORDER, SHELLS};
+use crate::proto::{BrokerRank, JobId, StartRequest};
+
+/// Largest payload of a user's request that names a job and no more, in bytes.
+const SMALL_MAX: usize = 1024;
+/// Largest payload of `critical-ranks`, in bytes: the idset of half a million ranks.
+const IDSET_MAX: usize = 4 * 1024 * 1024;
+
+/// A request, by what its topic has below the name of the service.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Topic {
+    /// [`Event::CheckpointAsked`].
+    Checkpoint,
+    /// [`Event::Covered`].
+    Covered,
+    /// [`Event::CriticalRanks`].
+    CriticalRanks,
+    /// [`Event::Expiration`].
+    Expiration,
+    /// [`Event::Known`].
+    Known,
+    /// [`Event::Lead`].
+    Lead,
+    /// [`Event::Order`].
+    Order,
+    /// [`Event::ShellBarrier`].
+    ShellBarrier,
+    /// [`Event::Shells`].
+    Shells,
+    /// [`Event::Start`].
+    Start,
+}
+
+#[derive(Deserialize)]
+struct Checkpoint {
+    id: JobId,
+}
+
+#[derive(Deserialize)]
+struct CriticalRanks {
+    id: JobId,
+    ranks: String,
+}
+
+#[derive(Deserialize)]
+struct Expiration {
+    id: JobId,
+    expiration: f64,
+}
+
+#[derive(Deserialize)]
+struct ShellBarrier {
+    id: JobId,
+    rank: BrokerRank,
+    /// The resume connector says which entry it is.
+    entry: Option<u32>,
+}
+
+impl Topic {
+    /// Every topic.
+    pub const ALL: [Self; 10] = [
+        Self::Checkpoint,
+        Self::Covered,
+        Self::CriticalRanks,
+        Self::Expiration,
+        Self::Known,
+        Self::Lead,
+        Self::Order,
+        Self::ShellBarrier,
+        Self::Shells,
+        Self::Start,
+    ];
+
+    /// The last part of the topic.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Checkpoint => "checkpoint",
+            Self::Covered => COVERED,
+            Self::CriticalRanks => "critical-ranks",
+            Self::Expiration => "expiration",
+            Self::Known => KNOWN,
+            Self::Lead => LEAD,
+            Self::Order => ORDER,
+            Self::ShellBarrier => "shell-barrier",
+            Self::Shells => SHELLS,
+            Self::Start => "start",
+        }
+    }
+
+    /// Whether users may send it; the roles then look at whose job it is about. All others are
+    /// the instance owner's.
+    pub fn is_for_users(self) -> bool {
+        self.payload_max().is_some()
+    }
+
+    /// Whether its sender waits for an answer.
+    pub fn is_answered(self) -> bool {
+        !matches!(self, Self::Covered | Self::Order)
+    }
+
+    fn payload_max(self) -> Option<usize> {
+        match self {
+            Self::Checkpoint | Self::ShellBarrier => Some(SMALL_MAX),
+            Self::CriticalRanks => Some(IDSET_MAX),
+            Self::Covered
+            | Self::Expiration
+            | Self::Known
+            | Self::Lead
+            | Self::Order
+            | Self::Shells
+            | Self::Start => None,
+        }
+    }
+
+    /// Reads a request's payload.
+    ///
+    /// # Errors
+    /// `EPROTO` with what is wrong, or `EMSGSIZE`. A bad `start` is no error here: its event says
+    /// what is wrong with it.
+    pub fn read(
+        self,
+        request: RequestId,
+        credential: Credential,
+        payload: &[u8],
+    ) -> Result<Event, Fault> {
+        if let Some(max) = self.payload_max().filter(|max| payload.len() > *max) {
+            let message = format!("payload of {} bytes: at most {max}", payload.len());
+            return Err(Fault::new(libc::EMSGSIZE, message));
+        }
+        Ok(match self {
+            Self::Checkpoint => {
+                let Checkpoint { id } = json(payload)?;
+                Event::CheckpointAsked { request, credential, id }
+            }
+            Self::Covered => Event::Covered { payload: json(payload)? },
+            Self::CriticalRanks => {
+                let CriticalRanks { id, ranks } = json(payload)?;
+                Event::CriticalRanks { request, credential, id, ranks }
+            }
+            Self::Expiration => {
+                let Expiration { id, expiration } = json(payload)?;
+                Event::Expiration { request, id, expiration }
+            }
+            Self::Known => Event::Known { request, payload: json(payload)? },
+            Self::Lead => Event::Lead { request, payload: json(payload)? },
+            Self::Order => Event::Order { payload: json::<Value>(payload)? },
+            Self::ShellBarrier => {
+                let ShellBarrier { id, rank, entry } = json(payload)?;
+                Event::ShellBarrier { request, credential, id, rank, entry }
+            }
+            Self::Shells => Event::Shells { request, payload: json(payload)? },
+            Self::Start => Event::Start { request, start: Box::new(StartRequest::read(payload)) },
+        })
+    }
+}
+
+fn json<'a, T: Deserialize<'a>>(payload: &'a [u8]) -> Result<T, Fault> {
+    serde_json::from_slice(payload)
+        .map_err(|error| Fault::new(libc::EPROTO, format!("malformed payload: {error}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GUEST: Credential = Credential { userid: 42, owner: false };
+
+    fn read(method: Topic, payload: &str) -> Result<Event, Fault> {
+        method.read(RequestId::Remote(1), GUEST, payload.as_bytes())
+    }
+
+    #[test]
+    fn what_users_send_is_bounded() {
+        let padded = |size| format!("{{\"id\":1,\"rank\":0,\"x\":\"{}\"}}", "y".repeat(size));
+        for method in [Topic::Checkpoint, Topic::ShellBarrier] {
+            assert!(read(method, &padded(100)).is_ok(), "{method:?}");
+            let refused = read(method, &padded(SMALL_MAX)).expect_err("refused");
+            assert_eq!(refused.errnum, libc::EMSGSIZE, "{method:?}");
+        }
+        let ranks = |size| format!("{{\"id\":1,\"ranks\":\"{}\"}}", "1".repeat(size));
+        assert!(read(Topic::CriticalRanks, &ranks(100)).is_ok());
+        let refused = read(Topic::CriticalRanks, &ranks(IDSET_MAX)).expect_err("refused");
+        assert_eq!(refused.errnum, libc::EMSGSIZE);
+    }
+
+    #[test]
+    fn nothing_is_too_deep_for_what_is_passed_over() {
+        let deep = format!("{{\"x\":{}{},\"id\":1,\"rank\":0}}", "[".repeat(400), "]".repeat(400));
+        for method in [Topic::Checkpoint, Topic::ShellBarrier] {
+            assert!(read(method, &deep).is_ok(), "{method:?}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_refused() {
+        for method in Topic::ALL.into_iter().filter(|method| *method != Topic::Start) {
+            let refused = read(method, "{\"id\":").expect_err("refused");
+            assert_eq!(refused.errnum, libc::EPROTO, "{method:?}");
+        }
+        assert!(
+            matches!(read(Topic::Start, "{"), Ok(Event::Start { start, .. }) if start.is_err())
+        );
+    }
+}

@@ -1,0 +1,209 @@
+//! What users other than the instance owner send, and what they leave running.
+
+use serde_json::json;
+
+use super::recovery::{Alone, ends_with, launches, started};
+use super::{Credential, JOB, OWNER, World, facts, start};
+use crate::machine::{Effect, Event, RequestId, Topic};
+use crate::port::supervisor::{UnitCommand, UnitEvent};
+use crate::proto::peer::{Mode, Order, OrderRequest, VERSION};
+use crate::proto::{BrokerRank, Idset, Signal, UnitName, WaitStatus};
+
+const SHELL_USER: Credential = Credential { userid: OWNER, owner: false };
+
+fn barrier(number: u64, credential: Credential, entry: Option<u32>) -> Event {
+    let request = RequestId::Remote(number);
+    Event::ShellBarrier { request, credential, id: JOB, rank: BrokerRank(1), entry }
+}
+
+fn critical(credential: Credential, ranks: &str) -> Event {
+    let request = RequestId::Remote(9);
+    Event::CriticalRanks { request, credential, id: JOB, ranks: ranks.to_string() }
+}
+
+fn answers(effects: &[Effect]) -> Vec<i32> {
+    let errnum = |result: &Result<(), super::Fault>| result.as_ref().err().map_or(0, |f| f.errnum);
+    let of = |effect: &Effect| match effect {
+        Effect::Answer { result, .. } | Effect::Barrier { result, .. } => Some(errnum(result)),
+        _ => None,
+    };
+    effects.iter().filter_map(of).collect()
+}
+
+fn notes(effects: &[Effect]) -> usize {
+    let is_note = |e: &&Effect| matches!(e, Effect::Unit(UnitCommand::Note { .. }));
+    effects.iter().filter(is_note).count()
+}
+
+/// [bad-start-fails-its-job]
+#[test]
+fn a_jobspec_of_any_depth_reaches_its_leader() {
+    let mut world = World::new(3);
+    let mut payload = start("1-2", false);
+    payload["jobspec"] = json!({"attributes": {"user": "DEEP"}});
+    let deep = format!("{}{}", "[".repeat(2000), "]".repeat(2000));
+    let payload = payload.to_string().replace("\"DEEP\"", &deep);
+    let owner = Credential { userid: OWNER, owner: true };
+    let event = Topic::Start.read(RequestId::Remote(1), owner, payload.as_bytes());
+    world.happen(0, event.expect("an event"));
+    world.all_started(1..3);
+    assert_eq!(world.notes(), Vec::<String>::new());
+    for rank in 1..3 {
+        world.exited(rank, WaitStatus(0));
+    }
+    world.pass(1.0);
+    world.assert_ended();
+}
+
+/// [guest-own-job]
+#[test]
+fn an_id_that_is_issued_again_is_its_new_users() {
+    let mut node = Alone::new(1);
+    let user = |userid| Credential { userid, owner: false };
+    let mut first = super::recovery::shells(1, "first", Mode::Start);
+    first.command.userid = 601;
+    node.hear(Event::Shells { request: RequestId::Remote(1), payload: json!(first) });
+    node.unit(started);
+    assert_eq!(answers(&node.hear(critical(user(601), "0"))), [0]);
+    let mut second = super::recovery::shells(1, "second", Mode::Start);
+    second.command.userid = 602;
+    node.hear(Event::Shells { request: RequestId::Remote(2), payload: json!(second) });
+    node.unit(|unit| UnitEvent::Exited { unit, status: WaitStatus(0) });
+    assert_eq!(launches(&node.unit(|unit| UnitEvent::Gone { unit })), 1);
+    node.unit(started);
+    assert_eq!(answers(&node.hear(critical(user(602), "1"))), [0]);
+    assert_eq!(answers(&node.hear(critical(user(601), "0"))), [libc::EPERM]);
+    assert_eq!(answers(&node.hear(barrier(3, user(601), None))), [libc::EPERM]);
+}
+
+/// [user-requests-bounded]
+#[test]
+fn critical_ranks_are_the_jobs_own_and_are_kept_once() {
+    let mut node = Alone::new(1);
+    node.shells(1, 1, "job", Mode::Start);
+    node.unit(started);
+    let first = node.hear(critical(SHELL_USER, "0-1"));
+    assert_eq!((answers(&first), notes(&first)), (vec![0], 1));
+    for same in ["0-1", "0,1", "[0-1]"] {
+        let again = node.hear(critical(SHELL_USER, same));
+        assert_eq!((answers(&again), notes(&again)), (vec![0], 0), "{same}");
+    }
+    let long = vec!["0"; 10_000].join(",");
+    for (bad, errnum) in [
+        ("2", libc::EINVAL),
+        ("0-16777215", libc::EINVAL),
+        (&long, libc::EINVAL),
+        ("x", libc::EPROTO),
+    ] {
+        let refused = node.hear(critical(SHELL_USER, bad));
+        assert_eq!((answers(&refused), notes(&refused)), (vec![errnum], 0), "{bad:.20}");
+    }
+}
+
+/// [user-requests-bounded]
+#[test]
+fn one_request_is_kept_for_each_entry_of_the_barrier() {
+    let mut node = Alone::new(1);
+    node.shells(1, 1, "job", Mode::Start);
+    node.unit(started);
+    let mut kept = 0;
+    for number in 10..1000 {
+        let effects = node.hear(barrier(number, SHELL_USER, Some(1)));
+        assert_eq!(answers(&effects), [] as [i32; 0]);
+        let dropped = effects.iter().filter(|e| matches!(e, Effect::Drop { .. })).count();
+        assert_eq!(notes(&effects), usize::from(number == 10), "the record says it once");
+        kept += 1 - dropped;
+    }
+    assert_eq!(kept, 1);
+    for bad in [0, 65, u32::MAX] {
+        assert_eq!(answers(&node.hear(barrier(9, SHELL_USER, Some(bad)))), [libc::EINVAL]);
+    }
+    // Without numbers each is the next entry, up to the same limit.
+    for number in 2000..2063 {
+        assert_eq!(answers(&node.hear(barrier(number, SHELL_USER, None))), [] as [i32; 0]);
+    }
+    assert_eq!(answers(&node.hear(barrier(9, SHELL_USER, None))), [libc::EINVAL]);
+    let mut parked = super::Effects::default();
+    node.node.shutdown(&mut parked);
+    let parks = parked.list.iter().filter(|e| matches!(e, Effect::Park { .. })).count();
+    assert_eq!(parks, 64);
+}
+
+/// A guest's shell on rank 1, which is led or not.
+fn guests_shell(node: &mut Alone, digest: &str) -> UnitName {
+    let mut request = super::recovery::shells(1, digest, Mode::Start);
+    (request.command.userid, request.command.multiuser) = (42, true);
+    node.hear(Event::Shells { request: RequestId::Remote(1), payload: json!(request) });
+    let unit = UnitName::new(true, BrokerRank(1), JOB, facts(1).instance);
+    node.hear(Event::Unit(started(unit.clone())));
+    unit
+}
+
+/// Lets time pass until nothing happens for an hour; what was signalled and drained.
+fn pass(node: &mut Alone) -> (Vec<(i32, bool)>, Vec<String>, Vec<Effect>) {
+    let (mut signals, mut drains, mut rest) = (Vec::new(), Vec::new(), Vec::new());
+    let end = node.now + 3600.0;
+    while let Some(next) = node.node.next_timeout().filter(|at| *at < end) {
+        node.now = next;
+        for effect in node.hear(Event::Timeout) {
+            match effect {
+                Effect::Unit(UnitCommand::Signal { signal, all, .. }) => {
+                    signals.push((signal, all))
+                }
+                Effect::Drain { ranks, reason } => drains.push(format!("{ranks}: {reason}")),
+                other => rest.push(other),
+            }
+        }
+    }
+    (signals, drains, rest)
+}
+
+/// [known-or-ended] [unwanted-killed]
+#[test]
+fn a_guest_that_nobody_wants_is_killed_by_the_imp_and_its_rank_drained() {
+    let mut node = Alone::new(1);
+    let unit = guests_shell(&mut node, "job");
+    node.hear(Event::Disconnected { request: RequestId::Remote(1) });
+    let question = crate::proto::peer::Question::Manager;
+    let asker = crate::machine::Owner::Agent;
+    let answer = Event::KnownAnswered { id: JOB, asker, question, result: Ok(false) };
+    let effects = node.hear(answer);
+    let collects = |e: &&Effect| matches!(e, Effect::Unit(UnitCommand::Collect { .. }));
+    assert_eq!(effects.iter().filter(collects).count(), 1);
+    let (signals, drains, _) = pass(&mut node);
+    assert!(signals.len() > 3, "{signals:?}");
+    assert!(signals.iter().all(|s| *s == (Signal::USR1.number(), false)), "{signals:?}");
+    assert_eq!(drains, [format!("1: unkillable user processes for job {JOB}")]);
+    // It ends after all.
+    node.hear(Event::Unit(UnitEvent::Gone { unit }));
+    assert_eq!(pass(&mut node), (vec![], vec![], vec![]));
+}
+
+/// [digest-differs] [unwanted-killed]
+#[test]
+fn a_job_does_not_wait_for_ever_for_a_guest_who_had_its_id() {
+    let mut node = Alone::new(1);
+    let unit = guests_shell(&mut node, "before the rollback");
+    let fenced = node.shells(2, 1, "after it", Mode::Start);
+    assert_eq!(launches(&fenced), 0);
+    let (signals, drains, rest) = pass(&mut node);
+    assert!(signals.contains(&(Signal::USR1.number(), false)), "{signals:?}");
+    assert_eq!(drains.len(), 1);
+    let failed = |effect: &Effect| match effect {
+        Effect::Report { reports, .. } => json!(reports).to_string().contains("cannot be ended"),
+        _ => false,
+    };
+    assert!(rest.iter().any(failed), "{rest:?}");
+    let again = node.shells(3, 1, "after it", Mode::Adopt);
+    assert_eq!(launches(&again), 0);
+    assert!(again.iter().any(failed), "at once: {again:?}");
+    // The job is over, and then the guest's processes end.
+    let ranks = Idset::from_range(1..2);
+    let forget =
+        OrderRequest { version: VERSION, id: JOB, generation: 1, ranks, order: Order::Forget };
+    let over = node.hear(Event::Order { payload: json!(forget) });
+    assert!(ends_with(&over, libc::ENODATA), "{over:?}");
+    let gone = node.hear(Event::Unit(UnitEvent::Gone { unit }));
+    let forgets = |e: &&Effect| matches!(e, Effect::Unit(UnitCommand::Forget { .. }));
+    assert_eq!(gone.iter().filter(forgets).count(), 1, "{gone:?}");
+}
