@@ -12,6 +12,8 @@ fn main() {
     let library = match pkg_config::Config::new().atleast_version("0.80").probe("flux-core") {
         Ok(library) => library,
         Err(_) => {
+            // Cargo would not look again when it is installed later: this file never is.
+            println!("cargo:rerun-if-changed=no-flux-core-yet");
             println!(
                 "cargo:warning=flux-core not found by pkg-config: building without the broker module"
             );

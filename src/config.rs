@@ -3,13 +3,15 @@
 //! Keys, defaults and the beginning of error texts are those of flux-core's job-exec
 //! (`flux-config-exec(5)`), so that a site's configuration goes on working; arguments
 //! override the table. Ours beyond that: `method` takes `auto`, `systemd` and `fork`, and
-//! `fanout`, `starts-in-flight`, `peer-timeout`, `checkpoint-interval` exist.
+//! `fanout`, `starts-in-flight`, `peer-timeout`, `checkpoint-interval`, `output-limit`,
+//! `output-disk-limit` exist.
 
 use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
-use crate::proto::{Signal, parse_fsd};
+use crate::port::supervisor::OutputLimits;
+use crate::proto::{Signal, parse_fsd, parse_size};
 
 /// How the supervisor is chosen (`exec.method`).
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -65,6 +67,8 @@ pub struct Config {
     pub peer_timeout: f64,
     /// `exec.checkpoint-interval`: a change reaches a checkpoint of the KVS after this long.
     pub checkpoint_interval: f64,
+    /// `exec.output-limit` and `exec.output-disk-limit`: bounds of a shell's own output.
+    pub output: OutputLimits,
 }
 
 impl Default for Config {
@@ -89,6 +93,7 @@ impl Default for Config {
             starts_in_flight: 16,
             peer_timeout: 30.0,
             checkpoint_interval: 1.0,
+            output: OutputLimits::default(),
         }
     }
 }
@@ -178,6 +183,10 @@ impl Config {
             }
             "fanout" => self.set_fanout(integer(key, value)?),
             "starts-in-flight" => self.set_starts_in_flight(integer(key, value)?),
+            "output-limit" | "output-disk-limit" => match value {
+                Value::Number(number) => self.read_text(key, &number.to_string()),
+                other => self.read_text(key, string(key, other)?),
+            },
             // The table belongs to more than this module (`testexec`, plugins).
             _ => Ok(()),
         }
@@ -201,7 +210,9 @@ impl Config {
             | "barrier-timeout"
             | "shell-exit-timeout"
             | "peer-timeout"
-            | "checkpoint-interval" => self.read_text(key, value),
+            | "checkpoint-interval"
+            | "output-limit"
+            | "output-disk-limit" => self.read_text(key, value),
             _ => Err(ConfigError(format!("unknown module argument '{key}={value}'"))),
         }
     }
@@ -220,6 +231,10 @@ impl Config {
             })
         };
         let signal = || value.parse().map_err(|_| ConfigError(format!("invalid {key}: {value}")));
+        let bytes = || {
+            let size = parse_size(value).filter(|bytes| *bytes > 0);
+            size.ok_or_else(|| ConfigError(format!("invalid {key}: {value}")))
+        };
         match key {
             "method" => self.method = method(value)?,
             "service" => match value {
@@ -249,6 +264,8 @@ impl Config {
             }
             "peer-timeout" => self.peer_timeout = positive()?,
             "checkpoint-interval" => self.checkpoint_interval = positive()?,
+            "output-limit" => self.output.stream = bytes()?,
+            "output-disk-limit" => self.output.disk = bytes()?,
             other => return Err(ConfigError(format!("unknown key exec.{other}"))),
         }
         Ok(())
@@ -320,6 +337,8 @@ impl Config {
             "starts_in_flight": self.starts_in_flight,
             "peer_timeout": self.peer_timeout,
             "checkpoint_interval": self.checkpoint_interval,
+            "output_limit": self.output.stream,
+            "output_disk_limit": self.output.disk,
         });
         if let Some(imp) = &self.imp {
             stats["flux_imp_path"] = json!(imp);
@@ -413,6 +432,10 @@ mod tests {
             (json!({"sdexec-properties": {"A": 1}}), vec![], "properties.A is not a string"),
             (json!({"barrier-timeout": "x"}), vec![], "invalid duration 'x' specified for"),
             (json!({"fanout": 0}), vec![], "invalid fanout=0"),
+            (json!({"output-limit": 0}), vec![], "invalid output-limit: 0"),
+            (json!({"output-limit": -1.5}), vec![], "invalid output-limit: -1.5"),
+            (json!({"output-disk-limit": "1X"}), vec![], "invalid output-disk-limit: 1X"),
+            (json!({"output-limit": []}), vec![], "exec.output-limit: expected a string, got []"),
             (json!(3), vec![], "Error reading [exec] table: got 3"),
             (json!({}), vec!["foo=1"], "unknown module argument 'foo=1'"),
             (json!({}), vec!["foo"], "unknown module argument 'foo'"),

@@ -89,6 +89,7 @@ fn run(handle: Handle, arguments: &[String]) -> Result<(), Failure> {
             rank,
             directory,
             starts_in_flight_max: config.starts_in_flight,
+            output: config.output,
             bus_address: None,
             dispatch: dispatch(Arc::clone(&inbox)),
         },
@@ -259,7 +260,7 @@ impl Supervision {
             ));
         }
         let sink = Rc::downgrade(broker);
-        let rexec = Rexec::new(handle, Rc::clone(futures), rank.0, move |event| {
+        let rexec = Rexec::new(handle, Rc::clone(futures), rank.0, config.output, move |event| {
             if let Some(broker) = Weak::upgrade(&sink) {
                 broker.unit(event);
             }

@@ -577,6 +577,8 @@ fn stage(report: &Report) -> Option<u8> {
         Report::Barrier { .. }
         | Report::CriticalRanks { .. }
         | Report::Output { .. }
+        | Report::OutputOverflow { .. }
+        | Report::OutputTruncated { .. }
         | Report::Pending => None,
     }
 }

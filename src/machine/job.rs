@@ -87,6 +87,8 @@ struct Rank {
     output: [u64; 2],
     /// Bytes of them that are in it.
     durable: [u64; 2],
+    /// It was said of stdout and stderr that they were cut off.
+    truncated: [bool; 2],
     /// Since when its module has been away, in monotonic seconds.
     away_since: Option<f64>,
 }
@@ -168,6 +170,7 @@ impl Job {
             started: false,
             output: [0, 0],
             durable: [0, 0],
+            truncated: [false, false],
             away_since: None,
         };
         let mut job = Self {

@@ -456,9 +456,10 @@ impl Node {
     fn reconfigure(&mut self, config: Config, out: &mut Effects) {
         let old = std::mem::replace(&mut self.config, config);
         let new = &self.config;
-        if (old.method, old.starts_in_flight) != (new.method, new.starts_in_flight) {
-            let text = "exec.method, exec.service and exec.starts-in-flight take effect when the \
-                        module is loaded again";
+        let at_load = |config: &Config| (config.method, config.starts_in_flight, config.output);
+        if at_load(&old) != at_load(new) {
+            let text = "exec.method, exec.service, exec.starts-in-flight, exec.output-limit and \
+                        exec.output-disk-limit take effect when the module is loaded again";
             out.log(Level::Warning, text);
         }
     }
@@ -518,6 +519,8 @@ impl Node {
             | UnitEvent::Gone { unit }
             | UnitEvent::Lost { unit, .. }
             | UnitEvent::Output { unit, .. }
+            | UnitEvent::OutputOverflow { unit, .. }
+            | UnitEvent::OutputTruncated { unit, .. }
             | UnitEvent::Started { unit, .. } => unit.clone(),
             UnitEvent::Found(record) => {
                 let agent = AgentJob::found(cx, record);

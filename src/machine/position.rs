@@ -105,6 +105,8 @@ impl Event {
             Self::Unit(UnitEvent::Gone { .. }) => "gone",
             Self::Unit(UnitEvent::Lost { .. }) => "lost",
             Self::Unit(UnitEvent::Output { .. }) => "output",
+            Self::Unit(UnitEvent::OutputOverflow { .. }) => "output-overflow",
+            Self::Unit(UnitEvent::OutputTruncated { .. }) => "output-truncated",
             Self::Unit(UnitEvent::Ready { .. }) => "ready",
             Self::Unit(UnitEvent::Started { .. }) => "started",
             Self::Unit(UnitEvent::Unusable { .. }) => "unusable",

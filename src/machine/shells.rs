@@ -50,6 +50,8 @@ pub(super) struct Shell {
     /// Why it could not be found any more.
     lost: Option<String>,
     outputs: [OutputStream; 2],
+    /// What else there is to say of its output: it was cut off, or fills the disk.
+    remarks: Vec<Report>,
     /// Times that the shell has entered the barrier.
     entered: u32,
     /// Barriers that the leader has completed.
@@ -76,6 +78,7 @@ impl Shell {
             status: None,
             lost: None,
             outputs: [OutputStream::new(Stream::Stdout), OutputStream::new(Stream::Stderr)],
+            remarks: Vec::new(),
             entered: 0,
             completed: 0,
             barrier_error: None,
@@ -172,6 +175,12 @@ impl Shell {
                 output.append(offset, &data);
                 output.take(everything).into_iter().collect()
             }
+            UnitEvent::OutputOverflow { allocated, .. } => {
+                self.remark(Report::OutputOverflow { allocated })
+            }
+            UnitEvent::OutputTruncated { stream, kept, dropped, .. } => {
+                self.remark(Report::OutputTruncated { stream, kept, dropped })
+            }
             UnitEvent::Exited { status, .. } => {
                 self.phase = Phase::Exited;
                 self.status = Some(status);
@@ -217,6 +226,15 @@ impl Shell {
                 Vec::new()
             }
         }
+    }
+
+    /// Keeps what a new leader has to hear as well.
+    fn remark(&mut self, report: Report) -> Vec<Report> {
+        if self.forgotten || self.remarks.contains(&report) {
+            return Vec::new();
+        }
+        self.remarks.push(report.clone());
+        vec![report]
     }
 
     fn rest_of_output(&mut self) -> Vec<Report> {
@@ -393,6 +411,7 @@ impl Shell {
             self.acknowledge_to_supervisor(stream, offset, out);
             reports.extend(self.outputs[stream as usize].take(ended));
         }
+        reports.extend(self.remarks.iter().cloned());
         if let Some(status) = self.status {
             reports.push(Report::Exited { status });
         }

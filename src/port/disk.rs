@@ -19,6 +19,15 @@ pub enum IfExists {
     Truncate,
 }
 
+/// How large a file is, in bytes.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Extent {
+    /// From its beginning to its end, holes included.
+    pub size: u64,
+    /// Space on the disk: less than `size` with holes, more where space was reserved.
+    pub allocated: u64,
+}
+
 /// The files of one directory.
 pub trait Disk: Debug + Send + Sync {
     /// What other programs on the node, and messages, call a file. It need not exist.
@@ -45,19 +54,32 @@ pub trait Disk: Debug + Send + Sync {
     /// Also if there is no such file; as all calls from here on.
     fn read(&self, name: &str) -> io::Result<Vec<u8>>;
 
-    /// Bytes from `offset` on, as many as there are or fit; 0 at the end.
+    /// Bytes from the first one at or behind `offset` that is in no hole: where they begin, and
+    /// how many there are or fit. None, if there is only a hole, or nothing.
     ///
     /// # Errors
     ///
     /// If nothing was read.
-    fn read_at(&self, name: &str, offset: u64, buffer: &mut [u8]) -> io::Result<usize>;
+    fn read_at(
+        &self,
+        name: &str,
+        offset: u64,
+        buffer: &mut [u8],
+    ) -> io::Result<Option<(u64, usize)>>;
 
-    /// How long a file is, holes included.
+    /// How large a file is.
     ///
     /// # Errors
     ///
     /// If it cannot be said.
-    fn size(&self, name: &str) -> io::Result<u64>;
+    fn extent(&self, name: &str) -> io::Result<Extent>;
+
+    /// Whether a process has the file open for writing. Where that cannot be seen: no.
+    ///
+    /// # Errors
+    ///
+    /// If the file cannot be opened.
+    fn has_writer(&self, name: &str) -> io::Result<bool>;
 
     /// Write at the end.
     ///

@@ -26,6 +26,23 @@ pub const OUTPUT_WINDOW_BYTES: u64 = 1024 * 1024;
 /// Largest piece of output in one event, in bytes.
 pub const OUTPUT_CHUNK_BYTES: usize = 64 * 1024;
 
+/// What a shell's own output may take on its node. A user's shell writes it, so it is bounded.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct OutputLimits {
+    /// Bytes of one stream that are reported (`exec.output-limit`). What is behind them is
+    /// counted and dropped.
+    pub stream: u64,
+    /// Bytes on the disk that one stream's file may reach before its job is ended
+    /// (`exec.output-disk-limit`).
+    pub disk: u64,
+}
+
+impl Default for OutputLimits {
+    fn default() -> Self {
+        Self { stream: 64 << 20, disk: 1 << 30 }
+    }
+}
+
 /// One of a shell's two output streams.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -209,6 +226,26 @@ pub enum UnitEvent {
         /// At most [`OUTPUT_CHUNK_BYTES`].
         data: Vec<u8>,
     },
+    /// Its output fills the disk: more of it was found there than
+    /// [`OutputLimits::disk`]. Once for each unit.
+    OutputOverflow {
+        /// Which unit.
+        unit: UnitName,
+        /// Bytes on the disk.
+        allocated: u64,
+    },
+    /// A stream was longer than [`OutputLimits::stream`]. Comes before `Gone`, when it is known
+    /// how long.
+    OutputTruncated {
+        /// Which unit.
+        unit: UnitName,
+        /// Which stream.
+        stream: Stream,
+        /// Bytes that were reported, at most.
+        kept: u64,
+        /// Bytes behind them, holes included.
+        dropped: u64,
+    },
     /// The supervisor is ready for commands (commands sent earlier wait for this).
     Ready {
         /// How it starts shells.
@@ -241,6 +278,8 @@ impl UnitEvent {
             | Self::Gone { unit }
             | Self::Lost { unit, .. }
             | Self::Output { unit, .. }
+            | Self::OutputOverflow { unit, .. }
+            | Self::OutputTruncated { unit, .. }
             | Self::Started { unit, .. } => Some(unit),
             Self::Found(record) => Some(&record.spec.unit),
             Self::Ready { .. } | Self::Unusable { .. } => None,

@@ -97,18 +97,51 @@ impl ExecEvent {
         Self::new(timestamp, "log", context)
     }
 
-    /// Of a `log` event of ours: rank, stream, and how many bytes it holds.
+    /// `log`: a stream was longer than is kept. The key `truncated` has the bytes that were
+    /// dropped, and tells it from what the shell wrote.
+    pub fn truncated(
+        timestamp: f64,
+        component: &str,
+        (stream, rank): (Stream, BrokerRank),
+        kept: u64,
+        dropped: u64,
+    ) -> Self {
+        let text = format!(
+            "output truncated: {dropped} bytes after the first {kept} were dropped \
+             (exec.output-limit)\n"
+        );
+        let mut event = Self::log(timestamp, component, stream, rank, text.as_bytes());
+        event.context.insert("truncated".to_string(), json!(dropped));
+        event
+    }
+
+    /// Of such an event: rank and stream.
+    pub fn logged_truncation(&self) -> Option<(BrokerRank, Stream)> {
+        self.context.get("truncated").and(self.origin())
+    }
+
+    /// Of a `log` event of ours with what a shell wrote: rank, stream, and how many bytes it
+    /// holds.
     pub fn logged(&self) -> Option<(BrokerRank, Stream, u64)> {
+        if self.context.contains_key("truncated") {
+            return None;
+        }
+        let (rank, stream) = self.origin()?;
+        let bytes = match self.context.get("bytes") {
+            Some(bytes) => bytes.as_u64()?,
+            None => self.context.get("data")?.as_str()?.len() as u64,
+        };
+        Some((rank, stream, bytes))
+    }
+
+    /// Where the text of a `log` event comes from.
+    fn origin(&self) -> Option<(BrokerRank, Stream)> {
         if self.name != "log" {
             return None;
         }
         let rank = self.context.get("rank")?.as_str()?.parse().ok()?;
         let stream = Stream::deserialize(self.context.get("stream")?).ok()?;
-        let bytes = match self.context.get("bytes") {
-            Some(bytes) => bytes.as_u64()?,
-            None => self.context.get("data")?.as_str()?.len() as u64,
-        };
-        Some((BrokerRank(rank), stream, bytes))
+        Some((BrokerRank(rank), stream))
     }
 
     /// The entry as one eventlog line, newline included.

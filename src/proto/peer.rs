@@ -279,6 +279,20 @@ pub enum Report {
         #[serde(serialize_with = "bytes_out", deserialize_with = "bytes_in")]
         data: Vec<u8>,
     },
+    /// The shell's own output fills its node's disk.
+    OutputOverflow {
+        /// Bytes on the disk.
+        allocated: u64,
+    },
+    /// One of its streams was longer than is kept.
+    OutputTruncated {
+        /// Which stream.
+        stream: Stream,
+        /// Bytes that are reported at most.
+        kept: u64,
+        /// Bytes behind them.
+        dropped: u64,
+    },
     /// A rank's module does not answer. Its shells are neither alive nor dead to us.
     Unreachable {
         /// POSIX errno: `EHOSTUNREACH` when its broker is gone.

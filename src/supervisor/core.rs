@@ -12,7 +12,7 @@ use nix::errno::Errno;
 
 use crate::planted::Bug;
 use crate::port::disk::Disk;
-use crate::port::supervisor::{Method, Started, Stream, UnitCommand, UnitEvent};
+use crate::port::supervisor::{Method, OutputLimits, Started, Stream, UnitCommand, UnitEvent};
 use crate::proto::{BrokerRank, InstanceId, UnitName, WaitStatus};
 
 use super::backend::{Backend, BackendEvent};
@@ -27,6 +27,7 @@ pub(crate) type Sink = Box<dyn Fn(UnitEvent) + Send>;
 pub(crate) struct Core {
     pub(super) store: RecordStore,
     pub(super) boot_id: String,
+    pub(super) limits: OutputLimits,
     pub(super) sink: Sink,
     pub(super) units: BTreeMap<UnitName, Unit>,
     /// Units with facts that could not be written yet, in the order of trying again.
@@ -35,10 +36,16 @@ pub(crate) struct Core {
 
 impl Core {
     /// No units yet; `disk` is the rank's state directory, `boot_id` is this boot's.
-    pub(crate) fn new(disk: Arc<dyn Disk>, boot_id: String, sink: Sink) -> Self {
+    pub(crate) fn new(
+        disk: Arc<dyn Disk>,
+        boot_id: String,
+        limits: OutputLimits,
+        sink: Sink,
+    ) -> Self {
         Self {
             store: RecordStore::new(disk),
             boot_id,
+            limits,
             sink,
             units: BTreeMap::new(),
             late: VecDeque::new(),
@@ -56,7 +63,8 @@ impl Core {
             (self.sink)(UnitEvent::Found(Box::new(record.clone())));
             let unit = record.spec.unit.clone();
             let disk = self.store.disk();
-            let tail = |stream| Tail::found(disk, file_name(&unit, extension(stream)));
+            let limits = self.limits;
+            let tail = |stream| Tail::found(disk, file_name(&unit, extension(stream)), limits);
             let (stdout, stderr) = (tail(Stream::Stdout), tail(Stream::Stderr));
             let found = Unit::new(file, record, Phase::Finding, stdout, stderr);
             self.units.insert(unit.clone(), found);
@@ -129,11 +137,17 @@ impl Core {
         self.write_late(backend);
         match grown {
             Grown::Any => {
+                self.store.trim_strays();
                 for unit in self.units.keys().cloned().collect::<Vec<_>>() {
                     self.pump(&unit);
                 }
             }
-            Grown::These(files) => files.iter().for_each(|(unit, _)| self.pump(unit)),
+            Grown::These { files, strays } => {
+                if *strays {
+                    self.store.trim_strays();
+                }
+                files.iter().for_each(|(unit, _)| self.pump(unit));
+            }
         }
     }
 
@@ -289,6 +303,7 @@ impl Core {
         }
         backend.forget(unit);
         self.store.remove(unit);
+        self.store.trim_strays();
     }
 
     /// Report new output, and `Gone` if that waited for it.
@@ -312,6 +327,7 @@ impl Core {
             return;
         }
         known.collect = Collect::Gone;
+        known.tell_truncated(&*self.sink);
         if !known.record.gone {
             self.record(unit, Fact::Gone(true));
         }

@@ -63,7 +63,7 @@ impl Core {
         }
         let [stdout, stderr] = names.each_ref().map(|name| disk.path(name));
         let output = OutputPaths { stdout, stderr };
-        let [stdout, stderr] = names.map(|name| Tail::fresh(disk, name));
+        let [stdout, stderr] = names.map(|name| Tail::fresh(disk, name, self.limits));
         let phase = Phase::Starting { adoptable };
         self.units.insert(unit, Unit::new(file, record, phase, stdout, stderr));
         backend.start(&spec, &output);

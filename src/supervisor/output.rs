@@ -12,11 +12,12 @@ use std::time::Duration;
 
 use nix::sys::inotify::AddWatchFlags;
 
-use crate::port::disk::Disk;
-use crate::port::supervisor::{OUTPUT_CHUNK_BYTES, OUTPUT_WINDOW_BYTES, Stream};
+use crate::port::disk::{Disk, Extent};
+use crate::port::supervisor::{OUTPUT_CHUNK_BYTES, OUTPUT_WINDOW_BYTES, OutputLimits, Stream};
 use crate::proto::UnitName;
 
 use super::inotify::Watcher;
+use super::records::STRAY;
 
 /// How often output files are looked at where inotify is not to be had. Hundreds of brokers on
 /// one host (tests of large instances) use up the kernel's default of 128 instances per user.
@@ -25,12 +26,18 @@ const POLL_INTERVAL: Duration = Duration::from_millis(250);
 /// Space is given back to the disk in steps of this many bytes.
 const PUNCH_STEP_BYTES: u64 = 1024 * 1024;
 
+/// Space that a file may take beyond what is kept of it before some is given back, in bytes:
+/// file systems reserve some behind the end of a file that grows.
+const SPARE_BYTES: u64 = 1024 * 1024;
+
 /// The reader of one output file.
 #[derive(Debug)]
 pub(super) struct Tail {
     disk: Arc<dyn Disk>,
     name: String,
-    /// The leader has all bytes before this. `None`: it has not said yet where to begin.
+    limits: OutputLimits,
+    /// The leader has all bytes before this but those in holes. `None`: it has not said yet where
+    /// to begin.
     acked: Option<u64>,
     /// A checkpoint of the KVS holds all bytes before this: nobody asks for them again.
     checkpointed: u64,
@@ -40,19 +47,30 @@ pub(super) struct Tail {
     punched: u64,
     /// Nobody wants what is left.
     discarded: bool,
+    /// The longest, and the most space, that the file was seen to have.
+    most: Extent,
 }
 
 impl Tail {
     /// A stream that begins now: its window is open from the start.
-    pub(super) fn fresh(disk: &Arc<dyn Disk>, name: String) -> Self {
-        let disk = Arc::clone(disk);
-        Self { disk, name, acked: Some(0), checkpointed: 0, sent: 0, punched: 0, discarded: false }
+    pub(super) fn fresh(disk: &Arc<dyn Disk>, name: String, limits: OutputLimits) -> Self {
+        Self {
+            disk: Arc::clone(disk),
+            name,
+            limits,
+            acked: Some(0),
+            checkpointed: 0,
+            sent: 0,
+            punched: 0,
+            discarded: false,
+            most: Extent::default(),
+        }
     }
 
     /// The stream of a unit from an earlier life: nothing is sent before an acknowledgement
     /// says where to begin.
-    pub(super) fn found(disk: &Arc<dyn Disk>, name: String) -> Self {
-        Self { acked: None, ..Self::fresh(disk, name) }
+    pub(super) fn found(disk: &Arc<dyn Disk>, name: String, limits: OutputLimits) -> Self {
+        Self { acked: None, ..Self::fresh(disk, name, limits) }
     }
 
     /// The leader has everything before `offset`, and a checkpoint what is before
@@ -95,30 +113,82 @@ impl Tail {
         }
     }
 
+    /// The file has taken so much space that its job is to be ended.
+    pub(super) fn overflow(&self) -> Option<u64> {
+        (self.most.allocated > self.limits.disk).then_some(self.most.allocated)
+    }
+
+    /// How many bytes are kept at most, and how many are behind them.
+    pub(super) fn truncated(&self) -> Option<(u64, u64)> {
+        let size = self.disk.extent(&self.name).map_or(0, |extent| extent.size);
+        let dropped = size.max(self.most.size).saturating_sub(self.limits.stream);
+        (dropped > 0).then_some((self.limits.stream, dropped))
+    }
+
     fn path(&self) -> PathBuf {
         self.disk.path(&self.name)
     }
 
     fn try_pump(&mut self, emit: &mut dyn FnMut(u64, Vec<u8>)) -> io::Result<bool> {
+        let extent = self.disk.extent(&self.name)?;
+        self.bound(extent);
         if self.discarded {
             return Ok(true);
         }
-        let size = self.disk.size(&self.name)?;
-        let Some(acked) = self.acked else { return Ok(size == 0) };
-        let end = size.min(acked.saturating_add(OUTPUT_WINDOW_BYTES));
-        while self.sent < end {
+        let size = extent.size.min(self.limits.stream);
+        loop {
+            let Some(acked) = self.acked else { return Ok(size == 0) };
+            let end = size.min(acked.saturating_add(OUTPUT_WINDOW_BYTES));
+            if self.sent >= end {
+                return Ok(self.sent >= size);
+            }
             let length = (end - self.sent).min(OUTPUT_CHUNK_BYTES as u64) as usize;
             let mut data = vec![0; length];
-            let n = self.disk.read_at(&self.name, self.sent, &mut data)?;
-            if n == 0 {
-                break;
+            let read = self.disk.read_at(&self.name, self.sent, &mut data)?;
+            let (from, n) = read.filter(|(from, _)| *from < size).unwrap_or((size, 0));
+            if from > self.sent {
+                // A hole is nothing that the shell wrote.
+                self.skip(from);
+                continue;
             }
             data.truncate(n);
             let offset = self.sent;
             self.sent += n as u64;
             emit(offset, data);
         }
-        Ok(self.sent >= size)
+    }
+
+    /// What is skipped takes nothing of the window.
+    fn skip(&mut self, to: u64) {
+        let hole = to.saturating_sub(self.sent);
+        self.acked = self.acked.map(|acked| acked.saturating_add(hole));
+        self.sent = to;
+    }
+
+    /// Give back the space of what nobody will read. The shell can take more at any time, and
+    /// anywhere in the file, so this is looked at whenever the file has changed.
+    fn bound(&mut self, extent: Extent) {
+        self.most.size = self.most.size.max(extent.size);
+        self.most.allocated = self.most.allocated.max(extent.allocated);
+        let kept = if self.discarded { 0 } else { self.limits.stream };
+        if extent.allocated <= kept.saturating_mul(2).saturating_add(SPARE_BYTES) {
+            return;
+        }
+        if let Err(e) = self.give_back(kept, extent) {
+            tracing::warn!(path = %self.path().display(), allocated = extent.allocated, error = %e,
+                "cannot give back the space of output past its limit");
+        }
+    }
+
+    fn give_back(&self, kept: u64, extent: Extent) -> io::Result<()> {
+        if extent.size > kept {
+            self.disk.punch(&self.name, kept, extent.size - kept)?;
+        }
+        if self.disk.extent(&self.name)?.allocated < extent.allocated {
+            return Ok(());
+        }
+        // The space is reserved behind the end of the file, or the file system knows no holes.
+        self.disk.set_length(&self.name, extent.size.min(kept))
     }
 
     fn punch(&mut self) -> io::Result<()> {
@@ -159,7 +229,12 @@ pub(crate) enum Grown {
     /// Events were lost: any file may have grown.
     Any,
     /// These files.
-    These(BTreeSet<(UnitName, Stream)>),
+    These {
+        /// Units' output.
+        files: BTreeSet<(UnitName, Stream)>,
+        /// Some that were set aside.
+        strays: bool,
+    },
 }
 
 impl OutputWatch {
@@ -191,10 +266,11 @@ impl OutputWatch {
             if events.iter().any(|e| e.mask.contains(AddWatchFlags::IN_Q_OVERFLOW)) {
                 return Grown::Any;
             }
-            let files: BTreeSet<_> =
-                events.iter().filter_map(|e| output_file(e.name.as_deref()?.to_str()?)).collect();
-            if !files.is_empty() {
-                return Grown::These(files);
+            let names = || events.iter().filter_map(|e| e.name.as_deref()?.to_str());
+            let files: BTreeSet<_> = names().filter_map(output_file).collect();
+            let strays = names().any(|name| name.ends_with(&format!(".{STRAY}")));
+            if strays || !files.is_empty() {
+                return Grown::These { files, strays };
             }
         }
     }
@@ -211,8 +287,17 @@ fn output_file(name: &str) -> Option<(UnitName, Stream)> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::{File, OpenOptions};
+    use std::io::Write;
+
+    use nix::errno::Errno;
+    use nix::fcntl::{FallocateFlags, fallocate};
+
     use super::*;
     use crate::adapter::host::HostDisk;
+
+    const MIB: u64 = 1024 * 1024;
+    const LIMITS: OutputLimits = OutputLimits { stream: 8 * MIB, disk: 20 * MIB };
 
     fn pump(tail: &mut Tail) -> (bool, Vec<(u64, usize)>) {
         let mut sent = Vec::new();
@@ -229,7 +314,7 @@ mod tests {
     fn the_window_holds_output_back() {
         let (disk, dir) = disk();
         let path = dir.path().join("x.out");
-        let mut tail = Tail::fresh(&disk, "x.out".to_string());
+        let mut tail = Tail::fresh(&disk, "x.out".to_string(), LIMITS);
         assert_eq!(pump(&mut tail), (true, vec![]), "no file yet");
         let size = OUTPUT_WINDOW_BYTES + 10;
         std::fs::write(&path, vec![b'x'; size as usize]).unwrap();
@@ -251,7 +336,7 @@ mod tests {
     fn a_found_stream_begins_where_the_first_ack_says() {
         let (disk, dir) = disk();
         let path = dir.path().join("x.out");
-        let mut tail = Tail::found(&disk, "x.out".to_string());
+        let mut tail = Tail::found(&disk, "x.out".to_string(), LIMITS);
         assert_eq!(pump(&mut tail), (true, vec![]), "empty: nothing to wait for");
         std::fs::write(&path, "0123456789").unwrap();
         assert_eq!(pump(&mut tail), (false, vec![]));
@@ -265,7 +350,7 @@ mod tests {
         let (disk, dir) = disk();
         let path = dir.path().join("x.out");
         std::fs::write(&path, vec![b'x'; 4 * PUNCH_STEP_BYTES as usize]).unwrap();
-        let mut tail = Tail::found(&disk, "x.out".to_string());
+        let mut tail = Tail::found(&disk, "x.out".to_string(), LIMITS);
         tail.ack(3 * PUNCH_STEP_BYTES + 1, 0);
         assert_eq!(tail.punched, 0, "a crash of rank 0 may ask all of it back");
         tail.ack(3 * PUNCH_STEP_BYTES + 1, 3 * PUNCH_STEP_BYTES + 1);
@@ -273,5 +358,102 @@ mod tests {
         let meta = std::fs::metadata(&path).unwrap();
         assert_eq!(meta.len(), 4 * PUNCH_STEP_BYTES, "offsets stay");
         assert!(meta.blocks() * 512 <= 2 * PUNCH_STEP_BYTES, "{} blocks", meta.blocks());
+    }
+
+    /// Sends everything, with a leader that acknowledges at once.
+    fn pump_all(tail: &mut Tail) -> Vec<(u64, usize)> {
+        let mut all = Vec::new();
+        loop {
+            let (is_all, sent) = pump(tail);
+            all.extend(&sent);
+            if let Some((offset, n)) = sent.last() {
+                tail.ack(offset + *n as u64, 0);
+            }
+            if is_all {
+                return all;
+            }
+            assert!(!sent.is_empty(), "something, or all");
+        }
+    }
+
+    fn file(dir: &tempfile::TempDir) -> File {
+        let options = OpenOptions::new().append(true).create(true).clone();
+        options.open(dir.path().join("x.out")).unwrap()
+    }
+
+    /// [output-bounded]
+    #[test]
+    fn what_is_past_the_limit_is_counted_and_takes_no_space() {
+        let (disk, dir) = disk();
+        let mut tail = Tail::fresh(&disk, "x.out".to_string(), LIMITS);
+        let mut shell = file(&dir);
+        let mut sent = 0;
+        for _ in 0..15 {
+            shell.write_all(&vec![b'x'; 2 * MIB as usize]).unwrap();
+            sent += pump_all(&mut tail).iter().map(|(_, n)| *n as u64).sum::<u64>();
+        }
+        assert_eq!(sent, LIMITS.stream);
+        assert_eq!(tail.truncated(), Some((LIMITS.stream, 22 * MIB)));
+        assert_eq!(tail.overflow(), None);
+        let allocated = disk.extent("x.out").unwrap().allocated;
+        assert!(allocated <= 2 * LIMITS.stream + SPARE_BYTES, "{allocated}");
+    }
+
+    /// [output-bounded]
+    #[test]
+    fn a_length_of_a_terabyte_is_not_waited_for() {
+        let (disk, dir) = disk();
+        let mut tail = Tail::fresh(&disk, "x.out".to_string(), LIMITS);
+        let mut shell = file(&dir);
+        shell.write_all(b"before").unwrap();
+        assert_eq!(pump(&mut tail), (true, vec![(0, 6)]));
+        shell.set_len(4 * MIB).unwrap();
+        shell.write_all(b"behind").unwrap();
+        tail.ack(6, 0);
+        let (all, sent) = pump(&mut tail);
+        let (at, n) = *sent.last().unwrap();
+        assert!(all && at + n as u64 == 4 * MIB + 6 && at > 3 * MIB, "{sent:?}");
+        shell.set_len(1 << 40).unwrap();
+        let (all, sent) = pump(&mut tail);
+        let shipped: usize = sent.iter().map(|(_, n)| n).sum();
+        assert!(all && shipped < 64 * 1024, "no more of a hole than the rest of a block: {sent:?}");
+        assert_eq!(tail.truncated(), Some((LIMITS.stream, (1 << 40) - LIMITS.stream)));
+        assert_eq!(tail.overflow(), None, "no space was taken");
+    }
+
+    /// [output-bounded]
+    #[test]
+    fn space_that_is_only_reserved_is_given_back_and_told() {
+        let (disk, dir) = disk();
+        for (flags, length) in
+            [(FallocateFlags::empty(), 30 * MIB), (FallocateFlags::FALLOC_FL_KEEP_SIZE, 40 * MIB)]
+        {
+            let mut tail = Tail::fresh(&disk, "x.out".to_string(), LIMITS);
+            let mut shell = file(&dir);
+            shell.set_len(0).unwrap();
+            shell.write_all(b"x").unwrap();
+            match fallocate(&shell, flags, 0, length as i64) {
+                Err(Errno::EOPNOTSUPP) => return println!("skipped: no fallocate here"),
+                done => done.unwrap(),
+            }
+            let (all, _) = pump(&mut tail);
+            assert!(all);
+            let told = tail.overflow();
+            assert!(told.is_some_and(|bytes| bytes >= length), "{flags:?}: {told:?}");
+            let allocated = disk.extent("x.out").unwrap().allocated;
+            assert!(allocated <= 2 * LIMITS.stream + SPARE_BYTES, "{flags:?}: {allocated}");
+        }
+    }
+
+    /// [unwanted-discarded]
+    #[test]
+    fn what_nobody_wants_takes_no_space() {
+        let (disk, dir) = disk();
+        let mut tail = Tail::fresh(&disk, "x.out".to_string(), LIMITS);
+        tail.ack(u64::MAX, 0);
+        file(&dir).write_all(&vec![b'x'; 4 * MIB as usize]).unwrap();
+        assert_eq!(pump(&mut tail), (true, vec![]));
+        let allocated = disk.extent("x.out").unwrap().allocated;
+        assert!(allocated <= SPARE_BYTES, "{allocated}");
     }
 }

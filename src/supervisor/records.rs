@@ -4,6 +4,7 @@
 //! line is the intent; each later line is one fact. Nothing is synced to disk: the page cache
 //! survives a crash of the broker, and after a crash of the host the shells are gone too.
 
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::Arc;
@@ -12,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::planted::Bug;
-use crate::port::disk::{Disk, IfExists};
+use crate::port::disk::{Disk, Extent, IfExists};
 use crate::port::supervisor::{Started, Stream, UnitRecord, UnitSpec};
 use crate::proto::{BrokerRank, InstanceId, UnitName, WaitStatus};
 
@@ -25,6 +26,13 @@ const VERSION: u32 = 1;
 pub(super) const RECORD: &str = "record";
 /// The same, while the record is written that is to replace another.
 const NEW: &str = "new";
+/// What comes after the name of an output file that was set aside.
+pub(super) const STRAY: &str = "stray";
+/// Names that are tried for one that is set aside.
+const STRAY_NAMES_MAX: u32 = 1000;
+
+/// A record that is shorter is never written anew, in bytes.
+const COMPACT_MIN_BYTES: u64 = 64 * 1024;
 
 /// The first line of a record.
 #[derive(Deserialize, Serialize)]
@@ -62,6 +70,10 @@ pub(super) struct RecordFile {
     torn_at: Option<u64>,
     /// Facts that could not be written, in their order; the newest of each kind and key.
     late: Vec<Fact>,
+    /// How long it was when it last held each fact once, in bytes; 0: not known.
+    compact: u64,
+    /// How long it is since the last write, in bytes.
+    length: u64,
 }
 
 /// Why a file cannot be read as a record.
@@ -78,15 +90,17 @@ enum RecordError {
 }
 
 /// The records and output files of a state directory.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(super) struct RecordStore {
     disk: Arc<dyn Disk>,
+    /// Output files that were set aside, see [`set_aside`](Self::set_aside).
+    strays: RefCell<BTreeSet<String>>,
 }
 
 impl RecordStore {
     /// What is on `disk`.
     pub(super) fn new(disk: Arc<dyn Disk>) -> Self {
-        Self { disk }
+        Self { disk, strays: RefCell::default() }
     }
 
     /// Where the files are.
@@ -135,7 +149,14 @@ impl RecordStore {
     }
 
     fn file(&self, name: String, torn_at: Option<u64>) -> RecordFile {
-        RecordFile { disk: Arc::clone(&self.disk), name, torn_at, late: Vec::new() }
+        RecordFile {
+            disk: Arc::clone(&self.disk),
+            name,
+            torn_at,
+            late: Vec::new(),
+            compact: 0,
+            length: 0,
+        }
     }
 
     /// Read all records of `rank` in `instance`. What is no readable record is reported and
@@ -149,8 +170,11 @@ impl RecordStore {
         let ours = |unit: &UnitName| unit.rank() == rank && unit.instance() == instance;
         for name in self.disk.names()? {
             if unit_of(&name, NEW).is_some_and(|unit| ours(&unit)) {
-                // We died before it replaced the record, and nothing was started then.
+                // We died before it replaced the record, which is there and whole.
                 let _ = self.disk.remove(&name);
+            }
+            if stray_of(&name).is_some_and(|unit| ours(&unit)) {
+                self.strays.borrow_mut().insert(name.clone());
             }
             let Some(unit) = unit_of(&name, RECORD).filter(ours) else { continue };
             let path = self.disk.path(&name);
@@ -166,6 +190,7 @@ impl RecordStore {
             }
         }
         self.remove_strays(ours)?;
+        self.trim_strays();
         // The directory's order is arbitrary; the events' order should not be.
         records.sort_by(|a, b| a.1.spec.unit.cmp(&b.1.spec.unit));
         Ok(records)
@@ -201,6 +226,9 @@ impl RecordStore {
     pub(super) fn remove(&self, unit: &UnitName) {
         for extension in [extension(Stream::Stdout), extension(Stream::Stderr), RECORD] {
             let name = file_name(unit, extension);
+            if extension != RECORD && self.set_aside(unit, &name) {
+                continue;
+            }
             match self.disk.remove(&name) {
                 Ok(()) => {}
                 Err(e) if e.kind() == io::ErrorKind::NotFound => {}
@@ -210,6 +238,55 @@ impl RecordStore {
                 }
             }
         }
+    }
+}
+
+impl RecordStore {
+    /// An output file that somebody can still write to, although nothing of the unit is left, is
+    /// not removed: a job's user can have handed the descriptor on, and nobody would see how much
+    /// of the disk it takes then. It is kept under another name, without content, until they let
+    /// go. True if it was.
+    fn set_aside(&self, unit: &UnitName, name: &str) -> bool {
+        if !self.disk.has_writer(name).unwrap_or(false) {
+            return false;
+        }
+        let names = (0..STRAY_NAMES_MAX).map(|n| format!("{name}.{n}.{STRAY}"));
+        let free = |stray: &String| self.disk.create(stray, IfExists::Fail).is_ok();
+        let Some(stray) = names.into_iter().find(free) else { return false };
+        if let Err(e) = self.disk.rename(name, &stray) {
+            tracing::warn!(%unit, name, error = %e, "cannot set aside");
+            let _ = self.disk.remove(&stray);
+            return false;
+        }
+        tracing::warn!(%unit, file = stray,
+            "a process outside of the job has its output open: kept empty until it lets go");
+        self.strays.borrow_mut().insert(stray);
+        self.trim_strays();
+        true
+    }
+
+    /// Empties what was set aside, and removes what nobody can write to any more.
+    pub(super) fn trim_strays(&self) {
+        self.strays.borrow_mut().retain(|stray| match self.disk.has_writer(stray) {
+            Ok(true) => {
+                let trimmed = self.disk.extent(stray).and_then(|extent| {
+                    if extent == Extent::default() {
+                        Ok(())
+                    } else {
+                        self.disk.set_length(stray, 0)
+                    }
+                });
+                if let Err(e) = trimmed {
+                    tracing::warn!(file = stray, error = %e, "cannot empty");
+                }
+                true
+            }
+            Ok(false) => {
+                let _ = self.disk.remove(stray);
+                false
+            }
+            Err(e) => e.kind() != io::ErrorKind::NotFound,
+        });
     }
 }
 
@@ -225,6 +302,30 @@ impl RecordFile {
                 "cannot write to the record: the fact is lost if the broker dies");
         }
         apply(record, fact);
+        if let Err(e) = self.compact(record) {
+            tracing::debug!(unit = %record.spec.unit, error = %e, "cannot write its record anew");
+        }
+    }
+
+    /// Facts replace earlier ones, so a record is written anew when it has become twice as long:
+    /// a job's user can have as many written as he likes.
+    fn compact(&mut self, record: &UnitRecord) -> io::Result<()> {
+        if self.is_late() || self.length < COMPACT_MIN_BYTES.max(self.compact.saturating_mul(2)) {
+            return Ok(());
+        }
+        // Not tried again before it has doubled once more.
+        self.compact = self.length;
+        let bytes = whole(record)?;
+        let new = self.name.replace(&format!(".{RECORD}"), &format!(".{NEW}"));
+        self.disk.create(&new, IfExists::Truncate)?;
+        let written =
+            self.disk.append(&new, &bytes).and_then(|()| self.disk.rename(&new, &self.name));
+        if let Err(e) = written {
+            let _ = self.disk.remove(&new);
+            return Err(e);
+        }
+        self.compact = bytes.len() as u64;
+        Ok(())
     }
 
     /// Some facts could not be written yet.
@@ -248,8 +349,9 @@ impl RecordFile {
             self.disk.set_length(&self.name, length)?;
             self.torn_at = None;
         }
-        let before = self.disk.size(&self.name)?;
+        let before = self.disk.extent(&self.name)?.size;
         self.disk.append(&self.name, &lines).inspect_err(|_| self.torn_at = Some(before))?;
+        self.length = before + lines.len() as u64;
         self.late.clear();
         Ok(())
     }
@@ -276,6 +378,21 @@ fn apply(record: &mut UnitRecord, fact: Fact) {
     }
 }
 
+/// A record's bytes with each fact once.
+fn whole(record: &UnitRecord) -> io::Result<Vec<u8>> {
+    let intent =
+        Intent { version: VERSION, intent: record.spec.clone(), boot_id: record.boot_id.clone() };
+    let mut bytes = line(&intent)?;
+    let notes = record.notes.iter().filter(|(_, value)| !value.is_null());
+    let notes = notes.map(|(key, value)| Fact::Note { key: key.clone(), value: value.clone() });
+    let facts = record.started.clone().map(Fact::Started).into_iter().chain(notes);
+    let facts = facts.chain(record.exited.map(Fact::Exited));
+    for fact in facts.chain(record.gone.then_some(Fact::Gone(true))) {
+        bytes.extend(line(&fact)?);
+    }
+    Ok(bytes)
+}
+
 /// What is written at once ends with a line, so that only the last line of a file can be torn.
 fn line(line: &impl Serialize) -> io::Result<Vec<u8>> {
     let mut bytes = serde_json::to_vec(line)?;
@@ -286,6 +403,13 @@ fn line(line: &impl Serialize) -> io::Result<Vec<u8>> {
 /// A file of this unit.
 pub(super) fn file_name(unit: &UnitName, extension: &str) -> String {
     format!("{}.{extension}", unit.stem())
+}
+
+/// The unit whose output file was set aside under this name.
+fn stray_of(name: &str) -> Option<UnitName> {
+    let stem = name.strip_suffix(STRAY)?.strip_suffix('.')?;
+    let (file, _) = stem.rsplit_once('.')?;
+    [Stream::Stdout, Stream::Stderr].into_iter().find_map(|s| unit_of(file, extension(s)))
 }
 
 fn unit_of(name: &str, extension: &str) -> Option<UnitName> {

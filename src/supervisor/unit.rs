@@ -55,6 +55,8 @@ pub(super) struct Unit {
     stdout: Tail,
     stderr: Tail,
     held: Vec<HeldSignal>,
+    /// It was told that the unit fills the disk.
+    has_overflowed: bool,
 }
 
 impl Unit {
@@ -66,7 +68,16 @@ impl Unit {
         stdout: Tail,
         stderr: Tail,
     ) -> Self {
-        Self { file, record, phase, collect: Collect::No, stdout, stderr, held: Vec::new() }
+        Self {
+            file,
+            record,
+            phase,
+            collect: Collect::No,
+            stdout,
+            stderr,
+            held: Vec::new(),
+            has_overflowed: false,
+        }
     }
 
     /// One of its streams.
@@ -81,7 +92,24 @@ impl Unit {
     pub(super) fn pump(&mut self, sink: &dyn Fn(UnitEvent)) -> bool {
         let stdout = self.pump_stream(Stream::Stdout, sink);
         let stderr = self.pump_stream(Stream::Stderr, sink);
+        let overflow = self.stdout.overflow().max(self.stderr.overflow());
+        if let Some(allocated) = overflow.filter(|_| !self.has_overflowed) {
+            self.has_overflowed = true;
+            let unit = self.record.spec.unit.clone();
+            tracing::error!(%unit, allocated, "its output fills the disk");
+            sink(UnitEvent::OutputOverflow { unit, allocated });
+        }
         stdout && stderr
+    }
+
+    /// Tell which streams were longer than their limit.
+    pub(super) fn tell_truncated(&self, sink: &dyn Fn(UnitEvent)) {
+        for (stream, tail) in [(Stream::Stdout, &self.stdout), (Stream::Stderr, &self.stderr)] {
+            if let Some((kept, dropped)) = tail.truncated() {
+                let unit = self.record.spec.unit.clone();
+                sink(UnitEvent::OutputTruncated { unit, stream, kept, dropped });
+            }
+        }
     }
 
     fn pump_stream(&mut self, stream: Stream, sink: &dyn Fn(UnitEvent)) -> bool {

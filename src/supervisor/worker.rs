@@ -15,7 +15,7 @@ use crate::adapter::fork::Fork;
 use crate::adapter::host::HostDisk;
 use crate::adapter::systemd::{Systemd, SystemdConfig};
 use crate::config::MethodConfig;
-use crate::port::supervisor::{Supervisor, UnitCommand, UnitEvent};
+use crate::port::supervisor::{OutputLimits, Supervisor, UnitCommand, UnitEvent};
 use crate::proto::{BrokerRank, InstanceId};
 
 use super::backend::BackendDriver;
@@ -45,6 +45,8 @@ pub struct WorkerConfig {
     pub directory: PathBuf,
     /// Units that systemd is asked to start at the same time; the others wait their turn.
     pub starts_in_flight_max: usize,
+    /// What a shell's own output may take.
+    pub output: OutputLimits,
     /// D-Bus address of the user bus, instead of the environment's.
     pub bus_address: Option<String>,
     /// Where the thread logs to.
@@ -144,7 +146,7 @@ async fn run(config: WorkerConfig, sink: Sink, commands: mpsc::UnboundedReceiver
             return refuse_all(message, &sink, commands).await;
         }
     };
-    let core = Core::new(Arc::new(disk), boot_id, sink);
+    let core = Core::new(Arc::new(disk), boot_id, config.output, sink);
     let systemd = match config.method {
         MethodConfig::Auto | MethodConfig::Systemd => Systemd::open(SystemdConfig {
             address: config.bus_address.clone(),

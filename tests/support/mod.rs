@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use job_exec_rs::config::MethodConfig;
 use job_exec_rs::port::supervisor::{
-    Method, Stream, Supervisor, UnitCommand, UnitEvent, UnitRecord, UnitSpec,
+    Method, OutputLimits, Stream, Supervisor, UnitCommand, UnitEvent, UnitRecord, UnitSpec,
 };
 use job_exec_rs::proto::{BrokerRank, InstanceId, JobId, UnitName, WaitStatus};
 use job_exec_rs::supervisor::{STARTS_IN_FLIGHT_MAX, Worker, WorkerConfig};
@@ -41,6 +41,7 @@ pub fn config(method: MethodConfig, directory: &Path) -> WorkerConfig {
         rank: RANK,
         directory: directory.to_path_buf(),
         starts_in_flight_max: STARTS_IN_FLIGHT_MAX,
+        output: OutputLimits::default(),
         bus_address: None,
         dispatch: log(),
     }
@@ -161,7 +162,7 @@ impl Harness {
     pub fn next_of(&mut self, job: u64) -> UnitEvent {
         let unit = self.unit(job);
         self.wait(&format!("an event of job {job}"), |event| {
-            (event_unit(event) == Some(&unit)).then(|| event.clone())
+            (event.unit() == Some(&unit)).then(|| event.clone())
         })
     }
 
@@ -183,6 +184,11 @@ impl Harness {
     /// Was there such an event among those not waited for?
     pub fn saw(&self, matches: impl Fn(&UnitEvent) -> bool) -> bool {
         self.pending.iter().any(matches)
+    }
+
+    /// Something of all events that were not waited for, added up.
+    pub fn count(&self, of: impl Fn(&UnitEvent) -> usize) -> usize {
+        self.pending.iter().map(of).sum()
     }
 
     fn receive(&self, what: &str) -> UnitEvent {
@@ -264,20 +270,6 @@ impl Harness {
 
     pub fn file(&self, job: u64, extension: &str) -> std::path::PathBuf {
         self.config.directory.join(format!("{}.{extension}", self.unit(job).stem()))
-    }
-}
-
-/// The unit that an event is about.
-pub fn event_unit(event: &UnitEvent) -> Option<&UnitName> {
-    match event {
-        UnitEvent::Exited { unit, .. }
-        | UnitEvent::Failed { unit, .. }
-        | UnitEvent::Gone { unit }
-        | UnitEvent::Lost { unit, .. }
-        | UnitEvent::Output { unit, .. }
-        | UnitEvent::Started { unit, .. } => Some(unit),
-        UnitEvent::Found(record) => Some(&record.spec.unit),
-        UnitEvent::Ready { .. } | UnitEvent::Unusable { .. } => None,
     }
 }
 

@@ -7,7 +7,7 @@ use job_exec_rs::port::supervisor::{
 };
 use job_exec_rs::proto::{UnitName, WaitStatus};
 
-use crate::support::{Harness, event_unit};
+use crate::support::Harness;
 use crate::{harness, systemctl};
 
 #[test]
@@ -323,7 +323,7 @@ fn two_instances_on_one_bus_never_meet() {
         }
     }
     for (h, other) in [(&a, b.config.instance.clone()), (&b, a.config.instance.clone())] {
-        assert!(!h.saw(|event| event_unit(event).is_some_and(|u| *u.instance() == other)));
+        assert!(!h.saw(|event| event.unit().is_some_and(|u| *u.instance() == other)));
     }
 }
 
@@ -338,7 +338,7 @@ fn a_multiuser_unit_is_left_to_the_imp() {
     let unit = spec.unit.clone();
     h.submit(UnitCommand::Launch(Box::new(spec)));
     let next = |h: &mut Harness| {
-        h.wait("an event", |event| (event_unit(event) == Some(&unit)).then(|| event.clone()))
+        h.wait("an event", |event| (event.unit() == Some(&unit)).then(|| event.clone()))
     };
     assert!(matches!(next(&mut h), UnitEvent::Started { .. }));
     // The IMP reports through the notify socket.

@@ -258,7 +258,7 @@ fn no_record_no_start() {
         &full,
         Some("tmpfs"),
         nix::mount::MsFlags::empty(),
-        Some("size=4k"),
+        Some("size=4k,mode=0700"),
     );
     if mounted.is_ok() {
         std::fs::write(full.join("filler"), [0; 4096]).unwrap();

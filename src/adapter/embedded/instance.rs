@@ -285,7 +285,9 @@ impl<'a> Instance<'a> {
             | UnitEvent::Failed { unit, .. }
             | UnitEvent::Gone { unit }
             | UnitEvent::Lost { unit, .. }
-            | UnitEvent::Output { unit, .. } => {
+            | UnitEvent::Output { unit, .. }
+            | UnitEvent::OutputOverflow { unit, .. }
+            | UnitEvent::OutputTruncated { unit, .. } => {
                 let unit = unit.clone();
                 let Some(event) = self.shells.pass(&unit, event) else { return };
                 return self.queue.push_back((rank, Event::Unit(event)));
@@ -349,7 +351,11 @@ fn tellable(event: &UnitEvent) -> Option<(JobId, Happening)> {
             (unit, Happening::Output { rank, stream, data })
         }
         UnitEvent::Started { unit, pid } => (unit.clone(), Happening::UnitStarted { unit, pid }),
-        UnitEvent::Found(_) | UnitEvent::Ready { .. } | UnitEvent::Unusable { .. } => return None,
+        UnitEvent::Found(_)
+        | UnitEvent::OutputOverflow { .. }
+        | UnitEvent::OutputTruncated { .. }
+        | UnitEvent::Ready { .. }
+        | UnitEvent::Unusable { .. } => return None,
     };
     Some((unit.job(), what))
 }

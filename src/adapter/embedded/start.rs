@@ -205,6 +205,7 @@ fn worker(
         rank,
         directory: statedir.join(format!("rank-{rank}")),
         starts_in_flight_max: config.config.starts_in_flight,
+        output: config.config.output,
         bus_address: config.bus_address.clone(),
         dispatch: config.dispatch.clone(),
     };

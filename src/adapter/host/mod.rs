@@ -1,14 +1,16 @@
 //! The node's own file system.
 
-use std::fs::{DirBuilder, File, OpenOptions};
-use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
+use std::fs::{DirBuilder, File, OpenOptions, Permissions};
+use std::io::{self, Read, Write};
+use std::os::fd::AsFd;
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
 use nix::fcntl::{FallocateFlags, fallocate};
+use nix::unistd::{Whence, geteuid, lseek};
 
-use crate::port::disk::{Disk, IfExists};
+use crate::port::disk::{Disk, Extent, IfExists};
 
 /// A directory, private to the instance owner.
 ///
@@ -20,18 +22,39 @@ pub struct HostDisk {
 }
 
 impl HostDisk {
-    /// Make the directory where it is missing.
+    /// Make the directory where it is missing. One that is there is taken only if nobody else
+    /// can have put anything into it.
     ///
     /// # Errors
     ///
-    /// If there is none after that.
+    /// If there is none after that, if it is a symbolic link or no directory, or if it is another
+    /// user's or others may write to it.
     pub fn open(directory: &Path) -> io::Result<Self> {
         DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
-        Ok(Self { directory: directory.to_path_buf() })
+        let metadata = std::fs::symlink_metadata(directory)?;
+        let owner = geteuid().as_raw();
+        let mode = metadata.mode() & 0o7777;
+        let why = if !metadata.is_dir() {
+            "it is a symbolic link".to_string()
+        } else if metadata.uid() != owner {
+            format!("it belongs to user {}, expected {owner}", metadata.uid())
+        } else if mode & 0o022 != 0 {
+            format!("others may write to it (mode {mode:04o}, expected 0700)")
+        } else {
+            if mode & 0o077 != 0 {
+                std::fs::set_permissions(directory, Permissions::from_mode(0o700))?;
+            }
+            return Ok(Self { directory: directory.to_path_buf() });
+        };
+        Err(io::Error::new(io::ErrorKind::PermissionDenied, why))
     }
 
     fn write(&self, name: &str) -> io::Result<File> {
-        OpenOptions::new().write(true).open(self.path(name))
+        OpenOptions::new().write(true).custom_flags(libc::O_NOFOLLOW).open(self.path(name))
+    }
+
+    fn read_only(&self, name: &str) -> io::Result<File> {
+        OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW).open(self.path(name))
     }
 }
 
@@ -50,7 +73,7 @@ impl Disk for HostDisk {
 
     fn create(&self, name: &str, exists: IfExists) -> io::Result<()> {
         let mut options = OpenOptions::new();
-        options.write(true).mode(0o600);
+        options.write(true).mode(0o600).custom_flags(libc::O_NOFOLLOW);
         match exists {
             IfExists::Fail => options.create_new(true),
             IfExists::Keep => options.create(true),
@@ -60,19 +83,52 @@ impl Disk for HostDisk {
     }
 
     fn read(&self, name: &str) -> io::Result<Vec<u8>> {
-        std::fs::read(self.path(name))
+        let mut bytes = Vec::new();
+        self.read_only(name)?.read_to_end(&mut bytes)?;
+        Ok(bytes)
     }
 
-    fn read_at(&self, name: &str, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
-        File::open(self.path(name))?.read_at(buffer, offset)
+    fn read_at(
+        &self,
+        name: &str,
+        offset: u64,
+        buffer: &mut [u8],
+    ) -> io::Result<Option<(u64, usize)>> {
+        let file = self.read_only(name)?;
+        let seek = |to: u64, whence| lseek(&file, i64::try_from(to).unwrap_or(i64::MAX), whence);
+        let from = match seek(offset, Whence::SeekData) {
+            Ok(from) => u64::try_from(from).unwrap_or(offset),
+            // Behind the end, or in the hole before it.
+            Err(Errno::ENXIO) => return Ok(None),
+            // Not every file system knows its holes.
+            Err(Errno::EINVAL) => offset,
+            Err(e) => return Err(e.into()),
+        };
+        let hole = seek(from, Whence::SeekHole).ok().and_then(|hole| u64::try_from(hole).ok());
+        let data =
+            hole.map_or(usize::MAX, |hole| usize::try_from(hole - from).unwrap_or(usize::MAX));
+        let length = buffer.len().min(data);
+        let n = file.read_at(&mut buffer[..length], from)?;
+        Ok((n > 0).then_some((from, n)))
     }
 
-    fn size(&self, name: &str) -> io::Result<u64> {
-        Ok(std::fs::metadata(self.path(name))?.len())
+    fn extent(&self, name: &str) -> io::Result<Extent> {
+        let metadata = std::fs::symlink_metadata(self.path(name))?;
+        Ok(Extent { size: metadata.len(), allocated: metadata.blocks().saturating_mul(512) })
+    }
+
+    fn has_writer(&self, name: &str) -> io::Result<bool> {
+        let file = self.read_only(name)?;
+        Ok(flux_sys::has_writer(file.as_fd()).unwrap_or_else(|error| {
+            tracing::debug!(name, %error, "cannot see whether it is open for writing");
+            false
+        }))
     }
 
     fn append(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
-        OpenOptions::new().append(true).open(self.path(name))?.write_all(bytes)
+        let mut options = OpenOptions::new();
+        options.append(true).custom_flags(libc::O_NOFOLLOW);
+        options.open(self.path(name))?.write_all(bytes)
     }
 
     fn set_length(&self, name: &str, length: u64) -> io::Result<()> {
@@ -100,8 +156,6 @@ impl Disk for HostDisk {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::{MetadataExt, PermissionsExt};
-
     use super::*;
 
     fn disk() -> (HostDisk, tempfile::TempDir) {
@@ -132,12 +186,15 @@ mod tests {
         assert_eq!(disk.read("x").unwrap(), b"onetwo");
         disk.set_length("x", 4).unwrap();
         let mut buffer = [0; 8];
-        assert_eq!(disk.read_at("x", 2, &mut buffer).unwrap(), 2);
+        assert_eq!(disk.read_at("x", 2, &mut buffer).unwrap(), Some((2, 2)));
         assert_eq!(&buffer[..2], b"et");
         disk.rename("x", "y").unwrap();
-        assert_eq!((disk.names().unwrap(), disk.size("y").unwrap()), (vec!["y".to_string()], 4));
+        assert_eq!(
+            (disk.names().unwrap(), disk.extent("y").unwrap().size),
+            (vec!["y".to_string()], 4)
+        );
         disk.create("y", IfExists::Truncate).unwrap();
-        assert_eq!(disk.size("y").unwrap(), 0);
+        assert_eq!(disk.extent("y").unwrap().size, 0);
         disk.remove("y").unwrap();
         assert_eq!(disk.remove("y").unwrap_err().kind(), io::ErrorKind::NotFound);
     }
@@ -149,8 +206,69 @@ mod tests {
         disk.create("x", IfExists::Fail).unwrap();
         disk.append("x", &vec![b'x'; 4 * MIB as usize]).unwrap();
         disk.punch("x", 0, 3 * MIB).unwrap();
-        let meta = std::fs::metadata(disk.path("x")).unwrap();
-        assert_eq!(meta.len(), 4 * MIB, "offsets stay");
-        assert!(meta.blocks() * 512 <= 2 * MIB, "{} blocks", meta.blocks());
+        let Extent { size, allocated } = disk.extent("x").unwrap();
+        assert_eq!(size, 4 * MIB, "offsets stay");
+        assert!(allocated <= 2 * MIB, "{allocated}");
+        let mut buffer = [0; 8];
+        assert_eq!(disk.read_at("x", 0, &mut buffer).unwrap(), Some((3 * MIB, 8)));
+        disk.set_length("x", 1 << 40).unwrap();
+        assert_eq!(disk.read_at("x", 4 * MIB, &mut buffer).unwrap(), None);
+        assert_eq!(disk.read_at("x", 4 * MIB - 3, &mut buffer).unwrap(), Some((4 * MIB - 3, 3)));
+    }
+
+    #[test]
+    fn it_is_seen_who_writes() {
+        let (disk, _dir) = disk();
+        disk.create("x", IfExists::Fail).unwrap();
+        assert!(!disk.has_writer("x").unwrap());
+        let writer = OpenOptions::new().append(true).open(disk.path("x")).unwrap();
+        assert!(disk.has_writer("x").unwrap());
+        drop(writer);
+        let reader = File::open(disk.path("x")).unwrap();
+        assert!(!disk.has_writer("x").unwrap());
+        drop(reader);
+    }
+
+    /// [state-directory-private]
+    #[test]
+    fn a_directory_that_others_can_change_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let refused = |path: &Path| HostDisk::open(path).unwrap_err().to_string();
+        let mode = |path: &Path, mode| {
+            std::fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+        };
+        let plain = dir.path().join("plain");
+        std::fs::create_dir(&plain).unwrap();
+        for bad in [0o777, 0o720, 0o702, 0o1777] {
+            mode(&plain, bad);
+            assert!(refused(&plain).contains("others may write"), "{bad:o}");
+        }
+        mode(&plain, 0o755);
+        HostDisk::open(&plain).unwrap();
+        let seen = std::fs::metadata(&plain).unwrap().permissions().mode() & 0o777;
+        assert_eq!(seen, 0o700, "closed to readers");
+        let link = dir.path().join("link");
+        std::os::unix::fs::symlink(&plain, &link).unwrap();
+        assert!(refused(&link).contains("symbolic link"));
+        if geteuid().is_root() {
+            let theirs = dir.path().join("theirs");
+            std::fs::create_dir(&theirs).unwrap();
+            std::os::unix::fs::chown(&theirs, Some(12345), None).unwrap();
+            assert!(refused(&theirs).contains("belongs to user 12345"));
+        }
+    }
+
+    /// [state-directory-private]
+    #[test]
+    fn no_link_is_followed() {
+        let (disk, dir) = disk();
+        let other = dir.path().join("other");
+        std::fs::write(&other, "secret").unwrap();
+        std::os::unix::fs::symlink(&other, disk.path("x")).unwrap();
+        let mut buffer = [0; 8];
+        assert!(disk.read("x").is_err() && disk.append("x", b"more").is_err());
+        assert!(disk.read_at("x", 0, &mut buffer).is_err() && disk.set_length("x", 0).is_err());
+        assert!(disk.create("x", IfExists::Truncate).is_err());
+        assert_eq!(std::fs::read(&other).unwrap(), b"secret");
     }
 }

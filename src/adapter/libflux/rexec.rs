@@ -12,7 +12,7 @@ use base64::Engine;
 use serde_json::{Value, json};
 
 use super::{Futures, Handle, RpcError, Timer};
-use crate::port::supervisor::{Stream, Supervisor, UnitCommand, UnitEvent, UnitSpec};
+use crate::port::supervisor::{OutputLimits, Stream, Supervisor, UnitCommand, UnitEvent, UnitSpec};
 use crate::proto::{UnitName, WaitStatus};
 
 /// One shell.
@@ -36,6 +36,23 @@ struct Process {
     told: bool,
 }
 
+impl Process {
+    /// What is past the limit is counted, and goes no further.
+    fn output(
+        &mut self,
+        unit: UnitName,
+        (stream, limit): (Stream, u64),
+        mut data: Vec<u8>,
+    ) -> Option<UnitEvent> {
+        let position = &mut self.offsets[stream as usize];
+        let offset = *position;
+        *position = position.saturating_add(data.len() as u64);
+        let room = limit.saturating_sub(offset);
+        data.truncate(usize::try_from(room).unwrap_or(usize::MAX));
+        (!data.is_empty()).then_some(UnitEvent::Output { unit, stream, offset, data })
+    }
+}
+
 /// How long a stream may outlast its shell before somebody is told to end, in seconds.
 const LEFTOVER_PATIENCE: f64 = 0.1;
 
@@ -47,6 +64,7 @@ pub struct Rexec {
     handle: Handle,
     futures: Rc<Futures>,
     rank: u32,
+    limits: OutputLimits,
     processes: Processes,
     sink: Sink,
 }
@@ -57,9 +75,10 @@ impl Rexec {
         handle: Handle,
         futures: Rc<Futures>,
         rank: u32,
+        limits: OutputLimits,
         sink: impl Fn(UnitEvent) + 'static,
     ) -> Self {
-        Self { handle, futures, rank, processes: Rc::default(), sink: Rc::new(sink) }
+        Self { handle, futures, rank, limits, processes: Rc::default(), sink: Rc::new(sink) }
     }
 
     fn launch(&self, spec: &UnitSpec) {
@@ -71,10 +90,10 @@ impl Rexec {
         let stdout_and_stderr = 3;
         let request = json!({ "cmd": command(spec), "flags": stdout_and_stderr, "local_flags": 0 });
         let (processes, sink) = (Rc::clone(&self.processes), Rc::clone(&self.sink));
-        let (futures, rank) = (Rc::clone(&self.futures), self.rank);
+        let (futures, rank, limits) = (Rc::clone(&self.futures), self.rank, self.limits);
         self.futures.stream("rexec.exec", self.rank, &request.to_string(), move |result| {
             let event = match result {
-                Ok(text) => answered(&processes, &unit, &text),
+                Ok(text) => answered(&processes, &unit, limits.stream, &text),
                 Err(error) => ended(&processes, &unit, &error),
             };
             if let Some(UnitEvent::Started { pid, .. }) = event {
@@ -87,9 +106,7 @@ impl Rexec {
             if let Some(event) = event {
                 sink(event);
             }
-            if is_gone(&processes, &unit) {
-                sink(UnitEvent::Gone { unit: unit.clone() });
-            }
+            tell_gone(&processes, &unit, limits.stream, &*sink);
         });
     }
 
@@ -123,9 +140,7 @@ impl Supervisor for Rexec {
             UnitCommand::Launch(spec) => self.launch(&spec),
             UnitCommand::Collect { unit } => {
                 self.collect(&unit);
-                if is_gone(&self.processes, &unit) {
-                    (self.sink)(UnitEvent::Gone { unit });
-                }
+                tell_gone(&self.processes, &unit, self.limits.stream, &*self.sink);
             }
             UnitCommand::Forget { unit } => {
                 self.processes.borrow_mut().remove(&unit);
@@ -168,7 +183,7 @@ fn kill(futures: &Futures, rank: u32, pid: u32, signal: i32) {
 }
 
 /// An answer of the stream. `Gone` follows the end of the stream, not this.
-fn answered(processes: &Processes, unit: &UnitName, text: &str) -> Option<UnitEvent> {
+fn answered(processes: &Processes, unit: &UnitName, limit: u64, text: &str) -> Option<UnitEvent> {
     let answer: Value = serde_json::from_str(text).unwrap_or_default();
     let mut processes = processes.borrow_mut();
     let process = processes.get_mut(unit)?;
@@ -191,10 +206,7 @@ fn answered(processes: &Processes, unit: &UnitName, text: &str) -> Option<UnitEv
                 Some("base64") => base64::engine::general_purpose::STANDARD.decode(text).ok()?,
                 _ => text.as_bytes().to_vec(),
             };
-            let position = &mut process.offsets[stream as usize];
-            let offset = *position;
-            *position += data.len() as u64;
-            Some(UnitEvent::Output { unit, stream, offset, data })
+            process.output(unit, (stream, limit), data)
         }
         "finished" => {
             process.exited = true;
@@ -222,6 +234,21 @@ fn ended(processes: &Processes, unit: &UnitName, error: &RpcError) -> Option<Uni
         return Some(UnitEvent::Lost { unit, message });
     }
     None
+}
+
+/// A collected process has nothing more to say; said once.
+fn tell_gone(processes: &Processes, unit: &UnitName, kept: u64, sink: &dyn Fn(UnitEvent)) {
+    if !is_gone(processes, unit) {
+        return;
+    }
+    let offsets = processes.borrow().get(unit).map_or([0, 0], |process| process.offsets);
+    for (stream, offset) in [Stream::Stdout, Stream::Stderr].into_iter().zip(offsets) {
+        let dropped = offset.saturating_sub(kept);
+        if dropped > 0 {
+            sink(UnitEvent::OutputTruncated { unit: unit.clone(), stream, kept, dropped });
+        }
+    }
+    sink(UnitEvent::Gone { unit: unit.clone() });
 }
 
 /// True once, when a collected process has nothing more to say.

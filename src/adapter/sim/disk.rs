@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
 
-use crate::port::disk::{Disk, IfExists};
+use crate::port::disk::{Disk, Extent, IfExists};
 
 /// Where the node has it, for messages and paths.
 const DIRECTORY: &str = "/state";
@@ -265,17 +265,27 @@ impl Disk for SimDisk {
         Ok(self.look()?.file(name)?.bytes.clone())
     }
 
-    fn read_at(&self, name: &str, offset: u64, buffer: &mut [u8]) -> io::Result<usize> {
+    fn read_at(
+        &self,
+        name: &str,
+        offset: u64,
+        buffer: &mut [u8],
+    ) -> io::Result<Option<(u64, usize)>> {
         let mut state = self.look()?;
         let bytes = &state.file(name)?.bytes;
         let from = usize::try_from(offset).unwrap_or(usize::MAX).min(bytes.len());
         let n = buffer.len().min(bytes.len() - from);
         buffer[..n].copy_from_slice(&bytes[from..from + n]);
-        Ok(n)
+        Ok((n > 0).then_some((offset, n)))
     }
 
-    fn size(&self, name: &str) -> io::Result<u64> {
-        Ok(self.look()?.file(name)?.bytes.len() as u64)
+    fn extent(&self, name: &str) -> io::Result<Extent> {
+        let size = self.look()?.file(name)?.bytes.len() as u64;
+        Ok(Extent { size, allocated: size })
+    }
+
+    fn has_writer(&self, name: &str) -> io::Result<bool> {
+        self.look()?.file(name).map(|_| false)
     }
 
     fn append(&self, name: &str, bytes: &[u8]) -> io::Result<()> {

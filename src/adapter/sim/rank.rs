@@ -10,7 +10,7 @@ use super::shell::Shell;
 use super::systemd::SimSystemd;
 use crate::machine::{Effects, Event, Node};
 use crate::port::disk::Disk;
-use crate::port::supervisor::{Method, Started, UnitEvent, UnitSpec};
+use crate::port::supervisor::{Method, OutputLimits, Started, UnitEvent, UnitSpec};
 use crate::proto::{BrokerRank, InstanceId, UnitName};
 use crate::supervisor::tracker::{Tracker, TrackerConfig};
 use crate::supervisor::{Backend, Core, OutputPaths};
@@ -47,7 +47,7 @@ impl Supervisor {
             |_: &UnitSpec, _: Option<i32>, _: &str| (libc::EIO, "start failed".to_string());
         let config = TrackerConfig { starts_in_flight_max: 4, exec_failure };
         let mut supervisor = Self {
-            core: Core::new(disk, format!("boot-{boot}"), sink),
+            core: Core::new(disk, format!("boot-{boot}"), OutputLimits::default(), sink),
             backend: Wired { tracker: Tracker::new(config), specs: BTreeMap::new() },
             connection: Some(connection),
             events,

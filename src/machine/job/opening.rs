@@ -190,6 +190,11 @@ impl Job {
                 rank.output[stream as usize] += bytes;
                 rank.durable[stream as usize] += bytes;
             }
+            if let Some((rank, stream)) = event.logged_truncation()
+                && let Some(rank) = self.ranks.get_mut(&rank)
+            {
+                rank.truncated[stream as usize] = true;
+            }
             match event.name.as_str() {
                 "shell-exit" => {
                     self.leader_exited = true;

@@ -95,6 +95,10 @@ impl Job {
             Report::Output { stream, offset, data } => {
                 self.output(cx, rank, *stream, *offset, data);
             }
+            Report::OutputOverflow { allocated } => self.overflow(cx, rank, *allocated, out),
+            Report::OutputTruncated { stream, kept, dropped } => {
+                self.truncated(cx, rank, *stream, (*kept, *dropped));
+            }
             Report::Running => self.shell_runs(cx, rank, out),
             Report::Unreachable { errnum, message } => {
                 self.unreachable(cx, rank, &Fault::new(*errnum, message.clone()), out);
@@ -161,6 +165,36 @@ impl Job {
         let component = launch::component(&self.command);
         let event = ExecEvent::log(cx.now.wall, component, stream, rank, data);
         self.log.post_output(event, logged);
+    }
+
+    /// A shell fills its node's disk, for all jobs there.
+    fn overflow(&mut self, cx: Context, rank: BrokerRank, allocated: u64, out: &mut Effects) {
+        if self.said.finish.is_some() {
+            return; // its file goes with the job
+        }
+        let host = self.start.r.hostname(rank).to_string();
+        let note = format!(
+            "job shell output on {host} (rank {rank}) takes {allocated} bytes of disk, more than \
+             exec.output-disk-limit"
+        );
+        self.fatal(cx, note, out);
+    }
+
+    /// One of a rank's streams was cut off; the log says so once.
+    fn truncated(
+        &mut self,
+        cx: Context,
+        rank: BrokerRank,
+        stream: Stream,
+        (kept, dropped): (u64, u64),
+    ) {
+        let Some(known) = self.ranks.get_mut(&rank) else { return };
+        if self.done_posted || std::mem::replace(&mut known.truncated[stream as usize], true) {
+            return;
+        }
+        let component = launch::component(&self.command);
+        let event = ExecEvent::truncated(cx.now.wall, component, (stream, rank), kept, dropped);
+        self.log.post(event);
     }
 
     /// Shells have ended; the barrier, the others and the leader shell have to know.

@@ -129,6 +129,40 @@ fn one_request_is_kept_for_each_entry_of_the_barrier() {
     assert_eq!(parks, 64);
 }
 
+/// [output-bounded]
+#[test]
+fn output_that_was_cut_off_is_logged_once_and_one_that_fills_the_disk_ends_its_job() {
+    let mut world = World::new(2);
+    world.start("0-1", false);
+    world.all_started(0..2);
+    let truncated = |unit| UnitEvent::OutputTruncated {
+        unit,
+        stream: crate::port::supervisor::Stream::Stderr,
+        kept: 100,
+        dropped: 23,
+    };
+    let unit = world.unit_of(1);
+    world.happen(1, Event::Unit(truncated(unit.clone())));
+    world.happen(1, Event::Unit(truncated(unit.clone())));
+    world.unload(0);
+    world.load(0);
+    world.start("0-1", true);
+    world.pass(1.0);
+    let said: Vec<_> = world.events.iter().filter_map(|e| e.logged_truncation()).collect();
+    assert_eq!(said.len(), 1, "{said:?}");
+    assert_eq!(world.notes(), Vec::<String>::new());
+    world.happen(1, Event::Unit(UnitEvent::OutputOverflow { unit, allocated: 1 << 40 }));
+    world.pass(0.1);
+    let [note] = &world.notes()[..] else { panic!("{:?}", world.notes()) };
+    assert!(note.contains("output on n1 (rank 1)") && note.contains("1099511627776"), "{note}");
+    assert!(world.signals.contains(&(0, libc::SIGTERM)), "the other shell is ended, too");
+    for rank in 0..2 {
+        world.exited(rank, WaitStatus::exited(143));
+    }
+    world.pass(1.0);
+    assert_eq!(world.status(), Some(WaitStatus::exited(143)));
+}
+
 /// A guest's shell on rank 1, which is led or not.
 fn guests_shell(node: &mut Alone, digest: &str) -> UnitName {
     let mut request = super::recovery::shells(1, digest, Mode::Start);

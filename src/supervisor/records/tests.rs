@@ -89,6 +89,52 @@ fn a_torn_line_is_ignored_then_cut_off() {
     assert_eq!(again.started, Some(started()));
 }
 
+/// [user-requests-bounded]
+#[test]
+fn a_record_that_grows_is_written_anew() {
+    let (store, _dir) = store();
+    let (mut file, mut record) = store.create(&spec(1), "boot", false).unwrap();
+    file.append(&mut record, Fact::Started(started()));
+    let large = "x".repeat(10_000);
+    for n in 0..100 {
+        let value = format!("{n}{large}").into();
+        file.append(&mut record, Fact::Note { key: "critical-ranks".to_string(), value });
+        file.append(&mut record, Fact::Note { key: "other".to_string(), value: n.into() });
+    }
+    file.append(&mut record, Fact::Note { key: "other".to_string(), value: Value::Null });
+    file.append(&mut record, Fact::Exited(WaitStatus::exited(3)));
+    let size = std::fs::metadata(path(&store, 1)).unwrap().len();
+    assert!(size < 2 * COMPACT_MIN_BYTES, "{size}");
+    record.notes.retain(|_, value| !value.is_null());
+    let (_, mut read) = load(&store).pop().unwrap();
+    read.notes.retain(|_, value| !value.is_null());
+    assert_eq!(read, record);
+}
+
+/// [output-set-aside]
+#[test]
+fn output_that_others_can_write_to_is_kept_empty_until_they_let_go() {
+    let (store, dir) = store();
+    store.create(&spec(1), "boot", false).unwrap();
+    let output = file_name(&spec(1).unit, extension(Stream::Stdout));
+    store.disk().create(&output, IfExists::Fail).unwrap();
+    let handed_on = std::fs::OpenOptions::new().append(true).open(dir.path().join(&output));
+    let mut handed_on = handed_on.unwrap();
+    store.remove(&spec(1).unit);
+    let names = || store.disk().names().unwrap();
+    let [stray] = &names()[..] else { panic!("{:?}", names()) };
+    assert_ne!(*stray, output, "the name is free");
+    for life in [&store, &RecordStore::new(Arc::clone(store.disk()))] {
+        std::io::Write::write_all(&mut handed_on, &[b'x'; 100_000]).unwrap();
+        assert!(load(life).is_empty());
+        life.trim_strays();
+        assert_eq!(life.disk().extent(stray).unwrap(), Extent::default());
+    }
+    drop(handed_on);
+    store.trim_strays();
+    assert!(names().is_empty(), "{:?}", names());
+}
+
 #[test]
 fn half_an_intent_is_no_record() {
     let (store, _dir) = store();

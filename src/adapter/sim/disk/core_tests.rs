@@ -7,7 +7,9 @@ use rand::SeedableRng;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::port::supervisor::{Method, Started, Stream, UnitCommand, UnitEvent, UnitSpec};
+use crate::port::supervisor::{
+    Method, OutputLimits, Started, Stream, UnitCommand, UnitEvent, UnitSpec,
+};
 use crate::proto::{BrokerRank, InstanceId, JobId, UnitName, WaitStatus};
 use crate::supervisor::{Backend, BackendEvent, Core, Grown, OutputPaths};
 
@@ -102,7 +104,8 @@ impl Life {
         let events = Arc::new(Mutex::new(Vec::new()));
         let sink = Arc::clone(&events);
         let sink = Box::new(move |event| sink.lock().unwrap().push(event));
-        let mut core = Core::new(Arc::new(disk.clone()), boot_id.to_string(), sink);
+        let mut core =
+            Core::new(Arc::new(disk.clone()), boot_id.to_string(), OutputLimits::default(), sink);
         let mut asked = Asked::default();
         core.recover(BrokerRank(0), &instance(), &mut asked).unwrap();
         Self { core, asked, events }

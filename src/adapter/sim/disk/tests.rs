@@ -26,13 +26,13 @@ fn it_works_as_the_hosts_disk_does() {
     disk.punch("x", 1, 2).unwrap();
     disk.set_length("x", 4).unwrap();
     let mut buffer = [9; 8];
-    assert_eq!(disk.read_at("x", 2, &mut buffer).unwrap(), 2);
+    assert_eq!(disk.read_at("x", 2, &mut buffer).unwrap(), Some((2, 2)));
     assert_eq!(buffer, [0, b't', 9, 9, 9, 9, 9, 9]);
-    assert_eq!(disk.read_at("x", 99, &mut buffer).unwrap(), 0);
+    assert_eq!(disk.read_at("x", 99, &mut buffer).unwrap(), None);
     disk.rename("x", "y").unwrap();
-    assert_eq!((disk.names().unwrap(), disk.size("y").unwrap()), (vec!["y".to_string()], 4));
+    assert_eq!((disk.names().unwrap(), disk.extent("y").unwrap().size), (vec!["y".to_string()], 4));
     disk.create("y", IfExists::Truncate).unwrap();
-    assert_eq!(disk.size("y").unwrap(), 0);
+    assert_eq!(disk.extent("y").unwrap().size, 0);
     disk.remove("y").unwrap();
     assert_eq!(errno(disk.remove("y")), Some(libc::ENOENT));
 }
