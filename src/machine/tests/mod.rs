@@ -6,6 +6,7 @@ mod recovery;
 mod reload;
 mod review;
 mod table;
+mod trust;
 
 use std::collections::{BTreeMap, VecDeque};
 
