@@ -26,15 +26,19 @@ impl OutputStream {
     /// Takes bytes from the supervisor. What overlaps is dropped; a hole can only be what a
     /// rollback of the KVS asked back after it was let go, and is skipped.
     pub(super) fn append(&mut self, offset: u64, data: &[u8]) {
-        let end = self.acknowledged + self.data.len() as u64;
-        if offset > end {
+        if offset > self.end() {
             self.data.clear();
             self.reported = 0;
             self.acknowledged = offset;
         }
-        let end = self.acknowledged + self.data.len() as u64;
-        let known = usize::try_from(end.saturating_sub(offset)).unwrap_or(usize::MAX);
+        let known = usize::try_from(self.end().saturating_sub(offset)).unwrap_or(usize::MAX);
         self.data.extend_from_slice(data.get(known..).unwrap_or_default());
+    }
+
+    /// Offset of the end of `data`. Where the leader begins can be any number: it is from the
+    /// exec eventlog, which the job's user can write.
+    fn end(&self) -> u64 {
+        self.acknowledged.saturating_add(self.data.len() as u64)
     }
 
     /// What is to be reported now: whole lines, or everything when the shell has ended.
@@ -50,7 +54,7 @@ impl OutputStream {
         }
         let report = Report::Output {
             stream: self.stream,
-            offset: self.acknowledged + self.reported as u64,
+            offset: self.acknowledged.saturating_add(self.reported as u64),
             data: fresh[..length].to_vec(),
         };
         self.reported += length;

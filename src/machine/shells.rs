@@ -167,7 +167,8 @@ impl Shell {
             }
             UnitEvent::Output { stream, offset, data, .. } => {
                 if self.forgotten {
-                    self.acknowledge_to_supervisor(stream, offset + data.len() as u64, out);
+                    let end = offset.saturating_add(data.len() as u64);
+                    self.acknowledge_to_supervisor(stream, end, out);
                     return Vec::new();
                 }
                 let everything = !matches!(self.phase, Phase::Pending | Phase::Running { .. });

@@ -18,12 +18,36 @@ pub struct ExecEvent {
     pub context: Map<String, Value>,
 }
 
-/// An eventlog that does not follow RFC 18.
+/// An eventlog that does not follow RFC 18. It says where and in which part, never what is
+/// there: who reads the error may not be allowed to read the eventlog.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("exec.eventlog line {line}: {reason}")]
 pub struct EventlogError {
     line: usize,
-    reason: String,
+    reason: &'static str,
+}
+
+impl EventlogError {
+    /// Of a line that is no event.
+    fn of(line: usize, text: &str) -> Self {
+        let reason = match serde_json::from_str(text) {
+            Err(_) => "not JSON",
+            Ok(Value::Object(event)) => {
+                let is = |key: &str, kind: fn(&Value) -> bool| event.get(key).is_some_and(kind);
+                if !is("timestamp", Value::is_number) {
+                    "timestamp is missing or not a number"
+                } else if !is("name", Value::is_string) {
+                    "name is missing or not a string"
+                } else if event.get("context").is_some_and(|context| !context.is_object()) {
+                    "context is not an object"
+                } else {
+                    "not an event"
+                }
+            }
+            Ok(_) => "not an object",
+        };
+        Self { line, reason }
+    }
 }
 
 impl ExecEvent {
@@ -156,13 +180,12 @@ impl ExecEvent {
 /// Reads an RFC 18 eventlog.
 ///
 /// # Errors
-/// Names the first line that is no event.
+/// Names the first line that is no event, and what is wrong with it in general words.
 pub fn decode_eventlog(text: &str) -> Result<Vec<ExecEvent>, EventlogError> {
     text.lines()
         .enumerate()
         .map(|(index, line)| {
-            serde_json::from_str(line)
-                .map_err(|e| EventlogError { line: index + 1, reason: e.to_string() })
+            serde_json::from_str(line).map_err(|_| EventlogError::of(index + 1, line))
         })
         .collect()
 }
@@ -209,5 +232,24 @@ mod tests {
     fn bad_lines_are_named() {
         let error = decode_eventlog("{\"timestamp\":1.0,\"name\":\"init\"}\nnonsense\n");
         assert!(error.is_err_and(|e| e.to_string().contains("line 2")));
+    }
+
+    #[test]
+    fn errors_quote_nothing() {
+        for (line, wrong) in [
+            ("hunter2", "not JSON"),
+            (r#"["hunter2"]"#, "not an object"),
+            (r#"{"name":"hunter2"}"#, "timestamp"),
+            (r#"{"timestamp":"hunter2","name":"x"}"#, "timestamp"),
+            (r#"{"timestamp":1.0,"name":["hunter2"]}"#, "name"),
+            (r#"{"timestamp":1.0,"name":{"hunter2":1}}"#, "name"),
+            (r#"{"timestamp":1.0,"name":"x","context":"hunter2"}"#, "context"),
+            (r#"{"timestamp":1.0,"name":"hunter2","name":"hunter2"}"#, "not an event"),
+            (r#"{"timestamp":1.0,"name":"x","context":{"hunter2":"\ud800"}}"#, "not JSON"),
+        ] {
+            let said = decode_eventlog(line).unwrap_err().to_string();
+            assert!(said.contains("line 1") && said.contains(wrong), "{line}: {said}");
+            assert!(!said.contains("hunter2"), "{said}");
+        }
     }
 }

@@ -8,12 +8,11 @@ use std::rc::Rc;
 use serde_json::Value;
 
 use super::checkpoint;
+use super::eventlog::EVENTLOG;
 use super::future::{Futures, RpcError};
 use super::handle::{Handle, HandleError, cstring, string};
 use crate::machine::{Fault, KvsOp, KvsResult, Opened};
 use crate::proto::{ExecEvent, JobId, decode_eventlog};
-
-const EVENTLOG: &str = "exec.eventlog";
 
 type Done = Box<dyn FnOnce(KvsResult)>;
 
@@ -33,6 +32,10 @@ impl Kvs {
 
     pub(super) fn futures(&self) -> &Futures {
         &self.futures
+    }
+
+    pub(super) fn handle(&self) -> Handle {
+        self.handle
     }
 
     pub(super) fn warn_once(&self, text: &str) {
@@ -186,50 +189,45 @@ impl Kvs {
     fn open(&self, id: JobId, userid: u32, done: Done) {
         let this = self.clone();
         self.lookup(None, &id.kvs_key("guest"), true, move |result| {
-            let treeobj: Value = match &result {
-                Ok(text) => serde_json::from_str(text).unwrap_or_default(),
-                Err(_) => Value::Null,
-            };
-            let root = treeobj.pointer("/data/0").and_then(Value::as_str);
-            match (treeobj["type"].as_str(), root) {
-                (Some("dirref"), Some(root)) => this.open_grafted(id, userid, root, done),
+            let treeobj = result.unwrap_or_default();
+            match Root::of(treeobj) {
+                Ok(root) => this.open_grafted(id, userid, root, done),
                 // No link yet (or a live one): the namespace itself is the truth.
-                _ => this.open_live(id, userid, treeobj["type"] != "symlink", done),
+                Err(treeobj) => this.open_live(id, userid, treeobj["type"] != "symlink", done),
             }
         });
     }
 
     fn open_live(&self, id: JobId, userid: u32, link_again: bool, done: Done) {
         let this = self.clone();
-        self.lookup(Some(&id.namespace()), EVENTLOG, false, move |result| {
-            if result.as_ref().is_err_and(|error| error.errnum == libc::ENOTSUP) {
-                return this.restore(id, userid, done);
-            }
-            let opened = result.map_err(Fault::from).and_then(|text| read(&text, false));
-            if !link_again || opened.is_err() {
-                return done(KvsResult::Opened(opened));
-            }
-            this.link(id, |linked| {
-                done(KvsResult::Opened(opened.and_then(|o| linked.map(|_| o).map_err(Fault::from))))
-            });
+        self.lookup(Some(&id.namespace()), ".", true, move |result| match result {
+            Ok(root) => this.clone().eventlog(id, &root, move |result| {
+                let opened = result.and_then(|text| read(&text, false));
+                if !link_again || opened.is_err() {
+                    return done(KvsResult::Opened(opened));
+                }
+                this.link(id, |linked| {
+                    let linked = linked.map_err(Fault::from);
+                    done(KvsResult::Opened(opened.and_then(|opened| linked.map(|_| opened))));
+                });
+            }),
+            Err(error) if error.errnum == libc::ENOTSUP => this.restore(id, userid, done),
+            Err(error) => done(KvsResult::Opened(Err(error.into()))),
         });
     }
 
-    fn open_grafted(&self, id: JobId, userid: u32, root: &str, done: Done) {
+    fn open_grafted(&self, id: JobId, userid: u32, root: Root, done: Done) {
         let this = self.clone();
-        let root = root.to_string();
-        let key = id.kvs_key(&format!("guest.{EVENTLOG}"));
-        self.lookup(None, &key, false, move |result| {
-            let opened = result.map_err(Fault::from).and_then(|text| read(&text, true));
-            match opened {
+        self.eventlog(id, &root.treeobj.clone(), move |result| {
+            match result.and_then(|text| read(&text, true)) {
                 Ok(opened) if !opened.moved => this.make_again(id, userid, &root, opened, done),
                 opened => done(KvsResult::Opened(opened)),
             }
         });
     }
 
-    fn make_again(&self, id: JobId, userid: u32, root: &str, opened: Opened, done: Done) {
-        let (name, root) = (cstring(&id.namespace()), cstring(root));
+    fn make_again(&self, id: JobId, userid: u32, root: &Root, opened: Opened, done: Done) {
+        let (name, root) = (cstring(&id.namespace()), cstring(&root.blobref));
         let handle = self.handle.as_ptr();
         // SAFETY: the strings live through the call, which copies them.
         let future = unsafe {
@@ -256,16 +254,12 @@ impl Kvs {
     fn restore(&self, id: JobId, userid: u32, done: Done) {
         let this = self.clone();
         self.lookup(None, &id.kvs_key(checkpoint::KEY), true, move |result| {
-            let treeobj = result.ok().and_then(|text| serde_json::from_str::<Value>(&text).ok());
-            let root = treeobj.as_ref().and_then(|t| t.pointer("/data/0")).and_then(Value::as_str);
-            let Some(root) = root.map(str::to_string) else {
+            let Ok(root) = Root::of(result.unwrap_or_default()) else {
                 return this.restore_empty(id, userid, done);
             };
-            let key = id.kvs_key(&format!("{}.{EVENTLOG}", checkpoint::KEY));
-            let again = this.clone();
-            this.lookup(None, &key, false, move |result| {
-                match result.map_err(Fault::from).and_then(|text| read(&text, false)) {
-                    Ok(opened) => again.make_again(id, userid, &root, opened, done),
+            this.clone().eventlog(id, &root.treeobj.clone(), move |result| {
+                match result.and_then(|text| read(&text, false)) {
+                    Ok(opened) => this.make_again(id, userid, &root, opened, done),
                     Err(fault) => done(KvsResult::Opened(Err(fault))),
                 }
             });
@@ -297,6 +291,16 @@ impl Kvs {
         let handle = self.handle.as_ptr();
         // SAFETY: the strings live through the call, which copies them.
         let future = unsafe { flux_sys::flux_kvs_lookup(handle, space, flags, key.as_ptr()) };
+        self.found(future, treeobj, done);
+    }
+
+    /// What a lookup finds: the value, or the `treeobj` as JSON.
+    pub(super) fn found(
+        &self,
+        future: *mut flux_sys::flux_future_t,
+        treeobj: bool,
+        done: impl FnOnce(Result<String, RpcError>) + 'static,
+    ) {
         self.futures.then_once(future, move |result, future| {
             let found = result.and_then(|_| {
                 let mut text = ptr::null();
@@ -316,6 +320,23 @@ impl Kvs {
             });
             done(found);
         });
+    }
+}
+
+/// The root of a guest namespace that the primary one holds.
+struct Root {
+    treeobj: String,
+    blobref: String,
+}
+
+impl Root {
+    /// The root, or whatever else it is.
+    fn of(treeobj: String) -> Result<Self, Value> {
+        let object: Value = serde_json::from_str(&treeobj).unwrap_or_default();
+        match (object["type"].as_str(), object.pointer("/data/0").and_then(Value::as_str)) {
+            (Some("dirref"), Some(blobref)) => Ok(Self { blobref: blobref.to_string(), treeobj }),
+            _ => Err(object),
+        }
     }
 }
 

@@ -7,6 +7,7 @@
 mod broker;
 mod checkpoint;
 mod connector;
+mod eventlog;
 mod fence;
 mod future;
 mod handle;

@@ -187,8 +187,10 @@ impl Job {
             if let Some((rank, stream, bytes)) = event.logged()
                 && let Some(rank) = self.ranks.get_mut(&rank)
             {
-                rank.output[stream as usize] += bytes;
-                rank.durable[stream as usize] += bytes;
+                // The job's user can have written any number there.
+                for sent in [&mut rank.output, &mut rank.durable] {
+                    sent[stream as usize] = sent[stream as usize].saturating_add(bytes);
+                }
             }
             if let Some((rank, stream)) = event.logged_truncation()
                 && let Some(rank) = self.ranks.get_mut(&rank)

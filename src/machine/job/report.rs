@@ -150,7 +150,7 @@ impl Job {
     fn output(&mut self, cx: Context, rank: BrokerRank, stream: Stream, offset: u64, data: &[u8]) {
         let Some(known) = self.ranks.get_mut(&rank) else { return };
         let position = &mut known.output[stream as usize];
-        let end = offset + data.len() as u64;
+        let end = offset.saturating_add(data.len() as u64);
         // What a new stream tells again is in the log already.
         let repeated = position.saturating_sub(offset).min(data.len() as u64) as usize;
         *position = end.max(*position);

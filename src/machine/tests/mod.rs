@@ -7,6 +7,7 @@ mod recovery;
 mod reload;
 mod review;
 mod table;
+mod trust;
 
 use std::collections::{BTreeMap, VecDeque};
 

@@ -1,0 +1,129 @@
+//! The exec eventlog of an earlier leader, out of a guest namespace.
+//!
+//! The namespace belongs to the job's user, who can put symbolic links into it; the KVS follows
+//! them with the rights of the one who asks, and that is the instance owner here. So nothing is
+//! followed: each step is looked at before it is taken. All of it is below one root, which
+//! cannot change any more, so what was looked at is what is read.
+
+use std::cell::RefCell;
+use std::ffi::c_int;
+use std::rc::Rc;
+
+use serde_json::Value;
+
+use super::future::RpcError;
+use super::handle::cstring;
+use super::kvs::Kvs;
+use crate::machine::Fault;
+use crate::proto::JobId;
+
+pub(super) const EVENTLOG: &str = "exec.eventlog";
+
+/// What is on the way to the eventlog, and what it may be.
+const STEPS: [(&str, &[&str], &str); 2] =
+    [("exec", &["dirref"], "directory"), (EVENTLOG, &["val", "valref"], "value")];
+
+type Found = Result<String, RpcError>;
+
+impl Kvs {
+    /// Reads the exec eventlog below `root`, the `dirref` of a guest namespace's root.
+    pub(super) fn eventlog(
+        &self,
+        id: JobId,
+        root: &str,
+        done: impl FnOnce(Result<String, Fault>) + 'static,
+    ) {
+        let this = self.clone();
+        let at = root.to_string();
+        let all_checked = move |steps: &[Option<Found>]| {
+            let refusal = steps.iter().zip(STEPS).find_map(|(found, step)| {
+                found.as_ref().and_then(|found| check(id, step, found).err())
+            });
+            match refusal {
+                Some(fault) => done(Err(fault)),
+                None => this.lookup_at(&at, EVENTLOG, false, |result| {
+                    done(result.map_err(Fault::from));
+                }),
+            }
+        };
+        let steps = Rc::new(RefCell::new((vec![None; STEPS.len()], Some(all_checked))));
+        for (index, (key, ..)) in STEPS.iter().enumerate() {
+            let steps = Rc::clone(&steps);
+            self.lookup_at(root, key, true, move |result| {
+                let mut all = steps.borrow_mut();
+                all.0[index] = Some(result);
+                if all.0.iter().all(Option::is_some)
+                    && let Some(all_checked) = all.1.take()
+                {
+                    all_checked(&all.0);
+                }
+            });
+        }
+    }
+
+    /// Looks up `key` below `root`, a `dirref`.
+    fn lookup_at(&self, root: &str, key: &str, treeobj: bool, done: impl FnOnce(Found) + 'static) {
+        let flags = if treeobj { flux_sys::kvs_op_FLUX_KVS_TREEOBJ as c_int } else { 0 };
+        let (root, key) = (cstring(root), cstring(key));
+        let handle = self.handle();
+        // SAFETY: the strings live through the call, which copies them.
+        let future = unsafe {
+            flux_sys::flux_kvs_lookupat(handle.as_ptr(), flags, key.as_ptr(), root.as_ptr())
+        };
+        self.found(future, treeobj, done);
+    }
+}
+
+/// Whether this step may be taken. What a link leads to is not said: who reads the error may not
+/// be allowed to know.
+fn check(
+    id: JobId,
+    (key, wanted, noun): (&str, &[&str], &str),
+    found: &Found,
+) -> Result<(), Fault> {
+    let treeobj = found.as_ref().map_err(|error| Fault::from(error.clone()))?;
+    let treeobj: Value = serde_json::from_str(treeobj).unwrap_or_default();
+    let what = match treeobj["type"].as_str() {
+        Some(kind) if wanted.contains(&kind) => return Ok(()),
+        Some("symlink") => "a symbolic link, which is not followed".to_string(),
+        _ => format!("no {noun}"),
+    };
+    Err(Fault::new(libc::EPERM, format!("{id}: {key} is {what}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn said(step: usize, treeobj: &str) -> Option<String> {
+        let found = Ok(treeobj.to_string());
+        check(JobId(1), STEPS[step], &found).err().map(|fault| fault.to_string())
+    }
+
+    #[test]
+    fn links_are_refused_without_their_target() {
+        let link = r#"{"ver":1,"type":"symlink","data":{"namespace":"job-2","target":"secret"}}"#;
+        for (step, (key, ..)) in STEPS.iter().enumerate() {
+            let said = said(step, link).unwrap();
+            assert!(said.contains(&format!("{key} is a symbolic link")), "{said}");
+            assert!(!said.contains("secret") && !said.contains("job-2"), "{said}");
+        }
+    }
+
+    #[test]
+    fn a_step_is_taken_only_to_what_belongs_there() {
+        let [dirref, val, valref] = ["dirref", "val", "valref"]
+            .map(|kind| format!(r#"{{"ver":1,"type":"{kind}","data":["sha1-0"]}}"#));
+        assert_eq!((said(0, &dirref), said(1, &val), said(1, &valref)), (None, None, None));
+        assert!(said(0, &val).unwrap().contains("exec is no directory"));
+        assert!(said(1, &dirref).unwrap().contains("exec.eventlog is no value"));
+        assert!(said(1, "nonsense").is_some());
+    }
+
+    #[test]
+    fn what_cannot_be_looked_up_is_told_as_it_is() {
+        let error = RpcError { errnum: libc::ENOENT, message: "not there".into() };
+        let fault = check(JobId(1), STEPS[0], &Err(error)).unwrap_err();
+        assert_eq!((fault.errnum, fault.to_string().as_str()), (libc::ENOENT, "not there"));
+    }
+}

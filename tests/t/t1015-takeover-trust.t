@@ -1,0 +1,85 @@
+#!/bin/bash
+test_description='what a new leader believes of a guest namespace, which is its user'\''s to write'
+instance_size=2
+# shellcheck source=lib.sh
+. "$(dirname "$0")/lib.sh"
+
+if ! test_have_prereq UNITS; then
+	skip_all='needs our module and a user systemd'
+	test_done
+fi
+
+# usage: submit_writer COMMAND. A job on rank 1 that has run COMMAND in its guest namespace, and
+# waits to be ended.
+submit_writer() {
+	local id
+	id=$(dummy_submit -N1 --requires=rank:1 "
+		export FLUX_KVS_NAMESPACE=job-\$(flux job id --to=dec \$id)
+		cat go; $1; echo >written; cat stay") &&
+	wait_event -q "$id" start &&
+	open_gate go &&
+	wait_gate written &&
+	echo "$id"
+}
+# usage: has_one_exception JOBID TEXT. One that says TEXT, and nothing of what the link leads to.
+has_one_exception() {
+	contexts "$1" exception >exceptions &&
+	cat exceptions &&
+	test "$(wc -l <exceptions)" = 1 &&
+	grep -F "$2" exceptions &&
+	test_must_fail grep -i secret exceptions &&
+	flux dmesg >log &&
+	test_must_fail grep -i secret log
+}
+take_over() {
+	flux exec -r 1 flux module reload job-exec
+}
+# usage: lose_namespace JOBID. As if rank 0 had been killed, which takes guest namespaces with it.
+lose_namespace() {
+	flux exec -r all flux module remove job-exec &&
+	flux kvs namespace remove "job-$(flux job id --to=dec "$1")" &&
+	flux exec -r 1 flux module load job-exec &&
+	flux module load job-exec
+}
+
+gate go written stay
+
+test_expect_success 'something that is not for users' '
+	flux kvs put --raw hidden.eventlog="{\"timestamp\":\"SECRET\",\"name\":\"init\"}
+"
+'
+test_expect_success 'an eventlog that is a link is not followed' '
+	id=$(submit_writer "flux kvs link --target-namespace=primary hidden.eventlog exec.eventlog") &&
+	take_over &&
+	wait_event "$id" clean &&
+	has_one_exception "$id" "exec.eventlog is a symbolic link" &&
+	assert_no_units "$id"
+'
+test_expect_success 'a directory that is a link is not followed' '
+	id=$(submit_writer "flux kvs link --target-namespace=primary hidden exec") &&
+	take_over &&
+	wait_event "$id" clean &&
+	has_one_exception "$id" "exec is a symbolic link" &&
+	assert_no_units "$id"
+'
+test_expect_success 'nor is one in a checkpoint' '
+	id=$(submit_writer "flux kvs link --target-namespace=primary hidden.eventlog exec.eventlog") &&
+	rpc 0 job-exec.checkpoint "{\"id\": $(flux job id --to=dec "$id")}" &&
+	lose_namespace "$id" &&
+	wait_event "$id" clean &&
+	has_one_exception "$id" "exec.eventlog is a symbolic link" &&
+	assert_no_units "$id"
+'
+test_expect_success 'a link to nowhere is refused as well' '
+	id=$(submit_writer "flux kvs link --target-namespace=nowhere hidden.eventlog exec.eventlog") &&
+	take_over &&
+	wait_event "$id" clean &&
+	has_one_exception "$id" "exec.eventlog is a symbolic link" &&
+	assert_no_units "$id"
+'
+test_expect_success 'jobs run, and nothing is left' '
+	flux run -N2 -n2 true &&
+	assert_no_units
+'
+
+test_done
