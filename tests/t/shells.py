@@ -1,0 +1,39 @@
+"""usage: flux python shells.py RANK JOBID DIGEST USERID PROGRAM...
+
+Asks the module on RANK, as a leader does, for the shell of a job that nobody has submitted, and
+ends when it runs: then nobody leads it.
+"""
+
+import os
+import sys
+import time
+
+import flux
+
+rank, job, digest, userid = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], int(sys.argv[4])
+request = {
+    "version": 3,
+    "id": job,
+    "parent": rank,
+    "leader": rank,
+    "issued": time.time(),
+    "generation": 1,
+    "ranks": str(rank),
+    "arity": 2,
+    "mode": "start",
+    "command": {
+        "userid": userid,
+        "size": 1,
+        "multiuser": userid != os.getuid(),
+        "digest": digest,
+        "argv": sys.argv[5:],
+        "environment": {},
+    },
+}
+stream = flux.Flux().rpc("job-exec.shells", request, nodeid=rank, flags=flux.constants.FLUX_RPC_STREAMING)
+while True:
+    reports = [report["report"] for report in stream.get()["reports"]]
+    print(reports, flush=True)
+    if "running" in reports or any("failed" in report for report in reports):
+        break
+    stream.reset()
