@@ -334,6 +334,12 @@ fn a_multiuser_unit_is_left_to_the_imp() {
         h.spec(1, "sleep 1000 & trap 'exit 4' USR1; echo ${NOTIFY_SOCKET:+set}; wait; wait");
     spec.multiuser = true;
     spec.stop_timeout = None;
+    // What is configured for every job does not count here.
+    for (name, value) in
+        [("KillMode", "mixed"), ("SendSIGKILL", "yes"), ("TimeoutStopUSec", "5000000")]
+    {
+        spec.properties.insert(name.to_string(), value.to_string());
+    }
     spec.unit = UnitName::new(true, spec.rank, spec.job, h.config.instance.clone());
     let unit = spec.unit.clone();
     h.submit(UnitCommand::Launch(Box::new(spec)));
