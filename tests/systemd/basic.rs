@@ -2,12 +2,14 @@
 
 use std::collections::BTreeSet;
 
+use job_exec_rs::config::MethodConfig;
 use job_exec_rs::port::supervisor::{
     Method, OUTPUT_CHUNK_BYTES, OUTPUT_WINDOW_BYTES, Stream, UnitCommand, UnitEvent,
 };
 use job_exec_rs::proto::{UnitName, WaitStatus};
+use job_exec_rs::supervisor::WorkerConfig;
 
-use crate::support::{Harness, event_unit};
+use crate::support::{self, Harness, event_unit};
 use crate::{harness, systemctl};
 
 #[test]
@@ -273,6 +275,32 @@ fn a_bad_property_starts_nothing() {
         assert!(message.contains(name) || message.contains(value), "{message}");
         assert_eq!(std::fs::read(h.file(job, "out")).unwrap(), b"");
     }
+}
+
+#[test]
+fn a_start_that_no_message_can_say_fails_and_makes_room() {
+    if !support::bus() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let config = support::config(MethodConfig::Systemd, dir.path());
+    let (mut h, _, _) = Harness::ready(WorkerConfig { starts_in_flight_max: 1, ..config });
+    // Beyond D-Bus's longest array, and no string of it.
+    for (job, argument) in [(1, "x".repeat(65 << 20)), (2, "\0".to_string())] {
+        let mut spec = h.spec(job, "echo never");
+        spec.argv.push(argument);
+        h.submit(UnitCommand::Launch(Box::new(spec)));
+    }
+    h.launch(3, "exit 3");
+    for job in 1..=2 {
+        let (errnum, message) = h.failed(job);
+        assert_eq!(errnum, libc::EINVAL, "{message}");
+        assert!(message.contains("D-Bus"), "{message}");
+        h.forget(job);
+    }
+    h.started(3);
+    assert_eq!(h.exited(3), WaitStatus::exited(3));
+    h.clean(3);
 }
 
 #[test]

@@ -116,12 +116,12 @@ impl Systemd {
             cgroups: Cgroups::default(),
             pauses: Pauses::default(),
         };
-        systemd.connected(bus);
+        systemd.connected(Box::new(bus));
         Ok(systemd)
     }
 
-    fn connected(&mut self, bus: Bus) {
-        self.link = Link::Up(Box::new(bus));
+    fn connected(&mut self, bus: Box<Bus>) {
+        self.link = Link::Up(bus);
         self.tracker.connected();
         self.perform();
     }

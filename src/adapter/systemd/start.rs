@@ -65,6 +65,7 @@ impl Start {
         if !program.starts_with('/') {
             return Err(format!("the program {program:?} is not an absolute path"));
         }
+        check_strings(spec)?;
         let mut asked = parse(&spec.properties)?;
         // `no-env-expand`: or systemd would replace `$NAME` in arguments.
         let flags = vec!["no-env-expand".to_string()];
@@ -114,6 +115,17 @@ impl Start {
         // A fraction of the machine's memory is not read back as one.
         read_back.retain(|property| !property.name.ends_with("Scale"));
         Ok(Self { properties: properties.into_iter().collect(), read_back })
+    }
+}
+
+/// D-Bus has no string with a NUL in it: the bus closes the connection of who sends one, and
+/// every unit on it is out of sight then. Variables are looked at by [`check_variable`].
+fn check_strings(spec: &UnitSpec) -> Result<(), String> {
+    let one = [&spec.description].into_iter().chain(&spec.working_directory);
+    let mut all = one.chain(&spec.argv).chain(spec.properties.values());
+    match all.find(|text| text.contains('\0')) {
+        Some(text) => Err(format!("{text:?} has a NUL, which no string of D-Bus may have")),
+        None => Ok(()),
     }
 }
 

@@ -195,6 +195,8 @@ impl Refusal {
     pub const NO_SUCH_UNIT: &str = "org.freedesktop.systemd1.NoSuchUnit";
     /// Who was to answer has left the bus.
     pub const NO_REPLY: &str = "org.freedesktop.DBus.Error.NoReply";
+    /// The call is none that can be made.
+    pub const INVALID_ARGS: &str = "org.freedesktop.DBus.Error.InvalidArgs";
     /// Nobody has the name that the call was for.
     pub const NO_OWNER: &str = "org.freedesktop.DBus.Error.NameHasNoOwner";
     /// The same, where the bus would have started somebody.
@@ -233,7 +235,7 @@ impl Refusal {
     pub(super) fn errnum(&self) -> i32 {
         match self.name.as_str() {
             "org.freedesktop.DBus.Error.AccessDenied" => libc::EACCES,
-            "org.freedesktop.DBus.Error.InvalidArgs"
+            Self::INVALID_ARGS
             | "org.freedesktop.DBus.Error.PropertyReadOnly"
             | "org.freedesktop.DBus.Error.UnknownProperty"
             | "org.freedesktop.systemd1.BadUnitSetting" => libc::EINVAL,
