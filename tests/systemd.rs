@@ -8,6 +8,8 @@ mod support;
 
 #[path = "systemd/basic.rs"]
 mod basic;
+#[path = "systemd/leave.rs"]
+mod leave;
 #[path = "systemd/recovery.rs"]
 mod recovery;
 #[path = "systemd/rough.rs"]

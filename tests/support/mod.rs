@@ -272,6 +272,7 @@ pub fn event_unit(event: &UnitEvent) -> Option<&UnitName> {
         UnitEvent::Exited { unit, .. }
         | UnitEvent::Failed { unit, .. }
         | UnitEvent::Gone { unit }
+        | UnitEvent::Left { unit }
         | UnitEvent::Lost { unit, .. }
         | UnitEvent::Output { unit, .. }
         | UnitEvent::Started { unit, .. } => Some(unit),
