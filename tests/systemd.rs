@@ -10,6 +10,8 @@ mod support;
 mod basic;
 #[path = "systemd/hostile.rs"]
 mod hostile;
+#[path = "systemd/leave.rs"]
+mod leave;
 #[path = "systemd/recovery.rs"]
 mod recovery;
 #[path = "systemd/rough.rs"]
@@ -40,6 +42,9 @@ fn systemctl(arguments: &[&str]) -> String {
 
 /// A unit that is not the supervisor's doing, of a job with this digest.
 fn systemd_run(unit: &UnitName, digest: &str, script: &str) {
+    // One of that name that has failed is forgotten a moment after that was told.
+    let state = ["show", "--value", "-p", "LoadState", &unit.to_string()];
+    while systemctl(&state).trim() != "not-found" {}
     let status = Command::new("systemd-run")
         .args(["--user", "--quiet", "--property=Type=exec", "--property=RemainAfterExit=yes"])
         .arg(format!("--unit={unit}"))

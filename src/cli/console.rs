@@ -208,6 +208,9 @@ impl<O: Write, E: Write> Console<O, E> {
             Happening::UnitFailed { unit, message } => {
                 return self.end(&format!("rank {} failed: {message}", unit.rank()));
             }
+            Happening::UnitLeft { unit } => {
+                return self.end(&format!("rank {}: the shell has left its unit", unit.rank()));
+            }
             Happening::UnitLost { unit, message } => {
                 return self.end(&format!("rank {} is lost: {message}", unit.rank()));
             }

@@ -576,6 +576,7 @@ fn stage(report: &Report) -> Option<u8> {
         | Report::Unreachable { .. } => Some(3),
         Report::Barrier { .. }
         | Report::CriticalRanks { .. }
+        | Report::Left
         | Report::Output { .. }
         | Report::OutputOverflow { .. }
         | Report::OutputTruncated { .. }

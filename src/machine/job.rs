@@ -83,6 +83,8 @@ struct Rank {
     phase: Phase,
     /// It was seen running, once.
     started: bool,
+    /// Its shell has left its unit, and that was told.
+    left: bool,
     /// Bytes of stdout and stderr that were sent to the exec eventlog.
     output: [u64; 2],
     /// Bytes of them that are in it.
@@ -168,6 +170,7 @@ impl Job {
         let rank = Rank {
             phase: Phase::Pending,
             started: false,
+            left: false,
             output: [0, 0],
             durable: [0, 0],
             truncated: [false, false],

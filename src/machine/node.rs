@@ -517,6 +517,7 @@ impl Node {
             UnitEvent::Exited { unit, .. }
             | UnitEvent::Failed { unit, .. }
             | UnitEvent::Gone { unit }
+            | UnitEvent::Left { unit }
             | UnitEvent::Lost { unit, .. }
             | UnitEvent::Output { unit, .. }
             | UnitEvent::OutputOverflow { unit, .. }

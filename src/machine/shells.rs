@@ -5,7 +5,7 @@ use crate::machine::event::{Fault, RequestId};
 use crate::machine::output::OutputStream;
 use crate::planted::Bug;
 use crate::port::supervisor::{Stream, UnitCommand, UnitEvent, UnitRecord, UnitSpec};
-use crate::proto::peer::{Order, Report};
+use crate::proto::peer::{self, Order, Report};
 use crate::proto::{Idset, IdsetError, JobId, UnitName, WaitStatus};
 
 /// Keys of the notes that a unit's record keeps for the agent.
@@ -49,6 +49,8 @@ pub(super) struct Shell {
     status: Option<WaitStatus>,
     /// Why it could not be found any more.
     lost: Option<String>,
+    /// Its main process was seen outside of the unit.
+    left: bool,
     outputs: [OutputStream; 2],
     /// What else there is to say of its output: it was cut off, or fills the disk.
     remarks: Vec<Report>,
@@ -77,6 +79,7 @@ impl Shell {
             phase: Phase::Pending,
             status: None,
             lost: None,
+            left: false,
             outputs: [OutputStream::new(Stream::Stdout), OutputStream::new(Stream::Stderr)],
             remarks: Vec::new(),
             entered: 0,
@@ -131,10 +134,20 @@ impl Shell {
 
     /// Nobody wants the shell: stop what may run, then discard its record.
     pub(super) fn end(&mut self, out: &mut Effects) {
+        if self.left {
+            self.drain(out);
+        }
         if self.may_live() {
             self.collect(out);
         }
         self.order(&Order::Forget, out);
+    }
+
+    /// No leader will do it.
+    fn drain(&self, out: &mut Effects) {
+        let ranks = Idset::from_iter([self.unit.rank()]);
+        let reason = peer::left_reason(self.unit.job());
+        out.push(Effect::Drain { ranks, reason });
     }
 
     fn collect(&mut self, out: &mut Effects) {
@@ -202,6 +215,13 @@ impl Shell {
                     out.push(Effect::Unit(UnitCommand::Forget { unit: self.unit.clone() }));
                 }
                 vec![Report::Failed { errnum, message }]
+            }
+            UnitEvent::Left { .. } => {
+                self.left = true;
+                if self.forgotten {
+                    self.drain(out);
+                }
+                vec![Report::Left]
             }
             UnitEvent::Lost { message, .. } => {
                 self.phase = Phase::Lost;
@@ -399,6 +419,9 @@ impl Shell {
                     None => Report::Running,
                 });
             }
+        }
+        if self.left {
+            reports.push(Report::Left);
         }
         if self.entered > 0 {
             reports.push(Report::Barrier { entered: self.entered });

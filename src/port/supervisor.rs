@@ -10,7 +10,8 @@
 //! started; or `Lost`, when something was started and cannot be found any more, then what it
 //! wrote, and `Gone`.
 //! Exit, end of output and empty cgroup are three different facts: `Exited` is the first,
-//! `Gone` says all three.
+//! `Gone` says all three. `Left` can come anywhere between `Started` and `Gone`: then `Gone` says
+//! nothing about the processes that went with the shell.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -109,6 +110,9 @@ pub struct UnitRecord {
     pub exited: Option<WaitStatus>,
     /// The unit was collected and its cgroup is empty.
     pub gone: bool,
+    /// The main process was seen outside of the unit.
+    #[serde(default)]
+    pub left: bool,
     /// What the agent wrote with [`UnitCommand::Note`], newest value of each key.
     pub notes: BTreeMap<String, Value>,
 }
@@ -208,6 +212,12 @@ pub enum UnitEvent {
         /// Which unit.
         unit: UnitName,
     },
+    /// The main process lives outside of its unit, whose cgroup is empty: processes of the job
+    /// may run where nobody looks for them. Kept in the record, and said again in each life.
+    Left {
+        /// Which unit.
+        unit: UnitName,
+    },
     /// The record says that the unit was started, and it cannot be found.
     Lost {
         /// Which unit.
@@ -276,6 +286,7 @@ impl UnitEvent {
             Self::Exited { unit, .. }
             | Self::Failed { unit, .. }
             | Self::Gone { unit }
+            | Self::Left { unit }
             | Self::Lost { unit, .. }
             | Self::Output { unit, .. }
             | Self::OutputOverflow { unit, .. }

@@ -264,6 +264,9 @@ pub enum Report {
     },
     /// Nothing is left of it on its node.
     Gone,
+    /// The unit's main process was seen outside of the unit: [`Report::Gone`] says nothing about
+    /// processes that went with it.
+    Left,
     /// It was started and can't be found.
     Lost {
         /// Why.
@@ -306,6 +309,11 @@ pub enum Report {
     Pending,
     /// The shell runs, or has run.
     Running,
+}
+
+/// Why a rank is drained whose shell has left its unit.
+pub fn left_reason(id: JobId) -> String {
+    format!("processes of job {id} may run outside of their unit")
 }
 
 /// JSON has no bytes: each becomes the character of the same number.

@@ -55,6 +55,11 @@ impl UnitName {
         Self { multiuser, rank, job, instance }
     }
 
+    /// Its main process is the IMP, which runs the shell of a guest.
+    pub fn is_multiuser(&self) -> bool {
+        self.multiuser
+    }
+
     /// The job whose shell it is.
     pub fn job(&self) -> JobId {
         self.job

@@ -91,6 +91,12 @@ pub enum BackendEvent {
         /// What went wrong.
         message: String,
     },
+    /// The main process lives outside of its unit, and nothing else is in it. `Empty` and
+    /// `Absent` say no more than that from now on.
+    Left {
+        /// Which unit.
+        unit: UnitName,
+    },
     /// There is a unit of this name, but it is not the one that was recorded or meant.
     Replaced {
         /// Which unit.

@@ -83,6 +83,9 @@ impl Core {
             found.phase = Phase::Running;
             return (self.sink)(UnitEvent::Started { unit: unit.clone(), pid });
         }
+        if found.record.left {
+            (self.sink)(UnitEvent::Left { unit: unit.clone() });
+        }
         if let Some(status) = found.record.exited {
             found.phase = Phase::Exited;
             (self.sink)(UnitEvent::Exited { unit: unit.clone(), status });
@@ -171,6 +174,7 @@ impl Core {
             BackendEvent::Exists { unit } => self.exists(&unit, backend),
             BackendEvent::Exited { unit, status } => self.exited(&unit, status),
             BackendEvent::Failed { unit, errnum, message } => self.failed(&unit, errnum, message),
+            BackendEvent::Left { unit } => self.left(&unit),
             BackendEvent::Replaced { unit } => self.replaced(&unit),
             BackendEvent::Started { unit, started } => self.started(&unit, started, backend),
         }
@@ -218,6 +222,16 @@ impl Core {
             self.record(unit, Fact::Exited(status));
         }
         (self.sink)(UnitEvent::Exited { unit: unit.clone(), status });
+    }
+
+    /// Recorded before anybody hears of it: an empty cgroup says nothing of this unit any more,
+    /// in no later life either.
+    fn left(&mut self, unit: &UnitName) {
+        let Some(known) = self.known(unit, "leave") else { return };
+        if !known.record.left {
+            self.record(unit, Fact::Left(true));
+            (self.sink)(UnitEvent::Left { unit: unit.clone() });
+        }
     }
 
     fn failed(&mut self, unit: &UnitName, errnum: i32, message: String) {

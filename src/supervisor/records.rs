@@ -50,6 +50,8 @@ pub(super) enum Fact {
     Exited(WaitStatus),
     /// Collected, and all output was reported.
     Gone(bool),
+    /// Its main process was seen outside of the unit.
+    Left(bool),
     /// Something to keep for the agent.
     Note {
         /// Its name.
@@ -135,6 +137,7 @@ impl RecordStore {
             started: None,
             exited: None,
             gone: false,
+            left: false,
             notes: BTreeMap::new(),
         };
         Ok((self.file(name, None), record))
@@ -371,6 +374,7 @@ fn apply(record: &mut UnitRecord, fact: Fact) {
     match fact {
         Fact::Exited(status) => record.exited = Some(status),
         Fact::Gone(gone) => record.gone = gone,
+        Fact::Left(left) => record.left = left,
         Fact::Note { key, value } => {
             record.notes.insert(key, value);
         }
@@ -448,6 +452,7 @@ fn parse(bytes: &[u8], unit: &UnitName) -> Result<Option<UnitRecord>, RecordErro
         started: None,
         exited: None,
         gone: false,
+        left: false,
         notes: BTreeMap::new(),
     };
     for (index, line) in lines.filter(|(_, line)| !line.is_empty()) {

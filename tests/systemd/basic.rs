@@ -2,12 +2,14 @@
 
 use std::collections::BTreeSet;
 
+use job_exec_rs::config::MethodConfig;
 use job_exec_rs::port::supervisor::{
     Method, OUTPUT_CHUNK_BYTES, OUTPUT_WINDOW_BYTES, Stream, UnitCommand, UnitEvent,
 };
 use job_exec_rs::proto::{UnitName, WaitStatus};
+use job_exec_rs::supervisor::WorkerConfig;
 
-use crate::support::Harness;
+use crate::support::{self, Harness};
 use crate::{harness, systemctl};
 
 #[test]
@@ -276,6 +278,32 @@ fn a_bad_property_starts_nothing() {
 }
 
 #[test]
+fn a_start_that_no_message_can_say_fails_and_makes_room() {
+    if !support::bus() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let config = support::config(MethodConfig::Systemd, dir.path());
+    let (mut h, _, _) = Harness::ready(WorkerConfig { starts_in_flight_max: 1, ..config });
+    // Beyond D-Bus's longest array, and no string of it.
+    for (job, argument) in [(1, "x".repeat(65 << 20)), (2, "\0".to_string())] {
+        let mut spec = h.spec(job, "echo never");
+        spec.argv.push(argument);
+        h.submit(UnitCommand::Launch(Box::new(spec)));
+    }
+    h.launch(3, "exit 3");
+    for job in 1..=2 {
+        let (errnum, message) = h.failed(job);
+        assert_eq!(errnum, libc::EINVAL, "{message}");
+        assert!(message.contains("D-Bus"), "{message}");
+        h.forget(job);
+    }
+    h.started(3);
+    assert_eq!(h.exited(3), WaitStatus::exited(3));
+    h.clean(3);
+}
+
+#[test]
 fn many_units_with_few_starts_in_flight() {
     let Some((mut h, _dir)) = harness() else { return };
     const JOBS: u64 = 200;
@@ -334,6 +362,12 @@ fn a_multiuser_unit_is_left_to_the_imp() {
         h.spec(1, "sleep 1000 & trap 'exit 4' USR1; echo ${NOTIFY_SOCKET:+set}; wait; wait");
     spec.multiuser = true;
     spec.stop_timeout = None;
+    // What is configured for every job does not count here.
+    for (name, value) in
+        [("KillMode", "mixed"), ("SendSIGKILL", "yes"), ("TimeoutStopUSec", "5000000")]
+    {
+        spec.properties.insert(name.to_string(), value.to_string());
+    }
     spec.unit = UnitName::new(true, spec.rank, spec.job, h.config.instance.clone());
     let unit = spec.unit.clone();
     h.submit(UnitCommand::Launch(Box::new(spec)));

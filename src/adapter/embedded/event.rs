@@ -113,6 +113,11 @@ pub enum Happening {
         /// Which.
         unit: UnitName,
     },
+    /// The main process of a unit lives outside of it.
+    UnitLeft {
+        /// Which.
+        unit: UnitName,
+    },
     /// A unit was started and can't be found.
     UnitLost {
         /// Which.
@@ -193,6 +198,7 @@ fn describe(what: &Happening) -> Option<(&'static str, &'static str, Value)> {
             (UNIT, "failed", with(of(unit), "message", json!(message)))
         }
         Happening::UnitGone { unit } => (UNIT, "gone", of(unit)),
+        Happening::UnitLeft { unit } => (UNIT, "left", of(unit)),
         Happening::UnitLost { unit, message } => {
             (UNIT, "lost", with(of(unit), "message", json!(message)))
         }

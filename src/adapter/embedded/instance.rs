@@ -284,6 +284,7 @@ impl<'a> Instance<'a> {
             UnitEvent::Exited { unit, .. }
             | UnitEvent::Failed { unit, .. }
             | UnitEvent::Gone { unit }
+            | UnitEvent::Left { unit }
             | UnitEvent::Lost { unit, .. }
             | UnitEvent::Output { unit, .. }
             | UnitEvent::OutputOverflow { unit, .. }
@@ -345,6 +346,7 @@ fn tellable(event: &UnitEvent) -> Option<(JobId, Happening)> {
             (unit.clone(), Happening::UnitFailed { unit, message })
         }
         UnitEvent::Gone { unit } => (unit.clone(), Happening::UnitGone { unit }),
+        UnitEvent::Left { unit } => (unit.clone(), Happening::UnitLeft { unit }),
         UnitEvent::Lost { unit, message } => (unit.clone(), Happening::UnitLost { unit, message }),
         UnitEvent::Output { unit, stream, data, .. } => {
             let rank = unit.rank();

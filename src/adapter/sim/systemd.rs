@@ -160,14 +160,15 @@ impl SimSystemd {
     }
 
     /// A call arrives on a connection; one to the kernel even if that is gone by now. `spec`: of
-    /// the unit that [`Call::Start`] is about. Nothing comes of [`Call::ReadBack`], and
+    /// the unit that [`Call::Start`] is about. Nothing comes of [`Call::ReadBack`], nor of
+    /// [`Call::Guard`]: no process leaves its unit here. And
     /// [`Call::Reconnect`] is for the world: `disconnect` and `connect`.
     pub(super) fn ask(&mut self, connection: u64, ask: &Ask, spec: Option<&UnitSpec>) {
         let number = ask.number;
         match &ask.call {
             Call::IsEmpty { unit, group } => return self.ask_kernel(connection, unit, group),
             Call::Later(_) => return self.acts.push(Act::Later { connection, number }),
-            Call::ReadBack(_) | Call::Reconnect => return,
+            Call::Guard { .. } | Call::ReadBack(_) | Call::Reconnect => return,
             Call::Unwatch(unit) => self.waits.retain(|wait| *wait != (connection, unit.clone())),
             _ => {}
         }
@@ -219,6 +220,7 @@ impl SimSystemd {
         let may_refuse = matches!(
             call,
             Call::ControlGroup(_)
+                | Call::Main { .. }
                 | Call::Reset(_)
                 | Call::Service(_)
                 | Call::Stop(_)
@@ -256,11 +258,11 @@ impl SimSystemd {
                 Ok(Answer::ControlGroup(group))
             }
             Call::List => Ok(Answer::Listed(self.units.keys().map(ToString::to_string).collect())),
-            Call::Service(unit) | Call::Unit(unit) => {
+            Call::Main { unit, .. } | Call::Service(unit) | Call::Unit(unit) => {
                 let all = known.map_or_else(stub, |known| known.all(unit));
                 let [of_service, of_unit] = by_interface(&all);
-                let is_service = matches!(call, Call::Service(_));
-                Ok(Answer::Properties(if is_service { of_service } else { of_unit }))
+                let is_unit = matches!(call, Call::Unit(_));
+                Ok(Answer::Properties(if is_unit { of_unit } else { of_service }))
             }
             Call::Start(_) if known.is_some() => refuse(Refusal::UNIT_EXISTS),
             Call::Start(_) if spec.is_none() => refuse("org.freedesktop.DBus.Error.InvalidArgs"),

@@ -3,8 +3,11 @@
 //!
 //! Replies are taken from the stream, not awaited one by one: systemd sends a unit's signals
 //! and our replies in one order, and that order is kept. Nothing here spawns a task per call.
+//!
+//! Every call is answered: one of which no message can be made is answered here, with a refusal
+//! that comes before what the bus has to say.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::future::poll_fn;
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::pin::Pin;
@@ -38,6 +41,10 @@ const BUS: &str = "org.freedesktop.DBus";
 /// The bus and systemd on it must answer within this time, or count as not there.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// Largest message, in bytes. D-Bus has arrays of up to 64 MiB and messages of up to 128 MiB, and
+/// a bus closes the connection of who sends more. So no array in ours can be too long.
+const MESSAGE_BYTES_MAX: usize = 64 * 1024 * 1024;
+
 /// Messages held for us between two looks at the stream. The reader waits when they are full.
 const STREAM_QUEUE_MAX: NonZeroUsize = NonZeroUsize::new(4096).unwrap();
 
@@ -48,6 +55,8 @@ pub(super) struct Bus {
     stream: MessageStream,
     outbox: Vec<Message>,
     calls: HashMap<NonZeroU32, Pending>,
+    /// Calls that could not be sent, and why, in their order.
+    unsent: VecDeque<(Pending, Refusal)>,
 }
 
 /// A call that is not answered yet: what it is for, so that the answer finds its way.
@@ -89,7 +98,13 @@ impl Bus {
             .await
             .map_err(|source| SystemdError::Connect { address: address.to_string(), source })?;
         let stream = MessageStream::from(&connection);
-        let mut bus = Self { connection, stream, outbox: Vec::new(), calls: HashMap::new() };
+        let mut bus = Self {
+            connection,
+            stream,
+            outbox: Vec::new(),
+            calls: HashMap::new(),
+            unsent: VecDeque::new(),
+        };
         bus.properties(Pending::Version, MANAGER_PATH, "Get", &(MANAGER, "Version"));
         bus.flush().await;
         let absent = |why| SystemdError::Absent { address: address.to_string(), why };
@@ -132,8 +147,9 @@ impl Bus {
     /// The opposite of [`add_match`](Self::add_match).
     pub(super) fn remove_match(&mut self, rule: &str) {
         let object = (BUS, "/org/freedesktop/DBus", BUS);
-        if let Some(message) = build(object, "RemoveMatch", &(rule,), Flags::NO_REPLY_EXPECTED) {
-            self.outbox.push(message);
+        match build(object, "RemoveMatch", &(rule,), Flags::NO_REPLY_EXPECTED) {
+            Ok(message) => self.outbox.push(message),
+            Err(refusal) => tracing::error!(rule, %refusal, "match rule not removed"),
         }
     }
 
@@ -147,9 +163,12 @@ impl Bus {
         B: Serialize + DynamicType,
     {
         // Starting systemd by D-Bus activation would be a different systemd.
-        if let Some(message) = build(object, method, body, Flags::NO_AUTO_START) {
-            self.calls.insert(message.primary_header().serial_num(), pending);
-            self.outbox.push(message);
+        match build(object, method, body, Flags::NO_AUTO_START) {
+            Ok(message) => {
+                self.calls.insert(message.primary_header().serial_num(), pending);
+                self.outbox.push(message);
+            }
+            Err(refusal) => self.unsent.push_back((pending, refusal)),
         }
     }
 
@@ -167,6 +186,9 @@ impl Bus {
 
     /// The next reply or signal. May be dropped and called again.
     pub(super) async fn incoming(&mut self) -> Incoming {
+        if let Some((pending, refusal)) = self.unsent.pop_front() {
+            return Incoming::Reply(pending, Err(refusal));
+        }
         loop {
             let message = match poll_fn(|cx| Pin::new(&mut self.stream).poll_next(cx)).await {
                 Some(Ok(message)) => message,
@@ -209,23 +231,34 @@ fn refusal(message: &Message) -> Refusal {
     Refusal { name, text }
 }
 
-/// `None` is logged: only a message beyond D-Bus's 128 MiB cannot be built from our parts.
+/// A message cannot be built if its path or method is none, and is not if it is longer than
+/// [`MESSAGE_BYTES_MAX`]. A NUL in a string is not noticed here, and the bus closes the
+/// connection for it: who has strings from elsewhere looks for it first.
 fn build<B>(
     (destination, path, interface): (&str, &str, &str),
     method: &'static str,
     body: &B,
     flags: Flags,
-) -> Option<Message>
+) -> Result<Message, Refusal>
 where
     B: Serialize + DynamicType,
 {
-    Message::method_call(path, method)
+    let refuse = |why: &dyn std::fmt::Display| Refusal {
+        name: Refusal::INVALID_ARGS.to_string(),
+        text: format!("cannot make a D-Bus message of it: {why}"),
+    };
+    let message = Message::method_call(path, method)
         .destination(destination)
         .interface(interface)
         .with_flags(flags)
         .build(body)
-        .inspect_err(|e| tracing::error!(path, method, error = %e, "cannot build a D-Bus message"))
-        .ok()
+        .map_err(|e| refuse(&e))?;
+    match message.data().len() {
+        ..=MESSAGE_BYTES_MAX => Ok(message),
+        bytes => {
+            Err(refuse(&format!("it has {bytes} bytes, and {MESSAGE_BYTES_MAX} are the most")))
+        }
+    }
 }
 
 /// Escape a unit name as a D-Bus object path: all but letters and digits as `_xx`.

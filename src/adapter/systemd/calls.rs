@@ -8,6 +8,7 @@ use crate::supervisor::tracker::{Ask, Call, News};
 use super::bus::unit_path;
 use super::bus::{Bus, MANAGER, MANAGER_PATH, PROPERTIES, Pending, SERVICE, SYSTEMD, UNIT};
 use super::link::Link;
+use super::main_process::Place;
 use super::{Systemd, readback};
 
 /// The signal that tells about a unit; sent by the unit's own object.
@@ -27,8 +28,13 @@ impl Systemd {
 
     fn perform_one(&mut self, ask: Ask) {
         match &ask.call {
+            Call::Guard { unit, group } => self.guard(unit, group),
             Call::IsEmpty { unit, group } => self.ask_kernel(unit, group),
             Call::Later(_) => self.pauses.begin(ask.number),
+            Call::Main { unit, pid } => {
+                self.main_processes.hold(unit, *pid);
+                self.ask_bus(ask);
+            }
             Call::ReadBack(unit) => {
                 let start = self.starts.remove(unit);
                 if let (Some(start), Some(bus)) = (start, self.link.bus()) {
@@ -51,6 +57,7 @@ impl Systemd {
             Call::Unwatch(unit) => {
                 let path = unit_path(&unit.to_string());
                 self.cgroups.forget(unit);
+                self.main_processes.forget(unit);
                 self.prune_start(unit);
                 if let Some(bus) = self.link.bus() {
                     bus.remove_match(&unit_rule(&path));
@@ -74,14 +81,56 @@ impl Systemd {
 
     fn ask_kernel(&mut self, unit: &UnitName, group: &str) {
         match self.cgroups.is_empty(unit, group) {
-            Ok(true) => self.tracker.hear(News::Emptied { unit: unit.clone() }),
+            Ok(true) => self.emptied(unit),
             Ok(false) => tracing::debug!(%unit, group, "waiting for its cgroup to become empty"),
             Err(e) => {
                 tracing::error!(%unit, group, error = %e,
                     "cannot see whether the cgroup is empty, taking systemd's word for it");
-                self.tracker.hear(News::Emptied { unit: unit.clone() });
+                match self.main_processes.place(unit) {
+                    Place::Ended => self.tracker.hear(News::Emptied { unit: unit.clone() }),
+                    Place::Outside(group) => self.left(unit, &group),
+                    // It may well be where it belongs.
+                    Place::Unseen => self.main_processes.wait(unit, true),
+                }
             }
         }
+    }
+
+    fn guard(&mut self, unit: &UnitName, group: &str) {
+        if self.cgroups.is_seen(group) {
+            self.main_processes.guard(unit, group);
+            self.ask_kernel(unit, group);
+        } else {
+            // systemd keeps the cgroup of a unit that runs: it has another view of the hierarchy.
+            tracing::warn!(%unit, group,
+                "no such cgroup here: it will not be noticed if the main process leaves its unit");
+        }
+    }
+
+    /// No process is left in the unit's cgroup. That says it all, unless the main process lives
+    /// elsewhere: then the tracker hears of that first, and of the end when it has ended as well.
+    pub(super) fn emptied(&mut self, unit: &UnitName) {
+        match self.main_processes.place(unit) {
+            Place::Ended => self.tracker.hear(News::Emptied { unit: unit.clone() }),
+            Place::Outside(group) => self.left(unit, &group),
+            Place::Unseen => self.main_processes.wait(unit, false),
+        }
+    }
+
+    /// A main process that was waited for has ended, or lives on.
+    pub(super) fn main_ended(&mut self, unit: &UnitName, ended: bool) {
+        if ended {
+            self.tracker.hear(News::Emptied { unit: unit.clone() });
+        } else {
+            self.left(unit, "a cgroup that is not seen");
+        }
+    }
+
+    fn left(&mut self, unit: &UnitName, group: &str) {
+        tracing::error!(%unit, job = %unit.job(), group,
+            "the job shell has left its unit: processes of the job may run outside of it");
+        self.tracker.hear(News::Left { unit: unit.clone() });
+        self.main_processes.wait(unit, true);
     }
 
     /// A start that was decided, or is wanted no more, is kept no longer.
@@ -111,7 +160,9 @@ fn call(bus: &mut Bus, ask: Ask, pattern: &str) {
             bus.manager(pending, "ListUnitsByPatterns", &(states, patterns));
         }
         Call::Reset(_) => bus.manager(pending, "ResetFailedUnit", &(name,)),
-        Call::Service(_) => bus.properties(pending, &path, "GetAll", &(SERVICE,)),
+        Call::Main { .. } | Call::Service(_) => {
+            bus.properties(pending, &path, "GetAll", &(SERVICE,))
+        }
         Call::Stop(_) => bus.manager(pending, "StopUnit", &(name, "replace")),
         Call::Subscribe => bus.manager(pending, "Subscribe", &()),
         Call::Unit(_) => bus.properties(pending, &path, "GetAll", &(UNIT,)),
@@ -134,7 +185,8 @@ fn call(bus: &mut Bus, ask: Ask, pattern: &str) {
             );
             bus.add_match(pending, &rule);
         }
-        Call::IsEmpty { .. }
+        Call::Guard { .. }
+        | Call::IsEmpty { .. }
         | Call::Later(_)
         | Call::ReadBack(_)
         | Call::Reconnect

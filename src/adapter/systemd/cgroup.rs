@@ -1,7 +1,7 @@
 //! Is a cgroup really empty? Unit states do not tell: a unit can be `inactive` with processes
 //! still in its cgroup.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -15,19 +15,20 @@ use crate::supervisor::Watcher;
 pub(super) struct Cgroups {
     /// Where the cgroup2 hierarchy is mounted; found when first needed.
     mount: Option<PathBuf>,
-    /// Made when first needed: most units leave nothing behind.
+    /// Made when first needed: most units are not guarded, and leave nothing behind.
     watcher: Option<Watcher>,
     waiting: HashMap<WatchDescriptor, (UnitName, PathBuf)>,
 }
 
 impl Cgroups {
-    /// True if no process is in the cgroup. Otherwise [`emptied`](Self::emptied) will say when.
+    /// True if no process is in the cgroup. Otherwise [`emptied`](Self::emptied) will say when,
+    /// once for each unit, however often it was asked.
     pub(super) fn is_empty(&mut self, unit: &UnitName, group: &str) -> io::Result<bool> {
         // systemd says "" (or nothing at all) when it has removed the cgroup.
         if group.trim_matches('/').is_empty() {
             return Ok(true);
         }
-        let events = self.mount()?.join(group.trim_start_matches('/')).join("cgroup.events");
+        let events = events_of(&self.mount()?, group);
         if !populated(&events)? {
             return Ok(true);
         }
@@ -51,18 +52,31 @@ impl Cgroups {
         Ok(empty)
     }
 
+    /// The cgroup is where systemd says that it is.
+    pub(super) fn is_seen(&mut self, group: &str) -> bool {
+        let mount = self.mount();
+        mount.is_ok_and(|mount| events_of(&mount, group).exists())
+    }
+
     /// Units whose cgroups have become empty. May be dropped and called again.
     pub(super) async fn emptied(&mut self) -> Vec<UnitName> {
         let Some(watcher) = &self.watcher else { return std::future::pending().await };
         loop {
-            if let Err(e) = watcher.events().await {
-                tracing::error!(error = %e, "cannot read inotify events of cgroups");
-                return std::future::pending().await;
-            }
-            // Few are waited for, and an event can be lost in an overflow: look at all of them.
+            let happened = match watcher.events().await {
+                Ok(happened) => happened,
+                Err(e) => {
+                    tracing::error!(error = %e, "cannot read inotify events of cgroups");
+                    return std::future::pending().await;
+                }
+            };
+            // There may be one for each job on the node. After an overflow all are looked at.
+            let any =
+                happened.iter().any(|event| event.mask.contains(AddWatchFlags::IN_Q_OVERFLOW));
+            let changed: HashSet<_> = happened.iter().map(|event| event.wd).collect();
             let empty: Vec<_> = self
                 .waiting
                 .iter()
+                .filter(|(watch, _)| any || changed.contains(watch))
                 .filter(|(_, (_, events))| !populated(events).unwrap_or(true))
                 .map(|(watch, (unit, _))| (*watch, unit.clone()))
                 .collect();
@@ -97,6 +111,10 @@ impl Cgroups {
         })?;
         Ok(self.mount.insert(mount).clone())
     }
+}
+
+fn events_of(mount: &Path, group: &str) -> PathBuf {
+    mount.join(group.trim_start_matches('/')).join("cgroup.events")
 }
 
 /// False also when there is no such cgroup any more.

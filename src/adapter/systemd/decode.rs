@@ -30,7 +30,7 @@ pub(super) fn answer(call: &Call, reply: Result<Message, Refusal>) -> Result<Ans
         Call::List => body
             .deserialize::<Vec<Listed>>()
             .map(|units| Answer::Listed(units.into_iter().map(|(name, ..)| name).collect())),
-        Call::Service(_) | Call::Unit(_) => body
+        Call::Main { .. } | Call::Service(_) | Call::Unit(_) => body
             .deserialize::<HashMap<&str, Variant<'_>>>()
             .map(|properties| Answer::Properties(changes(&properties))),
         _ => Ok(Answer::Done),

@@ -13,7 +13,7 @@ const BACKOFF_MIN: Duration = Duration::from_millis(50);
 const BACKOFF_MAX: Duration = Duration::from_secs(5);
 
 /// An attempt to connect.
-type Connecting = JoinHandle<Result<Bus, SystemdError>>;
+type Connecting = JoinHandle<Result<Box<Bus>, SystemdError>>;
 
 /// The connection to the bus.
 #[derive(Debug)]
@@ -31,7 +31,7 @@ pub(super) enum Link {
 #[derive(Debug)]
 pub(super) enum Happening {
     /// An attempt to connect has ended.
-    Connected(Result<Bus, SystemdError>),
+    Connected(Result<Box<Bus>, SystemdError>),
     /// Something came in.
     Incoming(Incoming),
 }
@@ -69,6 +69,6 @@ fn connect(address: &str, attempts: u32) -> Connecting {
     };
     tokio::spawn(async move {
         tokio::time::sleep(wait).await;
-        Bus::connect(&address).await
+        Bus::connect(&address).await.map(Box::new)
     })
 }

@@ -9,6 +9,7 @@ mod calls;
 mod cgroup;
 mod decode;
 mod link;
+mod main_process;
 mod pause;
 mod properties;
 mod readback;
@@ -27,6 +28,7 @@ use crate::supervisor::{Backend, BackendDriver, BackendEvent, OutputPaths};
 use bus::{Bus, Incoming, Pending};
 use cgroup::Cgroups;
 use link::{Happening, Link};
+use main_process::MainProcesses;
 use pause::Pauses;
 use start::Start;
 
@@ -90,6 +92,7 @@ pub struct Systemd {
     /// By object path, as signals name them.
     paths: HashMap<String, UnitName>,
     cgroups: Cgroups,
+    main_processes: MainProcesses,
     pauses: Pauses,
 }
 
@@ -114,14 +117,15 @@ impl Systemd {
             starts: BTreeMap::new(),
             paths: HashMap::new(),
             cgroups: Cgroups::default(),
+            main_processes: MainProcesses::default(),
             pauses: Pauses::default(),
         };
-        systemd.connected(bus);
+        systemd.connected(Box::new(bus));
         Ok(systemd)
     }
 
-    fn connected(&mut self, bus: Bus) {
-        self.link = Link::Up(Box::new(bus));
+    fn connected(&mut self, bus: Box<Bus>) {
+        self.link = Link::Up(bus);
         self.tracker.connected();
         self.perform();
     }
@@ -225,7 +229,12 @@ impl BackendDriver for Systemd {
         tokio::select! {
             happening = self.link.next(&self.address, self.attempts) => self.happened(happening),
             units = self.cgroups.emptied() => {
-                units.into_iter().for_each(|unit| self.hear(News::Emptied { unit }));
+                units.iter().for_each(|unit| self.emptied(unit));
+                self.perform();
+            }
+            (unit, ended) = self.main_processes.ended() => {
+                self.main_ended(&unit, ended);
+                self.perform();
             }
             number = self.pauses.ended() => {
                 self.hear(News::Answer { number, answer: Ok(Answer::Done) });

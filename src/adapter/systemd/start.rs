@@ -46,6 +46,10 @@ const MANAGER_VARIABLES: &[&str] = &[
 /// Journal field that holds the job's digest.
 pub(super) const DIGEST_FIELD: &str = "JOB_EXEC_DIGEST=";
 
+/// What a unit under the IMP depends on, whatever is configured: the IMP alone ends a guest's
+/// processes, and takes its time. `Type` cannot be configured at all.
+const OF_THE_IMP: &[&str] = &["KillMode", "SendSIGKILL", "TimeoutStopUSec"];
+
 /// A unit that is to be started, checked and converted.
 #[derive(Clone, Debug)]
 pub(super) struct Start {
@@ -61,7 +65,8 @@ impl Start {
         if !program.starts_with('/') {
             return Err(format!("the program {program:?} is not an absolute path"));
         }
-        let asked = parse(&spec.properties)?;
+        check_strings(spec)?;
+        let mut asked = parse(&spec.properties)?;
         // `no-env-expand`: or systemd would replace `$NAME` in arguments.
         let flags = vec!["no-env-expand".to_string()];
         let command = (program.clone(), spec.argv.clone(), flags);
@@ -91,18 +96,18 @@ impl Start {
         set("TimeoutStopUSec", stop_timeout.into());
         // A shell may take its time to say that it is ready, or never say it.
         set("TimeoutStartUSec", u64::MAX.into());
+        set("KillMode", "control-group".into());
         if spec.multiuser {
+            asked.retain(|property| !OF_THE_IMP.contains(&property.name.as_str()));
             // The instance owner's systemd may signal the IMP, but no guest's process.
             set("KillMode", "process".into());
             set("SendSIGKILL", false.into());
-        } else {
-            set("KillMode", "control-group".into());
         }
         for property in &asked {
             set(&property.name, property.value.clone());
         }
         let mut read_back = asked;
-        if spec.multiuser && !read_back.iter().any(|p| p.name == "TimeoutStopUSec") {
+        if spec.multiuser {
             // Seen ignored: the 90 s default then drains the node (flux-core #7292).
             let name = "TimeoutStopUSec".to_string();
             read_back.push(Property { name, value: stop_timeout.into() });
@@ -110,6 +115,17 @@ impl Start {
         // A fraction of the machine's memory is not read back as one.
         read_back.retain(|property| !property.name.ends_with("Scale"));
         Ok(Self { properties: properties.into_iter().collect(), read_back })
+    }
+}
+
+/// D-Bus has no string with a NUL in it: the bus closes the connection of who sends one, and
+/// every unit on it is out of sight then. Variables are looked at by [`check_variable`].
+fn check_strings(spec: &UnitSpec) -> Result<(), String> {
+    let one = [&spec.description].into_iter().chain(&spec.working_directory);
+    let mut all = one.chain(&spec.argv).chain(spec.properties.values());
+    match all.find(|text| text.contains('\0')) {
+        Some(text) => Err(format!("{text:?} has a NUL, which no string of D-Bus may have")),
+        None => Ok(()),
     }
 }
 
@@ -259,6 +275,35 @@ mod tests {
         let unset = unset(&spec());
         assert!(unset.contains(&"SECRET".to_string()) && unset.contains(&"NOTIFY_SOCKET".into()));
         assert!(!unset.contains(&"A".to_string()), "set wins over unset");
+    }
+
+    /// What a unit gets with these properties configured, and what it is compared with later.
+    fn given(multiuser: bool, name: &str) -> (Option<Variant<'static>>, Vec<Property>) {
+        let configured = [("KillMode", "mixed"), ("SendSIGKILL", "yes"), ("TimeoutStopSec", "5")];
+        let configured = configured.map(|(name, value)| (name.to_string(), value.to_string()));
+        let spec = UnitSpec { multiuser, properties: BTreeMap::from(configured), ..spec() };
+        let output = OutputPaths { stdout: "/out".into(), stderr: "/err".into() };
+        let start = Start::new(&spec, &output).unwrap();
+        let value = start.properties.into_iter().find(|(given, _)| given == name);
+        let read_back = start.read_back.into_iter().filter(|property| property.name == name);
+        (value.map(|(_, value)| value), read_back.collect())
+    }
+
+    #[test]
+    fn what_a_multiuser_unit_depends_on_cannot_be_configured() {
+        for (name, ours, configured) in [
+            ("KillMode", Variant::from("process"), Variant::from("mixed")),
+            ("SendSIGKILL", false.into(), true.into()),
+            ("TimeoutStopUSec", u64::MAX.into(), 5_000_000u64.into()),
+        ] {
+            let (value, read_back) = given(true, name);
+            assert_eq!(value.as_ref(), Some(&ours), "{name}");
+            assert!(read_back.iter().all(|property| property.value == ours), "{read_back:?}");
+            let (value, read_back) = given(false, name);
+            assert_eq!(value.as_ref(), Some(&configured), "{name}");
+            assert_eq!(read_back, [Property { name: name.to_string(), value: configured }]);
+        }
+        assert_eq!(given(true, "TimeoutStopUSec").1.len(), 1, "seen ignored by systemd");
     }
 
     #[test]

@@ -11,7 +11,7 @@ use crate::machine::launch;
 use crate::machine::timer::Timer;
 use crate::planted::Bug;
 use crate::port::supervisor::Stream;
-use crate::proto::peer::{Order, RankReport, Report, Reports};
+use crate::proto::peer::{self, Order, RankReport, Report, Reports};
 use crate::proto::{BrokerRank, ExecEvent, Idset, ShellRank, Signal, WaitStatus};
 
 /// Shells that have ended, with the status if it was seen.
@@ -81,6 +81,7 @@ impl Job {
                     self.set_gone(cx, rank);
                 }
             }
+            Report::Left => self.shell_left(cx, rank, out),
             Report::Lost { message } => {
                 if matches!(phase, Phase::Pending | Phase::Running) {
                     known.phase = Phase::Exited;
@@ -293,6 +294,28 @@ impl Job {
         self.notify_lost_shell(shell_rank, &lost, out);
         if self.is_critical(shell_rank) {
             let note = format!("job shell lost on {host} (rank {rank}): {message}");
+            self.fatal(cx, note, out);
+        }
+    }
+
+    /// Nobody can tell when the last process of the job has ended on this rank. It is drained
+    /// before it can be released.
+    fn shell_left(&mut self, cx: Context, rank: BrokerRank, out: &mut Effects) {
+        let Some(known) = self.ranks.get_mut(&rank) else { return };
+        if known.phase == Phase::Gone || std::mem::replace(&mut known.left, true) {
+            return;
+        }
+        // An earlier leader may have done both: drained it, and released it after that.
+        if !self.release.released().contains_rank(rank) {
+            let reason = peer::left_reason(self.id);
+            out.push(Effect::Drain { ranks: Idset::from_iter([rank]), reason });
+        }
+        if self.said.finish.or(self.promised).is_none() {
+            let host = self.start.r.hostname(rank).to_string();
+            let note = format!(
+                "job shell left its unit on {host} (rank {rank}): processes of the job may run \
+                 outside of it"
+            );
             self.fatal(cx, note, out);
         }
     }

@@ -3,6 +3,7 @@
 
 mod hostile;
 mod job_life;
+mod leave;
 mod recovery;
 mod reload;
 mod review;
@@ -431,6 +432,15 @@ impl World {
         self.happen(rank, Event::Unit(UnitEvent::Exited { unit, status }));
     }
 
+    /// The shell on `rank` lives outside of its unit.
+    pub(super) fn left(&mut self, rank: usize) {
+        let unit = self.unit_of(rank);
+        if let Some(record) = self.disks[rank].records.get_mut(&unit) {
+            record.left = true;
+        }
+        self.happen(rank, Event::Unit(UnitEvent::Left { unit }));
+    }
+
     pub(super) fn enter_barrier(&mut self, rank: usize) -> u64 {
         let request = self.request();
         let credential = Credential { userid: OWNER, owner: true };
@@ -480,7 +490,10 @@ impl World {
         let records: Vec<UnitRecord> = self.disks[rank].records.values().cloned().collect();
         for record in records {
             let (unit, exited) = (record.spec.unit.clone(), record.exited);
-            self.happen(rank, Event::Unit(UnitEvent::Found(Box::new(record))));
+            self.happen(rank, Event::Unit(UnitEvent::Found(Box::new(record.clone()))));
+            if record.left {
+                self.happen(rank, Event::Unit(UnitEvent::Left { unit: unit.clone() }));
+            }
             let started = UnitEvent::Started { unit: unit.clone(), pid: 100 };
             self.happen(rank, Event::Unit(started));
             if let Some(status) = exited {
@@ -581,6 +594,7 @@ fn record(spec: &UnitSpec) -> UnitRecord {
         started: None,
         exited: None,
         gone: false,
+        left: false,
         notes: BTreeMap::new(),
     }
 }

@@ -13,6 +13,9 @@
 //!  RemoveMatch ◀── cgroup.events: populated 0
 //! ```
 //!
+//! A login can move the main process of a multiuser unit out of it. Such units are guarded: the
+//! kernel tells when their cgroup is empty while the main process lives.
+//!
 //! What is believed of a unit is merged from its `PropertiesChanged` signals. Whenever signals
 //! may have been missed (at the start, on a new connection, after systemd was re-executed or
 //! reloaded) it is asked for again: subscribe, then list, then apply. Until the answer nothing
@@ -20,6 +23,7 @@
 //! down without a word of how its program ended is believed when it was answered twice. An unreachable systemd means that nothing
 //! is known, never that something has ended.
 
+mod leave;
 mod link;
 mod state;
 mod sweep;
@@ -110,10 +114,12 @@ impl Tracker {
         self.events.pop_front()
     }
 
-    /// Something came in. Without a connection only [`News::Emptied`] is heard.
+    /// Something came in. Without a connection only the kernel is heard: [`News::Emptied`] and
+    /// [`News::Left`].
     pub fn hear(&mut self, news: News) {
         match news {
             News::Emptied { unit } => self.emptied(&unit),
+            News::Left { unit } => self.left(&unit),
             _ if self.link == Link::Down => {}
             News::Answer { number, answer } => {
                 // Otherwise it is about an earlier unit of that name, or was asked again.

@@ -21,6 +21,15 @@ pub struct Ask {
 pub enum Call {
     /// systemd: the unit's cgroup (`Get`).
     ControlGroup(UnitName),
+    /// The kernel: the process that [`Call::Main`] has found is the unit's main process. Answered
+    /// with [`News::Left`] when it lives outside of this cgroup, and nothing lives in it, now or
+    /// later.
+    Guard {
+        /// Whose main process.
+        unit: UnitName,
+        /// The unit's cgroup: its path below the root of the hierarchy.
+        group: String,
+    },
     /// The kernel: has this cgroup no process? Answered with [`News::Emptied`] when it has none,
     /// now or later.
     IsEmpty {
@@ -43,6 +52,15 @@ pub enum Call {
     Later(UnitName),
     /// systemd: the names of this rank's units (`ListUnitsByPatterns`).
     List,
+    /// The kernel: hold on to this process, so that its pid cannot become another's. Then systemd:
+    /// the properties of the service interface (`GetAll`). If they still say that it runs, it was
+    /// the main process that was taken hold of.
+    Main {
+        /// Whose main process.
+        unit: UnitName,
+        /// As systemd has told.
+        pid: u32,
+    },
     /// Compare what the job asked for with what systemd made of it. Not answered: it is for the
     /// log.
     ReadBack(UnitName),
@@ -62,7 +80,8 @@ pub enum Call {
     Subscribe,
     /// systemd: the properties of the unit interface (`GetAll`).
     Unit(UnitName),
-    /// The bus: no more of the unit's signals. The kernel: no more of its cgroup. Not answered;
+    /// The bus: no more of the unit's signals. The kernel: no more of its cgroup, nor of its main
+    /// process. Not answered;
     /// asked without a connection as well.
     Unwatch(UnitName),
     /// The bus: deliver the unit's signals (`AddMatch`).
@@ -80,9 +99,11 @@ impl Call {
     pub fn unit(&self) -> Option<&UnitName> {
         match self {
             Self::ControlGroup(unit)
+            | Self::Guard { unit, .. }
             | Self::IsEmpty { unit, .. }
             | Self::Kill { unit, .. }
             | Self::Later(unit)
+            | Self::Main { unit, .. }
             | Self::ReadBack(unit)
             | Self::Reset(unit)
             | Self::Service(unit)
@@ -104,7 +125,11 @@ impl Call {
     pub(super) fn is_answered(&self) -> bool {
         !matches!(
             self,
-            Self::IsEmpty { .. } | Self::ReadBack(_) | Self::Reconnect | Self::Unwatch(_)
+            Self::Guard { .. }
+                | Self::IsEmpty { .. }
+                | Self::ReadBack(_)
+                | Self::Reconnect
+                | Self::Unwatch(_)
         )
     }
 }
@@ -133,6 +158,11 @@ pub enum News {
         /// Which unit.
         unit: UnitName,
     },
+    /// The unit's main process lives outside of its cgroup, in which no process is left.
+    Left {
+        /// Which unit.
+        unit: UnitName,
+    },
     /// systemd has left the bus: it is being re-executed, or has died.
     ManagerAway,
     /// systemd is on the bus again.
@@ -150,7 +180,7 @@ pub enum Answer {
     Done,
     /// To [`Call::List`]: the units' names.
     Listed(Vec<String>),
-    /// To [`Call::Service`] and [`Call::Unit`].
+    /// To [`Call::Main`], [`Call::Service`] and [`Call::Unit`].
     Properties(Changes),
 }
 
@@ -195,6 +225,8 @@ impl Refusal {
     pub const NO_SUCH_UNIT: &str = "org.freedesktop.systemd1.NoSuchUnit";
     /// Who was to answer has left the bus.
     pub const NO_REPLY: &str = "org.freedesktop.DBus.Error.NoReply";
+    /// The call is none that can be made.
+    pub const INVALID_ARGS: &str = "org.freedesktop.DBus.Error.InvalidArgs";
     /// Nobody has the name that the call was for.
     pub const NO_OWNER: &str = "org.freedesktop.DBus.Error.NameHasNoOwner";
     /// The same, where the bus would have started somebody.
@@ -233,7 +265,7 @@ impl Refusal {
     pub(super) fn errnum(&self) -> i32 {
         match self.name.as_str() {
             "org.freedesktop.DBus.Error.AccessDenied" => libc::EACCES,
-            "org.freedesktop.DBus.Error.InvalidArgs"
+            Self::INVALID_ARGS
             | "org.freedesktop.DBus.Error.PropertyReadOnly"
             | "org.freedesktop.DBus.Error.UnknownProperty"
             | "org.freedesktop.systemd1.BadUnitSetting" => libc::EINVAL,

@@ -1,5 +1,6 @@
 //! Conversations with a systemd that says what the test wants.
 
+mod leave;
 mod trouble;
 
 use std::collections::BTreeMap;

@@ -5,6 +5,7 @@ use crate::proto::UnitName;
 
 use super::super::backend::BackendEvent;
 use super::Tracker;
+use super::leave::Guard;
 use super::state::{Outcome, State};
 use super::talk::{Answer, Call, Changes, Refusal};
 
@@ -99,7 +100,8 @@ pub(super) struct Watched {
     refusals: u32,
     emptying: Emptying,
     look: Look,
-    state: State,
+    pub(super) guard: Guard,
+    pub(super) state: State,
 }
 
 impl Watched {
@@ -131,6 +133,7 @@ impl Watched {
             refusals: 0,
             emptying: Emptying::No,
             look: Look::Signals,
+            guard: Guard::No,
             state: State::default(),
         }
     }
@@ -179,6 +182,9 @@ impl Watched {
         // Perhaps it does know the status.
         if self.emptying == Emptying::Lose {
             self.emptying = Emptying::No;
+        }
+        if self.guard == Guard::Asked {
+            self.guard = Guard::No;
         }
         self.reset = false;
         self.look = Look::Asked { again: false };
@@ -351,6 +357,8 @@ impl Tracker {
                 self.ask_kernel(unit, Emptying::Lose);
             }
             return false;
+        } else {
+            self.guard(unit);
         }
         true
     }
@@ -441,6 +449,12 @@ impl Tracker {
             // The call was lost on its way.
             (Phase::Starting, _) => self.start_again(unit),
             (Phase::Finding, _) if watched.start.is_some() => self.start_again(unit),
+            // A new systemd does not know the processes of an old one.
+            (Phase::Running, _) if watched.guard.is_set() => {
+                if watched.emptying == Emptying::No {
+                    self.ask_kernel(unit, Emptying::Lose);
+                }
+            }
             (Phase::Finding | Phase::Running, _) => self.lose(unit),
             (Phase::Exited, Collect::No) => self.release(unit),
             (Phase::Exited, _) => self.gone(unit),
@@ -487,6 +501,7 @@ impl Tracker {
                 }
             }
             (Call::List, answer) => self.listed(answer),
+            (Call::Main { unit, pid }, answer) => self.main_answered(&unit, pid, answer),
             (Call::Start(unit), Ok(_)) => {
                 if let Some(watched) = self.units.get_mut(&unit) {
                     watched.accepted = true;
@@ -580,7 +595,7 @@ impl Tracker {
 
     /// systemd has refused something for no reason that is known here, such as want of memory.
     /// Look again, and go on from there, but not at once and not for ever.
-    fn refused(&mut self, unit: &UnitName) {
+    pub(super) fn refused(&mut self, unit: &UnitName) {
         let Some(watched) = self.units.get_mut(unit) else { return };
         watched.refusals += 1;
         if !watched.is_given_up() {

@@ -242,6 +242,32 @@ fn facts_that_find_no_space_are_written_later() {
 }
 
 #[test]
+fn a_shell_that_has_left_its_unit_is_told_in_each_life() {
+    let disk = SimDisk::default();
+    let mut life = Life::new(&disk, BOOT);
+    life.launch(1);
+    for event in [started(1), BackendEvent::Left { unit: unit(1) }] {
+        life.event(event);
+    }
+    let left = UnitEvent::Left { unit: unit(1) };
+    assert_eq!(life.take()[1], left);
+    assert!(facts(&disk, 1).contains(&json!({"left": true})));
+    life.event(BackendEvent::Left { unit: unit(1) });
+    assert_eq!(life.take(), []);
+    // Found again while it runs, after its exit, and when it is gone.
+    let mut last = [exited(1), BackendEvent::Empty { unit: unit(1) }].into_iter();
+    for _ in 0..3 {
+        let mut next = Life::new(&disk, BOOT);
+        let found = next.take();
+        assert!(matches!(&found[0], UnitEvent::Found(record) if record.left), "{found:?}");
+        assert_eq!(found[1], left);
+        next.event(started(1));
+        next.command(UnitCommand::Collect { unit: unit(1) });
+        last.next().into_iter().for_each(|event| next.event(event));
+    }
+}
+
+#[test]
 fn one_file_that_cannot_be_written_does_not_keep_others_from_it() {
     let disk = SimDisk::default();
     let mut life = Life::new(&disk, BOOT);

@@ -146,7 +146,7 @@ impl Walk {
     fn start(&mut self) {
         let number = self.records.len() as u64;
         if number < UNITS {
-            let spec = self.spec(&unit(number));
+            let spec = self.spec(&self.unit(number));
             self.records.insert(spec.unit.clone(), Record::default());
             self.tracker
                 .start(&spec, &OutputPaths { stdout: PathBuf::new(), stderr: PathBuf::new() });
@@ -301,6 +301,7 @@ impl Walk {
             | BackendEvent::Exists { unit }
             | BackendEvent::Exited { unit, .. }
             | BackendEvent::Failed { unit, .. }
+            | BackendEvent::Left { unit }
             | BackendEvent::Replaced { unit }
             | BackendEvent::Started { unit, .. } => (unit.clone(), self.systemd.lives(unit)),
         };
@@ -334,6 +335,7 @@ impl Walk {
             BackendEvent::Exists { .. } | BackendEvent::Replaced { .. } => {
                 self.assert(false, "nobody else starts units");
             }
+            BackendEvent::Left { .. } => self.assert(false, "nobody leaves its unit"),
         }
     }
 
@@ -350,13 +352,14 @@ impl Walk {
         UnitSpec { unit: unit.clone(), job: unit.job(), ..self.model.clone() }
     }
 
+    fn unit(&self, number: u64) -> UnitName {
+        let multiuser = self.model.multiuser;
+        UnitName::new(multiuser, BrokerRank(0), JobId(number), InstanceId::new("/sim", 1))
+    }
+
     fn is_over(&self) -> bool {
         self.records.len() as u64 == UNITS && self.records.values().all(|record| record.ended)
     }
-}
-
-fn unit(number: u64) -> UnitName {
-    UnitName::new(false, BrokerRank(0), JobId(number), InstanceId::new("/sim", 1))
 }
 
 #[test]
@@ -373,7 +376,7 @@ fn every_walk_comes_to_its_end() {
             steps += 1;
         }
         for number in 0..UNITS {
-            walk.assert(walk.systemd.executions(&unit(number)) <= 1, "executed twice");
+            walk.assert(walk.systemd.executions(&walk.unit(number)) <= 1, "executed twice");
         }
     }
 }

@@ -1,0 +1,232 @@
+//! Main processes of units under the IMP: does one live outside of its unit?
+//!
+//! A pidfd is the process, whatever becomes of its pid: while it is not readable, the process
+//! has not exited, and what `/proc` says of the pid is about it.
+
+use std::collections::HashMap;
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use tokio::task::{AbortHandle, JoinSet};
+
+use crate::proto::UnitName;
+use crate::supervisor::readable;
+
+/// A process that is about to end has left its cgroup a moment before its pidfd tells. One that
+/// `/proc` does not show counts as having left its unit when it lives after this time.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Where a main process is while nothing is left in its unit's cgroup.
+#[derive(Debug, Eq, PartialEq)]
+pub(super) enum Place {
+    /// It has ended or is about to, or nobody has hold of it.
+    Ended,
+    /// It lives in this cgroup.
+    Outside(String),
+    /// It lives, and `/proc` does not say where (mounted with `hidepid`, for instance).
+    Unseen,
+}
+
+/// A process that is held on to.
+#[derive(Debug)]
+struct Held {
+    pid: u32,
+    pidfd: OwnedFd,
+    /// The unit's cgroup, once it is known that this is the unit's main process.
+    group: Option<String>,
+    /// Somebody waits for its end.
+    wait: Option<AbortHandle>,
+}
+
+/// The main processes that are held on to: one descriptor for each multiuser unit.
+#[derive(Debug, Default)]
+pub(super) struct MainProcesses {
+    held: HashMap<UnitName, Held>,
+    /// True: it has ended. False: it lives on.
+    waits: JoinSet<(UnitName, bool)>,
+}
+
+impl MainProcesses {
+    /// Take hold of a process. One that has ended already is none.
+    pub(super) fn hold(&mut self, unit: &UnitName, pid: u32) {
+        let raw = i32::try_from(pid).ok().and_then(Pid::from_raw);
+        let Some(raw) = raw else { return };
+        self.forget(unit);
+        match pidfd_open(raw, PidfdFlags::empty()) {
+            Ok(pidfd) => {
+                let held = Held { pid, pidfd, group: None, wait: None };
+                self.held.insert(unit.clone(), held);
+            }
+            Err(rustix::io::Errno::SRCH) => {}
+            Err(e) => {
+                tracing::warn!(%unit, pid, error = %e,
+                    "no pidfd: it will not be noticed if the main process leaves its unit");
+            }
+        }
+    }
+
+    /// What is held is the main process of a unit with this cgroup.
+    pub(super) fn guard(&mut self, unit: &UnitName, group: &str) {
+        if let Some(held) = self.held.get_mut(unit) {
+            held.group = Some(group.trim_end_matches('/').to_string());
+        }
+    }
+
+    /// Nothing is left in the unit's cgroup: where is its main process?
+    pub(super) fn place(&self, unit: &UnitName) -> Place {
+        let Some(held) = self.held.get(unit) else { return Place::Ended };
+        let Some(group) = held.group.as_deref().filter(|_| !held.has_exited()) else {
+            return Place::Ended;
+        };
+        let now = group_of(held.pid);
+        match now {
+            _ if held.has_exited() => Place::Ended,
+            // It is on its way out: it counts no more, but its cgroup is still named.
+            Some(now) if is_below(&now, group) => Place::Ended,
+            Some(now) => Place::Outside(now),
+            None => Place::Unseen,
+        }
+    }
+
+    /// Have [`ended`](Self::ended) say when it has ended. If not `for_ever`, it says as well that
+    /// it lives when [`PATIENCE`] is over.
+    pub(super) fn wait(&mut self, unit: &UnitName, for_ever: bool) {
+        let Some(held) = self.held.get_mut(unit) else { return };
+        if held.wait.as_ref().is_some_and(|wait| !wait.is_finished()) {
+            return;
+        }
+        let waiting = held.pidfd.try_clone().and_then(readable);
+        let unit = unit.clone();
+        held.wait = Some(self.waits.spawn(async move {
+            let exit = async {
+                match waiting {
+                    // An error means that the runtime ends, and this task with it.
+                    Ok(waiting) => drop(waiting.readable().await),
+                    Err(e) => {
+                        tracing::error!(%unit, error = %e, "cannot wait for a main process");
+                        std::future::pending().await
+                    }
+                }
+            };
+            if for_ever {
+                exit.await;
+                return (unit, true);
+            }
+            let ended = tokio::time::timeout(PATIENCE, exit).await.is_ok();
+            (unit, ended)
+        }));
+    }
+
+    /// A main process that was waited for has ended (true), or lives on. May be dropped and
+    /// called again.
+    pub(super) async fn ended(&mut self) -> (UnitName, bool) {
+        loop {
+            match self.waits.join_next_with_id().await {
+                Some(Ok((id, (unit, ended)))) => {
+                    // Otherwise it is about an earlier unit of that name.
+                    let held = self.held.get(&unit).and_then(|held| held.wait.as_ref());
+                    if held.is_some_and(|wait| wait.id() == id) {
+                        return (unit, ended);
+                    }
+                }
+                // Given up in `forget`.
+                Some(Err(_)) => {}
+                None => std::future::pending().await,
+            }
+        }
+    }
+
+    /// Let go of it.
+    pub(super) fn forget(&mut self, unit: &UnitName) {
+        if let Some(wait) = self.held.remove(unit).and_then(|held| held.wait) {
+            wait.abort();
+        }
+    }
+}
+
+impl Held {
+    fn has_exited(&self) -> bool {
+        let mut fds = [PollFd::new(self.pidfd.as_fd(), PollFlags::POLLIN)];
+        // Interrupted, it counts as living: what follows looks again.
+        matches!(poll(&mut fds, PollTimeout::ZERO), Ok(1..))
+    }
+}
+
+/// The cgroup of a process in the cgroup2 hierarchy.
+fn group_of(pid: u32) -> Option<String> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?;
+    text.lines().find_map(|line| line.strip_prefix("0::")).map(str::to_string)
+}
+
+fn is_below(group: &str, top: &str) -> bool {
+    let group = group.strip_suffix(" (deleted)").unwrap_or(group);
+    group.strip_prefix(top).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Child, Command, Stdio};
+
+    use super::*;
+    use crate::proto::{BrokerRank, InstanceId, JobId};
+
+    fn unit() -> UnitName {
+        UnitName::new(true, BrokerRank(0), JobId(1), InstanceId::new("/test", 1))
+    }
+
+    /// It ends when its input does.
+    fn child() -> Child {
+        Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::null()).spawn().expect("cat runs")
+    }
+
+    #[test]
+    fn a_process_is_outside_while_it_lives() {
+        let (mut mains, unit, mut child) = (MainProcesses::default(), unit(), child());
+        assert_eq!(mains.place(&unit), Place::Ended, "not held");
+        mains.hold(&unit, child.id());
+        assert_eq!(mains.place(&unit), Place::Ended, "perhaps not the unit's");
+        let own = group_of(child.id()).expect("a cgroup");
+        mains.guard(&unit, "/nowhere");
+        assert_eq!(mains.place(&unit), Place::Outside(own.clone()));
+        mains.guard(&unit, &own);
+        assert_eq!(mains.place(&unit), Place::Ended, "counted no more, but in its unit");
+        mains.guard(&unit, "/nowhere");
+        drop(child.stdin.take());
+        child.wait().expect("it ends");
+        assert_eq!(mains.place(&unit), Place::Ended);
+        mains.hold(&unit, child.id());
+        mains.forget(&unit);
+        assert!(mains.held.is_empty());
+    }
+
+    #[test]
+    fn the_end_of_a_process_is_told_once_and_to_who_waits() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        runtime.expect("a runtime").block_on(async {
+            let (mut mains, unit, mut child) = (MainProcesses::default(), unit(), child());
+            for _ in 0..2 {
+                mains.hold(&unit, child.id());
+                mains.wait(&unit, true);
+                mains.wait(&unit, true);
+                mains.forget(&unit);
+            }
+            mains.hold(&unit, child.id());
+            mains.wait(&unit, false);
+            assert_eq!(mains.ended().await, (unit.clone(), false), "it lives on");
+            mains.wait(&unit, true);
+            drop(child.stdin.take());
+            assert_eq!(mains.ended().await, (unit, true));
+            assert!(mains.waits.is_empty(), "no other wait is left");
+            child.wait().expect("it ends");
+        });
+    }
+
+    #[test]
+    fn cgroups_below_another() {
+        assert!(is_below("/a/b", "/a/b") && is_below("/a/b/c", "/a/b"));
+        assert!(is_below("/a/b (deleted)", "/a/b"));
+        assert!(!is_below("/a/bc", "/a/b") && !is_below("/a", "/a/b"));
+    }
+}

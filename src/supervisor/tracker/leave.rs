@@ -1,0 +1,79 @@
+//! Units that their main process can leave.
+//!
+//! Under the IMP a login (PAM) can move the main process, and with it all that it starts, into
+//! another cgroup. An empty cgroup then says nothing about the job's processes.
+
+use super::super::backend::BackendEvent;
+use super::Tracker;
+use super::talk::{Answer, Call, Refusal};
+use super::units::Phase;
+use crate::proto::UnitName;
+
+/// How far it is seen to that a leave is noticed.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Guard {
+    /// The main process was taken hold of, and systemd was asked whether it was the right one.
+    Asked,
+    /// It has left, and that was told.
+    Left,
+    /// Not at all.
+    No,
+    /// The kernel tells.
+    Set,
+}
+
+impl Guard {
+    /// Somebody has hold of the main process.
+    pub(super) fn is_set(self) -> bool {
+        matches!(self, Self::Left | Self::Set)
+    }
+}
+
+impl Tracker {
+    /// A multiuser unit runs: a leave shall be noticed.
+    pub(super) fn guard(&mut self, unit: &UnitName) {
+        let ready = self.is_ready() && unit.is_multiuser();
+        let Some(watched) = self.units.get_mut(unit).filter(|_| ready) else { return };
+        let started = watched.state.started().filter(|_| watched.guard == Guard::No);
+        if let Some(started) = started {
+            watched.guard = Guard::Asked;
+            self.ask(Call::Main { unit: unit.clone(), pid: started.pid });
+        }
+    }
+
+    /// systemd had not reaped this process when it answered, so its pid was no other's before.
+    pub(super) fn main_answered(
+        &mut self,
+        unit: &UnitName,
+        pid: u32,
+        answer: Result<Answer, Refusal>,
+    ) {
+        let Some(watched) = self.units.get_mut(unit) else { return };
+        match answer {
+            Ok(Answer::Properties(told)) => {
+                let runs = told.main_pid == Some(pid) && told.main_code == Some(0);
+                let group = told.control_group.filter(|group| runs && !group.is_empty());
+                if let Some(group) = group.filter(|_| watched.phase == Phase::Running) {
+                    watched.guard = Guard::Set;
+                    watched.state.control_group = Some(group.clone());
+                    self.ask(Call::Guard { unit: unit.clone(), group });
+                }
+            }
+            // Looked at when systemd is back, or absent.
+            Err(error) if error.is_absence() || error.is_no_unit() => {}
+            other => {
+                tracing::warn!(%unit, ?other, "systemd does not tell of the main process");
+                self.refused(unit);
+            }
+        }
+    }
+
+    /// The kernel says that the main process lives outside of the unit.
+    pub(super) fn left(&mut self, unit: &UnitName) {
+        let Some(watched) = self.units.get_mut(unit) else { return };
+        if watched.guard == Guard::Set {
+            watched.guard = Guard::Left;
+            self.events.push_back(BackendEvent::Left { unit: unit.clone() });
+        }
+    }
+}

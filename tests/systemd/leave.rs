@@ -1,0 +1,122 @@
+//! Shells that leave their unit, as a login under the IMP can make them.
+
+use std::path::{Path, PathBuf};
+
+use job_exec_rs::port::supervisor::{Stream, UnitCommand, UnitEvent, UnitSpec};
+use job_exec_rs::proto::{UnitName, WaitStatus};
+
+use crate::harness;
+use crate::support::Harness;
+
+/// A cgroup in the place of a session's; `None` where tests have none to themselves.
+fn session(number: u32) -> Option<PathBuf> {
+    let name = format!("session-{number}-{}.scope", std::process::id());
+    let group = Path::new(&std::env::var_os("USER_SYSTEMD_CGROUP")?).join(name);
+    std::fs::create_dir(&group).expect("a cgroup");
+    Some(group)
+}
+
+/// A script in the place of the IMP: it leaves, says that it is ready, and waits for a line.
+fn imp(h: &Harness, session: &Path, fifos: [&Path; 2]) -> UnitSpec {
+    let [go, end] = fifos.map(|fifo| {
+        nix::unistd::mkfifo(fifo, nix::sys::stat::Mode::S_IRWXU).expect("a fifo");
+        fifo.display()
+    });
+    let procs = session.join("cgroup.procs");
+    let mut spec = h.spec(
+        1,
+        &format!(
+            "read line <{go}; echo $$ >{}; systemd-notify --ready; echo out; \
+             read line <{end}; exit 4",
+            procs.display()
+        ),
+    );
+    spec.multiuser = true;
+    spec.stop_timeout = None;
+    spec.unit = UnitName::new(true, spec.rank, spec.job, h.config.instance.clone());
+    spec
+}
+
+/// The next event of a unit but its output.
+fn next(h: &mut Harness, unit: &UnitName) -> UnitEvent {
+    h.wait("an event", |event| {
+        let is_output = matches!(event, UnitEvent::Output { .. });
+        (event.unit() == Some(unit) && !is_output).then(|| event.clone())
+    })
+}
+
+#[test]
+fn a_shell_that_leaves_its_unit_is_told_before_it_is_gone() {
+    let Some((mut h, dir)) = harness() else { return };
+    let Some(session) = session(1) else { return };
+    let [go, end] = ["go", "end"].map(|name| dir.path().join(name));
+    let spec = imp(&h, &session, [&go, &end]);
+    let unit = spec.unit.clone();
+    h.submit(UnitCommand::Launch(Box::new(spec)));
+    assert!(matches!(next(&mut h, &unit), UnitEvent::Started { .. }));
+    std::fs::write(&go, "\n").unwrap();
+    let left = UnitEvent::Left { unit: unit.clone() };
+    assert_eq!(next(&mut h, &unit), left);
+
+    // A later life knows it from the record.
+    let (mut h, found) = h.restart();
+    assert!(found[0].left);
+    assert_eq!(next(&mut h, &unit), left);
+    assert!(matches!(next(&mut h, &unit), UnitEvent::Started { .. }));
+    std::fs::write(&end, "\n").unwrap();
+    let exited = UnitEvent::Exited { unit: unit.clone(), status: WaitStatus::exited(4) };
+    assert_eq!(next(&mut h, &unit), exited);
+    h.submit(UnitCommand::Collect { unit: unit.clone() });
+    for stream in [Stream::Stdout, Stream::Stderr] {
+        let (unit, offset, checkpointed) = (unit.clone(), u64::MAX, 0);
+        h.submit(UnitCommand::OutputAck { unit, stream, offset, checkpointed });
+    }
+    assert_eq!(next(&mut h, &unit), UnitEvent::Gone { unit: unit.clone() });
+    // What is left in it goes with the test's systemd.
+    let _ = std::fs::remove_dir(&session);
+}
+
+#[test]
+fn a_shell_that_left_while_no_worker_was_there_is_found() {
+    let Some((mut h, dir)) = harness() else { return };
+    let Some(session) = session(2) else { return };
+    let [go, end] = ["go", "end"].map(|name| dir.path().join(name));
+    let spec = imp(&h, &session, [&go, &end]);
+    let unit = spec.unit.clone();
+    h.submit(UnitCommand::Launch(Box::new(spec)));
+    assert!(matches!(next(&mut h, &unit), UnitEvent::Started { .. }));
+    h.stop();
+    std::fs::write(&go, "\n").unwrap();
+    let procs = session.join("cgroup.procs");
+    while std::fs::read_to_string(&procs).unwrap().is_empty() {}
+    let (mut h, found, _) = Harness::ready(h.config);
+    assert!(!found[0].left);
+    assert!(matches!(next(&mut h, &unit), UnitEvent::Started { .. }));
+    assert_eq!(next(&mut h, &unit), UnitEvent::Left { unit: unit.clone() });
+    h.submit(UnitCommand::Signal { unit: unit.clone(), signal: libc::SIGKILL, all: false });
+    let exited = UnitEvent::Exited { unit: unit.clone(), status: WaitStatus::signaled(9) };
+    assert_eq!(next(&mut h, &unit), exited);
+    // What is left in it goes with the test's systemd.
+    let _ = std::fs::remove_dir(&session);
+}
+
+#[test]
+fn a_shell_that_ends_in_its_unit_has_not_left_it() {
+    let Some((mut h, _dir)) = harness() else { return };
+    for job in 0..100 {
+        let mut spec = h.spec(job, "exit 3");
+        spec.multiuser = true;
+        spec.stop_timeout = None;
+        spec.unit = UnitName::new(true, spec.rank, spec.job, h.config.instance.clone());
+        h.submit(UnitCommand::Launch(Box::new(spec)));
+    }
+    let mut gone = 0;
+    while gone < 100 {
+        match h.next() {
+            UnitEvent::Exited { unit, .. } => h.submit(UnitCommand::Collect { unit }),
+            UnitEvent::Gone { .. } => gone += 1,
+            UnitEvent::Started { .. } => {}
+            other => panic!("{other:?}"),
+        }
+    }
+}
