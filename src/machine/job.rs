@@ -83,6 +83,8 @@ struct Rank {
     phase: Phase,
     /// It was seen running, once.
     started: bool,
+    /// How its shell has ended, as its agent says.
+    exit: Option<WaitStatus>,
     /// Bytes of stdout and stderr that were sent to the exec eventlog.
     output: [u64; 2],
     /// Bytes of them that are in it.
@@ -138,7 +140,7 @@ pub(super) struct Job {
     failure: Option<Failure>,
     kill: Option<Kill>,
     status: WaitStatus,
-    /// The status that an earlier leader has posted as `complete`.
+    /// The status that is posted as `complete`, by an earlier leader or by the job's user.
     completed: Option<WaitStatus>,
     /// The status that an earlier leader has told the job manager: it stays that.
     promised: Option<WaitStatus>,
@@ -166,6 +168,7 @@ impl Job {
         let rank = Rank {
             phase: Phase::Pending,
             started: false,
+            exit: None,
             output: [0, 0],
             durable: [0, 0],
             away_since: None,

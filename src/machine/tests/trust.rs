@@ -2,7 +2,9 @@
 
 use serde_json::json;
 
-use super::World;
+use super::{JOB, World};
+use crate::machine::Event;
+use crate::port::supervisor::UnitEvent;
 use crate::proto::{ExecEvent, Response, WaitStatus};
 
 /// A job on ranks 1 to 3 whose leader's module is away.
@@ -49,4 +51,74 @@ fn no_number_of_bytes_keeps_a_job_from_ending() {
         assert_eq!(world.events.iter().filter(logged).count(), 1, "another stream is as it was");
         world.assert_ended();
     }
+}
+
+fn statuses(world: &World) -> Vec<WaitStatus> {
+    let finish = |response: &Response| match response {
+        Response::Finish { status } => Some(*status),
+        _ => None,
+    };
+    world.responses.iter().filter_map(finish).collect()
+}
+
+#[test]
+fn a_status_that_the_jobs_user_has_posted_counts_for_nothing_where_the_shells_were_seen() {
+    for (name, key) in [("complete", "status"), ("shell-exit", "wait_status")] {
+        for lie in [0, 9 << 8] {
+            let mut world = without_leader();
+            world.events.push(forged(name, &json!({ key: lie })));
+            world.exited(2, WaitStatus::exited(2));
+            world.load(1);
+            world.pass(1.0);
+            for rank in [1, 3] {
+                world.exited(rank, WaitStatus::exited(rank as i32));
+            }
+            world.pass(2.0);
+            assert_eq!(statuses(&world), [WaitStatus::exited(3)], "{name} {lie}");
+            let complete = world.events.iter().rfind(|event| event.name == "complete").unwrap();
+            assert_eq!(complete.context["status"], 3 << 8, "a later leader reads the true one");
+            let told = world.warnings.iter().filter(|text| text.contains(&JOB.to_string())).count();
+            assert_eq!(told, usize::from(name == "complete"), "{:?}", world.warnings);
+            world.assert_ended();
+        }
+    }
+}
+
+#[test]
+fn where_a_shell_was_not_seen_the_status_that_was_posted_counts() {
+    let mut world = without_leader();
+    world.events.push(forged("complete", &json!({ "status": 5 << 8 })));
+    world.lose(3);
+    world.load(1);
+    world.exited(1, WaitStatus::exited(0));
+    world.exited(2, WaitStatus::exited(0));
+    world.pass(400.0);
+    assert_eq!(statuses(&world), [WaitStatus::exited(5)]);
+    assert!(world.notes()[0].contains("node failure"), "{:?}", world.notes());
+}
+
+#[test]
+fn a_status_that_was_said_stays_whatever_is_posted_later() {
+    let mut world = without_leader();
+    world.load(1);
+    world.pass(1.0);
+    for rank in 1..4 {
+        // Something of each is left, so that the job goes on.
+        let (unit, status) = (world.unit_of(rank), WaitStatus::exited(rank as i32));
+        world.happen(rank, Event::Unit(UnitEvent::Exited { unit, status }));
+    }
+    world.pass(1.0);
+    assert_eq!(statuses(&world), [WaitStatus::exited(3)]);
+    world.unload(1);
+    world.events.push(forged("complete", &json!({ "status": 0 })));
+    world.load(1);
+    world.pass(1.0);
+    world.exited(1, WaitStatus::exited(1));
+    for rank in 2..4 {
+        let unit = world.unit_of(rank);
+        world.happen(rank, Event::Unit(UnitEvent::Gone { unit }));
+    }
+    world.pass(2.0);
+    assert_eq!(statuses(&world), [WaitStatus::exited(3)]);
+    world.assert_ended();
 }
