@@ -22,19 +22,19 @@ fn lasting(size: usize) -> World {
 }
 
 /// One rank's node, and what it wants done for each event.
-struct Alone {
+pub(super) struct Alone {
     node: Node,
     effects: Effects,
     now: f64,
 }
 
 impl Alone {
-    fn new(rank: u32) -> Self {
+    pub(super) fn new(rank: u32) -> Self {
         let config = crate::config::Config::default();
         Self { node: Node::new(config, facts(rank)), effects: Effects::default(), now: 0.0 }
     }
 
-    fn hear(&mut self, event: Event) -> Vec<Effect> {
+    pub(super) fn hear(&mut self, event: Event) -> Vec<Effect> {
         self.now += 0.001;
         let now = Now { mono: self.now, wall: 1e9 + self.now };
         self.node.handle(now, event, &mut self.effects);

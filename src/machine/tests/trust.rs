@@ -2,10 +2,11 @@
 
 use serde_json::json;
 
-use super::{JOB, World};
-use crate::machine::Event;
-use crate::port::supervisor::UnitEvent;
-use crate::proto::{ExecEvent, Response, WaitStatus};
+use super::recovery::Alone;
+use super::{JOB, World, start};
+use crate::machine::{Credential, Effect, Event, RequestId};
+use crate::port::supervisor::{Method, UnitEvent};
+use crate::proto::{ExecEvent, JobId, Response, WaitStatus};
 
 /// A job on ranks 1 to 3 whose leader's module is away.
 fn without_leader() -> World {
@@ -121,4 +122,98 @@ fn a_status_that_was_said_stays_whatever_is_posted_later() {
     world.pass(2.0);
     assert_eq!(statuses(&world), [WaitStatus::exited(3)]);
     world.assert_ended();
+}
+
+/// A coordinator whose jobs 1 to 5 are user 501's, and whose job 6 is user 502's.
+fn with_two_users() -> Alone {
+    let mut node = Alone::new(0);
+    node.hear(Event::Unit(UnitEvent::Ready { method: Method::Systemd, notice: None }));
+    for id in 1..=6 {
+        let mut payload = start("1-2", false);
+        payload["id"] = json!(id);
+        payload["userid"] = json!(user_of(id));
+        node.hear(Event::Start { request: RequestId::Remote(id), payload });
+    }
+    node
+}
+
+fn user_of(job: u64) -> u32 {
+    if job == 6 { 502 } else { 501 }
+}
+
+/// Asks for a checkpoint, as the job's user; what is answered at once, if anything.
+fn ask(node: &mut Alone, number: u64, job: u64) -> Option<String> {
+    let credential = Credential { userid: user_of(job), owner: false };
+    let request = RequestId::Remote(number);
+    let effects = node.hear(Event::CheckpointAsked { request, credential, id: JobId(job) });
+    effects.into_iter().find_map(|effect| match effect {
+        Effect::Answer { result, .. } => Some(result.unwrap_err().to_string()),
+        _ => None,
+    })
+}
+
+/// Lets a checkpoint begin, and says what it is to hold.
+fn begin(node: &mut Alone) -> Vec<JobId> {
+    for _ in 0..20_000 {
+        for effect in node.hear(Event::Timeout) {
+            if let Effect::Checkpoint { jobs } = effect {
+                return jobs;
+            }
+        }
+    }
+    panic!("no checkpoint was begun");
+}
+
+/// The checkpoint has been made: who is told so.
+fn end(node: &mut Alone) -> Vec<u64> {
+    let effects = node.hear(Event::Checkpointed(Ok(())));
+    let answered = effects.into_iter().filter_map(|effect| match effect {
+        Effect::Answer { to: RequestId::Remote(number), result: Ok(()) } => Some(number),
+        _ => None,
+    });
+    answered.collect()
+}
+
+#[test]
+fn who_floods_the_coordinator_with_questions_keeps_nobody_else_from_an_answer() {
+    let mut node = with_two_users();
+    let mut numbers = 1000..;
+    for job in 1..=4 {
+        for _ in 0..1024 {
+            assert_eq!(ask(&mut node, numbers.next().unwrap(), job), None, "job {job}");
+        }
+        let refusal = ask(&mut node, numbers.next().unwrap(), job);
+        assert!(refusal.as_ref().is_some_and(|text| text.contains("this job")), "{refusal:?}");
+    }
+    let refusal = ask(&mut node, numbers.next().unwrap(), 5);
+    assert!(refusal.as_ref().is_some_and(|text| text.contains("this user")), "{refusal:?}");
+    assert_eq!(ask(&mut node, 1, 6), None);
+    assert_eq!(begin(&mut node), [1, 2, 3, 4, 6].map(JobId));
+    assert!(ask(&mut node, 2, 5).is_some(), "no room before they are answered");
+    let answered = end(&mut node);
+    assert!(answered.contains(&1) && answered.len() == 4097, "{}", answered.len());
+    assert_eq!(ask(&mut node, 3, 5), None);
+}
+
+#[test]
+fn who_does_not_wait_any_more_takes_no_room_in_a_checkpoint() {
+    let mut node = with_two_users();
+    for round in 0..2 {
+        for number in 0..1024 {
+            assert_eq!(ask(&mut node, 1000 + number, 1), None, "round {round}");
+        }
+        assert!(ask(&mut node, 1, 1).is_some());
+        if round == 1 {
+            assert_eq!(begin(&mut node), [JobId(1)]);
+        }
+        for number in 0..1024 {
+            let request = RequestId::Remote(1000 + number);
+            let effects = node.hear(Event::Disconnected { request });
+            assert_eq!(effects, [Effect::Drop { to: request }]);
+        }
+    }
+    assert_eq!(ask(&mut node, 2, 1), None, "while a checkpoint is under way");
+    assert_eq!(end(&mut node), Vec::<u64>::new(), "this one came too late for it");
+    assert_eq!(begin(&mut node), [JobId(1)]);
+    assert_eq!(end(&mut node), [2]);
 }
