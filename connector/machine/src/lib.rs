@@ -17,6 +17,7 @@ mod answers;
 mod barrier;
 mod connector;
 mod flight;
+mod frame;
 mod ledger;
 mod packet;
 mod policy;
@@ -26,6 +27,7 @@ mod standing;
 mod watch;
 
 pub use connector::{Connector, Limits, Phase, SendError};
+pub use frame::{BUFFER_MAX, Frames, HEADER, Malformed, header};
 pub use ledger::MARKERS;
 pub use packet::{ANY_RANK, Header, Kind, NO_TAG, Packet};
 pub use policy::{Policy, TABLE, WatchKind};
