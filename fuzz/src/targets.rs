@@ -17,6 +17,8 @@ use job_exec_rs::supervisor::tracker::{Answer, News, Tracker, TrackerConfig};
 use job_exec_rs::supervisor::{Backend, parse_record};
 use serde_json::{Value, json};
 
+#[path = "connector.rs"]
+pub mod connector;
 /// The adapter's own, which nobody outside of it sees.
 #[path = "../../src/adapter/systemd/properties.rs"]
 mod properties_of_systemd;
@@ -31,6 +33,11 @@ pub const ALL: &[(&str, Target)] = &[
     ("arguments", arguments),
     ("changed", changed),
     ("config", config),
+    ("connector_commit", connector::commit),
+    ("connector_found", connector::found),
+    ("connector_frames", connector::frames),
+    ("connector_options", connector::options),
+    ("connector_watch", connector::watch),
     ("duration", duration),
     ("eventlog", eventlog),
     ("hostlist", hostlist),
