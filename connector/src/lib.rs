@@ -14,8 +14,6 @@ mod link;
 mod message;
 #[cfg(flux)]
 mod operations;
-#[cfg(flux)]
-mod options;
 
 #[cfg(flux)]
 pub use operations::connector_init;

@@ -1,8 +1,7 @@
 //! The socket of a broker's local connector (flux-core `librouter/usock.c`, `sendfd.c`).
 //!
 //! The broker begins with one byte: 0, or the errno it refuses with. Then messages go both
-//! ways, each after eight bytes: a magic number in the host's order, and the size of what
-//! follows in the network's.
+//! ways; `resume_machine::Frames` has how they follow each other.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
@@ -11,15 +10,7 @@ use nix::sys::socket::sockopt::PeerCredentials;
 use nix::sys::socket::{
     AddressFamily, MsgFlags, SockFlag, SockType, UnixAddr, connect, getsockopt, recv, send, socket,
 };
-
-const MAGIC: u32 = 0xffee_0012;
-const HEADER: usize = 8;
-/// Bytes read at a time. A small message with its header fits many times.
-const CHUNK: usize = 64 << 10;
-/// Buffers that have grown past this for one large message are given back.
-const BUFFER_MAX: usize = 1 << 20;
-/// A larger message is no message of a broker's.
-const MESSAGE_MAX: usize = 1 << 31;
+use resume_machine::{BUFFER_MAX, Frames, HEADER, header};
 
 /// What came of reading.
 #[derive(Debug, Eq, PartialEq)]
@@ -37,10 +28,7 @@ pub(crate) struct Link {
     socket: OwnedFd,
     /// The broker's first byte has come.
     is_accepted: bool,
-    /// Room to read into; what was read and not taken is from `start` to `end`.
-    input: Vec<u8>,
-    start: usize,
-    end: usize,
+    input: Frames,
     output: Vec<u8>,
     /// So much of `output` is written.
     written: usize,
@@ -55,9 +43,7 @@ impl Link {
         Ok(Self {
             socket,
             is_accepted: false,
-            input: Vec::new(),
-            start: 0,
-            end: 0,
+            input: Frames::default(),
             output: Vec::new(),
             written: 0,
         })
@@ -92,11 +78,10 @@ impl Link {
 
     /// Reads what is there, or a chunk of it.
     pub(crate) fn read(&mut self) -> Read {
-        self.make_room();
-        match recv(self.socket.as_raw_fd(), &mut self.input[self.end..], MsgFlags::empty()) {
+        match recv(self.socket.as_raw_fd(), self.input.room(), MsgFlags::empty()) {
             Ok(0) => Read::Closed,
             Ok(count) => {
-                self.end += count;
+                self.input.filled(count);
                 Read::Some
             }
             Err(Errno::EAGAIN | Errno::EINTR) => Read::Blocked,
@@ -104,50 +89,15 @@ impl Link {
         }
     }
 
-    /// For what is left of the message that has begun, or for a chunk.
-    fn make_room(&mut self) {
-        let held = self.end - self.start;
-        if self.start > 0 {
-            self.input.copy_within(self.start..self.end, 0);
-            (self.start, self.end) = (0, held);
-        }
-        let size = self.size().and_then(Result::ok).unwrap_or(0);
-        let wanted = size.max(held + CHUNK);
-        if self.input.len() < wanted {
-            self.input.resize(wanted, 0);
-        } else if held == 0 && self.input.len() > BUFFER_MAX {
-            self.input = vec![0; CHUNK];
-        }
-    }
-
-    /// Size of the message that `input` begins with, header included.
-    fn size(&self) -> Option<Result<usize, Errno>> {
-        let header = self.input[self.start..self.end].get(..HEADER)?;
-        let (magic, size) = header.split_at(4);
-        let number = |bytes: &[u8]| bytes.try_into().unwrap_or([0; 4]);
-        let size = u32::from_be_bytes(number(size)) as usize;
-        if u32::from_ne_bytes(number(magic)) != MAGIC || size > MESSAGE_MAX {
-            return Some(Err(Errno::EPROTO));
-        }
-        Some(Ok(size + HEADER))
-    }
-
     /// The next whole message that was read.
     pub(crate) fn next_message(&mut self) -> Result<Option<&[u8]>, Errno> {
-        let Some(size) = self.size().transpose()? else { return Ok(None) };
-        let (begin, end) = (self.start + HEADER, self.start + size);
-        if self.end < end {
-            return Ok(None);
-        }
-        self.start = end;
-        Ok(Some(&self.input[begin..end]))
+        self.input.next_message().map_err(|_| Errno::EPROTO)
     }
 
     /// Puts a message of this size behind what is to be written; `encode` fills it in.
     pub(crate) fn put(&mut self, size: usize, encode: impl FnOnce(&mut [u8])) {
         let begin = self.output.len();
-        self.output.extend_from_slice(&MAGIC.to_ne_bytes());
-        self.output.extend_from_slice(&u32::try_from(size).unwrap_or(u32::MAX).to_be_bytes());
+        self.output.extend_from_slice(&header(size));
         self.output.resize(begin + HEADER + size, 0);
         encode(&mut self.output[begin + HEADER..]);
     }

@@ -8,10 +8,10 @@ use std::ptr;
 
 use flux_sys as sys;
 use nix::errno::Errno;
+use resume_machine::{Options, RETRY_COUNT, TIMEOUT};
 
 use crate::connection::{Connection, Wait};
 use crate::message::Message;
-use crate::options::{self, Options};
 
 const OPERATIONS: sys::flux_handle_ops = sys::flux_handle_ops {
     setopt: Some(setopt),
@@ -67,7 +67,10 @@ pub unsafe extern "C" fn connector_init(
 }
 
 fn open(uri: &str) -> Result<Connection, (Errno, String)> {
-    let options = options::read(uri).map_err(|why| (Errno::EINVAL, why))?;
+    let variable = |name| std::env::var(name).ok();
+    let (timeout, retries) = (variable(TIMEOUT), variable(RETRY_COUNT));
+    let options = Options::read(uri, timeout.as_deref(), retries.as_deref());
+    let options = options.map_err(|why| (Errno::EINVAL, why))?;
     let Options { path, limits, retries } = options;
     Connection::open(path, limits, retries).map_err(|errnum| {
         let why = match errnum {

@@ -18,6 +18,8 @@ use job_exec_rs::supervisor::{Backend, parse_record};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+#[path = "connector.rs"]
+pub mod connector;
 /// The adapter's own, which nobody outside of it sees.
 #[path = "../../src/adapter/systemd/properties.rs"]
 mod properties_of_systemd;
@@ -32,6 +34,11 @@ pub const ALL: &[(&str, Target)] = &[
     ("arguments", arguments),
     ("changed", changed),
     ("config", config),
+    ("connector_commit", connector::commit),
+    ("connector_found", connector::found),
+    ("connector_frames", connector::frames),
+    ("connector_options", connector::options),
+    ("connector_watch", connector::watch),
     ("duration", duration),
     ("eventlog", eventlog),
     ("hostlist", hostlist),

@@ -11,6 +11,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::machine::Context;
+use crate::machine::asked::Asked;
 use crate::machine::effect::{Effect, Effects, Level};
 use crate::machine::event::{Fault, RequestId};
 use crate::proto::peer::{CoveredRequest, VERSION};
@@ -30,17 +31,13 @@ pub(super) struct Waiting {
     pub(super) ended: bool,
 }
 
-/// Shells that may wait for a checkpoint at a time. More are told to try again later.
-const ASKED_MAX: usize = 4096;
-
 /// What waits for the next checkpoint, and for the one under way.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Checkpoint {
     waiting: BTreeMap<JobId, Waiting>,
     in_flight: Option<BTreeMap<JobId, Waiting>>,
-    /// Shells that wait for the next one, and for the one under way.
-    asked: Vec<(JobId, RequestId)>,
-    answering: Vec<(JobId, RequestId)>,
+    /// Shells that wait.
+    asked: Asked,
     due: Option<f64>,
     changed: bool,
     /// One has been made since this coordinator came up.
@@ -65,25 +62,42 @@ impl Checkpoint {
         self.waiting.insert(id, waiting);
     }
 
-    /// A shell wants to be told when what is in its guest namespace now is durable.
-    pub(super) fn ask(&mut self, cx: Context, id: JobId, to: RequestId, out: &mut Effects) {
-        let refusal = if !cx.shells_survive {
-            Some(Fault::new(libc::ENOSYS, "no checkpoints are made for shells that do not survive"))
-        } else if self.asked.len() + self.answering.len() >= ASKED_MAX {
-            Some(Fault::new(libc::EBUSY, "too many shells wait for a checkpoint"))
+    /// A shell of this user wants to be told when what is in its guest namespace now is durable.
+    pub(super) fn ask(
+        &mut self,
+        cx: Context,
+        id: JobId,
+        userid: u32,
+        to: RequestId,
+        out: &mut Effects,
+    ) {
+        let taken = if cx.shells_survive {
+            self.asked.take(to, id, userid)
         } else {
-            None
+            let message = "no checkpoints are made for shells that do not survive";
+            Err(Fault::new(libc::ENOSYS, message))
         };
-        if let Some(fault) = refusal {
-            return out.push(Effect::Answer { to, result: Err(fault) });
+        match taken {
+            Ok(()) => self.touch(cx),
+            Err(fault) => out.push(Effect::Answer { to, result: Err(fault) }),
         }
-        self.asked.push((id, to));
-        self.touch(cx);
+    }
+
+    /// Whether this is the request of a shell that waits.
+    pub(super) fn has_asked(&self, request: RequestId) -> bool {
+        self.asked.contains(request)
+    }
+
+    /// Nobody listens to this request any more.
+    pub(super) fn disconnected(&mut self, request: RequestId, out: &mut Effects) {
+        if self.asked.remove(request) {
+            out.push(Effect::Drop { to: request });
+        }
     }
 
     /// Nobody will answer any more.
     pub(super) fn shutdown(&mut self, out: &mut Effects) {
-        for (_, to) in self.asked.drain(..).chain(self.answering.drain(..)) {
+        for to in self.asked.give_up() {
             let fault = Fault::new(libc::ENOSYS, "the coordinator is being unloaded");
             out.push(Effect::Answer { to, result: Err(fault) });
         }
@@ -148,12 +162,11 @@ impl Checkpoint {
         let jobs = std::mem::take(&mut self.waiting);
         if cx.shells_survive {
             let waiting = jobs.iter().filter(|(_, job)| !job.ended).map(|(id, _)| *id);
-            let asked = self.asked.iter().map(|(id, _)| *id);
-            let all: BTreeSet<JobId> = waiting.chain(asked).chain(turn).collect();
+            let all: BTreeSet<JobId> = waiting.chain(self.asked.jobs()).chain(turn).collect();
             out.push(Effect::Checkpoint { jobs: all.into_iter().collect() });
         }
         self.in_flight = Some(jobs);
-        self.answering = std::mem::take(&mut self.asked);
+        self.asked.begin();
         if !cx.shells_survive {
             self.done(cx, Ok(()), out);
         }
@@ -165,7 +178,7 @@ impl Checkpoint {
         match result {
             Ok(()) => {
                 self.made = true;
-                for (_, to) in self.answering.drain(..) {
+                for to in self.asked.made() {
                     out.push(Effect::Answer { to, result: Ok(()) });
                 }
                 for (id, job) in jobs {
@@ -179,7 +192,7 @@ impl Checkpoint {
                 for (id, job) in jobs {
                     self.waiting.entry(id).or_insert(job);
                 }
-                self.asked.append(&mut self.answering);
+                self.asked.failed();
                 self.changed = true;
             }
         }

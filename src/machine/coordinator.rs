@@ -169,9 +169,19 @@ impl Coordinator {
             Some(job) if !credential.owner && credential.userid != job.start.userid => {
                 Fault::new(libc::EPERM, format!("{id}: the job belongs to another user"))
             }
-            Some(_) => return self.checkpoint.ask(cx, id, request, out),
+            Some(_) => return self.checkpoint.ask(cx, id, credential.userid, request, out),
         };
         out.push(Effect::Answer { to: request, result: Err(fault) });
+    }
+
+    /// Whether this is a request for a checkpoint that waits.
+    pub(super) fn has_asked(&self, request: RequestId) -> bool {
+        self.checkpoint.has_asked(request)
+    }
+
+    /// Nobody listens to this request any more.
+    pub(super) fn disconnected(&mut self, request: RequestId, out: &mut Effects) {
+        self.checkpoint.disconnected(request, out);
     }
 
     /// The module is being unloaded.

@@ -85,6 +85,8 @@ struct Rank {
     started: bool,
     /// Its shell has left its unit, and that was told.
     left: bool,
+    /// How its shell has ended, as its agent says.
+    exit: Option<WaitStatus>,
     /// Bytes of stdout and stderr that were sent to the exec eventlog.
     output: [u64; 2],
     /// Bytes of them that are in it.
@@ -142,7 +144,7 @@ pub(super) struct Job {
     failure: Option<Failure>,
     kill: Option<Kill>,
     status: WaitStatus,
-    /// The status that an earlier leader has posted as `complete`.
+    /// The status that is posted as `complete`, by an earlier leader or by the job's user.
     completed: Option<WaitStatus>,
     /// The status that an earlier leader has told the job manager: it stays that.
     promised: Option<WaitStatus>,
@@ -171,6 +173,7 @@ impl Job {
             phase: Phase::Pending,
             started: false,
             left: false,
+            exit: None,
             output: [0, 0],
             durable: [0, 0],
             truncated: [false, false],

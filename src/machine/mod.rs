@@ -16,6 +16,7 @@
 //! in order, then wait until [`Node::next_timeout`] at most.
 
 mod agent;
+mod asked;
 mod barrier;
 mod checkpoint;
 mod coordinator;

@@ -178,6 +178,8 @@ impl Node {
             Event::Replied { stream, .. } | Event::Reported { stream, .. } => of_stream(stream),
             Event::Unit(event) => event.unit().map(UnitName::job),
             Event::Checkpointed(_) | Event::Config(_) | Event::Known { .. } => None,
+            // A user can have many of these: no job is looked at for them.
+            Event::Disconnected { request } if self.coordinator.has_asked(*request) => None,
             Event::Disconnected { .. } => return self.agents.keys().copied().collect(),
             Event::Timeout => {
                 let due = self.schedule.due(now.mono).into_iter();
@@ -308,6 +310,9 @@ impl Node {
     }
 
     fn disconnected(&mut self, now: Now, request: RequestId, out: &mut Effects) {
+        if self.coordinator.has_asked(request) {
+            return self.coordinator.disconnected(request, out);
+        }
         let cx = context!(self, now);
         for job in self.jobs.values_mut() {
             job.disconnected(request, out);

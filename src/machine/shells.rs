@@ -195,19 +195,7 @@ impl Shell {
             UnitEvent::OutputTruncated { stream, kept, dropped, .. } => {
                 self.remark(Report::OutputTruncated { stream, kept, dropped })
             }
-            UnitEvent::Exited { status, .. } => {
-                self.phase = Phase::Exited;
-                self.status = Some(status);
-                self.end_barrier(out);
-                // The status is in the record: what is left of the unit can go.
-                self.collect(out);
-                let mut reports = self.rest_of_output();
-                reports.push(Report::Exited { status });
-                if Bug::ReleaseBeforeEmpty.is_planted() {
-                    reports.push(Report::Gone);
-                }
-                reports
-            }
+            UnitEvent::Exited { status, .. } => self.exited(status, out),
             UnitEvent::Failed { errnum, message, .. } => {
                 self.phase = Phase::Failed { errnum, message: message.clone() };
                 self.end_barrier(out);
@@ -247,6 +235,20 @@ impl Shell {
                 Vec::new()
             }
         }
+    }
+
+    fn exited(&mut self, status: WaitStatus, out: &mut Effects) -> Vec<Report> {
+        self.phase = Phase::Exited;
+        self.status = Some(status);
+        self.end_barrier(out);
+        // The status is in the record: what is left of the unit can go.
+        self.collect(out);
+        let mut reports = self.rest_of_output();
+        reports.push(Report::Exited { status });
+        if Bug::ReleaseBeforeEmpty.is_planted() {
+            reports.push(Report::Gone);
+        }
+        reports
     }
 
     /// Keeps what a new leader has to hear as well.

@@ -15,7 +15,7 @@ submit_writer() {
 	local id
 	id=$(dummy_submit -N1 --requires=rank:1 "
 		export FLUX_KVS_NAMESPACE=job-\$(flux job id --to=dec \$id)
-		cat go; $1; echo >written; cat stay") &&
+		cat go; $1; echo >written; cat stay; exit 3") &&
 	wait_event -q "$id" start &&
 	open_gate go &&
 	wait_gate written &&
@@ -28,11 +28,14 @@ has_one_exception() {
 	test "$(wc -l <exceptions)" = 1 &&
 	grep -F "$2" exceptions &&
 	test_must_fail grep -i secret exceptions &&
-	flux dmesg >log &&
+	flux exec -r all flux dmesg >log &&
 	test_must_fail grep -i secret log
 }
 take_over() {
 	flux exec -r 1 flux module reload job-exec
+}
+is_led_again() {
+	exec_events "$1" | grep -x debug.lead
 }
 # usage: lose_namespace JOBID. As if rank 0 had been killed, which takes guest namespaces with it.
 lose_namespace() {
@@ -76,6 +79,18 @@ test_expect_success 'a link to nowhere is refused as well' '
 	wait_event "$id" clean &&
 	has_one_exception "$id" "exec.eventlog is a symbolic link" &&
 	assert_no_units "$id"
+'
+test_expect_success 'the status is the one that the shell ended with, whatever is posted' '
+	id=$(submit_writer "flux kvs eventlog append exec.eventlog complete \"{\\\"status\\\":0}\"") &&
+	contexts -p exec "$id" complete | grep "{\"status\":0}" &&
+	take_over &&
+	await is_led_again "$id" &&
+	open_gate stay &&
+	wait_event "$id" clean &&
+	test "$(contexts "$id" finish)" = "{\"status\":768}" &&
+	test "$(contexts "$id" exception)" = "" &&
+	contexts -p exec "$id" complete | tail -n 1 | grep "{\"status\":768}" &&
+	flux exec -r 1 flux dmesg | grep "exec.eventlog has exit 0, but it is exit 3"
 '
 test_expect_success 'jobs run, and nothing is left' '
 	flux run -N2 -n2 true &&

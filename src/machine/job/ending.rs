@@ -1,8 +1,8 @@
 //! The end: status, release of ranks, and the last commit.
 
-use super::{Job, Phase, State};
+use super::{Failure, Job, Phase, State};
 use crate::machine::Context;
-use crate::machine::effect::{Effect, Effects, Owner};
+use crate::machine::effect::{Effect, Effects, Level, Owner};
 use crate::machine::event::Fault;
 use crate::machine::timer::Timer;
 use crate::planted::Bug;
@@ -19,19 +19,32 @@ impl Job {
             let limit = cx.config.effective_max_kill_timeout();
             self.timers.arm(Timer::Leftover, cx.now.mono + limit);
         }
-        if let Some(status) = self.completed.or(self.promised) {
-            self.status = status;
-        } else if let Some(failure) = &self.failure {
-            if let Some(status) = failure.wait_status {
-                self.status = status;
-            } else if self.status == WaitStatus::default() {
-                self.status = WaitStatus::exited(1);
-            }
+        self.status = self.final_status();
+        if let Some(posted) = self.completed.filter(|posted| *posted != self.status) {
+            let text =
+                format!("{}: exec.eventlog has {posted}, but it is {}", self.id, self.status);
+            out.log(Level::Warning, text);
         }
-        if self.completed.is_none() {
+        if self.completed != Some(self.status) {
             self.log.post(ExecEvent::complete(cx.now.wall, self.status));
         }
         self.finish(self.status, out);
+    }
+
+    /// What was said stays. Else the shells are believed, and the exec eventlog, which the
+    /// job's user can write, only where a shell's end was not seen or did not count.
+    fn final_status(&self) -> WaitStatus {
+        let seen = self.ranks.values().map(|rank| rank.exit).collect::<Option<Vec<_>>>();
+        let seen = seen.and_then(|exits| exits.into_iter().max());
+        let seen = seen.filter(|_| self.failure.is_none());
+        if let Some(status) = self.promised.or(seen).or(self.completed) {
+            return status;
+        }
+        match &self.failure {
+            Some(Failure { wait_status: Some(status) }) => *status,
+            Some(_) if self.status == WaitStatus::default() => WaitStatus::exited(1),
+            _ => self.status,
+        }
     }
 
     pub(super) fn finish(&mut self, status: WaitStatus, out: &mut Effects) {

@@ -65,6 +65,7 @@ impl Job {
             Report::Exited { status } => {
                 if matches!(phase, Phase::Pending | Phase::Running) {
                     known.phase = Phase::Exited;
+                    known.exit = Some(*status);
                     self.status = self.status.max(*status);
                     exits.insert(rank, Some(*status));
                 }

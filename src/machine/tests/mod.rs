@@ -92,6 +92,7 @@ pub(super) struct World {
     /// Exceptions raised at the job manager directly.
     pub(super) raised: Vec<String>,
     pub(super) errors: Vec<String>,
+    pub(super) warnings: Vec<String>,
     /// Messages that crossed from one rank to another.
     pub(super) messages: usize,
     pub(super) checkpoints: usize,
@@ -140,6 +141,7 @@ impl World {
             killed: Vec::new(),
             raised: Vec::new(),
             errors: Vec::new(),
+            warnings: Vec::new(),
             messages: 0,
             checkpoints: 0,
             checkpoint: Ok(()),
@@ -310,6 +312,7 @@ impl World {
             Effect::Raise { exception, .. } => self.raised.push(exception.note),
             Effect::KillJob { signal, .. } => self.killed.push(signal),
             Effect::Log { level: Level::Error, text } => self.errors.push(text),
+            Effect::Log { level: Level::Warning, text } => self.warnings.push(text),
             _ => (), // of no concern to these tests
         }
     }
