@@ -44,15 +44,18 @@ guest_submit() {
 victims_jobs_run() {
 	local id n
 	for n in $(seq "${1:-3}"); do
-		id=$(flux submit -N2 -n2 true) && wait_event -q "$id" clean && flux job status "$id" ||
-			return 1
+		id=$(flux submit -N2 -n2 true) && wait_event -q "$id" clean && flux job status "$id" && continue
+		flux job eventlog "$id"
+		flux job eventlog -p exec "$id"
+		stats_of "$id"
+		return 1
 	done
 }
 # usage: deep_job LEVELS. A job whose user attributes nest so deep.
 deep_job() {
 	local levels=$1 nest
 	nest=$(printf '[%.0s' $(seq "$levels"))$(printf ']%.0s' $(seq "$levels"))
-	flux submit -N2 --setattr=user.deep=DEEP --dry-run true | sed "s/\"DEEP\"/$nest/" >deep.json &&
+	flux submit -N2 -n2 --setattr=user.deep=DEEP --dry-run true | sed "s/\"DEEP\"/$nest/" >deep.json &&
 		flux job submit deep.json
 }
 state_directory() {
