@@ -139,6 +139,15 @@ fn unsafe_is_where_it_may_be_and_says_why() {
     assert!(found.is_empty(), "unsafe without a reason:\n{}", found.join("\n"));
 }
 
+/// [overflow-checked]
+#[test]
+fn release_builds_check_for_overflow() {
+    let manifest = std::fs::read_to_string(root().join("Cargo.toml")).unwrap();
+    let release = manifest.split("[profile.release]").nth(1).expect("a release profile");
+    let release = release.split("\n[").next().unwrap_or_default();
+    assert!(release.lines().any(|line| line.trim() == "overflow-checks = true"), "{release}");
+}
+
 #[test]
 fn nothing_is_left_over() {
     let banned = ["dbg!(", "todo!(", "unimplemented!(", "FIXME", "TODO", "#[ignore"];

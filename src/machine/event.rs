@@ -64,6 +64,9 @@ pub struct Opened {
     pub events: Vec<ExecEvent>,
     /// The namespace was moved to the primary one before: the job has ended.
     pub moved: bool,
+    /// How many leaders have taken over, this one included, as the primary namespace has it: the
+    /// job's user cannot change that, as he can the exec eventlog. 0 where nobody counts.
+    pub leaders: u64,
 }
 
 /// Outcome of a [`super::KvsOp`], by its name.

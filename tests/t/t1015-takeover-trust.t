@@ -92,6 +92,34 @@ test_expect_success 'the status is the one that the shell ended with, whatever i
 	contexts -p exec "$id" complete | tail -n 1 | grep "{\"status\":768}" &&
 	flux exec -r 1 flux dmesg | grep "exec.eventlog has exit 0, but it is exit 3"
 '
+# usage: led_anew JOBID RANKS TIMES. Its leader's module was reloaded so often, and leads again.
+led_anew() {
+	local n
+	for n in $(seq "$3"); do
+		flux exec -r "$2" flux module reload job-exec &&
+		await eval "stats_of $1 | jq -e \".running == 1\"" || return 1
+	done
+}
+test_expect_success 'an eventlog that was emptied makes no leader an older one' '
+	gate both.0 both.1 &&
+	id=$(dummy_submit -N2 -n2 "
+		if [ \$rank = 0 ]; then
+			cat go
+			FLUX_KVS_NAMESPACE=job-\$(flux job id --to=dec \$id) flux kvs put --raw exec.eventlog=
+			echo >written
+		fi
+		cat both.\$rank; exit 4") &&
+	wait_event -q "$id" start &&
+	led_anew "$id" 0 3 &&
+	open_gate go &&
+	wait_gate written &&
+	led_anew "$id" 0 1 &&
+	open_gate both.0 both.1 &&
+	wait_event "$id" clean &&
+	test "$(contexts "$id" finish)" = "{\"status\":1024}" &&
+	test "$(contexts "$id" exception)" = "" &&
+	test_must_fail flux kvs get "$(flux job id --to=kvs "$id").guest-leaders"
+'
 test_expect_success 'jobs run, and nothing is left' '
 	flux run -N2 -n2 true &&
 	assert_no_units

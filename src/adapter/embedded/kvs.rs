@@ -91,7 +91,7 @@ impl Kvs {
         if !grafted {
             self.link(id).map_err(|e| io_fault(&e))?;
         }
-        Ok(Opened { events, moved: grafted })
+        Ok(Opened { events, moved: grafted, ..Opened::default() })
     }
 }
 

@@ -14,6 +14,9 @@ use super::handle::{Handle, HandleError, cstring, string};
 use crate::machine::{Fault, KvsOp, KvsResult, Opened};
 use crate::proto::{ExecEvent, JobId, decode_eventlog};
 
+/// The key of how many leaders have taken over, in the job's directory of the primary namespace.
+const LEADERS: &str = "guest-leaders";
+
 type Done = Box<dyn FnOnce(KvsResult)>;
 
 /// Carries out KVS operations.
@@ -61,7 +64,11 @@ impl Kvs {
             KvsOp::Link => {
                 self.link(id, |result| done(KvsResult::Linked(outcome(result))));
             }
-            KvsOp::Open { userid } => self.open(id, userid, Box::new(done)),
+            KvsOp::Open { userid } => {
+                let this = self.clone();
+                let counted = move |result| this.count_leader(id, result, Box::new(done));
+                self.open(id, userid, Box::new(counted));
+            }
         }
     }
 
@@ -158,9 +165,11 @@ impl Kvs {
             // SAFETY: the transaction is valid, the strings live through the call.
             let put =
                 unsafe { flux_sys::flux_kvs_txn_put_treeobj(txn, 0, key.as_ptr(), root.as_ptr()) };
-            let key = cstring(&id.kvs_key(checkpoint::KEY));
-            // SAFETY: as above.
-            put.min(unsafe { flux_sys::flux_kvs_txn_unlink(txn, 0, key.as_ptr()) })
+            [checkpoint::KEY, LEADERS].into_iter().fold(put, |rc, key| {
+                let key = cstring(&id.kvs_key(key));
+                // SAFETY: as above.
+                rc.min(unsafe { flux_sys::flux_kvs_txn_unlink(txn, 0, key.as_ptr()) })
+            })
         });
         let this = self.clone();
         self.futures.then_once(future, move |result, _| {
@@ -247,6 +256,32 @@ impl Kvs {
             Ok(_) => this.link(id, |linked| {
                 done(KvsResult::Opened(linked.map(|_| opened).map_err(Fault::from)));
             }),
+        });
+    }
+
+    /// Counts the leaders that have taken over, where the job's user cannot change it.
+    fn count_leader(&self, id: JobId, result: KvsResult, done: Done) {
+        let KvsResult::Opened(Ok(opened)) = result else { return done(result) };
+        if opened.moved {
+            return done(KvsResult::Opened(Ok(opened)));
+        }
+        let this = self.clone();
+        let key = id.kvs_key(LEADERS);
+        self.lookup(None, &key.clone(), false, move |count| {
+            let before = count.ok().and_then(|count| count.parse().ok()).unwrap_or(0_u64);
+            let leaders = before.saturating_add(1);
+            let commit = this.commit(None, 0, |txn| {
+                let (key, count) = (cstring(&key), cstring(&leaders.to_string()));
+                // SAFETY: the transaction is valid, the strings live through the call.
+                unsafe { flux_sys::flux_kvs_txn_put(txn, 0, key.as_ptr(), count.as_ptr()) }
+            });
+            let handle = this.handle;
+            this.futures.then_once(commit, move |result, _| {
+                if let Err(error) = result {
+                    handle.log(libc::LOG_ERR, &format!("{id}: {key}: {error}"));
+                }
+                done(KvsResult::Opened(Ok(Opened { leaders, ..opened })));
+            });
         });
     }
 
@@ -347,7 +382,7 @@ fn encode(events: &[ExecEvent]) -> String {
 fn read(eventlog: &str, grafted: bool) -> Result<Opened, Fault> {
     let events = decode_eventlog(eventlog).map_err(|e| Fault::new(libc::EPROTO, e.to_string()))?;
     let moved = grafted && events.last().is_some_and(|event| event.name == "done");
-    Ok(Opened { events, moved })
+    Ok(Opened { events, moved, ..Opened::default() })
 }
 
 fn outcome(result: Result<String, RpcError>) -> Result<(), Fault> {

@@ -78,15 +78,15 @@ impl Kvs {
     fn open(&mut self, id: JobId) -> Opened {
         // A live namespace is newer than what was moved: the job runs again.
         if let Some(guest) = self.guests.get(&id) {
-            return Opened { events: guest.log.clone(), moved: false };
+            return Opened { events: guest.log.clone(), moved: false, ..Opened::default() };
         }
         if let Some(guest) = self.primary.moved.get(&id) {
-            return Opened { events: guest.log.clone(), moved: true };
+            return Opened { events: guest.log.clone(), moved: true, ..Opened::default() };
         }
         let guest = self.primary.roots.get(&id).cloned().unwrap_or_default();
         let events = guest.log.clone();
         self.guests.insert(id, guest);
-        Opened { events, moved: false }
+        Opened { events, moved: false, ..Opened::default() }
     }
 
     /// The job manager commits its eventlogs.
@@ -183,7 +183,7 @@ mod tests {
         kvs.crash();
         assert!(!kvs.written(second), "it died before it was written");
         let opened = kvs.apply(ID, KvsOp::Open { userid: 1 });
-        let expected = Opened { events: events("init"), moved: false };
+        let expected = Opened { events: events("init"), moved: false, ..Opened::default() };
         assert_eq!(opened, KvsResult::Opened(Ok(expected)));
     }
 

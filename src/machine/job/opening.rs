@@ -153,7 +153,9 @@ impl Job {
             self.post(cx, "starting");
         }
         let leaders = opened.events.iter().filter(|e| TAKES_OVER.contains(&e.name.as_str()));
-        self.leads_as(2 + leaders.count() as u64);
+        // The eventlog is the user's: he can have made it shorter.
+        let by_log = 2 + leaders.count() as u64;
+        self.leads_as(by_log.max(opened.leaders.saturating_add(1)));
         let reattach = status.is_none() && self.start.reattach;
         self.post(cx, TAKES_OVER[usize::from(!reattach)]);
         self.completed = status;

@@ -129,6 +129,35 @@ fn one_request_is_kept_for_each_entry_of_the_barrier() {
     assert_eq!(parks, 64);
 }
 
+/// [older-leader-refused]
+#[test]
+fn a_user_who_empties_his_eventlog_does_not_make_his_leader_an_older_one() {
+    let mut world = World::new(2);
+    world.start("0-1", false);
+    world.all_started(0..2);
+    for _ in 0..2 {
+        for rank in 0..2 {
+            world.enter_barrier(rank);
+        }
+        world.pass(0.1);
+    }
+    for wiped in [false, false, true] {
+        world.unload(0);
+        if wiped {
+            world.events.clear();
+        }
+        world.load(0);
+        world.start("0-1", true);
+        world.pass(1.0);
+    }
+    for rank in 0..2 {
+        world.exited(rank, WaitStatus(0));
+    }
+    world.pass(1.0);
+    assert_eq!(world.status(), Some(WaitStatus(0)), "rank 1 obeys the new leader");
+    world.assert_ended();
+}
+
 /// [output-bounded]
 #[test]
 fn output_that_was_cut_off_is_logged_once_and_one_that_fills_the_disk_ends_its_job() {

@@ -81,6 +81,7 @@ pub(super) struct World {
     pub(super) responses: Vec<Response>,
     pub(super) events: Vec<ExecEvent>,
     moved: bool,
+    leaders: u64,
     has_namespace: bool,
     pub(super) drained: Vec<String>,
     pub(super) signals: Vec<(u32, i32)>,
@@ -132,6 +133,7 @@ impl World {
             responses: Vec::new(),
             events: Vec::new(),
             moved: false,
+            leaders: 0,
             has_namespace: false,
             drained: Vec::new(),
             signals: Vec::new(),
@@ -364,7 +366,9 @@ impl World {
                 KvsResult::Opened(Err(Fault::new(libc::ENOTSUP, "no such namespace")))
             }
             KvsOp::Open { .. } => {
-                KvsResult::Opened(Ok(Opened { events: self.events.clone(), moved: self.moved }))
+                self.leaders += 1;
+                let (events, leaders) = (self.events.clone(), self.leaders);
+                KvsResult::Opened(Ok(Opened { events, moved: self.moved, leaders }))
             }
         }
     }

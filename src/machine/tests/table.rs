@@ -73,7 +73,7 @@ fn inputs(world: &World, rank: usize) -> Vec<Event> {
     };
     let kvs = |result: KvsResult| Event::Kvs { id: JOB, result };
     let request = RequestId::Remote(1);
-    let opened = Opened { events: Vec::new(), moved: true };
+    let opened = Opened { moved: true, ..Opened::default() };
     vec![
         Event::Timeout,
         super::start_event(request, &json!({"id": JOB})),
