@@ -2,7 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use job_exec_rs::adapter::sim::{Coverage, FaultId, FaultKind, Outcome, Profile, run};
+use job_exec_rs::adapter::sim::{
+    Coverage, FaultId, FaultKind, Heard, Outcome, Profile, Sent, run, run_with,
+};
+use job_exec_rs::machine::{Credential, Topic};
+use serde_json::{Value, json};
 
 /// Seeds that found something once, in whatever profile.
 const SEEDS: [u64; 17] =
@@ -113,4 +117,78 @@ fn recovery_is_met_in_every_state() {
         assert!(met("agent", state, "shells"), "no agent was asked again while {state}");
     }
     assert!(met("agent", "lost", "gone") && met("coordinator", "away", "timeout"));
+}
+
+const OWNER: Credential = Credential { userid: 1, owner: true };
+const STRANGER: Credential = Credential { userid: 99, owner: false };
+
+fn sent(at: f64, rank: u32, topic: Topic, credential: Credential, payload: &Value) -> Sent {
+    Sent { at, rank, topic, credential, payload: payload.to_string().into_bytes() }
+}
+
+fn play_with(seed: u64, profile: &str, messages: Vec<Sent>) -> Outcome {
+    let profile = Profile::named(profile).expect("a known profile");
+    let outcome = run_with(seed, &profile, messages, false);
+    assert_eq!(outcome.violations, [], "seed {seed}");
+    outcome
+}
+
+/// [guest-own-job] [owner-only]
+#[test]
+fn what_strangers_ask_for_is_refused_and_changes_nothing() {
+    let mut messages = Vec::new();
+    for number in 0..400 {
+        let (at, rank) = (f64::from(number) / 7.0, number % 7);
+        let topic = Topic::ALL[number as usize % Topic::ALL.len()];
+        let id = u64::from(number % 9) << 24;
+        let payload = json!({ "id": id, "rank": rank, "ranks": "0", "entry": 1 });
+        messages.push(sent(at, rank, topic, STRANGER, &payload));
+    }
+    for seed in 1..20 {
+        let outcome = play_with(seed, "default", messages.clone());
+        assert!(outcome.undisturbed, "seed {seed}");
+        assert_eq!(outcome.told, play(seed, "default", false).told, "seed {seed}");
+        assert!(outcome.heard.contains(&Heard::Refused(libc::EPERM)), "seed {seed}");
+        assert!(!outcome.heard.contains(&Heard::Granted), "seed {seed}");
+    }
+}
+
+/// [bad-start-fails-its-job]
+#[test]
+fn a_start_request_is_answered_whatever_is_wrong_with_it() {
+    let start = |id: u64, ranks: &str| {
+        json!({"id": id, "userid": 1, "jobspec": {}, "reattach": false,
+               "R": {"version": 1, "execution": {
+                   "R_lite": [{"rank": ranks, "children": {"core": "0"}}],
+                   "nodelist": [format!("n[{ranks}]")], "starttime": 0.0, "expiration": 0.0}}})
+    };
+    let at = |at, payload| sent(at, 0, Topic::Start, OWNER, &payload);
+    let messages = vec![
+        at(1.0, start(77, "no ranks")),
+        at(2.0, json!({ "id": 78 })),
+        at(3.0, start(79, "0-6")),
+        // What only the job manager can say is left out: the same id once more, a job of its
+        // own, and ranks that the instance does not have.
+        at(4.0, start(79, "1")),
+        at(5.0, start(1 << 24, "0")),
+        at(6.0, start(80, "0-7")),
+    ];
+    let heard = play_with(1, "calm", messages).heard;
+    assert_eq!(heard, [[Heard::Granted; 3], [Heard::NotSent; 3]].concat());
+}
+
+/// Users who name what their shells never did get what they asked for, and nobody else does.
+#[test]
+fn users_can_only_deceive_themselves() {
+    let shells = Credential { userid: 1, owner: false };
+    let mut messages = Vec::new();
+    for number in 0..300 {
+        let (at, rank) = (f64::from(number) / 5.0, number % 7);
+        let payload = json!({ "id": u64::from(number % 4) << 24, "rank": rank, "entry": 1 });
+        messages.push(sent(at, rank, Topic::ShellBarrier, shells, &payload));
+    }
+    for seed in 1..20 {
+        let outcome = play_with(seed, "default", messages.clone());
+        assert!(!outcome.undisturbed, "seed {seed}");
+    }
 }

@@ -23,6 +23,8 @@ pub mod connector;
 /// The adapter's own, which nobody outside of it sees.
 #[path = "../../src/adapter/systemd/properties.rs"]
 mod properties_of_systemd;
+#[path = "service.rs"]
+pub mod service;
 #[path = "../../src/adapter/systemd/values.rs"]
 mod values;
 
@@ -48,6 +50,7 @@ pub const ALL: &[(&str, Target)] = &[
     ("properties", properties),
     ("record", record),
     ("rset", rset),
+    ("service", service::service),
     ("signal", signal),
     ("start", start),
     ("unit_name", unit_name),

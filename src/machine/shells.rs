@@ -169,6 +169,11 @@ impl Shell {
         }
     }
 
+    /// Nobody is left to be let go from a barrier.
+    fn has_ended(&self) -> bool {
+        !matches!(self.phase, Phase::Pending | Phase::Running { .. })
+    }
+
     /// Handles news of the unit; returns what to report.
     pub(super) fn unit_event(&mut self, event: UnitEvent, out: &mut Effects) -> Vec<Report> {
         match event {
@@ -278,6 +283,12 @@ impl Shell {
         entry: Option<u32>,
         out: &mut Effects,
     ) -> Vec<Report> {
+        if self.has_ended() {
+            // What is kept for it now, nothing would take away.
+            let fault = Fault::new(libc::ENOENT, format!("{} has ended", self.unit));
+            out.push(Effect::Barrier { to, result: Err(fault) });
+            return Vec::new();
+        }
         let entry = entry.filter(|_| !Bug::BarrierAfterRestart.is_planted());
         let entry = entry.unwrap_or(self.entered.saturating_add(1));
         if !(1..=ENTRIES_MAX).contains(&entry) {

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 use super::Violation;
+use super::rank::OWNER;
 use crate::machine::job_digest;
 use crate::proto::{Idset, JobId, Response, StartRequest, WaitStatus};
 
@@ -16,6 +17,8 @@ const TICK: f64 = 0.001;
 #[derive(Clone, Debug)]
 pub(super) struct Allocation {
     pub(super) id: JobId,
+    /// Whose job it is.
+    pub(super) userid: u32,
     pub(super) ranks: Idset,
     /// What makes this job, with these resources, this job.
     pub(super) digest: String,
@@ -67,7 +70,8 @@ impl Manager {
         }
         let limited = job.duration > 0.0;
         let digest = String::new();
-        let mut allocation = Allocation { id, ranks, digest, limited, starttime: wall };
+        let userid = OWNER;
+        let mut allocation = Allocation { id, userid, ranks, digest, limited, starttime: wall };
         let payload = payload(id, &allocation, job);
         if let Ok(start) = StartRequest::read(payload.to_string().as_bytes()) {
             allocation.digest = job_digest(&start);
@@ -170,11 +174,11 @@ impl Manager {
 }
 
 fn payload(id: JobId, allocation: &Allocation, job: &ManagedJob) -> Value {
-    let Allocation { ranks, starttime, .. } = allocation;
+    let Allocation { userid, ranks, starttime, .. } = allocation;
     let hosts: Vec<String> = ranks.iter().map(|rank| format!("n{rank}")).collect();
     let expiration = if job.duration > 0.0 { starttime + job.duration } else { 0.0 };
     json!({
-        "id": id, "userid": 1, "jobspec": {}, "reattach": job.started,
+        "id": id, "userid": userid, "jobspec": {}, "reattach": job.started,
         "R": {"version": 1, "execution": {
             "R_lite": [{"rank": ranks.to_string(), "children": {"core": "0"}}],
             "nodelist": hosts, "starttime": starttime, "expiration": expiration}},

@@ -14,6 +14,7 @@
 //!
 //! [`run`] plays one seed: faults first, then everything heals, and within a bounded time every
 //! job must have ended and nothing may be left. The oracles (`oracle/`) look at every step.
+//! [`run_with`] does the same while somebody sends the nodes messages of his own.
 
 mod coverage;
 mod disk;
@@ -27,6 +28,7 @@ mod packet;
 mod profile;
 mod rank;
 mod request;
+mod sent;
 mod shell;
 mod systemd;
 mod world;
@@ -36,7 +38,8 @@ pub use fault::FaultId;
 pub use kind::FaultKind;
 pub use minimise::minimise;
 pub use profile::Profile;
-pub use world::{Outcome, run};
+pub use sent::{Heard, Sent};
+pub use world::{Outcome, run, run_with};
 
 /// A broken promise, with the invariant's name in `rfc/0001-scope.md`.
 #[derive(Clone, Debug, Eq, PartialEq)]

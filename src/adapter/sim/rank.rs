@@ -15,6 +15,9 @@ use crate::proto::{BrokerRank, InstanceId, UnitName};
 use crate::supervisor::tracker::{Tracker, TrackerConfig};
 use crate::supervisor::{Backend, Core, OutputPaths};
 
+/// User id of the instance's owner.
+pub(super) const OWNER: u32 = 1;
+
 /// The real supervisor's core and tracker, for one life of the module.
 pub(super) struct Supervisor {
     pub(super) core: Core,

@@ -14,18 +14,20 @@ use super::kvs::Kvs;
 use super::manager::{Allocation, Manager};
 use super::packet::SimPacket;
 use super::profile::Profile;
-use super::rank::{Rank, instance};
+use super::rank::{OWNER, Rank, instance};
 use super::request::{Life, Requests};
+use super::sent::{Heard, Messages, Sent};
 use super::shell::ShellId;
 use crate::config::Config;
 use crate::machine::{Event, Facts, KvsOp, KvsResult, Node, Now};
 use crate::port::supervisor::UnitSpec;
-use crate::proto::{BrokerRank, JobId, UnitName, WaitStatus};
+use crate::proto::{BrokerRank, JobId, Response, UnitName, WaitStatus};
 use crate::supervisor::tracker::{Ask, News};
 
 mod effects;
 mod faults;
 mod links;
+mod sent;
 mod service;
 mod shells;
 mod supervise;
@@ -50,6 +52,13 @@ pub struct Outcome {
     pub seconds: f64,
     /// What was met in which state.
     pub coverage: Coverage,
+    /// What the job manager was told of which job, and when.
+    pub told: Vec<(f64, JobId, Response)>,
+    /// What became of each message from outside.
+    pub heard: Vec<Heard>,
+    /// Every message from outside was refused at once, whoever it came from: all else must have
+    /// gone as without them.
+    pub undisturbed: bool,
 }
 
 /// What can happen.
@@ -68,6 +77,7 @@ pub(super) enum Item {
         spec: Option<Box<UnitSpec>>,
     },
     BusClosed(Life),
+    CancelDeceived,
     Connect(Life),
     Deliver {
         to: Life,
@@ -132,6 +142,8 @@ pub(super) enum Item {
     },
     /// The job manager of this life of rank 0's broker commits its eventlogs.
     ManagerCommits(u32),
+    /// Somebody's message comes.
+    Message(usize),
     News {
         rank: u32,
         connection: u64,
@@ -193,6 +205,9 @@ pub(super) struct World {
     parked: Vec<(Waiter, u32)>,
     /// Requests that must be refused.
     pub(super) intruders: BTreeSet<u64>,
+    /// What somebody outside of the world says to its nodes.
+    pub(super) messages: Messages,
+    told: Vec<(f64, JobId, Response)>,
     transcript: Option<Vec<String>>,
     events: u64,
     coverage: Coverage,
@@ -206,24 +221,20 @@ pub fn run(
     left_out: &BTreeSet<FaultId>,
     keep_transcript: bool,
 ) -> Outcome {
-    let mut world = World::new(seed, profile.clone(), left_out.clone(), keep_transcript);
-    world.begin();
-    world.play(profile.seconds);
-    if world.violations.is_empty() {
-        world.heal();
-        world.play(profile.seconds + HEAL_SECONDS);
-    }
-    if world.violations.is_empty() {
-        world.check_end();
-    }
-    Outcome {
-        violations: world.violations,
-        transcript: world.transcript.unwrap_or_default(),
-        faults: world.faults.struck,
-        events: world.events,
-        seconds: world.now,
-        coverage: world.coverage,
-    }
+    World::new(seed, profile.clone(), left_out.clone(), keep_transcript).run()
+}
+
+/// Plays one seed, while these messages come. Where all of them are refused, the world goes its
+/// way as without them. A message to a rank that is not there reaches nobody.
+pub fn run_with(
+    seed: u64,
+    profile: &Profile,
+    messages: Vec<Sent>,
+    keep_transcript: bool,
+) -> Outcome {
+    let mut world = World::new(seed, profile.clone(), BTreeSet::new(), keep_transcript);
+    world.messages = Messages::new(messages);
+    world.run()
 }
 
 pub(super) fn config() -> Config {
@@ -233,7 +244,7 @@ pub(super) fn config() -> Config {
 pub(super) fn new_node(rank: u32, nested: bool) -> Node {
     let facts = Facts {
         rank: BrokerRank(rank),
-        owner: 1,
+        owner: OWNER,
         instance: instance(),
         shell_uri: String::new(),
         no_connector: None,
@@ -277,9 +288,35 @@ impl World {
             checkpoints: BTreeMap::new(),
             parked: Vec::new(),
             intruders: BTreeSet::new(),
+            messages: Messages::default(),
+            told: Vec::new(),
             transcript: keep_transcript.then(Vec::new),
             events: 0,
             coverage: Coverage::default(),
+        }
+    }
+
+    fn run(mut self) -> Outcome {
+        let seconds = self.profile.seconds;
+        self.begin();
+        self.play(seconds);
+        if self.violations.is_empty() {
+            self.heal();
+            self.play(seconds + HEAL_SECONDS);
+        }
+        if self.violations.is_empty() {
+            self.check_end();
+        }
+        Outcome {
+            violations: self.violations,
+            transcript: self.transcript.unwrap_or_default(),
+            faults: self.faults.struck,
+            events: self.events,
+            seconds: self.now,
+            coverage: self.coverage,
+            told: self.told,
+            undisturbed: !self.messages.disturb,
+            heard: self.messages.all.iter().map(|message| message.heard).collect(),
         }
     }
 
@@ -292,6 +329,7 @@ impl World {
             self.at(at, Item::Submit);
         }
         self.schedule_faults();
+        self.schedule_messages();
     }
 
     /// Lets things happen until `end`, or until nothing more will.
@@ -314,6 +352,7 @@ impl World {
         match item {
             Item::Allocate(id) => self.allocate(id),
             Item::BusClosed(life) => self.bus_closed(life),
+            Item::CancelDeceived => self.cancel_deceived(),
             Item::Connect(life) => self.connect(life),
             Item::Deliver { to, event } => self.deliver(to, *event),
             Item::DiskEmptied(rank) => self.disk_emptied(rank),
@@ -330,6 +369,7 @@ impl World {
             Item::Note(id) => self.note_down(id),
             Item::Load { rank } => self.load(rank),
             Item::ManagerCommits(broker) => self.manager_commits(broker),
+            Item::Message(index) => self.message(index),
             Item::Resume(rank) => self.resume(rank),
             Item::Submit => self.submit(),
             Item::Timer(life) => self.timer(life),
@@ -452,13 +492,19 @@ impl World {
         let effects = std::mem::take(&mut state.effects.list);
         let life = self.life(rank);
         for effect in effects {
-            if self.faults.strikes(FaultKind::CrashBetweenEffects).is_some() {
+            let answered = Self::answered_by(&effect);
+            // An answer to somebody outside is no occasion for a fault: the world's own keep
+            // their numbers.
+            if answered.is_none() && self.faults.strikes(FaultKind::CrashBetweenEffects).is_some() {
                 self.kill(rank);
             }
             if !self.is_alive(life) {
                 return;
             }
-            self.perform(life, effect);
+            match answered {
+                Some(index) => self.answer_message(index, effect),
+                None => self.perform(life, effect),
+            }
         }
         let next = self.ranks[rank as usize].node.as_ref().and_then(Node::next_timeout);
         if let Some(at) = next {

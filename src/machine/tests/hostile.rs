@@ -158,6 +158,24 @@ fn a_user_who_empties_his_eventlog_does_not_make_his_leader_an_older_one() {
     world.assert_ended();
 }
 
+/// [user-requests-bounded]
+#[test]
+fn no_request_waits_in_the_barrier_of_a_shell_that_has_ended() {
+    let mut node = Alone::new(1);
+    node.shells(1, 1, "job", Mode::Start);
+    node.unit(started);
+    assert_eq!(answers(&node.hear(barrier(10, SHELL_USER, Some(1)))), [] as [i32; 0]);
+    let exited = node.unit(|unit| UnitEvent::Exited { unit, status: WaitStatus(0) });
+    let dropped = exited.iter().filter(|e| matches!(e, Effect::Drop { .. })).count();
+    assert_eq!(dropped, 1, "{exited:?}");
+    for (number, entry) in [(11, Some(1)), (12, Some(2)), (13, None)] {
+        let effects = node.hear(barrier(number, SHELL_USER, entry));
+        assert_eq!((answers(&effects), notes(&effects)), (vec![libc::ENOENT], 0));
+    }
+    node.unit(|unit| UnitEvent::Gone { unit });
+    assert_eq!(answers(&node.hear(barrier(14, SHELL_USER, Some(3)))), [libc::ENOENT]);
+}
+
 /// [output-bounded]
 #[test]
 fn output_that_was_cut_off_is_logged_once_and_one_that_fills_the_disk_ends_its_job() {

@@ -51,5 +51,6 @@ impl World {
         self.check_jobs();
         self.check_units();
         self.check_memory();
+        self.check_answers();
     }
 }

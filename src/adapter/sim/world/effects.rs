@@ -4,6 +4,7 @@ use serde_json::json;
 
 use super::{Item, World};
 use crate::adapter::sim::request::{Asked, Life, Request};
+use crate::adapter::sim::sent::Messages;
 use crate::machine::{Effect, Event, Fault, Level, Owner, RequestId};
 use crate::proto::BrokerRank;
 use crate::proto::peer::{KnownRequest, VERSION};
@@ -109,7 +110,10 @@ impl World {
                 Event::KnownAnswered { id, asker, question, result: Err(fault) }
             }
             Asked::Expire(number) => {
-                self.requests.close(number);
+                match Messages::index(number) {
+                    Some(index) => self.message_answered(index, Err(fault)),
+                    None => drop(self.requests.close(number)),
+                }
                 return;
             }
             Asked::Intruder | Asked::Manager | Asked::Nothing => return,
@@ -118,6 +122,9 @@ impl World {
     }
 
     fn answer(&mut self, to: u64, result: Result<(), Fault>) {
+        if let Some(index) = Messages::index(to) {
+            return self.message_answered(index, result);
+        }
         if self.checkpoint_answered(to, &result) {
             self.requests.close(to);
             return;

@@ -100,7 +100,12 @@ impl World {
     }
 
     fn cancel(&mut self, rng: &mut ChaCha8Rng) {
-        let Some(id) = self.some_job(rng) else { return };
+        if let Some(id) = self.some_job(rng) {
+            self.cancel_job(id);
+        }
+    }
+
+    pub(super) fn cancel_job(&mut self, id: JobId) {
         if let Some(job) = self.manager.jobs.get_mut(&id) {
             job.failed = true;
             self.manager_changed();
@@ -173,7 +178,10 @@ impl World {
             node.shutdown(&mut effects);
         }
         for effect in effects.list {
-            self.perform(life, effect);
+            match Self::answered_by(&effect) {
+                Some(index) => self.answer_message(index, effect),
+                None => self.perform(life, effect),
+            }
         }
         if !self.is_alive(life) {
             return; // it has died on its way out
@@ -314,6 +322,7 @@ impl World {
         self.handle(rank, Event::Unit(ready));
         self.pump(rank);
         self.unpark(rank);
+        self.unpark_messages(rank);
         if rank == 0 {
             let jobs: Vec<JobId> = self.manager.jobs.keys().copied().collect();
             for id in jobs {
@@ -328,6 +337,7 @@ impl World {
     pub(super) fn heal(&mut self) {
         self.faults.end();
         self.note("no more faults");
+        self.cancel_deceived_later();
         for rank in 0..self.profile.ranks {
             self.disk_emptied(rank);
         }

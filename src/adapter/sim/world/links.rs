@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use super::{Item, World};
 use crate::adapter::sim::packet::SimPacket;
+use crate::adapter::sim::rank::OWNER;
 use crate::adapter::sim::shell::ShellId;
 use crate::machine::{Credential, Event, Fault, RequestId};
 use crate::proto::{BrokerRank, JobId};
@@ -164,7 +165,7 @@ impl World {
         let number = self.shells_request(rank);
         self.barriers.insert(number, waiter);
         let (request, rank) = (RequestId::Remote(number), BrokerRank(rank));
-        let credential = Credential { userid: 1, owner: true };
+        let credential = Credential { userid: OWNER, owner: true };
         self.handle(rank.0, Event::ShellBarrier { request, credential, id, rank, entry });
     }
 
@@ -248,7 +249,7 @@ impl World {
         let id = self.shell(waiter.shell).unit.job();
         let number = self.shells_request(0);
         self.checkpoints.insert(number, waiter);
-        let credential = Credential { userid: 1, owner: true };
+        let credential = Credential { userid: OWNER, owner: true };
         let request = RequestId::Remote(number);
         self.handle(0, Event::CheckpointAsked { request, credential, id });
     }

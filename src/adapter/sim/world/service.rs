@@ -116,6 +116,7 @@ impl World {
     pub(super) fn respond(&mut self, id: JobId, response: &Response) {
         self.note(&format!("{id}: {response:?}"));
         self.check_response(id, response);
+        self.told.push((self.now, id, response.clone()));
         self.manager_changed();
         if let Response::Exception(exception) = response
             && exception.severity == 0

@@ -1,0 +1,275 @@
+//! Messages from outside, and what nodes make of them.
+
+use serde_json::Value;
+
+use super::{Item, World};
+use crate::adapter::sim::Heard;
+use crate::adapter::sim::sent::{Messages, Sent, Told};
+use crate::machine::{Credential, Effect, Event, Fault, RequestId, Topic};
+use crate::proto::peer::{self, CoveredRequest, LeadRequest, OrderRequest, ShellsRequest};
+use crate::proto::{JobId, Response, StartError, StartRequest};
+
+/// Longest time, in seconds from now, to which a job's limit may be moved: what runs until its
+/// limit must come to its end in a world.
+const EXPIRATION_MAX: f64 = 3600.0;
+/// When users cancel jobs whose shells they have left waiting, in seconds after the last fault.
+const CANCEL_AFTER: f64 = 600.0;
+
+impl World {
+    /// The messages will come at their times.
+    pub(super) fn schedule_messages(&mut self) {
+        for index in 0..self.messages.all.len() {
+            let Sent { at, rank, .. } = self.messages.all[index].sent;
+            if rank < self.profile.ranks {
+                self.at(at, Item::Message(index));
+            }
+        }
+    }
+
+    /// A message reaches its broker, which passes it on to the module, as
+    /// `module::handlers` and `libflux::Broker::read` have it.
+    pub(super) fn message(&mut self, index: usize) {
+        let Told { sent, .. } = &self.messages.all[index];
+        let (sent, number) = (sent.clone(), Messages::number(index));
+        let state = &self.ranks[sent.rank as usize];
+        if state.node.is_none() {
+            // A dead broker says nothing.
+            let heard = if state.broker_up { Heard::Refused(libc::ENOSYS) } else { Heard::Silence };
+            return self.messages.all[index].heard = heard;
+        }
+        if !sent.credential.owner && !sent.topic.is_for_users() {
+            // libflux does not call the handler.
+            return self.messages.all[index].heard = Heard::Refused(libc::EPERM);
+        }
+        let request = RequestId::Remote(number);
+        match sent.topic.read(request, sent.credential, &sent.payload) {
+            Err(fault) => self.messages.all[index].heard = Heard::Refused(fault.errnum),
+            Ok(event) if self.is_own_fault(sent.rank, &event) => {
+                self.messages.all[index].heard = Heard::NotSent;
+            }
+            Ok(event) => {
+                let holder = self.life(sent.rank);
+                let told = &mut self.messages.all[index];
+                told.job = named(sent.topic, &event, &sent.payload);
+                told.holder = sent.topic.is_answered().then_some(holder);
+                if let Event::Start { start, .. } = &event
+                    && let Ok(start) = &**start
+                {
+                    self.messages.started.insert(start.id);
+                }
+                let is_nothing = matches!(
+                    event,
+                    Event::Covered { .. }
+                        | Event::Lead { .. }
+                        | Event::Order { .. }
+                        | Event::Shells { .. }
+                );
+                self.handle(sent.rank, event);
+                self.note_effect(index, is_nothing);
+            }
+        }
+    }
+
+    /// The owner can do to the owner's instance what it likes. What only the job manager and
+    /// other modules send, and is well-formed, is believed; so that is left out, but for what
+    /// they could say.
+    fn is_own_fault(&self, rank: u32, event: &Event) -> bool {
+        match event {
+            Event::Covered { payload } => peer::decode::<CoveredRequest>(payload).is_ok(),
+            Event::Expiration { id, expiration, .. } => {
+                let latest = self.wall(rank) + EXPIRATION_MAX;
+                self.is_of_the_world(*id) && !(*expiration < latest && *expiration != 0.0)
+            }
+            Event::Lead { payload, .. } => peer::decode::<LeadRequest>(payload).is_ok(),
+            Event::Order { payload } => peer::decode::<OrderRequest>(payload).is_ok(),
+            Event::Shells { payload, .. } => peer::decode::<ShellsRequest>(payload).is_ok(),
+            Event::Start { start, .. } => self.is_no_job_managers(rank, start),
+            _ => false,
+        }
+    }
+
+    /// The job manager asks rank 0, once, with ranks that the instance has. It asks for the
+    /// world's own jobs as well, and no others do that.
+    fn is_no_job_managers(&self, rank: u32, start: &Result<StartRequest, StartError>) -> bool {
+        match start {
+            Ok(start) => {
+                rank != 0
+                    || self.is_of_the_world(start.id)
+                    || self.messages.started.contains(&start.id)
+                    || start.r.ranks().last().is_none_or(|last| last >= self.profile.ranks)
+            }
+            Err(StartError::Field { id, .. } | StartError::R { id, .. }) => {
+                self.is_of_the_world(*id)
+            }
+            Err(StartError::Id(_)) => false,
+        }
+    }
+
+    /// The id is one that the job manager gives, or will give.
+    fn is_of_the_world(&self, id: JobId) -> bool {
+        (1..=u64::from(self.profile.jobs)).any(|number| id == JobId(number << 24))
+    }
+
+    /// The sender is the owner, or a job with this id was his at some time.
+    fn is_his(&self, credential: Credential, id: JobId) -> bool {
+        let may = |userid| credential.may_act_for(userid);
+        self.allocations.values().any(|known| known.id == id && may(known.userid))
+    }
+
+    /// What a job's own user says about its shells need not be so. Some of what only the owner
+    /// may ask for has an effect before it is refused. Of a stranger nothing has.
+    fn note_effect(&mut self, index: usize, is_nothing: bool) {
+        let Told { sent, heard, job, .. } = &self.messages.all[index];
+        let his = job.filter(|id| self.is_his(sent.credential, *id));
+        let taken = his.filter(|_| !matches!(heard, Heard::Refused(_)));
+        self.messages.disturb |= !is_nothing && (sent.credential.owner || taken.is_some());
+        if matches!(sent.topic, Topic::CriticalRanks | Topic::ShellBarrier) {
+            self.messages.deceived.extend(taken);
+        }
+    }
+
+    /// Which message an effect answers.
+    pub(super) fn answered_by(effect: &Effect) -> Option<usize> {
+        match effect {
+            Effect::Answer { to: RequestId::Remote(to), .. }
+            | Effect::Barrier { to: RequestId::Remote(to), .. }
+            | Effect::Drop { to: RequestId::Remote(to) }
+            | Effect::End { to: RequestId::Remote(to), .. }
+            | Effect::KnownAnswer { to: RequestId::Remote(to), .. }
+            | Effect::Park { to: RequestId::Remote(to), .. }
+            | Effect::Respond { to: RequestId::Remote(to), .. } => Messages::index(*to),
+            _ => None,
+        }
+    }
+
+    pub(super) fn answer_message(&mut self, index: usize, effect: Effect) {
+        match effect {
+            Effect::Answer { result, .. } | Effect::Barrier { result, .. } => {
+                self.message_answered(index, result);
+            }
+            Effect::End { fault, .. } => self.message_answered(index, Err(fault)),
+            Effect::KnownAnswer { result, .. } => self.message_answered(index, result.map(drop)),
+            Effect::Park { entry, .. } => {
+                self.messages.all[index].holder = None;
+                self.messages.parked.push((index, entry));
+                self.check_granted(index);
+            }
+            Effect::Respond { id, response, .. } => self.message_responded(index, id, &response),
+            // It waited, for what will not come any more.
+            _ => self.messages.all[index].holder = None,
+        }
+    }
+
+    /// A message is answered for the last time.
+    pub(super) fn message_answered(&mut self, index: usize, result: Result<(), Fault>) {
+        let told = &mut self.messages.all[index];
+        told.holder = None;
+        match result {
+            Err(fault) => {
+                told.heard = Heard::Refused(fault.errnum);
+                if told.sent.topic == Topic::Start && told.job.is_some() {
+                    let seen = format!("a start request is answered with an error: {fault}");
+                    self.violate("always-an-end", seen);
+                }
+            }
+            Ok(()) => {
+                told.heard = Heard::Granted;
+                self.check_granted(index);
+            }
+        }
+    }
+
+    /// One of the answers to a start request: it is for the job that was asked for.
+    fn message_responded(&mut self, index: usize, id: JobId, response: &Response) {
+        self.note(&format!("message {index}: {id}: {response:?}"));
+        let told = &mut self.messages.all[index];
+        told.heard = Heard::Granted;
+        if told.job != Some(id) {
+            let seen =
+                format!("{:?} for {id} answers a start request for {:?}", response, told.job);
+            return self.violate("always-an-end", seen);
+        }
+        if told.holder.is_none() {
+            let seen = format!("{id}: {response:?} after the final release");
+            return self.violate("always-an-end", seen);
+        }
+        if matches!(response, Response::Release { is_final: true, .. }) {
+            told.holder = None;
+        }
+    }
+
+    /// Only the owner and a job's own user get what they ask for.
+    fn check_granted(&mut self, index: usize) {
+        let Told { sent, job, .. } = &self.messages.all[index];
+        let (credential, topic) = (sent.credential, sent.topic);
+        if !credential.owner && !job.is_some_and(|id| self.is_his(credential, id)) {
+            let seen = format!("{topic:?} of user {} succeeds", credential.userid);
+            self.violate("nobody-gets-in", seen);
+        }
+    }
+
+    /// A module was loaded: it finds the messages that the one before has kept.
+    pub(super) fn unpark_messages(&mut self, rank: u32) {
+        let all = &self.messages.all;
+        let of_rank = |(index, _): &mut (usize, u32)| all[*index].sent.rank == rank;
+        let here: Vec<(usize, u32)> = self.messages.parked.extract_if(.., of_rank).collect();
+        for (index, entry) in here {
+            let holder = self.life(rank);
+            let told = &mut self.messages.all[index];
+            let Some(id) = told.job else { continue };
+            told.holder = Some(holder);
+            let request = RequestId::Remote(Messages::number(index));
+            self.handle(rank, Event::Parked { request, id, entry });
+        }
+    }
+
+    /// Users whose shells wait for ever, because of what they have said, will end their jobs.
+    pub(super) fn cancel_deceived_later(&mut self) {
+        if !self.messages.deceived.is_empty() {
+            self.at(self.now + CANCEL_AFTER, Item::CancelDeceived);
+        }
+    }
+
+    pub(super) fn cancel_deceived(&mut self) {
+        for id in self.messages.deceived.clone() {
+            if self.manager.jobs.get(&id).is_some_and(|job| job.pending && !job.failed) {
+                self.cancel_job(id);
+            }
+        }
+    }
+
+    /// Every message was answered, unless who had it is gone.
+    pub(in crate::adapter::sim) fn check_answers(&mut self) {
+        for index in 0..self.messages.all.len() {
+            let Told { sent, holder, .. } = &self.messages.all[index];
+            if holder.is_some_and(|life| self.is_alive(life)) {
+                let seen = format!("{:?} of message {index} is not answered", sent.topic);
+                self.violate("bounded", seen);
+            }
+        }
+    }
+}
+
+/// The job that a request is about. Of a start request that could not be read, what its text
+/// says.
+fn named(topic: Topic, event: &Event, payload: &[u8]) -> Option<JobId> {
+    match event {
+        Event::CheckpointAsked { id, .. }
+        | Event::CriticalRanks { id, .. }
+        | Event::Expiration { id, .. }
+        | Event::ShellBarrier { id, .. } => Some(*id),
+        Event::Start { start, .. } => {
+            let text = serde_json::from_slice::<Value>(payload).ok();
+            let read = match &**start {
+                Ok(StartRequest { id, .. }) => Some(*id),
+                Err(StartError::Field { id, .. } | StartError::R { id, .. }) => Some(*id),
+                Err(StartError::Id(_)) => None,
+            };
+            text.and_then(|text| text.get("id")?.as_u64()).map(JobId).or(read)
+        }
+        _ => {
+            debug_assert!(!topic.is_for_users(), "{topic:?} names its job");
+            None
+        }
+    }
+}
