@@ -373,6 +373,10 @@ impl AgentJob {
         {
             return out.push(Effect::Unit(UnitCommand::Launch(spec)));
         }
+        if matches!(event, UnitEvent::Stopping { .. }) {
+            let first = cx.config.stop_timer.map_or(cx.config.kill_timeout, f64::from);
+            self.eviction.get_or_insert_with(|| Eviction::start(cx.now.mono, first, cx.config));
+        }
         let reports = shell.unit_event(event, out);
         let is_done = shell.is_done();
         if is_done {
@@ -580,7 +584,8 @@ fn stage(report: &Report) -> Option<u8> {
         | Report::Output { .. }
         | Report::OutputOverflow { .. }
         | Report::OutputTruncated { .. }
-        | Report::Pending => None,
+        | Report::Pending
+        | Report::Unkillable => None,
     }
 }
 

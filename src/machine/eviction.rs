@@ -1,4 +1,5 @@
-//! Ending a shell that nobody leads any more: its own rank sees to it.
+//! Ending on its own rank what nobody else would end: a shell that nobody leads any more, and what
+//! a guest's shell has left behind when it ended by itself, which its IMP waits for.
 //!
 //! The unit is stopped, which is SIGTERM to its main process, and SIGKILL for what is left after
 //! `kill-timeout`. A guest's processes are out of the user manager's reach: the IMP has to end
@@ -27,11 +28,10 @@ pub(super) enum Step {
 }
 
 impl Eviction {
-    /// The unit is being stopped.
-    pub(super) fn start(now: f64, config: &Config) -> Self {
-        let pause = config.kill_timeout;
-        let drain_at = Some(now + config.effective_max_kill_timeout());
-        Self { next: now + pause, pause, drain_at }
+    /// The unit is being stopped. The first signal comes after `first` seconds.
+    pub(super) fn start(now: f64, first: f64, config: &Config) -> Self {
+        let drain_at = Some(now + first + config.effective_max_kill_timeout());
+        Self { next: now + first, pause: config.kill_timeout, drain_at }
     }
 
     /// When [`Self::step`] is due.
@@ -67,7 +67,7 @@ mod tests {
     fn it_signals_with_growing_pauses_and_drains_once() {
         let config =
             Config { kill_timeout: 1.0, max_kill_timeout: Some(10.0), ..Config::default() };
-        let mut eviction = Eviction::start(0.0, &config);
+        let mut eviction = Eviction::start(0.0, 1.0, &config);
         let mut steps = Vec::new();
         while eviction.next_timeout() < 1000.0 {
             let now = eviction.next_timeout();
@@ -75,9 +75,9 @@ mod tests {
             steps.push((now, eviction.step(now)));
         }
         let times: Vec<f64> = steps.iter().map(|(at, _)| *at).take(6).collect();
-        assert_eq!(times, [1.0, 3.0, 7.0, 10.0, 26.0, 58.0]);
+        assert_eq!(times, [1.0, 3.0, 7.0, 11.0, 27.0, 59.0]);
         let drains = |step: &&(f64, Option<Step>)| step.1 == Some(Step::SignalAndDrain);
-        assert_eq!(steps.iter().filter(drains).map(|(at, _)| *at).collect::<Vec<_>>(), [10.0]);
+        assert_eq!(steps.iter().filter(drains).map(|(at, _)| *at).collect::<Vec<_>>(), [11.0]);
         assert!(eviction.is_given_up());
     }
 }

@@ -527,7 +527,8 @@ impl Node {
             | UnitEvent::Output { unit, .. }
             | UnitEvent::OutputOverflow { unit, .. }
             | UnitEvent::OutputTruncated { unit, .. }
-            | UnitEvent::Started { unit, .. } => unit.clone(),
+            | UnitEvent::Started { unit, .. }
+            | UnitEvent::Stopping { unit } => unit.clone(),
             UnitEvent::Found(record) => {
                 let agent = AgentJob::found(cx, record);
                 self.agents.entry(record.spec.job).or_insert(agent);

@@ -111,6 +111,7 @@ impl Event {
             Self::Unit(UnitEvent::OutputTruncated { .. }) => "output-truncated",
             Self::Unit(UnitEvent::Ready { .. }) => "ready",
             Self::Unit(UnitEvent::Started { .. }) => "started",
+            Self::Unit(UnitEvent::Stopping { .. }) => "stopping",
             Self::Unit(UnitEvent::Unusable { .. }) => "unusable",
         }
     }

@@ -236,9 +236,10 @@ impl Shell {
                 }
                 reports
             }
-            UnitEvent::Found(_) | UnitEvent::Ready { .. } | UnitEvent::Unusable { .. } => {
-                Vec::new()
-            }
+            UnitEvent::Found(_)
+            | UnitEvent::Ready { .. }
+            | UnitEvent::Stopping { .. }
+            | UnitEvent::Unusable { .. } => Vec::new(),
         }
     }
 
@@ -254,6 +255,11 @@ impl Shell {
             reports.push(Report::Gone);
         }
         reports
+    }
+
+    /// What it has left behind cannot be ended; returns what to report.
+    pub(super) fn set_unkillable(&mut self) -> Vec<Report> {
+        self.remark(Report::Unkillable)
     }
 
     /// Keeps what a new leader has to hear as well.

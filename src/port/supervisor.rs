@@ -271,6 +271,12 @@ pub enum UnitEvent {
         /// Its main process.
         pid: u32,
     },
+    /// Under the IMP the shell has ended, and the IMP, which has not, waits for what it has left
+    /// behind. Once in each life of the module.
+    Stopping {
+        /// Which unit.
+        unit: UnitName,
+    },
     /// The supervisor cannot work at all, for instance `exec.method = "systemd"` without a
     /// user bus. Commands are refused with `Failed` from here on.
     Unusable {
@@ -291,7 +297,8 @@ impl UnitEvent {
             | Self::Output { unit, .. }
             | Self::OutputOverflow { unit, .. }
             | Self::OutputTruncated { unit, .. }
-            | Self::Started { unit, .. } => Some(unit),
+            | Self::Started { unit, .. }
+            | Self::Stopping { unit } => Some(unit),
             Self::Found(record) => Some(&record.spec.unit),
             Self::Ready { .. } | Self::Unusable { .. } => None,
         }

@@ -309,6 +309,8 @@ pub enum Report {
     Pending,
     /// The shell runs, or has run.
     Running,
+    /// The shell has ended, and what it has left behind cannot be.
+    Unkillable,
 }
 
 /// Why a rank is drained whose shell has left its unit.

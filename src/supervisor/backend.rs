@@ -102,6 +102,12 @@ pub enum BackendEvent {
         /// Which unit.
         unit: UnitName,
     },
+    /// A unit under the IMP is being stopped, and its main process still runs: the shell has
+    /// ended, and the IMP waits for what it has left behind.
+    Stopping {
+        /// Which unit.
+        unit: UnitName,
+    },
     /// The program runs, or ran.
     Started {
         /// Which unit.

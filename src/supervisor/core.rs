@@ -175,6 +175,11 @@ impl Core {
             BackendEvent::Exited { unit, status } => self.exited(&unit, status),
             BackendEvent::Failed { unit, errnum, message } => self.failed(&unit, errnum, message),
             BackendEvent::Left { unit } => self.left(&unit),
+            BackendEvent::Stopping { unit } => {
+                if self.known(&unit, "stop").is_some_and(|known| known.phase == Phase::Running) {
+                    (self.sink)(UnitEvent::Stopping { unit });
+                }
+            }
             BackendEvent::Replaced { unit } => self.replaced(&unit),
             BackendEvent::Started { unit, started } => self.started(&unit, started, backend),
         }

@@ -390,6 +390,7 @@ fn whole(record: &UnitRecord) -> io::Result<Vec<u8>> {
     let notes = record.notes.iter().filter(|(_, value)| !value.is_null());
     let notes = notes.map(|(key, value)| Fact::Note { key: key.clone(), value: value.clone() });
     let facts = record.started.clone().map(Fact::Started).into_iter().chain(notes);
+    let facts = facts.chain(record.left.then_some(Fact::Left(true)));
     let facts = facts.chain(record.exited.map(Fact::Exited));
     for fact in facts.chain(record.gone.then_some(Fact::Gone(true))) {
         bytes.extend(line(&fact)?);

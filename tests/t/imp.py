@@ -3,13 +3,15 @@
 
 Stands in for the setuid IMP (RFC 15) where no real one can be had: it runs the shell as a child,
 as user 42 if root runs it, reports that it is ready, passes SIGTERM on, and for SIGUSR1 kills
-all processes of its cgroup but itself. Its status is the shell's.
+all processes of its cgroup but itself. When the shell has ended it reports that it is stopping,
+and waits until nothing else is in its cgroup. Its status is the shell's.
 """
 
 import os
 import signal
 import socket
 import sys
+import time
 
 GUEST = 42
 
@@ -21,18 +23,21 @@ def own_cgroup():
     sys.exit("imp.py: no cgroup2")
 
 
+def others():
+    pids = map(int, open(f"{cgroup}/cgroup.procs").read().split())
+    return [pid for pid in pids if pid != os.getpid()]
+
+
 def kill_all(*_):
-    for pid in map(int, open(f"{cgroup}/cgroup.procs").read().split()):
-        if pid != os.getpid():
-            os.kill(pid, signal.SIGKILL)
+    for pid in others():
+        os.kill(pid, signal.SIGKILL)
 
 
-def ready():
-    path = os.environ.pop("NOTIFY_SOCKET", "")
+def notify(state):
+    path = os.environ.get("NOTIFY_SOCKET", "")
     if path:
         address = "\0" + path[1:] if path.startswith("@") else path
-        notify = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-        notify.sendto(b"READY=1", address)
+        socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM).sendto(state, address)
 
 
 cgroup = own_cgroup()
@@ -40,15 +45,18 @@ signal.signal(signal.SIGUSR1, kill_all)
 child = os.fork()
 if child == 0:
     signal.signal(signal.SIGUSR1, signal.SIG_DFL)
+    os.environ.pop("NOTIFY_SOCKET", None)
     if os.getuid() == 0:
         os.setgroups([])
         os.setgid(GUEST)
         os.setuid(GUEST)
     os.execv(sys.argv[2], sys.argv[2:])
 signal.signal(signal.SIGTERM, lambda number, _: os.kill(child, number))
-ready()
+notify(b"READY=1")
 status = os.waitpid(child, 0)[1]
-kill_all()
+notify(b"STOPPING=1")
+while others():
+    time.sleep(0.05)
 if os.WIFSIGNALED(status):
     sys.exit(128 + os.WTERMSIG(status))
 sys.exit(os.WEXITSTATUS(status))

@@ -93,6 +93,14 @@ test_expect_success 'a guest runs jobs through the IMP' '
 	wait_event -q "$id" clean &&
 	test_expect_code 3 flux job status "$id"
 '
+test_expect_success 'what its shell leaves behind ends, too, and its status is true' '
+	id=$(guest_submit -N2 -n2 "setsid bash -c \"trap : TERM; while :; do sleep 1; done\" & exit 3") &&
+	wait_event -q "$id" clean &&
+	test_expect_code 3 flux job status "$id" &&
+	test "$(contexts "$id" exception)" = "" &&
+	assert_no_units "$id" &&
+	test -z "$(drained)"
+'
 test_expect_success 'endless output ends its job with a word, and others go on' '
 	id=$(guest_submit -N1 "cat /dev/zero") &&
 	victims_jobs_run &&

@@ -288,7 +288,8 @@ impl<'a> Instance<'a> {
             | UnitEvent::Lost { unit, .. }
             | UnitEvent::Output { unit, .. }
             | UnitEvent::OutputOverflow { unit, .. }
-            | UnitEvent::OutputTruncated { unit, .. } => {
+            | UnitEvent::OutputTruncated { unit, .. }
+            | UnitEvent::Stopping { unit } => {
                 let unit = unit.clone();
                 let Some(event) = self.shells.pass(&unit, event) else { return };
                 return self.queue.push_back((rank, Event::Unit(event)));
@@ -357,6 +358,7 @@ fn tellable(event: &UnitEvent) -> Option<(JobId, Happening)> {
         | UnitEvent::OutputOverflow { .. }
         | UnitEvent::OutputTruncated { .. }
         | UnitEvent::Ready { .. }
+        | UnitEvent::Stopping { .. }
         | UnitEvent::Unusable { .. } => return None,
     };
     Some((unit.job(), what))

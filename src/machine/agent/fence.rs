@@ -5,8 +5,8 @@ use crate::machine::Context;
 use crate::machine::effect::{Effect, Effects, Level};
 use crate::machine::eviction::{Eviction, Step};
 use crate::machine::shells::Shell;
+use crate::proto::Idset;
 use crate::proto::peer::{Order, Report, ShellsRequest};
-use crate::proto::{Idset, Signal};
 
 /// Keeps a job and the shell of another with its id apart.
 #[derive(Clone, Debug, PartialEq)]
@@ -24,26 +24,43 @@ impl AgentJob {
         out.log(Level::Error, format!("{}: stopping {}: {why}", self.id, shell.unit()));
         shell.end(out);
         if !shell.is_done() {
-            self.eviction.get_or_insert_with(|| Eviction::start(cx.now.mono, cx.config));
+            let first = cx.config.kill_timeout;
+            self.eviction.get_or_insert_with(|| Eviction::start(cx.now.mono, first, cx.config));
         }
     }
 
     pub(super) fn evict_further(&mut self, cx: Context, out: &mut Effects) {
         let step = self.eviction.as_mut().and_then(|eviction| eviction.step(cx.now.mono));
         let (Some(step), Some(shell)) = (step, &mut self.shell) else { return };
-        let signal = if shell.is_multiuser() { Signal::USR1 } else { cx.config.kill_signal };
-        let all = !shell.is_multiuser();
-        shell.order(&Order::Signal { signal: signal.number(), all }, out);
+        let (signal, all) = if shell.is_multiuser() {
+            (cx.config.stop_timer_signal, false)
+        } else {
+            (cx.config.kill_signal.number(), true)
+        };
+        shell.order(&Order::Signal { signal, all }, out);
         if step == Step::SignalAndDrain {
-            let text = format!("{}: cannot end {}: draining its rank", self.id, shell.unit());
-            out.log(Level::Error, text);
+            self.give_up_eviction(cx, out);
+        }
+    }
+
+    /// A leader drains the rank itself; without one, or with that of another job, nobody else
+    /// would.
+    fn give_up_eviction(&mut self, cx: Context, out: &mut Effects) {
+        let Some(shell) = &mut self.shell else { return };
+        let text = format!("{}: cannot end {}: draining its rank", self.id, shell.unit());
+        out.log(Level::Error, text);
+        if self.fence.is_none() && self.upstream.is_some() {
+            for report in shell.set_unkillable() {
+                self.gather(cx, cx.facts.rank, report);
+            }
+        } else {
             let reason = format!("unkillable user processes for job {}", self.id);
             out.push(Effect::Drain { ranks: Idset::from_iter([cx.facts.rank]), reason });
-            if self.fence.is_some() {
-                self.refuse_fenced(cx);
-                self.send_if_complete(cx, out);
-            }
         }
+        if self.fence.is_some() {
+            self.refuse_fenced(cx);
+        }
+        self.send_if_complete(cx, out);
     }
 
     /// Nothing can be started here: the shell of another job with the same id lives on.

@@ -102,6 +102,12 @@ impl Job {
                 self.truncated(cx, rank, *stream, (*kept, *dropped));
             }
             Report::Running => self.shell_runs(cx, rank, out),
+            Report::Unkillable => {
+                if phase != Phase::Gone {
+                    self.drain_unkillable(cx, &Idset::from_iter([rank]), out);
+                    exits.insert(rank, None);
+                }
+            }
             Report::Unreachable { errnum, message } => {
                 self.unreachable(cx, rank, &Fault::new(*errnum, message.clone()), out);
             }

@@ -149,10 +149,15 @@ impl Job {
         if active.is_empty() {
             return;
         }
+        self.drain_unkillable(cx, &active, out);
+    }
+
+    /// The job ends without these ranks.
+    pub(super) fn drain_unkillable(&mut self, cx: Context, ranks: &Idset, out: &mut Effects) {
         let reason = format!("unkillable user processes for job {}", self.id);
-        out.push(Effect::Drain { ranks: active.clone(), reason });
+        out.push(Effect::Drain { ranks: ranks.clone(), reason });
         self.status = self.status.max(WaitStatus(1));
-        for rank in active.ranks() {
+        for rank in ranks.ranks() {
             self.set_gone(cx, rank);
         }
     }

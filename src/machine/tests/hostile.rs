@@ -260,6 +260,51 @@ fn a_guest_that_nobody_wants_is_killed_by_the_imp_and_its_rank_drained() {
     assert_eq!(pass(&mut node), (vec![], vec![], vec![]));
 }
 
+/// [leftovers-killed]
+#[test]
+fn what_a_guests_shell_has_left_behind_is_killed_by_the_imp_or_its_rank_drained() {
+    let mut node = Alone::new(1);
+    let unit = guests_shell(&mut node, "job");
+    node.hear(Event::Unit(UnitEvent::Stopping { unit: unit.clone() }));
+    let (signals, drains, rest) = pass(&mut node);
+    assert!(signals.len() > 3, "{signals:?}");
+    assert!(signals.iter().all(|s| *s == (Signal::USR1.number(), false)), "{signals:?}");
+    assert_eq!(drains, [] as [String; 0], "its leader drains");
+    let told = |effects: &[Effect]| {
+        let reports = effects.iter().filter(|effect| match effect {
+            Effect::Report { reports, .. } => json!(reports).to_string().contains("unkillable"),
+            _ => false,
+        });
+        reports.count()
+    };
+    assert_eq!(told(&rest), 1);
+    let mut request = super::recovery::shells(2, "job", Mode::Adopt);
+    (request.command.userid, request.command.multiuser) = (42, true);
+    let again = Event::Shells { request: RequestId::Remote(2), payload: json!(request) };
+    assert_eq!(told(&node.hear(again)), 1, "a new leader hears it, too");
+}
+
+/// [leftovers-killed]
+#[test]
+fn a_leader_drains_a_rank_with_unkillable_leftovers_and_ends_its_job() {
+    let mut world = World::new(2);
+    world.start("0-1", false);
+    world.all_started(0..2);
+    for _ in 0..2 {
+        for rank in 0..2 {
+            world.enter_barrier(rank);
+        }
+        world.pass(0.1);
+    }
+    world.exited(0, WaitStatus(0));
+    let unit = world.unit_of(1);
+    world.happen(1, Event::Unit(UnitEvent::Stopping { unit }));
+    world.pass(3600.0);
+    assert_eq!(world.drained.len(), 1, "{:?}", world.drained);
+    assert!(world.drained[0].contains("unkillable user processes"), "{:?}", world.drained);
+    assert!(world.released().last().is_some_and(|(_, is_final)| *is_final), "it has ended");
+}
+
 /// [digest-differs] [unwanted-killed]
 #[test]
 fn a_job_does_not_wait_for_ever_for_a_guest_who_had_its_id() {

@@ -95,6 +95,7 @@ fn a_record_that_grows_is_written_anew() {
     let (store, _dir) = store();
     let (mut file, mut record) = store.create(&spec(1), "boot", false).unwrap();
     file.append(&mut record, Fact::Started(started()));
+    file.append(&mut record, Fact::Left(true));
     let large = "x".repeat(10_000);
     for n in 0..100 {
         let value = format!("{n}{large}").into();

@@ -80,6 +80,11 @@ impl State {
         set(&mut self.digest, changes.digest);
     }
 
+    /// It is being stopped, or says so itself; its main process may take its time.
+    pub(super) fn is_stopping(&self) -> bool {
+        self.active == Active::Deactivating
+    }
+
     /// Was the program executed? `notify`: the unit stays `activating` while the program runs,
     /// until the program says otherwise.
     ///

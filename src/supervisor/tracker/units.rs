@@ -101,6 +101,8 @@ pub(super) struct Watched {
     emptying: Emptying,
     look: Look,
     pub(super) guard: Guard,
+    /// It was told that it is being stopped.
+    is_stopping: bool,
     pub(super) state: State,
 }
 
@@ -134,6 +136,7 @@ impl Watched {
             emptying: Emptying::No,
             look: Look::Signals,
             guard: Guard::No,
+            is_stopping: false,
             state: State::default(),
         }
     }
@@ -358,6 +361,10 @@ impl Tracker {
             }
             return false;
         } else {
+            if unit.is_multiuser() && watched.state.is_stopping() && !watched.is_stopping {
+                watched.is_stopping = true;
+                self.events.push_back(BackendEvent::Stopping { unit: unit.clone() });
+            }
             self.guard(unit);
         }
         true

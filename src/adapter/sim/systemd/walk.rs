@@ -303,7 +303,8 @@ impl Walk {
             | BackendEvent::Failed { unit, .. }
             | BackendEvent::Left { unit }
             | BackendEvent::Replaced { unit }
-            | BackendEvent::Started { unit, .. } => (unit.clone(), self.systemd.lives(unit)),
+            | BackendEvent::Started { unit, .. }
+            | BackendEvent::Stopping { unit } => (unit.clone(), self.systemd.lives(unit)),
         };
         let record = &self.records[&unit];
         let (started, exited) = (record.started.is_some(), record.exited);
@@ -336,6 +337,7 @@ impl Walk {
                 self.assert(false, "nobody else starts units");
             }
             BackendEvent::Left { .. } => self.assert(false, "nobody leaves its unit"),
+            BackendEvent::Stopping { .. } => self.assert(started && !exited, "a stop of nothing"),
         }
     }
 

@@ -122,3 +122,17 @@ fn a_guarded_unit_that_is_down_is_lost_when_the_kernel_says_so() {
     talk.tracker.hear(emptied(&unit));
     talk.event(BackendEvent::Absent { unit });
 }
+
+/// [leftovers-killed]
+#[test]
+fn an_imp_that_waits_for_what_its_shell_has_left_is_told_once() {
+    let (mut talk, unit) = guarded();
+    let stopping = Changes { active: Some(Active::Deactivating), ..Changes::default() };
+    for _ in 0..2 {
+        talk.changed(&unit, stopping.clone());
+    }
+    talk.event(BackendEvent::Stopping { unit: unit.clone() });
+    talk.silence();
+    talk.changed(&unit, exited(3));
+    talk.event(exit(&unit, 3));
+}
