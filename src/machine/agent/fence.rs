@@ -5,6 +5,7 @@ use crate::machine::Context;
 use crate::machine::effect::{Effect, Effects, Level};
 use crate::machine::eviction::{Eviction, Step};
 use crate::machine::shells::Shell;
+use crate::planted::Bug;
 use crate::proto::peer::{Order, Report, ShellsRequest};
 use crate::proto::{Idset, Signal};
 
@@ -31,6 +32,9 @@ impl AgentJob {
     pub(super) fn evict_further(&mut self, cx: Context, out: &mut Effects) {
         let step = self.eviction.as_mut().and_then(|eviction| eviction.step(cx.now.mono));
         let (Some(step), Some(shell)) = (step, &mut self.shell) else { return };
+        if Bug::UnwantedGuestLives.is_planted() && shell.is_multiuser() {
+            return;
+        }
         let signal = if shell.is_multiuser() { Signal::USR1 } else { cx.config.kill_signal };
         let all = !shell.is_multiuser();
         shell.order(&Order::Signal { signal: signal.number(), all }, out);
