@@ -27,11 +27,13 @@ pub enum Bug {
     StartWithoutIntent,
     /// A rank whose broker is gone counts as dead at once, although its shells live on.
     UnknownIsDead,
+    /// A guest's shell that nobody wants is asked to end, and is not killed if it does not.
+    UnwantedGuestLives,
 }
 
 impl Bug {
     /// All of them.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::AdoptionByPid,
         Self::BarrierAfterRestart,
         Self::CollectBeforeDurable,
@@ -42,6 +44,7 @@ impl Bug {
         Self::ReissuedIdAdopted,
         Self::StartWithoutIntent,
         Self::UnknownIsDead,
+        Self::UnwantedGuestLives,
     ];
 
     /// This bug is built in.

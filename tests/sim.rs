@@ -180,12 +180,12 @@ fn a_start_request_is_answered_whatever_is_wrong_with_it() {
 /// Users who name what their shells never did get what they asked for, and nobody else does.
 #[test]
 fn users_can_only_deceive_themselves() {
-    let shells = Credential { userid: 1, owner: false };
+    let user = |number| Credential { userid: 1 + number % 3, owner: false };
     let mut messages = Vec::new();
     for number in 0..300 {
         let (at, rank) = (f64::from(number) / 5.0, number % 7);
-        let payload = json!({ "id": u64::from(number % 4) << 24, "rank": rank, "entry": 1 });
-        messages.push(sent(at, rank, Topic::ShellBarrier, shells, &payload));
+        let payload = json!({ "id": u64::from(number % 5) << 24, "rank": rank, "entry": 1 });
+        messages.push(sent(at, rank, Topic::ShellBarrier, user(number), &payload));
     }
     for seed in 1..20 {
         let outcome = play_with(seed, "default", messages.clone());

@@ -6,7 +6,6 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 use super::Violation;
-use super::rank::OWNER;
 use crate::machine::job_digest;
 use crate::proto::{Idset, JobId, Response, StartRequest, WaitStatus};
 
@@ -32,6 +31,8 @@ pub(super) struct Allocation {
 #[derive(Clone, Debug, Default)]
 pub(super) struct ManagedJob {
     pub(super) allocation: Option<Allocation>,
+    /// Whose it is.
+    pub(super) userid: u32,
     /// Seconds that it may run; 0 is for ever.
     pub(super) duration: f64,
     pub(super) started: bool,
@@ -54,10 +55,10 @@ pub(super) struct Manager {
 
 impl Manager {
     /// A new job with the next id: one that the KVS has forgotten is issued again.
-    pub(super) fn submit(&mut self, duration: f64) -> JobId {
+    pub(super) fn submit(&mut self, userid: u32, duration: f64) -> JobId {
         self.last += 1;
         let id = JobId(self.last << 24);
-        self.jobs.insert(id, ManagedJob { duration, ..ManagedJob::default() });
+        self.jobs.insert(id, ManagedJob { userid, duration, ..ManagedJob::default() });
         id
     }
 
@@ -70,7 +71,7 @@ impl Manager {
         }
         let limited = job.duration > 0.0;
         let digest = String::new();
-        let userid = OWNER;
+        let userid = job.userid;
         let mut allocation = Allocation { id, userid, ranks, digest, limited, starttime: wall };
         let payload = payload(id, &allocation, job);
         if let Ok(start) = StartRequest::read(payload.to_string().as_bytes()) {

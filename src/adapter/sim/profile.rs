@@ -18,6 +18,10 @@ pub struct Profile {
     pub rates: BTreeMap<FaultKind, f64>,
     /// Probability that a shell ignores SIGTERM.
     pub deaf_shells: f64,
+    /// Probability that a job is a guest's, and runs under the IMP.
+    pub guests: f64,
+    /// Probability that a guest's shell ends for nothing but its IMP.
+    pub deaf_guests: f64,
     /// Probability that a shell leaves a process behind that takes long to end.
     pub leftovers: f64,
     /// Probability that a job has a time limit.
@@ -129,6 +133,8 @@ impl Profile {
             seconds: 60.0,
             rates: rates.iter().copied().collect(),
             deaf_shells: 0.05,
+            guests: 1.0 / 3.0,
+            deaf_guests: 0.3,
             leftovers: 0.1,
             limited: 0.2,
             slow_systemd: 0.3,

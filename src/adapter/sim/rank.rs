@@ -18,6 +18,11 @@ use crate::supervisor::{Backend, Core, OutputPaths};
 /// User id of the instance's owner.
 pub(super) const OWNER: u32 = 1;
 
+/// User ids of guests who have jobs.
+pub(super) const GUESTS: std::ops::Range<u32> = 2..4;
+/// User id of a guest who has none.
+pub(super) const STRANGER: u32 = 4;
+
 /// The real supervisor's core and tracker, for one life of the module.
 pub(super) struct Supervisor {
     pub(super) core: Core,

@@ -21,8 +21,10 @@ pub(super) struct Shell {
     pub(super) forgotten: bool,
     /// What it has written to its standard output.
     pub(super) output: Vec<u8>,
-    /// Ignores SIGTERM.
+    /// Ignores SIGTERM; that of a guest, whatever comes from others than the IMP.
     pub(super) deaf: bool,
+    /// Has ended so, and its IMP waits for what it has left behind.
+    pub(super) awaited: Option<WaitStatus>,
     /// Times it entered the barrier, and was let go.
     pub(super) entered: u32,
     pub(super) released: u32,
@@ -49,6 +51,7 @@ impl Shell {
             forgotten: false,
             output: Vec::new(),
             deaf,
+            awaited: None,
             entered: 0,
             released: 0,
             notes: 0,
@@ -56,6 +59,11 @@ impl Shell {
             refused: Vec::new(),
             ended_with: None,
         }
+    }
+
+    /// It runs under the IMP, which is the unit's main process.
+    pub(super) fn is_guests(&self) -> bool {
+        self.unit.is_multiuser()
     }
 
     /// The shell itself runs.

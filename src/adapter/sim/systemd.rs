@@ -77,6 +77,7 @@ enum Happened {
     ExecFailed(i32),
     Executed,
     Exited(WaitStatus),
+    Ready,
 }
 
 /// A client's connection to the bus.

@@ -150,6 +150,11 @@ pub(super) enum Item {
         news: Box<News>,
     },
     Note(ShellId),
+    Ready {
+        rank: u32,
+        boot: u32,
+        unit: UnitName,
+    },
     /// A slow systemd sends its signals.
     Signals(u32),
     Signal {
@@ -238,7 +243,7 @@ pub fn run_with(
 }
 
 pub(super) fn config() -> Config {
-    Config { fanout: 2, ..Config::default() }
+    Config { fanout: 2, imp: Some("/bin/imp".to_string()), ..Config::default() }
 }
 
 pub(super) fn new_node(rank: u32, nested: bool) -> Node {
@@ -410,6 +415,7 @@ impl World {
                 self.stir(rank);
             }
             Item::News { rank, connection, news } => self.hear(rank, connection, *news),
+            Item::Ready { rank, boot, unit } => self.ready(rank, boot, &unit),
             Item::Signals(rank) => {
                 self.ranks[rank as usize].systemd.signal();
                 self.stir(rank);

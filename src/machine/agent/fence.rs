@@ -5,6 +5,7 @@ use crate::machine::Context;
 use crate::machine::effect::{Effect, Effects, Level};
 use crate::machine::eviction::{Eviction, Step};
 use crate::machine::shells::Shell;
+use crate::planted::Bug;
 use crate::proto::Idset;
 use crate::proto::peer::{Order, Report, ShellsRequest};
 
@@ -32,6 +33,9 @@ impl AgentJob {
     pub(super) fn evict_further(&mut self, cx: Context, out: &mut Effects) {
         let step = self.eviction.as_mut().and_then(|eviction| eviction.step(cx.now.mono));
         let (Some(step), Some(shell)) = (step, &mut self.shell) else { return };
+        if Bug::UnwantedGuestLives.is_planted() && shell.is_multiuser() {
+            return;
+        }
         let (signal, all) = if shell.is_multiuser() {
             (cx.config.stop_timer_signal, false)
         } else {

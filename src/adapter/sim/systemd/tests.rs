@@ -281,6 +281,30 @@ fn a_unit_that_runs_is_stopped() {
 }
 
 #[test]
+fn a_guests_unit_is_activating_until_the_imp_says_that_it_is_ready() {
+    let mut wire = Wire::new();
+    (wire.spec.multiuser, wire.spec.stop_timeout) = (true, None);
+    wire.start();
+    let unit = wire.unit();
+    let active = |wire: &Wire| wire.systemd.units.get(&unit)?.all(&unit).active;
+    for (step, expected) in [
+        (SimSystemd::forked as fn(&mut SimSystemd, &UnitName), Active::Activating),
+        (SimSystemd::ready, Active::Activating),
+        (SimSystemd::executed, Active::Activating),
+        (SimSystemd::ready, Active::Active),
+    ] {
+        wire.process(step);
+        assert_eq!(active(&wire), Some(expected));
+    }
+    wire.started();
+    // No patience is set that could come to its end, and only the IMP gets a signal.
+    wire.systemd.take_acts();
+    wire.systemd.stop(&unit);
+    let signal = Act::Signal { unit: unit.clone(), signal: libc::SIGTERM, all: false };
+    assert_eq!(wire.systemd.take_acts(), [signal]);
+}
+
+#[test]
 fn a_guests_processes_are_waited_for() {
     let mut wire = Wire::new();
     wire.spec.multiuser = true;

@@ -145,6 +145,13 @@ impl SimSystemd {
         }
     }
 
+    /// The program of a `Type=notify` unit says that it is ready.
+    pub(in crate::adapter::sim) fn ready(&mut self, unit: &UnitName) {
+        if self.units.get(unit).is_some_and(|known| known.main && known.executed) {
+            self.see_or_keep(unit, Happened::Ready);
+        }
+    }
+
     /// The program could not be executed: systemd's exit code for it, 200 to 245.
     pub(in crate::adapter::sim) fn exec_failed(&mut self, unit: &UnitName, code: i32) {
         if let Some(known) = self.starting(unit) {
@@ -325,9 +332,10 @@ impl SimSystemd {
                 Stage::Stopping if !known.main => self.down(unit),
                 _ => self.sweep(unit),
             },
-            Happened::Executed => {
+            Happened::Executed | Happened::Ready => {
                 // One that is `Type=notify` says itself that it is ready, or never does.
-                if known.stage == Stage::Starting && !known.spec.multiuser {
+                let notifies = matches!(happened, Happened::Ready);
+                if known.stage == Stage::Starting && known.spec.multiuser == notifies {
                     known.stage = Stage::Running;
                     known.was_active = true;
                     self.changed(unit);

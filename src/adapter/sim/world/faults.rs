@@ -6,7 +6,7 @@ use rand_chacha::ChaCha8Rng;
 use super::{Item, World, config, new_node};
 use crate::adapter::sim::fault::FaultId;
 use crate::adapter::sim::kind::FaultKind;
-use crate::adapter::sim::rank::Supervisor;
+use crate::adapter::sim::rank::{STRANGER, Supervisor};
 use crate::adapter::sim::request::{Asked, Life};
 use crate::config::Config;
 use crate::machine::{Credential, Effects, Event, Fault, RequestId};
@@ -156,7 +156,7 @@ impl World {
         let number = self.requests.open(life, life, Asked::Intruder);
         self.intruders.insert(number);
         let request = RequestId::Remote(number);
-        let credential = Credential { userid: 2, owner: false };
+        let credential = Credential { userid: STRANGER, owner: false };
         let event = if rng.random_bool(0.5) {
             let rank = BrokerRank(rank);
             Event::ShellBarrier { request, credential, id, rank, entry: None }

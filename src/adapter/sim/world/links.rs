@@ -162,11 +162,17 @@ impl World {
         }
         let entry = waiter.packet.json()["entry"].as_u64().and_then(|n| u32::try_from(n).ok());
         let id = self.shell(waiter.shell).unit.job();
+        let credential = self.credential(waiter.shell);
         let number = self.shells_request(rank);
         self.barriers.insert(number, waiter);
         let (request, rank) = (RequestId::Remote(number), BrokerRank(rank));
-        let credential = Credential { userid: OWNER, owner: true };
         self.handle(rank.0, Event::ShellBarrier { request, credential, id, rank, entry });
+    }
+
+    /// The shell of a guest's job has the guest's user id.
+    fn credential(&self, id: ShellId) -> Credential {
+        let userid = self.user_of(&self.shell(id).digest);
+        Credential { userid, owner: userid == OWNER }
     }
 
     /// A module was loaded: it finds the requests that the one before has kept.
@@ -247,9 +253,9 @@ impl World {
             return self.send(0, rank, Item::ToShell(Box::new(waiter), Err(libc::ENOSYS)));
         }
         let id = self.shell(waiter.shell).unit.job();
+        let credential = self.credential(waiter.shell);
         let number = self.shells_request(0);
         self.checkpoints.insert(number, waiter);
-        let credential = Credential { userid: OWNER, owner: true };
         let request = RequestId::Remote(number);
         self.handle(0, Event::CheckpointAsked { request, credential, id });
     }

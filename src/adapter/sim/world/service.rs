@@ -4,6 +4,7 @@ use rand::Rng;
 
 use super::{Item, World};
 use crate::adapter::sim::kind::FaultKind;
+use crate::adapter::sim::rank::{GUESTS, OWNER};
 use crate::adapter::sim::request::{Asked, Life};
 use crate::machine::{Event, Fault, KvsOp, KvsResult, RequestId};
 use crate::proto::{Exception, Idset, JobException, JobId, Response, StartRequest};
@@ -19,8 +20,10 @@ impl World {
         }
         let limited = self.rng.random_bool(self.profile.limited);
         let duration = if limited { self.rng.random_range(5.0..60.0) } else { 0.0 };
-        let id = self.manager.submit(duration);
-        self.note(&format!("{id} is submitted"));
+        let of_guest = self.rng.random_bool(self.profile.guests);
+        let userid = if of_guest { self.rng.random_range(GUESTS) } else { OWNER };
+        let id = self.manager.submit(userid, duration);
+        self.note(&format!("{id} of user {userid} is submitted"));
         self.manager_changed();
         self.after(0.001, 1.0, Item::Allocate(id));
     }
@@ -45,6 +48,11 @@ impl World {
     /// The ranks of a job that once was allocated, whether or not anybody else remembers it.
     pub(in crate::adapter::sim) fn ranks_of(&self, digest: &str) -> Idset {
         self.allocations.get(digest).map(|known| known.ranks.clone()).unwrap_or_default()
+    }
+
+    /// Whose job it was.
+    pub(super) fn user_of(&self, digest: &str) -> u32 {
+        self.allocations.get(digest).map_or(OWNER, |known| known.userid)
     }
 
     pub(super) fn is_limited(&self, digest: &str) -> bool {

@@ -7,6 +7,7 @@ use serde_json::json;
 use super::{Item, World};
 use crate::adapter::sim::kind::FaultKind;
 use crate::adapter::sim::packet::SimPacket;
+use crate::adapter::sim::profile::Profile;
 use crate::adapter::sim::shell::{Shell, ShellId};
 use crate::port::disk::Disk;
 use crate::proto::{JobId, UnitName, WaitStatus};
@@ -35,7 +36,8 @@ impl World {
         if state.boot != boot {
             return;
         }
-        if self.faults.strikes(FaultKind::StartFails).is_some() {
+        // An IMP that cannot be executed: see rfc/0009-simulation.md, 9.5.
+        if !unit.is_multiuser() && self.faults.strikes(FaultKind::StartFails).is_some() {
             state.systemd.exec_failed(unit, EXIT_EXEC);
             return self.stir(rank);
         }
@@ -47,15 +49,29 @@ impl World {
         let text = |text: Option<&str>| text.unwrap_or_default().to_string();
         let (invocation, digest) =
             (text(state.systemd.invocation_id(unit)), text(state.systemd.digest(unit)));
-        let deaf = self.rng.random_bool(self.profile.deaf_shells);
+        let Profile { deaf_guests, deaf_shells, .. } = self.profile;
+        let deaf = if unit.is_multiuser() { deaf_guests } else { deaf_shells };
+        let deaf = self.rng.random_bool(deaf);
         let index = state.shells.len();
         state.shells.push(Shell::new(unit.clone(), invocation, digest.clone(), deaf));
         self.note(&format!("{unit} runs"));
         self.stir(rank);
         self.check_once(rank, index);
         let id = ShellId { rank, index };
+        if unit.is_multiuser() {
+            self.after(0.001, 0.1, Item::Ready { rank, boot, unit: unit.clone() });
+        }
         self.open_link(id);
         if self.ranks_of(&digest).len() > 1 { self.enter_barrier(id) } else { self.work(id) }
+    }
+
+    /// The IMP says that it is ready.
+    pub(super) fn ready(&mut self, rank: u32, boot: u32, unit: &UnitName) {
+        let state = &mut self.ranks[rank as usize];
+        if state.boot == boot {
+            state.systemd.ready(unit);
+            self.stir(rank);
+        }
     }
 
     /// The shell is past its barriers: it writes now and then, and ends, unless it runs until
@@ -71,7 +87,9 @@ impl World {
             0 => WaitStatus::exited(self.rng.random_range(1..4)),
             _ => WaitStatus::exited(0),
         };
-        let endless = self.is_limited(&self.shell(id).digest) && self.rng.random_bool(0.5);
+        let shell = self.shell(id);
+        let (limited, hostile) = (self.is_limited(&shell.digest), shell.deaf && shell.is_guests());
+        let endless = limited && (self.rng.random_bool(0.5) || hostile);
         if !endless {
             self.after(0.5, 30.0, Item::Exit { id, status });
         }
@@ -111,7 +129,17 @@ impl World {
         if !self.shell(id).runs() {
             return;
         }
-        let leftover = self.rng.random_bool(self.profile.leftovers);
+        let mut leftover = self.rng.random_bool(self.profile.leftovers);
+        let shell = self.shell_mut(id);
+        if shell.is_guests() {
+            if leftover && shell.awaited.is_none() {
+                shell.awaited = Some(status);
+                return self.after(0.1, 60.0, Item::Exit { id, status });
+            }
+            // The IMP is the last to go.
+            leftover = false;
+        }
+        let status = self.shell(id).awaited.unwrap_or(status);
         let ended_with = self.close_link(id).then_some(self.ranks[0].brokers);
         let shell = self.shell_mut(id);
         shell.exited = Some(status);
@@ -142,6 +170,9 @@ impl World {
         let Some(index) = self.ranks[rank as usize].current(unit) else { return };
         let id = ShellId { rank, index };
         let shell = self.shell(id);
+        if shell.is_guests() {
+            return self.signal_imp(id, signal);
+        }
         if signal != libc::SIGKILL && shell.deaf {
             return;
         }
@@ -153,14 +184,48 @@ impl World {
         }
     }
 
+    /// A signal reaches an IMP, and nothing else of a guest: it is passed on to the shell, but for
+    /// the one for which the IMP kills all that it has started (RFC 15).
+    fn signal_imp(&mut self, id: ShellId, signal: i32) {
+        let shell = self.shell(id);
+        let kills = signal == libc::SIGUSR1;
+        if signal == libc::SIGKILL {
+            let seen = format!("the IMP of {} is killed: nobody can end its shell", shell.unit);
+            return self.violate("no-orphan", seen);
+        }
+        if !kills && (shell.deaf || shell.awaited.is_some()) {
+            return;
+        }
+        let status = WaitStatus::signaled(if kills { libc::SIGKILL } else { signal });
+        let shell = self.shell_mut(id);
+        if shell.runs() {
+            // Nothing is left to be waited for.
+            shell.awaited.get_or_insert(status);
+            self.after(0.001, 0.5, Item::Exit { id, status });
+        }
+    }
+
     /// `job-manager.kill`: the shells pass a signal to their tasks, and end with them.
     pub(super) fn kill_job(&mut self, job: JobId, signal: i32) {
         for rank in 0..self.profile.ranks {
             let units = self.ranks[rank as usize].systemd.units();
             let units: Vec<UnitName> = units.filter(|unit| unit.job() == job).cloned().collect();
             for unit in units {
-                self.signal(rank, &unit, signal, true);
+                self.signal_tasks(rank, &unit, signal);
             }
+        }
+    }
+
+    fn signal_tasks(&mut self, rank: u32, unit: &UnitName, signal: i32) {
+        let Some(index) = self.ranks[rank as usize].current(unit) else { return };
+        let id = ShellId { rank, index };
+        let shell = self.shell(id);
+        if !shell.is_guests() {
+            return self.signal(rank, unit, signal, true);
+        }
+        if shell.runs() && !shell.deaf {
+            let status = WaitStatus::signaled(signal);
+            self.after(0.001, 0.5, Item::Exit { id, status });
         }
     }
 
