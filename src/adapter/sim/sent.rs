@@ -59,6 +59,8 @@ pub(super) struct Messages {
     pub(super) parked: Vec<(usize, u32)>,
     /// One of them was more than refused.
     pub(super) disturb: bool,
+    /// A node handles one of them.
+    pub(super) is_handled: bool,
     /// Jobs whose own users have said what their shells did not do: they get what they asked for.
     pub(super) deceived: BTreeSet<JobId>,
     /// Jobs that only these messages have asked to start.

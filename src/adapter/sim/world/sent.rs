@@ -64,7 +64,9 @@ impl World {
                         | Event::Order { .. }
                         | Event::Shells { .. }
                 );
+                self.messages.is_handled = true;
                 self.handle(sent.rank, event);
+                self.messages.is_handled = false;
                 self.note_effect(index, is_nothing);
             }
         }
