@@ -14,7 +14,7 @@ use std::sync::mpsc;
 use serde_json::{Value, json};
 
 use crate::adapter::libflux::{
-    Broker, FdWatcher, Futures, Handle, Inbox, Inward, Rexec, dispatch, fenced, resume_uri,
+    Driver, FdWatcher, Futures, Handle, Inbox, Inward, Rexec, dispatch, fenced, resume_uri,
 };
 use crate::config::{Config, MethodConfig};
 use crate::machine::{Facts, Node};
@@ -78,7 +78,7 @@ fn run(handle: Handle, arguments: &[String]) -> Result<(), Failure> {
     let instance = facts.instance.clone();
     let futures = Rc::new(Futures::new(handle));
     let node = Node::new(config.clone(), facts);
-    let broker = Broker::new(handle, SERVICE, Rc::clone(&futures), node).map_err(|e| text(&e))?;
+    let driver = Driver::new(handle, SERVICE, Rc::clone(&futures), node).map_err(|e| text(&e))?;
     let inbox = Arc::new(Inbox::new().map_err(|e| format!("eventfd: {e}"))?);
     let mut supervision = Supervision::start(
         handle,
@@ -94,11 +94,11 @@ fn run(handle: Handle, arguments: &[String]) -> Result<(), Failure> {
             dispatch: dispatch(Arc::clone(&inbox)),
         },
         &inbox,
-        &broker,
+        &driver,
         &futures,
     )?;
-    let result = serve(handle, &name, arguments, &broker, &inbox, rank);
-    broker.shutdown();
+    let result = serve(handle, &name, arguments, &driver, &inbox, rank);
+    driver.shutdown();
     supervision.stop();
     result
 }
@@ -107,19 +107,19 @@ fn serve(
     handle: Handle,
     name: &str,
     arguments: &[String],
-    broker: &Rc<Broker>,
+    driver: &Rc<Driver>,
     inbox: &Arc<Inbox>,
     rank: BrokerRank,
 ) -> Result<(), Failure> {
-    let weak = Rc::downgrade(broker);
+    let weak = Rc::downgrade(driver);
     let queue = Arc::clone(inbox);
     let _inbox = FdWatcher::new(handle, inbox.fd(), move || {
-        if let Some(broker) = weak.upgrade() {
-            drain_inbox(&broker, &queue);
+        if let Some(driver) = weak.upgrade() {
+            drain_inbox(&driver, &queue);
         }
     })
     .map_err(|e| e.to_string())?;
-    let _handlers = handlers::all(handle, name, arguments, broker).map_err(|e| e.to_string())?;
+    let _handlers = handlers::all(handle, name, arguments, driver).map_err(|e| e.to_string())?;
     handle.subscribe("job-exception").map_err(|e| e.to_string())?;
     if rank == BrokerRank(0) {
         let hello = json!({ "service": SERVICE }).to_string();
@@ -130,16 +130,16 @@ fn serve(
     handle.run_reactor().map_err(|e| e.to_string())
 }
 
-fn drain_inbox(broker: &Broker, inbox: &Inbox) {
+fn drain_inbox(driver: &Driver, inbox: &Inbox) {
     for item in inbox.take() {
         match item {
-            Inward::Log(level, text) => broker.log(level, &text),
+            Inward::Log(level, text) => driver.log(level, &text),
             Inward::Unit(event) => {
                 let unusable = matches!(event, UnitEvent::Unusable { .. });
-                broker.unit(event);
+                driver.unit(event);
                 if unusable {
                     // Better no module, which is seen, than one that starts nothing.
-                    broker.fail();
+                    driver.fail();
                 }
             }
         }
@@ -234,7 +234,7 @@ impl Supervision {
         config: &Config,
         worker_config: WorkerConfig,
         inbox: &Arc<Inbox>,
-        broker: &Rc<Broker>,
+        driver: &Rc<Driver>,
         futures: &Rc<Futures>,
     ) -> Result<Self, Failure> {
         let rank = worker_config.rank;
@@ -242,7 +242,7 @@ impl Supervision {
         let refusal = match config.method {
             MethodConfig::Fork => String::new(),
             MethodConfig::Auto | MethodConfig::Systemd => {
-                match Self::systemd(worker_config, inbox, broker)? {
+                match Self::systemd(worker_config, inbox, driver)? {
                     Ok(supervision) => return Ok(supervision),
                     Err(refusal) => refusal,
                 }
@@ -259,19 +259,19 @@ impl Supervision {
                 directory.display()
             ));
         }
-        let sink = Rc::downgrade(broker);
+        let sink = Rc::downgrade(driver);
         let rexec = Rexec::new(handle, Rc::clone(futures), rank.0, config.output, move |event| {
-            if let Some(broker) = Weak::upgrade(&sink) {
-                broker.unit(event);
+            if let Some(driver) = Weak::upgrade(&sink) {
+                driver.unit(event);
             }
         });
-        broker.set_supervisor(Box::new(rexec));
+        driver.set_supervisor(Box::new(rexec));
         let notice = (!refusal.is_empty()).then(|| {
             format!(
                 "jobs run as children of the broker and will not survive its restart: {refusal}"
             )
         });
-        broker.unit(UnitEvent::Ready { method: Method::Fork, notice });
+        driver.unit(UnitEvent::Ready { method: Method::Fork, notice });
         handle.log(libc::LOG_DEBUG, "shells are started by the broker's rexec service");
         Ok(Self { worker: None })
     }
@@ -281,7 +281,7 @@ impl Supervision {
     fn systemd(
         config: WorkerConfig,
         inbox: &Arc<Inbox>,
-        broker: &Rc<Broker>,
+        driver: &Rc<Driver>,
     ) -> Result<Result<Self, String>, Failure> {
         let (verdict, ready) = mpsc::channel();
         let queue = Arc::clone(inbox);
@@ -298,8 +298,8 @@ impl Supervision {
         match ready.recv() {
             Ok(Ok(())) => {
                 let shared = Arc::new(std::sync::Mutex::new(Some(worker)));
-                broker.set_supervisor(Box::new(SharedWorker(Arc::clone(&shared))));
-                drain_inbox(broker, inbox);
+                driver.set_supervisor(Box::new(SharedWorker(Arc::clone(&shared))));
+                drain_inbox(driver, inbox);
                 Ok(Ok(Self { worker: Some(shared) }))
             }
             Ok(Err(message)) => {

@@ -5,10 +5,10 @@
 
 use std::collections::BTreeMap;
 
-use crate::machine::effect::{Effect, Effects, Owner};
+use crate::machine::agent::eviction::Eviction;
+use crate::machine::agent::shell::Shell;
+use crate::machine::effect::{Effect, Effects, Role};
 use crate::machine::event::{Credential, Fault, RequestId, StreamId};
-use crate::machine::eviction::Eviction;
-use crate::machine::shells::Shell;
 use crate::machine::tree;
 use crate::machine::{Context, Facts};
 use crate::planted::Bug;
@@ -19,7 +19,10 @@ use crate::proto::peer::{
 use crate::proto::{BrokerRank, Idset, JobId, UnitName};
 use fence::Fence;
 
+mod eviction;
 mod fence;
+mod output;
+pub(in crate::machine) mod shell;
 
 /// How often an agent makes sure that its parent still has the job, in seconds. Each rank is
 /// asked by its children only, so the cost does not grow with the job.
@@ -37,7 +40,7 @@ struct Child {
 
 /// One job on this rank.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct AgentJob {
+pub(super) struct Agent {
     id: JobId,
     userid: u32,
     upstream: Option<RequestId>,
@@ -72,7 +75,7 @@ pub(super) struct AgentJob {
     eviction: Option<Eviction>,
 }
 
-impl AgentJob {
+impl Agent {
     /// A job that was never heard of on this rank.
     pub(super) fn new(id: JobId, userid: u32) -> Self {
         Self {
@@ -217,7 +220,7 @@ impl AgentJob {
         out.push(Effect::Known {
             to: request.leader,
             question,
-            asker: Owner::Agent,
+            asker: Role::Agent,
             id: self.id,
             digest: request.command.digest.clone(),
         });
@@ -267,7 +270,7 @@ impl AgentJob {
             let stream = out.stream();
             let output = request.output.iter().filter(|p| ranks.contains_rank(p.rank));
             out.push(Effect::Shells {
-                owner: Owner::Agent,
+                owner: Role::Agent,
                 stream,
                 to: root,
                 request: Box::new(ShellsRequest {
@@ -475,7 +478,7 @@ impl AgentJob {
                 None => (BrokerRank(0), Question::Manager),
             };
             let (id, digest) = (self.id, self.digest.clone());
-            out.push(Effect::Known { to, question, asker: Owner::Agent, id, digest });
+            out.push(Effect::Known { to, question, asker: Role::Agent, id, digest });
         }
         if self.send_at.is_some_and(|at| at <= now) {
             self.send(out);

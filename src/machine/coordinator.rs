@@ -7,15 +7,18 @@
 use std::collections::BTreeMap;
 
 use crate::machine::Context;
-use crate::machine::checkpoint::{Checkpoint, Waiting};
+use crate::machine::coordinator::checkpoint::{Checkpoint, Waiting};
 use crate::machine::effect::{Effect, Effects, Level};
 use crate::machine::event::{Credential, Fault, RequestId, StreamId};
-use crate::machine::launch;
+use crate::machine::leader::launch;
 use crate::proto::peer::{LeadRequest, VERSION};
 use crate::proto::{
     BrokerRank, Exception, Idset, JobException, JobId, Response, StartError, StartRequest,
     WaitStatus,
 };
+
+mod asked;
+mod checkpoint;
 
 /// First pause before a leader is asked again, in seconds.
 const RETRY_FIRST: f64 = 0.1;
@@ -24,7 +27,7 @@ const RETRY_MAX: f64 = 5.0;
 
 /// The leader, seen from here.
 #[derive(Clone, Debug, PartialEq)]
-enum Leader {
+enum LeaderLink {
     /// Leads, as far as is known.
     Present { stream: StreamId },
     /// Does not answer; asked again at `retry_at`.
@@ -39,7 +42,7 @@ struct Coordinated {
     /// It was allocated before this coordinator came up.
     again: bool,
     rank: BrokerRank,
-    leader: Leader,
+    leader: LeaderLink,
     /// Since when the leader has been away, to know when to give up, over several tries.
     away_since: Option<f64>,
     lost: Idset,
@@ -76,7 +79,11 @@ impl Coordinator {
                     request,
                     again: start.r.starttime() <= cx.born.wall,
                     rank: start.r.first_rank(),
-                    leader: Leader::Away { since: cx.now.mono, retry_at: 0.0, pause: RETRY_FIRST },
+                    leader: LeaderLink::Away {
+                        since: cx.now.mono,
+                        retry_at: 0.0,
+                        pause: RETRY_FIRST,
+                    },
                     away_since: None,
                     lost: Idset::new(),
                     exception: None,
@@ -118,7 +125,7 @@ impl Coordinator {
         result: Result<Response, Fault>,
         out: &mut Effects,
     ) {
-        let current = |job: &&mut Coordinated| job.leader == Leader::Present { stream };
+        let current = |job: &&mut Coordinated| job.leader == LeaderLink::Present { stream };
         let Some(job) = self.jobs.get_mut(&id).filter(current) else { return };
         match result {
             Ok(Response::Changed { mark }) => {
@@ -207,7 +214,7 @@ impl Coordinator {
             return;
         }
         job.exception = Some(exception.clone());
-        let present = matches!(job.leader, Leader::Present { .. });
+        let present = matches!(job.leader, LeaderLink::Present { .. });
         if present && !job.answered && job.rank != cx.facts.rank {
             job.lead(out);
         }
@@ -241,14 +248,14 @@ impl Coordinator {
 
     pub(super) fn next_timeout(&self, id: JobId) -> Option<f64> {
         match self.jobs.get(&id)?.leader {
-            Leader::Present { .. } => None,
-            Leader::Away { retry_at, .. } => Some(retry_at),
+            LeaderLink::Present { .. } => None,
+            LeaderLink::Away { retry_at, .. } => Some(retry_at),
         }
     }
 
     pub(super) fn timeout(&mut self, cx: Context, id: JobId, out: &mut Effects) {
         let Some(job) = self.jobs.get_mut(&id) else { return };
-        if let Leader::Away { since, retry_at, .. } = job.leader
+        if let LeaderLink::Away { since, retry_at, .. } = job.leader
             && retry_at <= cx.now.mono
         {
             if cx.now.mono - since >= cx.config.peer_timeout {
@@ -262,8 +269,8 @@ impl Coordinator {
     pub(super) fn state_name(&self, id: JobId) -> &'static str {
         match self.jobs.get(&id).map(|job| &job.leader) {
             None => "none",
-            Some(Leader::Present { .. }) => "present",
-            Some(Leader::Away { .. }) => "away",
+            Some(LeaderLink::Present { .. }) => "present",
+            Some(LeaderLink::Away { .. }) => "away",
         }
     }
 
@@ -279,7 +286,7 @@ impl Coordinated {
 
     fn lead(&mut self, out: &mut Effects) {
         let stream = out.stream();
-        self.leader = Leader::Present { stream };
+        self.leader = LeaderLink::Present { stream };
         self.answered = false;
         let request = LeadRequest {
             version: VERSION,
@@ -361,15 +368,15 @@ impl Coordinated {
         }
         let since = *self.away_since.get_or_insert(cx.now.mono);
         let pause = match self.leader {
-            Leader::Away { pause, .. } => (pause * 2.0).min(RETRY_MAX),
-            Leader::Present { .. } => {
+            LeaderLink::Away { pause, .. } => (pause * 2.0).min(RETRY_MAX),
+            LeaderLink::Present { .. } => {
                 let tried = cx.now.mono - since;
                 tried.clamp(RETRY_FIRST, RETRY_MAX)
             }
         };
         let level = if since == cx.now.mono { Level::Info } else { Level::Debug };
         out.log(level, format!("{id}: leader on rank {} does not answer: {fault}", self.rank));
-        self.leader = Leader::Away { since, retry_at: cx.now.mono + pause, pause };
+        self.leader = LeaderLink::Away { since, retry_at: cx.now.mono + pause, pause };
     }
 
     /// The next rank leads; without any, this one does, to bring the job to its end.

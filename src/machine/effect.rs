@@ -46,7 +46,7 @@ pub enum KvsOp {
 
 /// Which role of this node a stream of shell reports, or a question, belongs to.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Owner {
+pub enum Role {
     /// The job's agent, for a child in the tree.
     Agent,
     /// The job's leader.
@@ -127,7 +127,7 @@ pub enum Effect {
         /// What is asked.
         question: Question,
         /// Who asks.
-        asker: Owner,
+        asker: Role,
         /// The job.
         id: JobId,
         /// What makes it this job.
@@ -225,7 +225,7 @@ pub enum Effect {
     /// Ask an agent for shells.
     Shells {
         /// Whose stream it is.
-        owner: Owner,
+        owner: Role,
         /// The stream of its reports.
         stream: StreamId,
         /// Which rank.

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use crate::config::Config;
-use crate::machine::effect::Owner;
+use crate::machine::effect::Role;
 use crate::port::supervisor::UnitEvent;
 use crate::proto::peer::{Question, Reports};
 use crate::proto::{
@@ -145,7 +145,7 @@ pub enum Event {
         /// The job.
         id: JobId,
         /// Who has asked.
-        asker: Owner,
+        asker: Role,
         /// What was asked.
         question: Question,
         /// Whether the job manager has it running.

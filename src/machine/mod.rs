@@ -5,7 +5,7 @@
 //!                                       ▲                            │ Effect::Shells, Order
 //!                                       └──────── Effect::Reply ─────┤
 //!                                                                    ▼
-//!  shells ── Event::ShellBarrier ──▶ AgentJob ◀── UnitEvent ── supervisor
+//!  shells ── Event::ShellBarrier ──▶ Agent ◀── UnitEvent ── supervisor
 //!                                       └──────── Effect::Report ────┘
 //! ```
 //!
@@ -16,36 +16,24 @@
 //! in order, then wait until [`Node::next_timeout`] at most.
 
 mod agent;
-mod asked;
-mod barrier;
-mod checkpoint;
 mod coordinator;
-mod cover;
 mod effect;
 mod event;
-mod eviction;
-mod exec_log;
-mod job;
-mod kill;
-mod launch;
+mod leader;
 mod node;
-mod output;
-mod over;
 mod position;
-mod release;
+mod recently_ended;
 mod request;
 mod schedule;
-mod shells;
 mod stats;
-mod timer;
 mod tree;
 
 #[cfg(test)]
 mod tests;
 
-pub use effect::{Effect, Effects, KvsOp, Level, Owner};
+pub use effect::{Effect, Effects, KvsOp, Level, Role};
 pub use event::{Credential, Event, Fault, KvsResult, Opened, RequestId, StreamId};
-pub use launch::digest as job_digest;
+pub use leader::launch::digest as job_digest;
 pub use node::{Facts, Node};
 pub use position::{Position, ROLES};
 pub use request::Topic;

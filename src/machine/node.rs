@@ -3,12 +3,12 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use crate::config::Config;
-use crate::machine::agent::AgentJob;
+use crate::machine::agent::Agent;
 use crate::machine::coordinator::Coordinator;
-use crate::machine::effect::{Effect, Effects, Level, Owner};
+use crate::machine::effect::{Effect, Effects, Level, Role};
 use crate::machine::event::{Credential, Event, Fault, RequestId, StreamId};
-use crate::machine::job::Job;
-use crate::machine::over::Over;
+use crate::machine::leader::Leader;
+use crate::machine::recently_ended::RecentlyEnded;
 use crate::machine::schedule::{Schedule, Waiter};
 use crate::machine::stats::Counters;
 use crate::machine::{Context, Now};
@@ -57,7 +57,7 @@ macro_rules! context {
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Route {
     Coordinator(JobId),
-    Shells(Owner, JobId),
+    Shells(Role, JobId),
 }
 
 /// The roles of one rank.
@@ -65,11 +65,11 @@ pub struct Node {
     config: Config,
     facts: Facts,
     pub(super) coordinator: Coordinator,
-    pub(super) jobs: BTreeMap<JobId, Job>,
-    pub(super) agents: BTreeMap<JobId, AgentJob>,
+    pub(super) jobs: BTreeMap<JobId, Leader>,
+    pub(super) agents: BTreeMap<JobId, Agent>,
     routes: BTreeMap<StreamId, Route>,
     /// Jobs that are over: a request for their shells can only be late.
-    over: Over,
+    over: RecentlyEnded,
     schedule: Schedule,
     /// When the first event came: a coordinator knows its jobs only after a while.
     born: Option<Now>,
@@ -88,7 +88,7 @@ impl Node {
             jobs: BTreeMap::new(),
             agents: BTreeMap::new(),
             routes: BTreeMap::new(),
-            over: Over::default(),
+            over: RecentlyEnded::default(),
             schedule: Schedule::default(),
             born: None,
             counters: Counters::default(),
@@ -114,7 +114,7 @@ impl Node {
 
     /// Handles one event, and all that its effects bring about on this rank.
     pub fn handle(&mut self, now: Now, event: Event, out: &mut Effects) {
-        self.counters.count_event(&event, self.owner_of(&event));
+        self.counters.count_event(&event, self.role_of(&event));
         let mut queue = VecDeque::from([event]);
         while let Some(event) = queue.pop_front() {
             let done = out.list.len();
@@ -132,7 +132,7 @@ impl Node {
     }
 
     /// Whose stream an event is about, if it is about one of reports.
-    pub(super) fn owner_of(&self, event: &Event) -> Option<Owner> {
+    pub(super) fn role_of(&self, event: &Event) -> Option<Role> {
         match event {
             Event::KnownAnswered { asker, .. } => Some(*asker),
             Event::Reported { stream, .. } => match self.routes.get(stream) {
@@ -198,17 +198,17 @@ impl Node {
 
     /// Lets go of what has ended, and notes when the rest wants to be called.
     fn settle(&mut self, now: Now, id: JobId) {
-        if self.jobs.get(&id).is_some_and(Job::is_released) {
+        if self.jobs.get(&id).is_some_and(Leader::is_released) {
             self.jobs.remove(&id);
         }
-        if self.agents.get(&id).is_some_and(AgentJob::is_done)
+        if self.agents.get(&id).is_some_and(Agent::is_done)
             && let Some(agent) = self.agents.remove(&id)
             && let Some(digest) = agent.over()
         {
             self.over.insert(now.mono, id, digest);
         }
-        let leader = self.jobs.get(&id).and_then(Job::next_timeout);
-        let agent = self.agents.get(&id).and_then(AgentJob::next_timeout);
+        let leader = self.jobs.get(&id).and_then(Leader::next_timeout);
+        let agent = self.agents.get(&id).and_then(Agent::next_timeout);
         self.schedule.set(Waiter::Leader(id), leader);
         self.schedule.set(Waiter::Agent(id), agent);
         self.schedule.set(Waiter::Coordinator(id), self.coordinator.next_timeout(id));
@@ -258,12 +258,12 @@ impl Node {
                 let result = self.known(now, &payload);
                 out.push(Effect::KnownAnswer { to: request, result });
             }
-            Event::KnownAnswered { id, asker: Owner::Agent, question, result } => {
+            Event::KnownAnswered { id, asker: Role::Agent, question, result } => {
                 if let Some(agent) = self.agents.get_mut(&id) {
                     agent.known(cx, question, result, out);
                 }
             }
-            Event::KnownAnswered { id, asker: Owner::Leader, result, .. } => {
+            Event::KnownAnswered { id, asker: Role::Leader, result, .. } => {
                 if let Some(job) = self.jobs.get_mut(&id) {
                     job.known(result, out);
                 }
@@ -391,7 +391,7 @@ impl Node {
             Question::Manager => (),
             Question::Parent => {
                 let agent = self.agents.get(&request.id);
-                return Ok(leader.is_some() || agent.is_some_and(AgentJob::is_led));
+                return Ok(leader.is_some() || agent.is_some_and(Agent::is_led));
             }
         }
         let cx = context!(self, now);
@@ -421,7 +421,7 @@ impl Node {
             Ok(shells) => {
                 let userid = shells.command.userid;
                 let agent = self.agents.entry(shells.id);
-                let agent = agent.or_insert_with(|| AgentJob::new(shells.id, userid));
+                let agent = agent.or_insert_with(|| Agent::new(shells.id, userid));
                 agent.shells(cx, request, shells, out);
             }
             Err(reason) => {
@@ -452,7 +452,7 @@ impl Node {
                 job.lead(cx, request, lead.start.reattach, lead.exception.as_ref(), out);
             }
             Some(_) | None => {
-                let job = Job::new(cx, request, lead, out);
+                let job = Leader::new(cx, request, lead, out);
                 self.jobs.insert(id, job);
             }
         }
@@ -503,12 +503,12 @@ impl Node {
             self.routes.remove(&stream);
         }
         match owner {
-            Owner::Leader => {
+            Role::Leader => {
                 if let Some(job) = self.jobs.get_mut(&id) {
                     job.reported(cx, stream, result, out);
                 }
             }
-            Owner::Agent => {
+            Role::Agent => {
                 if let Some(agent) = self.agents.get_mut(&id) {
                     agent.child(cx, stream, result, out);
                 }
@@ -530,7 +530,7 @@ impl Node {
             | UnitEvent::Started { unit, .. }
             | UnitEvent::Stopping { unit } => unit.clone(),
             UnitEvent::Found(record) => {
-                let agent = AgentJob::found(cx, record);
+                let agent = Agent::found(cx, record);
                 self.agents.entry(record.spec.job).or_insert(agent);
                 return;
             }
@@ -629,10 +629,10 @@ fn not_found(id: JobId) -> Fault {
 
 /// The agent, if it is there and the sender may ask it.
 fn asked(
-    agent: Option<&mut AgentJob>,
+    agent: Option<&mut Agent>,
     id: JobId,
     credential: Credential,
-) -> Result<&mut AgentJob, Fault> {
+) -> Result<&mut Agent, Fault> {
     let agent = agent.ok_or_else(|| not_found(id))?;
     if agent.may_be_asked_by(credential) {
         Ok(agent)
@@ -643,11 +643,11 @@ fn asked(
 
 /// The agent, if the shell that asks it is its own.
 fn at_home(
-    agent: &mut AgentJob,
+    agent: &mut Agent,
     id: JobId,
     rank: BrokerRank,
     here: BrokerRank,
-) -> Result<&mut AgentJob, Fault> {
+) -> Result<&mut Agent, Fault> {
     if rank == here {
         return Ok(agent);
     }

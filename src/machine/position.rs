@@ -1,11 +1,11 @@
 //! Where each role of a job is, and what an event is called: for reports on what was met where.
 
-use crate::machine::agent::AgentJob;
+use crate::machine::agent::Agent;
 use crate::machine::event::{Event, KvsResult};
-use crate::machine::job::Job;
+use crate::machine::leader::Leader;
 use crate::machine::node::Node;
 use crate::machine::schedule::Waiter;
-use crate::machine::{Now, Owner};
+use crate::machine::{Now, Role};
 use crate::port::supervisor::UnitEvent;
 use crate::proto::JobId;
 
@@ -124,7 +124,7 @@ impl Node {
             return self.due(now).into_iter().filter_map(|waiter| self.position(waiter)).collect();
         }
         let name = event.name();
-        let owner = self.owner_of(event);
+        let owner = self.role_of(event);
         let mut positions = Vec::new();
         for id in self.jobs_of(now, event) {
             let waiters = [Waiter::Coordinator(id), Waiter::Leader(id), Waiter::Agent(id)];
@@ -141,7 +141,7 @@ impl Node {
         Some(match waiter {
             Waiter::Agent(id) => Position {
                 role: "agent",
-                state: self.agents.get(&id).map_or("none", AgentJob::state_name),
+                state: self.agents.get(&id).map_or("none", Agent::state_name),
             },
             Waiter::Checkpoint => return None,
             Waiter::Coordinator(id) => {
@@ -149,7 +149,7 @@ impl Node {
             }
             Waiter::Leader(id) => Position {
                 role: "leader",
-                state: self.jobs.get(&id).map_or("none", Job::state_name),
+                state: self.jobs.get(&id).map_or("none", Leader::state_name),
             },
         })
     }
@@ -173,10 +173,10 @@ impl Node {
     }
 }
 
-fn hears(role: &str, event: &str, owner: Option<Owner>) -> bool {
+fn hears(role: &str, event: &str, owner: Option<Role>) -> bool {
     let of_role = match owner {
-        Some(Owner::Agent) => role == "agent",
-        Some(Owner::Leader) => role == "leader",
+        Some(Role::Agent) => role == "agent",
+        Some(Role::Leader) => role == "leader",
         None => true,
     };
     let mut tables = ROLES.iter().filter(|(name, ..)| *name == role);

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::machine::effect::{Effect, Owner};
+use crate::machine::effect::{Effect, Role};
 use crate::machine::event::Event;
 use crate::machine::node::Node;
 use crate::port::supervisor::Method;
@@ -22,7 +22,7 @@ pub(super) struct Counters {
 
 impl Counters {
     /// An event from outside; `owner` is whose stream it answers, if it does.
-    pub(super) fn count_event(&mut self, event: &Event, owner: Option<Owner>) {
+    pub(super) fn count_event(&mut self, event: &Event, owner: Option<Role>) {
         match event {
             // A child asks its parent, not the coordinator.
             Event::Known { payload, .. } if payload["question"] != "manager" => {
@@ -38,10 +38,10 @@ impl Counters {
                 self.leader_received += 1
             }
             Event::Reported { .. } => match owner {
-                Some(Owner::Agent) => self.agent_received += 1,
-                Some(Owner::Leader) | None => self.leader_received += 1,
+                Some(Role::Agent) => self.agent_received += 1,
+                Some(Role::Leader) | None => self.leader_received += 1,
             },
-            Event::KnownAnswered { asker: Owner::Leader, .. } => self.leader_received += 1,
+            Event::KnownAnswered { asker: Role::Leader, .. } => self.leader_received += 1,
             Event::CriticalRanks { .. }
             | Event::KnownAnswered { .. }
             | Event::Order { .. }
@@ -70,12 +70,12 @@ impl Counters {
             | Effect::KillJob { .. }
             | Effect::LostShell { .. }
             | Effect::Drain { .. }
-            | Effect::Known { asker: Owner::Leader, .. }
-            | Effect::Shells { owner: Owner::Leader, .. } => self.leader_sent += 1,
+            | Effect::Known { asker: Role::Leader, .. }
+            | Effect::Shells { owner: Role::Leader, .. } => self.leader_sent += 1,
             Effect::Report { .. }
             | Effect::Barrier { .. }
-            | Effect::Known { asker: Owner::Agent, .. }
-            | Effect::Shells { owner: Owner::Agent, .. }
+            | Effect::Known { asker: Role::Agent, .. }
+            | Effect::Shells { owner: Role::Agent, .. }
             | Effect::Order { .. } => self.agent_sent += 1,
             Effect::Unit(crate::port::supervisor::UnitCommand::Launch(_)) => {
                 self.units_started += 1;

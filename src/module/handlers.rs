@@ -5,7 +5,7 @@ use std::rc::Rc;
 use serde_json::Value;
 
 use super::SERVICE;
-use crate::adapter::libflux::{Broker, Handle, HandleError, Message, MessageHandler};
+use crate::adapter::libflux::{Driver, Handle, HandleError, Message, MessageHandler};
 use crate::config::Config;
 use crate::machine::{Event, Fault, Level, Topic};
 use crate::proto::JobException;
@@ -21,26 +21,26 @@ pub(super) fn all(
     handle: Handle,
     name: &str,
     arguments: &[String],
-    broker: &Rc<Broker>,
+    driver: &Rc<Driver>,
 ) -> Result<Vec<MessageHandler>, HandleError> {
     let mut all = vec![
-        handler(handle, "job-exception", Kind::Event, broker, exception)?,
+        handler(handle, "job-exception", Kind::Event, driver, exception)?,
         handler(
             handle,
             &format!("{SERVICE}.disconnect"),
             Kind::UsersRequest,
-            broker,
-            |_, broker, message| {
-                broker.disconnected(&message);
+            driver,
+            |_, driver, message| {
+                driver.disconnected(&message);
             },
         )?,
     ];
     for topic in Topic::ALL {
         let kind = if topic.is_for_users() { Kind::UsersRequest } else { Kind::OwnersRequest };
-        let read = move |handle: Handle, broker: &Broker, message| {
-            request(handle, broker, topic, message);
+        let read = move |handle: Handle, driver: &Driver, message| {
+            request(handle, driver, topic, message);
         };
-        all.push(handler(handle, &format!("{SERVICE}.{}", topic.name()), kind, broker, read)?);
+        all.push(handler(handle, &format!("{SERVICE}.{}", topic.name()), kind, driver, read)?);
     }
     // The broker and `flux module` address the module by the name that it was loaded under.
     let mut names = vec![SERVICE];
@@ -49,11 +49,11 @@ pub(super) fn all(
     }
     for name in names {
         let kind = Kind::OwnersRequest;
-        all.push(handler(handle, &format!("{name}.stats-get"), kind, broker, stats_get)?);
+        all.push(handler(handle, &format!("{name}.stats-get"), kind, driver, stats_get)?);
         let arguments = arguments.to_vec();
         let reload = format!("{name}.config-reload");
-        all.push(handler(handle, &reload, kind, broker, move |handle, broker, message| {
-            config_reload(handle, broker, &message, &arguments);
+        all.push(handler(handle, &reload, kind, driver, move |handle, driver, message| {
+            config_reload(handle, driver, &message, &arguments);
         })?);
     }
     Ok(all)
@@ -70,68 +70,68 @@ fn handler(
     handle: Handle,
     topic: &str,
     kind: Kind,
-    broker: &Rc<Broker>,
-    read: impl Fn(Handle, &Broker, Message) + 'static,
+    driver: &Rc<Driver>,
+    read: impl Fn(Handle, &Driver, Message) + 'static,
 ) -> Result<MessageHandler, HandleError> {
-    let broker = Rc::downgrade(broker);
+    let driver = Rc::downgrade(driver);
     let (is_event, for_users) = (kind == Kind::Event, kind == Kind::UsersRequest);
     MessageHandler::new(handle, topic, is_event, for_users, move |message| {
-        if let Some(broker) = broker.upgrade() {
-            read(handle, &broker, message);
+        if let Some(driver) = driver.upgrade() {
+            read(handle, &driver, message);
         }
     })
 }
 
 /// Brings a request to the node, or answers what cannot be read.
-fn request(handle: Handle, broker: &Broker, topic: Topic, message: Message) {
+fn request(handle: Handle, driver: &Driver, topic: Topic, message: Message) {
     if topic == Topic::Expiration && handle.debug_flag(DEBUG_FAIL_EXPIRATION) {
         let fault = Fault::new(libc::EINVAL, "failed on purpose: debug flag 1 is set");
-        return refuse(handle, broker, topic, &message, &fault);
+        return refuse(handle, driver, topic, &message, &fault);
     }
-    match broker.read(topic, message) {
-        Ok(event) => broker.handle(event),
-        Err((message, fault)) => refuse(handle, broker, topic, &message, &fault),
+    match driver.read(topic, message) {
+        Ok(event) => driver.handle(event),
+        Err((message, fault)) => refuse(handle, driver, topic, &message, &fault),
     }
 }
 
-fn refuse(handle: Handle, broker: &Broker, topic: Topic, message: &Message, fault: &Fault) {
+fn refuse(handle: Handle, driver: &Driver, topic: Topic, message: &Message, fault: &Fault) {
     let Fault { errnum, message: reason } = fault;
     let answer = match topic {
         Topic::ShellBarrier => message.respond_to_barrier(handle, Some((*errnum, reason))),
         _ if topic.is_answered() => message.respond_error(handle, *errnum, reason),
-        _ => return broker.log(Level::Error, &format!("{}: {reason}", topic.name())),
+        _ => return driver.log(Level::Error, &format!("{}: {reason}", topic.name())),
     };
     if let Err(error) = answer {
-        broker.log(Level::Error, &error.to_string());
+        driver.log(Level::Error, &error.to_string());
     }
 }
 
-fn exception(_: Handle, broker: &Broker, message: Message) {
+fn exception(_: Handle, driver: &Driver, message: Message) {
     match serde_json::from_slice::<JobException>(message.payload()) {
-        Ok(exception) => broker.handle(Event::Exception(exception)),
-        Err(error) => broker.log(Level::Error, &format!("job-exception event: {error}")),
+        Ok(exception) => driver.handle(Event::Exception(exception)),
+        Err(error) => driver.log(Level::Error, &format!("job-exception event: {error}")),
     }
 }
 
-fn stats_get(handle: Handle, broker: &Broker, message: Message) {
-    if let Err(error) = message.respond(handle, Some(&broker.stats())) {
-        broker.log(Level::Error, &error.to_string());
+fn stats_get(handle: Handle, driver: &Driver, message: Message) {
+    if let Err(error) = message.respond(handle, Some(&driver.stats())) {
+        driver.log(Level::Error, &error.to_string());
     }
 }
 
 /// A configuration that can't be used changes nothing, and the answer says why.
-fn config_reload(handle: Handle, broker: &Broker, message: &Message, arguments: &[String]) {
+fn config_reload(handle: Handle, driver: &Driver, message: &Message, arguments: &[String]) {
     let config = serde_json::from_slice::<Value>(message.payload())
         .map_err(|error| format!("Error parsing new config: {error}"))
         .and_then(|conf| Config::new(&conf, arguments).map_err(|error| error.to_string()));
     let answer = match config {
         Ok(config) => {
-            broker.handle(Event::Config(Box::new(config)));
+            driver.handle(Event::Config(Box::new(config)));
             message.respond(handle, None)
         }
         Err(reason) => message.respond_error(handle, libc::EINVAL, &reason),
     };
     if let Err(error) = answer {
-        broker.log(Level::Error, &error.to_string());
+        driver.log(Level::Error, &error.to_string());
     }
 }

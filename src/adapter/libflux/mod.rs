@@ -4,9 +4,9 @@
 //! `Send`. No panic crosses into C: every callback goes through [`fence::call`].
 #![allow(unsafe_code)]
 
-mod broker;
 mod checkpoint;
 mod connector;
+mod driver;
 mod eventlog;
 mod fence;
 mod future;
@@ -19,8 +19,8 @@ mod requests;
 mod rexec;
 mod watcher;
 
-pub use broker::Broker;
 pub use connector::resume_uri;
+pub use driver::Driver;
 pub use fence::call as fenced;
 pub use future::{Futures, RpcError};
 pub use handle::{Handle, HandleError};

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::machine::{Owner, StreamId};
+use crate::machine::{Role, StreamId};
 use crate::proto::JobId;
 use crate::proto::peer::Question;
 
@@ -22,7 +22,7 @@ pub(super) enum Asked {
     Intruder,
     Known {
         id: JobId,
-        asker: Owner,
+        asker: Role,
         question: Question,
     },
     Lead(StreamId),

@@ -1,10 +1,10 @@
 //! Shells that nobody wants, and those of another job that had the same id.
 
-use super::AgentJob;
+use super::Agent;
 use crate::machine::Context;
+use crate::machine::agent::eviction::{Eviction, Step};
+use crate::machine::agent::shell::Shell;
 use crate::machine::effect::{Effect, Effects, Level};
-use crate::machine::eviction::{Eviction, Step};
-use crate::machine::shells::Shell;
 use crate::planted::Bug;
 use crate::proto::Idset;
 use crate::proto::peer::{Order, Report, ShellsRequest};
@@ -18,7 +18,7 @@ pub(super) enum Fence {
     Waiting(Box<ShellsRequest>),
 }
 
-impl AgentJob {
+impl Agent {
     /// Ends the shell, which nobody wants.
     pub(super) fn evict(&mut self, cx: Context, why: &str, out: &mut Effects) {
         let Some(shell) = &mut self.shell else { return };

@@ -246,7 +246,7 @@ fn a_guest_that_nobody_wants_is_killed_by_the_imp_and_its_rank_drained() {
     let unit = guests_shell(&mut node, "job");
     node.hear(Event::Disconnected { request: RequestId::Remote(1) });
     let question = crate::proto::peer::Question::Manager;
-    let asker = crate::machine::Owner::Agent;
+    let asker = crate::machine::Role::Agent;
     let answer = Event::KnownAnswered { id: JOB, asker, question, result: Ok(false) };
     let effects = node.hear(answer);
     let collects = |e: &&Effect| matches!(e, Effect::Unit(UnitCommand::Collect { .. }));

@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use crate::config::Config;
 use crate::machine::{
     Credential, Effect, Effects, Event, Facts, Fault, KvsOp, KvsResult, Level, Node, Now, Opened,
-    Owner, RequestId, StreamId, Topic,
+    RequestId, Role, StreamId, Topic,
 };
 use crate::port::supervisor::{Stream, UnitCommand, UnitEvent, UnitRecord, UnitSpec};
 use crate::proto::peer::Question;
@@ -99,7 +99,7 @@ pub(super) struct World {
     pub(super) checkpoints: usize,
     /// How checkpoints end.
     pub(super) checkpoint: Result<(), Fault>,
-    questions: Vec<(usize, Owner, Question)>,
+    questions: Vec<(usize, Role, Question)>,
     pub(super) answers: Vec<Result<(), i32>>,
     /// What leaders answer gets lost.
     pub(super) hold_replies: bool,
@@ -288,7 +288,7 @@ impl World {
         }
     }
 
-    fn ask_known(&mut self, rank: usize, to: BrokerRank, asker: Owner, mut payload: Value) {
+    fn ask_known(&mut self, rank: usize, to: BrokerRank, asker: Role, mut payload: Value) {
         payload["version"] = crate::proto::peer::VERSION.into();
         let request = RequestId::Remote(1_000_000 + self.questions.len() as u64);
         let question = serde_json::from_value(payload["question"].clone()).expect("a question");

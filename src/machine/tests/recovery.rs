@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::{JOB, World, facts, start};
 use crate::machine::event::StreamId;
-use crate::machine::{Effect, Effects, Event, Fault, Node, Now, Owner, RequestId};
+use crate::machine::{Effect, Effects, Event, Fault, Node, Now, RequestId, Role};
 use crate::port::supervisor::{Method, UnitCommand, UnitEvent};
 use crate::proto::peer::{
     Mode, Order, OrderRequest, Question, ShellCommand, ShellsRequest, VERSION,
@@ -253,7 +253,7 @@ fn a_job_that_nobody_knows_is_not_started_by_a_late_request() {
     node.shells(1, 1, "job", Mode::Start);
     node.unit(started);
     node.hear(Event::Disconnected { request: RequestId::Remote(1) });
-    let (id, asker, question) = (JOB, Owner::Agent, Question::Manager);
+    let (id, asker, question) = (JOB, Role::Agent, Question::Manager);
     let stop = node.hear(Event::KnownAnswered { id, asker, question, result: Ok(false) });
     assert_eq!(collects(&stop), 1);
     node.unit(|unit| UnitEvent::Gone { unit });
@@ -311,7 +311,7 @@ fn a_request_that_was_long_on_its_way_is_confirmed_before_anything_is_started() 
         let question = Question::Leader { generation: 2 };
         let [Effect::Known { question: asked, .. }] = effects[..] else { panic!("{effects:?}") };
         assert_eq!(asked, question);
-        let (id, asker, result) = (JOB, Owner::Agent, answer);
+        let (id, asker, result) = (JOB, Role::Agent, answer);
         let effects = node.hear(Event::KnownAnswered { id, asker, question, result });
         assert_eq!(launches(&effects), starts);
         assert_eq!(ends_with(&effects, libc::ESTALE), starts == 0);
@@ -324,7 +324,7 @@ fn a_newer_request_takes_the_place_of_one_that_waits_to_be_confirmed() {
     node.now = 100.0;
     node.shells(1, 2, "job", Mode::Start);
     assert!(ends_with(&node.shells(2, 2, "job", Mode::Adopt), libc::ECANCELED));
-    let (id, asker, question) = (JOB, Owner::Agent, Question::Leader { generation: 2 });
+    let (id, asker, question) = (JOB, Role::Agent, Question::Leader { generation: 2 });
     let answer = Event::KnownAnswered { id, asker, question, result: Ok(true) };
     assert_eq!(node.hear(answer), []);
 }
@@ -335,11 +335,11 @@ fn an_answer_to_an_earlier_question_says_nothing_of_the_parent() {
     node.shells(1, 1, "job", Mode::Start);
     let result = Err(Fault::new(libc::EAGAIN, "the coordinator was loaded a moment ago"));
     let answer =
-        Event::KnownAnswered { id: JOB, asker: Owner::Agent, question: Question::Manager, result };
+        Event::KnownAnswered { id: JOB, asker: Role::Agent, question: Question::Manager, result };
     assert_eq!(node.hear(answer), [], "it was asked of rank 0, before there was a parent");
     let answer = Event::KnownAnswered {
         id: JOB,
-        asker: Owner::Agent,
+        asker: Role::Agent,
         question: Question::Parent,
         result: Ok(false),
     };

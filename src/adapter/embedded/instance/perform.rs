@@ -6,7 +6,7 @@ use super::Instance;
 use crate::adapter::embedded::event::Happening;
 use crate::adapter::embedded::messages::Asker;
 use crate::adapter::embedded::shell::LaunchError;
-use crate::machine::{Effect, Event, Fault, KvsOp, KvsResult, Level, Owner, RequestId};
+use crate::machine::{Effect, Event, Fault, KvsOp, KvsResult, Level, RequestId, Role};
 use crate::port::supervisor::{Supervisor, UnitCommand, UnitEvent};
 use crate::proto::{BrokerRank, JobId, Response, UnitName};
 
@@ -43,7 +43,7 @@ impl Instance<'_> {
             }
             // Every agent's job is the manager's: what is found on disk never becomes an agent.
             Effect::Known { id, asker, question, .. } => {
-                let result = Ok(asker == Owner::Agent);
+                let result = Ok(asker == Role::Agent);
                 let answer = Event::KnownAnswered { id, asker, question, result };
                 self.queue.push_back((from, answer));
             }

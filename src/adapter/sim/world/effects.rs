@@ -5,7 +5,7 @@ use serde_json::json;
 use super::{Item, World};
 use crate::adapter::sim::request::{Asked, Life, Request};
 use crate::adapter::sim::sent::Messages;
-use crate::machine::{Effect, Event, Fault, Level, Owner, RequestId};
+use crate::machine::{Effect, Event, Fault, Level, RequestId, Role};
 use crate::proto::BrokerRank;
 use crate::proto::peer::{KnownRequest, VERSION};
 
@@ -135,7 +135,7 @@ impl World {
         }
     }
 
-    fn ask_known(&mut self, from: Life, to: u32, asker: Owner, payload: &KnownRequest) {
+    fn ask_known(&mut self, from: Life, to: u32, asker: Role, payload: &KnownRequest) {
         let asked = Asked::Known { id: payload.id, asker, question: payload.question };
         let payload = json!(payload);
         let event = |request| Event::Known { request, payload };

@@ -6,7 +6,7 @@
 //! last the ranks that are left are drained and the job is declared ended.
 
 use crate::config::{Config, KILL_PAUSE_MAX};
-use crate::machine::timer::{Timer, TimerTable};
+use crate::machine::leader::timer::{Timer, TimerTable};
 
 /// An escalation under way.
 #[derive(Clone, Debug, PartialEq)]

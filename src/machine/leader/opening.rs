@@ -2,11 +2,12 @@
 
 use serde_json::Value;
 
-use super::{Cover, Failure, Job, Phase, State};
+use super::{Cover, Failure, Leader, Phase, State};
+use crate::machine::Context;
 use crate::machine::effect::{Effect, Effects, KvsOp, Level};
 use crate::machine::event::{KvsResult, Opened};
-use crate::machine::timer::Timer;
-use crate::machine::{Context, launch};
+use crate::machine::leader::launch;
+use crate::machine::leader::timer::Timer;
 use crate::proto::peer::Mode;
 use crate::proto::{ExecEvent, Idset, WaitStatus};
 
@@ -21,7 +22,7 @@ const COMMIT_PAUSE: f64 = 1.0;
 /// started yet, or has ended. They are counted.
 const TAKES_OVER: [&str; 2] = ["reattach", "debug.lead"];
 
-impl Job {
+impl Leader {
     /// Whether this configuration can run the job at all. If not, the job ends; shells that an
     /// earlier leader started are found and ended first.
     pub(super) fn check(&mut self, cx: Context, out: &mut Effects) -> bool {

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::machine::exec_log::Logged;
+use crate::machine::leader::exec_log::Logged;
 use crate::port::supervisor::Stream;
 use crate::proto::BrokerRank;
 

@@ -1,15 +1,15 @@
 //! The end: status, release of ranks, and the last commit.
 
-use super::{Failure, Job, Phase, State};
+use super::{Failure, Leader, Phase, State};
 use crate::machine::Context;
-use crate::machine::effect::{Effect, Effects, Level, Owner};
+use crate::machine::effect::{Effect, Effects, Level, Role};
 use crate::machine::event::Fault;
-use crate::machine::timer::Timer;
+use crate::machine::leader::timer::Timer;
 use crate::planted::Bug;
 use crate::proto::peer::{CoveredRequest, Order, OrderRequest, Question, VERSION};
 use crate::proto::{BrokerRank, ExecEvent, Idset, Response, WaitStatus};
 
-impl Job {
+impl Leader {
     /// All shells have ended (RFC 32 `finish`, RFC 50 `complete`). What they left behind is
     /// being ended on their nodes; that has a limit, too.
     pub(super) fn complete(&mut self, cx: Context, out: &mut Effects) {
@@ -91,7 +91,7 @@ impl Job {
         let (id, digest) = (self.id, self.command.digest.clone());
         let to = BrokerRank(0);
         let question = Question::Manager;
-        out.push(Effect::Known { to, question, asker: Owner::Leader, id, digest });
+        out.push(Effect::Known { to, question, asker: Role::Leader, id, digest });
         self.timers.arm(Timer::Ended, cx.now.mono + cx.config.peer_timeout);
     }
 

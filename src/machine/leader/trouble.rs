@@ -1,11 +1,11 @@
 //! Exceptions, time limits and the kill escalation.
 
-use super::{Failure, Job, State, plural};
+use super::{Failure, Leader, State, plural};
 use crate::machine::Context;
 use crate::machine::effect::{Effect, Effects, Level};
 use crate::machine::event::Fault;
-use crate::machine::kill::{Kill, Step};
-use crate::machine::timer::Timer;
+use crate::machine::leader::kill::{Kill, Step};
+use crate::machine::leader::timer::Timer;
 use crate::proto::peer::Order;
 use crate::proto::{
     BrokerRank, Exception, ExecEvent, Idset, JobException, Response, Signal, WaitStatus, format_fsd,
@@ -14,7 +14,7 @@ use crate::proto::{
 /// Pause before shells of unknown state are looked at again, in seconds.
 const SHELL_EXIT_AGAIN: f64 = 1.0;
 
-impl Job {
+impl Leader {
     /// The job manager published an exception of this job.
     pub(in crate::machine) fn exception(
         &mut self,

@@ -17,15 +17,14 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 use crate::machine::Context;
-use crate::machine::barrier::{Barrier, Entered};
-use crate::machine::cover::Cover;
-use crate::machine::effect::{Effect, Effects, KvsOp, Owner};
+use crate::machine::effect::{Effect, Effects, KvsOp, Role};
 use crate::machine::event::{Fault, RequestId, StreamId};
-use crate::machine::exec_log::{ExecLog, Logged};
-use crate::machine::kill::Kill;
-use crate::machine::launch;
-use crate::machine::release::Release;
-use crate::machine::timer::{Timer, TimerTable};
+use crate::machine::leader::barrier::{Barrier, Entered};
+use crate::machine::leader::cover::Cover;
+use crate::machine::leader::exec_log::{ExecLog, Logged};
+use crate::machine::leader::kill::Kill;
+use crate::machine::leader::release::Release;
+use crate::machine::leader::timer::{Timer, TimerTable};
 use crate::machine::tree;
 use crate::port::supervisor::Stream;
 use crate::proto::peer::{
@@ -37,9 +36,16 @@ use crate::proto::{
     WaitStatus,
 };
 
+mod barrier;
+mod cover;
 mod ending;
+mod exec_log;
+mod kill;
+pub(in crate::machine) mod launch;
 mod opening;
+mod release;
 mod report;
+mod timer;
 mod trouble;
 
 /// First pause before a rank whose module is away is asked again, in seconds.
@@ -114,7 +120,7 @@ struct Said {
 
 /// The leader of one job.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Job {
+pub(super) struct Leader {
     id: JobId,
     start: StartRequest,
     jobspec: Jobspec,
@@ -159,7 +165,7 @@ pub(super) struct Job {
     expires: f64,
 }
 
-impl Job {
+impl Leader {
     /// Takes the lead of a job.
     pub(super) fn new(
         cx: Context,
@@ -337,7 +343,7 @@ impl Job {
         let stream = out.stream();
         self.streams.insert(stream, (BrokerRank(root), ranks.clone()));
         out.push(Effect::Shells {
-            owner: Owner::Leader,
+            owner: Role::Leader,
             stream,
             to: BrokerRank(root),
             request: Box::new(ShellsRequest {

@@ -4,7 +4,7 @@
 //! some partial releases the pause doubles, so that a job costs rank 0 a number of messages
 //! that does not grow with its ranks.
 
-use crate::machine::timer::{Timer, TimerTable};
+use crate::machine::leader::timer::{Timer, TimerTable};
 use crate::proto::{BrokerRank, Idset};
 
 /// How long ranks that are gone wait for others, in seconds.

@@ -1,16 +1,16 @@
 //! The agent's own shell: one unit on this rank.
 
+use crate::machine::agent::output::OutputStream;
 use crate::machine::effect::{Effect, Effects};
 use crate::machine::event::{Fault, RequestId};
-use crate::machine::output::OutputStream;
 use crate::planted::Bug;
 use crate::port::supervisor::{Stream, UnitCommand, UnitEvent, UnitRecord, UnitSpec};
 use crate::proto::peer::{self, Order, Report};
 use crate::proto::{Idset, IdsetError, JobId, UnitName, WaitStatus};
 
 /// Keys of the notes that a unit's record keeps for the agent.
-pub(super) const NOTE_ENTERED: &str = "barrier-entered";
-pub(super) const NOTE_CRITICAL: &str = "critical-ranks";
+pub(in crate::machine) const NOTE_ENTERED: &str = "barrier-entered";
+pub(in crate::machine) const NOTE_CRITICAL: &str = "critical-ranks";
 
 /// How often a shell can enter the barrier; flux-shell does it twice. Each entry that waits is a
 /// request that is kept.
@@ -39,9 +39,9 @@ enum Phase {
 
 /// One shell.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Shell {
+pub(in crate::machine) struct Shell {
     unit: UnitName,
-    pub(super) digest: String,
+    pub(in crate::machine) digest: String,
     /// Shells of the job; 0 until a leader has told, for one of an older release.
     size: u32,
     multiuser: bool,
@@ -70,7 +70,7 @@ pub(super) struct Shell {
 }
 
 impl Shell {
-    pub(super) fn new(spec: &UnitSpec) -> Self {
+    pub(in crate::machine) fn new(spec: &UnitSpec) -> Self {
         Self {
             unit: spec.unit.clone(),
             digest: spec.digest.clone(),
@@ -93,7 +93,7 @@ impl Shell {
     }
 
     /// From the record of an earlier life. What became of it, the supervisor says next.
-    pub(super) fn found(record: &UnitRecord) -> Self {
+    pub(in crate::machine) fn found(record: &UnitRecord) -> Self {
         let mut shell = Self::new(&record.spec);
         let entered = record.notes.get(NOTE_ENTERED).and_then(serde_json::Value::as_u64);
         shell.entered = entered.and_then(|n| u32::try_from(n).ok()).unwrap_or(0).min(ENTRIES_MAX);
@@ -103,7 +103,7 @@ impl Shell {
     }
 
     /// For [`super::Position`].
-    pub(super) fn state_name(&self) -> &'static str {
+    pub(in crate::machine) fn state_name(&self) -> &'static str {
         match self.phase {
             Phase::Pending => "pending",
             Phase::Running { .. } => "running",
@@ -114,11 +114,11 @@ impl Shell {
         }
     }
 
-    pub(super) fn unit(&self) -> &UnitName {
+    pub(in crate::machine) fn unit(&self) -> &UnitName {
         &self.unit
     }
 
-    pub(super) fn pid(&self) -> Option<u32> {
+    pub(in crate::machine) fn pid(&self) -> Option<u32> {
         match self.phase {
             Phase::Running { pid } => Some(pid),
             Phase::Pending | Phase::Exited | Phase::Failed { .. } | Phase::Lost | Phase::Gone => {
@@ -128,12 +128,12 @@ impl Shell {
     }
 
     /// It runs under the IMP: its processes are out of the instance owner's reach.
-    pub(super) fn is_multiuser(&self) -> bool {
+    pub(in crate::machine) fn is_multiuser(&self) -> bool {
         self.multiuser
     }
 
     /// Nobody wants the shell: stop what may run, then discard its record.
-    pub(super) fn end(&mut self, out: &mut Effects) {
+    pub(in crate::machine) fn end(&mut self, out: &mut Effects) {
         if self.left {
             self.drain(out);
         }
@@ -157,7 +157,7 @@ impl Shell {
     }
 
     /// The shell may be started: it never was.
-    pub(super) fn may_start_again(&self) -> bool {
+    pub(in crate::machine) fn may_start_again(&self) -> bool {
         matches!(&self.phase, Phase::Failed { errnum, .. } if *errnum == libc::ECANCELED)
     }
 
@@ -175,7 +175,11 @@ impl Shell {
     }
 
     /// Handles news of the unit; returns what to report.
-    pub(super) fn unit_event(&mut self, event: UnitEvent, out: &mut Effects) -> Vec<Report> {
+    pub(in crate::machine) fn unit_event(
+        &mut self,
+        event: UnitEvent,
+        out: &mut Effects,
+    ) -> Vec<Report> {
         match event {
             UnitEvent::Started { pid, .. } => {
                 if matches!(self.phase, Phase::Pending) {
@@ -258,7 +262,7 @@ impl Shell {
     }
 
     /// What it has left behind cannot be ended; returns what to report.
-    pub(super) fn set_unkillable(&mut self) -> Vec<Report> {
+    pub(in crate::machine) fn set_unkillable(&mut self) -> Vec<Report> {
         self.remark(Report::Unkillable)
     }
 
@@ -283,7 +287,7 @@ impl Shell {
     }
 
     /// The shell enters the barrier; returns what to report.
-    pub(super) fn enter_barrier(
+    pub(in crate::machine) fn enter_barrier(
         &mut self,
         to: RequestId,
         entry: Option<u32>,
@@ -325,7 +329,7 @@ impl Shell {
     }
 
     /// A leader has told how many shells the job has.
-    pub(super) fn set_size(&mut self, size: u32) {
+    pub(in crate::machine) fn set_size(&mut self, size: u32) {
         self.size = size;
     }
 
@@ -333,7 +337,7 @@ impl Shell {
     ///
     /// # Errors
     /// A text that is no set of the job's shells. A longer one than any such set is not read.
-    pub(super) fn set_critical(
+    pub(in crate::machine) fn set_critical(
         &mut self,
         id: JobId,
         text: &str,
@@ -370,7 +374,7 @@ impl Shell {
     }
 
     /// Obeys an order.
-    pub(super) fn order(&mut self, order: &Order, out: &mut Effects) {
+    pub(in crate::machine) fn order(&mut self, order: &Order, out: &mut Effects) {
         match *order {
             Order::Acknowledge { stream, offset, checkpointed } => {
                 self.outputs[stream as usize].acknowledge(offset);
@@ -425,7 +429,11 @@ impl Shell {
     }
 
     /// Everything that a new leader has to know, which has output up to `positions`.
-    pub(super) fn snapshot(&mut self, positions: [u64; 2], out: &mut Effects) -> Vec<Report> {
+    pub(in crate::machine) fn snapshot(
+        &mut self,
+        positions: [u64; 2],
+        out: &mut Effects,
+    ) -> Vec<Report> {
         let mut reports = Vec::new();
         match &self.phase {
             Phase::Pending => reports.push(Report::Pending),
@@ -465,13 +473,13 @@ impl Shell {
     }
 
     /// The module is unloaded: the barrier requests are kept with the unit.
-    pub(super) fn park(&self, out: &mut Effects) {
+    pub(in crate::machine) fn park(&self, out: &mut Effects) {
         for (entry, to) in &self.parked {
             out.push(Effect::Park { to: *to, unit: self.unit.clone(), entry: *entry });
         }
     }
 
-    pub(super) fn is_done(&self) -> bool {
+    pub(in crate::machine) fn is_done(&self) -> bool {
         self.forgotten && !self.may_live()
     }
 }

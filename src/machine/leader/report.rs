@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use super::{Entered, Job, Phase, RETRY_FIRST, RETRY_MAX, State, plural};
+use super::{Entered, Leader, Phase, RETRY_FIRST, RETRY_MAX, State, plural};
 use crate::machine::Context;
 use crate::machine::effect::{Effect, Effects, Level};
 use crate::machine::event::Fault;
-use crate::machine::exec_log::Logged;
-use crate::machine::launch;
-use crate::machine::timer::Timer;
+use crate::machine::leader::exec_log::Logged;
+use crate::machine::leader::launch;
+use crate::machine::leader::timer::Timer;
 use crate::planted::Bug;
 use crate::port::supervisor::Stream;
 use crate::proto::peer::{self, Order, RankReport, Report, Reports};
@@ -20,7 +20,7 @@ type Exits = BTreeMap<BrokerRank, Option<WaitStatus>>;
 /// RFC 21 severity of an exception that a job can survive.
 const SEVERITY_CRIT: i32 = 2;
 
-impl Job {
+impl Leader {
     /// Takes one message of reports about `ranks`.
     pub(super) fn reports(
         &mut self,

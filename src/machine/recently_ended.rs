@@ -15,14 +15,14 @@ const COUNT_MAX: usize = 10_000;
 
 /// Ended jobs, by id and digest.
 #[derive(Debug, Default)]
-pub(super) struct Over {
+pub(super) struct RecentlyEnded {
     /// With the number of the entry: the same id can have ended again.
     jobs: BTreeMap<JobId, (u64, String)>,
     order: VecDeque<(f64, JobId, u64)>,
     last: u64,
 }
 
-impl Over {
+impl RecentlyEnded {
     pub(super) fn insert(&mut self, now: f64, id: JobId, digest: &str) {
         while let Some((at, oldest, number)) = self.order.front().copied()
             && (at + SECONDS < now || self.order.len() >= COUNT_MAX)
@@ -48,7 +48,7 @@ mod tests {
 
     #[test]
     fn ended_jobs_are_known_for_a_while() {
-        let mut over = Over::default();
+        let mut over = RecentlyEnded::default();
         over.insert(0.0, JobId(1), "one");
         assert!(over.contains(JobId(1), "one"));
         assert!(!over.contains(JobId(1), "another with its id"));

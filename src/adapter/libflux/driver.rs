@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::kvs::Kvs;
 use super::{Futures, Handle, HandleError, Message, Requests, RpcError, Timer};
 use crate::machine::{
-    Effect, Effects, Event, Fault, Level, Node, Now, Owner, RequestId, StreamId, Topic,
+    Effect, Effects, Event, Fault, Level, Node, Now, RequestId, Role, StreamId, Topic,
 };
 use crate::port::supervisor::{Supervisor, UnitCommand, UnitEvent};
 use crate::proto::peer::{COVERED, KNOWN, KnownRequest, LEAD, ORDER, Reports, SHELLS, VERSION};
@@ -26,7 +26,7 @@ struct KnownAnswer {
 const NOTE_PARKED: &str = "parked-";
 
 /// One rank's node, in the reactor.
-pub struct Broker {
+pub struct Driver {
     handle: Handle,
     service: String,
     futures: Rc<Futures>,
@@ -40,10 +40,10 @@ pub struct Broker {
     events: RefCell<VecDeque<Event>>,
     busy: Cell<bool>,
     began: Instant,
-    this: Weak<Broker>,
+    this: Weak<Driver>,
 }
 
-impl Broker {
+impl Driver {
     /// A node that is reached under `service`.
     ///
     /// # Errors
@@ -54,7 +54,7 @@ impl Broker {
         futures: Rc<Futures>,
         node: Node,
     ) -> Result<Rc<Self>, HandleError> {
-        let broker = Rc::new_cyclic(|this: &Weak<Broker>| Self {
+        let driver = Rc::new_cyclic(|this: &Weak<Driver>| Self {
             handle,
             service: service.to_string(),
             kvs: Kvs::new(handle, Rc::clone(&futures)),
@@ -70,15 +70,15 @@ impl Broker {
             began: Instant::now(),
             this: this.clone(),
         });
-        let weak = broker.this.clone();
+        let weak = driver.this.clone();
         let timer = Timer::new(handle, move || {
-            if let Some(broker) = weak.upgrade() {
-                broker.armed.set(None);
-                broker.handle(Event::Timeout);
+            if let Some(driver) = weak.upgrade() {
+                driver.armed.set(None);
+                driver.handle(Event::Timeout);
             }
         })?;
-        broker.timer.replace(Some(timer));
-        Ok(broker)
+        driver.timer.replace(Some(timer));
+        Ok(driver)
     }
 
     /// Gives it the supervisor of its rank.
@@ -193,8 +193,8 @@ impl Broker {
     }
 
     fn later(&self, event: Event) {
-        if let Some(broker) = self.this.upgrade() {
-            broker.handle(event);
+        if let Some(driver) = self.this.upgrade() {
+            driver.handle(event);
         }
     }
 
@@ -205,8 +205,8 @@ impl Broker {
             Effect::Checkpoint { jobs } => {
                 let this = self.this.clone();
                 self.kvs.checkpoint(&jobs, move |result| {
-                    if let Some(broker) = this.upgrade() {
-                        broker.handle(Event::Checkpointed(result));
+                    if let Some(driver) = this.upgrade() {
+                        driver.handle(Event::Checkpointed(result));
                     }
                 });
             }
@@ -233,8 +233,8 @@ impl Broker {
             Effect::Kvs { id, op } => {
                 let this = self.this.clone();
                 self.kvs.run(id, op, move |result| {
-                    if let Some(broker) = this.upgrade() {
-                        broker.handle(Event::Kvs { id, result });
+                    if let Some(driver) = this.upgrade() {
+                        driver.handle(Event::Kvs { id, result });
                     }
                 });
             }
@@ -307,8 +307,8 @@ impl Broker {
         let text = format!("drain {targets} ({reason})");
         let this = self.this.clone();
         self.futures.rpc("resource.drain", Some(0), &payload.to_string(), move |result| {
-            if let (Err(error), Some(broker)) = (result, this.upgrade()) {
-                broker.log(Level::Error, &format!("{text}: {error}"));
+            if let (Err(error), Some(driver)) = (result, this.upgrade()) {
+                driver.log(Level::Error, &format!("{text}: {error}"));
             }
         });
     }
@@ -318,8 +318,8 @@ impl Broker {
         let payload = json!({ "id": id, "signum": signal });
         let this = self.this.clone();
         self.futures.rpc("job-manager.kill", None, &payload.to_string(), move |result| {
-            if let (Err(error), Some(broker)) = (result, this.upgrade()) {
-                broker.log(Level::Debug, &format!("{id}: kill: {error}"));
+            if let (Err(error), Some(driver)) = (result, this.upgrade()) {
+                driver.log(Level::Debug, &format!("{id}: kill: {error}"));
             }
         });
     }
@@ -329,8 +329,8 @@ impl Broker {
         payload["id"] = json!(id);
         let this = self.this.clone();
         self.futures.rpc("job-manager.raise", None, &payload.to_string(), move |result| {
-            if let (Err(error), Some(broker)) = (result, this.upgrade()) {
-                broker.log(Level::Error, &format!("{id}: raise exception: {error}"));
+            if let (Err(error), Some(driver)) = (result, this.upgrade()) {
+                driver.log(Level::Error, &format!("{id}: raise exception: {error}"));
             }
         });
     }
@@ -347,14 +347,14 @@ impl Broker {
         }
     }
 
-    fn ask_known(&self, to: BrokerRank, asker: Owner, request: &KnownRequest) {
+    fn ask_known(&self, to: BrokerRank, asker: Role, request: &KnownRequest) {
         let topic = format!("{}.{KNOWN}", self.service);
         let (payload, id, question) = (json!(request), request.id, request.question);
         let this = self.this.clone();
         self.futures.rpc(&topic, Some(to.0), &payload.to_string(), move |result| {
             let result = read_answer::<KnownAnswer>(result).map(|answer| answer.known);
-            if let Some(broker) = this.upgrade() {
-                broker.handle(Event::KnownAnswered { id, asker, question, result });
+            if let Some(driver) = this.upgrade() {
+                driver.handle(Event::KnownAnswered { id, asker, question, result });
             }
         });
     }
@@ -364,8 +364,8 @@ impl Broker {
         let payload = json!({ "id": id, "expiration": expiration });
         let this = self.this.clone();
         self.futures.rpc(&topic, Some(to.0), &payload.to_string(), move |result| {
-            if let Some(broker) = this.upgrade() {
-                broker.answer(request, result.map(|_| ()).map_err(Fault::from));
+            if let Some(driver) = this.upgrade() {
+                driver.answer(request, result.map(|_| ()).map_err(Fault::from));
             }
         });
     }
@@ -395,8 +395,8 @@ impl Broker {
         let topic = format!("{}.{method}", self.service);
         let this = self.this.clone();
         self.futures.stream(&topic, to.0, &payload.to_string(), move |result| {
-            if let Some(broker) = this.upgrade() {
-                broker.later(event(read_answer(result)));
+            if let Some(driver) = this.upgrade() {
+                driver.later(event(read_answer(result)));
             }
         });
     }

@@ -11,7 +11,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::machine::Context;
-use crate::machine::asked::Asked;
+use crate::machine::coordinator::asked::Asked;
 use crate::machine::effect::{Effect, Effects, Level};
 use crate::machine::event::{Fault, RequestId};
 use crate::proto::peer::{CoveredRequest, VERSION};
