@@ -12,8 +12,8 @@ use job_exec_rs::adapter::embedded::{
     Control, Happening, Instance, InstanceConfig, InstanceEvent, JobOutcome, JobRequest,
 };
 use job_exec_rs::config::{Config, MethodConfig};
-use job_exec_rs::port::supervisor::{Method, Stream};
-use job_exec_rs::proto::{BrokerRank, Idset, JobId, WaitStatus, decode_eventlog};
+use job_exec_rs::port::supervisor::Method;
+use job_exec_rs::proto::{BrokerRank, Idset, JobId, Stream, WaitStatus, decode_eventlog};
 
 /// Every way to start commands that this host has.
 fn methods() -> Vec<MethodConfig> {

@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use job_exec_rs::config::MethodConfig;
-use job_exec_rs::port::supervisor::{Method, OUTPUT_WINDOW_BYTES, Stream, UnitCommand, UnitEvent};
-use job_exec_rs::proto::WaitStatus;
+use job_exec_rs::port::supervisor::{Method, OUTPUT_WINDOW_BYTES, UnitCommand, UnitEvent};
+use job_exec_rs::proto::{Stream, WaitStatus};
 use support::Harness;
 use tempfile::TempDir;
 

@@ -7,8 +7,8 @@ use std::rc::Rc;
 
 use job_exec_rs::adapter::embedded::{Control, Happening, InstanceEvent};
 use job_exec_rs::machine::Level;
-use job_exec_rs::port::supervisor::{Method, Stream};
-use job_exec_rs::proto::{BrokerRank, JobId};
+use job_exec_rs::port::supervisor::Method;
+use job_exec_rs::proto::{BrokerRank, JobId, Stream};
 
 /// Up to so many ranks, each end has a line of its own.
 const RANKS_SHOWN: u32 = 16;

@@ -12,11 +12,11 @@ use crate::machine::event::{Credential, Fault, RequestId, StreamId};
 use crate::machine::tree;
 use crate::machine::{Context, Facts};
 use crate::planted::Bug;
-use crate::port::supervisor::{Stream, UnitCommand, UnitEvent, UnitRecord, UnitSpec};
+use crate::port::supervisor::{UnitCommand, UnitEvent, UnitRecord, UnitSpec};
 use crate::proto::peer::{
     Mode, Order, OrderRequest, Question, RankReport, Report, Reports, ShellCommand, ShellsRequest,
 };
-use crate::proto::{BrokerRank, Idset, JobId, UnitName};
+use crate::proto::{BrokerRank, Idset, JobId, Stream, UnitName};
 use fence::Fence;
 
 mod eviction;
@@ -372,8 +372,7 @@ impl Agent {
     pub(super) fn unit(&mut self, cx: Context, event: UnitEvent, out: &mut Effects) {
         let Some(shell) = &mut self.shell else { return };
         let unstarted = self.unstarted.take();
-        if let (UnitEvent::Failed { errnum: libc::ECANCELED, .. }, Some(spec)) = (&event, unstarted)
-        {
+        if let (UnitEvent::NeverStarted { .. }, Some(spec)) = (&event, unstarted) {
             return out.push(Effect::Unit(UnitCommand::Launch(spec)));
         }
         if matches!(event, UnitEvent::Stopping { .. }) {
@@ -579,6 +578,7 @@ fn stage(report: &Report) -> Option<u8> {
         Report::Failed { .. }
         | Report::Gone
         | Report::Lost { .. }
+        | Report::NeverStarted
         | Report::Orphaned
         | Report::Unreachable { .. } => Some(3),
         Report::Barrier { .. }

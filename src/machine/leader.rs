@@ -26,14 +26,13 @@ use crate::machine::leader::kill::Kill;
 use crate::machine::leader::release::Release;
 use crate::machine::leader::timer::{Timer, TimerTable};
 use crate::machine::tree;
-use crate::port::supervisor::Stream;
 use crate::proto::peer::{
     LeadRequest, Mode, Order, OrderRequest, OutputPosition, Reports, ShellCommand, ShellsRequest,
     VERSION,
 };
 use crate::proto::{
     BrokerRank, Exception, ExecEvent, Idset, JobException, JobId, Jobspec, Response, StartRequest,
-    WaitStatus,
+    Stream, WaitStatus,
 };
 
 mod barrier;

@@ -524,6 +524,7 @@ impl Node {
             | UnitEvent::Gone { unit }
             | UnitEvent::Left { unit }
             | UnitEvent::Lost { unit, .. }
+            | UnitEvent::NeverStarted { unit }
             | UnitEvent::Output { unit, .. }
             | UnitEvent::OutputOverflow { unit, .. }
             | UnitEvent::OutputTruncated { unit, .. }

@@ -49,7 +49,7 @@ pub const ROLES: [RoleTable; 3] = [
     ),
     (
         "agent",
-        &["none", "pending", "running", "exited", "failed", "lost", "gone"],
+        &["none", "pending", "running", "exited", "failed", "never-started", "lost", "gone"],
         &[
             "shells",
             "order",
@@ -66,6 +66,7 @@ pub const ROLES: [RoleTable; 3] = [
             "failed",
             "left",
             "lost",
+            "never-started",
             "gone",
             "timeout",
         ],
@@ -106,6 +107,7 @@ impl Event {
             Self::Unit(UnitEvent::Gone { .. }) => "gone",
             Self::Unit(UnitEvent::Left { .. }) => "left",
             Self::Unit(UnitEvent::Lost { .. }) => "lost",
+            Self::Unit(UnitEvent::NeverStarted { .. }) => "never-started",
             Self::Unit(UnitEvent::Output { .. }) => "output",
             Self::Unit(UnitEvent::OutputOverflow { .. }) => "output-overflow",
             Self::Unit(UnitEvent::OutputTruncated { .. }) => "output-truncated",

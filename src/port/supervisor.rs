@@ -6,8 +6,8 @@
 //! collected only after that (intent-first and status-first in `rfc/0004-units.md`).
 //!
 //! For one unit, events come in this order, each at most once except `Output`:
-//! `Started`, `Output`*, `Exited`, `Output`*, `Gone`; or `Failed` alone, when nothing was
-//! started; or `Lost`, when something was started and cannot be found any more, then what it
+//! `Started`, `Output`*, `Exited`, `Output`*, `Gone`; or `Failed` or `NeverStarted` alone, when
+//! nothing was started; or `Lost`, when something was started and cannot be found any more, then what it
 //! wrote, and `Gone`.
 //! Exit, end of output and empty cgroup are three different facts: `Exited` is the first,
 //! `Gone` says all three. `Left` can come anywhere between `Started` and `Gone`: then `Gone` says
@@ -19,7 +19,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::proto::{BrokerRank, JobId, UnitName, WaitStatus};
+use crate::proto::{BrokerRank, JobId, Stream, UnitName, WaitStatus};
 
 /// Bytes of one stream that are sent ahead of the leader's acknowledgement.
 pub const OUTPUT_WINDOW_BYTES: u64 = 1024 * 1024;
@@ -42,16 +42,6 @@ impl Default for OutputLimits {
     fn default() -> Self {
         Self { stream: 64 << 20, disk: 1 << 30 }
     }
-}
-
-/// One of a shell's two output streams.
-#[derive(Clone, Copy, Debug, Deserialize, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Stream {
-    /// File descriptor 1.
-    Stdout,
-    /// File descriptor 2.
-    Stderr,
 }
 
 /// All that is needed to start one shell on this rank, and to know it again later.
@@ -225,6 +215,12 @@ pub enum UnitEvent {
         /// Why, for instance "node was rebooted".
         message: String,
     },
+    /// The record of an earlier life has an intent, and nothing of this unit was ever executed: it
+    /// may be launched again.
+    NeverStarted {
+        /// Which unit.
+        unit: UnitName,
+    },
     /// Bytes of the shell's own output.
     Output {
         /// Which unit.
@@ -294,6 +290,7 @@ impl UnitEvent {
             | Self::Gone { unit }
             | Self::Left { unit }
             | Self::Lost { unit, .. }
+            | Self::NeverStarted { unit }
             | Self::Output { unit, .. }
             | Self::OutputOverflow { unit, .. }
             | Self::OutputTruncated { unit, .. }

@@ -3,8 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use super::{BrokerRank, Exception, Idset, WaitStatus};
-use crate::port::supervisor::Stream;
+use super::{BrokerRank, Exception, Idset, Stream, WaitStatus};
 
 /// One entry of `guest.exec.eventlog`.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]

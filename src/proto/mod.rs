@@ -14,6 +14,7 @@ mod rset;
 mod signal;
 mod size;
 mod start;
+mod stream;
 mod unit_name;
 mod wait_status;
 
@@ -28,6 +29,7 @@ pub use rset::{ResourceSet, ResourceSetError};
 pub use signal::{Signal, SignalError};
 pub use size::parse_size;
 pub use start::{JobException, StartError, StartRequest};
+pub use stream::Stream;
 pub use unit_name::{InstanceId, UnitName, UnitNameError};
 pub use wait_status::WaitStatus;
 

@@ -8,11 +8,10 @@ use std::time::Duration;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
 
-use super::{BrokerRank, Idset, JobException, JobId, StartRequest, WaitStatus};
-use crate::port::supervisor::Stream;
+use super::{BrokerRank, Idset, JobException, JobId, StartRequest, Stream, WaitStatus};
 
 /// Version of these messages.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 
 /// Topic of coordinator to leader, streaming, below the service name.
 pub const LEAD: &str = "lead";
@@ -272,6 +271,8 @@ pub enum Report {
         /// Why.
         message: String,
     },
+    /// An earlier life of the rank's module has meant to start it, and did not.
+    NeverStarted,
     /// The shell's own output.
     Output {
         /// Which stream.
@@ -401,7 +402,7 @@ mod tests {
         let mut other = json!(order);
         other["version"] = json!(VERSION + 1);
         let error = decode::<OrderRequest>(&other).expect_err("refused");
-        assert!(error.contains("protocol 4") && error.contains("speaks 3"), "{error}");
+        assert!(error.contains("protocol 5") && error.contains("speaks 4"), "{error}");
         let error = decode::<OrderRequest>(&json!({})).expect_err("refused");
         assert!(error.contains("no version"), "{error}");
     }

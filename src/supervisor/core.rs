@@ -12,8 +12,8 @@ use nix::errno::Errno;
 
 use crate::planted::Bug;
 use crate::port::disk::Disk;
-use crate::port::supervisor::{Method, OutputLimits, Started, Stream, UnitCommand, UnitEvent};
-use crate::proto::{BrokerRank, InstanceId, UnitName, WaitStatus};
+use crate::port::supervisor::{Method, OutputLimits, Started, UnitCommand, UnitEvent};
+use crate::proto::{BrokerRank, InstanceId, Stream, UnitName, WaitStatus};
 
 use super::backend::{Backend, BackendEvent};
 use super::output::{Grown, Tail, extension};
@@ -240,11 +240,20 @@ impl Core {
     }
 
     fn failed(&mut self, unit: &UnitName, errnum: i32, message: String) {
+        self.set_not_started(unit);
+        (self.sink)(UnitEvent::Failed { unit: unit.clone(), errnum, message });
+    }
+
+    fn never_started(&mut self, unit: &UnitName) {
+        self.set_not_started(unit);
+        (self.sink)(UnitEvent::NeverStarted { unit: unit.clone() });
+    }
+
+    fn set_not_started(&mut self, unit: &UnitName) {
         let Some(known) = self.known(unit, "failure") else { return };
         known.phase = Phase::NotStarted;
         known.release_signals();
         known.collect = Collect::No;
-        (self.sink)(UnitEvent::Failed { unit: unit.clone(), errnum, message });
     }
 
     fn absent(&mut self, unit: &UnitName, why: &str) {
@@ -254,7 +263,7 @@ impl Core {
             Phase::Finding
                 if known.record.started.is_none() && !known.record.spec.forget_failed =>
             {
-                return self.failed(unit, Errno::ECANCELED as i32, "was never started".to_string());
+                return self.never_started(unit);
             }
             Phase::Finding | Phase::Running | Phase::Starting { .. } => {
                 known.phase = Phase::Lost;

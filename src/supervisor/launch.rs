@@ -5,8 +5,8 @@ use std::io;
 use nix::errno::Errno;
 
 use crate::port::disk::{Disk, IfExists};
-use crate::port::supervisor::{Stream, UnitEvent, UnitSpec};
-use crate::proto::UnitName;
+use crate::port::supervisor::{UnitEvent, UnitSpec};
+use crate::proto::{Stream, UnitName};
 
 use super::backend::{Backend, OutputPaths};
 use super::core::Core;

@@ -13,8 +13,8 @@ use std::time::Duration;
 use nix::sys::inotify::AddWatchFlags;
 
 use crate::port::disk::{Disk, Extent};
-use crate::port::supervisor::{OUTPUT_CHUNK_BYTES, OUTPUT_WINDOW_BYTES, OutputLimits, Stream};
-use crate::proto::UnitName;
+use crate::port::supervisor::{OUTPUT_CHUNK_BYTES, OUTPUT_WINDOW_BYTES, OutputLimits};
+use crate::proto::{Stream, UnitName};
 
 use super::inotify::Watcher;
 use super::records::STRAY;

@@ -14,8 +14,8 @@ use serde_json::Value;
 
 use crate::planted::Bug;
 use crate::port::disk::{Disk, Extent, IfExists};
-use crate::port::supervisor::{Started, Stream, UnitRecord, UnitSpec};
-use crate::proto::{BrokerRank, InstanceId, UnitName, WaitStatus};
+use crate::port::supervisor::{Started, UnitRecord, UnitSpec};
+use crate::proto::{BrokerRank, InstanceId, Stream, UnitName, WaitStatus};
 
 use super::output::extension;
 

@@ -1,6 +1,7 @@
 //! One unit, as the core knows it.
 
-use crate::port::supervisor::{Stream, UnitEvent, UnitRecord};
+use crate::port::supervisor::{UnitEvent, UnitRecord};
+use crate::proto::Stream;
 
 use super::output::Tail;
 use super::records::RecordFile;

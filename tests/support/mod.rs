@@ -13,9 +13,9 @@ use std::time::Duration;
 
 use job_exec_rs::config::MethodConfig;
 use job_exec_rs::port::supervisor::{
-    Method, OutputLimits, Stream, Supervisor, UnitCommand, UnitEvent, UnitRecord, UnitSpec,
+    Method, OutputLimits, Supervisor, UnitCommand, UnitEvent, UnitRecord, UnitSpec,
 };
-use job_exec_rs::proto::{BrokerRank, InstanceId, JobId, UnitName, WaitStatus};
+use job_exec_rs::proto::{BrokerRank, InstanceId, JobId, Stream, UnitName, WaitStatus};
 use job_exec_rs::supervisor::{STARTS_IN_FLIGHT_MAX, Worker, WorkerConfig};
 
 /// Far beyond what anything here takes: only a hang gets there.
@@ -216,6 +216,13 @@ impl Harness {
         match self.next_of(job) {
             UnitEvent::Failed { errnum, message, .. } => (errnum, message),
             other => panic!("expected Failed of job {job}, got {other:?}"),
+        }
+    }
+
+    pub fn never_started(&mut self, job: u64) {
+        match self.next_of(job) {
+            UnitEvent::NeverStarted { .. } => (),
+            other => panic!("expected NeverStarted of job {job}, got {other:?}"),
         }
     }
 

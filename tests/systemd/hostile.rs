@@ -3,8 +3,8 @@
 use std::os::unix::fs::MetadataExt;
 
 use job_exec_rs::config::MethodConfig;
-use job_exec_rs::port::supervisor::{OutputLimits, Stream, UnitEvent};
-use job_exec_rs::proto::WaitStatus;
+use job_exec_rs::port::supervisor::{OutputLimits, UnitEvent};
+use job_exec_rs::proto::{Stream, WaitStatus};
 
 use crate::support::{self, Harness};
 use crate::{harness, systemctl};

@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use job_exec_rs::port::supervisor::{Stream, UnitCommand, UnitEvent, UnitSpec};
-use job_exec_rs::proto::{UnitName, WaitStatus};
+use job_exec_rs::port::supervisor::{UnitCommand, UnitEvent, UnitSpec};
+use job_exec_rs::proto::{Stream, UnitName, WaitStatus};
 
 use crate::harness;
 use crate::support::Harness;

@@ -4,8 +4,8 @@ use std::io::Write;
 use std::process::Command;
 
 use job_exec_rs::config::MethodConfig;
-use job_exec_rs::port::supervisor::{Stream, UnitEvent};
-use job_exec_rs::proto::WaitStatus;
+use job_exec_rs::port::supervisor::UnitEvent;
+use job_exec_rs::proto::{Stream, WaitStatus};
 
 use crate::support::{self, Harness};
 use crate::{harness, systemctl};

@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 
 use crate::machine::Level;
-use crate::port::supervisor::{Method, Stream};
-use crate::proto::{BrokerRank, Exception, ExecEvent, Idset, JobId, UnitName, WaitStatus};
+use crate::port::supervisor::Method;
+use crate::proto::{BrokerRank, Exception, ExecEvent, Idset, JobId, Stream, UnitName, WaitStatus};
 
 /// One thing that happened, and when.
 #[derive(Clone, Debug, PartialEq)]

@@ -286,6 +286,7 @@ impl<'a> Instance<'a> {
             | UnitEvent::Gone { unit }
             | UnitEvent::Left { unit }
             | UnitEvent::Lost { unit, .. }
+            | UnitEvent::NeverStarted { unit }
             | UnitEvent::Output { unit, .. }
             | UnitEvent::OutputOverflow { unit, .. }
             | UnitEvent::OutputTruncated { unit, .. }
@@ -349,6 +350,10 @@ fn tellable(event: &UnitEvent) -> Option<(JobId, Happening)> {
         UnitEvent::Gone { unit } => (unit.clone(), Happening::UnitGone { unit }),
         UnitEvent::Left { unit } => (unit.clone(), Happening::UnitLeft { unit }),
         UnitEvent::Lost { unit, message } => (unit.clone(), Happening::UnitLost { unit, message }),
+        UnitEvent::NeverStarted { unit } => {
+            let message = "it was never started".to_string();
+            (unit.clone(), Happening::UnitFailed { unit, message })
+        }
         UnitEvent::Output { unit, stream, data, .. } => {
             let rank = unit.rank();
             (unit, Happening::Output { rank, stream, data })

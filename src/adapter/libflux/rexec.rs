@@ -12,8 +12,8 @@ use base64::Engine;
 use serde_json::{Value, json};
 
 use super::{Futures, Handle, RpcError, Timer};
-use crate::port::supervisor::{OutputLimits, Stream, Supervisor, UnitCommand, UnitEvent, UnitSpec};
-use crate::proto::{UnitName, WaitStatus};
+use crate::port::supervisor::{OutputLimits, Supervisor, UnitCommand, UnitEvent, UnitSpec};
+use crate::proto::{Stream, UnitName, WaitStatus};
 
 /// One shell.
 #[derive(Default)]

@@ -1,6 +1,6 @@
 //! One stream of a shell's own output, on its way from the node to the exec eventlog.
 
-use crate::port::supervisor::Stream;
+use crate::proto::Stream;
 use crate::proto::peer::Report;
 
 /// Without a newline, so much is sent all the same, in bytes.

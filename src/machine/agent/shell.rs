@@ -4,9 +4,9 @@ use crate::machine::agent::output::OutputStream;
 use crate::machine::effect::{Effect, Effects};
 use crate::machine::event::{Fault, RequestId};
 use crate::planted::Bug;
-use crate::port::supervisor::{Stream, UnitCommand, UnitEvent, UnitRecord, UnitSpec};
+use crate::port::supervisor::{UnitCommand, UnitEvent, UnitRecord, UnitSpec};
 use crate::proto::peer::{self, Order, Report};
-use crate::proto::{Idset, IdsetError, JobId, UnitName, WaitStatus};
+use crate::proto::{Idset, IdsetError, JobId, Stream, UnitName, WaitStatus};
 
 /// Keys of the notes that a unit's record keeps for the agent.
 pub(in crate::machine) const NOTE_ENTERED: &str = "barrier-entered";
@@ -32,6 +32,8 @@ enum Phase {
         errnum: i32,
         message: String,
     },
+    /// An earlier life has meant to start it, and did not.
+    NeverStarted,
     /// It was started and can't be found. What it wrote is on its way.
     Lost,
     Gone,
@@ -109,6 +111,7 @@ impl Shell {
             Phase::Running { .. } => "running",
             Phase::Exited => "exited",
             Phase::Failed { .. } => "failed",
+            Phase::NeverStarted => "never-started",
             Phase::Lost => "lost",
             Phase::Gone => "gone",
         }
@@ -121,9 +124,12 @@ impl Shell {
     pub(in crate::machine) fn pid(&self) -> Option<u32> {
         match self.phase {
             Phase::Running { pid } => Some(pid),
-            Phase::Pending | Phase::Exited | Phase::Failed { .. } | Phase::Lost | Phase::Gone => {
-                None
-            }
+            Phase::Pending
+            | Phase::Exited
+            | Phase::Failed { .. }
+            | Phase::NeverStarted
+            | Phase::Lost
+            | Phase::Gone => None,
         }
     }
 
@@ -158,14 +164,14 @@ impl Shell {
 
     /// The shell may be started: it never was.
     pub(in crate::machine) fn may_start_again(&self) -> bool {
-        matches!(&self.phase, Phase::Failed { errnum, .. } if *errnum == libc::ECANCELED)
+        self.phase == Phase::NeverStarted
     }
 
     /// A process of it may be left on the node, or news of it on its way.
     fn may_live(&self) -> bool {
         match self.phase {
             Phase::Pending | Phase::Running { .. } | Phase::Exited | Phase::Lost => true,
-            Phase::Failed { .. } | Phase::Gone => false,
+            Phase::Failed { .. } | Phase::NeverStarted | Phase::Gone => false,
         }
     }
 
@@ -206,12 +212,12 @@ impl Shell {
             }
             UnitEvent::Exited { status, .. } => self.exited(status, out),
             UnitEvent::Failed { errnum, message, .. } => {
-                self.phase = Phase::Failed { errnum, message: message.clone() };
-                self.end_barrier(out);
-                if self.forgotten {
-                    out.push(Effect::Unit(UnitCommand::Forget { unit: self.unit.clone() }));
-                }
+                self.not_started(Phase::Failed { errnum, message: message.clone() }, out);
                 vec![Report::Failed { errnum, message }]
+            }
+            UnitEvent::NeverStarted { .. } => {
+                self.not_started(Phase::NeverStarted, out);
+                vec![Report::NeverStarted]
             }
             UnitEvent::Left { .. } => {
                 self.left = true;
@@ -244,6 +250,14 @@ impl Shell {
             | UnitEvent::Ready { .. }
             | UnitEvent::Stopping { .. }
             | UnitEvent::Unusable { .. } => Vec::new(),
+        }
+    }
+
+    fn not_started(&mut self, phase: Phase, out: &mut Effects) {
+        self.phase = phase;
+        self.end_barrier(out);
+        if self.forgotten {
+            out.push(Effect::Unit(UnitCommand::Forget { unit: self.unit.clone() }));
         }
     }
 
@@ -437,6 +451,7 @@ impl Shell {
         let mut reports = Vec::new();
         match &self.phase {
             Phase::Pending => reports.push(Report::Pending),
+            Phase::NeverStarted => reports.push(Report::NeverStarted),
             Phase::Failed { errnum, message } => {
                 reports.push(Report::Failed { errnum: *errnum, message: message.clone() });
             }

@@ -6,8 +6,7 @@
 use std::collections::BTreeMap;
 
 use crate::machine::leader::exec_log::Logged;
-use crate::port::supervisor::Stream;
-use crate::proto::BrokerRank;
+use crate::proto::{BrokerRank, Stream};
 
 type Offsets = BTreeMap<(BrokerRank, Stream), u64>;
 

@@ -2,8 +2,7 @@
 //! next. Order is kept, a quiet job is never delayed, a busy one costs few commits.
 
 use crate::machine::effect::{Effect, Effects, KvsOp};
-use crate::port::supervisor::Stream;
-use crate::proto::{BrokerRank, ExecEvent, JobId};
+use crate::proto::{BrokerRank, ExecEvent, JobId, Stream};
 
 /// Times that a commit is tried before its events are given up.
 const TRIES_MAX: u32 = 5;

@@ -10,9 +10,8 @@ use crate::machine::leader::exec_log::Logged;
 use crate::machine::leader::launch;
 use crate::machine::leader::timer::Timer;
 use crate::planted::Bug;
-use crate::port::supervisor::Stream;
 use crate::proto::peer::{self, Order, RankReport, Report, Reports};
-use crate::proto::{BrokerRank, ExecEvent, Idset, ShellRank, Signal, WaitStatus};
+use crate::proto::{BrokerRank, ExecEvent, Idset, ShellRank, Signal, Stream, WaitStatus};
 
 /// Shells that have ended, with the status if it was seen.
 type Exits = BTreeMap<BrokerRank, Option<WaitStatus>>;
@@ -91,6 +90,13 @@ impl Leader {
                         self.shell_lost(cx, rank, message, out);
                         exits.insert(rank, None);
                     }
+                }
+            }
+            Report::NeverStarted => {
+                if phase == Phase::Pending {
+                    self.set_gone(cx, rank);
+                    self.launch_failed(cx, rank, 0, "it was never started", out);
+                    exits.insert(rank, None);
                 }
             }
             Report::Orphaned | Report::Pending => (),

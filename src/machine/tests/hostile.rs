@@ -184,7 +184,7 @@ fn output_that_was_cut_off_is_logged_once_and_one_that_fills_the_disk_ends_its_j
     world.all_started(0..2);
     let truncated = |unit| UnitEvent::OutputTruncated {
         unit,
-        stream: crate::port::supervisor::Stream::Stderr,
+        stream: crate::proto::Stream::Stderr,
         kept: 100,
         dropped: 23,
     };

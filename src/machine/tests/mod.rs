@@ -19,10 +19,11 @@ use crate::machine::{
     Credential, Effect, Effects, Event, Facts, Fault, KvsOp, KvsResult, Level, Node, Now, Opened,
     RequestId, Role, StreamId, Topic,
 };
-use crate::port::supervisor::{Stream, UnitCommand, UnitEvent, UnitRecord, UnitSpec};
+use crate::port::supervisor::{UnitCommand, UnitEvent, UnitRecord, UnitSpec};
 use crate::proto::peer::Question;
 use crate::proto::{
-    BrokerRank, ExecEvent, Idset, InstanceId, JobException, JobId, Response, UnitName, WaitStatus,
+    BrokerRank, ExecEvent, Idset, InstanceId, JobException, JobId, Response, Stream, UnitName,
+    WaitStatus,
 };
 
 pub(super) const JOB: JobId = JobId(77);

@@ -203,8 +203,7 @@ fn a_start_that_an_unload_swallowed_is_made_again() {
     world.load_unseen(0);
     world.start("0", false);
     let unit = world.unit_of(0);
-    let (errnum, message) = (libc::ECANCELED, "was never started".to_string());
-    world.happen(0, Event::Unit(UnitEvent::Failed { unit, errnum, message }));
+    world.happen(0, Event::Unit(UnitEvent::NeverStarted { unit }));
     assert_eq!(world.launched, [0, 0]);
     assert_eq!(world.notes(), Vec::<String>::new());
 }

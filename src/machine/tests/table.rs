@@ -4,9 +4,9 @@ use serde_json::json;
 
 use super::{JOB, World, start};
 use crate::machine::{Event, Fault, KvsResult, Opened, RequestId, StreamId};
-use crate::port::supervisor::{Method, Stream, UnitEvent};
+use crate::port::supervisor::{Method, UnitEvent};
 use crate::proto::peer::{Order, OrderRequest, RankReport, Report, Reports, VERSION};
-use crate::proto::{Idset, JobException, Response, WaitStatus};
+use crate::proto::{Idset, JobException, Response, Stream, WaitStatus};
 
 /// Worlds with a job on ranks 1 and 2 of three, in every state that its roles have.
 fn states() -> Vec<(&'static str, World)> {

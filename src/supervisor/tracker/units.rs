@@ -484,7 +484,7 @@ impl Tracker {
         }
         if watched.retries >= START_RETRIES_MAX {
             let message = "systemd accepts the unit, but does not start it".to_string();
-            return self.fail(unit, libc::ECANCELED, message);
+            return self.fail(unit, libc::EIO, message);
         }
         tracing::info!(%unit, "systemd lost the start of the unit, starting it again");
         self.in_flight -= usize::from(watched.phase == Phase::Starting);

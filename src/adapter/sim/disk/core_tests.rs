@@ -7,10 +7,8 @@ use rand::SeedableRng;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::port::supervisor::{
-    Method, OutputLimits, Started, Stream, UnitCommand, UnitEvent, UnitSpec,
-};
-use crate::proto::{BrokerRank, InstanceId, JobId, UnitName, WaitStatus};
+use crate::port::supervisor::{Method, OutputLimits, Started, UnitCommand, UnitEvent, UnitSpec};
+use crate::proto::{BrokerRank, InstanceId, JobId, Stream, UnitName, WaitStatus};
 use crate::supervisor::{Backend, BackendEvent, Core, Grown, OutputPaths};
 
 const BOOT: &str = "this boot";
