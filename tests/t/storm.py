@@ -3,9 +3,10 @@
 What the shell of a hostile job says to job-exec, a few hundred times a second (more would only
 leave the other jobs no processor): barrier entries that repeat,
 skip and overflow, critical ranks of any kind, checkpoints, payloads of any kind and size, and
-requests that are the owner's.
+requests that are the owner's. It also writes several times what is kept of its output.
 """
 
+import os
 import random
 import sys
 import time
@@ -52,5 +53,7 @@ while time.monotonic() < end:
     handle.rpc(f"job-exec.{topic}", content, nodeid=nodeid, flags=FLUX_RPC_NORESPONSE)
     sent += 1
     if sent % 20 == 0:
+        os.write(1, os.urandom(15000))
+        # The pace of the storm, and nothing that is waited for.
         time.sleep(0.05)
 print(f"{sent} requests", file=sys.stderr)

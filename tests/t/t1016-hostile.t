@@ -94,7 +94,7 @@ test_expect_success 'a guest runs jobs through the IMP' '
 	test_expect_code 3 flux job status "$id"
 '
 test_expect_success 'what its shell leaves behind ends, too, and its status is true' '
-	id=$(guest_submit -N2 -n2 "setsid bash -c \"trap : TERM; while :; do sleep 1; done\" & exit 3") &&
+	id=$(guest_submit -N2 -n2 "trap \"\" TERM; setsid sleep inf & exit 3") &&
 	wait_event -q "$id" clean &&
 	test_expect_code 3 flux job status "$id" &&
 	test "$(contexts "$id" exception)" = "" &&
@@ -180,7 +180,7 @@ no_unwanted() {
 }
 test_expect_success 'a guest that nobody wants and that does not want to end is killed' '
 	gate running && chmod 666 running &&
-	unwanted "trap \"\" TERM; echo >$PWD/running; while :; do sleep 1; done" &&
+	unwanted "trap \"\" TERM; echo >$PWD/running; exec sleep inf" &&
 	wait_gate running &&
 	await no_unwanted &&
 	flux exec -r 1 flux dmesg | grep "stopping imp-shell-1-.*does not have this job running" &&
@@ -191,7 +191,7 @@ test_expect_success 'what cannot be killed is drained, and said' '
 	sed "s/signal.signal(signal.SIGUSR1, kill_all)/signal.signal(signal.SIGUSR1, signal.SIG_IGN)/" \
 		imp.py >hung.py && chmod 755 hung.py &&
 	touch hung.pid && chmod 666 hung.pid &&
-	printf "#!/bin/bash\ntrap \"\" TERM; echo \$\$ >$PWD/hung.pid; while :; do sleep 1; done\n" >hung.sh &&
+	printf "#!/bin/bash\ntrap \"\" TERM; echo \$\$ >$PWD/hung.pid; exec sleep inf\n" >hung.sh &&
 	chmod 755 hung.sh &&
 	flux python shells.py 1 88888 0123abcd $guest "$PWD/hung.py" exec "$PWD/hung.sh" 88888 &&
 	await eval "drained | grep \"1 unkillable user processes\"" &&
@@ -210,8 +210,7 @@ test_expect_success 'in a storm of all of it the victims jobs start, end and rel
 	for n in 1 2 3 4 5 6 7 8; do
 		id=$(guest_submit -N2 -n2 "
 			trap \"\" TERM
-			flux python $PWD/storm.py \$id \$rank 2 600 &
-			while :; do head -c 300000 /dev/urandom; sleep 0.2; done") || return 1
+			exec flux python $PWD/storm.py \$id \$rank 2 600") || return 1
 		ids="$ids $id"
 	done &&
 	ids="$ids $(guest_submit -n1 "while :; do cat /dev/zero; done")" &&
