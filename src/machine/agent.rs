@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use crate::machine::agent::eviction::Eviction;
 use crate::machine::agent::shell::Shell;
-use crate::machine::effect::{Effect, Effects, Role};
+use crate::machine::effect::{Effect, Effects, Role, StreamItem};
 use crate::machine::event::{Credential, Fault, RequestId, StreamId};
 use crate::machine::tree;
 use crate::machine::{Context, Facts};
@@ -15,8 +15,9 @@ use crate::planted::Bug;
 use crate::port::supervisor::{UnitCommand, UnitEvent, UnitRecord, UnitSpec};
 use crate::proto::peer::{
     Mode, Order, OrderRequest, Question, RankReport, Report, Reports, ShellCommand, ShellsRequest,
+    StreamEnd,
 };
-use crate::proto::{BrokerRank, Idset, JobId, Stream, UnitName};
+use crate::proto::{BrokerRank, Idset, JobDigest, JobId, Stream, UnitName};
 use fence::Fence;
 
 mod eviction;
@@ -50,8 +51,7 @@ pub(super) struct Agent {
     generation: u64,
     /// It was told that the job is over.
     over: bool,
-    /// SHA-256 of what makes the job this job.
-    digest: String,
+    digest: JobDigest,
     ranks: Idset,
     children: BTreeMap<StreamId, Child>,
     shell: Option<Shell>,
@@ -85,7 +85,7 @@ impl Agent {
             parent: BrokerRank(0),
             generation: 0,
             over: false,
-            digest: String::new(),
+            digest: JobDigest::default(),
             ranks: Idset::new(),
             children: BTreeMap::new(),
             shell: None,
@@ -105,7 +105,7 @@ impl Agent {
     /// A job whose shell was found on disk.
     pub(super) fn found(cx: Context, record: &UnitRecord) -> Self {
         let mut agent = Self::new(record.spec.job, record.spec.userid);
-        agent.digest.clone_from(&record.spec.digest);
+        agent.digest = record.spec.digest.as_str().into();
         agent.shell = Some(Shell::found(record));
         agent.ask_at = Some(cx.now.mono + cx.config.peer_timeout);
         agent
@@ -154,8 +154,7 @@ impl Agent {
             }
             // Its broker has died, and nobody told us. Rank 0 is asked next.
             if let Some(to) = self.upstream.take() {
-                let fault = Fault::new(libc::ECONNRESET, "its parent does not have the job");
-                out.push(Effect::End { to, fault });
+                out.end(to, StreamEnd::ParentGone);
             }
             self.ask_at = Some(cx.now.mono + cx.config.peer_timeout);
             return;
@@ -190,8 +189,7 @@ impl Agent {
     }
 
     /// Takes a new leader (or parent): start what may be started, and tell it everything. An old
-    /// one, if there still is one, hears that it has been replaced: by a newer leader (`ESTALE`),
-    /// or by another request of its own leader (`ECANCELED`).
+    /// one, if there still is one, hears that it has been replaced.
     pub(super) fn shells(
         &mut self,
         cx: Context,
@@ -204,8 +202,7 @@ impl Agent {
             (self.generation, self.denied) = (0, None);
         }
         if self.is_stale(request.generation) {
-            let fault = Fault::new(libc::ESTALE, "another leader has taken over");
-            return out.push(Effect::End { to, fault });
+            return out.end(to, StreamEnd::superseded("another leader has taken over"));
         }
         if is_late(cx, &request) {
             return self.confirm(to, request, out);
@@ -224,9 +221,8 @@ impl Agent {
             id: self.id,
             digest: request.command.digest.clone(),
         });
-        let fault = Fault::new(libc::ECANCELED, "asked again");
         if let Some((to, _)) = self.late.replace((to, Box::new(request))) {
-            out.push(Effect::End { to, fault });
+            out.end(to, StreamEnd::AskedAgain);
         }
     }
 
@@ -236,21 +232,20 @@ impl Agent {
         if leads && !self.is_stale(generation) {
             return self.take(cx, to, *request, out);
         }
-        let fault = Fault::new(libc::ESTALE, "its leader is no more");
-        out.push(Effect::End { to, fault });
+        out.end(to, StreamEnd::superseded("its leader does not lead the job any more"));
     }
 
     fn take(&mut self, cx: Context, to: RequestId, request: ShellsRequest, out: &mut Effects) {
         if let Some((to, _)) = self.late.take() {
-            out.push(Effect::End { to, fault: Fault::new(libc::ECANCELED, "asked again") });
+            out.end(to, StreamEnd::AskedAgain);
         }
         if let Some(old) = self.upstream.replace(to) {
-            let fault = if request.generation > self.generation {
-                Fault::new(libc::ESTALE, "another leader has taken over")
+            let end = if request.generation > self.generation {
+                StreamEnd::superseded("another leader has taken over")
             } else {
-                Fault::new(libc::ECANCELED, "asked again")
+                StreamEnd::AskedAgain
             };
-            out.push(Effect::End { to: old, fault });
+            out.end(old, end);
         }
         self.generation = self.generation.max(request.generation);
         self.parent = request.parent;
@@ -337,7 +332,7 @@ impl Agent {
         &mut self,
         cx: Context,
         stream: StreamId,
-        result: Result<Reports, Fault>,
+        result: Result<Reports, StreamEnd>,
         out: &mut Effects,
     ) {
         let Some(child) = self.children.get(&stream).cloned() else { return };
@@ -349,16 +344,15 @@ impl Agent {
                     }
                 }
             }
-            Err(fault) if fault.errnum == libc::ESTALE => {
+            Err(StreamEnd::Superseded { .. }) => {
                 // Somebody else looks after them.
                 self.children.remove(&stream);
             }
-            Err(fault) => {
+            Err(end) => {
                 self.children.remove(&stream);
-                let Fault { errnum, message } = fault;
                 // Its root may have been asked by the leader itself; then the others are left.
-                if errnum != libc::ECANCELED {
-                    self.gather(cx, child.root, Report::Unreachable { errnum, message });
+                if end != StreamEnd::AskedAgain {
+                    self.gather(cx, child.root, Report::Unreachable { end });
                 }
                 for rank in child.ranks.ranks().filter(|rank| *rank != child.root) {
                     self.gather(cx, rank, Report::Orphaned);
@@ -407,8 +401,7 @@ impl Agent {
     ) {
         let shell = self.shell.as_mut().filter(|_| self.fence.is_none());
         let Some(shell) = shell else {
-            let fault = no_shell(self.id);
-            return out.push(Effect::Barrier { to, result: Err(fault) });
+            return out.barrier(to, Err(no_shell(self.id)));
         };
         for report in shell.enter_barrier(to, entry, out) {
             self.gather(cx, cx.facts.rank, report);
@@ -461,8 +454,7 @@ impl Agent {
         if request.order == Order::Forget {
             self.children.clear();
             if let Some(to) = self.upstream.take() {
-                let fault = Fault::new(libc::ENODATA, "the job has ended");
-                out.push(Effect::End { to, fault });
+                out.end(to, StreamEnd::Forgotten);
             }
         }
     }
@@ -487,12 +479,10 @@ impl Agent {
     /// The module is unloaded: say so to whoever listens, and keep the barrier.
     pub(super) fn shutdown(&mut self, out: &mut Effects) {
         if let Some((to, _)) = self.late.take() {
-            let fault = Fault::new(libc::ECONNRESET, "job-exec-rs is being unloaded there");
-            out.push(Effect::End { to, fault });
+            out.end(to, StreamEnd::Unloaded);
         }
         if let Some(to) = self.upstream.take() {
-            let fault = Fault::new(libc::ECONNRESET, "job-exec-rs is being unloaded there");
-            out.push(Effect::End { to, fault });
+            out.end(to, StreamEnd::Unloaded);
         }
         if let Some(shell) = &self.shell {
             shell.park(out);
@@ -501,7 +491,7 @@ impl Agent {
 
     /// The job's digest, if it was told that the job is over: then nothing may be started for it
     /// any more.
-    pub(super) fn over(&self) -> Option<&str> {
+    pub(super) fn over(&self) -> Option<&JobDigest> {
         self.over.then_some(&self.digest)
     }
 
@@ -555,7 +545,7 @@ impl Agent {
         }
         if let Some(to) = self.upstream {
             let reports = Reports { reports: std::mem::take(&mut self.outbox) };
-            out.push(Effect::Report { to, reports });
+            out.push(Effect::Stream { to, item: StreamItem::Reports(reports) });
         }
     }
 }
@@ -620,7 +610,7 @@ fn unit_spec(cx: Context, id: JobId, command: &ShellCommand) -> UnitSpec {
         unit: UnitName::new(command.multiuser, facts.rank, id, facts.instance.clone()),
         job: id,
         rank: facts.rank,
-        digest: command.digest.clone(),
+        digest: command.digest.as_str().to_string(),
         userid: command.userid,
         size: command.size,
         multiuser: command.multiuser,

@@ -8,13 +8,12 @@ use std::collections::BTreeMap;
 
 use crate::machine::Context;
 use crate::machine::coordinator::checkpoint::{Checkpoint, Waiting};
-use crate::machine::effect::{Effect, Effects, Level};
+use crate::machine::effect::{Effect, Effects, Level, StreamItem};
 use crate::machine::event::{Credential, Fault, RequestId, StreamId};
-use crate::machine::leader::launch;
-use crate::proto::peer::{LeadRequest, VERSION};
+use crate::proto::peer::{LeadNote, LeadReply, LeadRequest, StreamEnd, Version};
 use crate::proto::{
-    BrokerRank, Exception, Idset, JobException, JobId, Response, StartError, StartRequest,
-    WaitStatus,
+    BrokerRank, Exception, Idset, JobDigest, JobException, JobId, ReleasedRanks, Response,
+    StartError, StartRequest, WaitStatus,
 };
 
 mod asked;
@@ -39,6 +38,7 @@ enum LeaderLink {
 struct Coordinated {
     request: RequestId,
     start: StartRequest,
+    digest: JobDigest,
     /// It was allocated before this coordinator came up.
     again: bool,
     rank: BrokerRank,
@@ -77,6 +77,7 @@ impl Coordinator {
             Ok(start) => {
                 let mut job = Coordinated {
                     request,
+                    digest: JobDigest::new(start.id, start.userid, &start.r),
                     again: start.r.starttime() <= cx.born.wall,
                     rank: start.r.first_rank(),
                     leader: LeaderLink::Away {
@@ -101,9 +102,10 @@ impl Coordinator {
             Err(error @ (StartError::Field { id, .. } | StartError::R { id, .. })) => {
                 out.log(Level::Error, error.to_string());
                 let exception = Response::Exception(Exception::fatal(error.to_string()));
-                let release = Response::Release { ranks: "all".to_string(), is_final: true };
+                let release = Response::Release { ranks: ReleasedRanks::All, is_final: true };
                 for response in [exception, release] {
-                    out.push(Effect::Respond { to: request, id, response });
+                    let item = StreamItem::Response { id, response };
+                    out.push(Effect::Stream { to: request, item });
                 }
                 out.push(Effect::Drop { to: request });
             }
@@ -111,7 +113,7 @@ impl Coordinator {
             Err(error @ StartError::Id(_)) => {
                 out.log(Level::Error, error.to_string());
                 let fault = Fault::new(libc::EPROTO, error.to_string());
-                out.push(Effect::Answer { to: request, result: Err(fault) });
+                out.done(request, Err(fault));
             }
         }
     }
@@ -122,17 +124,22 @@ impl Coordinator {
         cx: Context,
         id: JobId,
         stream: StreamId,
-        result: Result<Response, Fault>,
+        result: Result<LeadReply, StreamEnd>,
         out: &mut Effects,
     ) {
         let current = |job: &&mut Coordinated| job.leader == LeaderLink::Present { stream };
         let Some(job) = self.jobs.get_mut(&id).filter(current) else { return };
         match result {
-            Ok(Response::Changed { mark }) => {
+            Ok(LeadReply::Note(LeadNote::Changed { mark })) => {
                 let waiting = job.waiting(mark, false);
                 self.checkpoint.wait(id, waiting);
             }
-            Ok(response) => {
+            Ok(LeadReply::Note(LeadNote::Progress { status })) => {
+                job.away_since = None;
+                job.answered = true;
+                job.status = job.status.max(status);
+            }
+            Ok(LeadReply::Response(response)) => {
                 job.away_since = None;
                 job.answered = true;
                 if job.pass_on(response, out) {
@@ -142,7 +149,7 @@ impl Coordinator {
                 }
                 self.checkpoint.sweep_while(cx, !self.jobs.is_empty());
             }
-            Err(fault) => return job.leader_failed(cx, fault, out),
+            Err(end) => return job.leader_failed(cx, &end, out),
         }
         self.touch(cx);
     }
@@ -178,7 +185,7 @@ impl Coordinator {
             }
             Some(_) => return self.checkpoint.ask(cx, id, credential.userid, request, out),
         };
-        out.push(Effect::Answer { to: request, result: Err(fault) });
+        out.done(request, Err(fault));
     }
 
     /// Whether this is a request for a checkpoint that waits.
@@ -222,8 +229,8 @@ impl Coordinator {
 
     /// Whether the job manager has this very job running, or could have it again after a crash:
     /// none while a checkpoint has yet to say that it has not.
-    pub(super) fn has(&mut self, cx: Context, id: JobId, digest: &str) -> Option<bool> {
-        let runs = self.jobs.get(&id).is_some_and(|job| launch::digest(&job.start) == digest);
+    pub(super) fn has(&mut self, cx: Context, id: JobId, digest: &JobDigest) -> Option<bool> {
+        let runs = self.jobs.get(&id).is_some_and(|job| job.digest == *digest);
         if runs || self.checkpoint.has_ended(id, digest) {
             return Some(true);
         }
@@ -281,7 +288,7 @@ impl Coordinator {
 
 impl Coordinated {
     fn waiting(&self, mark: u64, ended: bool) -> Waiting {
-        Waiting { leader: self.rank, digest: launch::digest(&self.start), mark, ended }
+        Waiting { leader: self.rank, digest: self.digest.clone(), mark, ended }
     }
 
     fn lead(&mut self, out: &mut Effects) {
@@ -289,16 +296,14 @@ impl Coordinated {
         self.leader = LeaderLink::Present { stream };
         self.answered = false;
         let request = LeadRequest {
-            version: VERSION,
+            version: Version,
             start: self.start.clone(),
             again: self.again,
             exception: self.exception.clone(),
             lost: self.lost.clone(),
             finish: self.passed_on.iter().find_map(|response| match response {
                 Response::Finish { status } => Some(*status),
-                Response::Changed { .. }
-                | Response::Exception(_)
-                | Response::Progress { .. }
+                Response::Exception(_)
                 | Response::Reattached {}
                 | Response::Release { .. }
                 | Response::Start {} => None,
@@ -326,11 +331,8 @@ impl Coordinated {
         let is_again =
             started(&response) && self.passed_on.iter().any(|r| started(r) || finished(r));
         if !is_again {
-            out.push(Effect::Respond {
-                to: self.request,
-                id: self.start.id,
-                response: response.clone(),
-            });
+            let item = StreamItem::Response { id: self.start.id, response: response.clone() };
+            out.push(Effect::Stream { to: self.request, item });
         }
         self.passed_on.push(response);
         if is_end {
@@ -341,26 +343,26 @@ impl Coordinated {
 
     /// Leaves out ranks that were released before; none if nothing is left to say.
     fn only_news(&mut self, response: Response) -> Option<Response> {
-        if let Response::Progress { status } = response {
-            self.status = self.status.max(status);
-            return None;
-        }
         let Response::Release { ranks, is_final } = response else { return Some(response) };
-        let said: Idset = ranks.parse().unwrap_or_else(|_| self.start.r.ranks().clone());
+        let said = match &ranks {
+            ReleasedRanks::All => self.start.r.ranks(),
+            ReleasedRanks::These(ranks) => ranks,
+        };
         let news = said.difference(&self.released);
         if news.is_empty() && !is_final {
             return None;
         }
-        let ranks = if self.released.is_empty() { ranks } else { news.to_string() };
-        self.released = self.released.union(&said);
+        let all_said = self.released.union(said);
+        let is_first = std::mem::replace(&mut self.released, all_said).is_empty();
+        let ranks = if is_first { ranks } else { ReleasedRanks::These(news) };
         Some(Response::Release { ranks, is_final })
     }
 
-    fn leader_failed(&mut self, cx: Context, fault: Fault, out: &mut Effects) {
+    fn leader_failed(&mut self, cx: Context, end: &StreamEnd, out: &mut Effects) {
         let id = self.start.id;
-        if fault.errnum == libc::EPROTO {
-            // It speaks another protocol: waiting does not mend that.
-            let note = format!("{fault} (on rank {})", self.rank);
+        if let StreamEnd::Incompatible { reason } = end {
+            // Waiting does not mend that.
+            let note = format!("{reason} (on rank {})", self.rank);
             out.log(Level::Error, format!("{id}: {note}"));
             self.pass_on(Response::Exception(Exception::fatal(note)), out);
             self.give_up_leader(out);
@@ -375,7 +377,7 @@ impl Coordinated {
             }
         };
         let level = if since == cx.now.mono { Level::Info } else { Level::Debug };
-        out.log(level, format!("{id}: leader on rank {} does not answer: {fault}", self.rank));
+        out.log(level, format!("{id}: leader on rank {} does not answer: {end}", self.rank));
         self.leader = LeaderLink::Away { since, retry_at: cx.now.mono + pause, pause };
     }
 

@@ -3,9 +3,12 @@
 use crate::machine::event::{Fault, RequestId, StreamId};
 use crate::port::supervisor::UnitCommand;
 use crate::proto::peer::{
-    CoveredRequest, LeadRequest, OrderRequest, Question, Reports, ShellsRequest,
+    CoveredRequest, LeadReply, LeadRequest, OrderRequest, Question, Reports, ShellsRequest,
+    StreamEnd,
 };
-use crate::proto::{BrokerRank, Exception, ExecEvent, Idset, JobId, Response, ShellRank};
+use crate::proto::{
+    BrokerRank, Exception, ExecEvent, Idset, JobDigest, JobId, Response, ShellRank, UnitName,
+};
 
 /// Importance of a log line; the broker's log has syslog's levels.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -26,7 +29,7 @@ pub enum Level {
 pub enum KvsOp {
     /// Commit these to `exec.eventlog` in the guest namespace, in this order, in one commit.
     Append(Vec<ExecEvent>),
-    /// Make the guest namespace, owned by the job's user. `EEXIST` if there is one.
+    /// Make the guest namespace, owned by the job's user.
     Create {
         /// The job's user.
         userid: u32,
@@ -53,22 +56,44 @@ pub enum Role {
     Leader,
 }
 
+/// The only, or the last, answer to a request.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Answer {
+    /// To a shell that waits in the barrier: let it go, or make it end (`EIO` silently).
+    Barrier(Result<(), Fault>),
+    /// To an ordinary request: success, or an error response.
+    Done(Result<(), Fault>),
+    /// To a peer that has opened a stream.
+    End(StreamEnd),
+    /// To a rank that asks for a job; an error if it is not known yet.
+    Known(Result<bool, Fault>),
+}
+
+/// One answer of a stream, after which others follow.
+#[derive(Clone, Debug, PartialEq)]
+pub enum StreamItem {
+    /// To a coordinator.
+    Reply(LeadReply),
+    /// To a leader or parent.
+    Reports(Reports),
+    /// To the job manager.
+    Response {
+        /// The job.
+        id: JobId,
+        /// The response.
+        response: Response,
+    },
+}
+
 /// Everything a node can want done.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Effect {
-    /// Answer an ordinary request.
+    /// Answer a request, and close it.
     Answer {
         /// Which request.
         to: RequestId,
-        /// Success, or an error response.
-        result: Result<(), Fault>,
-    },
-    /// Answer a shell that waits in the barrier: let it go, or make it end (`EIO` silently).
-    Barrier {
-        /// Which request.
-        to: RequestId,
-        /// The error, if it is one.
-        result: Result<(), Fault>,
+        /// The answer.
+        answer: Answer,
     },
     /// Make the KVS durable (`FLUX_KVS_SYNC`), with a reference to the guest namespace of each
     /// of these jobs in it. Answered by [`super::Event::Checkpointed`].
@@ -83,7 +108,7 @@ pub enum Effect {
         /// What.
         request: CoveredRequest,
     },
-    /// Forget a request that nobody waits for any more.
+    /// Close a request without an answer: nobody waits for it, or its stream needs no end.
     Drop {
         /// Which request.
         to: RequestId,
@@ -94,13 +119,6 @@ pub enum Effect {
         ranks: Idset,
         /// For administrators.
         reason: String,
-    },
-    /// End a peer's stream.
-    End {
-        /// Which request.
-        to: RequestId,
-        /// Why.
-        fault: Fault,
     },
     /// Pass a new time limit to the leader; its answer is the answer.
     Expire {
@@ -130,15 +148,8 @@ pub enum Effect {
         asker: Role,
         /// The job.
         id: JobId,
-        /// What makes it this job.
-        digest: String,
-    },
-    /// Answer a rank that asks for a job.
-    KnownAnswer {
-        /// Which request.
-        to: RequestId,
-        /// The answer, or an error response when it is not known yet.
-        result: Result<bool, Fault>,
+        /// Tells it from another job that had its id.
+        digest: JobDigest,
     },
     /// Operate on a job's place in the KVS.
     Kvs {
@@ -188,8 +199,8 @@ pub enum Effect {
         /// Which request.
         to: RequestId,
         /// The unit whose record keeps it.
-        unit: crate::proto::UnitName,
-        /// The shell's how-manieth entry it is.
+        unit: UnitName,
+        /// Which of the shell's entries it is, counted from 1.
         entry: u32,
     },
     /// Raise an exception at the job manager itself: there is no coordinator to pass it on.
@@ -198,29 +209,6 @@ pub enum Effect {
         id: JobId,
         /// What to raise.
         exception: Exception,
-    },
-    /// Report to a leader or parent.
-    Report {
-        /// Which request.
-        to: RequestId,
-        /// The reports.
-        reports: Reports,
-    },
-    /// Answer the coordinator.
-    Reply {
-        /// Which request.
-        to: RequestId,
-        /// The response that is meant for the job manager.
-        response: Response,
-    },
-    /// Answer the job manager.
-    Respond {
-        /// Which request.
-        to: RequestId,
-        /// The job.
-        id: JobId,
-        /// The response.
-        response: Response,
     },
     /// Ask an agent for shells.
     Shells {
@@ -232,6 +220,13 @@ pub enum Effect {
         to: BrokerRank,
         /// The request.
         request: Box<ShellsRequest>,
+    },
+    /// Answer a streaming request, which stays open.
+    Stream {
+        /// Which request.
+        to: RequestId,
+        /// The answer.
+        item: StreamItem,
     },
     /// Command the supervisor.
     Unit(UnitCommand),
@@ -255,6 +250,21 @@ impl Effects {
     pub(super) fn stream(&mut self) -> StreamId {
         self.streams += 1;
         StreamId(self.streams)
+    }
+
+    /// Answers an ordinary request.
+    pub(super) fn done(&mut self, to: RequestId, result: Result<(), Fault>) {
+        self.push(Effect::Answer { to, answer: Answer::Done(result) });
+    }
+
+    /// Ends a stream.
+    pub(super) fn end(&mut self, to: RequestId, end: StreamEnd) {
+        self.push(Effect::Answer { to, answer: Answer::End(end) });
+    }
+
+    /// Answers a shell that waits in the barrier.
+    pub(super) fn barrier(&mut self, to: RequestId, result: Result<(), Fault>) {
+        self.push(Effect::Answer { to, answer: Answer::Barrier(result) });
     }
 
     /// Adds a log line.

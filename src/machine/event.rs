@@ -1,14 +1,13 @@
 //! What happens to a node.
 
-use serde_json::Value;
-
 use crate::config::Config;
 use crate::machine::effect::Role;
 use crate::port::supervisor::UnitEvent;
-use crate::proto::peer::{Question, Reports};
-use crate::proto::{
-    BrokerRank, ExecEvent, JobException, JobId, Response, StartError, StartRequest,
+use crate::proto::peer::{
+    CoveredRequest, KnownRequest, LeadReply, LeadRequest, OrderRequest, Question, Reports,
+    ShellsRequest, StreamEnd,
 };
+use crate::proto::{BrokerRank, ExecEvent, JobException, JobId, StartError, StartRequest};
 
 /// A request that waits for an answer.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
@@ -69,13 +68,22 @@ pub struct Opened {
     pub leaders: u64,
 }
 
+/// What [`super::KvsOp::Create`] has found.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Creation {
+    /// There is a guest namespace already: an earlier leader has made it.
+    Existed,
+    /// The guest namespace was made.
+    Made,
+}
+
 /// Outcome of a [`super::KvsOp`], by its name.
 #[derive(Clone, Debug, PartialEq)]
 pub enum KvsResult {
     /// Of `Append`.
     Appended(Result<(), Fault>),
     /// Of `Create`.
-    Created(Result<(), Fault>),
+    Created(Result<Creation, Fault>),
     /// Of `Finish`.
     Finished(Result<(), Fault>),
     /// Of `Link`.
@@ -102,10 +110,7 @@ pub enum Event {
     /// The configuration was replaced.
     Config(Box<Config>),
     /// The coordinator tells what a checkpoint holds.
-    Covered {
-        /// A [`crate::proto::peer::CoveredRequest`].
-        payload: Value,
-    },
+    Covered(CoveredRequest),
     /// A nested instance named its critical shells (`job-exec.critical-ranks`).
     CriticalRanks {
         /// To answer.
@@ -137,8 +142,8 @@ pub enum Event {
     Known {
         /// To answer.
         request: RequestId,
-        /// A [`crate::proto::peer::KnownRequest`].
-        payload: Value,
+        /// What is asked.
+        asked: KnownRequest,
     },
     /// Another rank has answered [`super::Effect::Known`].
     KnownAnswered {
@@ -162,36 +167,33 @@ pub enum Event {
     Lead {
         /// To answer, as a stream.
         request: RequestId,
-        /// A [`crate::proto::peer::LeadRequest`].
-        payload: Value,
+        /// Which job, and what is known of it.
+        lead: Box<LeadRequest>,
     },
     /// A leader or parent orders something.
-    Order {
-        /// A [`crate::proto::peer::OrderRequest`].
-        payload: Value,
-    },
+    Order(OrderRequest),
     /// A barrier request of a shell that was kept over a reload of the module.
     Parked {
         /// The shell's request.
         request: RequestId,
         /// The job.
         id: JobId,
-        /// The shell's how-manieth entry it is.
+        /// Which of the shell's entries it is, counted from 1.
         entry: u32,
     },
     /// A leader that this node's coordinator uses has answered.
     Replied {
         /// Which stream.
         stream: StreamId,
-        /// The response, or the end of the stream.
-        result: Result<Response, Fault>,
+        /// What the leader says, or the end of the stream.
+        result: Result<LeadReply, StreamEnd>,
     },
     /// An agent that this node uses has reported.
     Reported {
         /// Which stream.
         stream: StreamId,
         /// The reports, or the end of the stream.
-        result: Result<Reports, Fault>,
+        result: Result<Reports, StreamEnd>,
     },
     /// A shell enters the barrier (`job-exec.shell-barrier`).
     ShellBarrier {
@@ -211,8 +213,8 @@ pub enum Event {
     Shells {
         /// To answer, as a stream.
         request: RequestId,
-        /// A [`crate::proto::peer::ShellsRequest`].
-        payload: Value,
+        /// Which, and how to run them.
+        shells: Box<ShellsRequest>,
     },
     /// The job manager starts (or finds again) a job.
     Start {

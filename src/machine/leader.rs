@@ -17,8 +17,8 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 use crate::machine::Context;
-use crate::machine::effect::{Effect, Effects, KvsOp, Role};
-use crate::machine::event::{Fault, RequestId, StreamId};
+use crate::machine::effect::{Effect, Effects, KvsOp, Role, StreamItem};
+use crate::machine::event::{RequestId, StreamId};
 use crate::machine::leader::barrier::{Barrier, Entered};
 use crate::machine::leader::cover::Cover;
 use crate::machine::leader::exec_log::{ExecLog, Logged};
@@ -27,12 +27,12 @@ use crate::machine::leader::release::Release;
 use crate::machine::leader::timer::{Timer, TimerTable};
 use crate::machine::tree;
 use crate::proto::peer::{
-    LeadRequest, Mode, Order, OrderRequest, OutputPosition, Reports, ShellCommand, ShellsRequest,
-    VERSION,
+    LeadNote, LeadReply, LeadRequest, Mode, Order, OrderRequest, OutputPosition, Reports,
+    ShellCommand, ShellsRequest, StreamEnd, Version,
 };
 use crate::proto::{
-    BrokerRank, Exception, ExecEvent, Idset, JobException, JobId, Jobspec, Response, StartRequest,
-    Stream, WaitStatus,
+    BrokerRank, Exception, ExecEvent, Idset, JobDigest, JobException, JobId, Jobspec,
+    ReleasedRanks, Response, StartRequest, Stream, WaitStatus,
 };
 
 mod barrier;
@@ -127,7 +127,7 @@ pub(super) struct Leader {
     coordinator: Option<RequestId>,
     said: Said,
     state: State,
-    /// The how-manieth leader of the job this one is; 0 if the KVS does not tell.
+    /// Which of the job's leaders this one is, counted from 1; 0 if the KVS does not tell.
     generation: u64,
     has_namespace: bool,
     /// Times that the guest namespace could not be opened.
@@ -251,8 +251,8 @@ impl Leader {
     }
 
     /// It is this very leader of this very job.
-    pub(super) fn leads(&self, digest: &str, generation: u64) -> bool {
-        self.command.digest == digest && self.generation == generation
+    pub(super) fn leads(&self, digest: &JobDigest, generation: u64) -> bool {
+        self.command.digest == *digest && self.generation == generation
     }
 
     pub(super) fn is_released(&self) -> bool {
@@ -265,7 +265,7 @@ impl Leader {
 
     /// Whether this is the job of the request: its id may have been issued again.
     pub(super) fn is_same(&self, start: &StartRequest) -> bool {
-        self.command.digest == launch::digest(start)
+        self.command.digest == JobDigest::new(start.id, start.userid, &start.r)
     }
 
     /// Another coordinator asks for a job that is led here already. It is told everything
@@ -280,8 +280,7 @@ impl Leader {
     ) {
         if let Some(to) = self.coordinator.replace(coordinator) {
             // Usually nobody is there any more; a coordinator that is asks again.
-            let fault = Fault::new(libc::ECONNRESET, "another coordinator has taken over");
-            out.push(Effect::End { to, fault });
+            out.end(to, StreamEnd::superseded("another coordinator has taken over"));
         }
         self.start.reattach = reattach;
         let said = self.said.clone();
@@ -297,11 +296,11 @@ impl Leader {
         }
         let released = self.release.released();
         if !released.is_empty() {
-            let ranks = released.to_string();
+            let ranks = ReleasedRanks::These(released.clone());
             self.say(Response::Release { ranks, is_final: false }, out);
         }
         if let Some(mark) = self.cover.outstanding() {
-            self.say(Response::Changed { mark }, out);
+            self.note(LeadNote::Changed { mark }, out);
         }
         if self.state == State::Ended {
             return self.say_ended(out);
@@ -323,8 +322,7 @@ impl Leader {
     /// The rank that coordinated this job is gone; the job runs on.
     pub(super) fn shutdown(&mut self, out: &mut Effects) {
         if let Some(to) = self.coordinator.take() {
-            let fault = Fault::new(libc::ECONNRESET, "job-exec-rs is being unloaded there");
-            out.push(Effect::End { to, fault });
+            out.end(to, StreamEnd::Unloaded);
         }
     }
 
@@ -346,7 +344,7 @@ impl Leader {
             stream,
             to: BrokerRank(root),
             request: Box::new(ShellsRequest {
-                version: VERSION,
+                version: Version,
                 id: self.id,
                 parent: cx.facts.rank,
                 leader: cx.facts.rank,
@@ -366,17 +364,17 @@ impl Leader {
         &mut self,
         cx: Context,
         stream: StreamId,
-        result: Result<Reports, Fault>,
+        result: Result<Reports, StreamEnd>,
         out: &mut Effects,
     ) {
         let Some((root, ranks)) = self.streams.get(&stream).cloned() else { return };
         match result {
             Ok(reports) => self.reports(cx, &ranks, reports, out),
-            Err(fault) if fault.errnum == libc::ESTALE => {
+            Err(StreamEnd::Superseded { .. }) => {
                 // Another leader's stream has taken its place.
                 self.streams.remove(&stream);
             }
-            Err(fault) if fault.errnum == libc::ECANCELED => {
+            Err(StreamEnd::AskedAgain) => {
                 // A stream of its own has, perhaps for some of its ranks only.
                 self.streams.remove(&stream);
                 let newer = self.streams.range(stream..);
@@ -384,11 +382,11 @@ impl Leader {
                 // After a pause: with another leader of the same generation it would never end.
                 self.ask_later(cx, &ranks.difference(&covered));
             }
-            Err(fault) => {
+            Err(end) => {
                 self.streams.remove(&stream);
                 let mut below = ranks;
                 below.remove(root.0);
-                self.unreachable(cx, root, &fault, out);
+                self.unreachable(cx, root, &end, out);
                 self.ask_again(cx, &below, out);
             }
         }
@@ -409,7 +407,7 @@ impl Leader {
             if !ranks.is_empty() {
                 let (generation, order) = (self.generation, order.clone());
                 let request =
-                    OrderRequest { version: VERSION, id: self.id, generation, ranks, order };
+                    OrderRequest { version: Version, id: self.id, generation, ranks, order };
                 out.push(Effect::Order { to: *root, request });
             }
         }
@@ -422,7 +420,7 @@ impl Leader {
             *durable = logged.offset.max(*durable);
         }
         if let Some(mark) = self.cover.committed(logged) {
-            self.say(Response::Changed { mark }, out);
+            self.note(LeadNote::Changed { mark }, out);
         }
         let Logged { rank, stream, offset } = logged;
         let checkpointed = self.cover.offset(rank, stream);
@@ -505,8 +503,16 @@ impl Leader {
     }
 
     fn say(&self, response: Response, out: &mut Effects) {
+        self.reply(LeadReply::Response(response), out);
+    }
+
+    fn note(&self, note: LeadNote, out: &mut Effects) {
+        self.reply(LeadReply::Note(note), out);
+    }
+
+    fn reply(&self, reply: LeadReply, out: &mut Effects) {
         if let Some(to) = self.coordinator {
-            out.push(Effect::Reply { to, response });
+            out.push(Effect::Stream { to, item: StreamItem::Reply(reply) });
         }
     }
 

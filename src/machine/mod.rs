@@ -31,9 +31,8 @@ mod tree;
 #[cfg(test)]
 mod tests;
 
-pub use effect::{Effect, Effects, KvsOp, Level, Role};
-pub use event::{Credential, Event, Fault, KvsResult, Opened, RequestId, StreamId};
-pub use leader::launch::digest as job_digest;
+pub use effect::{Answer, Effect, Effects, KvsOp, Level, Role, StreamItem};
+pub use event::{Creation, Credential, Event, Fault, KvsResult, Opened, RequestId, StreamId};
 pub use node::{Facts, Node};
 pub use position::{Position, ROLES};
 pub use request::Topic;

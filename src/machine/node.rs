@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use crate::config::Config;
 use crate::machine::agent::Agent;
 use crate::machine::coordinator::Coordinator;
-use crate::machine::effect::{Effect, Effects, Level, Role};
+use crate::machine::effect::{Answer, Effect, Effects, Level, Role, StreamItem};
 use crate::machine::event::{Credential, Event, Fault, RequestId, StreamId};
 use crate::machine::leader::Leader;
 use crate::machine::recently_ended::RecentlyEnded;
@@ -14,9 +14,9 @@ use crate::machine::stats::Counters;
 use crate::machine::{Context, Now};
 use crate::port::supervisor::{Method, UnitCommand, UnitEvent};
 use crate::proto::peer::{
-    self, CoveredRequest, KnownRequest, LeadRequest, OrderRequest, Question, ShellsRequest,
+    KnownRequest, LeadReply, LeadRequest, Question, Reports, ShellsRequest, StreamEnd, Version,
 };
-use crate::proto::{BrokerRank, InstanceId, JobId, Response, UnitName};
+use crate::proto::{BrokerRank, InstanceId, JobId, UnitName};
 
 /// What does not change while the module is loaded.
 #[derive(Clone, Debug, PartialEq)]
@@ -155,9 +155,6 @@ impl Node {
 
     /// The jobs that an event can touch.
     pub(super) fn jobs_of(&self, now: Now, event: &Event) -> Vec<JobId> {
-        let in_payload = |payload: &serde_json::Value, pointer: &str| {
-            payload.pointer(pointer).and_then(serde_json::Value::as_u64).map(JobId)
-        };
         let of_stream = |stream: &StreamId| match self.routes.get(stream)? {
             Route::Coordinator(id) | Route::Shells(_, id) => Some(*id),
         };
@@ -170,10 +167,10 @@ impl Node {
             | Event::Parked { id, .. }
             | Event::ShellBarrier { id, .. } => Some(*id),
             Event::Exception(exception) => Some(exception.id),
-            Event::Lead { payload, .. } => in_payload(payload, "/start/id"),
-            Event::Covered { payload }
-            | Event::Order { payload }
-            | Event::Shells { payload, .. } => in_payload(payload, "/id"),
+            Event::Lead { lead, .. } => Some(lead.start.id),
+            Event::Covered(covered) => Some(covered.id),
+            Event::Order(order) => Some(order.id),
+            Event::Shells { shells, .. } => Some(shells.id),
             Event::Start { start, .. } => (**start).as_ref().ok().map(|start| start.id),
             Event::Replied { stream, .. } | Event::Reported { stream, .. } => of_stream(stream),
             Event::Unit(event) => event.unit().map(UnitName::job),
@@ -224,7 +221,9 @@ impl Node {
         }
         self.coordinator.shutdown(out);
         out.list.retain(|effect| match effect {
-            Effect::End { to, .. } | Effect::Park { to, .. } => matches!(to, RequestId::Remote(_)),
+            Effect::Answer { to, .. } | Effect::Park { to, .. } => {
+                matches!(to, RequestId::Remote(_))
+            }
             _ => true,
         });
     }
@@ -238,11 +237,15 @@ impl Node {
             }
             Event::Checkpointed(result) => self.coordinator.checkpointed(cx, result, out),
             Event::Config(config) => self.reconfigure(*config, out),
-            Event::Covered { payload } => self.covered(&payload, out),
+            Event::Covered(covered) => {
+                if let Some(job) = self.jobs.get_mut(&covered.id) {
+                    job.covered(&covered, out);
+                }
+            }
             Event::CriticalRanks { request, credential, id, ranks } => {
                 let agent = asked(self.agents.get_mut(&id), id, credential);
                 let result = agent.and_then(|agent| agent.critical(cx, &ranks, out));
-                out.push(Effect::Answer { to: request, result });
+                out.done(request, result);
             }
             Event::Disconnected { request } => self.disconnected(now, request, out),
             Event::Exception(exception) => {
@@ -254,9 +257,9 @@ impl Node {
             Event::Expiration { request, id, expiration } => {
                 self.expiration(now, request, id, expiration, out);
             }
-            Event::Known { request, payload } => {
-                let result = self.known(now, &payload);
-                out.push(Effect::KnownAnswer { to: request, result });
+            Event::Known { request, asked } => {
+                let answer = Answer::Known(self.known(now, &asked));
+                out.push(Effect::Answer { to: request, answer });
             }
             Event::KnownAnswered { id, asker: Role::Agent, question, result } => {
                 if let Some(agent) = self.agents.get_mut(&id) {
@@ -273,8 +276,12 @@ impl Node {
                     job.kvs(cx, result, out);
                 }
             }
-            Event::Lead { request, payload } => self.lead(now, request, &payload, out),
-            Event::Order { payload } => self.order(now, &payload, out),
+            Event::Lead { request, lead } => self.lead(now, request, *lead, out),
+            Event::Order(order) => {
+                if let Some(agent) = self.agents.get_mut(&order.id) {
+                    agent.order(cx, &order, out);
+                }
+            }
             Event::Parked { request, id, entry } => match self.agents.get_mut(&id) {
                 Some(agent) => agent.barrier(cx, request, Some(entry), out),
                 None => out.push(Effect::Drop { to: request }),
@@ -284,7 +291,7 @@ impl Node {
             Event::ShellBarrier { request, credential, id, rank, entry } => {
                 self.shell_barrier(now, request, credential, (id, rank, entry), out);
             }
-            Event::Shells { request, payload } => self.shells(now, request, &payload, out),
+            Event::Shells { request, shells } => self.shells(now, request, *shells, out),
             Event::Start { request, start } => self.coordinator.start(cx, request, *start, out),
             Event::Timeout => {
                 for waiter in self.schedule.due(now.mono) {
@@ -299,7 +306,7 @@ impl Node {
         &mut self,
         now: Now,
         stream: StreamId,
-        result: Result<Response, Fault>,
+        result: Result<LeadReply, StreamEnd>,
         out: &mut Effects,
     ) {
         let Some(Route::Coordinator(id)) = self.routes.get(&stream).copied() else { return };
@@ -322,29 +329,6 @@ impl Node {
         }
     }
 
-    fn order(&mut self, now: Now, payload: &serde_json::Value, out: &mut Effects) {
-        let cx = context!(self, now);
-        match peer::decode::<OrderRequest>(payload) {
-            Ok(order) => {
-                if let Some(agent) = self.agents.get_mut(&order.id) {
-                    agent.order(cx, &order, out);
-                }
-            }
-            Err(reason) => out.log(Level::Error, format!("order: {reason}")),
-        }
-    }
-
-    fn covered(&mut self, payload: &serde_json::Value, out: &mut Effects) {
-        match peer::decode::<CoveredRequest>(payload) {
-            Ok(request) => {
-                if let Some(job) = self.jobs.get_mut(&request.id) {
-                    job.covered(&request, out);
-                }
-            }
-            Err(reason) => out.log(Level::Error, format!("covered: {reason}")),
-        }
-    }
-
     fn shell_barrier(
         &mut self,
         now: Now,
@@ -357,7 +341,7 @@ impl Node {
         let agent = asked(self.agents.get_mut(&id), id, credential);
         match agent.and_then(|agent| at_home(agent, id, rank, cx.facts.rank)) {
             Ok(agent) => agent.barrier(cx, request, entry, out),
-            Err(fault) => out.push(Effect::Barrier { to: request, result: Err(fault) }),
+            Err(fault) => out.barrier(request, Err(fault)),
         }
     }
 
@@ -380,9 +364,7 @@ impl Node {
     }
 
     /// Whether the job manager has a job running, as far as can be said yet.
-    fn known(&mut self, now: Now, payload: &serde_json::Value) -> Result<bool, Fault> {
-        let request = peer::decode::<KnownRequest>(payload)
-            .map_err(|reason| Fault::new(libc::EPROTO, reason))?;
+    fn known(&mut self, now: Now, request: &KnownRequest) -> Result<bool, Fault> {
         let leader = self.jobs.get(&request.id);
         match request.question {
             Question::Leader { generation } => {
@@ -405,47 +387,18 @@ impl Node {
         })
     }
 
-    fn shells(
-        &mut self,
-        now: Now,
-        request: RequestId,
-        payload: &serde_json::Value,
-        out: &mut Effects,
-    ) {
-        let cx = context!(self, now);
-        match peer::decode::<ShellsRequest>(payload) {
-            Ok(shells) if self.over.contains(shells.id, &shells.command.digest) => {
-                let fault = Fault::new(libc::ESTALE, "the job has ended");
-                out.push(Effect::End { to: request, fault });
-            }
-            Ok(shells) => {
-                let userid = shells.command.userid;
-                let agent = self.agents.entry(shells.id);
-                let agent = agent.or_insert_with(|| Agent::new(shells.id, userid));
-                agent.shells(cx, request, shells, out);
-            }
-            Err(reason) => {
-                let fault = Fault::new(libc::EPROTO, reason);
-                out.push(Effect::End { to: request, fault });
-            }
+    fn shells(&mut self, now: Now, request: RequestId, shells: ShellsRequest, out: &mut Effects) {
+        if self.over.contains(shells.id, &shells.command.digest) {
+            return out.end(request, StreamEnd::superseded("the job has ended"));
         }
+        let userid = shells.command.userid;
+        let agent = self.agents.entry(shells.id);
+        let agent = agent.or_insert_with(|| Agent::new(shells.id, userid));
+        agent.shells(context!(self, now), request, shells, out);
     }
 
-    fn lead(
-        &mut self,
-        now: Now,
-        request: RequestId,
-        payload: &serde_json::Value,
-        out: &mut Effects,
-    ) {
+    fn lead(&mut self, now: Now, request: RequestId, lead: LeadRequest, out: &mut Effects) {
         let cx = context!(self, now);
-        let lead = match peer::decode::<LeadRequest>(payload) {
-            Ok(lead) => lead,
-            Err(reason) => {
-                let fault = Fault::new(libc::EPROTO, reason);
-                return out.push(Effect::End { to: request, fault });
-            }
-        };
         let id = lead.start.id;
         match self.jobs.get_mut(&id) {
             Some(job) if job.is_same(&lead.start) => {
@@ -482,11 +435,11 @@ impl Node {
         let leader = self.coordinator.leader_of(id);
         if let Some(job) = self.jobs.get_mut(&id) {
             let result = job.expiration(cx, expiration, out);
-            out.push(Effect::Answer { to: request, result });
+            out.done(request, result);
         } else if let Some(to) = leader.filter(|rank| *rank != self.facts.rank) {
             out.push(Effect::Expire { to, request, id, expiration });
         } else {
-            out.push(Effect::Answer { to: request, result: Err(not_found(id)) });
+            out.done(request, Err(not_found(id)));
         }
     }
 
@@ -494,7 +447,7 @@ impl Node {
         &mut self,
         now: Now,
         stream: StreamId,
-        result: Result<peer::Reports, Fault>,
+        result: Result<Reports, StreamEnd>,
         out: &mut Effects,
     ) {
         let cx = context!(self, now);
@@ -572,8 +525,7 @@ impl Node {
                     self.counters.count_effect(&effect);
                     return out.push(effect);
                 }
-                let payload = serde_json::json!(request);
-                queue.push_back(Event::Lead { request: RequestId::Local(stream), payload });
+                queue.push_back(Event::Lead { request: RequestId::Local(stream), lead: request });
             }
             Effect::Shells { owner, stream, to, request } => {
                 self.routes.insert(stream, Route::Shells(owner, request.id));
@@ -582,37 +534,37 @@ impl Node {
                     self.counters.count_effect(&effect);
                     return out.push(effect);
                 }
-                let payload = serde_json::json!(request);
-                queue.push_back(Event::Shells { request: RequestId::Local(stream), payload });
+                let local = RequestId::Local(stream);
+                queue.push_back(Event::Shells { request: local, shells: request });
             }
             Effect::Cover { to, request } if to == here => {
-                queue.push_back(Event::Covered { payload: serde_json::json!(request) });
+                queue.push_back(Event::Covered(request));
             }
             Effect::Order { to, request } if to == here => {
-                queue.push_back(Event::Order { payload: serde_json::json!(request) });
+                queue.push_back(Event::Order(request));
             }
             Effect::Known { to, question, asker, id, digest } if to == here => {
-                let version = peer::VERSION;
-                let request = KnownRequest { version, id, digest, question };
-                let payload = serde_json::json!(request);
-                let result = self.known(now, &payload);
+                let asked = KnownRequest { version: Version, id, digest, question };
+                let result = self.known(now, &asked);
                 queue.push_back(Event::KnownAnswered { id, asker, question, result });
             }
-            Effect::Reply { to: RequestId::Local(stream), response } => {
-                queue.push_back(Event::Replied { stream, result: Ok(response) });
+            Effect::Stream { to: RequestId::Local(stream), item: StreamItem::Reply(reply) } => {
+                queue.push_back(Event::Replied { stream, result: Ok(reply) });
             }
-            Effect::Report { to: RequestId::Local(stream), reports } => {
+            Effect::Stream { to: RequestId::Local(stream), item: StreamItem::Reports(reports) } => {
                 queue.push_back(Event::Reported { stream, result: Ok(reports) });
             }
-            Effect::End { to: RequestId::Local(stream), fault } => match self.routes.get(&stream) {
-                Some(Route::Coordinator(_)) => {
-                    queue.push_back(Event::Replied { stream, result: Err(fault) });
+            Effect::Answer { to: RequestId::Local(stream), answer: Answer::End(end) } => {
+                match self.routes.get(&stream) {
+                    Some(Route::Coordinator(_)) => {
+                        queue.push_back(Event::Replied { stream, result: Err(end) });
+                    }
+                    Some(Route::Shells(..)) => {
+                        queue.push_back(Event::Reported { stream, result: Err(end) });
+                    }
+                    None => (),
                 }
-                Some(Route::Shells(..)) => {
-                    queue.push_back(Event::Reported { stream, result: Err(fault) });
-                }
-                None => (),
-            },
+            }
             Effect::Drop { to: RequestId::Local(stream) } => {
                 self.routes.remove(&stream);
             }

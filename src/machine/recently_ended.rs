@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use crate::proto::JobId;
+use crate::proto::{JobDigest, JobId};
 
 /// How long such a request can be on its way, in seconds. A broker that does nothing for so
 /// long was given up by its parent, and does not go on.
@@ -17,13 +17,13 @@ const COUNT_MAX: usize = 10_000;
 #[derive(Debug, Default)]
 pub(super) struct RecentlyEnded {
     /// With the number of the entry: the same id can have ended again.
-    jobs: BTreeMap<JobId, (u64, String)>,
+    jobs: BTreeMap<JobId, (u64, JobDigest)>,
     order: VecDeque<(f64, JobId, u64)>,
     last: u64,
 }
 
 impl RecentlyEnded {
-    pub(super) fn insert(&mut self, now: f64, id: JobId, digest: &str) {
+    pub(super) fn insert(&mut self, now: f64, id: JobId, digest: &JobDigest) {
         while let Some((at, oldest, number)) = self.order.front().copied()
             && (at + SECONDS < now || self.order.len() >= COUNT_MAX)
         {
@@ -33,11 +33,11 @@ impl RecentlyEnded {
             }
         }
         self.last += 1;
-        self.jobs.insert(id, (self.last, digest.to_string()));
+        self.jobs.insert(id, (self.last, digest.clone()));
         self.order.push_back((now, id, self.last));
     }
 
-    pub(super) fn contains(&self, id: JobId, digest: &str) -> bool {
+    pub(super) fn contains(&self, id: JobId, digest: &JobDigest) -> bool {
         self.jobs.get(&id).is_some_and(|(_, known)| known == digest)
     }
 }
@@ -49,16 +49,16 @@ mod tests {
     #[test]
     fn ended_jobs_are_known_for_a_while() {
         let mut over = RecentlyEnded::default();
-        over.insert(0.0, JobId(1), "one");
-        assert!(over.contains(JobId(1), "one"));
-        assert!(!over.contains(JobId(1), "another with its id"));
-        over.insert(SECONDS - 1.0, JobId(1), "another with its id");
-        over.insert(SECONDS + 1.0, JobId(2), "two");
-        assert!(over.contains(JobId(1), "another with its id"));
-        over.insert(2.0 * SECONDS, JobId(3), "three");
-        assert!(!over.contains(JobId(1), "another with its id"));
+        over.insert(0.0, JobId(1), &"one".into());
+        assert!(over.contains(JobId(1), &"one".into()));
+        assert!(!over.contains(JobId(1), &"another with its id".into()));
+        over.insert(SECONDS - 1.0, JobId(1), &"another with its id".into());
+        over.insert(SECONDS + 1.0, JobId(2), &"two".into());
+        assert!(over.contains(JobId(1), &"another with its id".into()));
+        over.insert(2.0 * SECONDS, JobId(3), &"three".into());
+        assert!(!over.contains(JobId(1), &"another with its id".into()));
         for id in 3..=COUNT_MAX as u64 + 5 {
-            over.insert(2.0 * SECONDS, JobId(id), "many");
+            over.insert(2.0 * SECONDS, JobId(id), &"many".into());
         }
         assert_eq!((over.jobs.len(), over.order.len()), (COUNT_MAX, COUNT_MAX));
     }

@@ -4,10 +4,10 @@
 //! before it is read, and nothing of it is believed before a role has looked at who sent it.
 
 use serde::Deserialize;
-use serde_json::Value;
+use serde::de::DeserializeOwned;
 
 use crate::machine::event::{Credential, Event, Fault, RequestId};
-use crate::proto::peer::{COVERED, KNOWN, LEAD, ORDER, SHELLS};
+use crate::proto::peer::{self, COVERED, KNOWN, LEAD, ORDER, SHELLS};
 use crate::proto::{BrokerRank, JobId, StartRequest};
 
 /// Largest payload of a user's request that names a job and no more, in bytes.
@@ -141,7 +141,7 @@ impl Topic {
                 let Checkpoint { id } = json(payload)?;
                 Event::CheckpointAsked { request, credential, id }
             }
-            Self::Covered => Event::Covered { payload: json(payload)? },
+            Self::Covered => Event::Covered(peers(payload)?),
             Self::CriticalRanks => {
                 let CriticalRanks { id, ranks } = json(payload)?;
                 Event::CriticalRanks { request, credential, id, ranks }
@@ -150,14 +150,14 @@ impl Topic {
                 let Expiration { id, expiration } = json(payload)?;
                 Event::Expiration { request, id, expiration }
             }
-            Self::Known => Event::Known { request, payload: json(payload)? },
-            Self::Lead => Event::Lead { request, payload: json(payload)? },
-            Self::Order => Event::Order { payload: json::<Value>(payload)? },
+            Self::Known => Event::Known { request, asked: peers(payload)? },
+            Self::Lead => Event::Lead { request, lead: Box::new(peers(payload)?) },
+            Self::Order => Event::Order(peers(payload)?),
             Self::ShellBarrier => {
                 let ShellBarrier { id, rank, entry } = json(payload)?;
                 Event::ShellBarrier { request, credential, id, rank, entry }
             }
-            Self::Shells => Event::Shells { request, payload: json(payload)? },
+            Self::Shells => Event::Shells { request, shells: Box::new(peers(payload)?) },
             Self::Start => Event::Start { request, start: Box::new(StartRequest::read(payload)) },
         })
     }
@@ -166,6 +166,10 @@ impl Topic {
 fn json<'a, T: Deserialize<'a>>(payload: &'a [u8]) -> Result<T, Fault> {
     serde_json::from_slice(payload)
         .map_err(|error| Fault::new(libc::EPROTO, format!("malformed payload: {error}")))
+}
+
+fn peers<T: DeserializeOwned>(payload: &[u8]) -> Result<T, Fault> {
+    peer::decode(payload).map_err(|error| Fault::new(libc::EPROTO, error.to_string()))
 }
 
 #[cfg(test)]

@@ -2,10 +2,11 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::machine::effect::{Effect, Role};
+use crate::machine::effect::{Answer, Effect, Role, StreamItem};
 use crate::machine::event::Event;
 use crate::machine::node::Node;
 use crate::port::supervisor::Method;
+use crate::proto::peer::Question;
 
 /// Messages that left or reached this rank, by role. What two roles of one rank say to each
 /// other is no message.
@@ -25,7 +26,7 @@ impl Counters {
     pub(super) fn count_event(&mut self, event: &Event, owner: Option<Role>) {
         match event {
             // A child asks its parent, not the coordinator.
-            Event::Known { payload, .. } if payload["question"] != "manager" => {
+            Event::Known { asked, .. } if asked.question != Question::Manager => {
                 self.agent_received += 1
             }
             Event::CheckpointAsked { .. }
@@ -34,9 +35,7 @@ impl Counters {
             | Event::Known { .. }
             | Event::Replied { .. }
             | Event::Start { .. } => self.coordinator_received += 1,
-            Event::Covered { .. } | Event::Lead { .. } | Event::Kvs { .. } => {
-                self.leader_received += 1
-            }
+            Event::Covered(_) | Event::Lead { .. } | Event::Kvs { .. } => self.leader_received += 1,
             Event::Reported { .. } => match owner {
                 Some(Role::Agent) => self.agent_received += 1,
                 Some(Role::Leader) | None => self.leader_received += 1,
@@ -44,7 +43,7 @@ impl Counters {
             Event::KnownAnswered { asker: Role::Leader, .. } => self.leader_received += 1,
             Event::CriticalRanks { .. }
             | Event::KnownAnswered { .. }
-            | Event::Order { .. }
+            | Event::Order(_)
             | Event::ShellBarrier { .. }
             | Event::Shells { .. } => self.agent_received += 1,
             Event::Config(_)
@@ -58,22 +57,24 @@ impl Counters {
 
     pub(super) fn count_effect(&mut self, effect: &Effect) {
         match effect {
-            Effect::Checkpoint { .. }
+            Effect::Answer { answer: Answer::Known(_), .. }
+            | Effect::Checkpoint { .. }
             | Effect::Cover { .. }
             | Effect::Expire { .. }
-            | Effect::KnownAnswer { .. }
             | Effect::Lead { .. }
-            | Effect::Respond { .. } => self.coordinator_sent += 1,
+            | Effect::Stream { item: StreamItem::Response { .. }, .. } => {
+                self.coordinator_sent += 1;
+            }
             Effect::Raise { .. }
-            | Effect::Reply { .. }
+            | Effect::Stream { item: StreamItem::Reply(_), .. }
             | Effect::Kvs { .. }
             | Effect::KillJob { .. }
             | Effect::LostShell { .. }
             | Effect::Drain { .. }
             | Effect::Known { asker: Role::Leader, .. }
             | Effect::Shells { owner: Role::Leader, .. } => self.leader_sent += 1,
-            Effect::Report { .. }
-            | Effect::Barrier { .. }
+            Effect::Stream { item: StreamItem::Reports(_), .. }
+            | Effect::Answer { answer: Answer::Barrier(_), .. }
             | Effect::Known { asker: Role::Agent, .. }
             | Effect::Shells { owner: Role::Agent, .. }
             | Effect::Order { .. } => self.agent_sent += 1,
@@ -82,7 +83,6 @@ impl Counters {
             }
             Effect::Answer { .. }
             | Effect::Drop { .. }
-            | Effect::End { .. }
             | Effect::Log { .. }
             | Effect::Park { .. }
             | Effect::Unit(_) => (),

@@ -114,7 +114,7 @@ fn exception(_: Handle, driver: &Driver, message: Message) {
 }
 
 fn stats_get(handle: Handle, driver: &Driver, message: Message) {
-    if let Err(error) = message.respond(handle, Some(&driver.stats())) {
+    if let Err(error) = message.respond(handle, Some(&driver.stats().to_string())) {
         driver.log(Level::Error, &error.to_string());
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! Parse, don't validate: nothing past this module sees raw JSON.
 
+mod digest;
 mod duration;
 mod exec_event;
 mod hostlist;
@@ -18,13 +19,14 @@ mod stream;
 mod unit_name;
 mod wait_status;
 
+pub use digest::JobDigest;
 pub use duration::{format_fsd, parse_fsd};
 pub use exec_event::{EventlogError, ExecEvent, decode_eventlog};
 pub use hostlist::Hostlist;
 pub use idset::{Idset, IdsetError};
 pub use job_id::{JobId, JobIdError};
 pub use jobspec::{Jobspec, JobspecError};
-pub use response::{Exception, Response};
+pub use response::{Exception, ReleasedRanks, Response};
 pub use rset::{ResourceSet, ResourceSetError};
 pub use signal::{Signal, SignalError};
 pub use size::parse_size;

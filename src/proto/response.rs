@@ -1,9 +1,11 @@
 //! RFC 32 responses to `job-exec.start`.
 
-use serde::{Deserialize, Serialize};
+use std::fmt;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Value, json};
 
-use super::{JobId, WaitStatus};
+use super::{Idset, JobId, WaitStatus};
 
 /// A job exception as the execution service raises it (RFC 21).
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
@@ -24,17 +26,44 @@ impl Exception {
     }
 }
 
+/// Ranks of a release: an RFC 22 idset, or `all` for the whole of R in one response, as flux-core
+/// says it and every consumer of the job's eventlog knows it.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum ReleasedRanks {
+    /// The whole of R.
+    All,
+    /// These.
+    These(Idset),
+}
+
+impl fmt::Display for ReleasedRanks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::All => f.write_str("all"),
+            Self::These(ranks) => ranks.fmt(f),
+        }
+    }
+}
+
+impl Serialize for ReleasedRanks {
+    fn serialize<S: Serializer>(&self, out: S) -> Result<S::Ok, S::Error> {
+        out.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for ReleasedRanks {
+    fn deserialize<D: Deserializer<'de>>(input: D) -> Result<Self, D::Error> {
+        match String::deserialize(input)?.as_str() {
+            "all" => Ok(Self::All),
+            ranks => ranks.parse().map(Self::These).map_err(serde::de::Error::custom),
+        }
+    }
+}
+
 /// One response of the `job-exec.start` stream.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(tag = "type", content = "data", rename_all = "lowercase")]
 pub enum Response {
-    /// Not RFC 32's, and never sent to the job manager: the leader has committed output that
-    /// no checkpoint holds yet, and wants to hear when one does
-    /// ([`super::peer::CoveredRequest`]).
-    Changed {
-        /// Grows with each of these.
-        mark: u64,
-    },
     /// Raise an exception on the job.
     Exception(Exception),
     /// All shells have ended.
@@ -42,19 +71,12 @@ pub enum Response {
         /// The largest wait status of all shells.
         status: WaitStatus,
     },
-    /// Not RFC 32's, and never sent to the job manager: the leader tells the coordinator the
-    /// largest status so far, before it releases the ranks whose shells had it.
-    Progress {
-        /// Largest wait status so far.
-        status: WaitStatus,
-    },
     /// The shells of a running job were found again.
     Reattached {},
     /// Give resources back.
     Release {
-        /// RFC 22 idset, or `all` for the whole of R in one response, as upstream says it
-        /// and every consumer of the job's eventlog knows it.
-        ranks: String,
+        /// Which.
+        ranks: ReleasedRanks,
         /// End of the stream.
         #[serde(rename = "final")]
         is_final: bool,
@@ -82,7 +104,10 @@ mod tests {
         let encode = |response: Response| response.encode(id);
         assert_eq!(encode(Response::Start {}), json!({"id": 42, "type": "start", "data": {}}));
         assert_eq!(
-            encode(Response::Release { ranks: "0-2".into(), is_final: true }),
+            encode(Response::Release {
+                ranks: ReleasedRanks::These(Idset::from_range(0..3)),
+                is_final: true
+            }),
             json!({"id": 42, "type": "release", "data": {"ranks": "0-2", "final": true}})
         );
         assert_eq!(

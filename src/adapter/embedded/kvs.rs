@@ -8,7 +8,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, symlink};
 use std::path::{Path, PathBuf};
 
-use crate::machine::{Fault, KvsOp, KvsResult, Opened};
+use crate::machine::{Creation, Fault, KvsOp, KvsResult, Opened};
 use crate::proto::{ExecEvent, JobId, decode_eventlog};
 
 const EVENTLOG: &str = "exec.eventlog";
@@ -31,10 +31,17 @@ impl Kvs {
     pub(super) fn run(&self, id: JobId, op: &KvsOp) -> KvsResult {
         match op {
             KvsOp::Append(events) => KvsResult::Appended(fault(self.append(id, events))),
-            KvsOp::Create { .. } => KvsResult::Created(fault(fs::create_dir(self.namespace(id)))),
+            KvsOp::Create { .. } => KvsResult::Created(self.create(id)),
             KvsOp::Finish(events) => KvsResult::Finished(fault(self.finish(id, events))),
             KvsOp::Link => KvsResult::Linked(fault(self.link(id))),
             KvsOp::Open { .. } => KvsResult::Opened(self.open(id)),
+        }
+    }
+
+    fn create(&self, id: JobId) -> Result<Creation, Fault> {
+        match fs::create_dir(self.namespace(id)) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(Creation::Existed),
+            made => fault(made).map(|()| Creation::Made),
         }
     }
 
@@ -127,9 +134,8 @@ mod tests {
         let dir = tempfile::tempdir().expect("a directory");
         let kvs = Kvs::new(dir.path()).expect("a KVS");
         let (create, open) = (KvsOp::Create { userid: 0 }, KvsOp::Open { userid: 0 });
-        assert_eq!(kvs.run(ID, &create), KvsResult::Created(Ok(())));
-        let KvsResult::Created(Err(fault)) = kvs.run(ID, &create) else { panic!("made twice") };
-        assert_eq!(fault.errnum, libc::EEXIST);
+        assert_eq!(kvs.run(ID, &create), KvsResult::Created(Ok(Creation::Made)));
+        assert_eq!(kvs.run(ID, &create), KvsResult::Created(Ok(Creation::Existed)));
         let events = |names: &[&str]| names.iter().map(|n| ExecEvent::bare(1.0, n)).collect();
         kvs.run(ID, &KvsOp::Append(events(&["init", "starting"])));
         assert_eq!(kvs.run(ID, &KvsOp::Link), KvsResult::Linked(Ok(())));

@@ -125,13 +125,13 @@ impl Manager {
         match response {
             Response::Exception(exception) => vec![Happening::Exception(exception)],
             // The coordinator keeps it to itself.
-            Response::Changed { .. } | Response::Progress { .. } => Vec::new(),
             Response::Start {} | Response::Reattached {} => vec![Happening::Start],
             Response::Finish { status } => {
                 job.outcome.status = Some(status);
                 vec![Happening::Finish { status }]
             }
             Response::Release { ranks, is_final } => {
+                let ranks = ranks.to_string();
                 job.outcome.releases.push(ranks.clone());
                 let mut told = vec![Happening::Release { ranks, is_final }];
                 if is_final {
@@ -178,6 +178,7 @@ fn resources(request: &JobRequest, hostname: &str, wall: f64) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::proto::ReleasedRanks;
     use crate::proto::StartRequest;
 
     #[test]
@@ -208,7 +209,7 @@ mod tests {
         let ranks = Idset::from_range(0..1);
         let request = JobRequest { command: vec![], ranks, duration: 0.0 };
         let (id, _) = manager.submit(&request, 0, "node", 1_800_000_000.0);
-        let release = Response::Release { ranks: "all".to_string(), is_final: true };
+        let release = Response::Release { ranks: ReleasedRanks::All, is_final: true };
         assert_eq!(manager.respond(id, release).last(), Some(&Happening::Clean));
         assert!(manager.raise(id, Exception::fatal("late")).is_none());
         assert!(!manager.is_active(id) && manager.active().is_empty());

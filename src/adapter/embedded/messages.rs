@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use crate::machine::{Event, Fault, RequestId, StreamId};
-use crate::proto::peer::Reports;
-use crate::proto::{BrokerRank, JobId, Response, UnitName};
+use crate::machine::{Event, RequestId, StreamId};
+use crate::proto::peer::{LeadReply, Reports, StreamEnd};
+use crate::proto::{BrokerRank, JobId, UnitName};
 
 /// Who waits for the answer to a request.
 #[derive(Clone, Debug, PartialEq)]
@@ -23,13 +23,13 @@ pub(super) enum Asker {
 
 impl Asker {
     /// The event by which a peer hears that its stream has ended.
-    pub(super) fn ended(&self, fault: Fault) -> Option<(BrokerRank, Event)> {
+    pub(super) fn ended(&self, end: StreamEnd) -> Option<(BrokerRank, Event)> {
         match self {
             Asker::Lead { rank, stream } => {
-                Some((*rank, Event::Replied { stream: *stream, result: Err(fault) }))
+                Some((*rank, Event::Replied { stream: *stream, result: Err(end) }))
             }
             Asker::Shells { rank, stream } => {
-                Some((*rank, Event::Reported { stream: *stream, result: Err(fault) }))
+                Some((*rank, Event::Reported { stream: *stream, result: Err(end) }))
             }
             Asker::Forwarded { .. } | Asker::Manager(_) | Asker::Unit(_) => None,
         }
@@ -67,11 +67,11 @@ impl Messages {
         }
     }
 
-    /// A leader's response, for the rank that asked.
-    pub(super) fn reply(&self, to: RequestId, response: Response) -> Option<(BrokerRank, Event)> {
+    /// A leader's answer, for the rank that asked.
+    pub(super) fn reply(&self, to: RequestId, reply: LeadReply) -> Option<(BrokerRank, Event)> {
         match self.asker(to)? {
             Asker::Lead { rank, stream } => {
-                Some((*rank, Event::Replied { stream: *stream, result: Ok(response) }))
+                Some((*rank, Event::Replied { stream: *stream, result: Ok(reply) }))
             }
             Asker::Forwarded { .. } | Asker::Manager(_) | Asker::Shells { .. } | Asker::Unit(_) => {
                 None
@@ -101,6 +101,7 @@ impl Messages {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::proto::Response;
 
     #[test]
     fn answers_find_the_rank_and_stream_that_asked() {
@@ -109,13 +110,13 @@ mod tests {
         let lead = messages.open(Asker::Lead { rank, stream });
         let shells = messages.open(Asker::Shells { rank, stream });
         assert_ne!(lead, shells);
-        let reply = messages.reply(lead, Response::Start {});
-        let expected = Event::Replied { stream, result: Ok(Response::Start {}) };
+        let start = LeadReply::Response(Response::Start {});
+        let reply = messages.reply(lead, start.clone());
+        let expected = Event::Replied { stream, result: Ok(start) };
         assert_eq!(reply, Some((rank, expected)));
         assert!(messages.report(lead, Reports::default()).is_none());
         assert!(messages.report(shells, Reports::default()).is_some());
-        let fault = Fault::new(libc::ENODATA, "over");
-        let ended = messages.close(shells).and_then(|asker| asker.ended(fault));
+        let ended = messages.close(shells).and_then(|asker| asker.ended(StreamEnd::Forgotten));
         assert!(matches!(ended, Some((BrokerRank(3), Event::Reported { result: Err(_), .. }))));
         assert!(messages.report(shells, Reports::default()).is_none(), "closed");
         assert_eq!(messages.len(), 1);

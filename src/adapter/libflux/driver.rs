@@ -5,22 +5,20 @@ use std::collections::VecDeque;
 use std::rc::{Rc, Weak};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use serde::Deserialize;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::kvs::Kvs;
 use super::{Futures, Handle, HandleError, Message, Requests, RpcError, Timer};
 use crate::machine::{
-    Effect, Effects, Event, Fault, Level, Node, Now, RequestId, Role, StreamId, Topic,
+    Answer, Effect, Effects, Event, Fault, Level, Node, Now, RequestId, Role, StreamItem, Topic,
 };
 use crate::port::supervisor::{Supervisor, UnitCommand, UnitEvent};
-use crate::proto::peer::{COVERED, KNOWN, KnownRequest, LEAD, ORDER, Reports, SHELLS, VERSION};
-use crate::proto::{BrokerRank, JobId, Response};
-
-#[derive(Deserialize)]
-struct KnownAnswer {
-    known: bool,
-}
+use crate::proto::peer::{
+    COVERED, KNOWN, KnownAnswer, KnownRequest, LEAD, ORDER, SHELLS, StreamEnd, Version,
+};
+use crate::proto::{BrokerRank, JobId};
 
 /// Notes of a record under which barrier requests are kept over a reload.
 const NOTE_PARKED: &str = "parked-";
@@ -200,8 +198,7 @@ impl Driver {
 
     fn perform(&self, effect: Effect) {
         match effect {
-            Effect::Answer { to, result } => self.answer(to, result),
-            Effect::Barrier { to, result } => self.answer_barrier(to, &result),
+            Effect::Answer { to, answer } => self.answer(to, answer),
             Effect::Checkpoint { jobs } => {
                 let this = self.this.clone();
                 self.kvs.checkpoint(&jobs, move |result| {
@@ -210,26 +207,17 @@ impl Driver {
                     }
                 });
             }
-            Effect::Cover { to, request } => {
-                let topic = format!("{}.{COVERED}", self.service);
-                self.futures.notify(&topic, Some(to.0), &json!(request).to_string());
-            }
+            Effect::Cover { to, request } => self.notify(COVERED, to, &request),
             Effect::Drop { to } => drop(self.requests.take(to)),
             Effect::Drain { ranks, reason } => self.drain(&ranks.to_string(), &reason),
-            Effect::End { to, fault } => {
-                if let Some(message) = self.requests.take(to) {
-                    self.check(message.respond_error(self.handle, fault.errnum, &fault.message));
-                }
-            }
             Effect::Expire { to, request, id, expiration } => {
                 self.expire(to, request, id, expiration);
             }
             Effect::KillJob { id, signal } => self.kill_job(id, signal),
             Effect::Known { to, question, asker, id, digest } => {
-                let request = KnownRequest { version: VERSION, id, digest, question };
+                let request = KnownRequest { version: Version, id, digest, question };
                 self.ask_known(to, asker, &request);
             }
-            Effect::KnownAnswer { to, result } => self.answer_known(to, result),
             Effect::Kvs { id, op } => {
                 let this = self.this.clone();
                 self.kvs.run(id, op, move |result| {
@@ -238,7 +226,9 @@ impl Driver {
                     }
                 });
             }
-            Effect::Lead { stream, to, request } => self.lead(stream, to, &json!(request)),
+            Effect::Lead { stream, to, request } => {
+                self.open(LEAD, to, &*request, move |result| Event::Replied { stream, result });
+            }
             Effect::Log { level, text } => self.log(level, &text),
             Effect::LostShell { id, userid, severity, shell_rank, message } => {
                 let topic = format!("{userid}-shell-{}.exception", id.f58plain());
@@ -247,18 +237,13 @@ impl Driver {
                 let rank = self.node.borrow().facts().rank;
                 self.futures.notify(&topic, Some(rank.0), &payload.to_string());
             }
-            Effect::Order { to, request } => {
-                let topic = format!("{}.{ORDER}", self.service);
-                self.futures.notify(&topic, Some(to.0), &json!(request).to_string());
-            }
+            Effect::Order { to, request } => self.notify(ORDER, to, &request),
             Effect::Park { to, unit, entry } => self.park(to, unit, entry),
             Effect::Raise { id, exception } => self.raise(id, &json!(exception)),
-            Effect::Report { to, reports } => self.respond(to, &json!(reports)),
-            Effect::Reply { to, response } => self.respond(to, &json!(response)),
-            Effect::Respond { to, id, response } => self.respond(to, &response.encode(id)),
             Effect::Shells { stream, to, request, .. } => {
-                self.shells(stream, to, &json!(request));
+                self.open(SHELLS, to, &*request, move |result| Event::Reported { stream, result });
             }
+            Effect::Stream { to, item } => self.respond(to, &item),
             Effect::Unit(command) => {
                 if let Some(supervisor) = &mut *self.supervisor.borrow_mut() {
                     supervisor.submit(command);
@@ -284,22 +269,38 @@ impl Driver {
         }
     }
 
-    fn respond(&self, to: RequestId, payload: &Value) {
-        self.requests.with(to, |message| self.check(message.respond(self.handle, Some(payload))));
+    fn respond(&self, to: RequestId, item: &StreamItem) {
+        let payload = match item {
+            StreamItem::Reply(reply) => encode(reply),
+            StreamItem::Reports(reports) => encode(reports),
+            StreamItem::Response { id, response } => response.encode(*id).to_string(),
+        };
+        self.requests.with(to, |message| self.check(message.respond(self.handle, Some(&payload))));
     }
 
-    fn answer(&self, to: RequestId, result: Result<(), Fault>) {
+    fn answer(&self, to: RequestId, answer: Answer) {
         let Some(message) = self.requests.take(to) else { return };
-        self.check(match result {
-            Ok(()) => message.respond(self.handle, None),
-            Err(fault) => message.respond_error(self.handle, fault.errnum, &fault.message),
+        let refuse =
+            |fault: &Fault| message.respond_error(self.handle, fault.errnum, &fault.message);
+        self.check(match answer {
+            Answer::Barrier(result) => {
+                let error = result.as_ref().err();
+                let error = error.map(|fault| (fault.errnum, fault.message.as_str()));
+                message.respond_to_barrier(self.handle, error)
+            }
+            Answer::Done(Ok(())) => message.respond(self.handle, None),
+            Answer::End(end) => message.respond_error(self.handle, end.errnum(), &end.to_string()),
+            Answer::Known(Ok(known)) => {
+                message.respond(self.handle, Some(&encode(&KnownAnswer { known })))
+            }
+            Answer::Done(Err(fault)) | Answer::Known(Err(fault)) => refuse(&fault),
         });
     }
 
-    fn answer_barrier(&self, to: RequestId, result: &Result<(), Fault>) {
-        let Some(message) = self.requests.take(to) else { return };
-        let error = result.as_ref().err().map(|fault| (fault.errnum, fault.message.as_str()));
-        self.check(message.respond_to_barrier(self.handle, error));
+    /// Sends a peer a request that is not answered.
+    fn notify(&self, method: &str, to: BrokerRank, request: &impl Serialize) {
+        let topic = format!("{}.{method}", self.service);
+        self.futures.notify(&topic, Some(to.0), &encode(request));
     }
 
     fn drain(&self, targets: &str, reason: &str) {
@@ -335,24 +336,13 @@ impl Driver {
         });
     }
 
-    fn answer_known(&self, to: RequestId, result: Result<bool, Fault>) {
-        match result {
-            Ok(known) => {
-                if let Some(message) = self.requests.take(to) {
-                    let answer = json!({ "known": known });
-                    self.check(message.respond(self.handle, Some(&answer)));
-                }
-            }
-            Err(fault) => self.answer(to, Err(fault)),
-        }
-    }
-
     fn ask_known(&self, to: BrokerRank, asker: Role, request: &KnownRequest) {
         let topic = format!("{}.{KNOWN}", self.service);
-        let (payload, id, question) = (json!(request), request.id, request.question);
+        let (id, question) = (request.id, request.question);
         let this = self.this.clone();
-        self.futures.rpc(&topic, Some(to.0), &payload.to_string(), move |result| {
-            let result = read_answer::<KnownAnswer>(result).map(|answer| answer.known);
+        self.futures.rpc(&topic, Some(to.0), &encode(request), move |result| {
+            let answer = result.map_err(Fault::from).and_then(|text| read(&text));
+            let result = answer.map(|KnownAnswer { known }| known);
             if let Some(driver) = this.upgrade() {
                 driver.handle(Event::KnownAnswered { id, asker, question, result });
             }
@@ -365,38 +355,30 @@ impl Driver {
         let this = self.this.clone();
         self.futures.rpc(&topic, Some(to.0), &payload.to_string(), move |result| {
             if let Some(driver) = this.upgrade() {
-                driver.answer(request, result.map(|_| ()).map_err(Fault::from));
+                driver.answer(request, Answer::Done(result.map(drop).map_err(Fault::from)));
             }
         });
     }
 
-    fn lead(&self, stream: StreamId, to: BrokerRank, payload: &Value) {
-        self.open(LEAD, to, payload, move |result: Result<Response, Fault>| Event::Replied {
-            stream,
-            result,
-        });
-    }
-
-    fn shells(&self, stream: StreamId, to: BrokerRank, payload: &Value) {
-        self.open(SHELLS, to, payload, move |result: Result<Reports, Fault>| Event::Reported {
-            stream,
-            result,
-        });
-    }
-
     /// Opens a stream to a peer; each of its answers becomes an event.
-    fn open<T: for<'de> Deserialize<'de>>(
+    fn open<T: DeserializeOwned>(
         &self,
         method: &str,
         to: BrokerRank,
-        payload: &Value,
-        event: impl Fn(Result<T, Fault>) -> Event + 'static,
+        request: &impl Serialize,
+        event: impl Fn(Result<T, StreamEnd>) -> Event + 'static,
     ) {
         let topic = format!("{}.{method}", self.service);
         let this = self.this.clone();
-        self.futures.stream(&topic, to.0, &payload.to_string(), move |result| {
+        self.futures.stream(&topic, to.0, &encode(request), move |result| {
+            let item = match result {
+                Ok(text) => {
+                    read(&text).map_err(|fault| StreamEnd::Incompatible { reason: fault.message })
+                }
+                Err(RpcError { errnum, message }) => Err(StreamEnd::from_error(errnum, message)),
+            };
             if let Some(driver) = this.upgrade() {
-                driver.later(event(read_answer(result)));
+                driver.later(event(item));
             }
         });
     }
@@ -411,8 +393,13 @@ impl Driver {
     }
 }
 
-fn read_answer<T: for<'de> Deserialize<'de>>(result: Result<String, RpcError>) -> Result<T, Fault> {
-    serde_json::from_str(&result?).map_err(|error| {
+/// What is sent to peers: none of it can fail to be JSON.
+fn encode(message: &impl Serialize) -> String {
+    serde_json::to_string(message).unwrap_or_default()
+}
+
+fn read<T: DeserializeOwned>(text: &str) -> Result<T, Fault> {
+    serde_json::from_str(text).map_err(|error| {
         Fault::new(libc::EPROTO, format!("malformed answer of another job-exec-rs: {error}"))
     })
 }

@@ -11,7 +11,7 @@ use super::checkpoint;
 use super::eventlog::EVENTLOG;
 use super::future::{Futures, RpcError};
 use super::handle::{Handle, HandleError, cstring, string};
-use crate::machine::{Fault, KvsOp, KvsResult, Opened};
+use crate::machine::{Creation, Fault, KvsOp, KvsResult, Opened};
 use crate::proto::{ExecEvent, JobId, decode_eventlog};
 
 /// The key of how many leaders have taken over, in the job's directory of the primary namespace.
@@ -58,7 +58,11 @@ impl Kvs {
                 });
             }
             KvsOp::Create { userid } => self.create(id, userid, |result| {
-                done(KvsResult::Created(outcome(result)));
+                done(KvsResult::Created(match result {
+                    Ok(_) => Ok(Creation::Made),
+                    Err(error) if error.errnum == libc::EEXIST => Ok(Creation::Existed),
+                    Err(error) => Err(error.into()),
+                }));
             }),
             KvsOp::Finish(events) => self.finish(id, &events, Box::new(done)),
             KvsOp::Link => {

@@ -3,8 +3,6 @@
 use std::ffi::{c_int, c_void};
 use std::ptr::{self, NonNull};
 
-use serde_json::Value;
-
 use super::handle::{Handle, HandleError, cstring};
 use crate::machine::Credential;
 
@@ -47,8 +45,8 @@ impl Message {
     ///
     /// # Errors
     /// When the message can't be sent.
-    pub fn respond(&self, handle: Handle, payload: Option<&Value>) -> Result<(), HandleError> {
-        let text = payload.map(|payload| cstring(&payload.to_string()));
+    pub fn respond(&self, handle: Handle, payload: Option<&str>) -> Result<(), HandleError> {
+        let text = payload.map(cstring);
         let text = text.as_ref().map_or(ptr::null(), |text| text.as_ptr());
         // SAFETY: the message is ours and the text lives through the call, which copies it.
         let rc = unsafe { flux_sys::flux_respond(handle.as_ptr(), self.as_ptr(), text) };

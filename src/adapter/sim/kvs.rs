@@ -7,7 +7,7 @@ use std::collections::btree_map::Entry;
 use serde_json::{Value, json};
 
 use super::manager::Manager;
-use crate::machine::{Fault, KvsOp, KvsResult, Opened};
+use crate::machine::{Creation, Fault, KvsOp, KvsResult, Opened};
 use crate::proto::{ExecEvent, JobId};
 
 /// A guest namespace.
@@ -55,10 +55,10 @@ impl Kvs {
                 None => Err(missing()),
             }),
             KvsOp::Create { .. } => KvsResult::Created(match self.guests.entry(id) {
-                Entry::Occupied(_) => Err(Fault::new(libc::EEXIST, "exists")),
+                Entry::Occupied(_) => Ok(Creation::Existed),
                 Entry::Vacant(entry) => {
                     entry.insert(Guest::default());
-                    Ok(())
+                    Ok(Creation::Made)
                 }
             }),
             KvsOp::Finish(events) => KvsResult::Finished(match self.guests.remove(&id) {

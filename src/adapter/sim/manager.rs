@@ -6,8 +6,7 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 use super::Violation;
-use crate::machine::job_digest;
-use crate::proto::{Idset, JobId, Response, StartRequest, WaitStatus};
+use crate::proto::{Idset, JobDigest, JobId, ReleasedRanks, Response, StartRequest, WaitStatus};
 
 /// Shortest duration, in seconds: 0 would be none.
 const TICK: f64 = 0.001;
@@ -75,7 +74,7 @@ impl Manager {
         let mut allocation = Allocation { id, userid, ranks, digest, limited, starttime: wall };
         let payload = payload(id, &allocation, job);
         if let Ok(start) = StartRequest::read(payload.to_string().as_bytes()) {
-            allocation.digest = job_digest(&start);
+            allocation.digest = JobDigest::new(id, userid, &start.r).as_str().to_string();
         }
         job.allocation = Some(allocation.clone());
         Some(allocation)
@@ -140,9 +139,6 @@ impl Manager {
                     return broken(format!("{id}: reattached, never started"));
                 }
             }
-            Response::Changed { .. } | Response::Progress { .. } => {
-                return broken(format!("{id}: {response:?} is not for us"));
-            }
             Response::Exception(exception) => job.failed |= exception.severity == 0,
             Response::Finish { status } => {
                 if job.finish.is_some_and(|finish| finish != *status) {
@@ -154,9 +150,9 @@ impl Manager {
                 job.finish = Some(*status);
             }
             Response::Release { ranks, is_final } => {
-                let ranks = match ranks.as_str() {
-                    "all" => all.difference(&job.released),
-                    ranks => ranks.parse().unwrap_or_default(),
+                let ranks = match ranks {
+                    ReleasedRanks::All => all.difference(&job.released),
+                    ReleasedRanks::These(ranks) => ranks.clone(),
                 };
                 // Told again after a restart, which is no harm: partial releases are only noted
                 // (flux-core `job-manager/start.c`).

@@ -6,7 +6,7 @@ use crate::machine::event::{Fault, RequestId};
 use crate::planted::Bug;
 use crate::port::supervisor::{UnitCommand, UnitEvent, UnitRecord, UnitSpec};
 use crate::proto::peer::{self, Order, Report};
-use crate::proto::{Idset, IdsetError, JobId, Stream, UnitName, WaitStatus};
+use crate::proto::{Idset, IdsetError, JobDigest, JobId, Stream, UnitName, WaitStatus};
 
 /// Keys of the notes that a unit's record keeps for the agent.
 pub(in crate::machine) const NOTE_ENTERED: &str = "barrier-entered";
@@ -43,7 +43,7 @@ enum Phase {
 #[derive(Clone, Debug, PartialEq)]
 pub(in crate::machine) struct Shell {
     unit: UnitName,
-    pub(in crate::machine) digest: String,
+    pub(in crate::machine) digest: JobDigest,
     /// Shells of the job; 0 until a leader has told, for one of an older release.
     size: u32,
     multiuser: bool,
@@ -60,8 +60,8 @@ pub(in crate::machine) struct Shell {
     entered: u32,
     /// Barriers that the leader has completed.
     completed: u32,
-    /// Every entry past `completed` fails with this.
-    barrier_error: Option<i32>,
+    /// Every entry past `completed` fails.
+    barrier_failed: bool,
     /// Requests that wait in the barrier, with their entry.
     parked: Vec<(u32, RequestId)>,
     critical: Option<Idset>,
@@ -75,7 +75,7 @@ impl Shell {
     pub(in crate::machine) fn new(spec: &UnitSpec) -> Self {
         Self {
             unit: spec.unit.clone(),
-            digest: spec.digest.clone(),
+            digest: spec.digest.as_str().into(),
             size: spec.size,
             multiuser: spec.multiuser,
             phase: Phase::Pending,
@@ -86,7 +86,7 @@ impl Shell {
             remarks: Vec::new(),
             entered: 0,
             completed: 0,
-            barrier_error: None,
+            barrier_failed: false,
             parked: Vec::new(),
             critical: None,
             forgotten: false,
@@ -310,24 +310,22 @@ impl Shell {
         if self.has_ended() {
             // What is kept for it now, nothing would take away.
             let fault = Fault::new(libc::ENOENT, format!("{} has ended", self.unit));
-            out.push(Effect::Barrier { to, result: Err(fault) });
+            out.barrier(to, Err(fault));
             return Vec::new();
         }
         let entry = entry.filter(|_| !Bug::BarrierAfterRestart.is_planted());
         let entry = entry.unwrap_or(self.entered.saturating_add(1));
         if !(1..=ENTRIES_MAX).contains(&entry) {
             let message = format!("entry {entry} of a shell barrier: expected 1 to {ENTRIES_MAX}");
-            let result = Err(Fault::new(libc::EINVAL, message));
-            out.push(Effect::Barrier { to, result });
+            out.barrier(to, Err(Fault::new(libc::EINVAL, message)));
             return Vec::new();
         }
         let is_news = entry > self.entered;
         self.entered = self.entered.max(entry);
         if entry <= self.completed {
-            out.push(Effect::Barrier { to, result: Ok(()) });
-        } else if let Some(errnum) = self.barrier_error {
-            let fault = Fault::new(errnum, "shell barrier failed");
-            out.push(Effect::Barrier { to, result: Err(fault) });
+            out.barrier(to, Ok(()));
+        } else if self.barrier_failed {
+            out.barrier(to, Err(barrier_fault()));
         } else {
             // The same entry again: who asked first is not there any more.
             if let Some((_, old)) = self.parked.extract_if(.., |(known, _)| *known == entry).next()
@@ -396,7 +394,7 @@ impl Shell {
                 let ack = UnitCommand::OutputAck { unit, stream, offset, checkpointed };
                 out.push(Effect::Unit(ack));
             }
-            Order::Barrier { count, errnum } => self.release_barrier(count, errnum, out),
+            Order::Barrier { count, failed } => self.release_barrier(count, failed, out),
             Order::Forget => {
                 self.forgotten = true;
                 if self.may_live() {
@@ -424,22 +422,14 @@ impl Shell {
         out.push(Effect::Unit(UnitCommand::OutputAck { unit, stream, offset, checkpointed }));
     }
 
-    fn release_barrier(&mut self, count: u32, errnum: i32, out: &mut Effects) {
+    fn release_barrier(&mut self, count: u32, failed: bool, out: &mut Effects) {
         self.completed = self.completed.max(count);
-        if errnum != 0 {
-            self.barrier_error = Some(errnum);
+        self.barrier_failed |= failed;
+        let (completed, failed) = (self.completed, self.barrier_failed);
+        for (entry, to) in self.parked.extract_if(.., |(entry, _)| failed || *entry <= completed) {
+            let result = if entry <= completed { Ok(()) } else { Err(barrier_fault()) };
+            out.barrier(to, result);
         }
-        let error = self.barrier_error;
-        let completed = self.completed;
-        self.parked.retain(|(entry, to)| {
-            let result = match error {
-                _ if *entry <= completed => Ok(()),
-                Some(errnum) => Err(Fault::new(errnum, "shell barrier failed")),
-                None => return true,
-            };
-            out.push(Effect::Barrier { to: *to, result });
-            false
-        });
     }
 
     /// Everything that a new leader has to know, which has output up to `positions`.
@@ -497,4 +487,8 @@ impl Shell {
     pub(in crate::machine) fn is_done(&self) -> bool {
         self.forgotten && !self.may_live()
     }
+}
+
+fn barrier_fault() -> Fault {
+    Fault::new(libc::EIO, "shell barrier failed")
 }

@@ -14,8 +14,8 @@ use crate::machine::Context;
 use crate::machine::coordinator::asked::Asked;
 use crate::machine::effect::{Effect, Effects, Level};
 use crate::machine::event::{Fault, RequestId};
-use crate::proto::peer::{CoveredRequest, VERSION};
-use crate::proto::{BrokerRank, JobId};
+use crate::proto::peer::{CoveredRequest, Version};
+use crate::proto::{BrokerRank, JobDigest, JobId};
 
 /// How often guest namespaces of running jobs are put into a checkpoint unasked, in seconds.
 const SWEEP_SECONDS: f64 = 10.0;
@@ -26,7 +26,7 @@ const SWEEP_MAX: usize = 512;
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Waiting {
     pub(super) leader: BrokerRank,
-    pub(super) digest: String,
+    pub(super) digest: JobDigest,
     pub(super) mark: u64,
     pub(super) ended: bool,
 }
@@ -79,7 +79,7 @@ impl Checkpoint {
         };
         match taken {
             Ok(()) => self.touch(cx),
-            Err(fault) => out.push(Effect::Answer { to, result: Err(fault) }),
+            Err(fault) => out.done(to, Err(fault)),
         }
     }
 
@@ -99,17 +99,17 @@ impl Checkpoint {
     pub(super) fn shutdown(&mut self, out: &mut Effects) {
         for to in self.asked.give_up() {
             let fault = Fault::new(libc::ENOSYS, "the coordinator is being unloaded");
-            out.push(Effect::Answer { to, result: Err(fault) });
+            out.done(to, Err(fault));
         }
     }
 
     /// This job has ended, and no checkpoint says so yet.
-    pub(super) fn has_ended(&self, id: JobId, digest: &str) -> bool {
+    pub(super) fn has_ended(&self, id: JobId, digest: &JobDigest) -> bool {
         [Some(&self.waiting), self.in_flight.as_ref()]
             .into_iter()
             .flatten()
             .filter_map(|jobs| jobs.get(&id))
-            .any(|job| job.ended && job.digest == digest)
+            .any(|job| job.ended && job.digest == *digest)
     }
 
     /// What an earlier coordinator had said is covered.
@@ -179,11 +179,11 @@ impl Checkpoint {
             Ok(()) => {
                 self.made = true;
                 for to in self.asked.made() {
-                    out.push(Effect::Answer { to, result: Ok(()) });
+                    out.done(to, Ok(()));
                 }
                 for (id, job) in jobs {
                     let Waiting { leader: to, digest, mark, ended } = job;
-                    let request = CoveredRequest { version: VERSION, id, digest, mark, ended };
+                    let request = CoveredRequest { version: Version, id, digest, mark, ended };
                     out.push(Effect::Cover { to, request });
                 }
             }

@@ -6,8 +6,10 @@ use crate::machine::effect::{Effect, Effects, Level, Role};
 use crate::machine::event::Fault;
 use crate::machine::leader::timer::Timer;
 use crate::planted::Bug;
-use crate::proto::peer::{CoveredRequest, Order, OrderRequest, Question, VERSION};
-use crate::proto::{BrokerRank, ExecEvent, Idset, Response, WaitStatus};
+use crate::proto::peer::{
+    CoveredRequest, LeadNote, Order, OrderRequest, Question, StreamEnd, Version,
+};
+use crate::proto::{BrokerRank, ExecEvent, Idset, ReleasedRanks, Response, WaitStatus};
 
 impl Leader {
     /// All shells have ended (RFC 32 `finish`, RFC 50 `complete`). What they left behind is
@@ -82,7 +84,7 @@ impl Leader {
         let ranks = self.release.last();
         self.say(Response::Release { ranks, is_final: true }, out);
         if let Some(to) = self.coordinator.take() {
-            out.push(Effect::End { to, fault: Fault::new(libc::ENODATA, "the job has ended") });
+            out.end(to, StreamEnd::Forgotten);
         }
     }
 
@@ -108,7 +110,7 @@ impl Leader {
             return;
         }
         if let Some(mark) = self.cover.covered(request.mark) {
-            self.say(Response::Changed { mark }, out);
+            self.note(LeadNote::Changed { mark }, out);
         }
         if request.ended && self.state == State::Ended {
             self.let_go(out);
@@ -129,7 +131,7 @@ impl Leader {
         for rank in all.difference(&reached).ranks() {
             let ranks = Idset::from_iter([rank]);
             let (generation, order) = (self.generation, Order::Forget);
-            let request = OrderRequest { version: VERSION, id: self.id, generation, ranks, order };
+            let request = OrderRequest { version: Version, id: self.id, generation, ranks, order };
             out.push(Effect::Order { to: rank, request });
         }
     }
@@ -138,8 +140,8 @@ impl Leader {
         let gone = self.ranks.iter().filter(|(_, rank)| rank.phase == Phase::Gone);
         let gone: Vec<BrokerRank> = gone.map(|(rank, _)| *rank).collect();
         if let Some(ranks) = self.release.partial(gone.into_iter()) {
-            let ranks = ranks.to_string();
-            self.say(Response::Progress { status: self.status }, out);
+            let ranks = ReleasedRanks::These(ranks);
+            self.note(LeadNote::Progress { status: self.status }, out);
             self.say(Response::Release { ranks, is_final: false }, out);
         }
     }

@@ -2,11 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use sha2::{Digest, Sha256};
-
 use crate::machine::Context;
 use crate::proto::peer::ShellCommand;
-use crate::proto::{Jobspec, StartRequest};
+use crate::proto::{JobDigest, Jobspec, StartRequest};
 
 /// The command for every shell of a job.
 ///
@@ -67,21 +65,8 @@ fn size(start: &StartRequest) -> u32 {
     u32::try_from(start.r.len()).unwrap_or(u32::MAX)
 }
 
-/// What makes a job this job, when its id was issued again after the KVS rolled back. The
-/// expiration is left out: it changes while the job runs.
-pub fn digest(start: &StartRequest) -> String {
-    let mut r = start.r.raw().clone();
-    if let Some(execution) = r.get_mut("execution").and_then(|e| e.as_object_mut()) {
-        execution.remove("expiration");
-    }
-    // The same R can come back with its keys in another order after a restart.
-    r.sort_all_objects();
-    let mut hash = Sha256::new();
-    for part in [start.id.0.to_string(), start.userid.to_string(), r.to_string()] {
-        hash.update(part.len().to_be_bytes());
-        hash.update(part);
-    }
-    hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+fn digest(start: &StartRequest) -> JobDigest {
+    JobDigest::new(start.id, start.userid, &start.r)
 }
 
 /// The component name in `log` events: what was run.

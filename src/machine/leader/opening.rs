@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::{Cover, Failure, Leader, Phase, State};
 use crate::machine::Context;
 use crate::machine::effect::{Effect, Effects, KvsOp, Level};
-use crate::machine::event::{KvsResult, Opened};
+use crate::machine::event::{Creation, KvsResult, Opened};
 use crate::machine::leader::launch;
 use crate::machine::leader::timer::Timer;
 use crate::proto::peer::Mode;
@@ -57,12 +57,10 @@ impl Leader {
             return; // the answer to a question that this leader did not ask
         }
         match result {
-            KvsResult::Created(Ok(())) => self.created(cx, out),
+            KvsResult::Created(Ok(Creation::Made)) => self.created(cx, out),
             KvsResult::Opened(Ok(opened)) => self.opened(cx, &opened, out),
             // An earlier leader made it, and the job manager never heard of a start.
-            KvsResult::Created(Err(fault)) if fault.errnum == libc::EEXIST => {
-                self.open(out);
-            }
+            KvsResult::Created(Ok(Creation::Existed)) => self.open(out),
             // A job that runs is worth some patience.
             KvsResult::Opened(Err(fault)) if self.open_failures < OPEN_TRIES => {
                 self.open_failures += 1;

@@ -5,7 +5,7 @@
 //! that does not grow with its ranks.
 
 use crate::machine::leader::timer::{Timer, TimerTable};
-use crate::proto::{BrokerRank, Idset};
+use crate::proto::{BrokerRank, Idset, ReleasedRanks};
 
 /// How long ranks that are gone wait for others, in seconds.
 const FIRST_PAUSE: f64 = 0.1;
@@ -57,8 +57,12 @@ impl Release {
     }
 
     /// The ranks of the final release, in RFC 32's form.
-    pub(super) fn last(&self) -> String {
-        if self.released.is_empty() { "all".to_string() } else { self.held.to_string() }
+    pub(super) fn last(&self) -> ReleasedRanks {
+        if self.released.is_empty() {
+            ReleasedRanks::All
+        } else {
+            ReleasedRanks::These(self.held.clone())
+        }
     }
 }
 
@@ -70,14 +74,14 @@ mod tests {
     fn every_rank_goes_once_and_the_last_ones_wait_for_the_end() {
         let mut release = Release::new(&Idset::from_range(0..4), &Idset::new());
         let ranks = |list: &[u32]| list.iter().map(|r| BrokerRank(*r)).collect::<Vec<_>>();
-        assert_eq!(release.last(), "all");
+        assert_eq!(release.last(), ReleasedRanks::All);
         let partial = |release: &mut Release, list: &[u32]| {
             release.partial(ranks(list).into_iter()).map(|r| r.to_string())
         };
         assert_eq!(partial(&mut release, &[1, 2]), Some("1-2".into()));
         assert_eq!(partial(&mut release, &[1, 2]), None);
         assert_eq!(partial(&mut release, &[0, 1, 2, 3]), None);
-        assert_eq!(release.last(), "0,3");
+        assert_eq!(release.last().to_string(), "0,3");
     }
 
     #[test]

@@ -5,12 +5,11 @@ use std::collections::BTreeMap;
 use super::{Entered, Leader, Phase, RETRY_FIRST, RETRY_MAX, State, plural};
 use crate::machine::Context;
 use crate::machine::effect::{Effect, Effects, Level};
-use crate::machine::event::Fault;
 use crate::machine::leader::exec_log::Logged;
 use crate::machine::leader::launch;
 use crate::machine::leader::timer::Timer;
 use crate::planted::Bug;
-use crate::proto::peer::{self, Order, RankReport, Report, Reports};
+use crate::proto::peer::{self, Order, RankReport, Report, Reports, StreamEnd};
 use crate::proto::{BrokerRank, ExecEvent, Idset, ShellRank, Signal, Stream, WaitStatus};
 
 /// Shells that have ended, with the status if it was seen.
@@ -114,9 +113,7 @@ impl Leader {
                     exits.insert(rank, None);
                 }
             }
-            Report::Unreachable { errnum, message } => {
-                self.unreachable(cx, rank, &Fault::new(*errnum, message.clone()), out);
-            }
+            Report::Unreachable { end } => self.unreachable(cx, rank, end, out),
         }
     }
 
@@ -143,7 +140,7 @@ impl Leader {
         match self.barrier.enter(rank, count) {
             Entered::Complete(count) => {
                 self.timers.cancel(Timer::Barrier);
-                self.order(&all, &Order::Barrier { count, errnum: 0 }, out);
+                self.order(&all, &Order::Barrier { count, failed: false }, out);
             }
             Entered::Failed => self.fail_barrier(&Idset::from_iter([rank]), out),
             Entered::First => {
@@ -157,7 +154,7 @@ impl Leader {
     }
 
     fn fail_barrier(&self, ranks: &Idset, out: &mut Effects) {
-        let order = Order::Barrier { count: self.barrier.completed(), errnum: libc::EIO };
+        let order = Order::Barrier { count: self.barrier.completed(), failed: true };
         self.order(ranks, &order, out);
     }
 
@@ -338,7 +335,7 @@ impl Leader {
         &mut self,
         cx: Context,
         rank: BrokerRank,
-        fault: &Fault,
+        end: &StreamEnd,
         out: &mut Effects,
     ) {
         let Some(known) = self.ranks.get_mut(&rank) else { return };
@@ -346,22 +343,28 @@ impl Leader {
             Phase::Gone => return,
             Phase::Pending | Phase::Running | Phase::Exited => (),
         }
-        match fault.errnum {
-            libc::ENODATA => (), // the agent has forgotten the job, as it was told to
+        match end {
+            StreamEnd::Forgotten => (), // as it was told to
             // A child of the broker has ended with it; a unit may well run on.
-            libc::EHOSTUNREACH if !cx.shells_survive || Bug::UnknownIsDead.is_planted() => {
+            StreamEnd::BrokerGone if !cx.shells_survive || Bug::UnknownIsDead.is_planted() => {
                 self.node_failure(cx, rank, out)
             }
-            libc::EPROTO => {
+            StreamEnd::Incompatible { reason } => {
                 // It may run a shell all the same; waiting gives it time to be mended.
                 known.away_since.get_or_insert(cx.now.mono);
                 self.retry_later(cx);
                 let host = self.start.r.hostname(rank).to_string();
-                self.fatal(cx, format!("{fault} (on {host}, rank {rank})"), out);
+                self.fatal(cx, format!("{reason} (on {host}, rank {rank})"), out);
             }
-            _ => {
+            StreamEnd::AskedAgain
+            | StreamEnd::BrokerGone
+            | StreamEnd::Failed { .. }
+            | StreamEnd::NotLoaded { .. }
+            | StreamEnd::ParentGone
+            | StreamEnd::Superseded { .. }
+            | StreamEnd::Unloaded => {
                 let since = *known.away_since.get_or_insert(cx.now.mono);
-                let text = format!("{}: rank {rank} does not answer: {fault}", self.id);
+                let text = format!("{}: rank {rank} does not answer: {end}", self.id);
                 let level = if since == cx.now.mono { Level::Info } else { Level::Debug };
                 out.log(level, text);
                 self.retry_later(cx);

@@ -4,9 +4,9 @@ use serde_json::json;
 
 use super::recovery::{Alone, ends_with, launches, started};
 use super::{Credential, JOB, OWNER, World, facts, start};
-use crate::machine::{Effect, Event, RequestId, Topic};
+use crate::machine::{Answer, Effect, Event, RequestId, StreamItem, Topic};
 use crate::port::supervisor::{UnitCommand, UnitEvent};
-use crate::proto::peer::{Mode, Order, OrderRequest, VERSION};
+use crate::proto::peer::{Mode, Order, OrderRequest, StreamEnd, Version};
 use crate::proto::{BrokerRank, Idset, Signal, UnitName, WaitStatus};
 
 const SHELL_USER: Credential = Credential { userid: OWNER, owner: false };
@@ -24,7 +24,9 @@ fn critical(credential: Credential, ranks: &str) -> Event {
 fn answers(effects: &[Effect]) -> Vec<i32> {
     let errnum = |result: &Result<(), super::Fault>| result.as_ref().err().map_or(0, |f| f.errnum);
     let of = |effect: &Effect| match effect {
-        Effect::Answer { result, .. } | Effect::Barrier { result, .. } => Some(errnum(result)),
+        Effect::Answer { answer: Answer::Barrier(result) | Answer::Done(result), .. } => {
+            Some(errnum(result))
+        }
         _ => None,
     };
     effects.iter().filter_map(of).collect()
@@ -62,12 +64,12 @@ fn an_id_that_is_issued_again_is_its_new_users() {
     let user = |userid| Credential { userid, owner: false };
     let mut first = super::recovery::shells(1, "first", Mode::Start);
     first.command.userid = 601;
-    node.hear(Event::Shells { request: RequestId::Remote(1), payload: json!(first) });
+    node.hear(Event::Shells { request: RequestId::Remote(1), shells: Box::new(first) });
     node.unit(started);
     assert_eq!(answers(&node.hear(critical(user(601), "0"))), [0]);
     let mut second = super::recovery::shells(1, "second", Mode::Start);
     second.command.userid = 602;
-    node.hear(Event::Shells { request: RequestId::Remote(2), payload: json!(second) });
+    node.hear(Event::Shells { request: RequestId::Remote(2), shells: Box::new(second) });
     node.unit(|unit| UnitEvent::Exited { unit, status: WaitStatus(0) });
     assert_eq!(launches(&node.unit(|unit| UnitEvent::Gone { unit })), 1);
     node.unit(started);
@@ -214,7 +216,7 @@ fn output_that_was_cut_off_is_logged_once_and_one_that_fills_the_disk_ends_its_j
 fn guests_shell(node: &mut Alone, digest: &str) -> UnitName {
     let mut request = super::recovery::shells(1, digest, Mode::Start);
     (request.command.userid, request.command.multiuser) = (42, true);
-    node.hear(Event::Shells { request: RequestId::Remote(1), payload: json!(request) });
+    node.hear(Event::Shells { request: RequestId::Remote(1), shells: Box::new(request) });
     let unit = UnitName::new(true, BrokerRank(1), JOB, facts(1).instance);
     node.hear(Event::Unit(started(unit.clone())));
     unit
@@ -272,7 +274,9 @@ fn what_a_guests_shell_has_left_behind_is_killed_by_the_imp_or_its_rank_drained(
     assert_eq!(drains, [] as [String; 0], "its leader drains");
     let told = |effects: &[Effect]| {
         let reports = effects.iter().filter(|effect| match effect {
-            Effect::Report { reports, .. } => json!(reports).to_string().contains("unkillable"),
+            Effect::Stream { item: StreamItem::Reports(reports), .. } => {
+                json!(reports).to_string().contains("unkillable")
+            }
             _ => false,
         });
         reports.count()
@@ -280,7 +284,7 @@ fn what_a_guests_shell_has_left_behind_is_killed_by_the_imp_or_its_rank_drained(
     assert_eq!(told(&rest), 1);
     let mut request = super::recovery::shells(2, "job", Mode::Adopt);
     (request.command.userid, request.command.multiuser) = (42, true);
-    let again = Event::Shells { request: RequestId::Remote(2), payload: json!(request) };
+    let again = Event::Shells { request: RequestId::Remote(2), shells: Box::new(request) };
     assert_eq!(told(&node.hear(again)), 1, "a new leader hears it, too");
 }
 
@@ -316,7 +320,9 @@ fn a_job_does_not_wait_for_ever_for_a_guest_who_had_its_id() {
     assert!(signals.contains(&(Signal::USR1.number(), false)), "{signals:?}");
     assert_eq!(drains.len(), 1);
     let failed = |effect: &Effect| match effect {
-        Effect::Report { reports, .. } => json!(reports).to_string().contains("cannot be ended"),
+        Effect::Stream { item: StreamItem::Reports(reports), .. } => {
+            json!(reports).to_string().contains("cannot be ended")
+        }
         _ => false,
     };
     assert!(rest.iter().any(failed), "{rest:?}");
@@ -326,9 +332,9 @@ fn a_job_does_not_wait_for_ever_for_a_guest_who_had_its_id() {
     // The job is over, and then the guest's processes end.
     let ranks = Idset::from_range(1..2);
     let forget =
-        OrderRequest { version: VERSION, id: JOB, generation: 1, ranks, order: Order::Forget };
-    let over = node.hear(Event::Order { payload: json!(forget) });
-    assert!(ends_with(&over, libc::ENODATA), "{over:?}");
+        OrderRequest { version: Version, id: JOB, generation: 1, ranks, order: Order::Forget };
+    let over = node.hear(Event::Order(forget));
+    assert!(ends_with(&over, &StreamEnd::Forgotten), "{over:?}");
     let gone = node.hear(Event::Unit(UnitEvent::Gone { unit }));
     let forgets = |e: &&Effect| matches!(e, Effect::Unit(UnitCommand::Forget { .. }));
     assert_eq!(gone.iter().filter(forgets).count(), 1, "{gone:?}");

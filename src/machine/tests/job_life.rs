@@ -3,7 +3,7 @@
 use super::{JOB, World};
 use crate::config::Config;
 use crate::machine::{Event, RequestId};
-use crate::proto::{Exception, Response, WaitStatus};
+use crate::proto::{Exception, ReleasedRanks, Response, WaitStatus};
 
 #[test]
 fn a_job_of_one_rank() {
@@ -17,7 +17,7 @@ fn a_job_of_one_rank() {
         [
             Response::Start {},
             Response::Finish { status: WaitStatus(0) },
-            Response::Release { ranks: "all".into(), is_final: true },
+            Response::Release { ranks: ReleasedRanks::All, is_final: true },
         ]
     );
     assert_eq!(world.event_names(), ["init", "starting", "shell-exit", "complete", "done"]);

@@ -16,11 +16,11 @@ use serde_json::{Value, json};
 
 use crate::config::Config;
 use crate::machine::{
-    Credential, Effect, Effects, Event, Facts, Fault, KvsOp, KvsResult, Level, Node, Now, Opened,
-    RequestId, Role, StreamId, Topic,
+    Answer, Creation, Credential, Effect, Effects, Event, Facts, Fault, KvsOp, KvsResult, Level,
+    Node, Now, Opened, RequestId, Role, StreamId, StreamItem, Topic,
 };
 use crate::port::supervisor::{UnitCommand, UnitEvent, UnitRecord, UnitSpec};
-use crate::proto::peer::Question;
+use crate::proto::peer::{KnownRequest, Question, StreamEnd, Version};
 use crate::proto::{
     BrokerRank, ExecEvent, Idset, InstanceId, JobException, JobId, Response, Stream, UnitName,
     WaitStatus,
@@ -182,7 +182,8 @@ impl World {
     /// A request to a rank whose module is not loaded.
     fn undeliverable(&mut self, rank: usize, event: &Event) {
         if let Event::Lead { request, .. } | Event::Shells { request, .. } = event {
-            self.end(rank, *request, Fault::new(libc::ENOSYS, "no such service"));
+            let reason = "no such service".to_string();
+            self.end(rank, *request, StreamEnd::NotLoaded { reason });
         }
     }
 
@@ -223,18 +224,13 @@ impl World {
                 self.queue.push_back((rank, Event::Checkpointed(self.checkpoint.clone())));
             }
             Effect::Cover { to, request } => {
-                let payload = json!(request);
-                self.queue.push_back((to.0 as usize, Event::Covered { payload }));
+                self.queue.push_back((to.0 as usize, Event::Covered(request)));
             }
             Effect::Known { to, question, asker, id, digest } => {
-                self.ask_known(
-                    rank,
-                    to,
-                    asker,
-                    json!({"id": id, "digest": digest, "question": question}),
-                );
+                let asked = KnownRequest { version: Version, id, digest, question };
+                self.ask_known(rank, to, asker, asked);
             }
-            Effect::KnownAnswer { to: RequestId::Remote(to), result } => {
+            Effect::Answer { to: RequestId::Remote(to), answer: Answer::Known(result) } => {
                 let (rank, asker, question) = self.questions[(to - 1_000_000) as usize];
                 let event = Event::KnownAnswered { id: JOB, asker, question, result };
                 self.queue.push_back((rank, event));
@@ -248,8 +244,7 @@ impl World {
             }
             Effect::Lead { stream, to, request } => {
                 let id = self.hold(rank, to, stream, true);
-                let payload = json!(request);
-                let event = (to.0 as usize, Event::Lead { request: id, payload });
+                let event = (to.0 as usize, Event::Lead { request: id, lead: request });
                 if self.hold_leads {
                     self.held.push(event);
                 } else {
@@ -258,27 +253,33 @@ impl World {
             }
             Effect::Order { to, request } => {
                 self.messages += 1;
-                let payload = json!(request);
-                self.queue.push_back((to.0 as usize, Event::Order { payload }));
-            }
-            Effect::Report { to: RequestId::Remote(to), reports } => {
-                self.answer(rank, to, |stream| Event::Reported { stream, result: Ok(reports) });
-            }
-            Effect::Reply { .. } if self.hold_replies => (),
-            Effect::Reply { to: RequestId::Remote(to), response } => {
-                self.answer(rank, to, |stream| Event::Replied { stream, result: Ok(response) });
-            }
-            Effect::Respond { id, response, .. } => {
-                assert_eq!(id, JOB);
-                self.responses.push(response);
+                self.queue.push_back((to.0 as usize, Event::Order(request)));
             }
             Effect::Shells { stream, to, request, .. } => {
                 let id = self.hold(rank, to, stream, false);
-                let payload = json!(request);
-                self.queue.push_back((to.0 as usize, Event::Shells { request: id, payload }));
+                let event = Event::Shells { request: id, shells: request };
+                self.queue.push_back((to.0 as usize, event));
             }
+            Effect::Stream { to, item } => self.stream(rank, to, item),
             Effect::Unit(command) => self.unit(rank, command),
             effect => self.note(rank, effect),
+        }
+    }
+
+    fn stream(&mut self, rank: usize, to: RequestId, item: StreamItem) {
+        match (to, item) {
+            (_, StreamItem::Response { id, response }) => {
+                assert_eq!(id, JOB);
+                self.responses.push(response);
+            }
+            (_, StreamItem::Reply(_)) if self.hold_replies => (),
+            (RequestId::Remote(to), StreamItem::Reply(reply)) => {
+                self.answer(rank, to, |stream| Event::Replied { stream, result: Ok(reply) });
+            }
+            (RequestId::Remote(to), StreamItem::Reports(reports)) => {
+                self.answer(rank, to, |stream| Event::Reported { stream, result: Ok(reports) });
+            }
+            (RequestId::Local(_), _) => panic!("what a rank says to itself left it"),
         }
     }
 
@@ -289,14 +290,13 @@ impl World {
         }
     }
 
-    fn ask_known(&mut self, rank: usize, to: BrokerRank, asker: Role, mut payload: Value) {
-        payload["version"] = crate::proto::peer::VERSION.into();
+    fn ask_known(&mut self, rank: usize, to: BrokerRank, asker: Role, asked: KnownRequest) {
         let request = RequestId::Remote(1_000_000 + self.questions.len() as u64);
-        let question = serde_json::from_value(payload["question"].clone()).expect("a question");
+        let question = asked.question;
         self.questions.push((rank, asker, question));
         let to = to.0 as usize;
         if self.nodes[to].is_some() {
-            self.queue.push_back((to, Event::Known { request, payload }));
+            self.queue.push_back((to, Event::Known { request, asked }));
         } else {
             let result = Err(Fault::new(libc::ENOSYS, "no such service"));
             self.queue.push_back((rank, Event::KnownAnswered { id: JOB, asker, question, result }));
@@ -306,12 +306,14 @@ impl World {
     /// Effects that end here.
     fn note(&mut self, rank: usize, effect: Effect) {
         match effect {
-            Effect::Answer { result, .. } => self.answers.push(result.map_err(|f| f.errnum)),
-            Effect::Barrier { to: RequestId::Remote(to), result } => {
+            Effect::Answer { answer: Answer::Done(result), .. } => {
+                self.answers.push(result.map_err(|f| f.errnum));
+            }
+            Effect::Answer { to: RequestId::Remote(to), answer: Answer::Barrier(result) } => {
                 self.barrier.push((to, result.map_err(|fault| fault.errnum)));
             }
+            Effect::Answer { to, answer: Answer::End(end) } => self.end(rank, to, end),
             Effect::Drain { ranks, reason } => self.drained.push(format!("{ranks} {reason}")),
-            Effect::End { to, fault } => self.end(rank, to, fault),
             Effect::Raise { exception, .. } => self.raised.push(exception.note),
             Effect::KillJob { signal, .. } => self.killed.push(signal),
             Effect::Log { level: Level::Error, text } => self.errors.push(text),
@@ -327,13 +329,13 @@ impl World {
         RequestId::Remote(self.last_request)
     }
 
-    fn end(&mut self, rank: usize, to: RequestId, fault: Fault) {
+    fn end(&mut self, rank: usize, to: RequestId, end: StreamEnd) {
         let RequestId::Remote(to) = to else { return };
         if let Some((asker, stream, lead)) = self.requests.remove(&(rank, to)) {
             let event = if lead {
-                Event::Replied { stream, result: Err(fault) }
+                Event::Replied { stream, result: Err(end) }
             } else {
-                Event::Reported { stream, result: Err(fault) }
+                Event::Reported { stream, result: Err(end) }
             };
             self.queue.push_back((asker, event));
         }
@@ -350,12 +352,10 @@ impl World {
                 self.events.extend(events);
                 KvsResult::Appended(Ok(()))
             }
-            KvsOp::Create { .. } if self.has_namespace => {
-                KvsResult::Created(Err(Fault::new(libc::EEXIST, "exists")))
-            }
+            KvsOp::Create { .. } if self.has_namespace => KvsResult::Created(Ok(Creation::Existed)),
             KvsOp::Create { .. } => {
                 self.has_namespace = true;
-                KvsResult::Created(Ok(()))
+                KvsResult::Created(Ok(Creation::Made))
             }
             KvsOp::Finish(events) => {
                 self.events.extend(events);
@@ -532,8 +532,7 @@ impl World {
         let held: Vec<u64> =
             self.requests.keys().filter(|(at, _)| *at == rank).map(|(_, id)| *id).collect();
         for id in held {
-            let fault = Fault::new(libc::EHOSTUNREACH, "No route to host");
-            self.end(rank, RequestId::Remote(id), fault);
+            self.end(rank, RequestId::Remote(id), StreamEnd::BrokerGone);
         }
         self.settle();
     }
@@ -553,7 +552,7 @@ impl World {
 
     pub(super) fn released(&self) -> Vec<(String, bool)> {
         let release = |response: &Response| match response {
-            Response::Release { ranks, is_final } => Some((ranks.clone(), *is_final)),
+            Response::Release { ranks, is_final } => Some((ranks.to_string(), *is_final)),
             _ => None,
         };
         self.responses.iter().filter_map(release).collect()

@@ -4,10 +4,12 @@ use serde_json::{Value, json};
 
 use super::{JOB, World, facts, start};
 use crate::machine::event::StreamId;
-use crate::machine::{Effect, Effects, Event, Fault, Node, Now, RequestId, Role};
+use crate::machine::{
+    Answer, Effect, Effects, Event, Fault, Node, Now, RequestId, Role, StreamItem,
+};
 use crate::port::supervisor::{Method, UnitCommand, UnitEvent};
 use crate::proto::peer::{
-    Mode, Order, OrderRequest, Question, ShellCommand, ShellsRequest, VERSION,
+    LeadReply, Mode, Order, OrderRequest, Question, ShellCommand, ShellsRequest, StreamEnd, Version,
 };
 use crate::proto::{BrokerRank, Idset, Response, UnitName, WaitStatus};
 
@@ -49,14 +51,14 @@ impl Alone {
         mode: Mode,
     ) -> Vec<Effect> {
         let request = RequestId::Remote(number);
-        let payload = json!(shells(generation, digest, mode));
-        self.hear(Event::Shells { request, payload })
+        let shells = Box::new(shells(generation, digest, mode));
+        self.hear(Event::Shells { request, shells })
     }
 
     fn order(&mut self, generation: u64, order: Order) -> Vec<Effect> {
         let ranks = Idset::from_range(1..2);
-        let order = OrderRequest { version: VERSION, id: JOB, generation, ranks, order };
-        self.hear(Event::Order { payload: json!(order) })
+        let order = OrderRequest { version: Version, id: JOB, generation, ranks, order };
+        self.hear(Event::Order(order))
     }
 
     pub(super) fn unit(&mut self, event: impl FnOnce(UnitName) -> UnitEvent) -> Vec<Effect> {
@@ -67,7 +69,7 @@ impl Alone {
 
 pub(super) fn shells(generation: u64, digest: &str, mode: Mode) -> ShellsRequest {
     ShellsRequest {
-        version: VERSION,
+        version: Version,
         id: JOB,
         parent: BrokerRank(0),
         leader: BrokerRank(0),
@@ -80,7 +82,7 @@ pub(super) fn shells(generation: u64, digest: &str, mode: Mode) -> ShellsRequest
             userid: 500,
             size: 2,
             multiuser: false,
-            digest: digest.to_string(),
+            digest: digest.into(),
             argv: vec!["/bin/shell".to_string()],
             environment: std::collections::BTreeMap::new(),
             properties: std::collections::BTreeMap::new(),
@@ -106,8 +108,15 @@ fn collects(effects: &[Effect]) -> usize {
     count(effects, |command| matches!(command, UnitCommand::Collect { .. }))
 }
 
-pub(super) fn ends_with(effects: &[Effect], errnum: i32) -> bool {
-    effects.iter().any(|e| matches!(e, Effect::End { fault, .. } if fault.errnum == errnum))
+pub(super) fn ends_with(effects: &[Effect], wanted: &StreamEnd) -> bool {
+    let is_wanted = |end: &StreamEnd| match (end, wanted) {
+        (StreamEnd::Superseded { .. }, StreamEnd::Superseded { .. }) => true,
+        (end, wanted) => end == wanted,
+    };
+    effects.iter().any(|effect| match effect {
+        Effect::Answer { answer: Answer::End(end), .. } => is_wanted(end),
+        _ => false,
+    })
 }
 
 #[test]
@@ -211,10 +220,17 @@ fn start_is_not_said_after_finish() {
     let [Effect::Lead { stream, .. }] = effects[..] else { panic!("{effects:?}") };
     let mut reply = |stream: StreamId, response| {
         let effects = node.hear(Event::Replied { stream, result: Ok(response) });
-        effects.iter().filter(|e| matches!(e, Effect::Respond { .. })).count()
+        effects
+            .iter()
+            .filter(|e| matches!(e, Effect::Stream { item: StreamItem::Response { .. }, .. }))
+            .count()
     };
-    assert_eq!(reply(stream, Response::Finish { status: WaitStatus(256) }), 1);
-    assert_eq!(reply(stream, Response::Start {}), 0, "a later leader found them started");
+    assert_eq!(reply(stream, LeadReply::Response(Response::Finish { status: WaitStatus(256) })), 1);
+    assert_eq!(
+        reply(stream, LeadReply::Response(Response::Start {})),
+        0,
+        "a later leader found them started"
+    );
 }
 
 #[test]
@@ -222,9 +238,12 @@ fn an_older_leader_is_refused() {
     let mut node = Alone::new(1);
     assert_eq!(launches(&node.shells(1, 1, "job", Mode::Start)), 1);
     node.unit(started);
-    assert!(ends_with(&node.shells(2, 3, "job", Mode::Adopt), libc::ESTALE), "the first hears it");
+    assert!(
+        ends_with(&node.shells(2, 3, "job", Mode::Adopt), &StreamEnd::superseded("")),
+        "the first hears it"
+    );
     let late = node.shells(3, 2, "job", Mode::Start);
-    assert!(ends_with(&late, libc::ESTALE) && late.len() == 1, "{late:?}");
+    assert!(ends_with(&late, &StreamEnd::superseded("")) && late.len() == 1, "{late:?}");
     assert_eq!(node.order(2, Order::Signal { signal: 9, all: true }), []);
     assert_eq!(node.order(3, Order::Signal { signal: 9, all: true }).len(), 1);
 }
@@ -235,7 +254,7 @@ fn an_ended_job_is_not_started_by_a_late_request() {
     node.shells(1, 1, "job", Mode::Adopt);
     node.order(1, Order::Forget);
     let late = node.shells(2, 1, "job", Mode::Start);
-    assert!(ends_with(&late, libc::ESTALE) && launches(&late) == 0, "{late:?}");
+    assert!(ends_with(&late, &StreamEnd::superseded("")) && launches(&late) == 0, "{late:?}");
     assert_eq!(launches(&node.shells(3, 1, "another job", Mode::Start)), 1, "with the same id");
 }
 
@@ -264,7 +283,7 @@ fn a_job_that_nobody_knows_is_not_started_by_a_late_request() {
 fn a_leader_that_asks_again_is_told_of_its_first_request() {
     let mut node = Alone::new(1);
     node.shells(1, 1, "job", Mode::Start);
-    assert!(ends_with(&node.shells(2, 1, "job", Mode::Adopt), libc::ECANCELED));
+    assert!(ends_with(&node.shells(2, 1, "job", Mode::Adopt), &StreamEnd::AskedAgain));
 }
 
 #[test]
@@ -276,7 +295,10 @@ fn another_jobs_shell_is_ended_before_its_name_is_used_again() {
     assert_eq!((launches(&fenced), collects(&fenced)), (0, 1));
     let request = RequestId::Remote(3);
     let barrier = node.hear(Event::Parked { request, id: JOB, entry: 1 });
-    assert!(matches!(barrier[..], [Effect::Barrier { result: Err(_), .. }]), "{barrier:?}");
+    assert!(
+        matches!(barrier[..], [Effect::Answer { answer: Answer::Barrier(Err(_)), .. }]),
+        "{barrier:?}"
+    );
     let status = WaitStatus::signaled(15);
     let exited = node.unit(|unit| UnitEvent::Exited { unit, status });
     assert_eq!((launches(&exited), collects(&exited)), (0, 0), "it was asked for once");
@@ -299,7 +321,10 @@ fn what_a_lost_shell_wrote_comes_before_it_is_gone() {
 }
 
 fn report(effect: &Effect) -> Option<Value> {
-    if let Effect::Report { reports, .. } = effect { Some(json!(reports)) } else { None }
+    match effect {
+        Effect::Stream { item: StreamItem::Reports(reports), .. } => Some(json!(reports)),
+        _ => None,
+    }
 }
 
 #[test]
@@ -314,7 +339,7 @@ fn a_request_that_was_long_on_its_way_is_confirmed_before_anything_is_started() 
         let (id, asker, result) = (JOB, Role::Agent, answer);
         let effects = node.hear(Event::KnownAnswered { id, asker, question, result });
         assert_eq!(launches(&effects), starts);
-        assert_eq!(ends_with(&effects, libc::ESTALE), starts == 0);
+        assert_eq!(ends_with(&effects, &StreamEnd::superseded("")), starts == 0);
     }
 }
 
@@ -323,7 +348,7 @@ fn a_newer_request_takes_the_place_of_one_that_waits_to_be_confirmed() {
     let mut node = Alone::new(1);
     node.now = 100.0;
     node.shells(1, 2, "job", Mode::Start);
-    assert!(ends_with(&node.shells(2, 2, "job", Mode::Adopt), libc::ECANCELED));
+    assert!(ends_with(&node.shells(2, 2, "job", Mode::Adopt), &StreamEnd::AskedAgain));
     let (id, asker, question) = (JOB, Role::Agent, Question::Leader { generation: 2 });
     let answer = Event::KnownAnswered { id, asker, question, result: Ok(true) };
     assert_eq!(node.hear(answer), []);
@@ -343,5 +368,5 @@ fn an_answer_to_an_earlier_question_says_nothing_of_the_parent() {
         question: Question::Parent,
         result: Ok(false),
     };
-    assert!(ends_with(&node.hear(answer), libc::ECONNRESET));
+    assert!(ends_with(&node.hear(answer), &StreamEnd::ParentGone));
 }

@@ -1,7 +1,7 @@
 //! Modules that come and go while a job runs.
 
 use super::{JOB, World};
-use crate::proto::{Response, WaitStatus};
+use crate::proto::{ReleasedRanks, Response, WaitStatus};
 
 fn running(size: usize, ranks: &str, members: std::ops::Range<usize>) -> World {
     let mut world = World::new(size);
@@ -62,7 +62,7 @@ fn the_coordinators_module_is_away_while_the_job_ends() {
         [
             Response::Reattached {},
             Response::Finish { status: WaitStatus::exited(3) },
-            Response::Release { ranks: "all".into(), is_final: true },
+            Response::Release { ranks: ReleasedRanks::All, is_final: true },
         ]
     );
 }

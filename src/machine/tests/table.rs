@@ -5,7 +5,9 @@ use serde_json::json;
 use super::{JOB, World, start};
 use crate::machine::{Event, Fault, KvsResult, Opened, RequestId, StreamId};
 use crate::port::supervisor::{Method, UnitEvent};
-use crate::proto::peer::{Order, OrderRequest, RankReport, Report, Reports, VERSION};
+use crate::proto::peer::{
+    LeadReply, Mode, Order, OrderRequest, RankReport, Report, Reports, StreamEnd, VERSION, Version,
+};
 use crate::proto::{Idset, JobException, Response, Stream, WaitStatus};
 
 /// Worlds with a job on ranks 1 and 2 of three, in every state that its roles have.
@@ -52,6 +54,16 @@ fn states() -> Vec<(&'static str, World)> {
     ]
 }
 
+/// A coordinator asks rank 0 to lead the job again.
+fn lead(request: RequestId) -> Event {
+    let payload = json!({"version": VERSION, "start": {
+        "id": JOB, "userid": super::OWNER, "reattach": true, "R": start("1-2", true)["R"],
+        "jobspec": {"read": {}},
+    }});
+    let owner = super::Credential { userid: super::OWNER, owner: true };
+    super::Topic::Lead.read(request, owner, payload.to_string().as_bytes()).expect("an event")
+}
+
 fn inputs(world: &World, rank: usize) -> Vec<Event> {
     let unit = world.unit_of(rank);
     let fault = || Fault::new(libc::EIO, "broken");
@@ -62,14 +74,15 @@ fn inputs(world: &World, rank: usize) -> Vec<Event> {
             reports: vec![RankReport { ranks: Idset::from_range(0..9), report }],
         }),
     };
-    let order = |order: Order| Event::Order {
-        payload: json!(OrderRequest {
-            version: VERSION,
+    let ranks = || Idset::from_range(0..9);
+    let order = |order: Order| {
+        Event::Order(OrderRequest {
+            version: Version,
             id: JOB,
             generation: 0,
-            ranks: Idset::from_range(0..9),
-            order
-        }),
+            ranks: ranks(),
+            order,
+        })
     };
     let kvs = |result: KvsResult| Event::Kvs { id: JOB, result };
     let request = RequestId::Remote(1);
@@ -78,13 +91,15 @@ fn inputs(world: &World, rank: usize) -> Vec<Event> {
         Event::Timeout,
         super::start_event(request, &json!({"id": JOB})),
         super::start_event(request, &json!(null)),
-        Event::Lead { request, payload: json!({"version": VERSION, "start": start("1-2", true)}) },
-        Event::Lead { request, payload: json!({"version": 99}) },
-        Event::Shells { request, payload: json!({"version": VERSION}) },
+        lead(request),
+        Event::Shells {
+            request,
+            shells: Box::new(super::recovery::shells(0, "other", Mode::Start)),
+        },
         order(Order::Forget),
         order(Order::Signal { signal: 9, all: true }),
-        order(Order::Barrier { count: 3, errnum: 0 }),
-        order(Order::Barrier { count: 0, errnum: libc::EIO }),
+        order(Order::Barrier { count: 3, failed: false }),
+        order(Order::Barrier { count: 0, failed: true }),
         order(Order::Acknowledge { stream: Stream::Stderr, offset: u64::MAX, checkpointed: 0 }),
         report(Report::Running),
         report(Report::Barrier { entered: 7 }),
@@ -93,13 +108,14 @@ fn inputs(world: &World, rank: usize) -> Vec<Event> {
         report(Report::Left),
         report(Report::Lost { message: "x".into() }),
         report(Report::Failed { errnum: libc::EACCES, message: "x".into() }),
-        report(Report::Unreachable { errnum: libc::ENOSYS, message: "x".into() }),
+        report(Report::NeverStarted),
+        report(Report::Unreachable { end: StreamEnd::NotLoaded { reason: "x".into() } }),
         report(Report::Orphaned),
         report(Report::CriticalRanks { ranks: Idset::new() }),
         report(Report::Output { stream: Stream::Stdout, offset: 7, data: vec![0xff] }),
-        Event::Reported { stream, result: Err(fault()) },
-        Event::Replied { stream, result: Ok(Response::Start {}) },
-        Event::Replied { stream, result: Err(fault()) },
+        Event::Reported { stream, result: Err(StreamEnd::Unloaded) },
+        Event::Replied { stream, result: Ok(LeadReply::Response(Response::Start {})) },
+        Event::Replied { stream, result: Err(StreamEnd::BrokerGone) },
         kvs(KvsResult::Appended(Err(fault()))),
         kvs(KvsResult::Linked(Err(fault()))),
         kvs(KvsResult::Opened(Ok(opened))),
@@ -116,6 +132,7 @@ fn inputs(world: &World, rank: usize) -> Vec<Event> {
         Event::Unit(UnitEvent::Left { unit: unit.clone() }),
         Event::Unit(UnitEvent::Lost { unit: unit.clone(), message: "x".into() }),
         Event::Unit(UnitEvent::Failed { unit: unit.clone(), errnum: 5, message: "x".into() }),
+        Event::Unit(UnitEvent::NeverStarted { unit: unit.clone() }),
         Event::Unit(UnitEvent::Gone { unit }),
         Event::Unit(UnitEvent::Ready { method: Method::Fork, notice: None }),
         Event::Unit(UnitEvent::Unusable { message: "x".into() }),

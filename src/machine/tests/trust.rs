@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::recovery::Alone;
 use super::{JOB, World, start, start_event};
-use crate::machine::{Credential, Effect, Event, RequestId};
+use crate::machine::{Answer, Credential, Effect, Event, RequestId};
 use crate::port::supervisor::{Method, UnitEvent};
 use crate::proto::{ExecEvent, JobId, Response, WaitStatus};
 
@@ -147,7 +147,9 @@ fn ask(node: &mut Alone, number: u64, job: u64) -> Option<String> {
     let request = RequestId::Remote(number);
     let effects = node.hear(Event::CheckpointAsked { request, credential, id: JobId(job) });
     effects.into_iter().find_map(|effect| match effect {
-        Effect::Answer { result, .. } => Some(result.unwrap_err().to_string()),
+        Effect::Answer { answer: Answer::Done(result), .. } => {
+            Some(result.unwrap_err().to_string())
+        }
         _ => None,
     })
 }
@@ -168,7 +170,9 @@ fn begin(node: &mut Alone) -> Vec<JobId> {
 fn end(node: &mut Alone) -> Vec<u64> {
     let effects = node.hear(Event::Checkpointed(Ok(())));
     let answered = effects.into_iter().filter_map(|effect| match effect {
-        Effect::Answer { to: RequestId::Remote(number), result: Ok(()) } => Some(number),
+        Effect::Answer { to: RequestId::Remote(number), answer: Answer::Done(Ok(())) } => {
+            Some(number)
+        }
         _ => None,
     });
     answered.collect()

@@ -1,20 +1,25 @@
 //! What the nodes want done.
 
-use serde_json::json;
-
 use super::Instance;
 use crate::adapter::embedded::event::Happening;
 use crate::adapter::embedded::messages::Asker;
 use crate::adapter::embedded::shell::LaunchError;
-use crate::machine::{Effect, Event, Fault, KvsOp, KvsResult, Level, RequestId, Role};
+use crate::machine::{
+    Answer, Effect, Event, Fault, KvsOp, KvsResult, Level, RequestId, Role, StreamItem,
+};
 use crate::port::supervisor::{Supervisor, UnitCommand, UnitEvent};
 use crate::proto::{BrokerRank, JobId, Response, UnitName};
 
 impl Instance<'_> {
     pub(super) fn perform(&mut self, from: BrokerRank, effect: Effect) {
         match effect {
-            Effect::Answer { to, result } => self.answer(to, result),
-            Effect::Barrier { to, .. } | Effect::Drop { to } => {
+            Effect::Answer { to, answer: Answer::Done(result) } => self.answer(to, result),
+            Effect::Answer { to, answer: Answer::End(end) } => {
+                let ended = self.messages.close(to).and_then(|asker| asker.ended(end));
+                self.queue.extend(ended);
+            }
+            Effect::Answer { to, answer: Answer::Known(_) } => drop(self.messages.close(to)),
+            Effect::Answer { to, answer: Answer::Barrier(_) } | Effect::Drop { to } => {
                 if let Some(Asker::Unit(unit)) = self.messages.close(to) {
                     self.leave_barrier(&unit);
                 }
@@ -22,14 +27,10 @@ impl Instance<'_> {
             // Files: what was written is there when this process comes up again.
             Effect::Checkpoint { .. } => self.queue.push_back((from, Event::Checkpointed(Ok(())))),
             Effect::Cover { to, request } => {
-                self.queue.push_back((to, Event::Covered { payload: json!(request) }));
+                self.queue.push_back((to, Event::Covered(request)));
             }
             Effect::Drain { ranks, reason } => {
                 self.tell(None, Happening::Drain { ranks, reason });
-            }
-            Effect::End { to, fault } => {
-                let ended = self.messages.close(to).and_then(|asker| asker.ended(fault));
-                self.queue.extend(ended);
             }
             Effect::Expire { to, request, id, expiration } => {
                 let request = self.messages.open(Asker::Forwarded { rank: from, request });
@@ -47,36 +48,35 @@ impl Instance<'_> {
                 let answer = Event::KnownAnswered { id, asker, question, result };
                 self.queue.push_back((from, answer));
             }
-            Effect::KnownAnswer { to, .. } => drop(self.messages.close(to)),
             Effect::Kvs { id, op } => self.kvs(from, id, op),
             Effect::Lead { stream, to, request } => {
-                let payload = json!(request);
+                let lead = request;
                 let request = self.messages.open(Asker::Lead { rank: from, stream });
-                self.queue.push_back((to, Event::Lead { request, payload }));
+                self.queue.push_back((to, Event::Lead { request, lead }));
             }
             Effect::Log { level, text } => self.log(from, level, text),
             Effect::LostShell { id, shell_rank, message, .. } => {
                 self.tell(Some(id), Happening::LostShell { rank: shell_rank.0, message });
             }
             Effect::Order { to, request } => {
-                self.queue.push_back((to, Event::Order { payload: json!(request) }));
+                self.queue.push_back((to, Event::Order(request)));
             }
             // Only for a module that is unloaded, which this is not.
             Effect::Park { to, .. } => drop(self.messages.close(to)),
             // The coordinator of this instance is never away.
             Effect::Raise { id, exception } => self.respond(id, Response::Exception(exception)),
-            Effect::Reply { to, response } => {
-                self.queue.extend(self.messages.reply(to, response));
-            }
-            Effect::Report { to, reports } => {
-                self.queue.extend(self.messages.report(to, reports));
-            }
-            Effect::Respond { id, response, .. } => self.respond(id, response),
             Effect::Shells { stream, to, request, .. } => {
-                let payload = json!(request);
+                let shells = request;
                 let request = self.messages.open(Asker::Shells { rank: from, stream });
-                self.queue.push_back((to, Event::Shells { request, payload }));
+                self.queue.push_back((to, Event::Shells { request, shells }));
             }
+            Effect::Stream { to, item } => match item {
+                StreamItem::Reply(reply) => self.queue.extend(self.messages.reply(to, reply)),
+                StreamItem::Reports(reports) => {
+                    self.queue.extend(self.messages.report(to, reports));
+                }
+                StreamItem::Response { id, response } => self.respond(id, response),
+            },
             Effect::Unit(command) => self.command(from, command),
         }
     }

@@ -16,7 +16,7 @@ mod true_status;
 mod unknown_is_not_dead;
 
 use super::world::World;
-use crate::proto::{Idset, JobId, Response};
+use crate::proto::{JobId, ReleasedRanks, Response};
 
 impl World {
     /// Something is said to the job manager: it must be true, and in order.
@@ -29,18 +29,14 @@ impl World {
                     self.check_finished(&job);
                 }
                 Response::Release { ranks, is_final } => {
-                    let ranks: Idset = if *is_final {
-                        job.ranks.clone()
-                    } else {
-                        ranks.parse().unwrap_or_default()
+                    let ranks = match ranks {
+                        ReleasedRanks::These(ranks) if !is_final => ranks.clone(),
+                        ReleasedRanks::All | ReleasedRanks::These(_) => job.ranks.clone(),
                     };
                     self.check_release(&job, &ranks);
                 }
                 Response::Exception(exception) => self.check_loss(&job, exception),
-                Response::Changed { .. }
-                | Response::Progress { .. }
-                | Response::Reattached {}
-                | Response::Start {} => (),
+                Response::Reattached {} | Response::Start {} => (),
             }
         }
         self.check_order(id, response);

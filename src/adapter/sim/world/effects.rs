@@ -1,76 +1,53 @@
 //! What nodes want done, and messages between them.
 
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use serde_json::json;
 
 use super::{Item, World};
+use crate::adapter::sim::rank::OWNER;
 use crate::adapter::sim::request::{Asked, Life, Request};
 use crate::adapter::sim::sent::Messages;
-use crate::machine::{Effect, Event, Fault, Level, RequestId, Role};
+use crate::machine::{
+    Answer, Credential, Effect, Event, Fault, Level, RequestId, StreamItem, Topic,
+};
 use crate::proto::BrokerRank;
-use crate::proto::peer::{KnownRequest, VERSION};
+use crate::proto::peer::{KnownRequest, StreamEnd, Version};
 
 impl World {
     pub(super) fn perform(&mut self, from: Life, effect: Effect) {
         match effect {
-            Effect::Answer { to: RequestId::Remote(to), result } => {
-                self.answer(to, result);
-            }
-            Effect::Barrier { to: RequestId::Remote(to), result } => {
-                self.barrier_answered(to, &result);
+            Effect::Answer { to: RequestId::Remote(to), answer } => {
+                self.perform_answer(from, to, answer);
             }
             Effect::Checkpoint { jobs } => self.send(from.rank, 0, Item::KvsSync { from, jobs }),
-            Effect::Cover { to, request } => {
-                self.tell_rank(from, to, Event::Covered { payload: json!(request) });
-            }
+            Effect::Cover { to, request } => self.tell_rank(from, to, Topic::Covered, &request),
             Effect::Drain { ranks, reason } => self.drain(&ranks, &reason),
             Effect::Drop { to: RequestId::Remote(to) } => drop(self.requests.close(to)),
-            Effect::End { to: RequestId::Remote(to), fault } => {
-                if let Some(request) = self.requests.close(to) {
-                    self.fail(request, fault);
-                }
-            }
             Effect::Expire { to, request: RequestId::Remote(number), id, expiration } => {
-                let event = |request| Event::Expiration { request, id, expiration };
-                self.ask(from, to.0, Asked::Expire(number), event);
+                let request = json!({ "id": id, "expiration": expiration });
+                self.ask(from, to.0, Asked::Expire(number), Topic::Expiration, &request);
             }
             Effect::KillJob { id, signal } => self.kill_job(id, signal),
             Effect::Known { to, question, asker, id, digest } => {
-                let request = KnownRequest { version: VERSION, id, digest, question };
-                self.ask_known(from, to.0, asker, &request);
-            }
-            Effect::KnownAnswer { to: RequestId::Remote(to), result } => {
-                self.answer_known(from, to, result);
+                let request = KnownRequest { version: Version, id, digest, question };
+                let asked = Asked::Known { id, asker, question };
+                self.ask(from, to.0, asked, Topic::Known, &request);
             }
             Effect::Kvs { id, op } => {
                 self.send(from.rank, 0, Item::KvsApply { from, id, op: Box::new(op) });
             }
             Effect::Lead { stream, to, request } => {
-                let payload = json!(request);
-                let event = |request| Event::Lead { request, payload };
-                self.ask(from, to.0, Asked::Lead(stream), event);
+                self.ask(from, to.0, Asked::Lead(stream), Topic::Lead, &request);
             }
             Effect::Log { level: Level::Error | Level::Warning, text } => self.note(&text),
-            Effect::Order { to, request } => {
-                self.tell_rank(from, to, Event::Order { payload: json!(request) });
-            }
+            Effect::Order { to, request } => self.tell_rank(from, to, Topic::Order, &request),
             Effect::Park { to: RequestId::Remote(to), entry, .. } => self.park(to, entry),
-            Effect::Report { to: RequestId::Remote(to), reports } => {
-                if let Some((asker, Asked::Shells(stream))) = self.requests.asker(to) {
-                    self.post(from.rank, asker, Event::Reported { stream, result: Ok(reports) });
-                }
-            }
-            Effect::Reply { to: RequestId::Remote(to), response } => {
-                if let Some((asker, Asked::Lead(stream))) = self.requests.asker(to) {
-                    self.post(from.rank, asker, Event::Replied { stream, result: Ok(response) });
-                }
-            }
             Effect::Raise { id, exception } => self.raise(id, &exception),
-            Effect::Respond { id, response, .. } => self.respond(id, &response),
             Effect::Shells { stream, to, request, .. } => {
-                let payload = json!(request);
-                let event = |request| Event::Shells { request, payload };
-                self.ask(from, to.0, Asked::Shells(stream), event);
+                self.ask(from, to.0, Asked::Shells(stream), Topic::Shells, &request);
             }
+            Effect::Stream { to: RequestId::Remote(to), item } => self.stream(from, to, item),
             Effect::Unit(command) => self.command(from, command),
             Effect::LostShell { .. } | Effect::Log { .. } => (),
             // What a role of the same rank has asked never leaves it.
@@ -78,16 +55,62 @@ impl World {
         }
     }
 
+    fn perform_answer(&mut self, from: Life, to: u64, answer: Answer) {
+        match answer {
+            Answer::Barrier(result) => self.barrier_answered(to, &result),
+            Answer::Done(result) => self.answer(to, result),
+            Answer::End(end) => {
+                if let Some(request) = self.requests.close(to) {
+                    self.fail(request, Fault::new(end.errnum(), end.to_string()));
+                }
+            }
+            Answer::Known(result) => self.answer_known(from, to, result),
+        }
+    }
+
+    fn stream(&mut self, from: Life, to: u64, item: StreamItem) {
+        let asker = self.requests.asker(to);
+        match (asker, item) {
+            (Some((asker, Asked::Shells(stream))), StreamItem::Reports(reports)) => {
+                let result = Ok(sent_as_json(&reports));
+                self.post(from.rank, asker, Event::Reported { stream, result });
+            }
+            (Some((asker, Asked::Lead(stream))), StreamItem::Reply(reply)) => {
+                let result = Ok(sent_as_json(&reply));
+                self.post(from.rank, asker, Event::Replied { stream, result });
+            }
+            (_, StreamItem::Response { id, response }) => self.respond(id, &response),
+            (_, StreamItem::Reply(_) | StreamItem::Reports(_)) => (),
+        }
+    }
+
     pub(super) fn post(&mut self, from: u32, to: Life, event: Event) {
         self.send(from, to.rank, Item::Deliver { to, event: Box::new(event) });
     }
 
-    fn tell_rank(&mut self, from: Life, to: BrokerRank, event: Event) {
+    fn tell_rank(&mut self, from: Life, to: BrokerRank, topic: Topic, request: &impl Serialize) {
         let to = self.life(to.0);
-        self.post(from.rank, to, event);
+        self.request(from, to, topic, RequestId::Remote(0), request);
     }
 
-    fn ask(&mut self, from: Life, rank: u32, asked: Asked, event: impl FnOnce(RequestId) -> Event) {
+    /// A peer's request, as bytes, is read where it arrives.
+    fn request(
+        &mut self,
+        from: Life,
+        to: Life,
+        topic: Topic,
+        number: RequestId,
+        request: &impl Serialize,
+    ) {
+        let owner = Credential { userid: OWNER, owner: true };
+        let bytes = serde_json::to_vec(request).unwrap_or_default();
+        match topic.read(number, owner, &bytes) {
+            Ok(event) => self.post(from.rank, to, event),
+            Err(fault) => self.violate("bounded", format!("{topic:?} cannot be read: {fault}")),
+        }
+    }
+
+    fn ask(&mut self, from: Life, rank: u32, asked: Asked, topic: Topic, payload: &impl Serialize) {
         let holder = self.life(rank);
         let request = Request { asker: from, holder, asked };
         let state = &self.ranks[rank as usize];
@@ -98,14 +121,15 @@ impl World {
             return self.fail(request, Fault::new(libc::ENOSYS, "no such service"));
         }
         let number = self.requests.open(from, holder, asked);
-        self.post(from.rank, holder, event(RequestId::Remote(number)));
+        self.request(from, holder, topic, RequestId::Remote(number), payload);
     }
 
     /// The asker hears that nobody will answer.
     pub(super) fn fail(&mut self, request: Request, fault: Fault) {
+        let end = |fault: Fault| StreamEnd::from_error(fault.errnum, fault.message);
         let event = match request.asked {
-            Asked::Lead(stream) => Event::Replied { stream, result: Err(fault) },
-            Asked::Shells(stream) => Event::Reported { stream, result: Err(fault) },
+            Asked::Lead(stream) => Event::Replied { stream, result: Err(end(fault)) },
+            Asked::Shells(stream) => Event::Reported { stream, result: Err(end(fault)) },
             Asked::Known { id, asker, question } => {
                 Event::KnownAnswered { id, asker, question, result: Err(fault) }
             }
@@ -135,13 +159,6 @@ impl World {
         }
     }
 
-    fn ask_known(&mut self, from: Life, to: u32, asker: Role, payload: &KnownRequest) {
-        let asked = Asked::Known { id: payload.id, asker, question: payload.question };
-        let payload = json!(payload);
-        let event = |request| Event::Known { request, payload };
-        self.ask(from, to, asked, event);
-    }
-
     fn answer_known(&mut self, from: Life, number: u64, result: Result<bool, Fault>) {
         if let Some(request) = self.requests.close(number)
             && let Asked::Known { id, asker, question } = request.asked
@@ -150,4 +167,10 @@ impl World {
             self.post(from.rank, request.asker, event);
         }
     }
+}
+
+/// What peers say to each other crosses the network as JSON.
+fn sent_as_json<T: Serialize + DeserializeOwned>(message: &T) -> T {
+    let bytes = serde_json::to_vec(message).expect("peers' messages are JSON");
+    serde_json::from_slice(&bytes).expect("peers read each other's messages")
 }

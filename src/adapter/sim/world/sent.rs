@@ -5,8 +5,7 @@ use serde_json::Value;
 use super::{Item, World};
 use crate::adapter::sim::Heard;
 use crate::adapter::sim::sent::{Messages, Sent, Told};
-use crate::machine::{Credential, Effect, Event, Fault, RequestId, Topic};
-use crate::proto::peer::{self, CoveredRequest, LeadRequest, OrderRequest, ShellsRequest};
+use crate::machine::{Answer, Credential, Effect, Event, Fault, RequestId, StreamItem, Topic};
 use crate::proto::{JobId, Response, StartError, StartRequest};
 
 /// Longest time, in seconds from now, to which a job's limit may be moved: what runs until its
@@ -57,17 +56,10 @@ impl World {
                 {
                     self.messages.started.insert(start.id);
                 }
-                let is_nothing = matches!(
-                    event,
-                    Event::Covered { .. }
-                        | Event::Lead { .. }
-                        | Event::Order { .. }
-                        | Event::Shells { .. }
-                );
                 self.messages.is_handled = true;
                 self.handle(sent.rank, event);
                 self.messages.is_handled = false;
-                self.note_effect(index, is_nothing);
+                self.note_effect(index);
             }
         }
     }
@@ -77,14 +69,11 @@ impl World {
     /// they could say.
     fn is_own_fault(&self, rank: u32, event: &Event) -> bool {
         match event {
-            Event::Covered { payload } => peer::decode::<CoveredRequest>(payload).is_ok(),
             Event::Expiration { id, expiration, .. } => {
                 let latest = self.wall(rank) + EXPIRATION_MAX;
                 self.is_of_the_world(*id) && !(*expiration < latest && *expiration != 0.0)
             }
-            Event::Lead { payload, .. } => peer::decode::<LeadRequest>(payload).is_ok(),
-            Event::Order { payload } => peer::decode::<OrderRequest>(payload).is_ok(),
-            Event::Shells { payload, .. } => peer::decode::<ShellsRequest>(payload).is_ok(),
+            Event::Covered(_) | Event::Lead { .. } | Event::Order(_) | Event::Shells { .. } => true,
             Event::Start { start, .. } => self.is_no_job_managers(rank, start),
             _ => false,
         }
@@ -120,11 +109,11 @@ impl World {
 
     /// What a job's own user says about its shells need not be so. Some of what only the owner
     /// may ask for has an effect before it is refused. Of a stranger nothing has.
-    fn note_effect(&mut self, index: usize, is_nothing: bool) {
+    fn note_effect(&mut self, index: usize) {
         let Told { sent, heard, job, .. } = &self.messages.all[index];
         let his = job.filter(|id| self.is_his(sent.credential, *id));
         let taken = his.filter(|_| !matches!(heard, Heard::Refused(_)));
-        self.messages.disturb |= !is_nothing && (sent.credential.owner || taken.is_some());
+        self.messages.disturb |= sent.credential.owner || taken.is_some();
         if matches!(sent.topic, Topic::CriticalRanks | Topic::ShellBarrier) {
             self.messages.deceived.extend(taken);
         }
@@ -134,29 +123,33 @@ impl World {
     pub(super) fn answered_by(effect: &Effect) -> Option<usize> {
         match effect {
             Effect::Answer { to: RequestId::Remote(to), .. }
-            | Effect::Barrier { to: RequestId::Remote(to), .. }
             | Effect::Drop { to: RequestId::Remote(to) }
-            | Effect::End { to: RequestId::Remote(to), .. }
-            | Effect::KnownAnswer { to: RequestId::Remote(to), .. }
             | Effect::Park { to: RequestId::Remote(to), .. }
-            | Effect::Respond { to: RequestId::Remote(to), .. } => Messages::index(*to),
+            | Effect::Stream { to: RequestId::Remote(to), item: StreamItem::Response { .. } } => {
+                Messages::index(*to)
+            }
             _ => None,
         }
     }
 
     pub(super) fn answer_message(&mut self, index: usize, effect: Effect) {
         match effect {
-            Effect::Answer { result, .. } | Effect::Barrier { result, .. } => {
+            Effect::Answer { answer, .. } => {
+                let result = match answer {
+                    Answer::Barrier(result) | Answer::Done(result) => result,
+                    Answer::End(end) => Err(Fault::new(end.errnum(), end.to_string())),
+                    Answer::Known(result) => result.map(drop),
+                };
                 self.message_answered(index, result);
             }
-            Effect::End { fault, .. } => self.message_answered(index, Err(fault)),
-            Effect::KnownAnswer { result, .. } => self.message_answered(index, result.map(drop)),
             Effect::Park { entry, .. } => {
                 self.messages.all[index].holder = None;
                 self.messages.parked.push((index, entry));
                 self.check_granted(index);
             }
-            Effect::Respond { id, response, .. } => self.message_responded(index, id, &response),
+            Effect::Stream { item: StreamItem::Response { id, response }, .. } => {
+                self.message_responded(index, id, &response);
+            }
             // It waited, for what will not come any more.
             _ => self.messages.all[index].holder = None,
         }
