@@ -178,7 +178,7 @@ fn template(topic: Topic, bytes: &mut Bytes) -> Value {
             let order = match bytes.byte() % 4 {
                 0 => json!("forget"),
                 1 => json!({ "signal": { "signal": bytes.number(), "all": bytes.flag() } }),
-                2 => json!({ "barrier": { "count": bytes.number(), "errnum": bytes.number() } }),
+                2 => json!({ "barrier": { "count": bytes.number(), "failed": bytes.flag() } }),
                 _ => json!({ "acknowledge": { "stream": "stdout", "offset": bytes.number() } }),
             };
             json!({ "version": bytes.version(), "id": id, "generation": bytes.number(),
