@@ -265,7 +265,7 @@ impl Agent {
             let stream = out.stream();
             let output = request.output.iter().filter(|p| ranks.contains_rank(p.rank));
             out.push(Effect::Shells {
-                owner: Role::Agent,
+                role: Role::Agent,
                 stream,
                 to: root,
                 request: Box::new(ShellsRequest {

@@ -213,7 +213,7 @@ pub enum Effect {
     /// Ask an agent for shells.
     Shells {
         /// Whose stream it is.
-        owner: Role,
+        role: Role,
         /// The stream of its reports.
         stream: StreamId,
         /// Which rank.

@@ -1,120 +1,63 @@
 //! The leader of one job: from the start request to the final release.
 //!
-//! ```text
-//!  Opening ────────▶ Launching ──all shells run──▶ Running
-//!     │                  │                            │
-//!     │                  └────── all shells gone ─────┴──▶ Finishing
-//!     │                                                       │ data moved
-//!     │                                                       ▼
-//!     └── it had ended before ────────────────────────────▶ Ended ──covered──▶ Released
-//! ```
-//!
-//! A fatal exception is no state of its own: it starts the kill escalation, and the job goes
-//! on to its end as its shells do.
-
-use std::collections::BTreeMap;
+//! [`state::State`] has the drawing. Inputs come in through the `handle_*` methods, and each ends
+//! with [`Leader::advance`], which goes on as far as what is known allows.
 
 use serde_json::{Value, json};
 
+use crate::config::Config;
 use crate::machine::Context;
-use crate::machine::effect::{Effect, Effects, KvsOp, Role, StreamItem};
-use crate::machine::event::{RequestId, StreamId};
-use crate::machine::leader::barrier::{Barrier, Entered};
-use crate::machine::leader::cover::Cover;
-use crate::machine::leader::exec_log::{ExecLog, Logged};
-use crate::machine::leader::kill::Kill;
-use crate::machine::leader::release::Release;
-use crate::machine::leader::timer::{Timer, TimerTable};
-use crate::machine::tree;
-use crate::proto::peer::{
-    LeadNote, LeadReply, LeadRequest, Mode, Order, OrderRequest, OutputPosition, Reports,
-    ShellCommand, ShellsRequest, StreamEnd, Version,
-};
+use crate::machine::effect::{Effect, Effects, KvsOp};
+use crate::machine::event::RequestId;
+use crate::port::supervisor::Method;
+use crate::proto::peer::{LeadNote, LeadRequest, ShellCommand, StreamEnd};
 use crate::proto::{
-    BrokerRank, Exception, ExecEvent, Idset, JobDigest, JobException, JobId, Jobspec,
-    ReleasedRanks, Response, StartRequest, Stream, WaitStatus,
+    Exception, ExecEvent, Idset, JobDigest, JobException, JobId, Jobspec, ReleasedRanks, Response,
+    StartRequest, WaitStatus,
 };
+use agents::Agents;
+use barrier::Barrier;
+use journal::{Journal, Link};
+use kill::Kill;
+use rank::Ranks;
+use release::Release;
+use state::{Launching, Opening, Running, State};
+use status::Status;
+use timer::{Timer, TimerTable};
+use voice::Voice;
 
+mod agents;
 mod barrier;
 mod cover;
 mod ending;
 mod exec_log;
+mod exits;
+mod journal;
 mod kill;
-pub(in crate::machine) mod launch;
+mod launch;
+mod limits;
 mod opening;
+mod output;
+mod rank;
 mod release;
-mod report;
+mod reports;
+mod state;
+mod status;
 mod timer;
-mod trouble;
+mod voice;
 
-/// First pause before a rank whose module is away is asked again, in seconds.
-const RETRY_FIRST: f64 = 0.1;
-/// Longest such pause, in seconds.
-const RETRY_MAX: f64 = 5.0;
 /// How long a job's last events wait for `done`, in seconds.
 const FLUSH_PAUSE: f64 = 0.05;
-
-/// Where a job is between its start request and its final release.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum State {
-    /// The guest namespace is being made, or found.
-    Opening,
-    /// Shells are being started, or found.
-    Launching,
-    /// Every shell has started.
-    Running,
-    /// No process is left; the job's data moves to the primary namespace.
-    Finishing,
-    /// The final release was said, if anybody listens. Agents keep what they have until a
-    /// checkpoint holds the job's end.
-    Ended,
-    /// Nothing is left to do.
-    Released,
-}
-
-/// How far one rank's shell is, as its agent says.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Phase {
-    Pending,
-    Running,
-    Exited,
-    /// Nothing is left of it, or nothing more can be learned.
-    Gone,
-}
-
-/// One rank of the job.
-#[derive(Clone, Debug, PartialEq)]
-struct Rank {
-    phase: Phase,
-    /// It was seen running, once.
-    started: bool,
-    /// Its shell has left its unit, and that was told.
-    left: bool,
-    /// How its shell has ended, as its agent says.
-    exit: Option<WaitStatus>,
-    /// Bytes of stdout and stderr that were sent to the exec eventlog.
-    output: [u64; 2],
-    /// Bytes of them that are in it.
-    durable: [u64; 2],
-    /// It was said of stdout and stderr that they were cut off.
-    truncated: [bool; 2],
-    /// Since when its module has been away, in monotonic seconds.
-    away_since: Option<f64>,
-}
 
 /// A fatal exception in progress.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Failure {
     /// Status that the exception asks for.
     wait_status: Option<WaitStatus>,
-}
-
-/// What was said to the job manager, to say it again to a new coordinator.
-#[derive(Clone, Debug, Default, PartialEq)]
-struct Said {
-    started: bool,
-    exceptions: Vec<Exception>,
-    finish: Option<WaitStatus>,
+    /// It is that a shell has ended before the first barrier.
+    before_barrier: bool,
+    /// The kill escalation, once shells may run.
+    kill: Option<Kill>,
 }
 
 /// The leader of one job.
@@ -124,44 +67,21 @@ pub(super) struct Leader {
     start: StartRequest,
     jobspec: Jobspec,
     command: ShellCommand,
-    coordinator: Option<RequestId>,
-    said: Said,
+    voice: Voice,
     state: State,
-    /// Which of the job's leaders this one is, counted from 1; 0 if the KVS does not tell.
-    generation: u64,
-    has_namespace: bool,
-    /// Times that the guest namespace could not be opened.
-    open_failures: u32,
-    linked: bool,
-    ranks: BTreeMap<BrokerRank, Rank>,
-    /// Streams to agents, with the ranks that each answers for and its root.
-    streams: BTreeMap<StreamId, (BrokerRank, Idset)>,
+    /// The guest namespace; none until it is open, and none for a job that has none.
+    journal: Option<Journal>,
+    ranks: Ranks,
+    agents: Agents,
+    /// Shell ranks that the job cannot do without.
     critical: Idset,
     barrier: Barrier,
-    /// A shell ended before the first barrier and before any exception.
-    ended_before_barrier: bool,
-    leader_exited: bool,
-    done_posted: bool,
-    /// Shells were asked for, or found: there is a status to tell.
-    tried: bool,
-    /// Ranks that the coordinator has given up on.
-    lost: Idset,
+    /// The shell on the job's first rank has ended.
+    first_shell_ended: bool,
     failure: Option<Failure>,
-    kill: Option<Kill>,
-    status: WaitStatus,
-    /// The status that is posted as `complete`, by an earlier leader or by the job's user.
-    completed: Option<WaitStatus>,
-    /// The status that an earlier leader has told the job manager: it stays that.
-    promised: Option<WaitStatus>,
+    status: Status,
     release: Release,
-    log: ExecLog,
-    cover: Cover,
     timers: TimerTable,
-    retry_pause: f64,
-    /// When the shells had started, wall time: the time limit counts from here.
-    began: Option<f64>,
-    /// The time limit in force, in seconds since the epoch; 0 is none.
-    expires: f64,
 }
 
 impl Leader {
@@ -174,85 +94,50 @@ impl Leader {
     ) -> Self {
         let start = request.start;
         let ranks = start.r.ranks();
-        let rank = Rank {
-            phase: Phase::Pending,
-            started: false,
-            left: false,
-            exit: None,
-            output: [0, 0],
-            durable: [0, 0],
-            truncated: [false, false],
-            away_since: None,
-        };
-        let mut job = Self {
+        let opening = Opening { lost: request.lost, ..Opening::default() };
+        let (largest, promised) = (request.status, request.finish);
+        let mut leader = Self {
             id: start.id,
             jobspec: Jobspec::default(),
             command: launch::adopting_command(cx, &start),
-            coordinator: Some(coordinator),
-            said: Said::default(),
-            state: State::Opening,
-            generation: 0,
-            has_namespace: false,
-            open_failures: 0,
-            linked: false,
-            ranks: ranks.ranks().map(|r| (r, rank.clone())).collect(),
-            streams: BTreeMap::new(),
+            voice: Voice::new(coordinator),
+            state: State::Opening(opening),
+            journal: None,
+            ranks: Ranks::new(ranks),
+            agents: Agents::default(),
             critical: (0..ranks.len() as u32).collect(),
             barrier: Barrier::new(ranks),
-            ended_before_barrier: false,
-            leader_exited: false,
-            done_posted: false,
-            tried: false,
-            lost: request.lost,
+            first_shell_ended: false,
             failure: None,
-            kill: None,
-            status: request.status,
+            status: Status { largest, promised, posted: None },
             release: Release::new(ranks, &request.released),
-            log: ExecLog::default(),
-            cover: Cover::default(),
-            completed: None,
-            promised: request.finish,
             timers: TimerTable::default(),
-            retry_pause: RETRY_FIRST,
-            began: None,
-            expires: 0.0,
             start,
         };
-        // What an earlier leader made is there, whatever this one thinks of the job.
-        job.has_namespace = job.start.reattach;
-        if job.check(cx, out) {
-            job.has_namespace = true;
-            let userid = job.start.userid;
-            if job.start.reattach || request.again {
-                job.open(out);
-            } else {
-                out.push(Effect::Kvs { id: job.id, op: KvsOp::Create { userid } });
-            }
+        if !leader.check(cx, out) && !leader.start.reattach {
+            leader.go_without_namespace(cx, out);
+        } else if leader.start.reattach || request.again {
+            // What an earlier leader made is there, whatever this one thinks of the job.
+            leader.open(out);
         } else {
-            job.without_namespace(cx, out);
+            let userid = leader.start.userid;
+            out.push(Effect::Kvs { id: leader.id, op: KvsOp::Create { userid } });
         }
         if let Some(exception) = &request.exception {
-            job.exception(cx, exception, out);
+            leader.handle_exception(cx, exception, out);
         }
-        job.advance(cx, out);
-        job
+        leader.advance(cx, out);
+        leader
     }
 
     /// For [`super::Position`].
     pub(super) fn state_name(&self) -> &'static str {
-        match self.state {
-            State::Opening => "opening",
-            State::Launching => "launching",
-            State::Running => "running",
-            State::Finishing => "finishing",
-            State::Ended => "ended",
-            State::Released => "released",
-        }
+        self.state.name()
     }
 
     /// It is this very leader of this very job.
     pub(super) fn leads(&self, digest: &JobDigest, generation: u64) -> bool {
-        self.command.digest == *digest && self.generation == generation
+        self.command.digest == *digest && self.generation() == generation
     }
 
     pub(super) fn is_released(&self) -> bool {
@@ -263,6 +148,11 @@ impl Leader {
         self.timers.next()
     }
 
+    /// Which of the job's leaders it is, counted from 1; 0 while the KVS has not told.
+    fn generation(&self) -> u64 {
+        self.journal.as_ref().map_or(0, |journal| journal.generation)
+    }
+
     /// Whether this is the job of the request: its id may have been issued again.
     pub(super) fn is_same(&self, start: &StartRequest) -> bool {
         self.command.digest == JobDigest::new(start.id, start.userid, &start.r)
@@ -270,7 +160,7 @@ impl Leader {
 
     /// Another coordinator asks for a job that is led here already. It is told everything
     /// again; what the job manager knows, it does not pass on.
-    pub(super) fn lead(
+    pub(super) fn handle_lead(
         &mut self,
         cx: Context,
         coordinator: RequestId,
@@ -278,259 +168,151 @@ impl Leader {
         exception: Option<&JobException>,
         out: &mut Effects,
     ) {
-        if let Some(to) = self.coordinator.replace(coordinator) {
-            // Usually nobody is there any more; a coordinator that is asks again.
-            out.end(to, StreamEnd::superseded("another coordinator has taken over"));
-        }
         self.start.reattach = reattach;
-        let said = self.said.clone();
-        // A job that can live with an exception was told of it; a lost fatal one must be said.
-        for exception in said.exceptions.into_iter().filter(|e| e.severity == 0) {
-            self.say(Response::Exception(exception), out);
-        }
-        if said.started {
-            self.say_started(out);
-        }
-        if let Some(status) = said.finish {
-            self.say(Response::Finish { status }, out);
+        self.voice.turn_to(coordinator, reattach, out);
+        if let Some(status) = self.state.finish() {
+            self.voice.say(Response::Finish { status }, out);
         }
         let released = self.release.released();
         if !released.is_empty() {
             let ranks = ReleasedRanks::These(released.clone());
-            self.say(Response::Release { ranks, is_final: false }, out);
+            self.voice.say(Response::Release { ranks, is_final: false }, out);
         }
-        if let Some(mark) = self.cover.outstanding() {
-            self.note(LeadNote::Changed { mark }, out);
+        if let Some(mark) = self.journal.as_ref().and_then(|journal| journal.cover.outstanding()) {
+            self.voice.note(LeadNote::Changed { mark }, out);
         }
-        if self.state == State::Ended {
+        if matches!(self.state, State::Ended(_)) {
             return self.say_ended(out);
         }
         if let Some(exception) = exception.filter(|_| self.failure.is_none()) {
-            self.exception(cx, exception, out);
+            self.handle_exception(cx, exception, out);
         }
         self.advance(cx, out);
     }
 
     /// Nobody listens to this request any more.
-    pub(super) fn disconnected(&mut self, request: RequestId, out: &mut Effects) {
-        if self.coordinator == Some(request) {
-            self.coordinator = None;
-            out.push(Effect::Drop { to: request });
-        }
+    pub(super) fn handle_disconnect(&mut self, request: RequestId, out: &mut Effects) {
+        self.voice.handle_disconnect(request, out);
     }
 
-    /// The rank that coordinated this job is gone; the job runs on.
-    pub(super) fn shutdown(&mut self, out: &mut Effects) {
-        if let Some(to) = self.coordinator.take() {
-            out.end(to, StreamEnd::Unloaded);
-        }
+    /// The module is being unloaded. The job runs on.
+    pub(super) fn shut_down(&mut self, out: &mut Effects) {
+        self.voice.end(StreamEnd::Unloaded, out);
     }
 
-    fn ask(&mut self, cx: Context, ranks: &Idset, mode: Mode, out: &mut Effects) {
-        let Some(root) = ranks.first() else { return };
-        let command = self.command.clone();
-        let output = self.ranks.iter().filter(|(rank, _)| ranks.contains_rank(**rank));
-        let output = output.flat_map(|(rank, known)| {
-            [Stream::Stdout, Stream::Stderr].map(|stream| OutputPosition {
-                rank: *rank,
-                stream,
-                offset: known.durable[stream as usize],
-            })
-        });
-        let stream = out.stream();
-        self.streams.insert(stream, (BrokerRank(root), ranks.clone()));
-        out.push(Effect::Shells {
-            owner: Role::Leader,
-            stream,
-            to: BrokerRank(root),
-            request: Box::new(ShellsRequest {
-                version: Version,
-                id: self.id,
-                parent: cx.facts.rank,
-                leader: cx.facts.rank,
-                issued: cx.now.wall,
-                generation: self.generation,
-                ranks: ranks.clone(),
-                arity: cx.config.fanout,
-                mode,
-                command,
-                output: output.filter(|position| position.offset > 0).collect(),
-            }),
-        });
-    }
-
-    /// A stream to an agent has brought reports, or has ended.
-    pub(super) fn reported(
-        &mut self,
-        cx: Context,
-        stream: StreamId,
-        result: Result<Reports, StreamEnd>,
-        out: &mut Effects,
-    ) {
-        let Some((root, ranks)) = self.streams.get(&stream).cloned() else { return };
-        match result {
-            Ok(reports) => self.reports(cx, &ranks, reports, out),
-            Err(StreamEnd::Superseded { .. }) => {
-                // Another leader's stream has taken its place.
-                self.streams.remove(&stream);
-            }
-            Err(StreamEnd::AskedAgain) => {
-                // A stream of its own has, perhaps for some of its ranks only.
-                self.streams.remove(&stream);
-                let newer = self.streams.range(stream..);
-                let covered: Idset = newer.flat_map(|(_, (_, ranks))| ranks.iter()).collect();
-                // After a pause: with another leader of the same generation it would never end.
-                self.ask_later(cx, &ranks.difference(&covered));
-            }
-            Err(end) => {
-                self.streams.remove(&stream);
-                let mut below = ranks;
-                below.remove(root.0);
-                self.unreachable(cx, root, &end, out);
-                self.ask_again(cx, &below, out);
+    /// One or more timers are due.
+    pub(super) fn handle_timeout(&mut self, cx: Context, out: &mut Effects) {
+        while let Some(timer) = self.timers.pop_due(cx.now.mono) {
+            match timer {
+                Timer::Barrier => self.handle_barrier_timeout(cx, out),
+                Timer::Commit => {
+                    if let Some(journal) = &mut self.journal {
+                        journal.log.try_again();
+                    }
+                }
+                Timer::Ended => self.ask_whether_known(cx, out),
+                Timer::Expiration => self.handle_time_limit(cx, out),
+                Timer::Flush => self.flush(out),
+                Timer::KillShells => self.kill_shells(cx, out),
+                Timer::KillTasks => self.kill_tasks(cx, out),
+                Timer::Leftover | Timer::MaxKill => self.give_up_unsettled(cx, out),
+                Timer::Open => self.open(out),
+                Timer::Release => self.release_partly(out),
+                Timer::Retry => self.retry(cx, out),
+                Timer::ShellExit => self.handle_shell_exit_timeout(cx, out),
             }
         }
         self.advance(cx, out);
     }
 
-    /// The ranks below a lost parent: the leader talks to them itself, in subtrees.
-    fn ask_subtrees(&mut self, cx: Context, ranks: &Idset, mode: Mode, out: &mut Effects) {
-        for (_, ranks) in tree::split(ranks, cx.config.fanout) {
-            self.ask(cx, &ranks, mode, out);
-        }
-    }
-
-    /// Sends an order down the tree to the agents of `ranks`.
-    fn order(&self, ranks: &Idset, order: &Order, out: &mut Effects) {
-        for (root, subtree) in self.streams.values() {
-            let ranks = ranks.intersection(subtree);
-            if !ranks.is_empty() {
-                let (generation, order) = (self.generation, order.clone());
-                let request =
-                    OrderRequest { version: Version, id: self.id, generation, ranks, order };
-                out.push(Effect::Order { to: *root, request });
-            }
-        }
-    }
-
-    /// Output that is in the exec eventlog now need not be kept any more.
-    fn acknowledge(&mut self, logged: Logged, out: &mut Effects) {
-        if let Some(rank) = self.ranks.get_mut(&logged.rank) {
-            let durable = &mut rank.durable[logged.stream as usize];
-            *durable = logged.offset.max(*durable);
-        }
-        if let Some(mark) = self.cover.committed(logged) {
-            self.note(LeadNote::Changed { mark }, out);
-        }
-        let Logged { rank, stream, offset } = logged;
-        let checkpointed = self.cover.offset(rank, stream);
-        let order = Order::Acknowledge { stream, offset, checkpointed };
-        self.order(&Idset::from_iter([logged.rank]), &order, out);
-    }
-
     /// Goes on as far as what is known allows.
     fn advance(&mut self, cx: Context, out: &mut Effects) {
-        if self.state == State::Launching && self.all_started() && self.linked {
-            self.enter(State::Running);
-            self.began.get_or_insert(cx.now.wall);
+        let awaits_link = self.journal.as_ref().is_some_and(|j| j.link == Link::Awaited);
+        let has_failed = self.failure.is_some();
+        if let State::Launching(_) = self.state
+            && !awaits_link
+            && self.ranks.all_started(has_failed)
+        {
+            self.state.enter(State::Running(Running { began: cx.now.wall, expires: 0.0 }));
             self.arm_expiration(cx);
-            self.say_started(out);
+            self.voice.say_started(self.start.reattach, out);
         }
-        let launched = self.linked && matches!(self.state, State::Launching | State::Running);
-        let ended = self.all_in(&[Phase::Exited, Phase::Gone]);
-        if launched && self.tried && self.said.finish.is_none() && ended {
+        if let State::Launching(Launching { has_status: true }) | State::Running(_) = self.state
+            && !awaits_link
+            && self.ranks.all_ended()
+        {
             self.complete(cx, out);
         }
-        if launched && self.all_in(&[Phase::Gone]) {
-            self.enter(State::Finishing);
+        if let State::Launching(Launching { has_status: false }) | State::Exited(_) = self.state
+            && !awaits_link
+            && self.ranks.all_gone()
+        {
+            self.state.enter(State::Moving(self.state.finish()));
         }
-        if self.state == State::Finishing {
-            self.timers.keep_only(Timer::Commit);
-            if self.has_namespace {
-                self.finish_log(cx, out);
-            } else {
-                self.release_all(cx, out);
-            }
+        match self.state {
+            State::Launching(_) | State::Running(_) => self.flush(out),
+            State::Exited(_) => self.flush_soon(cx),
+            State::Moving(_) => self.move_namespace(cx, out),
+            State::Opening(_) | State::Ended(_) | State::Released => (),
         }
-        if !self.has_namespace {
-            return;
+    }
+
+    /// Commits what waits for the exec eventlog.
+    fn flush(&mut self, out: &mut Effects) {
+        if let Some(journal) = &mut self.journal {
+            journal.log.flush(self.id, out);
         }
-        if self.said.finish.is_none() {
-            self.log.flush(self.id, out);
-        } else if launched && self.log.is_waiting() && !self.timers.is_armed(Timer::Flush) {
-            // The last event usually follows at once: one commit for both.
+    }
+
+    /// After the status the last event usually follows at once: one commit serves both.
+    fn flush_soon(&mut self, cx: Context) {
+        let waits = self.journal.as_ref().is_some_and(|journal| journal.log.is_waiting());
+        if waits && !self.timers.is_armed(Timer::Flush) {
             self.timers.arm(Timer::Flush, cx.now.mono + FLUSH_PAUSE);
         }
     }
 
-    fn all_started(&self) -> bool {
-        // A job can begin without a rank that it can do without.
-        let counts = |rank: &Rank| rank.started || rank.phase == Phase::Gone;
-        let any = self.ranks.values().any(|rank| rank.started);
-        let all = self.ranks.values().all(|rank| rank.started);
-        all || (any && self.failure.is_none() && self.ranks.values().all(counts))
+    fn post(&mut self, event: ExecEvent) {
+        if let Some(journal) = &mut self.journal {
+            journal.post(event);
+        }
     }
 
-    fn all_in(&self, phases: &[Phase]) -> bool {
-        self.ranks.values().all(|rank| phases.contains(&rank.phase))
-    }
-
-    /// Ranks whose shells run, as far as is known.
-    fn active(&self) -> Idset {
-        let active = self.ranks.iter().filter(|(_, rank)| rank.phase != Phase::Gone);
-        let active = active.filter(|(_, rank)| rank.phase != Phase::Exited);
-        active.map(|(rank, _)| *rank).collect()
-    }
-
-    /// Ranks that something of the job may be left on.
-    fn unsettled(&self) -> Idset {
-        let unsettled = self.ranks.iter().filter(|(_, rank)| rank.phase != Phase::Gone);
-        unsettled.map(|(rank, _)| *rank).collect()
+    /// While rank 0's module is away the job manager is told directly: the job may have ended
+    /// before the module is back.
+    fn say_exception(&mut self, exception: Exception, out: &mut Effects) {
+        let text = format!("job-exception: id={}: {}", self.id, exception.note);
+        out.log(crate::machine::Level::Info, text);
+        if self.voice.is_heard() {
+            self.voice.say_exception(exception, out);
+        } else {
+            out.push(Effect::Raise { id: self.id, exception });
+        }
     }
 
     fn is_multiuser(&self) -> bool {
         self.command.multiuser
     }
 
-    fn post(&mut self, cx: Context, name: &str) {
-        self.log.post(ExecEvent::bare(cx.now.wall, name));
-    }
-
-    fn say_started(&mut self, out: &mut Effects) {
-        self.said.started = true;
-        let reattached = self.start.reattach;
-        self.say(if reattached { Response::Reattached {} } else { Response::Start {} }, out);
-    }
-
-    fn say(&self, response: Response, out: &mut Effects) {
-        self.reply(LeadReply::Response(response), out);
-    }
-
-    fn note(&self, note: LeadNote, out: &mut Effects) {
-        self.reply(LeadReply::Note(note), out);
-    }
-
-    fn reply(&self, reply: LeadReply, out: &mut Effects) {
-        if let Some(to) = self.coordinator {
-            out.push(Effect::Stream { to, item: StreamItem::Reply(reply) });
-        }
-    }
-
-    /// What `stats-get` shows of the job, under upstream's names.
-    pub(super) fn stats(&self, config: &crate::config::Config, method: &str) -> Value {
-        let active = self.active();
-        let kill = self.kill.as_ref();
+    /// What `stats-get` shows of the job, under flux-core's names.
+    pub(super) fn stats(&self, config: &Config, method: Option<Method>) -> Value {
+        let active = self.ranks.active();
+        let kill = self.failure.as_ref().and_then(|failure| failure.kill.as_ref());
+        let expires = match &self.state {
+            State::Running(Running { expires, .. }) => *expires,
+            _ => 0.0,
+        };
         json!({
-            "implementation": method,
+            "implementation": super::stats::method_name(method),
             "ns": self.id.namespace(),
             "critical_ranks": self.critical.to_string(),
             "multiuser": i32::from(self.is_multiuser()),
-            "has_namespace": i32::from(self.has_namespace),
+            "has_namespace": i32::from(self.journal.is_some()),
             "exception_in_progress": i32::from(self.failure.is_some()),
-            "started": i32::from(!matches!(self.state, State::Opening)),
-            "running": i32::from(self.state == State::Running),
-            "finalizing": i32::from(self.state == State::Finishing),
-            "expiration": self.expires,
+            "started": i32::from(!matches!(self.state, State::Opening(_))),
+            "running": i32::from(matches!(self.state, State::Running(_) | State::Exited(_))),
+            "finalizing": i32::from(matches!(self.state, State::Moving(_))),
+            "expiration": expires,
             "kill_timeout": kill.map_or(config.kill_timeout, |kill| kill.pause),
             "kill_count": kill.map_or(0, |kill| kill.tasks),
             "kill_shell_count": kill.map_or(0, |kill| kill.shells),
@@ -538,18 +320,6 @@ impl Leader {
             "active_shells": active.len(),
             "active_ranks": active.to_string(),
         })
-    }
-
-    /// The only place where the state changes.
-    fn enter(&mut self, state: State) {
-        let legal = match (self.state, state) {
-            (State::Opening, _) | (State::Launching, State::Running | State::Finishing) => true,
-            (State::Running, State::Finishing) | (State::Finishing, State::Ended) => true,
-            (State::Ended, State::Released) => true,
-            (old, new) => old == new,
-        };
-        assert!(legal, "{}: {:?} to {state:?}", self.id, self.state);
-        self.state = state;
     }
 }
 

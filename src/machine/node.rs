@@ -65,7 +65,7 @@ pub struct Node {
     config: Config,
     facts: Facts,
     pub(super) coordinator: Coordinator,
-    pub(super) jobs: BTreeMap<JobId, Leader>,
+    pub(super) leaders: BTreeMap<JobId, Leader>,
     pub(super) agents: BTreeMap<JobId, Agent>,
     routes: BTreeMap<StreamId, Route>,
     /// Jobs that are over: a request for their shells can only be late.
@@ -85,7 +85,7 @@ impl Node {
             config,
             facts,
             coordinator: Coordinator::default(),
-            jobs: BTreeMap::new(),
+            leaders: BTreeMap::new(),
             agents: BTreeMap::new(),
             routes: BTreeMap::new(),
             over: RecentlyEnded::default(),
@@ -136,7 +136,7 @@ impl Node {
         match event {
             Event::KnownAnswered { asker, .. } => Some(*asker),
             Event::Reported { stream, .. } => match self.routes.get(stream) {
-                Some(Route::Shells(owner, _)) => Some(*owner),
+                Some(Route::Shells(role, _)) => Some(*role),
                 Some(Route::Coordinator(_)) | None => None,
             },
             _ => None,
@@ -195,8 +195,8 @@ impl Node {
 
     /// Lets go of what has ended, and notes when the rest wants to be called.
     fn settle(&mut self, now: Now, id: JobId) {
-        if self.jobs.get(&id).is_some_and(Leader::is_released) {
-            self.jobs.remove(&id);
+        if self.leaders.get(&id).is_some_and(Leader::is_released) {
+            self.leaders.remove(&id);
         }
         if self.agents.get(&id).is_some_and(Agent::is_done)
             && let Some(agent) = self.agents.remove(&id)
@@ -204,7 +204,7 @@ impl Node {
         {
             self.over.insert(now.mono, id, digest);
         }
-        let leader = self.jobs.get(&id).and_then(Leader::next_timeout);
+        let leader = self.leaders.get(&id).and_then(Leader::next_timeout);
         let agent = self.agents.get(&id).and_then(Agent::next_timeout);
         self.schedule.set(Waiter::Leader(id), leader);
         self.schedule.set(Waiter::Agent(id), agent);
@@ -213,8 +213,8 @@ impl Node {
 
     /// The module is being unloaded: tell the peers, and keep what shells wait for.
     pub fn shutdown(&mut self, out: &mut Effects) {
-        for job in self.jobs.values_mut() {
-            job.shutdown(out);
+        for leader in self.leaders.values_mut() {
+            leader.shut_down(out);
         }
         for agent in self.agents.values_mut() {
             agent.shutdown(out);
@@ -238,8 +238,8 @@ impl Node {
             Event::Checkpointed(result) => self.coordinator.checkpointed(cx, result, out),
             Event::Config(config) => self.reconfigure(*config, out),
             Event::Covered(covered) => {
-                if let Some(job) = self.jobs.get_mut(&covered.id) {
-                    job.covered(&covered, out);
+                if let Some(leader) = self.leaders.get_mut(&covered.id) {
+                    leader.handle_covered(&covered, out);
                 }
             }
             Event::CriticalRanks { request, credential, id, ranks } => {
@@ -250,8 +250,8 @@ impl Node {
             Event::Disconnected { request } => self.disconnected(now, request, out),
             Event::Exception(exception) => {
                 self.coordinator.exception(cx, &exception, out);
-                if let Some(job) = self.jobs.get_mut(&exception.id) {
-                    job.exception(cx, &exception, out);
+                if let Some(leader) = self.leaders.get_mut(&exception.id) {
+                    leader.handle_exception(cx, &exception, out);
                 }
             }
             Event::Expiration { request, id, expiration } => {
@@ -267,13 +267,13 @@ impl Node {
                 }
             }
             Event::KnownAnswered { id, asker: Role::Leader, result, .. } => {
-                if let Some(job) = self.jobs.get_mut(&id) {
-                    job.known(result, out);
+                if let Some(leader) = self.leaders.get_mut(&id) {
+                    leader.handle_known(result, out);
                 }
             }
             Event::Kvs { id, result } => {
-                if let Some(job) = self.jobs.get_mut(&id) {
-                    job.kvs(cx, result, out);
+                if let Some(leader) = self.leaders.get_mut(&id) {
+                    leader.handle_kvs(cx, result, out);
                 }
             }
             Event::Lead { request, lead } => self.lead(now, request, *lead, out),
@@ -321,8 +321,8 @@ impl Node {
             return self.coordinator.disconnected(request, out);
         }
         let cx = context!(self, now);
-        for job in self.jobs.values_mut() {
-            job.disconnected(request, out);
+        for leader in self.leaders.values_mut() {
+            leader.handle_disconnect(request, out);
         }
         for agent in self.agents.values_mut() {
             agent.disconnected(cx, request, out);
@@ -356,8 +356,8 @@ impl Node {
             Waiter::Checkpoint => self.coordinator.checkpoint_timeout(cx, out),
             Waiter::Coordinator(id) => self.coordinator.timeout(cx, id, out),
             Waiter::Leader(id) => {
-                if let Some(job) = self.jobs.get_mut(&id) {
-                    job.timeout(cx, out);
+                if let Some(leader) = self.leaders.get_mut(&id) {
+                    leader.handle_timeout(cx, out);
                 }
             }
         }
@@ -365,7 +365,7 @@ impl Node {
 
     /// Whether the job manager has a job running, as far as can be said yet.
     fn known(&mut self, now: Now, request: &KnownRequest) -> Result<bool, Fault> {
-        let leader = self.jobs.get(&request.id);
+        let leader = self.leaders.get(&request.id);
         match request.question {
             Question::Leader { generation } => {
                 return Ok(leader.is_some_and(|job| job.leads(&request.digest, generation)));
@@ -400,13 +400,12 @@ impl Node {
     fn lead(&mut self, now: Now, request: RequestId, lead: LeadRequest, out: &mut Effects) {
         let cx = context!(self, now);
         let id = lead.start.id;
-        match self.jobs.get_mut(&id) {
-            Some(job) if job.is_same(&lead.start) => {
-                job.lead(cx, request, lead.start.reattach, lead.exception.as_ref(), out);
+        match self.leaders.get_mut(&id) {
+            Some(leader) if leader.is_same(&lead.start) => {
+                leader.handle_lead(cx, request, lead.start.reattach, lead.exception.as_ref(), out);
             }
             Some(_) | None => {
-                let job = Leader::new(cx, request, lead, out);
-                self.jobs.insert(id, job);
+                self.leaders.insert(id, Leader::new(cx, request, lead, out));
             }
         }
     }
@@ -433,8 +432,8 @@ impl Node {
         let cx = context!(self, now);
         self.coordinator.set_expiration(id, expiration);
         let leader = self.coordinator.leader_of(id);
-        if let Some(job) = self.jobs.get_mut(&id) {
-            let result = job.expiration(cx, expiration, out);
+        if let Some(leader) = self.leaders.get_mut(&id) {
+            let result = leader.handle_expiration(cx, expiration, out);
             out.done(request, result);
         } else if let Some(to) = leader.filter(|rank| *rank != self.facts.rank) {
             out.push(Effect::Expire { to, request, id, expiration });
@@ -457,8 +456,8 @@ impl Node {
         }
         match owner {
             Role::Leader => {
-                if let Some(job) = self.jobs.get_mut(&id) {
-                    job.reported(cx, stream, result, out);
+                if let Some(leader) = self.leaders.get_mut(&id) {
+                    leader.handle_reports(cx, stream, result, out);
                 }
             }
             Role::Agent => {
@@ -527,10 +526,10 @@ impl Node {
                 }
                 queue.push_back(Event::Lead { request: RequestId::Local(stream), lead: request });
             }
-            Effect::Shells { owner, stream, to, request } => {
-                self.routes.insert(stream, Route::Shells(owner, request.id));
+            Effect::Shells { role, stream, to, request } => {
+                self.routes.insert(stream, Route::Shells(role, request.id));
                 if to != here {
-                    let effect = Effect::Shells { owner, stream, to, request };
+                    let effect = Effect::Shells { role, stream, to, request };
                     self.counters.count_effect(&effect);
                     return out.push(effect);
                 }

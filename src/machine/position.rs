@@ -30,7 +30,7 @@ pub const ROLES: [RoleTable; 3] = [
     ),
     (
         "leader",
-        &["none", "opening", "launching", "running", "finishing", "ended"],
+        &["none", "opening", "launching", "running", "exited", "moving", "ended"],
         &[
             "lead",
             "covered",
@@ -151,7 +151,7 @@ impl Node {
             }
             Waiter::Leader(id) => Position {
                 role: "leader",
-                state: self.jobs.get(&id).map_or("none", Leader::state_name),
+                state: self.leaders.get(&id).map_or("none", Leader::state_name),
             },
         })
     }
@@ -164,7 +164,7 @@ impl Node {
         };
         [
             list("coordinator", self.coordinator.jobs().map(|(id, _)| id).collect()),
-            list("leader", self.jobs.keys().copied().collect()),
+            list("leader", self.leaders.keys().copied().collect()),
             list("agent", self.agents.keys().copied().collect()),
             (self.routes() > 0).then(|| format!("{} streams", self.routes())),
         ]

@@ -72,11 +72,11 @@ impl Counters {
             | Effect::LostShell { .. }
             | Effect::Drain { .. }
             | Effect::Known { asker: Role::Leader, .. }
-            | Effect::Shells { owner: Role::Leader, .. } => self.leader_sent += 1,
+            | Effect::Shells { role: Role::Leader, .. } => self.leader_sent += 1,
             Effect::Stream { item: StreamItem::Reports(_), .. }
             | Effect::Answer { answer: Answer::Barrier(_), .. }
             | Effect::Known { asker: Role::Agent, .. }
-            | Effect::Shells { owner: Role::Agent, .. }
+            | Effect::Shells { role: Role::Agent, .. }
             | Effect::Order { .. } => self.agent_sent += 1,
             Effect::Unit(crate::port::supervisor::UnitCommand::Launch(_)) => {
                 self.units_started += 1;
@@ -104,8 +104,8 @@ impl Node {
     pub fn stats(&self) -> Value {
         let config = self.config();
         let mut jobs = Map::new();
-        for (id, job) in &self.jobs {
-            jobs.insert(id.to_string(), job.stats(self.config(), self.method_name()));
+        for (id, leader) in &self.leaders {
+            jobs.insert(id.to_string(), leader.stats(self.config(), self.method));
         }
         let coordinated: Map<String, Value> = self
             .coordinator
@@ -121,7 +121,7 @@ impl Node {
             })
             .collect();
         json!({
-            "method": self.method_name(),
+            "method": method_name(self.method),
             "notice": self.notice,
             "connector": if self.facts().no_connector.is_some() { "local" } else { "resume" },
             "connector-notice": self.facts().no_connector,
@@ -138,12 +138,12 @@ impl Node {
             "config": config.stats(&self.facts().job_shell),
         })
     }
+}
 
-    fn method_name(&self) -> &'static str {
-        match self.method {
-            Some(Method::Systemd) => "systemd",
-            Some(Method::Fork) => "fork",
-            None => "none",
-        }
+pub(super) fn method_name(method: Option<Method>) -> &'static str {
+    match method {
+        Some(Method::Systemd) => "systemd",
+        Some(Method::Fork) => "fork",
+        None => "none",
     }
 }

@@ -138,7 +138,21 @@ impl ExecEvent {
         event
     }
 
-    /// Of such an event: rank and stream.
+    /// `log`: a rank was given up before all that its shell wrote was there. The key `missing`
+    /// tells the event from what the shell wrote.
+    pub fn output_missing(timestamp: f64, component: &str, rank: BrokerRank) -> Self {
+        let text = "output after this may be missing: the node was given up\n";
+        let mut event = Self::log(timestamp, component, Stream::Stderr, rank, text.as_bytes());
+        event.context.insert("missing".to_string(), json!(true));
+        event
+    }
+
+    /// Of such an event: the rank.
+    pub fn logged_missing(&self) -> Option<BrokerRank> {
+        self.context.get("missing").and(self.origin()).map(|(rank, _)| rank)
+    }
+
+    /// Of [`Self::truncated`]: rank and stream.
     pub fn logged_truncation(&self) -> Option<(BrokerRank, Stream)> {
         self.context.get("truncated").and(self.origin())
     }
@@ -146,7 +160,7 @@ impl ExecEvent {
     /// Of a `log` event of ours with what a shell wrote: rank, stream, and how many bytes it
     /// holds.
     pub fn logged(&self) -> Option<(BrokerRank, Stream, u64)> {
-        if self.context.contains_key("truncated") {
+        if ["truncated", "missing"].iter().any(|key| self.context.contains_key(*key)) {
             return None;
         }
         let (rank, stream) = self.origin()?;

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::machine::leader::exec_log::Logged;
+use super::exec_log::Logged;
 use crate::proto::{BrokerRank, Stream};
 
 type Offsets = BTreeMap<(BrokerRank, Stream), u64>;
@@ -22,14 +22,14 @@ pub(super) struct Cover {
 }
 
 impl Cover {
-    /// Of the leader of this generation: an answer to another one's question is none to this
-    /// one's.
+    /// For the leader of this generation. Marks include the generation, so an answer meant for a
+    /// previous leader is ignored.
     pub(super) fn new(generation: u64) -> Self {
         Self { mark: generation << 32, ..Self::default() }
     }
 
-    /// Output was committed; returns the mark to ask the coordinator with, if it is time.
-    pub(super) fn committed(&mut self, logged: Logged) -> Option<u64> {
+    /// Output was committed. Returns the mark to ask the coordinator with, if it is time.
+    pub(super) fn handle_commit(&mut self, logged: Logged) -> Option<u64> {
         self.fresh.insert((logged.rank, logged.stream), logged.offset);
         self.ask()
     }
@@ -48,8 +48,8 @@ impl Cover {
         self.asked.as_ref().map(|_| self.mark)
     }
 
-    /// A checkpoint holds all up to `mark`; returns the next mark to ask with.
-    pub(super) fn covered(&mut self, mark: u64) -> Option<u64> {
+    /// A checkpoint holds all up to `mark`. Returns the next mark to ask with.
+    pub(super) fn handle_covered(&mut self, mark: u64) -> Option<u64> {
         if mark == self.mark
             && let Some(asked) = self.asked.take()
         {
@@ -73,14 +73,14 @@ mod tests {
         let mut cover = Cover::default();
         let (rank, stream) = (BrokerRank(3), Stream::Stdout);
         let logged = |offset| Logged { rank, stream, offset };
-        assert_eq!(Cover::new(2).committed(logged(5)), Some((2 << 32) + 1));
-        assert_eq!(cover.committed(logged(5)), Some(1));
-        assert_eq!(cover.committed(logged(9)), None);
+        assert_eq!(Cover::new(2).handle_commit(logged(5)), Some((2 << 32) + 1));
+        assert_eq!(cover.handle_commit(logged(5)), Some(1));
+        assert_eq!(cover.handle_commit(logged(9)), None);
         assert_eq!((cover.offset(rank, stream), cover.outstanding()), (0, Some(1)));
-        assert_eq!(cover.covered(0), None, "an answer to nobody's question");
-        assert_eq!(cover.covered(1), Some(2));
+        assert_eq!(cover.handle_covered(0), None, "an answer to nobody's question");
+        assert_eq!(cover.handle_covered(1), Some(2));
         assert_eq!(cover.offset(rank, stream), 5);
-        assert_eq!(cover.covered(2), None);
+        assert_eq!(cover.handle_covered(2), None);
         assert_eq!((cover.offset(rank, stream), cover.outstanding()), (9, None));
     }
 }

@@ -30,6 +30,7 @@ pub(super) struct ExecLog {
     /// A failed commit waits for its next try.
     holding: bool,
     tries: u32,
+    /// The last events were taken.
     finishing: bool,
 }
 
@@ -60,14 +61,14 @@ impl ExecLog {
     }
 
     /// The commit under way is durable; returns the output that it held.
-    pub(super) fn committed(&mut self) -> Vec<Logged> {
+    pub(super) fn take_committed(&mut self) -> Vec<Logged> {
         self.tries = 0;
         self.in_flight.take().unwrap_or_default().output
     }
 
     /// The commit under way has failed. It is to be tried again after a pause, or else its
     /// events are given up: then the output that they held is returned.
-    pub(super) fn failed(&mut self) -> Option<Vec<Logged>> {
+    pub(super) fn take_failed(&mut self) -> Option<Vec<Logged>> {
         let mut batch = self.in_flight.take().unwrap_or_default();
         self.tries += 1;
         if self.tries >= TRIES_MAX {
@@ -86,13 +87,13 @@ impl ExecLog {
         self.holding = false;
     }
 
-    /// Commits the last events and moves the namespace, once nothing else is under way.
-    pub(super) fn finish(&mut self, id: JobId, out: &mut Effects) {
+    /// Takes the last events, once nothing else is under way: they are committed with the move of
+    /// the namespace.
+    pub(super) fn take_last(&mut self) -> Option<Vec<ExecEvent>> {
         if self.in_flight.is_some() || self.holding || self.finishing {
-            return;
+            return None;
         }
         self.finishing = true;
-        let events = std::mem::take(&mut self.waiting).events;
-        out.push(Effect::Kvs { id, op: KvsOp::Finish(events) });
+        Some(std::mem::take(&mut self.waiting).events)
     }
 }

@@ -5,8 +5,8 @@
 //! (or `SIGUSR1` to the IMP, which then kills its cgroup, RFC 15), with doubling pauses; at
 //! last the ranks that are left are drained and the job is declared ended.
 
+use super::timer::{Timer, TimerTable};
 use crate::config::{Config, KILL_PAUSE_MAX};
-use crate::machine::leader::timer::{Timer, TimerTable};
 
 /// An escalation under way.
 #[derive(Clone, Debug, PartialEq)]
@@ -19,65 +19,38 @@ pub(super) struct Kill {
     pub(super) shells: u32,
 }
 
-/// What the escalation wants done.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Step {
-    /// The limit is reached: drain what is left and end the job.
-    GiveUp,
-    /// Send the kill signal to the shells.
-    KillShells {
-        /// The number of signals is used up with this one.
-        and_give_up: bool,
-    },
-    /// Send the kill signal to the tasks.
-    KillTasks,
-}
-
 impl Kill {
     /// Begins the escalation; the caller has sent the first signal.
     pub(super) fn start(now: f64, config: &Config, timers: &mut TimerTable) -> Self {
         let pause = config.kill_timeout;
-        timers.arm(Timer::JobKill, now + pause);
-        timers.arm(Timer::ShellKill, now + pause * 5.0);
+        timers.arm(Timer::KillTasks, now + pause);
+        timers.arm(Timer::KillShells, now + pause * 5.0);
         if let Some(limit) = config.max_kill_timeout {
             timers.arm(Timer::MaxKill, now + limit);
         }
         Self { pause, tasks: 0, shells: 0 }
     }
 
-    /// One of the escalation's timers has fired.
-    pub(super) fn step(
+    /// The tasks get the kill signal (again).
+    pub(super) fn signal_tasks(&mut self, now: f64, timers: &mut TimerTable) {
+        self.tasks += 1;
+        timers.arm(Timer::KillTasks, now + self.pause);
+    }
+
+    /// The shells get the kill signal (again), and the tasks get no more. Returns whether that was
+    /// the last one: then the ranks that are left are given up.
+    pub(super) fn signal_shells(
         &mut self,
         now: f64,
-        timer: Timer,
         config: &Config,
         timers: &mut TimerTable,
-    ) -> Step {
-        match timer {
-            Timer::Leftover | Timer::MaxKill => Step::GiveUp,
-            Timer::ShellKill => {
-                self.shells += 1;
-                timers.cancel(Timer::JobKill);
-                self.pause = (self.pause * 2.0).min(KILL_PAUSE_MAX);
-                timers.arm(Timer::ShellKill, now + self.pause);
-                let limited = !timers.is_armed(Timer::MaxKill);
-                Step::KillShells { and_give_up: limited && self.shells >= config.max_kill_count }
-            }
-            Timer::Barrier
-            | Timer::Commit
-            | Timer::Ended
-            | Timer::Expiration
-            | Timer::Flush
-            | Timer::JobKill
-            | Timer::Open
-            | Timer::Release
-            | Timer::Retry
-            | Timer::ShellExit => {
-                self.tasks += 1;
-                timers.arm(Timer::JobKill, now + self.pause);
-                Step::KillTasks
-            }
-        }
+    ) -> bool {
+        self.shells += 1;
+        timers.cancel(Timer::KillTasks);
+        self.pause = (self.pause * 2.0).min(KILL_PAUSE_MAX);
+        timers.arm(Timer::KillShells, now + self.pause);
+        // With a time limit its timer says when to give up.
+        !timers.is_armed(Timer::MaxKill) && self.shells >= config.max_kill_count
     }
 }
 
@@ -85,15 +58,29 @@ impl Kill {
 mod tests {
     use super::*;
 
-    fn run(config: &Config, until: f64) -> Vec<(f64, Step)> {
+    /// What is done when, until the escalation gives up.
+    fn run(config: &Config, until: f64) -> Vec<(f64, &'static str)> {
         let mut timers = TimerTable::default();
         let mut kill = Kill::start(0.0, config, &mut timers);
         let mut steps = Vec::new();
         while let Some(now) = timers.next().filter(|at| *at <= until) {
+            let mut gives_up = false;
             while let Some(timer) = timers.pop_due(now) {
-                steps.push((now, kill.step(now, timer, config, &mut timers)));
+                match timer {
+                    Timer::KillTasks => {
+                        kill.signal_tasks(now, &mut timers);
+                        steps.push((now, "tasks"));
+                    }
+                    Timer::KillShells => {
+                        gives_up |= kill.signal_shells(now, config, &mut timers);
+                        steps.push((now, "shells"));
+                    }
+                    Timer::MaxKill => gives_up = true,
+                    other => panic!("{other:?} is none of the escalation's"),
+                }
             }
-            if steps.iter().any(|(_, s)| matches!(s, Step::GiveUp)) {
+            if gives_up {
+                steps.push((now, "give up"));
                 break;
             }
         }
@@ -103,17 +90,17 @@ mod tests {
     #[test]
     fn signals_come_as_upstream_sends_them() {
         let config = Config { kill_timeout: 1.0, max_kill_count: 2, ..Config::default() };
-        let shells = |and_give_up| Step::KillShells { and_give_up };
         assert_eq!(
             run(&config, 7.5),
-            vec![
-                (1.0, Step::KillTasks),
-                (2.0, Step::KillTasks),
-                (3.0, Step::KillTasks),
-                (4.0, Step::KillTasks),
-                (5.0, Step::KillTasks),
-                (5.0, shells(false)),
-                (7.0, shells(true)),
+            [
+                (1.0, "tasks"),
+                (2.0, "tasks"),
+                (3.0, "tasks"),
+                (4.0, "tasks"),
+                (5.0, "tasks"),
+                (5.0, "shells"),
+                (7.0, "shells"),
+                (7.0, "give up"),
             ]
         );
     }
@@ -127,7 +114,7 @@ mod tests {
             ..Config::default()
         };
         let steps = run(&config, 100.0);
-        assert!(steps.contains(&(5.0, Step::KillShells { and_give_up: false })));
-        assert_eq!(steps.last(), Some(&(6.0, Step::GiveUp)));
+        assert!(steps.contains(&(5.0, "shells")));
+        assert_eq!(steps.last(), Some(&(6.0, "give up")));
     }
 }

@@ -4,27 +4,50 @@ use std::collections::BTreeMap;
 
 use crate::machine::Context;
 use crate::proto::peer::ShellCommand;
-use crate::proto::{JobDigest, Jobspec, StartRequest};
+use crate::proto::{JobDigest, Jobspec, JobspecError, StartRequest};
 
-/// The command for every shell of a job.
+/// Why this configuration cannot run a job, for the job's owner.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub(super) enum CannotRun {
+    /// R has a time limit before 1970.
+    #[error("Invalid resource set expiration {0:.2}")]
+    Expiration(f64),
+    /// The user's own settings are wrong.
+    #[error(transparent)]
+    Jobspec(#[from] JobspecError),
+    /// The job is a guest's.
+    #[error("unable run multiuser job with no IMP configured! (exec.imp is not set)")]
+    NoImp,
+}
+
+/// What the user wants, and the command for every shell of the job.
 ///
 /// # Errors
-/// In words for the job's owner, when this configuration cannot run the job.
-pub(super) fn shell_command(
+/// When this configuration cannot run the job.
+pub(super) fn check(
+    cx: Context,
+    start: &StartRequest,
+) -> Result<(Jobspec, ShellCommand), CannotRun> {
+    let jobspec = start.jobspec.clone()?;
+    let expiration = start.r.expiration();
+    if expiration < 0.0 {
+        return Err(CannotRun::Expiration(expiration));
+    }
+    let command = shell_command(cx, start, &jobspec)?;
+    Ok((jobspec, command))
+}
+
+fn shell_command(
     cx: Context,
     start: &StartRequest,
     jobspec: &Jobspec,
-) -> Result<ShellCommand, String> {
+) -> Result<ShellCommand, CannotRun> {
     let multiuser = start.userid != cx.facts.owner;
     let mut environment = BTreeMap::new();
     environment.insert("FLUX_KVS_NAMESPACE".to_string(), start.id.namespace());
     let mut argv = Vec::new();
     if multiuser {
-        let imp = cx
-            .config
-            .imp
-            .as_ref()
-            .ok_or("unable run multiuser job with no IMP configured! (exec.imp is not set)")?;
+        let imp = cx.config.imp.as_ref().ok_or(CannotRun::NoImp)?;
         argv.extend([imp.clone(), "exec".to_string()]);
         environment.insert(
             "FLUX_IMP_EXEC_HELPER".to_string(),

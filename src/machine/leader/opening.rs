@@ -2,17 +2,19 @@
 
 use serde_json::Value;
 
-use super::{Cover, Failure, Leader, Phase, State};
+use super::journal::{Journal, Link};
+use super::state::{Launching, State};
+use super::timer::Timer;
+use super::{Failure, Leader, launch};
 use crate::machine::Context;
 use crate::machine::effect::{Effect, Effects, KvsOp, Level};
-use crate::machine::event::{Creation, KvsResult, Opened};
-use crate::machine::leader::launch;
-use crate::machine::leader::timer::Timer;
+use crate::machine::event::{Creation, Fault, KvsResult, Opened};
 use crate::proto::peer::Mode;
-use crate::proto::{ExecEvent, Idset, WaitStatus};
+use crate::proto::{ExecEvent, Idset, Response, WaitStatus};
 
-/// Times that opening the guest namespace is tried again, and pause between them in seconds.
-const OPEN_TRIES: u32 = 5;
+/// How often opening the guest namespace is tried again.
+const OPEN_RETRIES_MAX: u32 = 5;
+/// Pause between two tries, in seconds.
 const OPEN_PAUSE: f64 = 2.0;
 
 /// Pause before a commit that failed is tried again, in seconds.
@@ -22,74 +24,54 @@ const COMMIT_PAUSE: f64 = 1.0;
 /// started yet, or has ended. They are counted.
 const TAKES_OVER: [&str; 2] = ["reattach", "debug.lead"];
 
+/// What the exec eventlog says of how far the job was.
+#[derive(Default)]
+struct Found {
+    /// The status that was posted as `complete`.
+    complete: Option<WaitStatus>,
+    has_init: bool,
+    has_starting: bool,
+    is_done: bool,
+    /// Leaders that have taken over.
+    leaders: u64,
+}
+
 impl Leader {
-    /// Whether this configuration can run the job at all. If not, the job ends; shells that an
-    /// earlier leader started are found and ended first.
+    /// Whether this configuration can run the job. If not, the job fails.
     pub(super) fn check(&mut self, cx: Context, out: &mut Effects) -> bool {
-        let expiration = self.start.r.expiration();
-        let jobspec = self.start.jobspec.clone();
-        let checked = jobspec.map_err(|error| error.to_string()).and_then(|jobspec| {
-            if expiration < 0.0 {
-                return Err(format!("Invalid resource set expiration {expiration:.2}"));
-            }
-            let command = launch::shell_command(cx, &self.start, &jobspec)?;
-            Ok((jobspec, command))
-        });
+        let checked = launch::check(cx, &self.start);
         match checked {
             Ok((jobspec, command)) => {
                 self.jobspec = jobspec;
                 self.command = command;
                 true
             }
-            Err(reason) => {
-                out.log(Level::Error, format!("{}: {reason}", self.id));
-                let note = format!("failed to initialize implementation: {reason}");
-                self.fatal(cx, note, out);
-                self.start.reattach
+            Err(error) => {
+                out.log(Level::Error, format!("{}: {error}", self.id));
+                self.fail(cx, format!("failed to initialize implementation: {error}"), out);
+                false
             }
         }
     }
 
     /// A KVS operation has ended.
-    pub(in crate::machine) fn kvs(&mut self, cx: Context, result: KvsResult, out: &mut Effects) {
-        let opens = matches!(result, KvsResult::Created(_) | KvsResult::Opened(_));
-        if opens && self.state != State::Opening {
-            return; // the answer to a question that this leader did not ask
-        }
+    pub(in crate::machine) fn handle_kvs(
+        &mut self,
+        cx: Context,
+        result: KvsResult,
+        out: &mut Effects,
+    ) {
         match result {
-            KvsResult::Created(Ok(Creation::Made)) => self.created(cx, out),
-            KvsResult::Opened(Ok(opened)) => self.opened(cx, &opened, out),
-            // An earlier leader made it, and the job manager never heard of a start.
-            KvsResult::Created(Ok(Creation::Existed)) => self.open(out),
-            // A job that runs is worth some patience.
-            KvsResult::Opened(Err(fault)) if self.open_failures < OPEN_TRIES => {
-                self.open_failures += 1;
-                let text = format!("{}: cannot open its guest namespace: {fault}", self.id);
-                out.log(Level::Error, text);
-                self.timers.arm(Timer::Open, cx.now.mono + OPEN_PAUSE);
-            }
-            KvsResult::Created(Err(fault)) | KvsResult::Opened(Err(fault)) => {
-                self.fatal(cx, format!("failed to create guest ns: {fault}"), out);
-                self.without_namespace(cx, out);
-            }
-            KvsResult::Linked(result) => {
-                self.linked = true;
-                if let Err(fault) = result {
-                    self.fatal(cx, format!("failed to link guest ns: {fault}"), out);
-                }
-            }
-            KvsResult::Appended(Ok(())) => {
-                for logged in self.log.committed() {
-                    self.acknowledge(logged, out);
-                }
-            }
-            KvsResult::Appended(Err(fault)) => {
-                let text = format!("{}: exec.eventlog commit failed: {fault}", self.id);
-                out.log(Level::Error, text);
-                match self.log.failed() {
-                    None => self.timers.arm(Timer::Commit, cx.now.mono + COMMIT_PAUSE),
-                    // Given up: keeping it on the node would only hold up the job's end.
-                    Some(lost) => lost.into_iter().for_each(|l| self.acknowledge(l, out)),
+            KvsResult::Appended(result) => self.handle_commit(cx, result, out),
+            KvsResult::Created(result) => {
+                // Else it is the answer to a question that this leader did not ask.
+                if let State::Opening(_) = self.state {
+                    match result {
+                        Ok(Creation::Made) => self.begin(cx, out),
+                        // An earlier leader made it, and the job manager never heard of a start.
+                        Ok(Creation::Existed) => self.open(out),
+                        Err(fault) => self.fail_without_namespace(cx, &fault, out),
+                    }
                 }
             }
             KvsResult::Finished(result) => {
@@ -97,129 +79,194 @@ impl Leader {
                     let text = format!("{}: moving the guest namespace failed: {fault}", self.id);
                     out.log(Level::Error, text);
                 }
-                self.finished(cx, out);
+                if let State::Moving(status) = self.state {
+                    self.end(cx, status, out);
+                }
             }
+            KvsResult::Linked(result) => {
+                if let Some(journal) = &mut self.journal {
+                    journal.link = Link::Settled;
+                }
+                if let Err(fault) = result {
+                    self.fail(cx, format!("failed to link guest ns: {fault}"), out);
+                }
+            }
+            KvsResult::Opened(result) => self.handle_opened(cx, result, out),
         }
         self.advance(cx, out);
     }
 
-    /// Finds the guest namespace of an earlier leader.
+    fn handle_opened(&mut self, cx: Context, result: Result<Opened, Fault>, out: &mut Effects) {
+        let State::Opening(opening) = &mut self.state else { return };
+        match result {
+            Ok(opened) => self.take_over(cx, &opened, out),
+            // A job that runs is worth some patience.
+            Err(fault) if opening.failures < OPEN_RETRIES_MAX => {
+                opening.failures += 1;
+                let text = format!("{}: cannot open its guest namespace: {fault}", self.id);
+                out.log(Level::Error, text);
+                self.timers.arm(Timer::Open, cx.now.mono + OPEN_PAUSE);
+            }
+            Err(fault) => self.fail_without_namespace(cx, &fault, out),
+        }
+    }
+
+    fn handle_commit(&mut self, cx: Context, result: Result<(), Fault>, out: &mut Effects) {
+        let Some(journal) = &mut self.journal else { return };
+        let logged = match result {
+            Ok(()) => journal.log.take_committed(),
+            Err(fault) => {
+                let text = format!("{}: exec.eventlog commit failed: {fault}", self.id);
+                out.log(Level::Error, text);
+                match journal.log.take_failed() {
+                    None => {
+                        return self.timers.arm(Timer::Commit, cx.now.mono + COMMIT_PAUSE);
+                    }
+                    // Given up: keeping it on the node would only hold up the job's end.
+                    Some(lost) => lost,
+                }
+            }
+        };
+        for piece in logged {
+            self.acknowledge(piece, out);
+        }
+    }
+
+    /// Looks for the guest namespace of an earlier leader.
     pub(super) fn open(&self, out: &mut Effects) {
         let userid = self.start.userid;
         out.push(Effect::Kvs { id: self.id, op: KvsOp::Open { userid } });
     }
 
-    fn created(&mut self, cx: Context, out: &mut Effects) {
-        self.leads_as(1);
-        self.post(cx, "init");
-        if self.failure.is_some() {
-            // Shells of an earlier try may run: its namespace can have gone with rank 0.
-            self.linked = true;
-            return self.adopt(cx, Mode::Adopt, out);
+    fn fail_without_namespace(&mut self, cx: Context, fault: &Fault, out: &mut Effects) {
+        self.fail(cx, format!("failed to create guest ns: {fault}"), out);
+        self.go_without_namespace(cx, out);
+    }
+
+    /// The first leader of the job: the guest namespace was made.
+    fn begin(&mut self, cx: Context, out: &mut Effects) {
+        let has_failed = self.failure.is_some();
+        let link = if has_failed { Link::Settled } else { Link::Awaited };
+        let mut journal = Journal::new(1, link, false);
+        journal.post(ExecEvent::bare(cx.now.wall, "init"));
+        if !has_failed {
+            journal.post(ExecEvent::bare(cx.now.wall, "starting"));
+            journal.log.flush(self.id, out);
+            out.push(Effect::Kvs { id: self.id, op: KvsOp::Link });
         }
-        self.post(cx, "starting");
-        self.log.flush(self.id, out);
-        out.push(Effect::Kvs { id: self.id, op: KvsOp::Link });
-        self.enter(State::Launching);
+        self.journal = Some(journal);
+        let lost = self.enter_launching();
+        if has_failed {
+            // Shells of an earlier try may run: its namespace can have gone with rank 0.
+            return self.adopt(cx, &lost, Mode::Adopt, out);
+        }
         if self.jobspec.mock_exception.as_deref() == Some("init") {
             // Nothing was launched yet: as if the exception had come a moment earlier.
-            self.enter(State::Finishing);
-            return self.fatal(cx, "mock init exception generated", out);
+            self.state.enter(State::Moving(None));
+            return self.fail(cx, "mock init exception generated", out);
         }
-        self.launch(cx, Mode::Start, out);
+        self.launch(cx, &lost, Mode::Start, out);
     }
 
-    fn leads_as(&mut self, generation: u64) {
-        self.generation = generation;
-        self.cover = Cover::new(generation);
-    }
-
-    /// Takes over from an earlier leader, from what it has written.
-    fn opened(&mut self, cx: Context, opened: &Opened, out: &mut Effects) {
-        let status = self.read_log(&opened.events);
-        self.say_again(&opened.events, out);
+    /// A later leader of the job: goes on from what earlier ones have written.
+    fn take_over(&mut self, cx: Context, opened: &Opened, out: &mut Effects) {
+        let found = self.read_log(&opened.events);
+        self.say_exception_again(&opened.events, out);
         if opened.moved {
-            return self.ended_before(cx, status, out);
+            return self.end_again(cx, found.complete, out);
         }
-        self.linked = true;
-        let has = |name: &str| opened.events.iter().any(|event| event.name == name);
-        let started = has("starting");
-        if !has("init") {
-            self.post(cx, "init");
-        }
-        if !started && (self.start.reattach || self.failure.is_none()) {
-            // It made the namespace and came no further, or a crash has undone what it wrote.
-            self.post(cx, "starting");
-        }
-        let leaders = opened.events.iter().filter(|e| TAKES_OVER.contains(&e.name.as_str()));
         // The eventlog is the user's: he can have made it shorter.
-        let by_log = 2 + leaders.count() as u64;
-        self.leads_as(by_log.max(opened.leaders.saturating_add(1)));
-        let reattach = status.is_none() && self.start.reattach;
-        self.post(cx, TAKES_OVER[usize::from(!reattach)]);
-        self.completed = status;
-        let fresh = !self.start.reattach && self.failure.is_none();
-        self.adopt(cx, if fresh { Mode::Start } else { Mode::Adopt }, out);
+        let generation = (2 + found.leaders).max(opened.leaders.saturating_add(1));
+        let mut journal = Journal::new(generation, Link::Settled, found.is_done);
+        let mut post = |name| journal.log.post(ExecEvent::bare(cx.now.wall, name));
+        if !found.has_init {
+            post("init");
+        }
+        let has_failed = self.failure.is_some();
+        if !found.has_starting && (self.start.reattach || !has_failed) {
+            // It made the namespace and came no further, or a crash has undone what it wrote.
+            post("starting");
+        }
+        let reattach = found.complete.is_none() && self.start.reattach;
+        post(TAKES_OVER[usize::from(!reattach)]);
+        self.journal = Some(journal);
+        self.status.posted = found.complete;
+        let lost = self.enter_launching();
+        let is_fresh = !self.start.reattach && !has_failed;
+        self.adopt(cx, &lost, if is_fresh { Mode::Start } else { Mode::Adopt }, out);
     }
 
     /// The job has failed before it began. Shells of an earlier try may run all the same: they
     /// are found, ended, and only then is anything given back.
-    pub(super) fn without_namespace(&mut self, cx: Context, out: &mut Effects) {
-        self.has_namespace = false;
-        self.linked = true;
-        self.adopt(cx, Mode::Adopt, out);
+    pub(super) fn go_without_namespace(&mut self, cx: Context, out: &mut Effects) {
+        let lost = self.enter_launching();
+        self.adopt(cx, &lost, Mode::Adopt, out);
     }
 
-    fn adopt(&mut self, cx: Context, mode: Mode, out: &mut Effects) {
-        self.enter(State::Launching);
-        self.launch(cx, mode, out);
+    /// Returns the ranks that are not asked.
+    fn enter_launching(&mut self) -> Idset {
+        let lost = match &mut self.state {
+            State::Opening(opening) => std::mem::take(&mut opening.lost),
+            _ => Idset::new(),
+        };
+        self.state.enter(State::Launching(Launching::default()));
+        lost
+    }
+
+    fn adopt(&mut self, cx: Context, lost: &Idset, mode: Mode, out: &mut Effects) {
+        self.launch(cx, lost, mode, out);
         if self.failure.is_some() {
             self.abort(cx, out);
-        } else if let Some(seconds) = cx.config.shell_exit_timeout.filter(|_| self.leader_exited) {
+        } else if let Some(seconds) =
+            cx.config.shell_exit_timeout.filter(|_| self.first_shell_ended)
+        {
             self.timers.arm(Timer::ShellExit, cx.now.mono + seconds);
         }
     }
 
-    /// Learns from the exec eventlog how much output it holds and how far the job was; returns
-    /// the job's status, if it was complete.
-    fn read_log(&mut self, events: &[ExecEvent]) -> Option<WaitStatus> {
-        let mut status = None;
+    /// Learns from the exec eventlog how much output it holds and how far the job was.
+    fn read_log(&mut self, events: &[ExecEvent]) -> Found {
+        let mut found = Found::default();
         for event in events {
-            if let Some((rank, stream, bytes)) = event.logged()
-                && let Some(rank) = self.ranks.get_mut(&rank)
-            {
-                // The job's user can have written any number there.
-                for sent in [&mut rank.output, &mut rank.durable] {
-                    sent[stream as usize] = sent[stream as usize].saturating_add(bytes);
-                }
-            }
-            if let Some((rank, stream)) = event.logged_truncation()
-                && let Some(rank) = self.ranks.get_mut(&rank)
-            {
-                rank.truncated[stream as usize] = true;
-            }
+            self.read_output(event);
             match event.name.as_str() {
+                "init" => found.has_init = true,
+                "starting" => found.has_starting = true,
                 "shell-exit" => {
-                    self.leader_exited = true;
+                    self.first_shell_ended = true;
                     // Its rank may be gone for good, and its status with it.
-                    let raw = event.context.get("wait_status").and_then(Value::as_i64);
-                    let raw = raw.and_then(|raw| i32::try_from(raw).ok()).unwrap_or(0);
-                    self.status = self.status.max(WaitStatus(raw));
+                    self.status.add(raw_status(event, "wait_status").unwrap_or_default());
                 }
                 "complete" => {
-                    let raw = event.context.get("status").and_then(Value::as_i64);
-                    let raw = raw.and_then(|raw| i32::try_from(raw).ok()).unwrap_or(1 << 8);
-                    status = Some(WaitStatus(raw));
+                    let status = raw_status(event, "status");
+                    found.complete = Some(status.unwrap_or(WaitStatus::exited(1)));
                 }
-                "done" => self.done_posted = true,
+                "done" => found.is_done = true,
+                name if TAKES_OVER.contains(&name) => found.leaders += 1,
                 _ => (), // RFC 50 names that say nothing about where the job is
             }
         }
-        status
+        found
     }
 
-    /// What an earlier leader has said may have reached nobody.
-    fn say_again(&mut self, events: &[ExecEvent], out: &mut Effects) {
+    fn read_output(&mut self, event: &ExecEvent) {
+        if let Some((rank, stream, bytes)) = event.logged()
+            && let Some(known) = self.ranks.get_mut(rank)
+        {
+            let logged = known.stream_mut(stream);
+            // The job's user can have written any number there.
+            logged.sent = logged.sent.saturating_add(bytes);
+            logged.durable = logged.sent;
+        }
+        if let Some((rank, stream)) = event.logged_truncation()
+            && let Some(known) = self.ranks.get_mut(rank)
+        {
+            known.stream_mut(stream).truncated = true;
+        }
+    }
+
+    /// An exception that an earlier leader has said may have reached nobody.
+    fn say_exception_again(&mut self, events: &[ExecEvent], out: &mut Effects) {
         if self.failure.is_none()
             && let Some(exception) = events.iter().find_map(ExecEvent::logged_exception)
         {
@@ -229,43 +276,16 @@ impl Leader {
     }
 
     /// The job had ended while nobody could be told. Agents may not have been told either.
-    fn ended_before(&mut self, cx: Context, status: Option<WaitStatus>, out: &mut Effects) {
-        self.say_started(out);
-        self.finish(status.unwrap_or(WaitStatus::exited(1)), out);
-        self.release_all(cx, out);
+    fn end_again(&mut self, cx: Context, status: Option<WaitStatus>, out: &mut Effects) {
+        let status = status.unwrap_or(WaitStatus::exited(1));
+        self.voice.say_started(self.start.reattach, out);
+        self.voice.say(Response::Finish { status }, out);
+        self.end(cx, Some(status), out);
     }
+}
 
-    /// Has agents run, or find, the shells of all ranks: one message, to this rank's agent,
-    /// which is the root of the tree.
-    fn launch(&mut self, cx: Context, mode: Mode, out: &mut Effects) {
-        let lost = std::mem::take(&mut self.lost);
-        for rank in lost.ranks() {
-            self.drain_unseen(cx, rank, out);
-            self.node_failure(cx, rank, out);
-        }
-        let present = self.start.r.ranks().difference(&lost);
-        let mode = if self.failure.is_some() { Mode::Adopt } else { mode };
-        self.tried |= mode == Mode::Start || self.start.reattach;
-        self.ask(cx, &present, mode, out);
-    }
-
-    /// Asks ranks again. What never ran may be started as long as the job is; what was seen
-    /// running is never started a second time.
-    pub(super) fn ask_again(&mut self, cx: Context, ranks: &Idset, out: &mut Effects) {
-        let may_start = |rank: &super::Rank| !rank.started && rank.phase == Phase::Pending;
-        let launching = self.state == State::Launching && !self.start.reattach;
-        let fresh: Idset = self
-            .ranks
-            .iter()
-            .filter(|(rank, known)| {
-                ranks.contains_rank(**rank)
-                    && launching
-                    && self.failure.is_none()
-                    && may_start(known)
-            })
-            .map(|(rank, _)| *rank)
-            .collect();
-        self.ask_subtrees(cx, &fresh, Mode::Start, out);
-        self.ask_subtrees(cx, &ranks.difference(&fresh), Mode::Adopt, out);
-    }
+/// The raw wait status in an event's context: the job's user can have written anything there.
+fn raw_status(event: &ExecEvent, key: &str) -> Option<WaitStatus> {
+    let raw = event.context.get(key).and_then(Value::as_i64)?;
+    i32::try_from(raw).ok().map(WaitStatus)
 }

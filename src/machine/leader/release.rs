@@ -4,17 +4,17 @@
 //! some partial releases the pause doubles, so that a job costs rank 0 a number of messages
 //! that does not grow with its ranks.
 
-use crate::machine::leader::timer::{Timer, TimerTable};
-use crate::proto::{BrokerRank, Idset, ReleasedRanks};
+use super::timer::{Timer, TimerTable};
+use crate::proto::{Idset, ReleasedRanks};
 
 /// How long ranks that are gone wait for others, in seconds.
 const FIRST_PAUSE: f64 = 0.1;
-/// Partial releases before the pause grows.
+/// How many partial releases wait for [`FIRST_PAUSE`] only.
 const PROMPT_RELEASES: u32 = 8;
 /// Longest pause, in seconds.
 const PAUSE_MAX: f64 = 10.0;
 
-/// What of a job was released.
+/// Which ranks of a job were released.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Release {
     held: Idset,
@@ -23,16 +23,16 @@ pub(super) struct Release {
 }
 
 impl Release {
-    /// Of a job on `ranks`, of which an earlier leader has released some.
+    /// For a job on `ranks`. Earlier leaders have released some of them.
     pub(super) fn new(ranks: &Idset, released: &Idset) -> Self {
         let held = ranks.difference(released);
         Self { held, released: ranks.intersection(released), count: 0 }
     }
 
-    /// Ranks that are gone and not released: soon they will be.
-    pub(super) fn gone(&mut self, now: f64, timers: &mut TimerTable) {
+    /// A rank is gone: it is released soon.
+    pub(super) fn arm(&mut self, now: f64, timers: &mut TimerTable) {
         if !timers.is_armed(Timer::Release) {
-            let doublings = self.count.saturating_sub(PROMPT_RELEASES).min(16);
+            let doublings = (self.count + 1).saturating_sub(PROMPT_RELEASES).min(16);
             let pause = FIRST_PAUSE * f64::from(1u32 << doublings);
             timers.arm(Timer::Release, now + pause.min(PAUSE_MAX));
         }
@@ -40,8 +40,8 @@ impl Release {
 
     /// Takes what can be released of `gone`: never the last ranks, they go with the final
     /// release, when the job's data is in place.
-    pub(super) fn partial(&mut self, gone: impl Iterator<Item = BrokerRank>) -> Option<Idset> {
-        let ready: Idset = gone.filter(|rank| self.held.contains_rank(*rank)).collect();
+    pub(super) fn take_ready(&mut self, gone: &Idset) -> Option<Idset> {
+        let ready = self.held.intersection(gone);
         if ready.is_empty() || ready == self.held {
             return None;
         }
@@ -73,10 +73,9 @@ mod tests {
     #[test]
     fn every_rank_goes_once_and_the_last_ones_wait_for_the_end() {
         let mut release = Release::new(&Idset::from_range(0..4), &Idset::new());
-        let ranks = |list: &[u32]| list.iter().map(|r| BrokerRank(*r)).collect::<Vec<_>>();
         assert_eq!(release.last(), ReleasedRanks::All);
         let partial = |release: &mut Release, list: &[u32]| {
-            release.partial(ranks(list).into_iter()).map(|r| r.to_string())
+            release.take_ready(&list.iter().copied().collect()).map(|r| r.to_string())
         };
         assert_eq!(partial(&mut release, &[1, 2]), Some("1-2".into()));
         assert_eq!(partial(&mut release, &[1, 2]), None);
@@ -92,8 +91,9 @@ mod tests {
         // One rank ends every 10 ms.
         for tick in 0..10_000u32 {
             let now = f64::from(tick) / 100.0;
-            release.gone(now, &mut timers);
-            if timers.pop_due(now).is_some() && release.partial((0..tick).map(BrokerRank)).is_some()
+            release.arm(now, &mut timers);
+            if timers.pop_due(now).is_some()
+                && release.take_ready(&Idset::from_range(0..tick)).is_some()
             {
                 count += 1;
             }

@@ -1,4 +1,4 @@
-//! A machine's timers: a table, so that a forgotten one shows.
+//! The leader's timers, as a table: a timer that nobody handles does not compile.
 
 /// Timers of one job's leader.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -13,8 +13,10 @@ pub(super) enum Timer {
     Expiration,
     /// When the events of a job that is about to end are committed without its last ones.
     Flush,
+    /// When the shells get the kill signal (again).
+    KillShells,
     /// When the tasks get the kill signal (again).
-    JobKill,
+    KillTasks,
     /// When what ended shells have left behind is given up.
     Leftover,
     /// When the kill escalation gives up, if `max-kill-timeout` is set.
@@ -27,24 +29,24 @@ pub(super) enum Timer {
     Retry,
     /// When shells still run too long after the leader shell's exit.
     ShellExit,
-    /// When the shells get the kill signal (again).
-    ShellKill,
 }
 
+/// Of those that are due at the same moment the first here comes first: the tasks are signalled
+/// before their shells.
 const ALL: [Timer; 13] = [
     Timer::Barrier,
     Timer::Commit,
     Timer::Ended,
     Timer::Expiration,
     Timer::Flush,
-    Timer::JobKill,
+    Timer::KillTasks,
+    Timer::KillShells,
     Timer::Leftover,
     Timer::MaxKill,
     Timer::Open,
     Timer::Release,
     Timer::Retry,
     Timer::ShellExit,
-    Timer::ShellKill,
 ];
 
 /// When each timer fires, in monotonic seconds.
@@ -96,9 +98,9 @@ mod tests {
         let mut table = TimerTable::default();
         table.arm(Timer::Retry, 3.0);
         table.arm(Timer::Barrier, 5.0);
-        table.arm(Timer::ShellKill, 1.0);
+        table.arm(Timer::KillShells, 1.0);
         assert_eq!(table.next(), Some(1.0));
-        assert_eq!(table.pop_due(3.0), Some(Timer::ShellKill));
+        assert_eq!(table.pop_due(3.0), Some(Timer::KillShells));
         assert_eq!(table.pop_due(3.0), Some(Timer::Retry));
         assert_eq!(table.pop_due(3.0), None);
         assert!(table.is_armed(Timer::Barrier));

@@ -583,7 +583,7 @@ impl World {
         assert_eq!(self.responses.iter().filter(|r| is_final(r)).count(), 1);
         for (rank, node) in self.nodes.iter().enumerate() {
             if let Some(node) = node {
-                assert!(node.jobs.is_empty(), "rank {rank} still leads");
+                assert!(node.leaders.is_empty(), "rank {rank} still leads");
                 assert!(node.agents.is_empty(), "rank {rank} still has an agent");
                 assert_eq!(node.next_timeout(), None, "rank {rank} has a timer left");
             }

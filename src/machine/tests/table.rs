@@ -179,7 +179,7 @@ fn every_state_answers_every_input() {
                 let ends = world.released().iter().filter(|(_, last)| *last).count();
                 assert!(ends >= usize::from(asked), "{what}: {:?}", world.responses);
                 for node in world.nodes.iter().flatten() {
-                    assert!(node.jobs.is_empty(), "{what}: still led");
+                    assert!(node.leaders.is_empty(), "{what}: still led");
                 }
             }
         }

@@ -1,0 +1,265 @@
+//! What the leader asks of the agents: shells, orders, and again when one does not answer.
+
+use std::collections::BTreeMap;
+
+use super::rank::Phase;
+use super::state::State;
+use super::timer::Timer;
+use super::{Failure, Leader};
+use crate::machine::effect::{Effect, Effects, Level, Role};
+use crate::machine::event::StreamId;
+use crate::machine::{Context, tree};
+use crate::planted::Bug;
+use crate::proto::peer::{
+    Mode, Order, OrderRequest, OutputPosition, Reports, ShellsRequest, StreamEnd, Version,
+};
+use crate::proto::{BrokerRank, Idset, Stream};
+
+/// First pause before a rank whose module is away is asked again, in seconds.
+const RETRY_FIRST: f64 = 0.1;
+/// Longest such pause, in seconds.
+const RETRY_MAX: f64 = 5.0;
+
+/// Streams of reports, with the ranks that each answers for and its root.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Agents {
+    streams: BTreeMap<StreamId, (BrokerRank, Idset)>,
+    /// How long to wait before ranks that are away are asked again, in seconds.
+    retry_pause: f64,
+}
+
+impl Default for Agents {
+    fn default() -> Self {
+        Self { streams: BTreeMap::new(), retry_pause: RETRY_FIRST }
+    }
+}
+
+impl Agents {
+    /// A rank has answered.
+    pub(super) fn reset_retry(&mut self) {
+        self.retry_pause = RETRY_FIRST;
+    }
+}
+
+impl Leader {
+    /// Asks the agents of `ranks` for shells: one message, to the lowest rank, which is the root
+    /// of their tree.
+    pub(super) fn ask(&mut self, cx: Context, ranks: &Idset, mode: Mode, out: &mut Effects) {
+        let Some(root) = ranks.first() else { return };
+        let asked = self.ranks.iter().filter(|(rank, _)| ranks.contains_rank(*rank));
+        let output = asked.flat_map(|(rank, known)| {
+            [Stream::Stdout, Stream::Stderr].map(|stream| {
+                let offset = known.stream(stream).durable;
+                OutputPosition { rank, stream, offset }
+            })
+        });
+        let request = ShellsRequest {
+            version: Version,
+            id: self.id,
+            parent: cx.facts.rank,
+            leader: cx.facts.rank,
+            issued: cx.now.wall,
+            generation: self.generation(),
+            ranks: ranks.clone(),
+            arity: cx.config.fanout,
+            mode,
+            command: self.command.clone(),
+            output: output.filter(|position| position.offset > 0).collect(),
+        };
+        let (stream, to) = (out.stream(), BrokerRank(root));
+        self.agents.streams.insert(stream, (to, ranks.clone()));
+        out.push(Effect::Shells { role: Role::Leader, stream, to, request: Box::new(request) });
+    }
+
+    /// The leader asks ranks itself, in subtrees: their parent is lost.
+    fn ask_subtrees(&mut self, cx: Context, ranks: &Idset, mode: Mode, out: &mut Effects) {
+        for (_, ranks) in tree::split(ranks, cx.config.fanout) {
+            self.ask(cx, &ranks, mode, out);
+        }
+    }
+
+    /// Asks ranks again. What never ran may be started as long as the job is being launched; what
+    /// was seen running is never started a second time.
+    pub(super) fn ask_again(&mut self, cx: Context, ranks: &Idset, out: &mut Effects) {
+        let launches = matches!(self.state, State::Launching(_));
+        let fresh = if launches && !self.start.reattach && self.failure.is_none() {
+            self.ranks.select(|known| known.phase == Phase::Pending).intersection(ranks)
+        } else {
+            Idset::new()
+        };
+        self.ask_subtrees(cx, &fresh, Mode::Start, out);
+        self.ask_subtrees(cx, &ranks.difference(&fresh), Mode::Adopt, out);
+    }
+
+    /// Sends an order down the tree to the agents of `ranks`.
+    pub(super) fn order(&self, ranks: &Idset, order: &Order, out: &mut Effects) {
+        for (root, subtree) in self.agents.streams.values() {
+            let ranks = ranks.intersection(subtree);
+            if !ranks.is_empty() {
+                self.send_order(*root, ranks, order.clone(), out);
+            }
+        }
+    }
+
+    fn send_order(&self, to: BrokerRank, ranks: Idset, order: Order, out: &mut Effects) {
+        let (id, generation) = (self.id, self.generation());
+        let request = OrderRequest { version: Version, id, generation, ranks, order };
+        out.push(Effect::Order { to, request });
+    }
+
+    /// Tells every agent that the job is over, also those that no stream leads to any more. A
+    /// rank that does not hear it asks for itself later.
+    pub(super) fn order_to_forget(&self, out: &mut Effects) {
+        let all = self.start.r.ranks();
+        self.order(all, &Order::Forget, out);
+        let streams = self.agents.streams.values();
+        let reached = Idset::union_of(streams.map(|(_, ranks)| ranks));
+        for rank in all.difference(&reached).ranks() {
+            self.send_order(rank, Idset::from_iter([rank]), Order::Forget, out);
+        }
+    }
+
+    /// A stream to an agent has brought reports, or has ended.
+    pub(in crate::machine) fn handle_reports(
+        &mut self,
+        cx: Context,
+        stream: StreamId,
+        result: Result<Reports, StreamEnd>,
+        out: &mut Effects,
+    ) {
+        let Some((root, ranks)) = self.agents.streams.get(&stream).cloned() else { return };
+        match result {
+            Ok(reports) => self.read_reports(cx, &ranks, reports, out),
+            Err(end) => {
+                self.agents.streams.remove(&stream);
+                self.handle_stream_end(cx, stream, (root, ranks), &end, out);
+            }
+        }
+        self.advance(cx, out);
+    }
+
+    fn handle_stream_end(
+        &mut self,
+        cx: Context,
+        stream: StreamId,
+        (root, mut ranks): (BrokerRank, Idset),
+        end: &StreamEnd,
+        out: &mut Effects,
+    ) {
+        match end {
+            // Another leader looks after them.
+            StreamEnd::Superseded { .. } => (),
+            StreamEnd::AskedAgain => {
+                // A newer stream of this leader has taken its place, perhaps for some ranks only.
+                let newer = self.agents.streams.range(stream..);
+                let covered = Idset::union_of(newer.map(|(_, (_, ranks))| ranks));
+                // After a pause: two leaders of one generation would go on for ever.
+                self.ask_later(cx, &ranks.difference(&covered));
+            }
+            end => {
+                ranks.remove(root.0);
+                self.handle_unreachable(cx, root, end, out);
+                self.ask_again(cx, &ranks, out);
+            }
+        }
+    }
+
+    /// A rank's module, or its whole broker, does not answer.
+    pub(super) fn handle_unreachable(
+        &mut self,
+        cx: Context,
+        rank: BrokerRank,
+        end: &StreamEnd,
+        out: &mut Effects,
+    ) {
+        let Some(known) = self.ranks.get_mut(rank).filter(|known| !known.is_gone()) else { return };
+        match end {
+            StreamEnd::Forgotten => (), // as it was told to
+            // A child of the broker has ended with it; a unit may well run on.
+            StreamEnd::BrokerGone if !cx.shells_survive || Bug::UnknownIsDead.is_planted() => {
+                self.fail_node(cx, rank, out);
+            }
+            StreamEnd::Incompatible { reason } => {
+                // It may run a shell all the same; waiting gives it time to be mended.
+                known.away_since.get_or_insert(cx.now.mono);
+                self.retry_later(cx);
+                let host = self.start.r.hostname(rank);
+                self.fail(cx, format!("{reason} (on {host}, rank {rank})"), out);
+            }
+            StreamEnd::AskedAgain
+            | StreamEnd::BrokerGone
+            | StreamEnd::Failed { .. }
+            | StreamEnd::NotLoaded { .. }
+            | StreamEnd::ParentGone
+            | StreamEnd::Superseded { .. }
+            | StreamEnd::Unloaded => {
+                let since = *known.away_since.get_or_insert(cx.now.mono);
+                let text = format!("{}: rank {rank} does not answer: {end}", self.id);
+                let level = if since == cx.now.mono { Level::Info } else { Level::Debug };
+                out.log(level, text);
+                self.retry_later(cx);
+            }
+        }
+    }
+
+    /// Nobody looks after these ranks at the moment.
+    fn ask_later(&mut self, cx: Context, ranks: &Idset) {
+        for rank in ranks.ranks() {
+            if let Some(known) = self.ranks.get_mut(rank).filter(|known| !known.is_gone()) {
+                known.away_since.get_or_insert(cx.now.mono);
+                self.retry_later(cx);
+            }
+        }
+    }
+
+    fn retry_later(&mut self, cx: Context) {
+        if !self.timers.is_armed(Timer::Retry) {
+            self.timers.arm(Timer::Retry, cx.now.mono + self.agents.retry_pause);
+            self.agents.retry_pause = (self.agents.retry_pause * 2.0).min(RETRY_MAX);
+        }
+    }
+
+    /// Asks the ranks whose modules are away again, and gives up on the longest gone.
+    pub(super) fn retry(&mut self, cx: Context, out: &mut Effects) {
+        let away: Vec<(BrokerRank, f64)> =
+            self.ranks.iter().filter_map(|(rank, known)| Some((rank, known.away_since?))).collect();
+        for (rank, since) in &away {
+            if cx.now.mono - since >= cx.config.peer_timeout {
+                self.drain_unseen(cx, *rank, out);
+                self.fail_node(cx, *rank, out);
+            } else {
+                self.ask_again(cx, &Idset::from_iter([*rank]), out);
+            }
+        }
+        if away.is_empty() {
+            self.agents.reset_retry();
+        }
+    }
+
+    /// Has agents run, or find, the shells of all ranks but those that are lost: one message, to
+    /// this rank's agent.
+    pub(super) fn launch(&mut self, cx: Context, lost: &Idset, mode: Mode, out: &mut Effects) {
+        for rank in lost.ranks() {
+            self.drain_unseen(cx, rank, out);
+            self.fail_node(cx, rank, out);
+        }
+        let mode = if self.failure.is_some() { Mode::Adopt } else { mode };
+        if mode == Mode::Start || self.start.reattach {
+            self.expect_status();
+        }
+        let present = self.start.r.ranks().difference(lost);
+        self.ask(cx, &present, mode, out);
+    }
+
+    /// Shells were asked for, or found: when they have ended there is a status to tell.
+    pub(super) fn expect_status(&mut self) {
+        if let State::Launching(launching) = &mut self.state {
+            launching.has_status = true;
+        }
+    }
+
+    /// Whether the kill escalation is under way.
+    pub(super) fn is_killing(&self) -> bool {
+        matches!(self.failure, Some(Failure { kill: Some(_), .. }))
+    }
+}

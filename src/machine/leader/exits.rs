@@ -1,0 +1,225 @@
+//! Shells that have ended, or are lost, and nodes that have failed (flux-core `bulkexec.c` for the
+//! words).
+
+use std::collections::BTreeMap;
+
+use super::rank::Phase;
+use super::state::State;
+use super::timer::Timer;
+use super::{Leader, plural};
+use crate::machine::Context;
+use crate::machine::effect::{Effect, Effects};
+use crate::proto::peer;
+use crate::proto::{BrokerRank, Exception, ExecEvent, Idset, ShellRank, Signal, WaitStatus};
+
+/// Shells that have ended, with the status if it was seen.
+pub(super) type Exits = BTreeMap<BrokerRank, Option<WaitStatus>>;
+
+/// RFC 21 severity of an exception that a job can survive.
+const SEVERITY_CRIT: i32 = 2;
+
+impl Leader {
+    /// Shells have ended; the barrier, the others and the leader shell have to know.
+    pub(super) fn handle_exits(&mut self, cx: Context, exits: &Exits, out: &mut Effects) {
+        let first = self.start.r.first_rank();
+        if let Some(status) = exits.get(&first) {
+            self.handle_first_shell_exit(cx, first, *status);
+        }
+        if self.ranks.len() == 1 {
+            return;
+        }
+        let ranks: Idset = exits.keys().copied().collect();
+        let is_news = self.failure.as_ref().is_none_or(|failure| failure.before_barrier);
+        if !self.barrier.first_is_complete() && is_news {
+            self.fail_before_barrier(cx, &ranks, out);
+        }
+        self.timers.cancel(Timer::Barrier);
+        if self.barrier.fail() {
+            self.fail_barrier(&self.ranks.active(), out);
+        }
+        for (rank, status) in exits {
+            if let Some(signal) = status.and_then(WaitStatus::signal) {
+                self.handle_signaled(cx, *rank, signal, out);
+            }
+        }
+    }
+
+    fn handle_first_shell_exit(
+        &mut self,
+        cx: Context,
+        first: BrokerRank,
+        status: Option<WaitStatus>,
+    ) {
+        if std::mem::replace(&mut self.first_shell_ended, true) {
+            return;
+        }
+        let active = self.ranks.active();
+        // RFC 50 leaves the event out when the status was not seen.
+        if let Some(status) = status {
+            self.post(ExecEvent::shell_exit(cx.now.wall, first, status, &active));
+        }
+        if let Some(seconds) = cx.config.shell_exit_timeout
+            && !active.is_empty()
+            && self.failure.is_none()
+        {
+            self.timers.arm(Timer::ShellExit, cx.now.mono + seconds);
+        }
+    }
+
+    fn fail_before_barrier(&mut self, cx: Context, ranks: &Idset, out: &mut Effects) {
+        let note = format!(
+            "{} ({} {ranks}) terminated before first barrier",
+            self.start.r.hosts(ranks),
+            plural("rank", ranks.len()),
+        );
+        self.fail(cx, note, out);
+        self.failure.get_or_insert_default().before_barrier = true;
+        // Under the IMP this can be the node's fault (a missing MUNGE key, for instance).
+        let pending = ranks.intersection(&self.barrier.pending());
+        if self.is_multiuser() && !pending.is_empty() {
+            let reason = format!("{} terminated before first barrier", self.id);
+            out.push(Effect::Drain { ranks: pending, reason });
+        }
+    }
+
+    fn handle_signaled(&mut self, cx: Context, rank: BrokerRank, signal: i32, out: &mut Effects) {
+        let shell_rank = self.shell_rank(rank);
+        let host = self.start.r.hostname(rank);
+        let message = format!("shell rank {shell_rank} (on {host}): {}", Signal::describe(signal));
+        if shell_rank == ShellRank::LEADER {
+            self.fail(cx, message, out);
+        } else {
+            self.tell_lost_shell(shell_rank, &message, out);
+        }
+    }
+
+    pub(super) fn handle_launch_failure(
+        &mut self,
+        cx: Context,
+        rank: BrokerRank,
+        errnum: i32,
+        message: &str,
+        out: &mut Effects,
+    ) {
+        self.set_gone(cx, rank);
+        // As a shell would tell it (flux-core `exec.c`).
+        self.status.add(WaitStatus::exited(match errnum {
+            libc::EPERM | libc::EACCES => 126,
+            libc::ENOENT => 127,
+            _ => 1,
+        }));
+        let host = self.start.r.hostname(rank);
+        let note = format!("job shell exec error on broker {host} (rank {rank}): {message}");
+        self.fail(cx, note, out);
+    }
+
+    pub(super) fn handle_lost(
+        &mut self,
+        cx: Context,
+        rank: BrokerRank,
+        message: &str,
+        out: &mut Effects,
+    ) {
+        let shell_rank = self.shell_rank(rank);
+        let host = self.start.r.hostname(rank).to_string();
+        let lost = format!("job shell lost on {host} (shell rank {shell_rank}): {message}");
+        self.tell_lost_shell(shell_rank, &lost, out);
+        if self.is_critical(shell_rank) {
+            let note = format!("job shell lost on {host} (rank {rank}): {message}");
+            self.fail(cx, note, out);
+        }
+    }
+
+    /// Nobody can tell when the last process of the job has ended on this rank. It is drained
+    /// before it can be released.
+    pub(super) fn handle_left(&mut self, cx: Context, rank: BrokerRank, out: &mut Effects) {
+        let Some(known) = self.ranks.get_mut(rank) else { return };
+        if known.is_gone() || std::mem::replace(&mut known.left, true) {
+            return;
+        }
+        // An earlier leader may have done both: drained it, and released it after that.
+        if !self.release.released().contains_rank(rank) {
+            let reason = peer::left_reason(self.id);
+            out.push(Effect::Drain { ranks: Idset::from_iter([rank]), reason });
+        }
+        if self.state.finish().or(self.status.promised).is_none() {
+            let host = self.start.r.hostname(rank);
+            let note = format!(
+                "job shell left its unit on {host} (rank {rank}): processes of the job may run \
+                 outside of it"
+            );
+            self.fail(cx, note, out);
+        }
+    }
+
+    /// A rank whose shell may still run is given up. Before it is given back it is drained:
+    /// nothing else must be placed there.
+    pub(super) fn drain_unseen(&self, cx: Context, rank: BrokerRank, out: &mut Effects) {
+        let may_run = self.ranks.get(rank).is_some_and(|known| !known.is_gone());
+        // A rank that was released may be another job's by now.
+        let is_released = self.release.released().contains_rank(rank);
+        if cx.shells_survive && may_run && !is_released {
+            let reason = format!("lost contact: processes of job {} may still run", self.id);
+            out.push(Effect::Drain { ranks: Idset::from_iter([rank]), reason });
+        }
+    }
+
+    /// A node is lost, and its shell with it. A job can live on without one that is not
+    /// critical.
+    pub(super) fn fail_node(&mut self, cx: Context, rank: BrokerRank, out: &mut Effects) {
+        let Some(phase) = self.ranks.get(rank).map(|known| known.phase) else { return };
+        if let Phase::Gone(_) = phase {
+            return;
+        }
+        self.give_up_rank(cx, rank);
+        if matches!(phase, Phase::Exited(_)) || self.release.released().contains_rank(rank) {
+            // Its shell had ended, and what it left has ended with the node.
+            return;
+        }
+        let shell_rank = self.shell_rank(rank);
+        let host = self.start.r.hostname(rank).to_string();
+        let message = format!("node failure on {host} (shell rank {shell_rank})");
+        self.tell_lost_shell(shell_rank, &message, out);
+        if self.is_critical(shell_rank) {
+            self.fail(cx, format!("node failure on {host} (rank {rank})"), out);
+        }
+        if matches!(self.state, State::Launching(_) | State::Running(_)) {
+            self.handle_exits(cx, &BTreeMap::from([(rank, None)]), out);
+        }
+    }
+
+    /// The job goes on without this rank, whatever is left there.
+    pub(super) fn give_up_rank(&mut self, cx: Context, rank: BrokerRank) {
+        if self.ranks.get(rank).is_some_and(|known| known.phase != Phase::Pending) {
+            self.log_missing_output(cx, rank);
+        }
+        self.set_gone(cx, rank);
+    }
+
+    /// The leader shell waits for what the lost one would have sent; tell it not to.
+    fn tell_lost_shell(&mut self, shell_rank: ShellRank, message: &str, out: &mut Effects) {
+        let is_critical = self.is_critical(shell_rank);
+        let mut message = message.to_string();
+        if !is_critical {
+            let (severity, kind) = (SEVERITY_CRIT, "node-failure".to_string());
+            // The exception says it to the user; the shell need not say it again.
+            let note = std::mem::take(&mut message);
+            self.say_exception(Exception { severity, kind, note }, out);
+        }
+        out.push(Effect::LostShell {
+            id: self.id,
+            userid: self.start.userid,
+            severity: if is_critical { 0 } else { SEVERITY_CRIT },
+            shell_rank,
+            message,
+        });
+    }
+
+    fn is_critical(&self, shell_rank: ShellRank) -> bool {
+        self.critical.contains(shell_rank.0)
+    }
+
+    fn shell_rank(&self, rank: BrokerRank) -> ShellRank {
+        self.start.r.shell_rank(rank).unwrap_or_default()
+    }
+}

@@ -1,0 +1,42 @@
+//! The leader's part of the guest namespace: the exec eventlog, and how much of it a checkpoint
+//! holds.
+
+use super::cover::Cover;
+use super::exec_log::ExecLog;
+use crate::proto::ExecEvent;
+
+/// An open guest namespace.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Journal {
+    /// Which of the job's leaders writes it, counted from 1.
+    pub(super) generation: u64,
+    pub(super) log: ExecLog,
+    pub(super) cover: Cover,
+    pub(super) link: Link,
+    /// `done` was posted, by this leader or an earlier one: nothing comes after it.
+    pub(super) is_done: bool,
+}
+
+/// The link `guest` in the job's directory of the primary namespace.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Link {
+    /// It was asked for. The job is not said to have started before the answer.
+    Awaited,
+    /// It is there, or the job goes on to its end without it.
+    Settled,
+}
+
+impl Journal {
+    /// Of the leader of this generation.
+    pub(super) fn new(generation: u64, link: Link, is_done: bool) -> Self {
+        let (log, cover) = (ExecLog::default(), Cover::new(generation));
+        Self { generation, log, cover, link, is_done }
+    }
+
+    /// Posts an event, unless `done` came before it.
+    pub(super) fn post(&mut self, event: ExecEvent) {
+        if !self.is_done {
+            self.log.post(event);
+        }
+    }
+}

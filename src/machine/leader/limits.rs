@@ -1,0 +1,200 @@
+//! Exceptions, time limits and the kill escalation.
+
+use super::kill::Kill;
+use super::state::{Running, State};
+use super::timer::Timer;
+use super::{Failure, Leader, plural};
+use crate::machine::Context;
+use crate::machine::effect::{Effect, Effects, Level};
+use crate::machine::event::Fault;
+use crate::proto::peer::Order;
+use crate::proto::{
+    BrokerRank, Exception, ExecEvent, Idset, JobException, Signal, WaitStatus, format_fsd,
+};
+
+/// Pause before shells of unknown state are looked at again, in seconds.
+const SHELL_EXIT_AGAIN: f64 = 1.0;
+
+impl Leader {
+    /// The job manager published an exception of this job.
+    pub(in crate::machine) fn handle_exception(
+        &mut self,
+        cx: Context,
+        exception: &JobException,
+        out: &mut Effects,
+    ) {
+        let may_end = matches!(self.state, State::Opening(_)) || self.state.has_shells();
+        if exception.severity != 0 || !may_end {
+            return;
+        }
+        if self.failure.is_some() {
+            if self.is_killing() {
+                self.signal_active(cx.config.term_signal.number(), out);
+            }
+            return;
+        }
+        let text = format!("exec aborted: id={} ({} exception)", self.id, exception.kind);
+        out.log(Level::Debug, text);
+        let wait_status = exception.wait_status.map(WaitStatus::to_shell_exit);
+        self.failure = Some(Failure { wait_status, ..Failure::default() });
+        self.abort(cx, out);
+        self.advance(cx, out);
+    }
+
+    /// The time limit has moved.
+    ///
+    /// # Errors
+    /// What is no time.
+    pub(in crate::machine) fn handle_expiration(
+        &mut self,
+        cx: Context,
+        expiration: f64,
+        out: &mut Effects,
+    ) -> Result<(), Fault> {
+        if expiration < 0.0 || !expiration.is_finite() {
+            let message = format!("{}: invalid expiration {expiration}", self.id);
+            return Err(Fault::new(libc::EINVAL, message));
+        }
+        self.start.r.set_expiration(expiration);
+        self.arm_expiration(cx);
+        let text = format!("updated expiration of {} to {expiration:.2}", self.id);
+        out.log(Level::Debug, text);
+        Ok(())
+    }
+
+    /// (Re)arms the time limit, while all shells run. A job whose start was delayed by a good
+    /// part of its duration gets the delay back (flux-core issue 6781).
+    pub(super) fn arm_expiration(&mut self, cx: Context) {
+        let State::Running(Running { began, expires }) = &mut self.state else { return };
+        self.timers.cancel(Timer::Expiration);
+        *expires = 0.0;
+        let (starttime, mut expiration) = (self.start.r.starttime(), self.start.r.expiration());
+        if expiration == 0.0 {
+            return;
+        }
+        if starttime > 0.0 && !self.start.reattach {
+            let delay = *began - starttime;
+            let percent = delay / (expiration - starttime) * 100.0;
+            if percent > cx.config.max_start_delay_percent {
+                expiration += delay;
+            }
+        }
+        *expires = expiration;
+        let left = (expiration - cx.now.wall).max(0.0);
+        self.timers.arm(Timer::Expiration, cx.now.mono + left);
+    }
+
+    pub(super) fn handle_barrier_timeout(&mut self, cx: Context, out: &mut Effects) {
+        let pending = self.barrier.pending();
+        let reason = format!("job {} start timeout: possible node hang", self.id);
+        out.push(Effect::Drain { ranks: pending.clone(), reason });
+        let note = format!(
+            "start barrier timeout waiting for {}/{} nodes ({} {pending})",
+            pending.len(),
+            self.barrier.total(),
+            plural("rank", pending.len()),
+        );
+        self.fail(cx, note, out);
+    }
+
+    pub(super) fn handle_time_limit(&mut self, cx: Context, out: &mut Effects) {
+        let note = "resource allocation expired".to_string();
+        let exception = Exception { severity: 0, kind: "timeout".to_string(), note };
+        self.post(ExecEvent::exception(cx.now.wall, &exception));
+        self.say_exception(exception, out);
+        self.failure.get_or_insert_default();
+        self.signal_active(Signal::ALRM.number(), out);
+        self.start_kill(cx);
+    }
+
+    pub(super) fn handle_shell_exit_timeout(&mut self, cx: Context, out: &mut Effects) {
+        // Of a rank that does not answer it is not known whether its shell is active.
+        let active = self.ranks.select(|known| known.is_active() && known.away_since.is_none());
+        if active.is_empty() {
+            return self.timers.arm(Timer::ShellExit, cx.now.mono + SHELL_EXIT_AGAIN);
+        }
+        let note = format!(
+            "job shells still active on {} ({} {active}) {} after leader shell exit",
+            self.start.r.hosts(&active),
+            plural("rank", active.len()),
+            format_fsd(cx.config.shell_exit_timeout.unwrap_or_default()),
+        );
+        self.fail(cx, note, out);
+    }
+
+    /// A fatal error that this leader has found.
+    pub(super) fn fail(&mut self, cx: Context, note: impl Into<String>, out: &mut Effects) {
+        if self.failure.is_none() {
+            self.failure = Some(Failure::default());
+            let exception = Exception::fatal(note);
+            self.post(ExecEvent::exception(cx.now.wall, &exception));
+            self.say_exception(exception, out);
+        }
+        self.abort(cx, out);
+    }
+
+    /// Ends what runs. What is being started is told to end as soon as it runs.
+    pub(super) fn abort(&mut self, cx: Context, out: &mut Effects) {
+        if self.state.has_shells() {
+            self.timers.cancel(Timer::ShellExit);
+            if !self.is_killing() {
+                self.signal_active(cx.config.term_signal.number(), out);
+                self.start_kill(cx);
+            }
+        }
+    }
+
+    fn start_kill(&mut self, cx: Context) {
+        let failure = self.failure.get_or_insert_default();
+        if failure.kill.is_none() {
+            failure.kill = Some(Kill::start(cx.now.mono, cx.config, &mut self.timers));
+        }
+    }
+
+    /// The next step of the kill escalation, against the tasks.
+    pub(super) fn kill_tasks(&mut self, cx: Context, out: &mut Effects) {
+        let Some(Failure { kill: Some(kill), .. }) = &mut self.failure else { return };
+        kill.signal_tasks(cx.now.mono, &mut self.timers);
+        out.push(Effect::KillJob { id: self.id, signal: cx.config.kill_signal.number() });
+    }
+
+    /// The next step of the kill escalation, against the shells.
+    pub(super) fn kill_shells(&mut self, cx: Context, out: &mut Effects) {
+        let Some(Failure { kill: Some(kill), .. }) = &mut self.failure else { return };
+        let gives_up = kill.signal_shells(cx.now.mono, cx.config, &mut self.timers);
+        if self.is_multiuser() {
+            // The IMP kills all that it has started.
+            self.signal_active(Signal::USR1.number(), out);
+        } else {
+            // What lives on without its shell is reached as well.
+            let order = Order::Signal { signal: cx.config.kill_signal.number(), all: true };
+            self.order(&self.ranks.unsettled(), &order, out);
+        }
+        if gives_up {
+            self.give_up_unsettled(cx, out);
+        }
+    }
+
+    /// Signals the shells that run.
+    fn signal_active(&self, signal: i32, out: &mut Effects) {
+        self.order(&self.ranks.active(), &Order::Signal { signal, all: false }, out);
+    }
+
+    /// What can't be killed is drained, and the job ends without it.
+    pub(super) fn give_up_unsettled(&mut self, cx: Context, out: &mut Effects) {
+        let unsettled = self.ranks.unsettled();
+        if !unsettled.is_empty() {
+            self.drain_unkillable(cx, &unsettled, out);
+        }
+    }
+
+    /// The job ends without these ranks.
+    pub(super) fn drain_unkillable(&mut self, cx: Context, ranks: &Idset, out: &mut Effects) {
+        let reason = format!("unkillable user processes for job {}", self.id);
+        out.push(Effect::Drain { ranks: ranks.clone(), reason });
+        self.status.add(WaitStatus(1));
+        for rank in ranks.ranks().collect::<Vec<BrokerRank>>() {
+            self.give_up_rank(cx, rank);
+        }
+    }
+}

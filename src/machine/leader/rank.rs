@@ -1,0 +1,141 @@
+//! The ranks of a job, as their agents report them.
+
+use std::collections::BTreeMap;
+
+use crate::proto::{BrokerRank, Idset, Stream, WaitStatus};
+
+/// How far one rank's shell is.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Phase {
+    Pending,
+    Running,
+    /// With its status, if its agent saw one.
+    Exited(Option<WaitStatus>),
+    /// Nothing is left of it, or nothing more can be learned. With its status, if there was one.
+    Gone(Option<WaitStatus>),
+}
+
+/// How much of one stream is in the exec eventlog.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct LoggedStream {
+    /// Bytes that were sent to it.
+    pub(super) sent: u64,
+    /// Bytes that are in it.
+    pub(super) durable: u64,
+    /// It says that the stream was cut off.
+    pub(super) truncated: bool,
+}
+
+/// One rank of the job.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Rank {
+    pub(super) phase: Phase,
+    /// Its shell was seen running, once.
+    pub(super) seen_running: bool,
+    /// The shell has left its unit, and that was told.
+    pub(super) left: bool,
+    /// Since when its module has been away, in monotonic seconds.
+    pub(super) away_since: Option<f64>,
+    streams: [LoggedStream; 2],
+}
+
+impl Rank {
+    pub(super) fn stream(&self, stream: Stream) -> &LoggedStream {
+        &self.streams[stream as usize]
+    }
+
+    pub(super) fn stream_mut(&mut self, stream: Stream) -> &mut LoggedStream {
+        &mut self.streams[stream as usize]
+    }
+
+    /// The shell runs, as far as is known.
+    pub(super) fn is_active(&self) -> bool {
+        matches!(self.phase, Phase::Pending | Phase::Running)
+    }
+
+    pub(super) fn is_gone(&self) -> bool {
+        matches!(self.phase, Phase::Gone(_))
+    }
+
+    pub(super) fn set_gone(&mut self) {
+        self.phase = Phase::Gone(self.status());
+        self.away_since = None;
+    }
+
+    /// How its shell has ended, if its agent saw that.
+    pub(super) fn status(&self) -> Option<WaitStatus> {
+        match self.phase {
+            Phase::Pending | Phase::Running => None,
+            Phase::Exited(status) | Phase::Gone(status) => status,
+        }
+    }
+}
+
+/// All ranks of the job.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Ranks(BTreeMap<BrokerRank, Rank>);
+
+impl Ranks {
+    pub(super) fn new(ranks: &Idset) -> Self {
+        let rank = Rank {
+            phase: Phase::Pending,
+            seen_running: false,
+            left: false,
+            away_since: None,
+            streams: <[LoggedStream; 2]>::default(),
+        };
+        Self(ranks.ranks().map(|r| (r, rank.clone())).collect())
+    }
+
+    pub(super) fn get(&self, rank: BrokerRank) -> Option<&Rank> {
+        self.0.get(&rank)
+    }
+
+    pub(super) fn get_mut(&mut self, rank: BrokerRank) -> Option<&mut Rank> {
+        self.0.get_mut(&rank)
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (BrokerRank, &Rank)> {
+        self.0.iter().map(|(rank, known)| (*rank, known))
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Ranks for which `is` holds.
+    pub(super) fn select(&self, is: impl Fn(&Rank) -> bool) -> Idset {
+        self.iter().filter(|(_, known)| is(known)).map(|(rank, _)| rank).collect()
+    }
+
+    /// Ranks whose shells run, as far as is known.
+    pub(super) fn active(&self) -> Idset {
+        self.select(Rank::is_active)
+    }
+
+    /// Ranks on which something of the job may be left.
+    pub(super) fn unsettled(&self) -> Idset {
+        self.select(|known| !known.is_gone())
+    }
+
+    /// Every shell has been seen running. A job that has not failed can begin without a rank that
+    /// it can do without.
+    pub(super) fn all_started(&self, has_failed: bool) -> bool {
+        let counts = |known: &Rank| known.seen_running || (!has_failed && known.is_gone());
+        self.0.values().any(|known| known.seen_running) && self.0.values().all(counts)
+    }
+
+    pub(super) fn all_ended(&self) -> bool {
+        !self.0.values().any(Rank::is_active)
+    }
+
+    pub(super) fn all_gone(&self) -> bool {
+        self.0.values().all(Rank::is_gone)
+    }
+
+    /// The largest status, if that of every rank was seen.
+    pub(super) fn largest_status(&self) -> Option<WaitStatus> {
+        let seen = self.0.values().map(Rank::status).collect::<Option<Vec<_>>>();
+        seen.and_then(|statuses| statuses.into_iter().max())
+    }
+}

@@ -1,0 +1,143 @@
+//! What agents report, one rank at a time.
+
+use std::collections::BTreeMap;
+
+use super::exits::Exits;
+use super::rank::Phase;
+use super::timer::Timer;
+use super::{Leader, barrier::Entered};
+use crate::machine::Context;
+use crate::machine::effect::Effects;
+use crate::proto::peer::{Order, RankReport, Report, Reports};
+use crate::proto::{BrokerRank, Idset};
+
+impl Leader {
+    /// Takes one message of reports about `ranks`.
+    pub(super) fn read_reports(
+        &mut self,
+        cx: Context,
+        ranks: &Idset,
+        reports: Reports,
+        out: &mut Effects,
+    ) {
+        let mut exits: Exits = BTreeMap::new();
+        let mut orphans = Idset::new();
+        for RankReport { ranks: about, report } in reports.reports {
+            for rank in about.intersection(ranks).ranks() {
+                if report == Report::Orphaned {
+                    orphans.insert(rank.0);
+                } else {
+                    self.handle_report(cx, rank, &report, &mut exits, out);
+                }
+            }
+        }
+        if !exits.is_empty() {
+            self.handle_exits(cx, &exits, out);
+        }
+        self.ask_again(cx, &orphans, out);
+    }
+
+    fn handle_report(
+        &mut self,
+        cx: Context,
+        rank: BrokerRank,
+        report: &Report,
+        exits: &mut Exits,
+        out: &mut Effects,
+    ) {
+        let Some(known) = self.ranks.get_mut(rank) else { return };
+        if known.away_since.take().is_some() {
+            self.agents.reset_retry();
+        }
+        let (is_pending, is_active) = (known.phase == Phase::Pending, known.is_active());
+        match report {
+            Report::Barrier { entered } => self.enter_barrier(cx, rank, *entered, out),
+            Report::CriticalRanks { ranks } => self.critical = ranks.clone(),
+            Report::Exited { status } if is_active => {
+                known.phase = Phase::Exited(Some(*status));
+                self.status.add(*status);
+                exits.insert(rank, Some(*status));
+            }
+            Report::Failed { errnum, message } if is_pending => {
+                self.handle_launch_failure(cx, rank, *errnum, message, out);
+                exits.insert(rank, None);
+            }
+            Report::NeverStarted if is_pending => {
+                self.handle_launch_failure(cx, rank, 0, "it was never started", out);
+                exits.insert(rank, None);
+            }
+            Report::Gone => self.set_gone(cx, rank),
+            Report::Left => self.handle_left(cx, rank, out),
+            Report::Lost { message } if is_active => {
+                let was_running = known.seen_running;
+                known.phase = Phase::Exited(None);
+                // Of a job that has failed, a shell that never was is no loss.
+                if self.failure.is_none() || was_running {
+                    self.handle_lost(cx, rank, message, out);
+                    exits.insert(rank, None);
+                }
+            }
+            Report::Output { stream, offset, data } => {
+                self.log_output(cx, (rank, *stream), *offset, data);
+            }
+            Report::OutputOverflow { allocated } => self.handle_overflow(cx, rank, *allocated, out),
+            Report::OutputTruncated { stream, kept, dropped } => {
+                self.log_truncation(cx, (rank, *stream), (*kept, *dropped));
+            }
+            Report::Running => self.handle_running(cx, rank, out),
+            Report::Unkillable if !known.is_gone() => {
+                self.drain_unkillable(cx, &Idset::from_iter([rank]), out);
+                exits.insert(rank, None);
+            }
+            Report::Unreachable { end } => self.handle_unreachable(cx, rank, end, out),
+            // Said again, or of a rank of which more is known.
+            Report::Exited { .. }
+            | Report::Failed { .. }
+            | Report::Lost { .. }
+            | Report::NeverStarted
+            | Report::Orphaned
+            | Report::Pending
+            | Report::Unkillable => (),
+        }
+    }
+
+    fn handle_running(&mut self, cx: Context, rank: BrokerRank, out: &mut Effects) {
+        self.expect_status();
+        let Some(known) = self.ranks.get_mut(rank) else { return };
+        known.seen_running = true;
+        if known.phase != Phase::Pending {
+            return;
+        }
+        known.phase = Phase::Running;
+        if self.is_killing() {
+            // It came up after the others were told to end.
+            let signal = cx.config.term_signal.number();
+            let order = Order::Signal { signal, all: false };
+            self.order(&Idset::from_iter([rank]), &order, out);
+        } else if self.jobspec.mock_exception.as_deref() == Some("starting") {
+            self.fail(cx, "mock starting exception generated", out);
+        }
+    }
+
+    fn enter_barrier(&mut self, cx: Context, rank: BrokerRank, count: u32, out: &mut Effects) {
+        match self.barrier.enter(rank, count) {
+            Entered::Complete(count) => {
+                self.timers.cancel(Timer::Barrier);
+                self.order(self.start.r.ranks(), &Order::Barrier { count, failed: false }, out);
+            }
+            Entered::Failed => self.fail_barrier(&Idset::from_iter([rank]), out),
+            Entered::First => {
+                let timeout = self.jobspec.barrier_timeout.or(cx.config.barrier_timeout);
+                if let Some(seconds) = timeout.filter(|seconds| *seconds > 0.0) {
+                    self.timers.arm(Timer::Barrier, cx.now.mono + seconds);
+                }
+            }
+            Entered::Waiting => (),
+        }
+    }
+
+    pub(super) fn fail_barrier(&self, ranks: &Idset, out: &mut Effects) {
+        let order = Order::Barrier { count: self.barrier.completed(), failed: true };
+        self.order(ranks, &order, out);
+    }
+}

@@ -1,0 +1,147 @@
+//! Where a job is between its start request and its final release.
+
+use crate::proto::{Idset, WaitStatus};
+
+/// The state of a job, with what only exists in it.
+///
+/// ```text
+///  Opening ──▶ Launching ──every shell runs──▶ Running
+///     │          │    │                           │
+///     │          │    └───── every shell ─────────┴──▶ Exited ─┐
+///     │          │            has ended                        │ nothing is left of any
+///     │          └──────── nothing was started ────────────────┴──▶ Moving
+///     │                                                               │ data is in place
+///     └── an earlier leader has ended it ──────────────────────────▶ Ended ──covered──▶ Released
+/// ```
+///
+/// A fatal exception is no state: it starts the kill escalation ([`super::Failure`]), and the job
+/// goes on to its end as its shells do.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum State {
+    /// The guest namespace is being made, or found.
+    Opening(Opening),
+    /// Shells are being started, or found.
+    Launching(Launching),
+    /// Every shell has started.
+    Running(Running),
+    /// Every shell has ended with this status. Agents end what the shells have left behind.
+    Exited(WaitStatus),
+    /// Nothing is left of any shell. The job's data moves to the primary namespace. The status is
+    /// the one that was said, if there was any.
+    Moving(Option<WaitStatus>),
+    /// The final release was said, if anybody listened. Agents keep what they have until a
+    /// checkpoint holds the job's end.
+    Ended(Option<WaitStatus>),
+    /// Nothing is left to do.
+    Released,
+}
+
+/// What a leader needs until the guest namespace is open.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Opening {
+    /// How often the guest namespace could not be opened.
+    pub(super) failures: u32,
+    /// Ranks that the coordinator has given up on. They are not asked.
+    pub(super) lost: Idset,
+}
+
+/// What a leader needs until all shells run.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Launching {
+    /// Shells were asked for, or found: when they have ended there is a status to tell.
+    pub(super) has_status: bool,
+}
+
+/// What a leader needs while all shells run.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Running {
+    /// When all shells had started, in seconds since the epoch. The time limit counts from here.
+    pub(super) began: f64,
+    /// The time limit in force, in seconds since the epoch; 0 is none.
+    pub(super) expires: f64,
+}
+
+impl State {
+    /// For [`crate::machine::Position`].
+    pub(super) fn name(&self) -> &'static str {
+        match self {
+            Self::Opening(_) => "opening",
+            Self::Launching(_) => "launching",
+            Self::Running(_) => "running",
+            Self::Exited(_) => "exited",
+            Self::Moving(_) => "moving",
+            Self::Ended(_) => "ended",
+            Self::Released => "released",
+        }
+    }
+
+    /// Shells may run, or something that they have left behind.
+    pub(super) fn has_shells(&self) -> bool {
+        match self {
+            Self::Launching(_) | Self::Running(_) | Self::Exited(_) => true,
+            Self::Opening(_) | Self::Moving(_) | Self::Ended(_) | Self::Released => false,
+        }
+    }
+
+    /// The status that was said to the job manager.
+    pub(super) fn finish(&self) -> Option<WaitStatus> {
+        match self {
+            Self::Exited(status) => Some(*status),
+            Self::Moving(status) | Self::Ended(status) => *status,
+            Self::Opening(_) | Self::Launching(_) | Self::Running(_) | Self::Released => None,
+        }
+    }
+
+    /// The only way to another state.
+    ///
+    /// # Panics
+    /// When the drawing above has no such arrow.
+    pub(super) fn enter(&mut self, next: Self) {
+        let legal = match (&*self, &next) {
+            (Self::Opening(_), Self::Launching(_) | Self::Ended(_)) => true,
+            (Self::Launching(_), Self::Running(_) | Self::Exited(_) | Self::Moving(None)) => true,
+            (Self::Running(_), Self::Exited(_)) => true,
+            (Self::Exited(said), Self::Moving(Some(status))) => said == status,
+            (Self::Moving(said), Self::Ended(status)) => said == status,
+            (Self::Ended(_), Self::Released) => true,
+            _ => false,
+        };
+        assert!(legal, "from {self:?} to {next:?}");
+        *self = next;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_moves_of_the_drawing_are_legal() {
+        let states = || {
+            let status = WaitStatus(0);
+            [
+                State::Opening(Opening::default()),
+                State::Launching(Launching::default()),
+                State::Running(Running { began: 0.0, expires: 0.0 }),
+                State::Exited(status),
+                State::Moving(None),
+                State::Moving(Some(status)),
+                State::Ended(None),
+                State::Ended(Some(status)),
+                State::Released,
+            ]
+        };
+        let moves = |from: usize| {
+            let legal = |to: &usize| {
+                let (mut state, next) = (states()[from].clone(), states()[*to].clone());
+                std::panic::catch_unwind(move || state.enter(next)).is_ok()
+            };
+            (0..states().len()).filter(legal).collect::<Vec<_>>()
+        };
+        let expected: [&[usize]; 9] =
+            [&[1, 6, 7], &[2, 3, 4], &[3], &[5], &[6], &[7], &[8], &[8], &[]];
+        for (from, expected) in expected.into_iter().enumerate() {
+            assert_eq!(moves(from), expected, "{:?}", states()[from]);
+        }
+    }
+}
