@@ -69,7 +69,7 @@ pub struct Node {
     pub(super) agents: BTreeMap<JobId, Agent>,
     routes: BTreeMap<StreamId, Route>,
     /// Jobs that are over: a request for their shells can only be late.
-    over: RecentlyEnded,
+    recently_ended: RecentlyEnded,
     schedule: Schedule,
     /// When the first event came: a coordinator knows its jobs only after a while.
     born: Option<Now>,
@@ -88,7 +88,7 @@ impl Node {
             leaders: BTreeMap::new(),
             agents: BTreeMap::new(),
             routes: BTreeMap::new(),
-            over: RecentlyEnded::default(),
+            recently_ended: RecentlyEnded::default(),
             schedule: Schedule::default(),
             born: None,
             counters: Counters::default(),
@@ -200,9 +200,9 @@ impl Node {
         }
         if self.agents.get(&id).is_some_and(Agent::is_done)
             && let Some(agent) = self.agents.remove(&id)
-            && let Some(digest) = agent.over()
+            && let Some(digest) = agent.over_digest()
         {
-            self.over.insert(now.mono, id, digest);
+            self.recently_ended.insert(now.mono, id, digest);
         }
         let leader = self.leaders.get(&id).and_then(Leader::next_timeout);
         let agent = self.agents.get(&id).and_then(Agent::next_timeout);
@@ -217,7 +217,7 @@ impl Node {
             leader.shut_down(out);
         }
         for agent in self.agents.values_mut() {
-            agent.shutdown(out);
+            agent.shut_down(out);
         }
         self.coordinator.shutdown(out);
         out.list.retain(|effect| match effect {
@@ -244,7 +244,7 @@ impl Node {
             }
             Event::CriticalRanks { request, credential, id, ranks } => {
                 let agent = asked(self.agents.get_mut(&id), id, credential);
-                let result = agent.and_then(|agent| agent.critical(cx, &ranks, out));
+                let result = agent.and_then(|agent| agent.handle_critical_ranks(cx, &ranks, out));
                 out.done(request, result);
             }
             Event::Disconnected { request } => self.disconnected(now, request, out),
@@ -263,7 +263,7 @@ impl Node {
             }
             Event::KnownAnswered { id, asker: Role::Agent, question, result } => {
                 if let Some(agent) = self.agents.get_mut(&id) {
-                    agent.known(cx, question, result, out);
+                    agent.handle_known(cx, question, result, out);
                 }
             }
             Event::KnownAnswered { id, asker: Role::Leader, result, .. } => {
@@ -279,11 +279,11 @@ impl Node {
             Event::Lead { request, lead } => self.lead(now, request, *lead, out),
             Event::Order(order) => {
                 if let Some(agent) = self.agents.get_mut(&order.id) {
-                    agent.order(cx, &order, out);
+                    agent.handle_order(cx, &order, out);
                 }
             }
             Event::Parked { request, id, entry } => match self.agents.get_mut(&id) {
-                Some(agent) => agent.barrier(cx, request, Some(entry), out),
+                Some(agent) => agent.handle_barrier(cx, request, Some(entry), out),
                 None => out.push(Effect::Drop { to: request }),
             },
             Event::Replied { stream, result } => self.replied(now, stream, result, out),
@@ -325,7 +325,7 @@ impl Node {
             leader.handle_disconnect(request, out);
         }
         for agent in self.agents.values_mut() {
-            agent.disconnected(cx, request, out);
+            agent.handle_disconnect(cx, request, out);
         }
     }
 
@@ -340,7 +340,7 @@ impl Node {
         let cx = context!(self, now);
         let agent = asked(self.agents.get_mut(&id), id, credential);
         match agent.and_then(|agent| at_home(agent, id, rank, cx.facts.rank)) {
-            Ok(agent) => agent.barrier(cx, request, entry, out),
+            Ok(agent) => agent.handle_barrier(cx, request, entry, out),
             Err(fault) => out.barrier(request, Err(fault)),
         }
     }
@@ -350,7 +350,7 @@ impl Node {
         match waiter {
             Waiter::Agent(id) => {
                 if let Some(agent) = self.agents.get_mut(&id) {
-                    agent.timeout(cx, out);
+                    agent.handle_timeout(cx, out);
                 }
             }
             Waiter::Checkpoint => self.coordinator.checkpoint_timeout(cx, out),
@@ -388,13 +388,13 @@ impl Node {
     }
 
     fn shells(&mut self, now: Now, request: RequestId, shells: ShellsRequest, out: &mut Effects) {
-        if self.over.contains(shells.id, &shells.command.digest) {
+        if self.recently_ended.contains(shells.id, &shells.command.digest) {
             return out.end(request, StreamEnd::superseded("the job has ended"));
         }
         let userid = shells.command.userid;
         let agent = self.agents.entry(shells.id);
         let agent = agent.or_insert_with(|| Agent::new(shells.id, userid));
-        agent.shells(context!(self, now), request, shells, out);
+        agent.handle_shells(context!(self, now), request, shells, out);
     }
 
     fn lead(&mut self, now: Now, request: RequestId, lead: LeadRequest, out: &mut Effects) {
@@ -462,7 +462,7 @@ impl Node {
             }
             Role::Agent => {
                 if let Some(agent) = self.agents.get_mut(&id) {
-                    agent.child(cx, stream, result, out);
+                    agent.handle_reports(cx, stream, result, out);
                 }
             }
         }
@@ -501,7 +501,7 @@ impl Node {
             }
         };
         match self.agents.get_mut(&unit.job()) {
-            Some(agent) => agent.unit(cx, event, out),
+            Some(agent) => agent.handle_unit(cx, event, out),
             None => self.nobodys_unit(&unit, &event, out),
         }
     }

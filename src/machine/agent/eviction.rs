@@ -34,7 +34,7 @@ impl Eviction {
         Self { next: now + first, pause: config.kill_timeout, drain_at }
     }
 
-    /// When [`Self::step`] is due.
+    /// When [`Self::take_step`] is due.
     pub(super) fn next_timeout(&self) -> f64 {
         self.next
     }
@@ -45,7 +45,7 @@ impl Eviction {
     }
 
     /// What is due, if anything is. It goes on after the drain: a process that hung may end.
-    pub(super) fn step(&mut self, now: f64) -> Option<Step> {
+    pub(super) fn take_step(&mut self, now: f64) -> Option<Step> {
         if self.next > now {
             return None;
         }
@@ -71,8 +71,8 @@ mod tests {
         let mut steps = Vec::new();
         while eviction.next_timeout() < 1000.0 {
             let now = eviction.next_timeout();
-            assert_eq!(eviction.step(now - 0.5), None);
-            steps.push((now, eviction.step(now)));
+            assert_eq!(eviction.take_step(now - 0.5), None);
+            steps.push((now, eviction.take_step(now)));
         }
         let times: Vec<f64> = steps.iter().map(|(at, _)| *at).take(6).collect();
         assert_eq!(times, [1.0, 3.0, 7.0, 11.0, 27.0, 59.0]);

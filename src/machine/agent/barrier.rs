@@ -1,0 +1,95 @@
+//! One shell's way through the shell barrier.
+
+use crate::machine::effect::{Effect, Effects};
+use crate::machine::event::{Fault, RequestId};
+use crate::planted::Bug;
+
+/// How often a shell can enter the barrier; flux-shell does it twice. Each entry that waits is a
+/// request that is kept.
+const ENTRIES_MAX: u32 = 64;
+
+/// The shell's entries, and requests that wait.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Entries {
+    entered: u32,
+    /// Barriers that the leader has completed.
+    completed: u32,
+    /// Every entry past `completed` fails.
+    has_failed: bool,
+    /// Requests that wait, with their entry.
+    waiting: Vec<(u32, RequestId)>,
+}
+
+impl Entries {
+    /// As the record of an earlier life has it.
+    pub(super) fn found(entered: u64) -> Self {
+        let entered = u32::try_from(entered).unwrap_or(0).min(ENTRIES_MAX);
+        Self { entered, ..Self::default() }
+    }
+
+    /// How often the shell has entered.
+    pub(super) fn count(&self) -> u32 {
+        self.entered
+    }
+
+    /// Takes an entry: the given one, or else the next. Returns whether it is a new one.
+    ///
+    /// # Errors
+    /// What is no entry. It was answered.
+    pub(super) fn take(
+        &mut self,
+        to: RequestId,
+        entry: Option<u32>,
+        out: &mut Effects,
+    ) -> Option<bool> {
+        let entry = entry.filter(|_| !Bug::BarrierAfterRestart.is_planted());
+        let entry = entry.unwrap_or(self.entered.saturating_add(1));
+        if !(1..=ENTRIES_MAX).contains(&entry) {
+            let message = format!("entry {entry} of a shell barrier: expected 1 to {ENTRIES_MAX}");
+            out.barrier(to, Err(Fault::new(libc::EINVAL, message)));
+            return None;
+        }
+        let is_news = entry > self.entered;
+        self.entered = self.entered.max(entry);
+        if entry <= self.completed {
+            out.barrier(to, Ok(()));
+        } else if self.has_failed {
+            out.barrier(to, Err(failed()));
+        } else {
+            // The same entry again: who asked first is not there any more.
+            let is_same = |(known, _): &mut (u32, RequestId)| *known == entry;
+            if let Some((_, old)) = self.waiting.extract_if(.., is_same).next() {
+                out.push(Effect::Drop { to: old });
+            }
+            self.waiting.push((entry, to));
+            return Some(is_news);
+        }
+        Some(false)
+    }
+
+    /// The leader lets go what has entered up to `count` times, or has the rest fail.
+    pub(super) fn release(&mut self, count: u32, failed_now: bool, out: &mut Effects) {
+        self.completed = self.completed.max(count);
+        self.has_failed |= failed_now;
+        let (completed, all) = (self.completed, self.has_failed);
+        for (entry, to) in self.waiting.extract_if(.., |(entry, _)| all || *entry <= completed) {
+            out.barrier(to, if entry <= completed { Ok(()) } else { Err(failed()) });
+        }
+    }
+
+    /// The shell has ended: nobody is there to be answered.
+    pub(super) fn drop_all(&mut self, out: &mut Effects) {
+        for (_, to) in self.waiting.drain(..) {
+            out.push(Effect::Drop { to });
+        }
+    }
+
+    /// Requests that wait, with their entry.
+    pub(super) fn waiting(&self) -> &[(u32, RequestId)] {
+        &self.waiting
+    }
+}
+
+fn failed() -> Fault {
+    Fault::new(libc::EIO, "shell barrier failed")
+}

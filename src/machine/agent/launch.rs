@@ -1,0 +1,53 @@
+//! From a leader's command to the unit of this rank.
+
+use std::time::Duration;
+
+use crate::machine::{Context, Facts};
+use crate::port::supervisor::UnitSpec;
+use crate::proto::peer::{ShellCommand, ShellsRequest};
+use crate::proto::{BrokerRank, JobId, Stream, UnitName};
+
+/// How much of this rank's output the leader has.
+pub(super) fn positions(request: &ShellsRequest, rank: BrokerRank) -> [u64; 2] {
+    [Stream::Stdout, Stream::Stderr].map(|stream| {
+        let position = request.output.iter().find(|p| p.rank == rank && p.stream == stream);
+        position.map_or(0, |p| p.offset)
+    })
+}
+
+/// All that the supervisor needs to start the shell.
+pub(super) fn unit_spec(cx: Context, id: JobId, command: &ShellCommand) -> UnitSpec {
+    let facts = cx.facts;
+    let mut environment = command.environment.clone();
+    if !facts.shell_uri.is_empty() {
+        environment.insert("FLUX_URI".to_string(), facts.shell_uri.clone());
+    }
+    UnitSpec {
+        unit: UnitName::new(command.multiuser, facts.rank, id, facts.instance.clone()),
+        job: id,
+        rank: facts.rank,
+        digest: command.digest.as_str().to_string(),
+        userid: command.userid,
+        size: command.size,
+        multiuser: command.multiuser,
+        description: format!("User workload for Flux job {}", id.f58plain()),
+        argv: argv(facts, command),
+        environment,
+        unset_environment: Vec::new(),
+        working_directory: facts.working_directory.clone(),
+        properties: command.properties.clone(),
+        forget_failed: facts.nested,
+        stop_timeout: command.stop_timeout.map(Duration::from_secs_f64),
+    }
+}
+
+/// flux-core's shell has a way of its own to find a broker again (flux-core `shell/shell.c`).
+fn argv(facts: &Facts, command: &ShellCommand) -> Vec<String> {
+    let mut argv = command.argv.clone();
+    if facts.no_connector.is_some()
+        && let Some(at) = argv.iter().position(|argument| *argument == facts.job_shell)
+    {
+        argv.insert(at + 1, "--reconnect".to_string());
+    }
+    argv
+}

@@ -1,0 +1,103 @@
+//! Shells that nobody wants, and those of another job that had the same id.
+
+use super::eviction::{Eviction, Step};
+use super::{After, Agent, Claim, Upstream};
+use crate::machine::Context;
+use crate::machine::effect::{Effect, Effects, Level};
+use crate::planted::Bug;
+use crate::proto::Idset;
+use crate::proto::peer::{Order, Report, ShellsRequest};
+
+impl Agent {
+    /// Ends the shell, which nobody wants.
+    pub(super) fn evict(&mut self, cx: Context, why: &str, out: &mut Effects) {
+        let Some(there) = &mut self.occupant else { return };
+        out.log(Level::Error, format!("{}: stopping {}: {why}", self.id, there.shell.unit()));
+        there.shell.end(out);
+        if !there.shell.is_done() {
+            there.evict_after(cx.config.kill_timeout, cx);
+        }
+    }
+
+    /// Signals what is left, if it is time.
+    pub(super) fn evict_further(&mut self, cx: Context, out: &mut Effects) {
+        let Some(there) = &mut self.occupant else { return };
+        let step = there.eviction.as_mut().and_then(|eviction| eviction.take_step(cx.now.mono));
+        let Some(step) = step else { return };
+        if Bug::UnwantedGuestLives.is_planted() && there.shell.is_multiuser() {
+            return;
+        }
+        let (signal, all) = if there.shell.is_multiuser() {
+            (cx.config.stop_timer_signal, false)
+        } else {
+            (cx.config.kill_signal.number(), true)
+        };
+        there.shell.handle_order(&Order::Signal { signal, all }, out);
+        if step == Step::SignalAndDrain {
+            self.give_up_eviction(cx, out);
+        }
+    }
+
+    /// A leader drains the rank itself; without one, or with that of another job, nobody else
+    /// would.
+    fn give_up_eviction(&mut self, cx: Context, out: &mut Effects) {
+        let Some(there) = &mut self.occupant else { return };
+        let is_foreign = there.is_foreign();
+        let text = format!("{}: cannot end {}: draining its rank", self.id, there.shell.unit());
+        out.log(Level::Error, text);
+        if !is_foreign && matches!(self.upstream, Upstream::Led(_)) {
+            let reports = there.shell.set_unkillable();
+            self.gather(cx, reports);
+        } else {
+            let reason = format!("unkillable user processes for job {}", self.id);
+            out.push(Effect::Drain { ranks: Idset::from_iter([cx.facts.rank]), reason });
+        }
+        if is_foreign {
+            self.refuse_fenced(cx);
+        }
+        self.send_if_ready(cx, out);
+    }
+
+    /// Nothing can be started here: the shell of another job with the same id lives on.
+    fn refuse_fenced(&mut self, cx: Context) {
+        self.set_claim(Claim::Foreign(After::Refused));
+        let message = "processes of another job, which had the same id, cannot be ended";
+        self.gather(cx, [Report::Failed { errnum: libc::EBUSY, message: message.to_string() }]);
+    }
+
+    fn set_claim(&mut self, claim: Claim) {
+        if let Some(there) = &mut self.occupant {
+            there.claim = claim;
+        }
+    }
+
+    /// The shell that is here is of another job: it is ended before anything is started.
+    pub(super) fn fence_off(&mut self, cx: Context, request: &ShellsRequest, out: &mut Effects) {
+        self.set_claim(Claim::Foreign(After::Start(Box::new(request.clone()))));
+        let eviction = self.occupant.as_ref().and_then(|there| there.eviction.as_ref());
+        if eviction.is_some_and(Eviction::is_given_up) {
+            return self.refuse_fenced(cx);
+        }
+        let why = "it belongs to another job, which had the same id before the KVS went back to a \
+                   checkpoint";
+        self.evict(cx, why, out);
+        if self.shell().is_some_and(|shell| shell.is_done()) {
+            return self.unfence(cx, out);
+        }
+        self.gather(cx, [Report::Pending]);
+    }
+
+    /// The other job's shell is gone: the name is free.
+    pub(super) fn unfence(&mut self, cx: Context, out: &mut Effects) {
+        let claim = self.occupant.as_mut().map(|there| &mut there.claim);
+        let Some(Claim::Foreign(after)) = claim else { return };
+        match std::mem::replace(after, After::Nothing) {
+            After::Start(request) => {
+                self.occupant = None;
+                self.claim_shell(cx, &request, out);
+            }
+            After::Refused => self.occupant = None,
+            After::Nothing => (),
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! Who an agent answers to, and what waits to be reported there.
+
+use std::collections::BTreeMap;
+
+use crate::machine::event::RequestId;
+use crate::proto::peer::{RankReport, Report, Reports};
+use crate::proto::{BrokerRank, Idset};
+
+/// How long reports wait for those of the rest of the subtree, in seconds.
+const GATHER_SECONDS: f64 = 0.01;
+
+/// Whether somebody leads the job on this rank.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Upstream {
+    Led(Led),
+    Unled(Unled),
+}
+
+/// A leader, or a parent in the tree, waits for reports.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Led {
+    pub(super) to: RequestId,
+    /// Who waits at the other end of it.
+    pub(super) parent: BrokerRank,
+    /// When the parent is asked whether it still has the job; none while it is being asked.
+    pub(super) ask_at: Option<f64>,
+    pub(super) reports: Gathering,
+}
+
+/// Nobody waits for reports.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Unled {
+    /// When rank 0 is asked about the job; none while it is being asked, or need not be.
+    pub(super) ask_at: Option<f64>,
+    pub(super) over: Over,
+}
+
+/// Whether the job is over, as far as this rank was told.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Over {
+    /// No: a leader may come.
+    No,
+    /// The leader has said so.
+    Forgotten,
+    /// The job manager does not have it.
+    Unwanted,
+}
+
+/// Reports that go up in one message: when the whole subtree has reached the same stage, else
+/// after [`GATHER_SECONDS`].
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Gathering {
+    outbox: Vec<RankReport>,
+    /// How far each rank of the subtree is.
+    stages: BTreeMap<BrokerRank, Stage>,
+    /// A rank has reached a later stage since the last message.
+    has_advanced: bool,
+    send_at: Option<f64>,
+}
+
+/// How far a shell is.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+enum Stage {
+    Runs,
+    Exited,
+    /// Nothing more is to come.
+    Over,
+}
+
+impl Upstream {
+    /// When somebody is to be asked about the job, or reports are to be sent.
+    pub(super) fn next_timeout(&self) -> Option<f64> {
+        match self {
+            Self::Led(led) => {
+                [led.ask_at, led.reports.send_at].into_iter().flatten().reduce(f64::min)
+            }
+            Self::Unled(unled) => unled.ask_at,
+        }
+    }
+
+    pub(super) fn ask_at_mut(&mut self) -> &mut Option<f64> {
+        match self {
+            Self::Led(led) => &mut led.ask_at,
+            Self::Unled(unled) => &mut unled.ask_at,
+        }
+    }
+}
+
+impl Gathering {
+    /// Puts a report into the outbox; the same news of several ranks is one report.
+    pub(super) fn add(&mut self, now: f64, rank: BrokerRank, report: Report) {
+        if let Some(stage) = stage(&report) {
+            let before = self.stages.insert(rank, stage);
+            match before {
+                Some(before) if before >= stage => {
+                    self.stages.insert(rank, before);
+                }
+                _ => self.has_advanced = true,
+            }
+        }
+        let after = self.outbox.iter().rposition(|r| r.ranks.contains_rank(rank)).unwrap_or(0);
+        let same = self.outbox.iter_mut().skip(after).find(|r| r.report == report);
+        match same {
+            Some(same) if !matches!(report, Report::Output { .. }) => {
+                same.ranks.insert(rank.0);
+            }
+            Some(_) | None => {
+                self.outbox.push(RankReport { ranks: Idset::from_iter([rank]), report });
+            }
+        }
+        self.send_at.get_or_insert(now + GATHER_SECONDS);
+    }
+
+    /// It is time to send: a leaf has nobody to wait for; others wait unless all ranks have got
+    /// further.
+    pub(super) fn is_ready(&self, now: f64, ranks: &Idset, is_leaf: bool) -> bool {
+        let furthest = self.stages.values().max();
+        let all_reached = || ranks.ranks().all(|rank| self.stages.get(&rank) == furthest);
+        is_leaf || (self.has_advanced && all_reached()) || self.is_due(now)
+    }
+
+    pub(super) fn is_due(&self, now: f64) -> bool {
+        self.send_at.is_some_and(|at| at <= now)
+    }
+
+    /// Takes what is to be sent now.
+    pub(super) fn take(&mut self) -> Option<Reports> {
+        self.send_at = None;
+        self.has_advanced = false;
+        let reports = std::mem::take(&mut self.outbox);
+        (!reports.is_empty()).then_some(Reports { reports })
+    }
+}
+
+/// How far a shell is, or none if the report does not tell.
+fn stage(report: &Report) -> Option<Stage> {
+    match report {
+        Report::Running => Some(Stage::Runs),
+        Report::Exited { .. } => Some(Stage::Exited),
+        Report::Failed { .. }
+        | Report::Gone
+        | Report::Lost { .. }
+        | Report::NeverStarted
+        | Report::Orphaned
+        | Report::Unreachable { .. } => Some(Stage::Over),
+        Report::Barrier { .. }
+        | Report::CriticalRanks { .. }
+        | Report::Left
+        | Report::Output { .. }
+        | Report::OutputOverflow { .. }
+        | Report::OutputTruncated { .. }
+        | Report::Pending
+        | Report::Unkillable => None,
+    }
+}
