@@ -7,9 +7,9 @@ use serde_json::{Value, json};
 
 use crate::config::Config;
 use crate::machine::Context;
-use crate::machine::effect::{Effect, Effects, KvsOp};
+use crate::machine::effect::{Effect, Effects, KvsOp, Level};
 use crate::machine::event::RequestId;
-use crate::port::supervisor::Method;
+use crate::machine::node::SupervisorState;
 use crate::proto::peer::{LeadNote, LeadRequest, ShellCommand, StreamEnd};
 use crate::proto::{
     Exception, ExecEvent, Idset, JobDigest, JobException, JobId, Jobspec, ReleasedRanks, Response,
@@ -282,7 +282,7 @@ impl Leader {
     /// before the module is back.
     fn say_exception(&mut self, exception: Exception, out: &mut Effects) {
         let text = format!("job-exception: id={}: {}", self.id, exception.note);
-        out.log(crate::machine::Level::Info, text);
+        out.log(Level::Info, text);
         if self.voice.is_heard() {
             self.voice.say_exception(exception, out);
         } else {
@@ -295,7 +295,7 @@ impl Leader {
     }
 
     /// What `stats-get` shows of the job, under flux-core's names.
-    pub(super) fn stats(&self, config: &Config, method: Option<Method>) -> Value {
+    pub(super) fn stats(&self, config: &Config, supervisor: SupervisorState) -> Value {
         let active = self.ranks.active();
         let kill = self.failure.as_ref().and_then(|failure| failure.kill.as_ref());
         let expires = match &self.state {
@@ -303,7 +303,7 @@ impl Leader {
             _ => 0.0,
         };
         json!({
-            "implementation": super::stats::method_name(method),
+            "implementation": super::stats::method_name(supervisor),
             "ns": self.id.namespace(),
             "critical_ranks": self.critical.to_string(),
             "multiuser": i32::from(self.is_multiuser()),

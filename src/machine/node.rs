@@ -16,7 +16,7 @@ use crate::port::supervisor::{Method, UnitCommand, UnitEvent};
 use crate::proto::peer::{
     KnownRequest, LeadReply, LeadRequest, Question, Reports, ShellsRequest, StreamEnd, Version,
 };
-use crate::proto::{BrokerRank, InstanceId, JobId, UnitName};
+use crate::proto::{BrokerRank, InstanceId, JobDigest, JobId, UnitName};
 
 /// What does not change while the module is loaded.
 #[derive(Clone, Debug, PartialEq)]
@@ -48,7 +48,7 @@ macro_rules! context {
             born: $node.born.unwrap_or($now),
             config: &$node.config,
             facts: &$node.facts,
-            shells_survive: $node.method == Some(Method::Systemd),
+            shells_survive: $node.supervisor == SupervisorState::Ready(Method::Systemd),
         }
     };
 }
@@ -73,9 +73,22 @@ pub struct Node {
     schedule: Schedule,
     /// When the first event came: a coordinator knows its jobs only after a while.
     born: Option<Now>,
+    /// Requests to lead that came before the supervisor had looked at what is on the node.
+    early: Vec<(RequestId, Box<LeadRequest>)>,
     pub(super) counters: Counters,
-    pub(super) method: Option<Method>,
+    pub(super) supervisor: SupervisorState,
     pub(super) notice: Option<String>,
+}
+
+/// What the supervisor has said of itself.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum SupervisorState {
+    /// Nothing yet: it looks at what is on the node.
+    Starting,
+    /// All that it has found was told.
+    Ready(Method),
+    /// It can do nothing.
+    Unusable,
 }
 
 impl Node {
@@ -91,8 +104,9 @@ impl Node {
             recently_ended: RecentlyEnded::default(),
             schedule: Schedule::default(),
             born: None,
+            early: Vec::new(),
             counters: Counters::default(),
-            method: None,
+            supervisor: SupervisorState::Starting,
             notice: None,
         }
     }
@@ -124,6 +138,10 @@ impl Node {
                 self.settle(now, id);
             }
             self.schedule.set(Waiter::Checkpoint, self.coordinator.next_checkpoint());
+            if self.supervisor != SupervisorState::Starting {
+                let early = self.early.drain(..);
+                queue.extend(early.map(|(request, lead)| Event::Lead { request, lead }));
+            }
             let fresh = out.list.split_off(done);
             for effect in fresh {
                 self.route(now, effect, &mut queue, out);
@@ -220,6 +238,9 @@ impl Node {
             agent.shut_down(out);
         }
         self.coordinator.shutdown(out);
+        for (to, _) in self.early.drain(..) {
+            out.end(to, StreamEnd::Unloaded);
+        }
         out.list.retain(|effect| match effect {
             Effect::Answer { to, .. } | Effect::Park { to, .. } => {
                 matches!(to, RequestId::Remote(_))
@@ -276,7 +297,7 @@ impl Node {
                     leader.handle_kvs(cx, result, out);
                 }
             }
-            Event::Lead { request, lead } => self.lead(now, request, *lead, out),
+            Event::Lead { request, lead } => self.lead(now, request, lead, out),
             Event::Order(order) => {
                 if let Some(agent) = self.agents.get_mut(&order.id) {
                     agent.handle_order(cx, &order, out);
@@ -319,6 +340,11 @@ impl Node {
     fn disconnected(&mut self, now: Now, request: RequestId, out: &mut Effects) {
         if self.coordinator.has_asked(request) {
             return self.coordinator.disconnected(request, out);
+        }
+        let early = self.early.len();
+        self.early.retain(|(to, _)| *to != request);
+        if self.early.len() < early {
+            return out.push(Effect::Drop { to: request });
         }
         let cx = context!(self, now);
         for leader in self.leaders.values_mut() {
@@ -397,15 +423,31 @@ impl Node {
         agent.handle_shells(context!(self, now), request, shells, out);
     }
 
-    fn lead(&mut self, now: Now, request: RequestId, lead: LeadRequest, out: &mut Effects) {
+    /// A leader has to know whether the job has run before. The coordinator can be wrong about
+    /// that, because clocks can jump; so the leader's own rank is asked as well, once its
+    /// supervisor has told what it has found.
+    fn lead(
+        &mut self,
+        now: Now,
+        request: RequestId,
+        mut lead: Box<LeadRequest>,
+        out: &mut Effects,
+    ) {
         let cx = context!(self, now);
         let id = lead.start.id;
+        if self.supervisor == SupervisorState::Starting {
+            return self.early.push((request, lead));
+        }
         match self.leaders.get_mut(&id) {
             Some(leader) if leader.is_same(&lead.start) => {
                 leader.handle_lead(cx, request, lead.start.reattach, lead.exception.as_ref(), out);
             }
             Some(_) | None => {
-                self.leaders.insert(id, Leader::new(cx, request, lead, out));
+                let digest = JobDigest::new(id, lead.start.userid, &lead.start.r);
+                let agent = self.agents.get(&id);
+                lead.again |= agent.is_some_and(|agent| agent.has_shell_of(&digest));
+                lead.again |= !lead.lost.is_empty();
+                self.leaders.insert(id, Leader::new(cx, request, *lead, out));
             }
         }
     }
@@ -488,7 +530,7 @@ impl Node {
                 return;
             }
             UnitEvent::Ready { method, notice } => {
-                self.method = Some(*method);
+                self.supervisor = SupervisorState::Ready(*method);
                 self.notice.clone_from(notice);
                 if let Some(notice) = notice {
                     out.log(Level::Warning, notice.clone());
@@ -496,6 +538,7 @@ impl Node {
                 return;
             }
             UnitEvent::Unusable { message } => {
+                self.supervisor = SupervisorState::Unusable;
                 self.notice = Some(message.clone());
                 return out.log(Level::Error, message.clone());
             }

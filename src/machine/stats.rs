@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 
 use crate::machine::effect::{Answer, Effect, Role, StreamItem};
 use crate::machine::event::Event;
-use crate::machine::node::Node;
+use crate::machine::node::{Node, SupervisorState};
 use crate::port::supervisor::Method;
 use crate::proto::peer::Question;
 
@@ -105,7 +105,7 @@ impl Node {
         let config = self.config();
         let mut jobs = Map::new();
         for (id, leader) in &self.leaders {
-            jobs.insert(id.to_string(), leader.stats(self.config(), self.method));
+            jobs.insert(id.to_string(), leader.stats(self.config(), self.supervisor));
         }
         let coordinated: Map<String, Value> = self
             .coordinator
@@ -121,7 +121,7 @@ impl Node {
             })
             .collect();
         json!({
-            "method": method_name(self.method),
+            "method": method_name(self.supervisor),
             "notice": self.notice,
             "connector": if self.facts().no_connector.is_some() { "local" } else { "resume" },
             "connector-notice": self.facts().no_connector,
@@ -140,10 +140,10 @@ impl Node {
     }
 }
 
-pub(super) fn method_name(method: Option<Method>) -> &'static str {
-    match method {
-        Some(Method::Systemd) => "systemd",
-        Some(Method::Fork) => "fork",
-        None => "none",
+pub(super) fn method_name(supervisor: SupervisorState) -> &'static str {
+    match supervisor {
+        SupervisorState::Ready(Method::Systemd) => "systemd",
+        SupervisorState::Ready(Method::Fork) => "fork",
+        SupervisorState::Starting | SupervisorState::Unusable => "none",
     }
 }

@@ -19,7 +19,7 @@ use crate::machine::{
     Answer, Creation, Credential, Effect, Effects, Event, Facts, Fault, KvsOp, KvsResult, Level,
     Node, Now, Opened, RequestId, Role, StreamId, StreamItem, Topic,
 };
-use crate::port::supervisor::{UnitCommand, UnitEvent, UnitRecord, UnitSpec};
+use crate::port::supervisor::{Method, UnitCommand, UnitEvent, UnitRecord, UnitSpec};
 use crate::proto::peer::{KnownRequest, Question, StreamEnd, Version};
 use crate::proto::{
     BrokerRank, ExecEvent, Idset, InstanceId, JobException, JobId, Response, Stream, UnitName,
@@ -121,7 +121,7 @@ impl World {
     }
 
     pub(super) fn with(size: usize, config: Config) -> Self {
-        let node = |rank: usize| Some(Node::new(config.clone(), facts(rank as u32)));
+        let node = |rank: usize| Some(ready(Node::new(config.clone(), facts(rank as u32))));
         Self {
             nodes: (0..size).map(node).collect(),
             effects: (0..size).map(|_| Effects::default()).collect(),
@@ -359,7 +359,7 @@ impl World {
             }
             KvsOp::Finish(events) => {
                 self.events.extend(events);
-                self.moved = true;
+                (self.moved, self.has_namespace) = (true, false);
                 KvsResult::Finished(Ok(()))
             }
             KvsOp::Link => KvsResult::Linked(Ok(())),
@@ -494,7 +494,8 @@ impl World {
 
     /// The module of a rank is loaded again, and finds what is on disk.
     pub(super) fn load(&mut self, rank: usize) {
-        self.nodes[rank] = Some(Node::new(self.config.clone(), facts(rank as u32)));
+        let node = Node::new(self.config.clone(), facts(rank as u32));
+        self.nodes[rank] = Some(ready(node));
         let records: Vec<UnitRecord> = self.disks[rank].records.values().cloned().collect();
         for record in records {
             let (unit, exited) = (record.spec.unit.clone(), record.exited);
@@ -512,7 +513,8 @@ impl World {
 
     /// The module is loaded again, and its supervisor has not looked at the units yet.
     pub(super) fn load_unseen(&mut self, rank: usize) {
-        self.nodes[rank] = Some(Node::new(self.config.clone(), facts(rank as u32)));
+        let node = Node::new(self.config.clone(), facts(rank as u32));
+        self.nodes[rank] = Some(ready(node));
         let records: Vec<UnitRecord> = self.disks[rank].records.values().cloned().collect();
         for record in records {
             self.happen(rank, Event::Unit(UnitEvent::Found(Box::new(record))));
@@ -592,6 +594,14 @@ impl World {
             assert!(disk.records.is_empty(), "a record was left behind");
         }
     }
+}
+
+/// Its supervisor is ready, and has found nothing.
+fn ready(mut node: Node) -> Node {
+    let ready = UnitEvent::Ready { method: Method::Fork, notice: None };
+    let now = Now { mono: 0.0, wall: 1e9 };
+    node.handle(now, Event::Unit(ready), &mut Effects::default());
+    node
 }
 
 fn record(spec: &UnitSpec) -> UnitRecord {

@@ -33,7 +33,11 @@ pub(super) struct Alone {
 impl Alone {
     pub(super) fn new(rank: u32) -> Self {
         let config = crate::config::Config::default();
-        Self { node: Node::new(config, facts(rank)), effects: Effects::default(), now: 0.0 }
+        Self {
+            node: super::ready(Node::new(config, facts(rank))),
+            effects: Effects::default(),
+            now: 0.0,
+        }
     }
 
     pub(super) fn hear(&mut self, event: Event) -> Vec<Effect> {
@@ -210,6 +214,44 @@ fn an_exception_that_nobody_heard_is_said_again() {
     world.start("1", false);
     world.pass(1.0);
     assert!(world.notes()[0].contains("no such program"), "{:?}", world.notes());
+}
+
+/// Nobody has heard of its start, and the coordinator's clock says that it cannot have run.
+#[test]
+fn a_job_that_has_ended_on_this_rank_is_not_begun_again() {
+    let mut world = lasting(2);
+    world.hold_replies = true;
+    world.start("1", false);
+    world.started(1);
+    world.exited(1, WaitStatus(0));
+    world.pass(1.0);
+    assert_eq!(world.event_names().last(), Some(&"done"));
+    world.unload(1);
+    world.unload(0);
+    world.hold_replies = false;
+    world.load(0);
+    world.load(1);
+    world.start("1", false);
+    world.pass(1.0);
+    let names = world.event_names();
+    assert_eq!(names.iter().filter(|name| **name == "init").count(), 1, "{names:?}");
+    assert_eq!(world.status(), Some(WaitStatus(0)));
+}
+
+/// What is on the node is known only when the supervisor has looked.
+#[test]
+fn a_leader_waits_for_its_supervisor() {
+    let config = crate::config::Config::default();
+    let (mut node, mut out) = (Node::new(config, facts(0)), Effects::default());
+    let mut hear = |event| {
+        node.handle(Now { mono: 1.0, wall: 1e9 }, event, &mut out);
+        std::mem::take(&mut out.list)
+    };
+    let asked = hear(super::start_event(RequestId::Remote(1), &start("0", false)));
+    assert_eq!(asked, [], "it leads itself");
+    let ready = UnitEvent::Ready { method: Method::Systemd, notice: None };
+    let begun = hear(Event::Unit(ready));
+    assert!(matches!(begun[..], [Effect::Kvs { .. }]), "{begun:?}");
 }
 
 #[test]
