@@ -49,7 +49,7 @@ fn event(example: &Value) -> Result<Value, String> {
 
 fn intent(example: &Value) -> Result<Value, String> {
     let spec: UnitSpec = read(&example["intent"])?;
-    let record = record(&[example.clone()])?;
+    let record = record(std::slice::from_ref(example))?;
     if record.spec != spec {
         return Err("the record has another intent".to_string());
     }
@@ -367,6 +367,43 @@ fn every_reference_and_link_leads_somewhere() {
             }
         }
     }
+    report(&found);
+}
+
+/// Sections that a line refers to, as in `[0003](0003-machines.md), 3.9`: document and number.
+fn sections(line: &str) -> Vec<(String, String)> {
+    let mut found = Vec::new();
+    for (at, _) in line.match_indices("](") {
+        let Some((target, rest)) = line[at + 2..].split_once("), ") else { continue };
+        let number: String = rest.chars().take_while(|c| c.is_ascii_digit() || *c == '.').collect();
+        let number = number.trim_end_matches('.').to_string();
+        if target.ends_with(".md") && !target.contains(')') && number.contains('.') {
+            let document = target.rsplit('/').next().unwrap_or_default();
+            found.push((document.to_string(), number));
+        }
+    }
+    found
+}
+
+#[test]
+fn every_section_that_is_referred_to_exists() {
+    let documents = documents();
+    let mut all = files("rfc", "md");
+    let readme = root().join("README.md");
+    all.insert(readme.clone(), fs::read_to_string(&readme).expect("a text"));
+    let (mut found, mut count) = (Vec::new(), 0);
+    for (path, text) in all {
+        for (line, (document, section)) in prose(&text)
+            .flat_map(|(number, line)| sections(line).into_iter().map(move |s| (number, s)))
+        {
+            count += 1;
+            let heading = format!("\n## {section} ");
+            if !documents.get(&document).is_some_and(|text| text.contains(&heading)) {
+                found.push(format!("{}:{line}: {document}, {section}", path.display()));
+            }
+        }
+    }
+    assert!(count > 10, "{count} references");
     report(&found);
 }
 
