@@ -266,12 +266,12 @@ impl Connection {
             self.writing = Some(message);
         };
         if written.is_err() {
-            self.last_words();
+            self.read_rest();
         }
     }
 
     /// The broker does not read any more. Reads the messages that it sent before.
-    fn last_words(&mut self) {
+    fn read_rest(&mut self) {
         while self.link.as_mut().is_some_and(|link| link.read() == Read::Some) {
             self.take_messages();
         }

@@ -9,7 +9,7 @@ use crate::restore::Own;
 
 /// Seconds between an error that a lost parent of the broker may have caused, and the question
 /// whether the broker is in RUN.
-const DOUBT: f64 = 1.0;
+const ASK_IN_RUN_AFTER: f64 = 1.0;
 /// Pauses before a service is asked again, in seconds: each is twice the last.
 const RETRY_FIRST: f64 = 0.1;
 const RETRY_MAX: f64 = 2.0;
@@ -53,9 +53,9 @@ impl<P: Packet> Connector<P> {
         let repeated = flight.policy != Policy::Refuse || flight.commit.is_some();
         // The broker, or its parent, may be shutting down. The request was not done.
         if errnum == NO_SERVICE || errnum == NO_HOST && repeated {
-            flight.doubtful = Some(packet);
-            let at = if errnum == NO_SERVICE { now } else { now + DOUBT };
-            self.doubt_at = Some(self.doubt_at.map_or(at, |known| known.min(at)));
+            flight.held_back = Some(packet);
+            let at = if errnum == NO_SERVICE { now } else { now + ASK_IN_RUN_AFTER };
+            self.ask_in_run_at = Some(self.ask_in_run_at.map_or(at, |known| known.min(at)));
             self.live_timeout(now);
             return;
         }
@@ -70,7 +70,7 @@ impl<P: Packet> Connector<P> {
         if goes_on {
             return self.deliver(packet);
         }
-        let Some(flight) = self.land(tag) else { return };
+        let Some(flight) = self.finish(tag) else { return };
         if flight.policy == Policy::Standing && errnum == 0 {
             self.standing.granted(&flight.request);
         }
@@ -80,7 +80,7 @@ impl<P: Packet> Connector<P> {
             if errnum == 0 {
                 ledger.close(number)
             } else {
-                ledger.strike(number)
+                ledger.remove(number)
             }
             self.bound_commits(&namespace);
         }
@@ -106,28 +106,29 @@ impl<P: Packet> Connector<P> {
         if self.barrier.retry_at.is_some_and(|at| at <= now) {
             self.ask_barrier();
         }
-        if self.doubt_at.is_some_and(|at| at <= now) {
-            self.doubt_at = None;
-            let asked = self.own.values().any(|own| *own == Own::Doubt);
+        if self.ask_in_run_at.is_some_and(|at| at <= now) {
+            self.ask_in_run_at = None;
+            let asked = self.own.values().any(|own| *own == Own::InRun);
             if !asked {
-                self.ask(Own::Doubt, "state-machine.wait", "{}");
+                self.ask(Own::InRun, "state-machine.wait", "{}");
             }
         }
     }
 
     /// The broker is in RUN, so it did not fail the requests by shutting down: their errors go to
     /// the client.
-    pub(crate) fn believe(&mut self) {
-        let doubtful = self.flights.iter_mut();
-        let doubtful = doubtful.filter_map(|(tag, flight)| Some((*tag, flight.doubtful.take()?)));
-        let doubtful: Vec<(u32, P)> = doubtful.collect();
-        for (tag, packet) in doubtful {
+    pub(crate) fn release_held_back(&mut self) {
+        let held_back = self.flights.iter_mut();
+        let held_back =
+            held_back.filter_map(|(tag, flight)| Some((*tag, flight.held_back.take()?)));
+        let held_back: Vec<(u32, P)> = held_back.collect();
+        for (tag, packet) in held_back {
             self.last_answer(tag, packet);
         }
     }
 
     /// The broker is not in RUN any more and is shutting down.
-    pub(crate) fn doubt_longer(&mut self, now: f64) {
-        self.doubt_at = Some(now + DOUBT);
+    pub(crate) fn ask_in_run_later(&mut self, now: f64) {
+        self.ask_in_run_at = Some(now + ASK_IN_RUN_AFTER);
     }
 }

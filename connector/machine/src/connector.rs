@@ -101,7 +101,7 @@ pub struct Connector<P> {
     pub(crate) own: BTreeMap<u32, Own>,
     pub(crate) next_own: u32,
     /// When to ask whether the broker is still in RUN, because errors are held back.
-    pub(crate) doubt_at: Option<f64>,
+    pub(crate) ask_in_run_at: Option<f64>,
 }
 
 impl<P: Packet> Connector<P> {
@@ -128,7 +128,7 @@ impl<P: Packet> Connector<P> {
             barrier: Barrier::default(),
             own: BTreeMap::new(),
             next_own: 0,
-            doubt_at: None,
+            ask_in_run_at: None,
         }
     }
 
@@ -226,7 +226,7 @@ impl<P: Packet> Connector<P> {
         let tries = if let Phase::Down { tries, .. } = self.phase { tries } else { 0 };
         self.phase = Phase::Down { retry_at: now + self.pause(tries), tries: tries + 1 };
         self.own.clear();
-        self.doubt_at = None;
+        self.ask_in_run_at = None;
         self.take_back();
         for ledger in self.ledgers.values_mut() {
             ledger.lost(now);
@@ -275,7 +275,7 @@ impl<P: Packet> Connector<P> {
                 continue;
             }
             if flight.is_some() {
-                self.land(matchtag);
+                self.finish(matchtag);
             }
             unsent.push_back(packet);
         }
@@ -286,7 +286,7 @@ impl<P: Packet> Connector<P> {
     /// Takes the requests that failed because their service was missing: they were not done.
     fn take_undone(&mut self) -> VecDeque<P> {
         let undone = self.flights.iter().filter(|(_, flight)| {
-            flight.doubtful.is_some() && flight.policy == Policy::Refuse && flight.commit.is_none()
+            flight.held_back.is_some() && flight.policy == Policy::Refuse && flight.commit.is_none()
         });
         let mut undone: Vec<(u64, u32)> = undone.map(|(t, flight)| (flight.order, *t)).collect();
         undone.sort_unstable();
@@ -296,7 +296,7 @@ impl<P: Packet> Connector<P> {
 
     fn refuse_what_cannot_be_repeated(&mut self) {
         for flight in self.flights.values_mut() {
-            flight.doubtful = None;
+            flight.held_back = None;
         }
         let refused = self
             .flights
@@ -314,7 +314,7 @@ impl<P: Packet> Connector<P> {
 
     /// Answers a request of the client with an error.
     pub(crate) fn refuse(&mut self, tag: u32, errnum: i32, why: &str) {
-        if let Some(flight) = self.land(tag) {
+        if let Some(flight) = self.finish(tag) {
             let text = format!("{}: {why}", flight.request.header().topic);
             let refusal = flight.request.refusal(errnum, &text);
             self.deliver(refusal);
@@ -322,7 +322,7 @@ impl<P: Packet> Connector<P> {
     }
 
     /// Forgets a request of the client that has had its last answer.
-    pub(crate) fn land(&mut self, tag: u32) -> Option<Flight<P>> {
+    pub(crate) fn finish(&mut self, tag: u32) -> Option<Flight<P>> {
         let flight = self.flights.remove(&tag)?;
         self.retained -= flight.request.size();
         Some(flight)
@@ -366,7 +366,7 @@ impl<P: Packet> Connector<P> {
                 continue;
             }
             if flight.is_cancelled {
-                let Some(flight) = self.land(tag) else { continue };
+                let Some(flight) = self.finish(tag) else { continue };
                 self.deliver(flight.request.refusal(NO_DATA, ""));
                 continue;
             }
@@ -419,7 +419,7 @@ impl<P: Packet> Connector<P> {
         });
         let barrier = self.barrier.retry_at.filter(|_| live);
         let cover = self.ledgers.values().filter(|_| live).filter_map(|ledger| ledger.cover_at);
-        let doubt = self.doubt_at.filter(|_| live);
+        let doubt = self.ask_in_run_at.filter(|_| live);
         let stand = self.standing.retry_at.filter(|_| self.phase == Phase::Restoring);
         let one = [link, deadline, doubt, barrier, stand].into_iter().flatten().chain(cover);
         one.chain(retries).chain(settling).reduce(f64::min)

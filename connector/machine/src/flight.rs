@@ -19,7 +19,7 @@ pub(crate) struct Flight<P> {
     pub(crate) commit: Option<(String, u64)>,
     /// An error that a shutdown of the broker may have caused. It is held back until the broker has
     /// said whether it is in RUN.
-    pub(crate) doubtful: Option<P>,
+    pub(crate) held_back: Option<P>,
     /// Set after a restart of the broker, when services may not be ready yet.
     pub(crate) again: Option<Again>,
 }
@@ -51,7 +51,7 @@ impl<P> Flight<P> {
             seen: None,
             is_cancelled: false,
             commit: None,
-            doubtful: None,
+            held_back: None,
             again: None,
         }
     }

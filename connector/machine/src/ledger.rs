@@ -168,7 +168,7 @@ impl<P: Packet> Ledger<P> {
     }
 
     /// The commit was refused, and will never be done.
-    pub(crate) fn strike(&mut self, number: u64) {
+    pub(crate) fn remove(&mut self, number: u64) {
         if let Some(at) = self.entries.iter().position(|entry| entry.number == number)
             && let Some(entry) = self.entries.remove(at)
         {

@@ -28,14 +28,14 @@ pub(crate) enum Own {
     Barrier,
     /// Asks for a checkpoint with the commits of a namespace up to this number.
     Cover(String, u64),
-    /// Asks whether the broker is in RUN, because errors are held back.
-    Doubt,
     /// Removes the client's key, because the client has closed the connection.
     Farewell,
     /// See [`Settling::Fencing`].
     Fence(String),
     /// Waits until the broker is in RUN.
     Greeting,
+    /// Asks whether the broker is in RUN, because errors are held back.
+    InRun,
     /// See [`Settling::Looking`].
     Look(String),
     /// Does a commit again that the client believes to be done.
@@ -77,8 +77,8 @@ impl<P: Packet> Connector<P> {
             Own::Greeting if ok => self.restore(now),
             // The broker is shutting down again, and will close the connection.
             Own::Greeting => {}
-            Own::Doubt if ok => self.believe(),
-            Own::Doubt => self.doubt_longer(now),
+            Own::InRun if ok => self.release_held_back(),
+            Own::InRun => self.ask_in_run_later(now),
             Own::Standing(item) => {
                 if !ok {
                     self.standing.refused(item, header.errnum);
