@@ -1,5 +1,6 @@
 //! Drives the machine: the socket, the clock, and the descriptor that the client's reactor
-//! watches. No thread: things go on when the client comes by, and its reactor is woken for it.
+//! watches. There is no thread: the connector works when the client calls it, and wakes the
+//! client's reactor when it has something to do.
 
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::time::{Duration, Instant};
@@ -13,29 +14,30 @@ use resume_machine::{Connector, Limits, Packet, Phase, SendError};
 use crate::link::{Link, Read};
 use crate::message::Message;
 
-/// Longest sleep, in seconds: a timer takes no more than some decades.
+/// Longest sleep, in seconds: a timer cannot be set to more than some decades.
 const SLEEP_MAX: f64 = 86400.0;
-/// How long the first connection may take until it goes on by itself, in milliseconds.
+/// How long `flux_open()` waits for the broker to accept the client, in milliseconds. After that
+/// the connection goes on in the background.
 const FIRST_ANSWER_MS: u16 = 1000;
-/// First pause between tries to connect for the first time; each is twice the last.
+/// First pause between the first attempts to connect; each is twice the last.
 const FIRST_PAUSE: Duration = Duration::from_millis(16);
 
 /// A client's connection.
 pub(crate) struct Connection {
     machine: Connector<Message>,
     link: Option<Link>,
-    /// What the link has not written as a whole yet.
+    /// The message that the link has not written as a whole yet.
     writing: Option<Message>,
     path: String,
-    /// The user that listened the first time. Nobody else may take the broker's place.
+    /// The user that listened the first time. Another user must not replace the broker.
     owner: Option<u32>,
     epoll: Epoll,
     timer: TimerFd,
-    /// What the timer is set to.
+    /// When the timer fires.
     armed: Option<f64>,
     start: Instant,
     process: u32,
-    /// For tests: messages are sent in this user's name, with these roles.
+    /// For tests: user id and roles that messages are sent with.
     pub(crate) testing: (u32, u32),
 }
 
@@ -47,8 +49,11 @@ pub(crate) enum Wait {
 }
 
 impl Connection {
-    /// Connects. A broker that refuses, or was never there, is an error; one that is away,
-    /// but has left its socket, will be waited for.
+    /// Connects.
+    ///
+    /// # Errors
+    /// When the broker refuses, or its socket does not exist. If there is a socket without a
+    /// listener, the broker is away, and the connection waits for it.
     pub(crate) fn open(path: &str, limits: Limits, retries: u32) -> Result<Self, Errno> {
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
         let flags = TimerFlags::TFD_CLOEXEC | TimerFlags::TFD_NONBLOCK;
@@ -83,12 +88,12 @@ impl Connection {
         self.start.elapsed().as_secs_f64()
     }
 
-    /// What the client's reactor watches.
+    /// The descriptor that the client's reactor watches.
     pub(crate) fn pollfd(&self) -> RawFd {
         self.epoll.0.as_raw_fd()
     }
 
-    /// Whether there is something to read, whether the client may write, whether all is over.
+    /// Whether the client can read, whether it may write, and whether the connection has ended.
     pub(crate) fn poll(&mut self) -> (bool, bool, bool) {
         self.pump(false);
         let readable = self.machine.has_for_client();
@@ -96,10 +101,10 @@ impl Connection {
         (readable, !ended && self.machine.is_writable() && self.is_flushed(), ended && !readable)
     }
 
-    /// Takes a message of the client's.
+    /// Takes a message of the client.
     pub(crate) fn send(&mut self, message: &Message, wait: Wait) -> Result<(), Errno> {
         loop {
-            // Without waiting, what the socket did not take is not added to.
+            // Without waiting, a message is taken only when the socket has taken all before it.
             if wait == Wait::Yes || self.is_flushed() {
                 match self.machine.send(self.now(), message.clone()) {
                     Ok(()) => break,
@@ -151,11 +156,11 @@ impl Connection {
         written && (self.link.is_none() || !self.machine.has_for_broker())
     }
 
-    /// Waits until the socket or the clock has something.
+    /// Waits until the socket is ready or the machine's time has come.
     fn wait(&mut self) -> Result<(), Errno> {
         let until = self.machine.next_timeout().map_or(SLEEP_MAX, |at| at - self.now());
         let sleep = Duration::from_secs_f64(until.clamp(0.0, SLEEP_MAX));
-        // Never shorter than until the time has come.
+        // Rounded up, so that the time has come when the sleep ends.
         let sleep = PollTimeout::try_from(sleep + Duration::from_millis(1));
         let sleep = sleep.unwrap_or(PollTimeout::MAX);
         let mut fds = Vec::new();
@@ -169,8 +174,8 @@ impl Connection {
         }
     }
 
-    /// Lets everything happen that can. With `eager`, messages are read even if the client has
-    /// not taken those that are there.
+    /// Does all work that is possible without waiting. With `eager`, messages are read even if the
+    /// client has not taken the earlier ones.
     fn pump(&mut self, eager: bool) {
         let now = self.now();
         if self.machine.next_timeout().is_some_and(|at| at <= now) {
@@ -244,7 +249,7 @@ impl Connection {
     fn write(&mut self) {
         let Some(link) = &mut self.link else { return };
         let (userid, rolemask) = self.testing;
-        // What the socket has not taken yet is enough: the rest stays with the machine.
+        // Only one message at a time is put to the socket; the machine keeps the rest.
         let written = loop {
             let written = link.flush();
             if written.is_err() || !link.is_flushed() {
@@ -261,12 +266,12 @@ impl Connection {
             self.writing = Some(message);
         };
         if written.is_err() {
-            self.last_words();
+            self.read_rest();
         }
     }
 
-    /// The broker takes no more. What it said before is still there.
-    fn last_words(&mut self) {
+    /// The broker does not read any more. Reads the messages that it sent before.
+    fn read_rest(&mut self) {
         while self.link.as_mut().is_some_and(|link| link.read() == Read::Some) {
             self.take_messages();
         }
@@ -275,9 +280,9 @@ impl Connection {
 
     fn lost(&mut self) {
         let link = self.link.take();
-        // A child that was forked may have closed what it does not know, and opened something
-        // else in its place: nothing is closed here. There is no way back to the broker for it;
-        // its parent's connection is not its own.
+        // A forked child may have closed descriptors that it does not know, and opened others
+        // with the same numbers. So nothing is closed here. The child does not connect again,
+        // because the connection is its parent's.
         if self.is_forked() {
             std::mem::forget(link);
             let why = "the connection belongs to the parent process".to_string();
@@ -289,12 +294,12 @@ impl Connection {
         self.machine.lost(self.now());
     }
 
-    /// This is a child of the process that has connected.
+    /// Whether this is a forked child of the process that has connected.
     pub(crate) fn is_forked(&self) -> bool {
         self.process != std::process::id()
     }
 
-    /// Has the reactor woken when the machine wants it.
+    /// Sets the timer that wakes the reactor to the machine's next timeout.
     fn arm(&mut self) {
         let next = self.machine.next_timeout();
         if next == self.armed {
@@ -309,19 +314,19 @@ impl Connection {
                 self.timer.set(expiration, TimerSetTimeFlags::empty())
             }
         };
-        // Only a child that was forked and has closed the descriptor cannot set it.
+        // This fails only in a forked child that has closed the descriptor.
         let _ = result;
     }
 
-    /// The client closes the connection: what it leaves in the KVS is taken away. Nobody waits.
+    /// The client closes the connection: removes its keys from the KVS, without waiting for an
+    /// answer.
     pub(crate) fn close(&mut self) {
         self.machine.farewell();
         self.write();
     }
 }
 
-/// The first try to connect, and those after it. None: the broker has left its socket, but
-/// does not listen.
+/// Connects for the first time, with retries. None if there is a socket without a listener.
 fn first_link(path: &str, retries: u32) -> Result<Option<(Link, bool)>, Errno> {
     let mut pause = FIRST_PAUSE;
     let mut left = retries;
@@ -347,8 +352,8 @@ fn first_link(path: &str, retries: u32) -> Result<Option<(Link, bool)>, Errno> {
     Ok(Some((link, accepted)))
 }
 
-/// Waits in flux_open(), which blocks over `local://` as well (flux-core `librouter/usock.c`,
-/// `usock_client_connect`). Signals may end it early, which does no harm.
+/// Waits in flux_open(), which blocks with `local://` as well (flux-core `librouter/usock.c`,
+/// `usock_client_connect`). A signal may end the wait early, which is harmless.
 fn pause_for(pause: Duration) {
     let _ = poll(&mut [], PollTimeout::try_from(pause).unwrap_or(PollTimeout::ZERO));
 }
@@ -358,7 +363,7 @@ fn is_readable(fd: BorrowedFd<'_>, milliseconds: u16) -> bool {
     poll(&mut fds, milliseconds).is_ok_and(|count| count > 0)
 }
 
-/// A number that no other client has.
+/// A random number that identifies the client.
 fn unique() -> Result<u64, Errno> {
     let bytes = std::fs::File::open("/dev/urandom").and_then(|mut file| {
         let mut bytes = [0u8; 8];

@@ -1,9 +1,10 @@
-//! The resume connector: `resume:///run/flux/local` is `local:///run/flux/local` for clients
-//! that are to outlive their broker.
+//! The resume connector: `resume:///run/flux/local` replaces `local:///run/flux/local` for
+//! clients that are to outlive their broker.
 //!
-//! libflux finds it by its scheme, in its connector directory or in `FLUX_CONNECTOR_PATH`, and
-//! calls [`connector_init`] (flux-core `libflux/connector.h`). What it does with messages is in
-//! `resume-machine`; `rfc/0010-connector.md` says what a client may rely on.
+//! libflux finds the connector by its scheme, in its connector directory or in
+//! `FLUX_CONNECTOR_PATH`, and calls [`connector_init`] (flux-core `libflux/connector.h`). The crate
+//! `resume-machine` decides what happens to messages. `rfc/0010-connector.md` says what a client
+//! may rely on.
 #![cfg_attr(not(flux), allow(dead_code))]
 
 #[cfg(flux)]

@@ -1,7 +1,7 @@
 //! The socket of a broker's local connector (flux-core `librouter/usock.c`, `sendfd.c`).
 //!
-//! The broker begins with one byte: 0, or the errno it refuses with. Then messages go both
-//! ways; `resume_machine::Frames` has how they follow each other.
+//! The broker first sends one byte: 0, or the errno with which it refuses. Then both sides send
+//! messages; `resume_machine::Frames` has their framing.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
@@ -12,25 +12,25 @@ use nix::sys::socket::{
 };
 use resume_machine::{BUFFER_MAX, Frames, HEADER, header};
 
-/// What came of reading.
+/// The result of a read.
 #[derive(Debug, Eq, PartialEq)]
 pub(crate) enum Read {
-    /// Nothing more for now.
+    /// There is nothing to read now.
     Blocked,
-    /// The broker is gone, or speaks another language.
+    /// The connection is closed or broken.
     Closed,
-    /// Something.
+    /// Bytes were read.
     Some,
 }
 
 /// A connected socket.
 pub(crate) struct Link {
     socket: OwnedFd,
-    /// The broker's first byte has come.
+    /// The broker has sent its first byte, and accepted the client.
     is_accepted: bool,
     input: Frames,
     output: Vec<u8>,
-    /// So much of `output` is written.
+    /// How many bytes of `output` are written.
     written: usize,
 }
 
@@ -53,12 +53,15 @@ impl Link {
         self.socket.as_fd()
     }
 
-    /// The user that listens.
+    /// The user that listens on the socket.
     pub(crate) fn owner(&self) -> Result<u32, Errno> {
         getsockopt(&self.socket, PeerCredentials).map(|peer| peer.uid())
     }
 
-    /// Whether the broker has let us in; an error if it refused.
+    /// Whether the broker has accepted the client.
+    ///
+    /// # Errors
+    /// The errno with which the broker refused.
     pub(crate) fn accepted(&mut self) -> Result<bool, Errno> {
         if self.is_accepted {
             return Ok(true);
@@ -76,7 +79,7 @@ impl Link {
         }
     }
 
-    /// Reads what is there, or a chunk of it.
+    /// Reads available bytes, at most one chunk.
     pub(crate) fn read(&mut self) -> Read {
         match recv(self.socket.as_raw_fd(), self.input.room(), MsgFlags::empty()) {
             Ok(0) => Read::Closed,
@@ -94,7 +97,7 @@ impl Link {
         self.input.next_message().map_err(|_| Errno::EPROTO)
     }
 
-    /// Puts a message of this size behind what is to be written; `encode` fills it in.
+    /// Appends a message of this size to the output; `encode` fills it in.
     pub(crate) fn put(&mut self, size: usize, encode: impl FnOnce(&mut [u8])) {
         let begin = self.output.len();
         self.output.extend_from_slice(&header(size));
@@ -102,19 +105,19 @@ impl Link {
         encode(&mut self.output[begin + HEADER..]);
     }
 
-    /// Whether all that was put has been written.
+    /// Whether all output has been written.
     pub(crate) fn is_flushed(&self) -> bool {
         self.output.is_empty()
     }
 
-    /// Writes as much as the socket takes.
+    /// Writes as much output as the socket takes.
     pub(crate) fn flush(&mut self) -> Result<(), Errno> {
         if self.is_flushed() {
             return Ok(());
         }
         while self.written < self.output.len() {
             let rest = &self.output[self.written..];
-            // A client need not ignore SIGPIPE.
+            // The client may not ignore SIGPIPE.
             match send(self.socket.as_raw_fd(), rest, MsgFlags::MSG_NOSIGNAL) {
                 Ok(count) => self.written += count,
                 Err(Errno::EAGAIN) => return Ok(()),

@@ -1,4 +1,4 @@
-//! libflux's messages, as the machine wants them.
+//! libflux's messages, as the machine's packets.
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
@@ -8,14 +8,14 @@ use std::slice;
 use flux_sys as sys;
 use resume_machine::{Header, Kind, Packet};
 
-/// A message, counted by libflux.
+/// A message. libflux counts the references.
 pub(crate) struct Message(NonNull<sys::flux_msg_t>);
 
 fn cstring(text: &str) -> CString {
     CString::new(text.split('\0').next().unwrap_or_default()).unwrap_or_default()
 }
 
-/// Text of C, if it is UTF-8.
+/// A C string, if it is UTF-8; else empty.
 ///
 /// # Safety
 /// `text` is null, or NUL-terminated for as long as `'a`.
@@ -23,12 +23,12 @@ unsafe fn text<'a>(text: *const c_char) -> &'a str {
     if text.is_null() {
         return "";
     }
-    // SAFETY: not null, and the caller vouches for the rest.
+    // SAFETY: not null; the caller guarantees the rest.
     unsafe { CStr::from_ptr(text) }.to_str().unwrap_or_default()
 }
 
 impl Message {
-    /// A reference of our own to a message of the client's.
+    /// A new reference to a message of the client.
     ///
     /// # Safety
     /// `message` is a valid message.
@@ -37,22 +37,22 @@ impl Message {
         NonNull::new(unsafe { sys::flux_msg_incref(message) }.cast_mut()).map(Self)
     }
 
-    /// From the wire.
+    /// Decodes a message from the wire.
     pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
         // SAFETY: libflux reads `len` bytes, and copies them.
         NonNull::new(unsafe { sys::flux_msg_decode(bytes.as_ptr().cast(), bytes.len()) }).map(Self)
     }
 
-    /// To the wire: into a buffer of [`Packet::size`] bytes.
+    /// Encodes the message into a buffer of [`Packet::size`] bytes.
     pub(crate) fn encode(&self, buffer: &mut [u8]) {
-        // SAFETY: the message is ours, the buffer as long as is said.
+        // SAFETY: the message is ours, and the buffer has the length that is passed.
         let rc = unsafe {
             sys::flux_msg_encode(self.as_ptr(), buffer.as_mut_ptr().cast(), buffer.len())
         };
         assert_eq!(rc, 0, "a message has the size that libflux said");
     }
 
-    /// Gives the reference away.
+    /// Passes the reference to the caller.
     pub(crate) fn into_raw(self) -> *mut sys::flux_msg_t {
         let raw = self.as_ptr();
         std::mem::forget(self);
@@ -64,7 +64,7 @@ impl Message {
     }
 
     fn own(raw: *mut sys::flux_msg_t) -> Self {
-        // Without memory there is nothing that a message could be said with.
+        // Without memory no message can be sent, not even an error.
         Self(NonNull::new(raw).expect("libflux makes a message"))
     }
 
@@ -73,8 +73,8 @@ impl Message {
         Self::own(unsafe { sys::flux_msg_copy(self.as_ptr(), with_payload) })
     }
 
-    /// The same message in another user's name. For tests: the broker believes it of the
-    /// instance owner only (flux-core `FLUX_OPT_TESTING_USERID`).
+    /// The same message with another user's credential. For tests: the broker accepts this from
+    /// the instance owner only (flux-core `FLUX_OPT_TESTING_USERID`).
     pub(crate) fn with_credential(&self, userid: u32, rolemask: u32) -> Self {
         let copy = self.copy(true);
         // SAFETY: the copy is ours alone.
@@ -83,7 +83,7 @@ impl Message {
     }
 
     fn derived(&self, errnum: i32, payload: &str) -> Self {
-        // A shell in the barrier waits although it has said that it does not.
+        // A shell in the barrier waits for a response although its request says "no response".
         let request = self.copy(false);
         let noresponse = sys::FLUX_MSGFLAG_NORESPONSE as c_int;
         // SAFETY: the copy is ours alone; the response is, too.
@@ -127,8 +127,8 @@ impl Packet for Message {
         let message = self.as_ptr();
         let (mut kind, mut errnum, mut matchtag): (c_int, c_int, u32) = (0, 0, 0);
         let mut topic = ptr::null();
-        // SAFETY: the message is ours, and all results outlive the calls. What a message does
-        // not have is left as it is.
+        // SAFETY: the message is ours, and all results outlive the calls. libflux does not write
+        // to the result of a field that the message does not have.
         unsafe {
             sys::flux_msg_get_type(message, &mut kind);
             sys::flux_msg_get_topic(message, &mut topic);
@@ -163,7 +163,7 @@ impl Packet for Message {
         if rc < 0 || bytes.is_null() {
             return &[];
         }
-        // SAFETY: libflux says that there are so many bytes.
+        // SAFETY: libflux says that the payload has this size.
         let bytes = unsafe { slice::from_raw_parts(bytes.cast::<u8>(), size) };
         bytes.strip_suffix(&[0]).unwrap_or(bytes)
     }
@@ -202,7 +202,7 @@ impl Packet for Message {
     }
 
     fn push_hop(&mut self, hop: &str) {
-        // SAFETY: it has just been decoded, and is ours alone.
+        // SAFETY: the message has just been decoded, and is ours alone.
         unsafe {
             sys::flux_msg_route_enable(self.as_ptr());
             sys::flux_msg_route_push(self.as_ptr(), cstring(hop).as_ptr());

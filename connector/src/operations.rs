@@ -1,14 +1,15 @@
-//! What libflux calls (flux-core `libflux/connector.h`).
+//! The operations that libflux calls (flux-core `libflux/connector.h`).
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, c_char, c_int, c_void};
+use std::fmt;
 use std::os::fd::RawFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 
 use flux_sys as sys;
 use nix::errno::Errno;
-use resume_machine::{Options, RETRY_COUNT, TIMEOUT};
+use resume_machine::{Options, OptionsError, RETRY_COUNT, TIMEOUT};
 
 use crate::connection::{Connection, Wait};
 use crate::message::Message;
@@ -28,74 +29,103 @@ const OPERATIONS: sys::flux_handle_ops = sys::flux_handle_ops {
 
 /// libflux keeps a pointer to the operations.
 struct Shared(sys::flux_handle_ops);
-// SAFETY: it is never written to, and its pointers are to functions, or null.
+// SAFETY: it is never written to, and its pointers are null or point to functions.
 unsafe impl Sync for Shared {}
 static SHARED: Shared = Shared(OPERATIONS);
 
 /// Entry point (flux-core `connector_init_f`).
 ///
 /// # Safety
-/// Called by libflux alone: `uri` is null or a text, `errp` null or a `flux_error_t`.
+/// Called by libflux only: `uri` is null or a C string, `errp` is null or points to a
+/// `flux_error_t`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn connector_init(
     uri: *const c_char,
     flags: c_int,
     errp: *mut sys::flux_error_t,
 ) -> *mut sys::flux_t {
-    // SAFETY: null, or a text, says libflux.
+    // SAFETY: libflux passes null or a C string.
     let uri = (!uri.is_null()).then(|| unsafe { CStr::from_ptr(uri) });
     let uri = uri.and_then(|uri| uri.to_str().ok()).unwrap_or_default();
-    let opened = catch_unwind(|| open(uri)).unwrap_or_else(|_| Err((Errno::EIO, String::new())));
+    let opened = catch_unwind(|| open(uri)).unwrap_or(Err(OpenError::Panic));
     let connection = match opened {
         Ok(connection) => Box::into_raw(Box::new(connection)),
-        Err((errnum, why)) => {
-            // SAFETY: null, or libflux's, says libflux.
-            if let Some(error) = unsafe { errp.as_mut() } {
-                say(error, &why);
+        Err(error) => {
+            // SAFETY: libflux passes null or a buffer of its own.
+            if let Some(buffer) = unsafe { errp.as_mut() } {
+                write_text(buffer, &error.to_string());
             }
-            errnum.set();
+            error.errnum().set();
             return ptr::null_mut();
         }
     };
-    // SAFETY: the operations live for ever; the connection is libflux's until `destroy`.
+    // SAFETY: the operations live for ever; libflux owns the connection until `destroy`.
     let handle = unsafe { sys::flux_handle_create(connection.cast(), &SHARED.0, flags) };
     if handle.is_null() {
-        // SAFETY: libflux has not taken it.
+        // SAFETY: libflux has not taken the connection.
         drop(unsafe { Box::from_raw(connection) });
     }
     handle
 }
 
-fn open(uri: &str) -> Result<Connection, (Errno, String)> {
+/// Why `flux_open()` fails.
+#[derive(Debug)]
+enum OpenError {
+    /// The socket at this path, with this errno.
+    Connect { path: String, errnum: Errno },
+    /// A bad URI or variable.
+    Options(OptionsError),
+    /// A panic in the connector.
+    Panic,
+}
+
+impl OpenError {
+    fn errnum(&self) -> Errno {
+        match self {
+            Self::Connect { errnum, .. } => *errnum,
+            Self::Options(_) => Errno::EINVAL,
+            Self::Panic => Errno::EIO,
+        }
+    }
+}
+
+impl fmt::Display for OpenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Connect { path, errnum: Errno::ENOENT } => {
+                write!(f, "broker socket {path} was not found")
+            }
+            Self::Connect { path, errnum } => write!(f, "{path}: {}", errnum.desc()),
+            Self::Options(error) => error.fmt(f),
+            Self::Panic => write!(f, "internal error in the resume connector"),
+        }
+    }
+}
+
+fn open(uri: &str) -> Result<Connection, OpenError> {
     let variable = |name| std::env::var(name).ok();
     let (timeout, retries) = (variable(TIMEOUT), variable(RETRY_COUNT));
     let options = Options::read(uri, timeout.as_deref(), retries.as_deref());
-    let options = options.map_err(|why| (Errno::EINVAL, why))?;
-    let Options { path, limits, retries } = options;
-    Connection::open(path, limits, retries).map_err(|errnum| {
-        let why = match errnum {
-            Errno::ENOENT => format!("broker socket {path} was not found"),
-            _ => format!("{path}: {}", errnum.desc()),
-        };
-        (errnum, why)
-    })
+    let Options { path, limits, retries } = options.map_err(OpenError::Options)?;
+    Connection::open(path, limits, retries)
+        .map_err(|errnum| OpenError::Connect { path: path.to_string(), errnum })
 }
 
-/// Puts a text into libflux's buffer, cut to its size.
-fn say(error: &mut sys::flux_error_t, text: &str) {
+/// Writes a text to libflux's buffer, cut to its size.
+fn write_text(error: &mut sys::flux_error_t, text: &str) {
     let length = text.len().min(error.text.len() - 1);
     for (to, from) in error.text.iter_mut().zip(text.as_bytes()[..length].iter().chain([&0])) {
         *to = *from as c_char;
     }
 }
 
-/// Calls into Rust. A panic ends the call, not the client: it is a lost connection to it.
+/// Calls into Rust. A panic ends the call with `EIO`, and not the client.
 fn fenced<T>(
     connection: *mut c_void,
     failed: T,
     body: impl FnOnce(&mut Connection) -> Result<T, Errno>,
 ) -> T {
-    // SAFETY: libflux passes what `connector_init` gave it, on one thread at a time.
+    // SAFETY: libflux passes the pointer of `connector_init`, on one thread at a time.
     let connection = unsafe { &mut *connection.cast::<Connection>() };
     let result = catch_unwind(AssertUnwindSafe(|| body(connection)));
     result.unwrap_or(Err(Errno::EIO)).unwrap_or_else(|errnum| {
@@ -144,7 +174,7 @@ unsafe extern "C" fn recv(connection: *mut c_void, flags: c_int) -> *mut sys::fl
     })
 }
 
-/// As the local connector's: for tests of access control.
+/// The local connector's options for tests of access control.
 unsafe extern "C" fn setopt(
     connection: *mut c_void,
     option: *const c_char,
@@ -155,7 +185,7 @@ unsafe extern "C" fn setopt(
         if option.is_null() || value.is_null() || size != size_of::<u32>() {
             return Err(Errno::EINVAL);
         }
-        // SAFETY: a text, says libflux, and a number of the size that was looked at.
+        // SAFETY: libflux passes a C string, and a value whose size was checked above.
         let (option, value) =
             unsafe { (CStr::from_ptr(option), value.cast::<u32>().read_unaligned()) };
         if option.to_bytes_with_nul() == sys::FLUX_OPT_TESTING_USERID {
@@ -177,10 +207,10 @@ unsafe extern "C" fn destroy(connection: *mut c_void) {
         }
         Ok(is_ours)
     });
-    // What a forked child has are copies, which it may have closed, and opened something else in
-    // their place. They go with it.
+    // A forked child has copies of the descriptors. It may have closed them and opened others with
+    // the same numbers. They are closed when the child ends.
     if is_ours {
-        // SAFETY: libflux calls this once, and nothing after it.
+        // SAFETY: libflux calls this once, and uses the connection no more.
         drop(unsafe { Box::from_raw(connection.cast::<Connection>()) });
     }
 }

@@ -256,7 +256,7 @@ pub fn options(data: &[u8]) -> bool {
     let uri = lines.next().unwrap_or_default();
     match Options::read(uri, lines.next(), lines.next()) {
         Err(error) => {
-            assert!(!error.is_empty());
+            assert!(!error.to_string().is_empty());
             false
         }
         Ok(options) => {

@@ -65,7 +65,7 @@ def debug(brokers, flags):
 
 def a_request_that_was_not_sent(brokers):
     """The client has not noticed yet that the broker is gone. The request is made, and is no
-    case of "it may have been done, or not"."""
+    case of "the request may or may not have been done"."""
     handle = flux.Flux(brokers.uri(0, "resume"))
     handle.rpc("attr.get", {"name": "rank"}).get()
     brokers.kill(0)

@@ -58,7 +58,7 @@ test_expect_success 'the job has the events of RFC 21 and no others' '
 test_expect_success 'everything is released at once' '
 	test "$(contexts "$id" release)" = "{\"final\":true,\"ranks\":\"all\"}"
 '
-# recoverable: RFC 50 lets an implementation post it; upstream does not for such a job.
+# RFC 50 lets an implementation post recoverable; flux-core does not for such a job.
 cat >exec-events.expected <<-EOF
 	init
 	starting
@@ -75,7 +75,7 @@ test_expect_success 'the exec eventlog has the events of RFC 50' '
 	sort exec-events >actual &&
 	test_cmp expected actual
 '
-# Upstream posts starting when it comes to it: shell.init can be there before.
+# flux-core may post starting after the shell has posted shell.init.
 test_expect_success OURS 'and in their order' '
 	test_cmp exec-events.expected exec-events
 '

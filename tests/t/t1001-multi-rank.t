@@ -65,8 +65,8 @@ test_expect_success 'a shell that ends before the first barrier takes the job wi
 	! flux job status "$id"
 '
 
-# One shell after the other, not in the order of ranks. The leader shell is the last: what
-# remains when it has ended is the business of exec.shell-exit-timeout.
+# The shells end one after the other, not in the order of ranks. The leader shell is the last,
+# because exec.shell-exit-timeout ends shells that outlive it.
 test_expect_success 'start a job whose shells end when they are told to' '
 	gate end.0 end.1 end.2 end.3 &&
 	staged=$(dummy_submit -N4 "cat end.\$rank; exit \$rank") &&
@@ -80,7 +80,7 @@ test_expect_success OURS 'the next one too' '
 	open_gate end.3 &&
 	wait_event -m ranks=3 "$staged" release
 '
-# RFC 32 has it so; flux-core 0.88.0 posts the event, and frees what was allocated at the end.
+# RFC 32 defines partial releases; flux-core 0.88.0 posts the event, and frees all ranks at the end.
 test_expect_success OURS 'the job goes on on the others' '
 	test "$(flux jobs -no "{state}" "$staged")" = RUN
 '

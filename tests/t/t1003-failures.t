@@ -4,7 +4,7 @@ instance_size=4
 # shellcheck source=lib.sh
 . "$(dirname "$0")/lib.sh"
 
-# usage: fails_before_start JOBID. The end of a job that never got as far as start.
+# usage: fails_before_start JOBID. Checks the end of a job that has not started.
 fails_before_start() {
 	wait_event "$1" clean &&
 	job_events "$1" >events &&

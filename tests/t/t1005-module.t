@@ -93,7 +93,7 @@ test_expect_success 'and win over the configuration' '
 '
 
 # usage: refused ARGUMENT PATTERN
-# The module does not load with ARGUMENT, and says why; without it, it does.
+# The module does not load with ARGUMENT, and the error matches PATTERN. It loads without it.
 refused() {
 	flux dmesg -C
 	test_must_fail flux module reload job-exec "$1" 2>err
@@ -117,8 +117,8 @@ test_expect_success OURS 'an unknown argument is refused, and named' '
 '
 
 # usage: config_refused TOML PATTERN
-# The configuration is refused with a text that names key and value, and what ran before goes
-# on. (Not so upstream: a refused signal, for one, makes its stats unreadable.)
+# The configuration is refused with a text that names key and value, and the old one stays in
+# use. (flux-core differs: after a refused signal, for instance, its stats cannot be read.)
 config_refused() {
 	flux module stats job-exec | jq -S . >before
 	flux dmesg -C
@@ -156,7 +156,7 @@ test_expect_success 'an instance does not start with a bad configuration' '
 	grep "invalid kill-timeout: foo" log
 '
 
-# Loaded by hand it is called after its file, and has to register job-exec itself.
+# A module that is loaded by hand has the name of its file, and has to register job-exec itself.
 test_expect_success OURS 'beside another job-exec it does not load, and says why' '
 	cp "$JOB_EXEC_RS_MODULE" "$PWD/job-exec-rs.so" &&
 	flux module remove job-exec &&

@@ -10,8 +10,8 @@ if ! test_have_prereq UNITS; then
 fi
 
 # usage: submit_gated NAME TASKS [OPTION...]
-# A job whose tasks print a line, wait at the gate NAME.TASK, print another, and end with the
-# number of their task. Returns when all of them wait: each says so at another gate.
+# Submits a job whose tasks print a line, wait at the gate NAME.TASK, print another line, and end
+# with the number of their task. Returns when all tasks wait, which each reports at another gate.
 submit_gated() {
 	local name=$1 tasks=$2 id task
 	shift 2
@@ -28,19 +28,19 @@ submit_gated() {
 	wait_event -q "$id" start &&
 	echo "$id"
 }
-# usage: identities JOBID. What a unit that was started again would not have.
+# usage: identities JOBID. Properties that differ if a unit was started again.
 identities() {
 	local unit
 	for unit in $(units_of "$1"); do
 		echo "$unit $(systemctl --user show -p InvocationID -p MainPID "$unit" | sort | xargs)"
 	done
 }
-# usage: is_led JOBID. Whether the module knows the job as running again.
+# usage: is_led JOBID. Succeeds if the module has the job as running again.
 is_led() {
 	stats_of "$1" | jq -e '.running == 1'
 }
 # usage: ended_well JOBID STATUS TASKS
-# The job ended as if there had been no reload.
+# Checks that the job ended as it would have without a reload.
 ended_well() {
 	local task
 	wait_event "$1" clean &&
@@ -130,7 +130,7 @@ test_expect_success 'a job can be cancelled after a reload' '
 	test_expect_code 143 flux job status "$id" &&
 	assert_no_units "$id"
 '
-# usage: peer_timeout FSD. How long modules wait for each other, from now on, on all ranks.
+# usage: peer_timeout FSD. Sets how long modules wait for each other, on all ranks.
 peer_timeout() {
 	printf "[exec]\npeer-timeout = \"%s\"\n" "$1" >"$FLUX_TEST_CONFIG/peer.toml" &&
 	flux config reload
@@ -186,7 +186,7 @@ test_expect_success 'output of the shell itself while the module is away is kept
 	test "$(contexts -p exec "$id" log | jq -j .data)" = "$(printf "before\nafter\n")"
 '
 
-# One shell is held back before the barrier, by its own initrc, which says when it is there.
+# An initrc holds one shell back before the barrier, and reports when the shell is there.
 test_expect_success 'shells that wait for each other wait on through a reload' '
 	gate hold hold.there &&
 	cat >initrc.lua <<-EOF &&

@@ -12,7 +12,7 @@ fi
 property() {
 	systemctl --user show -p "$1" --value "$2"
 }
-# usage: alive PID. A zombie is not.
+# usage: alive PID. A zombie is not alive.
 alive() {
 	[ -e "/proc/$1" ] && [ "$(awk '/^State:/ {print $2}' "/proc/$1/status")" != Z ]
 }
@@ -57,7 +57,8 @@ test_expect_success 'nor after a job that failed' '
 	test_expect_code 127 flux run /nosuch/command &&
 	assert_no_units
 '
-# pmi=off: flux-shell waits for the end of a task's PMI socket, which what it leaves behind has.
+# pmi=off: flux-shell waits until a task's PMI socket is closed, and the process that the task
+# leaves behind holds it open.
 test_expect_success 'what a task leaves behind has ended when the job is clean' '
 	id=$(flux submit -o pmi=off bash -c "
 		setsid sleep inf </dev/null >/dev/null 2>&1 & echo \$! >left.pid") &&
@@ -78,7 +79,7 @@ test_expect_success 'also when it does not want to' '
 	! alive "$(cat stubborn.pid)" &&
 	flux module reload job-exec
 '
-# As upstream: the leader shell is told, and decides; the job is not ended for it.
+# As in flux-core: the leader shell is notified and decides; the job does not end for this.
 test_expect_success 'a shell that is killed is reported, which one and how' '
 	id=$(running_sleep -N4 -n4) &&
 	kill -KILL "$(property MainPID "$(units_of "$id" | sed -n 3p)")" &&
@@ -97,7 +98,7 @@ test_expect_success 'when it is the leader shell, the job ends with an exception
 	! flux job status "$id" &&
 	assert_no_units "$id"
 '
-# As upstream: the status says it.
+# As in flux-core: the status shows it.
 test_expect_success 'when it is the only one, the job ends with its status' '
 	id=$(running_sleep -n1) &&
 	kill -KILL "$(property MainPID "$(units_of "$id")")" &&

@@ -13,7 +13,7 @@ fi
 counters() {
 	flux exec -r "$1" flux module stats job-exec | jq -S ".counters.$2"
 }
-# usage: counted RANK ROLE. Sum of them.
+# usage: counted RANK ROLE. The sum of the counters.
 counted() {
 	counters "$1" "$2" | jq '[.[]] | add'
 }

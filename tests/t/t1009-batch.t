@@ -4,10 +4,10 @@ instance_size=4
 # shellcheck source=lib.sh
 . "$(dirname "$0")/lib.sh"
 
-# The nested instance has the ranks and hostnames that the outer one made up.
+# The nested instance has the ranks and hostnames that the outer instance has made up.
 nested=(--conf=resource.noverify=true)
 
-# usage: mapped_modules. Which file each broker of the instance has as job-exec.
+# usage: mapped_modules. The file that each broker of the instance has loaded as job-exec.
 cat >mapped-modules <<'EOF'
 flux exec -r all -l bash -c \
     'grep -ho "/[^ ]*job-exec[^ ]*\.so" /proc/$(flux getattr broker.pid)/maps | sort -u' | sort

@@ -12,8 +12,8 @@ refused() {
 	grep "^$errno" err
 }
 # usage: refused_or_excepted JSON
-# A start request with nonsense in it: an error, or a stream of responses that begins with a
-# severe exception.
+# Sends a bad start request. The answer is an error, or a stream of responses that begins with an
+# exception of severity 0.
 refused_or_excepted() {
 	if rpc job-exec.start "$1" >out 2>err; then
 		jq -e '.type == "exception" and .data.severity == 0' out
@@ -43,7 +43,7 @@ test_expect_success 'a start request with things of the wrong type' '
 		"{\"id\": \"x\", \"userid\": 0, \"jobspec\": {}, \"reattach\": false, \"R\": {}}" &&
 	still_works
 '
-# Upstream answers this one with an error that says "Success".
+# flux-core answers this request with an error that says "Success".
 test_expect_success OURS 'and in places where upstream does not look' '
 	refused_or_excepted \
 		"{\"id\": 1, \"userid\": 0, \"jobspec\": [], \"reattach\": false, \"R\": {}}" &&

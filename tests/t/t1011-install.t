@@ -10,7 +10,7 @@ if ! [ -x "${program:-/nonexistent}" ]; then
 	skip_all="needs our program beside our module"
 	test_done
 fi
-# Not the swapped module of lib.sh: what is installed has to come in by itself.
+# Without the module swap of lib.sh: the installed drop-in has to load the module.
 unset FLUX_MODULE_PATH_PREPEND FLUX_MODPROBE_PATH_APPEND
 
 module_dir=$(flux config builtin module_path)
@@ -23,7 +23,7 @@ installed_files() {
 	(cd "$dest" && find . ! -type d | sort)
 }
 # usage: start_installed COMMAND...
-# An instance that finds what is below $dest as if it were in place.
+# Starts an instance that uses the files below $dest as if they were installed.
 start_installed() {
 	FLUX_CONNECTOR_PATH=$dest$connector_dir \
 	FLUX_MODULE_PATH_PREPEND=$dest$module_dir FLUX_MODPROBE_PATH_APPEND=$dest$conf_dir/modprobe \

@@ -9,15 +9,15 @@ if ! test_have_prereq UNITS; then
 	test_done
 fi
 
-# usage: checkpoint_of JOBID. The key of the reference to its guest namespace.
+# usage: checkpoint_of JOBID. The key that refers to the job's guest namespace.
 checkpoint_of() {
 	echo "$(flux job id --to=kvs "$1").guest-checkpoint"
 }
-# usage: is_covered JOBID TEXT. A checkpoint holds this text of the job's exec eventlog.
+# usage: is_covered JOBID TEXT. Succeeds if a checkpoint holds TEXT in the job's exec eventlog.
 is_covered() {
 	flux kvs get "$(checkpoint_of "$1").exec.eventlog" | grep -F "$2"
 }
-# usage: submit_talker. A job on rank 1 that has written a line and waits at the gate "talk".
+# usage: submit_talker. Submits a job on rank 1 that writes a line and waits at the gate "talk".
 submit_talker() {
 	local id
 	id=$(dummy_submit -N1 --requires=rank:1 "
@@ -27,14 +27,14 @@ submit_talker() {
 	await is_covered "$id" before &&
 	echo "$id"
 }
-# usage: lose_namespace JOBID. As if rank 0 had been killed, which takes guest namespaces with it.
+# usage: lose_namespace JOBID. Removes the job's guest namespace, as a kill of rank 0 does.
 lose_namespace() {
 	flux exec -r all flux module remove job-exec &&
 	flux kvs namespace remove "job-$(flux job id --to=dec "$1")" &&
 	flux exec -r 1-2 flux module load job-exec &&
 	flux module load job-exec
 }
-# usage: ended_well JOBID. Its output is there once, and its status is true.
+# usage: ended_well JOBID. Checks that its output is there once, and that its status is right.
 ended_well() {
 	wait_event "$1" clean &&
 	test "$(contexts "$1" finish)" = "{\"status\":768}" &&

@@ -10,8 +10,8 @@ if ! test_have_prereq CONNECTOR; then
 	skip_all='needs the connector, which is built with our module'
 	test_done
 fi
-# JOB_EXEC_RS_RIDE=long for as much as the connector has to stand, which takes 20 minutes
-# (and JOB_EXEC_RS_SCRIPT_LIMIT=1800).
+# JOB_EXEC_RS_RIDE=long runs the long version, which takes 20 minutes (and needs
+# JOB_EXEC_RS_SCRIPT_LIMIT=1800).
 if [ "${JOB_EXEC_RS_RIDE:-}" = long ]; then
 	follower='20 20' rank0='20 10002' away='600 100'
 else

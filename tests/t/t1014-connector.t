@@ -9,7 +9,7 @@ if ! test_have_prereq OURS,CONNECTOR; then
 	test_done
 fi
 
-# usage: uri_of_tasks [OPTION...]. Whence the tasks of a job know their broker, one per line.
+# usage: uri_of_tasks [OPTION...]. The FLUX_URI of each task of a job, one per line.
 uri_of_tasks() {
 	flux run "$@" printenv FLUX_URI | sed 's/:.*//' | sort -u
 }

@@ -9,8 +9,8 @@ if ! test_have_prereq UNITS; then
 	test_done
 fi
 
-# usage: submit_writer COMMAND. A job on rank 1 that has run COMMAND in its guest namespace, and
-# waits to be ended.
+# usage: submit_writer COMMAND. Submits a job on rank 1 that runs COMMAND in its guest namespace,
+# and then waits.
 submit_writer() {
 	local id
 	id=$(dummy_submit -N1 --requires=rank:1 "
@@ -21,7 +21,8 @@ submit_writer() {
 	wait_gate written &&
 	echo "$id"
 }
-# usage: has_one_exception JOBID TEXT. One that says TEXT, and nothing of what the link leads to.
+# usage: has_one_exception JOBID TEXT. Checks that the job has one exception, which contains TEXT
+# and nothing of the link's target.
 has_one_exception() {
 	contexts "$1" exception >exceptions &&
 	cat exceptions &&
@@ -37,7 +38,7 @@ take_over() {
 is_led_again() {
 	exec_events "$1" | grep -x debug.lead
 }
-# usage: lose_namespace JOBID. As if rank 0 had been killed, which takes guest namespaces with it.
+# usage: lose_namespace JOBID. Removes the job's guest namespace, as a kill of rank 0 does.
 lose_namespace() {
 	flux exec -r all flux module remove job-exec &&
 	flux kvs namespace remove "job-$(flux job id --to=dec "$1")" &&
@@ -92,7 +93,8 @@ test_expect_success 'the status is the one that the shell ended with, whatever i
 	contexts -p exec "$id" complete | tail -n 1 | grep "{\"status\":768}" &&
 	flux exec -r 1 flux dmesg | grep "exec.eventlog has exit 0, but it is exit 3"
 '
-# usage: led_anew JOBID RANKS TIMES. Its leader's module was reloaded so often, and leads again.
+# usage: led_anew JOBID RANKS TIMES. Checks that the leader's module was reloaded TIMES times, and
+# leads again.
 led_anew() {
 	local n
 	for n in $(seq "$3"); do

@@ -10,8 +10,8 @@ if ! test_have_prereq UNITS; then
 fi
 
 guest=42
-# The stand-in for the IMP makes the guest a user of his own if root runs it; then he needs a way
-# in to the brokers' sockets and to this directory.
+# If root runs the stand-in for the IMP, the guest is another user, who needs access to the
+# brokers' sockets and to this directory.
 cp "$here/dummy-shell" "$here"/*.py .
 chmod -R go+rX . "$TMPDIR/connectors" 2>/dev/null
 chmod 755 "$TMPDIR" && chmod 1777 . # libflux lists what is above its connectors
@@ -34,8 +34,8 @@ as_guest() {
 	FLUX_HANDLE_USERID=$guest FLUX_HANDLE_ROLEMASK=0x2 "$@"
 }
 # usage: guest_submit [OPTION...] SCRIPT
-# A guest's job that runs bash SCRIPT as dummy-shell does. Only an owner may submit what nobody
-# has really signed.
+# Submits a guest's job that runs bash SCRIPT as dummy-shell does. The owner submits it, because
+# its signature is not real.
 guest_submit() {
 	flux submit --dry-run --setattr=system.exec.job_shell="$PWD/dummy-shell" "$@" |
 		flux python sign-none.py $guest >signed &&
@@ -51,7 +51,7 @@ victims_jobs_run() {
 		return 1
 	done
 }
-# usage: deep_job LEVELS. A job whose user attributes nest so deep.
+# usage: deep_job LEVELS. Submits a job whose user attributes are nested this deep.
 deep_job() {
 	local levels=$1 nest
 	nest=$(printf '[%.0s' $(seq "$levels"))$(printf ']%.0s' $(seq "$levels"))
@@ -65,7 +65,7 @@ state_directory() {
 	done
 	echo "$directory/job-exec"
 }
-# usage: record_size RANK JOBID, in bytes.
+# usage: record_size RANK JOBID. The size of the job's record, in bytes.
 record_size() {
 	stat -c %s "$(state_directory "$1")"/*"shell-$1-$(flux job id --to=f58plain "$2")"*.record
 }
@@ -170,7 +170,7 @@ test_expect_success 'another user may not ask for it' '
 	flux cancel "$id" &&
 	wait_event -q "$id" clean
 '
-# usage: unwanted SCRIPT. A guest shell on rank 1 that no job manager knows.
+# usage: unwanted SCRIPT. Starts a guest's shell on rank 1 that the job manager does not know.
 unwanted() {
 	printf '#!/bin/bash\n%s\n' "$1" >unwanted.sh && chmod 755 unwanted.sh &&
 		flux python shells.py 1 77777 0123abcd $guest "$PWD/imp.py" exec "$PWD/unwanted.sh" 77777
@@ -186,7 +186,7 @@ test_expect_success 'a guest that nobody wants and that does not want to end is 
 	flux exec -r 1 flux dmesg | grep "stopping imp-shell-1-.*does not have this job running" &&
 	test -z "$(drained)"
 '
-# The IMP of this one does not kill: as if its processes hung.
+# The IMP of this shell does not kill, as if its processes hung.
 test_expect_success 'what cannot be killed is drained, and said' '
 	sed "s/signal.signal(signal.SIGUSR1, kill_all)/signal.signal(signal.SIGUSR1, signal.SIG_IGN)/" \
 		imp.py >hung.py && chmod 755 hung.py &&
@@ -197,7 +197,7 @@ test_expect_success 'what cannot be killed is drained, and said' '
 	await eval "drained | grep \"1 unkillable user processes\"" &&
 	flux exec -r 1 flux dmesg | grep "cannot end imp-shell-1-"
 '
-# Neither is anybody kept waiting who has its id.
+# A job that has its id does not wait for it, either.
 test_expect_success 'a job with the id of such a one hears that it cannot start' '
 	flux python shells.py 1 88888 other-digest $(id -u) /bin/sleep inf >reports &&
 	cat reports && grep "cannot be ended" reports &&

@@ -1,4 +1,4 @@
-//! The way of the broker's messages to the client.
+//! Messages from the broker to the client.
 
 use crate::connector::Connector;
 use crate::flight::{NO_HOST, NO_SERVICE};
@@ -7,15 +7,15 @@ use crate::policy::Policy;
 use crate::requests::HOP;
 use crate::restore::Own;
 
-/// After an error that may come of the broker's parent being gone, so long passes, in seconds,
-/// until the broker is asked how it is.
-const DOUBT: f64 = 1.0;
-/// Pauses before a service is asked once more, in seconds: each is twice the last.
+/// Seconds between an error that a lost parent of the broker may have caused, and the question
+/// whether the broker is in RUN.
+const ASK_IN_RUN_AFTER: f64 = 1.0;
+/// Pauses before a service is asked again, in seconds: each is twice the last.
 const RETRY_FIRST: f64 = 0.1;
 const RETRY_MAX: f64 = 2.0;
 
 impl<P: Packet> Connector<P> {
-    /// A message has come over the socket.
+    /// A message arrived on the socket.
     pub fn receive(&mut self, now: f64, mut packet: P) {
         let Header { kind, matchtag, .. } = packet.header();
         match kind {
@@ -32,7 +32,7 @@ impl<P: Packet> Connector<P> {
 
     fn answer(&mut self, now: f64, tag: u32, packet: P) {
         let errnum = packet.header().errnum;
-        // Nobody waits for it: it has been answered.
+        // The request has had its last answer already.
         let Some(flight) = self.flights.get_mut(&tag) else { return };
         if errnum == 0
             && let Some(seen) = &mut flight.seen
@@ -51,11 +51,11 @@ impl<P: Packet> Connector<P> {
             return;
         }
         let repeated = flight.policy != Policy::Refuse || flight.commit.is_some();
-        // The broker, or its parent, may be about to end. Nobody has done this request.
+        // The broker, or its parent, may be shutting down. The request was not done.
         if errnum == NO_SERVICE || errnum == NO_HOST && repeated {
-            flight.doubtful = Some(packet);
-            let at = if errnum == NO_SERVICE { now } else { now + DOUBT };
-            self.doubt_at = Some(self.doubt_at.map_or(at, |known| known.min(at)));
+            flight.held_back = Some(packet);
+            let at = if errnum == NO_SERVICE { now } else { now + ASK_IN_RUN_AFTER };
+            self.ask_in_run_at = Some(self.ask_in_run_at.map_or(at, |known| known.min(at)));
             self.live_timeout(now);
             return;
         }
@@ -65,12 +65,12 @@ impl<P: Packet> Connector<P> {
     /// The answer that ends a request.
     pub(crate) fn last_answer(&mut self, tag: u32, packet: P) {
         let errnum = packet.header().errnum;
-        // A stream goes on after a success.
+        // A stream continues after a success.
         let goes_on = packet.header().streaming && errnum == 0;
         if goes_on {
             return self.deliver(packet);
         }
-        let Some(flight) = self.land(tag) else { return };
+        let Some(flight) = self.finish(tag) else { return };
         if flight.policy == Policy::Standing && errnum == 0 {
             self.standing.granted(&flight.request);
         }
@@ -80,14 +80,15 @@ impl<P: Packet> Connector<P> {
             if errnum == 0 {
                 ledger.close(number)
             } else {
-                ledger.strike(number)
+                ledger.remove(number)
             }
             self.bound_commits(&namespace);
         }
         self.deliver(packet);
     }
 
-    /// Asks once more what was not ready, and whether errors may be believed.
+    /// Repeats requests to services that were not ready, and asks whether the broker is in RUN if
+    /// errors are held back.
     pub(crate) fn live_timeout(&mut self, now: f64) {
         let due = self.flights.iter_mut().filter_map(|(_, flight)| {
             let again = flight.again.as_mut()?;
@@ -105,27 +106,29 @@ impl<P: Packet> Connector<P> {
         if self.barrier.retry_at.is_some_and(|at| at <= now) {
             self.ask_barrier();
         }
-        if self.doubt_at.is_some_and(|at| at <= now) {
-            self.doubt_at = None;
-            let asked = self.own.values().any(|own| *own == Own::Doubt);
+        if self.ask_in_run_at.is_some_and(|at| at <= now) {
+            self.ask_in_run_at = None;
+            let asked = self.own.values().any(|own| *own == Own::InRun);
             if !asked {
-                self.ask(Own::Doubt, "state-machine.wait", "{}");
+                self.ask(Own::InRun, "state-machine.wait", "{}");
             }
         }
     }
 
-    /// The broker is in RUN: the errors were meant.
-    pub(crate) fn believe(&mut self) {
-        let doubtful = self.flights.iter_mut();
-        let doubtful = doubtful.filter_map(|(tag, flight)| Some((*tag, flight.doubtful.take()?)));
-        let doubtful: Vec<(u32, P)> = doubtful.collect();
-        for (tag, packet) in doubtful {
+    /// The broker is in RUN, so it did not fail the requests by shutting down: their errors go to
+    /// the client.
+    pub(crate) fn release_held_back(&mut self) {
+        let held_back = self.flights.iter_mut();
+        let held_back =
+            held_back.filter_map(|(tag, flight)| Some((*tag, flight.held_back.take()?)));
+        let held_back: Vec<(u32, P)> = held_back.collect();
+        for (tag, packet) in held_back {
             self.last_answer(tag, packet);
         }
     }
 
-    /// The broker is past RUN: it will end.
-    pub(crate) fn doubt_longer(&mut self, now: f64) {
-        self.doubt_at = Some(now + DOUBT);
+    /// The broker is not in RUN any more and is shutting down.
+    pub(crate) fn ask_in_run_later(&mut self, now: f64) {
+        self.ask_in_run_at = Some(now + ASK_IN_RUN_AFTER);
     }
 }

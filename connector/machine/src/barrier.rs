@@ -1,8 +1,9 @@
 //! The start barrier of a job's shells (flux-core `shell/shell.c`, `shell_barrier`).
 //!
-//! A shell asks without a matchtag and waits for the answer by its topic, so that nobody else
-//! learns when its request finds no service. The connector asks in its place, under a number
-//! of its own, as often as is needed. Which entry it is has to be said then.
+//! A shell sends its request without a matchtag and waits for the answer by its topic, so an
+//! error cannot be matched to its request. The connector sends the request with a matchtag of
+//! its own, as often as needed. It adds the number of the entry, so that the service can tell
+//! a repeated request from the next entry.
 
 use serde_json::Value;
 
@@ -12,16 +13,16 @@ use crate::packet::Packet;
 use crate::restore::Own;
 
 const TOPIC: &str = "job-exec.shell-barrier";
-/// Pauses before the service is asked once more, in seconds: each is twice the last.
+/// Pauses before the service is asked again, in seconds: each is twice the last.
 const RETRY_FIRST: f64 = 0.1;
 const RETRY_MAX: f64 = 2.0;
 
-/// Where the shell is.
+/// The shell's progress through its barriers.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Barrier<P> {
-    /// What it waits for, as it has asked.
+    /// The shell's own request, while it waits.
     pub(crate) request: Option<P>,
-    /// How many it has entered.
+    /// How many barriers it has entered.
     entered: u32,
     pub(crate) retry_at: Option<f64>,
     tries: u32,
@@ -55,7 +56,7 @@ impl<P: Packet> Connector<P> {
 
     pub(crate) fn barrier_answered(&mut self, now: f64, packet: &P) {
         let errnum = packet.header().errnum;
-        // The module is just being loaded, or the broker ends.
+        // The module is just being loaded, or the broker is shutting down.
         if matches!(errnum, NO_HOST | NO_SERVICE) {
             let pause = RETRY_FIRST * f64::from(1u32 << self.barrier.tries.min(10));
             self.barrier.tries += 1;

@@ -1,4 +1,4 @@
-//! The connection as the client sees it, and what becomes of it.
+//! The connection as the client sees it, and its life.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -10,23 +10,23 @@ use crate::policy::Policy;
 use crate::restore::Own;
 use crate::standing::Standing;
 
-/// First pause between two tries to reach the broker, in seconds; each is twice the last.
+/// First pause between two attempts to connect, in seconds; each is twice the last.
 const RETRY_FIRST: f64 = 0.05;
 /// The longest pause, in seconds.
 const RETRY_MAX: f64 = 2.0;
 
-/// What the connector may keep, and for how long.
+/// How much the connector keeps, and how long it waits.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Limits {
     /// Bytes of requests that are kept for the client: those that wait for the broker, and
-    /// those that wait for an answer. Past it the client may not send.
+    /// those that wait for an answer. Past this limit the client may not send.
     pub retained_max: usize,
     /// Bytes of done commits that are kept until a checkpoint has them.
     pub commits_max: usize,
-    /// The broker may be away for so long, in seconds; then the connection ends.
+    /// Seconds that the broker may be away; then the connection ends.
     pub give_up_after: f64,
-    /// For so long, in seconds, after the broker is back, a service or a namespace that is
-    /// missing is believed to come back as well.
+    /// Seconds after the return of the broker during which missing services and namespaces are
+    /// expected to return as well.
     pub patience: f64,
 }
 
@@ -41,25 +41,25 @@ impl Default for Limits {
     }
 }
 
-/// How far the connection is.
+/// The state of the connection.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Phase {
-    /// No socket. Another try is made at this time.
+    /// There is no socket. The next attempt to connect is made at this time.
     Down {
         /// When, in seconds.
         retry_at: f64,
-        /// Tries so far.
+        /// Attempts so far.
         tries: u32,
     },
-    /// Ended for good, with this errno and these words.
+    /// The connection has ended for good, with this errno and this message.
     Ended(i32, String),
-    /// Connected. The broker is asked when it will be in RUN.
+    /// Connected. The connector waits until the broker is in RUN.
     Greeting,
-    /// Everything goes through.
+    /// All messages are passed on.
     Live,
-    /// What the broker kept for the connection is made again.
+    /// Subscriptions, services and groups are made again.
     Restoring,
-    /// It is found out which commits the KVS holds.
+    /// The connector asks which commits the KVS holds.
     Settling,
 }
 
@@ -68,44 +68,44 @@ pub enum Phase {
 pub enum SendError {
     /// The connection has ended, with this errno.
     Ended(i32),
-    /// What is kept has reached its limit. There will be room again.
+    /// [`Limits::retained_max`] is reached. There will be room again.
     Full,
 }
 
 /// One client's connection.
 pub struct Connector<P> {
     pub(crate) limits: Limits,
-    /// A number that no other client has.
+    /// A random number that identifies the client.
     pub(crate) id: u64,
     pub(crate) phase: Phase,
     /// How many times the connection was lost.
     pub(crate) losses: u64,
-    /// The broker has been away since this connection was opened.
+    /// The broker has been away at least once since this connection was opened.
     pub(crate) was_down: bool,
-    /// Until then, namespaces that are missing are believed to come back.
+    /// Until this time, missing namespaces are expected to return.
     pub(crate) patient_until: f64,
-    /// When it was lost, while it is not live.
+    /// When the connection was lost; none while it is live.
     lost_at: Option<f64>,
     pub(crate) to_broker: VecDeque<P>,
     to_client: VecDeque<P>,
     /// Encoded size of `to_broker`, `unsent` and the requests of `flights`.
     pub(crate) retained: usize,
-    /// What the client has sent since the connection was lost.
+    /// Messages that the client has sent since the connection was lost.
     unsent: VecDeque<P>,
     pub(crate) flights: BTreeMap<u32, Flight<P>>,
     pub(crate) orders: u64,
     pub(crate) standing: Standing,
     pub(crate) ledgers: BTreeMap<String, Ledger<P>>,
     pub(crate) barrier: Barrier<P>,
-    /// Requests of the connector's own.
+    /// The connector's own requests that wait for an answer, by matchtag.
     pub(crate) own: BTreeMap<u32, Own>,
     pub(crate) next_own: u32,
-    /// When to ask whether the broker is still in RUN, because of doubtful errors.
-    pub(crate) doubt_at: Option<f64>,
+    /// When to ask whether the broker is still in RUN, because errors are held back.
+    pub(crate) ask_in_run_at: Option<f64>,
 }
 
 impl<P: Packet> Connector<P> {
-    /// A connection that has just been made, or, when the broker is away, has not.
+    /// A new connection. `is_connected` is false if the broker is away.
     pub fn new(id: u64, limits: Limits, is_connected: bool, now: f64) -> Self {
         let phase =
             if is_connected { Phase::Live } else { Phase::Down { retry_at: now, tries: 0 } };
@@ -128,11 +128,11 @@ impl<P: Packet> Connector<P> {
             barrier: Barrier::default(),
             own: BTreeMap::new(),
             next_own: 0,
-            doubt_at: None,
+            ask_in_run_at: None,
         }
     }
 
-    /// How far the connection is.
+    /// The state of the connection.
     pub fn phase(&self) -> &Phase {
         &self.phase
     }
@@ -144,14 +144,14 @@ impl<P: Packet> Connector<P> {
         Some(packet)
     }
 
-    /// A message of [`Connector::for_broker`] that did not get onto the socket as a whole: the
-    /// broker has not seen it.
+    /// Takes back a message of [`Connector::for_broker`] that was not written to the socket as a
+    /// whole: the broker has not received it.
     pub fn unwritten(&mut self, packet: P) {
         self.retained += packet.size();
         self.to_broker.push_front(packet);
     }
 
-    /// Whether there is something to write.
+    /// Whether a message waits to be written to the socket.
     pub fn has_for_broker(&self) -> bool {
         !self.to_broker.is_empty()
     }
@@ -161,7 +161,7 @@ impl<P: Packet> Connector<P> {
         self.to_client.pop_front()
     }
 
-    /// Whether there is something for the client to read.
+    /// Whether a message waits for the client.
     pub fn has_for_client(&self) -> bool {
         !self.to_client.is_empty()
     }
@@ -172,24 +172,24 @@ impl<P: Packet> Connector<P> {
         self.retained + kept < self.limits.retained_max
     }
 
-    /// Bytes that are kept for the client, commits included.
+    /// Bytes that are kept for the client, including commits.
     pub fn retained(&self) -> usize {
         self.retained + self.ledgers.values().map(|ledger| ledger.bytes).sum::<usize>()
     }
 
-    /// Whether a connection should be made now.
+    /// Whether the driver should try to connect now.
     pub fn wants_link(&self, now: f64) -> bool {
         matches!(self.phase, Phase::Down { retry_at, .. } if retry_at <= now)
     }
 
-    /// Takes a message of the client's.
+    /// Takes a message of the client.
     ///
     /// # Errors
     /// When there is no room for it, or the connection has ended.
     pub fn send(&mut self, now: f64, packet: P) -> Result<(), SendError> {
         match &self.phase {
             Phase::Ended(errnum, _) => Err(SendError::Ended(*errnum)),
-            // Whoever asked has asked a broker that is gone, and waits no more.
+            // The request came over an earlier connection, and its sender has had an error since.
             Phase::Down { .. } if packet.header().kind == Kind::Response => Ok(()),
             _ if packet.header().kind == Kind::Response => {
                 self.dispatch(now, packet);
@@ -208,7 +208,7 @@ impl<P: Packet> Connector<P> {
         }
     }
 
-    /// The socket is connected again, and the broker has let us in.
+    /// The socket is connected again, and the broker has accepted the client.
     pub fn connected(&mut self) {
         self.phase = Phase::Greeting;
         // flux-core `broker/state_machine.c`: answered when the broker is in RUN.
@@ -226,7 +226,7 @@ impl<P: Packet> Connector<P> {
         let tries = if let Phase::Down { tries, .. } = self.phase { tries } else { 0 };
         self.phase = Phase::Down { retry_at: now + self.pause(tries), tries: tries + 1 };
         self.own.clear();
-        self.doubt_at = None;
+        self.ask_in_run_at = None;
         self.take_back();
         for ledger in self.ledgers.values_mut() {
             ledger.lost(now);
@@ -234,7 +234,7 @@ impl<P: Packet> Connector<P> {
         self.refuse_what_cannot_be_repeated();
     }
 
-    /// A try to connect is under way. It ends with [`Connector::connected`] or
+    /// An attempt to connect has begun. It ends with [`Connector::connected`] or
     /// [`Connector::refused`], however long it takes.
     pub fn connecting(&mut self) {
         if let Phase::Down { tries, .. } = self.phase {
@@ -242,7 +242,7 @@ impl<P: Packet> Connector<P> {
         }
     }
 
-    /// A try to connect failed, with this errno.
+    /// An attempt to connect failed, with this errno.
     pub fn refused(&mut self, now: f64, errnum: i32) {
         if errnum == NOT_PERMITTED {
             self.end(errnum, "the broker refuses the connection".to_string());
@@ -253,19 +253,20 @@ impl<P: Packet> Connector<P> {
         }
     }
 
-    /// Clients of one node do not all come at the same time.
+    /// The pause depends on the client's number, so that the clients of a node do not all connect
+    /// at the same time.
     fn pause(&self, tries: u32) -> f64 {
         let pause = RETRY_FIRST * f64::from(1u32 << tries.min(10));
         pause.min(RETRY_MAX) * (0.75 + (self.id % 64) as f64 / 128.0)
     }
 
-    /// What was not written to the socket yet was not sent.
+    /// Messages that were not written to the socket yet count as not sent.
     fn take_back(&mut self) {
         let mut unsent = self.take_undone();
         for packet in std::mem::take(&mut self.to_broker) {
             let Header { kind, matchtag, .. } = packet.header();
             let flight = self.flights.get(&matchtag).filter(|_| kind == Kind::Request);
-            // Of these, the connector has what it needs to send them again.
+            // The connector keeps a copy of these, and sends it again.
             let repeated =
                 |flight: &Flight<P>| flight.policy != Policy::Refuse || flight.commit.is_some();
             let is_kept = flight.is_some_and(repeated) || Own::is_tag(matchtag);
@@ -274,7 +275,7 @@ impl<P: Packet> Connector<P> {
                 continue;
             }
             if flight.is_some() {
-                self.land(matchtag);
+                self.finish(matchtag);
             }
             unsent.push_back(packet);
         }
@@ -282,10 +283,10 @@ impl<P: Packet> Connector<P> {
         self.unsent = unsent;
     }
 
-    /// Requests that no service was there to do.
+    /// Takes the requests that failed because their service was missing: they were not done.
     fn take_undone(&mut self) -> VecDeque<P> {
         let undone = self.flights.iter().filter(|(_, flight)| {
-            flight.doubtful.is_some() && flight.policy == Policy::Refuse && flight.commit.is_none()
+            flight.held_back.is_some() && flight.policy == Policy::Refuse && flight.commit.is_none()
         });
         let mut undone: Vec<(u64, u32)> = undone.map(|(t, flight)| (flight.order, *t)).collect();
         undone.sort_unstable();
@@ -295,7 +296,7 @@ impl<P: Packet> Connector<P> {
 
     fn refuse_what_cannot_be_repeated(&mut self) {
         for flight in self.flights.values_mut() {
-            flight.doubtful = None;
+            flight.held_back = None;
         }
         let refused = self
             .flights
@@ -303,21 +304,25 @@ impl<P: Packet> Connector<P> {
             .filter(|(_, flight)| flight.policy == Policy::Refuse && flight.commit.is_none());
         let tags: Vec<u32> = refused.map(|(tag, _)| *tag).collect();
         for tag in tags {
-            self.refuse(tag, RESET, "the broker was restarted: it may have been done, or not");
+            self.refuse(
+                tag,
+                RESET,
+                "the broker was restarted: the request may or may not have been done",
+            );
         }
     }
 
-    /// Answers a request of the client's with an error.
+    /// Answers a request of the client with an error.
     pub(crate) fn refuse(&mut self, tag: u32, errnum: i32, why: &str) {
-        if let Some(flight) = self.land(tag) {
+        if let Some(flight) = self.finish(tag) {
             let text = format!("{}: {why}", flight.request.header().topic);
             let refusal = flight.request.refusal(errnum, &text);
             self.deliver(refusal);
         }
     }
 
-    /// A request of the client's has had its last answer.
-    pub(crate) fn land(&mut self, tag: u32) -> Option<Flight<P>> {
+    /// Forgets a request of the client that has had its last answer.
+    pub(crate) fn finish(&mut self, tag: u32) -> Option<Flight<P>> {
         let flight = self.flights.remove(&tag)?;
         self.retained -= flight.request.size();
         Some(flight)
@@ -332,13 +337,13 @@ impl<P: Packet> Connector<P> {
         self.to_broker.push_back(packet);
     }
 
-    /// Everything is as it was: what waited goes out.
+    /// The connection is restored: messages that waited are sent.
     pub(crate) fn go_live(&mut self, now: f64) {
         self.phase = Phase::Live;
         if self.lost_at.take().is_some() {
             self.ask_again(now);
         }
-        // Nothing is added meanwhile; what is sent may make the rest wait again.
+        // A message that is sent can end this phase; then the rest waits again.
         while self.phase == Phase::Live
             && let Some(packet) = self.unsent.pop_front()
         {
@@ -347,7 +352,7 @@ impl<P: Packet> Connector<P> {
         }
     }
 
-    /// Unanswered requests, in the order in which they were made.
+    /// Repeats the unanswered requests, in the order in which the client sent them.
     fn ask_again(&mut self, now: f64) {
         let until = now + self.limits.patience;
         self.patient_until = until;
@@ -356,12 +361,12 @@ impl<P: Packet> Connector<P> {
         self.ask_barrier();
         for (_, tag) in tags {
             let Some(flight) = self.flights.get_mut(&tag) else { continue };
-            // The ledger has sent it.
+            // The ledger repeats commits.
             if flight.commit.is_some() {
                 continue;
             }
             if flight.is_cancelled {
-                let Some(flight) = self.land(tag) else { continue };
+                let Some(flight) = self.finish(tag) else { continue };
                 self.deliver(flight.request.refusal(NO_DATA, ""));
                 continue;
             }
@@ -374,7 +379,7 @@ impl<P: Packet> Connector<P> {
         }
     }
 
-    /// Ends the connection for good. All that wait hear of it.
+    /// Ends the connection for good. Each request that waits gets the error.
     pub fn end(&mut self, errnum: i32, why: String) {
         let tags: Vec<u32> = self.flights.keys().copied().collect();
         for tag in tags {
@@ -394,7 +399,7 @@ impl<P: Packet> Connector<P> {
         self.phase = Phase::Ended(errnum, why);
     }
 
-    /// The next time at which [`Connector::timeout`] has something to do, in seconds.
+    /// When to call [`Connector::timeout`] next, in seconds.
     pub fn next_timeout(&self) -> Option<f64> {
         if matches!(self.phase, Phase::Ended(..)) {
             return None;
@@ -414,13 +419,13 @@ impl<P: Packet> Connector<P> {
         });
         let barrier = self.barrier.retry_at.filter(|_| live);
         let cover = self.ledgers.values().filter(|_| live).filter_map(|ledger| ledger.cover_at);
-        let doubt = self.doubt_at.filter(|_| live);
+        let doubt = self.ask_in_run_at.filter(|_| live);
         let stand = self.standing.retry_at.filter(|_| self.phase == Phase::Restoring);
         let one = [link, deadline, doubt, barrier, stand].into_iter().flatten().chain(cover);
         one.chain(retries).chain(settling).reduce(f64::min)
     }
 
-    /// Time has passed.
+    /// The time of [`Connector::next_timeout`] has come.
     pub fn timeout(&mut self, now: f64) {
         if let Some(at) = self.lost_at
             && now >= at + self.limits.give_up_after
@@ -438,7 +443,7 @@ impl<P: Packet> Connector<P> {
         }
     }
 
-    /// What to send before the connection is closed.
+    /// The client closes the connection: removes its keys from the KVS.
     pub fn farewell(&mut self) {
         if self.phase != Phase::Live {
             return;

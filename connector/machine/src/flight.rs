@@ -1,37 +1,38 @@
-//! A request of the client's that waits for its answer.
+//! A request of the client that waits for its answer.
 
 use crate::policy::Policy;
 use crate::watch::Seen;
 
-/// A request that was sent, or will be when the broker is back.
+/// A request that was sent, or will be sent when the broker is back.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Flight<P> {
-    /// As it is sent.
+    /// The request as it is sent.
     pub(crate) request: P,
     pub(crate) policy: Policy,
-    /// Requests are asked again in the order in which they were asked.
+    /// Position in the order in which the client sent its requests; they are repeated in it.
     pub(crate) order: u64,
-    /// What the client was given of a watch.
+    /// Which answers of a watch the client has had.
     pub(crate) seen: Option<Seen>,
-    /// The client has asked to end the watch.
+    /// The client has cancelled the watch.
     pub(crate) is_cancelled: bool,
-    /// A commit's place in the ledger of its namespace.
+    /// A commit's namespace, and its number in the ledger.
     pub(crate) commit: Option<(String, u64)>,
-    /// An error that may come of the broker's own end: it is held back until that is known.
-    pub(crate) doubtful: Option<P>,
-    /// It was asked again after a loss, and services may not be ready for it yet.
+    /// An error that a shutdown of the broker may have caused. It is held back until the broker has
+    /// said whether it is in RUN.
+    pub(crate) held_back: Option<P>,
+    /// Set after a restart of the broker, when services may not be ready yet.
     pub(crate) again: Option<Again>,
 }
 
-/// A request that was asked again, or for the first time soon after the broker came back.
+/// How a request is repeated that finds its service not ready.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Again {
-    /// Until then, an answer such as "no such namespace" is not believed.
+    /// Until this time, an error such as "no such namespace" leads to another attempt.
     pub(crate) until: f64,
-    /// When to ask once more.
+    /// When to ask again.
     pub(crate) retry_at: Option<f64>,
     pub(crate) tries: u32,
-    /// It was asked before the broker went: what it needs was there.
+    /// It was first sent before the broker was lost, when its service existed.
     pub(crate) was_asked: bool,
 }
 
@@ -50,19 +51,19 @@ impl<P> Flight<P> {
             seen: None,
             is_cancelled: false,
             commit: None,
-            doubtful: None,
+            held_back: None,
             again: None,
         }
     }
 
-    /// Whether this error can mean that a service is not ready yet, after a restart.
+    /// Whether this error can mean that a service is not ready yet after a restart.
     pub(crate) fn is_premature(&self, errnum: i32, now: f64) -> bool {
         let Some(again) = &self.again else { return false };
         let known = self.seen.as_ref().is_some_and(|seen| !seen.is_empty());
         let premature = match errnum {
             NO_NAMESPACE => true,
             NO_SERVICE | NO_HOST => again.was_asked,
-            // Of something that was there before.
+            // The watch has delivered something, so its key existed.
             NO_ENTRY => known,
             _ => false,
         };
@@ -70,7 +71,7 @@ impl<P> Flight<P> {
     }
 }
 
-/// Linux errno values, which the wire has.
+/// Linux errno values, as on the wire.
 pub(crate) const NO_ENTRY: i32 = 2;
 pub(crate) const NO_SERVICE: i32 = 38;
 pub(crate) const NO_DATA: i32 = 61;

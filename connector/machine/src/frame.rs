@@ -1,32 +1,32 @@
-//! How messages follow each other on the socket (flux-core `librouter/sendfd.c`): each after
-//! eight bytes, a magic number in the host's order and the size of what follows in the
-//! network's.
+//! The framing of messages on the socket (flux-core `librouter/sendfd.c`). Each message comes
+//! after eight bytes: a magic number in host byte order, and the size of the message in network
+//! byte order.
 
-/// So many bytes come before each message.
+/// Bytes before each message.
 pub const HEADER: usize = 8;
 const MAGIC: u32 = 0xffee_0012;
-/// Bytes read at a time. A small message with its header fits many times.
+/// Bytes read at a time: room for many small messages with their headers.
 const CHUNK: usize = 64 << 10;
-/// Buffers that have grown past this for one large message are given back.
+/// A buffer that has grown past this for a large message is freed.
 pub const BUFFER_MAX: usize = 1 << 20;
-/// A larger message is no message of a broker's.
+/// A broker sends no larger message.
 const MESSAGE_MAX: usize = 1 << 31;
 
-/// Whoever writes there is no broker.
+/// The bytes are not the header of a message: the other side is not a broker.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Malformed;
 
-/// What was read from a socket.
+/// Bytes that were read from a socket.
 #[derive(Debug, Default)]
 pub struct Frames {
-    /// Room to read into; what was read and not taken is from `start` to `end`.
+    /// The buffer. Bytes that were read and not taken are from `start` to `end`.
     input: Vec<u8>,
     start: usize,
     end: usize,
 }
 
 impl Frames {
-    /// Where the next bytes go: see [`Frames::filled`].
+    /// Room for the next bytes; see [`Frames::filled`].
     pub fn room(&mut self) -> &mut [u8] {
         let held = self.end - self.start;
         if self.start > 0 {
@@ -34,7 +34,7 @@ impl Frames {
             (self.start, self.end) = (0, held);
         }
         let size = self.size().and_then(Result::ok).unwrap_or(0);
-        // What a header promises is believed as its bytes come.
+        // The room grows as the bytes arrive, whatever size the header says.
         let wanted = held + size.saturating_sub(held).min(held).max(CHUNK);
         if self.input.len() < wanted {
             self.input.resize(wanted, 0);
@@ -44,12 +44,12 @@ impl Frames {
         &mut self.input[self.end..]
     }
 
-    /// So many bytes have come into [`Frames::room`].
+    /// `count` bytes were written to [`Frames::room`].
     pub fn filled(&mut self, count: usize) {
         self.end = self.input.len().min(self.end + count);
     }
 
-    /// Size of the message that `input` begins with, header included.
+    /// Size of the message that `input` begins with, including its header.
     fn size(&self) -> Option<Result<usize, Malformed>> {
         let header = self.input[self.start..self.end].get(..HEADER)?;
         let (magic, size) = header.split_at(4);
@@ -64,7 +64,7 @@ impl Frames {
     /// The next whole message that was read.
     ///
     /// # Errors
-    /// When what was read is no header of a message.
+    /// When the bytes are not the header of a message.
     pub fn next_message(&mut self) -> Result<Option<&[u8]>, Malformed> {
         let Some(size) = self.size().transpose()? else { return Ok(None) };
         let (begin, end) = (self.start + HEADER, self.start + size);
@@ -76,7 +76,7 @@ impl Frames {
     }
 }
 
-/// What goes before a message of this size.
+/// The bytes before a message of this size.
 pub fn header(size: usize) -> [u8; HEADER] {
     let mut header = [0; HEADER];
     header[..4].copy_from_slice(&MAGIC.to_ne_bytes());
@@ -88,7 +88,7 @@ pub fn header(size: usize) -> [u8; HEADER] {
 mod tests {
     use super::*;
 
-    /// Puts bytes in, as far as there is room at once.
+    /// Puts in as many bytes as there is room for at once.
     fn put(frames: &mut Frames, bytes: &[u8]) -> usize {
         let room = frames.room();
         let count = room.len().min(bytes.len());

@@ -1,8 +1,8 @@
 //! Commits of this client to one KVS namespace, so that each is done exactly once.
 //!
-//! Each commit carries one operation more: it sets the client's own key in the namespace to
-//! the commit's number. A transaction is applied whole or not at all, so what that key says is
-//! which commits the namespace holds, also after the KVS went back to a checkpoint.
+//! Each commit carries one more operation: it sets the client's own key in the namespace to
+//! the commit's number. A transaction is applied whole or not at all. So the key says which
+//! commits the namespace holds, also after the KVS went back to a checkpoint.
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
@@ -15,10 +15,10 @@ use serde_json::value::RawValue;
 
 use crate::packet::Packet;
 
-/// The clients' keys begin so. They are in the namespace's root, which each commit writes anew
-/// in any case; a directory of their own would be one more object to write.
+/// Prefix of the clients' keys. The keys are in the namespace's root, which each commit writes
+/// anew in any case. A directory for them would be one more object to write.
 pub const MARKERS: &str = "resume-";
-/// The namespace that outlives its instance. The clients' keys would stay in it for ever.
+/// The namespace that outlives the instance. Clients' keys would stay in it for ever.
 const PRIMARY: &str = "primary";
 /// flux-core `libkvs/kvs.h`.
 const FLUX_KVS_APPEND: u32 = 32;
@@ -38,17 +38,17 @@ struct Operation {
     flags: u32,
 }
 
-/// How a commit is kept from being lost or done twice.
+/// How the connector keeps a commit from being lost or done twice.
 pub(crate) enum Treatment {
-    /// By the ledger of this namespace.
+    /// With the ledger of this namespace.
     Ledger(String),
-    /// Doing it twice is the same as once.
+    /// It is repeated, because doing it twice is the same as once.
     Repeat,
-    /// Not at all.
+    /// It is refused after a loss.
     Refuse,
 }
 
-/// What to do with a commit of this payload.
+/// How to treat a commit with this payload.
 pub(crate) fn treatment(payload: &[u8]) -> Treatment {
     let Ok(commit) = serde_json::from_slice::<Commit>(payload) else { return Treatment::Refuse };
     if commit.namespace != PRIMARY {
@@ -64,30 +64,30 @@ pub(crate) fn treatment(payload: &[u8]) -> Treatment {
 #[derive(Clone, Debug, PartialEq)]
 struct Entry<P> {
     number: u64,
-    /// As it is sent, with our operation in it.
+    /// The commit as it is sent, with the client's key in it.
     packet: P,
     /// The client has no answer yet.
     is_open: bool,
 }
 
-/// What is known of the namespace since the connection came back.
+/// What the connector knows of the namespace since the connection was restored.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Settling {
-    /// All: commits go through.
+    /// Which commits the namespace holds: commits are passed on.
     Done,
-    /// Nothing, and nothing has to be before the client commits again.
+    /// Nothing, and nothing is needed until the client commits again.
     Unknown,
-    /// Nothing: ask from this time on.
+    /// Nothing: ask at this time.
     Due(f64),
-    /// A commit without operations is on its way. When it has been answered, all that was sent
-    /// over the old connection has been applied, and the nearest rank has seen it: it answers
-    /// a commit when the root that holds it has come (flux-core `modules/kvs/kvs.c`,
-    /// `setroot_event_process`). It also knows the namespace from then on; commits that come
-    /// while it asks for it change places.
+    /// A commit without operations was sent. When it is answered, all commits of the old
+    /// connection have been applied, and the nearest rank has seen the result: it answers a
+    /// commit when it has received the root that holds it (flux-core `modules/kvs/kvs.c`,
+    /// `setroot_event_process`). From then on the rank also knows the namespace; it can reorder
+    /// commits that arrive before that.
     Fencing,
-    /// The client's own key has been asked for.
+    /// The client's own key is being looked up.
     Looking,
-    /// So many commits are being done again that the client believes to be done.
+    /// This many commits that the client believes to be done are being done again.
     Replaying(usize),
 }
 
@@ -100,24 +100,25 @@ pub(crate) struct Ledger<P> {
     entries: VecDeque<Entry<P>>,
     next: u64,
     pub(crate) settling: Settling,
-    /// Tries of settling that the namespace did not answer, and how long they took in
-    /// seconds.
+    /// Attempts to settle that failed.
     pub(crate) tries: u32,
+    /// Seconds that these attempts took.
     pub(crate) waited: f64,
     /// Encoded size of all entries.
     pub(crate) bytes: usize,
-    /// Of those whose commits are done.
+    /// Encoded size of the entries whose commits are done.
     pub(crate) closed_bytes: usize,
-    /// It is being asked up to which number a checkpoint has them.
+    /// A `job-exec.checkpoint` request is under way.
     pub(crate) covering: bool,
-    /// Nobody could say it: when to ask again.
+    /// That request failed: when to ask again.
     pub(crate) cover_at: Option<f64>,
-    /// Somebody has said it before, and will again: what is done is kept until then.
+    /// Such a request has succeeded before, so checkpoints are made: done commits are kept until
+    /// the next one.
     pub(crate) is_covered: bool,
 }
 
 impl<P: Packet> Ledger<P> {
-    /// Of a client, named by a number that no other has.
+    /// The ledger of a client, which `client` identifies.
     pub(crate) fn new(namespace: &str, client: u64, settling: Settling) -> Self {
         Self {
             namespace: namespace.to_string(),
@@ -135,7 +136,7 @@ impl<P: Packet> Ledger<P> {
         }
     }
 
-    /// Puts a commit down; returns its number, and what to send for it.
+    /// Enters a commit. Returns its number, and the message to send.
     pub(crate) fn enter(&mut self, packet: &P) -> Option<(u64, P)> {
         let number = self.next;
         let payload = self.numbered(packet.payload(), number)?;
@@ -157,7 +158,7 @@ impl<P: Packet> Ledger<P> {
         Some(format!(r#"{{"namespace":{namespace},"flags":{flags},"ops":{ops}{comma}{own}]}}"#))
     }
 
-    /// The commit was done. It is kept: the KVS may forget it.
+    /// The commit was done. It is kept, because the KVS may forget it.
     pub(crate) fn close(&mut self, number: u64) {
         if let Some(entry) = self.entries.iter_mut().find(|entry| entry.number == number)
             && std::mem::take(&mut entry.is_open)
@@ -166,8 +167,8 @@ impl<P: Packet> Ledger<P> {
         }
     }
 
-    /// The commit was refused: it never will be done.
-    pub(crate) fn strike(&mut self, number: u64) {
+    /// The commit was refused, and will never be done.
+    pub(crate) fn remove(&mut self, number: u64) {
         if let Some(at) = self.entries.iter().position(|entry| entry.number == number)
             && let Some(entry) = self.entries.remove(at)
         {
@@ -182,13 +183,13 @@ impl<P: Packet> Ledger<P> {
         }
     }
 
-    /// The last commit that was done, and all before it.
+    /// The number up to which all commits are done.
     pub(crate) fn mark(&self) -> u64 {
         let open = self.entries.iter().find(|entry| entry.is_open);
         open.map_or(self.next, |entry| entry.number) - 1
     }
 
-    /// A checkpoint holds all commits up to this one.
+    /// A checkpoint holds all commits up to this number.
     pub(crate) fn covered(&mut self, mark: u64) {
         while self.entries.front().is_some_and(|e| e.number <= mark && !e.is_open) {
             if let Some(entry) = self.entries.pop_front() {
@@ -197,7 +198,7 @@ impl<P: Packet> Ledger<P> {
         }
     }
 
-    /// Drops the oldest done commits until no more than so many bytes of them are left.
+    /// Drops the oldest done commits until at most `bytes_max` bytes of them are left.
     pub(crate) fn drop_oldest(&mut self, bytes_max: usize) {
         while self.closed_bytes > bytes_max {
             let Some(at) = self.entries.iter().position(|entry| !entry.is_open) else { return };
@@ -206,7 +207,7 @@ impl<P: Packet> Ledger<P> {
         }
     }
 
-    /// The connection is lost. Nothing is known any more.
+    /// The connection was lost. Which commits the namespace holds is unknown.
     pub(crate) fn lost(&mut self, now: f64) {
         self.covering = false;
         self.cover_at = None;
@@ -214,29 +215,29 @@ impl<P: Packet> Ledger<P> {
             if self.entries.is_empty() { Settling::Unknown } else { Settling::Due(now) };
     }
 
-    /// What a commit without operations asks with.
+    /// The payload of a commit without operations.
     pub(crate) fn fence(&self) -> String {
         json!({ "namespace": self.namespace, "flags": 0, "ops": [] }).to_string()
     }
 
-    /// What a look at the client's own key asks with.
+    /// The payload of a lookup of the client's own key.
     pub(crate) fn look(&self) -> String {
         json!({ "namespace": self.namespace, "flags": 0, "key": self.key }).to_string()
     }
 
-    /// What takes the client's own key away.
+    /// The payload of a commit that removes the client's own key.
     pub(crate) fn farewell(&self) -> String {
         let ops = json!([{ "key": self.key, "flags": 0, "dirent": null }]);
         json!({ "namespace": self.namespace, "flags": 0, "ops": ops }).to_string()
     }
 
-    /// All commits after `held`, with whether the client still waits for an answer.
+    /// All commits after `held`: number, whether the client still waits, and message.
     pub(crate) fn after(&self, held: u64) -> Vec<(u64, bool, P)> {
         let missing = self.entries.iter().filter(|entry| entry.number > held);
         missing.map(|entry| (entry.number, entry.is_open, entry.packet.clone())).collect()
     }
 
-    /// Commits that are held, but not answered yet.
+    /// Numbers of the commits up to `held` that are not answered yet.
     pub(crate) fn unanswered(&self, held: u64) -> Vec<u64> {
         let held = self.entries.iter().filter(|entry| entry.number <= held && entry.is_open);
         held.map(|entry| entry.number).collect()
@@ -261,14 +262,15 @@ impl Found {
         serde_json::from_slice(payload).ok()
     }
 
-    /// The number of the last commit that the namespace holds; 0 if it holds none.
+    /// The number of the last commit that the namespace holds; 0 if it holds none. None if the
+    /// value cannot be read.
     pub(crate) fn number(&self) -> Option<u64> {
         let Some(val) = &self.val else { return Some(0) };
         let bytes = BASE64_STANDARD.decode(&val.data).ok()?;
         String::from_utf8(bytes).ok()?.parse().ok()
     }
 
-    /// What a commit would have been answered now.
+    /// The answer that a commit would get now.
     pub(crate) fn as_answer(&self) -> String {
         json!({ "rootref": self.rootref, "rootseq": self.rootseq }).to_string()
     }

@@ -1,11 +1,13 @@
-//! What the URI and the environment may say of a connection.
+//! Options of a connection, from the URI and the environment.
+
+use std::fmt;
 
 use crate::connector::Limits;
 
 /// The variable that says how long the broker may be away, as a Flux Standard Duration
-/// (RFC 23), unless the URI says it: `resume:///path?timeout=10s`.
+/// (RFC 23). `resume:///path?timeout=10s` overrides it.
 pub const TIMEOUT: &str = "FLUX_RESUME_TIMEOUT";
-/// The local connector's variable: tries to connect for the first time.
+/// The local connector's variable: how often the first attempt to connect is repeated.
 pub const RETRY_COUNT: &str = "FLUX_LOCAL_CONNECTOR_RETRY_COUNT";
 /// As the local connector's (flux-core `librouter/usock.h`, `USOCK_RETRY_DEFAULT`).
 const RETRIES: u32 = 5;
@@ -15,22 +17,63 @@ const RETRIES: u32 = 5;
 pub struct Options<'a> {
     /// The broker's socket.
     pub path: &'a str,
-    /// What may be kept, and for how long.
+    /// How much is kept, and for how long.
     pub limits: Limits,
-    /// How often to try again to connect for the first time.
+    /// How often to repeat the first attempt to connect.
     pub retries: u32,
 }
 
+/// An option that cannot be used.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum OptionsError {
+    /// The value of this option or variable is not a duration.
+    Duration {
+        /// The option or variable.
+        name: &'static str,
+        /// Its value.
+        value: String,
+    },
+    /// The value of [`RETRY_COUNT`] is not a number.
+    Retries {
+        /// Its value.
+        value: String,
+    },
+    /// The URI has an option that does not exist.
+    Unknown {
+        /// The URI without its scheme.
+        uri: String,
+        /// The option.
+        option: String,
+    },
+}
+
+impl fmt::Display for OptionsError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Duration { name, value } => {
+                write!(f, "{name}='{value}' is not a duration, such as 90s, 10m or 7d")
+            }
+            Self::Retries { value } => {
+                write!(f, "{RETRY_COUNT}='{value}' is not a number of attempts")
+            }
+            Self::Unknown { uri, option } => write!(f, "resume://{uri}: unknown option '{option}'"),
+        }
+    }
+}
+
+impl std::error::Error for OptionsError {}
+
 impl<'a> Options<'a> {
-    /// Reads what follows the scheme, and the values of [`TIMEOUT`] and [`RETRY_COUNT`].
+    /// Reads the part of the URI after the scheme, and the values of [`TIMEOUT`] and
+    /// [`RETRY_COUNT`].
     ///
     /// # Errors
-    /// Says which option or variable cannot be read.
+    /// Names the option or variable that cannot be read.
     pub fn read(
         uri: &'a str,
         timeout_variable: Option<&str>,
         retry_count: Option<&str>,
-    ) -> Result<Self, String> {
+    ) -> Result<Self, OptionsError> {
         let mut limits = Limits::default();
         if let Some(text) = timeout_variable {
             limits.give_up_after = timeout(TIMEOUT, text)?;
@@ -39,19 +82,22 @@ impl<'a> Options<'a> {
         for option in query.split('&').filter(|option| !option.is_empty()) {
             match option.split_once('=') {
                 Some(("timeout", text)) => limits.give_up_after = timeout("timeout", text)?,
-                _ => return Err(format!("resume://{uri}: unknown option '{option}'")),
+                _ => {
+                    let (uri, option) = (uri.to_string(), option.to_string());
+                    return Err(OptionsError::Unknown { uri, option });
+                }
             }
         }
         let number = |text: &str| {
-            text.parse().map_err(|_| format!("{RETRY_COUNT}='{text}' is no number of tries"))
+            text.parse().map_err(|_| OptionsError::Retries { value: text.to_string() })
         };
         let retries = retry_count.map_or(Ok(RETRIES), number)?;
         Ok(Self { path, limits, retries })
     }
 }
 
-fn timeout(name: &str, text: &str) -> Result<f64, String> {
-    seconds(text).ok_or_else(|| format!("{name}='{text}' is no duration, such as 90s, 10m or 7d"))
+fn timeout(name: &'static str, text: &str) -> Result<f64, OptionsError> {
+    seconds(text).ok_or_else(|| OptionsError::Duration { name, value: text.to_string() })
 }
 
 fn seconds(text: &str) -> Option<f64> {
@@ -75,7 +121,7 @@ fn seconds(text: &str) -> Option<f64> {
 mod tests {
     use super::*;
 
-    fn give_up_after(uri: &str, variable: Option<&str>) -> Result<f64, String> {
+    fn give_up_after(uri: &str, variable: Option<&str>) -> Result<f64, OptionsError> {
         Options::read(uri, variable, None).map(|options| options.limits.give_up_after)
     }
 
@@ -95,10 +141,15 @@ mod tests {
 
     #[test]
     fn what_is_wrong_is_named() {
-        let tries = Options::read("/x", None, Some("-1")).unwrap_err();
+        let tries = Options::read("/x", None, Some("-1")).unwrap_err().to_string();
         assert!(tries.contains(RETRY_COUNT) && tries.contains("-1"), "{tries}");
-        assert!(give_up_after("/x", Some("soon")).is_err_and(|why| why.contains(TIMEOUT)));
-        assert!(give_up_after("/x?timeout=1w", None).is_err_and(|why| why.contains("1w")));
-        assert!(give_up_after("/x?retries=1", None).is_err_and(|why| why.contains("retries=1")));
+        for (uri, variable, named) in [
+            ("/x", Some("soon"), TIMEOUT),
+            ("/x?timeout=1w", None, "1w"),
+            ("/x?retries=1", None, "retries=1"),
+        ] {
+            let error = give_up_after(uri, variable).unwrap_err().to_string();
+            assert!(error.contains(named), "{error}");
+        }
     }
 }

@@ -1,61 +1,61 @@
-//! What the machine has to know of a message (RFC 3), whoever carries it.
+//! What the machine needs of a message (RFC 3), whatever type carries it.
 
-/// RFC 3's message types, as far as they are treated differently here.
+/// RFC 3's message types, as far as the connector distinguishes them.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Kind {
-    /// To a service.
+    /// A request to a service.
     Request,
-    /// Of a service.
+    /// A response of a service.
     Response,
-    /// Published to everybody.
+    /// An event, published to all subscribers.
     Event,
-    /// Anything else: it passes through.
+    /// Any other type: it is passed on unchanged.
     Other,
 }
 
-/// `FLUX_MATCHTAG_NONE`: nobody waits by number (RFC 6).
+/// `FLUX_MATCHTAG_NONE`: no request has this matchtag (RFC 6).
 pub const NO_TAG: u32 = 0;
 /// `FLUX_NODEID_ANY`: the nearest broker that has the service.
 pub const ANY_RANK: u32 = u32::MAX;
 
-/// The fields of a message that decide what happens to it.
+/// The fields of a message that decide how it is handled.
 #[derive(Clone, Copy, Debug)]
 pub struct Header<'a> {
     /// Its type.
     pub kind: Kind,
-    /// Its topic; empty where there is none.
+    /// Its topic; empty if it has none.
     pub topic: &'a str,
-    /// Which request a response answers.
+    /// The matchtag, which pairs a response with its request.
     pub matchtag: u32,
-    /// POSIX errno of a response; 0 for success, and for all others.
+    /// POSIX errno of a response; 0 for success, and for other types.
     pub errnum: i32,
-    /// Nobody waits for an answer.
+    /// The sender of the request does not expect a response.
     pub noresponse: bool,
-    /// There may be many answers, the last of them an error.
+    /// There may be many responses; the last one is an error.
     pub streaming: bool,
 }
 
-/// A message. Clones are cheap: they share what they hold.
+/// A message. Clones are cheap: they share their content.
 pub trait Packet: Clone {
-    /// What it is.
+    /// The fields that decide how it is handled.
     fn header(&self) -> Header<'_>;
-    /// The payload, without the NUL that ends a text; empty without one.
+    /// The payload, without the NUL that ends a text; empty if there is none.
     fn payload(&self) -> &[u8];
     /// Encoded size in bytes.
     fn size(&self) -> usize;
-    /// A request of our own.
+    /// A request of the connector's own.
     fn request(topic: &str, matchtag: u32, rank: u32, payload: &str) -> Self;
     /// The same message with another payload.
     #[must_use]
     fn with_payload(&self, payload: &str) -> Self;
-    /// A successful answer to this request, in the broker's name.
+    /// A successful response to this request, as from the broker.
     #[must_use]
     fn answer(&self, payload: &str) -> Self;
-    /// An error as the answer to this request, in the broker's name.
+    /// An error response to this request, as from the broker.
     #[must_use]
     fn refusal(&self, errnum: i32, text: &str) -> Self;
-    /// Puts a hop on the route, which a response to this request will bring back.
+    /// Adds a hop to the route. A response to this request brings it back.
     fn push_hop(&mut self, hop: &str);
-    /// Takes the last hop off the route if it begins with `prefix`, and returns the rest of it.
+    /// Removes the last hop of the route if it begins with `prefix`, and returns the rest of it.
     fn pop_hop(&mut self, prefix: &str) -> Option<String>;
 }

@@ -1,7 +1,7 @@
 //! What happens to a request that was not answered when the connection was lost.
 //!
-//! The table is also in `rfc/0010-connector.md`, with the reason for each row; a test holds
-//! the two together.
+//! The table is also in `rfc/0010-connector.md`, with the reason for each row; a test compares
+//! the two.
 
 use serde::Deserialize;
 
@@ -10,28 +10,28 @@ use crate::watch::{Entries, Seen, Value};
 /// What to do with an unanswered request once the broker is back.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Policy {
-    /// `job-exec.shell-barrier`: asked again, naming the entry.
+    /// `job-exec.shell-barrier`: sent again, with the number of the entry.
     Barrier,
     /// Ends a watch.
     Cancel,
-    /// A commit to the KVS: done exactly once, see the ledger.
+    /// A commit to the KVS: the ledger has it done exactly once.
     Commit,
-    /// Whether it was done is not known, and doing it twice is not the same as once: an error.
+    /// Gets an error: it is unknown whether the request was done, and it must not be done twice.
     Refuse,
-    /// Doing it twice is the same as doing it once: asked again.
+    /// Sent again: doing it twice is the same as doing it once.
     Repeat,
-    /// Something that the broker keeps for the connection: made again before all else.
+    /// Something that the broker keeps for the connection: made again before all other requests.
     Standing,
-    /// A watch: goes on where it stood.
+    /// A watch: continues after the answers that the client has had.
     Watch(WatchKind),
 }
 
-/// How the answers of a watch follow from each other.
+/// How the answers of a watch relate to each other.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum WatchKind {
     /// Each answer is one more entry.
     Entries,
-    /// As the request's `FLUX_KVS_*` flags say.
+    /// The request's `FLUX_KVS_*` flags decide.
     Kvs,
     /// Each answer replaces the one before.
     Value,
@@ -39,7 +39,8 @@ pub enum WatchKind {
 
 use Policy::{Barrier, Cancel, Commit, Refuse, Repeat, Standing, Watch};
 
-/// By topic, sorted. `*` at the beginning stands for any service. What is not here is refused.
+/// The policy of each topic, sorted. `*` at the beginning stands for any service. A topic that is
+/// not here is refused.
 pub const TABLE: &[(&str, Policy)] = &[
     ("*.ping", Repeat),
     ("*.stats-get", Repeat),
@@ -102,7 +103,7 @@ pub const TABLE: &[(&str, Policy)] = &[
 ];
 
 impl Policy {
-    /// That of a topic.
+    /// The policy of a topic.
     pub fn of(topic: &str) -> Self {
         let any = |(pattern, _): &&(&str, Policy)| pattern.starts_with('*');
         let of_any =
@@ -126,7 +127,7 @@ const FLUX_KVS_WATCH_APPEND: u32 = 256;
 const FLUX_KVS_STREAM: u32 = 512;
 
 impl WatchKind {
-    /// The memory of a watch that is asked for with this payload; none if it is answered once.
+    /// What to remember of a watch with this request payload; none if it is answered once.
     pub(crate) fn seen(self, payload: &[u8], streaming: bool) -> Option<Seen> {
         let entries = Seen::Entries(Entries::default());
         let value = Seen::Value(Value::default());
@@ -152,7 +153,7 @@ mod tests {
 
     #[test]
     fn the_table_is_sorted() {
-        assert!(TABLE.is_sorted_by_key(|(pattern, _)| pattern), "or topics are not found");
+        assert!(TABLE.is_sorted_by_key(|(pattern, _)| pattern), "binary search needs it");
     }
 
     #[test]

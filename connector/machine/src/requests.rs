@@ -1,4 +1,4 @@
-//! The way of the client's messages to the broker.
+//! Messages from the client to the broker.
 
 use serde_json::Value;
 
@@ -8,16 +8,16 @@ use crate::ledger::{Ledger, Settling, Treatment, treatment};
 use crate::packet::{Header, Kind, NO_TAG, Packet};
 use crate::policy::Policy;
 
-/// Begins the hop that requests to the client get on their way.
+/// Prefix of the hop that the connector adds to requests to the client.
 pub(crate) const HOP: &str = "resume-";
 
 impl<P: Packet> Connector<P> {
-    /// Sends a message of the client's over a live connection.
+    /// Sends a message of the client over a live connection.
     pub(crate) fn dispatch(&mut self, now: f64, mut packet: P) {
         match packet.header().kind {
             Kind::Request => self.request(now, packet),
             Kind::Response => match packet.pop_hop(HOP) {
-                // It came over an earlier connection; whoever asked has had an error since.
+                // The request came over an earlier connection, and its sender has had an error.
                 Some(number) if number != self.losses.to_string() => {}
                 _ => self.transmit(packet),
             },
@@ -47,14 +47,14 @@ impl<P: Packet> Connector<P> {
         match policy {
             Policy::Watch(kind) => {
                 flight.seen = kind.seen(packet.payload(), streaming);
-                // Asked without the flag, it is answered once.
+                // Without the streaming flag it is answered once.
                 if flight.seen.is_none() {
                     flight.policy = Policy::Repeat;
                 }
             }
             Policy::Commit => {
                 self.commit(&mut flight);
-                // Asked once more by itself, it would come after later ones.
+                // If it were repeated by itself, it would be applied after later commits.
                 if flight.commit.is_some() {
                     flight.again = None;
                 }
@@ -70,9 +70,10 @@ impl<P: Packet> Connector<P> {
         }
     }
 
-    /// The first commit to a namespace since the broker is back. Were the namespace restored
-    /// between two commits, the second would be done and not the first. So it is asked for
-    /// before, and the commit is sent with what may have to be done again.
+    /// Whether this is the first commit to a namespace since the broker is back. If the namespace
+    /// were restored between two commits, the second would be done and not the first. So the
+    /// connector first waits until the namespace answers, and then sends this commit with those
+    /// that have to be done again.
     fn is_unknown(&mut self, now: f64, namespace: &str) -> bool {
         let Some(ledger) = self.ledgers.get_mut(namespace) else { return false };
         if ledger.settling != Settling::Unknown {
@@ -84,7 +85,7 @@ impl<P: Packet> Connector<P> {
         true
     }
 
-    /// The client ends a watch. The request is not answered, the watch is (flux-core
+    /// The client cancels a watch. The service answers the watch, not this request (flux-core
     /// `modules/kvs-watch`, `modules/job-info`).
     fn cancel(&mut self, packet: &P) {
         let payload: Value = serde_json::from_slice(packet.payload()).unwrap_or_default();

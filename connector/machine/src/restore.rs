@@ -1,4 +1,4 @@
-//! What is asked of a broker that is back, before the client's own requests.
+//! What the connector asks a broker that is back, before the client's own requests.
 
 use serde_json::json;
 
@@ -8,40 +8,39 @@ use crate::ledger::{Found, Ledger, Settling};
 use crate::packet::{ANY_RANK, Packet};
 use crate::standing::Item;
 
-/// Requests of the connector's own have tags from here on. A client would need two thousand
-/// million requests in flight to come so far: libflux gives the lowest tag that is free.
+/// The connector's own requests have matchtags from here on. libflux gives clients the lowest
+/// free matchtag, so a client would need two thousand million requests in flight to reach it.
 const OWN_TAGS: u32 = 0x8000_0000;
 /// The rank of the coordinator, which makes checkpoints.
 const RANK_0: u32 = 0;
-/// Pauses until a namespace is asked for once more, in seconds: each is twice the last.
+/// Pauses before a namespace is asked again, in seconds: each is twice the last.
 const PAUSE_FIRST: f64 = 0.1;
 const PAUSE_MAX: f64 = 2.0;
-/// A checkpoint is asked for when done commits take a part of their limit.
+/// A checkpoint is requested when done commits take this fraction of their limit.
 const COVER_PART: usize = 4;
-/// Where nobody could say which commits a checkpoint has, it is asked again after this pause,
-/// in seconds.
+/// Seconds until a checkpoint is requested again after an error.
 const COVER_PAUSE: f64 = 2.0;
 
-/// What a request of the connector's own was for.
+/// The purpose of a request of the connector's own.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Own {
-    /// The shell's, in the barrier.
+    /// Enters the barrier for the shell.
     Barrier,
-    /// Up to which commit of a namespace a checkpoint has them.
+    /// Asks for a checkpoint with the commits of a namespace up to this number.
     Cover(String, u64),
-    /// Whether the broker is in RUN, because of errors that may come of its end.
-    Doubt,
-    /// The client is gone.
+    /// Removes the client's key, because the client has closed the connection.
     Farewell,
     /// See [`Settling::Fencing`].
     Fence(String),
-    /// Whether the broker is in RUN.
+    /// Waits until the broker is in RUN.
     Greeting,
+    /// Asks whether the broker is in RUN, because errors are held back.
+    InRun,
     /// See [`Settling::Looking`].
     Look(String),
-    /// A commit that the client believes to be done.
+    /// Does a commit again that the client believes to be done.
     Replay(String),
-    /// An item of the standing ones.
+    /// Makes a subscription, service or group again.
     Standing(Item),
 }
 
@@ -70,16 +69,16 @@ impl<P: Packet> Connector<P> {
 
     pub(crate) fn own_answer(&mut self, now: f64, packet: &P) {
         let header = packet.header();
-        // An answer to an earlier connection's request is not among them.
+        // Requests of an earlier connection are not in the map.
         let Some(own) = self.own.remove(&header.matchtag) else { return };
         let ok = header.errnum == 0;
         match own {
             Own::Barrier => self.barrier_answered(now, packet),
             Own::Greeting if ok => self.restore(now),
-            // The broker is already ending: it will close the connection.
+            // The broker is shutting down again, and will close the connection.
             Own::Greeting => {}
-            Own::Doubt if ok => self.believe(),
-            Own::Doubt => self.doubt_longer(now),
+            Own::InRun if ok => self.release_held_back(),
+            Own::InRun => self.ask_in_run_later(now),
             Own::Standing(item) => {
                 if !ok {
                     self.standing.refused(item, header.errnum);
@@ -94,7 +93,7 @@ impl<P: Packet> Connector<P> {
         }
     }
 
-    /// The broker is in RUN: what it kept for the connection is made again.
+    /// The broker is in RUN: makes subscriptions, services and groups again.
     fn restore(&mut self, now: f64) {
         self.phase = Phase::Restoring;
         self.standing.begin();
@@ -109,8 +108,9 @@ impl<P: Packet> Connector<P> {
         self.stand(now);
     }
 
-    /// Asks once more for what was refused. Somebody's connection that is just ending can have
-    /// it yet. In the end a client that believes to have what it has not is worse than none.
+    /// Asks again for items that were refused: a connection that is just ending may still hold
+    /// them. After the last attempt the connection ends, because the client would otherwise rely
+    /// on a service that it does not have.
     pub(crate) fn stand_again(&mut self, now: f64) {
         if self.standing.retry_at.is_none_or(|at| at > now) {
             return;
@@ -119,7 +119,7 @@ impl<P: Packet> Connector<P> {
         match self.standing.retry(tries_max) {
             Ok(items) => self.ask_standing(now, items),
             Err(((topic, payload), errnum)) => {
-                let why = format!("since the broker is back it refuses {topic} {payload}");
+                let why = format!("the restarted broker refuses {topic} {payload}");
                 self.end(errnum, why);
             }
         }
@@ -138,7 +138,7 @@ impl<P: Packet> Connector<P> {
         }
     }
 
-    /// Finds out, of each namespace, which commits it holds.
+    /// Asks each namespace which commits it holds.
     pub(crate) fn settle(&mut self, now: f64) {
         let due = self
             .ledgers
@@ -172,7 +172,7 @@ impl<P: Packet> Connector<P> {
         self.ask(Own::Look(namespace.to_string()), "kvs.lookup-plus", &look);
     }
 
-    /// The namespace is not there. Whoever restores it may need time.
+    /// The namespace does not exist. Its restoration may take time.
     fn wait_for(&mut self, now: f64, namespace: &str, errnum: i32) {
         let patience = self.limits.patience;
         let Some(ledger) = self.ledgers.get_mut(namespace) else { return };
@@ -184,14 +184,18 @@ impl<P: Packet> Connector<P> {
             ledger.settling = Settling::Due(now + pause);
             return;
         }
-        // It will not come back, or its answer cannot be read, which is no errno of its own. Its
-        // commits can be neither found nor made again.
+        // It will not return, or its answer cannot be read (errno 0). Its commits can be neither
+        // looked up nor done again.
         let errnum = if errnum == 0 { BAD_ANSWER } else { errnum };
         let open = ledger.unanswered(u64::MAX);
         self.ledgers.remove(namespace);
         for number in open {
             if let Some(tag) = self.tag_of(namespace, number) {
-                self.refuse(tag, errnum, "the broker was restarted, without the namespace");
+                self.refuse(
+                    tag,
+                    errnum,
+                    "the restarted broker does not have the namespace any more",
+                );
             }
         }
         self.settle(now);
@@ -229,13 +233,13 @@ impl<P: Packet> Connector<P> {
         }
     }
 
-    /// Makes the commits again that the namespace lacks.
+    /// Does the commits again that the namespace lacks.
     fn replay(&mut self, now: f64, namespace: &str, held: u64) {
         let Some(ledger) = self.ledgers.get(namespace) else { return };
         let mut left = 0;
         for (_, is_open, packet) in ledger.after(held) {
             if is_open {
-                // Its answer goes to the client.
+                // The answer goes to the client.
                 self.transmit(packet);
             } else {
                 left += 1;
@@ -253,7 +257,7 @@ impl<P: Packet> Connector<P> {
     fn replayed(&mut self, now: f64, namespace: &str, errnum: i32) {
         let Some(ledger) = self.ledgers.get_mut(namespace) else { return };
         if matches!(errnum, NO_HOST | NO_NAMESPACE | NO_SERVICE) {
-            // Not done: from the beginning.
+            // It was not done: settle from the beginning.
             ledger.settling = Settling::Due(now + PAUSE_FIRST);
         } else if let Settling::Replaying(left) = ledger.settling {
             ledger.settling = if left > 1 { Settling::Replaying(left - 1) } else { Settling::Done };
@@ -261,7 +265,7 @@ impl<P: Packet> Connector<P> {
         self.settle(now);
     }
 
-    /// Keeps what is remembered of a namespace's commits within its limit.
+    /// Keeps the remembered commits of a namespace within their limit.
     pub(crate) fn bound_commits(&mut self, namespace: &str) {
         let limit = self.limits.commits_max;
         let Some(ledger) = self.ledgers.get_mut(namespace) else { return };
@@ -279,7 +283,7 @@ impl<P: Packet> Connector<P> {
         }
     }
 
-    /// Asks again what nobody could say.
+    /// Repeats failed requests for a checkpoint.
     pub(crate) fn ask_covered(&mut self, now: f64) {
         let due = self.ledgers.iter_mut().filter_map(|(namespace, ledger)| {
             ledger.cover_at.take_if(|at| *at <= now).map(|_| namespace.clone())
@@ -309,8 +313,8 @@ fn job_of(namespace: &str) -> Option<u64> {
 }
 
 impl<P: Packet> Ledger<P> {
-    /// Bytes that count against the client: where checkpoints are made, done commits are not
-    /// dropped before one has them.
+    /// Bytes that count against [`crate::Limits::retained_max`]. Where checkpoints are made, done
+    /// commits count too, because they are kept until a checkpoint has them.
     pub(crate) fn kept(&self) -> usize {
         if self.covering || self.is_covered { self.bytes } else { self.bytes - self.closed_bytes }
     }

@@ -1,4 +1,4 @@
-//! What a broker keeps for a connection, and forgets with it: event subscriptions, service
+//! What a broker keeps for a connection, and drops when it ends: event subscriptions, service
 //! names, memberships in groups (flux-core `librouter/router.c`, `modules/groups`).
 
 use std::collections::BTreeMap;
@@ -7,37 +7,38 @@ use serde::Deserialize;
 
 use crate::packet::Packet;
 
-/// Topics that add, with those that take away.
+/// Topics that add something, each with the topic that removes it.
 const PAIRS: &[(&str, &str)] = &[
     ("event.subscribe", "event.unsubscribe"),
     ("groups.join", "groups.leave"),
     ("service.add", "service.remove"),
 ];
 
-/// The name is in one of these, by topic.
+/// The payload: the key of the name depends on the topic.
 #[derive(Deserialize)]
 struct Named {
     #[serde(alias = "topic", alias = "service")]
     name: String,
 }
 
-/// What is to be made again: a topic, and the payload to ask with.
+/// A request to make again: topic and payload.
 pub(crate) type Item = (&'static str, String);
 
 /// What the broker has granted this connection, in the order of the keys.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Standing {
-    /// How often, with the payload that asked for it.
+    /// How often it was granted, and the payload of the request.
     items: BTreeMap<(&'static str, String), (u32, String)>,
-    /// What the broker would not grant again, with the errno.
+    /// Items that the broker refused to grant again, with the errno.
     refused: Vec<(Item, i32)>,
-    /// When to ask for that once more, and how often it was.
+    /// When to ask for these again.
     pub(crate) retry_at: Option<f64>,
+    /// How often they were asked for again.
     tries: u32,
 }
 
 impl Standing {
-    /// The broker has said yes to this request.
+    /// The broker has granted this request.
     pub(crate) fn granted<P: Packet>(&mut self, request: &P) {
         let topic = request.header().topic;
         let Ok(Named { name }) = serde_json::from_slice(request.payload()) else { return };
@@ -58,12 +59,15 @@ impl Standing {
         }
     }
 
-    /// The broker has said no, to what it had granted before.
+    /// The broker has refused an item that it had granted before.
     pub(crate) fn refused(&mut self, item: Item, errnum: i32) {
         self.refused.push((item, errnum));
     }
 
-    /// What to ask for once more; the first of it if that was tried often enough.
+    /// The items to ask for again.
+    ///
+    /// # Errors
+    /// The first refused item, after `tries_max` attempts.
     pub(crate) fn retry(&mut self, tries_max: u32) -> Result<Vec<Item>, (Item, i32)> {
         self.retry_at = None;
         self.tries += 1;
@@ -76,18 +80,18 @@ impl Standing {
         Ok(refused.map(|(item, _)| item).collect())
     }
 
-    /// Whether anything was refused.
+    /// Whether an item was refused.
     pub(crate) fn is_refused(&self) -> bool {
         !self.refused.is_empty()
     }
 
-    /// A new connection: nothing was asked over it yet.
+    /// Begins with a new connection.
     pub(crate) fn begin(&mut self) {
         (self.retry_at, self.tries) = (None, 0);
         self.refused.clear();
     }
 
-    /// All of it, each as often as it was granted: the broker counts subscriptions.
+    /// All items, each as often as it was granted: the broker counts subscriptions.
     pub(crate) fn all(&self) -> Vec<Item> {
         let each = self.items.iter().flat_map(|((topic, _), (count, payload))| {
             std::iter::repeat_n((*topic, payload.clone()), *count as usize)

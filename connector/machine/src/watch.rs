@@ -1,15 +1,15 @@
-//! What a client has been given of a streaming watch, so that a watch that is asked for again
-//! goes on where it stood.
+//! Which answers of a streaming watch the client has had, so that a repeated watch continues
+//! after them.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::hash::{DefaultHasher, Hasher};
 
-/// Entries of a log that are remembered one by one. So many may be lost when the KVS goes back
-/// to a checkpoint, and be written again in another order, without one of them being given to
-/// the client twice, or not at all.
+/// Entries of a log that are remembered one by one. When the KVS goes back to a checkpoint, up to
+/// this many entries may be lost and be written again in another order, and the client is still
+/// given each of them once.
 pub const TAIL_MAX: usize = 4096;
 
-/// What has been delivered of a watch.
+/// The answers of a watch that were delivered.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Seen {
     /// A log that only grows: each answer is one entry.
@@ -21,23 +21,23 @@ pub(crate) enum Seen {
 /// See [`Seen::Entries`].
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Entries {
-    /// How many were delivered.
+    /// How many entries were delivered.
     count: u64,
-    /// Hashes of the last of them.
+    /// Hashes of the last ones.
     tail: VecDeque<u64>,
-    /// The empty answer that marks the end of what was there at first (job-info's and
-    /// kvs-watch's `INITIAL_SENTINEL`) comes once.
+    /// The empty answer after the initial entries (job-info's and kvs-watch's
+    /// `INITIAL_SENTINEL`) was delivered.
     sentinel: bool,
-    /// While what was delivered comes again.
+    /// Set while delivered entries arrive again.
     again: Option<Again>,
 }
 
 /// Entries that are expected a second time.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Again {
-    /// From the beginning, by number alone.
+    /// How many of the first entries to skip.
     first: u64,
-    /// Then, in any order.
+    /// Hashes of the entries to skip after these, in any order.
     tail: BTreeMap<u64, u32>,
 }
 
@@ -55,7 +55,7 @@ fn hash(bytes: &[u8]) -> u64 {
 }
 
 impl Seen {
-    /// The watch is asked for again: it begins from the beginning.
+    /// The watch is repeated: its answers start from the beginning.
     pub(crate) fn resume(&mut self) {
         match self {
             Seen::Entries(entries) => entries.resume(),
@@ -63,7 +63,7 @@ impl Seen {
         }
     }
 
-    /// Whether the client is to have this answer.
+    /// Whether to deliver this answer to the client.
     pub(crate) fn admit(&mut self, payload: &[u8]) -> bool {
         match self {
             Seen::Entries(entries) => entries.admit(payload),
@@ -145,7 +145,7 @@ mod tests {
         Seen::Entries(Entries::default())
     }
 
-    /// What of these the client is given.
+    /// Which of these entries the client is given.
     fn given(seen: &mut Seen, entries: &[&str]) -> Vec<String> {
         let given = entries.iter().filter(|entry| seen.admit(entry.as_bytes()));
         given.map(ToString::to_string).collect()
@@ -202,7 +202,7 @@ mod tests {
     #[test]
     fn a_value_is_given_again_if_it_has_changed() {
         let mut seen = Seen::Value(Value::default());
-        assert_eq!(given(&mut seen, &["1", "1"]), ["1", "1"], "as often as it is said");
+        assert_eq!(given(&mut seen, &["1", "1"]), ["1", "1"], "each answer");
         seen.resume();
         assert_eq!(given(&mut seen, &["1", "1"]), ["1"]);
         seen.resume();

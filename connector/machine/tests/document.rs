@@ -1,4 +1,4 @@
-//! The table of rfc/0010-connector.md says what the code does.
+//! The table of rfc/0010-connector.md matches the code.
 
 use resume_machine::{Policy, TABLE};
 

@@ -1,4 +1,5 @@
-//! A client, its connector, and a broker that is killed again and again, from seeds.
+//! A client, its connector, and a broker that is killed again and again. All events follow from a
+//! seed.
 
 #[path = "support/broker.rs"]
 mod broker;
@@ -14,14 +15,14 @@ use serde_json::json;
 use broker::Broker;
 use support::{Message, append};
 
-/// `RIDE_SEEDS` in the environment makes it more.
+/// `RIDE_SEEDS` in the environment overrides it.
 const SEEDS: u64 = 1000;
 const STEPS: u64 = 400;
-/// In a tenth of a second each, on average.
+/// Each takes a tenth of a second on average.
 const HEAL_STEPS: u64 = 10_000;
 const NAMESPACE: &str = "job-1";
 
-/// One that a client waits for.
+/// A request that the client waits for.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Asked {
     Commit,
@@ -38,7 +39,7 @@ struct World {
     broker: Broker,
     is_up: bool,
     is_linked: bool,
-    /// On their way over the socket.
+    /// Messages in flight on the socket.
     to_broker: Vec<Message>,
     next_tag: u32,
     waiting: BTreeMap<u32, Asked>,
@@ -48,7 +49,7 @@ struct World {
     barriers_left: u64,
     in_barrier: bool,
     watched: Vec<u64>,
-    /// Rank 0 was killed: what was written again may come in another order.
+    /// Rank 0 was killed: entries that were written again may be in another order.
     rolled_back: bool,
 }
 
@@ -125,7 +126,7 @@ impl World {
         while let Some(message) = self.connector.for_client() {
             assert_eq!(message.kind, Kind::Response);
             if message.topic == "job-exec.shell-barrier" {
-                assert!(self.in_barrier, "let go twice");
+                assert!(self.in_barrier, "the barrier is answered twice");
                 self.in_barrier = false;
                 self.barriers_left -= 1;
                 continue;
@@ -145,7 +146,7 @@ impl World {
         }
     }
 
-    /// Messages go some way.
+    /// Moves some messages.
     fn network(&mut self) {
         if !self.is_linked {
             return;
@@ -163,7 +164,7 @@ impl World {
         }
         for _ in 0..self.rng.random_range(0..6) {
             if let Some(message) = self.broker.outbox.pop_front() {
-                // A response that comes twice is heard once.
+                // A response that arrives twice must be delivered once.
                 if !message.streaming && self.rng.random_ratio(1, 20) {
                     self.connector.receive(self.now, message.clone());
                 }
@@ -179,7 +180,7 @@ impl World {
         } else {
             self.broker.kill_follower();
         }
-        // What was on the socket is gone; what the broker had passed on will be done later.
+        // Messages in flight are lost; requests that the broker had passed on are done later.
         self.to_broker.clear();
         self.is_up = false;
         if self.is_linked {
@@ -208,7 +209,7 @@ impl World {
             self.connector.timeout(self.now);
         }
         let idle = self.connector.next_timeout().is_none_or(|at| at > self.now);
-        assert!(idle || self.connector.wants_link(self.now), "or its driver would spin");
+        assert!(idle || self.connector.wants_link(self.now), "the driver would spin");
         if self.connector.wants_link(self.now) {
             self.connector.connecting();
             if self.is_up {
@@ -228,9 +229,9 @@ impl World {
             self.client();
             self.fault();
             self.step();
-            assert!(self.connector.retained() < 1 << 20, "what is kept has a limit");
+            assert!(self.connector.retained() < 1 << 20, "the limit on what is kept");
         }
-        // All comes back, and the client does no more.
+        // Everything comes back, and the client sends no more requests.
         self.is_up = true;
         if self.broker.is_stopping {
             self.kill();
@@ -250,7 +251,7 @@ impl World {
         self.waiting.values().any(|asked| *asked == Asked::Watch)
     }
 
-    /// Nothing is left to be done.
+    /// All requests are done.
     fn is_whole(&self) -> bool {
         let log = self.broker.namespaces[NAMESPACE].log.len();
         let watched = !self.watches() || self.watched.len() >= log;
@@ -268,8 +269,11 @@ impl World {
         let mut submitted = self.broker.submitted.clone();
         submitted.dedup();
         assert_eq!(submitted, self.broker.submitted, "no job twice");
-        assert!(submitted.len() as u64 + self.refused >= self.submits, "or it was said");
-        assert!(!self.in_barrier, "let go");
+        assert!(
+            submitted.len() as u64 + self.refused >= self.submits,
+            "each submission is done or refused"
+        );
+        assert!(!self.in_barrier, "the barrier is answered");
         let entered = self.broker.barriers.last().copied().unwrap_or(0);
         assert_eq!(entered, 2 - self.barriers_left, "each entry has its number");
         if self.watches() {

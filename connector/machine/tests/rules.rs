@@ -1,4 +1,4 @@
-//! One rule after another.
+//! One test for each rule of the connector.
 
 mod support;
 
@@ -26,7 +26,7 @@ impl Client {
         self.connector.send(self.now, message).expect("there is room");
     }
 
-    /// What goes to the broker.
+    /// Messages to the broker.
     fn sent(&mut self) -> Vec<Message> {
         std::iter::from_fn(|| self.connector.for_broker()).collect()
     }
@@ -51,8 +51,8 @@ impl Client {
         self.connector.receive(self.now, answer);
     }
 
-    /// Answers the connector's own requests as a broker does that has nothing to tell, until
-    /// there are only others, which are returned.
+    /// Answers the connector's own requests with empty successes until only the client's requests
+    /// are left, and returns these.
     fn settle(&mut self) -> Vec<Message> {
         let mut others = Vec::new();
         loop {
@@ -74,7 +74,7 @@ impl Client {
         self.connector.lost(self.now);
     }
 
-    /// The broker is back; returns what the client's requests became.
+    /// The broker is back. Returns the requests of the client that are sent.
     fn come_back(&mut self) -> Vec<Message> {
         self.connector.connecting();
         self.connector.connected();
@@ -197,7 +197,7 @@ fn an_answer_for_a_broker_that_is_gone_goes_nowhere() {
     let (old, answered) = (serve(&mut client), serve(&mut client));
     client.send(answer(&answered));
     let sent = client.sent();
-    assert!(sent.len() == 1 && sent[0].hops.is_empty(), "as it would be without a connector");
+    assert!(sent.len() == 1 && sent[0].hops.is_empty(), "the same message as without a connector");
     client.lose();
     client.send(answer(&old));
     client.come_back();
@@ -214,7 +214,7 @@ fn a_watch_that_was_cancelled_meanwhile_ends() {
         client.send(watch(tag));
     }
     client.sent();
-    // This one was on its way, the other is cancelled while the broker is away.
+    // The first cancel is in flight, the second is sent while the broker is away.
     client.send(Message::one_way("job-info.eventlog-watch-cancel", &json!({ "matchtag": 1 })));
     client.sent();
     client.lose();
@@ -253,7 +253,7 @@ fn what_cannot_be_asked_now_does_not_wake_anybody() {
     assert_eq!(*client.connector.phase(), Phase::Settling);
     client.pass(2.0);
     let next = client.connector.next_timeout();
-    assert!(next.is_none_or(|at| at > client.now), "its driver would spin: {next:?}");
+    assert!(next.is_none_or(|at| at > client.now), "the driver would spin: {next:?}");
 }
 
 #[test]
@@ -267,7 +267,11 @@ fn an_error_of_a_broker_that_ends_is_never_heard() {
     let asked = client.sent().remove(0);
     client.refuse(&asked, 2);
     client.lose();
-    assert_eq!(client.heard(), [], "also not for what is done once only: nobody has done it");
+    assert_eq!(
+        client.heard(),
+        [],
+        "not even for a request that must not be repeated: it was not done"
+    );
     assert_eq!(client.come_back().len(), 2);
 }
 
@@ -304,7 +308,7 @@ fn what_the_broker_kept_is_made_again_before_all_else() {
     assert_eq!(client.topics(), ["kvs.lookup"]);
 }
 
-/// A client with a service, whose broker is back and is asked for it again.
+/// A client with a service, whose broker is back: returns the request for the service.
 fn client_with_a_service() -> (Client, Message) {
     let mut client = Client::new(Limits { patience: 10.0, ..Limits::default() });
     client.send(Message::ask("service.add", 1, &json!({ "service": "mine" })));
@@ -325,7 +329,7 @@ fn client_with_a_service() -> (Client, Message) {
 fn what_is_not_granted_again_at_once_is_asked_for_once_more() {
     let (mut client, add) = client_with_a_service();
     client.refuse(&add, 17);
-    assert_eq!(client.sent(), [], "the service is not back: nothing else goes on");
+    assert_eq!(client.sent(), [], "other requests wait for the service");
     client.pass(2.0);
     let add = client.sent().remove(0);
     assert_eq!(add.topic, "service.add");
@@ -355,12 +359,12 @@ fn a_barrier_is_entered_again_under_its_number() {
     let barrier = || Message::one_way("job-exec.shell-barrier", &json!({ "id": 1, "rank": 0 }));
     client.send(barrier());
     let first = client.sent().remove(0);
-    // The module is being loaded.
+    // The module is just being loaded.
     client.refuse(&first, NO_SERVICE);
     client.pass(0.1);
     let first = client.sent().remove(0);
     client.answer(&first, &json!({}));
-    assert_eq!(client.heard(), [(0, 0)], "as the shell asked: without a number");
+    assert_eq!(client.heard(), [(0, 0)], "without a matchtag, as the shell has asked");
     client.send(barrier());
     assert_eq!(client.sent().remove(0).json()["entry"], 2);
     client.lose();
@@ -394,7 +398,7 @@ fn done_commits_are_kept_until_a_checkpoint_has_them() {
     client.answer(&asked, &json!({}));
     assert_eq!(client.connector.retained(), 0);
     client.lose();
-    assert_eq!(client.come_back().len(), 0, "nothing to be done again");
+    assert_eq!(client.come_back().len(), 0, "no commit is repeated");
 }
 
 #[test]
@@ -433,7 +437,7 @@ fn where_checkpoints_are_made_nothing_is_dropped_while_their_maker_is_away() {
             }
         }
     }
-    assert!(client.connector.retained() >= 4000, "up to the limit of all");
+    assert!(client.connector.retained() >= 4000, "up to the limit of all requests");
     client.pass(2.0);
     let asked = client.sent().remove(0);
     client.answer(&asked, &json!({}));
@@ -449,8 +453,8 @@ fn the_primary_namespace_is_left_without_marks() {
     let sent = client.sent();
     assert!(sent.iter().all(|message| !message.payload.contains(MARKERS)));
     client.lose();
-    assert_eq!(client.heard(), [(1, RESET)], "a line would be there twice");
-    assert_eq!(client.come_back().len(), 1, "a value would not");
+    assert_eq!(client.heard(), [(1, RESET)], "the line would be appended twice");
+    assert_eq!(client.come_back().len(), 1, "a value can be set twice");
 }
 
 #[test]
@@ -465,7 +469,8 @@ fn a_client_that_goes_takes_its_marks_with_it() {
     assert_eq!(farewell.json()["ops"][0]["dirent"], Value::Null);
 }
 
-/// A client with one commit that is done, whose broker is back: its fence is answered.
+/// A client with one commit that is done and one that is not, whose broker is back and has
+/// answered the commit without operations. Returns the lookup of the client's key.
 fn client_that_settles() -> (Client, Message) {
     let mut client = Client::new(Limits::default());
     client.send(Message::ask("kvs.commit", 1, &append("job-1", 1)));
@@ -497,7 +502,7 @@ fn a_commit_that_could_not_be_done_again_is_tried_again() {
     let (mut client, look) = client_that_settles();
     client.answer(&look, &json!({ "rootref": "r", "rootseq": 1 }));
     let again = client.sent();
-    assert_eq!(again.len(), 2, "both are lacking");
+    assert_eq!(again.len(), 2, "the namespace lacks both");
     client.refuse(&again[0], NO_SERVICE);
     assert_eq!(*client.connector.phase(), Phase::Settling);
     client.pass(0.2);
@@ -512,7 +517,7 @@ fn a_commit_to_a_namespace_that_is_gone_is_refused_at_once() {
     client.send(Message::ask("kvs.commit", 1, &append("job-1", 1)));
     let commit = client.settle().remove(0);
     client.refuse(&commit, 95);
-    assert_eq!(client.heard(), [(1, 95)], "asked again, it would come after later ones");
+    assert_eq!(client.heard(), [(1, 95)], "repeated, it would be applied after later ones");
 }
 
 #[test]
@@ -527,5 +532,5 @@ fn the_first_commit_after_a_restart_waits_for_its_namespace() {
     client.refuse(&fence, 95);
     client.pass(0.2);
     let tags: Vec<u32> = client.settle().iter().map(|message| message.tag).collect();
-    assert_eq!(tags, [1, 2], "and what came after it");
+    assert_eq!(tags, [1, 2], "the commit, then the lookup");
 }

@@ -1,4 +1,4 @@
-//! A broker and its KVS, which go back to the last checkpoint when they are killed.
+//! A model of a broker and its KVS, which goes back to the last checkpoint when it is killed.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::support::Message;
 
-/// A namespace: what was appended to its log, and the other keys.
+/// A namespace: the entries of its log, and the other keys.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Namespace {
     pub(crate) log: Vec<u64>,
@@ -15,7 +15,7 @@ pub(crate) struct Namespace {
     seq: u64,
 }
 
-/// All that lives with the broker's process, and what outlives it.
+/// The state of the broker's process, and the state that outlives it.
 #[derive(Debug, Default)]
 pub(crate) struct Broker {
     pub(crate) namespaces: BTreeMap<String, Namespace>,
@@ -23,16 +23,16 @@ pub(crate) struct Broker {
     /// Requests that have reached the broker, in order.
     pub(crate) inbox: VecDeque<Message>,
     pub(crate) outbox: VecDeque<Message>,
-    /// Commits that wait for their turn, in order, with the connection that they came over.
+    /// Commits that are not applied yet, in order, with the number of their connection.
     commits: VecDeque<(u32, Message)>,
     connection: u32,
     watches: Vec<(Message, usize)>,
     pub(crate) subscriptions: Vec<String>,
-    /// Each entry of a barrier, whenever it came.
+    /// The numbers of all entries of a barrier.
     pub(crate) barriers: Vec<u64>,
-    /// Numbers of jobs that were submitted, whenever.
+    /// Numbers of all jobs that were submitted.
     pub(crate) submitted: Vec<u64>,
-    /// It is on its way down: services are gone already.
+    /// It is shutting down, and its services are unloaded already.
     pub(crate) is_stopping: bool,
 }
 
@@ -47,19 +47,19 @@ impl Broker {
         self.checkpoint = self.namespaces.clone();
     }
 
-    /// A follower's broker is killed: the KVS knows nothing of it.
+    /// A follower's broker is killed. This does not affect the KVS.
     pub(crate) fn kill_follower(&mut self) {
         self.outbox.clear();
         self.watches.clear();
         self.subscriptions.clear();
-        // One on its way down has passed nothing on.
+        // A broker that is shutting down passes no request on.
         if std::mem::take(&mut self.is_stopping) {
             self.inbox.clear();
         }
     }
 
-    /// What the last connection had passed on comes before anything of the next one, and
-    /// nobody hears of it.
+    /// Requests of the last connection are served before those of the next one, and their answers
+    /// are dropped.
     pub(crate) fn disconnect(&mut self) {
         while self.step() {}
         self.connection += 1;
@@ -68,7 +68,7 @@ impl Broker {
         self.subscriptions.clear();
     }
 
-    /// Rank 0's is killed. The namespaces are not there before somebody restores them.
+    /// Rank 0's broker is killed. The namespaces do not exist until they are restored.
     pub(crate) fn kill_rank_0(&mut self) {
         self.kill_follower();
         self.inbox.clear();
@@ -82,7 +82,7 @@ impl Broker {
         }
     }
 
-    /// Does the oldest request.
+    /// Serves the oldest request.
     pub(crate) fn step(&mut self) -> bool {
         let Some(request) = self.inbox.pop_front() else { return false };
         if request.kind == Kind::Request {
@@ -129,13 +129,13 @@ impl Broker {
         }
     }
 
-    /// Does the oldest commit.
+    /// Applies the oldest commit.
     pub(crate) fn apply(&mut self) {
         let Some((connection, request)) = self.commits.pop_front() else { return };
         let answers = self.outbox.len();
         self.commit(&request, &request.json());
         if connection != self.connection {
-            // Watches hear of it, whoever asked for it does not.
+            // Watches are notified; the client of the old connection gets no answer.
             self.outbox.remove(answers);
         }
     }
@@ -173,7 +173,7 @@ impl Broker {
         self.answer(request, &answer);
     }
 
-    /// Watches of the log hear of what is new.
+    /// Sends new entries to the watches of the log.
     fn notify(&mut self) {
         let mut watches = std::mem::take(&mut self.watches);
         watches.retain_mut(|(request, seen)| {

@@ -1,4 +1,4 @@
-//! Messages of the tests' own, and a client.
+//! Messages for the tests.
 
 use resume_machine::{ANY_RANK, Header, Kind, Packet};
 use serde_json::{Value, json};

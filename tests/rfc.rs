@@ -1,0 +1,461 @@
+//! The documents in `rfc/` agree with each other, with the tests that they name, and with the
+//! code that reads what they show.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use job_exec_rs::port::supervisor::{UnitRecord, UnitSpec};
+use job_exec_rs::proto::{ExecEvent, Idset, UnitName};
+use job_exec_rs::supervisor::parse_record;
+use serde_json::{Value, json};
+
+/// What reads an example, and writes it again.
+type Reader = fn(&Value) -> Result<Value, String>;
+
+/// The reader of each example, by the name of its block.
+const READERS: &[(&str, Reader)] = &[
+    ("event-debug-exception", event),
+    ("event-debug-lead", event),
+    ("event-log-bytes", event),
+    ("event-log-truncated", event),
+    ("guest-checkpoint", guest_checkpoint),
+    ("guest-leaders", guest_leaders),
+    ("record-exited", fact),
+    ("record-gone", fact),
+    ("record-intent", intent),
+    ("record-left", fact),
+    ("record-note-barrier-entered", fact),
+    ("record-note-critical-ranks", critical_ranks),
+    ("record-note-parked", parked),
+    ("record-started", fact),
+];
+
+fn event(example: &Value) -> Result<Value, String> {
+    let event: ExecEvent = read(example)?;
+    let truncated = event.context.contains_key("truncated");
+    let holds = match event.name.as_str() {
+        "debug.lead" => event.context.is_empty(),
+        "debug.exception" => event.logged_exception().is_some_and(|e| e.severity == 0),
+        "log" if truncated => event.logged_truncation().is_some() && event.logged().is_none(),
+        "log" => event.logged().map(|logged| logged.2) == event.context["bytes"].as_u64(),
+        _ => false,
+    };
+    if !holds {
+        return Err("the leader reads something else in it".to_string());
+    }
+    Ok(json!(event))
+}
+
+fn intent(example: &Value) -> Result<Value, String> {
+    let spec: UnitSpec = read(&example["intent"])?;
+    let record = record(std::slice::from_ref(example))?;
+    if record.spec != spec {
+        return Err("the record has another intent".to_string());
+    }
+    Ok(json!({ "version": 1, "intent": spec, "boot_id": record.boot_id }))
+}
+
+/// A fact, as the line after the intent.
+fn fact(example: &Value) -> Result<Value, String> {
+    let intent = examples().remove("record-intent").ok_or("there is no example of an intent")?;
+    let record = record(&[intent, example.clone()])?;
+    let started = record.started.map(|started| json!({ "started": started }));
+    let exited = record.exited.map(|status| json!({ "exited": status }));
+    let left = record.left.then(|| json!({ "left": true }));
+    let gone = record.gone.then(|| json!({ "gone": true }));
+    let notes = record.notes.into_iter();
+    let notes = notes.map(|(key, value)| json!({ "note": { "key": key, "value": value } }));
+    let facts = [started, exited, left, gone].into_iter().flatten().chain(notes);
+    let facts: Vec<Value> = facts.collect();
+    match facts.as_slice() {
+        [fact] => Ok(fact.clone()),
+        facts => Err(format!("{} facts", facts.len())),
+    }
+}
+
+fn critical_ranks(example: &Value) -> Result<Value, String> {
+    let mut fact = fact(example)?;
+    let text = fact["note"]["value"].as_str().ok_or("not a string")?;
+    let ranks: Idset = text.parse().map_err(|e| format!("{e}"))?;
+    fact["note"]["value"] = json!(ranks.to_string());
+    Ok(fact)
+}
+
+/// A whole Flux message in hex. Only libflux can read the message itself.
+fn parked(example: &Value) -> Result<Value, String> {
+    let fact = fact(example)?;
+    let note = &fact["note"];
+    let entry = note["key"].as_str().and_then(|key| key.strip_prefix("parked-"));
+    let entry = entry.is_some_and(|entry| entry.parse::<u32>().is_ok());
+    let hex = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
+    let value = note["value"].as_str().unwrap_or_default();
+    if entry && !value.is_empty() && value.len().is_multiple_of(2) && value.bytes().all(hex) {
+        Ok(fact)
+    } else {
+        Err("not an entry, or not hex".to_string())
+    }
+}
+
+/// `Root::of` in `adapter/libflux/kvs.rs`.
+fn guest_checkpoint(example: &Value) -> Result<Value, String> {
+    let blob = example["data"][0].as_str().ok_or("no blob reference")?;
+    Ok(json!({ "ver": 1, "type": "dirref", "data": [blob] }))
+}
+
+/// `Kvs::count_leader` in `adapter/libflux/kvs.rs`.
+fn guest_leaders(example: &Value) -> Result<Value, String> {
+    let leaders: u64 = example.to_string().parse().map_err(|e| format!("{e}"))?;
+    Ok(json!(leaders))
+}
+
+fn read<T: serde::de::DeserializeOwned>(example: &Value) -> Result<T, String> {
+    serde_json::from_value(example.clone()).map_err(|e| e.to_string())
+}
+
+/// A record with these lines.
+fn record(lines: &[Value]) -> Result<UnitRecord, String> {
+    let unit = lines[0]["intent"]["unit"].as_str().ok_or("no unit")?;
+    let unit: UnitName = unit.parse().map_err(|e| format!("{e}"))?;
+    let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
+    parse_record(text.as_bytes(), &unit)?.ok_or_else(|| "no whole intent".to_string())
+}
+
+fn root() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// Files below a directory whose names end so, with their text.
+fn files(below: &str, extension: &str) -> BTreeMap<PathBuf, String> {
+    fn walk(directory: &Path, extension: &str, found: &mut BTreeMap<PathBuf, String>) {
+        for entry in fs::read_dir(directory).expect("a directory").flatten() {
+            let path = entry.path();
+            if path.is_dir() {
+                walk(&path, extension, found);
+            } else if path.extension().is_some_and(|e| e == extension) {
+                let text = fs::read_to_string(&path).expect("a text");
+                found.insert(path, text);
+            }
+        }
+    }
+    let mut found = BTreeMap::new();
+    walk(&root().join(below), extension, &mut found);
+    assert!(!found.is_empty(), "no files below {below}");
+    found
+}
+
+/// The documents with requirements, by file name.
+fn documents() -> BTreeMap<String, String> {
+    let name = |path: PathBuf| path.file_name().expect("a file").to_string_lossy().into_owned();
+    let mut documents: BTreeMap<String, String> =
+        files("rfc", "md").into_iter().map(|(path, text)| (name(path), text)).collect();
+    documents.remove("README.md").expect("an index");
+    documents
+}
+
+fn is_name(text: &str) -> bool {
+    text.starts_with(|c: char| c.is_ascii_lowercase())
+        && text.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-')
+}
+
+/// Lines that are not in a fenced block.
+fn prose(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    let mut fenced = false;
+    text.lines().enumerate().filter_map(move |(index, line)| {
+        let fence = line.starts_with("```");
+        fenced ^= fence;
+        (!fenced && !fence).then_some((index + 1, line))
+    })
+}
+
+/// A line without its code spans.
+fn without_code(line: &str) -> String {
+    line.split('`').step_by(2).collect::<Vec<_>>().join("``")
+}
+
+/// What is in brackets in a line of prose: the text, and the target if it is a link.
+fn brackets(line: &str) -> Vec<(String, Option<String>)> {
+    let line = without_code(line);
+    let mut found = Vec::new();
+    for (at, _) in line.match_indices('[') {
+        let Some((text, rest)) = line[at + 1..].split_once(']') else { continue };
+        let target = rest.strip_prefix('(').and_then(|rest| Some(rest.split_once(')')?.0));
+        found.push((text.to_string(), target.map(str::to_string)));
+    }
+    found
+}
+
+/// A requirement: the document that defines it, and whether it says MUST.
+type Clauses = BTreeMap<String, (String, bool)>;
+
+fn clauses() -> Clauses {
+    let mut found = Clauses::new();
+    for (document, text) in documents() {
+        let mut current = None;
+        for (number, line) in prose(&text) {
+            let definition = line.find("**[").and_then(|at| line[at + 3..].split_once("]**"));
+            if let Some((name, _)) = definition {
+                assert!(is_name(name), "{document}:{number}: {name} is not a name");
+                let before = found.insert(name.to_string(), (document.clone(), false));
+                assert_eq!(before, None, "{document}:{number}: {name} is defined twice");
+                current = Some(name.to_string());
+            } else if line.starts_with('#') {
+                current = None;
+            }
+            if line.contains("MUST")
+                && let Some(clause) = current.as_ref().and_then(|name| found.get_mut(name))
+            {
+                clause.1 = true;
+            }
+        }
+    }
+    assert!(found.len() > 100, "{} requirements", found.len());
+    found
+}
+
+/// The table of `rfc/README.md`: where each requirement is checked.
+fn table() -> BTreeMap<String, String> {
+    let text = fs::read_to_string(root().join("rfc/README.md")).expect("an index");
+    let (_, table) = text.split_once("| Name | Where it is checked |").expect("the table");
+    let mut found = BTreeMap::new();
+    for line in table.lines().filter(|line| line.starts_with("| ")) {
+        let cells: Vec<&str> = line.trim_matches('|').split(" | ").map(str::trim).collect();
+        let [name, tests] = cells[..] else { panic!("not two cells: {line}") };
+        assert_eq!(found.insert(name.to_string(), tests.to_string()), None, "{name}: two rows");
+    }
+    found
+}
+
+/// All that an entry of the table can name.
+struct Tests {
+    functions: BTreeSet<String>,
+    bugs: BTreeSet<String>,
+    scripts: BTreeMap<String, String>,
+}
+
+impl Tests {
+    fn load() -> Self {
+        let sources = ["src", "connector", "tests"].into_iter().flat_map(|b| files(b, "rs"));
+        let mut functions = BTreeSet::new();
+        for (_, text) in sources {
+            for (at, _) in text.match_indices("fn ") {
+                let name = text[at + 3..].split(|c: char| !c.is_alphanumeric() && c != '_').next();
+                functions.extend(name.map(str::to_string));
+            }
+        }
+        let planted = fs::read_to_string(root().join("src/planted.rs")).expect("bugs");
+        let (_, bugs) = planted.split_once("pub enum Bug {").expect("an enum of bugs");
+        let (bugs, _) = bugs.split_once('}').expect("its end");
+        let bugs = bugs.lines().filter_map(|line| line.trim().strip_suffix(','));
+        let scripts = files("tests/t", "t").into_iter().map(|(path, text)| {
+            let stem = path.file_stem().expect("a file").to_string_lossy().into_owned();
+            (stem.split('-').next().unwrap_or_default().to_string(), text)
+        });
+        Self { functions, bugs: bugs.map(str::to_string).collect(), scripts: scripts.collect() }
+    }
+
+    /// Checks one entry. True if it names a test.
+    fn check(&self, entry: &str) -> Result<bool, String> {
+        let entry = entry.split(" (").next().unwrap_or_default();
+        let mut parts = entry.split('`');
+        let group = parts.next().unwrap_or_default().trim();
+        let names: Vec<&str> = parts.step_by(2).collect();
+        if entry == "not tested yet" {
+            return Ok(false);
+        }
+        let missing = if let Some(oracles) = group.strip_prefix("sim, by ") {
+            let file = |name: &str| format!("src/adapter/sim/oracle/{}.rs", name.replace('-', "_"));
+            oracles.split(" and ").find(|name| !root().join(file(name)).is_file())
+        } else if group.starts_with("t1") {
+            return self.check_scripts(group, &names);
+        } else if group == "planted" && names.iter().any(|name| self.bugs.contains(*name)) {
+            names.into_iter().find(|name| !self.bugs.contains(*name))
+        } else if group == "fuzz target" {
+            let file = |name: &&str| root().join(format!("fuzz/fuzz_targets/{name}.rs"));
+            names.into_iter().find(|name| !file(name).is_file())
+        } else if names.is_empty() {
+            Some(entry)
+        } else {
+            names.into_iter().find(|name| !self.functions.contains(*name))
+        };
+        missing.map_or(Ok(true), |name| Err(format!("there is no {name}")))
+    }
+
+    fn check_scripts(&self, group: &str, names: &[&str]) -> Result<bool, String> {
+        for script in group.split(", ") {
+            let text = self.scripts.get(script).ok_or(format!("there is no {script}"))?;
+            for name in names {
+                let ride = root().join(format!("tests/t/ride-{name}.py"));
+                let rough = fs::read_to_string(root().join("tests/t/ride-rough.py"));
+                let check = format!("def {}(", name.replace(' ', "_"));
+                let rough = rough.is_ok_and(|text| text.contains(&check));
+                if !text.contains(&format!("'{name}'")) && !ride.is_file() && !rough {
+                    return Err(format!("{script} has no {name}"));
+                }
+            }
+        }
+        Ok(true)
+    }
+}
+
+fn report(found: &[String]) {
+    assert!(found.is_empty(), "{} found:\n{}", found.len(), found.join("\n"));
+}
+
+#[test]
+fn every_requirement_has_a_row_and_every_row_a_requirement() {
+    let (clauses, table) = (clauses(), table());
+    let without = clauses.keys().filter(|name| !table.contains_key(*name));
+    let mut found: Vec<String> = without.map(|name| format!("{name} has no row")).collect();
+    let rows = table.keys().filter(|name| !clauses.contains_key(*name));
+    found.extend(rows.map(|name| format!("{name} is in no document")));
+    report(&found);
+}
+
+#[test]
+fn every_must_has_a_test_that_exists_or_is_said_to_have_none() {
+    let (clauses, tests) = (clauses(), Tests::load());
+    let differences = &documents()["0006-differences.md"];
+    let (_, untested) = differences.split_once("### Not tested yet").expect("a section");
+    let (untested, _) = untested.split_once("\n### ").unwrap_or((untested, ""));
+    let mut found = Vec::new();
+    for (name, cell) in table() {
+        let entries = cell.strip_prefix("part: ").unwrap_or(&cell).split("; ");
+        let mut is_tested = false;
+        for entry in entries {
+            match tests.check(entry) {
+                Ok(test) => is_tested |= test,
+                Err(error) => found.push(format!("{name}: {error}")),
+            }
+        }
+        let said = cell.contains("not tested yet");
+        let must = clauses.get(&name).is_some_and(|(_, must)| *must);
+        if must && !is_tested && !said {
+            found.push(format!("{name} says MUST, and has no test"));
+        }
+        if said != untested.contains(&format!("| [{name}](")) {
+            found.push(format!("{name}: the table and 0006 differ on whether it is tested"));
+        }
+    }
+    report(&found);
+}
+
+#[test]
+fn every_reference_and_link_leads_somewhere() {
+    let clauses = clauses();
+    let mut found = Vec::new();
+    let mut all = files("rfc", "md");
+    let readme = root().join("README.md");
+    all.insert(readme.clone(), fs::read_to_string(&readme).expect("a text"));
+    for (path, text) in all {
+        for (number, line) in prose(&text) {
+            for (text, target) in brackets(line) {
+                let clause = clauses.get(&text).filter(|_| is_name(&text));
+                let is_url = target.as_ref().is_some_and(|target| target.contains("://"));
+                let file = target.as_ref().filter(|_| !is_url);
+                let file = file.map(|target| target.split('#').next().unwrap_or_default());
+                let wrong = match (clause, file) {
+                    (_, Some(file)) if !path.with_file_name(file).exists() => true,
+                    // A link by a requirement's name leads to its document.
+                    (Some((document, _)), Some(file)) => !file.ends_with(document),
+                    (None, None) => is_name(&text) && !is_url,
+                    (Some(_), None) | (None, Some(_)) => false,
+                };
+                if wrong {
+                    found.push(format!("{}:{number}: [{text}]", path.display()));
+                }
+            }
+        }
+    }
+    report(&found);
+}
+
+/// Sections that a line refers to, as in `[0003](0003-machines.md), 3.9`: document and number.
+fn sections(line: &str) -> Vec<(String, String)> {
+    let mut found = Vec::new();
+    for (at, _) in line.match_indices("](") {
+        let Some((target, rest)) = line[at + 2..].split_once("), ") else { continue };
+        let number: String = rest.chars().take_while(|c| c.is_ascii_digit() || *c == '.').collect();
+        let number = number.trim_end_matches('.').to_string();
+        if target.ends_with(".md") && !target.contains(')') && number.contains('.') {
+            let document = target.rsplit('/').next().unwrap_or_default();
+            found.push((document.to_string(), number));
+        }
+    }
+    found
+}
+
+#[test]
+fn every_section_that_is_referred_to_exists() {
+    let documents = documents();
+    let mut all = files("rfc", "md");
+    let readme = root().join("README.md");
+    all.insert(readme.clone(), fs::read_to_string(&readme).expect("a text"));
+    let (mut found, mut count) = (Vec::new(), 0);
+    for (path, text) in all {
+        for (line, (document, section)) in prose(&text)
+            .flat_map(|(number, line)| sections(line).into_iter().map(move |s| (number, s)))
+        {
+            count += 1;
+            let heading = format!("\n## {section} ");
+            if !documents.get(&document).is_some_and(|text| text.contains(&heading)) {
+                found.push(format!("{}:{line}: {document}, {section}", path.display()));
+            }
+        }
+    }
+    assert!(count > 10, "{count} references");
+    report(&found);
+}
+
+#[test]
+fn what_falls_short_is_said_in_one_place() {
+    let words = ["Today:", "not built yet", "not tested yet", "not tried", "ot mended"];
+    let mut found = Vec::new();
+    for (document, text) in documents() {
+        if document.starts_with("0006") {
+            continue;
+        }
+        for (number, line) in prose(&text) {
+            if let Some(word) = words.iter().find(|word| line.contains(**word)) {
+                found.push(format!("{document}:{number}: {word}"));
+            }
+        }
+    }
+    report(&found);
+}
+
+/// JSON examples of all documents, by name.
+fn examples() -> BTreeMap<String, Value> {
+    let mut found = BTreeMap::new();
+    for (document, text) in documents() {
+        for block in text.split("\n```json").skip(1) {
+            let (name, rest) = block.split_once('\n').expect("a block has lines");
+            let (example, _) = rest.split_once("\n```").expect("a block has an end");
+            let example = serde_json::from_str(example)
+                .unwrap_or_else(|e| panic!("{document}: example{name}: {e}"));
+            let before = found.insert(name.trim().to_string(), example);
+            assert_eq!(before, None, "{document}: two examples{name}");
+        }
+    }
+    found
+}
+
+#[test]
+fn every_example_is_read_and_written_as_it_is() {
+    let examples = examples();
+    let readers: BTreeMap<&str, Reader> = READERS.iter().copied().collect();
+    let mut found = Vec::new();
+    for (name, example) in &examples {
+        match readers.get(name.as_str()).map(|reader| reader(example)) {
+            None => found.push(format!("'{name}' has no reader")),
+            Some(Err(error)) => found.push(format!("{name}: {error}")),
+            Some(Ok(again)) if again != *example => {
+                found.push(format!("{name} is written as {again}"));
+            }
+            Some(Ok(_)) => {}
+        }
+    }
+    let unused = readers.keys().filter(|name| !examples.contains_key(**name));
+    found.extend(unused.map(|name| format!("{name} is in no document")));
+    report(&found);
+}
