@@ -7,7 +7,6 @@
 use std::collections::BTreeMap;
 
 use crate::machine::Context;
-use crate::machine::coordinator::checkpoint::{Checkpoint, Waiting};
 use crate::machine::effect::{Effect, Effects, Level, StreamItem};
 use crate::machine::event::{Credential, Fault, RequestId, StreamId};
 use crate::proto::peer::{LeadNote, LeadReply, LeadRequest, StreamEnd, Version};
@@ -15,6 +14,8 @@ use crate::proto::{
     BrokerRank, Exception, Idset, JobDigest, JobException, JobId, ReleasedRanks, Response,
     StartError, StartRequest, WaitStatus,
 };
+
+use checkpoint::{Checkpoint, Waiting};
 
 mod asked;
 mod checkpoint;
@@ -24,13 +25,16 @@ const RETRY_FIRST: f64 = 0.1;
 /// Longest such pause, in seconds.
 const RETRY_MAX: f64 = 5.0;
 
-/// The leader, seen from here.
-#[derive(Clone, Debug, PartialEq)]
+/// The leader of a job, seen from here.
+#[derive(Clone, Copy, Debug, PartialEq)]
 enum LeaderLink {
-    /// Leads, as far as is known.
+    /// It was asked to lead, and has not answered yet. `since` is when leaders on its rank began
+    /// not to answer, over several tries.
+    Asked { stream: StreamId, since: Option<f64> },
+    /// It does not answer, and is asked again at `retry_at`.
+    Away { since: f64, retry_at: f64 },
+    /// It leads. It hears of exceptions by itself.
     Present { stream: StreamId },
-    /// Does not answer; asked again at `retry_at`.
-    Away { since: f64, retry_at: f64, pause: f64 },
 }
 
 /// One job of the job manager's.
@@ -41,19 +45,19 @@ struct Coordinated {
     digest: JobDigest,
     /// It was allocated before this coordinator came up.
     again: bool,
+    /// The leader's rank.
     rank: BrokerRank,
     leader: LeaderLink,
-    /// Since when the leader has been away, to know when to give up, over several tries.
-    away_since: Option<f64>,
+    /// Ranks that were given up on.
     lost: Idset,
+    /// The first fatal one.
     exception: Option<JobException>,
+    /// What the job manager was told.
     passed_on: Vec<Response>,
     /// Ranks that the job manager has back.
     released: Idset,
     /// The largest status that leaders have told.
     status: WaitStatus,
-    /// The leader has answered since it was asked: it will hear of exceptions by itself.
-    answered: bool,
 }
 
 /// All jobs that the job manager has asked for.
@@ -65,7 +69,7 @@ pub(super) struct Coordinator {
 
 impl Coordinator {
     /// The job manager's request. A bad one fails its own job, never the interface.
-    pub(super) fn start(
+    pub(super) fn handle_start(
         &mut self,
         cx: Context,
         request: RequestId,
@@ -80,21 +84,15 @@ impl Coordinator {
                     digest: JobDigest::new(start.id, start.userid, &start.r),
                     again: start.r.starttime() <= cx.born.wall,
                     rank: start.r.first_rank(),
-                    leader: LeaderLink::Away {
-                        since: cx.now.mono,
-                        retry_at: 0.0,
-                        pause: RETRY_FIRST,
-                    },
-                    away_since: None,
+                    leader: LeaderLink::Away { since: cx.now.mono, retry_at: 0.0 },
                     lost: Idset::new(),
                     exception: None,
                     passed_on: Vec::new(),
                     released: Idset::new(),
                     status: WaitStatus::default(),
-                    answered: false,
                     start,
                 };
-                job.lead(out);
+                job.ask(None, out);
                 if let Some(old) = self.jobs.insert(job.start.id, job) {
                     out.push(Effect::Drop { to: old.request });
                 }
@@ -119,7 +117,7 @@ impl Coordinator {
     }
 
     /// A leader has answered, or its stream has ended.
-    pub(super) fn replied(
+    pub(super) fn handle_reply(
         &mut self,
         cx: Context,
         id: JobId,
@@ -127,21 +125,20 @@ impl Coordinator {
         result: Result<LeadReply, StreamEnd>,
         out: &mut Effects,
     ) {
-        let current = |job: &&mut Coordinated| job.leader == LeaderLink::Present { stream };
-        let Some(job) = self.jobs.get_mut(&id).filter(current) else { return };
+        let Some(job) = self.jobs.get_mut(&id).filter(|job| job.is_asked_by(stream)) else {
+            return;
+        };
         match result {
             Ok(LeadReply::Note(LeadNote::Changed { mark })) => {
                 let waiting = job.waiting(mark, false);
                 self.checkpoint.wait(id, waiting);
             }
             Ok(LeadReply::Note(LeadNote::Progress { status })) => {
-                job.away_since = None;
-                job.answered = true;
+                job.leader = LeaderLink::Present { stream };
                 job.status = job.status.max(status);
             }
             Ok(LeadReply::Response(response)) => {
-                job.away_since = None;
-                job.answered = true;
+                job.leader = LeaderLink::Present { stream };
                 if job.pass_on(response, out) {
                     let waiting = job.waiting(0, true);
                     self.checkpoint.wait(id, waiting);
@@ -149,7 +146,7 @@ impl Coordinator {
                 }
                 self.checkpoint.sweep_while(cx, !self.jobs.is_empty());
             }
-            Err(end) => return job.leader_failed(cx, &end, out),
+            Err(end) => return job.handle_leader_end(cx, &end, out),
         }
         self.touch(cx);
     }
@@ -160,17 +157,17 @@ impl Coordinator {
     }
 
     /// The checkpoint under way has ended.
-    pub(super) fn checkpointed(
+    pub(super) fn handle_checkpointed(
         &mut self,
         cx: Context,
         result: Result<(), Fault>,
         out: &mut Effects,
     ) {
-        self.checkpoint.done(cx, result, out);
+        self.checkpoint.handle_made(cx, result, out);
     }
 
     /// A shell wants to know when its guest namespace is durable.
-    pub(super) fn checkpoint_asked(
+    pub(super) fn handle_checkpoint_asked(
         &mut self,
         cx: Context,
         request: RequestId,
@@ -194,36 +191,42 @@ impl Coordinator {
     }
 
     /// Nobody listens to this request any more.
-    pub(super) fn disconnected(&mut self, request: RequestId, out: &mut Effects) {
-        self.checkpoint.disconnected(request, out);
+    pub(super) fn handle_disconnect(&mut self, request: RequestId, out: &mut Effects) {
+        self.checkpoint.handle_disconnect(request, out);
     }
 
     /// The module is being unloaded.
-    pub(super) fn shutdown(&mut self, out: &mut Effects) {
-        self.checkpoint.shutdown(out);
+    pub(super) fn shut_down(&mut self, out: &mut Effects) {
+        self.checkpoint.shut_down(out);
     }
 
-    /// When [`Self::checkpoint_timeout`] is due.
+    /// When [`Self::handle_checkpoint_timeout`] is due.
     pub(super) fn next_checkpoint(&self) -> Option<f64> {
         self.checkpoint.next_timeout()
     }
 
-    pub(super) fn checkpoint_timeout(&mut self, cx: Context, out: &mut Effects) {
+    pub(super) fn handle_checkpoint_timeout(&mut self, cx: Context, out: &mut Effects) {
         let running = self.jobs.iter().filter(|(_, job)| job.start.reattach).map(|(id, _)| *id);
-        self.checkpoint.timeout(cx, running, out);
+        self.checkpoint.handle_timeout(cx, running, out);
     }
 
     /// Leaders hear exceptions by themselves. The first fatal one is kept for a later leader,
     /// and for one that may hear of the exception before it hears of its job.
-    pub(super) fn exception(&mut self, cx: Context, exception: &JobException, out: &mut Effects) {
+    pub(super) fn handle_exception(
+        &mut self,
+        cx: Context,
+        exception: &JobException,
+        out: &mut Effects,
+    ) {
         let Some(job) = self.jobs.get_mut(&exception.id) else { return };
         if exception.severity != 0 || job.exception.is_some() {
             return;
         }
         job.exception = Some(exception.clone());
-        let present = matches!(job.leader, LeaderLink::Present { .. });
-        if present && !job.answered && job.rank != cx.facts.rank {
-            job.lead(out);
+        if let LeaderLink::Asked { since, .. } = job.leader
+            && job.rank != cx.facts.rank
+        {
+            job.ask(since, out);
         }
     }
 
@@ -255,20 +258,21 @@ impl Coordinator {
 
     pub(super) fn next_timeout(&self, id: JobId) -> Option<f64> {
         match self.jobs.get(&id)?.leader {
-            LeaderLink::Present { .. } => None,
+            LeaderLink::Asked { .. } | LeaderLink::Present { .. } => None,
             LeaderLink::Away { retry_at, .. } => Some(retry_at),
         }
     }
 
-    pub(super) fn timeout(&mut self, cx: Context, id: JobId, out: &mut Effects) {
+    pub(super) fn handle_timeout(&mut self, cx: Context, id: JobId, out: &mut Effects) {
         let Some(job) = self.jobs.get_mut(&id) else { return };
-        if let LeaderLink::Away { since, retry_at, .. } = job.leader
+        if let LeaderLink::Away { since, retry_at } = job.leader
             && retry_at <= cx.now.mono
         {
             if cx.now.mono - since >= cx.config.peer_timeout {
                 job.give_up_leader(out);
+            } else {
+                job.ask(Some(since), out);
             }
-            job.lead(out);
         }
     }
 
@@ -276,6 +280,7 @@ impl Coordinator {
     pub(super) fn state_name(&self, id: JobId) -> &'static str {
         match self.jobs.get(&id).map(|job| &job.leader) {
             None => "none",
+            Some(LeaderLink::Asked { .. }) => "asked",
             Some(LeaderLink::Present { .. }) => "present",
             Some(LeaderLink::Away { .. }) => "away",
         }
@@ -291,10 +296,20 @@ impl Coordinated {
         Waiting { leader: self.rank, digest: self.digest.clone(), mark, ended }
     }
 
-    fn lead(&mut self, out: &mut Effects) {
+    /// This is the stream on which its leader answers.
+    fn is_asked_by(&self, stream: StreamId) -> bool {
+        match self.leader {
+            LeaderLink::Asked { stream: asked, .. } | LeaderLink::Present { stream: asked } => {
+                asked == stream
+            }
+            LeaderLink::Away { .. } => false,
+        }
+    }
+
+    /// Asks its rank to lead.
+    fn ask(&mut self, since: Option<f64>, out: &mut Effects) {
         let stream = out.stream();
-        self.leader = LeaderLink::Present { stream };
-        self.answered = false;
+        self.leader = LeaderLink::Asked { stream, since };
         let request = LeadRequest {
             version: Version,
             start: self.start.clone(),
@@ -358,36 +373,35 @@ impl Coordinated {
         Some(Response::Release { ranks, is_final })
     }
 
-    fn leader_failed(&mut self, cx: Context, end: &StreamEnd, out: &mut Effects) {
+    fn handle_leader_end(&mut self, cx: Context, end: &StreamEnd, out: &mut Effects) {
         let id = self.start.id;
         if let StreamEnd::Incompatible { reason } = end {
             // Waiting does not mend that.
             let note = format!("{reason} (on rank {})", self.rank);
             out.log(Level::Error, format!("{id}: {note}"));
             self.pass_on(Response::Exception(Exception::fatal(note)), out);
-            self.give_up_leader(out);
-            return self.lead(out);
+            return self.give_up_leader(out);
         }
-        let since = *self.away_since.get_or_insert(cx.now.mono);
-        let pause = match self.leader {
-            LeaderLink::Away { pause, .. } => (pause * 2.0).min(RETRY_MAX),
-            LeaderLink::Present { .. } => {
-                let tried = cx.now.mono - since;
-                tried.clamp(RETRY_FIRST, RETRY_MAX)
-            }
+        let now = cx.now.mono;
+        let since = match self.leader {
+            LeaderLink::Asked { since, .. } => since.unwrap_or(now),
+            LeaderLink::Away { since, .. } => since,
+            LeaderLink::Present { .. } => now,
         };
-        let level = if since == cx.now.mono { Level::Info } else { Level::Debug };
+        let level = if since == now { Level::Info } else { Level::Debug };
         out.log(level, format!("{id}: leader on rank {} does not answer: {end}", self.rank));
-        self.leader = LeaderLink::Away { since, retry_at: cx.now.mono + pause, pause };
+        // The pause doubles: it is as long as all tries together have taken.
+        let retry_at = now + (now - since).clamp(RETRY_FIRST, RETRY_MAX);
+        self.leader = LeaderLink::Away { since, retry_at };
     }
 
     /// The next rank leads; without any, this one does, to bring the job to its end.
     fn give_up_leader(&mut self, out: &mut Effects) {
         self.lost.insert(self.rank.0);
-        self.away_since = None;
         let next = self.start.r.ranks().ranks().find(|rank| !self.lost.contains_rank(*rank));
         self.rank = next.unwrap_or(BrokerRank(0));
         let id = self.start.id;
         out.log(Level::Error, format!("{id}: gave up on its leader; rank {} leads", self.rank));
+        self.ask(None, out);
     }
 }

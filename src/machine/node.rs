@@ -230,14 +230,14 @@ impl Node {
     }
 
     /// The module is being unloaded: tell the peers, and keep what shells wait for.
-    pub fn shutdown(&mut self, out: &mut Effects) {
+    pub fn shut_down(&mut self, out: &mut Effects) {
         for leader in self.leaders.values_mut() {
             leader.shut_down(out);
         }
         for agent in self.agents.values_mut() {
             agent.shut_down(out);
         }
-        self.coordinator.shutdown(out);
+        self.coordinator.shut_down(out);
         for (to, _) in self.early.drain(..) {
             out.end(to, StreamEnd::Unloaded);
         }
@@ -254,9 +254,9 @@ impl Node {
         let cx = context!(self, now);
         match event {
             Event::CheckpointAsked { request, credential, id } => {
-                self.coordinator.checkpoint_asked(cx, request, credential, id, out);
+                self.coordinator.handle_checkpoint_asked(cx, request, credential, id, out);
             }
-            Event::Checkpointed(result) => self.coordinator.checkpointed(cx, result, out),
+            Event::Checkpointed(result) => self.coordinator.handle_checkpointed(cx, result, out),
             Event::Config(config) => self.reconfigure(*config, out),
             Event::Covered(covered) => {
                 if let Some(leader) = self.leaders.get_mut(&covered.id) {
@@ -264,22 +264,22 @@ impl Node {
                 }
             }
             Event::CriticalRanks { request, credential, id, ranks } => {
-                let agent = asked(self.agents.get_mut(&id), id, credential);
+                let agent = of_user(self.agents.get_mut(&id), id, credential);
                 let result = agent.and_then(|agent| agent.handle_critical_ranks(cx, &ranks, out));
                 out.done(request, result);
             }
-            Event::Disconnected { request } => self.disconnected(now, request, out),
+            Event::Disconnected { request } => self.handle_disconnect(now, request, out),
             Event::Exception(exception) => {
-                self.coordinator.exception(cx, &exception, out);
+                self.coordinator.handle_exception(cx, &exception, out);
                 if let Some(leader) = self.leaders.get_mut(&exception.id) {
                     leader.handle_exception(cx, &exception, out);
                 }
             }
             Event::Expiration { request, id, expiration } => {
-                self.expiration(now, request, id, expiration, out);
+                self.handle_expiration(now, request, id, expiration, out);
             }
             Event::Known { request, asked } => {
-                let answer = Answer::Known(self.known(now, &asked));
+                let answer = Answer::Known(self.answer_known(now, &asked));
                 out.push(Effect::Answer { to: request, answer });
             }
             Event::KnownAnswered { id, asker: Role::Agent, question, result } => {
@@ -297,7 +297,7 @@ impl Node {
                     leader.handle_kvs(cx, result, out);
                 }
             }
-            Event::Lead { request, lead } => self.lead(now, request, lead, out),
+            Event::Lead { request, lead } => self.handle_lead(now, request, lead, out),
             Event::Order(order) => {
                 if let Some(agent) = self.agents.get_mut(&order.id) {
                     agent.handle_order(cx, &order, out);
@@ -307,23 +307,25 @@ impl Node {
                 Some(agent) => agent.handle_barrier(cx, request, Some(entry), out),
                 None => out.push(Effect::Drop { to: request }),
             },
-            Event::Replied { stream, result } => self.replied(now, stream, result, out),
-            Event::Reported { stream, result } => self.reported(now, stream, result, out),
+            Event::Replied { stream, result } => self.handle_reply(now, stream, result, out),
+            Event::Reported { stream, result } => self.handle_reports(now, stream, result, out),
             Event::ShellBarrier { request, credential, id, rank, entry } => {
-                self.shell_barrier(now, request, credential, (id, rank, entry), out);
+                self.handle_barrier(now, request, credential, (id, rank, entry), out);
             }
-            Event::Shells { request, shells } => self.shells(now, request, *shells, out),
-            Event::Start { request, start } => self.coordinator.start(cx, request, *start, out),
+            Event::Shells { request, shells } => self.handle_shells(now, request, *shells, out),
+            Event::Start { request, start } => {
+                self.coordinator.handle_start(cx, request, *start, out)
+            }
             Event::Timeout => {
                 for waiter in self.schedule.due(now.mono) {
-                    self.timeout(now, waiter, out);
+                    self.handle_timeout(now, waiter, out);
                 }
             }
-            Event::Unit(event) => self.unit(now, event, out),
+            Event::Unit(event) => self.handle_unit(now, event, out),
         }
     }
 
-    fn replied(
+    fn handle_reply(
         &mut self,
         now: Now,
         stream: StreamId,
@@ -334,12 +336,12 @@ impl Node {
         if result.is_err() {
             self.routes.remove(&stream);
         }
-        self.coordinator.replied(context!(self, now), id, stream, result, out);
+        self.coordinator.handle_reply(context!(self, now), id, stream, result, out);
     }
 
-    fn disconnected(&mut self, now: Now, request: RequestId, out: &mut Effects) {
+    fn handle_disconnect(&mut self, now: Now, request: RequestId, out: &mut Effects) {
         if self.coordinator.has_asked(request) {
-            return self.coordinator.disconnected(request, out);
+            return self.coordinator.handle_disconnect(request, out);
         }
         let early = self.early.len();
         self.early.retain(|(to, _)| *to != request);
@@ -355,7 +357,7 @@ impl Node {
         }
     }
 
-    fn shell_barrier(
+    fn handle_barrier(
         &mut self,
         now: Now,
         request: RequestId,
@@ -364,14 +366,14 @@ impl Node {
         out: &mut Effects,
     ) {
         let cx = context!(self, now);
-        let agent = asked(self.agents.get_mut(&id), id, credential);
-        match agent.and_then(|agent| at_home(agent, id, rank, cx.facts.rank)) {
+        let agent = of_user(self.agents.get_mut(&id), id, credential);
+        match agent.and_then(|agent| of_rank(agent, id, rank, cx.facts.rank)) {
             Ok(agent) => agent.handle_barrier(cx, request, entry, out),
             Err(fault) => out.barrier(request, Err(fault)),
         }
     }
 
-    fn timeout(&mut self, now: Now, waiter: Waiter, out: &mut Effects) {
+    fn handle_timeout(&mut self, now: Now, waiter: Waiter, out: &mut Effects) {
         let cx = context!(self, now);
         match waiter {
             Waiter::Agent(id) => {
@@ -379,8 +381,8 @@ impl Node {
                     agent.handle_timeout(cx, out);
                 }
             }
-            Waiter::Checkpoint => self.coordinator.checkpoint_timeout(cx, out),
-            Waiter::Coordinator(id) => self.coordinator.timeout(cx, id, out),
+            Waiter::Checkpoint => self.coordinator.handle_checkpoint_timeout(cx, out),
+            Waiter::Coordinator(id) => self.coordinator.handle_timeout(cx, id, out),
             Waiter::Leader(id) => {
                 if let Some(leader) = self.leaders.get_mut(&id) {
                     leader.handle_timeout(cx, out);
@@ -390,7 +392,7 @@ impl Node {
     }
 
     /// Whether the job manager has a job running, as far as can be said yet.
-    fn known(&mut self, now: Now, request: &KnownRequest) -> Result<bool, Fault> {
+    fn answer_known(&mut self, now: Now, request: &KnownRequest) -> Result<bool, Fault> {
         let leader = self.leaders.get(&request.id);
         match request.question {
             Question::Leader { generation } => {
@@ -413,7 +415,13 @@ impl Node {
         })
     }
 
-    fn shells(&mut self, now: Now, request: RequestId, shells: ShellsRequest, out: &mut Effects) {
+    fn handle_shells(
+        &mut self,
+        now: Now,
+        request: RequestId,
+        shells: ShellsRequest,
+        out: &mut Effects,
+    ) {
         if self.recently_ended.contains(shells.id, &shells.command.digest) {
             return out.end(request, StreamEnd::superseded("the job has ended"));
         }
@@ -426,7 +434,7 @@ impl Node {
     /// A leader has to know whether the job has run before. The coordinator can be wrong about
     /// that, because clocks can jump; so the leader's own rank is asked as well, once its
     /// supervisor has told what it has found.
-    fn lead(
+    fn handle_lead(
         &mut self,
         now: Now,
         request: RequestId,
@@ -463,7 +471,7 @@ impl Node {
         }
     }
 
-    fn expiration(
+    fn handle_expiration(
         &mut self,
         now: Now,
         request: RequestId,
@@ -484,7 +492,7 @@ impl Node {
         }
     }
 
-    fn reported(
+    fn handle_reports(
         &mut self,
         now: Now,
         stream: StreamId,
@@ -510,7 +518,7 @@ impl Node {
         }
     }
 
-    fn unit(&mut self, now: Now, event: UnitEvent, out: &mut Effects) {
+    fn handle_unit(&mut self, now: Now, event: UnitEvent, out: &mut Effects) {
         let cx = context!(self, now);
         let unit = match &event {
             UnitEvent::Exited { unit, .. }
@@ -587,7 +595,7 @@ impl Node {
             }
             Effect::Known { to, question, asker, id, digest } if to == here => {
                 let asked = KnownRequest { version: Version, id, digest, question };
-                let result = self.known(now, &asked);
+                let result = self.answer_known(now, &asked);
                 queue.push_back(Event::KnownAnswered { id, asker, question, result });
             }
             Effect::Stream { to: RequestId::Local(stream), item: StreamItem::Reply(reply) } => {
@@ -623,7 +631,7 @@ fn not_found(id: JobId) -> Fault {
 }
 
 /// The agent, if it is there and the sender may ask it.
-fn asked(
+fn of_user(
     agent: Option<&mut Agent>,
     id: JobId,
     credential: Credential,
@@ -637,7 +645,7 @@ fn asked(
 }
 
 /// The agent, if the shell that asks it is its own.
-fn at_home(
+fn of_rank(
     agent: &mut Agent,
     id: JobId,
     rank: BrokerRank,

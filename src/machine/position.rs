@@ -25,7 +25,7 @@ type RoleTable = (&'static str, &'static [&'static str], &'static [&'static str]
 pub const ROLES: [RoleTable; 3] = [
     (
         "coordinator",
-        &["none", "present", "away"],
+        &["none", "asked", "present", "away"],
         &["start", "replied", "exception", "expiration", "timeout"],
     ),
     (

@@ -169,7 +169,7 @@ impl Driver {
     /// The module is being unloaded.
     pub fn shutdown(&self) {
         let mut effects = Effects::default();
-        self.node.borrow_mut().shutdown(&mut effects);
+        self.node.borrow_mut().shut_down(&mut effects);
         for effect in effects.list {
             self.perform(effect);
         }

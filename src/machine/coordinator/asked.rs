@@ -69,19 +69,19 @@ impl Asked {
     }
 
     /// The checkpoint under way is made: these have to hear of it.
-    pub(super) fn made(&mut self) -> impl Iterator<Item = RequestId> {
+    pub(super) fn take_made(&mut self) -> impl Iterator<Item = RequestId> {
         let made = std::mem::take(&mut self.under_way);
         made.values().for_each(|asker| self.release(*asker));
         made.into_keys()
     }
 
     /// The checkpoint under way has failed: the next one is for them as well.
-    pub(super) fn failed(&mut self) {
+    pub(super) fn put_back(&mut self) {
         self.next.append(&mut self.under_way);
     }
 
     /// All that wait, when no checkpoint will be made any more.
-    pub(super) fn give_up(&mut self) -> impl Iterator<Item = RequestId> {
+    pub(super) fn take_all(&mut self) -> impl Iterator<Item = RequestId> {
         let all = std::mem::take(self);
         all.next.into_keys().chain(all.under_way.into_keys())
     }
@@ -111,10 +111,10 @@ mod tests {
         asked.begin();
         assert!(asked.remove(RequestId::Remote(1)));
         asked.take(RequestId::Remote(9), JobId(7), 501).unwrap();
-        asked.failed();
+        asked.put_back();
         assert!(asked.contains(RequestId::Remote(2)) && asked.contains(RequestId::Remote(9)));
         asked.begin();
-        assert_eq!(asked.made().count(), 5);
+        assert_eq!(asked.take_made().count(), 5);
         assert_eq!(asked, Asked::default());
     }
 }

@@ -10,8 +10,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::asked::Asked;
 use crate::machine::Context;
-use crate::machine::coordinator::asked::Asked;
 use crate::machine::effect::{Effect, Effects, Level};
 use crate::machine::event::{Fault, RequestId};
 use crate::proto::peer::{CoveredRequest, Version};
@@ -89,15 +89,15 @@ impl Checkpoint {
     }
 
     /// Nobody listens to this request any more.
-    pub(super) fn disconnected(&mut self, request: RequestId, out: &mut Effects) {
+    pub(super) fn handle_disconnect(&mut self, request: RequestId, out: &mut Effects) {
         if self.asked.remove(request) {
             out.push(Effect::Drop { to: request });
         }
     }
 
     /// Nobody will answer any more.
-    pub(super) fn shutdown(&mut self, out: &mut Effects) {
-        for to in self.asked.give_up() {
+    pub(super) fn shut_down(&mut self, out: &mut Effects) {
+        for to in self.asked.take_all() {
             let fault = Fault::new(libc::ENOSYS, "the coordinator is being unloaded");
             out.done(to, Err(fault));
         }
@@ -143,7 +143,7 @@ impl Checkpoint {
 
     /// Makes a checkpoint, if it is time; where no shell outlives its broker nothing would be
     /// found again, and nothing has to be made durable for it.
-    pub(super) fn timeout(
+    pub(super) fn handle_timeout(
         &mut self,
         cx: Context,
         running: impl Iterator<Item = JobId> + Clone,
@@ -168,17 +168,22 @@ impl Checkpoint {
         self.in_flight = Some(jobs);
         self.asked.begin();
         if !cx.shells_survive {
-            self.done(cx, Ok(()), out);
+            self.handle_made(cx, Ok(()), out);
         }
     }
 
     /// The checkpoint under way has ended.
-    pub(super) fn done(&mut self, cx: Context, result: Result<(), Fault>, out: &mut Effects) {
+    pub(super) fn handle_made(
+        &mut self,
+        cx: Context,
+        result: Result<(), Fault>,
+        out: &mut Effects,
+    ) {
         let Some(jobs) = self.in_flight.take() else { return };
         match result {
             Ok(()) => {
                 self.made = true;
-                for to in self.asked.made() {
+                for to in self.asked.take_made() {
                     out.done(to, Ok(()));
                 }
                 for (id, job) in jobs {
@@ -192,7 +197,7 @@ impl Checkpoint {
                 for (id, job) in jobs {
                     self.waiting.entry(id).or_insert(job);
                 }
-                self.asked.failed();
+                self.asked.put_back();
                 self.changed = true;
             }
         }

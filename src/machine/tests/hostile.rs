@@ -126,7 +126,7 @@ fn one_request_is_kept_for_each_entry_of_the_barrier() {
     }
     assert_eq!(answers(&node.hear(barrier(9, SHELL_USER, None))), [libc::EINVAL]);
     let mut parked = super::Effects::default();
-    node.node.shutdown(&mut parked);
+    node.node.shut_down(&mut parked);
     let parks = parked.list.iter().filter(|e| matches!(e, Effect::Park { .. })).count();
     assert_eq!(parks, 64);
 }

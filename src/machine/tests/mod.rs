@@ -472,7 +472,7 @@ impl World {
     pub(super) fn unload(&mut self, rank: usize) {
         let mut effects = Effects::default();
         if let Some(mut node) = self.nodes[rank].take() {
-            node.shutdown(&mut effects);
+            node.shut_down(&mut effects);
         }
         for effect in effects.list {
             self.perform(rank, effect);

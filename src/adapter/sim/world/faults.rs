@@ -175,7 +175,7 @@ impl World {
         self.note(&format!("unload on rank {rank}"));
         let mut effects = Effects::default();
         if let Some(node) = &mut self.ranks[rank as usize].node {
-            node.shutdown(&mut effects);
+            node.shut_down(&mut effects);
         }
         for effect in effects.list {
             match Self::answered_by(&effect) {
