@@ -16,11 +16,11 @@ use serde_json::{Value, json};
 use crate::adapter::libflux::{
     Driver, FdWatcher, Futures, Handle, Inbox, Inward, Rexec, dispatch, fenced, resume_uri,
 };
+use crate::adapter::worker::{Worker, WorkerConfig};
 use crate::config::{Config, MethodConfig};
 use crate::machine::{Facts, Node};
 use crate::port::supervisor::{Method, Supervisor, UnitCommand, UnitEvent};
 use crate::proto::{BrokerRank, InstanceId};
-use crate::supervisor::{Worker, WorkerConfig};
 
 mod handlers;
 

@@ -52,6 +52,11 @@ impl Core {
         }
     }
 
+    /// Send an event to whoever listens to this supervisor.
+    pub(crate) fn report(&self, event: UnitEvent) {
+        (self.sink)(event);
+    }
+
     /// Report the records of an earlier life, and have the backend look for their units.
     pub(crate) fn recover(
         &mut self,
@@ -390,7 +395,7 @@ impl Core {
     }
 
     /// Some facts wait for space on the disk.
-    pub(super) fn is_late(&self) -> bool {
+    pub(crate) fn is_late(&self) -> bool {
         !self.late.is_empty()
     }
 

@@ -6,22 +6,12 @@
 
 use std::collections::BTreeSet;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
-
-use nix::sys::inotify::AddWatchFlags;
 
 use crate::port::disk::{Disk, Extent};
 use crate::port::supervisor::{OUTPUT_CHUNK_BYTES, OUTPUT_WINDOW_BYTES, OutputLimits};
 use crate::proto::{Stream, UnitName};
-
-use super::inotify::Watcher;
-use super::records::STRAY;
-
-/// How often output files are looked at where inotify is not to be had. Hundreds of brokers on
-/// one host (tests of large instances) use up the kernel's default of 128 instances per user.
-const POLL_INTERVAL: Duration = Duration::from_millis(250);
 
 /// Space is given back to the disk in steps of this many bytes.
 const PUNCH_STEP_BYTES: u64 = 1024 * 1024;
@@ -216,14 +206,7 @@ pub(super) fn extension(stream: Stream) -> &'static str {
     }
 }
 
-/// Tells which output files grew: one inotify instance, and one watch on the directory.
-#[derive(Debug)]
-pub(super) struct OutputWatch {
-    /// `None`: the host has no inotify instance to spare.
-    watcher: Option<Watcher>,
-}
-
-/// What an [`OutputWatch`] saw.
+/// Which output files grew.
 #[derive(Debug)]
 pub(crate) enum Grown {
     /// Events were lost: any file may have grown.
@@ -235,54 +218,6 @@ pub(crate) enum Grown {
         /// Some that were set aside.
         strays: bool,
     },
-}
-
-impl OutputWatch {
-    /// Watch all output files of a directory. Needs a tokio runtime around it.
-    pub(super) fn new(directory: &Path) -> Self {
-        let watcher = Watcher::new()
-            .and_then(|watcher| watcher.add(directory, AddWatchFlags::IN_MODIFY).map(|_| watcher))
-            .inspect_err(|e| {
-                tracing::warn!(directory = %directory.display(), error = %e,
-                    "no inotify (see fs.inotify.max_user_instances): output is looked for every {POLL_INTERVAL:?}");
-            });
-        Self { watcher: watcher.ok() }
-    }
-
-    /// Wait until files grew. May be dropped and called again.
-    pub(super) async fn grown(&self) -> Grown {
-        let Some(watcher) = &self.watcher else {
-            tokio::time::sleep(POLL_INTERVAL).await;
-            return Grown::Any;
-        };
-        loop {
-            let events = match watcher.events().await {
-                Ok(events) => events,
-                Err(e) => {
-                    tracing::error!(error = %e, "cannot read inotify events of output files");
-                    return Grown::Any;
-                }
-            };
-            if events.iter().any(|e| e.mask.contains(AddWatchFlags::IN_Q_OVERFLOW)) {
-                return Grown::Any;
-            }
-            let names = || events.iter().filter_map(|e| e.name.as_deref()?.to_str());
-            let files: BTreeSet<_> = names().filter_map(output_file).collect();
-            let strays = names().any(|name| name.ends_with(&format!(".{STRAY}")));
-            if strays || !files.is_empty() {
-                return Grown::These { files, strays };
-            }
-        }
-    }
-}
-
-fn output_file(name: &str) -> Option<(UnitName, Stream)> {
-    let (stem, stream) = match name.rsplit_once('.')? {
-        (stem, "out") => (stem, Stream::Stdout),
-        (stem, "err") => (stem, Stream::Stderr),
-        (_, _) => return None,
-    };
-    Some((format!("{stem}.service").parse().ok()?, stream))
 }
 
 #[cfg(test)]

@@ -11,12 +11,12 @@ use std::path::Path;
 use std::sync::mpsc;
 use std::time::Duration;
 
+use job_exec_rs::adapter::worker::{STARTS_IN_FLIGHT_MAX, Worker, WorkerConfig};
 use job_exec_rs::config::MethodConfig;
 use job_exec_rs::port::supervisor::{
     Method, OutputLimits, Supervisor, UnitCommand, UnitEvent, UnitRecord, UnitSpec,
 };
 use job_exec_rs::proto::{BrokerRank, InstanceId, JobId, Stream, UnitName, WaitStatus};
-use job_exec_rs::supervisor::{STARTS_IN_FLIGHT_MAX, Worker, WorkerConfig};
 
 /// Far beyond what anything here takes: only a hang gets there.
 const DEADLINE: Duration = Duration::from_secs(30);

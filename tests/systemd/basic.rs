@@ -2,12 +2,12 @@
 
 use std::collections::BTreeSet;
 
+use job_exec_rs::adapter::worker::WorkerConfig;
 use job_exec_rs::config::MethodConfig;
 use job_exec_rs::port::supervisor::{
     Method, OUTPUT_CHUNK_BYTES, OUTPUT_WINDOW_BYTES, UnitCommand, UnitEvent,
 };
 use job_exec_rs::proto::{Stream, UnitName, WaitStatus};
-use job_exec_rs::supervisor::WorkerConfig;
 
 use crate::support::{self, Harness};
 use crate::{harness, systemctl};

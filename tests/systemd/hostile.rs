@@ -17,7 +17,7 @@ fn limited() -> Option<(Harness, tempfile::TempDir)> {
         let dir = tempfile::tempdir().expect("a directory");
         let config = support::config(MethodConfig::Systemd, &dir.path().join("state"));
         let (harness, _, _) =
-            Harness::ready(job_exec_rs::supervisor::WorkerConfig { output: LIMITS, ..config });
+            Harness::ready(job_exec_rs::adapter::worker::WorkerConfig { output: LIMITS, ..config });
         (harness, dir)
     })
 }

@@ -11,10 +11,10 @@ use super::manager::{JobOutcome, JobRequest, Manager};
 use super::messages::{Asker, Messages};
 use super::shell::Shells;
 use super::start::{InstanceConfig, InstanceError, Supervision, nodes};
+use crate::adapter::worker::Worker;
 use crate::machine::{Credential, Effects, Event, Node, Now};
 use crate::port::supervisor::{Method, UnitEvent};
 use crate::proto::{BrokerRank, Exception, JobId, StartRequest, UnitName};
-use crate::supervisor::Worker;
 
 mod perform;
 

@@ -10,7 +10,7 @@
 //! ```
 //!
 //! Each rank has the [`Node`](crate::machine::Node) and the
-//! [`Worker`](crate::supervisor::Worker) that it would have in a real broker, each worker with
+//! [`Worker`](crate::adapter::worker::Worker) that it would have in a real broker, each worker with
 //! a directory of its own; only what lies between them is replaced. One thread, the caller's,
 //! runs all nodes: it takes events from one queue in order, and waits on one channel, which
 //! the workers' threads feed, until the next timer is due.

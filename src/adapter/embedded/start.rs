@@ -6,11 +6,11 @@ use std::sync::mpsc::{Receiver, Sender};
 
 use super::event::Happening;
 use super::instance::Inward;
+use crate::adapter::worker::{Worker, WorkerConfig};
 use crate::config::Config;
 use crate::machine::{Facts, Node};
 use crate::port::supervisor::{Method, Supervisor, UnitCommand, UnitEvent};
 use crate::proto::{BrokerRank, Idset, InstanceId, UnitName};
-use crate::supervisor::{Worker, WorkerConfig};
 
 /// What an instance is made of.
 #[derive(Clone, Debug)]

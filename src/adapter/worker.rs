@@ -1,4 +1,8 @@
 //! The supervisor's thread.
+//!
+//! The worker joins the supervisor's core to what it needs of the node: the state directory, and
+//! the backend that `exec.method` asks for. That is why it names other adapters, which no other
+//! adapter does; each backend knows only the supervisor's traits.
 
 use std::any::Any;
 use std::io;
@@ -17,10 +21,7 @@ use crate::adapter::systemd::{Systemd, SystemdConfig};
 use crate::config::MethodConfig;
 use crate::port::supervisor::{OutputLimits, Supervisor, UnitCommand, UnitEvent};
 use crate::proto::{BrokerRank, InstanceId};
-
-use super::backend::BackendDriver;
-use super::core::{Core, Sink};
-use super::output::OutputWatch;
+use crate::supervisor::{BackendDriver, Core, OutputWatch, Sink};
 
 /// Default of [`WorkerConfig::starts_in_flight_max`]: more only makes systemd's queue longer.
 pub const STARTS_IN_FLIGHT_MAX: usize = 16;
@@ -143,7 +144,7 @@ async fn run(config: WorkerConfig, sink: Sink, commands: mpsc::UnboundedReceiver
         Err(e) => {
             let directory = config.directory.display();
             let message = format!("cannot use the state directory {directory}: {e}");
-            return refuse_all(message, &sink, commands).await;
+            return refuse_all(message, sink, commands).await;
         }
     };
     let core = Core::new(Arc::new(disk), boot_id, config.output, sink);
@@ -165,7 +166,7 @@ async fn run(config: WorkerConfig, sink: Sink, commands: mpsc::UnboundedReceiver
                 "{e}; enable lingering for the instance owner \
                  (loginctl enable-linger) or check DBUS_SESSION_BUS_ADDRESS and XDG_RUNTIME_DIR"
             );
-            refuse_all(message, &core.sink, commands).await;
+            refuse_all(message, |event| core.report(event), commands).await;
         }
         (Err(e), MethodConfig::Auto | MethodConfig::Fork) => {
             let notice = format!(
@@ -188,9 +189,9 @@ async fn serve<B: BackendDriver>(
 ) {
     if let Err(e) = core.recover(config.rank, &config.instance, &mut backend) {
         let message = format!("cannot read the records in {}: {e}", config.directory.display());
-        return refuse_all(message, &core.sink, commands).await;
+        return refuse_all(message, |event| core.report(event), commands).await;
     }
-    (core.sink)(UnitEvent::Ready { method: backend.method(), notice });
+    core.report(UnitEvent::Ready { method: backend.method(), notice });
     let mut batch = Vec::with_capacity(COMMAND_BATCH_MAX);
     loop {
         backend.flush().await;
@@ -219,10 +220,10 @@ async fn serve<B: BackendDriver>(
 /// Answer every launch with a failure.
 async fn refuse_all(
     message: String,
-    sink: &Sink,
+    report: impl Fn(UnitEvent),
     mut commands: mpsc::UnboundedReceiver<UnitCommand>,
 ) {
-    sink(UnitEvent::Unusable { message: message.clone() });
+    report(UnitEvent::Unusable { message: message.clone() });
     while let Some(command) = commands.recv().await {
         let unit = match command {
             UnitCommand::Collect { unit } | UnitCommand::Signal { unit, .. } => unit,
@@ -235,6 +236,6 @@ async fn refuse_all(
             }
         };
         let (errnum, message) = (Errno::ENXIO as i32, message.clone());
-        sink(UnitEvent::Failed { unit, errnum, message });
+        report(UnitEvent::Failed { unit, errnum, message });
     }
 }
