@@ -15,8 +15,10 @@ use job_exec_rs::port::supervisor::Method as Started;
 use job_exec_rs::proto::{Idset, InstanceId, UnitName};
 
 use super::console::{Console, Style};
+use super::failure::Failure;
+use super::method::Method;
 use super::signals::SignalThread;
-use super::{Failure, Method, story};
+use super::story;
 
 /// Show what this is, with three small jobs, in under fifteen seconds
 ///

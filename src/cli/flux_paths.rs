@@ -4,7 +4,7 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::Failure;
+use super::failure::Failure;
 
 /// Directories of an installed flux-core.
 #[derive(Clone, Debug, Eq, PartialEq)]

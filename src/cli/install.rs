@@ -12,7 +12,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 
-use super::Failure;
+use super::failure::Failure;
 use super::flux_paths::FluxPaths;
 
 /// Beside the executable, as cargo builds it and packages ship it.

@@ -11,8 +11,9 @@ use job_exec_rs::config::Config;
 use job_exec_rs::proto::{Idset, parse_fsd};
 
 use super::console::{Console, Style};
+use super::failure::Failure;
+use super::method::Method;
 use super::signals::SignalThread;
-use super::{Failure, Method};
 
 /// Ranks of one instance: each has a thread, and systemd a connection, of its own.
 const RANKS_MAX: i64 = 512;

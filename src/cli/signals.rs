@@ -10,7 +10,7 @@ use job_exec_rs::adapter::embedded::Control;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::{Handle, Signals};
 
-use super::Failure;
+use super::failure::Failure;
 
 /// A thread that waits for signals; it ends with this.
 pub(super) struct SignalThread {

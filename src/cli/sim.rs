@@ -9,7 +9,7 @@ use std::sync::{Mutex, PoisonError};
 use clap::Args;
 use job_exec_rs::adapter::sim::{Coverage, FaultKind, Outcome, Profile, Violation, minimise, run};
 
-use super::Failure;
+use super::failure::Failure;
 
 /// Play the machines against a simulated world, with faults, seed by seed
 #[derive(Args, Debug)]

@@ -32,7 +32,10 @@
 //! job's `guest` entry links to and that takes its place at the end. Jobs do not survive the
 //! instance; what a killed one left running is stopped by the next on the same directory.
 
+mod config;
+mod control;
 mod directory;
+mod error;
 mod event;
 mod instance;
 mod kvs;
@@ -41,7 +44,9 @@ mod messages;
 mod shell;
 mod start;
 
+pub use config::InstanceConfig;
+pub use control::Control;
+pub use error::InstanceError;
 pub use event::{Happening, InstanceEvent};
-pub use instance::{Control, Instance};
+pub use instance::Instance;
 pub use manager::{JobOutcome, JobRequest};
-pub use start::{InstanceConfig, InstanceError};

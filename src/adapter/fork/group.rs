@@ -4,7 +4,8 @@ use std::os::fd::OwnedFd;
 
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
-use rustix::process::{Pid as RawPid, PidfdFlags, pidfd_open};
+
+use super::pidfd;
 
 /// Kill every process of the group and wait until none is left but the zombie that leads it,
 /// which keeps the group's number from being used again.
@@ -18,7 +19,7 @@ pub(super) async fn clear(group: Pid) {
             tracing::debug!(%group, error = %e, "cannot kill the process group");
         }
         for member in members {
-            super::exit(member).await;
+            pidfd::exited(member).await;
         }
     }
 }
@@ -30,7 +31,7 @@ fn members(group: Pid) -> Vec<OwnedFd> {
         .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<i32>().ok())
         .filter(|pid| is_member(*pid, group))
         .filter_map(|pid| {
-            let pidfd = pidfd_open(RawPid::from_raw(pid)?, PidfdFlags::empty()).ok()?;
+            let pidfd = pidfd::open(pid).ok()?;
             // The pid may have become another's before it was pinned.
             is_member(pid, group).then_some(pidfd)
         })

@@ -12,6 +12,7 @@
 //! lost.
 
 mod group;
+mod pidfd;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::OpenOptions;
@@ -30,7 +31,7 @@ use tokio::task::JoinSet;
 
 use crate::port::supervisor::{Method, Started, UnitSpec};
 use crate::proto::{UnitName, WaitStatus};
-use crate::supervisor::{Backend, BackendDriver, BackendEvent, OutputPaths, readable};
+use crate::supervisor::{Backend, BackendDriver, BackendEvent, OutputPaths};
 
 /// Child processes of this process.
 #[derive(Debug, Default)]
@@ -147,7 +148,7 @@ impl Backend for Fork {
         self.tasks.spawn({
             let unit = unit.clone();
             async move {
-                exit(pidfd).await;
+                pidfd::exited(pidfd).await;
                 (unit, Done::Exited)
             }
         });
@@ -252,10 +253,7 @@ fn spawn(spec: &UnitSpec, output: &OutputPaths) -> Result<(Child, OwnedFd), (i32
     }
     let mut child =
         command.spawn().map_err(|e| (errnum(&e), format!("{program}: {}", describe(&e))))?;
-    let pidfd = rustix::process::Pid::from_raw(child.id() as i32)
-        .ok_or(rustix::io::Errno::SRCH)
-        .and_then(|pid| rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()));
-    match pidfd {
+    match pidfd::open(child.id() as i32) {
         Ok(pidfd) => Ok((child, pidfd)),
         Err(e) => {
             // It has run for a moment, but nobody would learn how it ends.
@@ -271,20 +269,6 @@ fn describe(e: &io::Error) -> String {
     match e.raw_os_error() {
         Some(errno) => Errno::from_raw(errno).desc().to_string(),
         None => e.to_string(),
-    }
-}
-
-/// Wait until the process of a pidfd has exited.
-async fn exit(pidfd: OwnedFd) {
-    match readable(pidfd) {
-        Ok(waiting) => {
-            // An error means that the runtime ends, and this task with it.
-            let _ = waiting.readable().await;
-        }
-        Err(e) => {
-            tracing::error!(error = %e, "cannot wait for a child process");
-            std::future::pending::<()>().await;
-        }
     }
 }
 

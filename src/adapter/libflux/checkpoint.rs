@@ -8,9 +8,9 @@ use std::cell::{Cell, RefCell};
 use std::ffi::c_int;
 use std::rc::Rc;
 
-use super::future::RpcError;
-use super::handle::cstring;
+use super::error::RpcError;
 use super::kvs::Kvs;
+use super::text::cstring;
 use crate::machine::Fault;
 use crate::proto::JobId;
 

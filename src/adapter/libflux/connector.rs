@@ -2,7 +2,7 @@
 
 use std::ffi::c_char;
 
-use super::handle::{cstring, string};
+use super::text::{cstring, string};
 
 /// The scheme of the resume connector, by which libflux finds it.
 const SCHEME: &str = "resume";

@@ -11,9 +11,9 @@ use std::rc::Rc;
 
 use serde_json::Value;
 
-use super::future::RpcError;
-use super::handle::cstring;
+use super::error::RpcError;
 use super::kvs::Kvs;
+use super::text::cstring;
 use crate::machine::Fault;
 use crate::proto::JobId;
 

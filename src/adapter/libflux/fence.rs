@@ -2,7 +2,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use super::Handle;
+use super::handle::Handle;
 
 /// Runs what C has called. A panic is logged, and stops the module's reactor with an error.
 pub fn call(handle: Handle, name: &str, body: impl FnOnce()) {

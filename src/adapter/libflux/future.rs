@@ -6,43 +6,11 @@ use std::ffi::{CString, c_int, c_void};
 use std::ptr;
 use std::rc::Rc;
 
-use super::handle::{Handle, HandleError, cstring, string};
-use crate::machine::Fault;
+use super::error::{HandleError, RpcError};
+use super::handle::Handle;
+use super::text::{cstring, string};
 
 type RawFuture = *mut flux_sys::flux_future_t;
-
-/// An error response.
-#[derive(Clone, Debug, thiserror::Error)]
-#[error("{message}")]
-pub struct RpcError {
-    /// POSIX errno.
-    pub errnum: i32,
-    /// The error's own text, else the errno's.
-    pub message: String,
-}
-
-impl RpcError {
-    /// Why the last get on `future` failed.
-    pub(super) fn of(future: RawFuture) -> Self {
-        let errnum = std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EINVAL);
-        // SAFETY: a null future is answered with a static text; the text is copied.
-        let text = unsafe { string(flux_sys::flux_future_error_string(future)) };
-        let message = text.unwrap_or_else(|| std::io::Error::from_raw_os_error(errnum).to_string());
-        Self { errnum, message }
-    }
-}
-
-impl From<RpcError> for Fault {
-    fn from(error: RpcError) -> Self {
-        Fault::new(error.errnum, error.message)
-    }
-}
-
-impl From<HandleError> for RpcError {
-    fn from(error: HandleError) -> Self {
-        Self { errnum: error.errnum(), message: error.to_string() }
-    }
-}
 
 /// What is called with an answer; the raw future is for getters of special payloads.
 type Callback = Box<dyn FnMut(Result<String, RpcError>, RawFuture)>;

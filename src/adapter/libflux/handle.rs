@@ -1,51 +1,14 @@
 //! The broker handle that `mod_main` is given.
 
-use std::ffi::{CStr, CString, c_char, c_int};
-use std::io;
+use std::ffi::c_int;
 use std::ptr::{self, NonNull};
 
-use super::future::RpcError;
-
-/// A call on the handle that failed.
-#[derive(Debug, thiserror::Error)]
-#[error("{operation}: {error}")]
-pub struct HandleError {
-    operation: String,
-    error: io::Error,
-}
-
-impl HandleError {
-    pub(super) fn last(operation: impl Into<String>) -> Self {
-        Self { operation: operation.into(), error: io::Error::last_os_error() }
-    }
-
-    /// The POSIX errno.
-    pub fn errnum(&self) -> i32 {
-        self.error.raw_os_error().unwrap_or(libc::EINVAL)
-    }
-}
+use super::error::{HandleError, RpcError};
+use super::text::{cstring, string};
 
 /// A `flux_t` that lives as long as `mod_main` runs; on that thread alone.
 #[derive(Clone, Copy)]
 pub struct Handle(NonNull<flux_sys::flux_t>);
-
-/// Text for C. A NUL byte can't be said in C: what follows it is dropped.
-pub(super) fn cstring(text: &str) -> CString {
-    let clean = text.split('\0').next().unwrap_or_default();
-    CString::new(clean).unwrap_or_default()
-}
-
-/// Text from C, copied.
-///
-/// # Safety
-/// `text` is null or a NUL-terminated string that lives for the call.
-pub(super) unsafe fn string(text: *const c_char) -> Option<String> {
-    if text.is_null() {
-        return None;
-    }
-    // SAFETY: not null, and the caller vouches for the terminator and the lifetime.
-    Some(unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned())
-}
 
 impl Handle {
     /// Wraps the handle of `mod_main`.

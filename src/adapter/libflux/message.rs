@@ -5,7 +5,9 @@ use std::ptr::{self, NonNull};
 
 use serde_json::Value;
 
-use super::handle::{Handle, HandleError, cstring};
+use super::error::HandleError;
+use super::handle::Handle;
+use super::text::cstring;
 use crate::machine::Credential;
 
 /// A message, counted by libflux.

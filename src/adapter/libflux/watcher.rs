@@ -4,7 +4,8 @@ use std::ffi::{c_int, c_void};
 use std::os::fd::RawFd;
 use std::ptr;
 
-use super::handle::{Handle, HandleError};
+use super::error::HandleError;
+use super::handle::Handle;
 
 struct Target {
     handle: Handle,

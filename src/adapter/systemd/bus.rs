@@ -20,7 +20,7 @@ use zbus::{Connection, DynamicType, MessageStream};
 
 use crate::supervisor::tracker::{Ask, Refusal};
 
-use super::SystemdError;
+use super::error::SystemdError;
 use super::readback::ReadBack;
 
 /// systemd's well-known name.

@@ -5,11 +5,13 @@ use zbus::Variant;
 use crate::proto::UnitName;
 use crate::supervisor::tracker::{Ask, Call, News};
 
+use super::Systemd;
 use super::bus::unit_path;
 use super::bus::{Bus, MANAGER, MANAGER_PATH, PROPERTIES, Pending, SERVICE, SYSTEMD, UNIT};
 use super::link::Link;
 use super::main_process::Place;
-use super::{Systemd, readback};
+use super::properties::Property;
+use super::readback::ReadBack;
 
 /// The signal that tells about a unit; sent by the unit's own object.
 const CHANGED: &str = "interface='org.freedesktop.DBus.Properties',member='PropertiesChanged'";
@@ -38,7 +40,7 @@ impl Systemd {
             Call::ReadBack(unit) => {
                 let start = self.starts.remove(unit);
                 if let (Some(start), Some(bus)) = (start, self.link.bus()) {
-                    readback::ask(unit, start.read_back, bus);
+                    read_back(bus, unit, start.read_back);
                 }
             }
             Call::Reconnect => {
@@ -192,6 +194,15 @@ fn call(bus: &mut Bus, ask: Ask, pattern: &str) {
         | Call::Reconnect
         | Call::Start(_)
         | Call::Unwatch(_) => {}
+    }
+}
+
+/// Ask what became of these properties.
+fn read_back(bus: &mut Bus, unit: &UnitName, properties: Vec<Property>) {
+    let path = unit_path(&unit.to_string());
+    for read_back in properties.into_iter().filter_map(|property| ReadBack::new(unit, property)) {
+        let key = read_back.key().to_string();
+        bus.properties(Pending::ReadBack(read_back), &path, "Get", &(SERVICE, key));
     }
 }
 

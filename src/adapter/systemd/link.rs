@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use tokio::task::JoinHandle;
 
-use super::SystemdError;
 use super::bus::{Bus, Incoming};
+use super::error::SystemdError;
 
 /// Wait before the second attempt to connect; doubled each time.
 const BACKOFF_MIN: Duration = Duration::from_millis(50);

@@ -8,6 +8,7 @@ mod bus;
 mod calls;
 mod cgroup;
 mod decode;
+mod error;
 mod link;
 mod main_process;
 mod pause;
@@ -32,6 +33,8 @@ use main_process::MainProcesses;
 use pause::Pauses;
 use start::Start;
 
+pub use error::SystemdError;
+
 #[doc(hidden)]
 pub use decode::decode_properties;
 
@@ -46,36 +49,6 @@ pub struct SystemdConfig {
     pub instance: InstanceId,
     /// `StartTransientUnit` calls that may be unanswered by a running unit at a time.
     pub starts_in_flight_max: usize,
-}
-
-/// Why systemd cannot be used.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum SystemdError {
-    /// A bus, but no systemd on it.
-    #[error("the user bus at {address} has no systemd on it: {why}")]
-    Absent {
-        /// Address that was tried.
-        address: String,
-        /// What the bus said.
-        why: String,
-    },
-    /// No bus there.
-    #[error("cannot connect to the user bus at {address}: {source}")]
-    Connect {
-        /// Address that was tried.
-        address: String,
-        /// What went wrong.
-        source: zbus::Error,
-    },
-    /// There is a socket, and nobody answers.
-    #[error("the user bus at {address} did not answer within {seconds} s")]
-    Timeout {
-        /// Address that was tried.
-        address: String,
-        /// How long was waited.
-        seconds: u64,
-    },
 }
 
 /// The units of one rank, by way of the user bus.

@@ -6,7 +6,6 @@ use zbus::{OwnedVariant, Variant};
 use crate::proto::UnitName;
 use crate::supervisor::tracker::Refusal;
 
-use super::bus::{Bus, Pending, SERVICE, unit_path};
 use super::properties::Property;
 
 /// A property that the job asked for, to compare with what systemd says of it.
@@ -17,18 +16,18 @@ pub(super) struct ReadBack {
     expected: OwnedVariant,
 }
 
-/// Ask what became of these properties.
-pub(super) fn ask(unit: &UnitName, properties: Vec<Property>, bus: &mut Bus) {
-    let path = unit_path(&unit.to_string());
-    for property in properties {
-        let Ok(expected) = OwnedVariant::try_from(property.value) else { continue };
-        let key = property.name.clone();
-        let read_back = Pending::ReadBack(ReadBack { unit: unit.clone(), key, expected });
-        bus.properties(read_back, &path, "Get", &(SERVICE, property.name));
-    }
-}
-
 impl ReadBack {
+    /// `None`: the value cannot be kept, because it has a file descriptor in it.
+    pub(super) fn new(unit: &UnitName, property: Property) -> Option<Self> {
+        let expected = OwnedVariant::try_from(property.value).ok()?;
+        Some(Self { unit: unit.clone(), key: property.name, expected })
+    }
+
+    /// The property's name.
+    pub(super) fn key(&self) -> &str {
+        &self.key
+    }
+
     /// Compare.
     pub(super) fn answered(&self, reply: Result<Message, Refusal>) {
         let Self { unit, key, expected } = self;

@@ -5,7 +5,7 @@
 
 use super::super::backend::BackendEvent;
 use super::Tracker;
-use super::talk::{Answer, Call, Refusal};
+use super::messages::{Answer, Call, Refusal};
 use super::units::Phase;
 use crate::proto::UnitName;
 

@@ -6,7 +6,7 @@ use crate::planted::Bug;
 use crate::proto::UnitName;
 
 use super::Tracker;
-use super::talk::{Answer, Call, Refusal};
+use super::messages::{Answer, Call, Refusal};
 use super::units::{Phase, Watched};
 
 /// The link to systemd, and what systemd is up to.

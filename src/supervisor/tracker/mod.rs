@@ -25,9 +25,9 @@
 
 mod leave;
 mod link;
+mod messages;
 mod state;
 mod sweep;
-mod talk;
 #[cfg(test)]
 mod tests;
 mod units;
@@ -41,8 +41,7 @@ use super::backend::{Backend, BackendEvent, OutputPaths};
 use link::Link;
 use units::Watched;
 
-pub use state::Active;
-pub use talk::{Answer, Ask, Call, Changes, News, Refusal};
+pub use messages::{Active, Answer, Ask, Call, Changes, News, Refusal};
 
 /// Starts and signals that wait for an unreachable systemd; more are refused.
 const WAITING_MAX: usize = 4096;

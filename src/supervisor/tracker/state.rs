@@ -3,29 +3,11 @@
 use crate::port::supervisor::Started;
 use crate::proto::WaitStatus;
 
-use super::talk::Changes;
+use super::messages::{Active, Changes};
 
 /// Exit codes that systemd itself gives when it could not execute the program
 /// (systemd.exec(5), "Process Exit Codes").
 const EXEC_FAILURES: std::ops::RangeInclusive<i32> = 200..=245;
-
-/// `ActiveState`.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub enum Active {
-    /// Being started.
-    Activating,
-    /// Runs, or has exited with success and remains (`RemainAfterExit`).
-    Active,
-    /// Being stopped.
-    Deactivating,
-    /// Ended with a failure, and remains until reset.
-    Failed,
-    /// Not started, or stopped.
-    Inactive,
-    /// Nothing was said yet, or something that we do not know.
-    #[default]
-    Unknown,
-}
 
 /// A unit's properties, as far as they matter here.
 #[derive(Clone, Debug, Default)]

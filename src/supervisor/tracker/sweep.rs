@@ -2,7 +2,7 @@
 //! enough of them bring a user manager down.
 
 use super::Tracker;
-use super::talk::{Answer, Call, Refusal};
+use super::messages::{Answer, Call, Refusal};
 use crate::proto::UnitName;
 
 /// How often one is tried to be forgotten until the next list.

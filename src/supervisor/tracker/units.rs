@@ -6,8 +6,8 @@ use crate::proto::UnitName;
 use super::super::backend::BackendEvent;
 use super::Tracker;
 use super::leave::Guard;
+use super::messages::{Answer, Call, Changes, Refusal};
 use super::state::{Outcome, State};
-use super::talk::{Answer, Call, Changes, Refusal};
 
 /// Starts of one unit that may come to nothing before it is given up.
 const START_RETRIES_MAX: u32 = 8;

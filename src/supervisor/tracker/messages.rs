@@ -1,8 +1,24 @@
-//! What is said between a tracker and whoever has the bus for it.
+//! What a tracker asks of the adapter that holds the bus, and what it is told.
 
 use crate::proto::UnitName;
 
-use super::state::Active;
+/// `ActiveState`.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum Active {
+    /// Being started.
+    Activating,
+    /// Runs, or has exited with success and remains (`RemainAfterExit`).
+    Active,
+    /// Being stopped.
+    Deactivating,
+    /// Ended with a failure, and remains until reset.
+    Failed,
+    /// Not started, or stopped.
+    Inactive,
+    /// Nothing was said yet, or something that we do not know.
+    #[default]
+    Unknown,
+}
 
 /// A call that is to be made. Calls are made in the order in which they were asked for.
 #[derive(Clone, Debug, Eq, PartialEq)]
