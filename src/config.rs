@@ -98,10 +98,84 @@ impl Default for Config {
     }
 }
 
-/// A configuration that can't be used. The text names key and value.
+/// A configuration that can't be used.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
-#[error("{0}")]
-pub struct ConfigError(String);
+#[non_exhaustive]
+pub enum ConfigError {
+    /// A module argument without `=`.
+    #[error("unknown module argument '{argument}': expected KEY=VALUE")]
+    ArgumentForm {
+        /// The argument.
+        argument: String,
+    },
+    /// `exec.barrier-timeout` is no duration.
+    #[error("invalid duration '{value}' specified for exec.barrier-timeout")]
+    BarrierTimeout {
+        /// What it is.
+        value: String,
+    },
+    /// A method that there is not.
+    #[error("unknown exec.method '{value}' (expected auto, systemd or fork)")]
+    Method {
+        /// Its name.
+        value: String,
+    },
+    /// A number that is not above zero, or too large.
+    #[error("invalid {key}={value}")]
+    OutOfRange {
+        /// The key in the table, or the argument.
+        key: String,
+        /// The number.
+        value: i64,
+    },
+    /// `exec.sdexec-properties` is not a table.
+    #[error("exec.sdexec-properties is not a table")]
+    Properties,
+    /// A member of `exec.sdexec-properties` is not a string.
+    #[error("exec.sdexec-properties.{name} is not a string")]
+    Property {
+        /// The property.
+        name: String,
+    },
+    /// A service that there is not.
+    #[error("unsupported exec.service value: {value}")]
+    Service {
+        /// Its name.
+        value: String,
+    },
+    /// `exec` is not a table.
+    #[error("Error reading [exec] table: got {value}")]
+    Table {
+        /// What it is.
+        value: Value,
+    },
+    /// A key of the table has a value of another type.
+    #[error("error reading config value exec.{key}: expected {expected}, got {value}")]
+    Type {
+        /// The key.
+        key: String,
+        /// The type that it should have.
+        expected: &'static str,
+        /// Its value.
+        value: Value,
+    },
+    /// A module argument that there is not.
+    #[error("unknown module argument '{key}={value}'")]
+    UnknownArgument {
+        /// Before the `=`.
+        key: String,
+        /// Behind it.
+        value: String,
+    },
+    /// A value that cannot be read, or that is out of range.
+    #[error("invalid {key}: {value}")]
+    Value {
+        /// The key in the table, or the argument.
+        key: String,
+        /// The value.
+        value: String,
+    },
+}
 
 /// Longest duration that makes sense anywhere here, in seconds: about 30 years.
 const DURATION_MAX: f64 = 1e9;
@@ -121,16 +195,16 @@ impl Config {
             None => &empty,
             Some(Value::Object(exec)) => exec,
             Some(other) => {
-                return Err(ConfigError(format!("Error reading [exec] table: got {other}")));
+                return Err(ConfigError::Table { value: other.clone() });
             }
         };
         for (key, value) in exec {
             config.read_key(key, value)?;
         }
         for argument in arguments {
-            let (key, value) = argument.split_once('=').ok_or_else(|| {
-                ConfigError(format!("unknown module argument '{argument}': expected KEY=VALUE"))
-            })?;
+            let (key, value) = argument
+                .split_once('=')
+                .ok_or_else(|| ConfigError::ArgumentForm { argument: argument.clone() })?;
             config.read_argument(key, value)?;
         }
         // Upstream's service names a launcher; here it can only narrow the default method.
@@ -193,8 +267,7 @@ impl Config {
     }
 
     fn read_argument(&mut self, key: &str, value: &str) -> Result<(), ConfigError> {
-        let number =
-            || value.parse::<i64>().map_err(|_| ConfigError(format!("invalid {key}: {value}")));
+        let number = || value.parse::<i64>().map_err(|_| invalid(key, value));
         match key {
             "max-kill-count" => self.set_max_kill_count(number()?),
             "fanout" => self.set_fanout(number()?),
@@ -213,35 +286,28 @@ impl Config {
             | "checkpoint-interval"
             | "output-limit"
             | "output-disk-limit" => self.read_text(key, value),
-            _ => Err(ConfigError(format!("unknown module argument '{key}={value}'"))),
+            _ => {
+                let (key, value) = (key.to_string(), value.to_string());
+                Err(ConfigError::UnknownArgument { key, value })
+            }
         }
     }
 
     /// Keys that are text both in the table and as arguments.
     fn read_text(&mut self, key: &str, value: &str) -> Result<(), ConfigError> {
-        let duration =
-            || parse_fsd(value).map_err(|_| ConfigError(format!("invalid {key}: {value}")));
-        let positive = || {
-            duration().and_then(|seconds| {
-                if seconds > 0.0 && seconds <= DURATION_MAX {
-                    Ok(seconds)
-                } else {
-                    Err(ConfigError(format!("invalid {key}: {value}")))
-                }
-            })
+        let bad = || invalid(key, value);
+        let duration = || parse_fsd(value).map_err(|_| bad());
+        let positive = || match duration()? {
+            seconds if seconds > 0.0 && seconds <= DURATION_MAX => Ok(seconds),
+            _ => Err(bad()),
         };
-        let signal = || value.parse().map_err(|_| ConfigError(format!("invalid {key}: {value}")));
-        let bytes = || {
-            let size = parse_size(value).filter(|bytes| *bytes > 0);
-            size.ok_or_else(|| ConfigError(format!("invalid {key}: {value}")))
-        };
+        let signal = || value.parse().map_err(|_| bad());
+        let bytes = || parse_size(value).filter(|bytes| *bytes > 0).ok_or_else(bad);
         match key {
             "method" => self.method = method(value)?,
             "service" => match value {
                 "rexec" | "sdexec" => (),
-                _ => {
-                    return Err(ConfigError(format!("unsupported exec.service value: {value}")));
-                }
+                _ => return Err(ConfigError::Service { value: value.to_string() }),
             },
             "job-shell" => self.job_shell = Some(value.to_string()),
             "imp" => self.imp = Some(value.to_string()),
@@ -250,11 +316,8 @@ impl Config {
             "term-signal" => self.term_signal = signal()?,
             "kill-signal" => self.kill_signal = signal()?,
             "barrier-timeout" => {
-                let seconds = parse_fsd(value).map_err(|_| {
-                    ConfigError(format!(
-                        "invalid duration '{value}' specified for exec.barrier-timeout"
-                    ))
-                })?;
+                let seconds = parse_fsd(value)
+                    .map_err(|_| ConfigError::BarrierTimeout { value: value.to_string() })?;
                 self.barrier_timeout = (seconds > 0.0).then_some(seconds);
             }
             "shell-exit-timeout" if value == "none" => self.shell_exit_timeout = None,
@@ -266,18 +329,18 @@ impl Config {
             "checkpoint-interval" => self.checkpoint_interval = positive()?,
             "output-limit" => self.output.stream = bytes()?,
             "output-disk-limit" => self.output.disk = bytes()?,
-            other => return Err(ConfigError(format!("unknown key exec.{other}"))),
+            _ => return Err(bad()),
         }
         Ok(())
     }
 
     fn read_properties(&mut self, value: &Value) -> Result<(), ConfigError> {
         let Value::Object(table) = value else {
-            return Err(ConfigError("exec.sdexec-properties is not a table".to_string()));
+            return Err(ConfigError::Properties);
         };
         for (name, value) in table {
             let Value::String(text) = value else {
-                return Err(ConfigError(format!("exec.sdexec-properties.{name} is not a string")));
+                return Err(ConfigError::Property { name: name.clone() });
             };
             self.properties.insert(name.clone(), text.clone());
         }
@@ -356,21 +419,21 @@ fn method(value: &str) -> Result<MethodConfig, ConfigError> {
         "auto" | "bulk-exec" => Ok(MethodConfig::Auto),
         "systemd" => Ok(MethodConfig::Systemd),
         "fork" => Ok(MethodConfig::Fork),
-        _ => Err(ConfigError(format!(
-            "unknown exec.method '{value}' (expected auto, systemd or fork)"
-        ))),
+        _ => Err(ConfigError::Method { value: value.to_string() }),
     }
 }
 
 fn bounded(key: &str, value: i64) -> Result<u32, ConfigError> {
-    u32::try_from(value)
-        .ok()
-        .filter(|value| *value > 0)
-        .ok_or_else(|| ConfigError(format!("invalid {key}={value}")))
+    let bounded = u32::try_from(value).ok().filter(|value| *value > 0);
+    bounded.ok_or_else(|| ConfigError::OutOfRange { key: key.to_string(), value })
 }
 
-fn wrong_type(key: &str, expected: &str, value: &Value) -> ConfigError {
-    ConfigError(format!("error reading config value exec.{key}: expected {expected}, got {value}"))
+fn invalid(key: &str, value: &str) -> ConfigError {
+    ConfigError::Value { key: key.to_string(), value: value.to_string() }
+}
+
+fn wrong_type(key: &str, expected: &'static str, value: &Value) -> ConfigError {
+    ConfigError::Type { key: key.to_string(), expected, value: value.clone() }
 }
 
 fn string<'a>(key: &str, value: &'a Value) -> Result<&'a str, ConfigError> {

@@ -200,7 +200,7 @@ fn shell_uri(handle: Handle, rank: u32) -> Result<(String, Option<String>), Fail
         Err(why) => {
             let notice = format!("job shells may end with this broker: no resume connector: {why}");
             handle.log(libc::LOG_WARNING, &notice);
-            Ok((local, Some(why)))
+            Ok((local, Some(why.to_string())))
         }
     }
 }

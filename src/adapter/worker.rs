@@ -17,7 +17,7 @@ use tokio::sync::mpsc;
 
 use crate::adapter::fork::Fork;
 use crate::adapter::host::HostDisk;
-use crate::adapter::systemd::{Systemd, SystemdConfig};
+use crate::adapter::systemd::{Systemd, SystemdConfig, SystemdError};
 use crate::config::MethodConfig;
 use crate::port::supervisor::{OutputLimits, Supervisor, UnitCommand, UnitEvent};
 use crate::proto::{BrokerRank, InstanceId};
@@ -52,6 +52,15 @@ pub struct WorkerConfig {
     pub bus_address: Option<String>,
     /// Where the thread logs to.
     pub dispatch: tracing::Dispatch,
+}
+
+/// Why shells are not started by systemd.
+#[derive(Debug, thiserror::Error)]
+enum NoSystemd {
+    #[error("exec.method is \"fork\"")]
+    NotWanted,
+    #[error(transparent)]
+    Unreachable(#[from] SystemdError),
 }
 
 /// The local supervisor: one thread, which is gone when [`stop`](Worker::stop) returns.
@@ -156,8 +165,8 @@ async fn run(config: WorkerConfig, sink: Sink, commands: mpsc::UnboundedReceiver
             starts_in_flight_max: config.starts_in_flight_max.max(1),
         })
         .await
-        .map_err(|e| e.to_string()),
-        MethodConfig::Fork => Err("exec.method is \"fork\"".to_string()),
+        .map_err(NoSystemd::from),
+        MethodConfig::Fork => Err(NoSystemd::NotWanted),
     };
     match (systemd, config.method) {
         (Ok(systemd), _) => serve(core, systemd, &config, watch, None, commands).await,

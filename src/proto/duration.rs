@@ -1,11 +1,23 @@
 //! Flux Standard Durations (RFC 23).
 
+/// A text that is no duration.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+#[error("invalid duration {text:?}: expected N[ms|s|m|h|d]")]
+pub struct DurationError {
+    /// The text.
+    pub text: String,
+}
+
 /// The seconds that `text` stands for: `5s`, `100ms`, `1.5m`, `2h`, `1d`, `10` or `inf`.
 ///
 /// Stricter than flux-core `fsd_parse_duration`, which lets strtod(3) decide: that also
 /// takes leading blanks, hexadecimal, and nothing at all for zero.
-pub fn parse_fsd(text: &str) -> Result<f64, String> {
-    let bad = || format!("invalid duration {text:?}: expected N[ms|s|m|h|d]");
+///
+/// # Errors
+///
+/// If `text` is none of these, or stands for more seconds than an `f64` holds.
+pub fn parse_fsd(text: &str) -> Result<f64, DurationError> {
+    let bad = || DurationError { text: text.to_string() };
     if ["inf", "infinity"].iter().any(|name| text.eq_ignore_ascii_case(name)) {
         return Ok(f64::INFINITY);
     }
@@ -150,7 +162,7 @@ mod tests {
             "5µs",
         ] {
             let expected = format!("invalid duration {bad:?}: expected N[ms|s|m|h|d]");
-            assert_eq!(parse_fsd(bad), Err(expected));
+            assert_eq!(parse_fsd(bad).map_err(|e| e.to_string()), Err(expected));
         }
     }
 

@@ -38,4 +38,4 @@ pub(crate) use output::Grown;
 pub(crate) use output_watch::OutputWatch;
 pub(crate) use readable::readable;
 #[doc(hidden)]
-pub use records::parse_record;
+pub use records::{RecordError, parse_record};

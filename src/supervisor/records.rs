@@ -80,15 +80,28 @@ pub(super) struct RecordFile {
 
 /// Why a file cannot be read as a record.
 #[derive(Debug, thiserror::Error)]
-enum RecordError {
+#[non_exhaustive]
+pub enum RecordError {
+    /// The disk does not give its bytes.
     #[error("{0}")]
     Io(#[from] io::Error),
+    /// A whole line cannot be read.
     #[error("line {line}: {source}")]
-    Json { line: usize, source: serde_json::Error },
-    #[error("version {found:?}, this module reads version {VERSION}")]
-    Version { found: Option<u64> },
+    Json {
+        /// Counted from 1.
+        line: usize,
+        /// What is wrong with it.
+        source: serde_json::Error,
+    },
+    /// It says that it belongs to another unit than its name does.
     #[error("it is the record of unit {0}")]
     OtherUnit(UnitName),
+    /// Another release of this module has written it.
+    #[error("version {found:?}, this module reads version {VERSION}")]
+    Version {
+        /// Its version, if it has one.
+        found: Option<u64>,
+    },
 }
 
 /// The records and output files of a state directory.
@@ -465,10 +478,11 @@ fn parse(bytes: &[u8], unit: &UnitName) -> Result<Option<UnitRecord>, RecordErro
 /// For the fuzz target: what a file with these bytes says of `unit`.
 ///
 /// # Errors
-/// In words.
+///
+/// If a whole line cannot be read, or if the record is another unit's or of another version.
 #[doc(hidden)]
-pub fn parse_record(bytes: &[u8], unit: &UnitName) -> Result<Option<UnitRecord>, String> {
-    parse(bytes, unit).map_err(|error| error.to_string())
+pub fn parse_record(bytes: &[u8], unit: &UnitName) -> Result<Option<UnitRecord>, RecordError> {
+    parse(bytes, unit)
 }
 
 #[cfg(test)]

@@ -19,7 +19,7 @@ use std::fs::OpenOptions;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -130,17 +130,10 @@ impl Backend for Fork {
 
     fn start(&mut self, spec: &UnitSpec, output: &OutputPaths) {
         let unit = spec.unit.clone();
-        let spawned = if spec.properties.is_empty() {
-            spawn(spec, output)
-        } else {
-            let names = spec.properties.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
-            let message =
-                format!("unit properties ({names}) need systemd, this is a child process");
-            Err((Errno::EINVAL as i32, message))
-        };
-        let (child, pidfd) = match spawned {
+        let (child, pidfd) = match spawn(spec, output) {
             Ok(spawned) => spawned,
-            Err((errnum, message)) => {
+            Err(error) => {
+                let (errnum, message) = (error.errnum(), error.to_string());
                 return self.events.push_back(BackendEvent::Failed { unit, errnum, message });
             }
         };
@@ -224,14 +217,47 @@ impl BackendDriver for Fork {
     }
 }
 
-fn spawn(spec: &UnitSpec, output: &OutputPaths) -> Result<(Child, OwnedFd), (i32, String)> {
-    let program = spec.argv.first().map_or("", String::as_str);
-    let errnum = |e: &io::Error| e.raw_os_error().unwrap_or(Errno::EIO as i32);
+/// Why there is no child process.
+#[derive(Debug, thiserror::Error)]
+enum SpawnError {
+    /// An output file cannot be opened.
+    #[error("{}: {error}", path.display())]
+    Output { path: PathBuf, error: io::Error },
+    /// Nobody would learn how the child ends.
+    #[error("{program}: no pidfd (Linux 5.3 is needed): {error}")]
+    Pidfd { program: String, error: rustix::io::Errno },
+    /// The program cannot be executed.
+    #[error("{program}: {}", describe(error))]
+    Program { program: String, error: io::Error },
+    /// Only systemd can set unit properties.
+    #[error("unit properties ({names}) need systemd, this is a child process")]
+    Properties { names: String },
+}
+
+impl SpawnError {
+    /// The POSIX errno that classes it.
+    fn errnum(&self) -> i32 {
+        match self {
+            Self::Output { error, .. } | Self::Program { error, .. } => {
+                error.raw_os_error().unwrap_or(Errno::EIO as i32)
+            }
+            Self::Pidfd { error, .. } => error.raw_os_error(),
+            Self::Properties { .. } => Errno::EINVAL as i32,
+        }
+    }
+}
+
+fn spawn(spec: &UnitSpec, output: &OutputPaths) -> Result<(Child, OwnedFd), SpawnError> {
+    if !spec.properties.is_empty() {
+        let names = spec.properties.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
+        return Err(SpawnError::Properties { names });
+    }
+    let program = spec.argv.first().cloned().unwrap_or_default();
     let append = |path: &Path| {
         let file = OpenOptions::new().append(true).create(true).open(path);
-        file.map_err(|e| (errnum(&e), format!("{}: {e}", path.display())))
+        file.map_err(|error| SpawnError::Output { path: path.to_path_buf(), error })
     };
-    let mut command = Command::new(program);
+    let mut command = Command::new(&program);
     command
         .args(spec.argv.iter().skip(1))
         .stdin(Stdio::null())
@@ -251,15 +277,17 @@ fn spawn(spec: &UnitSpec, output: &OutputPaths) -> Result<(Child, OwnedFd), (i32
         let there = Path::new(directory).is_dir();
         command.current_dir(if there { directory } else { "/" });
     }
-    let mut child =
-        command.spawn().map_err(|e| (errnum(&e), format!("{program}: {}", describe(&e))))?;
+    let mut child = match command.spawn() {
+        Ok(child) => child,
+        Err(error) => return Err(SpawnError::Program { program, error }),
+    };
     match pidfd::open(child.id() as i32) {
         Ok(pidfd) => Ok((child, pidfd)),
-        Err(e) => {
+        Err(error) => {
             // It has run for a moment, but nobody would learn how it ends.
             let _ = child.kill();
             let _ = child.wait();
-            Err((e.raw_os_error(), format!("{program}: no pidfd (Linux 5.3 is needed): {e}")))
+            Err(SpawnError::Pidfd { program, error })
         }
     }
 }

@@ -22,7 +22,7 @@ mod rexec;
 mod text;
 mod watcher;
 
-pub use connector::resume_uri;
+pub use connector::{ResumeError, resume_uri};
 pub use driver::Driver;
 pub use error::{HandleError, RpcError};
 pub use fence::call as fenced;

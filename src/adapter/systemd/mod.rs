@@ -161,7 +161,9 @@ impl Backend for Systemd {
                 self.starts.insert(spec.unit.clone(), start);
                 self.tracker.start(spec, output);
             }
-            Err(message) => self.tracker.fail(&spec.unit, Errno::EINVAL as i32, message),
+            Err(error) => {
+                self.tracker.fail(&spec.unit, Errno::EINVAL as i32, error.to_string());
+            }
         }
         self.perform();
         self.prune_start(&spec.unit);

@@ -10,7 +10,9 @@ use zbus::Variant;
 
 use crate::proto::Signal;
 
-use super::values::{bitmap, boolean, limit, microseconds, number, pairs, percent, size};
+use super::values::{
+    ValueError, bitmap, boolean, limit, microseconds, number, pairs, percent, size,
+};
 
 /// A property as `StartTransientUnit` takes it.
 #[derive(Clone, Debug, PartialEq)]
@@ -19,6 +21,26 @@ pub(super) struct Property {
     pub(super) name: String,
     /// Its value, with the right type.
     pub(super) value: Variant<'static>,
+}
+
+/// A property that cannot be set.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+#[error("unit property {name}={value:?}: {reason}")]
+pub(super) struct PropertyError {
+    name: String,
+    value: String,
+    reason: PropertyErrorReason,
+}
+
+/// Why it cannot.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+pub(super) enum PropertyErrorReason {
+    #[error("is set by the job execution service")]
+    Ours,
+    #[error("not a property that can be set")]
+    Unknown,
+    #[error(transparent)]
+    Value(#[from] ValueError),
 }
 
 /// How a property's text becomes a value.
@@ -126,24 +148,24 @@ const OURS: &[&str] = &[
 ];
 
 /// Turn the job's properties into D-Bus properties, or say which one is wrong and why.
-pub(super) fn parse(properties: &BTreeMap<String, String>) -> Result<Vec<Property>, String> {
+pub(super) fn parse(properties: &BTreeMap<String, String>) -> Result<Vec<Property>, PropertyError> {
     let mut parsed = Vec::with_capacity(properties.len());
     for (name, value) in properties {
-        let bad = |why: String| format!("unit property {name}={value:?}: {why}");
+        let error = |reason| PropertyError { name: name.clone(), value: value.clone(), reason };
         if OURS.contains(&name.as_str()) {
-            return Err(bad("is set by the job execution service".to_string()));
+            return Err(error(PropertyErrorReason::Ours));
         }
         let (_, dbus, kind) = TABLE
             .iter()
             .find(|(known, _, _)| known == name)
-            .ok_or_else(|| bad("not a property that can be set".to_string()))?;
-        let name = dbus.unwrap_or(name);
-        parsed.extend(convert(name, *kind, value.trim()).map_err(bad)?);
+            .ok_or_else(|| error(PropertyErrorReason::Unknown))?;
+        let converted = convert(dbus.unwrap_or(name), *kind, value.trim());
+        parsed.extend(converted.map_err(|why| error(why.into()))?);
     }
     Ok(parsed)
 }
 
-fn convert(name: &str, kind: Kind, text: &str) -> Result<Vec<Property>, String> {
+fn convert(name: &str, kind: Kind, text: &str) -> Result<Vec<Property>, ValueError> {
     let one = |value: Variant<'static>| vec![Property { name: name.to_string(), value }];
     Ok(match kind {
         Kind::Bitmap => one(bitmap(text)?.into()),
@@ -157,24 +179,21 @@ fn convert(name: &str, kind: Kind, text: &str) -> Result<Vec<Property>, String> 
         Kind::CpuQuota => {
             // Of one CPU, so more than 100 % is meant.
             let hundredths = percent(text, 10_000_000)
-                .ok_or_else(|| "expected a percentage of one CPU, such as 150%".to_string())??;
+                .ok_or(ValueError::Form("a percentage of one CPU, such as 150%"))??;
             one((hundredths * 100).into())
         }
         Kind::Duration(unit_us) => one(microseconds(text, unit_us)?.into()),
         Kind::Integer(min, max) => {
             let n = text.parse().ok().filter(|n| (min..=max).contains(n));
-            one(n.ok_or_else(|| format!("expected a number from {min} to {max}"))?.into())
+            one(n.ok_or(ValueError::Range { min, max })?.into())
         }
         Kind::Number => one(number(text)?.into()),
         Kind::Octal => {
             let mask = u32::from_str_radix(text, 8).ok().filter(|mask| *mask <= 0o777);
-            one(mask.ok_or_else(|| "expected an octal file mode mask".to_string())?.into())
+            one(mask.ok_or(ValueError::Form("an octal file mode mask"))?.into())
         }
         Kind::Pairs => one(pairs(text)?.into()),
-        Kind::Signal => {
-            let signal = text.parse::<Signal>().map_err(|e| e.to_string())?;
-            one(signal.number().into())
-        }
+        Kind::Signal => one(text.parse::<Signal>()?.number().into()),
         Kind::Tasks => match percent(text, 100) {
             Some(hundredths) => scale(name, hundredths?),
             None => one(number(text)?.into()),
@@ -186,7 +205,7 @@ fn convert(name: &str, kind: Kind, text: &str) -> Result<Vec<Property>, String> 
                 _ => number(text)?,
             };
             if weight > 10_000 || (weight == 0 && text != "idle") {
-                return Err("expected a weight from 1 to 10000, or idle".to_string());
+                return Err(ValueError::Form("a weight from 1 to 10000, or idle"));
             }
             one(weight.into())
         }
@@ -211,7 +230,7 @@ fn limits(name: &str, (soft, hard): (u64, u64)) -> Vec<Property> {
 mod tests {
     use super::*;
 
-    fn parse_one(name: &str, value: &str) -> Result<Vec<Property>, String> {
+    fn parse_one(name: &str, value: &str) -> Result<Vec<Property>, PropertyError> {
         parse(&BTreeMap::from([(name.to_string(), value.to_string())]))
     }
 
@@ -258,7 +277,7 @@ mod tests {
             ("Type", "simple"),
             ("UMask", "9"),
         ] {
-            let error = parse_one(name, value).unwrap_err();
+            let error = parse_one(name, value).unwrap_err().to_string();
             assert!(error.contains(name) && error.contains(value), "{error}");
         }
     }

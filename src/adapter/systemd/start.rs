@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use nix::errno::Errno;
@@ -10,7 +11,7 @@ use zbus::Variant;
 use crate::port::supervisor::UnitSpec;
 use crate::supervisor::OutputPaths;
 
-use super::properties::{Property, parse};
+use super::properties::{Property, PropertyError, parse};
 
 /// Variables that systemd sets for a service. The broker may be a service itself, and a shell
 /// must take neither the broker's nor its own unit's for something that is meant for it.
@@ -50,6 +51,54 @@ pub(super) const DIGEST_FIELD: &str = "JOB_EXEC_DIGEST=";
 /// processes, and takes its time. `Type` cannot be configured at all.
 const OF_THE_IMP: &[&str] = &["KillMode", "SendSIGKILL", "TimeoutStopUSec"];
 
+/// Why a specification cannot become a unit.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+pub(super) enum StartError {
+    /// It has no program.
+    #[error("the command line is empty")]
+    NoProgram,
+    /// A string holds what D-Bus cannot carry.
+    #[error("{text:?} has a NUL, which no string of D-Bus may have")]
+    Nul {
+        /// The string.
+        text: String,
+    },
+    /// An output file's path is not UTF-8.
+    #[error("path {} is not UTF-8", path.display())]
+    Path {
+        /// The path.
+        path: PathBuf,
+    },
+    /// A configured property cannot be set.
+    #[error(transparent)]
+    Property(#[from] PropertyError),
+    /// systemd wants an absolute path.
+    #[error("the program {program:?} is not an absolute path")]
+    RelativeProgram {
+        /// The program.
+        program: String,
+    },
+    /// systemd does not accept one of the job's environment variables.
+    #[error("variable {name}={value:?}: {why}")]
+    Variable {
+        /// Its name.
+        name: String,
+        /// Its value.
+        value: String,
+        /// What is wrong with it.
+        why: VariableError,
+    },
+}
+
+/// Why systemd does not accept an environment variable.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+pub(super) enum VariableError {
+    #[error("systemd accepts no control characters")]
+    ControlCharacter,
+    #[error("not a name that systemd accepts")]
+    Name,
+}
+
 /// A unit that is to be started, checked and converted.
 #[derive(Clone, Debug)]
 pub(super) struct Start {
@@ -60,10 +109,10 @@ pub(super) struct Start {
 
 impl Start {
     /// Convert a specification, or say what is wrong with it.
-    pub(super) fn new(spec: &UnitSpec, output: &OutputPaths) -> Result<Self, String> {
-        let program = spec.argv.first().ok_or("the command line is empty")?;
+    pub(super) fn new(spec: &UnitSpec, output: &OutputPaths) -> Result<Self, StartError> {
+        let program = spec.argv.first().ok_or(StartError::NoProgram)?;
         if !program.starts_with('/') {
-            return Err(format!("the program {program:?} is not an absolute path"));
+            return Err(StartError::RelativeProgram { program: program.clone() });
         }
         check_strings(spec)?;
         let mut asked = parse(&spec.properties)?;
@@ -120,11 +169,11 @@ impl Start {
 
 /// D-Bus has no string with a NUL in it: the bus closes the connection of who sends one, and
 /// every unit on it is out of sight then. Variables are looked at by [`check_variable`].
-fn check_strings(spec: &UnitSpec) -> Result<(), String> {
+fn check_strings(spec: &UnitSpec) -> Result<(), StartError> {
     let one = [&spec.description].into_iter().chain(&spec.working_directory);
     let mut all = one.chain(&spec.argv).chain(spec.properties.values());
     match all.find(|text| text.contains('\0')) {
-        Some(text) => Err(format!("{text:?} has a NUL, which no string of D-Bus may have")),
+        Some(text) => Err(StartError::Nul { text: text.clone() }),
         None => Ok(()),
     }
 }
@@ -133,7 +182,7 @@ fn check_strings(spec: &UnitSpec) -> Result<(), String> {
 fn environment(
     spec: &UnitSpec,
     own: impl Iterator<Item = (OsString, OsString)>,
-) -> Result<Vec<String>, String> {
+) -> Result<Vec<String>, StartError> {
     let mut environment = BTreeMap::new();
     for (name, value) in own {
         let Some((name, value)) = name.to_str().zip(value.to_str()) else {
@@ -152,25 +201,28 @@ fn environment(
             }
             // Exported bash functions, for one.
             Err(why) => {
-                tracing::debug!(unit = %spec.unit, name, why, "variable not passed on");
+                tracing::debug!(unit = %spec.unit, name, %why, "variable not passed on");
             }
         }
     }
     for (name, value) in &spec.environment {
-        check_variable(name, value).map_err(|why| format!("variable {name}={value:?}: {why}"))?;
+        check_variable(name, value).map_err(|why| {
+            let (name, value) = (name.clone(), value.clone());
+            StartError::Variable { name, value, why }
+        })?;
         environment.insert(name.clone(), value.clone());
     }
     Ok(environment.into_iter().map(|(name, value)| format!("{name}={value}")).collect())
 }
 
 /// What systemd would refuse the whole unit for.
-fn check_variable(name: &str, value: &str) -> Result<(), &'static str> {
+fn check_variable(name: &str, value: &str) -> Result<(), VariableError> {
     let word = |b: u8| b.is_ascii_alphanumeric() || b == b'_';
     if name.is_empty() || name.as_bytes()[0].is_ascii_digit() || !name.bytes().all(word) {
-        return Err("not a name that systemd accepts");
+        return Err(VariableError::Name);
     }
     if value.bytes().any(|b| (b < b' ' && b != b'\n' && b != b'\t') || b == 0x7f) {
-        return Err("systemd accepts no control characters");
+        return Err(VariableError::ControlCharacter);
     }
     Ok(())
 }
@@ -188,9 +240,9 @@ fn unset(spec: &UnitSpec) -> Vec<String> {
     names.into_iter().map(str::to_string).collect()
 }
 
-fn path(path: &std::path::Path) -> Result<String, String> {
-    let text = path.to_str().ok_or_else(|| format!("path {} is not UTF-8", path.display()))?;
-    Ok(text.to_string())
+fn path(path: &Path) -> Result<String, StartError> {
+    let text = path.to_str().map(str::to_string);
+    text.ok_or_else(|| StartError::Path { path: path.to_path_buf() })
 }
 
 /// At least 1 µs: systemd takes 0 for "no timeout".
@@ -207,7 +259,7 @@ pub(super) fn exec_failure(spec: &UnitSpec, code: Option<i32>, result: &str) -> 
         Some(203) => {
             let errno = match nix::unistd::access(program, nix::unistd::AccessFlags::X_OK) {
                 Err(e) => e,
-                Ok(()) if std::path::Path::new(program).is_dir() => Errno::EACCES,
+                Ok(()) if Path::new(program).is_dir() => Errno::EACCES,
                 // Neither missing nor forbidden: not a program, or its interpreter is missing.
                 Ok(()) => Errno::ENOEXEC,
             };
@@ -310,7 +362,7 @@ mod tests {
     fn a_bad_variable_of_the_job_is_an_error() {
         let mut spec = spec();
         spec.environment.insert("1X".to_string(), "y".to_string());
-        let error = environment(&spec, std::iter::empty()).unwrap_err();
+        let error = environment(&spec, std::iter::empty()).unwrap_err().to_string();
         assert!(error.contains("1X=\"y\""), "{error}");
     }
 
