@@ -23,14 +23,15 @@ use crate::port::supervisor::{OutputLimits, Supervisor, UnitCommand, UnitEvent};
 use crate::proto::{BrokerRank, InstanceId};
 use crate::supervisor::{BackendDriver, Core, OutputWatch, Sink};
 
-/// Default of [`WorkerConfig::starts_in_flight_max`]: more only makes systemd's queue longer.
+/// Default of [`WorkerConfig::starts_in_flight_max`]. More would only make systemd's queue longer.
 pub const STARTS_IN_FLIGHT_MAX: usize = 16;
 
-/// How long facts that found no space on the disk wait before they are tried again, if nothing
-/// else happens.
-const LATE_PAUSE: Duration = Duration::from_secs(1);
+/// How long the worker waits, if nothing else happens, before it tries again to write facts that
+/// found no space on the disk.
+const LATE_RETRY_PAUSE: Duration = Duration::from_secs(1);
 
-/// Commands obeyed before what they cause is sent, so that it goes out in few writes.
+/// How many commands are obeyed before the calls that they cause are sent, so that few writes are
+/// needed.
 const COMMAND_BATCH_MAX: usize = 64;
 
 /// What a [`Worker`] needs to know.
@@ -42,13 +43,13 @@ pub struct WorkerConfig {
     pub instance: InstanceId,
     /// The rank that they run on.
     pub rank: BrokerRank,
-    /// Where records and output files are; made, with mode 0700, where it is missing.
+    /// Where records and output files are. It is made with mode 0700 if it is missing.
     pub directory: PathBuf,
-    /// Units that systemd is asked to start at the same time; the others wait their turn.
+    /// How many units systemd is asked to start at the same time. The others wait.
     pub starts_in_flight_max: usize,
-    /// What a shell's own output may take.
+    /// How much output of a shell is kept.
     pub output: OutputLimits,
-    /// D-Bus address of the user bus, instead of the environment's.
+    /// D-Bus address of the user bus. `None`: the environment's.
     pub bus_address: Option<String>,
     /// Where the thread logs to.
     pub dispatch: tracing::Dispatch,
@@ -75,7 +76,7 @@ impl Worker {
     ///
     /// # Errors
     ///
-    /// Only if there can be no thread or no runtime; all else is reported as an event.
+    /// If the thread or the runtime cannot be started. All other errors are reported as events.
     pub fn start(
         config: WorkerConfig,
         sink: impl Fn(UnitEvent) + Send + Sync + 'static,
@@ -93,17 +94,18 @@ impl Worker {
                     if let Err(panic) = catch_unwind(AssertUnwindSafe(body)) {
                         sink(UnitEvent::Unusable { message: panicked(&*panic) });
                     }
-                    // Ends the connection's reader task as well; nothing outlives this thread.
+                    // This ends the connection's reader task as well, so nothing outlives this
+                    // thread.
                     drop(runtime);
                 });
             })?;
         Ok(Worker { commands: Some(sender), thread: Some(thread) })
     }
 
-    /// Obey the commands that were submitted, then end the thread and wait until it is gone.
+    /// Obey the commands that were submitted, end the thread, and wait until it has ended.
     ///
-    /// systemd units go on running and are found again by the next worker on the same
-    /// directory. Child processes (`fork`) are killed: nobody could learn how they end.
+    /// systemd units go on running and are found again by the next worker on the same directory.
+    /// Child processes (`fork`) are killed, because nobody could learn how they end.
     pub fn stop(mut self) {
         self.end();
     }
@@ -118,7 +120,7 @@ impl Worker {
     }
 }
 
-/// A supervisor that has lost its thread must not look like one that is idle.
+/// What to report when the thread has panicked, so that the supervisor does not merely look idle.
 fn panicked(panic: &(dyn Any + Send)) -> String {
     let reason = panic
         .downcast_ref::<String>()
@@ -213,11 +215,11 @@ async fn serve<B: BackendDriver>(
             }
             event = backend.next() => {
                 if let Some(event) = event {
-                    core.event(event, &mut backend);
+                    core.handle_event(event, &mut backend);
                 }
             }
             grown = watch.grown() => core.grown(&grown, &mut backend),
-            () = tokio::time::sleep(LATE_PAUSE), if core.is_late() => {
+            () = tokio::time::sleep(LATE_RETRY_PAUSE), if core.is_late() => {
                 core.write_late(&mut backend);
             }
         }
@@ -226,7 +228,7 @@ async fn serve<B: BackendDriver>(
     backend.close().await;
 }
 
-/// Answer every launch with a failure.
+/// Refuse commands that expect an answer, and drop the others.
 async fn refuse_all(
     message: String,
     report: impl Fn(UnitEvent),

@@ -1,8 +1,8 @@
 //! Reading what shells wrote to their output files.
 //!
-//! The files outlive us, so the shell is never stalled or killed by a reader that is gone, and
-//! an offset in a file is the position in the stream for ever: space behind what a checkpoint
-//! of the KVS holds is given back by punching holes, which moves nothing.
+//! The files outlive this process, so a shell is never stalled or killed because its reader is
+//! gone. An offset in a file is always the position in the stream: bytes that a checkpoint of the
+//! KVS holds are given back to the disk by punching holes, which does not move the rest.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -16,8 +16,8 @@ use crate::proto::{Stream, UnitName};
 /// Space is given back to the disk in steps of this many bytes.
 const PUNCH_STEP_BYTES: u64 = 1024 * 1024;
 
-/// Space that a file may take beyond what is kept of it before some is given back, in bytes:
-/// file systems reserve some behind the end of a file that grows.
+/// Space that a file may take beyond the bytes that are kept before some is given back, in bytes.
+/// File systems reserve space after the end of a file that grows.
 const SPARE_BYTES: u64 = 1024 * 1024;
 
 /// The reader of one output file.
@@ -26,23 +26,23 @@ pub(super) struct Tail {
     disk: Arc<dyn Disk>,
     name: String,
     limits: OutputLimits,
-    /// The leader has all bytes before this but those in holes. `None`: it has not said yet where
-    /// to begin.
+    /// The leader has all bytes before this, except for those in holes. `None`: the leader has not
+    /// said yet where to begin.
     acked: Option<u64>,
-    /// A checkpoint of the KVS holds all bytes before this: nobody asks for them again.
+    /// A checkpoint of the KVS holds all bytes before this, so nobody asks for them again.
     checkpointed: u64,
     /// Bytes before this were sent.
     sent: u64,
     /// Bytes before this were given back to the disk.
     punched: u64,
-    /// Nobody wants what is left.
+    /// Nobody wants the rest.
     discarded: bool,
-    /// The longest, and the most space, that the file was seen to have.
+    /// The largest size and the most space that the file was seen to have.
     most: Extent,
 }
 
 impl Tail {
-    /// A stream that begins now: its window is open from the start.
+    /// A stream that begins now. Its output may be sent at once.
     pub(super) fn fresh(disk: &Arc<dyn Disk>, name: String, limits: OutputLimits) -> Self {
         Self {
             disk: Arc::clone(disk),
@@ -57,14 +57,14 @@ impl Tail {
         }
     }
 
-    /// The stream of a unit from an earlier life: nothing is sent before an acknowledgement
-    /// says where to begin.
+    /// The stream of a unit from an earlier life. Nothing is sent before an acknowledgement says
+    /// where to begin.
     pub(super) fn found(disk: &Arc<dyn Disk>, name: String, limits: OutputLimits) -> Self {
         Self { acked: None, ..Self::fresh(disk, name, limits) }
     }
 
-    /// The leader has everything before `offset`, and a checkpoint what is before
-    /// `checkpointed`; for `u64::MAX`, nobody wants any of it.
+    /// The leader has all bytes before `offset`, and a checkpoint all bytes before `checkpointed`.
+    /// `u64::MAX`: nobody wants the rest.
     pub(super) fn ack(&mut self, offset: u64, checkpointed: u64) {
         if offset == u64::MAX {
             self.discarded = true;
@@ -89,7 +89,7 @@ impl Tail {
         }
     }
 
-    /// Send what is there, as far as the window allows. True if that was all there is.
+    /// Send new output, as far as the window allows. Returns true if no output is left.
     pub(super) fn pump(&mut self, emit: &mut dyn FnMut(u64, Vec<u8>)) -> bool {
         match self.try_pump(emit) {
             Ok(all) => all,
@@ -97,18 +97,18 @@ impl Tail {
             Err(e) => {
                 tracing::warn!(path = %self.path().display(), offset = self.sent, error = %e,
                     "cannot read output");
-                // Nobody gains by waiting for bytes that cannot be read.
+                // Waiting would not make these bytes readable.
                 true
             }
         }
     }
 
-    /// The file has taken so much space that its job is to be ended.
+    /// The space that the file takes, if it is so much that the job is to be ended.
     pub(super) fn overflow(&self) -> Option<u64> {
         (self.most.allocated > self.limits.disk).then_some(self.most.allocated)
     }
 
-    /// How many bytes are kept at most, and how many are behind them.
+    /// If the stream is longer than its limit: the limit, and how many bytes follow it.
     pub(super) fn truncated(&self) -> Option<(u64, u64)> {
         let size = self.disk.extent(&self.name).map_or(0, |extent| extent.size);
         let dropped = size.max(self.most.size).saturating_sub(self.limits.stream);
@@ -137,7 +137,7 @@ impl Tail {
             let read = self.disk.read_at(&self.name, self.sent, &mut data)?;
             let (from, n) = read.filter(|(from, _)| *from < size).unwrap_or((size, 0));
             if from > self.sent {
-                // A hole is nothing that the shell wrote.
+                // The shell did not write the bytes of a hole.
                 self.skip(from);
                 continue;
             }
@@ -148,15 +148,15 @@ impl Tail {
         }
     }
 
-    /// What is skipped takes nothing of the window.
+    /// Skip a hole. Its bytes do not count against the window.
     fn skip(&mut self, to: u64) {
         let hole = to.saturating_sub(self.sent);
         self.acked = self.acked.map(|acked| acked.saturating_add(hole));
         self.sent = to;
     }
 
-    /// Give back the space of what nobody will read. The shell can take more at any time, and
-    /// anywhere in the file, so this is looked at whenever the file has changed.
+    /// Give the space of bytes that nobody will read back to the disk. The shell can take more at
+    /// any time and anywhere in the file, so this is checked whenever the file has changed.
     fn bound(&mut self, extent: Extent) {
         self.most.size = self.most.size.max(extent.size);
         self.most.allocated = self.most.allocated.max(extent.allocated);
@@ -177,7 +177,7 @@ impl Tail {
         if self.disk.extent(&self.name)?.allocated < extent.allocated {
             return Ok(());
         }
-        // The space is reserved behind the end of the file, or the file system knows no holes.
+        // The space is reserved after the end of the file, or the file system has no holes.
         self.disk.set_length(&self.name, extent.size.min(kept))
     }
 
@@ -190,7 +190,8 @@ impl Tail {
         match self.disk.punch(&self.name, from, length) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
             tried => {
-                // Not tried again: the space comes back with the file's end at the latest.
+                // This is not tried again. The space is free at the latest when the file is
+                // removed.
                 self.punched = end;
                 tried
             }
@@ -213,9 +214,9 @@ pub(crate) enum Grown {
     Any,
     /// These files.
     These {
-        /// Units' output.
+        /// Output files of units.
         files: BTreeSet<(UnitName, Stream)>,
-        /// Some that were set aside.
+        /// Files that were set aside have grown, too.
         strays: bool,
     },
 }

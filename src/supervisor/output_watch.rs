@@ -1,4 +1,4 @@
-//! Which output files grew, by way of inotify.
+//! Notices which output files grew, with inotify.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -17,10 +17,10 @@ use super::records::STRAY;
 /// for each user.
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
 
-/// Tells which output files grew: one inotify instance, and one watch on the directory.
+/// Notices which output files grew, with one inotify instance and one watch on the directory.
 #[derive(Debug)]
 pub(crate) struct OutputWatch {
-    /// `None`: the host has no inotify instance to spare.
+    /// `None`: the host has no inotify instance left.
     watcher: Option<Watcher>,
 }
 

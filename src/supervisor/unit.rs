@@ -1,4 +1,4 @@
-//! One unit, as the core knows it.
+//! One unit, as the core sees it.
 
 use crate::port::supervisor::{UnitEvent, UnitRecord};
 use crate::proto::Stream;
@@ -16,7 +16,7 @@ pub(super) enum Phase {
     Exited,
     /// The backend looks for it: it may run.
     Finding,
-    /// It was started and cannot be found any more.
+    /// It was started, and the backend cannot find it any more.
     Lost,
     /// It never ran.
     NotStarted,
@@ -24,8 +24,8 @@ pub(super) enum Phase {
     Running,
     /// The backend starts it.
     Starting {
-        /// An earlier attempt at the same job may have got through after all: if the unit is
-        /// already there, it is ours.
+        /// An earlier attempt for the same job may have succeeded after all. If the unit exists
+        /// already, it is ours.
         adoptable: bool,
     },
 }
@@ -33,9 +33,9 @@ pub(super) enum Phase {
 /// How far the unit's removal is.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Collect {
-    /// Asked for; the backend is at it, or will be when the unit is known.
+    /// Asked for. The backend does it now, or as soon as it has found the unit.
     Asked,
-    /// No process is left; output may be.
+    /// No process is left. There may be output to report.
     Empty,
     /// `Gone` was reported.
     Gone,
@@ -46,7 +46,7 @@ pub(super) enum Collect {
 /// A signal that waits for the program: its number, and whether all processes get it.
 pub(super) type HeldSignal = (i32, bool);
 
-/// A unit with its record, its output and its place in life.
+/// A unit with its record, its output and its phase.
 #[derive(Debug)]
 pub(super) struct Unit {
     pub(super) file: RecordFile,
@@ -56,7 +56,7 @@ pub(super) struct Unit {
     stdout: Tail,
     stderr: Tail,
     held: Vec<HeldSignal>,
-    /// It was told that the unit fills the disk.
+    /// `OutputOverflow` was reported.
     has_overflowed: bool,
 }
 
@@ -89,7 +89,8 @@ impl Unit {
         }
     }
 
-    /// Report new output of both streams, as far as their windows allow. True if that was all.
+    /// Report new output of both streams, as far as their windows allow. Returns true if no output
+    /// is left.
     pub(super) fn pump(&mut self, sink: &dyn Fn(UnitEvent)) -> bool {
         let stdout = self.pump_stream(Stream::Stdout, sink);
         let stderr = self.pump_stream(Stream::Stderr, sink);
@@ -103,7 +104,7 @@ impl Unit {
         stdout && stderr
     }
 
-    /// Tell which streams were longer than their limit.
+    /// Report which streams were longer than their limit.
     pub(super) fn tell_truncated(&self, sink: &dyn Fn(UnitEvent)) {
         for (stream, tail) in [(Stream::Stdout, &self.stdout), (Stream::Stderr, &self.stderr)] {
             if let Some((kept, dropped)) = tail.truncated() {
@@ -135,7 +136,7 @@ impl Unit {
         }
     }
 
-    /// The signals that were kept.
+    /// Take the signals that were kept.
     pub(super) fn release_signals(&mut self) -> Vec<HeldSignal> {
         std::mem::take(&mut self.held)
     }

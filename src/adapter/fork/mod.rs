@@ -69,7 +69,7 @@ impl Fork {
         Self::default()
     }
 
-    fn done(&mut self, unit: UnitName, done: Done) {
+    fn handle_done(&mut self, unit: UnitName, done: Done) {
         let Some(running) = self.children.get_mut(&unit) else { return };
         match done {
             Done::Empty => {
@@ -198,7 +198,7 @@ impl BackendDriver for Fork {
             return Some(event);
         }
         match self.tasks.join_next().await {
-            Some(Ok((unit, done))) => self.done(unit, done),
+            Some(Ok((unit, done))) => self.handle_done(unit, done),
             // Tasks are neither aborted nor panic.
             Some(Err(e)) => tracing::error!(error = %e, "lost track of a child process"),
             None => std::future::pending().await,

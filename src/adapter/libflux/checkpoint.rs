@@ -15,7 +15,7 @@ use crate::machine::Fault;
 use crate::proto::JobId;
 
 /// The key of the reference, in the job's directory of the primary namespace.
-pub(super) const KEY: &str = "guest-checkpoint";
+pub(super) const CHECKPOINT_KEY: &str = "guest-checkpoint";
 
 type Done = Box<dyn FnOnce(Result<(), Fault>)>;
 
@@ -66,7 +66,7 @@ impl Gathering {
         let roots = self.roots.take();
         let future = self.kvs.commit(None, flags, |txn| {
             for (id, root) in &roots {
-                let (key, root) = (cstring(&id.kvs_key(KEY)), cstring(root));
+                let (key, root) = (cstring(&id.kvs_key(CHECKPOINT_KEY)), cstring(root));
                 // SAFETY: the transaction is valid, the strings live through the call.
                 let put = unsafe {
                     flux_sys::flux_kvs_txn_put_treeobj(txn, 0, key.as_ptr(), root.as_ptr())

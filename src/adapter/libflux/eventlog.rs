@@ -17,11 +17,11 @@ use super::text::cstring;
 use crate::machine::Fault;
 use crate::proto::JobId;
 
-pub(super) const EVENTLOG: &str = "exec.eventlog";
+pub(super) const EVENTLOG_KEY: &str = "exec.eventlog";
 
 /// What is on the way to the eventlog, and what it may be.
 const STEPS: [(&str, &[&str], &str); 2] =
-    [("exec", &["dirref"], "directory"), (EVENTLOG, &["val", "valref"], "value")];
+    [("exec", &["dirref"], "directory"), (EVENTLOG_KEY, &["val", "valref"], "value")];
 
 type Found = Result<String, RpcError>;
 
@@ -41,7 +41,7 @@ impl Kvs {
             });
             match refusal {
                 Some(fault) => done(Err(fault)),
-                None => this.lookup_at(&at, EVENTLOG, false, |result| {
+                None => this.lookup_at(&at, EVENTLOG_KEY, false, |result| {
                     done(result.map_err(Fault::from));
                 }),
             }

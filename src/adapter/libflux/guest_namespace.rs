@@ -4,16 +4,16 @@ use std::ffi::c_int;
 
 use serde_json::Value;
 
-use super::checkpoint;
+use super::checkpoint::CHECKPOINT_KEY;
 use super::error::RpcError;
-use super::eventlog::EVENTLOG;
+use super::eventlog::EVENTLOG_KEY;
 use super::kvs::Kvs;
 use super::text::cstring;
 use crate::machine::{Fault, KvsOp, KvsResult, Opened};
 use crate::proto::{ExecEvent, JobId, decode_eventlog};
 
 /// The key of how many leaders have taken over, in the job's directory of the primary namespace.
-const LEADERS: &str = "guest-leaders";
+const LEADERS_KEY: &str = "guest-leaders";
 
 type Done = Box<dyn FnOnce(KvsResult)>;
 
@@ -46,7 +46,7 @@ impl Kvs {
     fn append(&self, namespace: &str, text: &str) -> *mut flux_sys::flux_future_t {
         let flags = flux_sys::kvs_commit_flags_FLUX_KVS_TXN_COMPACT as c_int;
         self.commit(Some(namespace), flags, |txn| {
-            let (key, text) = (cstring(EVENTLOG), cstring(text));
+            let (key, text) = (cstring(EVENTLOG_KEY), cstring(text));
             let append = flux_sys::kvs_op_FLUX_KVS_APPEND as c_int;
             // SAFETY: the transaction is valid, the strings live through the call.
             unsafe { flux_sys::flux_kvs_txn_put(txn, append, key.as_ptr(), text.as_ptr()) }
@@ -115,7 +115,7 @@ impl Kvs {
             // SAFETY: the transaction is valid, the strings live through the call.
             let put =
                 unsafe { flux_sys::flux_kvs_txn_put_treeobj(txn, 0, key.as_ptr(), root.as_ptr()) };
-            [checkpoint::KEY, LEADERS].into_iter().fold(put, |rc, key| {
+            [CHECKPOINT_KEY, LEADERS_KEY].into_iter().fold(put, |rc, key| {
                 let key = cstring(&id.kvs_key(key));
                 // SAFETY: as above.
                 rc.min(unsafe { flux_sys::flux_kvs_txn_unlink(txn, 0, key.as_ptr()) })
@@ -216,7 +216,7 @@ impl Kvs {
             return done(KvsResult::Opened(Ok(opened)));
         }
         let this = self.clone();
-        let key = id.kvs_key(LEADERS);
+        let key = id.kvs_key(LEADERS_KEY);
         self.lookup(None, &key.clone(), false, move |count| {
             let before = count.ok().and_then(|count| count.parse().ok()).unwrap_or(0_u64);
             let leaders = before.saturating_add(1);
@@ -238,7 +238,7 @@ impl Kvs {
     /// The namespace has died with rank 0's broker.
     fn restore(&self, id: JobId, userid: u32, done: Done) {
         let this = self.clone();
-        self.lookup(None, &id.kvs_key(checkpoint::KEY), true, move |result| {
+        self.lookup(None, &id.kvs_key(CHECKPOINT_KEY), true, move |result| {
             let Ok(root) = Root::of(result.unwrap_or_default()) else {
                 return this.restore_empty(id, userid, done);
             };

@@ -54,7 +54,7 @@ impl Process {
 }
 
 /// How long a stream may outlast its shell before somebody is told to end, in seconds.
-const LEFTOVER_PATIENCE: f64 = 0.1;
+const LEFTOVER_GRACE_SECONDS: f64 = 0.1;
 
 type Processes = Rc<RefCell<BTreeMap<UnitName, Process>>>;
 type Sink = Rc<dyn Fn(UnitEvent)>;
@@ -126,7 +126,7 @@ impl Rexec {
         });
         match timer {
             Ok(timer) => {
-                timer.set(Some(LEFTOVER_PATIENCE));
+                timer.set(Some(LEFTOVER_GRACE_SECONDS));
                 process.kill_timer = Some(Rc::new(timer));
             }
             Err(error) => self.handle.log(libc::LOG_ERR, &error.to_string()),

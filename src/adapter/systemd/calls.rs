@@ -83,14 +83,14 @@ impl Systemd {
 
     fn ask_kernel(&mut self, unit: &UnitName, group: &str) {
         match self.cgroups.is_empty(unit, group) {
-            Ok(true) => self.emptied(unit),
+            Ok(true) => self.handle_emptied(unit),
             Ok(false) => tracing::debug!(%unit, group, "waiting for its cgroup to become empty"),
             Err(e) => {
                 tracing::error!(%unit, group, error = %e,
                     "cannot see whether the cgroup is empty, taking systemd's word for it");
                 match self.main_processes.place(unit) {
                     Place::Ended => self.tracker.hear(News::Emptied { unit: unit.clone() }),
-                    Place::Outside(group) => self.left(unit, &group),
+                    Place::Outside(group) => self.handle_left(unit, &group),
                     // It may well be where it belongs.
                     Place::Unseen => self.main_processes.wait(unit, true),
                 }
@@ -111,24 +111,24 @@ impl Systemd {
 
     /// No process is left in the unit's cgroup. That says it all, unless the main process lives
     /// elsewhere: then the tracker hears of that first, and of the end when it has ended as well.
-    pub(super) fn emptied(&mut self, unit: &UnitName) {
+    pub(super) fn handle_emptied(&mut self, unit: &UnitName) {
         match self.main_processes.place(unit) {
             Place::Ended => self.tracker.hear(News::Emptied { unit: unit.clone() }),
-            Place::Outside(group) => self.left(unit, &group),
+            Place::Outside(group) => self.handle_left(unit, &group),
             Place::Unseen => self.main_processes.wait(unit, false),
         }
     }
 
     /// A main process that was waited for has ended, or lives on.
-    pub(super) fn main_ended(&mut self, unit: &UnitName, ended: bool) {
+    pub(super) fn handle_main_end(&mut self, unit: &UnitName, ended: bool) {
         if ended {
             self.tracker.hear(News::Emptied { unit: unit.clone() });
         } else {
-            self.left(unit, "a cgroup that is not seen");
+            self.handle_left(unit, "a cgroup that is not seen");
         }
     }
 
-    fn left(&mut self, unit: &UnitName, group: &str) {
+    fn handle_left(&mut self, unit: &UnitName, group: &str) {
         tracing::error!(%unit, job = %unit.job(), group,
             "the job shell has left its unit: processes of the job may run outside of it");
         self.tracker.hear(News::Left { unit: unit.clone() });

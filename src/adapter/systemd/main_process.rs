@@ -16,7 +16,7 @@ use crate::supervisor::readable;
 
 /// A process that is about to end has left its cgroup a moment before its pidfd tells. One that
 /// `/proc` does not show counts as having left its unit when it lives after this time.
-const PATIENCE: Duration = Duration::from_secs(1);
+const EXIT_WAIT_MAX: Duration = Duration::from_secs(1);
 
 /// Where a main process is while nothing is left in its unit's cgroup.
 #[derive(Debug, Eq, PartialEq)]
@@ -91,7 +91,7 @@ impl MainProcesses {
     }
 
     /// Have [`ended`](Self::ended) say when it has ended. If not `for_ever`, it says as well that
-    /// it lives when [`PATIENCE`] is over.
+    /// it lives when [`EXIT_WAIT_MAX`] is over.
     pub(super) fn wait(&mut self, unit: &UnitName, for_ever: bool) {
         let Some(held) = self.held.get_mut(unit) else { return };
         if held.wait.as_ref().is_some_and(|wait| !wait.is_finished()) {
@@ -114,7 +114,7 @@ impl MainProcesses {
                 exit.await;
                 return (unit, true);
             }
-            let ended = tokio::time::timeout(PATIENCE, exit).await.is_ok();
+            let ended = tokio::time::timeout(EXIT_WAIT_MAX, exit).await.is_ok();
             (unit, ended)
         }));
     }

@@ -93,22 +93,22 @@ impl Systemd {
             main_processes: MainProcesses::default(),
             pauses: Pauses::default(),
         };
-        systemd.connected(Box::new(bus));
+        systemd.handle_connected(Box::new(bus));
         Ok(systemd)
     }
 
-    fn connected(&mut self, bus: Box<Bus>) {
+    fn handle_connected(&mut self, bus: Box<Bus>) {
         self.link = Link::Up(bus);
         self.tracker.connected();
         self.perform();
     }
 
     /// Something happened on the link.
-    fn happened(&mut self, happening: Happening) {
+    fn handle_happening(&mut self, happening: Happening) {
         match happening {
             Happening::Connected(Ok(bus)) => {
                 tracing::info!(address = self.address, "connected to the user bus again");
-                self.connected(bus);
+                self.handle_connected(bus);
             }
             Happening::Connected(Err(e)) => {
                 self.link = Link::Down { connecting: None };
@@ -202,13 +202,13 @@ impl BackendDriver for Systemd {
             return Some(event);
         }
         tokio::select! {
-            happening = self.link.next(&self.address, self.attempts) => self.happened(happening),
+            happening = self.link.next(&self.address, self.attempts) => self.handle_happening(happening),
             units = self.cgroups.emptied() => {
-                units.iter().for_each(|unit| self.emptied(unit));
+                units.iter().for_each(|unit| self.handle_emptied(unit));
                 self.perform();
             }
             (unit, ended) = self.main_processes.ended() => {
-                self.main_ended(&unit, ended);
+                self.handle_main_end(&unit, ended);
                 self.perform();
             }
             number = self.pauses.ended() => {

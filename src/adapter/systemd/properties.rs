@@ -69,7 +69,7 @@ enum Kind {
 /// `None`: the name on D-Bus is the same.
 type Row = (&'static str, Option<&'static str>, Kind);
 
-const TABLE: &[Row] = &[
+const SETTABLE: &[Row] = &[
     ("AllowedCPUs", None, Kind::Bitmap),
     ("AllowedMemoryNodes", None, Kind::Bitmap),
     ("CoredumpFilter", None, Kind::Number),
@@ -132,7 +132,7 @@ const TABLE: &[Row] = &[
 ];
 
 /// What the supervisor sets itself: its promises depend on these.
-const OURS: &[&str] = &[
+const SET_BY_SUPERVISOR: &[&str] = &[
     "CollectMode",
     "Description",
     "Environment",
@@ -152,10 +152,10 @@ pub(super) fn parse(properties: &BTreeMap<String, String>) -> Result<Vec<Propert
     let mut parsed = Vec::with_capacity(properties.len());
     for (name, value) in properties {
         let error = |reason| PropertyError { name: name.clone(), value: value.clone(), reason };
-        if OURS.contains(&name.as_str()) {
+        if SET_BY_SUPERVISOR.contains(&name.as_str()) {
             return Err(error(PropertyErrorReason::Ours));
         }
-        let (_, dbus, kind) = TABLE
+        let (_, dbus, kind) = SETTABLE
             .iter()
             .find(|(known, _, _)| known == name)
             .ok_or_else(|| error(PropertyErrorReason::Unknown))?;
@@ -284,6 +284,6 @@ mod tests {
 
     #[test]
     fn the_table_can_be_searched_by_eye() {
-        assert!(TABLE.is_sorted_by_key(|row| row.0.to_ascii_lowercase()));
+        assert!(SETTABLE.is_sorted_by_key(|row| row.0.to_ascii_lowercase()));
     }
 }

@@ -49,7 +49,7 @@ pub(super) const DIGEST_FIELD: &str = "JOB_EXEC_DIGEST=";
 
 /// What a unit under the IMP depends on, whatever is configured: the IMP alone ends a guest's
 /// processes, and takes its time. `Type` cannot be configured at all.
-const OF_THE_IMP: &[&str] = &["KillMode", "SendSIGKILL", "TimeoutStopUSec"];
+const FIXED_UNDER_IMP: &[&str] = &["KillMode", "SendSIGKILL", "TimeoutStopUSec"];
 
 /// Why a specification cannot become a unit.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
@@ -147,7 +147,7 @@ impl Start {
         set("TimeoutStartUSec", u64::MAX.into());
         set("KillMode", "control-group".into());
         if spec.multiuser {
-            asked.retain(|property| !OF_THE_IMP.contains(&property.name.as_str()));
+            asked.retain(|property| !FIXED_UNDER_IMP.contains(&property.name.as_str()));
             // The instance owner's systemd may signal the IMP, but no guest's process.
             set("KillMode", "process".into());
             set("SendSIGKILL", false.into());

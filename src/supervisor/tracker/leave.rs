@@ -42,7 +42,7 @@ impl Tracker {
     }
 
     /// systemd had not reaped this process when it answered, so its pid was no other's before.
-    pub(super) fn main_answered(
+    pub(super) fn handle_main_answer(
         &mut self,
         unit: &UnitName,
         pid: u32,
@@ -63,13 +63,13 @@ impl Tracker {
             Err(error) if error.is_absence() || error.is_no_unit() => {}
             other => {
                 tracing::warn!(%unit, ?other, "systemd does not tell of the main process");
-                self.refused(unit);
+                self.handle_refusal(unit);
             }
         }
     }
 
     /// The kernel says that the main process lives outside of the unit.
-    pub(super) fn left(&mut self, unit: &UnitName) {
+    pub(super) fn handle_left(&mut self, unit: &UnitName) {
         let Some(watched) = self.units.get_mut(unit) else { return };
         if watched.guard == Guard::Set {
             watched.guard = Guard::Left;

@@ -46,27 +46,27 @@ impl Tracker {
     pub fn lost(&mut self) {
         self.link = Link::Down;
         self.watching_all = false;
-        self.asked.clear();
+        self.unanswered.clear();
         self.swept.clear();
         // What is not asked on a connection does not go with it.
-        self.asks.retain(|ask| !ask.call.is_answered() && ask.call != Call::Reconnect);
+        self.outgoing.retain(|ask| !ask.call.is_answered() && ask.call != Call::Reconnect);
     }
 
     pub(super) fn is_up(&self) -> bool {
         self.link != Link::Down
     }
 
-    pub(super) fn manager_away(&mut self) {
+    pub(super) fn handle_manager_away(&mut self) {
         tracing::warn!("systemd left the user bus");
         self.link = Link::Away;
     }
 
-    pub(super) fn manager_back(&mut self) {
+    pub(super) fn handle_manager_back(&mut self) {
         tracing::info!("systemd is back on the user bus");
         self.list();
     }
 
-    pub(super) fn reloading(&mut self, begins: bool) {
+    pub(super) fn handle_reloading(&mut self, begins: bool) {
         tracing::debug!(begins, "systemd reloads");
         if begins {
             self.link = Link::Reloading;
@@ -80,31 +80,31 @@ impl Tracker {
     fn list(&mut self) {
         self.link = Link::Listing;
         // An older answer would not have what was started since.
-        self.asked.retain(|_, call| *call != Call::List);
+        self.unanswered.retain(|_, call| *call != Call::List);
         self.ask(Call::Subscribe);
         self.ask(Call::List);
     }
 
-    pub(super) fn listed(&mut self, answer: Result<Answer, Refusal>) {
+    pub(super) fn handle_list(&mut self, answer: Result<Answer, Refusal>) {
         // Asked for again when its name is back on the bus.
         if self.link != Link::Listing {
             return;
         }
         let names = match answer {
             Ok(Answer::Listed(names)) => names,
-            Ok(other) => return self.unlisted(&format!("{other:?}")),
-            Err(e) => return self.unlisted(&e.to_string()),
+            Ok(other) => return self.handle_missing_list(&format!("{other:?}")),
+            Err(e) => return self.handle_missing_list(&e.to_string()),
         };
-        let present = self.present(&names);
+        let present = self.watched_among(&names);
         self.link = Link::Ready;
-        self.units.values_mut().for_each(Watched::listed);
+        self.units.values_mut().for_each(Watched::reset_refusals);
         // What is absent can make room for a unit that waits: the list does not know of its start.
         let known = self.units.iter().filter(|(_, watched)| watched.phase != Phase::Queued);
         for unit in known.map(|(unit, _)| unit.clone()).collect::<Vec<_>>() {
             if present.contains(&unit) {
-                self.look(&unit);
+                self.ask_properties(&unit);
             } else {
-                self.absent(&unit);
+                self.handle_absent(&unit);
             }
         }
         for (unit, signal, all) in std::mem::take(&mut self.held_signals) {
@@ -114,7 +114,7 @@ impl Tracker {
     }
 
     /// The units among these that are watched.
-    fn present(&mut self, names: &[String]) -> BTreeSet<UnitName> {
+    fn watched_among(&mut self, names: &[String]) -> BTreeSet<UnitName> {
         let mut present = BTreeSet::new();
         for name in names {
             match name.parse::<UnitName>() {
@@ -132,7 +132,7 @@ impl Tracker {
     }
 
     /// Without a list nothing is known: try again from the beginning.
-    fn unlisted(&mut self, why: &str) {
+    fn handle_missing_list(&mut self, why: &str) {
         tracing::error!(why, "systemd does not list its units, connecting again");
         self.lost();
         self.ask(Call::Reconnect);
@@ -140,7 +140,7 @@ impl Tracker {
 
     /// The bus refused to deliver a unit's signals. Quotas are meant for strangers: one broad rule
     /// instead of many narrow ones fits any.
-    pub(super) fn unwatched(&mut self, unit: &UnitName, refusal: &Refusal) {
+    pub(super) fn handle_watch_refusal(&mut self, unit: &UnitName, refusal: &Refusal) {
         if self.watching_all {
             return;
         }
@@ -156,7 +156,7 @@ impl Tracker {
     }
 
     /// Ask for everything about a unit. The unit interface comes last, as in signals.
-    pub(super) fn look(&mut self, unit: &UnitName) {
+    pub(super) fn ask_properties(&mut self, unit: &UnitName) {
         let ready = self.is_ready();
         let Some(watched) = self.units.get_mut(unit).filter(|_| ready) else { return };
         match watched.phase {
@@ -164,15 +164,15 @@ impl Tracker {
             // The name is taken; the start will say so.
             Phase::Queued => return,
         }
-        watched.looked();
-        self.look_away(unit);
+        watched.expect_properties();
+        self.drop_property_answers(unit);
         self.ask(Call::Service(unit.clone()));
         self.ask(Call::Unit(unit.clone()));
     }
 
-    /// Answers to earlier questions of [`look`](Self::look) mean nothing any more.
-    pub(super) fn look_away(&mut self, unit: &UnitName) {
-        self.asked.retain(|_, call| match call {
+    /// Answers to earlier questions of [`look`](Self::ask_properties) mean nothing any more.
+    pub(super) fn drop_property_answers(&mut self, unit: &UnitName) {
+        self.unanswered.retain(|_, call| match call {
             Call::Service(other) | Call::Unit(other) => other != unit,
             _ => true,
         });

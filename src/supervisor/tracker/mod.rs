@@ -76,11 +76,11 @@ pub struct Tracker {
     swept: BTreeMap<UnitName, u32>,
     /// Signals that wait for systemd to be reachable.
     held_signals: Vec<(UnitName, i32, bool)>,
-    asks: Vec<Ask>,
+    outgoing: Vec<Ask>,
     /// The number of the last [`Ask`].
     number: u64,
     /// Calls whose answers are of interest.
-    asked: BTreeMap<u64, Call>,
+    unanswered: BTreeMap<u64, Call>,
     events: VecDeque<BackendEvent>,
 }
 
@@ -96,16 +96,16 @@ impl Tracker {
             in_flight: 0,
             swept: BTreeMap::new(),
             held_signals: Vec::new(),
-            asks: Vec::new(),
+            outgoing: Vec::new(),
             number: 0,
-            asked: BTreeMap::new(),
+            unanswered: BTreeMap::new(),
             events: VecDeque::new(),
         }
     }
 
     /// What is to be asked, in this order.
     pub fn take_asks(&mut self) -> Vec<Ask> {
-        std::mem::take(&mut self.asks)
+        std::mem::take(&mut self.outgoing)
     }
 
     /// The oldest event that was not taken yet.
@@ -117,21 +117,21 @@ impl Tracker {
     /// [`News::Left`].
     pub fn hear(&mut self, news: News) {
         match news {
-            News::Emptied { unit } => self.emptied(&unit),
-            News::Left { unit } => self.left(&unit),
+            News::Emptied { unit } => self.handle_emptied(&unit),
+            News::Left { unit } => self.handle_left(&unit),
             _ if self.link == Link::Down => {}
             News::Answer { number, answer } => {
                 // Otherwise it is about an earlier unit of that name, or was asked again.
-                if let Some(call) = self.asked.remove(&number) {
-                    self.answered(call, answer);
+                if let Some(call) = self.unanswered.remove(&number) {
+                    self.handle_answer(call, answer);
                 }
             }
             // Units that are taken apart have not ended; all is asked for again.
             News::Changed { .. } if self.link == Link::Reloading => {}
-            News::Changed { unit, changes, whole } => self.changed(&unit, changes, whole),
-            News::ManagerAway => self.manager_away(),
-            News::ManagerBack => self.manager_back(),
-            News::Reloading(begins) => self.reloading(begins),
+            News::Changed { unit, changes, whole } => self.handle_changed(&unit, changes, whole),
+            News::ManagerAway => self.handle_manager_away(),
+            News::ManagerBack => self.handle_manager_back(),
+            News::Reloading(begins) => self.handle_reloading(begins),
         }
     }
 
@@ -154,14 +154,14 @@ impl Tracker {
     fn ask(&mut self, call: Call) {
         self.number += 1;
         if call.is_answered() {
-            self.asked.insert(self.number, call.clone());
+            self.unanswered.insert(self.number, call.clone());
         }
-        self.asks.push(Ask { number: self.number, call });
+        self.outgoing.push(Ask { number: self.number, call });
     }
 
     /// Answers about this unit that are still to come mean nothing any more.
-    fn disregard(&mut self, unit: &UnitName) {
-        self.asked.retain(|_, call| call.unit() != Some(unit));
+    fn drop_answers(&mut self, unit: &UnitName) {
+        self.unanswered.retain(|_, call| call.unit() != Some(unit));
         self.swept.remove(unit);
     }
 }
@@ -186,7 +186,7 @@ impl Backend for Tracker {
     fn find(&mut self, unit: &UnitName, digest: &str, known: Option<&Started>) {
         self.watch(unit, Watched::to_find(digest, known));
         // Otherwise the list that is on its way will tell.
-        self.look(unit);
+        self.ask_properties(unit);
     }
 
     fn signal(&mut self, unit: &UnitName, signal: i32, all: bool) {

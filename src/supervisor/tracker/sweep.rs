@@ -6,7 +6,7 @@ use super::messages::{Answer, Call, Refusal};
 use crate::proto::UnitName;
 
 /// How often one is tried to be forgotten until the next list.
-const TRIES_MAX: u32 = 8;
+const SWEEP_TRIES_MAX: u32 = 8;
 
 impl Tracker {
     /// Has systemd forget a unit that is not watched, if it has failed; one that runs is not
@@ -15,14 +15,14 @@ impl Tracker {
         let tries = self.swept.entry(unit.clone()).or_default();
         *tries += 1;
         let watched = self.units.contains_key(&unit);
-        if watched || *tries > TRIES_MAX || !self.is_up() {
+        if watched || *tries > SWEEP_TRIES_MAX || !self.is_up() {
             self.swept.remove(&unit);
         } else {
             self.ask(Call::Reset(unit));
         }
     }
 
-    pub(super) fn sweep_answered(&mut self, unit: UnitName, answer: Result<Answer, Refusal>) {
+    pub(super) fn handle_sweep_answer(&mut self, unit: UnitName, answer: Result<Answer, Refusal>) {
         match answer {
             Err(refusal) if !refusal.is_no_unit() && !refusal.is_absence() => {
                 tracing::warn!(%unit, %refusal, "systemd does not forget that it failed");

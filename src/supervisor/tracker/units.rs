@@ -47,7 +47,7 @@ enum Collect {
 
 /// Why the kernel was asked whether its cgroup is empty.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Emptying {
+enum EmptyCheck {
     /// It was removed.
     Collect,
     /// It is down, and how its main process ended is not known.
@@ -98,7 +98,7 @@ pub(super) struct Watched {
     reset: bool,
     /// Calls that systemd has refused since the last list.
     refusals: u32,
-    emptying: Emptying,
+    emptying: EmptyCheck,
     look: Look,
     pub(super) guard: Guard,
     /// It was told that it is being stopped.
@@ -133,7 +133,7 @@ impl Watched {
             collect: Collect::No,
             reset: false,
             refusals: 0,
-            emptying: Emptying::No,
+            emptying: EmptyCheck::No,
             look: Look::Signals,
             guard: Guard::No,
             is_stopping: false,
@@ -143,7 +143,7 @@ impl Watched {
 
     /// What became of its start. A start that was recorded is not judged again: with
     /// `Type=notify` its end can look like that of a program that was never executed.
-    fn outcome(&self) -> Outcome {
+    fn start_outcome(&self) -> Outcome {
         match self.state.started() {
             Some(started) if self.known.as_ref() == Some(&started) => Outcome::Started(started),
             _ => self.state.start(self.notify),
@@ -166,7 +166,7 @@ impl Watched {
     }
 
     /// systemd is another one, or has another configuration, or no longer the troubles it had.
-    pub(super) fn listed(&mut self) {
+    pub(super) fn reset_refusals(&mut self) {
         self.refusals = 0;
     }
 
@@ -175,7 +175,7 @@ impl Watched {
     }
 
     /// All is asked for again, because calls may have been lost.
-    pub(super) fn looked(&mut self) {
+    pub(super) fn expect_properties(&mut self) {
         match self.collect {
             Collect::Accepted | Collect::Asked | Collect::Refused => {
                 self.collect = Collect::Wanted;
@@ -183,8 +183,8 @@ impl Watched {
             Collect::No | Collect::Wanted => {}
         }
         // Perhaps it does know the status.
-        if self.emptying == Emptying::Lose {
-            self.emptying = Emptying::No;
+        if self.emptying == EmptyCheck::Lose {
+            self.emptying = EmptyCheck::No;
         }
         if self.guard == Guard::Asked {
             self.guard = Guard::No;
@@ -193,7 +193,7 @@ impl Watched {
         self.look = Look::Asked { again: false };
     }
 
-    fn seen(&mut self) {
+    fn set_seen(&mut self) {
         if let Look::Asked { again } = self.look {
             self.look = Look::Seen { again };
         }
@@ -220,7 +220,7 @@ impl Tracker {
         self.queue.retain(|queued| queued != unit || watched.phase != Phase::Queued);
         self.in_flight -= usize::from(watched.phase == Phase::Starting);
         self.held_signals.retain(|(held, ..)| held != unit);
-        self.disregard(unit);
+        self.drop_answers(unit);
         self.ask(Call::Unwatch(unit.clone()));
         self.start_next();
     }
@@ -240,7 +240,7 @@ impl Tracker {
     }
 
     /// Properties of a unit have changed.
-    pub(super) fn changed(&mut self, unit: &UnitName, changes: Changes, whole: bool) {
+    pub(super) fn handle_changed(&mut self, unit: &UnitName, changes: Changes, whole: bool) {
         let Some(watched) = self.units.get_mut(unit) else { return };
         watched.state.apply(changes);
         tracing::trace!(%unit, whole, state = ?watched.state, "changed");
@@ -272,58 +272,58 @@ impl Tracker {
         if !watched.state.is_whole() {
             // Half a change, after signals were missed.
             if !matches!(watched.look, Look::Asked { .. }) {
-                self.look(unit);
+                self.ask_properties(unit);
             }
             return false;
         }
         let by_answer = watched.look != Look::Signals;
-        match watched.outcome() {
+        match watched.start_outcome() {
             Outcome::Pending => {
-                self.pending(unit);
+                self.handle_pending_start(unit);
                 false
             }
             Outcome::Failed(code) => {
                 // Signals tell of a process before they tell of a failure; answers may not.
                 if code.is_some() || !by_answer || self.is_certain(unit) {
-                    self.not_executed(unit, code);
+                    self.handle_exec_failure(unit, code);
                 }
                 false
             }
             Outcome::Started(started) => {
                 // All that were started have one: it has vanished between the two answers.
                 let mixed = by_answer && started.invocation_id.is_empty();
-                (!mixed || self.is_certain(unit)) && self.executed(unit, started)
+                (!mixed || self.is_certain(unit)) && self.handle_executed(unit, started)
             }
         }
     }
 
-    fn pending(&mut self, unit: &UnitName) {
+    fn handle_pending_start(&mut self, unit: &UnitName) {
         let Some(watched) = self.units.get(unit) else { return };
         if !watched.state.is_down() {
             return;
         }
         if watched.start.is_none() {
-            self.absent(unit);
+            self.handle_absent(unit);
         } else {
             // Accepted (or listed), and yet never executed: seen when systemd reloads right then.
             self.start_again(unit);
         }
     }
 
-    fn not_executed(&mut self, unit: &UnitName, code: Option<i32>) {
+    fn handle_exec_failure(&mut self, unit: &UnitName, code: Option<i32>) {
         let Some(watched) = self.units.get(unit) else { return };
         let explain = self.config.exec_failure;
         let failure = watched.start.as_ref().map(|spec| explain(spec, code, &watched.state.result));
         match failure {
             Some((errnum, message)) => self.fail(unit, errnum, message),
             // What is left of an attempt in an earlier life.
-            None => self.absent(unit),
+            None => self.handle_absent(unit),
         }
         self.sweep(unit.clone());
     }
 
     /// True if it is ours.
-    fn executed(&mut self, unit: &UnitName, started: Started) -> bool {
+    fn handle_executed(&mut self, unit: &UnitName, started: Started) -> bool {
         let Some(watched) = self.units.get_mut(unit) else { return false };
         if !watched.is_ours(&started) {
             self.release(unit);
@@ -350,14 +350,14 @@ impl Tracker {
         }
         if let Some(status) = watched.state.exit() {
             watched.phase = Phase::Exited;
-            if watched.emptying == Emptying::Lose {
-                watched.emptying = Emptying::No;
+            if watched.emptying == EmptyCheck::Lose {
+                watched.emptying = EmptyCheck::No;
             }
             self.events.push_back(BackendEvent::Exited { unit: unit.clone(), status });
         } else if watched.state.is_down() {
             // systemd may be done with it and yet have left processes, or even the main process.
-            if watched.emptying == Emptying::No && self.is_certain(unit) {
-                self.ask_kernel(unit, Emptying::Lose);
+            if watched.emptying == EmptyCheck::No && self.is_certain(unit) {
+                self.ask_kernel(unit, EmptyCheck::Lose);
             }
             return false;
         } else {
@@ -381,7 +381,7 @@ impl Tracker {
         }
         // Otherwise the list that is on its way will have it looked at.
         if self.is_ready() {
-            self.look(unit);
+            self.ask_properties(unit);
             if let Some(watched) = self.units.get_mut(unit) {
                 watched.look = Look::Asked { again: true };
             }
@@ -397,11 +397,11 @@ impl Tracker {
             Collect::Accepted | Collect::Refused if failed && !watched.reset => {}
             // systemd is done with the unit; its cgroup has the last word.
             Collect::Accepted if watched.state.is_down() => {
-                return self.ask_kernel(unit, Emptying::Collect);
+                return self.ask_kernel(unit, EmptyCheck::Collect);
             }
             // Its processes may end without systemd.
             Collect::Refused if watched.is_given_up() && watched.phase == Phase::Exited => {
-                return self.ask_kernel(unit, Emptying::Collect);
+                return self.ask_kernel(unit, EmptyCheck::Collect);
             }
             Collect::Accepted | Collect::Asked | Collect::No | Collect::Refused => return,
             Collect::Wanted => {}
@@ -420,36 +420,36 @@ impl Tracker {
     }
 
     /// Is its cgroup empty?
-    fn ask_kernel(&mut self, unit: &UnitName, why: Emptying) {
+    fn ask_kernel(&mut self, unit: &UnitName, why: EmptyCheck) {
         let Some(watched) = self.units.get_mut(unit) else { return };
         let Some(group) = watched.state.control_group.clone() else {
-            return self.refused(unit);
+            return self.handle_refusal(unit);
         };
         watched.emptying = why;
         self.ask(Call::IsEmpty { unit: unit.clone(), group });
     }
 
     /// The kernel says that no process is left.
-    pub(super) fn emptied(&mut self, unit: &UnitName) {
+    pub(super) fn handle_emptied(&mut self, unit: &UnitName) {
         match self.units.get(unit).map(|watched| watched.emptying) {
-            Some(Emptying::Collect) => self.gone(unit),
-            Some(Emptying::Lose) => {
-                self.lose(unit);
+            Some(EmptyCheck::Collect) => self.report_empty(unit),
+            Some(EmptyCheck::Lose) => {
+                self.report_absent(unit);
                 // Nobody will come back for it.
                 self.sweep(unit.clone());
             }
-            Some(Emptying::No) | None => {}
+            Some(EmptyCheck::No) | None => {}
         }
     }
 
     /// No process is left, and systemd does not need the unit.
-    fn gone(&mut self, unit: &UnitName) {
+    fn report_empty(&mut self, unit: &UnitName) {
         self.release(unit);
         self.events.push_back(BackendEvent::Empty { unit: unit.clone() });
     }
 
     /// systemd does not have the unit. It keeps units with processes, so none is left.
-    pub(super) fn absent(&mut self, unit: &UnitName) {
+    pub(super) fn handle_absent(&mut self, unit: &UnitName) {
         let Some(watched) = self.units.get_mut(unit) else { return };
         match (watched.phase, watched.collect) {
             (Phase::Queued, _) => {}
@@ -458,18 +458,18 @@ impl Tracker {
             (Phase::Finding, _) if watched.start.is_some() => self.start_again(unit),
             // A new systemd does not know the processes of an old one.
             (Phase::Running, _) if watched.guard.is_set() => {
-                if watched.emptying == Emptying::No {
-                    self.ask_kernel(unit, Emptying::Lose);
+                if watched.emptying == EmptyCheck::No {
+                    self.ask_kernel(unit, EmptyCheck::Lose);
                 }
             }
-            (Phase::Finding | Phase::Running, _) => self.lose(unit),
+            (Phase::Finding | Phase::Running, _) => self.report_absent(unit),
             (Phase::Exited, Collect::No) => self.release(unit),
-            (Phase::Exited, _) => self.gone(unit),
+            (Phase::Exited, _) => self.report_empty(unit),
         }
     }
 
     /// Nothing more can be learned of it.
-    fn lose(&mut self, unit: &UnitName) {
+    fn report_absent(&mut self, unit: &UnitName) {
         self.release(unit);
         self.events.push_back(BackendEvent::Absent { unit: unit.clone() });
     }
@@ -480,7 +480,7 @@ impl Tracker {
     fn start_again(&mut self, unit: &UnitName) {
         let Some(watched) = self.units.get_mut(unit) else { return };
         if watched.forget_failed && watched.sent {
-            return self.lose(unit);
+            return self.report_absent(unit);
         }
         if watched.retries >= START_RETRIES_MAX {
             let message = "systemd accepts the unit, but does not start it".to_string();
@@ -493,13 +493,13 @@ impl Tracker {
         watched.accepted = false;
         watched.look = Look::Signals;
         watched.state = State::default();
-        self.disregard(unit);
+        self.drop_answers(unit);
         self.queue.push_front(unit.clone());
         self.start_next();
     }
 
     /// A call was answered.
-    pub(super) fn answered(&mut self, call: Call, answer: Result<Answer, Refusal>) {
+    pub(super) fn handle_answer(&mut self, call: Call, answer: Result<Answer, Refusal>) {
         tracing::trace!(?call, ok = answer.is_ok(), "answer");
         match (call, answer) {
             (Call::ControlGroup(unit), Ok(Answer::ControlGroup(group))) => {
@@ -507,8 +507,8 @@ impl Tracker {
                     watched.state.control_group = Some(group);
                 }
             }
-            (Call::List, answer) => self.listed(answer),
-            (Call::Main { unit, pid }, answer) => self.main_answered(&unit, pid, answer),
+            (Call::List, answer) => self.handle_list(answer),
+            (Call::Main { unit, pid }, answer) => self.handle_main_answer(&unit, pid, answer),
             (Call::Start(unit), Ok(_)) => {
                 if let Some(watched) = self.units.get_mut(&unit) {
                     watched.accepted = true;
@@ -516,40 +516,42 @@ impl Tracker {
                     watched.state = State::default();
                 }
             }
-            (Call::Start(unit), Err(refusal)) => self.start_refused(&unit, &refusal),
+            (Call::Start(unit), Err(refusal)) => self.handle_start_refusal(&unit, &refusal),
             (Call::Reset(unit), answer) if self.swept.contains_key(&unit) => {
-                self.sweep_answered(unit, answer);
+                self.handle_sweep_answer(unit, answer);
             }
-            (Call::Stop(unit) | Call::Reset(unit), answer) => self.stop_answered(&unit, answer),
+            (Call::Stop(unit) | Call::Reset(unit), answer) => {
+                self.handle_stop_answer(&unit, answer)
+            }
             (Call::Service(unit), Ok(Answer::Properties(changes))) => {
-                self.changed(&unit, changes, false);
+                self.handle_changed(&unit, changes, false);
             }
             (Call::Unit(unit), Ok(Answer::Properties(changes))) => {
                 if let Some(watched) = self.units.get_mut(&unit) {
-                    watched.seen();
+                    watched.set_seen();
                 }
-                self.changed(&unit, changes, true);
+                self.handle_changed(&unit, changes, true);
             }
             (Call::Service(unit) | Call::Unit(unit), Err(e)) if e.is_no_unit() => {
-                self.absent(&unit);
+                self.handle_absent(&unit);
             }
             (Call::Service(unit) | Call::Unit(unit), Err(error)) => {
                 tracing::warn!(%unit, %error, "systemd does not tell the unit's properties");
                 // One half without the other says nothing.
-                self.look_away(&unit);
+                self.drop_property_answers(&unit);
                 if !error.is_absence() {
-                    self.refused(&unit);
+                    self.handle_refusal(&unit);
                 }
             }
             (Call::Later(unit), _) if self.swept.contains_key(&unit) => self.sweep(unit),
-            (Call::Later(unit), _) => self.look(&unit),
+            (Call::Later(unit), _) => self.ask_properties(&unit),
             // The process, or the whole unit, is gone already: what the signal was for.
             (Call::Kill { unit, .. }, Err(error)) => {
                 tracing::debug!(%unit, %error, "signal not sent");
             }
             // Asked again on a connection that systemd still knows.
             (Call::Subscribe, _) => {}
-            (Call::Watch(unit), Err(error)) => self.unwatched(&unit, &error),
+            (Call::Watch(unit), Err(error)) => self.handle_watch_refusal(&unit, &error),
             (Call::WatchAll, Err(error)) => tracing::error!(
                 %error,
                 "units cannot be watched: raise the bus's max_match_rules_per_connection"
@@ -559,7 +561,7 @@ impl Tracker {
         }
     }
 
-    fn start_refused(&mut self, unit: &UnitName, refusal: &Refusal) {
+    fn handle_start_refusal(&mut self, unit: &UnitName, refusal: &Refusal) {
         let Some(watched) = self.units.get_mut(unit) else { return };
         if refusal.is_absence() {
             // Whether it got through is found out when systemd is back, if the bus does not know.
@@ -575,7 +577,7 @@ impl Tracker {
         if watched.retries > 0 {
             watched.phase = Phase::Finding;
             self.in_flight -= 1;
-            self.look(unit);
+            self.ask_properties(unit);
             self.start_next();
         } else {
             self.release(unit);
@@ -583,26 +585,26 @@ impl Tracker {
         }
     }
 
-    fn stop_answered(&mut self, unit: &UnitName, answer: Result<Answer, Refusal>) {
+    fn handle_stop_answer(&mut self, unit: &UnitName, answer: Result<Answer, Refusal>) {
         let Some(watched) = self.units.get_mut(unit) else { return };
         match answer {
             Ok(_) => {
                 watched.collect = Collect::Accepted;
                 self.step(unit);
             }
-            Err(e) if e.is_no_unit() => self.absent(unit),
+            Err(e) if e.is_no_unit() => self.handle_absent(unit),
             Err(e) if e.is_absence() => {}
             Err(error) => {
                 tracing::error!(%unit, %error, "systemd does not stop the unit");
                 watched.collect = Collect::Refused;
-                self.refused(unit);
+                self.handle_refusal(unit);
             }
         }
     }
 
     /// systemd has refused something for no reason that is known here, such as want of memory.
     /// Look again, and go on from there, but not at once and not for ever.
-    pub(super) fn refused(&mut self, unit: &UnitName) {
+    pub(super) fn handle_refusal(&mut self, unit: &UnitName) {
         let Some(watched) = self.units.get_mut(unit) else { return };
         watched.refusals += 1;
         if !watched.is_given_up() {
