@@ -236,8 +236,8 @@ pub enum UnitEvent {
         /// At most [`OUTPUT_CHUNK_BYTES`].
         data: Vec<u8>,
     },
-    /// Its output fills the disk: more of it was found there than
-    /// [`OutputLimits::disk`]. Once for each unit.
+    /// One of its output files takes more of the disk than [`OutputLimits::disk`]. Reported once
+    /// for each unit.
     OutputOverflow {
         /// Which unit.
         unit: UnitName,

@@ -18,9 +18,9 @@ pub struct OutputPaths {
 
 /// A way to start shells and to know how they ended.
 ///
-/// The methods only note what is wanted: they never block and never fail. The outcome is a
-/// [`BackendEvent`]. Calls for a unit that the backend does not know are ignored, except where
-/// said otherwise.
+/// The methods only note what to do: they never block and never fail. The outcome is a
+/// [`BackendEvent`]. Calls for a unit that the backend does not know are ignored, except where said
+/// otherwise.
 pub trait Backend {
     /// How it starts shells.
     fn method(&self) -> Method;

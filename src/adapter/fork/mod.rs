@@ -1,15 +1,14 @@
 //! Shells as plain child processes, where there is no user manager.
 //!
-//! Each child leads a process group of its own. It does not survive its supervisor: what is
-//! left when the worker ends is killed, and a record of an earlier life is answered with
-//! `Absent`, because a pid found on disk identifies nobody.
+//! Each child leads a process group of its own. It does not survive its supervisor: the worker
+//! kills what is left when it ends. A unit of an earlier life is answered with `Absent`, because a
+//! recorded pid may be another process's by now.
 //!
-//! A child that has exited stays a zombie until it is collected: as long as it does, its pid,
-//! and with it the number of its process group, cannot be given to a stranger.
+//! A child that has exited stays a zombie until it is collected. Until then its pid, which is also
+//! its process group's number, cannot be reused.
 //!
-//! The host process must not wait for children that it did not start. One that does (a
-//! `waitpid(-1)` in an event loop) takes the exit status away; the shell is then reported as
-//! lost.
+//! The process that this runs in must not wait for children that it did not start. If it does (with
+//! `waitpid(-1)` in an event loop), it takes the exit status, and the shell is reported as lost.
 
 mod group;
 mod pidfd;
@@ -38,7 +37,7 @@ use crate::supervisor::{Backend, BackendDriver, BackendEvent, OutputPaths};
 pub struct Fork {
     children: BTreeMap<UnitName, Running>,
     events: VecDeque<BackendEvent>,
-    /// One for each thing that is waited for.
+    /// One task for each thing that is waited for.
     tasks: JoinSet<(UnitName, Done)>,
 }
 
@@ -63,7 +62,7 @@ enum Done {
 }
 
 impl Fork {
-    /// No children yet. Needs a tokio runtime around it from here on.
+    /// A backend without children. All its methods need a tokio runtime.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -105,7 +104,7 @@ impl Fork {
         }
     }
 
-    /// Kill what is left of the group, and wait until nothing is.
+    /// Kill the processes that are left in the group, and wait until none is left.
     fn clear(&mut self, unit: &UnitName) {
         let Some(running) = self.children.get(unit) else { return };
         let (group, unit) = (running.pid(), unit.clone());
@@ -223,7 +222,7 @@ enum SpawnError {
     /// An output file cannot be opened.
     #[error("{}: {error}", path.display())]
     Output { path: PathBuf, error: io::Error },
-    /// Nobody would learn how the child ends.
+    /// The child's exit could not be noticed.
     #[error("{program}: no pidfd (Linux 5.3 is needed): {error}")]
     Pidfd { program: String, error: rustix::io::Errno },
     /// The program cannot be executed.
@@ -264,7 +263,7 @@ fn spawn(spec: &UnitSpec, output: &OutputPaths) -> Result<(Child, OwnedFd), Spaw
         .stdout(append(&output.stdout)?)
         .stderr(append(&output.stderr)?)
         .process_group(0);
-    // They belong to the unit that we run in, not to the shell.
+    // These are for the unit that this process runs in, not for the shell.
     for name in ["NOTIFY_SOCKET", "INVOCATION_ID"] {
         command.env_remove(name);
     }
@@ -273,7 +272,7 @@ fn spawn(spec: &UnitSpec, output: &OutputPaths) -> Result<(Child, OwnedFd), Spaw
     }
     command.envs(&spec.environment);
     if let Some(directory) = &spec.working_directory {
-        // As with systemd, one that is missing is not an error.
+        // As with systemd, a missing directory is not an error.
         let there = Path::new(directory).is_dir();
         command.current_dir(if there { directory } else { "/" });
     }
@@ -284,7 +283,7 @@ fn spawn(spec: &UnitSpec, output: &OutputPaths) -> Result<(Child, OwnedFd), Spaw
     match pidfd::open(child.id() as i32) {
         Ok(pidfd) => Ok((child, pidfd)),
         Err(error) => {
-            // It has run for a moment, but nobody would learn how it ends.
+            // It has run for a moment, but its exit could not be noticed.
             let _ = child.kill();
             let _ = child.wait();
             Err(SpawnError::Pidfd { program, error })
@@ -292,7 +291,7 @@ fn spawn(spec: &UnitSpec, output: &OutputPaths) -> Result<(Child, OwnedFd), Spaw
     }
 }
 
-/// The error's own words, as in systemd's messages, without "(os error 2)".
+/// The error's text without "(os error 2)", as in systemd's messages.
 fn describe(e: &io::Error) -> String {
     match e.raw_os_error() {
         Some(errno) => Errno::from_raw(errno).desc().to_string(),
@@ -300,7 +299,7 @@ fn describe(e: &io::Error) -> String {
     }
 }
 
-/// The exit status of a child that has exited; it stays a zombie.
+/// The exit status of a child that has exited. The child stays a zombie.
 fn peek(child: &Child) -> io::Result<WaitStatus> {
     let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
     match waitid(Id::Pid(Pid::from_raw(child.id() as i32)), flags)? {
@@ -318,7 +317,7 @@ fn reap(unit: &UnitName, child: &mut Child) {
     }
 }
 
-/// Only for a child that was not reaped: its pid is still its own.
+/// Send a signal. Only for a child that was not reaped, because its pid cannot be another's yet.
 fn send(unit: &UnitName, pid: Pid, signal: i32, all: bool) {
     let sent = Signal::try_from(signal).and_then(|signal| match all {
         true => killpg(pid, signal),

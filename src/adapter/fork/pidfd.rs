@@ -1,4 +1,4 @@
-//! Processes by descriptor: a pidfd always means the same process, unlike a pid.
+//! Pidfds. A pidfd always refers to the same process; a pid can be reused.
 
 use std::os::fd::OwnedFd;
 
@@ -6,7 +6,7 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use crate::supervisor::readable;
 
-/// A descriptor of the process that has this pid now.
+/// Open a pidfd of the process that has this pid now.
 pub(super) fn open(pid: i32) -> rustix::io::Result<OwnedFd> {
     let pid = Pid::from_raw(pid).ok_or(rustix::io::Errno::SRCH)?;
     pidfd_open(pid, PidfdFlags::empty())
@@ -16,7 +16,7 @@ pub(super) fn open(pid: i32) -> rustix::io::Result<OwnedFd> {
 pub(super) async fn exited(pidfd: OwnedFd) {
     match readable(pidfd) {
         Ok(waiting) => {
-            // An error means that the runtime ends, and this task with it.
+            // On an error the runtime ends, and this task with it.
             let _ = waiting.readable().await;
         }
         Err(e) => {

@@ -1,4 +1,4 @@
-//! From what the tracker asks to calls.
+//! The calls that the tracker asks for.
 
 use zbus::Variant;
 
@@ -13,11 +13,11 @@ use super::main_process::Place;
 use super::properties::Property;
 use super::readback::ReadBack;
 
-/// The signal that tells about a unit; sent by the unit's own object.
+/// The part of a match rule for the signal that a unit's object sends when its properties change.
 const CHANGED: &str = "interface='org.freedesktop.DBus.Properties',member='PropertiesChanged'";
 
 impl Systemd {
-    /// Do what the tracker asks for. Calls are only noted: [`Bus::flush`] sends them.
+    /// Do what the tracker asks for. Calls are only queued; [`Bus::flush`] sends them.
     pub(super) fn perform(&mut self) {
         loop {
             let asks = self.tracker.take_asks();
@@ -50,7 +50,7 @@ impl Systemd {
             Call::Start(unit) => {
                 let Some(bus) = self.link.bus() else { return };
                 let Some(start) = self.starts.get(unit) else {
-                    return tracing::error!(%unit, "nobody knows how to start it");
+                    return tracing::error!(%unit, "there are no arguments to start the unit with");
                 };
                 let auxiliary: &[(&str, &[(&str, Variant<'_>)])] = &[];
                 let body = (unit.to_string(), "fail", &start.properties, auxiliary);
@@ -87,11 +87,11 @@ impl Systemd {
             Ok(false) => tracing::debug!(%unit, group, "waiting for its cgroup to become empty"),
             Err(e) => {
                 tracing::error!(%unit, group, error = %e,
-                    "cannot see whether the cgroup is empty, taking systemd's word for it");
+                    "cannot see whether the cgroup is empty, believing systemd");
                 match self.main_processes.place(unit) {
                     Place::Ended => self.tracker.hear(News::Emptied { unit: unit.clone() }),
                     Place::Outside(group) => self.handle_left(unit, &group),
-                    // It may well be where it belongs.
+                    // It may be in its unit.
                     Place::Unseen => self.main_processes.wait(unit, true),
                 }
             }
@@ -103,14 +103,15 @@ impl Systemd {
             self.main_processes.guard(unit, group);
             self.ask_kernel(unit, group);
         } else {
-            // systemd keeps the cgroup of a unit that runs: it has another view of the hierarchy.
+            // systemd keeps the cgroup of a running unit, so systemd and this process have
+            // different views of the hierarchy.
             tracing::warn!(%unit, group,
-                "no such cgroup here: it will not be noticed if the main process leaves its unit");
+                "cgroup not found: nobody will notice if the main process leaves its unit");
         }
     }
 
-    /// No process is left in the unit's cgroup. That says it all, unless the main process lives
-    /// elsewhere: then the tracker hears of that first, and of the end when it has ended as well.
+    /// Handle that a unit's cgroup has no process. If the main process lives in another cgroup, the
+    /// tracker is told that first, and that the unit is empty only when the main process has ended.
     pub(super) fn handle_emptied(&mut self, unit: &UnitName) {
         match self.main_processes.place(unit) {
             Place::Ended => self.tracker.hear(News::Emptied { unit: unit.clone() }),
@@ -119,7 +120,7 @@ impl Systemd {
         }
     }
 
-    /// A main process that was waited for has ended, or lives on.
+    /// Handle the end of a wait for a main process: it has ended, or it still lives.
     pub(super) fn handle_main_end(&mut self, unit: &UnitName, ended: bool) {
         if ended {
             self.tracker.hear(News::Emptied { unit: unit.clone() });
@@ -135,7 +136,7 @@ impl Systemd {
         self.main_processes.wait(unit, true);
     }
 
-    /// A start that was decided, or is wanted no more, is kept no longer.
+    /// Drop the arguments of a start that is decided, or no longer wanted.
     pub(super) fn prune_start(&mut self, unit: &UnitName) {
         if !self.tracker.is_starting(unit) {
             self.starts.remove(unit);
@@ -143,7 +144,7 @@ impl Systemd {
     }
 }
 
-/// A call whose answer is the tracker's.
+/// Make a call whose answer is for the tracker.
 fn call(bus: &mut Bus, ask: Ask, pattern: &str) {
     let path = ask.call.unit().map(|unit| unit_path(&unit.to_string())).unwrap_or_default();
     let name = ask.call.unit().map(ToString::to_string).unwrap_or_default();
@@ -156,7 +157,7 @@ fn call(bus: &mut Bus, ask: Ask, pattern: &str) {
             bus.manager(pending, "KillUnit", &(name, who, signal));
         }
         Call::List => {
-            // Slices: zbus takes an array of fixed length for a struct.
+            // Slices, because zbus encodes an array of fixed length as a struct.
             let states: &[&str] = &[];
             let patterns: &[&str] = &[pattern];
             bus.manager(pending, "ListUnitsByPatterns", &(states, patterns));
@@ -197,7 +198,7 @@ fn call(bus: &mut Bus, ask: Ask, pattern: &str) {
     }
 }
 
-/// Ask what became of these properties.
+/// Ask which values systemd has for these properties.
 fn read_back(bus: &mut Bus, unit: &UnitName, properties: Vec<Property>) {
     let path = unit_path(&unit.to_string());
     for read_back in properties.into_iter().filter_map(|property| ReadBack::new(unit, property)) {
@@ -206,7 +207,8 @@ fn read_back(bus: &mut Bus, unit: &UnitName, properties: Vec<Property>) {
     }
 }
 
-/// The rule for one unit's signals. Never one for all units: many brokers share a user bus.
+/// The match rule for one unit's signals. Many brokers can share a user bus, so a rule for all
+/// units would deliver much that is not for us.
 fn unit_rule(path: &str) -> String {
     debug_assert!(CHANGED.contains(PROPERTIES));
     format!("type='signal',sender='{SYSTEMD}',path='{path}',{CHANGED}")

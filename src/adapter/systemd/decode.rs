@@ -1,4 +1,4 @@
-//! From D-Bus messages to what the tracker understands.
+//! Decodes D-Bus messages for the tracker.
 
 use std::collections::HashMap;
 
@@ -18,7 +18,7 @@ use super::start::DIGEST_FIELD;
 type Listed =
     (String, String, String, String, String, String, OwnedObjectPath, u32, String, OwnedObjectPath);
 
-/// An answer to a call of the tracker's. One that cannot be read is as good as an error.
+/// Decode an answer to the tracker. An answer that cannot be decoded counts as an error.
 pub(super) fn answer(call: &Call, reply: Result<Message, Refusal>) -> Result<Answer, Refusal> {
     let message = reply?;
     let body = message.body();
@@ -38,7 +38,7 @@ pub(super) fn answer(call: &Call, reply: Result<Message, Refusal>) -> Result<Ans
     answer.map_err(|e| Refusal { name: "unreadable".to_string(), text: e.to_string() })
 }
 
-/// What a signal says. `paths`: the units that are watched, by object path.
+/// Decode a signal. `paths` has the watched units by object path.
 pub(super) fn signal(
     signal: &Message,
     paths: &HashMap<String, UnitName>,
@@ -51,7 +51,7 @@ pub(super) fn signal(
             let Some(unit) = paths.get(path.as_str()).cloned() else { return Ok(None) };
             let (interface, changed, _): (&str, HashMap<&str, Variant<'_>>, Vec<&str>) =
                 body.deserialize()?;
-            // systemd sends a change as two signals, this interface's last.
+            // systemd sends a change as two signals, the one of this interface last.
             let whole = interface == UNIT;
             Some(News::Changed { unit, changes: changes(&changed), whole })
         }
@@ -65,7 +65,7 @@ pub(super) fn signal(
     })
 }
 
-/// Properties of any interface.
+/// Decode properties of any interface.
 fn changes(properties: &HashMap<&str, Variant<'_>>) -> Changes {
     let unsigned = |name: &str| match properties.get(name) {
         Some(Variant::U32(n)) => Some(*n),
@@ -109,8 +109,8 @@ fn changes(properties: &HashMap<&str, Variant<'_>>) -> Changes {
     }
 }
 
-/// For the fuzz target: what properties say that arrive as these bytes, in D-Bus's encoding;
-/// none if they are no properties.
+/// For the fuzz target: decode properties from D-Bus's encoding; `None` if the bytes are not
+/// properties.
 #[doc(hidden)]
 pub fn decode_properties(bytes: &[u8]) -> Option<Changes> {
     let data = Data::new(bytes, Context::new(LE, 0));
@@ -121,7 +121,7 @@ pub fn decode_properties(bytes: &[u8]) -> Option<Changes> {
 fn active(state: &str) -> Active {
     match state {
         "activating" => Active::Activating,
-        // `reloading` and `maintenance` are not for units of ours; they are not down.
+        // Units of ours do not reload. One that did would not be down.
         "active" | "reloading" | "refreshing" => Active::Active,
         "deactivating" => Active::Deactivating,
         "failed" => Active::Failed,

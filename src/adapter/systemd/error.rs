@@ -1,10 +1,10 @@
-//! Why there is no systemd.
+//! Why systemd cannot be reached.
 
 /// Why systemd cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SystemdError {
-    /// A bus, but no systemd on it.
+    /// There is a bus, but systemd is not on it.
     #[error("the user bus at {address} has no systemd on it: {why}")]
     Absent {
         /// Address that was tried.
@@ -12,7 +12,7 @@ pub enum SystemdError {
         /// What the bus said.
         why: String,
     },
-    /// No bus there.
+    /// There is no bus at the address.
     #[error("cannot connect to the user bus at {address}: {source}")]
     Connect {
         /// Address that was tried.
@@ -20,7 +20,7 @@ pub enum SystemdError {
         /// What went wrong.
         source: zbus::Error,
     },
-    /// There is a socket, and nobody answers.
+    /// There is a socket, but nobody answers.
     #[error("the user bus at {address} did not answer within {seconds} s")]
     Timeout {
         /// Address that was tried.

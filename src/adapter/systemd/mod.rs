@@ -1,8 +1,8 @@
-//! Shells as transient units of `systemd --user`: they outlive every broker.
+//! Shells as transient units of `systemd --user`. They outlive every broker.
 //!
-//! What is believed of the units, and what is asked next, is the [`Tracker`]'s business. This is
-//! its way to the real thing: the bus with its messages, the kernel's cgroups, and the time that
-//! passes until the next attempt to connect, or at what was refused.
+//! The [`Tracker`] decides what is known of the units and what to ask next. This adapter connects
+//! it to the world: the bus, the kernel's cgroups, and the time to wait before it connects again or
+//! repeats a refused call.
 
 mod bus;
 mod calls;
@@ -41,28 +41,28 @@ pub use decode::decode_properties;
 /// What a [`Systemd`] needs to know.
 #[derive(Clone, Debug)]
 pub struct SystemdConfig {
-    /// D-Bus address of the user bus, instead of the environment's.
+    /// D-Bus address of the user bus. `None`: the environment's.
     pub address: Option<String>,
     /// The rank whose units these are.
     pub rank: BrokerRank,
     /// The instance that they belong to.
     pub instance: InstanceId,
-    /// `StartTransientUnit` calls that may be unanswered by a running unit at a time.
+    /// How many units may be in the course of being started.
     pub starts_in_flight_max: usize,
 }
 
-/// The units of one rank, by way of the user bus.
+/// The units of one rank, through the user bus.
 #[derive(Debug)]
 pub struct Systemd {
     address: String,
     pattern: String,
     link: Link,
-    /// Attempts to connect and to list since systemd last answered.
+    /// How often it was tried to connect, or to list units, since systemd last answered.
     attempts: u32,
     tracker: Tracker,
-    /// Units that are to be started, as systemd wants to be told.
+    /// Arguments of `StartTransientUnit` for units that are to be started.
     starts: BTreeMap<UnitName, Start>,
-    /// By object path, as signals name them.
+    /// Watched units by object path, by which signals name them.
     paths: HashMap<String, UnitName>,
     cgroups: Cgroups,
     main_processes: MainProcesses,
@@ -74,7 +74,7 @@ impl Systemd {
     ///
     /// # Errors
     ///
-    /// If it does not, within a few seconds.
+    /// If systemd does not answer within a few seconds.
     pub async fn open(config: SystemdConfig) -> Result<Self, SystemdError> {
         let address = config.address.unwrap_or_else(user_bus_address);
         let bus = Bus::connect(&address).await?;
@@ -103,7 +103,7 @@ impl Systemd {
         self.perform();
     }
 
-    /// Something happened on the link.
+    /// Handle what happened on the link.
     fn handle_happening(&mut self, happening: Happening) {
         match happening {
             Happening::Connected(Ok(bus)) => {
@@ -113,9 +113,9 @@ impl Systemd {
             Happening::Connected(Err(e)) => {
                 self.link = Link::Down { connecting: None };
                 self.attempts = self.attempts.saturating_add(1);
-                // Once is enough: the state of the units is unknown until it succeeds.
+                // Logged once. It changes nothing until an attempt succeeds.
                 if self.attempts == 1 {
-                    tracing::warn!(error = %e, "cannot connect to systemd, trying on");
+                    tracing::warn!(error = %e, "cannot connect to systemd, trying again");
                 }
             }
             Happening::Incoming(Incoming::Closed(why)) => {
@@ -226,7 +226,8 @@ impl BackendDriver for Systemd {
     }
 }
 
-/// The user bus, as sd_bus_open_user(3) finds it; without an environment, where logind puts it.
+/// The address of the user bus, found as sd_bus_open_user(3) does. Without environment variables it
+/// is where logind puts it.
 fn user_bus_address() -> String {
     std::env::var("DBUS_SESSION_BUS_ADDRESS").ok().filter(|a| !a.is_empty()).unwrap_or_else(|| {
         let directory = std::env::var("XDG_RUNTIME_DIR")

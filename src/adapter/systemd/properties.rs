@@ -1,8 +1,8 @@
-//! Unit properties from the job's configuration, as D-Bus wants them.
+//! Converts configured unit properties to D-Bus properties.
 //!
-//! systemd has no call that says which properties can be set and how; `systemctl
-//! set-property` has a table inside, and so do we. A property that is not in it is refused:
-//! better than a job that silently runs without its limit.
+//! systemd has no call that says which properties can be set and of which type they are. So this
+//! file has a table of them, as `systemctl set-property` has. A property that is not in the table
+//! is refused, because a job must not silently run without its limit.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ use super::values::{
 /// A property as `StartTransientUnit` takes it.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Property {
-    /// Its name on D-Bus, which is not always the one in unit files.
+    /// Its name on D-Bus, which can differ from that in unit files.
     pub(super) name: String,
     /// Its value, with the right type.
     pub(super) value: Variant<'static>,
@@ -51,10 +51,10 @@ enum Kind {
     Bytes,
     /// `Limit…`, in bytes.
     ByteLimit,
-    /// `Limit…`, in units of its own.
+    /// `Limit…`, in another unit.
     CountLimit,
     CpuQuota,
-    /// Time; a plain number is of this many microseconds.
+    /// A time span. The unit of a plain number is this many microseconds.
     Duration(u64),
     Integer(i32, i32),
     Number,
@@ -66,7 +66,7 @@ enum Kind {
     Weight,
 }
 
-/// `None`: the name on D-Bus is the same.
+/// Name in unit files, name on D-Bus if it is another one, and type.
 type Row = (&'static str, Option<&'static str>, Kind);
 
 const SETTABLE: &[Row] = &[
@@ -131,7 +131,7 @@ const SETTABLE: &[Row] = &[
     ("UMask", None, Kind::Octal),
 ];
 
-/// What the supervisor sets itself: its promises depend on these.
+/// Properties that the supervisor sets itself, and that therefore cannot be configured.
 const SET_BY_SUPERVISOR: &[&str] = &[
     "CollectMode",
     "Description",
@@ -147,7 +147,7 @@ const SET_BY_SUPERVISOR: &[&str] = &[
     "WorkingDirectory",
 ];
 
-/// Turn the job's properties into D-Bus properties, or say which one is wrong and why.
+/// Convert properties, or say which one is wrong and why.
 pub(super) fn parse(properties: &BTreeMap<String, String>) -> Result<Vec<Property>, PropertyError> {
     let mut parsed = Vec::with_capacity(properties.len());
     for (name, value) in properties {
@@ -177,7 +177,7 @@ fn convert(name: &str, kind: Kind, text: &str) -> Result<Vec<Property>, ValueErr
         Kind::ByteLimit => limits(name, limit(text, size)?),
         Kind::CountLimit => limits(name, limit(text, number)?),
         Kind::CpuQuota => {
-            // Of one CPU, so more than 100 % is meant.
+            // A percentage of one CPU, so it can be above 100 %.
             let hundredths = percent(text, 10_000_000)
                 .ok_or(ValueError::Form("a percentage of one CPU, such as 150%"))??;
             one((hundredths * 100).into())
@@ -212,7 +212,8 @@ fn convert(name: &str, kind: Kind, text: &str) -> Result<Vec<Property>, ValueErr
     })
 }
 
-/// A fraction of what the machine has: `…Scale`, where the largest number is all of it.
+/// A percentage of what the machine has, as property `…Scale`. There the largest number stands for
+/// 100 %.
 fn scale(name: &str, hundredths: u64) -> Vec<Property> {
     let scaled = u64::from(u32::MAX) * hundredths / 10_000;
     let scaled = u32::try_from(scaled).unwrap_or(u32::MAX);

@@ -1,4 +1,4 @@
-//! systemd ignores some properties without a word; say so.
+//! Compares configured properties with what systemd has, because systemd ignores some silently.
 
 use zbus::message::Message;
 use zbus::{OwnedVariant, Variant};
@@ -8,7 +8,7 @@ use crate::supervisor::tracker::Refusal;
 
 use super::properties::Property;
 
-/// A property that the job asked for, to compare with what systemd says of it.
+/// A configured property, to be compared with what systemd says.
 #[derive(Debug)]
 pub(super) struct ReadBack {
     unit: UnitName,
@@ -28,7 +28,7 @@ impl ReadBack {
         &self.key
     }
 
-    /// Compare.
+    /// Compare the property with the answer, and log a difference.
     pub(super) fn answered(&self, reply: Result<Message, Refusal>) {
         let Self { unit, key, expected } = self;
         match reply {
@@ -36,11 +36,11 @@ impl ReadBack {
                 Ok(value) if value == **expected => {}
                 Ok(value) => {
                     tracing::warn!(%unit, property = key, ?expected, found = ?value,
-                        "systemd did not take over a unit property");
+                        "systemd ignored a unit property");
                 }
                 Err(error) => tracing::warn!(%unit, property = key, %error, "cannot read it back"),
             },
-            // A unit that is gone already had no use for it.
+            // The unit may have ended already.
             Err(error) => tracing::debug!(%unit, property = key, %error, "cannot read it back"),
         }
     }

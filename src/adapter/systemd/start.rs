@@ -1,4 +1,4 @@
-//! From a unit's specification to `StartTransientUnit`.
+//! The arguments of `StartTransientUnit` for a unit.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
@@ -13,8 +13,8 @@ use crate::supervisor::OutputPaths;
 
 use super::properties::{Property, PropertyError, parse};
 
-/// Variables that systemd sets for a service. The broker may be a service itself, and a shell
-/// must take neither the broker's nor its own unit's for something that is meant for it.
+/// Variables that systemd sets for a service. The broker may be a service itself. A shell must not
+/// use the broker's variables, nor its own unit's, as if they were meant for it.
 const MANAGER_VARIABLES: &[&str] = &[
     "CACHE_DIRECTORY",
     "CONFIGURATION_DIRECTORY",
@@ -47,8 +47,8 @@ const MANAGER_VARIABLES: &[&str] = &[
 /// Journal field that holds the job's digest.
 pub(super) const DIGEST_FIELD: &str = "JOB_EXEC_DIGEST=";
 
-/// What a unit under the IMP depends on, whatever is configured: the IMP alone ends a guest's
-/// processes, and takes its time. `Type` cannot be configured at all.
+/// Properties that cannot be configured for a unit under the IMP, because the IMP alone must end a
+/// guest's processes, however long it takes. `Type` cannot be configured for any unit.
 const FIXED_UNDER_IMP: &[&str] = &["KillMode", "SendSIGKILL", "TimeoutStopUSec"];
 
 /// Why a specification cannot become a unit.
@@ -99,11 +99,11 @@ pub(super) enum VariableError {
     Name,
 }
 
-/// A unit that is to be started, checked and converted.
+/// A unit that is to be started: its specification, checked and converted.
 #[derive(Clone, Debug)]
 pub(super) struct Start {
     pub(super) properties: Vec<(String, Variant<'static>)>,
-    /// Those of them that systemd may silently ignore: compared with what it says later.
+    /// Properties that systemd may silently ignore. They are compared later with what systemd has.
     pub(super) read_back: Vec<Property>,
 }
 
@@ -116,7 +116,7 @@ impl Start {
         }
         check_strings(spec)?;
         let mut asked = parse(&spec.properties)?;
-        // `no-env-expand`: or systemd would replace `$NAME` in arguments.
+        // Without `no-env-expand` systemd would replace `$NAME` in arguments.
         let flags = vec!["no-env-expand".to_string()];
         let command = (program.clone(), spec.argv.clone(), flags);
         let mut properties: BTreeMap<String, Variant<'static>> = BTreeMap::new();
@@ -129,13 +129,13 @@ impl Start {
         set("ExecStartEx", vec![command].into());
         set("Environment", environment(spec, std::env::vars_os())?.into());
         set("UnsetEnvironment", unset(spec).into());
-        // The mark by which the unit is known again; the journal's entries carry it as well.
+        // By this the unit is recognised later. Entries in the journal have it as well.
         set("LogExtraFields", vec![format!("{DIGEST_FIELD}{}", spec.digest).into_bytes()].into());
         set("StandardInput", "null".into());
         set("StandardOutputFileToAppend", path(&output.stdout)?.into());
         set("StandardErrorFileToAppend", path(&output.stderr)?.into());
         if let Some(directory) = &spec.working_directory {
-            // `-`: one that is missing is not an error.
+            // With `-` a missing directory is not an error.
             set("WorkingDirectory", format!("-{directory}").into());
         }
         if spec.forget_failed {
@@ -143,7 +143,7 @@ impl Start {
         }
         let stop_timeout = spec.stop_timeout.map_or(u64::MAX, timeout_us);
         set("TimeoutStopUSec", stop_timeout.into());
-        // A shell may take its time to say that it is ready, or never say it.
+        // A shell may take long to report that it is ready, or never do it.
         set("TimeoutStartUSec", u64::MAX.into());
         set("KillMode", "control-group".into());
         if spec.multiuser {
@@ -157,18 +157,19 @@ impl Start {
         }
         let mut read_back = asked;
         if spec.multiuser {
-            // Seen ignored: the 90 s default then drains the node (flux-core #7292).
+            // systemd was seen to ignore it. Its default of 90 s then drains the node (flux-core
+            // #7292).
             let name = "TimeoutStopUSec".to_string();
             read_back.push(Property { name, value: stop_timeout.into() });
         }
-        // A fraction of the machine's memory is not read back as one.
+        // systemd does not return a percentage as a percentage.
         read_back.retain(|property| !property.name.ends_with("Scale"));
         Ok(Self { properties: properties.into_iter().collect(), read_back })
     }
 }
 
-/// D-Bus has no string with a NUL in it: the bus closes the connection of who sends one, and
-/// every unit on it is out of sight then. Variables are looked at by [`check_variable`].
+/// Refuse strings with a NUL, which D-Bus does not allow: the bus would close the connection, and
+/// no unit could be seen then. [`check_variable`] checks variables.
 fn check_strings(spec: &UnitSpec) -> Result<(), StartError> {
     let one = [&spec.description].into_iter().chain(&spec.working_directory);
     let mut all = one.chain(&spec.argv).chain(spec.properties.values());
@@ -178,7 +179,8 @@ fn check_strings(spec: &UnitSpec) -> Result<(), StartError> {
     }
 }
 
-/// The broker's own environment, without what the shell must not see, and what is set for it.
+/// The broker's environment without what the shell must not see, and with what is set for the
+/// shell.
 fn environment(
     spec: &UnitSpec,
     own: impl Iterator<Item = (OsString, OsString)>,
@@ -199,7 +201,7 @@ fn environment(
             Ok(()) => {
                 environment.insert(name.to_string(), value.to_string());
             }
-            // Exported bash functions, for one.
+            // For instance an exported bash function.
             Err(why) => {
                 tracing::debug!(unit = %spec.unit, name, %why, "variable not passed on");
             }
@@ -215,7 +217,7 @@ fn environment(
     Ok(environment.into_iter().map(|(name, value)| format!("{name}={value}")).collect())
 }
 
-/// What systemd would refuse the whole unit for.
+/// Check a variable, because systemd would refuse the whole unit for a bad one.
 fn check_variable(name: &str, value: &str) -> Result<(), VariableError> {
     let word = |b: u8| b.is_ascii_alphanumeric() || b == b'_';
     if name.is_empty() || name.as_bytes()[0].is_ascii_digit() || !name.bytes().all(word) {
@@ -227,12 +229,13 @@ fn check_variable(name: &str, value: &str) -> Result<(), VariableError> {
     Ok(())
 }
 
-/// What the user manager itself would add and the shell must not see.
+/// The variables that the user manager would add and that the shell must not see.
 fn unset(spec: &UnitSpec) -> Vec<String> {
     let names: BTreeSet<&str> = MANAGER_VARIABLES
         .iter()
         .copied()
-        // The IMP reports through one and is found by the other; both are the unit's own.
+        // The IMP reports through `NOTIFY_SOCKET`, and its helper finds the unit by
+        // `INVOCATION_ID`. Both have the unit's own values.
         .filter(|name| !(spec.multiuser && matches!(*name, "INVOCATION_ID" | "NOTIFY_SOCKET")))
         .chain(spec.unset_environment.iter().map(String::as_str))
         .filter(|name| !spec.environment.contains_key(*name) && check_variable(name, "").is_ok())
@@ -245,14 +248,14 @@ fn path(path: &Path) -> Result<String, StartError> {
     text.ok_or_else(|| StartError::Path { path: path.to_path_buf() })
 }
 
-/// At least 1 µs: systemd takes 0 for "no timeout".
+/// The timeout in microseconds, at least 1: for systemd 0 means no timeout.
 fn timeout_us(timeout: Duration) -> u64 {
     u64::try_from(timeout.as_micros()).unwrap_or(u64::MAX).max(1)
 }
 
 /// Why systemd could not execute the program: an errno and a message for the job's owner.
 ///
-/// systemd keeps only which step failed (its exit code), so the errno is found by trying.
+/// systemd only tells which step failed (by an exit code), so the errno is found by trying.
 pub(super) fn exec_failure(spec: &UnitSpec, code: Option<i32>, result: &str) -> (i32, String) {
     let program = spec.argv.first().map_or("", String::as_str);
     let (errno, message) = match code {
@@ -260,7 +263,8 @@ pub(super) fn exec_failure(spec: &UnitSpec, code: Option<i32>, result: &str) -> 
             let errno = match nix::unistd::access(program, nix::unistd::AccessFlags::X_OK) {
                 Err(e) => e,
                 Ok(()) if Path::new(program).is_dir() => Errno::EACCES,
-                // Neither missing nor forbidden: not a program, or its interpreter is missing.
+                // It exists and may be executed, so it is not a program, or its interpreter is
+                // missing.
                 Ok(()) => Errno::ENOEXEC,
             };
             (errno, format!("{program}: {}", errno.desc()))

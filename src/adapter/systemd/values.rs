@@ -1,8 +1,8 @@
-//! Values as administrators write them (systemd.syntax(7)), to numbers.
+//! Parses values as administrators write them (systemd.syntax(7)).
 
 use crate::proto::{Idset, SignalError};
 
-/// Bytes of a bitmap: a mask of 65536 CPUs. A larger one is a mistake, not a machine.
+/// Largest bitmap, in bytes: a mask of 65536 CPUs. A larger one must be a mistake.
 const MASK_BYTES_MAX: usize = 8192;
 
 /// Why a text is no value of its kind.
@@ -84,7 +84,7 @@ pub(super) fn size(s: &str) -> Result<u64, ValueError> {
         .ok_or(FORM)
 }
 
-/// A percentage, in hundredths of a percent. `None`: there is no percent sign.
+/// A percentage, in hundredths of a percent. `None` if there is no percent sign.
 pub(super) fn percent(s: &str, max: u64) -> Option<Result<u64, ValueError>> {
     let digits = s.strip_suffix('%')?;
     let parse = || {
@@ -173,7 +173,7 @@ pub(super) fn pairs(s: &str) -> Result<Vec<(String, String)>, ValueError> {
         .collect()
 }
 
-/// `12.5` as whole part and millionths: floats would round what was written exactly.
+/// `12.5` as whole part and millionths. Floating point numbers would round it.
 fn decimal(s: &str) -> Option<(u128, u128)> {
     let (whole, fraction) = s.split_once('.').unwrap_or((s, "0"));
     let digits = |s: &str| !s.is_empty() && s.len() <= 20 && s.bytes().all(|b| b.is_ascii_digit());

@@ -1,16 +1,16 @@
-//! Failed units that nobody needs: systemd keeps them until it is told to forget them, and
-//! enough of them bring a user manager down.
+//! Failed units that nobody needs. systemd keeps them until it is told to forget them, and too many
+//! of them bring a user manager down.
 
 use super::Tracker;
 use super::messages::{Answer, Call, Refusal};
 use crate::proto::UnitName;
 
-/// How often one is tried to be forgotten until the next list.
+/// How often systemd is told to forget one unit before the next list.
 const SWEEP_TRIES_MAX: u32 = 8;
 
 impl Tracker {
-    /// Has systemd forget a unit that is not watched, if it has failed; one that runs is not
-    /// touched by that.
+    /// Tell systemd to forget a unit that is not watched. That does nothing to a unit that has not
+    /// failed.
     pub(super) fn sweep(&mut self, unit: UnitName) {
         let tries = self.swept.entry(unit.clone()).or_default();
         *tries += 1;

@@ -1,4 +1,4 @@
-//! One unit at a time: what its properties and our calls' answers lead to.
+//! One unit: what follows from its properties and from the answers to calls.
 
 use crate::port::supervisor::{Started, UnitSpec};
 use crate::proto::UnitName;
@@ -9,20 +9,20 @@ use super::leave::Guard;
 use super::messages::{Answer, Call, Changes, Refusal};
 use super::state::{Outcome, State};
 
-/// Starts of one unit that may come to nothing before it is given up.
+/// How often the start of a unit is repeated before it is given up.
 const START_RETRIES_MAX: u32 = 8;
 
-/// Calls about one unit that may be refused before no more are made until the next list.
+/// How many refused calls about a unit are tried again before the next list.
 const REFUSALS_MAX: u32 = 8;
 
-/// Where a unit is in its life, as far as it was reported.
+/// Where a unit is in its life.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Phase {
     /// Its exit was reported.
     Exited,
-    /// systemd was, or will be, asked whether it is there.
+    /// systemd was asked, or will be, whether the unit exists.
     Finding,
-    /// Waits for its turn to be started.
+    /// It waits to be started.
     Queued,
     /// It runs.
     Running,
@@ -30,41 +30,41 @@ pub(super) enum Phase {
     Starting,
 }
 
-/// How far its removal is.
+/// How far the unit's removal is.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Collect {
     /// systemd has accepted to stop it (or to forget its failure).
     Accepted,
-    /// systemd was told to.
+    /// systemd was told to stop it (or to forget its failure).
     Asked,
     /// Not wanted.
     No,
-    /// systemd has refused to. It is told again after a pause, or with the next list.
+    /// systemd has refused. It is told again after a pause, or after the next list.
     Refused,
     /// Wanted, but systemd was not told yet.
     Wanted,
 }
 
-/// Why the kernel was asked whether its cgroup is empty.
+/// Why the kernel was asked whether the unit's cgroup is empty.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum EmptyCheck {
-    /// It was removed.
-    Collect,
-    /// It is down, and how its main process ended is not known.
-    Lose,
-    /// It was not.
+    /// To report `Empty`: systemd has removed the unit.
+    ReportEmpty,
+    /// To report `Absent`: the unit is down, and nobody knows how its main process ended.
+    ReportAbsent,
+    /// The kernel was not asked.
     No,
 }
 
-/// What its properties are known from.
+/// Where the unit's properties come from.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Look {
-    /// All of them were asked for, and are not told yet.
+    /// All were asked for; the answer has not come yet.
     Asked {
-        /// For the second time, because of what the first answer says.
+        /// They were asked for a second time, to confirm the first answer.
         again: bool,
     },
-    /// From an answer, and what was signalled since.
+    /// From an answer, and from signals since.
     Seen {
         /// It was the second answer.
         again: bool,
@@ -81,40 +81,39 @@ pub(super) struct Watched {
     notify: bool,
     /// Digest of the job whose unit it should be.
     digest: String,
-    /// What was recorded of it in an earlier life.
+    /// What an earlier life has recorded of its start.
     known: Option<Started>,
     /// Kept until the start is decided.
     pub(super) start: Option<Box<UnitSpec>>,
-    /// systemd forgets it as soon as it has failed: that it is absent does not say that it never
-    /// ran.
+    /// systemd forgets the unit as soon as it has failed. So if it is absent, it may have run.
     forget_failed: bool,
     /// A call to start it may have reached systemd.
     sent: bool,
-    /// The call was answered, so there is a job in systemd.
+    /// systemd has accepted the call to start it.
     accepted: bool,
-    /// Earlier calls that came to nothing, or may have got through.
+    /// How often the call to start it was repeated.
     retries: u32,
     collect: Collect,
     reset: bool,
-    /// Calls that systemd has refused since the last list.
+    /// How many calls systemd has refused since the last list.
     refusals: u32,
     emptying: EmptyCheck,
     look: Look,
     pub(super) guard: Guard,
-    /// It was told that it is being stopped.
+    /// `Stopping` was reported.
     is_stopping: bool,
     pub(super) state: State,
 }
 
 impl Watched {
-    /// A unit that waits for its turn.
+    /// A unit that waits to be started.
     pub(super) fn to_start(spec: &UnitSpec) -> Self {
         let start = Some(Box::new(spec.clone()));
         let watched = Self::new(Phase::Queued, &spec.digest);
         Self { notify: spec.multiuser, forget_failed: spec.forget_failed, start, ..watched }
     }
 
-    /// A unit that may be there.
+    /// A unit that may exist.
     pub(super) fn to_find(digest: &str, known: Option<&Started>) -> Self {
         Self { known: known.cloned(), ..Self::new(Phase::Finding, digest) }
     }
@@ -141,8 +140,8 @@ impl Watched {
         }
     }
 
-    /// What became of its start. A start that was recorded is not judged again: with
-    /// `Type=notify` its end can look like that of a program that was never executed.
+    /// What became of its start. If an earlier life has recorded the start, that counts: with
+    /// `Type=notify` the end of a unit can look as if the program was never executed.
     fn start_outcome(&self) -> Outcome {
         match self.state.started() {
             Some(started) if self.known.as_ref() == Some(&started) => Outcome::Started(started),
@@ -150,14 +149,15 @@ impl Watched {
         }
     }
 
-    /// The unit shall be removed.
+    /// Note that the unit is to be removed.
     pub(super) fn want_collect(&mut self) {
         if self.collect == Collect::No {
             self.collect = Collect::Wanted;
         }
     }
 
-    /// A unit of our name can be a stranger's, unless our own call has started it.
+    /// Whether the unit is ours. A stranger can have started one of this name, unless our own call
+    /// has started it.
     fn is_ours(&self, started: &Started) -> bool {
         match &self.known {
             Some(known) => known.invocation_id == started.invocation_id,
@@ -165,7 +165,7 @@ impl Watched {
         }
     }
 
-    /// systemd is another one, or has another configuration, or no longer the troubles it had.
+    /// After a list, systemd may accept what it has refused before.
     pub(super) fn reset_refusals(&mut self) {
         self.refusals = 0;
     }
@@ -174,7 +174,7 @@ impl Watched {
         self.refusals > REFUSALS_MAX
     }
 
-    /// All is asked for again, because calls may have been lost.
+    /// All properties are asked for again. Earlier calls may have been lost.
     pub(super) fn expect_properties(&mut self) {
         match self.collect {
             Collect::Accepted | Collect::Asked | Collect::Refused => {
@@ -182,8 +182,8 @@ impl Watched {
             }
             Collect::No | Collect::Wanted => {}
         }
-        // Perhaps it does know the status.
-        if self.emptying == EmptyCheck::Lose {
+        // The new answer may have the status.
+        if self.emptying == EmptyCheck::ReportAbsent {
             self.emptying = EmptyCheck::No;
         }
         if self.guard == Guard::Asked {
@@ -214,7 +214,7 @@ impl Tracker {
         self.units.insert(unit.clone(), watched);
     }
 
-    /// Watch it no longer.
+    /// Stop watching a unit.
     pub(super) fn release(&mut self, unit: &UnitName) {
         let Some(watched) = self.units.remove(unit) else { return };
         self.queue.retain(|queued| queued != unit || watched.phase != Phase::Queued);
@@ -225,7 +225,7 @@ impl Tracker {
         self.start_next();
     }
 
-    /// Start units that wait, as many as may be in flight.
+    /// Start waiting units, as many as may be in flight.
     pub(super) fn start_next(&mut self) {
         while self.in_flight < self.config.starts_in_flight_max
             && self.is_ready()
@@ -239,30 +239,30 @@ impl Tracker {
         }
     }
 
-    /// Properties of a unit have changed.
+    /// Merge properties that have changed.
     pub(super) fn handle_changed(&mut self, unit: &UnitName, changes: Changes, whole: bool) {
         let Some(watched) = self.units.get_mut(unit) else { return };
         watched.state.apply(changes);
         tracing::trace!(%unit, whole, state = ?watched.state, "changed");
-        // systemd sends a change as two signals: only with the last is it whole.
+        // systemd sends a change as two signals. Only the last one completes it.
         if whole {
             self.step(unit);
         }
     }
 
-    /// Draw conclusions from what is known.
+    /// Act on the unit's state.
     pub(super) fn step(&mut self, unit: &UnitName) {
         if self.step_start(unit) && self.step_exit(unit) {
             self.step_collect(unit);
         }
     }
 
-    /// True if the program was executed.
+    /// Returns true if the program was executed.
     fn step_start(&mut self, unit: &UnitName) -> bool {
         let Some(watched) = self.units.get_mut(unit) else { return false };
         match watched.phase {
             Phase::Exited | Phase::Running => return true,
-            // Signals do not say whose it is.
+            // Signals do not have the digest, so they do not say whose unit it is.
             Phase::Finding | Phase::Starting if !watched.accepted && !watched.was_seen() => {
                 return false;
             }
@@ -270,7 +270,7 @@ impl Tracker {
             Phase::Queued => return false,
         }
         if !watched.state.is_whole() {
-            // Half a change, after signals were missed.
+            // Only half of a change has arrived, because signals were missed.
             if !matches!(watched.look, Look::Asked { .. }) {
                 self.ask_properties(unit);
             }
@@ -283,14 +283,15 @@ impl Tracker {
                 false
             }
             Outcome::Failed(code) => {
-                // Signals tell of a process before they tell of a failure; answers may not.
+                // In signals the process comes before its failure. Answers may miss the process.
                 if code.is_some() || !by_answer || self.is_certain(unit) {
                     self.handle_exec_failure(unit, code);
                 }
                 false
             }
             Outcome::Started(started) => {
-                // All that were started have one: it has vanished between the two answers.
+                // Every started unit has an invocation id. Without one, the unit has vanished
+                // between the two answers.
                 let mixed = by_answer && started.invocation_id.is_empty();
                 (!mixed || self.is_certain(unit)) && self.handle_executed(unit, started)
             }
@@ -305,7 +306,8 @@ impl Tracker {
         if watched.start.is_none() {
             self.handle_absent(unit);
         } else {
-            // Accepted (or listed), and yet never executed: seen when systemd reloads right then.
+            // systemd has accepted the start, or listed the unit, but never executed the program.
+            // This was seen when systemd reloads at that moment.
             self.start_again(unit);
         }
     }
@@ -316,13 +318,13 @@ impl Tracker {
         let failure = watched.start.as_ref().map(|spec| explain(spec, code, &watched.state.result));
         match failure {
             Some((errnum, message)) => self.fail(unit, errnum, message),
-            // What is left of an attempt in an earlier life.
+            // It is the rest of a start in an earlier life.
             None => self.handle_absent(unit),
         }
         self.sweep(unit.clone());
     }
 
-    /// True if it is ours.
+    /// Returns true if the unit is ours.
     fn handle_executed(&mut self, unit: &UnitName, started: Started) -> bool {
         let Some(watched) = self.units.get_mut(unit) else { return false };
         if !watched.is_ours(&started) {
@@ -342,7 +344,7 @@ impl Tracker {
         true
     }
 
-    /// True if there is something to collect.
+    /// Returns true if there may be something to collect.
     fn step_exit(&mut self, unit: &UnitName) -> bool {
         let Some(watched) = self.units.get_mut(unit) else { return false };
         if watched.phase != Phase::Running {
@@ -350,14 +352,15 @@ impl Tracker {
         }
         if let Some(status) = watched.state.exit() {
             watched.phase = Phase::Exited;
-            if watched.emptying == EmptyCheck::Lose {
+            if watched.emptying == EmptyCheck::ReportAbsent {
                 watched.emptying = EmptyCheck::No;
             }
             self.events.push_back(BackendEvent::Exited { unit: unit.clone(), status });
         } else if watched.state.is_down() {
-            // systemd may be done with it and yet have left processes, or even the main process.
+            // systemd may have finished with the unit and left processes behind, even the main
+            // process.
             if watched.emptying == EmptyCheck::No && self.is_certain(unit) {
-                self.ask_kernel(unit, EmptyCheck::Lose);
+                self.ask_kernel(unit, EmptyCheck::ReportAbsent);
             }
             return false;
         } else {
@@ -370,8 +373,9 @@ impl Tracker {
         true
     }
 
-    /// It is down, and there is no sign of a main process, or none of its end. An answer about the
-    /// unit can overtake signals about the service, so this is believed when it was said twice.
+    /// Whether a second answer confirms that the unit is down although there is no sign of a main
+    /// process, or of its end. The first answer is not believed, because an answer about the unit
+    /// can overtake signals about the service. Asks for the second one.
     fn is_certain(&mut self, unit: &UnitName) -> bool {
         let Some(watched) = self.units.get(unit) else { return false };
         match watched.look {
@@ -379,7 +383,7 @@ impl Tracker {
             Look::Seen { again: true } => return true,
             Look::Seen { again: false } | Look::Signals => {}
         }
-        // Otherwise the list that is on its way will have it looked at.
+        // Otherwise the properties are asked for when the list has arrived.
         if self.is_ready() {
             self.ask_properties(unit);
             if let Some(watched) = self.units.get_mut(unit) {
@@ -395,13 +399,13 @@ impl Tracker {
         let failed = watched.state.is_failed();
         match watched.collect {
             Collect::Accepted | Collect::Refused if failed && !watched.reset => {}
-            // systemd is done with the unit; its cgroup has the last word.
+            // systemd has finished with the unit, but its cgroup may have processes.
             Collect::Accepted if watched.state.is_down() => {
-                return self.ask_kernel(unit, EmptyCheck::Collect);
+                return self.ask_kernel(unit, EmptyCheck::ReportEmpty);
             }
-            // Its processes may end without systemd.
+            // systemd refuses to stop it, but its processes may end by themselves.
             Collect::Refused if watched.is_given_up() && watched.phase == Phase::Exited => {
-                return self.ask_kernel(unit, EmptyCheck::Collect);
+                return self.ask_kernel(unit, EmptyCheck::ReportEmpty);
             }
             Collect::Accepted | Collect::Asked | Collect::No | Collect::Refused => return,
             Collect::Wanted => {}
@@ -419,7 +423,7 @@ impl Tracker {
         self.ask(if failed { Call::Reset(unit) } else { Call::Stop(unit) });
     }
 
-    /// Is its cgroup empty?
+    /// Ask the kernel whether the unit's cgroup is empty.
     fn ask_kernel(&mut self, unit: &UnitName, why: EmptyCheck) {
         let Some(watched) = self.units.get_mut(unit) else { return };
         let Some(group) = watched.state.control_group.clone() else {
@@ -429,37 +433,38 @@ impl Tracker {
         self.ask(Call::IsEmpty { unit: unit.clone(), group });
     }
 
-    /// The kernel says that no process is left.
+    /// Handle that the unit's cgroup has no process.
     pub(super) fn handle_emptied(&mut self, unit: &UnitName) {
         match self.units.get(unit).map(|watched| watched.emptying) {
-            Some(EmptyCheck::Collect) => self.report_empty(unit),
-            Some(EmptyCheck::Lose) => {
+            Some(EmptyCheck::ReportEmpty) => self.report_empty(unit),
+            Some(EmptyCheck::ReportAbsent) => {
                 self.report_absent(unit);
-                // Nobody will come back for it.
+                // Nobody will collect it.
                 self.sweep(unit.clone());
             }
             Some(EmptyCheck::No) | None => {}
         }
     }
 
-    /// No process is left, and systemd does not need the unit.
+    /// Report that no process is left.
     fn report_empty(&mut self, unit: &UnitName) {
         self.release(unit);
         self.events.push_back(BackendEvent::Empty { unit: unit.clone() });
     }
 
-    /// systemd does not have the unit. It keeps units with processes, so none is left.
+    /// Handle that systemd does not have the unit. systemd keeps units with processes, so none is
+    /// left.
     pub(super) fn handle_absent(&mut self, unit: &UnitName) {
         let Some(watched) = self.units.get_mut(unit) else { return };
         match (watched.phase, watched.collect) {
             (Phase::Queued, _) => {}
-            // The call was lost on its way.
+            // The call to start it was lost.
             (Phase::Starting, _) => self.start_again(unit),
             (Phase::Finding, _) if watched.start.is_some() => self.start_again(unit),
             // A new systemd does not know the processes of an old one.
             (Phase::Running, _) if watched.guard.is_set() => {
                 if watched.emptying == EmptyCheck::No {
-                    self.ask_kernel(unit, EmptyCheck::Lose);
+                    self.ask_kernel(unit, EmptyCheck::ReportAbsent);
                 }
             }
             (Phase::Finding | Phase::Running, _) => self.report_absent(unit),
@@ -468,15 +473,16 @@ impl Tracker {
         }
     }
 
-    /// Nothing more can be learned of it.
+    /// Report that the unit cannot be found.
     fn report_absent(&mut self, unit: &UnitName) {
         self.release(unit);
         self.events.push_back(BackendEvent::Absent { unit: unit.clone() });
     }
 
-    /// There is no trace of its start. systemd keeps what was executed, with success or not, so
-    /// it was not; a second start is safe: if the first gets through after all, the name is
-    /// taken. Only of a unit that it may forget nobody knows.
+    /// Start a unit again because there is no trace of its first start. systemd keeps every unit
+    /// whose program was executed, whether it failed or not, so this one's was not. A second start
+    /// is safe: if the first call arrives after all, the name is taken. But if systemd may forget
+    /// the unit, it could have run, so it is absent.
     fn start_again(&mut self, unit: &UnitName) {
         let Some(watched) = self.units.get_mut(unit) else { return };
         if watched.forget_failed && watched.sent {
@@ -498,7 +504,7 @@ impl Tracker {
         self.start_next();
     }
 
-    /// A call was answered.
+    /// Handle the answer to a call.
     pub(super) fn handle_answer(&mut self, call: Call, answer: Result<Answer, Refusal>) {
         tracing::trace!(?call, ok = answer.is_ok(), "answer");
         match (call, answer) {
@@ -512,7 +518,7 @@ impl Tracker {
             (Call::Start(unit), Ok(_)) => {
                 if let Some(watched) = self.units.get_mut(&unit) {
                     watched.accepted = true;
-                    // What came before was about an earlier unit of this name.
+                    // The state so far is that of an earlier unit of this name.
                     watched.state = State::default();
                 }
             }
@@ -537,7 +543,7 @@ impl Tracker {
             }
             (Call::Service(unit) | Call::Unit(unit), Err(error)) => {
                 tracing::warn!(%unit, %error, "systemd does not tell the unit's properties");
-                // One half without the other says nothing.
+                // The properties of one interface mean nothing without the other's.
                 self.drop_property_answers(&unit);
                 if !error.is_absence() {
                     self.handle_refusal(&unit);
@@ -545,11 +551,11 @@ impl Tracker {
             }
             (Call::Later(unit), _) if self.swept.contains_key(&unit) => self.sweep(unit),
             (Call::Later(unit), _) => self.ask_properties(&unit),
-            // The process, or the whole unit, is gone already: what the signal was for.
+            // The process, or the whole unit, has ended already, which the signal was for.
             (Call::Kill { unit, .. }, Err(error)) => {
                 tracing::debug!(%unit, %error, "signal not sent");
             }
-            // Asked again on a connection that systemd still knows.
+            // systemd knows this connection already.
             (Call::Subscribe, _) => {}
             (Call::Watch(unit), Err(error)) => self.handle_watch_refusal(&unit, &error),
             (Call::WatchAll, Err(error)) => tracing::error!(
@@ -564,7 +570,8 @@ impl Tracker {
     fn handle_start_refusal(&mut self, unit: &UnitName, refusal: &Refusal) {
         let Some(watched) = self.units.get_mut(unit) else { return };
         if refusal.is_absence() {
-            // Whether it got through is found out when systemd is back, if the bus does not know.
+            // If the bus has delivered the call, it shows when systemd is back whether the unit was
+            // started.
             watched.sent &= !refusal.is_undelivered();
             return;
         }
@@ -602,18 +609,18 @@ impl Tracker {
         }
     }
 
-    /// systemd has refused something for no reason that is known here, such as want of memory.
-    /// Look again, and go on from there, but not at once and not for ever.
+    /// Handle a call that systemd has refused for an unknown reason, such as lack of memory. Ask
+    /// for the unit's properties again after a pause, unless too many calls were refused.
     pub(super) fn handle_refusal(&mut self, unit: &UnitName) {
         let Some(watched) = self.units.get_mut(unit) else { return };
         watched.refusals += 1;
         if !watched.is_given_up() {
             self.ask(Call::Later(unit.clone()));
         } else if watched.collect == Collect::Refused && watched.state.control_group.is_some() {
-            tracing::error!(%unit, "not stopped: its processes are left to end on their own");
+            tracing::error!(%unit, "systemd does not stop the unit: waiting until its processes end by themselves");
             self.step_collect(unit);
         } else {
-            tracing::error!(%unit, "what becomes of the unit is not known");
+            tracing::error!(%unit, "systemd refuses too many calls about the unit: nothing is known of it until the next list");
         }
     }
 }
