@@ -1,10 +1,10 @@
 //! The `[exec]` table and the module's arguments.
 //!
-//! Keys, defaults and the beginning of error texts are those of flux-core's job-exec
-//! (`flux-config-exec(5)`), so that a site's configuration goes on working; arguments
-//! override the table. Ours beyond that: `method` takes `auto`, `systemd` and `fork`, and
-//! `fanout`, `starts-in-flight`, `peer-timeout`, `checkpoint-interval`, `output-limit`,
-//! `output-disk-limit` exist.
+//! Keys, defaults and the beginnings of error texts are those of flux-core's job-exec
+//! (`flux-config-exec(5)`), so that a site's configuration works unchanged. Arguments override the
+//! table. This module adds the values `auto`, `systemd` and `fork` of `method`, and the keys
+//! `fanout`, `starts-in-flight`, `peer-timeout`, `checkpoint-interval`, `output-limit` and
+//! `output-disk-limit`.
 
 use std::collections::BTreeMap;
 
@@ -16,12 +16,12 @@ use crate::proto::{Signal, parse_fsd, parse_size};
 /// How the supervisor is chosen (`exec.method`).
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum MethodConfig {
-    /// systemd where the user bus answers when the module loads, else fork.
+    /// systemd if the user bus answers when the module is loaded, else fork.
     #[default]
     Auto,
-    /// Child processes, whatever else there is.
+    /// Always child processes.
     Fork,
-    /// Transient units, or nothing.
+    /// Transient units. Without a user bus no job can run.
     Systemd,
 }
 
@@ -30,7 +30,7 @@ pub enum MethodConfig {
 pub struct Config {
     /// `exec.method`.
     pub method: MethodConfig,
-    /// `exec.job-shell`; none is flux-core's own.
+    /// `exec.job-shell`; `None`: flux-core's own.
     pub job_shell: Option<String>,
     /// `exec.imp`: path of the IMP, needed for guests' jobs.
     pub imp: Option<String>,
@@ -44,16 +44,16 @@ pub struct Config {
     pub term_signal: Signal,
     /// `exec.kill-signal`.
     pub kill_signal: Signal,
-    /// `exec.barrier-timeout`; none is off.
+    /// `exec.barrier-timeout`; `None`: no timeout.
     pub barrier_timeout: Option<f64>,
-    /// `exec.shell-exit-timeout`; none is off.
+    /// `exec.shell-exit-timeout`; `None`: no timeout.
     pub shell_exit_timeout: Option<f64>,
     /// `exec.max-start-delay-percent`: a job whose start was delayed by more than this part
     /// of its duration gets the delay back.
     pub max_start_delay_percent: f64,
     /// `exec.sdexec-properties`: properties for every unit.
     pub properties: BTreeMap<String, String>,
-    /// `exec.sdexec-stop-timer-sec`; none follows the kill escalation.
+    /// `exec.sdexec-stop-timer-sec`; `None`: as long as the kill escalation takes.
     pub stop_timer: Option<u32>,
     /// `exec.sdexec-stop-timer-signal`.
     pub stop_timer_signal: i32,
@@ -63,9 +63,9 @@ pub struct Config {
     pub fanout: u32,
     /// `exec.starts-in-flight`: units that one rank starts at the same time.
     pub starts_in_flight: usize,
-    /// `exec.peer-timeout`: how long a rank whose module, or broker, is away is waited for.
+    /// `exec.peer-timeout`: how long others wait for a rank whose module, or broker, is away.
     pub peer_timeout: f64,
-    /// `exec.checkpoint-interval`: a change reaches a checkpoint of the KVS after this long.
+    /// `exec.checkpoint-interval`: how long after a change a checkpoint of the KVS has it.
     pub checkpoint_interval: f64,
     /// `exec.output-limit` and `exec.output-disk-limit`: bounds of a shell's own output.
     pub output: OutputLimits,
@@ -177,7 +177,7 @@ pub enum ConfigError {
     },
 }
 
-/// Longest duration that makes sense anywhere here, in seconds: about 30 years.
+/// Longest duration that is accepted, in seconds: about 30 years.
 const DURATION_MAX: f64 = 1e9;
 
 /// Longest pause between two signals of the kill escalation, in seconds.
@@ -207,7 +207,8 @@ impl Config {
                 .ok_or_else(|| ConfigError::ArgumentForm { argument: argument.clone() })?;
             config.read_argument(key, value)?;
         }
-        // Upstream's service names a launcher; here it can only narrow the default method.
+        // In flux-core `service` chooses the launcher. Here it only counts if no method is
+        // configured.
         if config.method == MethodConfig::Auto {
             let argument = arguments.iter().rev().find_map(|a| a.strip_prefix("service="));
             let service = argument.or_else(|| exec.get("service").and_then(Value::as_str));
@@ -261,7 +262,7 @@ impl Config {
                 Value::Number(number) => self.read_text(key, &number.to_string()),
                 other => self.read_text(key, string(key, other)?),
             },
-            // The table belongs to more than this module (`testexec`, plugins).
+            // Other keys of the table belong to others, such as plugins.
             _ => Ok(()),
         }
     }
@@ -293,7 +294,7 @@ impl Config {
         }
     }
 
-    /// Keys that are text both in the table and as arguments.
+    /// Reads keys that are text both in the table and as arguments.
     fn read_text(&mut self, key: &str, value: &str) -> Result<(), ConfigError> {
         let bad = || invalid(key, value);
         let duration = || parse_fsd(value).map_err(|_| bad());
@@ -376,11 +377,11 @@ impl Config {
             pause = (pause * 2.0).min(KILL_PAUSE_MAX);
             left -= 1;
         }
-        // The count can be in the billions: the rest is not added one by one.
+        // The count can be in the billions, so the rest is not added one by one.
         total + f64::from(left) * KILL_PAUSE_MAX
     }
 
-    /// What `stats-get` shows of the configuration, under upstream's names.
+    /// The configuration as `stats-get` shows it, under flux-core's names.
     pub fn stats(&self, builtin_shell: &str) -> Value {
         let stop_timer =
             self.stop_timer.map_or_else(|| self.effective_max_kill_timeout().ceil(), f64::from);
@@ -415,7 +416,7 @@ impl Config {
 
 fn method(value: &str) -> Result<MethodConfig, ConfigError> {
     match value {
-        // bulk-exec is upstream's default; a site that names it wants "the usual".
+        // `bulk-exec` is flux-core's default, so a site that names it wants the default.
         "auto" | "bulk-exec" => Ok(MethodConfig::Auto),
         "systemd" => Ok(MethodConfig::Systemd),
         "fork" => Ok(MethodConfig::Fork),

@@ -1,6 +1,6 @@
 //! Errors of the command line.
 
-/// Why a command came to nothing, for the user.
+/// Why a command has failed, as a message for the user.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub(super) struct Failure(pub(super) String);

@@ -1,4 +1,4 @@
-//! The command line: what it takes, and who does it.
+//! The command line: its arguments, and which module carries out which command.
 
 mod console;
 mod demo;
@@ -50,7 +50,7 @@ enum Command {
 /// From arguments to exit status: that of the job for `run`, else 0, or 1 after an error.
 pub(crate) fn main() -> ExitCode {
     let cli = Cli::parse();
-    // What simulated supervisors complain about is no news.
+    // Errors that simulated supervisors log are expected.
     if !matches!(cli.command, Command::Sim(_)) {
         log_to_stderr(cli.verbose);
     }
@@ -62,7 +62,7 @@ pub(crate) fn main() -> ExitCode {
         Command::Uninstall(arguments) => install::uninstall(&arguments),
     };
     result.unwrap_or_else(|failure| {
-        // Without stderr there is nobody to tell; the status says it.
+        // Without stderr only the exit status can tell.
         let _ = writeln!(std::io::stderr(), "job-exec-rs: {failure}");
         ExitCode::FAILURE
     })

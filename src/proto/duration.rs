@@ -34,7 +34,8 @@ pub fn parse_fsd(text: &str) -> Result<f64, DurationError> {
     Some(number * scale).filter(|seconds| seconds.is_finite()).ok_or_else(bad)
 }
 
-/// How much of `text` is an unsigned decimal number, perhaps with an exponent.
+/// How many bytes at the start of `text` are an unsigned decimal number, which may have an
+/// exponent.
 fn number_length(text: &str) -> usize {
     let digits = |s: &str| s.bytes().take_while(u8::is_ascii_digit).count();
     let mut length = digits(text);
@@ -52,11 +53,12 @@ fn number_length(text: &str) -> usize {
     length
 }
 
-/// `seconds` for people, as flux-core `fsd_format_duration` writes it: six significant
-/// digits, in the largest unit that leaves at least one of it, and in milliseconds only
-/// below a tenth of a second.
+/// Formats `seconds` as flux-core `fsd_format_duration` does: with six significant digits, in the
+/// largest unit of which there is at least one. Milliseconds are only used below a tenth of a
+/// second.
 ///
-/// Infinity is `infinity`. What is no duration (negative, not a number) is still shown.
+/// Infinity is `infinity`. Values that are not durations (negative, not a number) are formatted,
+/// too.
 pub fn format_fsd(seconds: f64) -> String {
     const MINUTE: f64 = 60.;
     const HOUR: f64 = 60. * MINUTE;

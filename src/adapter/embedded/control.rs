@@ -33,7 +33,7 @@ impl Control {
         self.send(Inward::Kill);
     }
 
-    /// Makes [`Instance::wait`] and [`Instance::stop`] return, whatever still runs.
+    /// Makes [`Instance::wait`](super::Instance::wait) and [`Instance::stop`](super::Instance::stop) return, whatever still runs.
     pub fn leave(&self) {
         self.send(Inward::Leave);
     }

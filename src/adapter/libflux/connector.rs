@@ -1,4 +1,4 @@
-//! Whether shells can have a connection that outlives their broker.
+//! Finds out whether shells can use the resume connector, whose connections outlive their broker.
 
 use std::ffi::c_char;
 use std::io;
@@ -18,7 +18,8 @@ pub enum ResumeError {
         /// What libflux says.
         why: String,
     },
-    /// The broker's `local-uri` is not what the connector can take the place of.
+    /// The broker's `local-uri` is not of the connector `local`, which the resume connector
+    /// replaces.
     #[error("{uri} is no local URI")]
     NotLocal {
         /// The broker's `local-uri`.

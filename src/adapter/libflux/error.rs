@@ -1,4 +1,4 @@
-//! Why a call of libflux failed.
+//! Errors of libflux.
 
 use std::io;
 
@@ -30,7 +30,7 @@ impl HandleError {
 pub struct RpcError {
     /// POSIX errno.
     pub errnum: i32,
-    /// The error's own text, else the errno's.
+    /// The text of the response, or else that of the errno.
     pub message: String,
 }
 

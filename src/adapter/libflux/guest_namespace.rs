@@ -1,4 +1,4 @@
-//! A job's place in the KVS (flux-core `namespace.c`): guest namespace, link, eventlog.
+//! A job's guest namespace in the KVS, the link to it, and its eventlog (flux-core `namespace.c`).
 
 use std::ffi::c_int;
 
@@ -12,13 +12,14 @@ use super::text::cstring;
 use crate::machine::{Fault, KvsOp, KvsResult, Opened};
 use crate::proto::{ExecEvent, JobId, decode_eventlog};
 
-/// The key of how many leaders have taken over, in the job's directory of the primary namespace.
+/// The key under which leaders that take over are counted, in the job's directory of the primary
+/// namespace.
 const LEADERS_KEY: &str = "guest-leaders";
 
 type Done = Box<dyn FnOnce(KvsResult)>;
 
 impl Kvs {
-    /// Carries out `op`; `done` gets its outcome.
+    /// Carries out `op` and passes its outcome to `done`.
     pub(super) fn run(&self, id: JobId, op: KvsOp, done: impl FnOnce(KvsResult) + 'static) {
         match op {
             KvsOp::Append(events) => {
@@ -84,8 +85,9 @@ impl Kvs {
         self.futures().then_once(future, |result, _| done(result));
     }
 
-    /// The root to graft is looked up after the last commit: on ranks other than 0 a commit's
-    /// own answer still names the root before it (flux-core `kvs.c`, setroot_event_process).
+    /// Writes the last events and grafts the namespace. The root is looked up after the last
+    /// commit, because on ranks other than 0 the answer to a commit still names the root before it
+    /// (flux-core `kvs.c`, setroot_event_process).
     fn finish(&self, id: JobId, events: &[ExecEvent], done: Done) {
         if events.is_empty() {
             return self.graft_root(id, done);
@@ -94,7 +96,7 @@ impl Kvs {
         let this = self.clone();
         self.futures().then_once(commit, move |result, _| {
             if let Err(error) = result {
-                // What was written before is worth keeping all the same.
+                // The events that were written before are kept all the same.
                 this.handle().log(libc::LOG_ERR, &format!("{id}: exec.eventlog commit: {error}"));
             }
             this.graft_root(id, done);
@@ -143,15 +145,15 @@ impl Kvs {
         });
     }
 
-    /// Finds the guest namespace of a running job: alive behind the link, or grafted (flux-core's
-    /// own job-exec does that when it is unloaded), from where it is made again.
+    /// Finds the guest namespace of a running job. If flux-core's job-exec has grafted it, which it
+    /// does when it is unloaded, the namespace is created again from there.
     fn open(&self, id: JobId, userid: u32, done: Done) {
         let this = self.clone();
         self.lookup(None, &id.kvs_key("guest"), true, move |result| {
             let treeobj = result.unwrap_or_default();
             match Root::of(treeobj) {
                 Ok(root) => this.open_grafted(id, userid, root, done),
-                // No link yet (or a live one): the namespace itself is the truth.
+                // There is a link to the namespace, or no link yet. The namespace itself decides.
                 Err(treeobj) => this.open_live(id, userid, treeobj["type"] != "symlink", done),
             }
         });
@@ -160,7 +162,7 @@ impl Kvs {
     fn open_live(&self, id: JobId, userid: u32, link_again: bool, done: Done) {
         let this = self.clone();
         self.lookup(Some(&id.namespace()), ".", true, move |result| match result {
-            Ok(root) => this.clone().eventlog(id, &root, move |result| {
+            Ok(root) => this.clone().read_eventlog(id, &root, move |result| {
                 let opened = result.and_then(|text| read(&text, false));
                 if !link_again || opened.is_err() {
                     return done(KvsResult::Opened(opened));
@@ -177,15 +179,15 @@ impl Kvs {
 
     fn open_grafted(&self, id: JobId, userid: u32, root: Root, done: Done) {
         let this = self.clone();
-        self.eventlog(id, &root.treeobj.clone(), move |result| {
+        self.read_eventlog(id, &root.treeobj.clone(), move |result| {
             match result.and_then(|text| read(&text, true)) {
-                Ok(opened) if !opened.moved => this.make_again(id, userid, &root, opened, done),
+                Ok(opened) if !opened.moved => this.create_again(id, userid, &root, opened, done),
                 opened => done(KvsResult::Opened(opened)),
             }
         });
     }
 
-    fn make_again(&self, id: JobId, userid: u32, root: &Root, opened: Opened, done: Done) {
+    fn create_again(&self, id: JobId, userid: u32, root: &Root, opened: Opened, done: Done) {
         let (name, root) = (cstring(&id.namespace()), cstring(&root.blobref));
         let handle = self.handle().as_ptr();
         // SAFETY: the strings live through the call, which copies them.
@@ -200,7 +202,7 @@ impl Kvs {
         };
         let this = self.clone();
         self.futures().then_once(future, move |result, _| match result {
-            // Not removed by the unload that grafted it: it is alive and newer.
+            // The namespace still exists, and is newer than what was grafted.
             Err(error) if error.errnum == libc::EEXIST => this.open_live(id, userid, true, done),
             Err(error) => done(KvsResult::Opened(Err(error.into()))),
             Ok(_) => this.link(id, |linked| {
@@ -209,7 +211,8 @@ impl Kvs {
         });
     }
 
-    /// Counts the leaders that have taken over, where the job's user cannot change it.
+    /// Counts the leaders that have taken over. The count is in the primary namespace, where the
+    /// job's user cannot change it.
     fn count_leader(&self, id: JobId, result: KvsResult, done: Done) {
         let KvsResult::Opened(Ok(opened)) = result else { return done(result) };
         if opened.moved {
@@ -235,23 +238,24 @@ impl Kvs {
         });
     }
 
-    /// The namespace has died with rank 0's broker.
+    /// Restores a namespace that was lost with rank 0's broker, from the last checkpoint.
     fn restore(&self, id: JobId, userid: u32, done: Done) {
         let this = self.clone();
         self.lookup(None, &id.kvs_key(CHECKPOINT_KEY), true, move |result| {
             let Ok(root) = Root::of(result.unwrap_or_default()) else {
                 return this.restore_empty(id, userid, done);
             };
-            this.clone().eventlog(id, &root.treeobj.clone(), move |result| {
+            this.clone().read_eventlog(id, &root.treeobj.clone(), move |result| {
                 match result.and_then(|text| read(&text, false)) {
-                    Ok(opened) => this.make_again(id, userid, &root, opened, done),
+                    Ok(opened) => this.create_again(id, userid, &root, opened, done),
                     Err(fault) => done(KvsResult::Opened(Err(fault))),
                 }
             });
         });
     }
 
-    /// No checkpoint holds anything of it: what can be is found on the nodes.
+    /// Creates an empty namespace, because no checkpoint has the old one. What the nodes still know
+    /// is recovered from there.
     fn restore_empty(&self, id: JobId, userid: u32, done: Done) {
         let this = self.clone();
         self.create(id, userid, move |result| match result {
@@ -264,14 +268,14 @@ impl Kvs {
     }
 }
 
-/// The root of a guest namespace that the primary one holds.
+/// The root of a guest namespace, as the primary namespace holds it.
 struct Root {
     treeobj: String,
     blobref: String,
 }
 
 impl Root {
-    /// The root, or whatever else it is.
+    /// The root, or the tree object as it is if it is not one.
     fn of(treeobj: String) -> Result<Self, Value> {
         let object: Value = serde_json::from_str(&treeobj).unwrap_or_default();
         match (object["type"].as_str(), object.pointer("/data/0").and_then(Value::as_str)) {

@@ -6,7 +6,7 @@ use std::ptr::{self, NonNull};
 use super::error::{HandleError, RpcError};
 use super::text::{cstring, string};
 
-/// A `flux_t` that lives as long as `mod_main` runs; on that thread alone.
+/// The module's `flux_t`. It is valid while `mod_main` runs, and only on that thread.
 #[derive(Clone, Copy)]
 pub struct Handle(NonNull<flux_sys::flux_t>);
 
@@ -29,7 +29,7 @@ impl Handle {
         unsafe { flux_sys::flux_get_reactor(self.as_ptr()) }
     }
 
-    /// Runs the reactor until the module is told to go.
+    /// Runs the reactor until it is stopped.
     ///
     /// # Errors
     /// When the reactor was stopped with an error.
@@ -85,10 +85,10 @@ impl Handle {
         unsafe { string(flux_sys::flux_conf_builtin_get(key.as_ptr(), hint)) }
     }
 
-    /// Asks and waits for the answer. Only before the reactor runs: it blocks.
+    /// Sends a request and waits for the answer. It blocks, so use it only before the reactor runs.
     ///
     /// # Errors
-    /// What the service answered.
+    /// The error that the service answered.
     pub fn ask(self, topic: &str, payload: &str) -> Result<String, RpcError> {
         let (topic, payload) = (cstring(topic), cstring(payload));
         let any = flux_sys::FLUX_NODEID_ANY;
@@ -109,7 +109,7 @@ impl Handle {
         answer
     }
 
-    /// Registers a further service name for this module, and waits until it is.
+    /// Registers another service name for this module, and waits for the answer.
     ///
     /// # Errors
     /// `EEXIST` when another module has it.

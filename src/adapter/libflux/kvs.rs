@@ -10,12 +10,12 @@ use super::future::Futures;
 use super::handle::Handle;
 use super::text::{cstring, string};
 
-/// The KVS, by way of one handle.
+/// The KVS, through one handle.
 #[derive(Clone)]
 pub(super) struct Kvs {
     handle: Handle,
     futures: Rc<Futures>,
-    /// Without a backing store was said once.
+    /// Whether it was logged that the KVS has no backing store.
     warned: Rc<Cell<bool>>,
 }
 
@@ -72,11 +72,11 @@ impl Kvs {
         let handle = self.handle.as_ptr();
         // SAFETY: the strings live through the call, which copies them.
         let future = unsafe { flux_sys::flux_kvs_lookup(handle, space, flags, key.as_ptr()) };
-        self.found(future, treeobj, done);
+        self.take_lookup(future, treeobj, done);
     }
 
-    /// What a lookup finds: the value, or the `treeobj` as JSON.
-    pub(super) fn found(
+    /// Passes what a lookup finds to `done`: the value, or the tree object as JSON.
+    pub(super) fn take_lookup(
         &self,
         future: *mut flux_sys::flux_future_t,
         treeobj: bool,

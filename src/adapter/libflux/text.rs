@@ -2,13 +2,13 @@
 
 use std::ffi::{CStr, CString, c_char};
 
-/// Text for C. A NUL byte can't be said in C: what follows it is dropped.
+/// A string for C. C strings end at a NUL, so the rest after one is dropped.
 pub(super) fn cstring(text: &str) -> CString {
     let clean = text.split('\0').next().unwrap_or_default();
     CString::new(clean).unwrap_or_default()
 }
 
-/// Text from C, copied.
+/// A copy of a string from C; `None` for null.
 ///
 /// # Safety
 /// `text` is null or a NUL-terminated string that lives for the call.
