@@ -16,9 +16,9 @@ use crate::port::supervisor::{Method, OutputLimits, Started, UnitCommand, UnitEv
 use crate::proto::{BrokerRank, InstanceId, Stream, UnitName, WaitStatus};
 
 use super::backend::{Backend, BackendEvent};
-use super::output::{Grown, Tail, extension};
+use super::output::{Grown, OutputTail, extension};
 use super::records::{Fact, RecordStore, file_name};
-use super::unit::{Collect, Phase, Unit};
+use super::unit::{CollectState, Phase, Unit};
 
 /// What is called with each event.
 pub(crate) type Sink = Box<dyn Fn(UnitEvent) + Send>;
@@ -69,7 +69,8 @@ impl Core {
             let unit = record.spec.unit.clone();
             let disk = self.store.disk();
             let limits = self.limits;
-            let tail = |stream| Tail::found(disk, file_name(&unit, extension(stream)), limits);
+            let tail =
+                |stream| OutputTail::found(disk, file_name(&unit, extension(stream)), limits);
             let (stdout, stderr) = (tail(Stream::Stdout), tail(Stream::Stderr));
             let found = Unit::new(file, record, Phase::Finding, stdout, stderr);
             self.units.insert(unit.clone(), found);
@@ -173,7 +174,7 @@ impl Core {
             }
             BackendEvent::Empty { unit } => {
                 let Some(known) = self.look_up(&unit, "end") else { return };
-                known.collect = Collect::Empty;
+                known.collect = CollectState::Empty;
                 self.report_gone_if_done(&unit);
             }
             BackendEvent::Exists { unit } => self.handle_exists(&unit, backend),
@@ -215,7 +216,7 @@ impl Core {
         for (signal, all) in held {
             backend.signal(unit, signal, all);
         }
-        if collect == Collect::Asked {
+        if collect == CollectState::Asked {
             backend.collect(unit);
         }
         self.report_output(unit);
@@ -260,7 +261,7 @@ impl Core {
         let Some(known) = self.look_up(unit, "failure") else { return };
         known.phase = Phase::NotStarted;
         known.release_signals();
-        known.collect = Collect::No;
+        known.collect = CollectState::No;
     }
 
     fn handle_absent(&mut self, unit: &UnitName, why: &str) {
@@ -279,7 +280,7 @@ impl Core {
             }
             Phase::Exited | Phase::Lost | Phase::NotStarted => {}
         }
-        if self.units.get(unit).is_some_and(|known| known.collect == Collect::Asked) {
+        if self.units.get(unit).is_some_and(|known| known.collect == CollectState::Asked) {
             self.set_empty(unit);
         }
     }
@@ -301,28 +302,28 @@ impl Core {
             return;
         };
         match (known.collect, known.phase) {
-            (Collect::Asked | Collect::Empty | Collect::Gone, _) => {}
-            (Collect::No, Phase::Exited) if known.record.gone => self.set_empty(unit),
-            (Collect::No, Phase::Exited | Phase::Running) => {
-                known.collect = Collect::Asked;
+            (CollectState::Asked | CollectState::Empty | CollectState::Gone, _) => {}
+            (CollectState::No, Phase::Exited) if known.record.gone => self.set_empty(unit),
+            (CollectState::No, Phase::Exited | Phase::Running) => {
+                known.collect = CollectState::Asked;
                 // systemd keeps the status until the record holds it.
                 if !known.file.is_late() {
                     backend.collect(unit);
                 }
             }
             // This continues when the backend has said whether the unit exists.
-            (Collect::No, Phase::Finding | Phase::Starting { .. }) => {
-                known.collect = Collect::Asked;
+            (CollectState::No, Phase::Finding | Phase::Starting { .. }) => {
+                known.collect = CollectState::Asked;
             }
-            (Collect::No, Phase::Lost) => self.set_empty(unit),
+            (CollectState::No, Phase::Lost) => self.set_empty(unit),
             // `Failed` was the answer already.
-            (Collect::No, Phase::NotStarted) => {}
+            (CollectState::No, Phase::NotStarted) => {}
         }
     }
 
     fn set_empty(&mut self, unit: &UnitName) {
         if let Some(known) = self.units.get_mut(unit) {
-            known.collect = Collect::Empty;
+            known.collect = CollectState::Empty;
             self.report_gone_if_done(unit);
         }
     }
@@ -345,24 +346,24 @@ impl Core {
     fn report_output(&mut self, unit: &UnitName) {
         let Some(known) = self.units.get_mut(unit) else { return };
         match known.collect {
-            Collect::Asked | Collect::No => {
+            CollectState::Asked | CollectState::No => {
                 known.pump(&*self.sink);
             }
-            Collect::Empty => self.report_gone_if_done(unit),
-            Collect::Gone => {}
+            CollectState::Empty => self.report_gone_if_done(unit),
+            CollectState::Gone => {}
         }
     }
 
     /// Report `Gone` if no process is left and all output was reported.
     fn report_gone_if_done(&mut self, unit: &UnitName) {
         let Some(known) = self.units.get_mut(unit) else { return };
-        let all_told = known.collect == Collect::Empty && known.pump(&*self.sink);
-        let early = Bug::DoneBeforeOutput.is_planted() && known.collect == Collect::Empty;
+        let all_told = known.collect == CollectState::Empty && known.pump(&*self.sink);
+        let early = Bug::DoneBeforeOutput.is_planted() && known.collect == CollectState::Empty;
         if !all_told && !early {
             return;
         }
-        known.collect = Collect::Gone;
-        known.tell_truncated(&*self.sink);
+        known.collect = CollectState::Gone;
+        known.report_truncated(&*self.sink);
         if !known.record.gone {
             self.record_fact(unit, Fact::Gone(true));
         }
@@ -388,7 +389,7 @@ impl Core {
                 tracing::debug!(%unit, error = %e, "still cannot write to the record");
                 return self.late.push_back(unit);
             }
-            if known.collect == Collect::Asked
+            if known.collect == CollectState::Asked
                 && matches!(known.phase, Phase::Exited | Phase::Running)
             {
                 backend.collect(&unit);

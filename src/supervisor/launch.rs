@@ -10,9 +10,9 @@ use crate::proto::{Stream, UnitName};
 
 use super::backend::{Backend, OutputPaths};
 use super::core::Core;
-use super::output::{Tail, extension};
+use super::output::{OutputTail, extension};
 use super::records::{RECORD, file_name};
-use super::unit::{Collect, Phase, Unit};
+use super::unit::{CollectState, Phase, Unit};
 
 /// What to do about a launch, given what is known of its unit.
 enum LaunchDecision {
@@ -66,7 +66,7 @@ impl Core {
         }
         let [stdout, stderr] = names.each_ref().map(|name| disk.path(name));
         let output = OutputPaths { stdout, stderr };
-        let [stdout, stderr] = names.map(|name| Tail::fresh(disk, name, self.limits));
+        let [stdout, stderr] = names.map(|name| OutputTail::fresh(disk, name, self.limits));
         let phase = Phase::Starting { adoptable };
         self.units.insert(unit, Unit::new(file, record, phase, stdout, stderr));
         backend.start(&spec, &output);
@@ -78,11 +78,11 @@ impl Core {
         };
         let same = known.record.spec.digest == spec.digest;
         let state = match known.phase {
-            Phase::NotStarted if known.collect != Collect::Asked => {
+            Phase::NotStarted if known.collect != CollectState::Asked => {
                 return LaunchDecision::Start { replace: true, adoptable: same };
             }
             Phase::Finding | Phase::Starting { .. } if same => return LaunchDecision::Await,
-            Phase::Running if same && known.collect == Collect::No => {
+            Phase::Running if same && known.collect == CollectState::No => {
                 let pid = known.record.started.as_ref().map_or(0, |started| started.pid);
                 return LaunchDecision::Adopt { pid };
             }

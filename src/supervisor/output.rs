@@ -22,7 +22,7 @@ const SPARE_BYTES: u64 = 1024 * 1024;
 
 /// The reader of one output file.
 #[derive(Debug)]
-pub(super) struct Tail {
+pub(super) struct OutputTail {
     disk: Arc<dyn Disk>,
     name: String,
     limits: OutputLimits,
@@ -41,7 +41,7 @@ pub(super) struct Tail {
     most: Extent,
 }
 
-impl Tail {
+impl OutputTail {
     /// A stream that begins now. Its output may be sent at once.
     pub(super) fn fresh(disk: &Arc<dyn Disk>, name: String, limits: OutputLimits) -> Self {
         Self {
@@ -121,7 +121,7 @@ impl Tail {
 
     fn try_pump(&mut self, emit: &mut dyn FnMut(u64, Vec<u8>)) -> io::Result<bool> {
         let extent = self.disk.extent(&self.name)?;
-        self.bound(extent);
+        self.free_excess(extent);
         if self.discarded {
             return Ok(true);
         }
@@ -157,7 +157,7 @@ impl Tail {
 
     /// Give the space of bytes that nobody will read back to the disk. The shell can take more at
     /// any time and anywhere in the file, so this is checked whenever the file has changed.
-    fn bound(&mut self, extent: Extent) {
+    fn free_excess(&mut self, extent: Extent) {
         self.most.size = self.most.size.max(extent.size);
         self.most.allocated = self.most.allocated.max(extent.allocated);
         let kept = if self.discarded { 0 } else { self.limits.stream };
@@ -235,7 +235,7 @@ mod tests {
     const MIB: u64 = 1024 * 1024;
     const LIMITS: OutputLimits = OutputLimits { stream: 8 * MIB, disk: 20 * MIB };
 
-    fn pump(tail: &mut Tail) -> (bool, Vec<(u64, usize)>) {
+    fn pump(tail: &mut OutputTail) -> (bool, Vec<(u64, usize)>) {
         let mut sent = Vec::new();
         let all = tail.pump(&mut |offset, data| sent.push((offset, data.len())));
         (all, sent)
@@ -250,7 +250,7 @@ mod tests {
     fn the_window_holds_output_back() {
         let (disk, dir) = disk();
         let path = dir.path().join("x.out");
-        let mut tail = Tail::fresh(&disk, "x.out".to_string(), LIMITS);
+        let mut tail = OutputTail::fresh(&disk, "x.out".to_string(), LIMITS);
         assert_eq!(pump(&mut tail), (true, vec![]), "no file yet");
         let size = OUTPUT_WINDOW_BYTES + 10;
         std::fs::write(&path, vec![b'x'; size as usize]).unwrap();
@@ -272,7 +272,7 @@ mod tests {
     fn a_found_stream_begins_where_the_first_ack_says() {
         let (disk, dir) = disk();
         let path = dir.path().join("x.out");
-        let mut tail = Tail::found(&disk, "x.out".to_string(), LIMITS);
+        let mut tail = OutputTail::found(&disk, "x.out".to_string(), LIMITS);
         assert_eq!(pump(&mut tail), (true, vec![]), "empty: nothing to wait for");
         std::fs::write(&path, "0123456789").unwrap();
         assert_eq!(pump(&mut tail), (false, vec![]));
@@ -286,7 +286,7 @@ mod tests {
         let (disk, dir) = disk();
         let path = dir.path().join("x.out");
         std::fs::write(&path, vec![b'x'; 4 * PUNCH_STEP_BYTES as usize]).unwrap();
-        let mut tail = Tail::found(&disk, "x.out".to_string(), LIMITS);
+        let mut tail = OutputTail::found(&disk, "x.out".to_string(), LIMITS);
         tail.ack(3 * PUNCH_STEP_BYTES + 1, 0);
         assert_eq!(tail.punched, 0, "a crash of rank 0 may ask all of it back");
         tail.ack(3 * PUNCH_STEP_BYTES + 1, 3 * PUNCH_STEP_BYTES + 1);
@@ -297,7 +297,7 @@ mod tests {
     }
 
     /// Sends everything, with a leader that acknowledges at once.
-    fn pump_all(tail: &mut Tail) -> Vec<(u64, usize)> {
+    fn pump_all(tail: &mut OutputTail) -> Vec<(u64, usize)> {
         let mut all = Vec::new();
         loop {
             let (is_all, sent) = pump(tail);
@@ -321,7 +321,7 @@ mod tests {
     #[test]
     fn what_is_past_the_limit_is_counted_and_takes_no_space() {
         let (disk, dir) = disk();
-        let mut tail = Tail::fresh(&disk, "x.out".to_string(), LIMITS);
+        let mut tail = OutputTail::fresh(&disk, "x.out".to_string(), LIMITS);
         let mut shell = file(&dir);
         let mut sent = 0;
         for _ in 0..15 {
@@ -339,7 +339,7 @@ mod tests {
     #[test]
     fn a_length_of_a_terabyte_is_not_waited_for() {
         let (disk, dir) = disk();
-        let mut tail = Tail::fresh(&disk, "x.out".to_string(), LIMITS);
+        let mut tail = OutputTail::fresh(&disk, "x.out".to_string(), LIMITS);
         let mut shell = file(&dir);
         shell.write_all(b"before").unwrap();
         assert_eq!(pump(&mut tail), (true, vec![(0, 6)]));
@@ -364,7 +364,7 @@ mod tests {
         for (flags, length) in
             [(FallocateFlags::empty(), 30 * MIB), (FallocateFlags::FALLOC_FL_KEEP_SIZE, 40 * MIB)]
         {
-            let mut tail = Tail::fresh(&disk, "x.out".to_string(), LIMITS);
+            let mut tail = OutputTail::fresh(&disk, "x.out".to_string(), LIMITS);
             let mut shell = file(&dir);
             shell.set_len(0).unwrap();
             shell.write_all(b"x").unwrap();
@@ -385,7 +385,7 @@ mod tests {
     #[test]
     fn what_nobody_wants_takes_no_space() {
         let (disk, dir) = disk();
-        let mut tail = Tail::fresh(&disk, "x.out".to_string(), LIMITS);
+        let mut tail = OutputTail::fresh(&disk, "x.out".to_string(), LIMITS);
         tail.ack(u64::MAX, 0);
         file(&dir).write_all(&vec![b'x'; 4 * MIB as usize]).unwrap();
         assert_eq!(pump(&mut tail), (true, vec![]));

@@ -3,7 +3,7 @@
 use crate::port::supervisor::{UnitEvent, UnitRecord};
 use crate::proto::Stream;
 
-use super::output::Tail;
+use super::output::OutputTail;
 use super::records::RecordFile;
 
 /// Signals kept for a unit whose program does not run yet.
@@ -32,7 +32,7 @@ pub(super) enum Phase {
 
 /// How far the unit's removal is.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Collect {
+pub(super) enum CollectState {
     /// Asked for. The backend does it now, or as soon as it has found the unit.
     Asked,
     /// No process is left. There may be output to report.
@@ -52,9 +52,9 @@ pub(super) struct Unit {
     pub(super) file: RecordFile,
     pub(super) record: UnitRecord,
     pub(super) phase: Phase,
-    pub(super) collect: Collect,
-    stdout: Tail,
-    stderr: Tail,
+    pub(super) collect: CollectState,
+    stdout: OutputTail,
+    stderr: OutputTail,
     held: Vec<HeldSignal>,
     /// `OutputOverflow` was reported.
     has_overflowed: bool,
@@ -66,14 +66,14 @@ impl Unit {
         file: RecordFile,
         record: UnitRecord,
         phase: Phase,
-        stdout: Tail,
-        stderr: Tail,
+        stdout: OutputTail,
+        stderr: OutputTail,
     ) -> Self {
         Self {
             file,
             record,
             phase,
-            collect: Collect::No,
+            collect: CollectState::No,
             stdout,
             stderr,
             held: Vec::new(),
@@ -82,7 +82,7 @@ impl Unit {
     }
 
     /// One of its streams.
-    pub(super) fn tail(&mut self, stream: Stream) -> &mut Tail {
+    pub(super) fn tail(&mut self, stream: Stream) -> &mut OutputTail {
         match stream {
             Stream::Stdout => &mut self.stdout,
             Stream::Stderr => &mut self.stderr,
@@ -105,7 +105,7 @@ impl Unit {
     }
 
     /// Report which streams were longer than their limit.
-    pub(super) fn tell_truncated(&self, sink: &dyn Fn(UnitEvent)) {
+    pub(super) fn report_truncated(&self, sink: &dyn Fn(UnitEvent)) {
         for (stream, tail) in [(Stream::Stdout, &self.stdout), (Stream::Stderr, &self.stderr)] {
             if let Some((kept, dropped)) = tail.truncated() {
                 let unit = self.record.spec.unit.clone();

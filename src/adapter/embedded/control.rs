@@ -33,7 +33,8 @@ impl Control {
         self.send(Inward::Kill);
     }
 
-    /// Makes [`Instance::wait`](super::Instance::wait) and [`Instance::stop`](super::Instance::stop) return, whatever still runs.
+    /// Makes [`wait`](super::Instance::wait) and [`stop`](super::Instance::stop) of the instance
+    /// return, whatever still runs.
     pub fn leave(&self) {
         self.send(Inward::Leave);
     }

@@ -106,11 +106,11 @@ impl Bus {
             calls: HashMap::new(),
             unsent: VecDeque::new(),
         };
-        bus.properties(Pending::Version, MANAGER_PATH, "Get", &(MANAGER, "Version"));
+        bus.call_properties(Pending::Version, MANAGER_PATH, "Get", &(MANAGER, "Version"));
         bus.flush().await;
         let absent = |why| SystemdError::Absent { address: address.to_string(), why };
         loop {
-            match bus.incoming().await {
+            match bus.receive().await {
                 Incoming::Closed(why) => return Err(absent(why)),
                 Incoming::Reply(_, Ok(_)) => return Ok(bus),
                 Incoming::Reply(_, Err(e)) => return Err(absent(e.to_string())),
@@ -120,7 +120,7 @@ impl Bus {
     }
 
     /// Call a method of the manager.
-    pub(super) fn manager<B>(&mut self, pending: Pending, method: &'static str, body: &B)
+    pub(super) fn call_manager<B>(&mut self, pending: Pending, method: &'static str, body: &B)
     where
         B: Serialize + DynamicType,
     {
@@ -128,7 +128,7 @@ impl Bus {
     }
 
     /// Call a method of a unit's properties.
-    pub(super) fn properties<B>(
+    pub(super) fn call_properties<B>(
         &mut self,
         pending: Pending,
         path: &str,
@@ -186,7 +186,7 @@ impl Bus {
     }
 
     /// The next reply or signal. May be dropped and called again.
-    pub(super) async fn incoming(&mut self) -> Incoming {
+    pub(super) async fn receive(&mut self) -> Incoming {
         if let Some((pending, refusal)) = self.unsent.pop_front() {
             return Incoming::Reply(pending, Err(refusal));
         }
@@ -199,12 +199,12 @@ impl Bus {
             match message.message_type() {
                 Type::Signal => return Incoming::Signal(message),
                 Type::MethodReturn => {
-                    if let Some(pending) = self.answered(&message) {
+                    if let Some(pending) = self.take_pending(&message) {
                         return Incoming::Reply(pending, Ok(message));
                     }
                 }
                 Type::Error => {
-                    if let Some(pending) = self.answered(&message) {
+                    if let Some(pending) = self.take_pending(&message) {
                         return Incoming::Reply(pending, Err(refusal(&message)));
                     }
                 }
@@ -213,7 +213,7 @@ impl Bus {
         }
     }
 
-    fn answered(&mut self, message: &Message) -> Option<Pending> {
+    fn take_pending(&mut self, message: &Message) -> Option<Pending> {
         self.calls.remove(&message.header().reply_serial()?)
     }
 

@@ -54,7 +54,7 @@ impl Systemd {
                 };
                 let auxiliary: &[(&str, &[(&str, Variant<'_>)])] = &[];
                 let body = (unit.to_string(), "fail", &start.properties, auxiliary);
-                bus.manager(Pending::Ask(ask), "StartTransientUnit", &body);
+                bus.call_manager(Pending::Ask(ask), "StartTransientUnit", &body);
             }
             Call::Unwatch(unit) => {
                 let path = unit_path(&unit.to_string());
@@ -92,7 +92,7 @@ impl Systemd {
                     Place::Ended => self.tracker.hear(News::Emptied { unit: unit.clone() }),
                     Place::Outside(group) => self.handle_left(unit, &group),
                     // It may be in its unit.
-                    Place::Unseen => self.main_processes.wait(unit, true),
+                    Place::Unseen => self.main_processes.begin_wait(unit, true),
                 }
             }
         }
@@ -116,7 +116,7 @@ impl Systemd {
         match self.main_processes.place(unit) {
             Place::Ended => self.tracker.hear(News::Emptied { unit: unit.clone() }),
             Place::Outside(group) => self.handle_left(unit, &group),
-            Place::Unseen => self.main_processes.wait(unit, false),
+            Place::Unseen => self.main_processes.begin_wait(unit, false),
         }
     }
 
@@ -133,7 +133,7 @@ impl Systemd {
         tracing::error!(%unit, job = %unit.job(), group,
             "the job shell has left its unit: processes of the job may run outside of it");
         self.tracker.hear(News::Left { unit: unit.clone() });
-        self.main_processes.wait(unit, true);
+        self.main_processes.begin_wait(unit, true);
     }
 
     /// Drop the arguments of a start that is decided, or no longer wanted.
@@ -151,24 +151,26 @@ fn call(bus: &mut Bus, ask: Ask, pattern: &str) {
     let call = ask.call.clone();
     let pending = Pending::Ask(ask);
     match call {
-        Call::ControlGroup(_) => bus.properties(pending, &path, "Get", &(SERVICE, "ControlGroup")),
+        Call::ControlGroup(_) => {
+            bus.call_properties(pending, &path, "Get", &(SERVICE, "ControlGroup"))
+        }
         Call::Kill { signal, all, .. } => {
             let who = if all { "all" } else { "main" };
-            bus.manager(pending, "KillUnit", &(name, who, signal));
+            bus.call_manager(pending, "KillUnit", &(name, who, signal));
         }
         Call::List => {
             // Slices, because zbus encodes an array of fixed length as a struct.
             let states: &[&str] = &[];
             let patterns: &[&str] = &[pattern];
-            bus.manager(pending, "ListUnitsByPatterns", &(states, patterns));
+            bus.call_manager(pending, "ListUnitsByPatterns", &(states, patterns));
         }
-        Call::Reset(_) => bus.manager(pending, "ResetFailedUnit", &(name,)),
+        Call::Reset(_) => bus.call_manager(pending, "ResetFailedUnit", &(name,)),
         Call::Main { .. } | Call::Service(_) => {
-            bus.properties(pending, &path, "GetAll", &(SERVICE,))
+            bus.call_properties(pending, &path, "GetAll", &(SERVICE,))
         }
-        Call::Stop(_) => bus.manager(pending, "StopUnit", &(name, "replace")),
-        Call::Subscribe => bus.manager(pending, "Subscribe", &()),
-        Call::Unit(_) => bus.properties(pending, &path, "GetAll", &(UNIT,)),
+        Call::Stop(_) => bus.call_manager(pending, "StopUnit", &(name, "replace")),
+        Call::Subscribe => bus.call_manager(pending, "Subscribe", &()),
+        Call::Unit(_) => bus.call_properties(pending, &path, "GetAll", &(UNIT,)),
         Call::Watch(_) => bus.add_match(pending, &unit_rule(&path)),
         Call::WatchAll => {
             let rule = format!(
@@ -203,7 +205,7 @@ fn read_back(bus: &mut Bus, unit: &UnitName, properties: Vec<Property>) {
     let path = unit_path(&unit.to_string());
     for read_back in properties.into_iter().filter_map(|property| ReadBack::new(unit, property)) {
         let key = read_back.key().to_string();
-        bus.properties(Pending::ReadBack(read_back), &path, "Get", &(SERVICE, key));
+        bus.call_properties(Pending::ReadBack(read_back), &path, "Get", &(SERVICE, key));
     }
 }
 

@@ -21,15 +21,15 @@ pub(super) struct Cgroups {
 }
 
 impl Cgroups {
-    /// Whether no process is in the cgroup. If there is one, [`emptied`](Self::emptied) will return
-    /// the unit later, once however often this was called.
+    /// Whether no process is in the cgroup. If there is one, [`wait_emptied`](Self::wait_emptied)
+    /// will return the unit later, and only once.
     pub(super) fn is_empty(&mut self, unit: &UnitName, group: &str) -> io::Result<bool> {
         // systemd says "" (or nothing at all) when it has removed the cgroup.
         if group.trim_matches('/').is_empty() {
             return Ok(true);
         }
         let events = events_of(&self.mount()?, group);
-        if !populated(&events)? {
+        if !is_populated(&events)? {
             return Ok(true);
         }
         let watcher = match self.watcher.take() {
@@ -45,7 +45,7 @@ impl Cgroups {
             Err(e) => return Err(e),
         }
         // It may have become empty before the watch was there.
-        let empty = !populated(&events)?;
+        let empty = !is_populated(&events)?;
         if empty {
             self.forget(unit);
         }
@@ -60,7 +60,7 @@ impl Cgroups {
 
     /// Wait until cgroups have become empty, and return their units. May be dropped and called
     /// again.
-    pub(super) async fn emptied(&mut self) -> Vec<UnitName> {
+    pub(super) async fn wait_emptied(&mut self) -> Vec<UnitName> {
         let Some(watcher) = &self.watcher else { return std::future::pending().await };
         loop {
             let happened = match watcher.events().await {
@@ -78,7 +78,7 @@ impl Cgroups {
                 .waiting
                 .iter()
                 .filter(|(watch, _)| any || changed.contains(watch))
-                .filter(|(_, (_, events))| !populated(events).unwrap_or(true))
+                .filter(|(_, (_, events))| !is_populated(events).unwrap_or(true))
                 .map(|(watch, (unit, _))| (*watch, unit.clone()))
                 .collect();
             for (watch, _) in &empty {
@@ -119,7 +119,7 @@ fn events_of(mount: &Path, group: &str) -> PathBuf {
 }
 
 /// Whether the cgroup has a process. False also if the cgroup was removed.
-fn populated(events: &Path) -> io::Result<bool> {
+fn is_populated(events: &Path) -> io::Result<bool> {
     match std::fs::read_to_string(events) {
         Ok(text) => Ok(!text.lines().any(|line| line == "populated 0")),
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(false),

@@ -19,7 +19,10 @@ type Listed =
     (String, String, String, String, String, String, OwnedObjectPath, u32, String, OwnedObjectPath);
 
 /// Decode an answer to the tracker. An answer that cannot be decoded counts as an error.
-pub(super) fn answer(call: &Call, reply: Result<Message, Refusal>) -> Result<Answer, Refusal> {
+pub(super) fn decode_answer(
+    call: &Call,
+    reply: Result<Message, Refusal>,
+) -> Result<Answer, Refusal> {
     let message = reply?;
     let body = message.body();
     let answer = match call {
@@ -32,14 +35,14 @@ pub(super) fn answer(call: &Call, reply: Result<Message, Refusal>) -> Result<Ans
             .map(|units| Answer::Listed(units.into_iter().map(|(name, ..)| name).collect())),
         Call::Main { .. } | Call::Service(_) | Call::Unit(_) => body
             .deserialize::<HashMap<&str, Variant<'_>>>()
-            .map(|properties| Answer::Properties(changes(&properties))),
+            .map(|properties| Answer::Properties(decode_changes(&properties))),
         _ => Ok(Answer::Done),
     };
     answer.map_err(|e| Refusal { name: "unreadable".to_string(), text: e.to_string() })
 }
 
 /// Decode a signal. `paths` has the watched units by object path.
-pub(super) fn signal(
+pub(super) fn decode_signal(
     signal: &Message,
     paths: &HashMap<String, UnitName>,
 ) -> zbus::Result<Option<News>> {
@@ -53,7 +56,7 @@ pub(super) fn signal(
                 body.deserialize()?;
             // systemd sends a change as two signals, the one of this interface last.
             let whole = interface == UNIT;
-            Some(News::Changed { unit, changes: changes(&changed), whole })
+            Some(News::Changed { unit, changes: decode_changes(&changed), whole })
         }
         "NameOwnerChanged" => match body.deserialize::<(&str, &str, &str)>()? {
             (SYSTEMD, _, "") => Some(News::ManagerAway),
@@ -66,7 +69,7 @@ pub(super) fn signal(
 }
 
 /// Decode properties of any interface.
-fn changes(properties: &HashMap<&str, Variant<'_>>) -> Changes {
+fn decode_changes(properties: &HashMap<&str, Variant<'_>>) -> Changes {
     let unsigned = |name: &str| match properties.get(name) {
         Some(Variant::U32(n)) => Some(*n),
         _ => None,
@@ -80,7 +83,7 @@ fn changes(properties: &HashMap<&str, Variant<'_>>) -> Changes {
         _ => None,
     };
     Changes {
-        active: text("ActiveState").map(active),
+        active: text("ActiveState").map(parse_active),
         was_active: match properties.get("ActiveEnterTimestampMonotonic") {
             Some(Variant::U64(at)) => Some(*at != 0),
             _ => None,
@@ -115,10 +118,10 @@ fn changes(properties: &HashMap<&str, Variant<'_>>) -> Changes {
 pub fn decode_properties(bytes: &[u8]) -> Option<Changes> {
     let data = Data::new(bytes, Context::new(LE, 0));
     let (properties, _) = data.deserialize::<HashMap<&str, Variant<'_>>>().ok()?;
-    Some(changes(&properties))
+    Some(decode_changes(&properties))
 }
 
-fn active(state: &str) -> Active {
+fn parse_active(state: &str) -> Active {
     match state {
         "activating" => Active::Activating,
         // Units of ours do not reload. One that did would not be down.
@@ -168,7 +171,7 @@ mod tests {
 
     #[test]
     fn properties_become_changes() {
-        let told = changes(&HashMap::from([
+        let told = decode_changes(&HashMap::from([
             ("ActiveState", "failed".into()),
             ("ActiveEnterTimestampMonotonic", 0u64.into()),
             ("ExecMainPID", 7u32.into()),
@@ -190,6 +193,6 @@ mod tests {
             ..Changes::default()
         };
         assert_eq!(told, expected);
-        assert_eq!(changes(&HashMap::new()), Changes::default());
+        assert_eq!(decode_changes(&HashMap::new()), Changes::default());
     }
 }

@@ -49,7 +49,7 @@ impl Link {
     /// is a task of its own.
     pub(super) async fn next(&mut self, address: &str, attempts: u32) -> Happening {
         match self {
-            Link::Up(bus) => Happening::Incoming(bus.incoming().await),
+            Link::Up(bus) => Happening::Incoming(bus.receive().await),
             Link::Down { connecting } => {
                 let task = connecting.get_or_insert_with(|| connect(address, attempts));
                 match task.await {

@@ -32,7 +32,7 @@ pub(super) enum Place {
 
 /// A process with a pidfd.
 #[derive(Debug)]
-struct Held {
+struct HeldProcess {
     pid: u32,
     pidfd: OwnedFd,
     /// The unit's cgroup, once it is known that this is the unit's main process.
@@ -44,7 +44,7 @@ struct Held {
 /// The main processes of multiuser units, with one descriptor each.
 #[derive(Debug, Default)]
 pub(super) struct MainProcesses {
-    held: HashMap<UnitName, Held>,
+    held: HashMap<UnitName, HeldProcess>,
     /// Waits for the end of a process: true if it has ended, false if it still lives.
     waits: JoinSet<(UnitName, bool)>,
 }
@@ -57,7 +57,7 @@ impl MainProcesses {
         self.forget(unit);
         match pidfd_open(raw, PidfdFlags::empty()) {
             Ok(pidfd) => {
-                let held = Held { pid, pidfd, group: None, wait: None };
+                let held = HeldProcess { pid, pidfd, group: None, wait: None };
                 self.held.insert(unit.clone(), held);
             }
             Err(rustix::io::Errno::SRCH) => {}
@@ -92,9 +92,9 @@ impl MainProcesses {
         }
     }
 
-    /// Make [`ended`](Self::ended) return when the process has ended, or, unless `for_ever`, when
-    /// it still lives after [`EXIT_WAIT_MAX`].
-    pub(super) fn wait(&mut self, unit: &UnitName, for_ever: bool) {
+    /// Wait for the end of the process: [`wait_ended`](Self::wait_ended) will return it. Unless
+    /// `for_ever`, it is also returned if it still lives after [`EXIT_WAIT_MAX`].
+    pub(super) fn begin_wait(&mut self, unit: &UnitName, for_ever: bool) {
         let Some(held) = self.held.get_mut(unit) else { return };
         if held.wait.as_ref().is_some_and(|wait| !wait.is_finished()) {
             return;
@@ -123,7 +123,7 @@ impl MainProcesses {
 
     /// Wait for the end of a wait: true if the main process has ended, false if it still lives. May
     /// be dropped and called again.
-    pub(super) async fn ended(&mut self) -> (UnitName, bool) {
+    pub(super) async fn wait_ended(&mut self) -> (UnitName, bool) {
         loop {
             match self.waits.join_next_with_id().await {
                 Some(Ok((id, (unit, ended)))) => {
@@ -148,7 +148,7 @@ impl MainProcesses {
     }
 }
 
-impl Held {
+impl HeldProcess {
     fn has_exited(&self) -> bool {
         let mut fds = [PollFd::new(self.pidfd.as_fd(), PollFlags::POLLIN)];
         // If poll(2) is interrupted the process counts as alive, and is checked again later.
@@ -210,16 +210,16 @@ mod tests {
             let (mut mains, unit, mut child) = (MainProcesses::default(), unit(), child());
             for _ in 0..2 {
                 mains.hold(&unit, child.id());
-                mains.wait(&unit, true);
-                mains.wait(&unit, true);
+                mains.begin_wait(&unit, true);
+                mains.begin_wait(&unit, true);
                 mains.forget(&unit);
             }
             mains.hold(&unit, child.id());
-            mains.wait(&unit, false);
-            assert_eq!(mains.ended().await, (unit.clone(), false), "it lives on");
-            mains.wait(&unit, true);
+            mains.begin_wait(&unit, false);
+            assert_eq!(mains.wait_ended().await, (unit.clone(), false), "it lives on");
+            mains.begin_wait(&unit, true);
             drop(child.stdin.take());
-            assert_eq!(mains.ended().await, (unit, true));
+            assert_eq!(mains.wait_ended().await, (unit, true));
             assert!(mains.waits.is_empty(), "no other wait is left");
             child.wait().expect("it ends");
         });

@@ -124,15 +124,15 @@ impl Systemd {
                 self.tracker.lost();
             }
             Happening::Incoming(Incoming::Reply(Pending::Ask(ask), reply)) => {
-                let answer = decode::answer(&ask.call, reply);
+                let answer = decode::decode_answer(&ask.call, reply);
                 self.hear(News::Answer { number: ask.number, answer });
             }
             Happening::Incoming(Incoming::Reply(Pending::ReadBack(read_back), reply)) => {
-                read_back.answered(reply);
+                read_back.handle_answer(reply);
             }
             Happening::Incoming(Incoming::Reply(Pending::Version, _)) => {}
             Happening::Incoming(Incoming::Signal(signal)) => {
-                match decode::signal(&signal, &self.paths) {
+                match decode::decode_signal(&signal, &self.paths) {
                     Ok(Some(news)) => self.hear(news),
                     Ok(None) => {}
                     Err(e) => tracing::warn!(%signal, error = %e, "cannot read a signal"),
@@ -203,15 +203,15 @@ impl BackendDriver for Systemd {
         }
         tokio::select! {
             happening = self.link.next(&self.address, self.attempts) => self.handle_happening(happening),
-            units = self.cgroups.emptied() => {
+            units = self.cgroups.wait_emptied() => {
                 units.iter().for_each(|unit| self.handle_emptied(unit));
                 self.perform();
             }
-            (unit, ended) = self.main_processes.ended() => {
+            (unit, ended) = self.main_processes.wait_ended() => {
                 self.handle_main_end(&unit, ended);
                 self.perform();
             }
-            number = self.pauses.ended() => {
+            number = self.pauses.wait_ended() => {
                 self.hear(News::Answer { number, answer: Ok(Answer::Done) });
             }
         }

@@ -19,7 +19,7 @@ impl Pauses {
     }
 
     /// Wait until a pause has ended, and return its number. May be dropped and called again.
-    pub(super) async fn ended(&mut self) -> u64 {
+    pub(super) async fn wait_ended(&mut self) -> u64 {
         let Some((at, number)) = self.0.front().copied() else {
             return std::future::pending().await;
         };

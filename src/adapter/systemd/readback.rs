@@ -29,7 +29,7 @@ impl ReadBack {
     }
 
     /// Compare the property with the answer, and log a difference.
-    pub(super) fn answered(&self, reply: Result<Message, Refusal>) {
+    pub(super) fn handle_answer(&self, reply: Result<Message, Refusal>) {
         let Self { unit, key, expected } = self;
         match reply {
             Ok(message) => match message.body().deserialize::<Variant<'_>>() {

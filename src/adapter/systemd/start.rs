@@ -128,12 +128,12 @@ impl Start {
         set("RemainAfterExit", true.into());
         set("ExecStartEx", vec![command].into());
         set("Environment", environment(spec, std::env::vars_os())?.into());
-        set("UnsetEnvironment", unset(spec).into());
+        set("UnsetEnvironment", unset_variables(spec).into());
         // By this the unit is recognised later. Entries in the journal have it as well.
         set("LogExtraFields", vec![format!("{DIGEST_FIELD}{}", spec.digest).into_bytes()].into());
         set("StandardInput", "null".into());
-        set("StandardOutputFileToAppend", path(&output.stdout)?.into());
-        set("StandardErrorFileToAppend", path(&output.stderr)?.into());
+        set("StandardOutputFileToAppend", utf8_path(&output.stdout)?.into());
+        set("StandardErrorFileToAppend", utf8_path(&output.stderr)?.into());
         if let Some(directory) = &spec.working_directory {
             // With `-` a missing directory is not an error.
             set("WorkingDirectory", format!("-{directory}").into());
@@ -230,7 +230,7 @@ fn check_variable(name: &str, value: &str) -> Result<(), VariableError> {
 }
 
 /// The variables that the user manager would add and that the shell must not see.
-fn unset(spec: &UnitSpec) -> Vec<String> {
+fn unset_variables(spec: &UnitSpec) -> Vec<String> {
     let names: BTreeSet<&str> = MANAGER_VARIABLES
         .iter()
         .copied()
@@ -243,7 +243,7 @@ fn unset(spec: &UnitSpec) -> Vec<String> {
     names.into_iter().map(str::to_string).collect()
 }
 
-fn path(path: &Path) -> Result<String, StartError> {
+fn utf8_path(path: &Path) -> Result<String, StartError> {
     let text = path.to_str().map(str::to_string);
     text.ok_or_else(|| StartError::Path { path: path.to_path_buf() })
 }
@@ -328,7 +328,7 @@ mod tests {
         let own = own.map(|(name, value)| (name.into(), value.into()));
         let environment = environment(&spec(), own.into_iter()).unwrap();
         assert_eq!(environment, ["A=job", "B=kept"]);
-        let unset = unset(&spec());
+        let unset = unset_variables(&spec());
         assert!(unset.contains(&"SECRET".to_string()) && unset.contains(&"NOTIFY_SOCKET".into()));
         assert!(!unset.contains(&"A".to_string()), "set wins over unset");
     }

@@ -32,7 +32,7 @@ pub(super) enum Phase {
 
 /// How far the unit's removal is.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Collect {
+enum CollectState {
     /// systemd has accepted to stop it (or to forget its failure).
     Accepted,
     /// systemd was told to stop it (or to forget its failure).
@@ -58,14 +58,14 @@ enum EmptyCheck {
 
 /// Where the unit's properties come from.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Look {
+enum PropertySource {
     /// All were asked for; the answer has not come yet.
     Asked {
         /// They were asked for a second time, to confirm the first answer.
         again: bool,
     },
     /// From an answer, and from signals since.
-    Seen {
+    Answered {
         /// It was the second answer.
         again: bool,
     },
@@ -93,12 +93,12 @@ pub(super) struct Watched {
     accepted: bool,
     /// How often the call to start it was repeated.
     retries: u32,
-    collect: Collect,
+    collect: CollectState,
     reset: bool,
     /// How many calls systemd has refused since the last list.
     refusals: u32,
     emptying: EmptyCheck,
-    look: Look,
+    source: PropertySource,
     pub(super) guard: Guard,
     /// `Stopping` was reported.
     is_stopping: bool,
@@ -129,11 +129,11 @@ impl Watched {
             sent: false,
             accepted: false,
             retries: 0,
-            collect: Collect::No,
+            collect: CollectState::No,
             reset: false,
             refusals: 0,
             emptying: EmptyCheck::No,
-            look: Look::Signals,
+            source: PropertySource::Signals,
             guard: Guard::No,
             is_stopping: false,
             state: State::default(),
@@ -151,8 +151,8 @@ impl Watched {
 
     /// Note that the unit is to be removed.
     pub(super) fn want_collect(&mut self) {
-        if self.collect == Collect::No {
-            self.collect = Collect::Wanted;
+        if self.collect == CollectState::No {
+            self.collect = CollectState::Wanted;
         }
     }
 
@@ -177,10 +177,10 @@ impl Watched {
     /// All properties are asked for again. Earlier calls may have been lost.
     pub(super) fn expect_properties(&mut self) {
         match self.collect {
-            Collect::Accepted | Collect::Asked | Collect::Refused => {
-                self.collect = Collect::Wanted;
+            CollectState::Accepted | CollectState::Asked | CollectState::Refused => {
+                self.collect = CollectState::Wanted;
             }
-            Collect::No | Collect::Wanted => {}
+            CollectState::No | CollectState::Wanted => {}
         }
         // The new answer may have the status.
         if self.emptying == EmptyCheck::ReportAbsent {
@@ -190,17 +190,17 @@ impl Watched {
             self.guard = Guard::No;
         }
         self.reset = false;
-        self.look = Look::Asked { again: false };
+        self.source = PropertySource::Asked { again: false };
     }
 
-    fn set_seen(&mut self) {
-        if let Look::Asked { again } = self.look {
-            self.look = Look::Seen { again };
+    fn set_answered(&mut self) {
+        if let PropertySource::Asked { again } = self.source {
+            self.source = PropertySource::Answered { again };
         }
     }
 
-    fn was_seen(&self) -> bool {
-        matches!(self.look, Look::Seen { .. })
+    fn is_answered(&self) -> bool {
+        matches!(self.source, PropertySource::Answered { .. })
     }
 }
 
@@ -263,7 +263,7 @@ impl Tracker {
         match watched.phase {
             Phase::Exited | Phase::Running => return true,
             // Signals do not have the digest, so they do not say whose unit it is.
-            Phase::Finding | Phase::Starting if !watched.accepted && !watched.was_seen() => {
+            Phase::Finding | Phase::Starting if !watched.accepted && !watched.is_answered() => {
                 return false;
             }
             Phase::Finding | Phase::Starting => {}
@@ -271,12 +271,12 @@ impl Tracker {
         }
         if !watched.state.is_whole() {
             // Only half of a change has arrived, because signals were missed.
-            if !matches!(watched.look, Look::Asked { .. }) {
+            if !matches!(watched.source, PropertySource::Asked { .. }) {
                 self.ask_properties(unit);
             }
             return false;
         }
-        let by_answer = watched.look != Look::Signals;
+        let by_answer = watched.source != PropertySource::Signals;
         match watched.start_outcome() {
             Outcome::Pending => {
                 self.handle_pending_start(unit);
@@ -378,16 +378,16 @@ impl Tracker {
     /// can overtake signals about the service. Asks for the second one.
     fn is_certain(&mut self, unit: &UnitName) -> bool {
         let Some(watched) = self.units.get(unit) else { return false };
-        match watched.look {
-            Look::Asked { .. } => return false,
-            Look::Seen { again: true } => return true,
-            Look::Seen { again: false } | Look::Signals => {}
+        match watched.source {
+            PropertySource::Asked { .. } => return false,
+            PropertySource::Answered { again: true } => return true,
+            PropertySource::Answered { again: false } | PropertySource::Signals => {}
         }
         // Otherwise the properties are asked for when the list has arrived.
         if self.is_ready() {
             self.ask_properties(unit);
             if let Some(watched) = self.units.get_mut(unit) {
-                watched.look = Look::Asked { again: true };
+                watched.source = PropertySource::Asked { again: true };
             }
         }
         false
@@ -398,23 +398,26 @@ impl Tracker {
         let Some(watched) = self.units.get_mut(unit) else { return };
         let failed = watched.state.is_failed();
         match watched.collect {
-            Collect::Accepted | Collect::Refused if failed && !watched.reset => {}
+            CollectState::Accepted | CollectState::Refused if failed && !watched.reset => {}
             // systemd has finished with the unit, but its cgroup may have processes.
-            Collect::Accepted if watched.state.is_down() => {
+            CollectState::Accepted if watched.state.is_down() => {
                 return self.ask_kernel(unit, EmptyCheck::ReportEmpty);
             }
             // systemd refuses to stop it, but its processes may end by themselves.
-            Collect::Refused if watched.is_given_up() && watched.phase == Phase::Exited => {
+            CollectState::Refused if watched.is_given_up() && watched.phase == Phase::Exited => {
                 return self.ask_kernel(unit, EmptyCheck::ReportEmpty);
             }
-            Collect::Accepted | Collect::Asked | Collect::No | Collect::Refused => return,
-            Collect::Wanted => {}
+            CollectState::Accepted
+            | CollectState::Asked
+            | CollectState::No
+            | CollectState::Refused => return,
+            CollectState::Wanted => {}
         }
         if !ready {
             return;
         }
-        let first = watched.collect == Collect::Wanted;
-        watched.collect = Collect::Asked;
+        let first = watched.collect == CollectState::Wanted;
+        watched.collect = CollectState::Asked;
         watched.reset |= failed;
         if first {
             self.ask(Call::ControlGroup(unit.clone()));
@@ -468,7 +471,7 @@ impl Tracker {
                 }
             }
             (Phase::Finding | Phase::Running, _) => self.report_absent(unit),
-            (Phase::Exited, Collect::No) => self.release(unit),
+            (Phase::Exited, CollectState::No) => self.release(unit),
             (Phase::Exited, _) => self.report_empty(unit),
         }
     }
@@ -497,7 +500,7 @@ impl Tracker {
         watched.phase = Phase::Queued;
         watched.retries += 1;
         watched.accepted = false;
-        watched.look = Look::Signals;
+        watched.source = PropertySource::Signals;
         watched.state = State::default();
         self.drop_answers(unit);
         self.queue.push_front(unit.clone());
@@ -534,7 +537,7 @@ impl Tracker {
             }
             (Call::Unit(unit), Ok(Answer::Properties(changes))) => {
                 if let Some(watched) = self.units.get_mut(&unit) {
-                    watched.set_seen();
+                    watched.set_answered();
                 }
                 self.handle_changed(&unit, changes, true);
             }
@@ -596,14 +599,14 @@ impl Tracker {
         let Some(watched) = self.units.get_mut(unit) else { return };
         match answer {
             Ok(_) => {
-                watched.collect = Collect::Accepted;
+                watched.collect = CollectState::Accepted;
                 self.step(unit);
             }
             Err(e) if e.is_no_unit() => self.handle_absent(unit),
             Err(e) if e.is_absence() => {}
             Err(error) => {
                 tracing::error!(%unit, %error, "systemd does not stop the unit");
-                watched.collect = Collect::Refused;
+                watched.collect = CollectState::Refused;
                 self.handle_refusal(unit);
             }
         }
@@ -616,7 +619,8 @@ impl Tracker {
         watched.refusals += 1;
         if !watched.is_given_up() {
             self.ask(Call::Later(unit.clone()));
-        } else if watched.collect == Collect::Refused && watched.state.control_group.is_some() {
+        } else if watched.collect == CollectState::Refused && watched.state.control_group.is_some()
+        {
             tracing::error!(%unit, "systemd does not stop the unit: waiting until its processes end by themselves");
             self.step_collect(unit);
         } else {
