@@ -1,7 +1,7 @@
 //! Worlds that the pure machines run in.
 //!
-//! Adapters implement ports and do not name each other, except for [`worker`], which joins a
-//! supervisor to its backends, and [`embedded`], which has such a worker on each rank.
+//! Adapters implement ports and do not name each other. There are two exceptions: [`worker`]
+//! connects a supervisor to its backends, and [`embedded`] has such a worker on each rank.
 
 pub mod embedded;
 pub mod fork;

@@ -1,8 +1,8 @@
 //! The supervisor's thread.
 //!
-//! The worker joins the supervisor's core to what it needs of the node: the state directory, and
-//! the backend that `exec.method` asks for. That is why it names other adapters, which no other
-//! adapter does; each backend knows only the supervisor's traits.
+//! The worker connects the supervisor's core to the state directory and to the backend that
+//! `exec.method` asks for. That is why this adapter names others. The backends themselves only know
+//! the supervisor's traits.
 
 use std::any::Any;
 use std::io;

@@ -7,7 +7,7 @@ use std::process::Command;
 use job_exec_rs::port::supervisor::Method;
 use job_exec_rs::proto::{InstanceId, UnitName};
 
-/// Prints a heading and what is to be seen below it.
+/// Prints a heading, and below it what there will be to see.
 pub(super) fn chapter(out: &mut impl Write, heading: &str, text: &str) -> io::Result<()> {
     writeln!(out, "\n{heading}\n{}", "-".repeat(heading.chars().count()))?;
     writeln!(out, "{text}\n")

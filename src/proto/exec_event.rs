@@ -178,7 +178,8 @@ impl ExecEvent {
 /// Reads an RFC 18 eventlog.
 ///
 /// # Errors
-/// Names the first line that is no event, and what is wrong with it in general words.
+/// If a line is not an event. The error has the number of the first such line, and says in general
+/// words what is wrong with it.
 pub fn decode_eventlog(text: &str) -> Result<Vec<ExecEvent>, EventlogError> {
     text.lines()
         .enumerate()

@@ -49,8 +49,7 @@ impl Jobspec {
     /// Reads the attributes from a jobspec's text. All of them are optional.
     ///
     /// The rest of the text is skipped, however large or deeply nested it is. `bulkexec` is read
-    /// strictly, as upstream does (flux-core `job-exec/bulkexec.c`): a key that nobody knows is an
-    /// error.
+    /// strictly, as flux-core does (`job-exec/bulkexec.c`): an unknown key is an error.
     ///
     /// # Errors
     /// If an attribute has a wrong type or an unknown key. The error names the key and the value.

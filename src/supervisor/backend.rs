@@ -47,7 +47,7 @@ pub trait Backend {
 
 /// The part of a [`Backend`] that waits: it sends what was asked for, and receives events.
 pub trait BackendDriver: Backend {
-    /// Send what is due. The worker never cancels this, so that no write is cut off.
+    /// Send the calls that are due. The worker never cancels this, so that no write is cut off.
     fn flush(&mut self) -> impl Future<Output = ()>;
 
     /// Wait for the next event. `None`: something is due, see [`flush`](BackendDriver::flush). May

@@ -332,7 +332,7 @@ impl Core {
         if let Some(known) = self.units.remove(unit) {
             match known.phase {
                 Phase::Finding | Phase::Running | Phase::Starting { .. } => {
-                    tracing::warn!(%unit, phase = ?known.phase, "forgotten although it may run");
+                    tracing::warn!(%unit, phase = ?known.phase, "forgetting a unit that may still run");
                 }
                 Phase::Exited | Phase::Lost | Phase::NotStarted => {}
             }

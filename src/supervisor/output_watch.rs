@@ -31,7 +31,7 @@ impl OutputWatch {
             .and_then(|watcher| watcher.add(directory, AddWatchFlags::IN_MODIFY).map(|_| watcher))
             .inspect_err(|e| {
                 tracing::warn!(directory = %directory.display(), error = %e,
-                    "no inotify (see fs.inotify.max_user_instances): output is looked for every {POLL_INTERVAL:?}");
+                    "no inotify (see fs.inotify.max_user_instances): checking output files every {POLL_INTERVAL:?}");
             });
         Self { watcher: watcher.ok() }
     }

@@ -278,7 +278,7 @@ impl RecordStore {
             return false;
         }
         tracing::warn!(%unit, file = stray,
-            "a process outside of the job has its output open: kept empty until it lets go");
+            "a process outside of the job has its output open: keeping it empty until it is closed");
         self.strays.borrow_mut().insert(stray);
         self.trim_strays();
         true

@@ -98,7 +98,7 @@ impl Unit {
         if let Some(allocated) = overflow.filter(|_| !self.has_overflowed) {
             self.has_overflowed = true;
             let unit = self.record.spec.unit.clone();
-            tracing::error!(%unit, allocated, "its output fills the disk");
+            tracing::error!(%unit, allocated, "a shell's output takes more of the disk than exec.output-disk-limit");
             sink(UnitEvent::OutputOverflow { unit, allocated });
         }
         stdout && stderr

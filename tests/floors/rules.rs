@@ -36,7 +36,15 @@ const FOREIGN: &[(&str, &[&str])] = &[
     ("flux_sys", &["src/adapter/libflux/", "src/module.rs", "src/module/", "src/adapter/host/"]),
     (
         "tokio",
-        &["src/adapter/systemd/", "src/adapter/fork/", "src/adapter/worker.rs", "src/supervisor/"],
+        &[
+            "src/adapter/fork/",
+            "src/adapter/systemd/",
+            "src/adapter/worker.rs",
+            // What both backends and the worker wait with. The core itself has no tokio.
+            "src/supervisor/inotify.rs",
+            "src/supervisor/output_watch.rs",
+            "src/supervisor/readable.rs",
+        ],
     ),
     ("zbus", &["src/adapter/systemd/"]),
 ];

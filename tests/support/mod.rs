@@ -64,7 +64,8 @@ impl Harness {
         Self { config, worker: Some(worker), events, pending: Vec::new() }
     }
 
-    /// Start a worker and wait until it is ready: what it found, and its notice.
+    /// Start a worker and wait until it is ready. Returns the records that it found, its method and
+    /// its notice.
     pub fn ready(config: WorkerConfig) -> (Self, Vec<UnitRecord>, (Method, Option<String>)) {
         let mut harness = Self::start(config);
         let ready = harness.wait("Ready", |event| match event {

@@ -138,7 +138,7 @@ fn gone_waits_for_processes_that_systemd_does_not_kill() {
     // systemd is done with the unit...
     h.run(2, "exit 0");
     while systemctl(&["is-active", &h.unit(1).to_string()]).trim() != "inactive" {}
-    // ...but the core has not said so, although a later unit's whole life passed by.
+    // ...but the core has not reported it, although a later unit was started and has ended.
     h.clean(2);
     assert!(!h.saw(|event| matches!(event, UnitEvent::Gone { .. })), "gone with a process left");
     std::fs::write(&fifo, "\n").unwrap();

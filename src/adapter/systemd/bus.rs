@@ -1,8 +1,8 @@
 //! One D-Bus connection. Calls go out in batches; replies and signals come in as one ordered
 //! stream.
 //!
-//! Replies are read from the stream and not awaited one by one, because the order of signals and
-//! replies matters and is kept so. No task is spawned for a call.
+//! Replies are read from the stream and not awaited one by one. This keeps the order in which
+//! systemd sends signals and replies. No task is spawned for a call.
 //!
 //! Every call is answered. If no message can be made of a call, it is answered here with a refusal,
 //! before anything that the bus sends.

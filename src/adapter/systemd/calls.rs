@@ -106,7 +106,7 @@ impl Systemd {
             // systemd keeps the cgroup of a running unit, so systemd and this process have
             // different views of the hierarchy.
             tracing::warn!(%unit, group,
-                "cgroup not found: nobody will notice if the main process leaves its unit");
+                "cgroup not found: it will go unnoticed if the main process leaves its unit");
         }
     }
 

@@ -63,7 +63,7 @@ impl MainProcesses {
             Err(rustix::io::Errno::SRCH) => {}
             Err(e) => {
                 tracing::warn!(%unit, pid, error = %e,
-                    "no pidfd: nobody will notice if the main process leaves its unit");
+                    "no pidfd: it will go unnoticed if the main process leaves its unit");
             }
         }
     }

@@ -38,10 +38,14 @@ impl ReadBack {
                     tracing::warn!(%unit, property = key, ?expected, found = ?value,
                         "systemd ignored a unit property");
                 }
-                Err(error) => tracing::warn!(%unit, property = key, %error, "cannot read it back"),
+                Err(error) => {
+                    tracing::warn!(%unit, property = key, %error, "cannot read a unit property back")
+                }
             },
             // The unit may have ended already.
-            Err(error) => tracing::debug!(%unit, property = key, %error, "cannot read it back"),
+            Err(error) => {
+                tracing::debug!(%unit, property = key, %error, "cannot read a unit property back")
+            }
         }
     }
 }

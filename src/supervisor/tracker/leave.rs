@@ -63,7 +63,7 @@ impl Tracker {
             // The properties are asked for when systemd is back. An absent unit is handled there.
             Err(error) if error.is_absence() || error.is_no_unit() => {}
             other => {
-                tracing::warn!(%unit, ?other, "systemd does not tell of the main process");
+                tracing::warn!(%unit, ?other, "systemd does not tell the main process");
                 self.handle_refusal(unit);
             }
         }

@@ -71,7 +71,7 @@ pub enum Call {
     Main {
         /// Whose main process.
         unit: UnitName,
-        /// As systemd has told.
+        /// Its pid, as systemd has told it.
         pid: u32,
     },
     /// Compare the properties that were configured with those that systemd has, and log

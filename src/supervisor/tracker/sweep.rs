@@ -25,7 +25,7 @@ impl Tracker {
     pub(super) fn handle_sweep_answer(&mut self, unit: UnitName, answer: Result<Answer, Refusal>) {
         match answer {
             Err(refusal) if !refusal.is_no_unit() && !refusal.is_absence() => {
-                tracing::warn!(%unit, %refusal, "systemd does not forget that it failed");
+                tracing::warn!(%unit, %refusal, "systemd does not reset a failed unit");
                 self.ask(Call::Later(unit));
             }
             Ok(_) | Err(_) => drop(self.swept.remove(&unit)),
