@@ -1,10 +1,10 @@
 //! The `[exec]` table and the module's arguments.
 //!
-//! Keys, defaults and the beginning of error texts are those of flux-core's job-exec
-//! (`flux-config-exec(5)`), so that a site's configuration goes on working; arguments
-//! override the table. Ours beyond that: `method` takes `auto`, `systemd` and `fork`, and
-//! `fanout`, `starts-in-flight`, `peer-timeout`, `checkpoint-interval`, `output-limit`,
-//! `output-disk-limit` exist.
+//! Keys, defaults and the beginnings of error texts are those of flux-core's job-exec
+//! (`flux-config-exec(5)`), so that a site's configuration works unchanged. Arguments override the
+//! table. This module adds the values `auto`, `systemd` and `fork` of `method`, and the keys
+//! `fanout`, `starts-in-flight`, `peer-timeout`, `checkpoint-interval`, `output-limit` and
+//! `output-disk-limit`.
 
 use std::collections::BTreeMap;
 
@@ -16,12 +16,12 @@ use crate::proto::{Signal, parse_fsd, parse_size};
 /// How the supervisor is chosen (`exec.method`).
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum MethodConfig {
-    /// systemd where the user bus answers when the module loads, else fork.
+    /// systemd if the user bus answers when the module is loaded, else fork.
     #[default]
     Auto,
-    /// Child processes, whatever else there is.
+    /// Always child processes.
     Fork,
-    /// Transient units, or nothing.
+    /// Transient units. Without a user bus no job can run.
     Systemd,
 }
 
@@ -30,7 +30,7 @@ pub enum MethodConfig {
 pub struct Config {
     /// `exec.method`.
     pub method: MethodConfig,
-    /// `exec.job-shell`; none is flux-core's own.
+    /// `exec.job-shell`; `None`: flux-core's own.
     pub job_shell: Option<String>,
     /// `exec.imp`: path of the IMP, needed for guests' jobs.
     pub imp: Option<String>,
@@ -44,16 +44,16 @@ pub struct Config {
     pub term_signal: Signal,
     /// `exec.kill-signal`.
     pub kill_signal: Signal,
-    /// `exec.barrier-timeout`; none is off.
+    /// `exec.barrier-timeout`; `None`: no timeout.
     pub barrier_timeout: Option<f64>,
-    /// `exec.shell-exit-timeout`; none is off.
+    /// `exec.shell-exit-timeout`; `None`: no timeout.
     pub shell_exit_timeout: Option<f64>,
     /// `exec.max-start-delay-percent`: a job whose start was delayed by more than this part
     /// of its duration gets the delay back.
     pub max_start_delay_percent: f64,
     /// `exec.sdexec-properties`: properties for every unit.
     pub properties: BTreeMap<String, String>,
-    /// `exec.sdexec-stop-timer-sec`; none follows the kill escalation.
+    /// `exec.sdexec-stop-timer-sec`; `None`: as long as the kill escalation takes.
     pub stop_timer: Option<u32>,
     /// `exec.sdexec-stop-timer-signal`.
     pub stop_timer_signal: i32,
@@ -63,9 +63,9 @@ pub struct Config {
     pub fanout: u32,
     /// `exec.starts-in-flight`: units that one rank starts at the same time.
     pub starts_in_flight: usize,
-    /// `exec.peer-timeout`: how long a rank whose module, or broker, is away is waited for.
+    /// `exec.peer-timeout`: how long others wait for a rank whose module, or broker, is away.
     pub peer_timeout: f64,
-    /// `exec.checkpoint-interval`: a change reaches a checkpoint of the KVS after this long.
+    /// `exec.checkpoint-interval`: how long after a change a checkpoint of the KVS has it.
     pub checkpoint_interval: f64,
     /// `exec.output-limit` and `exec.output-disk-limit`: bounds of a shell's own output.
     pub output: OutputLimits,
@@ -98,12 +98,86 @@ impl Default for Config {
     }
 }
 
-/// A configuration that can't be used. The text names key and value.
+/// A configuration that can't be used.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
-#[error("{0}")]
-pub struct ConfigError(String);
+#[non_exhaustive]
+pub enum ConfigError {
+    /// A module argument without `=`.
+    #[error("unknown module argument '{argument}': expected KEY=VALUE")]
+    ArgumentForm {
+        /// The argument.
+        argument: String,
+    },
+    /// `exec.barrier-timeout` is no duration.
+    #[error("invalid duration '{value}' specified for exec.barrier-timeout")]
+    BarrierTimeout {
+        /// What it is.
+        value: String,
+    },
+    /// A method that there is not.
+    #[error("unknown exec.method '{value}' (expected auto, systemd or fork)")]
+    Method {
+        /// Its name.
+        value: String,
+    },
+    /// A number that is not above zero, or too large.
+    #[error("invalid {key}={value}")]
+    OutOfRange {
+        /// The key in the table, or the argument.
+        key: String,
+        /// The number.
+        value: i64,
+    },
+    /// `exec.sdexec-properties` is not a table.
+    #[error("exec.sdexec-properties is not a table")]
+    Properties,
+    /// A member of `exec.sdexec-properties` is not a string.
+    #[error("exec.sdexec-properties.{name} is not a string")]
+    Property {
+        /// The property.
+        name: String,
+    },
+    /// A service that there is not.
+    #[error("unsupported exec.service value: {value}")]
+    Service {
+        /// Its name.
+        value: String,
+    },
+    /// `exec` is not a table.
+    #[error("Error reading [exec] table: got {value}")]
+    Table {
+        /// What it is.
+        value: Value,
+    },
+    /// A key of the table has a value of another type.
+    #[error("error reading config value exec.{key}: expected {expected}, got {value}")]
+    Type {
+        /// The key.
+        key: String,
+        /// The type that it should have.
+        expected: &'static str,
+        /// Its value.
+        value: Value,
+    },
+    /// A module argument that there is not.
+    #[error("unknown module argument '{key}={value}'")]
+    UnknownArgument {
+        /// Before the `=`.
+        key: String,
+        /// Behind it.
+        value: String,
+    },
+    /// A value that cannot be read, or that is out of range.
+    #[error("invalid {key}: {value}")]
+    Value {
+        /// The key in the table, or the argument.
+        key: String,
+        /// The value.
+        value: String,
+    },
+}
 
-/// Longest duration that makes sense anywhere here, in seconds: about 30 years.
+/// Longest duration that is accepted, in seconds: about 30 years.
 const DURATION_MAX: f64 = 1e9;
 
 /// Longest pause between two signals of the kill escalation, in seconds.
@@ -121,19 +195,20 @@ impl Config {
             None => &empty,
             Some(Value::Object(exec)) => exec,
             Some(other) => {
-                return Err(ConfigError(format!("Error reading [exec] table: got {other}")));
+                return Err(ConfigError::Table { value: other.clone() });
             }
         };
         for (key, value) in exec {
             config.read_key(key, value)?;
         }
         for argument in arguments {
-            let (key, value) = argument.split_once('=').ok_or_else(|| {
-                ConfigError(format!("unknown module argument '{argument}': expected KEY=VALUE"))
-            })?;
+            let (key, value) = argument
+                .split_once('=')
+                .ok_or_else(|| ConfigError::ArgumentForm { argument: argument.clone() })?;
             config.read_argument(key, value)?;
         }
-        // Upstream's service names a launcher; here it can only narrow the default method.
+        // In flux-core `service` chooses the launcher. Here it only counts if no method is
+        // configured.
         if config.method == MethodConfig::Auto {
             let argument = arguments.iter().rev().find_map(|a| a.strip_prefix("service="));
             let service = argument.or_else(|| exec.get("service").and_then(Value::as_str));
@@ -187,14 +262,13 @@ impl Config {
                 Value::Number(number) => self.read_text(key, &number.to_string()),
                 other => self.read_text(key, string(key, other)?),
             },
-            // The table belongs to more than this module (`testexec`, plugins).
+            // Other keys of the table belong to others, such as plugins.
             _ => Ok(()),
         }
     }
 
     fn read_argument(&mut self, key: &str, value: &str) -> Result<(), ConfigError> {
-        let number =
-            || value.parse::<i64>().map_err(|_| ConfigError(format!("invalid {key}: {value}")));
+        let number = || value.parse::<i64>().map_err(|_| invalid(key, value));
         match key {
             "max-kill-count" => self.set_max_kill_count(number()?),
             "fanout" => self.set_fanout(number()?),
@@ -213,35 +287,28 @@ impl Config {
             | "checkpoint-interval"
             | "output-limit"
             | "output-disk-limit" => self.read_text(key, value),
-            _ => Err(ConfigError(format!("unknown module argument '{key}={value}'"))),
+            _ => {
+                let (key, value) = (key.to_string(), value.to_string());
+                Err(ConfigError::UnknownArgument { key, value })
+            }
         }
     }
 
-    /// Keys that are text both in the table and as arguments.
+    /// Reads keys that are text both in the table and as arguments.
     fn read_text(&mut self, key: &str, value: &str) -> Result<(), ConfigError> {
-        let duration =
-            || parse_fsd(value).map_err(|_| ConfigError(format!("invalid {key}: {value}")));
-        let positive = || {
-            duration().and_then(|seconds| {
-                if seconds > 0.0 && seconds <= DURATION_MAX {
-                    Ok(seconds)
-                } else {
-                    Err(ConfigError(format!("invalid {key}: {value}")))
-                }
-            })
+        let bad = || invalid(key, value);
+        let duration = || parse_fsd(value).map_err(|_| bad());
+        let positive = || match duration()? {
+            seconds if seconds > 0.0 && seconds <= DURATION_MAX => Ok(seconds),
+            _ => Err(bad()),
         };
-        let signal = || value.parse().map_err(|_| ConfigError(format!("invalid {key}: {value}")));
-        let bytes = || {
-            let size = parse_size(value).filter(|bytes| *bytes > 0);
-            size.ok_or_else(|| ConfigError(format!("invalid {key}: {value}")))
-        };
+        let signal = || value.parse().map_err(|_| bad());
+        let bytes = || parse_size(value).filter(|bytes| *bytes > 0).ok_or_else(bad);
         match key {
             "method" => self.method = method(value)?,
             "service" => match value {
                 "rexec" | "sdexec" => (),
-                _ => {
-                    return Err(ConfigError(format!("unsupported exec.service value: {value}")));
-                }
+                _ => return Err(ConfigError::Service { value: value.to_string() }),
             },
             "job-shell" => self.job_shell = Some(value.to_string()),
             "imp" => self.imp = Some(value.to_string()),
@@ -250,11 +317,8 @@ impl Config {
             "term-signal" => self.term_signal = signal()?,
             "kill-signal" => self.kill_signal = signal()?,
             "barrier-timeout" => {
-                let seconds = parse_fsd(value).map_err(|_| {
-                    ConfigError(format!(
-                        "invalid duration '{value}' specified for exec.barrier-timeout"
-                    ))
-                })?;
+                let seconds = parse_fsd(value)
+                    .map_err(|_| ConfigError::BarrierTimeout { value: value.to_string() })?;
                 self.barrier_timeout = (seconds > 0.0).then_some(seconds);
             }
             "shell-exit-timeout" if value == "none" => self.shell_exit_timeout = None,
@@ -266,18 +330,18 @@ impl Config {
             "checkpoint-interval" => self.checkpoint_interval = positive()?,
             "output-limit" => self.output.stream = bytes()?,
             "output-disk-limit" => self.output.disk = bytes()?,
-            other => return Err(ConfigError(format!("unknown key exec.{other}"))),
+            _ => return Err(bad()),
         }
         Ok(())
     }
 
     fn read_properties(&mut self, value: &Value) -> Result<(), ConfigError> {
         let Value::Object(table) = value else {
-            return Err(ConfigError("exec.sdexec-properties is not a table".to_string()));
+            return Err(ConfigError::Properties);
         };
         for (name, value) in table {
             let Value::String(text) = value else {
-                return Err(ConfigError(format!("exec.sdexec-properties.{name} is not a string")));
+                return Err(ConfigError::Property { name: name.clone() });
             };
             self.properties.insert(name.clone(), text.clone());
         }
@@ -313,11 +377,11 @@ impl Config {
             pause = (pause * 2.0).min(KILL_PAUSE_MAX);
             left -= 1;
         }
-        // The count can be in the billions: the rest is not added one by one.
+        // The count can be in the billions, so the rest is not added one by one.
         total + f64::from(left) * KILL_PAUSE_MAX
     }
 
-    /// What `stats-get` shows of the configuration, under upstream's names.
+    /// The configuration as `stats-get` shows it, under flux-core's names.
     pub fn stats(&self, builtin_shell: &str) -> Value {
         let stop_timer =
             self.stop_timer.map_or_else(|| self.effective_max_kill_timeout().ceil(), f64::from);
@@ -352,25 +416,25 @@ impl Config {
 
 fn method(value: &str) -> Result<MethodConfig, ConfigError> {
     match value {
-        // bulk-exec is upstream's default; a site that names it wants "the usual".
+        // `bulk-exec` is flux-core's default, so a site that names it wants the default.
         "auto" | "bulk-exec" => Ok(MethodConfig::Auto),
         "systemd" => Ok(MethodConfig::Systemd),
         "fork" => Ok(MethodConfig::Fork),
-        _ => Err(ConfigError(format!(
-            "unknown exec.method '{value}' (expected auto, systemd or fork)"
-        ))),
+        _ => Err(ConfigError::Method { value: value.to_string() }),
     }
 }
 
 fn bounded(key: &str, value: i64) -> Result<u32, ConfigError> {
-    u32::try_from(value)
-        .ok()
-        .filter(|value| *value > 0)
-        .ok_or_else(|| ConfigError(format!("invalid {key}={value}")))
+    let bounded = u32::try_from(value).ok().filter(|value| *value > 0);
+    bounded.ok_or_else(|| ConfigError::OutOfRange { key: key.to_string(), value })
 }
 
-fn wrong_type(key: &str, expected: &str, value: &Value) -> ConfigError {
-    ConfigError(format!("error reading config value exec.{key}: expected {expected}, got {value}"))
+fn invalid(key: &str, value: &str) -> ConfigError {
+    ConfigError::Value { key: key.to_string(), value: value.to_string() }
+}
+
+fn wrong_type(key: &str, expected: &'static str, value: &Value) -> ConfigError {
+    ConfigError::Type { key: key.to_string(), expected, value: value.clone() }
 }
 
 fn string<'a>(key: &str, value: &'a Value) -> Result<&'a str, ConfigError> {

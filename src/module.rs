@@ -16,11 +16,11 @@ use serde_json::{Value, json};
 use crate::adapter::libflux::{
     Driver, FdWatcher, Futures, Handle, Inbox, Inward, Rexec, dispatch, fenced, resume_uri,
 };
+use crate::adapter::worker::{Worker, WorkerConfig};
 use crate::config::{Config, MethodConfig};
 use crate::machine::{Facts, Node};
 use crate::port::supervisor::{Method, Supervisor, UnitCommand, UnitEvent};
 use crate::proto::{BrokerRank, InstanceId};
-use crate::supervisor::{Worker, WorkerConfig};
 
 mod handlers;
 
@@ -200,7 +200,7 @@ fn shell_uri(handle: Handle, rank: u32) -> Result<(String, Option<String>), Fail
         Err(why) => {
             let notice = format!("job shells may end with this broker: no resume connector: {why}");
             handle.log(libc::LOG_WARNING, &notice);
-            Ok((local, Some(why)))
+            Ok((local, Some(why.to_string())))
         }
     }
 }

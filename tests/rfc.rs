@@ -118,7 +118,9 @@ fn record(lines: &[Value]) -> Result<UnitRecord, String> {
     let unit = lines[0]["intent"]["unit"].as_str().ok_or("no unit")?;
     let unit: UnitName = unit.parse().map_err(|e| format!("{e}"))?;
     let text: String = lines.iter().map(|line| format!("{line}\n")).collect();
-    parse_record(text.as_bytes(), &unit)?.ok_or_else(|| "no whole intent".to_string())
+    parse_record(text.as_bytes(), &unit)
+        .map_err(|e| e.to_string())?
+        .ok_or_else(|| "no whole intent".to_string())
 }
 
 fn root() -> PathBuf {

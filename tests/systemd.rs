@@ -1,8 +1,7 @@
 //! The supervisor against a real `systemd --user`.
 //!
-//! Without a user bus the test binary runs itself again under `tests/user-systemd`, which makes
-//! a private one. Where that is not possible, the one line that it says is printed, and
-//! nothing is tested.
+//! Without a user bus the test binary runs itself again under `tests/user-systemd`, which makes a
+//! private one. If that is not possible, its one line of output is printed, and nothing is tested.
 
 mod support;
 
@@ -40,9 +39,9 @@ fn systemctl(arguments: &[&str]) -> String {
     String::from_utf8(output.expect("systemctl runs").stdout).expect("UTF-8")
 }
 
-/// A unit that is not the supervisor's doing, of a job with this digest.
+/// Start a unit, of a job with this digest, that the supervisor does not know.
 fn systemd_run(unit: &UnitName, digest: &str, script: &str) {
-    // One of that name that has failed is forgotten a moment after that was told.
+    // systemd forgets a failed unit of that name a moment after the event.
     let state = ["show", "--value", "-p", "LoadState", &unit.to_string()];
     while systemctl(&state).trim() != "not-found" {}
     let status = Command::new("systemd-run")

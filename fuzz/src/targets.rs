@@ -293,6 +293,7 @@ pub fn properties(data: &[u8]) -> bool {
             true
         }
         Err(error) => {
+            let error = error.to_string();
             assert!(table.keys().any(|name| error.contains(name.as_str())), "{error}");
             false
         }

@@ -1,4 +1,7 @@
-//! Worlds that the pure machines run in. Adapters implement ports and never see each other.
+//! Worlds that the pure machines run in.
+//!
+//! Adapters implement ports and do not name each other. There are two exceptions: [`worker`]
+//! connects a supervisor to its backends, and [`embedded`] has such a worker on each rank.
 
 pub mod embedded;
 pub mod fork;
@@ -7,3 +10,4 @@ pub mod host;
 pub mod libflux;
 pub mod sim;
 pub mod systemd;
+pub mod worker;

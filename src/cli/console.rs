@@ -1,4 +1,4 @@
-//! What a person, or a program, gets to see of a running instance.
+//! Shows events of a running instance, to a person or as JSON.
 
 use std::cell::OnceCell;
 use std::collections::BTreeMap;
@@ -10,7 +10,7 @@ use job_exec_rs::machine::Level;
 use job_exec_rs::port::supervisor::Method;
 use job_exec_rs::proto::{BrokerRank, JobId, Stream};
 
-/// Up to so many ranks, each end has a line of its own.
+/// With up to this many ranks, the end of each rank has a line of its own.
 const RANKS_SHOWN: u32 = 16;
 
 /// How events are shown.
@@ -38,7 +38,7 @@ pub(super) struct Console<O, E> {
     /// Lines that have no end yet.
     unfinished: BTreeMap<(BrokerRank, Stream), Vec<u8>>,
     notice: Option<String>,
-    /// Set once there is an instance: to end it when nobody reads any more.
+    /// Set when there is an instance, to end it when nobody reads its output any more.
     control: Rc<OnceCell<Control>>,
     closed: bool,
 }
@@ -66,7 +66,7 @@ impl<O: Write, E: Write> Console<O, E> {
         }
     }
 
-    /// As with a pipe to `head`: without a reader the job has no purpose.
+    /// Ends the job when nobody reads its output any more, as with a pipe to `head`.
     fn reader_gone(&mut self, error: &io::Error) {
         if !std::mem::replace(&mut self.closed, true)
             && let Some(control) = self.control.get()
@@ -98,7 +98,7 @@ impl<O: Write, E: Write> Console<O, E> {
     }
 
     fn log(&mut self, rank: BrokerRank, level: Level, text: &str) {
-        // Each rank says it; it was said once, with the method.
+        // All ranks report it. It was shown once, with the method.
         if self.notice.as_deref() == Some(text) {
             return;
         }
@@ -110,7 +110,7 @@ impl<O: Write, E: Write> Console<O, E> {
         }
     }
 
-    /// One rank's bytes go out as they come; several ranks' in whole lines.
+    /// With one rank, output is passed on as it comes; with several, in whole lines.
     fn output(&mut self, rank: BrokerRank, stream: Stream, data: &[u8]) -> io::Result<()> {
         if self.style.ranks <= 1 {
             return self.write(stream, data);
@@ -124,7 +124,7 @@ impl<O: Write, E: Write> Console<O, E> {
         self.write(stream, &lines)
     }
 
-    /// The rank writes no more: its last line need not have an end.
+    /// Handles the end of a rank's output. Its last line may be incomplete.
     fn finish_lines(&mut self, rank: BrokerRank) -> io::Result<()> {
         for stream in [Stream::Stdout, Stream::Stderr] {
             let rest = self.unfinished.remove(&(rank, stream)).unwrap_or_default();
@@ -170,7 +170,7 @@ impl<O: Write, E: Write> Console<O, E> {
         let Some(text) = self.describe(&event.what) else { return };
         let seconds = event.timestamp - began;
         let id = event.id.map(|id: JobId| format!("{id}: ")).unwrap_or_default();
-        // Progress is a courtesy: the job does not depend on it.
+        // The job does not depend on whether its progress can be shown.
         let _ = writeln!(self.stderr, "[{seconds:7.3}s] {id}{text}");
     }
 
@@ -180,7 +180,7 @@ impl<O: Write, E: Write> Console<O, E> {
             | Happening::Clean
             | Happening::Exec(_)
             | Happening::Log { .. }
-            // The rank's own end says it.
+            // The end of the rank is shown.
             | Happening::LostShell { .. }
             | Happening::Output { .. }
             | Happening::UnitGone { .. } => return None,

@@ -15,8 +15,10 @@ use job_exec_rs::port::supervisor::Method as Started;
 use job_exec_rs::proto::{Idset, InstanceId, UnitName};
 
 use super::console::{Console, Style};
+use super::failure::Failure;
+use super::method::Method;
 use super::signals::SignalThread;
-use super::{Failure, Method, story};
+use super::story;
 
 /// Show what this is, with three small jobs, in under fifteen seconds
 ///
@@ -34,13 +36,13 @@ pub(super) struct Arguments {
     method: Method,
 }
 
-/// Ends at another time on each rank: a second apart.
+/// Ends at a different time on each rank, a second apart.
 const STAGGERED: &str =
     "echo \"rank $FLUX_TASK_RANK of $FLUX_JOB_SIZE\"; sleep $((FLUX_TASK_RANK + 1))";
 /// Fails on the last rank.
 const FAILING: &str = "test $FLUX_TASK_RANK -lt $((FLUX_JOB_SIZE - 1)) || exit 3";
 
-/// What the demonstration notes while it looks on.
+/// What the demonstration notes while its jobs run.
 #[derive(Default)]
 struct Notes {
     method: Option<Started>,
@@ -104,7 +106,7 @@ pub(super) fn demo(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let mut console = Console::new(style, io::stdout(), io::stdout(), Rc::clone(&control));
     let observer = |event: &InstanceEvent| {
         console.show(event);
-        // Where stdout is gone the console has cancelled everything.
+        // Without stdout the console has cancelled everything.
         let _ = notes.borrow_mut().take(event, control.get());
     };
     heading(

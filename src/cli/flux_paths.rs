@@ -4,7 +4,7 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::Failure;
+use super::failure::Failure;
 
 /// Directories of an installed flux-core.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -18,7 +18,7 @@ pub(super) struct FluxPaths {
 }
 
 impl FluxPaths {
-    /// Those below a prefix, or else what the flux command, or pkg-config, says.
+    /// The directories below a prefix, or else those that the flux command, or pkg-config, names.
     pub(super) fn find(prefix: Option<&Path>) -> Result<Self, Failure> {
         if let Some(prefix) = prefix {
             let (modules, connectors) = ("lib/flux/modules", "lib/flux/connectors");
@@ -41,7 +41,7 @@ impl FluxPaths {
         let modules = first_of(&modules?);
         let connectors = match ask("flux", &["config", "builtin", "connector_path"])? {
             Some(answer) => first_of(&answer),
-            // pkg-config does not know; flux-core puts it there.
+            // pkg-config does not have it. flux-core uses this directory.
             None => modules.with_file_name("connectors"),
         };
         let paths = Self { modules, connectors, configuration: PathBuf::from(configuration?) };
@@ -54,7 +54,7 @@ impl FluxPaths {
         Ok(paths)
     }
 
-    /// The same, below the root of a package that is being built.
+    /// The same directories below the root of a package that is being built.
     pub(super) fn below(self, destdir: Option<&Path>) -> Self {
         let Some(destdir) = destdir else { return self };
         let below = |path: &Path| destdir.join(path.strip_prefix("/").unwrap_or(path));
@@ -69,7 +69,7 @@ fn first_of(list: &str) -> PathBuf {
     PathBuf::from(list.split(':').find(|directory| !directory.is_empty()).unwrap_or_default())
 }
 
-/// What a program prints; none if there is no such program.
+/// The output of a program; `None` if there is no such program.
 fn ask(program: &str, arguments: &[&str]) -> Result<Option<String>, Failure> {
     let line = || format!("{program} {}", arguments.join(" "));
     let output = match Command::new(program).args(arguments).output() {

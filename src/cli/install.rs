@@ -1,8 +1,8 @@
 //! `job-exec-rs install` and `uninstall`
 //!
-//! Three files: the connector that job shells use, the module, and the drop-in that makes
-//! `flux modprobe` load it in job-exec's place. The order matters: a drop-in that names a
-//! module which is not there keeps every broker from starting.
+//! There are three files: the connector that job shells use, the module, and the drop-in that makes
+//! `flux modprobe` load the module in place of job-exec. The order matters: no broker starts while
+//! a drop-in names a module that is missing.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
@@ -12,7 +12,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 
-use super::Failure;
+use super::failure::Failure;
 use super::flux_paths::FluxPaths;
 
 /// Beside the executable, as cargo builds it and packages ship it.
@@ -168,7 +168,8 @@ fn beside_the_program() -> Result<PathBuf, Failure> {
     Ok(program.with_file_name(LIBRARY))
 }
 
-/// A symbol that the broker, or libflux, calls, as an ELF string table has it; and what has it.
+/// A symbol that the broker, or libflux, needs, as it stands in an ELF string table, and which
+/// library has it.
 struct Entry {
     symbol: &'static str,
     of: &'static str,
@@ -177,7 +178,7 @@ struct Entry {
 const MODULE_ENTRY: Entry = Entry { symbol: "mod_main", of: "broker module" };
 const CONNECTOR_ENTRY: Entry = Entry { symbol: "connector_init", of: "connector" };
 
-/// A library's bytes, if it is what it should be.
+/// The bytes of a library, if it is the right one.
 fn read_library(path: &Path, hint: &str, entry: Entry) -> Result<Vec<u8>, Failure> {
     let bytes = fs::read(path).map_err(|error| {
         let hint = match error.kind() {
@@ -196,15 +197,15 @@ fn read_library(path: &Path, hint: &str, entry: Entry) -> Result<Vec<u8>, Failur
     )))
 }
 
-/// An ELF file with this name in a string table. Flux looks the symbol up itself and says it if
-/// it isn't there; this only keeps the common mistake, a library built without flux-core, from
-/// being found out at the next boot. No ELF reader is needed for that.
+/// Whether the file is an ELF file with this name in a string table. Flux itself reports a missing
+/// symbol, but only at its next start. This finds the common mistake, a library that was built
+/// without flux-core, at once, and without an ELF parser.
 fn has_symbol(bytes: &[u8], symbol: &str) -> bool {
     let name = format!("\0{symbol}\0").into_bytes();
     bytes.starts_with(b"\x7fELF") && bytes.windows(name.len()).any(|window| window == name)
 }
 
-/// Writes a file whole or not at all: a broker may start at any moment.
+/// Writes a file completely or not at all, because a broker may start at any moment.
 fn put(path: &Path, content: &[u8], mode: u32) -> Result<(), Failure> {
     let directory = path.parent().unwrap_or(Path::new("/"));
     fs::create_dir_all(directory).map_err(|error| at(directory, &error))?;
@@ -214,7 +215,7 @@ fn put(path: &Path, content: &[u8], mode: u32) -> Result<(), Failure> {
         .map_err(|error| at(&temporary, &error))
         .and_then(|()| fs::rename(&temporary, path).map_err(|error| at(path, &error)));
     if written.is_err() {
-        // It may not even be there; the error that counts is the first one.
+        // The first error is reported. The file may not even exist.
         let _ = fs::remove_file(&temporary);
     }
     written

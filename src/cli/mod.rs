@@ -1,9 +1,11 @@
-//! The command line: what it takes, and who does it.
+//! The command line: its arguments, and which module carries out which command.
 
 mod console;
 mod demo;
+mod failure;
 mod flux_paths;
 mod install;
+mod method;
 mod run;
 mod signals;
 mod sim;
@@ -12,8 +14,7 @@ mod story;
 use std::io::Write;
 use std::process::ExitCode;
 
-use clap::{ArgAction, Parser, Subcommand, ValueEnum};
-use job_exec_rs::config::MethodConfig;
+use clap::{ArgAction, Parser, Subcommand};
 use tracing_subscriber::EnvFilter;
 
 /// A job execution service for Flux: jobs as systemd units, that outlive their brokers.
@@ -46,43 +47,10 @@ enum Command {
     Uninstall(install::UninstallArguments),
 }
 
-/// How commands are started.
-#[derive(Clone, Copy, Debug, Default, ValueEnum)]
-enum Method {
-    /// systemd where the user bus answers, else fork
-    #[default]
-    Auto,
-    /// Child processes of this one
-    Fork,
-    /// Transient units of `systemd --user`, or an error
-    Systemd,
-}
-
-impl From<Method> for MethodConfig {
-    fn from(method: Method) -> Self {
-        match method {
-            Method::Auto => MethodConfig::Auto,
-            Method::Fork => MethodConfig::Fork,
-            Method::Systemd => MethodConfig::Systemd,
-        }
-    }
-}
-
-/// Why a command came to nothing, for the user.
-#[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-struct Failure(String);
-
-impl Failure {
-    fn new(error: impl std::fmt::Display) -> Self {
-        Self(error.to_string())
-    }
-}
-
 /// From arguments to exit status: that of the job for `run`, else 0, or 1 after an error.
 pub(crate) fn main() -> ExitCode {
     let cli = Cli::parse();
-    // What simulated supervisors complain about is no news.
+    // Errors that simulated supervisors log are expected.
     if !matches!(cli.command, Command::Sim(_)) {
         log_to_stderr(cli.verbose);
     }
@@ -94,7 +62,7 @@ pub(crate) fn main() -> ExitCode {
         Command::Uninstall(arguments) => install::uninstall(&arguments),
     };
     result.unwrap_or_else(|failure| {
-        // Without stderr there is nobody to tell; the status says it.
+        // Without stderr only the exit status can tell.
         let _ = writeln!(std::io::stderr(), "job-exec-rs: {failure}");
         ExitCode::FAILURE
     })

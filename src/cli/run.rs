@@ -11,8 +11,9 @@ use job_exec_rs::config::Config;
 use job_exec_rs::proto::{Idset, parse_fsd};
 
 use super::console::{Console, Style};
+use super::failure::Failure;
+use super::method::Method;
 use super::signals::SignalThread;
-use super::{Failure, Method};
 
 /// Ranks of one instance: each has a thread, and systemd a connection, of its own.
 const RANKS_MAX: i64 = 512;
@@ -65,11 +66,12 @@ pub(super) struct Arguments {
 }
 
 fn time_limit(text: &str) -> Result<f64, String> {
-    parse_fsd(text).map(|seconds| if seconds.is_finite() { seconds } else { 0.0 })
+    let seconds = parse_fsd(text).map_err(|e| e.to_string())?;
+    Ok(if seconds.is_finite() { seconds } else { 0.0 })
 }
 
 fn kill_timeout(text: &str) -> Result<f64, String> {
-    match parse_fsd(text)? {
+    match parse_fsd(text).map_err(|e| e.to_string())? {
         seconds if seconds > 0.0 && seconds.is_finite() => Ok(seconds),
         _ => Err("expected more than 0".to_string()),
     }

@@ -1,7 +1,7 @@
-//! Ctrl-C: first a cancel, then a kill, then out.
+//! Ctrl-C: the first one cancels the job, the second kills it, the third leaves it alone.
 //!
-//! Handlers, not a signalfd: that needs the signals blocked in every thread, and the commands
-//! that are started would inherit the block.
+//! This uses signal handlers. A signalfd needs the signals blocked in every thread, and the
+//! commands that are started would inherit that.
 
 use std::io::Write;
 use std::thread::JoinHandle;
@@ -10,9 +10,9 @@ use job_exec_rs::adapter::embedded::Control;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::{Handle, Signals};
 
-use super::Failure;
+use super::failure::Failure;
 
-/// A thread that waits for signals; it ends with this.
+/// A thread that waits for signals, until this is dropped.
 pub(super) struct SignalThread {
     handle: Handle,
     thread: Option<JoinHandle<()>>,
@@ -49,7 +49,7 @@ fn pass_on(control: &Control, count: usize, signal: i32) {
             "leaving"
         }
     };
-    // Without stderr the job is ended all the same.
+    // The job is ended also if nothing can be written to stderr.
     let _ = writeln!(std::io::stderr(), "job-exec-rs: {name}: {said}");
 }
 
@@ -57,7 +57,7 @@ impl Drop for SignalThread {
     fn drop(&mut self) {
         self.handle.close();
         if let Some(thread) = self.thread.take() {
-            // It has nothing to panic about, and no result.
+            // It does not panic, and it has no result.
             let _ = thread.join();
         }
     }

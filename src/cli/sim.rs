@@ -1,4 +1,4 @@
-//! `sim`: many seeds of the simulated world, or one with its transcript.
+//! `job-exec-rs sim`: plays many seeds of the simulated world, or one with its transcript.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{IsTerminal, Write};
@@ -9,7 +9,7 @@ use std::sync::{Mutex, PoisonError};
 use clap::Args;
 use job_exec_rs::adapter::sim::{Coverage, FaultKind, Outcome, Profile, Violation, minimise, run};
 
-use super::Failure;
+use super::failure::Failure;
 
 /// Play the machines against a simulated world, with faults, seed by seed
 #[derive(Args, Debug)]
@@ -154,7 +154,7 @@ fn play(
         totals.lock().unwrap_or_else(PoisonError::into_inner).add(seed, outcome);
         let done = seed - arguments.first + 1;
         if progress && done.is_multiple_of(100) {
-            // Without stderr there is nobody to follow it.
+            // Without stderr nobody reads it.
             let _ = write!(std::io::stderr(), "\r{done}/{} seeds", arguments.seeds);
         }
     }

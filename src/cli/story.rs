@@ -1,4 +1,4 @@
-//! The demonstration's words, and what it looks up outside this process.
+//! The texts of the demonstration, and how it looks up units outside of this process.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -7,7 +7,7 @@ use std::process::Command;
 use job_exec_rs::port::supervisor::Method;
 use job_exec_rs::proto::{InstanceId, UnitName};
 
-/// Prints a heading and what is to be seen below it.
+/// Prints a heading, and below it what there will be to see.
 pub(super) fn chapter(out: &mut impl Write, heading: &str, text: &str) -> io::Result<()> {
     writeln!(out, "\n{heading}\n{}", "-".repeat(heading.chars().count()))?;
     writeln!(out, "{text}\n")
@@ -52,7 +52,7 @@ fn state(method: Method, unit: &UnitName, pid: u32) -> String {
     }
 }
 
-/// What the manager, or /proc, still has of these units; empty if nothing.
+/// What the manager, or /proc, still knows of these units. Empty if nothing is left.
 pub(super) fn left_behind(
     method: Method,
     instance: &InstanceId,
@@ -69,7 +69,7 @@ pub(super) fn left_behind(
     left
 }
 
-/// How [`left_behind`] asks, for people.
+/// How [`left_behind`] looks, as a text for people.
 pub(super) fn question(method: Method, instance: &InstanceId) -> String {
     match method {
         Method::Fork => "ls -d /proc/PID, for each PID from above".to_string(),

@@ -1,21 +1,20 @@
 //! The state directory of one rank: records, and what shells wrote.
 //!
-//! Files are known by their names in that one directory. A call either works at once or fails
-//! with an error; nothing is synced, so that a crash of the node may take what was written since
-//! it was booted.
+//! Files are known by their names in that one directory. A call works at once or fails with an
+//! error. Nothing is synced, so a crash of the node can lose what was written since it was booted.
 
 use std::fmt::Debug;
 use std::io;
 use std::path::PathBuf;
 
-/// What is done if a file that is to be created is there already.
+/// What to do if the file to be created exists already.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum IfExists {
-    /// It stays as it is, and that is an error of kind [`AlreadyExists`](io::ErrorKind).
+    /// Leave it as it is, and fail with [`AlreadyExists`](io::ErrorKind).
     Fail,
-    /// It stays as it is.
+    /// Leave it as it is.
     Keep,
-    /// It becomes empty.
+    /// Make it empty.
     Truncate,
 }
 
@@ -30,32 +29,36 @@ pub struct Extent {
 
 /// The files of one directory.
 pub trait Disk: Debug + Send + Sync {
-    /// What other programs on the node, and messages, call a file. It need not exist.
+    /// The path of a file, for messages and for other programs on the node. The file need not
+    /// exist.
     fn path(&self, name: &str) -> PathBuf;
 
-    /// All files, in no order. Names that are not UTF-8 are nobody's and left out.
+    /// The names of all files, in no order. Names that are not UTF-8 are left out, because this
+    /// module makes none.
     ///
     /// # Errors
     ///
-    /// As the file system has it, here and below.
+    /// If the file system reports one.
     fn names(&self) -> io::Result<Vec<String>>;
 
-    /// Make an empty file, which only the instance owner can read.
+    /// Make an empty file that only the instance owner can read.
     ///
     /// # Errors
     ///
-    /// If there is no such file after the call, or if `exists` says so.
+    /// If the file could not be made, or if it exists and `exists` is [`IfExists::Fail`].
     fn create(&self, name: &str, exists: IfExists) -> io::Result<()>;
 
     /// All bytes of a file.
     ///
     /// # Errors
     ///
-    /// Also if there is no such file; as all calls from here on.
+    /// If the file cannot be read, or if there is no such file. The calls below fail without a
+    /// file, too.
     fn read(&self, name: &str) -> io::Result<Vec<u8>>;
 
-    /// Bytes from the first one at or behind `offset` that is in no hole: where they begin, and
-    /// how many there are or fit. None, if there is only a hole, or nothing.
+    /// Read from the first byte at or after `offset` that is not in a hole, as much as `buffer`
+    /// holds. Returns that byte's offset, and how many bytes were read; `None` if only a hole
+    /// follows, or the end of the file.
     ///
     /// # Errors
     ///
@@ -71,10 +74,10 @@ pub trait Disk: Debug + Send + Sync {
     ///
     /// # Errors
     ///
-    /// If it cannot be said.
+    /// If it cannot be found out.
     fn extent(&self, name: &str) -> io::Result<Extent>;
 
-    /// Whether a process has the file open for writing. Where that cannot be seen: no.
+    /// Whether a process has the file open for writing. False if that cannot be found out.
     ///
     /// # Errors
     ///
@@ -85,35 +88,35 @@ pub trait Disk: Debug + Send + Sync {
     ///
     /// # Errors
     ///
-    /// If not all was written. Some may have been, from the first byte on.
+    /// If not all bytes were written. The first ones may have been.
     fn append(&self, name: &str, bytes: &[u8]) -> io::Result<()>;
 
-    /// Cut off what is behind `length`.
+    /// Truncate the file to `length` bytes, or extend it with a hole.
     ///
     /// # Errors
     ///
-    /// If the file is as it was.
+    /// If that failed; the file is unchanged then.
     fn set_length(&self, name: &str, length: u64) -> io::Result<()>;
 
-    /// Give space in the middle back; it reads as zeros, and nothing moves. Where the file
-    /// system cannot do that nothing happens.
+    /// Punch a hole: give the space of these bytes back to the file system. They read as zeros
+    /// then, and offsets do not change. Does nothing if the file system cannot do that.
     ///
     /// # Errors
     ///
-    /// If the file is as it was.
+    /// If that failed; the file is unchanged then.
     fn punch(&self, name: &str, offset: u64, length: u64) -> io::Result<()>;
 
-    /// Give a file another name, in one step. A file of that name is replaced.
+    /// Rename a file atomically. A file of the new name is replaced.
     ///
     /// # Errors
     ///
-    /// If both are as they were.
+    /// If that failed; both files are unchanged then.
     fn rename(&self, from: &str, to: &str) -> io::Result<()>;
 
     /// Remove a file.
     ///
     /// # Errors
     ///
-    /// If it is still there, or never was.
+    /// If the file is still there, or if there was none.
     fn remove(&self, name: &str) -> io::Result<()>;
 }

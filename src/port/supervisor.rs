@@ -1,17 +1,17 @@
-//! The local supervisor: what starts shells on this rank and knows how they ended.
+//! The local supervisor: it starts shells on this rank and reports how they ended.
 //!
-//! One supervisor serves one broker rank. It owns the unit, the intent record and the
-//! output files of each shell, because their order matters: the intent is on disk before
-//! the unit starts, the exit status is on disk before anybody hears of it, and the unit is
-//! collected only after that (intent-first and status-first in `rfc/0004-units.md`).
+//! One supervisor serves one broker rank. It owns the unit, the intent record and the output files
+//! of each shell, because their order matters. It writes the intent before it starts the unit. It
+//! writes the exit status before it reports the exit. It collects the unit only after that
+//! (intent-first and status-first in `rfc/0004-units.md`).
 //!
-//! For one unit, events come in this order, each at most once except `Output`:
-//! `Started`, `Output`*, `Exited`, `Output`*, `Gone`; or `Failed` or `NeverStarted` alone, when
-//! nothing was started; or `Lost`, when something was started and cannot be found any more, then what it
-//! wrote, and `Gone`.
-//! Exit, end of output and empty cgroup are three different facts: `Exited` is the first,
-//! `Gone` says all three. `Left` can come anywhere between `Started` and `Gone`: then `Gone` says
-//! nothing about the processes that went with the shell.
+//! For one unit, events come in this order, each at most once except `Output`: `Started`,
+//! `Output`*, `Exited`, `Output`*, `Gone`. If nothing was started, `Failed` or `NeverStarted` is
+//! the only event. If something was started and cannot be found any more, the order is `Lost`,
+//! `Output`*, `Gone`. The exit, the end of the output and the empty cgroup are three different
+//! facts. `Exited` reports the first; `Gone` reports all three. `Left` can come anywhere between
+//! `Started` and `Gone`. After it, `Gone` says nothing about the processes that left the unit with
+//! the shell.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -27,13 +27,14 @@ pub const OUTPUT_WINDOW_BYTES: u64 = 1024 * 1024;
 /// Largest piece of output in one event, in bytes.
 pub const OUTPUT_CHUNK_BYTES: usize = 64 * 1024;
 
-/// What a shell's own output may take on its node. A user's shell writes it, so it is bounded.
+/// How much output of a shell is kept on its node. The user's shell decides how much it writes, so
+/// this is bounded.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct OutputLimits {
-    /// Bytes of one stream that are reported (`exec.output-limit`). What is behind them is
-    /// counted and dropped.
+    /// Bytes of one stream that are reported (`exec.output-limit`). The supervisor counts and drops
+    /// the rest.
     pub stream: u64,
-    /// Bytes on the disk that one stream's file may reach before its job is ended
+    /// Bytes on the disk that one stream's file may take before its job is ended
     /// (`exec.output-disk-limit`).
     pub disk: u64,
 }
@@ -44,7 +45,7 @@ impl Default for OutputLimits {
     }
 }
 
-/// All that is needed to start one shell on this rank, and to know it again later.
+/// All that is needed to start one shell on this rank, and to recognise it later.
 ///
 /// It is written to disk as the intent record, so its serialised form is versioned with
 /// [`UnitRecord`].
@@ -56,11 +57,12 @@ pub struct UnitSpec {
     pub job: JobId,
     /// The rank that the unit runs on.
     pub rank: BrokerRank,
-    /// SHA-256 over what makes the job this job; ids can be issued again after a rollback.
+    /// SHA-256 that identifies the job. The job id is not enough: after a rollback of the KVS the
+    /// same id can be issued again.
     pub digest: String,
     /// The job's owner.
     pub userid: u32,
-    /// Shells that the job has; 0 in the record of a release that did not keep it.
+    /// How many shells the job has; 0 in a record of an older release, which did not write it.
     #[serde(default)]
     pub size: u32,
     /// The shell is started through the IMP, for a user who is not the instance owner.
@@ -78,12 +80,12 @@ pub struct UnitSpec {
     /// Further unit properties, name and value as `systemctl set-property` takes them
     /// (`exec.sdexec-properties`). Unknown names and bad values fail the launch.
     pub properties: BTreeMap<String, String>,
-    /// A unit that failed may vanish before anybody has read its status: there will be nobody
-    /// to do it when this instance is gone.
+    /// systemd may remove a failed unit before anybody has read its status. Set in a nested
+    /// instance, because nobody would remove the unit after the instance has ended.
     #[serde(default)]
     pub forget_failed: bool,
-    /// How long systemd waits after SIGTERM before SIGKILL when what a shell left behind
-    /// is stopped; `None` is for ever.
+    /// When the processes that a shell has left behind are stopped: the time between SIGTERM and
+    /// SIGKILL. `None`: no SIGKILL.
     pub stop_timeout: Option<Duration>,
 }
 
@@ -129,13 +131,13 @@ pub enum Method {
 /// What the node asks of its supervisor. Commands for one unit are obeyed in order.
 #[derive(Clone, Debug, PartialEq)]
 pub enum UnitCommand {
-    /// The shell's result is kept elsewhere or recorded: end what is left of it and remove
-    /// the unit. Answered by `Gone`.
+    /// End the processes that are left and remove the unit. The caller has kept the shell's result.
+    /// Answered by `Gone`.
     Collect {
         /// Which unit.
         unit: UnitName,
     },
-    /// The job is over for everyone: remove the record and the output files.
+    /// Remove the record and the output files. Nobody needs them any more.
     Forget {
         /// Which unit.
         unit: UnitName,
@@ -152,15 +154,16 @@ pub enum UnitCommand {
         /// The fact.
         value: Value,
     },
-    /// The leader has committed this stream's bytes up to `offset`: this opens the window. What
-    /// a checkpoint holds may be dropped from disk: nobody asks for it again. Output of a unit found after a restart
-    /// is not sent before the first of these for its stream said where to begin.
+    /// The leader has committed this stream's bytes up to `offset`, so as many more may be sent.
+    /// Bytes that a checkpoint holds may be dropped from the disk, because nobody asks for them
+    /// again. For a unit that was found after a restart, the first acknowledgement of a stream says
+    /// where its output begins; nothing of the stream is sent before.
     OutputAck {
         /// Which unit.
         unit: UnitName,
         /// Which stream.
         stream: Stream,
-        /// Bytes from the stream's beginning; `u64::MAX` when nobody wants any of it.
+        /// Bytes from the stream's beginning; `u64::MAX` if nobody wants the rest.
         offset: u64,
         /// Bytes from the stream's beginning that a checkpoint of the KVS holds.
         checkpointed: u64,
@@ -197,13 +200,14 @@ pub enum UnitEvent {
     },
     /// A record of an earlier life of this module. One for each, before `Ready`.
     Found(Box<UnitRecord>),
-    /// Collected: no process is left and all output was reported.
+    /// The unit was collected: no process is left, and all output was reported.
     Gone {
         /// Which unit.
         unit: UnitName,
     },
-    /// The main process lives outside of its unit, whose cgroup is empty: processes of the job
-    /// may run where nobody looks for them. Kept in the record, and said again in each life.
+    /// The unit's cgroup is empty, but its main process lives in another cgroup. Other processes of
+    /// the job may run there too. The record keeps this, and each later life of the module reports
+    /// it again.
     Left {
         /// Which unit.
         unit: UnitName,
@@ -215,8 +219,8 @@ pub enum UnitEvent {
         /// Why, for instance "node was rebooted".
         message: String,
     },
-    /// The record of an earlier life has an intent, and nothing of this unit was ever executed: it
-    /// may be launched again.
+    /// There is a record with an intent, but the program was never executed. The unit may be
+    /// launched again.
     NeverStarted {
         /// Which unit.
         unit: UnitName,
@@ -227,37 +231,37 @@ pub enum UnitEvent {
         unit: UnitName,
         /// Which stream.
         stream: Stream,
-        /// Of the first byte, from the stream's beginning.
+        /// Where the first byte is, counted from the stream's beginning.
         offset: u64,
         /// At most [`OUTPUT_CHUNK_BYTES`].
         data: Vec<u8>,
     },
-    /// Its output fills the disk: more of it was found there than
-    /// [`OutputLimits::disk`]. Once for each unit.
+    /// One of its output files takes more of the disk than [`OutputLimits::disk`]. Reported once
+    /// for each unit.
     OutputOverflow {
         /// Which unit.
         unit: UnitName,
         /// Bytes on the disk.
         allocated: u64,
     },
-    /// A stream was longer than [`OutputLimits::stream`]. Comes before `Gone`, when it is known
-    /// how long.
+    /// A stream was longer than [`OutputLimits::stream`]. Reported just before `Gone`, when the
+    /// length is final.
     OutputTruncated {
         /// Which unit.
         unit: UnitName,
         /// Which stream.
         stream: Stream,
-        /// Bytes that were reported, at most.
+        /// The most bytes that were reported.
         kept: u64,
-        /// Bytes behind them, holes included.
+        /// How many bytes follow them, holes included.
         dropped: u64,
     },
-    /// The supervisor is ready for commands (commands sent earlier wait for this).
+    /// The supervisor is ready. It obeys commands that were sent earlier only now.
     Ready {
         /// How it starts shells.
         method: Method,
-        /// Said once in the broker's log and in `stats-get`, for instance that jobs will
-        /// not survive.
+        /// A warning for the broker's log and for `stats-get`, for instance that jobs will not
+        /// survive.
         notice: Option<String>,
     },
     /// The shell runs (or ran: an exit may follow at once).
@@ -267,14 +271,14 @@ pub enum UnitEvent {
         /// Its main process.
         pid: u32,
     },
-    /// Under the IMP the shell has ended, and the IMP, which has not, waits for what it has left
-    /// behind. Once in each life of the module.
+    /// Only under the IMP: the shell has ended, and the IMP waits for the processes that the shell
+    /// has left behind. Reported once in each life of the module.
     Stopping {
         /// Which unit.
         unit: UnitName,
     },
-    /// The supervisor cannot work at all, for instance `exec.method = "systemd"` without a
-    /// user bus. Commands are refused with `Failed` from here on.
+    /// The supervisor cannot work at all, for instance with `exec.method = "systemd"` and no user
+    /// bus. It answers all further commands with `Failed`.
     Unusable {
         /// What is wrong and what to do about it.
         message: String,
@@ -282,7 +286,7 @@ pub enum UnitEvent {
 }
 
 impl UnitEvent {
-    /// The unit that it is about, if it is about one.
+    /// The unit that the event is about, if any.
     pub fn unit(&self) -> Option<&UnitName> {
         match self {
             Self::Exited { unit, .. }
@@ -304,6 +308,6 @@ impl UnitEvent {
 
 /// The supervisor of one rank.
 pub trait Supervisor {
-    /// Hand over a command; its outcome comes back as [`UnitEvent`]s.
+    /// Take a command. Its outcome is reported as [`UnitEvent`]s.
     fn submit(&mut self, command: UnitCommand);
 }

@@ -1,11 +1,23 @@
 //! Flux Standard Durations (RFC 23).
 
+/// A text that is no duration.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+#[error("invalid duration {text:?}: expected N[ms|s|m|h|d]")]
+pub struct DurationError {
+    /// The text.
+    pub text: String,
+}
+
 /// The seconds that `text` stands for: `5s`, `100ms`, `1.5m`, `2h`, `1d`, `10` or `inf`.
 ///
 /// Stricter than flux-core `fsd_parse_duration`, which lets strtod(3) decide: that also
 /// takes leading blanks, hexadecimal, and nothing at all for zero.
-pub fn parse_fsd(text: &str) -> Result<f64, String> {
-    let bad = || format!("invalid duration {text:?}: expected N[ms|s|m|h|d]");
+///
+/// # Errors
+///
+/// If `text` is none of these, or stands for more seconds than an `f64` holds.
+pub fn parse_fsd(text: &str) -> Result<f64, DurationError> {
+    let bad = || DurationError { text: text.to_string() };
     if ["inf", "infinity"].iter().any(|name| text.eq_ignore_ascii_case(name)) {
         return Ok(f64::INFINITY);
     }
@@ -22,7 +34,8 @@ pub fn parse_fsd(text: &str) -> Result<f64, String> {
     Some(number * scale).filter(|seconds| seconds.is_finite()).ok_or_else(bad)
 }
 
-/// How much of `text` is an unsigned decimal number, perhaps with an exponent.
+/// How many bytes at the start of `text` are an unsigned decimal number, which may have an
+/// exponent.
 fn number_length(text: &str) -> usize {
     let digits = |s: &str| s.bytes().take_while(u8::is_ascii_digit).count();
     let mut length = digits(text);
@@ -40,11 +53,12 @@ fn number_length(text: &str) -> usize {
     length
 }
 
-/// `seconds` for people, as flux-core `fsd_format_duration` writes it: six significant
-/// digits, in the largest unit that leaves at least one of it, and in milliseconds only
-/// below a tenth of a second.
+/// Formats `seconds` as flux-core `fsd_format_duration` does: with six significant digits, in the
+/// largest unit of which there is at least one. Milliseconds are only used below a tenth of a
+/// second.
 ///
-/// Infinity is `infinity`. What is no duration (negative, not a number) is still shown.
+/// Infinity is `infinity`. Values that are not durations (negative, not a number) are formatted,
+/// too.
 pub fn format_fsd(seconds: f64) -> String {
     const MINUTE: f64 = 60.;
     const HOUR: f64 = 60. * MINUTE;
@@ -150,7 +164,7 @@ mod tests {
             "5µs",
         ] {
             let expected = format!("invalid duration {bad:?}: expected N[ms|s|m|h|d]");
-            assert_eq!(parse_fsd(bad), Err(expected));
+            assert_eq!(parse_fsd(bad).map_err(|e| e.to_string()), Err(expected));
         }
     }
 

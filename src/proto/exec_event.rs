@@ -17,8 +17,8 @@ pub struct ExecEvent {
     pub context: Map<String, Value>,
 }
 
-/// An eventlog that does not follow RFC 18. It says where and in which part, never what is
-/// there: who reads the error may not be allowed to read the eventlog.
+/// An eventlog that does not follow RFC 18. The error says in which line and part, but not what is
+/// there, because its reader may not be allowed to read the eventlog.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("exec.eventlog line {line}: {reason}")]
 pub struct EventlogError {
@@ -72,8 +72,8 @@ impl ExecEvent {
         Self::new(timestamp, "complete", json!({ "status": status }))
     }
 
-    /// `debug.exception`: a fatal exception that the leader has found. Should nobody have heard
-    /// of it, a later leader says it again.
+    /// `debug.exception`: a fatal exception that the leader has found. If nobody has heard of it, a
+    /// later leader raises it again.
     pub fn exception(timestamp: f64, exception: &Exception) -> Self {
         Self::new(timestamp, "debug.exception", json!(exception))
     }
@@ -98,8 +98,8 @@ impl ExecEvent {
         Self::new(timestamp, "shell-exit", context)
     }
 
-    /// `log`: what a shell wrote itself. Bytes that are not UTF-8 are replaced, and then
-    /// `bytes` keeps how many there were, so that a rebuilt leader knows what it has.
+    /// `log`: output of a shell itself. Bytes that are not UTF-8 are replaced. Then `bytes` says
+    /// how many bytes there were, so that a later leader knows how much output it has.
     pub fn log(
         timestamp: f64,
         component: &str,
@@ -120,8 +120,8 @@ impl ExecEvent {
         Self::new(timestamp, "log", context)
     }
 
-    /// `log`: a stream was longer than is kept. The key `truncated` has the bytes that were
-    /// dropped, and tells it from what the shell wrote.
+    /// `log`: a stream was longer than its limit. The key `truncated` has the number of bytes that
+    /// were dropped. Output of a shell does not have this key.
     pub fn truncated(
         timestamp: f64,
         component: &str,
@@ -147,18 +147,17 @@ impl ExecEvent {
         event
     }
 
-    /// Of such an event: the rank.
+    /// The rank of an event of [`Self::output_missing`].
     pub fn logged_missing(&self) -> Option<BrokerRank> {
         self.context.get("missing").and(self.origin()).map(|(rank, _)| rank)
     }
 
-    /// Of [`Self::truncated`]: rank and stream.
+    /// Rank and stream of an event of [`Self::truncated`].
     pub fn logged_truncation(&self) -> Option<(BrokerRank, Stream)> {
         self.context.get("truncated").and(self.origin())
     }
 
-    /// Of a `log` event of ours with what a shell wrote: rank, stream, and how many bytes it
-    /// holds.
+    /// Rank, stream and number of bytes of a `log` event with output of a shell.
     pub fn logged(&self) -> Option<(BrokerRank, Stream, u64)> {
         if ["truncated", "missing"].iter().any(|key| self.context.contains_key(*key)) {
             return None;
@@ -171,7 +170,7 @@ impl ExecEvent {
         Some((rank, stream, bytes))
     }
 
-    /// Where the text of a `log` event comes from.
+    /// The source of the text of a `log` event.
     fn origin(&self) -> Option<(BrokerRank, Stream)> {
         if self.name != "log" {
             return None;
@@ -193,7 +192,8 @@ impl ExecEvent {
 /// Reads an RFC 18 eventlog.
 ///
 /// # Errors
-/// Names the first line that is no event, and what is wrong with it in general words.
+/// If a line is not an event. The error has the number of the first such line, and says in general
+/// words what is wrong with it.
 pub fn decode_eventlog(text: &str) -> Result<Vec<ExecEvent>, EventlogError> {
     text.lines()
         .enumerate()

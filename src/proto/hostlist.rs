@@ -12,8 +12,8 @@ const MAX_HOSTS: usize = 1_000_000;
 /// Bytes of all names that one text may stand for.
 const MAX_BYTES: usize = 64 * 1024 * 1024;
 
-/// Digits that a number in a name may be padded to. A width beyond any number and file name would
-/// only serve to exhaust memory.
+/// How many digits a number in a name may be padded to. A greater width is of no use, but could
+/// exhaust memory.
 const MAX_WIDTH: usize = 20;
 
 /// An ordered list of host names, written `host[0-3,07],other`. Duplicates are kept.
@@ -130,7 +130,7 @@ impl<'a> HostRange<'a> {
         }
     }
 
-    /// Takes `next` in, if it continues the range.
+    /// Adds `next` if it continues the range.
     fn append(&mut self, next: &Self) -> bool {
         let (Some(range), Some(host)) = (self.suffix, next.suffix) else { return false };
         if self.prefix != next.prefix || range.last.checked_add(1) != Some(host.first) {

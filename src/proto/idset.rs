@@ -8,7 +8,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{BrokerRank, shortened};
 
-/// How many members a parsed set may have: far above any instance, few enough to look at each.
+/// How many members a parsed set may have: far more than any instance has ranks, but few enough to
+/// visit each.
 pub(super) const IDSET_MAX_MEMBERS: usize = 16_777_216;
 
 /// The largest id that is accepted from text (flux-core `IDSET_MAX_UNIVERSE` less one).
@@ -16,9 +17,9 @@ const MAX_ID: u32 = i32::MAX as u32;
 
 /// A set of ids, written `0-2,7`.
 ///
-/// Kept as its maximal runs, so that it needs no more memory than its text: what a peer writes
-/// in a few bytes must not need many. The position of a member (the shell rank of a broker
-/// rank) is looked up more often than the set changes, so each run knows how many members come
+/// It is kept as maximal runs, so that it needs no more memory than its text: a peer must not make
+/// this module use much memory with a few bytes. The position of a member (the shell rank of a
+/// broker rank) is looked up more often than the set changes, so each run has the number of members
 /// before it.
 #[derive(Clone, Debug, Default, Deserialize, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize)]
 #[serde(try_from = "String", into = "String")]
@@ -66,7 +67,7 @@ impl Idset {
         set
     }
 
-    /// Adds `id`. False if it was a member already.
+    /// Adds `id`. Returns false if it was a member already.
     pub fn insert(&mut self, id: u32) -> bool {
         let at = self.0.partition_point(|run| run.last < id);
         let next = self.0.get(at).copied();
@@ -99,7 +100,7 @@ impl Idset {
         true
     }
 
-    /// Takes `id` out. False if it was no member.
+    /// Removes `id`. Returns false if it was not a member.
     pub fn remove(&mut self, id: u32) -> bool {
         let Some(at) = self.run_of(id) else { return false };
         let Run { first, last, before } = self.0[at];
@@ -249,7 +250,7 @@ impl Idset {
 #[derive(Clone, Debug)]
 pub struct Iter<'a> {
     set: &'a Idset,
-    /// Of the members that are left.
+    /// How many members are left.
     indices: Range<usize>,
     /// The run of the first of them.
     front: usize,

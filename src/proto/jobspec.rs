@@ -11,7 +11,7 @@ use super::shortened;
 /// Longest path of a program, in bytes (Linux `PATH_MAX`, less the NUL at its end).
 const PATH_MAX: usize = 4095;
 
-/// The execution attributes of a jobspec; the rest belongs to others.
+/// The execution attributes of a jobspec.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 #[serde(default)]
 pub struct Jobspec {
@@ -46,14 +46,13 @@ impl JobspecError {
 }
 
 impl Jobspec {
-    /// Reads the attributes from a jobspec's text; a jobspec without any is fine.
+    /// Reads the attributes from a jobspec's text. All of them are optional.
     ///
-    /// The rest of the text is passed over, however large or deep it is: it is the user's own.
-    /// `bulkexec` is read strictly, as upstream does (flux-core `job-exec/bulkexec.c`): a
-    /// key that nobody knows is an error.
+    /// The rest of the text is skipped, however large or deeply nested it is. `bulkexec` is read
+    /// strictly, as flux-core does (`job-exec/bulkexec.c`): an unknown key is an error.
     ///
     /// # Errors
-    /// Names the key and the value.
+    /// If an attribute has a wrong type or an unknown key. The error names the key and the value.
     pub fn read(text: &str) -> Result<Self, JobspecError> {
         let mut parsed = Self::default();
         let attributes = member(text, "attributes");
@@ -97,14 +96,15 @@ impl Jobspec {
     }
 }
 
-/// The members of an object, each as it was written; of several with one name the last.
+/// The members of an object, each as it was written. If a name occurs more than once, the last
+/// member counts.
 fn members(text: &RawValue) -> Option<BTreeMap<String, &RawValue>> {
     serde_json::from_str(text.get()).ok()
 }
 
-/// One member of an object. Nothing, if it is not there or `text` is no object.
+/// One member of an object. `None` if there is no such member, or if `text` is not an object.
 fn member<'a>(text: &'a str, name: &str) -> Option<&'a RawValue> {
-    /// Keeps one member and passes over the others, without recursion.
+    /// Keeps one member and skips the others, without recursion.
     struct Find<'n>(&'n str);
 
     impl<'de> Visitor<'de> for Find<'_> {
@@ -130,7 +130,7 @@ fn member<'a>(text: &'a str, name: &str) -> Option<&'a RawValue> {
     serde_json::Deserializer::from_str(text).deserialize_map(Find(name)).ok()?
 }
 
-/// A path that can be executed.
+/// The path of a program.
 fn program(key: &str, value: &RawValue) -> Result<String, JobspecError> {
     let path = string(key, value)?;
     if path.len() > PATH_MAX || path.contains('\0') {

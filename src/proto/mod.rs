@@ -20,7 +20,7 @@ mod unit_name;
 mod wait_status;
 
 pub use digest::JobDigest;
-pub use duration::{format_fsd, parse_fsd};
+pub use duration::{DurationError, format_fsd, parse_fsd};
 pub use exec_event::{EventlogError, ExecEvent, decode_eventlog};
 pub use hostlist::Hostlist;
 pub use idset::{Idset, IdsetError};

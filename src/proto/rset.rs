@@ -6,10 +6,11 @@ use serde_json::{Map, Value, json};
 use super::idset::IDSET_MAX_MEMBERS;
 use super::{BrokerRank, Hostlist, Idset, ShellRank, shortened};
 
-/// Levels of objects and arrays that R may have. RFC 20 has five; `scheduling` is its own.
+/// How deep objects and arrays in R may be nested. RFC 20 has five levels; `scheduling` can have
+/// any number.
 const DEPTH_MAX: usize = 64;
 
-/// What stands for a host name that is not known.
+/// Used in place of a host name that is not known.
 const UNKNOWN: &str = "(unknown)";
 
 /// R: the resources of one job. Keeps the document that it was parsed from.

@@ -1,4 +1,4 @@
-//! Unit names: the one thing that finds a shell again after everything else was lost.
+//! Unit names. By its unit's name a shell can be found again when everything else was lost.
 
 use std::fmt;
 use std::str::FromStr;
@@ -116,7 +116,7 @@ impl FromStr for UnitName {
             job: job.parse().map_err(|_| bad())?,
             instance: InstanceId(instance.to_string()),
         };
-        // A number can be written in more ways than one; a unit has one name.
+        // The same number can be written in several ways, but a unit has one name.
         if name.to_string() == s { Ok(name) } else { Err(bad()) }
     }
 }

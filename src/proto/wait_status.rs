@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// A raw wait(2) status: what RFC 32's `finish` carries, the largest of all shells.
+/// A raw wait(2) status. RFC 32's `finish` has the largest one of all shells.
 #[derive(
     Clone, Copy, Debug, Default, Deserialize, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize,
 )]
@@ -33,8 +33,8 @@ impl WaitStatus {
         (signal != 0 && signal != 0x7f).then_some(signal)
     }
 
-    /// As a shell would report its task: the exit code, or 128 and the signal, as exit.
-    /// (RFC 32, `finish` with an exception's `wait_status`.)
+    /// The status as a shell would report it for its task: an exit with the exit code, or with 128
+    /// plus the signal. (RFC 32, `finish` with an exception's `wait_status`.)
     pub fn to_shell_exit(self) -> Self {
         match (self.code(), self.signal()) {
             (Some(code), _) => Self::exited(code),

@@ -6,7 +6,8 @@ use std::path::PathBuf;
 use crate::port::supervisor::{Method, Started, UnitSpec};
 use crate::proto::{UnitName, WaitStatus};
 
-/// Where a unit's output goes: files, because they outlive us and no reader can stall them.
+/// Where a unit's output goes: to files, because they outlive this process, and because no slow
+/// reader can stall the writer.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct OutputPaths {
     /// Appended to by file descriptor 1.
@@ -17,9 +18,9 @@ pub struct OutputPaths {
 
 /// A way to start shells and to know how they ended.
 ///
-/// The methods only note what is wanted: they never block and never fail. The outcome is a
-/// [`BackendEvent`]. Calls for a unit that the backend does not know are ignored, except where
-/// said otherwise.
+/// The methods only note what to do: they never block and never fail. The outcome is a
+/// [`BackendEvent`]. Calls for a unit that the backend does not know are ignored, except where said
+/// otherwise.
 pub trait Backend {
     /// How it starts shells.
     fn method(&self) -> Method;
@@ -27,40 +28,41 @@ pub trait Backend {
     /// Start a unit. Answered by `Started`, `Failed`, `Exists` or `Replaced`.
     fn start(&mut self, spec: &UnitSpec, output: &OutputPaths);
 
-    /// Look for a unit that was, or may have been, started: in an earlier life (`known` is
-    /// what was recorded), or by a start that was answered with `Exists`. Without a record of
-    /// its start, the job's digest says whether it is the one. Answered by `Started` (then
-    /// `Exited`, if it has), `Absent` or `Replaced`.
+    /// Look for a unit that was started, or may have been: in an earlier life (`known` is what was
+    /// recorded then), or by a start that was answered with `Exists`. If its start was not
+    /// recorded, the job's digest decides whether a unit of this name is the right one. Answered by
+    /// `Started` (followed by `Exited` if it has exited), `Absent` or `Replaced`.
     fn find(&mut self, unit: &UnitName, digest: &str, known: Option<&Started>);
 
     /// Send a signal to the main process, or to all processes.
     fn signal(&mut self, unit: &UnitName, signal: i32, all: bool);
 
-    /// End what is left of the unit and remove it. Answered by `Empty`, also when there is no
-    /// such unit any more; `Exited` comes before it if the main process still ran.
+    /// End the processes that are left and remove the unit. Answered by `Empty`, also if there is
+    /// no such unit any more. If the main process was still running, `Exited` comes first.
     fn collect(&mut self, unit: &UnitName);
 
-    /// Nothing more is to be said about this unit.
+    /// Report nothing more about this unit.
     fn forget(&mut self, unit: &UnitName);
 }
 
-/// A [`Backend`] on a thread of its own: what is wanted goes out, events come in.
+/// The part of a [`Backend`] that waits: it sends what was asked for, and receives events.
 pub trait BackendDriver: Backend {
-    /// Send what is due. Not cancelled by the core, so it may be in the middle of a write.
+    /// Send the calls that are due. The worker never cancels this, so that no write is cut off.
     fn flush(&mut self) -> impl Future<Output = ()>;
 
-    /// The next event; `None`: something is due, see [`flush`](BackendDriver::flush). Dropped and
-    /// called again at any time without losing an event.
+    /// Wait for the next event. `None`: something is due, see [`flush`](BackendDriver::flush). May
+    /// be dropped and called again at any time without losing an event.
     fn next(&mut self) -> impl Future<Output = Option<BackendEvent>>;
 
-    /// The worker ends: give back what must not outlive it. Units that can, go on.
+    /// Prepare for the end of the worker: end what must not outlive it. systemd units go on
+    /// running.
     fn close(&mut self) -> impl Future<Output = ()>;
 }
 
 /// What a [`Backend`] reports.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum BackendEvent {
-    /// There is no such unit: it never was, or its last trace is gone. Its cgroup is empty.
+    /// There is no such unit, or no trace of it any more. Its cgroup is empty.
     Absent {
         /// Which unit.
         unit: UnitName,
@@ -91,19 +93,19 @@ pub enum BackendEvent {
         /// What went wrong.
         message: String,
     },
-    /// The main process lives outside of its unit, and nothing else is in it. `Empty` and
-    /// `Absent` say no more than that from now on.
+    /// The unit's cgroup is empty, but its main process lives in another cgroup. From now on
+    /// `Empty` and `Absent` speak of the unit's own cgroup only.
     Left {
         /// Which unit.
         unit: UnitName,
     },
-    /// There is a unit of this name, but it is not the one that was recorded or meant.
+    /// There is a unit of this name, but it is another one than recorded or expected.
     Replaced {
         /// Which unit.
         unit: UnitName,
     },
-    /// A unit under the IMP is being stopped, and its main process still runs: the shell has
-    /// ended, and the IMP waits for what it has left behind.
+    /// A unit under the IMP is being stopped, and its main process still runs. So the shell has
+    /// ended, and the IMP waits for the processes that the shell has left behind.
     Stopping {
         /// Which unit.
         unit: UnitName,

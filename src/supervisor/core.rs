@@ -1,4 +1,4 @@
-//! What happens in which order, whatever starts the shells.
+//! The order in which things happen to units, whichever backend starts the shells.
 //!
 //! The core holds the units, their records and their output. It never waits: commands,
 //! backend events and grown output files come in, calls to the [`Backend`] and
@@ -16,11 +16,11 @@ use crate::port::supervisor::{Method, OutputLimits, Started, UnitCommand, UnitEv
 use crate::proto::{BrokerRank, InstanceId, Stream, UnitName, WaitStatus};
 
 use super::backend::{Backend, BackendEvent};
-use super::output::{Grown, Tail, extension};
+use super::output::{Grown, OutputTail, extension};
 use super::records::{Fact, RecordStore, file_name};
-use super::unit::{Collect, Phase, Unit};
+use super::unit::{CollectState, Phase, Unit};
 
-/// Where events go.
+/// What is called with each event.
 pub(crate) type Sink = Box<dyn Fn(UnitEvent) + Send>;
 
 /// The units of one rank.
@@ -30,7 +30,7 @@ pub(crate) struct Core {
     pub(super) limits: OutputLimits,
     pub(super) sink: Sink,
     pub(super) units: BTreeMap<UnitName, Unit>,
-    /// Units with facts that could not be written yet, in the order of trying again.
+    /// Units with facts that could not be written yet, in the order in which they are tried again.
     late: VecDeque<UnitName>,
 }
 
@@ -52,6 +52,11 @@ impl Core {
         }
     }
 
+    /// Send an event to whoever listens to this supervisor.
+    pub(crate) fn report(&self, event: UnitEvent) {
+        (self.sink)(event);
+    }
+
     /// Report the records of an earlier life, and have the backend look for their units.
     pub(crate) fn recover(
         &mut self,
@@ -64,7 +69,8 @@ impl Core {
             let unit = record.spec.unit.clone();
             let disk = self.store.disk();
             let limits = self.limits;
-            let tail = |stream| Tail::found(disk, file_name(&unit, extension(stream)), limits);
+            let tail =
+                |stream| OutputTail::found(disk, file_name(&unit, extension(stream)), limits);
             let (stdout, stderr) = (tail(Stream::Stdout), tail(Stream::Stderr));
             let found = Unit::new(file, record, Phase::Finding, stdout, stderr);
             self.units.insert(unit.clone(), found);
@@ -91,7 +97,7 @@ impl Core {
             (self.sink)(UnitEvent::Exited { unit: unit.clone(), status });
         }
         if found.record.gone {
-            // Said again when it is asked for, as for any that has ended.
+            // `Gone` is reported again when the unit is collected.
             if found.phase == Phase::Finding {
                 found.phase = Phase::Lost;
                 let message = "its end was not seen".to_string();
@@ -100,7 +106,7 @@ impl Core {
         } else if this_boot {
             backend.find(unit, &found.record.spec.digest, found.record.started.as_ref());
         } else if found.phase == Phase::Finding {
-            // Another boot: no process can be left, so there is nothing to look for.
+            // The node was booted since, so no process is left and there is nothing to look for.
             found.phase = Phase::Lost;
             let message = "node was rebooted".to_string();
             (self.sink)(UnitEvent::Lost { unit: unit.clone(), message });
@@ -115,15 +121,15 @@ impl Core {
             UnitCommand::Forget { unit } => self.forget(&unit, backend),
             UnitCommand::Launch(spec) => self.launch(*spec, backend),
             UnitCommand::Note { unit, key, value } => {
-                self.record(&unit, Fact::Note { key, value });
+                self.record_fact(&unit, Fact::Note { key, value });
             }
             UnitCommand::OutputAck { unit, stream, offset, checkpointed } => {
-                let Some(known) = self.known(&unit, "output acknowledgement") else { return };
+                let Some(known) = self.look_up(&unit, "output acknowledgement") else { return };
                 known.tail(stream).ack(offset, checkpointed);
-                self.pump(&unit);
+                self.report_output(&unit);
             }
             UnitCommand::Signal { unit, signal, all } => {
-                let Some(known) = self.known(&unit, "signal") else { return };
+                let Some(known) = self.look_up(&unit, "signal") else { return };
                 match known.phase {
                     Phase::Exited | Phase::Running => backend.signal(&unit, signal, all),
                     Phase::Finding | Phase::Starting { .. } => known.hold_signal((signal, all)),
@@ -135,27 +141,27 @@ impl Core {
         }
     }
 
-    /// Output files grew.
+    /// Report what output files that grew hold now.
     pub(crate) fn grown(&mut self, grown: &Grown, backend: &mut impl Backend) {
         self.write_late(backend);
         match grown {
             Grown::Any => {
                 self.store.trim_strays();
                 for unit in self.units.keys().cloned().collect::<Vec<_>>() {
-                    self.pump(&unit);
+                    self.report_output(&unit);
                 }
             }
             Grown::These { files, strays } => {
                 if *strays {
                     self.store.trim_strays();
                 }
-                files.iter().for_each(|(unit, _)| self.pump(unit));
+                files.iter().for_each(|(unit, _)| self.report_output(unit));
             }
         }
     }
 
-    /// The backend has something to say.
-    pub(crate) fn event(&mut self, event: BackendEvent, backend: &mut impl Backend) {
+    /// Handle an event of the backend.
+    pub(crate) fn handle_event(&mut self, event: BackendEvent, backend: &mut impl Backend) {
         tracing::debug!(?event, "backend");
         self.write_late(backend);
         match event {
@@ -164,32 +170,34 @@ impl Core {
                     Method::Fork => "started by fork, which does not survive a restart",
                     Method::Systemd => "no trace of it is left on the node",
                 };
-                self.absent(&unit, why);
+                self.handle_absent(&unit, why);
             }
             BackendEvent::Empty { unit } => {
-                let Some(known) = self.known(&unit, "end") else { return };
-                known.collect = Collect::Empty;
-                self.try_gone(&unit);
+                let Some(known) = self.look_up(&unit, "end") else { return };
+                known.collect = CollectState::Empty;
+                self.report_gone_if_done(&unit);
             }
-            BackendEvent::Exists { unit } => self.exists(&unit, backend),
-            BackendEvent::Exited { unit, status } => self.exited(&unit, status),
-            BackendEvent::Failed { unit, errnum, message } => self.failed(&unit, errnum, message),
-            BackendEvent::Left { unit } => self.left(&unit),
+            BackendEvent::Exists { unit } => self.handle_exists(&unit, backend),
+            BackendEvent::Exited { unit, status } => self.handle_exited(&unit, status),
+            BackendEvent::Failed { unit, errnum, message } => {
+                self.handle_failed(&unit, errnum, message)
+            }
+            BackendEvent::Left { unit } => self.handle_left(&unit),
             BackendEvent::Stopping { unit } => {
-                if self.known(&unit, "stop").is_some_and(|known| known.phase == Phase::Running) {
+                if self.look_up(&unit, "stop").is_some_and(|known| known.phase == Phase::Running) {
                     (self.sink)(UnitEvent::Stopping { unit });
                 }
             }
-            BackendEvent::Replaced { unit } => self.replaced(&unit),
-            BackendEvent::Started { unit, started } => self.started(&unit, started, backend),
+            BackendEvent::Replaced { unit } => self.handle_replaced(&unit),
+            BackendEvent::Started { unit, started } => self.handle_started(&unit, started, backend),
         }
     }
 
-    fn started(&mut self, unit: &UnitName, started: Started, backend: &mut impl Backend) {
+    fn handle_started(&mut self, unit: &UnitName, started: Started, backend: &mut impl Backend) {
         let Some(known) = self.units.get_mut(unit) else { return };
         match known.phase {
             Phase::Finding | Phase::Starting { .. } => {}
-            // A backend that finds an exited unit again tells its whole story.
+            // A backend that finds a unit again reports all that has happened to it.
             Phase::Exited | Phase::Lost | Phase::NotStarted | Phase::Running => return,
         }
         if Bug::StartWithoutIntent.is_planted()
@@ -202,68 +210,68 @@ impl Core {
         known.phase = Phase::Running;
         let (held, collect) = (known.release_signals(), known.collect);
         if news {
-            self.record(unit, Fact::Started(started));
+            self.record_fact(unit, Fact::Started(started));
         }
         (self.sink)(UnitEvent::Started { unit: unit.clone(), pid });
         for (signal, all) in held {
             backend.signal(unit, signal, all);
         }
-        if collect == Collect::Asked {
+        if collect == CollectState::Asked {
             backend.collect(unit);
         }
-        self.pump(unit);
+        self.report_output(unit);
     }
 
-    fn exited(&mut self, unit: &UnitName, status: WaitStatus) {
+    fn handle_exited(&mut self, unit: &UnitName, status: WaitStatus) {
         let Some(known) = self.units.get_mut(unit) else { return };
         if known.phase != Phase::Running {
             return;
         }
-        // What was written before the exit is reported before it, but a full window does not
-        // hold up the exit.
+        // Output that was written before the exit is reported before it. A full window does not
+        // delay the exit.
         known.pump(&*self.sink);
         known.phase = Phase::Exited;
         if known.record.exited != Some(status) && !Bug::CollectBeforeDurable.is_planted() {
-            self.record(unit, Fact::Exited(status));
+            self.record_fact(unit, Fact::Exited(status));
         }
         (self.sink)(UnitEvent::Exited { unit: unit.clone(), status });
     }
 
-    /// Recorded before anybody hears of it: an empty cgroup says nothing of this unit any more,
-    /// in no later life either.
-    fn left(&mut self, unit: &UnitName) {
-        let Some(known) = self.known(unit, "leave") else { return };
+    /// The record is written before the event is sent, because a later life must not trust this
+    /// unit's empty cgroup either.
+    fn handle_left(&mut self, unit: &UnitName) {
+        let Some(known) = self.look_up(unit, "leave") else { return };
         if !known.record.left {
-            self.record(unit, Fact::Left(true));
+            self.record_fact(unit, Fact::Left(true));
             (self.sink)(UnitEvent::Left { unit: unit.clone() });
         }
     }
 
-    fn failed(&mut self, unit: &UnitName, errnum: i32, message: String) {
+    fn handle_failed(&mut self, unit: &UnitName, errnum: i32, message: String) {
         self.set_not_started(unit);
         (self.sink)(UnitEvent::Failed { unit: unit.clone(), errnum, message });
     }
 
-    fn never_started(&mut self, unit: &UnitName) {
+    fn report_never_started(&mut self, unit: &UnitName) {
         self.set_not_started(unit);
         (self.sink)(UnitEvent::NeverStarted { unit: unit.clone() });
     }
 
     fn set_not_started(&mut self, unit: &UnitName) {
-        let Some(known) = self.known(unit, "failure") else { return };
+        let Some(known) = self.look_up(unit, "failure") else { return };
         known.phase = Phase::NotStarted;
         known.release_signals();
-        known.collect = Collect::No;
+        known.collect = CollectState::No;
     }
 
-    fn absent(&mut self, unit: &UnitName, why: &str) {
-        let Some(known) = self.known(unit, "absence") else { return };
+    fn handle_absent(&mut self, unit: &UnitName, why: &str) {
+        let Some(known) = self.look_up(unit, "absence") else { return };
         match known.phase {
-            // A unit that may vanish with its status may have run.
+            // With `forget_failed` a unit can run, fail and vanish without a trace.
             Phase::Finding
                 if known.record.started.is_none() && !known.record.spec.forget_failed =>
             {
-                return self.never_started(unit);
+                return self.report_never_started(unit);
             }
             Phase::Finding | Phase::Running | Phase::Starting { .. } => {
                 known.phase = Phase::Lost;
@@ -272,51 +280,51 @@ impl Core {
             }
             Phase::Exited | Phase::Lost | Phase::NotStarted => {}
         }
-        if self.units.get(unit).is_some_and(|known| known.collect == Collect::Asked) {
-            self.empty(unit);
+        if self.units.get(unit).is_some_and(|known| known.collect == CollectState::Asked) {
+            self.set_empty(unit);
         }
     }
 
-    fn replaced(&mut self, unit: &UnitName) {
-        let Some(known) = self.known(unit, "replacement") else { return };
+    fn handle_replaced(&mut self, unit: &UnitName) {
+        let Some(known) = self.look_up(unit, "replacement") else { return };
         let waiting = matches!(known.phase, Phase::Finding | Phase::Starting { .. });
         if waiting && known.record.started.is_none() {
             let message = format!("unit {unit} exists, and it is not this job's");
-            return self.failed(unit, Errno::EEXIST as i32, message);
+            return self.handle_failed(unit, Errno::EEXIST as i32, message);
         }
-        self.absent(unit, "a unit of its name is there, but it is not the one started");
+        self.handle_absent(unit, "a unit of its name is there, but it is not the one started");
     }
 
     fn collect(&mut self, unit: &UnitName, backend: &mut impl Backend) {
-        let Some(known) = self.known(unit, "collection") else {
-            // Nothing is known, so nothing is left: the caller still waits for an answer.
+        let Some(known) = self.look_up(unit, "collection") else {
+            // No record, so no process is left. The caller still waits for an answer.
             (self.sink)(UnitEvent::Gone { unit: unit.clone() });
             return;
         };
         match (known.collect, known.phase) {
-            (Collect::Asked | Collect::Empty | Collect::Gone, _) => {}
-            (Collect::No, Phase::Exited) if known.record.gone => self.empty(unit),
-            (Collect::No, Phase::Exited | Phase::Running) => {
-                known.collect = Collect::Asked;
-                // While its record does not hold the status, systemd has to.
+            (CollectState::Asked | CollectState::Empty | CollectState::Gone, _) => {}
+            (CollectState::No, Phase::Exited) if known.record.gone => self.set_empty(unit),
+            (CollectState::No, Phase::Exited | Phase::Running) => {
+                known.collect = CollectState::Asked;
+                // systemd keeps the status until the record holds it.
                 if !known.file.is_late() {
                     backend.collect(unit);
                 }
             }
-            // Goes on when it is known whether there is something to collect.
-            (Collect::No, Phase::Finding | Phase::Starting { .. }) => {
-                known.collect = Collect::Asked;
+            // This continues when the backend has said whether the unit exists.
+            (CollectState::No, Phase::Finding | Phase::Starting { .. }) => {
+                known.collect = CollectState::Asked;
             }
-            (Collect::No, Phase::Lost) => self.empty(unit),
-            // `Failed` has said it.
-            (Collect::No, Phase::NotStarted) => {}
+            (CollectState::No, Phase::Lost) => self.set_empty(unit),
+            // `Failed` was the answer already.
+            (CollectState::No, Phase::NotStarted) => {}
         }
     }
 
-    fn empty(&mut self, unit: &UnitName) {
+    fn set_empty(&mut self, unit: &UnitName) {
         if let Some(known) = self.units.get_mut(unit) {
-            known.collect = Collect::Empty;
-            self.try_gone(unit);
+            known.collect = CollectState::Empty;
+            self.report_gone_if_done(unit);
         }
     }
 
@@ -324,7 +332,7 @@ impl Core {
         if let Some(known) = self.units.remove(unit) {
             match known.phase {
                 Phase::Finding | Phase::Running | Phase::Starting { .. } => {
-                    tracing::warn!(%unit, phase = ?known.phase, "forgotten although it may run");
+                    tracing::warn!(%unit, phase = ?known.phase, "forgetting a unit that may still run");
                 }
                 Phase::Exited | Phase::Lost | Phase::NotStarted => {}
             }
@@ -334,45 +342,45 @@ impl Core {
         self.store.trim_strays();
     }
 
-    /// Report new output, and `Gone` if that waited for it.
-    fn pump(&mut self, unit: &UnitName) {
+    /// Report new output, and then `Gone` if the output was all that was missing.
+    fn report_output(&mut self, unit: &UnitName) {
         let Some(known) = self.units.get_mut(unit) else { return };
         match known.collect {
-            Collect::Asked | Collect::No => {
+            CollectState::Asked | CollectState::No => {
                 known.pump(&*self.sink);
             }
-            Collect::Empty => self.try_gone(unit),
-            Collect::Gone => {}
+            CollectState::Empty => self.report_gone_if_done(unit),
+            CollectState::Gone => {}
         }
     }
 
-    /// `Gone` says that no process is left and that all output was reported.
-    fn try_gone(&mut self, unit: &UnitName) {
+    /// Report `Gone` if no process is left and all output was reported.
+    fn report_gone_if_done(&mut self, unit: &UnitName) {
         let Some(known) = self.units.get_mut(unit) else { return };
-        let all_told = known.collect == Collect::Empty && known.pump(&*self.sink);
-        let early = Bug::DoneBeforeOutput.is_planted() && known.collect == Collect::Empty;
+        let all_told = known.collect == CollectState::Empty && known.pump(&*self.sink);
+        let early = Bug::DoneBeforeOutput.is_planted() && known.collect == CollectState::Empty;
         if !all_told && !early {
             return;
         }
-        known.collect = Collect::Gone;
-        known.tell_truncated(&*self.sink);
+        known.collect = CollectState::Gone;
+        known.report_truncated(&*self.sink);
         if !known.record.gone {
-            self.record(unit, Fact::Gone(true));
+            self.record_fact(unit, Fact::Gone(true));
         }
         (self.sink)(UnitEvent::Gone { unit: unit.clone() });
     }
 
-    /// A fact goes to the unit's record, now or when there is space again.
-    fn record(&mut self, unit: &UnitName, fact: Fact) {
-        let Some(known) = self.known(unit, "fact") else { return };
+    /// Write a fact to the unit's record, now or when the disk has space again.
+    fn record_fact(&mut self, unit: &UnitName, fact: Fact) {
+        let Some(known) = self.look_up(unit, "fact") else { return };
         known.file.append(&mut known.record, fact);
         if known.file.is_late() && !self.late.contains(unit) {
             self.late.push_back(unit.clone());
         }
     }
 
-    /// Try again to write facts that could not be written, up to the first that still cannot:
-    /// most often all fail for the same reason.
+    /// Try again to write facts that could not be written. Stops at the first unit that fails
+    /// again, because most often all fail for the same reason.
     pub(crate) fn write_late(&mut self, backend: &mut impl Backend) {
         for _ in 0..self.late.len() {
             let Some(unit) = self.late.pop_front() else { return };
@@ -381,7 +389,7 @@ impl Core {
                 tracing::debug!(%unit, error = %e, "still cannot write to the record");
                 return self.late.push_back(unit);
             }
-            if known.collect == Collect::Asked
+            if known.collect == CollectState::Asked
                 && matches!(known.phase, Phase::Exited | Phase::Running)
             {
                 backend.collect(&unit);
@@ -389,12 +397,12 @@ impl Core {
         }
     }
 
-    /// Some facts wait for space on the disk.
-    pub(super) fn is_late(&self) -> bool {
+    /// Whether facts wait for space on the disk.
+    pub(crate) fn is_late(&self) -> bool {
         !self.late.is_empty()
     }
 
-    fn known(&mut self, unit: &UnitName, what: &str) -> Option<&mut Unit> {
+    fn look_up(&mut self, unit: &UnitName, what: &str) -> Option<&mut Unit> {
         let known = self.units.get_mut(unit);
         if known.is_none() {
             tracing::debug!(%unit, "{what} for a unit that is not known");

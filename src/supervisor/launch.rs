@@ -1,4 +1,4 @@
-//! Launching: intent before start, and never a second start.
+//! Launches: the intent is written before the start, and nothing is started twice.
 
 use std::io;
 
@@ -10,23 +10,24 @@ use crate::proto::{Stream, UnitName};
 
 use super::backend::{Backend, OutputPaths};
 use super::core::Core;
-use super::output::{Tail, extension};
+use super::output::{OutputTail, extension};
 use super::records::{RECORD, file_name};
-use super::unit::{Collect, Phase, Unit};
+use super::unit::{CollectState, Phase, Unit};
 
-/// What a launch means, given what is known of its unit.
-enum Verdict {
-    /// The same launch is under way, or its unit is being looked for: its answer will come.
+/// What to do about a launch, given what is known of its unit.
+enum LaunchDecision {
+    /// Nothing: the same launch is under way, or the backend is looking for its unit. The answer
+    /// will come.
     Await,
-    /// It runs already.
+    /// Report the unit that runs already.
     Adopt { pid: u32 },
-    /// Something else has this name.
+    /// Refuse it, because something else has this name.
     Refuse(String),
-    /// Nothing has run under this name.
+    /// Start it, because nothing has run under this name.
     Start {
-        /// There is a record to replace.
+        /// Whether there is a record to replace.
         replace: bool,
-        /// An earlier attempt at the same job may have got through after all.
+        /// Whether an earlier attempt for the same job may have succeeded after all.
         adoptable: bool,
     },
 }
@@ -35,11 +36,13 @@ impl Core {
     /// Start a unit, unless it is there already.
     pub(super) fn launch(&mut self, spec: UnitSpec, backend: &mut impl Backend) {
         let unit = spec.unit.clone();
-        let (replace, adoptable) = match self.judge(&spec) {
-            Verdict::Await => return,
-            Verdict::Adopt { pid } => return (self.sink)(UnitEvent::Started { unit, pid }),
-            Verdict::Refuse(message) => return self.refuse(unit, Errno::EEXIST as i32, message),
-            Verdict::Start { replace, adoptable } => (replace, adoptable),
+        let (replace, adoptable) = match self.decide(&spec) {
+            LaunchDecision::Await => return,
+            LaunchDecision::Adopt { pid } => return (self.sink)(UnitEvent::Started { unit, pid }),
+            LaunchDecision::Refuse(message) => {
+                return self.refuse(unit, Errno::EEXIST as i32, message);
+            }
+            LaunchDecision::Start { replace, adoptable } => (replace, adoptable),
         };
         let (file, record) = match self.store.create(&spec, &self.boot_id, replace) {
             Ok(created) => created,
@@ -63,25 +66,25 @@ impl Core {
         }
         let [stdout, stderr] = names.each_ref().map(|name| disk.path(name));
         let output = OutputPaths { stdout, stderr };
-        let [stdout, stderr] = names.map(|name| Tail::fresh(disk, name, self.limits));
+        let [stdout, stderr] = names.map(|name| OutputTail::fresh(disk, name, self.limits));
         let phase = Phase::Starting { adoptable };
         self.units.insert(unit, Unit::new(file, record, phase, stdout, stderr));
         backend.start(&spec, &output);
     }
 
-    fn judge(&self, spec: &UnitSpec) -> Verdict {
+    fn decide(&self, spec: &UnitSpec) -> LaunchDecision {
         let Some(known) = self.units.get(&spec.unit) else {
-            return Verdict::Start { replace: false, adoptable: false };
+            return LaunchDecision::Start { replace: false, adoptable: false };
         };
         let same = known.record.spec.digest == spec.digest;
         let state = match known.phase {
-            Phase::NotStarted if known.collect != Collect::Asked => {
-                return Verdict::Start { replace: true, adoptable: same };
+            Phase::NotStarted if known.collect != CollectState::Asked => {
+                return LaunchDecision::Start { replace: true, adoptable: same };
             }
-            Phase::Finding | Phase::Starting { .. } if same => return Verdict::Await,
-            Phase::Running if same && known.collect == Collect::No => {
+            Phase::Finding | Phase::Starting { .. } if same => return LaunchDecision::Await,
+            Phase::Running if same && known.collect == CollectState::No => {
                 let pid = known.record.started.as_ref().map_or(0, |started| started.pid);
-                return Verdict::Adopt { pid };
+                return LaunchDecision::Adopt { pid };
             }
             Phase::Finding | Phase::NotStarted | Phase::Starting { .. } => "is not known to run",
             Phase::Running => "still runs",
@@ -89,11 +92,14 @@ impl Core {
             Phase::Lost => "was started, was lost, and was not forgotten yet",
         };
         let whose = if same { "this job" } else { "another job with the same id" };
-        Verdict::Refuse(format!("unit {} exists: it belongs to {whose} and {state}", spec.unit))
+        LaunchDecision::Refuse(format!(
+            "unit {} exists: it belongs to {whose} and {state}",
+            spec.unit
+        ))
     }
 
     /// The backend found a unit of this name already there.
-    pub(super) fn exists(&mut self, unit: &UnitName, backend: &mut impl Backend) {
+    pub(super) fn handle_exists(&mut self, unit: &UnitName, backend: &mut impl Backend) {
         let Some(known) = self.units.get_mut(unit) else { return };
         match known.phase {
             Phase::Starting { adoptable: true } => {
@@ -101,7 +107,7 @@ impl Core {
                 backend.find(unit, &known.record.spec.digest, None);
             }
             Phase::Starting { adoptable: false } => {
-                // The record was written a moment ago, for a unit that is not ours.
+                // The record was written just before this start, so the unit is not ours.
                 self.units.remove(unit);
                 self.store.remove(unit);
                 let message = format!("unit {unit} exists, and no record says that it is ours");
@@ -116,7 +122,8 @@ impl Core {
     }
 }
 
-/// Made here, not by who starts the shell, so that they are private and begin empty.
+/// Make the output files. The supervisor does this, and not the backend, so that they are private
+/// and empty.
 fn make_files(
     disk: &dyn Disk,
     names: &[String],

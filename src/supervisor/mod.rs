@@ -1,9 +1,9 @@
 //! The supervisor of one rank.
 //!
-//! [`Worker`] is the whole of it: a thread that takes [`UnitCommand`]s and reports
-//! [`UnitEvent`]s. On that thread the core decides what happens in which order
-//! (intent before start, status on disk before anybody hears of it, output before `Gone`), and
-//! a [`Backend`] does it: systemd's user manager, or plain child processes.
+//! It takes [`UnitCommand`]s and reports [`UnitEvent`]s. The core decides what happens in which
+//! order (intent before start, status on disk before anybody hears of it, output before `Gone`),
+//! and a [`Backend`] does it: systemd's user manager, or plain child processes. Both run on a
+//! thread of their own, which [`Worker`](crate::adapter::worker::Worker) starts.
 //!
 //! ```text
 //!  submit ── commands ──▶ core ──▶ Backend (systemd | fork) ──▶ shells
@@ -24,19 +24,18 @@ mod core;
 mod inotify;
 mod launch;
 mod output;
+mod output_watch;
 mod readable;
 mod records;
 pub mod tracker;
 mod unit;
-mod worker;
 
 pub use backend::{Backend, BackendDriver, BackendEvent, OutputPaths};
-#[allow(unused_imports, reason = "the simulator drives the core without a worker")]
 pub(crate) use core::{Core, Sink};
 pub(crate) use inotify::Watcher;
-#[allow(unused_imports, reason = "what the core is told of output files")]
+#[allow(unused_imports, reason = "the simulator's tests make them")]
 pub(crate) use output::Grown;
+pub(crate) use output_watch::OutputWatch;
 pub(crate) use readable::readable;
 #[doc(hidden)]
-pub use records::parse_record;
-pub use worker::{STARTS_IN_FLIGHT_MAX, Worker, WorkerConfig};
+pub use records::{RecordError, parse_record};

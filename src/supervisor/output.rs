@@ -1,58 +1,48 @@
 //! Reading what shells wrote to their output files.
 //!
-//! The files outlive us, so the shell is never stalled or killed by a reader that is gone, and
-//! an offset in a file is the position in the stream for ever: space behind what a checkpoint
-//! of the KVS holds is given back by punching holes, which moves nothing.
+//! The files outlive this process, so a shell is never stalled or killed because its reader is
+//! gone. An offset in a file is always the position in the stream: bytes that a checkpoint of the
+//! KVS holds are given back to the disk by punching holes, which does not move the rest.
 
 use std::collections::BTreeSet;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
-
-use nix::sys::inotify::AddWatchFlags;
 
 use crate::port::disk::{Disk, Extent};
 use crate::port::supervisor::{OUTPUT_CHUNK_BYTES, OUTPUT_WINDOW_BYTES, OutputLimits};
 use crate::proto::{Stream, UnitName};
 
-use super::inotify::Watcher;
-use super::records::STRAY;
-
-/// How often output files are looked at where inotify is not to be had. Hundreds of brokers on
-/// one host (tests of large instances) use up the kernel's default of 128 instances per user.
-const POLL_INTERVAL: Duration = Duration::from_millis(250);
-
 /// Space is given back to the disk in steps of this many bytes.
 const PUNCH_STEP_BYTES: u64 = 1024 * 1024;
 
-/// Space that a file may take beyond what is kept of it before some is given back, in bytes:
-/// file systems reserve some behind the end of a file that grows.
+/// Space that a file may take beyond the bytes that are kept before some is given back, in bytes.
+/// File systems reserve space after the end of a file that grows.
 const SPARE_BYTES: u64 = 1024 * 1024;
 
 /// The reader of one output file.
 #[derive(Debug)]
-pub(super) struct Tail {
+pub(super) struct OutputTail {
     disk: Arc<dyn Disk>,
     name: String,
     limits: OutputLimits,
-    /// The leader has all bytes before this but those in holes. `None`: it has not said yet where
-    /// to begin.
+    /// The leader has all bytes before this, except for those in holes. `None`: the leader has not
+    /// said yet where to begin.
     acked: Option<u64>,
-    /// A checkpoint of the KVS holds all bytes before this: nobody asks for them again.
+    /// A checkpoint of the KVS holds all bytes before this, so nobody asks for them again.
     checkpointed: u64,
     /// Bytes before this were sent.
     sent: u64,
     /// Bytes before this were given back to the disk.
     punched: u64,
-    /// Nobody wants what is left.
+    /// Nobody wants the rest.
     discarded: bool,
-    /// The longest, and the most space, that the file was seen to have.
+    /// The largest size and the most space that the file was seen to have.
     most: Extent,
 }
 
-impl Tail {
-    /// A stream that begins now: its window is open from the start.
+impl OutputTail {
+    /// A stream that begins now. Its output may be sent at once.
     pub(super) fn fresh(disk: &Arc<dyn Disk>, name: String, limits: OutputLimits) -> Self {
         Self {
             disk: Arc::clone(disk),
@@ -67,14 +57,14 @@ impl Tail {
         }
     }
 
-    /// The stream of a unit from an earlier life: nothing is sent before an acknowledgement
-    /// says where to begin.
+    /// The stream of a unit from an earlier life. Nothing is sent before an acknowledgement says
+    /// where to begin.
     pub(super) fn found(disk: &Arc<dyn Disk>, name: String, limits: OutputLimits) -> Self {
         Self { acked: None, ..Self::fresh(disk, name, limits) }
     }
 
-    /// The leader has everything before `offset`, and a checkpoint what is before
-    /// `checkpointed`; for `u64::MAX`, nobody wants any of it.
+    /// The leader has all bytes before `offset`, and a checkpoint all bytes before `checkpointed`.
+    /// `u64::MAX`: nobody wants the rest.
     pub(super) fn ack(&mut self, offset: u64, checkpointed: u64) {
         if offset == u64::MAX {
             self.discarded = true;
@@ -99,7 +89,7 @@ impl Tail {
         }
     }
 
-    /// Send what is there, as far as the window allows. True if that was all there is.
+    /// Send new output, as far as the window allows. Returns true if no output is left.
     pub(super) fn pump(&mut self, emit: &mut dyn FnMut(u64, Vec<u8>)) -> bool {
         match self.try_pump(emit) {
             Ok(all) => all,
@@ -107,18 +97,18 @@ impl Tail {
             Err(e) => {
                 tracing::warn!(path = %self.path().display(), offset = self.sent, error = %e,
                     "cannot read output");
-                // Nobody gains by waiting for bytes that cannot be read.
+                // Waiting would not make these bytes readable.
                 true
             }
         }
     }
 
-    /// The file has taken so much space that its job is to be ended.
+    /// The space that the file takes, if it is so much that the job is to be ended.
     pub(super) fn overflow(&self) -> Option<u64> {
         (self.most.allocated > self.limits.disk).then_some(self.most.allocated)
     }
 
-    /// How many bytes are kept at most, and how many are behind them.
+    /// If the stream is longer than its limit: the limit, and how many bytes follow it.
     pub(super) fn truncated(&self) -> Option<(u64, u64)> {
         let size = self.disk.extent(&self.name).map_or(0, |extent| extent.size);
         let dropped = size.max(self.most.size).saturating_sub(self.limits.stream);
@@ -131,7 +121,7 @@ impl Tail {
 
     fn try_pump(&mut self, emit: &mut dyn FnMut(u64, Vec<u8>)) -> io::Result<bool> {
         let extent = self.disk.extent(&self.name)?;
-        self.bound(extent);
+        self.free_excess(extent);
         if self.discarded {
             return Ok(true);
         }
@@ -147,7 +137,7 @@ impl Tail {
             let read = self.disk.read_at(&self.name, self.sent, &mut data)?;
             let (from, n) = read.filter(|(from, _)| *from < size).unwrap_or((size, 0));
             if from > self.sent {
-                // A hole is nothing that the shell wrote.
+                // The shell did not write the bytes of a hole.
                 self.skip(from);
                 continue;
             }
@@ -158,16 +148,16 @@ impl Tail {
         }
     }
 
-    /// What is skipped takes nothing of the window.
+    /// Skip a hole. Its bytes do not count against the window.
     fn skip(&mut self, to: u64) {
         let hole = to.saturating_sub(self.sent);
         self.acked = self.acked.map(|acked| acked.saturating_add(hole));
         self.sent = to;
     }
 
-    /// Give back the space of what nobody will read. The shell can take more at any time, and
-    /// anywhere in the file, so this is looked at whenever the file has changed.
-    fn bound(&mut self, extent: Extent) {
+    /// Give the space of bytes that nobody will read back to the disk. The shell can take more at
+    /// any time and anywhere in the file, so this is checked whenever the file has changed.
+    fn free_excess(&mut self, extent: Extent) {
         self.most.size = self.most.size.max(extent.size);
         self.most.allocated = self.most.allocated.max(extent.allocated);
         let kept = if self.discarded { 0 } else { self.limits.stream };
@@ -187,7 +177,7 @@ impl Tail {
         if self.disk.extent(&self.name)?.allocated < extent.allocated {
             return Ok(());
         }
-        // The space is reserved behind the end of the file, or the file system knows no holes.
+        // The space is reserved after the end of the file, or the file system has no holes.
         self.disk.set_length(&self.name, extent.size.min(kept))
     }
 
@@ -200,7 +190,8 @@ impl Tail {
         match self.disk.punch(&self.name, from, length) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
             tried => {
-                // Not tried again: the space comes back with the file's end at the latest.
+                // This is not tried again. The space is free at the latest when the file is
+                // removed.
                 self.punched = end;
                 tried
             }
@@ -216,73 +207,18 @@ pub(super) fn extension(stream: Stream) -> &'static str {
     }
 }
 
-/// Tells which output files grew: one inotify instance, and one watch on the directory.
-#[derive(Debug)]
-pub(super) struct OutputWatch {
-    /// `None`: the host has no inotify instance to spare.
-    watcher: Option<Watcher>,
-}
-
-/// What an [`OutputWatch`] saw.
+/// Which output files grew.
 #[derive(Debug)]
 pub(crate) enum Grown {
     /// Events were lost: any file may have grown.
     Any,
     /// These files.
     These {
-        /// Units' output.
+        /// Output files of units.
         files: BTreeSet<(UnitName, Stream)>,
-        /// Some that were set aside.
+        /// Files that were set aside have grown, too.
         strays: bool,
     },
-}
-
-impl OutputWatch {
-    /// Watch all output files of a directory. Needs a tokio runtime around it.
-    pub(super) fn new(directory: &Path) -> Self {
-        let watcher = Watcher::new()
-            .and_then(|watcher| watcher.add(directory, AddWatchFlags::IN_MODIFY).map(|_| watcher))
-            .inspect_err(|e| {
-                tracing::warn!(directory = %directory.display(), error = %e,
-                    "no inotify (see fs.inotify.max_user_instances): output is looked for every {POLL_INTERVAL:?}");
-            });
-        Self { watcher: watcher.ok() }
-    }
-
-    /// Wait until files grew. May be dropped and called again.
-    pub(super) async fn grown(&self) -> Grown {
-        let Some(watcher) = &self.watcher else {
-            tokio::time::sleep(POLL_INTERVAL).await;
-            return Grown::Any;
-        };
-        loop {
-            let events = match watcher.events().await {
-                Ok(events) => events,
-                Err(e) => {
-                    tracing::error!(error = %e, "cannot read inotify events of output files");
-                    return Grown::Any;
-                }
-            };
-            if events.iter().any(|e| e.mask.contains(AddWatchFlags::IN_Q_OVERFLOW)) {
-                return Grown::Any;
-            }
-            let names = || events.iter().filter_map(|e| e.name.as_deref()?.to_str());
-            let files: BTreeSet<_> = names().filter_map(output_file).collect();
-            let strays = names().any(|name| name.ends_with(&format!(".{STRAY}")));
-            if strays || !files.is_empty() {
-                return Grown::These { files, strays };
-            }
-        }
-    }
-}
-
-fn output_file(name: &str) -> Option<(UnitName, Stream)> {
-    let (stem, stream) = match name.rsplit_once('.')? {
-        (stem, "out") => (stem, Stream::Stdout),
-        (stem, "err") => (stem, Stream::Stderr),
-        (_, _) => return None,
-    };
-    Some((format!("{stem}.service").parse().ok()?, stream))
 }
 
 #[cfg(test)]
@@ -299,7 +235,7 @@ mod tests {
     const MIB: u64 = 1024 * 1024;
     const LIMITS: OutputLimits = OutputLimits { stream: 8 * MIB, disk: 20 * MIB };
 
-    fn pump(tail: &mut Tail) -> (bool, Vec<(u64, usize)>) {
+    fn pump(tail: &mut OutputTail) -> (bool, Vec<(u64, usize)>) {
         let mut sent = Vec::new();
         let all = tail.pump(&mut |offset, data| sent.push((offset, data.len())));
         (all, sent)
@@ -314,7 +250,7 @@ mod tests {
     fn the_window_holds_output_back() {
         let (disk, dir) = disk();
         let path = dir.path().join("x.out");
-        let mut tail = Tail::fresh(&disk, "x.out".to_string(), LIMITS);
+        let mut tail = OutputTail::fresh(&disk, "x.out".to_string(), LIMITS);
         assert_eq!(pump(&mut tail), (true, vec![]), "no file yet");
         let size = OUTPUT_WINDOW_BYTES + 10;
         std::fs::write(&path, vec![b'x'; size as usize]).unwrap();
@@ -336,7 +272,7 @@ mod tests {
     fn a_found_stream_begins_where_the_first_ack_says() {
         let (disk, dir) = disk();
         let path = dir.path().join("x.out");
-        let mut tail = Tail::found(&disk, "x.out".to_string(), LIMITS);
+        let mut tail = OutputTail::found(&disk, "x.out".to_string(), LIMITS);
         assert_eq!(pump(&mut tail), (true, vec![]), "empty: nothing to wait for");
         std::fs::write(&path, "0123456789").unwrap();
         assert_eq!(pump(&mut tail), (false, vec![]));
@@ -350,7 +286,7 @@ mod tests {
         let (disk, dir) = disk();
         let path = dir.path().join("x.out");
         std::fs::write(&path, vec![b'x'; 4 * PUNCH_STEP_BYTES as usize]).unwrap();
-        let mut tail = Tail::found(&disk, "x.out".to_string(), LIMITS);
+        let mut tail = OutputTail::found(&disk, "x.out".to_string(), LIMITS);
         tail.ack(3 * PUNCH_STEP_BYTES + 1, 0);
         assert_eq!(tail.punched, 0, "a crash of rank 0 may ask all of it back");
         tail.ack(3 * PUNCH_STEP_BYTES + 1, 3 * PUNCH_STEP_BYTES + 1);
@@ -361,7 +297,7 @@ mod tests {
     }
 
     /// Sends everything, with a leader that acknowledges at once.
-    fn pump_all(tail: &mut Tail) -> Vec<(u64, usize)> {
+    fn pump_all(tail: &mut OutputTail) -> Vec<(u64, usize)> {
         let mut all = Vec::new();
         loop {
             let (is_all, sent) = pump(tail);
@@ -385,7 +321,7 @@ mod tests {
     #[test]
     fn what_is_past_the_limit_is_counted_and_takes_no_space() {
         let (disk, dir) = disk();
-        let mut tail = Tail::fresh(&disk, "x.out".to_string(), LIMITS);
+        let mut tail = OutputTail::fresh(&disk, "x.out".to_string(), LIMITS);
         let mut shell = file(&dir);
         let mut sent = 0;
         for _ in 0..15 {
@@ -403,7 +339,7 @@ mod tests {
     #[test]
     fn a_length_of_a_terabyte_is_not_waited_for() {
         let (disk, dir) = disk();
-        let mut tail = Tail::fresh(&disk, "x.out".to_string(), LIMITS);
+        let mut tail = OutputTail::fresh(&disk, "x.out".to_string(), LIMITS);
         let mut shell = file(&dir);
         shell.write_all(b"before").unwrap();
         assert_eq!(pump(&mut tail), (true, vec![(0, 6)]));
@@ -428,7 +364,7 @@ mod tests {
         for (flags, length) in
             [(FallocateFlags::empty(), 30 * MIB), (FallocateFlags::FALLOC_FL_KEEP_SIZE, 40 * MIB)]
         {
-            let mut tail = Tail::fresh(&disk, "x.out".to_string(), LIMITS);
+            let mut tail = OutputTail::fresh(&disk, "x.out".to_string(), LIMITS);
             let mut shell = file(&dir);
             shell.set_len(0).unwrap();
             shell.write_all(b"x").unwrap();
@@ -449,7 +385,7 @@ mod tests {
     #[test]
     fn what_nobody_wants_takes_no_space() {
         let (disk, dir) = disk();
-        let mut tail = Tail::fresh(&disk, "x.out".to_string(), LIMITS);
+        let mut tail = OutputTail::fresh(&disk, "x.out".to_string(), LIMITS);
         tail.ack(u64::MAX, 0);
         file(&dir).write_all(&vec![b'x'; 4 * MIB as usize]).unwrap();
         assert_eq!(pump(&mut tail), (true, vec![]));

@@ -1,4 +1,4 @@
-//! Intent records: what a later life of this module needs to know about a unit.
+//! Records: what a later life of this module needs to know about each unit.
 //!
 //! One append-only file of JSON lines per unit, `<directory>/<unit stem>.record`. The first
 //! line is the intent; each later line is one fact. Nothing is synced to disk: the page cache
@@ -22,16 +22,16 @@ use super::output::extension;
 /// Version of the record format. A record of another version is reported and left alone.
 const VERSION: u32 = 1;
 
-/// What comes after a unit's stem in the name of its record.
+/// The extension of a record's file name, after the unit's stem.
 pub(super) const RECORD: &str = "record";
-/// The same, while the record is written that is to replace another.
-const NEW: &str = "new";
-/// What comes after the name of an output file that was set aside.
+/// The extension of a record that will replace another, while it is being written.
+const REPLACEMENT: &str = "new";
+/// The extension that is added to the name of an output file that was set aside.
 pub(super) const STRAY: &str = "stray";
-/// Names that are tried for one that is set aside.
+/// How many names are tried for a file that is set aside.
 const STRAY_NAMES_MAX: u32 = 1000;
 
-/// A record that is shorter is never written anew, in bytes.
+/// A record shorter than this is never rewritten, in bytes.
 const COMPACT_MIN_BYTES: u64 = 64 * 1024;
 
 /// The first line of a record.
@@ -68,27 +68,40 @@ pub(super) enum Fact {
 pub(super) struct RecordFile {
     disk: Arc<dyn Disk>,
     name: String,
-    /// Where a torn last line begins, to be cut off before the next append.
+    /// Where an incomplete last line begins. It is cut off before the next append.
     torn_at: Option<u64>,
-    /// Facts that could not be written, in their order; the newest of each kind and key.
+    /// Facts that could not be written yet, in order. Only the newest of each kind and key is kept.
     late: Vec<Fact>,
-    /// How long it was when it last held each fact once, in bytes; 0: not known.
+    /// Its length when it was last rewritten, in bytes; 0 if not known.
     compact: u64,
-    /// How long it is since the last write, in bytes.
+    /// Its length after the last write, in bytes.
     length: u64,
 }
 
 /// Why a file cannot be read as a record.
 #[derive(Debug, thiserror::Error)]
-enum RecordError {
+#[non_exhaustive]
+pub enum RecordError {
+    /// The file cannot be read.
     #[error("{0}")]
     Io(#[from] io::Error),
+    /// A whole line cannot be read.
     #[error("line {line}: {source}")]
-    Json { line: usize, source: serde_json::Error },
-    #[error("version {found:?}, this module reads version {VERSION}")]
-    Version { found: Option<u64> },
+    Json {
+        /// Counted from 1.
+        line: usize,
+        /// What is wrong with it.
+        source: serde_json::Error,
+    },
+    /// It is the record of another unit than its file name says.
     #[error("it is the record of unit {0}")]
     OtherUnit(UnitName),
+    /// Another release of this module has written it.
+    #[error("version {found:?}, this module reads version {VERSION}")]
+    Version {
+        /// Its version, if it has one.
+        found: Option<u64>,
+    },
 }
 
 /// The records and output files of a state directory.
@@ -100,7 +113,7 @@ pub(super) struct RecordStore {
 }
 
 impl RecordStore {
-    /// What is on `disk`.
+    /// The records on `disk`.
     pub(super) fn new(disk: Arc<dyn Disk>) -> Self {
         Self { disk, strays: RefCell::default() }
     }
@@ -110,8 +123,8 @@ impl RecordStore {
         &self.disk
     }
 
-    /// Write the intent of a unit. A record that is already there is only replaced if the
-    /// caller knows it (`replace`): one that this version cannot read is not ours to lose.
+    /// Write the intent of a unit. A record that exists already is only replaced if the caller
+    /// knows it (`replace`), because another version may have written it.
     pub(super) fn create(
         &self,
         spec: &UnitSpec,
@@ -122,8 +135,9 @@ impl RecordStore {
         let intent =
             Intent { version: VERSION, intent: spec.clone(), boot_id: boot_id.to_string() };
         if replace {
-            // Until the new one is whole the old one stays: its unit may run after all.
-            let new = file_name(&spec.unit, NEW);
+            // The old record stays until the new one is complete, because its unit may run after
+            // all.
+            let new = file_name(&spec.unit, REPLACEMENT);
             self.write_file(&new, IfExists::Truncate, &line(&intent)?)?;
             self.disk.rename(&new, &name)?;
         } else if Bug::StartWithoutIntent.is_planted() {
@@ -146,7 +160,7 @@ impl RecordStore {
     fn write_file(&self, name: &str, exists: IfExists, content: &[u8]) -> io::Result<()> {
         self.disk.create(name, exists)?;
         self.disk.append(name, content).inspect_err(|_| {
-            // Half an intent says no more than none.
+            // An incomplete intent is worth nothing.
             let _ = self.disk.remove(name);
         })
     }
@@ -162,8 +176,8 @@ impl RecordStore {
         }
     }
 
-    /// Read all records of `rank` in `instance`. What is no readable record is reported and
-    /// left alone.
+    /// Read all records of `rank` in `instance`. Records that cannot be read are logged and left
+    /// alone.
     pub(super) fn load(
         &self,
         rank: BrokerRank,
@@ -172,8 +186,9 @@ impl RecordStore {
         let mut records = Vec::new();
         let ours = |unit: &UnitName| unit.rank() == rank && unit.instance() == instance;
         for name in self.disk.names()? {
-            if unit_of(&name, NEW).is_some_and(|unit| ours(&unit)) {
-                // We died before it replaced the record, which is there and whole.
+            if unit_of(&name, REPLACEMENT).is_some_and(|unit| ours(&unit)) {
+                // An earlier life ended before this file replaced the record. The record is
+                // complete.
                 let _ = self.disk.remove(&name);
             }
             if stray_of(&name).is_some_and(|unit| ours(&unit)) {
@@ -184,22 +199,23 @@ impl RecordStore {
             match self.read(&name, &unit) {
                 Ok(Some(record)) => records.push(record),
                 Ok(None) => {
-                    tracing::warn!(%unit, path = %path.display(), "record without a whole intent: nothing was started, removed");
+                    tracing::warn!(%unit, path = %path.display(), "removed a record without a complete intent: nothing was started");
                     self.remove(&unit);
                 }
                 Err(e) => {
-                    tracing::warn!(%unit, path = %path.display(), error = %e, "unreadable record left alone");
+                    tracing::warn!(%unit, path = %path.display(), error = %e, "cannot read a record, leaving it alone");
                 }
             }
         }
         self.remove_strays(ours)?;
         self.trim_strays();
-        // The directory's order is arbitrary; the events' order should not be.
+        // A directory has no order; the events should have one.
         records.sort_by(|a, b| a.1.spec.unit.cmp(&b.1.spec.unit));
         Ok(records)
     }
 
-    /// Output files whose record a crash of the node has taken: nobody will ask for them.
+    /// Remove output files without a record. A crash of the node has lost the record, so nobody
+    /// will ask for them.
     fn remove_strays(&self, ours: impl Fn(&UnitName) -> bool) -> io::Result<()> {
         let names: BTreeSet<String> = self.disk.names()?.into_iter().collect();
         for stream in [Stream::Stdout, Stream::Stderr] {
@@ -245,10 +261,10 @@ impl RecordStore {
 }
 
 impl RecordStore {
-    /// An output file that somebody can still write to, although nothing of the unit is left, is
-    /// not removed: a job's user can have handed the descriptor on, and nobody would see how much
-    /// of the disk it takes then. It is kept under another name, without content, until they let
-    /// go. True if it was.
+    /// Keep an output file that a process can still write to although the unit has ended. A user's
+    /// job can have passed the descriptor to a process outside of the unit, and that could fill the
+    /// disk through a removed file unseen. So the file gets another name, and stays empty until it
+    /// is closed. Returns true if the file was kept.
     fn set_aside(&self, unit: &UnitName, name: &str) -> bool {
         if !self.disk.has_writer(name).unwrap_or(false) {
             return false;
@@ -257,18 +273,18 @@ impl RecordStore {
         let free = |stray: &String| self.disk.create(stray, IfExists::Fail).is_ok();
         let Some(stray) = names.into_iter().find(free) else { return false };
         if let Err(e) = self.disk.rename(name, &stray) {
-            tracing::warn!(%unit, name, error = %e, "cannot set aside");
+            tracing::warn!(%unit, name, error = %e, "cannot keep an output file that is still open");
             let _ = self.disk.remove(&stray);
             return false;
         }
         tracing::warn!(%unit, file = stray,
-            "a process outside of the job has its output open: kept empty until it lets go");
+            "a process outside of the job has its output open: keeping it empty until it is closed");
         self.strays.borrow_mut().insert(stray);
         self.trim_strays();
         true
     }
 
-    /// Empties what was set aside, and removes what nobody can write to any more.
+    /// Empty the files that were set aside, and remove those that no process can write to any more.
     pub(super) fn trim_strays(&self) {
         self.strays.borrow_mut().retain(|stray| match self.disk.has_writer(stray) {
             Ok(true) => {
@@ -280,7 +296,7 @@ impl RecordStore {
                     }
                 });
                 if let Err(e) = trimmed {
-                    tracing::warn!(file = stray, error = %e, "cannot empty");
+                    tracing::warn!(file = stray, error = %e, "cannot empty an output file that is still open");
                 }
                 true
             }
@@ -294,8 +310,8 @@ impl RecordStore {
 }
 
 impl RecordFile {
-    /// Add a fact, to the file and to `record`. What cannot be written is logged and kept for
-    /// later: the unit runs, and what is true in memory stays true.
+    /// Add a fact, to the file and to `record`. A fact that cannot be written is logged and kept
+    /// for later.
     pub(super) fn append(&mut self, record: &mut UnitRecord, fact: Fact) {
         self.late.retain(|late| !fact.replaces(late));
         self.late.push(fact.clone());
@@ -306,20 +322,20 @@ impl RecordFile {
         }
         apply(record, fact);
         if let Err(e) = self.compact(record) {
-            tracing::debug!(unit = %record.spec.unit, error = %e, "cannot write its record anew");
+            tracing::debug!(unit = %record.spec.unit, error = %e, "cannot rewrite its record");
         }
     }
 
-    /// Facts replace earlier ones, so a record is written anew when it has become twice as long:
-    /// a job's user can have as many written as he likes.
+    /// Rewrite the record with each fact once, if it has become twice as long. A user's job decides
+    /// how many notes are written, so a record must not grow without bound.
     fn compact(&mut self, record: &UnitRecord) -> io::Result<()> {
         if self.is_late() || self.length < COMPACT_MIN_BYTES.max(self.compact.saturating_mul(2)) {
             return Ok(());
         }
-        // Not tried again before it has doubled once more.
+        // If this fails, it is tried again when the length has doubled once more.
         self.compact = self.length;
         let bytes = whole(record)?;
-        let new = self.name.replace(&format!(".{RECORD}"), &format!(".{NEW}"));
+        let new = self.name.replace(&format!(".{RECORD}"), &format!(".{REPLACEMENT}"));
         self.disk.create(&new, IfExists::Truncate)?;
         let written =
             self.disk.append(&new, &bytes).and_then(|()| self.disk.rename(&new, &self.name));
@@ -331,7 +347,7 @@ impl RecordFile {
         Ok(())
     }
 
-    /// Some facts could not be written yet.
+    /// Whether facts could not be written yet.
     pub(super) fn is_late(&self) -> bool {
         !self.late.is_empty()
     }
@@ -361,7 +377,7 @@ impl RecordFile {
 }
 
 impl Fact {
-    /// With this one, `earlier` need not be known.
+    /// Whether this fact makes `earlier` unnecessary.
     fn replaces(&self, earlier: &Self) -> bool {
         match (self, earlier) {
             (Self::Note { key, .. }, Self::Note { key: earlier, .. }) => key == earlier,
@@ -382,7 +398,7 @@ fn apply(record: &mut UnitRecord, fact: Fact) {
     }
 }
 
-/// A record's bytes with each fact once.
+/// The bytes of a record with each fact once.
 fn whole(record: &UnitRecord) -> io::Result<Vec<u8>> {
     let intent =
         Intent { version: VERSION, intent: record.spec.clone(), boot_id: record.boot_id.clone() };
@@ -398,14 +414,15 @@ fn whole(record: &UnitRecord) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// What is written at once ends with a line, so that only the last line of a file can be torn.
+/// One line of a record. Each write is whole lines, so only the last line of a file can be
+/// incomplete.
 fn line(line: &impl Serialize) -> io::Result<Vec<u8>> {
     let mut bytes = serde_json::to_vec(line)?;
     bytes.push(b'\n');
     Ok(bytes)
 }
 
-/// A file of this unit.
+/// The name of one of the unit's files.
 pub(super) fn file_name(unit: &UnitName, extension: &str) -> String {
     format!("{}.{extension}", unit.stem())
 }
@@ -422,14 +439,14 @@ fn unit_of(name: &str, extension: &str) -> Option<UnitName> {
     format!("{stem}.service").parse().ok()
 }
 
-/// What is behind this is a line without an end, or what a crash of the node has left in the
-/// place of what was written: zeros. Whatever was started under the name went with it then.
+/// How many bytes are whole lines. An incomplete line can follow, or zeros, which a crash of the
+/// node leaves in place of data. After such a crash nothing of the unit runs any more.
 fn whole_lines(bytes: &[u8]) -> usize {
     let written = bytes.iter().position(|b| *b == 0).unwrap_or(bytes.len());
     bytes[..written].iter().rposition(|b| *b == b'\n').map_or(0, |at| at + 1)
 }
 
-/// What whole lines say. `None`: not even the intent was written whole.
+/// Read the whole lines. `None`: not even the intent is complete.
 fn parse(bytes: &[u8], unit: &UnitName) -> Result<Option<UnitRecord>, RecordError> {
     let whole = &bytes[..whole_lines(bytes)];
     if whole.is_empty() {
@@ -465,10 +482,11 @@ fn parse(bytes: &[u8], unit: &UnitName) -> Result<Option<UnitRecord>, RecordErro
 /// For the fuzz target: what a file with these bytes says of `unit`.
 ///
 /// # Errors
-/// In words.
+///
+/// If a whole line cannot be read, or if the record is another unit's or of another version.
 #[doc(hidden)]
-pub fn parse_record(bytes: &[u8], unit: &UnitName) -> Result<Option<UnitRecord>, String> {
-    parse(bytes, unit).map_err(|error| error.to_string())
+pub fn parse_record(bytes: &[u8], unit: &UnitName) -> Result<Option<UnitRecord>, RecordError> {
+    parse(bytes, unit)
 }
 
 #[cfg(test)]

@@ -1,9 +1,9 @@
-//! One unit, as the core knows it.
+//! One unit, as the core sees it.
 
 use crate::port::supervisor::{UnitEvent, UnitRecord};
 use crate::proto::Stream;
 
-use super::output::Tail;
+use super::output::OutputTail;
 use super::records::RecordFile;
 
 /// Signals kept for a unit whose program does not run yet.
@@ -16,7 +16,7 @@ pub(super) enum Phase {
     Exited,
     /// The backend looks for it: it may run.
     Finding,
-    /// It was started and cannot be found any more.
+    /// It was started, and the backend cannot find it any more.
     Lost,
     /// It never ran.
     NotStarted,
@@ -24,18 +24,18 @@ pub(super) enum Phase {
     Running,
     /// The backend starts it.
     Starting {
-        /// An earlier attempt at the same job may have got through after all: if the unit is
-        /// already there, it is ours.
+        /// An earlier attempt for the same job may have succeeded after all. If the unit exists
+        /// already, it is ours.
         adoptable: bool,
     },
 }
 
 /// How far the unit's removal is.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Collect {
-    /// Asked for; the backend is at it, or will be when the unit is known.
+pub(super) enum CollectState {
+    /// Asked for. The backend does it now, or as soon as it has found the unit.
     Asked,
-    /// No process is left; output may be.
+    /// No process is left. There may be output to report.
     Empty,
     /// `Gone` was reported.
     Gone,
@@ -46,17 +46,17 @@ pub(super) enum Collect {
 /// A signal that waits for the program: its number, and whether all processes get it.
 pub(super) type HeldSignal = (i32, bool);
 
-/// A unit with its record, its output and its place in life.
+/// A unit with its record, its output and its phase.
 #[derive(Debug)]
 pub(super) struct Unit {
     pub(super) file: RecordFile,
     pub(super) record: UnitRecord,
     pub(super) phase: Phase,
-    pub(super) collect: Collect,
-    stdout: Tail,
-    stderr: Tail,
+    pub(super) collect: CollectState,
+    stdout: OutputTail,
+    stderr: OutputTail,
     held: Vec<HeldSignal>,
-    /// It was told that the unit fills the disk.
+    /// `OutputOverflow` was reported.
     has_overflowed: bool,
 }
 
@@ -66,14 +66,14 @@ impl Unit {
         file: RecordFile,
         record: UnitRecord,
         phase: Phase,
-        stdout: Tail,
-        stderr: Tail,
+        stdout: OutputTail,
+        stderr: OutputTail,
     ) -> Self {
         Self {
             file,
             record,
             phase,
-            collect: Collect::No,
+            collect: CollectState::No,
             stdout,
             stderr,
             held: Vec::new(),
@@ -82,14 +82,15 @@ impl Unit {
     }
 
     /// One of its streams.
-    pub(super) fn tail(&mut self, stream: Stream) -> &mut Tail {
+    pub(super) fn tail(&mut self, stream: Stream) -> &mut OutputTail {
         match stream {
             Stream::Stdout => &mut self.stdout,
             Stream::Stderr => &mut self.stderr,
         }
     }
 
-    /// Report new output of both streams, as far as their windows allow. True if that was all.
+    /// Report new output of both streams, as far as their windows allow. Returns true if no output
+    /// is left.
     pub(super) fn pump(&mut self, sink: &dyn Fn(UnitEvent)) -> bool {
         let stdout = self.pump_stream(Stream::Stdout, sink);
         let stderr = self.pump_stream(Stream::Stderr, sink);
@@ -97,14 +98,14 @@ impl Unit {
         if let Some(allocated) = overflow.filter(|_| !self.has_overflowed) {
             self.has_overflowed = true;
             let unit = self.record.spec.unit.clone();
-            tracing::error!(%unit, allocated, "its output fills the disk");
+            tracing::error!(%unit, allocated, "a shell's output takes more of the disk than exec.output-disk-limit");
             sink(UnitEvent::OutputOverflow { unit, allocated });
         }
         stdout && stderr
     }
 
-    /// Tell which streams were longer than their limit.
-    pub(super) fn tell_truncated(&self, sink: &dyn Fn(UnitEvent)) {
+    /// Report which streams were longer than their limit.
+    pub(super) fn report_truncated(&self, sink: &dyn Fn(UnitEvent)) {
         for (stream, tail) in [(Stream::Stdout, &self.stdout), (Stream::Stderr, &self.stderr)] {
             if let Some((kept, dropped)) = tail.truncated() {
                 let unit = self.record.spec.unit.clone();
@@ -135,7 +136,7 @@ impl Unit {
         }
     }
 
-    /// The signals that were kept.
+    /// Take the signals that were kept.
     pub(super) fn release_signals(&mut self) -> Vec<HeldSignal> {
         std::mem::take(&mut self.held)
     }

@@ -1,4 +1,4 @@
-//! A worker on a directory of its own, and its events, waited for one by one.
+//! A worker with a directory of its own, and ways to wait for its events.
 
 #![allow(dead_code, unreachable_pub, unused_imports, reason = "each test binary uses its own part")]
 
@@ -11,14 +11,14 @@ use std::path::Path;
 use std::sync::mpsc;
 use std::time::Duration;
 
+use job_exec_rs::adapter::worker::{STARTS_IN_FLIGHT_MAX, Worker, WorkerConfig};
 use job_exec_rs::config::MethodConfig;
 use job_exec_rs::port::supervisor::{
     Method, OutputLimits, Supervisor, UnitCommand, UnitEvent, UnitRecord, UnitSpec,
 };
 use job_exec_rs::proto::{BrokerRank, InstanceId, JobId, Stream, UnitName, WaitStatus};
-use job_exec_rs::supervisor::{STARTS_IN_FLIGHT_MAX, Worker, WorkerConfig};
 
-/// Far beyond what anything here takes: only a hang gets there.
+/// Far longer than anything here takes, so only a hang reaches it.
 const DEADLINE: Duration = Duration::from_secs(30);
 
 /// All tests run on this rank.
@@ -33,7 +33,7 @@ pub struct Harness {
     pending: Vec<UnitEvent>,
 }
 
-/// A directory and instance that no other test has.
+/// A configuration with a directory and an instance of its own.
 pub fn config(method: MethodConfig, directory: &Path) -> WorkerConfig {
     WorkerConfig {
         method,
@@ -64,7 +64,8 @@ impl Harness {
         Self { config, worker: Some(worker), events, pending: Vec::new() }
     }
 
-    /// Start a worker and wait until it is ready: what it found, and its notice.
+    /// Start a worker and wait until it is ready. Returns the records that it found, its method and
+    /// its notice.
     pub fn ready(config: WorkerConfig) -> (Self, Vec<UnitRecord>, (Method, Option<String>)) {
         let mut harness = Self::start(config);
         let ready = harness.wait("Ready", |event| match event {
@@ -181,7 +182,7 @@ impl Harness {
         unreachable!("the loop has no end")
     }
 
-    /// Was there such an event among those not waited for?
+    /// Whether there was such an event among those that were not waited for.
     pub fn saw(&self, matches: impl Fn(&UnitEvent) -> bool) -> bool {
         self.pending.iter().any(matches)
     }

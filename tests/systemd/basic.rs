@@ -2,12 +2,12 @@
 
 use std::collections::BTreeSet;
 
+use job_exec_rs::adapter::worker::WorkerConfig;
 use job_exec_rs::config::MethodConfig;
 use job_exec_rs::port::supervisor::{
     Method, OUTPUT_CHUNK_BYTES, OUTPUT_WINDOW_BYTES, UnitCommand, UnitEvent,
 };
 use job_exec_rs::proto::{Stream, UnitName, WaitStatus};
-use job_exec_rs::supervisor::WorkerConfig;
 
 use crate::support::{self, Harness};
 use crate::{harness, systemctl};
@@ -22,7 +22,7 @@ fn exit_codes_and_signals() {
         (4, "kill -KILL $$", WaitStatus::signaled(9)),
         (5, "kill -TERM $$", WaitStatus::signaled(15)),
     ] {
-        // So that systemd sees the program run before it ends; 203 is its own code as well.
+        // systemd must see the program run before it ends, because it uses the code 203 itself.
         let script = format!("sleep 0.1; {script}");
         assert_eq!(h.run(job, &script), status, "{script}");
         h.clean(job);
@@ -138,7 +138,7 @@ fn gone_waits_for_processes_that_systemd_does_not_kill() {
     // systemd is done with the unit...
     h.run(2, "exit 0");
     while systemctl(&["is-active", &h.unit(1).to_string()]).trim() != "inactive" {}
-    // ...but the core has not said so, although a later unit's whole life passed by.
+    // ...but the core has not reported it, although a later unit was started and has ended.
     h.clean(2);
     assert!(!h.saw(|event| matches!(event, UnitEvent::Gone { .. })), "gone with a process left");
     std::fs::write(&fifo, "\n").unwrap();
@@ -164,7 +164,7 @@ fn signals_reach_main_or_all() {
     h.signal(1, libc::SIGUSR1, false);
     assert_eq!(h.output(1, Stream::Stdout, 6, 5), b"usr1\n");
     assert_eq!(h.exited(1), WaitStatus::exited(5));
-    // Nothing is there any more; nothing comes of it.
+    // The unit does not exist any more, so nothing happens.
     h.signal(1, libc::SIGKILL, false);
     h.signal(1, libc::SIGKILL, true);
     h.clean(1);
@@ -195,7 +195,7 @@ fn exec_failures_say_why() {
     ] {
         let mut spec = h.spec(job, "");
         spec.argv[0] = program.to_string();
-        // Twice: what failed leaves nothing behind.
+        // Twice, because a failed start must leave nothing behind.
         for _ in 0..2 {
             h.submit(UnitCommand::Launch(Box::new(spec.clone())));
             let (errnum, text) = h.failed(job);
@@ -285,7 +285,7 @@ fn a_start_that_no_message_can_say_fails_and_makes_room() {
     let dir = tempfile::tempdir().unwrap();
     let config = support::config(MethodConfig::Systemd, dir.path());
     let (mut h, _, _) = Harness::ready(WorkerConfig { starts_in_flight_max: 1, ..config });
-    // Beyond D-Bus's longest array, and no string of it.
+    // Longer than D-Bus's longest array, although no string is too long.
     for (job, argument) in [(1, "x".repeat(65 << 20)), (2, "\0".to_string())] {
         let mut spec = h.spec(job, "echo never");
         spec.argv.push(argument);

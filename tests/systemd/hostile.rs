@@ -17,7 +17,7 @@ fn limited() -> Option<(Harness, tempfile::TempDir)> {
         let dir = tempfile::tempdir().expect("a directory");
         let config = support::config(MethodConfig::Systemd, &dir.path().join("state"));
         let (harness, _, _) =
-            Harness::ready(job_exec_rs::supervisor::WorkerConfig { output: LIMITS, ..config });
+            Harness::ready(job_exec_rs::adapter::worker::WorkerConfig { output: LIMITS, ..config });
         (harness, dir)
     })
 }
@@ -50,7 +50,7 @@ fn a_shell_that_fills_the_disk_is_told_and_others_go_on() {
     assert_eq!(h.output(2, Stream::Stdout, 0, 5), b"fine\n");
     assert_eq!(h.exited(2), WaitStatus::exited(3));
     h.clean(2);
-    // Gone does not wait for what is past the limit.
+    // `Gone` does not wait for output past the limit.
     h.signal(1, libc::SIGKILL, true);
     h.output(1, Stream::Stdout, 0, LIMITS.stream as usize);
     h.ack(1, Stream::Stderr, u64::MAX);
@@ -92,7 +92,7 @@ fn output_that_was_handed_on_is_kept_empty() {
     let Some((mut h, dir)) = harness() else { return };
     let gate = dir.path().join("gate");
     nix::unistd::mkfifo(&gate, nix::sys::stat::Mode::S_IRWXU).unwrap();
-    // A service of its own gets the descriptor, and writes what comes through the gate.
+    // Another service gets the descriptor, and writes what it reads from the fifo `gate`.
     let service = format!("handed-on-{}.service", std::process::id());
     let gate = gate.display();
     h.launch(1, &format!("exec systemd-run --user -qP -u {service} cat {gate}"));

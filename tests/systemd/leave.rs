@@ -8,7 +8,7 @@ use job_exec_rs::proto::{Stream, UnitName, WaitStatus};
 use crate::harness;
 use crate::support::Harness;
 
-/// A cgroup in the place of a session's; `None` where tests have none to themselves.
+/// A cgroup that stands for a session's; `None` if the tests have no cgroup of their own.
 fn session(number: u32) -> Option<PathBuf> {
     let name = format!("session-{number}-{}.scope", std::process::id());
     let group = Path::new(&std::env::var_os("USER_SYSTEMD_CGROUP")?).join(name);
@@ -16,7 +16,8 @@ fn session(number: u32) -> Option<PathBuf> {
     Some(group)
 }
 
-/// A script in the place of the IMP: it leaves, says that it is ready, and waits for a line.
+/// A script that stands for the IMP: it leaves its unit, reports that it is ready, and waits for a
+/// line.
 fn imp(h: &Harness, session: &Path, fifos: [&Path; 2]) -> UnitSpec {
     let [go, end] = fifos.map(|fifo| {
         nix::unistd::mkfifo(fifo, nix::sys::stat::Mode::S_IRWXU).expect("a fifo");

@@ -117,7 +117,7 @@ fn a_start_that_got_through_late_is_adopted() {
     h.submit(UnitCommand::Launch(Box::new(spec.clone())));
     h.failed(1);
     let (mut h, _) = h.restart();
-    h.failed(1);
+    h.never_started(1);
     // As if the call of the earlier life had been on its way for long.
     systemd_run(&h.unit(1), "digest-of-1", "sleep 1000");
     spec.argv[0] = "/bin/sh".to_string();

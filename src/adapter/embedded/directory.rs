@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
 
-use super::start::InstanceError;
+use super::error::InstanceError;
 
 /// A directory that one instance holds: a temporary one, removed at the end, or one to keep.
 #[derive(Debug)]

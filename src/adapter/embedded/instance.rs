@@ -4,61 +4,25 @@ use std::collections::{BTreeSet, VecDeque};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use super::config::InstanceConfig;
+use super::control::{Control, Inward};
 use super::directory::StateDirectory;
+use super::error::InstanceError;
 use super::event::{Happening, InstanceEvent};
 use super::kvs::Kvs;
 use super::manager::{JobOutcome, JobRequest, Manager};
 use super::messages::{Asker, Messages};
 use super::shell::Shells;
-use super::start::{InstanceConfig, InstanceError, Supervision, nodes};
+use super::start::{Supervision, nodes};
+use crate::adapter::worker::Worker;
 use crate::machine::{Credential, Effects, Event, Node, Now};
 use crate::port::supervisor::{Method, UnitEvent};
 use crate::proto::{BrokerRank, Exception, JobId, StartRequest, UnitName};
-use crate::supervisor::Worker;
 
 mod perform;
 
 /// How long the end of the last units is waited for, when their jobs have ended already.
 const SETTLE: Duration = Duration::from_secs(10);
-
-/// What comes from other threads.
-#[derive(Debug)]
-pub(super) enum Inward {
-    /// Cancel a job, or all.
-    Cancel(Option<JobId>, String),
-    /// Kill what runs.
-    Kill,
-    /// Wait for nothing any more.
-    Leave,
-    /// A supervisor reports.
-    Unit(BrokerRank, UnitEvent),
-}
-
-/// Controls an instance from another thread, or from its observer.
-#[derive(Clone, Debug)]
-pub struct Control(Sender<Inward>);
-
-impl Control {
-    /// Raises a `cancel` exception on a job, or on all that run.
-    pub fn cancel(&self, id: Option<JobId>, note: &str) {
-        self.send(Inward::Cancel(id, note.to_string()));
-    }
-
-    /// Kills every process of every job at once.
-    pub fn kill(&self) {
-        self.send(Inward::Kill);
-    }
-
-    /// Makes [`Instance::wait`] and [`Instance::stop`] return, whatever still runs.
-    pub fn leave(&self) {
-        self.send(Inward::Leave);
-    }
-
-    fn send(&self, inward: Inward) {
-        // An instance that is gone has nothing left to control.
-        drop(self.0.send(inward));
-    }
-}
 
 /// One rank.
 struct Rank {

@@ -10,7 +10,7 @@
 //! ```
 //!
 //! Each rank has the [`Node`](crate::machine::Node) and the
-//! [`Worker`](crate::supervisor::Worker) that it would have in a real broker, each worker with
+//! [`Worker`](crate::adapter::worker::Worker) that it would have in a real broker, each worker with
 //! a directory of its own; only what lies between them is replaced. One thread, the caller's,
 //! runs all nodes: it takes events from one queue in order, and waits on one channel, which
 //! the workers' threads feed, until the next timer is due.
@@ -32,7 +32,10 @@
 //! job's `guest` entry links to and that takes its place at the end. Jobs do not survive the
 //! instance; what a killed one left running is stopped by the next on the same directory.
 
+mod config;
+mod control;
 mod directory;
+mod error;
 mod event;
 mod instance;
 mod kvs;
@@ -41,7 +44,9 @@ mod messages;
 mod shell;
 mod start;
 
+pub use config::InstanceConfig;
+pub use control::Control;
+pub use error::InstanceError;
 pub use event::{Happening, InstanceEvent};
-pub use instance::{Control, Instance};
+pub use instance::Instance;
 pub use manager::{JobOutcome, JobRequest};
-pub use start::{InstanceConfig, InstanceError};

@@ -1,70 +1,17 @@
 //! From nothing to an instance whose supervisors are ready.
 
-use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::mpsc::{Receiver, Sender};
 
+use super::config::InstanceConfig;
+use super::control::Inward;
+use super::error::InstanceError;
 use super::event::Happening;
-use super::instance::Inward;
+use crate::adapter::worker::{Worker, WorkerConfig};
 use crate::config::Config;
 use crate::machine::{Facts, Node};
 use crate::port::supervisor::{Method, Supervisor, UnitCommand, UnitEvent};
-use crate::proto::{BrokerRank, Idset, InstanceId, UnitName};
-use crate::supervisor::{Worker, WorkerConfig};
-
-/// What an instance is made of.
-#[derive(Clone, Debug)]
-pub struct InstanceConfig {
-    /// How many ranks; at least one. There can be more: ranks on which an earlier instance
-    /// has left something in the same directory.
-    pub ranks: u32,
-    /// As the module's. What expects a flux-shell is changed (see the module's text).
-    pub config: Config,
-    /// Where records, output and the KVS are kept; none is a temporary directory.
-    pub statedir: Option<PathBuf>,
-    /// D-Bus address of the user bus, instead of the environment's.
-    pub bus_address: Option<String>,
-    /// Where the supervisors' threads log to.
-    pub dispatch: tracing::Dispatch,
-}
-
-/// Why there is no instance.
-#[derive(Debug, thiserror::Error)]
-pub enum InstanceError {
-    /// Another instance uses the directory.
-    #[error("{}: another instance runs on this state directory", path.display())]
-    Busy {
-        /// Which.
-        path: PathBuf,
-    },
-    /// The state directory can't be used.
-    #[error("{}: {error}", path.display())]
-    Directory {
-        /// Which file or directory.
-        path: PathBuf,
-        /// What is wrong.
-        error: io::Error,
-    },
-    /// A job wants no ranks, or ranks that are not there.
-    #[error("the job's ranks are '{asked}', and the instance has {size}")]
-    Ranks {
-        /// Which.
-        asked: Idset,
-        /// How many there are.
-        size: u32,
-    },
-    /// A supervisor has no thread.
-    #[error("cannot start the supervisor of rank {rank}: {error}")]
-    Thread {
-        /// Whose.
-        rank: BrokerRank,
-        /// What is wrong.
-        error: io::Error,
-    },
-    /// A supervisor can't work, in its own words.
-    #[error("{0}")]
-    Unusable(String),
-}
+use crate::proto::{BrokerRank, InstanceId, UnitName};
 
 /// Every rank's supervisor, ready.
 pub(super) struct Supervision {

@@ -1,13 +1,15 @@
-//! Clearing a process group: nothing tells when a group is empty, but each member has a pidfd.
+//! Clears a process group. Linux does not tell when a group is empty, so this waits for a pidfd of
+//! each member.
 
 use std::os::fd::OwnedFd;
 
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
-use rustix::process::{Pid as RawPid, PidfdFlags, pidfd_open};
 
-/// Kill every process of the group and wait until none is left but the zombie that leads it,
-/// which keeps the group's number from being used again.
+use super::pidfd;
+
+/// Kill every process of the group and wait until only the zombie that leads it is left. The zombie
+/// keeps the group's number from being reused.
 pub(super) async fn clear(group: Pid) {
     loop {
         let members = members(group);
@@ -18,7 +20,7 @@ pub(super) async fn clear(group: Pid) {
             tracing::debug!(%group, error = %e, "cannot kill the process group");
         }
         for member in members {
-            super::exit(member).await;
+            pidfd::exited(member).await;
         }
     }
 }
@@ -30,8 +32,8 @@ fn members(group: Pid) -> Vec<OwnedFd> {
         .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<i32>().ok())
         .filter(|pid| is_member(*pid, group))
         .filter_map(|pid| {
-            let pidfd = pidfd_open(RawPid::from_raw(pid)?, PidfdFlags::empty()).ok()?;
-            // The pid may have become another's before it was pinned.
+            let pidfd = pidfd::open(pid).ok()?;
+            // The pid may have been reused before the pidfd was opened.
             is_member(pid, group).then_some(pidfd)
         })
         .collect()
@@ -39,7 +41,7 @@ fn members(group: Pid) -> Vec<OwnedFd> {
 
 fn is_member(pid: i32, group: Pid) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    // The name, in parentheses, may hold anything: go on behind its end.
+    // The name, in parentheses, can contain anything, so parsing starts after its end.
     let Some((_, rest)) = stat.rsplit_once(") ") else { return false };
     let fields: Vec<&str> = rest.split(' ').collect();
     match fields[..] {

@@ -1,24 +1,24 @@
 //! Shells as plain child processes, where there is no user manager.
 //!
-//! Each child leads a process group of its own. It does not survive its supervisor: what is
-//! left when the worker ends is killed, and a record of an earlier life is answered with
-//! `Absent`, because a pid found on disk identifies nobody.
+//! Each child leads a process group of its own. It does not survive its supervisor: the worker
+//! kills what is left when it ends. A unit of an earlier life is answered with `Absent`, because a
+//! recorded pid may be another process's by now.
 //!
-//! A child that has exited stays a zombie until it is collected: as long as it does, its pid,
-//! and with it the number of its process group, cannot be given to a stranger.
+//! A child that has exited stays a zombie until it is collected. Until then its pid, which is also
+//! its process group's number, cannot be reused.
 //!
-//! The host process must not wait for children that it did not start. One that does (a
-//! `waitpid(-1)` in an event loop) takes the exit status away; the shell is then reported as
-//! lost.
+//! The process that this runs in must not wait for children that it did not start. If it does (with
+//! `waitpid(-1)` in an event loop), it takes the exit status, and the shell is reported as lost.
 
 mod group;
+mod pidfd;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::OpenOptions;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -30,14 +30,14 @@ use tokio::task::JoinSet;
 
 use crate::port::supervisor::{Method, Started, UnitSpec};
 use crate::proto::{UnitName, WaitStatus};
-use crate::supervisor::{Backend, BackendDriver, BackendEvent, OutputPaths, readable};
+use crate::supervisor::{Backend, BackendDriver, BackendEvent, OutputPaths};
 
 /// Child processes of this process.
 #[derive(Debug, Default)]
 pub struct Fork {
     children: BTreeMap<UnitName, Running>,
     events: VecDeque<BackendEvent>,
-    /// One for each thing that is waited for.
+    /// One task for each thing that is waited for.
     tasks: JoinSet<(UnitName, Done)>,
 }
 
@@ -62,13 +62,13 @@ enum Done {
 }
 
 impl Fork {
-    /// No children yet. Needs a tokio runtime around it from here on.
+    /// A backend without children. All its methods need a tokio runtime.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    fn done(&mut self, unit: UnitName, done: Done) {
+    fn handle_done(&mut self, unit: UnitName, done: Done) {
         let Some(running) = self.children.get_mut(&unit) else { return };
         match done {
             Done::Empty => {
@@ -104,7 +104,7 @@ impl Fork {
         }
     }
 
-    /// Kill what is left of the group, and wait until nothing is.
+    /// Kill the processes that are left in the group, and wait until none is left.
     fn clear(&mut self, unit: &UnitName) {
         let Some(running) = self.children.get(unit) else { return };
         let (group, unit) = (running.pid(), unit.clone());
@@ -129,17 +129,10 @@ impl Backend for Fork {
 
     fn start(&mut self, spec: &UnitSpec, output: &OutputPaths) {
         let unit = spec.unit.clone();
-        let spawned = if spec.properties.is_empty() {
-            spawn(spec, output)
-        } else {
-            let names = spec.properties.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
-            let message =
-                format!("unit properties ({names}) need systemd, this is a child process");
-            Err((Errno::EINVAL as i32, message))
-        };
-        let (child, pidfd) = match spawned {
+        let (child, pidfd) = match spawn(spec, output) {
             Ok(spawned) => spawned,
-            Err((errnum, message)) => {
+            Err(error) => {
+                let (errnum, message) = (error.errnum(), error.to_string());
                 return self.events.push_back(BackendEvent::Failed { unit, errnum, message });
             }
         };
@@ -147,7 +140,7 @@ impl Backend for Fork {
         self.tasks.spawn({
             let unit = unit.clone();
             async move {
-                exit(pidfd).await;
+                pidfd::exited(pidfd).await;
                 (unit, Done::Exited)
             }
         });
@@ -204,7 +197,7 @@ impl BackendDriver for Fork {
             return Some(event);
         }
         match self.tasks.join_next().await {
-            Some(Ok((unit, done))) => self.done(unit, done),
+            Some(Ok((unit, done))) => self.handle_done(unit, done),
             // Tasks are neither aborted nor panic.
             Some(Err(e)) => tracing::error!(error = %e, "lost track of a child process"),
             None => std::future::pending().await,
@@ -223,21 +216,54 @@ impl BackendDriver for Fork {
     }
 }
 
-fn spawn(spec: &UnitSpec, output: &OutputPaths) -> Result<(Child, OwnedFd), (i32, String)> {
-    let program = spec.argv.first().map_or("", String::as_str);
-    let errnum = |e: &io::Error| e.raw_os_error().unwrap_or(Errno::EIO as i32);
+/// Why there is no child process.
+#[derive(Debug, thiserror::Error)]
+enum SpawnError {
+    /// An output file cannot be opened.
+    #[error("{}: {error}", path.display())]
+    Output { path: PathBuf, error: io::Error },
+    /// The child's exit could not be noticed.
+    #[error("{program}: no pidfd (Linux 5.3 is needed): {error}")]
+    Pidfd { program: String, error: rustix::io::Errno },
+    /// The program cannot be executed.
+    #[error("{program}: {}", describe(error))]
+    Program { program: String, error: io::Error },
+    /// Only systemd can set unit properties.
+    #[error("unit properties ({names}) need systemd, this is a child process")]
+    Properties { names: String },
+}
+
+impl SpawnError {
+    /// The POSIX errno that classes it.
+    fn errnum(&self) -> i32 {
+        match self {
+            Self::Output { error, .. } | Self::Program { error, .. } => {
+                error.raw_os_error().unwrap_or(Errno::EIO as i32)
+            }
+            Self::Pidfd { error, .. } => error.raw_os_error(),
+            Self::Properties { .. } => Errno::EINVAL as i32,
+        }
+    }
+}
+
+fn spawn(spec: &UnitSpec, output: &OutputPaths) -> Result<(Child, OwnedFd), SpawnError> {
+    if !spec.properties.is_empty() {
+        let names = spec.properties.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
+        return Err(SpawnError::Properties { names });
+    }
+    let program = spec.argv.first().cloned().unwrap_or_default();
     let append = |path: &Path| {
         let file = OpenOptions::new().append(true).create(true).open(path);
-        file.map_err(|e| (errnum(&e), format!("{}: {e}", path.display())))
+        file.map_err(|error| SpawnError::Output { path: path.to_path_buf(), error })
     };
-    let mut command = Command::new(program);
+    let mut command = Command::new(&program);
     command
         .args(spec.argv.iter().skip(1))
         .stdin(Stdio::null())
         .stdout(append(&output.stdout)?)
         .stderr(append(&output.stderr)?)
         .process_group(0);
-    // They belong to the unit that we run in, not to the shell.
+    // These are for the unit that this process runs in, not for the shell.
     for name in ["NOTIFY_SOCKET", "INVOCATION_ID"] {
         command.env_remove(name);
     }
@@ -246,27 +272,26 @@ fn spawn(spec: &UnitSpec, output: &OutputPaths) -> Result<(Child, OwnedFd), (i32
     }
     command.envs(&spec.environment);
     if let Some(directory) = &spec.working_directory {
-        // As with systemd, one that is missing is not an error.
+        // As with systemd, a missing directory is not an error.
         let there = Path::new(directory).is_dir();
         command.current_dir(if there { directory } else { "/" });
     }
-    let mut child =
-        command.spawn().map_err(|e| (errnum(&e), format!("{program}: {}", describe(&e))))?;
-    let pidfd = rustix::process::Pid::from_raw(child.id() as i32)
-        .ok_or(rustix::io::Errno::SRCH)
-        .and_then(|pid| rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()));
-    match pidfd {
+    let mut child = match command.spawn() {
+        Ok(child) => child,
+        Err(error) => return Err(SpawnError::Program { program, error }),
+    };
+    match pidfd::open(child.id() as i32) {
         Ok(pidfd) => Ok((child, pidfd)),
-        Err(e) => {
-            // It has run for a moment, but nobody would learn how it ends.
+        Err(error) => {
+            // It has run for a moment, but its exit could not be noticed.
             let _ = child.kill();
             let _ = child.wait();
-            Err((e.raw_os_error(), format!("{program}: no pidfd (Linux 5.3 is needed): {e}")))
+            Err(SpawnError::Pidfd { program, error })
         }
     }
 }
 
-/// The error's own words, as in systemd's messages, without "(os error 2)".
+/// The error's text without "(os error 2)", as in systemd's messages.
 fn describe(e: &io::Error) -> String {
     match e.raw_os_error() {
         Some(errno) => Errno::from_raw(errno).desc().to_string(),
@@ -274,21 +299,7 @@ fn describe(e: &io::Error) -> String {
     }
 }
 
-/// Wait until the process of a pidfd has exited.
-async fn exit(pidfd: OwnedFd) {
-    match readable(pidfd) {
-        Ok(waiting) => {
-            // An error means that the runtime ends, and this task with it.
-            let _ = waiting.readable().await;
-        }
-        Err(e) => {
-            tracing::error!(error = %e, "cannot wait for a child process");
-            std::future::pending::<()>().await;
-        }
-    }
-}
-
-/// The exit status of a child that has exited; it stays a zombie.
+/// The exit status of a child that has exited. The child stays a zombie.
 fn peek(child: &Child) -> io::Result<WaitStatus> {
     let flags = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
     match waitid(Id::Pid(Pid::from_raw(child.id() as i32)), flags)? {
@@ -306,7 +317,7 @@ fn reap(unit: &UnitName, child: &mut Child) {
     }
 }
 
-/// Only for a child that was not reaped: its pid is still its own.
+/// Send a signal. Only for a child that was not reaped, because its pid cannot be another's yet.
 fn send(unit: &UnitName, pid: Pid, signal: i32, all: bool) {
     let sent = Signal::try_from(signal).and_then(|signal| match all {
         true => killpg(pid, signal),

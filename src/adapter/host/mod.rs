@@ -14,21 +14,21 @@ use crate::port::disk::{Disk, Extent, IfExists};
 
 /// A directory, private to the instance owner.
 ///
-/// Files are opened for each call: a rank with a thousand shells would otherwise hold three
-/// thousand descriptors, most of them idle.
+/// Each call opens its file. Otherwise a rank with a thousand shells would hold three thousand
+/// descriptors, most of them idle.
 #[derive(Clone, Debug)]
 pub struct HostDisk {
     directory: PathBuf,
 }
 
 impl HostDisk {
-    /// Make the directory where it is missing. One that is there is taken only if nobody else
-    /// can have put anything into it.
+    /// Open the directory, and make it if it is missing. An existing one is refused if another user
+    /// could have put files into it.
     ///
     /// # Errors
     ///
-    /// If there is none after that, if it is a symbolic link or no directory, or if it is another
-    /// user's or others may write to it.
+    /// If it cannot be made, if it is a symbolic link or not a directory, if it belongs to another
+    /// user, or if others may write to it.
     pub fn open(directory: &Path) -> io::Result<Self> {
         DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
         let metadata = std::fs::symlink_metadata(directory)?;
@@ -98,9 +98,9 @@ impl Disk for HostDisk {
         let seek = |to: u64, whence| lseek(&file, i64::try_from(to).unwrap_or(i64::MAX), whence);
         let from = match seek(offset, Whence::SeekData) {
             Ok(from) => u64::try_from(from).unwrap_or(offset),
-            // Behind the end, or in the hole before it.
+            // `offset` is after the last byte, or in the hole at the end.
             Err(Errno::ENXIO) => return Ok(None),
-            // Not every file system knows its holes.
+            // Not every file system can find holes.
             Err(Errno::EINVAL) => offset,
             Err(e) => return Err(e.into()),
         };
@@ -139,7 +139,7 @@ impl Disk for HostDisk {
         let range = |n: u64| i64::try_from(n).map_err(|_| Errno::EFBIG);
         let flags = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
         match fallocate(&self.write(name)?, flags, range(offset)?, range(length)?) {
-            // Not every file system can; then the file stays as large as it is.
+            // Not every file system can do it. Then the space stays in use.
             Ok(()) | Err(Errno::EOPNOTSUPP) => Ok(()),
             Err(e) => Err(e.into()),
         }

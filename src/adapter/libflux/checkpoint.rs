@@ -1,25 +1,25 @@
 //! The group checkpoint (flux-core `libkvs/kvs_commit.h`, `FLUX_KVS_SYNC`).
 //!
-//! Guest namespaces are in no checkpoint by themselves. One commit to the primary namespace
-//! puts a reference to the root of each whose leader has asked for it next to the job's
-//! `guest`, and has everything flushed and checkpointed.
+//! A checkpoint of the KVS does not include guest namespaces. So one commit to the primary
+//! namespace writes a reference to the root of each guest namespace whose leader has asked for it,
+//! next to the job's `guest`, and requests the checkpoint.
 
 use std::cell::{Cell, RefCell};
 use std::ffi::c_int;
 use std::rc::Rc;
 
-use super::future::RpcError;
-use super::handle::cstring;
+use super::error::RpcError;
 use super::kvs::Kvs;
+use super::text::cstring;
 use crate::machine::Fault;
 use crate::proto::JobId;
 
 /// The key of the reference, in the job's directory of the primary namespace.
-pub(super) const KEY: &str = "guest-checkpoint";
+pub(super) const CHECKPOINT_KEY: &str = "guest-checkpoint";
 
 type Done = Box<dyn FnOnce(Result<(), Fault>)>;
 
-/// One checkpoint in the making.
+/// A checkpoint whose roots are being looked up.
 struct Gathering {
     kvs: Kvs,
     left: Cell<usize>,
@@ -28,8 +28,9 @@ struct Gathering {
 }
 
 impl Kvs {
-    /// Makes the KVS durable, with the guest namespaces of `jobs`. Without a backing store
-    /// there are no checkpoints, and nothing that could go back to one: that is no error.
+    /// Makes a checkpoint of the KVS that includes the guest namespaces of `jobs`. Without a
+    /// backing store there are no checkpoints, and the KVS cannot be rolled back to one, so that is
+    /// not an error.
     pub(super) fn checkpoint(
         &self,
         jobs: &[JobId],
@@ -47,7 +48,7 @@ impl Kvs {
         for id in jobs {
             let (id, gathering) = (*id, Rc::clone(&gathering));
             self.lookup(Some(&id.namespace()), ".", true, move |result| {
-                // One that was moved in the meantime is in the primary namespace.
+                // If it was grafted in the meantime, it is in the primary namespace.
                 if let Ok(root) = result {
                     gathering.roots.borrow_mut().push((id, root));
                 }
@@ -66,7 +67,7 @@ impl Gathering {
         let roots = self.roots.take();
         let future = self.kvs.commit(None, flags, |txn| {
             for (id, root) in &roots {
-                let (key, root) = (cstring(&id.kvs_key(KEY)), cstring(root));
+                let (key, root) = (cstring(&id.kvs_key(CHECKPOINT_KEY)), cstring(root));
                 // SAFETY: the transaction is valid, the strings live through the call.
                 let put = unsafe {
                     flux_sys::flux_kvs_txn_put_treeobj(txn, 0, key.as_ptr(), root.as_ptr())

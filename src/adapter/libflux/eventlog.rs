@@ -1,9 +1,9 @@
-//! The exec eventlog of an earlier leader, out of a guest namespace.
+//! Reads the exec eventlog of an earlier leader from a guest namespace.
 //!
-//! The namespace belongs to the job's user, who can put symbolic links into it; the KVS follows
-//! them with the rights of the one who asks, and that is the instance owner here. So nothing is
-//! followed: each step is looked at before it is taken. All of it is below one root, which
-//! cannot change any more, so what was looked at is what is read.
+//! The namespace belongs to the job's user, who can put symbolic links into it. The KVS follows
+//! links with the rights of the one who asks, which is the instance owner here. So no link may be
+//! followed: each step of the path is checked before the eventlog is read. All steps are below one
+//! root, which is immutable, so what was checked is what is read.
 
 use std::cell::RefCell;
 use std::ffi::c_int;
@@ -11,23 +11,23 @@ use std::rc::Rc;
 
 use serde_json::Value;
 
-use super::future::RpcError;
-use super::handle::cstring;
+use super::error::RpcError;
 use super::kvs::Kvs;
+use super::text::cstring;
 use crate::machine::Fault;
 use crate::proto::JobId;
 
-pub(super) const EVENTLOG: &str = "exec.eventlog";
+pub(super) const EVENTLOG_KEY: &str = "exec.eventlog";
 
-/// What is on the way to the eventlog, and what it may be.
+/// The steps of the path to the eventlog: key, allowed types of tree object, and a word for them.
 const STEPS: [(&str, &[&str], &str); 2] =
-    [("exec", &["dirref"], "directory"), (EVENTLOG, &["val", "valref"], "value")];
+    [("exec", &["dirref"], "directory"), (EVENTLOG_KEY, &["val", "valref"], "value")];
 
 type Found = Result<String, RpcError>;
 
 impl Kvs {
     /// Reads the exec eventlog below `root`, the `dirref` of a guest namespace's root.
-    pub(super) fn eventlog(
+    pub(super) fn read_eventlog(
         &self,
         id: JobId,
         root: &str,
@@ -41,7 +41,7 @@ impl Kvs {
             });
             match refusal {
                 Some(fault) => done(Err(fault)),
-                None => this.lookup_at(&at, EVENTLOG, false, |result| {
+                None => this.lookup_at(&at, EVENTLOG_KEY, false, |result| {
                     done(result.map_err(Fault::from));
                 }),
             }
@@ -70,12 +70,12 @@ impl Kvs {
         let future = unsafe {
             flux_sys::flux_kvs_lookupat(handle.as_ptr(), flags, key.as_ptr(), root.as_ptr())
         };
-        self.found(future, treeobj, done);
+        self.take_lookup(future, treeobj, done);
     }
 }
 
-/// Whether this step may be taken. What a link leads to is not said: who reads the error may not
-/// be allowed to know.
+/// Whether this step is safe. The error does not name the target of a link, because its reader may
+/// not be allowed to know it.
 fn check(
     id: JobId,
     (key, wanted, noun): (&str, &[&str], &str),

@@ -1,10 +1,11 @@
-//! The panic fence: a failed assertion ends this module, not the broker.
+//! The panic fence: a panic ends this module, but not the broker.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use super::Handle;
+use super::handle::Handle;
 
-/// Runs what C has called. A panic is logged, and stops the module's reactor with an error.
+/// Runs the body of a callback that C has called. If it panics, this logs the panic and stops the
+/// module's reactor with an error.
 pub fn call(handle: Handle, name: &str, body: impl FnOnce()) {
     if let Err(panic) = catch_unwind(AssertUnwindSafe(body)) {
         let reason = panic

@@ -1,4 +1,4 @@
-//! RPCs whose answers come to closures.
+//! RPCs whose answers are passed to closures.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -6,45 +6,13 @@ use std::ffi::{CString, c_int, c_void};
 use std::ptr;
 use std::rc::Rc;
 
-use super::handle::{Handle, HandleError, cstring, string};
-use crate::machine::Fault;
+use super::error::{HandleError, RpcError};
+use super::handle::Handle;
+use super::text::{cstring, string};
 
 type RawFuture = *mut flux_sys::flux_future_t;
 
-/// An error response.
-#[derive(Clone, Debug, thiserror::Error)]
-#[error("{message}")]
-pub struct RpcError {
-    /// POSIX errno.
-    pub errnum: i32,
-    /// The error's own text, else the errno's.
-    pub message: String,
-}
-
-impl RpcError {
-    /// Why the last get on `future` failed.
-    pub(super) fn of(future: RawFuture) -> Self {
-        let errnum = std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EINVAL);
-        // SAFETY: a null future is answered with a static text; the text is copied.
-        let text = unsafe { string(flux_sys::flux_future_error_string(future)) };
-        let message = text.unwrap_or_else(|| std::io::Error::from_raw_os_error(errnum).to_string());
-        Self { errnum, message }
-    }
-}
-
-impl From<RpcError> for Fault {
-    fn from(error: RpcError) -> Self {
-        Fault::new(error.errnum, error.message)
-    }
-}
-
-impl From<HandleError> for RpcError {
-    fn from(error: HandleError) -> Self {
-        Self { errnum: error.errnum(), message: error.to_string() }
-    }
-}
-
-/// What is called with an answer; the raw future is for getters of special payloads.
+/// Called with each answer. The raw future is for payloads that are not strings.
 type Callback = Box<dyn FnMut(Result<String, RpcError>, RawFuture)>;
 
 struct Pending {
@@ -54,19 +22,19 @@ struct Pending {
     registry: Rc<RefCell<BTreeMap<usize, ()>>>,
 }
 
-/// Makes RPCs, and forgets those that are unanswered when it is dropped.
+/// Sends RPCs. Answers that come after it was dropped are ignored.
 pub struct Futures {
     handle: Handle,
     registry: Rc<RefCell<BTreeMap<usize, ()>>>,
 }
 
 impl Futures {
-    /// For one handle.
+    /// Sends through `handle`.
     pub fn new(handle: Handle) -> Self {
         Self { handle, registry: Rc::default() }
     }
 
-    /// Asks `topic` on `nodeid` (any rank if none); `then` gets the one answer.
+    /// Sends a request to `topic` on `nodeid` (`None`: any rank), and passes the answer to `then`.
     pub fn rpc(
         &self,
         topic: &str,
@@ -78,7 +46,8 @@ impl Futures {
         self.then_once(future, move |result, _| then(result));
     }
 
-    /// Asks for a stream of answers; the first error, `ENODATA` at its regular end, is last.
+    /// Sends a request and passes each of its answers to `each`. The first error is the last
+    /// answer; a regular end is `ENODATA`.
     pub fn stream(
         &self,
         topic: &str,
@@ -92,7 +61,7 @@ impl Futures {
         self.then(future, true, Box::new(move |result, _| each(result)));
     }
 
-    /// Sends a request that is not answered.
+    /// Sends a request that wants no answer.
     pub fn notify(&self, topic: &str, nodeid: Option<u32>, payload: &str) {
         let flags = flux_sys::FLUX_RPC_NORESPONSE as c_int;
         let future = self.send(topic, nodeid, payload, flags);
@@ -106,7 +75,7 @@ impl Futures {
 
     fn send(&self, topic: &str, nodeid: Option<u32>, payload: &str, flags: c_int) -> RawFuture {
         let topic = cstring(topic);
-        // An interior NUL would cut JSON; serde_json escapes it, so there is none.
+        // There is no NUL in it, because serde_json escapes it.
         let payload = CString::new(payload).unwrap_or_default();
         let nodeid = nodeid.unwrap_or(flux_sys::FLUX_NODEID_ANY);
         let handle = self.handle.as_ptr();
@@ -114,7 +83,8 @@ impl Futures {
         unsafe { flux_sys::flux_rpc(handle, topic.as_ptr(), payload.as_ptr(), nodeid, flags) }
     }
 
-    /// Calls `then` when a future that libflux made is fulfilled; null is a failure, too.
+    /// Calls `then` when `future` is fulfilled. Null, which libflux returns after an error, counts
+    /// as a failure.
     pub(super) fn then_once(
         &self,
         future: RawFuture,
@@ -173,10 +143,9 @@ unsafe extern "C" fn fulfilled(future: RawFuture, arg: *mut c_void) {
     let mut goes_on = false;
     super::fence::call(pending.handle, "RPC", || {
         let mut text = ptr::null();
-        // Not every future holds a string payload; those that do not are asked for success.
+        // Not every future holds a string payload. For the others this only tells success.
         // SAFETY: the future is fulfilled; `text` outlives the call.
         let rc = unsafe { flux_sys::flux_rpc_get(future, &mut text) };
-        // SAFETY: as above.
         let result = if rc == 0 {
             // SAFETY: the payload lives until the future is reset or destroyed.
             Ok(unsafe { string(text) }.unwrap_or_default())

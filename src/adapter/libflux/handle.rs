@@ -1,51 +1,14 @@
 //! The broker handle that `mod_main` is given.
 
-use std::ffi::{CStr, CString, c_char, c_int};
-use std::io;
+use std::ffi::c_int;
 use std::ptr::{self, NonNull};
 
-use super::future::RpcError;
+use super::error::{HandleError, RpcError};
+use super::text::{cstring, string};
 
-/// A call on the handle that failed.
-#[derive(Debug, thiserror::Error)]
-#[error("{operation}: {error}")]
-pub struct HandleError {
-    operation: String,
-    error: io::Error,
-}
-
-impl HandleError {
-    pub(super) fn last(operation: impl Into<String>) -> Self {
-        Self { operation: operation.into(), error: io::Error::last_os_error() }
-    }
-
-    /// The POSIX errno.
-    pub fn errnum(&self) -> i32 {
-        self.error.raw_os_error().unwrap_or(libc::EINVAL)
-    }
-}
-
-/// A `flux_t` that lives as long as `mod_main` runs; on that thread alone.
+/// The module's `flux_t`. It is valid while `mod_main` runs, and only on that thread.
 #[derive(Clone, Copy)]
 pub struct Handle(NonNull<flux_sys::flux_t>);
-
-/// Text for C. A NUL byte can't be said in C: what follows it is dropped.
-pub(super) fn cstring(text: &str) -> CString {
-    let clean = text.split('\0').next().unwrap_or_default();
-    CString::new(clean).unwrap_or_default()
-}
-
-/// Text from C, copied.
-///
-/// # Safety
-/// `text` is null or a NUL-terminated string that lives for the call.
-pub(super) unsafe fn string(text: *const c_char) -> Option<String> {
-    if text.is_null() {
-        return None;
-    }
-    // SAFETY: not null, and the caller vouches for the terminator and the lifetime.
-    Some(unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned())
-}
 
 impl Handle {
     /// Wraps the handle of `mod_main`.
@@ -66,7 +29,7 @@ impl Handle {
         unsafe { flux_sys::flux_get_reactor(self.as_ptr()) }
     }
 
-    /// Runs the reactor until the module is told to go.
+    /// Runs the reactor until it is stopped.
     ///
     /// # Errors
     /// When the reactor was stopped with an error.
@@ -122,10 +85,10 @@ impl Handle {
         unsafe { string(flux_sys::flux_conf_builtin_get(key.as_ptr(), hint)) }
     }
 
-    /// Asks and waits for the answer. Only before the reactor runs: it blocks.
+    /// Sends a request and waits for the answer. It blocks, so use it only before the reactor runs.
     ///
     /// # Errors
-    /// What the service answered.
+    /// The error that the service answered.
     pub fn ask(self, topic: &str, payload: &str) -> Result<String, RpcError> {
         let (topic, payload) = (cstring(topic), cstring(payload));
         let any = flux_sys::FLUX_NODEID_ANY;
@@ -146,7 +109,7 @@ impl Handle {
         answer
     }
 
-    /// Registers a further service name for this module, and waits until it is.
+    /// Registers another service name for this module, and waits for the answer.
     ///
     /// # Errors
     /// `EEXIST` when another module has it.

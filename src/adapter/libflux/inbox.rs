@@ -1,4 +1,4 @@
-//! The way from the supervisor's thread into the reactor.
+//! A queue from the supervisor's thread to the reactor.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, AsRawFd, RawFd};
@@ -9,7 +9,7 @@ use nix::sys::eventfd::{EfdFlags, EventFd};
 use crate::machine::Level;
 use crate::port::supervisor::UnitEvent;
 
-/// What comes in.
+/// What the supervisor's thread sends.
 pub enum Inward {
     /// A log line of the supervisor.
     Log(Level, String),
@@ -17,15 +17,15 @@ pub enum Inward {
     Unit(UnitEvent),
 }
 
-/// A queue with a file descriptor that is readable while something is in it. What can be in
-/// it is bounded by its writers: output by the window, the rest by the number of units.
+/// A queue with a file descriptor that is readable while the queue has items. The writers bound its
+/// length: output by the window, all else by the number of units.
 pub struct Inbox {
     queue: Mutex<VecDeque<Inward>>,
     wake: EventFd,
 }
 
 impl Inbox {
-    /// An empty one.
+    /// An empty queue.
     ///
     /// # Errors
     /// When there are no file descriptors left.
@@ -34,25 +34,25 @@ impl Inbox {
         Ok(Self { queue: Mutex::default(), wake: EventFd::from_value_and_flags(0, flags)? })
     }
 
-    /// To watch.
+    /// The descriptor to watch.
     pub fn fd(&self) -> RawFd {
         self.wake.as_fd().as_raw_fd()
     }
 
-    /// Puts something in; from any thread.
+    /// Adds an item, from any thread.
     pub fn push(&self, item: Inward) {
         let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
         queue.push_back(item);
         if queue.len() == 1 {
-            // A full counter (EAGAIN) is readable all the same.
+            // If the counter is full (EAGAIN) the descriptor is readable already.
             let _ = self.wake.write(1);
         }
     }
 
-    /// Takes all that is in it.
+    /// Takes all items.
     pub fn take(&self) -> VecDeque<Inward> {
         let mut queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner);
-        // Empty already (EAGAIN) when the last take was quicker than its wake-up.
+        // The counter is zero (EAGAIN) if the last take was faster than the wake-up.
         let _ = self.wake.read();
         std::mem::take(&mut *queue)
     }

@@ -1,30 +1,21 @@
-//! A job's place in the KVS (flux-core `namespace.c`): guest namespace, link, eventlog.
+//! Commits to the KVS and lookups in it.
 
 use std::cell::Cell;
 use std::ffi::c_int;
 use std::ptr;
 use std::rc::Rc;
 
-use serde_json::Value;
+use super::error::{HandleError, RpcError};
+use super::future::Futures;
+use super::handle::Handle;
+use super::text::{cstring, string};
 
-use super::checkpoint;
-use super::eventlog::EVENTLOG;
-use super::future::{Futures, RpcError};
-use super::handle::{Handle, HandleError, cstring, string};
-use crate::machine::{Creation, Fault, KvsOp, KvsResult, Opened};
-use crate::proto::{ExecEvent, JobId, decode_eventlog};
-
-/// The key of how many leaders have taken over, in the job's directory of the primary namespace.
-const LEADERS: &str = "guest-leaders";
-
-type Done = Box<dyn FnOnce(KvsResult)>;
-
-/// Carries out KVS operations.
+/// The KVS, through one handle.
 #[derive(Clone)]
 pub(super) struct Kvs {
     handle: Handle,
     futures: Rc<Futures>,
-    /// Without a backing store was said once.
+    /// Whether it was logged that the KVS has no backing store.
     warned: Rc<Cell<bool>>,
 }
 
@@ -45,76 +36,6 @@ impl Kvs {
         if !self.warned.replace(true) {
             self.handle.log(libc::LOG_WARNING, text);
         }
-    }
-
-    /// Carries out `op`; `done` gets its outcome.
-    pub(super) fn run(&self, id: JobId, op: KvsOp, done: impl FnOnce(KvsResult) + 'static) {
-        match op {
-            KvsOp::Append(events) => {
-                let (namespace, text) = (id.namespace(), encode(&events));
-                let commit = self.append(&namespace, &text);
-                self.futures.then_once(commit, |result, _| {
-                    done(KvsResult::Appended(outcome(result)));
-                });
-            }
-            KvsOp::Create { userid } => self.create(id, userid, |result| {
-                done(KvsResult::Created(match result {
-                    Ok(_) => Ok(Creation::Made),
-                    Err(error) if error.errnum == libc::EEXIST => Ok(Creation::Existed),
-                    Err(error) => Err(error.into()),
-                }));
-            }),
-            KvsOp::Finish(events) => self.finish(id, &events, Box::new(done)),
-            KvsOp::Link => {
-                self.link(id, |result| done(KvsResult::Linked(outcome(result))));
-            }
-            KvsOp::Open { userid } => {
-                let this = self.clone();
-                let counted = move |result| this.count_leader(id, result, Box::new(done));
-                self.open(id, userid, Box::new(counted));
-            }
-        }
-    }
-
-    fn append(&self, namespace: &str, text: &str) -> *mut flux_sys::flux_future_t {
-        let flags = flux_sys::kvs_commit_flags_FLUX_KVS_TXN_COMPACT as c_int;
-        self.commit(Some(namespace), flags, |txn| {
-            let (key, text) = (cstring(EVENTLOG), cstring(text));
-            let append = flux_sys::kvs_op_FLUX_KVS_APPEND as c_int;
-            // SAFETY: the transaction is valid, the strings live through the call.
-            unsafe { flux_sys::flux_kvs_txn_put(txn, append, key.as_ptr(), text.as_ptr()) }
-        })
-    }
-
-    fn link(&self, id: JobId, done: impl FnOnce(Result<String, RpcError>) + 'static) {
-        let future = self.commit(None, 0, |txn| {
-            let (key, namespace) = (cstring(&id.kvs_key("guest")), cstring(&id.namespace()));
-            // SAFETY: the transaction is valid, the strings live through the call.
-            unsafe {
-                flux_sys::flux_kvs_txn_symlink(
-                    txn,
-                    0,
-                    key.as_ptr(),
-                    namespace.as_ptr(),
-                    c".".as_ptr(),
-                )
-            }
-        });
-        self.futures.then_once(future, |result, _| done(result));
-    }
-
-    fn create(
-        &self,
-        id: JobId,
-        userid: u32,
-        done: impl FnOnce(Result<String, RpcError>) + 'static,
-    ) {
-        let name = cstring(&id.namespace());
-        // SAFETY: the name lives through the call, which copies it.
-        let future = unsafe {
-            flux_sys::flux_kvs_namespace_create(self.handle.as_ptr(), name.as_ptr(), userid, 0)
-        };
-        self.futures.then_once(future, |result, _| done(result));
     }
 
     pub(super) fn commit(
@@ -138,185 +59,6 @@ impl Kvs {
         future
     }
 
-    /// The root to graft is looked up after the last commit: on ranks other than 0 a commit's
-    /// own answer still names the root before it (flux-core `kvs.c`, setroot_event_process).
-    fn finish(&self, id: JobId, events: &[ExecEvent], done: Done) {
-        if events.is_empty() {
-            return self.graft_root(id, done);
-        }
-        let commit = self.append(&id.namespace(), &encode(events));
-        let this = self.clone();
-        self.futures.then_once(commit, move |result, _| {
-            if let Err(error) = result {
-                // What was written before is worth keeping all the same.
-                this.handle.log(libc::LOG_ERR, &format!("{id}: exec.eventlog commit: {error}"));
-            }
-            this.graft_root(id, done);
-        });
-    }
-
-    fn graft_root(&self, id: JobId, done: Done) {
-        let this = self.clone();
-        self.lookup(Some(&id.namespace()), ".", true, move |result| match result {
-            Ok(root) => this.graft(id, &root, done),
-            Err(error) => done(KvsResult::Finished(Err(error.into()))),
-        });
-    }
-
-    fn graft(&self, id: JobId, root: &str, done: Done) {
-        let future = self.commit(None, 0, |txn| {
-            let (key, root) = (cstring(&id.kvs_key("guest")), cstring(root));
-            // SAFETY: the transaction is valid, the strings live through the call.
-            let put =
-                unsafe { flux_sys::flux_kvs_txn_put_treeobj(txn, 0, key.as_ptr(), root.as_ptr()) };
-            [checkpoint::KEY, LEADERS].into_iter().fold(put, |rc, key| {
-                let key = cstring(&id.kvs_key(key));
-                // SAFETY: as above.
-                rc.min(unsafe { flux_sys::flux_kvs_txn_unlink(txn, 0, key.as_ptr()) })
-            })
-        });
-        let this = self.clone();
-        self.futures.then_once(future, move |result, _| {
-            if result.is_ok() {
-                this.remove(id);
-            }
-            done(KvsResult::Finished(outcome(result)));
-        });
-    }
-
-    fn remove(&self, id: JobId) {
-        let name = cstring(&id.namespace());
-        let handle = self.handle;
-        // SAFETY: the name lives through the call, which copies it.
-        let future = unsafe { flux_sys::flux_kvs_namespace_remove(handle.as_ptr(), name.as_ptr()) };
-        self.futures.then_once(future, move |result, _| {
-            if let Err(error) = result {
-                let text = format!("{id}: removing the guest namespace failed: {error}");
-                handle.log(libc::LOG_ERR, &text);
-            }
-        });
-    }
-
-    /// Finds the guest namespace of a running job: alive behind the link, or grafted (flux-core's
-    /// own job-exec does that when it is unloaded), from where it is made again.
-    fn open(&self, id: JobId, userid: u32, done: Done) {
-        let this = self.clone();
-        self.lookup(None, &id.kvs_key("guest"), true, move |result| {
-            let treeobj = result.unwrap_or_default();
-            match Root::of(treeobj) {
-                Ok(root) => this.open_grafted(id, userid, root, done),
-                // No link yet (or a live one): the namespace itself is the truth.
-                Err(treeobj) => this.open_live(id, userid, treeobj["type"] != "symlink", done),
-            }
-        });
-    }
-
-    fn open_live(&self, id: JobId, userid: u32, link_again: bool, done: Done) {
-        let this = self.clone();
-        self.lookup(Some(&id.namespace()), ".", true, move |result| match result {
-            Ok(root) => this.clone().eventlog(id, &root, move |result| {
-                let opened = result.and_then(|text| read(&text, false));
-                if !link_again || opened.is_err() {
-                    return done(KvsResult::Opened(opened));
-                }
-                this.link(id, |linked| {
-                    let linked = linked.map_err(Fault::from);
-                    done(KvsResult::Opened(opened.and_then(|opened| linked.map(|_| opened))));
-                });
-            }),
-            Err(error) if error.errnum == libc::ENOTSUP => this.restore(id, userid, done),
-            Err(error) => done(KvsResult::Opened(Err(error.into()))),
-        });
-    }
-
-    fn open_grafted(&self, id: JobId, userid: u32, root: Root, done: Done) {
-        let this = self.clone();
-        self.eventlog(id, &root.treeobj.clone(), move |result| {
-            match result.and_then(|text| read(&text, true)) {
-                Ok(opened) if !opened.moved => this.make_again(id, userid, &root, opened, done),
-                opened => done(KvsResult::Opened(opened)),
-            }
-        });
-    }
-
-    fn make_again(&self, id: JobId, userid: u32, root: &Root, opened: Opened, done: Done) {
-        let (name, root) = (cstring(&id.namespace()), cstring(&root.blobref));
-        let handle = self.handle.as_ptr();
-        // SAFETY: the strings live through the call, which copies them.
-        let future = unsafe {
-            flux_sys::flux_kvs_namespace_create_with(
-                handle,
-                name.as_ptr(),
-                root.as_ptr(),
-                userid,
-                0,
-            )
-        };
-        let this = self.clone();
-        self.futures.then_once(future, move |result, _| match result {
-            // Not removed by the unload that grafted it: it is alive and newer.
-            Err(error) if error.errnum == libc::EEXIST => this.open_live(id, userid, true, done),
-            Err(error) => done(KvsResult::Opened(Err(error.into()))),
-            Ok(_) => this.link(id, |linked| {
-                done(KvsResult::Opened(linked.map(|_| opened).map_err(Fault::from)));
-            }),
-        });
-    }
-
-    /// Counts the leaders that have taken over, where the job's user cannot change it.
-    fn count_leader(&self, id: JobId, result: KvsResult, done: Done) {
-        let KvsResult::Opened(Ok(opened)) = result else { return done(result) };
-        if opened.moved {
-            return done(KvsResult::Opened(Ok(opened)));
-        }
-        let this = self.clone();
-        let key = id.kvs_key(LEADERS);
-        self.lookup(None, &key.clone(), false, move |count| {
-            let before = count.ok().and_then(|count| count.parse().ok()).unwrap_or(0_u64);
-            let leaders = before.saturating_add(1);
-            let commit = this.commit(None, 0, |txn| {
-                let (key, count) = (cstring(&key), cstring(&leaders.to_string()));
-                // SAFETY: the transaction is valid, the strings live through the call.
-                unsafe { flux_sys::flux_kvs_txn_put(txn, 0, key.as_ptr(), count.as_ptr()) }
-            });
-            let handle = this.handle;
-            this.futures.then_once(commit, move |result, _| {
-                if let Err(error) = result {
-                    handle.log(libc::LOG_ERR, &format!("{id}: {key}: {error}"));
-                }
-                done(KvsResult::Opened(Ok(Opened { leaders, ..opened })));
-            });
-        });
-    }
-
-    /// The namespace has died with rank 0's broker.
-    fn restore(&self, id: JobId, userid: u32, done: Done) {
-        let this = self.clone();
-        self.lookup(None, &id.kvs_key(checkpoint::KEY), true, move |result| {
-            let Ok(root) = Root::of(result.unwrap_or_default()) else {
-                return this.restore_empty(id, userid, done);
-            };
-            this.clone().eventlog(id, &root.treeobj.clone(), move |result| {
-                match result.and_then(|text| read(&text, false)) {
-                    Ok(opened) => this.make_again(id, userid, &root, opened, done),
-                    Err(fault) => done(KvsResult::Opened(Err(fault))),
-                }
-            });
-        });
-    }
-
-    /// No checkpoint holds anything of it: what can be is found on the nodes.
-    fn restore_empty(&self, id: JobId, userid: u32, done: Done) {
-        let this = self.clone();
-        self.create(id, userid, move |result| match result {
-            Err(error) => done(KvsResult::Opened(Err(error.into()))),
-            Ok(_) => this.link(id, |linked| {
-                let opened = linked.map(|_| Opened::default()).map_err(Fault::from);
-                done(KvsResult::Opened(opened));
-            }),
-        });
-    }
-
     pub(super) fn lookup(
         &self,
         namespace: Option<&str>,
@@ -330,11 +72,11 @@ impl Kvs {
         let handle = self.handle.as_ptr();
         // SAFETY: the strings live through the call, which copies them.
         let future = unsafe { flux_sys::flux_kvs_lookup(handle, space, flags, key.as_ptr()) };
-        self.found(future, treeobj, done);
+        self.take_lookup(future, treeobj, done);
     }
 
-    /// What a lookup finds: the value, or the `treeobj` as JSON.
-    pub(super) fn found(
+    /// Passes what a lookup finds to `done`: the value, or the tree object as JSON.
+    pub(super) fn take_lookup(
         &self,
         future: *mut flux_sys::flux_future_t,
         treeobj: bool,
@@ -360,35 +102,4 @@ impl Kvs {
             done(found);
         });
     }
-}
-
-/// The root of a guest namespace that the primary one holds.
-struct Root {
-    treeobj: String,
-    blobref: String,
-}
-
-impl Root {
-    /// The root, or whatever else it is.
-    fn of(treeobj: String) -> Result<Self, Value> {
-        let object: Value = serde_json::from_str(&treeobj).unwrap_or_default();
-        match (object["type"].as_str(), object.pointer("/data/0").and_then(Value::as_str)) {
-            (Some("dirref"), Some(blobref)) => Ok(Self { blobref: blobref.to_string(), treeobj }),
-            _ => Err(object),
-        }
-    }
-}
-
-fn encode(events: &[ExecEvent]) -> String {
-    events.iter().map(ExecEvent::encode).collect()
-}
-
-fn read(eventlog: &str, grafted: bool) -> Result<Opened, Fault> {
-    let events = decode_eventlog(eventlog).map_err(|e| Fault::new(libc::EPROTO, e.to_string()))?;
-    let moved = grafted && events.last().is_some_and(|event| event.name == "done");
-    Ok(Opened { events, moved, ..Opened::default() })
-}
-
-fn outcome(result: Result<String, RpcError>) -> Result<(), Fault> {
-    result.map(|_| ()).map_err(Fault::from)
 }

@@ -1,4 +1,4 @@
-//! tracing events on their way to the broker's log.
+//! Passes tracing events to the broker's log.
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -10,8 +10,9 @@ use tracing::{Dispatch, Event, Metadata, Subscriber};
 use super::inbox::{Inbox, Inward};
 use crate::machine::Level;
 
-/// A dispatcher for the supervisor's thread: the handle belongs to another, so lines go
-/// through the inbox. Traces stay out: the broker's log is for administrators.
+/// A dispatcher for the supervisor's thread. Only the module's thread may use the handle, so log
+/// lines go through the inbox. Trace events are dropped, because the broker's log is for
+/// administrators.
 pub fn dispatch(inbox: Arc<Inbox>) -> Dispatch {
     Dispatch::new(ToInbox(inbox))
 }

@@ -3,14 +3,16 @@
 use std::ffi::{c_int, c_void};
 use std::ptr::{self, NonNull};
 
-use super::handle::{Handle, HandleError, cstring};
+use super::error::HandleError;
+use super::handle::Handle;
+use super::text::cstring;
 use crate::machine::Credential;
 
-/// A message, counted by libflux.
+/// A message, with a reference of its own.
 pub struct Message(NonNull<flux_sys::flux_msg_t>);
 
 impl Message {
-    /// Takes a reference of its own.
+    /// Takes a reference to a message that libflux lends.
     fn borrowed(message: *const flux_sys::flux_msg_t) -> Option<Self> {
         // SAFETY: libflux passes a valid message to handlers; null stays null.
         let message = unsafe { flux_sys::flux_msg_incref(message) };
@@ -21,7 +23,7 @@ impl Message {
         self.0.as_ptr()
     }
 
-    /// The payload's text, which need not be JSON, nor UTF-8; `null` when there is none.
+    /// The payload, which need not be JSON or UTF-8; `null` if there is none.
     pub fn payload(&self) -> &[u8] {
         let mut text = ptr::null();
         // SAFETY: the message is ours; `text` points into it.
@@ -72,8 +74,8 @@ impl Message {
         if rc < 0 { Err(HandleError::last("respond")) } else { Ok(()) }
     }
 
-    /// Answers a shell in the barrier. It asked without wanting to be tracked, so the
-    /// ordinary answer would be suppressed (flux-core `shell.c`, `shell_barrier`).
+    /// Answers a shell in the barrier. Its request has the flag for no response, so libflux would
+    /// suppress an ordinary one (flux-core `shell.c`, `shell_barrier`).
     ///
     /// # Errors
     /// When the message can't be sent.
@@ -104,7 +106,7 @@ impl Message {
         let rc = rc
             | error.map_or(0, |(errnum, message)| {
                 let text = cstring(message);
-                // An empty text leaves the words to the shell.
+                // Without a text the shell uses that of the errno.
                 let text = if message.is_empty() { ptr::null() } else { text.as_ptr() };
                 // SAFETY: as above; the text is copied.
                 unsafe {
@@ -121,14 +123,14 @@ impl Message {
         result
     }
 
-    /// Whether this disconnect request tells of the sender of `request`.
+    /// Whether this disconnect request is from the sender of `request`.
     pub fn is_disconnect_of(&self, request: &Message) -> bool {
         // SAFETY: both messages are ours.
         unsafe { flux_sys::flux_disconnect_match(self.as_ptr(), request.as_ptr()) }
     }
 
-    /// The whole message as bytes, route included, so that it can be answered by a later
-    /// life of this module.
+    /// The whole message as bytes. They include the route, so a later life of this module can
+    /// answer it.
     pub fn encode(&self) -> Option<Vec<u8>> {
         // SAFETY: the message is ours.
         let size = unsafe { flux_sys::flux_msg_encode_size(self.as_ptr()) };
@@ -163,7 +165,7 @@ struct Target {
     body: Body,
 }
 
-/// Calls a closure for each message of one topic, as long as it lives.
+/// Calls a closure for each message of one topic, until it is dropped.
 pub struct MessageHandler {
     raw: *mut flux_sys::flux_msg_handler_t,
     _target: Box<Target>,

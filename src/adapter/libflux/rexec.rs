@@ -1,8 +1,9 @@
 //! Shells as children of the broker, through its own `rexec` service (RFC 42).
 //!
-//! The `fork` method inside a real broker. The broker reaps every child of its process, so a
-//! child of our own could lose its exit status to it; its service can't. Nothing survives
-//! the broker here, nor this module: a shell ends with the stream that started it.
+//! This is the `fork` method inside a real broker. The broker reaps every child of its process, so
+//! it could take the exit status of a child that this module starts; its `rexec` service always
+//! reports the status. No shell survives the broker or this module, because a shell ends with the
+//! stream that started it.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -18,26 +19,27 @@ use crate::proto::{Stream, UnitName, WaitStatus};
 /// One shell.
 #[derive(Default)]
 struct Process {
-    /// What was to be run, for messages.
+    /// The program, for messages.
     program: String,
     pid: Option<u32>,
     offsets: [u64; 2],
     exited: bool,
-    /// The service has said all it will say.
+    /// The stream has ended.
     ended: bool,
     collect: bool,
     /// Signals that came before the process did.
     signals: Vec<i32>,
-    /// How long what the shell left behind may take to end, in seconds.
+    /// How long the processes that the shell left behind have between SIGTERM and SIGKILL, in
+    /// seconds.
     stop_timeout: Option<f64>,
-    /// Fires when it has taken longer.
+    /// Fires when the next signal is due.
     kill_timer: Option<Rc<Timer>>,
-    /// What the shell left behind was told to end.
-    told: bool,
+    /// The processes that the shell left behind were sent SIGTERM.
+    terminated: bool,
 }
 
 impl Process {
-    /// What is past the limit is counted, and goes no further.
+    /// The event for new output. Bytes past the limit are counted and dropped.
     fn output(
         &mut self,
         unit: UnitName,
@@ -53,8 +55,9 @@ impl Process {
     }
 }
 
-/// How long a stream may outlast its shell before somebody is told to end, in seconds.
-const LEFTOVER_PATIENCE: f64 = 0.1;
+/// How long a stream may outlast its shell before the processes that hold it open are sent SIGTERM,
+/// in seconds.
+const LEFTOVER_GRACE_SECONDS: f64 = 0.1;
 
 type Processes = Rc<RefCell<BTreeMap<UnitName, Process>>>;
 type Sink = Rc<dyn Fn(UnitEvent)>;
@@ -70,7 +73,7 @@ pub struct Rexec {
 }
 
 impl Rexec {
-    /// Starts shells on `rank`, the broker's own; `sink` gets what happens to them.
+    /// Starts shells on `rank`, which must be the broker's own. `sink` is called with each event.
     pub fn new(
         handle: Handle,
         futures: Rc<Futures>,
@@ -93,8 +96,8 @@ impl Rexec {
         let (futures, rank, limits) = (Rc::clone(&self.futures), self.rank, self.limits);
         self.futures.stream("rexec.exec", self.rank, &request.to_string(), move |result| {
             let event = match result {
-                Ok(text) => answered(&processes, &unit, limits.stream, &text),
-                Err(error) => ended(&processes, &unit, &error),
+                Ok(text) => handle_answer(&processes, &unit, limits.stream, &text),
+                Err(error) => handle_end(&processes, &unit, &error),
             };
             if let Some(UnitEvent::Started { pid, .. }) = event {
                 let signals =
@@ -106,12 +109,13 @@ impl Rexec {
             if let Some(event) = event {
                 sink(event);
             }
-            tell_gone(&processes, &unit, limits.stream, &*sink);
+            report_gone(&processes, &unit, limits.stream, &*sink);
         });
     }
 
-    /// The stream ends when nobody holds the shell's output open any more, usually at once. If
-    /// not, what the shell left in its process group is told to end, and then made to.
+    /// The stream ends when no process holds the shell's output open any more, usually at once. If
+    /// it does not end, the processes that are left in the shell's process group get SIGTERM, and
+    /// later SIGKILL.
     fn collect(&self, unit: &UnitName) {
         let mut processes = self.processes.borrow_mut();
         let Some(process) = processes.get_mut(unit) else { return };
@@ -126,7 +130,7 @@ impl Rexec {
         });
         match timer {
             Ok(timer) => {
-                timer.set(Some(LEFTOVER_PATIENCE));
+                timer.set(Some(LEFTOVER_GRACE_SECONDS));
                 process.kill_timer = Some(Rc::new(timer));
             }
             Err(error) => self.handle.log(libc::LOG_ERR, &error.to_string()),
@@ -140,12 +144,12 @@ impl Supervisor for Rexec {
             UnitCommand::Launch(spec) => self.launch(&spec),
             UnitCommand::Collect { unit } => {
                 self.collect(&unit);
-                tell_gone(&self.processes, &unit, self.limits.stream, &*self.sink);
+                report_gone(&self.processes, &unit, self.limits.stream, &*self.sink);
             }
             UnitCommand::Forget { unit } => {
                 self.processes.borrow_mut().remove(&unit);
             }
-            // Nothing is kept, so nothing can be noted or let go.
+            // There are no records, and no output files.
             UnitCommand::Note { .. } | UnitCommand::OutputAck { .. } => (),
             UnitCommand::Signal { unit, signal, .. } => {
                 if let Some(process) = self.processes.borrow_mut().get_mut(&unit) {
@@ -162,11 +166,12 @@ impl Supervisor for Rexec {
     }
 }
 
-/// What a leftover is sent next: first it is told, then, after the stop timeout, made to end.
+/// The next signal for processes that were left behind: SIGTERM, and SIGKILL after the stop
+/// timeout.
 fn next_signal(processes: &Processes, unit: &UnitName) -> Option<i32> {
     let mut processes = processes.borrow_mut();
     let process = processes.get_mut(unit)?;
-    if std::mem::replace(&mut process.told, true) {
+    if std::mem::replace(&mut process.terminated, true) {
         return Some(libc::SIGKILL);
     }
     if let Some(timer) = &process.kill_timer {
@@ -178,12 +183,17 @@ fn next_signal(processes: &Processes, unit: &UnitName) -> Option<i32> {
 /// The service signals the whole process group.
 fn kill(futures: &Futures, rank: u32, pid: u32, signal: i32) {
     let request = json!({ "pid": pid, "signum": signal }).to_string();
-    // An answer that it was gone already is no news.
+    // An error means that the process has ended already.
     futures.rpc("rexec.kill", Some(rank), &request, |_| ());
 }
 
-/// An answer of the stream. `Gone` follows the end of the stream, not this.
-fn answered(processes: &Processes, unit: &UnitName, limit: u64, text: &str) -> Option<UnitEvent> {
+/// Handles an answer of the stream. `Gone` follows the end of the stream.
+fn handle_answer(
+    processes: &Processes,
+    unit: &UnitName,
+    limit: u64,
+    text: &str,
+) -> Option<UnitEvent> {
     let answer: Value = serde_json::from_str(text).unwrap_or_default();
     let mut processes = processes.borrow_mut();
     let process = processes.get_mut(unit)?;
@@ -217,8 +227,8 @@ fn answered(processes: &Processes, unit: &UnitName, limit: u64, text: &str) -> O
     }
 }
 
-/// The end of the stream.
-fn ended(processes: &Processes, unit: &UnitName, error: &RpcError) -> Option<UnitEvent> {
+/// Handles the end of the stream.
+fn handle_end(processes: &Processes, unit: &UnitName, error: &RpcError) -> Option<UnitEvent> {
     let mut processes = processes.borrow_mut();
     let process = processes.get_mut(unit)?;
     process.ended = true;
@@ -236,8 +246,8 @@ fn ended(processes: &Processes, unit: &UnitName, error: &RpcError) -> Option<Uni
     None
 }
 
-/// A collected process has nothing more to say; said once.
-fn tell_gone(processes: &Processes, unit: &UnitName, kept: u64, sink: &dyn Fn(UnitEvent)) {
+/// Reports `Gone` once for a collected process whose stream has ended.
+fn report_gone(processes: &Processes, unit: &UnitName, kept: u64, sink: &dyn Fn(UnitEvent)) {
     if !is_gone(processes, unit) {
         return;
     }
@@ -251,7 +261,7 @@ fn tell_gone(processes: &Processes, unit: &UnitName, kept: u64, sink: &dyn Fn(Un
     sink(UnitEvent::Gone { unit: unit.clone() });
 }
 
-/// True once, when a collected process has nothing more to say.
+/// Whether to report `Gone` now. True only once.
 fn is_gone(processes: &Processes, unit: &UnitName) -> bool {
     let mut processes = processes.borrow_mut();
     match processes.get_mut(unit) {
@@ -270,8 +280,8 @@ fn command(spec: &UnitSpec) -> Value {
         .filter(|(name, _)| !spec.unset_environment.contains(name))
         .collect();
     environment.extend(spec.environment.clone());
-    // Without a directory of its own a child begins where the broker is, and can be spawned
-    // without a fork of the whole broker.
+    // Without `cwd` a child starts in the broker's directory, and the broker can use posix_spawn(3)
+    // instead of fork(2).
     json!({
         "cmdline": spec.argv,
         "env": environment,

@@ -4,7 +4,8 @@ use std::ffi::{c_int, c_void};
 use std::os::fd::RawFd;
 use std::ptr;
 
-use super::handle::{Handle, HandleError};
+use super::error::HandleError;
+use super::handle::Handle;
 
 struct Target {
     handle: Handle,
@@ -12,7 +13,7 @@ struct Target {
     body: Box<dyn Fn()>,
 }
 
-/// A watcher and what it calls, as long as it lives.
+/// A watcher and the closure that it calls.
 struct Watcher {
     raw: *mut flux_sys::flux_watcher_t,
     _target: Box<Target>,
@@ -52,11 +53,11 @@ unsafe extern "C" fn fired(
     super::fence::call(target.handle, target.name, || (target.body)());
 }
 
-/// A one-shot timer that can be set again and again.
+/// A one-shot timer that can be set repeatedly.
 pub struct Timer(Watcher);
 
 impl Timer {
-    /// Not armed yet.
+    /// A timer that is not set.
     ///
     /// # Errors
     /// When libflux has no memory.
@@ -69,7 +70,7 @@ impl Timer {
         Watcher::new(handle, "timer", body, create).map(Self)
     }
 
-    /// Fires once, `after` seconds from now; nothing disarms it.
+    /// Sets the timer to fire once, `after` seconds from now. `None` stops it.
     pub fn set(&self, after: Option<f64>) {
         // SAFETY: the watcher is ours.
         unsafe {
@@ -86,7 +87,7 @@ impl Timer {
 pub struct FdWatcher(#[allow(dead_code, reason = "kept for its Drop")] Watcher);
 
 impl FdWatcher {
-    /// Watches `fd`, which stays open as long as this lives.
+    /// Watches `fd`, which must stay open as long as this lives.
     ///
     /// # Errors
     /// When libflux has no memory.

@@ -68,7 +68,7 @@ impl Supervisor {
     /// Lets the core hear what the tracker has found out.
     pub(super) fn settle(&mut self) {
         while let Some(event) = self.backend.tracker.next_event() {
-            self.core.event(event, &mut self.backend);
+            self.core.handle_event(event, &mut self.backend);
         }
     }
 

@@ -1,11 +1,11 @@
-//! One D-Bus connection: calls go out in batches, replies and signals come in as one ordered
+//! One D-Bus connection. Calls go out in batches; replies and signals come in as one ordered
 //! stream.
 //!
-//! Replies are taken from the stream, not awaited one by one: systemd sends a unit's signals
-//! and our replies in one order, and that order is kept. Nothing here spawns a task per call.
+//! Replies are read from the stream and not awaited one by one. This keeps the order in which
+//! systemd sends signals and replies. No task is spawned for a call.
 //!
-//! Every call is answered: one of which no message can be made is answered here, with a refusal
-//! that comes before what the bus has to say.
+//! Every call is answered. If no message can be made of a call, it is answered here with a refusal,
+//! before anything that the bus sends.
 
 use std::collections::{HashMap, VecDeque};
 use std::future::poll_fn;
@@ -20,7 +20,7 @@ use zbus::{Connection, DynamicType, MessageStream};
 
 use crate::supervisor::tracker::{Ask, Refusal};
 
-use super::SystemdError;
+use super::error::SystemdError;
 use super::readback::ReadBack;
 
 /// systemd's well-known name.
@@ -29,23 +29,24 @@ pub(super) const SYSTEMD: &str = "org.freedesktop.systemd1";
 pub(super) const MANAGER_PATH: &str = "/org/freedesktop/systemd1";
 /// The manager's interface.
 pub(super) const MANAGER: &str = "org.freedesktop.systemd1.Manager";
-/// What every unit has.
+/// The interface that every unit has.
 pub(super) const UNIT: &str = "org.freedesktop.systemd1.Unit";
-/// What services have.
+/// The interface that services have.
 pub(super) const SERVICE: &str = "org.freedesktop.systemd1.Service";
-/// Properties of any object.
+/// The interface for properties of any object.
 pub(super) const PROPERTIES: &str = "org.freedesktop.DBus.Properties";
 /// The bus itself.
 const BUS: &str = "org.freedesktop.DBus";
 
-/// The bus and systemd on it must answer within this time, or count as not there.
+/// The bus, and systemd on it, must answer within this time. Otherwise they count as absent.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Largest message, in bytes. D-Bus has arrays of up to 64 MiB and messages of up to 128 MiB, and
-/// a bus closes the connection of who sends more. So no array in ours can be too long.
+/// Largest message that is sent, in bytes. D-Bus allows arrays of up to 64 MiB and messages of up
+/// to 128 MiB, and a bus closes a connection that sends more. With this limit no array can be too
+/// long.
 const MESSAGE_BYTES_MAX: usize = 64 * 1024 * 1024;
 
-/// Messages held for us between two looks at the stream. The reader waits when they are full.
+/// How many messages are queued before the reader waits.
 const STREAM_QUEUE_MAX: NonZeroUsize = NonZeroUsize::new(4096).unwrap();
 
 /// A connection to a bus that systemd answers on.
@@ -55,25 +56,25 @@ pub(super) struct Bus {
     stream: MessageStream,
     outbox: Vec<Message>,
     calls: HashMap<NonZeroU32, Pending>,
-    /// Calls that could not be sent, and why, in their order.
+    /// Calls that could not be sent, and why, in order.
     unsent: VecDeque<(Pending, Refusal)>,
 }
 
-/// A call that is not answered yet: what it is for, so that the answer finds its way.
+/// A call that is not answered yet, and whom the answer is for.
 #[derive(Debug)]
 pub(super) enum Pending {
-    /// The tracker has asked.
+    /// The tracker.
     Ask(Ask),
-    /// `Get` of a property that the job asked for.
+    /// The comparison of a configured property.
     ReadBack(ReadBack),
-    /// `Get` of the manager's `Version`: is it there?
+    /// The check whether systemd is on the bus.
     Version,
 }
 
-/// What comes in.
+/// What a connection receives.
 #[derive(Debug)]
 pub(super) enum Incoming {
-    /// The connection is gone, with all calls that were not answered.
+    /// The connection is lost, and with it all answers that are still to come.
     Closed(String),
     /// An answer to a call.
     Reply(Pending, Result<Message, Refusal>),
@@ -105,11 +106,11 @@ impl Bus {
             calls: HashMap::new(),
             unsent: VecDeque::new(),
         };
-        bus.properties(Pending::Version, MANAGER_PATH, "Get", &(MANAGER, "Version"));
+        bus.call_properties(Pending::Version, MANAGER_PATH, "Get", &(MANAGER, "Version"));
         bus.flush().await;
         let absent = |why| SystemdError::Absent { address: address.to_string(), why };
         loop {
-            match bus.incoming().await {
+            match bus.receive().await {
                 Incoming::Closed(why) => return Err(absent(why)),
                 Incoming::Reply(_, Ok(_)) => return Ok(bus),
                 Incoming::Reply(_, Err(e)) => return Err(absent(e.to_string())),
@@ -119,7 +120,7 @@ impl Bus {
     }
 
     /// Call a method of the manager.
-    pub(super) fn manager<B>(&mut self, pending: Pending, method: &'static str, body: &B)
+    pub(super) fn call_manager<B>(&mut self, pending: Pending, method: &'static str, body: &B)
     where
         B: Serialize + DynamicType,
     {
@@ -127,7 +128,7 @@ impl Bus {
     }
 
     /// Call a method of a unit's properties.
-    pub(super) fn properties<B>(
+    pub(super) fn call_properties<B>(
         &mut self,
         pending: Pending,
         path: &str,
@@ -139,7 +140,7 @@ impl Bus {
         self.call(pending, (SYSTEMD, path, PROPERTIES), method, body);
     }
 
-    /// Have the bus send us signals that match `rule`, from the next call on.
+    /// Have the bus deliver signals that match `rule`, from the next call on.
     pub(super) fn add_match(&mut self, pending: Pending, rule: &str) {
         self.call(pending, (BUS, "/org/freedesktop/DBus", BUS), "AddMatch", &(rule,));
     }
@@ -172,12 +173,12 @@ impl Bus {
         }
     }
 
-    /// Send what was called. Not to be cancelled: it may be in the middle of a message.
+    /// Send the calls. Must not be cancelled, because that could cut off a message.
     pub(super) async fn flush(&mut self) {
         if self.outbox.is_empty() {
             return;
         }
-        // An error here is an end of the stream as well, and is dealt with there.
+        // After an error the stream ends as well, and that is handled.
         if let Err(e) = self.connection.send_all(&self.outbox).await {
             tracing::warn!(error = %e, "cannot send to the user bus");
         }
@@ -185,7 +186,7 @@ impl Bus {
     }
 
     /// The next reply or signal. May be dropped and called again.
-    pub(super) async fn incoming(&mut self) -> Incoming {
+    pub(super) async fn receive(&mut self) -> Incoming {
         if let Some((pending, refusal)) = self.unsent.pop_front() {
             return Incoming::Reply(pending, Err(refusal));
         }
@@ -198,12 +199,12 @@ impl Bus {
             match message.message_type() {
                 Type::Signal => return Incoming::Signal(message),
                 Type::MethodReturn => {
-                    if let Some(pending) = self.answered(&message) {
+                    if let Some(pending) = self.take_pending(&message) {
                         return Incoming::Reply(pending, Ok(message));
                     }
                 }
                 Type::Error => {
-                    if let Some(pending) = self.answered(&message) {
+                    if let Some(pending) = self.take_pending(&message) {
                         return Incoming::Reply(pending, Err(refusal(&message)));
                     }
                 }
@@ -212,11 +213,11 @@ impl Bus {
         }
     }
 
-    fn answered(&mut self, message: &Message) -> Option<Pending> {
+    fn take_pending(&mut self, message: &Message) -> Option<Pending> {
         self.calls.remove(&message.header().reply_serial()?)
     }
 
-    /// Send the rest, and close the connection: the bus drops our match rules with it.
+    /// Send the rest and close the connection. The bus drops our match rules with it.
     pub(super) async fn close(mut self) {
         self.flush().await;
         if let Err(e) = self.connection.close().await {
@@ -231,9 +232,9 @@ fn refusal(message: &Message) -> Refusal {
     Refusal { name, text }
 }
 
-/// A message cannot be built if its path or method is none, and is not if it is longer than
-/// [`MESSAGE_BYTES_MAX`]. A NUL in a string is not noticed here, and the bus closes the
-/// connection for it: who has strings from elsewhere looks for it first.
+/// Build a message. Fails if its path or method is not valid, or if it is longer than
+/// [`MESSAGE_BYTES_MAX`]. It does not check strings for a NUL, for which the bus would close the
+/// connection: callers must check strings that they did not make.
 fn build<B>(
     (destination, path, interface): (&str, &str, &str),
     method: &'static str,
@@ -245,7 +246,7 @@ where
 {
     let refuse = |why: &dyn std::fmt::Display| Refusal {
         name: Refusal::INVALID_ARGS.to_string(),
-        text: format!("cannot make a D-Bus message of it: {why}"),
+        text: format!("cannot make a D-Bus message: {why}"),
     };
     let message = Message::method_call(path, method)
         .destination(destination)

@@ -1,21 +1,23 @@
-//! From what the tracker asks to calls.
+//! The calls that the tracker asks for.
 
 use zbus::Variant;
 
 use crate::proto::UnitName;
 use crate::supervisor::tracker::{Ask, Call, News};
 
+use super::Systemd;
 use super::bus::unit_path;
 use super::bus::{Bus, MANAGER, MANAGER_PATH, PROPERTIES, Pending, SERVICE, SYSTEMD, UNIT};
 use super::link::Link;
 use super::main_process::Place;
-use super::{Systemd, readback};
+use super::properties::Property;
+use super::readback::ReadBack;
 
-/// The signal that tells about a unit; sent by the unit's own object.
+/// The part of a match rule for the signal that a unit's object sends when its properties change.
 const CHANGED: &str = "interface='org.freedesktop.DBus.Properties',member='PropertiesChanged'";
 
 impl Systemd {
-    /// Do what the tracker asks for. Calls are only noted: [`Bus::flush`] sends them.
+    /// Do what the tracker asks for. Calls are only queued; [`Bus::flush`] sends them.
     pub(super) fn perform(&mut self) {
         loop {
             let asks = self.tracker.take_asks();
@@ -38,7 +40,7 @@ impl Systemd {
             Call::ReadBack(unit) => {
                 let start = self.starts.remove(unit);
                 if let (Some(start), Some(bus)) = (start, self.link.bus()) {
-                    readback::ask(unit, start.read_back, bus);
+                    read_back(bus, unit, start.read_back);
                 }
             }
             Call::Reconnect => {
@@ -48,11 +50,11 @@ impl Systemd {
             Call::Start(unit) => {
                 let Some(bus) = self.link.bus() else { return };
                 let Some(start) = self.starts.get(unit) else {
-                    return tracing::error!(%unit, "nobody knows how to start it");
+                    return tracing::error!(%unit, "there are no arguments to start the unit with");
                 };
                 let auxiliary: &[(&str, &[(&str, Variant<'_>)])] = &[];
                 let body = (unit.to_string(), "fail", &start.properties, auxiliary);
-                bus.manager(Pending::Ask(ask), "StartTransientUnit", &body);
+                bus.call_manager(Pending::Ask(ask), "StartTransientUnit", &body);
             }
             Call::Unwatch(unit) => {
                 let path = unit_path(&unit.to_string());
@@ -81,16 +83,16 @@ impl Systemd {
 
     fn ask_kernel(&mut self, unit: &UnitName, group: &str) {
         match self.cgroups.is_empty(unit, group) {
-            Ok(true) => self.emptied(unit),
+            Ok(true) => self.handle_emptied(unit),
             Ok(false) => tracing::debug!(%unit, group, "waiting for its cgroup to become empty"),
             Err(e) => {
                 tracing::error!(%unit, group, error = %e,
-                    "cannot see whether the cgroup is empty, taking systemd's word for it");
+                    "cannot see whether the cgroup is empty, believing systemd");
                 match self.main_processes.place(unit) {
                     Place::Ended => self.tracker.hear(News::Emptied { unit: unit.clone() }),
-                    Place::Outside(group) => self.left(unit, &group),
-                    // It may well be where it belongs.
-                    Place::Unseen => self.main_processes.wait(unit, true),
+                    Place::Outside(group) => self.handle_left(unit, &group),
+                    // It may be in its unit.
+                    Place::Unseen => self.main_processes.begin_wait(unit, true),
                 }
             }
         }
@@ -101,39 +103,40 @@ impl Systemd {
             self.main_processes.guard(unit, group);
             self.ask_kernel(unit, group);
         } else {
-            // systemd keeps the cgroup of a unit that runs: it has another view of the hierarchy.
+            // systemd keeps the cgroup of a running unit, so systemd and this process have
+            // different views of the hierarchy.
             tracing::warn!(%unit, group,
-                "no such cgroup here: it will not be noticed if the main process leaves its unit");
+                "cgroup not found: it will go unnoticed if the main process leaves its unit");
         }
     }
 
-    /// No process is left in the unit's cgroup. That says it all, unless the main process lives
-    /// elsewhere: then the tracker hears of that first, and of the end when it has ended as well.
-    pub(super) fn emptied(&mut self, unit: &UnitName) {
+    /// Handle that a unit's cgroup has no process. If the main process lives in another cgroup, the
+    /// tracker is told that first, and that the unit is empty only when the main process has ended.
+    pub(super) fn handle_emptied(&mut self, unit: &UnitName) {
         match self.main_processes.place(unit) {
             Place::Ended => self.tracker.hear(News::Emptied { unit: unit.clone() }),
-            Place::Outside(group) => self.left(unit, &group),
-            Place::Unseen => self.main_processes.wait(unit, false),
+            Place::Outside(group) => self.handle_left(unit, &group),
+            Place::Unseen => self.main_processes.begin_wait(unit, false),
         }
     }
 
-    /// A main process that was waited for has ended, or lives on.
-    pub(super) fn main_ended(&mut self, unit: &UnitName, ended: bool) {
+    /// Handle the end of a wait for a main process: it has ended, or it still lives.
+    pub(super) fn handle_main_end(&mut self, unit: &UnitName, ended: bool) {
         if ended {
             self.tracker.hear(News::Emptied { unit: unit.clone() });
         } else {
-            self.left(unit, "a cgroup that is not seen");
+            self.handle_left(unit, "a cgroup that is not seen");
         }
     }
 
-    fn left(&mut self, unit: &UnitName, group: &str) {
+    fn handle_left(&mut self, unit: &UnitName, group: &str) {
         tracing::error!(%unit, job = %unit.job(), group,
             "the job shell has left its unit: processes of the job may run outside of it");
         self.tracker.hear(News::Left { unit: unit.clone() });
-        self.main_processes.wait(unit, true);
+        self.main_processes.begin_wait(unit, true);
     }
 
-    /// A start that was decided, or is wanted no more, is kept no longer.
+    /// Drop the arguments of a start that is decided, or no longer wanted.
     pub(super) fn prune_start(&mut self, unit: &UnitName) {
         if !self.tracker.is_starting(unit) {
             self.starts.remove(unit);
@@ -141,31 +144,33 @@ impl Systemd {
     }
 }
 
-/// A call whose answer is the tracker's.
+/// Make a call whose answer is for the tracker.
 fn call(bus: &mut Bus, ask: Ask, pattern: &str) {
     let path = ask.call.unit().map(|unit| unit_path(&unit.to_string())).unwrap_or_default();
     let name = ask.call.unit().map(ToString::to_string).unwrap_or_default();
     let call = ask.call.clone();
     let pending = Pending::Ask(ask);
     match call {
-        Call::ControlGroup(_) => bus.properties(pending, &path, "Get", &(SERVICE, "ControlGroup")),
+        Call::ControlGroup(_) => {
+            bus.call_properties(pending, &path, "Get", &(SERVICE, "ControlGroup"))
+        }
         Call::Kill { signal, all, .. } => {
             let who = if all { "all" } else { "main" };
-            bus.manager(pending, "KillUnit", &(name, who, signal));
+            bus.call_manager(pending, "KillUnit", &(name, who, signal));
         }
         Call::List => {
-            // Slices: zbus takes an array of fixed length for a struct.
+            // Slices, because zbus encodes an array of fixed length as a struct.
             let states: &[&str] = &[];
             let patterns: &[&str] = &[pattern];
-            bus.manager(pending, "ListUnitsByPatterns", &(states, patterns));
+            bus.call_manager(pending, "ListUnitsByPatterns", &(states, patterns));
         }
-        Call::Reset(_) => bus.manager(pending, "ResetFailedUnit", &(name,)),
+        Call::Reset(_) => bus.call_manager(pending, "ResetFailedUnit", &(name,)),
         Call::Main { .. } | Call::Service(_) => {
-            bus.properties(pending, &path, "GetAll", &(SERVICE,))
+            bus.call_properties(pending, &path, "GetAll", &(SERVICE,))
         }
-        Call::Stop(_) => bus.manager(pending, "StopUnit", &(name, "replace")),
-        Call::Subscribe => bus.manager(pending, "Subscribe", &()),
-        Call::Unit(_) => bus.properties(pending, &path, "GetAll", &(UNIT,)),
+        Call::Stop(_) => bus.call_manager(pending, "StopUnit", &(name, "replace")),
+        Call::Subscribe => bus.call_manager(pending, "Subscribe", &()),
+        Call::Unit(_) => bus.call_properties(pending, &path, "GetAll", &(UNIT,)),
         Call::Watch(_) => bus.add_match(pending, &unit_rule(&path)),
         Call::WatchAll => {
             let rule = format!(
@@ -195,7 +200,17 @@ fn call(bus: &mut Bus, ask: Ask, pattern: &str) {
     }
 }
 
-/// The rule for one unit's signals. Never one for all units: many brokers share a user bus.
+/// Ask which values systemd has for these properties.
+fn read_back(bus: &mut Bus, unit: &UnitName, properties: Vec<Property>) {
+    let path = unit_path(&unit.to_string());
+    for read_back in properties.into_iter().filter_map(|property| ReadBack::new(unit, property)) {
+        let key = read_back.key().to_string();
+        bus.call_properties(Pending::ReadBack(read_back), &path, "Get", &(SERVICE, key));
+    }
+}
+
+/// The match rule for one unit's signals. Many brokers can share a user bus, so a rule for all
+/// units would deliver much that is not for us.
 fn unit_rule(path: &str) -> String {
     debug_assert!(CHANGED.contains(PROPERTIES));
     format!("type='signal',sender='{SYSTEMD}',path='{path}',{CHANGED}")

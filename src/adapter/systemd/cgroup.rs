@@ -1,5 +1,5 @@
-//! Is a cgroup really empty? Unit states do not tell: a unit can be `inactive` with processes
-//! still in its cgroup.
+//! Whether a cgroup is empty. Unit states do not tell, because a unit can be `inactive` with
+//! processes in its cgroup.
 
 use std::collections::{HashMap, HashSet};
 use std::io;
@@ -13,23 +13,23 @@ use crate::supervisor::Watcher;
 /// Waits for cgroups to become empty.
 #[derive(Debug, Default)]
 pub(super) struct Cgroups {
-    /// Where the cgroup2 hierarchy is mounted; found when first needed.
+    /// Where the cgroup2 hierarchy is mounted. Found when it is first needed.
     mount: Option<PathBuf>,
-    /// Made when first needed: most units are not guarded, and leave nothing behind.
+    /// Made when it is first needed. Most units are not guarded and leave nothing behind.
     watcher: Option<Watcher>,
     waiting: HashMap<WatchDescriptor, (UnitName, PathBuf)>,
 }
 
 impl Cgroups {
-    /// True if no process is in the cgroup. Otherwise [`emptied`](Self::emptied) will say when,
-    /// once for each unit, however often it was asked.
+    /// Whether no process is in the cgroup. If there is one, [`wait_emptied`](Self::wait_emptied)
+    /// will return the unit later, and only once.
     pub(super) fn is_empty(&mut self, unit: &UnitName, group: &str) -> io::Result<bool> {
         // systemd says "" (or nothing at all) when it has removed the cgroup.
         if group.trim_matches('/').is_empty() {
             return Ok(true);
         }
         let events = events_of(&self.mount()?, group);
-        if !populated(&events)? {
+        if !is_populated(&events)? {
             return Ok(true);
         }
         let watcher = match self.watcher.take() {
@@ -45,21 +45,22 @@ impl Cgroups {
             Err(e) => return Err(e),
         }
         // It may have become empty before the watch was there.
-        let empty = !populated(&events)?;
+        let empty = !is_populated(&events)?;
         if empty {
             self.forget(unit);
         }
         Ok(empty)
     }
 
-    /// The cgroup is where systemd says that it is.
+    /// Whether the cgroup is where systemd says that it is.
     pub(super) fn is_seen(&mut self, group: &str) -> bool {
         let mount = self.mount();
         mount.is_ok_and(|mount| events_of(&mount, group).exists())
     }
 
-    /// Units whose cgroups have become empty. May be dropped and called again.
-    pub(super) async fn emptied(&mut self) -> Vec<UnitName> {
+    /// Wait until cgroups have become empty, and return their units. May be dropped and called
+    /// again.
+    pub(super) async fn wait_emptied(&mut self) -> Vec<UnitName> {
         let Some(watcher) = &self.watcher else { return std::future::pending().await };
         loop {
             let happened = match watcher.events().await {
@@ -69,7 +70,7 @@ impl Cgroups {
                     return std::future::pending().await;
                 }
             };
-            // There may be one for each job on the node. After an overflow all are looked at.
+            // There may be a watch for each job on the node. After an overflow all are checked.
             let any =
                 happened.iter().any(|event| event.mask.contains(AddWatchFlags::IN_Q_OVERFLOW));
             let changed: HashSet<_> = happened.iter().map(|event| event.wd).collect();
@@ -77,7 +78,7 @@ impl Cgroups {
                 .waiting
                 .iter()
                 .filter(|(watch, _)| any || changed.contains(watch))
-                .filter(|(_, (_, events))| !populated(events).unwrap_or(true))
+                .filter(|(_, (_, events))| !is_populated(events).unwrap_or(true))
                 .map(|(watch, (unit, _))| (*watch, unit.clone()))
                 .collect();
             for (watch, _) in &empty {
@@ -90,7 +91,7 @@ impl Cgroups {
         }
     }
 
-    /// Wait no longer.
+    /// Stop waiting for a unit's cgroup.
     pub(super) fn forget(&mut self, unit: &UnitName) {
         let Some(watcher) = &self.watcher else { return };
         self.waiting.retain(|watch, (waiting, _)| {
@@ -117,8 +118,8 @@ fn events_of(mount: &Path, group: &str) -> PathBuf {
     mount.join(group.trim_start_matches('/')).join("cgroup.events")
 }
 
-/// False also when there is no such cgroup any more.
-fn populated(events: &Path) -> io::Result<bool> {
+/// Whether the cgroup has a process. False also if the cgroup was removed.
+fn is_populated(events: &Path) -> io::Result<bool> {
     match std::fs::read_to_string(events) {
         Ok(text) => Ok(!text.lines().any(|line| line == "populated 0")),
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(false),
@@ -128,7 +129,7 @@ fn populated(events: &Path) -> io::Result<bool> {
     }
 }
 
-/// The last whole cgroup2 mount: later mounts hide earlier ones. On a unified host it is
+/// The last cgroup2 mount, because later mounts hide earlier ones. On a unified host it is
 /// `/sys/fs/cgroup`, on a hybrid one `/sys/fs/cgroup/unified`.
 fn cgroup2_mount(mountinfo: &str) -> Option<PathBuf> {
     mountinfo

@@ -1,4 +1,4 @@
-//! From D-Bus messages to what the tracker understands.
+//! Decodes D-Bus messages for the tracker.
 
 use std::collections::HashMap;
 
@@ -18,8 +18,11 @@ use super::start::DIGEST_FIELD;
 type Listed =
     (String, String, String, String, String, String, OwnedObjectPath, u32, String, OwnedObjectPath);
 
-/// An answer to a call of the tracker's. One that cannot be read is as good as an error.
-pub(super) fn answer(call: &Call, reply: Result<Message, Refusal>) -> Result<Answer, Refusal> {
+/// Decode an answer to the tracker. An answer that cannot be decoded counts as an error.
+pub(super) fn decode_answer(
+    call: &Call,
+    reply: Result<Message, Refusal>,
+) -> Result<Answer, Refusal> {
     let message = reply?;
     let body = message.body();
     let answer = match call {
@@ -32,14 +35,14 @@ pub(super) fn answer(call: &Call, reply: Result<Message, Refusal>) -> Result<Ans
             .map(|units| Answer::Listed(units.into_iter().map(|(name, ..)| name).collect())),
         Call::Main { .. } | Call::Service(_) | Call::Unit(_) => body
             .deserialize::<HashMap<&str, Variant<'_>>>()
-            .map(|properties| Answer::Properties(changes(&properties))),
+            .map(|properties| Answer::Properties(decode_changes(&properties))),
         _ => Ok(Answer::Done),
     };
     answer.map_err(|e| Refusal { name: "unreadable".to_string(), text: e.to_string() })
 }
 
-/// What a signal says. `paths`: the units that are watched, by object path.
-pub(super) fn signal(
+/// Decode a signal. `paths` has the watched units by object path.
+pub(super) fn decode_signal(
     signal: &Message,
     paths: &HashMap<String, UnitName>,
 ) -> zbus::Result<Option<News>> {
@@ -51,9 +54,9 @@ pub(super) fn signal(
             let Some(unit) = paths.get(path.as_str()).cloned() else { return Ok(None) };
             let (interface, changed, _): (&str, HashMap<&str, Variant<'_>>, Vec<&str>) =
                 body.deserialize()?;
-            // systemd sends a change as two signals, this interface's last.
+            // systemd sends a change as two signals, the one of this interface last.
             let whole = interface == UNIT;
-            Some(News::Changed { unit, changes: changes(&changed), whole })
+            Some(News::Changed { unit, changes: decode_changes(&changed), whole })
         }
         "NameOwnerChanged" => match body.deserialize::<(&str, &str, &str)>()? {
             (SYSTEMD, _, "") => Some(News::ManagerAway),
@@ -65,8 +68,8 @@ pub(super) fn signal(
     })
 }
 
-/// Properties of any interface.
-fn changes(properties: &HashMap<&str, Variant<'_>>) -> Changes {
+/// Decode properties of any interface.
+fn decode_changes(properties: &HashMap<&str, Variant<'_>>) -> Changes {
     let unsigned = |name: &str| match properties.get(name) {
         Some(Variant::U32(n)) => Some(*n),
         _ => None,
@@ -80,7 +83,7 @@ fn changes(properties: &HashMap<&str, Variant<'_>>) -> Changes {
         _ => None,
     };
     Changes {
-        active: text("ActiveState").map(active),
+        active: text("ActiveState").map(parse_active),
         was_active: match properties.get("ActiveEnterTimestampMonotonic") {
             Some(Variant::U64(at)) => Some(*at != 0),
             _ => None,
@@ -109,19 +112,19 @@ fn changes(properties: &HashMap<&str, Variant<'_>>) -> Changes {
     }
 }
 
-/// For the fuzz target: what properties say that arrive as these bytes, in D-Bus's encoding;
-/// none if they are no properties.
+/// For the fuzz target: decode properties from D-Bus's encoding; `None` if the bytes are not
+/// properties.
 #[doc(hidden)]
 pub fn decode_properties(bytes: &[u8]) -> Option<Changes> {
     let data = Data::new(bytes, Context::new(LE, 0));
     let (properties, _) = data.deserialize::<HashMap<&str, Variant<'_>>>().ok()?;
-    Some(changes(&properties))
+    Some(decode_changes(&properties))
 }
 
-fn active(state: &str) -> Active {
+fn parse_active(state: &str) -> Active {
     match state {
         "activating" => Active::Activating,
-        // `reloading` and `maintenance` are not for units of ours; they are not down.
+        // Units of ours do not reload. One that did would not be down.
         "active" | "reloading" | "refreshing" => Active::Active,
         "deactivating" => Active::Deactivating,
         "failed" => Active::Failed,
@@ -168,7 +171,7 @@ mod tests {
 
     #[test]
     fn properties_become_changes() {
-        let told = changes(&HashMap::from([
+        let told = decode_changes(&HashMap::from([
             ("ActiveState", "failed".into()),
             ("ActiveEnterTimestampMonotonic", 0u64.into()),
             ("ExecMainPID", 7u32.into()),
@@ -190,6 +193,6 @@ mod tests {
             ..Changes::default()
         };
         assert_eq!(told, expected);
-        assert_eq!(changes(&HashMap::new()), Changes::default());
+        assert_eq!(decode_changes(&HashMap::new()), Changes::default());
     }
 }

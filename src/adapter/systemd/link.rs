@@ -1,11 +1,11 @@
-//! The connection to the bus: lost, and made again.
+//! The connection to the bus, and how it is made again.
 
 use std::time::Duration;
 
 use tokio::task::JoinHandle;
 
-use super::SystemdError;
 use super::bus::{Bus, Incoming};
+use super::error::SystemdError;
 
 /// Wait before the second attempt to connect; doubled each time.
 const BACKOFF_MIN: Duration = Duration::from_millis(50);
@@ -18,12 +18,12 @@ type Connecting = JoinHandle<Result<Box<Bus>, SystemdError>>;
 /// The connection to the bus.
 #[derive(Debug)]
 pub(super) enum Link {
-    /// None.
+    /// There is no connection.
     Down {
-        /// An attempt to connect, once begun.
+        /// The attempt to connect, if one is under way.
         connecting: Option<Connecting>,
     },
-    /// There is one.
+    /// There is a connection.
     Up(Box<Bus>),
 }
 
@@ -32,12 +32,12 @@ pub(super) enum Link {
 pub(super) enum Happening {
     /// An attempt to connect has ended.
     Connected(Result<Box<Bus>, SystemdError>),
-    /// Something came in.
+    /// A message came in, or the connection was lost.
     Incoming(Incoming),
 }
 
 impl Link {
-    /// The bus, if there is one.
+    /// The bus, if there is a connection.
     pub(super) fn bus(&mut self) -> Option<&mut Bus> {
         match self {
             Link::Up(bus) => Some(bus),
@@ -45,15 +45,16 @@ impl Link {
         }
     }
 
-    /// May be dropped and called again: an attempt to connect goes on in a task of its own.
+    /// Wait for what happens next. May be dropped and called again, because an attempt to connect
+    /// is a task of its own.
     pub(super) async fn next(&mut self, address: &str, attempts: u32) -> Happening {
         match self {
-            Link::Up(bus) => Happening::Incoming(bus.incoming().await),
+            Link::Up(bus) => Happening::Incoming(bus.receive().await),
             Link::Down { connecting } => {
                 let task = connecting.get_or_insert_with(|| connect(address, attempts));
                 match task.await {
                     Ok(result) => Happening::Connected(result),
-                    // Only at the end of the runtime, together with this future.
+                    // The task is only cancelled when the runtime ends, and this future with it.
                     Err(_) => std::future::pending().await,
                 }
             }

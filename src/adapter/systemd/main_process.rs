@@ -1,7 +1,7 @@
-//! Main processes of units under the IMP: does one live outside of its unit?
+//! Main processes of units under the IMP: whether one lives outside of its unit.
 //!
-//! A pidfd is the process, whatever becomes of its pid: while it is not readable, the process
-//! has not exited, and what `/proc` says of the pid is about it.
+//! A pidfd always refers to the same process, also when its pid is reused. While the pidfd is not
+//! readable the process has not exited, so what `/proc` says of the pid is about this process.
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd, OwnedFd};
@@ -14,67 +14,68 @@ use tokio::task::{AbortHandle, JoinSet};
 use crate::proto::UnitName;
 use crate::supervisor::readable;
 
-/// A process that is about to end has left its cgroup a moment before its pidfd tells. One that
-/// `/proc` does not show counts as having left its unit when it lives after this time.
-const PATIENCE: Duration = Duration::from_secs(1);
+/// How long to wait for the end of a process that `/proc` does not show. A process that exits
+/// leaves its cgroup a moment before its pidfd becomes readable. If it still lives after this time,
+/// it counts as having left its unit.
+const EXIT_WAIT_MAX: Duration = Duration::from_secs(1);
 
-/// Where a main process is while nothing is left in its unit's cgroup.
+/// Where a main process is while its unit's cgroup is empty.
 #[derive(Debug, Eq, PartialEq)]
 pub(super) enum Place {
-    /// It has ended or is about to, or nobody has hold of it.
+    /// It has ended or is about to, or there is no pidfd of it.
     Ended,
     /// It lives in this cgroup.
     Outside(String),
-    /// It lives, and `/proc` does not say where (mounted with `hidepid`, for instance).
+    /// It lives, but `/proc` does not say where. It may be mounted with `hidepid`.
     Unseen,
 }
 
-/// A process that is held on to.
+/// A process with a pidfd.
 #[derive(Debug)]
-struct Held {
+struct HeldProcess {
     pid: u32,
     pidfd: OwnedFd,
     /// The unit's cgroup, once it is known that this is the unit's main process.
     group: Option<String>,
-    /// Somebody waits for its end.
+    /// The task that waits for its end.
     wait: Option<AbortHandle>,
 }
 
-/// The main processes that are held on to: one descriptor for each multiuser unit.
+/// The main processes of multiuser units, with one descriptor each.
 #[derive(Debug, Default)]
 pub(super) struct MainProcesses {
-    held: HashMap<UnitName, Held>,
-    /// True: it has ended. False: it lives on.
+    held: HashMap<UnitName, HeldProcess>,
+    /// Waits for the end of a process: true if it has ended, false if it still lives.
     waits: JoinSet<(UnitName, bool)>,
 }
 
 impl MainProcesses {
-    /// Take hold of a process. One that has ended already is none.
+    /// Open a pidfd of a process, unless it has ended already.
     pub(super) fn hold(&mut self, unit: &UnitName, pid: u32) {
         let raw = i32::try_from(pid).ok().and_then(Pid::from_raw);
         let Some(raw) = raw else { return };
         self.forget(unit);
         match pidfd_open(raw, PidfdFlags::empty()) {
             Ok(pidfd) => {
-                let held = Held { pid, pidfd, group: None, wait: None };
+                let held = HeldProcess { pid, pidfd, group: None, wait: None };
                 self.held.insert(unit.clone(), held);
             }
             Err(rustix::io::Errno::SRCH) => {}
             Err(e) => {
                 tracing::warn!(%unit, pid, error = %e,
-                    "no pidfd: it will not be noticed if the main process leaves its unit");
+                    "no pidfd: it will go unnoticed if the main process leaves its unit");
             }
         }
     }
 
-    /// What is held is the main process of a unit with this cgroup.
+    /// Note that the process is the unit's main process, and which cgroup the unit has.
     pub(super) fn guard(&mut self, unit: &UnitName, group: &str) {
         if let Some(held) = self.held.get_mut(unit) {
             held.group = Some(group.trim_end_matches('/').to_string());
         }
     }
 
-    /// Nothing is left in the unit's cgroup: where is its main process?
+    /// Where the main process is, given that the unit's cgroup is empty.
     pub(super) fn place(&self, unit: &UnitName) -> Place {
         let Some(held) = self.held.get(unit) else { return Place::Ended };
         let Some(group) = held.group.as_deref().filter(|_| !held.has_exited()) else {
@@ -83,16 +84,17 @@ impl MainProcesses {
         let now = group_of(held.pid);
         match now {
             _ if held.has_exited() => Place::Ended,
-            // It is on its way out: it counts no more, but its cgroup is still named.
+            // It is exiting. It no longer counts as a process of the cgroup, but `/proc` still
+            // names the cgroup.
             Some(now) if is_below(&now, group) => Place::Ended,
             Some(now) => Place::Outside(now),
             None => Place::Unseen,
         }
     }
 
-    /// Have [`ended`](Self::ended) say when it has ended. If not `for_ever`, it says as well that
-    /// it lives when [`PATIENCE`] is over.
-    pub(super) fn wait(&mut self, unit: &UnitName, for_ever: bool) {
+    /// Wait for the end of the process: [`wait_ended`](Self::wait_ended) will return it. Unless
+    /// `for_ever`, it is also returned if it still lives after [`EXIT_WAIT_MAX`].
+    pub(super) fn begin_wait(&mut self, unit: &UnitName, for_ever: bool) {
         let Some(held) = self.held.get_mut(unit) else { return };
         if held.wait.as_ref().is_some_and(|wait| !wait.is_finished()) {
             return;
@@ -114,31 +116,31 @@ impl MainProcesses {
                 exit.await;
                 return (unit, true);
             }
-            let ended = tokio::time::timeout(PATIENCE, exit).await.is_ok();
+            let ended = tokio::time::timeout(EXIT_WAIT_MAX, exit).await.is_ok();
             (unit, ended)
         }));
     }
 
-    /// A main process that was waited for has ended (true), or lives on. May be dropped and
-    /// called again.
-    pub(super) async fn ended(&mut self) -> (UnitName, bool) {
+    /// Wait for the end of a wait: true if the main process has ended, false if it still lives. May
+    /// be dropped and called again.
+    pub(super) async fn wait_ended(&mut self) -> (UnitName, bool) {
         loop {
             match self.waits.join_next_with_id().await {
                 Some(Ok((id, (unit, ended)))) => {
-                    // Otherwise it is about an earlier unit of that name.
+                    // Other results are about an earlier unit of that name.
                     let held = self.held.get(&unit).and_then(|held| held.wait.as_ref());
                     if held.is_some_and(|wait| wait.id() == id) {
                         return (unit, ended);
                     }
                 }
-                // Given up in `forget`.
+                // `forget` has aborted it.
                 Some(Err(_)) => {}
                 None => std::future::pending().await,
             }
         }
     }
 
-    /// Let go of it.
+    /// Close the pidfd.
     pub(super) fn forget(&mut self, unit: &UnitName) {
         if let Some(wait) = self.held.remove(unit).and_then(|held| held.wait) {
             wait.abort();
@@ -146,10 +148,10 @@ impl MainProcesses {
     }
 }
 
-impl Held {
+impl HeldProcess {
     fn has_exited(&self) -> bool {
         let mut fds = [PollFd::new(self.pidfd.as_fd(), PollFlags::POLLIN)];
-        // Interrupted, it counts as living: what follows looks again.
+        // If poll(2) is interrupted the process counts as alive, and is checked again later.
         matches!(poll(&mut fds, PollTimeout::ZERO), Ok(1..))
     }
 }
@@ -208,16 +210,16 @@ mod tests {
             let (mut mains, unit, mut child) = (MainProcesses::default(), unit(), child());
             for _ in 0..2 {
                 mains.hold(&unit, child.id());
-                mains.wait(&unit, true);
-                mains.wait(&unit, true);
+                mains.begin_wait(&unit, true);
+                mains.begin_wait(&unit, true);
                 mains.forget(&unit);
             }
             mains.hold(&unit, child.id());
-            mains.wait(&unit, false);
-            assert_eq!(mains.ended().await, (unit.clone(), false), "it lives on");
-            mains.wait(&unit, true);
+            mains.begin_wait(&unit, false);
+            assert_eq!(mains.wait_ended().await, (unit.clone(), false), "it lives on");
+            mains.begin_wait(&unit, true);
             drop(child.stdin.take());
-            assert_eq!(mains.ended().await, (unit, true));
+            assert_eq!(mains.wait_ended().await, (unit, true));
             assert!(mains.waits.is_empty(), "no other wait is left");
             child.wait().expect("it ends");
         });

@@ -1,13 +1,14 @@
-//! Shells as transient units of `systemd --user`: they outlive every broker.
+//! Shells as transient units of `systemd --user`. They outlive every broker.
 //!
-//! What is believed of the units, and what is asked next, is the [`Tracker`]'s business. This is
-//! its way to the real thing: the bus with its messages, the kernel's cgroups, and the time that
-//! passes until the next attempt to connect, or at what was refused.
+//! The [`Tracker`] decides what is known of the units and what to ask next. This adapter connects
+//! it to the world: the bus, the kernel's cgroups, and the time to wait before it connects again or
+//! repeats a refused call.
 
 mod bus;
 mod calls;
 mod cgroup;
 mod decode;
+mod error;
 mod link;
 mod main_process;
 mod pause;
@@ -32,64 +33,36 @@ use main_process::MainProcesses;
 use pause::Pauses;
 use start::Start;
 
+pub use error::SystemdError;
+
 #[doc(hidden)]
 pub use decode::decode_properties;
 
 /// What a [`Systemd`] needs to know.
 #[derive(Clone, Debug)]
 pub struct SystemdConfig {
-    /// D-Bus address of the user bus, instead of the environment's.
+    /// D-Bus address of the user bus. `None`: the environment's.
     pub address: Option<String>,
     /// The rank whose units these are.
     pub rank: BrokerRank,
     /// The instance that they belong to.
     pub instance: InstanceId,
-    /// `StartTransientUnit` calls that may be unanswered by a running unit at a time.
+    /// How many units may be in the course of being started.
     pub starts_in_flight_max: usize,
 }
 
-/// Why systemd cannot be used.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum SystemdError {
-    /// A bus, but no systemd on it.
-    #[error("the user bus at {address} has no systemd on it: {why}")]
-    Absent {
-        /// Address that was tried.
-        address: String,
-        /// What the bus said.
-        why: String,
-    },
-    /// No bus there.
-    #[error("cannot connect to the user bus at {address}: {source}")]
-    Connect {
-        /// Address that was tried.
-        address: String,
-        /// What went wrong.
-        source: zbus::Error,
-    },
-    /// There is a socket, and nobody answers.
-    #[error("the user bus at {address} did not answer within {seconds} s")]
-    Timeout {
-        /// Address that was tried.
-        address: String,
-        /// How long was waited.
-        seconds: u64,
-    },
-}
-
-/// The units of one rank, by way of the user bus.
+/// The units of one rank, through the user bus.
 #[derive(Debug)]
 pub struct Systemd {
     address: String,
     pattern: String,
     link: Link,
-    /// Attempts to connect and to list since systemd last answered.
+    /// How often it was tried to connect, or to list units, since systemd last answered.
     attempts: u32,
     tracker: Tracker,
-    /// Units that are to be started, as systemd wants to be told.
+    /// Arguments of `StartTransientUnit` for units that are to be started.
     starts: BTreeMap<UnitName, Start>,
-    /// By object path, as signals name them.
+    /// Watched units by object path, by which signals name them.
     paths: HashMap<String, UnitName>,
     cgroups: Cgroups,
     main_processes: MainProcesses,
@@ -101,7 +74,7 @@ impl Systemd {
     ///
     /// # Errors
     ///
-    /// If it does not, within a few seconds.
+    /// If systemd does not answer within a few seconds.
     pub async fn open(config: SystemdConfig) -> Result<Self, SystemdError> {
         let address = config.address.unwrap_or_else(user_bus_address);
         let bus = Bus::connect(&address).await?;
@@ -120,29 +93,29 @@ impl Systemd {
             main_processes: MainProcesses::default(),
             pauses: Pauses::default(),
         };
-        systemd.connected(Box::new(bus));
+        systemd.handle_connected(Box::new(bus));
         Ok(systemd)
     }
 
-    fn connected(&mut self, bus: Box<Bus>) {
+    fn handle_connected(&mut self, bus: Box<Bus>) {
         self.link = Link::Up(bus);
         self.tracker.connected();
         self.perform();
     }
 
-    /// Something happened on the link.
-    fn happened(&mut self, happening: Happening) {
+    /// Handle what happened on the link.
+    fn handle_happening(&mut self, happening: Happening) {
         match happening {
             Happening::Connected(Ok(bus)) => {
                 tracing::info!(address = self.address, "connected to the user bus again");
-                self.connected(bus);
+                self.handle_connected(bus);
             }
             Happening::Connected(Err(e)) => {
                 self.link = Link::Down { connecting: None };
                 self.attempts = self.attempts.saturating_add(1);
-                // Once is enough: the state of the units is unknown until it succeeds.
+                // Logged once. It changes nothing until an attempt succeeds.
                 if self.attempts == 1 {
-                    tracing::warn!(error = %e, "cannot connect to systemd, trying on");
+                    tracing::warn!(error = %e, "cannot connect to systemd, trying again");
                 }
             }
             Happening::Incoming(Incoming::Closed(why)) => {
@@ -151,15 +124,15 @@ impl Systemd {
                 self.tracker.lost();
             }
             Happening::Incoming(Incoming::Reply(Pending::Ask(ask), reply)) => {
-                let answer = decode::answer(&ask.call, reply);
+                let answer = decode::decode_answer(&ask.call, reply);
                 self.hear(News::Answer { number: ask.number, answer });
             }
             Happening::Incoming(Incoming::Reply(Pending::ReadBack(read_back), reply)) => {
-                read_back.answered(reply);
+                read_back.handle_answer(reply);
             }
             Happening::Incoming(Incoming::Reply(Pending::Version, _)) => {}
             Happening::Incoming(Incoming::Signal(signal)) => {
-                match decode::signal(&signal, &self.paths) {
+                match decode::decode_signal(&signal, &self.paths) {
                     Ok(Some(news)) => self.hear(news),
                     Ok(None) => {}
                     Err(e) => tracing::warn!(%signal, error = %e, "cannot read a signal"),
@@ -188,7 +161,9 @@ impl Backend for Systemd {
                 self.starts.insert(spec.unit.clone(), start);
                 self.tracker.start(spec, output);
             }
-            Err(message) => self.tracker.fail(&spec.unit, Errno::EINVAL as i32, message),
+            Err(error) => {
+                self.tracker.fail(&spec.unit, Errno::EINVAL as i32, error.to_string());
+            }
         }
         self.perform();
         self.prune_start(&spec.unit);
@@ -227,16 +202,16 @@ impl BackendDriver for Systemd {
             return Some(event);
         }
         tokio::select! {
-            happening = self.link.next(&self.address, self.attempts) => self.happened(happening),
-            units = self.cgroups.emptied() => {
-                units.iter().for_each(|unit| self.emptied(unit));
+            happening = self.link.next(&self.address, self.attempts) => self.handle_happening(happening),
+            units = self.cgroups.wait_emptied() => {
+                units.iter().for_each(|unit| self.handle_emptied(unit));
                 self.perform();
             }
-            (unit, ended) = self.main_processes.ended() => {
-                self.main_ended(&unit, ended);
+            (unit, ended) = self.main_processes.wait_ended() => {
+                self.handle_main_end(&unit, ended);
                 self.perform();
             }
-            number = self.pauses.ended() => {
+            number = self.pauses.wait_ended() => {
                 self.hear(News::Answer { number, answer: Ok(Answer::Done) });
             }
         }
@@ -251,7 +226,8 @@ impl BackendDriver for Systemd {
     }
 }
 
-/// The user bus, as sd_bus_open_user(3) finds it; without an environment, where logind puts it.
+/// The address of the user bus, found as sd_bus_open_user(3) does. Without environment variables it
+/// is where logind puts it.
 fn user_bus_address() -> String {
     std::env::var("DBUS_SESSION_BUS_ADDRESS").ok().filter(|a| !a.is_empty()).unwrap_or_else(|| {
         let directory = std::env::var("XDG_RUNTIME_DIR")

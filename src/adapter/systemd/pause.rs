@@ -1,11 +1,11 @@
-//! Pauses before something that was refused is tried again.
+//! Pauses before refused calls are tried again.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Long enough not to make a busy systemd busier.
+/// Long enough to spare a busy systemd.
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// Pauses, in the order in which they end.
@@ -13,13 +13,13 @@ const PAUSE: Duration = Duration::from_secs(1);
 pub(super) struct Pauses(VecDeque<(Instant, u64)>);
 
 impl Pauses {
-    /// One more, known by the number of who asked for it.
+    /// Start a pause for the call with this number.
     pub(super) fn begin(&mut self, number: u64) {
         self.0.push_back((Instant::now() + PAUSE, number));
     }
 
-    /// One has ended. May be dropped and called again.
-    pub(super) async fn ended(&mut self) -> u64 {
+    /// Wait until a pause has ended, and return its number. May be dropped and called again.
+    pub(super) async fn wait_ended(&mut self) -> u64 {
         let Some((at, number)) = self.0.front().copied() else {
             return std::future::pending().await;
         };

@@ -1,8 +1,8 @@
-//! Unit properties from the job's configuration, as D-Bus wants them.
+//! Converts configured unit properties to D-Bus properties.
 //!
-//! systemd has no call that says which properties can be set and how; `systemctl
-//! set-property` has a table inside, and so do we. A property that is not in it is refused:
-//! better than a job that silently runs without its limit.
+//! systemd has no call that says which properties can be set and of which type they are. So this
+//! file has a table of them, as `systemctl set-property` has. A property that is not in the table
+//! is refused, because a job must not silently run without its limit.
 
 use std::collections::BTreeMap;
 
@@ -10,15 +10,37 @@ use zbus::Variant;
 
 use crate::proto::Signal;
 
-use super::values::{bitmap, boolean, limit, microseconds, number, pairs, percent, size};
+use super::values::{
+    ValueError, bitmap, boolean, limit, microseconds, number, pairs, percent, size,
+};
 
 /// A property as `StartTransientUnit` takes it.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Property {
-    /// Its name on D-Bus, which is not always the one in unit files.
+    /// Its name on D-Bus, which can differ from that in unit files.
     pub(super) name: String,
     /// Its value, with the right type.
     pub(super) value: Variant<'static>,
+}
+
+/// A property that cannot be set.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+#[error("unit property {name}={value:?}: {reason}")]
+pub(super) struct PropertyError {
+    name: String,
+    value: String,
+    reason: PropertyErrorReason,
+}
+
+/// Why it cannot.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+pub(super) enum PropertyErrorReason {
+    #[error("is set by the job execution service")]
+    Ours,
+    #[error("not a property that can be set")]
+    Unknown,
+    #[error(transparent)]
+    Value(#[from] ValueError),
 }
 
 /// How a property's text becomes a value.
@@ -29,10 +51,10 @@ enum Kind {
     Bytes,
     /// `Limit…`, in bytes.
     ByteLimit,
-    /// `Limit…`, in units of its own.
+    /// `Limit…`, in another unit.
     CountLimit,
     CpuQuota,
-    /// Time; a plain number is of this many microseconds.
+    /// A time span. The unit of a plain number is this many microseconds.
     Duration(u64),
     Integer(i32, i32),
     Number,
@@ -44,10 +66,10 @@ enum Kind {
     Weight,
 }
 
-/// `None`: the name on D-Bus is the same.
+/// Name in unit files, name on D-Bus if it is another one, and type.
 type Row = (&'static str, Option<&'static str>, Kind);
 
-const TABLE: &[Row] = &[
+const SETTABLE: &[Row] = &[
     ("AllowedCPUs", None, Kind::Bitmap),
     ("AllowedMemoryNodes", None, Kind::Bitmap),
     ("CoredumpFilter", None, Kind::Number),
@@ -109,8 +131,8 @@ const TABLE: &[Row] = &[
     ("UMask", None, Kind::Octal),
 ];
 
-/// What the supervisor sets itself: its promises depend on these.
-const OURS: &[&str] = &[
+/// Properties that the supervisor sets itself, and that therefore cannot be configured.
+const SET_BY_SUPERVISOR: &[&str] = &[
     "CollectMode",
     "Description",
     "Environment",
@@ -125,25 +147,25 @@ const OURS: &[&str] = &[
     "WorkingDirectory",
 ];
 
-/// Turn the job's properties into D-Bus properties, or say which one is wrong and why.
-pub(super) fn parse(properties: &BTreeMap<String, String>) -> Result<Vec<Property>, String> {
+/// Convert properties, or say which one is wrong and why.
+pub(super) fn parse(properties: &BTreeMap<String, String>) -> Result<Vec<Property>, PropertyError> {
     let mut parsed = Vec::with_capacity(properties.len());
     for (name, value) in properties {
-        let bad = |why: String| format!("unit property {name}={value:?}: {why}");
-        if OURS.contains(&name.as_str()) {
-            return Err(bad("is set by the job execution service".to_string()));
+        let error = |reason| PropertyError { name: name.clone(), value: value.clone(), reason };
+        if SET_BY_SUPERVISOR.contains(&name.as_str()) {
+            return Err(error(PropertyErrorReason::Ours));
         }
-        let (_, dbus, kind) = TABLE
+        let (_, dbus, kind) = SETTABLE
             .iter()
             .find(|(known, _, _)| known == name)
-            .ok_or_else(|| bad("not a property that can be set".to_string()))?;
-        let name = dbus.unwrap_or(name);
-        parsed.extend(convert(name, *kind, value.trim()).map_err(bad)?);
+            .ok_or_else(|| error(PropertyErrorReason::Unknown))?;
+        let converted = convert(dbus.unwrap_or(name), *kind, value.trim());
+        parsed.extend(converted.map_err(|why| error(why.into()))?);
     }
     Ok(parsed)
 }
 
-fn convert(name: &str, kind: Kind, text: &str) -> Result<Vec<Property>, String> {
+fn convert(name: &str, kind: Kind, text: &str) -> Result<Vec<Property>, ValueError> {
     let one = |value: Variant<'static>| vec![Property { name: name.to_string(), value }];
     Ok(match kind {
         Kind::Bitmap => one(bitmap(text)?.into()),
@@ -155,26 +177,23 @@ fn convert(name: &str, kind: Kind, text: &str) -> Result<Vec<Property>, String> 
         Kind::ByteLimit => limits(name, limit(text, size)?),
         Kind::CountLimit => limits(name, limit(text, number)?),
         Kind::CpuQuota => {
-            // Of one CPU, so more than 100 % is meant.
+            // A percentage of one CPU, so it can be above 100 %.
             let hundredths = percent(text, 10_000_000)
-                .ok_or_else(|| "expected a percentage of one CPU, such as 150%".to_string())??;
+                .ok_or(ValueError::Form("a percentage of one CPU, such as 150%"))??;
             one((hundredths * 100).into())
         }
         Kind::Duration(unit_us) => one(microseconds(text, unit_us)?.into()),
         Kind::Integer(min, max) => {
             let n = text.parse().ok().filter(|n| (min..=max).contains(n));
-            one(n.ok_or_else(|| format!("expected a number from {min} to {max}"))?.into())
+            one(n.ok_or(ValueError::Range { min, max })?.into())
         }
         Kind::Number => one(number(text)?.into()),
         Kind::Octal => {
             let mask = u32::from_str_radix(text, 8).ok().filter(|mask| *mask <= 0o777);
-            one(mask.ok_or_else(|| "expected an octal file mode mask".to_string())?.into())
+            one(mask.ok_or(ValueError::Form("an octal file mode mask"))?.into())
         }
         Kind::Pairs => one(pairs(text)?.into()),
-        Kind::Signal => {
-            let signal = text.parse::<Signal>().map_err(|e| e.to_string())?;
-            one(signal.number().into())
-        }
+        Kind::Signal => one(text.parse::<Signal>()?.number().into()),
         Kind::Tasks => match percent(text, 100) {
             Some(hundredths) => scale(name, hundredths?),
             None => one(number(text)?.into()),
@@ -186,14 +205,15 @@ fn convert(name: &str, kind: Kind, text: &str) -> Result<Vec<Property>, String> 
                 _ => number(text)?,
             };
             if weight > 10_000 || (weight == 0 && text != "idle") {
-                return Err("expected a weight from 1 to 10000, or idle".to_string());
+                return Err(ValueError::Form("a weight from 1 to 10000, or idle"));
             }
             one(weight.into())
         }
     })
 }
 
-/// A fraction of what the machine has: `…Scale`, where the largest number is all of it.
+/// A percentage of what the machine has, as property `…Scale`. There the largest number stands for
+/// 100 %.
 fn scale(name: &str, hundredths: u64) -> Vec<Property> {
     let scaled = u64::from(u32::MAX) * hundredths / 10_000;
     let scaled = u32::try_from(scaled).unwrap_or(u32::MAX);
@@ -211,7 +231,7 @@ fn limits(name: &str, (soft, hard): (u64, u64)) -> Vec<Property> {
 mod tests {
     use super::*;
 
-    fn parse_one(name: &str, value: &str) -> Result<Vec<Property>, String> {
+    fn parse_one(name: &str, value: &str) -> Result<Vec<Property>, PropertyError> {
         parse(&BTreeMap::from([(name.to_string(), value.to_string())]))
     }
 
@@ -258,13 +278,13 @@ mod tests {
             ("Type", "simple"),
             ("UMask", "9"),
         ] {
-            let error = parse_one(name, value).unwrap_err();
+            let error = parse_one(name, value).unwrap_err().to_string();
             assert!(error.contains(name) && error.contains(value), "{error}");
         }
     }
 
     #[test]
     fn the_table_can_be_searched_by_eye() {
-        assert!(TABLE.is_sorted_by_key(|row| row.0.to_ascii_lowercase()));
+        assert!(SETTABLE.is_sorted_by_key(|row| row.0.to_ascii_lowercase()));
     }
 }

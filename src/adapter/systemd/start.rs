@@ -1,7 +1,8 @@
-//! From a unit's specification to `StartTransientUnit`.
+//! The arguments of `StartTransientUnit` for a unit.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use nix::errno::Errno;
@@ -10,10 +11,10 @@ use zbus::Variant;
 use crate::port::supervisor::UnitSpec;
 use crate::supervisor::OutputPaths;
 
-use super::properties::{Property, parse};
+use super::properties::{Property, PropertyError, parse};
 
-/// Variables that systemd sets for a service. The broker may be a service itself, and a shell
-/// must take neither the broker's nor its own unit's for something that is meant for it.
+/// Variables that systemd sets for a service. The broker may be a service itself. A shell must not
+/// use the broker's variables, nor its own unit's, as if they were meant for it.
 const MANAGER_VARIABLES: &[&str] = &[
     "CACHE_DIRECTORY",
     "CONFIGURATION_DIRECTORY",
@@ -46,28 +47,76 @@ const MANAGER_VARIABLES: &[&str] = &[
 /// Journal field that holds the job's digest.
 pub(super) const DIGEST_FIELD: &str = "JOB_EXEC_DIGEST=";
 
-/// What a unit under the IMP depends on, whatever is configured: the IMP alone ends a guest's
-/// processes, and takes its time. `Type` cannot be configured at all.
-const OF_THE_IMP: &[&str] = &["KillMode", "SendSIGKILL", "TimeoutStopUSec"];
+/// Properties that cannot be configured for a unit under the IMP, because the IMP alone must end a
+/// guest's processes, however long it takes. `Type` cannot be configured for any unit.
+const FIXED_UNDER_IMP: &[&str] = &["KillMode", "SendSIGKILL", "TimeoutStopUSec"];
 
-/// A unit that is to be started, checked and converted.
+/// Why a specification cannot become a unit.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+pub(super) enum StartError {
+    /// It has no program.
+    #[error("the command line is empty")]
+    NoProgram,
+    /// A string holds what D-Bus cannot carry.
+    #[error("{text:?} has a NUL, which no string of D-Bus may have")]
+    Nul {
+        /// The string.
+        text: String,
+    },
+    /// An output file's path is not UTF-8.
+    #[error("path {} is not UTF-8", path.display())]
+    Path {
+        /// The path.
+        path: PathBuf,
+    },
+    /// A configured property cannot be set.
+    #[error(transparent)]
+    Property(#[from] PropertyError),
+    /// systemd wants an absolute path.
+    #[error("the program {program:?} is not an absolute path")]
+    RelativeProgram {
+        /// The program.
+        program: String,
+    },
+    /// systemd does not accept one of the job's environment variables.
+    #[error("variable {name}={value:?}: {why}")]
+    Variable {
+        /// Its name.
+        name: String,
+        /// Its value.
+        value: String,
+        /// What is wrong with it.
+        why: VariableError,
+    },
+}
+
+/// Why systemd does not accept an environment variable.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+pub(super) enum VariableError {
+    #[error("systemd accepts no control characters")]
+    ControlCharacter,
+    #[error("not a name that systemd accepts")]
+    Name,
+}
+
+/// A unit that is to be started: its specification, checked and converted.
 #[derive(Clone, Debug)]
 pub(super) struct Start {
     pub(super) properties: Vec<(String, Variant<'static>)>,
-    /// Those of them that systemd may silently ignore: compared with what it says later.
+    /// Properties that systemd may silently ignore. They are compared later with what systemd has.
     pub(super) read_back: Vec<Property>,
 }
 
 impl Start {
     /// Convert a specification, or say what is wrong with it.
-    pub(super) fn new(spec: &UnitSpec, output: &OutputPaths) -> Result<Self, String> {
-        let program = spec.argv.first().ok_or("the command line is empty")?;
+    pub(super) fn new(spec: &UnitSpec, output: &OutputPaths) -> Result<Self, StartError> {
+        let program = spec.argv.first().ok_or(StartError::NoProgram)?;
         if !program.starts_with('/') {
-            return Err(format!("the program {program:?} is not an absolute path"));
+            return Err(StartError::RelativeProgram { program: program.clone() });
         }
         check_strings(spec)?;
         let mut asked = parse(&spec.properties)?;
-        // `no-env-expand`: or systemd would replace `$NAME` in arguments.
+        // Without `no-env-expand` systemd would replace `$NAME` in arguments.
         let flags = vec!["no-env-expand".to_string()];
         let command = (program.clone(), spec.argv.clone(), flags);
         let mut properties: BTreeMap<String, Variant<'static>> = BTreeMap::new();
@@ -79,14 +128,14 @@ impl Start {
         set("RemainAfterExit", true.into());
         set("ExecStartEx", vec![command].into());
         set("Environment", environment(spec, std::env::vars_os())?.into());
-        set("UnsetEnvironment", unset(spec).into());
-        // The mark by which the unit is known again; the journal's entries carry it as well.
+        set("UnsetEnvironment", unset_variables(spec).into());
+        // By this the unit is recognised later. Entries in the journal have it as well.
         set("LogExtraFields", vec![format!("{DIGEST_FIELD}{}", spec.digest).into_bytes()].into());
         set("StandardInput", "null".into());
-        set("StandardOutputFileToAppend", path(&output.stdout)?.into());
-        set("StandardErrorFileToAppend", path(&output.stderr)?.into());
+        set("StandardOutputFileToAppend", utf8_path(&output.stdout)?.into());
+        set("StandardErrorFileToAppend", utf8_path(&output.stderr)?.into());
         if let Some(directory) = &spec.working_directory {
-            // `-`: one that is missing is not an error.
+            // With `-` a missing directory is not an error.
             set("WorkingDirectory", format!("-{directory}").into());
         }
         if spec.forget_failed {
@@ -94,11 +143,11 @@ impl Start {
         }
         let stop_timeout = spec.stop_timeout.map_or(u64::MAX, timeout_us);
         set("TimeoutStopUSec", stop_timeout.into());
-        // A shell may take its time to say that it is ready, or never say it.
+        // A shell may take long to report that it is ready, or never do it.
         set("TimeoutStartUSec", u64::MAX.into());
         set("KillMode", "control-group".into());
         if spec.multiuser {
-            asked.retain(|property| !OF_THE_IMP.contains(&property.name.as_str()));
+            asked.retain(|property| !FIXED_UNDER_IMP.contains(&property.name.as_str()));
             // The instance owner's systemd may signal the IMP, but no guest's process.
             set("KillMode", "process".into());
             set("SendSIGKILL", false.into());
@@ -108,32 +157,34 @@ impl Start {
         }
         let mut read_back = asked;
         if spec.multiuser {
-            // Seen ignored: the 90 s default then drains the node (flux-core #7292).
+            // systemd was seen to ignore it. Its default of 90 s then drains the node (flux-core
+            // #7292).
             let name = "TimeoutStopUSec".to_string();
             read_back.push(Property { name, value: stop_timeout.into() });
         }
-        // A fraction of the machine's memory is not read back as one.
+        // systemd does not return a percentage as a percentage.
         read_back.retain(|property| !property.name.ends_with("Scale"));
         Ok(Self { properties: properties.into_iter().collect(), read_back })
     }
 }
 
-/// D-Bus has no string with a NUL in it: the bus closes the connection of who sends one, and
-/// every unit on it is out of sight then. Variables are looked at by [`check_variable`].
-fn check_strings(spec: &UnitSpec) -> Result<(), String> {
+/// Refuse strings with a NUL, which D-Bus does not allow: the bus would close the connection, and
+/// no unit could be seen then. [`check_variable`] checks variables.
+fn check_strings(spec: &UnitSpec) -> Result<(), StartError> {
     let one = [&spec.description].into_iter().chain(&spec.working_directory);
     let mut all = one.chain(&spec.argv).chain(spec.properties.values());
     match all.find(|text| text.contains('\0')) {
-        Some(text) => Err(format!("{text:?} has a NUL, which no string of D-Bus may have")),
+        Some(text) => Err(StartError::Nul { text: text.clone() }),
         None => Ok(()),
     }
 }
 
-/// The broker's own environment, without what the shell must not see, and what is set for it.
+/// The broker's environment without what the shell must not see, and with what is set for the
+/// shell.
 fn environment(
     spec: &UnitSpec,
     own: impl Iterator<Item = (OsString, OsString)>,
-) -> Result<Vec<String>, String> {
+) -> Result<Vec<String>, StartError> {
     let mut environment = BTreeMap::new();
     for (name, value) in own {
         let Some((name, value)) = name.to_str().zip(value.to_str()) else {
@@ -150,37 +201,41 @@ fn environment(
             Ok(()) => {
                 environment.insert(name.to_string(), value.to_string());
             }
-            // Exported bash functions, for one.
+            // For instance an exported bash function.
             Err(why) => {
-                tracing::debug!(unit = %spec.unit, name, why, "variable not passed on");
+                tracing::debug!(unit = %spec.unit, name, %why, "variable not passed on");
             }
         }
     }
     for (name, value) in &spec.environment {
-        check_variable(name, value).map_err(|why| format!("variable {name}={value:?}: {why}"))?;
+        check_variable(name, value).map_err(|why| {
+            let (name, value) = (name.clone(), value.clone());
+            StartError::Variable { name, value, why }
+        })?;
         environment.insert(name.clone(), value.clone());
     }
     Ok(environment.into_iter().map(|(name, value)| format!("{name}={value}")).collect())
 }
 
-/// What systemd would refuse the whole unit for.
-fn check_variable(name: &str, value: &str) -> Result<(), &'static str> {
+/// Check a variable, because systemd would refuse the whole unit for a bad one.
+fn check_variable(name: &str, value: &str) -> Result<(), VariableError> {
     let word = |b: u8| b.is_ascii_alphanumeric() || b == b'_';
     if name.is_empty() || name.as_bytes()[0].is_ascii_digit() || !name.bytes().all(word) {
-        return Err("not a name that systemd accepts");
+        return Err(VariableError::Name);
     }
     if value.bytes().any(|b| (b < b' ' && b != b'\n' && b != b'\t') || b == 0x7f) {
-        return Err("systemd accepts no control characters");
+        return Err(VariableError::ControlCharacter);
     }
     Ok(())
 }
 
-/// What the user manager itself would add and the shell must not see.
-fn unset(spec: &UnitSpec) -> Vec<String> {
+/// The variables that the user manager would add and that the shell must not see.
+fn unset_variables(spec: &UnitSpec) -> Vec<String> {
     let names: BTreeSet<&str> = MANAGER_VARIABLES
         .iter()
         .copied()
-        // The IMP reports through one and is found by the other; both are the unit's own.
+        // The IMP reports through `NOTIFY_SOCKET`, and its helper finds the unit by
+        // `INVOCATION_ID`. Both have the unit's own values.
         .filter(|name| !(spec.multiuser && matches!(*name, "INVOCATION_ID" | "NOTIFY_SOCKET")))
         .chain(spec.unset_environment.iter().map(String::as_str))
         .filter(|name| !spec.environment.contains_key(*name) && check_variable(name, "").is_ok())
@@ -188,27 +243,28 @@ fn unset(spec: &UnitSpec) -> Vec<String> {
     names.into_iter().map(str::to_string).collect()
 }
 
-fn path(path: &std::path::Path) -> Result<String, String> {
-    let text = path.to_str().ok_or_else(|| format!("path {} is not UTF-8", path.display()))?;
-    Ok(text.to_string())
+fn utf8_path(path: &Path) -> Result<String, StartError> {
+    let text = path.to_str().map(str::to_string);
+    text.ok_or_else(|| StartError::Path { path: path.to_path_buf() })
 }
 
-/// At least 1 µs: systemd takes 0 for "no timeout".
+/// The timeout in microseconds, at least 1: for systemd 0 means no timeout.
 fn timeout_us(timeout: Duration) -> u64 {
     u64::try_from(timeout.as_micros()).unwrap_or(u64::MAX).max(1)
 }
 
 /// Why systemd could not execute the program: an errno and a message for the job's owner.
 ///
-/// systemd keeps only which step failed (its exit code), so the errno is found by trying.
+/// systemd only tells which step failed (by an exit code), so the errno is found by trying.
 pub(super) fn exec_failure(spec: &UnitSpec, code: Option<i32>, result: &str) -> (i32, String) {
     let program = spec.argv.first().map_or("", String::as_str);
     let (errno, message) = match code {
         Some(203) => {
             let errno = match nix::unistd::access(program, nix::unistd::AccessFlags::X_OK) {
                 Err(e) => e,
-                Ok(()) if std::path::Path::new(program).is_dir() => Errno::EACCES,
-                // Neither missing nor forbidden: not a program, or its interpreter is missing.
+                Ok(()) if Path::new(program).is_dir() => Errno::EACCES,
+                // It exists and may be executed, so it is not a program, or its interpreter is
+                // missing.
                 Ok(()) => Errno::ENOEXEC,
             };
             (errno, format!("{program}: {}", errno.desc()))
@@ -272,7 +328,7 @@ mod tests {
         let own = own.map(|(name, value)| (name.into(), value.into()));
         let environment = environment(&spec(), own.into_iter()).unwrap();
         assert_eq!(environment, ["A=job", "B=kept"]);
-        let unset = unset(&spec());
+        let unset = unset_variables(&spec());
         assert!(unset.contains(&"SECRET".to_string()) && unset.contains(&"NOTIFY_SOCKET".into()));
         assert!(!unset.contains(&"A".to_string()), "set wins over unset");
     }
@@ -310,7 +366,7 @@ mod tests {
     fn a_bad_variable_of_the_job_is_an_error() {
         let mut spec = spec();
         spec.environment.insert("1X".to_string(), "y".to_string());
-        let error = environment(&spec, std::iter::empty()).unwrap_err();
+        let error = environment(&spec, std::iter::empty()).unwrap_err().to_string();
         assert!(error.contains("1X=\"y\""), "{error}");
     }
 

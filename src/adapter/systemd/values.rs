@@ -1,30 +1,67 @@
-//! Values as administrators write them (systemd.syntax(7)), to numbers.
+//! Parses values as administrators write them (systemd.syntax(7)).
 
-use crate::proto::Idset;
+use crate::proto::{Idset, SignalError};
 
-/// Bytes of a bitmap: a mask of 65536 CPUs. A larger one is a mistake, not a machine.
+/// Largest bitmap, in bytes: a mask of 65536 CPUs. A larger one must be a mistake.
 const MASK_BYTES_MAX: usize = 8192;
 
+/// Why a text is no value of its kind.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+pub(super) enum ValueError {
+    /// It is not of this form.
+    #[error("expected {0}")]
+    Form(&'static str),
+    /// No bit of a bitmap has this number.
+    #[error("{id} is beyond the {bits} that fit a mask")]
+    Mask {
+        /// The number.
+        id: u32,
+        /// How many bits a bitmap has at most.
+        bits: usize,
+    },
+    /// No percentage, or one that is too large.
+    #[error("expected a percentage from 0% to {max}%")]
+    Percentage {
+        /// The largest.
+        max: u64,
+    },
+    /// No number, or one outside of its range.
+    #[error("expected a number from {min} to {max}")]
+    Range {
+        /// The smallest.
+        min: i32,
+        /// The largest.
+        max: i32,
+    },
+    /// No signal.
+    #[error(transparent)]
+    Signal(#[from] SignalError),
+    /// `soft:hard` the wrong way round.
+    #[error("the soft limit is above the hard limit")]
+    SoftAboveHard,
+}
+
 /// `yes`, `true`, `on`, `1` and their opposites.
-pub(super) fn boolean(s: &str) -> Result<bool, String> {
+pub(super) fn boolean(s: &str) -> Result<bool, ValueError> {
     match s.to_ascii_lowercase().as_str() {
         "1" | "yes" | "y" | "true" | "t" | "on" => Ok(true),
         "0" | "no" | "n" | "false" | "f" | "off" => Ok(false),
-        _ => Err("expected a boolean such as yes or no".to_string()),
+        _ => Err(ValueError::Form("a boolean such as yes or no")),
     }
 }
 
 /// A plain number, or `infinity`.
-pub(super) fn number(s: &str) -> Result<u64, String> {
+pub(super) fn number(s: &str) -> Result<u64, ValueError> {
     match s {
         "infinity" => Ok(u64::MAX),
-        _ => s.parse().map_err(|_| "expected a number, or infinity".to_string()),
+        _ => s.parse().map_err(|_| ValueError::Form("a number, or infinity")),
     }
 }
 
 /// Bytes, with an optional suffix K, M, G, T, P or E to the base 1024, or `infinity`.
-pub(super) fn size(s: &str) -> Result<u64, String> {
-    let bad = || "expected bytes, with an optional suffix K, M, G, T, P or E, or infinity";
+pub(super) fn size(s: &str) -> Result<u64, ValueError> {
+    const FORM: ValueError =
+        ValueError::Form("bytes, with an optional suffix K, M, G, T, P or E, or infinity");
     if s == "infinity" {
         return Ok(u64::MAX);
     }
@@ -37,37 +74,37 @@ pub(super) fn size(s: &str) -> Result<u64, String> {
         "T" | "t" => 40,
         "P" | "p" => 50,
         "E" | "e" => 60,
-        _ => return Err(bad().to_string()),
+        _ => return Err(FORM),
     };
     decimal(digits.trim_end())
         .and_then(|(whole, millionths)| {
             let unit = 1u128 << shift;
             u64::try_from(whole * unit + millionths * unit / 1_000_000).ok()
         })
-        .ok_or_else(|| bad().to_string())
+        .ok_or(FORM)
 }
 
-/// A percentage, in hundredths of a percent. `None`: there is no percent sign.
-pub(super) fn percent(s: &str, max: u64) -> Option<Result<u64, String>> {
+/// A percentage, in hundredths of a percent. `None` if there is no percent sign.
+pub(super) fn percent(s: &str, max: u64) -> Option<Result<u64, ValueError>> {
     let digits = s.strip_suffix('%')?;
     let parse = || {
         let (whole, millionths) = decimal(digits.trim_end())?;
         let hundredths = u64::try_from(whole * 100 + millionths / 10_000).ok()?;
         (hundredths <= max * 100).then_some(hundredths)
     };
-    Some(parse().ok_or_else(|| format!("expected a percentage from 0% to {max}%")))
+    Some(parse().ok_or(ValueError::Percentage { max }))
 }
 
 /// Microseconds: a sum such as `1min 30s`, a plain number of `unit_us`, or `infinity`.
-pub(super) fn microseconds(s: &str, unit_us: u64) -> Result<u64, String> {
-    let bad = || "expected a time span such as 90, 90s, 1min 30s or infinity".to_string();
+pub(super) fn microseconds(s: &str, unit_us: u64) -> Result<u64, ValueError> {
+    const FORM: ValueError = ValueError::Form("a time span such as 90, 90s, 1min 30s or infinity");
     if s == "infinity" {
         return Ok(u64::MAX);
     }
     let mut total: u64 = 0;
     let mut rest = s.trim();
     if rest.is_empty() {
-        return Err(bad());
+        return Err(FORM);
     }
     while !rest.is_empty() {
         let unit_at = rest.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(rest.len());
@@ -84,26 +121,25 @@ pub(super) fn microseconds(s: &str, unit_us: u64) -> Result<u64, String> {
             "h" | "hr" | "hour" | "hours" => 3_600_000_000,
             "d" | "day" | "days" => 86_400_000_000,
             "w" | "week" | "weeks" => 604_800_000_000,
-            _ => return Err(bad()),
+            _ => return Err(FORM),
         };
-        let (whole, millionths) = decimal(digits).ok_or_else(bad)?;
+        let (whole, millionths) = decimal(digits).ok_or(FORM)?;
         let span = whole * u128::from(factor) + millionths * u128::from(factor) / 1_000_000;
-        total = u64::try_from(span).ok().and_then(|n| total.checked_add(n)).ok_or_else(bad)?;
+        total = u64::try_from(span).ok().and_then(|n| total.checked_add(n)).ok_or(FORM)?;
         rest = next.trim_start();
     }
     Ok(total)
 }
 
 /// An idset (RFC 22) or a systemd CPU list (`0-3 8`), as bits, lowest first.
-pub(super) fn bitmap(s: &str) -> Result<Vec<u8>, String> {
-    let bad = || "expected a list such as 0-3,8".to_string();
+pub(super) fn bitmap(s: &str) -> Result<Vec<u8>, ValueError> {
     let list = s.split([',', ' ']).filter(|part| !part.is_empty()).collect::<Vec<_>>().join(",");
-    let ids: Idset = list.parse().map_err(|_| bad())?;
+    let ids: Idset = list.parse().map_err(|_| ValueError::Form("a list such as 0-3,8"))?;
     let mut bits = Vec::new();
     for id in ids.iter() {
         let (byte, bit) = (id as usize / 8, id % 8);
         if byte >= MASK_BYTES_MAX {
-            return Err(format!("{id} is beyond the {} that fit a mask", MASK_BYTES_MAX * 8));
+            return Err(ValueError::Mask { id, bits: MASK_BYTES_MAX * 8 });
         }
         if bits.len() <= byte {
             bits.resize(byte + 1, 0);
@@ -116,28 +152,28 @@ pub(super) fn bitmap(s: &str) -> Result<Vec<u8>, String> {
 /// A resource limit: `soft:hard`, or one value for both.
 pub(super) fn limit(
     s: &str,
-    parse: impl Fn(&str) -> Result<u64, String>,
-) -> Result<(u64, u64), String> {
+    parse: impl Fn(&str) -> Result<u64, ValueError>,
+) -> Result<(u64, u64), ValueError> {
     let (soft, hard) = s.split_once(':').unwrap_or((s, s));
     let (soft, hard) = (parse(soft)?, parse(hard)?);
     if soft > hard {
-        return Err("the soft limit is above the hard limit".to_string());
+        return Err(ValueError::SoftAboveHard);
     }
     Ok((soft, hard))
 }
 
 /// Comma-separated pairs such as `/dev/nvidiactl rw,/dev/fuse rw`.
-pub(super) fn pairs(s: &str) -> Result<Vec<(String, String)>, String> {
-    let bad = || "expected comma-separated pairs such as /dev/fuse rw".to_string();
+pub(super) fn pairs(s: &str) -> Result<Vec<(String, String)>, ValueError> {
+    const FORM: ValueError = ValueError::Form("comma-separated pairs such as /dev/fuse rw");
     s.split(',')
         .map(|pair| {
-            let (first, second) = pair.trim().split_once(' ').ok_or_else(bad)?;
+            let (first, second) = pair.trim().split_once(' ').ok_or(FORM)?;
             Ok((first.to_string(), second.trim().to_string()))
         })
         .collect()
 }
 
-/// `12.5` as whole part and millionths: floats would round what was written exactly.
+/// `12.5` as whole part and millionths. Floating point numbers would round it.
 fn decimal(s: &str) -> Option<(u128, u128)> {
     let (whole, fraction) = s.split_once('.').unwrap_or((s, "0"));
     let digits = |s: &str| !s.is_empty() && s.len() <= 20 && s.bytes().all(|b| b.is_ascii_digit());

@@ -1,36 +1,36 @@
 //! Units that their main process can leave.
 //!
-//! Under the IMP a login (PAM) can move the main process, and with it all that it starts, into
+//! Under the IMP a login (PAM) can move the main process, and all that it starts later, into
 //! another cgroup. An empty cgroup then says nothing about the job's processes.
 
 use super::super::backend::BackendEvent;
 use super::Tracker;
-use super::talk::{Answer, Call, Refusal};
+use super::messages::{Answer, Call, Refusal};
 use super::units::Phase;
 use crate::proto::UnitName;
 
-/// How far it is seen to that a leave is noticed.
+/// Whether it would be noticed that the main process leaves.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Guard {
-    /// The main process was taken hold of, and systemd was asked whether it was the right one.
+    /// There is a pidfd of the process, and systemd was asked whether it is the main process.
     Asked,
-    /// It has left, and that was told.
+    /// It has left, and `Left` was reported.
     Left,
     /// Not at all.
     No,
-    /// The kernel tells.
+    /// Yes: the kernel tells.
     Set,
 }
 
 impl Guard {
-    /// Somebody has hold of the main process.
+    /// Whether there is a pidfd of the main process.
     pub(super) fn is_set(self) -> bool {
         matches!(self, Self::Left | Self::Set)
     }
 }
 
 impl Tracker {
-    /// A multiuser unit runs: a leave shall be noticed.
+    /// Guard a multiuser unit that runs.
     pub(super) fn guard(&mut self, unit: &UnitName) {
         let ready = self.is_ready() && unit.is_multiuser();
         let Some(watched) = self.units.get_mut(unit).filter(|_| ready) else { return };
@@ -41,8 +41,9 @@ impl Tracker {
         }
     }
 
-    /// systemd had not reaped this process when it answered, so its pid was no other's before.
-    pub(super) fn main_answered(
+    /// If systemd still has this main process, the pidfd is the right one: systemd had not reaped
+    /// the process before, so its pid could not be reused.
+    pub(super) fn handle_main_answer(
         &mut self,
         unit: &UnitName,
         pid: u32,
@@ -59,17 +60,17 @@ impl Tracker {
                     self.ask(Call::Guard { unit: unit.clone(), group });
                 }
             }
-            // Looked at when systemd is back, or absent.
+            // The properties are asked for when systemd is back. An absent unit is handled there.
             Err(error) if error.is_absence() || error.is_no_unit() => {}
             other => {
-                tracing::warn!(%unit, ?other, "systemd does not tell of the main process");
-                self.refused(unit);
+                tracing::warn!(%unit, ?other, "systemd does not tell the main process");
+                self.handle_refusal(unit);
             }
         }
     }
 
-    /// The kernel says that the main process lives outside of the unit.
-    pub(super) fn left(&mut self, unit: &UnitName) {
+    /// Handle that the main process lives outside of the unit.
+    pub(super) fn handle_left(&mut self, unit: &UnitName) {
         let Some(watched) = self.units.get_mut(unit) else { return };
         if watched.guard == Guard::Set {
             watched.guard = Guard::Left;

@@ -1,4 +1,4 @@
-//! The link to systemd: lost, found again, and what is asked then.
+//! The link to systemd: how it is lost and found again, and what is asked then.
 
 use std::collections::BTreeSet;
 
@@ -6,26 +6,26 @@ use crate::planted::Bug;
 use crate::proto::UnitName;
 
 use super::Tracker;
-use super::talk::{Answer, Call, Refusal};
+use super::messages::{Answer, Call, Refusal};
 use super::units::{Phase, Watched};
 
-/// The link to systemd, and what systemd is up to.
+/// The state of the link.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Link {
-    /// Connected, but nobody has systemd's name: it is being re-executed, or has died.
+    /// Connected to the bus, but systemd is not on it: it is being re-executed, or has died.
     Away,
     /// No connection.
     Down,
-    /// Asked which units there are. Signals are applied, but nothing is started or stopped.
+    /// systemd was asked for its units. Signals are applied, but nothing is started or stopped.
     Listing,
-    /// All is known.
+    /// systemd has listed its units.
     Ready,
-    /// It reads its configuration again, and takes its units apart for that.
+    /// systemd reloads its configuration. It drops its units and loads them again.
     Reloading,
 }
 
 impl Tracker {
-    /// There is a connection to a bus that systemd is on; it knows nothing of us.
+    /// Handle a new connection to a bus that systemd is on.
     pub fn connected(&mut self) {
         self.lost();
         self.link = Link::Listing;
@@ -42,31 +42,31 @@ impl Tracker {
         self.list();
     }
 
-    /// The connection is gone, with all calls that were not answered.
+    /// Handle the loss of the connection. Calls that were not answered never will be.
     pub fn lost(&mut self) {
         self.link = Link::Down;
         self.watching_all = false;
-        self.asked.clear();
+        self.unanswered.clear();
         self.swept.clear();
-        // What is not asked on a connection does not go with it.
-        self.asks.retain(|ask| !ask.call.is_answered() && ask.call != Call::Reconnect);
+        // Calls that do not need a connection stay.
+        self.outgoing.retain(|ask| !ask.call.is_answered() && ask.call != Call::Reconnect);
     }
 
     pub(super) fn is_up(&self) -> bool {
         self.link != Link::Down
     }
 
-    pub(super) fn manager_away(&mut self) {
+    pub(super) fn handle_manager_away(&mut self) {
         tracing::warn!("systemd left the user bus");
         self.link = Link::Away;
     }
 
-    pub(super) fn manager_back(&mut self) {
+    pub(super) fn handle_manager_back(&mut self) {
         tracing::info!("systemd is back on the user bus");
         self.list();
     }
 
-    pub(super) fn reloading(&mut self, begins: bool) {
+    pub(super) fn handle_reloading(&mut self, begins: bool) {
         tracing::debug!(begins, "systemd reloads");
         if begins {
             self.link = Link::Reloading;
@@ -75,36 +75,36 @@ impl Tracker {
         }
     }
 
-    /// Ask which units there are. Subscribed first, so that what changes after the answer is
+    /// Ask for the list of units. The subscription comes first, so that later changes are
     /// signalled.
     fn list(&mut self) {
         self.link = Link::Listing;
-        // An older answer would not have what was started since.
-        self.asked.retain(|_, call| *call != Call::List);
+        // An answer to an earlier call would not have the units that were started since.
+        self.unanswered.retain(|_, call| *call != Call::List);
         self.ask(Call::Subscribe);
         self.ask(Call::List);
     }
 
-    pub(super) fn listed(&mut self, answer: Result<Answer, Refusal>) {
-        // Asked for again when its name is back on the bus.
+    pub(super) fn handle_list(&mut self, answer: Result<Answer, Refusal>) {
+        // The list is asked for again when systemd is back on the bus.
         if self.link != Link::Listing {
             return;
         }
         let names = match answer {
             Ok(Answer::Listed(names)) => names,
-            Ok(other) => return self.unlisted(&format!("{other:?}")),
-            Err(e) => return self.unlisted(&e.to_string()),
+            Ok(other) => return self.handle_missing_list(&format!("{other:?}")),
+            Err(e) => return self.handle_missing_list(&e.to_string()),
         };
-        let present = self.present(&names);
+        let present = self.watched_among(&names);
         self.link = Link::Ready;
-        self.units.values_mut().for_each(Watched::listed);
-        // What is absent can make room for a unit that waits: the list does not know of its start.
+        self.units.values_mut().for_each(Watched::reset_refusals);
+        // Handling an absent unit can start one that waits. The list cannot have that one.
         let known = self.units.iter().filter(|(_, watched)| watched.phase != Phase::Queued);
         for unit in known.map(|(unit, _)| unit.clone()).collect::<Vec<_>>() {
             if present.contains(&unit) {
-                self.look(&unit);
+                self.ask_properties(&unit);
             } else {
-                self.absent(&unit);
+                self.handle_absent(&unit);
             }
         }
         for (unit, signal, all) in std::mem::take(&mut self.held_signals) {
@@ -113,8 +113,8 @@ impl Tracker {
         self.start_next();
     }
 
-    /// The units among these that are watched.
-    fn present(&mut self, names: &[String]) -> BTreeSet<UnitName> {
+    /// The units among these names that are watched. Others of ours are swept.
+    fn watched_among(&mut self, names: &[String]) -> BTreeSet<UnitName> {
         let mut present = BTreeSet::new();
         for name in names {
             match name.parse::<UnitName>() {
@@ -122,25 +122,27 @@ impl Tracker {
                     present.insert(unit);
                 }
                 Ok(unit) => {
-                    tracing::warn!(%unit, "without a record: forgotten if it has failed, else left");
+                    tracing::warn!(%unit, "unit without a record: leaving it alone unless it has failed");
                     self.sweep(unit);
                 }
-                Err(_) => tracing::warn!(unit = name, "not a name of ours, left alone"),
+                Err(_) => {
+                    tracing::warn!(unit = name, "not one of our unit names, leaving it alone")
+                }
             }
         }
         present
     }
 
-    /// Without a list nothing is known: try again from the beginning.
-    fn unlisted(&mut self, why: &str) {
+    /// Nothing is known without a list, so connect again.
+    fn handle_missing_list(&mut self, why: &str) {
         tracing::error!(why, "systemd does not list its units, connecting again");
         self.lost();
         self.ask(Call::Reconnect);
     }
 
-    /// The bus refused to deliver a unit's signals. Quotas are meant for strangers: one broad rule
-    /// instead of many narrow ones fits any.
-    pub(super) fn unwatched(&mut self, unit: &UnitName, refusal: &Refusal) {
+    /// Handle that the bus refuses a rule for one unit, because of its quota of rules. One rule for
+    /// all units takes the place of the many.
+    pub(super) fn handle_watch_refusal(&mut self, unit: &UnitName, refusal: &Refusal) {
         if self.watching_all {
             return;
         }
@@ -150,29 +152,29 @@ impl Tracker {
         match self.link {
             // Signals may have been missed.
             Link::Listing | Link::Ready => self.list(),
-            // Listed when it is back.
+            // The list is asked for when systemd is back.
             Link::Away | Link::Down | Link::Reloading => {}
         }
     }
 
-    /// Ask for everything about a unit. The unit interface comes last, as in signals.
-    pub(super) fn look(&mut self, unit: &UnitName) {
+    /// Ask for all properties of a unit. The unit interface comes last, as in signals.
+    pub(super) fn ask_properties(&mut self, unit: &UnitName) {
         let ready = self.is_ready();
         let Some(watched) = self.units.get_mut(unit).filter(|_| ready) else { return };
         match watched.phase {
             Phase::Exited | Phase::Finding | Phase::Running | Phase::Starting => {}
-            // The name is taken; the start will say so.
+            // It was not started yet. If its name is taken, the start will say so.
             Phase::Queued => return,
         }
-        watched.looked();
-        self.look_away(unit);
+        watched.expect_properties();
+        self.drop_property_answers(unit);
         self.ask(Call::Service(unit.clone()));
         self.ask(Call::Unit(unit.clone()));
     }
 
-    /// Answers to earlier questions of [`look`](Self::look) mean nothing any more.
-    pub(super) fn look_away(&mut self, unit: &UnitName) {
-        self.asked.retain(|_, call| match call {
+    /// Ignore answers to earlier calls of [`ask_properties`](Self::ask_properties).
+    pub(super) fn drop_property_answers(&mut self, unit: &UnitName) {
+        self.unanswered.retain(|_, call| match call {
             Call::Service(other) | Call::Unit(other) => other != unit,
             _ => true,
         });

@@ -1,7 +1,8 @@
-//! What is believed of systemd's units, and what is to be asked of systemd next.
+//! What systemd has told of its units, and what to ask it next.
 //!
-//! No bus, no time, no files: what is to be called goes out as [`Ask`]s, what comes in is
-//! [`News`]. An adapter makes real calls of them; the simulator has a systemd of its own.
+//! The tracker has no bus, no clock and no files. Calls that are to be made go out as [`Ask`]s;
+//! answers and signals come in as [`News`]. An adapter makes the real calls; the simulator has a
+//! systemd of its own.
 //!
 //! The life of a unit on the bus:
 //!
@@ -13,21 +14,21 @@
 //!  RemoveMatch ◀── cgroup.events: populated 0
 //! ```
 //!
-//! A login can move the main process of a multiuser unit out of it. Such units are guarded: the
-//! kernel tells when their cgroup is empty while the main process lives.
+//! A login can move the main process of a multiuser unit out of it. The tracker guards such units:
+//! the kernel tells when their cgroup is empty while the main process lives.
 //!
-//! What is believed of a unit is merged from its `PropertiesChanged` signals. Whenever signals
-//! may have been missed (at the start, on a new connection, after systemd was re-executed or
-//! reloaded) it is asked for again: subscribe, then list, then apply. Until the answer nothing
-//! is concluded, and no unit is started or stopped. Answers can overtake signals: that a unit is
-//! down without a word of how its program ended is believed when it was answered twice. An unreachable systemd means that nothing
-//! is known, never that something has ended.
+//! The tracker merges a unit's `PropertiesChanged` signals into its state. Signals may be missed at
+//! the start, before a new connection, and while systemd is re-executed or reloads. After that the
+//! tracker subscribes, lists all units, and asks for their properties. Until it has the list it
+//! concludes nothing, and starts and stops no unit. Answers can overtake signals. So if a unit is
+//! down and nothing says how its program ended, the tracker believes that only after a second
+//! answer. If systemd is unreachable nothing is known; it never means that something has ended.
 
 mod leave;
 mod link;
+mod messages;
 mod state;
 mod sweep;
-mod talk;
 #[cfg(test)]
 mod tests;
 mod units;
@@ -41,52 +42,51 @@ use super::backend::{Backend, BackendEvent, OutputPaths};
 use link::Link;
 use units::Watched;
 
-pub use state::Active;
-pub use talk::{Answer, Ask, Call, Changes, News, Refusal};
+pub use messages::{Active, Answer, Ask, Call, Changes, News, Refusal};
 
-/// Starts and signals that wait for an unreachable systemd; more are refused.
+/// How many starts, and how many signals, wait while systemd is unreachable. More are refused.
 const WAITING_MAX: usize = 4096;
 
-/// Why a program could not be executed, as an errno and a message for the job's owner: given its
-/// specification, the exit code by which systemd says which step failed (`None`: it did not even
-/// fork), and systemd's `Result`.
+/// Explains why a program could not be executed, with an errno and a message for the job's owner.
+/// Its arguments are the specification, the exit code by which systemd says which step failed
+/// (`None`: systemd did not fork), and systemd's `Result`.
 pub type ExecFailure = fn(&UnitSpec, Option<i32>, &str) -> (i32, String);
 
 /// What a [`Tracker`] needs to know.
 #[derive(Clone, Copy, Debug)]
 pub struct TrackerConfig {
-    /// `StartTransientUnit` calls that may be unanswered by a running unit at a time.
+    /// How many units may be in the course of being started.
     pub starts_in_flight_max: usize,
-    /// systemd does not keep the errno: it is found by looking at the program.
+    /// systemd does not keep the errno, so this finds it by looking at the program.
     pub exec_failure: ExecFailure,
 }
 
-/// The units of one rank, as far as systemd has told.
+/// The units of one rank, as systemd has described them.
 #[derive(Debug)]
 pub struct Tracker {
     config: TrackerConfig,
     link: Link,
-    /// The bus has refused a rule for one unit, so there is one for all.
+    /// The bus has refused a match rule for one unit, so one rule for all units is in use.
     watching_all: bool,
     units: BTreeMap<UnitName, Watched>,
-    /// Units that wait for their turn to be started.
+    /// Units that wait to be started.
     queue: VecDeque<UnitName>,
-    /// Units that systemd was told to start, and that it has not started yet.
+    /// How many units systemd was told to start and has not started yet.
     in_flight: usize,
-    /// Failed units that systemd is to forget, with how often it was told.
+    /// Failed units that systemd was told to forget, and how often.
     swept: BTreeMap<UnitName, u32>,
-    /// Signals that wait for systemd to be reachable.
+    /// Signals that wait until systemd is reachable.
     held_signals: Vec<(UnitName, i32, bool)>,
-    asks: Vec<Ask>,
+    outgoing: Vec<Ask>,
     /// The number of the last [`Ask`].
     number: u64,
-    /// Calls whose answers are of interest.
-    asked: BTreeMap<u64, Call>,
+    /// Calls that wait for their answers.
+    unanswered: BTreeMap<u64, Call>,
     events: VecDeque<BackendEvent>,
 }
 
 impl Tracker {
-    /// Knows nothing, and has no connection.
+    /// A tracker without units and without a connection.
     pub fn new(config: TrackerConfig) -> Self {
         Self {
             config,
@@ -97,56 +97,58 @@ impl Tracker {
             in_flight: 0,
             swept: BTreeMap::new(),
             held_signals: Vec::new(),
-            asks: Vec::new(),
+            outgoing: Vec::new(),
             number: 0,
-            asked: BTreeMap::new(),
+            unanswered: BTreeMap::new(),
             events: VecDeque::new(),
         }
     }
 
-    /// What is to be asked, in this order.
+    /// Take the calls that are to be made, in this order.
     pub fn take_asks(&mut self) -> Vec<Ask> {
-        std::mem::take(&mut self.asks)
+        std::mem::take(&mut self.outgoing)
     }
 
-    /// The oldest event that was not taken yet.
+    /// Take the oldest event.
     pub fn next_event(&mut self) -> Option<BackendEvent> {
         self.events.pop_front()
     }
 
-    /// Something came in. Without a connection only the kernel is heard: [`News::Emptied`] and
-    /// [`News::Left`].
+    /// Handle what came in. Without a connection only the kernel's news count: [`News::Emptied`]
+    /// and [`News::Left`].
     pub fn hear(&mut self, news: News) {
         match news {
-            News::Emptied { unit } => self.emptied(&unit),
-            News::Left { unit } => self.left(&unit),
+            News::Emptied { unit } => self.handle_emptied(&unit),
+            News::Left { unit } => self.handle_left(&unit),
             _ if self.link == Link::Down => {}
             News::Answer { number, answer } => {
-                // Otherwise it is about an earlier unit of that name, or was asked again.
-                if let Some(call) = self.asked.remove(&number) {
-                    self.answered(call, answer);
+                // Other answers are about an earlier unit of that name, or to a call that was
+                // repeated.
+                if let Some(call) = self.unanswered.remove(&number) {
+                    self.handle_answer(call, answer);
                 }
             }
-            // Units that are taken apart have not ended; all is asked for again.
+            // While it reloads, systemd drops its units; they have not ended. All is asked for
+            // again.
             News::Changed { .. } if self.link == Link::Reloading => {}
-            News::Changed { unit, changes, whole } => self.changed(&unit, changes, whole),
-            News::ManagerAway => self.manager_away(),
-            News::ManagerBack => self.manager_back(),
-            News::Reloading(begins) => self.reloading(begins),
+            News::Changed { unit, changes, whole } => self.handle_changed(&unit, changes, whole),
+            News::ManagerAway => self.handle_manager_away(),
+            News::ManagerBack => self.handle_manager_back(),
+            News::Reloading(begins) => self.handle_reloading(begins),
         }
     }
 
-    /// systemd is there, and all is known that it knew when it was asked.
+    /// Whether systemd is reachable and has listed its units.
     pub fn is_ready(&self) -> bool {
         self.link == Link::Ready
     }
 
-    /// The unit is to be started, or is being started.
+    /// Whether the unit waits to be started, or is being started.
     pub fn is_starting(&self, unit: &UnitName) -> bool {
         self.units.get(unit).is_some_and(|watched| watched.start.is_some())
     }
 
-    /// Nothing was started, and nothing will be.
+    /// Give up a start: report that nothing was started.
     pub fn fail(&mut self, unit: &UnitName, errnum: i32, message: String) {
         self.release(unit);
         self.events.push_back(BackendEvent::Failed { unit: unit.clone(), errnum, message });
@@ -155,14 +157,14 @@ impl Tracker {
     fn ask(&mut self, call: Call) {
         self.number += 1;
         if call.is_answered() {
-            self.asked.insert(self.number, call.clone());
+            self.unanswered.insert(self.number, call.clone());
         }
-        self.asks.push(Ask { number: self.number, call });
+        self.outgoing.push(Ask { number: self.number, call });
     }
 
-    /// Answers about this unit that are still to come mean nothing any more.
-    fn disregard(&mut self, unit: &UnitName) {
-        self.asked.retain(|_, call| call.unit() != Some(unit));
+    /// Ignore answers about this unit that are still to come.
+    fn drop_answers(&mut self, unit: &UnitName) {
+        self.unanswered.retain(|_, call| call.unit() != Some(unit));
         self.swept.remove(unit);
     }
 }
@@ -186,8 +188,8 @@ impl Backend for Tracker {
 
     fn find(&mut self, unit: &UnitName, digest: &str, known: Option<&Started>) {
         self.watch(unit, Watched::to_find(digest, known));
-        // Otherwise the list that is on its way will tell.
-        self.look(unit);
+        // Before the list has arrived this does nothing; the list decides then.
+        self.ask_properties(unit);
     }
 
     fn signal(&mut self, unit: &UnitName, signal: i32, all: bool) {
@@ -206,7 +208,7 @@ impl Backend for Tracker {
                 watched.want_collect();
                 self.step(unit);
             }
-            // Looked for and not found, or not ours: nothing of it is left.
+            // It was not found, or is not ours, so no process is left.
             None => self.events.push_back(BackendEvent::Empty { unit: unit.clone() }),
         }
     }

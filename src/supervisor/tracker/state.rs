@@ -1,33 +1,15 @@
-//! What systemd says of a unit, and what that means.
+//! A unit's properties, and what they mean.
 
 use crate::port::supervisor::Started;
 use crate::proto::WaitStatus;
 
-use super::talk::Changes;
+use super::messages::{Active, Changes};
 
 /// Exit codes that systemd itself gives when it could not execute the program
 /// (systemd.exec(5), "Process Exit Codes").
 const EXEC_FAILURES: std::ops::RangeInclusive<i32> = 200..=245;
 
-/// `ActiveState`.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub enum Active {
-    /// Being started.
-    Activating,
-    /// Runs, or has exited with success and remains (`RemainAfterExit`).
-    Active,
-    /// Being stopped.
-    Deactivating,
-    /// Ended with a failure, and remains until reset.
-    Failed,
-    /// Not started, or stopped.
-    Inactive,
-    /// Nothing was said yet, or something that we do not know.
-    #[default]
-    Unknown,
-}
-
-/// A unit's properties, as far as they matter here.
+/// The properties of a unit that matter here.
 #[derive(Clone, Debug, Default)]
 pub(super) struct State {
     active: Active,
@@ -41,11 +23,11 @@ pub(super) struct State {
     main_code: i32,
     /// Exit code or signal number.
     main_status: i32,
-    /// Never empty once it was told.
+    /// Empty until it was told.
     pub(super) result: String,
-    /// Empty when systemd has none for the unit. Signals do not tell it.
+    /// Empty if systemd has no cgroup for the unit. Only answers have it, not signals.
     pub(super) control_group: Option<String>,
-    /// The job's digest that it was started with. Signals do not tell it.
+    /// The digest of the job that it was started with. Only answers have it, not signals.
     pub(super) digest: String,
 }
 
@@ -80,16 +62,16 @@ impl State {
         set(&mut self.digest, changes.digest);
     }
 
-    /// It is being stopped, or says so itself; its main process may take its time.
+    /// Whether it is being stopped, or has announced its end. Its main process may still run.
     pub(super) fn is_stopping(&self) -> bool {
         self.active == Active::Deactivating
     }
 
-    /// Was the program executed? `notify`: the unit stays `activating` while the program runs,
-    /// until the program says otherwise.
+    /// Whether the program was executed. With `notify` the unit stays `activating` while the
+    /// program runs, until the program reports that it is ready.
     ///
-    /// The start job's result is not asked: it is "failed" as well when the program was
-    /// executed and exited with an error before systemd looked.
+    /// The result of the start job is of no use: it is "failed" also if the program was executed
+    /// and exited with an error before systemd looked.
     pub(super) fn start(&self, notify: bool) -> Outcome {
         let ended = self.main_code != 0;
         let exec_failed = ended
@@ -98,7 +80,7 @@ impl State {
             && EXEC_FAILURES.contains(&self.main_status);
         match self.active {
             Active::Failed if self.main_pid == 0 => Outcome::Failed(None),
-            // Seen while the process is already there: not executed yet.
+            // Seen when the process exists but has not executed the program yet.
             Active::Inactive if self.job => Outcome::Pending,
             Active::Failed | Active::Inactive if exec_failed => {
                 Outcome::Failed(Some(self.main_status))
@@ -114,13 +96,13 @@ impl State {
         }
     }
 
-    /// Which main process it has, or had.
+    /// The main process that it has, or had.
     pub(super) fn started(&self) -> Option<Started> {
         let invocation_id = self.invocation_id.clone();
         (self.main_pid != 0).then_some(Started { pid: self.main_pid, invocation_id })
     }
 
-    /// The service's own properties were told at least once.
+    /// Whether the properties of the service interface were told at least once.
     pub(super) fn is_whole(&self) -> bool {
         !self.result.is_empty()
     }
@@ -132,17 +114,17 @@ impl State {
             libc::CLD_EXITED => Some(WaitStatus::exited(self.main_status)),
             libc::CLD_KILLED => Some(WaitStatus::signaled(self.main_status)),
             libc::CLD_DUMPED => Some(WaitStatus(self.main_status & 0x7f | CORE_DUMPED)),
-            // 0: it runs. Nothing else is reported for a main process.
+            // 0: it runs. systemd reports nothing else for a main process.
             _ => None,
         }
     }
 
-    /// It ended with a failure that systemd remembers.
+    /// Whether it ended with a failure that systemd remembers.
     pub(super) fn is_failed(&self) -> bool {
         self.active == Active::Failed
     }
 
-    /// No process of the unit is managed by systemd any more.
+    /// Whether systemd manages no process of the unit any more.
     pub(super) fn is_down(&self) -> bool {
         match self.active {
             Active::Failed => true,

@@ -1,4 +1,4 @@
-//! Conversations with a systemd that says what the test wants.
+//! Tests of the tracker: each plays systemd's part itself.
 
 mod leave;
 mod trouble;
@@ -17,7 +17,7 @@ struct Talk {
 }
 
 impl Talk {
-    /// Connected, and told that there are no units.
+    /// A tracker that is connected to a systemd without units.
     fn ready() -> Self {
         let mut talk = Self::unconnected();
         talk.tracker.connected();
@@ -33,7 +33,7 @@ impl Talk {
         Self { tracker: Tracker::new(config), asks: Vec::new() }
     }
 
-    /// The oldest of the calls that were asked for and not looked at yet must be this one.
+    /// Expect this call as the next one.
     #[track_caller]
     fn asked(&mut self, call: &Call) -> u64 {
         self.asks.extend(self.tracker.take_asks());
@@ -55,7 +55,7 @@ impl Talk {
         assert_eq!(self.asks, [], "nothing was to be asked");
     }
 
-    /// All that is said to a new connection, until the list is answered.
+    /// Answer all calls on a new connection, the list included.
     #[track_caller]
     fn listed(&mut self, units: &[&UnitName]) {
         let number = self.list();
@@ -71,7 +71,7 @@ impl Talk {
         self.asks.drain(..=at).next_back().map_or(0, |ask| ask.number)
     }
 
-    /// Answer the two questions for properties, as systemd does: all of them.
+    /// Answer the two calls for properties, as systemd does: with all properties.
     #[track_caller]
     fn looked(&mut self, unit: &UnitName, all: &Changes) {
         let properties = || Ok(Answer::Properties(all.clone()));
@@ -141,7 +141,7 @@ fn output() -> OutputPaths {
     OutputPaths { stdout: PathBuf::new(), stderr: PathBuf::new() }
 }
 
-/// All properties of a unit that runs. Signals have no digest, but one more does no harm.
+/// All properties of a unit that runs. Signals do not have the digest, but it does no harm here.
 fn running(invocation: &str) -> Changes {
     Changes {
         active: Some(Active::Active),
@@ -157,7 +157,7 @@ fn running(invocation: &str) -> Changes {
     }
 }
 
-/// Exited with this code, and still there.
+/// The unit has exited with this code, and remains in systemd.
 fn exited(code: i32) -> Changes {
     let (active, result) = match code {
         0 => (Active::Active, "success"),
@@ -172,7 +172,7 @@ fn exited(code: i32) -> Changes {
     }
 }
 
-/// What systemd says of a unit that it does not have.
+/// The properties that systemd has for a unit that does not exist.
 fn stub() -> Changes {
     Changes {
         active: Some(Active::Inactive),
@@ -257,7 +257,7 @@ fn a_program_that_cannot_be_executed() {
     talk.asked(&Call::Unwatch(unit.clone()));
     let reset = talk.asked(&Call::Reset(unit.clone()));
 
-    // The answer is not taken for one to a stop of the next unit of that name.
+    // This is not the answer to the stop of the next unit of that name.
     talk.start(&unit);
     talk.tracker.hear(News::Answer { number: reset, answer: Ok(Answer::Done) });
     talk.answer(&Call::Start(unit.clone()), Ok(Answer::Done));
@@ -345,7 +345,7 @@ fn a_start_that_was_lost_is_made_again() {
     talk.tracker.hear(News::ManagerAway);
     talk.tracker.hear(News::ManagerBack);
     talk.listed(&[]);
-    // It got through after all, later.
+    // The call arrives later after all.
     talk.answer(&Call::Start(unit.clone()), Err(refusal(Refusal::UNIT_EXISTS)));
     talk.looked(&unit, &running("a"));
     talk.event(started(&unit, "a"));
@@ -361,7 +361,7 @@ fn a_start_that_was_listed_and_then_lost_is_made_again() {
     talk.listed(&[&unit]);
     talk.looked(&unit, &stub());
     talk.asked(&Call::Start(unit.clone()));
-    // What was seen before is not taken for news of this one.
+    // The properties of the earlier unit say nothing about this one.
     talk.changed(&unit, Changes { digest: None, ..stub() });
     talk.nothing_asked();
 }
@@ -450,7 +450,7 @@ fn a_recorded_start_is_not_taken_back() {
     let known = Started { pid: PID, invocation_id: "a".to_string() };
     talk.tracker.find(&unit, "digest", Some(&known));
     talk.asked(&Call::Watch(unit.clone()));
-    // It never said that it was ready, and its exit code means something to systemd.
+    // It never reported that it was ready, and its exit code is one of systemd's own.
     talk.looked(&unit, &Changes { was_active: Some(false), ..exited(203) });
     talk.event(started(&unit, "a"));
     talk.event(exit(&unit, 203));

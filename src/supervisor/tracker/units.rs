@@ -1,4 +1,4 @@
-//! One unit at a time: what its properties and our calls' answers lead to.
+//! One unit: what follows from its properties and from the answers to calls.
 
 use crate::port::supervisor::{Started, UnitSpec};
 use crate::proto::UnitName;
@@ -6,23 +6,23 @@ use crate::proto::UnitName;
 use super::super::backend::BackendEvent;
 use super::Tracker;
 use super::leave::Guard;
+use super::messages::{Answer, Call, Changes, Refusal};
 use super::state::{Outcome, State};
-use super::talk::{Answer, Call, Changes, Refusal};
 
-/// Starts of one unit that may come to nothing before it is given up.
+/// How often the start of a unit is repeated before it is given up.
 const START_RETRIES_MAX: u32 = 8;
 
-/// Calls about one unit that may be refused before no more are made until the next list.
+/// How many refused calls about a unit are tried again before the next list.
 const REFUSALS_MAX: u32 = 8;
 
-/// Where a unit is in its life, as far as it was reported.
+/// Where a unit is in its life.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Phase {
     /// Its exit was reported.
     Exited,
-    /// systemd was, or will be, asked whether it is there.
+    /// systemd was asked, or will be, whether the unit exists.
     Finding,
-    /// Waits for its turn to be started.
+    /// It waits to be started.
     Queued,
     /// It runs.
     Running,
@@ -30,42 +30,42 @@ pub(super) enum Phase {
     Starting,
 }
 
-/// How far its removal is.
+/// How far the unit's removal is.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Collect {
+enum CollectState {
     /// systemd has accepted to stop it (or to forget its failure).
     Accepted,
-    /// systemd was told to.
+    /// systemd was told to stop it (or to forget its failure).
     Asked,
     /// Not wanted.
     No,
-    /// systemd has refused to. It is told again after a pause, or with the next list.
+    /// systemd has refused. It is told again after a pause, or after the next list.
     Refused,
     /// Wanted, but systemd was not told yet.
     Wanted,
 }
 
-/// Why the kernel was asked whether its cgroup is empty.
+/// Why the kernel was asked whether the unit's cgroup is empty.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Emptying {
-    /// It was removed.
-    Collect,
-    /// It is down, and how its main process ended is not known.
-    Lose,
-    /// It was not.
+enum EmptyCheck {
+    /// To report `Empty`: systemd has removed the unit.
+    ReportEmpty,
+    /// To report `Absent`: the unit is down, and nobody knows how its main process ended.
+    ReportAbsent,
+    /// The kernel was not asked.
     No,
 }
 
-/// What its properties are known from.
+/// Where the unit's properties come from.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Look {
-    /// All of them were asked for, and are not told yet.
+enum PropertySource {
+    /// All were asked for; the answer has not come yet.
     Asked {
-        /// For the second time, because of what the first answer says.
+        /// They were asked for a second time, to confirm the first answer.
         again: bool,
     },
-    /// From an answer, and what was signalled since.
-    Seen {
+    /// From an answer, and from signals since.
+    Answered {
         /// It was the second answer.
         again: bool,
     },
@@ -81,40 +81,39 @@ pub(super) struct Watched {
     notify: bool,
     /// Digest of the job whose unit it should be.
     digest: String,
-    /// What was recorded of it in an earlier life.
+    /// What an earlier life has recorded of its start.
     known: Option<Started>,
     /// Kept until the start is decided.
     pub(super) start: Option<Box<UnitSpec>>,
-    /// systemd forgets it as soon as it has failed: that it is absent does not say that it never
-    /// ran.
+    /// systemd forgets the unit as soon as it has failed. So if it is absent, it may have run.
     forget_failed: bool,
     /// A call to start it may have reached systemd.
     sent: bool,
-    /// The call was answered, so there is a job in systemd.
+    /// systemd has accepted the call to start it.
     accepted: bool,
-    /// Earlier calls that came to nothing, or may have got through.
+    /// How often the call to start it was repeated.
     retries: u32,
-    collect: Collect,
+    collect: CollectState,
     reset: bool,
-    /// Calls that systemd has refused since the last list.
+    /// How many calls systemd has refused since the last list.
     refusals: u32,
-    emptying: Emptying,
-    look: Look,
+    emptying: EmptyCheck,
+    source: PropertySource,
     pub(super) guard: Guard,
-    /// It was told that it is being stopped.
+    /// `Stopping` was reported.
     is_stopping: bool,
     pub(super) state: State,
 }
 
 impl Watched {
-    /// A unit that waits for its turn.
+    /// A unit that waits to be started.
     pub(super) fn to_start(spec: &UnitSpec) -> Self {
         let start = Some(Box::new(spec.clone()));
         let watched = Self::new(Phase::Queued, &spec.digest);
         Self { notify: spec.multiuser, forget_failed: spec.forget_failed, start, ..watched }
     }
 
-    /// A unit that may be there.
+    /// A unit that may exist.
     pub(super) fn to_find(digest: &str, known: Option<&Started>) -> Self {
         Self { known: known.cloned(), ..Self::new(Phase::Finding, digest) }
     }
@@ -130,34 +129,35 @@ impl Watched {
             sent: false,
             accepted: false,
             retries: 0,
-            collect: Collect::No,
+            collect: CollectState::No,
             reset: false,
             refusals: 0,
-            emptying: Emptying::No,
-            look: Look::Signals,
+            emptying: EmptyCheck::No,
+            source: PropertySource::Signals,
             guard: Guard::No,
             is_stopping: false,
             state: State::default(),
         }
     }
 
-    /// What became of its start. A start that was recorded is not judged again: with
-    /// `Type=notify` its end can look like that of a program that was never executed.
-    fn outcome(&self) -> Outcome {
+    /// What became of its start. If an earlier life has recorded the start, that counts: with
+    /// `Type=notify` the end of a unit can look as if the program was never executed.
+    fn start_outcome(&self) -> Outcome {
         match self.state.started() {
             Some(started) if self.known.as_ref() == Some(&started) => Outcome::Started(started),
             _ => self.state.start(self.notify),
         }
     }
 
-    /// The unit shall be removed.
+    /// Note that the unit is to be removed.
     pub(super) fn want_collect(&mut self) {
-        if self.collect == Collect::No {
-            self.collect = Collect::Wanted;
+        if self.collect == CollectState::No {
+            self.collect = CollectState::Wanted;
         }
     }
 
-    /// A unit of our name can be a stranger's, unless our own call has started it.
+    /// Whether the unit is ours. A stranger can have started one of this name, unless our own call
+    /// has started it.
     fn is_ours(&self, started: &Started) -> bool {
         match &self.known {
             Some(known) => known.invocation_id == started.invocation_id,
@@ -165,8 +165,8 @@ impl Watched {
         }
     }
 
-    /// systemd is another one, or has another configuration, or no longer the troubles it had.
-    pub(super) fn listed(&mut self) {
+    /// After a list, systemd may accept what it has refused before.
+    pub(super) fn reset_refusals(&mut self) {
         self.refusals = 0;
     }
 
@@ -174,33 +174,33 @@ impl Watched {
         self.refusals > REFUSALS_MAX
     }
 
-    /// All is asked for again, because calls may have been lost.
-    pub(super) fn looked(&mut self) {
+    /// All properties are asked for again. Earlier calls may have been lost.
+    pub(super) fn expect_properties(&mut self) {
         match self.collect {
-            Collect::Accepted | Collect::Asked | Collect::Refused => {
-                self.collect = Collect::Wanted;
+            CollectState::Accepted | CollectState::Asked | CollectState::Refused => {
+                self.collect = CollectState::Wanted;
             }
-            Collect::No | Collect::Wanted => {}
+            CollectState::No | CollectState::Wanted => {}
         }
-        // Perhaps it does know the status.
-        if self.emptying == Emptying::Lose {
-            self.emptying = Emptying::No;
+        // The new answer may have the status.
+        if self.emptying == EmptyCheck::ReportAbsent {
+            self.emptying = EmptyCheck::No;
         }
         if self.guard == Guard::Asked {
             self.guard = Guard::No;
         }
         self.reset = false;
-        self.look = Look::Asked { again: false };
+        self.source = PropertySource::Asked { again: false };
     }
 
-    fn seen(&mut self) {
-        if let Look::Asked { again } = self.look {
-            self.look = Look::Seen { again };
+    fn set_answered(&mut self) {
+        if let PropertySource::Asked { again } = self.source {
+            self.source = PropertySource::Answered { again };
         }
     }
 
-    fn was_seen(&self) -> bool {
-        matches!(self.look, Look::Seen { .. })
+    fn is_answered(&self) -> bool {
+        matches!(self.source, PropertySource::Answered { .. })
     }
 }
 
@@ -214,18 +214,18 @@ impl Tracker {
         self.units.insert(unit.clone(), watched);
     }
 
-    /// Watch it no longer.
+    /// Stop watching a unit.
     pub(super) fn release(&mut self, unit: &UnitName) {
         let Some(watched) = self.units.remove(unit) else { return };
         self.queue.retain(|queued| queued != unit || watched.phase != Phase::Queued);
         self.in_flight -= usize::from(watched.phase == Phase::Starting);
         self.held_signals.retain(|(held, ..)| held != unit);
-        self.disregard(unit);
+        self.drop_answers(unit);
         self.ask(Call::Unwatch(unit.clone()));
         self.start_next();
     }
 
-    /// Start units that wait, as many as may be in flight.
+    /// Start waiting units, as many as may be in flight.
     pub(super) fn start_next(&mut self) {
         while self.in_flight < self.config.starts_in_flight_max
             && self.is_ready()
@@ -239,91 +239,93 @@ impl Tracker {
         }
     }
 
-    /// Properties of a unit have changed.
-    pub(super) fn changed(&mut self, unit: &UnitName, changes: Changes, whole: bool) {
+    /// Merge properties that have changed.
+    pub(super) fn handle_changed(&mut self, unit: &UnitName, changes: Changes, whole: bool) {
         let Some(watched) = self.units.get_mut(unit) else { return };
         watched.state.apply(changes);
         tracing::trace!(%unit, whole, state = ?watched.state, "changed");
-        // systemd sends a change as two signals: only with the last is it whole.
+        // systemd sends a change as two signals. Only the last one completes it.
         if whole {
             self.step(unit);
         }
     }
 
-    /// Draw conclusions from what is known.
+    /// Act on the unit's state.
     pub(super) fn step(&mut self, unit: &UnitName) {
         if self.step_start(unit) && self.step_exit(unit) {
             self.step_collect(unit);
         }
     }
 
-    /// True if the program was executed.
+    /// Returns true if the program was executed.
     fn step_start(&mut self, unit: &UnitName) -> bool {
         let Some(watched) = self.units.get_mut(unit) else { return false };
         match watched.phase {
             Phase::Exited | Phase::Running => return true,
-            // Signals do not say whose it is.
-            Phase::Finding | Phase::Starting if !watched.accepted && !watched.was_seen() => {
+            // Signals do not have the digest, so they do not say whose unit it is.
+            Phase::Finding | Phase::Starting if !watched.accepted && !watched.is_answered() => {
                 return false;
             }
             Phase::Finding | Phase::Starting => {}
             Phase::Queued => return false,
         }
         if !watched.state.is_whole() {
-            // Half a change, after signals were missed.
-            if !matches!(watched.look, Look::Asked { .. }) {
-                self.look(unit);
+            // Only half of a change has arrived, because signals were missed.
+            if !matches!(watched.source, PropertySource::Asked { .. }) {
+                self.ask_properties(unit);
             }
             return false;
         }
-        let by_answer = watched.look != Look::Signals;
-        match watched.outcome() {
+        let by_answer = watched.source != PropertySource::Signals;
+        match watched.start_outcome() {
             Outcome::Pending => {
-                self.pending(unit);
+                self.handle_pending_start(unit);
                 false
             }
             Outcome::Failed(code) => {
-                // Signals tell of a process before they tell of a failure; answers may not.
+                // In signals the process comes before its failure. Answers may miss the process.
                 if code.is_some() || !by_answer || self.is_certain(unit) {
-                    self.not_executed(unit, code);
+                    self.handle_exec_failure(unit, code);
                 }
                 false
             }
             Outcome::Started(started) => {
-                // All that were started have one: it has vanished between the two answers.
+                // Every started unit has an invocation id. Without one, the unit has vanished
+                // between the two answers.
                 let mixed = by_answer && started.invocation_id.is_empty();
-                (!mixed || self.is_certain(unit)) && self.executed(unit, started)
+                (!mixed || self.is_certain(unit)) && self.handle_executed(unit, started)
             }
         }
     }
 
-    fn pending(&mut self, unit: &UnitName) {
+    fn handle_pending_start(&mut self, unit: &UnitName) {
         let Some(watched) = self.units.get(unit) else { return };
         if !watched.state.is_down() {
             return;
         }
         if watched.start.is_none() {
-            self.absent(unit);
+            self.handle_absent(unit);
         } else {
-            // Accepted (or listed), and yet never executed: seen when systemd reloads right then.
+            // systemd has accepted the start, or listed the unit, but never executed the program.
+            // This was seen when systemd reloads at that moment.
             self.start_again(unit);
         }
     }
 
-    fn not_executed(&mut self, unit: &UnitName, code: Option<i32>) {
+    fn handle_exec_failure(&mut self, unit: &UnitName, code: Option<i32>) {
         let Some(watched) = self.units.get(unit) else { return };
         let explain = self.config.exec_failure;
         let failure = watched.start.as_ref().map(|spec| explain(spec, code, &watched.state.result));
         match failure {
             Some((errnum, message)) => self.fail(unit, errnum, message),
-            // What is left of an attempt in an earlier life.
-            None => self.absent(unit),
+            // It is the rest of a start in an earlier life.
+            None => self.handle_absent(unit),
         }
         self.sweep(unit.clone());
     }
 
-    /// True if it is ours.
-    fn executed(&mut self, unit: &UnitName, started: Started) -> bool {
+    /// Returns true if the unit is ours.
+    fn handle_executed(&mut self, unit: &UnitName, started: Started) -> bool {
         let Some(watched) = self.units.get_mut(unit) else { return false };
         if !watched.is_ours(&started) {
             self.release(unit);
@@ -342,7 +344,7 @@ impl Tracker {
         true
     }
 
-    /// True if there is something to collect.
+    /// Returns true if there may be something to collect.
     fn step_exit(&mut self, unit: &UnitName) -> bool {
         let Some(watched) = self.units.get_mut(unit) else { return false };
         if watched.phase != Phase::Running {
@@ -350,14 +352,15 @@ impl Tracker {
         }
         if let Some(status) = watched.state.exit() {
             watched.phase = Phase::Exited;
-            if watched.emptying == Emptying::Lose {
-                watched.emptying = Emptying::No;
+            if watched.emptying == EmptyCheck::ReportAbsent {
+                watched.emptying = EmptyCheck::No;
             }
             self.events.push_back(BackendEvent::Exited { unit: unit.clone(), status });
         } else if watched.state.is_down() {
-            // systemd may be done with it and yet have left processes, or even the main process.
-            if watched.emptying == Emptying::No && self.is_certain(unit) {
-                self.ask_kernel(unit, Emptying::Lose);
+            // systemd may have finished with the unit and left processes behind, even the main
+            // process.
+            if watched.emptying == EmptyCheck::No && self.is_certain(unit) {
+                self.ask_kernel(unit, EmptyCheck::ReportAbsent);
             }
             return false;
         } else {
@@ -370,20 +373,21 @@ impl Tracker {
         true
     }
 
-    /// It is down, and there is no sign of a main process, or none of its end. An answer about the
-    /// unit can overtake signals about the service, so this is believed when it was said twice.
+    /// Whether a second answer confirms that the unit is down although there is no sign of a main
+    /// process, or of its end. The first answer is not believed, because an answer about the unit
+    /// can overtake signals about the service. Asks for the second one.
     fn is_certain(&mut self, unit: &UnitName) -> bool {
         let Some(watched) = self.units.get(unit) else { return false };
-        match watched.look {
-            Look::Asked { .. } => return false,
-            Look::Seen { again: true } => return true,
-            Look::Seen { again: false } | Look::Signals => {}
+        match watched.source {
+            PropertySource::Asked { .. } => return false,
+            PropertySource::Answered { again: true } => return true,
+            PropertySource::Answered { again: false } | PropertySource::Signals => {}
         }
-        // Otherwise the list that is on its way will have it looked at.
+        // Otherwise the properties are asked for when the list has arrived.
         if self.is_ready() {
-            self.look(unit);
+            self.ask_properties(unit);
             if let Some(watched) = self.units.get_mut(unit) {
-                watched.look = Look::Asked { again: true };
+                watched.source = PropertySource::Asked { again: true };
             }
         }
         false
@@ -394,23 +398,26 @@ impl Tracker {
         let Some(watched) = self.units.get_mut(unit) else { return };
         let failed = watched.state.is_failed();
         match watched.collect {
-            Collect::Accepted | Collect::Refused if failed && !watched.reset => {}
-            // systemd is done with the unit; its cgroup has the last word.
-            Collect::Accepted if watched.state.is_down() => {
-                return self.ask_kernel(unit, Emptying::Collect);
+            CollectState::Accepted | CollectState::Refused if failed && !watched.reset => {}
+            // systemd has finished with the unit, but its cgroup may have processes.
+            CollectState::Accepted if watched.state.is_down() => {
+                return self.ask_kernel(unit, EmptyCheck::ReportEmpty);
             }
-            // Its processes may end without systemd.
-            Collect::Refused if watched.is_given_up() && watched.phase == Phase::Exited => {
-                return self.ask_kernel(unit, Emptying::Collect);
+            // systemd refuses to stop it, but its processes may end by themselves.
+            CollectState::Refused if watched.is_given_up() && watched.phase == Phase::Exited => {
+                return self.ask_kernel(unit, EmptyCheck::ReportEmpty);
             }
-            Collect::Accepted | Collect::Asked | Collect::No | Collect::Refused => return,
-            Collect::Wanted => {}
+            CollectState::Accepted
+            | CollectState::Asked
+            | CollectState::No
+            | CollectState::Refused => return,
+            CollectState::Wanted => {}
         }
         if !ready {
             return;
         }
-        let first = watched.collect == Collect::Wanted;
-        watched.collect = Collect::Asked;
+        let first = watched.collect == CollectState::Wanted;
+        watched.collect = CollectState::Asked;
         watched.reset |= failed;
         if first {
             self.ask(Call::ControlGroup(unit.clone()));
@@ -419,68 +426,70 @@ impl Tracker {
         self.ask(if failed { Call::Reset(unit) } else { Call::Stop(unit) });
     }
 
-    /// Is its cgroup empty?
-    fn ask_kernel(&mut self, unit: &UnitName, why: Emptying) {
+    /// Ask the kernel whether the unit's cgroup is empty.
+    fn ask_kernel(&mut self, unit: &UnitName, why: EmptyCheck) {
         let Some(watched) = self.units.get_mut(unit) else { return };
         let Some(group) = watched.state.control_group.clone() else {
-            return self.refused(unit);
+            return self.handle_refusal(unit);
         };
         watched.emptying = why;
         self.ask(Call::IsEmpty { unit: unit.clone(), group });
     }
 
-    /// The kernel says that no process is left.
-    pub(super) fn emptied(&mut self, unit: &UnitName) {
+    /// Handle that the unit's cgroup has no process.
+    pub(super) fn handle_emptied(&mut self, unit: &UnitName) {
         match self.units.get(unit).map(|watched| watched.emptying) {
-            Some(Emptying::Collect) => self.gone(unit),
-            Some(Emptying::Lose) => {
-                self.lose(unit);
-                // Nobody will come back for it.
+            Some(EmptyCheck::ReportEmpty) => self.report_empty(unit),
+            Some(EmptyCheck::ReportAbsent) => {
+                self.report_absent(unit);
+                // Nobody will collect it.
                 self.sweep(unit.clone());
             }
-            Some(Emptying::No) | None => {}
+            Some(EmptyCheck::No) | None => {}
         }
     }
 
-    /// No process is left, and systemd does not need the unit.
-    fn gone(&mut self, unit: &UnitName) {
+    /// Report that no process is left.
+    fn report_empty(&mut self, unit: &UnitName) {
         self.release(unit);
         self.events.push_back(BackendEvent::Empty { unit: unit.clone() });
     }
 
-    /// systemd does not have the unit. It keeps units with processes, so none is left.
-    pub(super) fn absent(&mut self, unit: &UnitName) {
+    /// Handle that systemd does not have the unit. systemd keeps units with processes, so none is
+    /// left.
+    pub(super) fn handle_absent(&mut self, unit: &UnitName) {
         let Some(watched) = self.units.get_mut(unit) else { return };
         match (watched.phase, watched.collect) {
             (Phase::Queued, _) => {}
-            // The call was lost on its way.
+            // The call to start it was lost.
             (Phase::Starting, _) => self.start_again(unit),
             (Phase::Finding, _) if watched.start.is_some() => self.start_again(unit),
             // A new systemd does not know the processes of an old one.
             (Phase::Running, _) if watched.guard.is_set() => {
-                if watched.emptying == Emptying::No {
-                    self.ask_kernel(unit, Emptying::Lose);
+                if watched.emptying == EmptyCheck::No {
+                    self.ask_kernel(unit, EmptyCheck::ReportAbsent);
                 }
             }
-            (Phase::Finding | Phase::Running, _) => self.lose(unit),
-            (Phase::Exited, Collect::No) => self.release(unit),
-            (Phase::Exited, _) => self.gone(unit),
+            (Phase::Finding | Phase::Running, _) => self.report_absent(unit),
+            (Phase::Exited, CollectState::No) => self.release(unit),
+            (Phase::Exited, _) => self.report_empty(unit),
         }
     }
 
-    /// Nothing more can be learned of it.
-    fn lose(&mut self, unit: &UnitName) {
+    /// Report that the unit cannot be found.
+    fn report_absent(&mut self, unit: &UnitName) {
         self.release(unit);
         self.events.push_back(BackendEvent::Absent { unit: unit.clone() });
     }
 
-    /// There is no trace of its start. systemd keeps what was executed, with success or not, so
-    /// it was not; a second start is safe: if the first gets through after all, the name is
-    /// taken. Only of a unit that it may forget nobody knows.
+    /// Start a unit again because there is no trace of its first start. systemd keeps every unit
+    /// whose program was executed, whether it failed or not, so this one's was not. A second start
+    /// is safe: if the first call arrives after all, the name is taken. But if systemd may forget
+    /// the unit, it could have run, so it is absent.
     fn start_again(&mut self, unit: &UnitName) {
         let Some(watched) = self.units.get_mut(unit) else { return };
         if watched.forget_failed && watched.sent {
-            return self.lose(unit);
+            return self.report_absent(unit);
         }
         if watched.retries >= START_RETRIES_MAX {
             let message = "systemd accepts the unit, but does not start it".to_string();
@@ -491,15 +500,15 @@ impl Tracker {
         watched.phase = Phase::Queued;
         watched.retries += 1;
         watched.accepted = false;
-        watched.look = Look::Signals;
+        watched.source = PropertySource::Signals;
         watched.state = State::default();
-        self.disregard(unit);
+        self.drop_answers(unit);
         self.queue.push_front(unit.clone());
         self.start_next();
     }
 
-    /// A call was answered.
-    pub(super) fn answered(&mut self, call: Call, answer: Result<Answer, Refusal>) {
+    /// Handle the answer to a call.
+    pub(super) fn handle_answer(&mut self, call: Call, answer: Result<Answer, Refusal>) {
         tracing::trace!(?call, ok = answer.is_ok(), "answer");
         match (call, answer) {
             (Call::ControlGroup(unit), Ok(Answer::ControlGroup(group))) => {
@@ -507,49 +516,51 @@ impl Tracker {
                     watched.state.control_group = Some(group);
                 }
             }
-            (Call::List, answer) => self.listed(answer),
-            (Call::Main { unit, pid }, answer) => self.main_answered(&unit, pid, answer),
+            (Call::List, answer) => self.handle_list(answer),
+            (Call::Main { unit, pid }, answer) => self.handle_main_answer(&unit, pid, answer),
             (Call::Start(unit), Ok(_)) => {
                 if let Some(watched) = self.units.get_mut(&unit) {
                     watched.accepted = true;
-                    // What came before was about an earlier unit of this name.
+                    // The state so far is that of an earlier unit of this name.
                     watched.state = State::default();
                 }
             }
-            (Call::Start(unit), Err(refusal)) => self.start_refused(&unit, &refusal),
+            (Call::Start(unit), Err(refusal)) => self.handle_start_refusal(&unit, &refusal),
             (Call::Reset(unit), answer) if self.swept.contains_key(&unit) => {
-                self.sweep_answered(unit, answer);
+                self.handle_sweep_answer(unit, answer);
             }
-            (Call::Stop(unit) | Call::Reset(unit), answer) => self.stop_answered(&unit, answer),
+            (Call::Stop(unit) | Call::Reset(unit), answer) => {
+                self.handle_stop_answer(&unit, answer)
+            }
             (Call::Service(unit), Ok(Answer::Properties(changes))) => {
-                self.changed(&unit, changes, false);
+                self.handle_changed(&unit, changes, false);
             }
             (Call::Unit(unit), Ok(Answer::Properties(changes))) => {
                 if let Some(watched) = self.units.get_mut(&unit) {
-                    watched.seen();
+                    watched.set_answered();
                 }
-                self.changed(&unit, changes, true);
+                self.handle_changed(&unit, changes, true);
             }
             (Call::Service(unit) | Call::Unit(unit), Err(e)) if e.is_no_unit() => {
-                self.absent(&unit);
+                self.handle_absent(&unit);
             }
             (Call::Service(unit) | Call::Unit(unit), Err(error)) => {
                 tracing::warn!(%unit, %error, "systemd does not tell the unit's properties");
-                // One half without the other says nothing.
-                self.look_away(&unit);
+                // The properties of one interface mean nothing without the other's.
+                self.drop_property_answers(&unit);
                 if !error.is_absence() {
-                    self.refused(&unit);
+                    self.handle_refusal(&unit);
                 }
             }
             (Call::Later(unit), _) if self.swept.contains_key(&unit) => self.sweep(unit),
-            (Call::Later(unit), _) => self.look(&unit),
-            // The process, or the whole unit, is gone already: what the signal was for.
+            (Call::Later(unit), _) => self.ask_properties(&unit),
+            // The process, or the whole unit, has ended already, which the signal was for.
             (Call::Kill { unit, .. }, Err(error)) => {
                 tracing::debug!(%unit, %error, "signal not sent");
             }
-            // Asked again on a connection that systemd still knows.
+            // systemd knows this connection already.
             (Call::Subscribe, _) => {}
-            (Call::Watch(unit), Err(error)) => self.unwatched(&unit, &error),
+            (Call::Watch(unit), Err(error)) => self.handle_watch_refusal(&unit, &error),
             (Call::WatchAll, Err(error)) => tracing::error!(
                 %error,
                 "units cannot be watched: raise the bus's max_match_rules_per_connection"
@@ -559,10 +570,11 @@ impl Tracker {
         }
     }
 
-    fn start_refused(&mut self, unit: &UnitName, refusal: &Refusal) {
+    fn handle_start_refusal(&mut self, unit: &UnitName, refusal: &Refusal) {
         let Some(watched) = self.units.get_mut(unit) else { return };
         if refusal.is_absence() {
-            // Whether it got through is found out when systemd is back, if the bus does not know.
+            // If the bus has delivered the call, it shows when systemd is back whether the unit was
+            // started.
             watched.sent &= !refusal.is_undelivered();
             return;
         }
@@ -575,7 +587,7 @@ impl Tracker {
         if watched.retries > 0 {
             watched.phase = Phase::Finding;
             self.in_flight -= 1;
-            self.look(unit);
+            self.ask_properties(unit);
             self.start_next();
         } else {
             self.release(unit);
@@ -583,35 +595,36 @@ impl Tracker {
         }
     }
 
-    fn stop_answered(&mut self, unit: &UnitName, answer: Result<Answer, Refusal>) {
+    fn handle_stop_answer(&mut self, unit: &UnitName, answer: Result<Answer, Refusal>) {
         let Some(watched) = self.units.get_mut(unit) else { return };
         match answer {
             Ok(_) => {
-                watched.collect = Collect::Accepted;
+                watched.collect = CollectState::Accepted;
                 self.step(unit);
             }
-            Err(e) if e.is_no_unit() => self.absent(unit),
+            Err(e) if e.is_no_unit() => self.handle_absent(unit),
             Err(e) if e.is_absence() => {}
             Err(error) => {
                 tracing::error!(%unit, %error, "systemd does not stop the unit");
-                watched.collect = Collect::Refused;
-                self.refused(unit);
+                watched.collect = CollectState::Refused;
+                self.handle_refusal(unit);
             }
         }
     }
 
-    /// systemd has refused something for no reason that is known here, such as want of memory.
-    /// Look again, and go on from there, but not at once and not for ever.
-    pub(super) fn refused(&mut self, unit: &UnitName) {
+    /// Handle a call that systemd has refused for an unknown reason, such as lack of memory. Ask
+    /// for the unit's properties again after a pause, unless too many calls were refused.
+    pub(super) fn handle_refusal(&mut self, unit: &UnitName) {
         let Some(watched) = self.units.get_mut(unit) else { return };
         watched.refusals += 1;
         if !watched.is_given_up() {
             self.ask(Call::Later(unit.clone()));
-        } else if watched.collect == Collect::Refused && watched.state.control_group.is_some() {
-            tracing::error!(%unit, "not stopped: its processes are left to end on their own");
+        } else if watched.collect == CollectState::Refused && watched.state.control_group.is_some()
+        {
+            tracing::error!(%unit, "systemd does not stop the unit: waiting until its processes end by themselves");
             self.step_collect(unit);
         } else {
-            tracing::error!(%unit, "what becomes of the unit is not known");
+            tracing::error!(%unit, "systemd refuses too many calls about the unit: nothing is known of it until the next list");
         }
     }
 }

@@ -114,7 +114,7 @@ impl Life {
     }
 
     fn event(&mut self, event: BackendEvent) {
-        self.core.event(event, &mut self.asked);
+        self.core.handle_event(event, &mut self.asked);
     }
 
     fn launch(&mut self, job: u64) {

@@ -10,7 +10,7 @@ fn main_of(unit: &UnitName) -> Call {
     Call::Main { unit: unit.clone(), pid: PID }
 }
 
-/// A multiuser unit that was started, and whose main process is held and known.
+/// A multiuser unit that was started, with a pidfd of its main process.
 fn guarded() -> (Talk, UnitName) {
     let (mut talk, unit) = (Talk::ready(), guest());
     talk.run(&unit);
@@ -64,7 +64,7 @@ fn a_process_that_systemd_has_reaped_is_not_guarded() {
     talk.run(&unit);
     talk.answer(&main_of(&unit), Ok(Answer::Properties(exited(0))));
     talk.nothing_asked();
-    // Its pid may have been another's when somebody took hold of it.
+    // The pid may have been reused before the pidfd was opened.
     talk.tracker.hear(left(&unit));
     talk.silence();
 }
@@ -90,7 +90,7 @@ fn what_was_not_answered_or_refused_is_asked_again() {
         talk.nothing_asked();
     }
     talk.silence();
-    // And tells without a connection.
+    // The kernel's news count without a connection, too.
     talk.tracker.lost();
     talk.tracker.hear(left(&unit));
     talk.event(BackendEvent::Left { unit });

@@ -1,4 +1,4 @@
-//! What systemd refuses, forgets, or says in another order.
+//! Tests with a systemd that refuses, forgets, or answers in another order.
 
 use super::*;
 
@@ -13,7 +13,7 @@ fn refused(times: u32) -> (Talk, UnitName) {
         let group = Ok(Answer::ControlGroup("/group".to_string()));
         talk.answer(&Call::ControlGroup(unit.clone()), group);
         talk.answer(&Call::Stop(unit.clone()), Err(refusal("busy")));
-        // Not at once.
+        // It is not repeated at once.
         talk.answer(&Call::Later(unit.clone()), Ok(Answer::Done));
         talk.looked(&unit, &exited(0));
     }
@@ -38,7 +38,7 @@ fn a_unit_that_cannot_be_stopped_is_over_when_it_is_empty() {
     let empty = Call::IsEmpty { unit: unit.clone(), group: "/group".to_string() };
     talk.asked(&empty);
     talk.nothing_asked();
-    // Everything is asked anew, and may be refused as often.
+    // All is asked again, and may be refused as often again.
     talk.tracker.hear(News::ManagerBack);
     talk.listed(&[&unit]);
     talk.looked(&unit, &exited(0));
@@ -60,7 +60,7 @@ fn a_reset_that_is_refused_is_tried_again() {
     for _ in 0..2 {
         talk.asked(&Call::ControlGroup(unit.clone()));
         talk.answer(&Call::Reset(unit.clone()), Err(refusal("busy")));
-        // What is said of it meanwhile does not hurry.
+        // Signals about the unit do not shorten the pause.
         talk.changed(&unit, exited(3));
         talk.answer(&Call::Later(unit.clone()), Ok(Answer::Done));
         talk.looked(&unit, &exited(3));
@@ -74,7 +74,7 @@ fn a_look_that_is_refused_is_tried_again() {
     talk.asked(&Call::Watch(unit.clone()));
     for _ in 0..8 {
         talk.answer(&Call::Service(unit.clone()), Err(refusal("busy")));
-        // Half of it is of no use.
+        // One half of the properties is of no use without the other.
         talk.answer(&Call::Unit(unit.clone()), Ok(Answer::Properties(running("a"))));
         talk.answer(&Call::Later(unit.clone()), Ok(Answer::Done));
     }
@@ -110,7 +110,7 @@ fn half_a_look_is_none() {
     talk.answer(&Call::Service(unit.clone()), Err(refusal(Refusal::NO_OWNER)));
     talk.changed(&unit, Changes { digest: None, ..running("a") });
     talk.answer(&Call::Unit(unit.clone()), is(Active::Active));
-    // Whose it is was not answered.
+    // There was no answer with the digest.
     talk.silence();
     talk.nothing_asked();
 }
@@ -165,7 +165,7 @@ fn an_answer_overtakes_the_signals_of_a_start() {
     talk.nothing_asked();
 }
 
-/// A unit that has failed while its main process lives, as systemd says for the second time.
+/// A unit that has failed while its main process lives. systemd has confirmed it.
 fn forsaken() -> (Talk, UnitName, Call) {
     let (mut talk, unit) = (Talk::ready(), unit(1));
     talk.run(&unit);
@@ -205,14 +205,14 @@ fn what_was_given_up_is_looked_at_again() {
     talk.looked(&unit, &forsaken);
     talk.looked(&unit, &forsaken);
     talk.asked(&empty);
-    // It knows after all. Empty is not said of what nobody collects.
+    // systemd has the status after all. `Empty` is not reported for a unit that is not collected.
     talk.changed(&unit, exited(0));
     talk.event(exit(&unit, 0));
     talk.tracker.hear(News::Emptied { unit });
     talk.silence();
 }
 
-/// A unit that systemd may forget, told to be started.
+/// A unit that systemd may forget, and that it was told to start.
 fn forgettable() -> (Talk, UnitName) {
     let (mut talk, unit) = (Talk::ready(), unit(1));
     talk.tracker.start(&UnitSpec { forget_failed: true, ..spec(&unit) }, &output());

@@ -1,13 +1,29 @@
-//! What is said between a tracker and whoever has the bus for it.
+//! What a tracker asks of the adapter that holds the bus, and what it is told.
 
 use crate::proto::UnitName;
 
-use super::state::Active;
+/// `ActiveState`.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub enum Active {
+    /// Being started.
+    Activating,
+    /// Runs, or has exited with success and remains (`RemainAfterExit`).
+    Active,
+    /// Being stopped.
+    Deactivating,
+    /// Ended with a failure, and remains until reset.
+    Failed,
+    /// Not started, or stopped.
+    Inactive,
+    /// Not known yet, or a state that this module does not know.
+    #[default]
+    Unknown,
+}
 
-/// A call that is to be made. Calls are made in the order in which they were asked for.
+/// A call that is to be made. The adapter makes calls in the order in which it gets them.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Ask {
-    /// Names the call in its answer; never used twice.
+    /// Identifies the call in its answer. Numbers are never reused.
     pub number: u64,
     /// What is asked.
     pub call: Call,
@@ -15,27 +31,25 @@ pub struct Ask {
 
 /// What is asked of the bus, of systemd or of the kernel.
 ///
-/// All are answered with [`News::Answer`], except where said otherwise. An answer to a call that
-/// needs none may be left out.
+/// The answer is [`News::Answer`], except where said otherwise.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Call {
     /// systemd: the unit's cgroup (`Get`).
     ControlGroup(UnitName),
-    /// The kernel: the process that [`Call::Main`] has found is the unit's main process. Answered
-    /// with [`News::Left`] when it lives outside of this cgroup, and nothing lives in it, now or
-    /// later.
+    /// The kernel: watch the process of [`Call::Main`], which is the unit's main process. Answered
+    /// with [`News::Left`] as soon as it lives outside of this cgroup and the cgroup has no
+    /// process.
     Guard {
         /// Whose main process.
         unit: UnitName,
         /// The unit's cgroup: its path below the root of the hierarchy.
         group: String,
     },
-    /// The kernel: has this cgroup no process? Answered with [`News::Emptied`] when it has none,
-    /// now or later.
+    /// The kernel: wait until this cgroup has no process. Answered with [`News::Emptied`] then.
     IsEmpty {
         /// Whose cgroup.
         unit: UnitName,
-        /// Its path below the root of the hierarchy; empty: systemd has removed it.
+        /// Its path below the root of the hierarchy. Empty if systemd has removed it.
         group: String,
     },
     /// systemd: send a signal (`KillUnit`).
@@ -47,8 +61,7 @@ pub enum Call {
         /// To all its processes, instead of the main process alone.
         all: bool,
     },
-    /// Nobody: it is answered after a pause of about a second, so that what was refused is not
-    /// tried again at once.
+    /// A pause of about a second, before a refused call is tried again.
     Later(UnitName),
     /// systemd: the names of this rank's units (`ListUnitsByPatterns`).
     List,
@@ -58,35 +71,34 @@ pub enum Call {
     Main {
         /// Whose main process.
         unit: UnitName,
-        /// As systemd has told.
+        /// Its pid, as systemd has told it.
         pid: u32,
     },
-    /// Compare what the job asked for with what systemd made of it. Not answered: it is for the
-    /// log.
+    /// Compare the properties that were configured with those that systemd has, and log
+    /// differences. Not answered.
     ReadBack(UnitName),
-    /// The connection is of no use: drop it, make another and say so with
+    /// Drop the connection, make another one, and then call
     /// [`connected`](super::Tracker::connected). Not answered.
     Reconnect,
-    /// systemd: forget that it failed (`ResetFailedUnit`).
+    /// systemd: forget that the unit failed (`ResetFailedUnit`).
     Reset(UnitName),
     /// systemd: the properties of the service interface (`GetAll`). Followed by those of the unit
     /// interface.
     Service(UnitName),
-    /// systemd: start it (`StartTransientUnit`).
+    /// systemd: start the unit (`StartTransientUnit`).
     Start(UnitName),
-    /// systemd: stop it (`StopUnit`).
+    /// systemd: stop the unit (`StopUnit`).
     Stop(UnitName),
     /// systemd: send signals to this connection (`Subscribe`).
     Subscribe,
     /// systemd: the properties of the unit interface (`GetAll`).
     Unit(UnitName),
-    /// The bus: no more of the unit's signals. The kernel: no more of its cgroup, nor of its main
-    /// process. Not answered;
-    /// asked without a connection as well.
+    /// The bus: deliver no more signals of the unit. The kernel: watch its cgroup and its main
+    /// process no longer. Not answered. Also asked without a connection.
     Unwatch(UnitName),
     /// The bus: deliver the unit's signals (`AddMatch`).
     Watch(UnitName),
-    /// The bus: deliver all units' signals, because it refuses more rules.
+    /// The bus: deliver the signals of all units. Asked if the bus refuses more rules.
     WatchAll,
     /// The bus: say when systemd leaves it and comes back.
     WatchPresence,
@@ -95,7 +107,7 @@ pub enum Call {
 }
 
 impl Call {
-    /// The unit that it is about, if it is about one.
+    /// The unit that the call is about, if any.
     pub fn unit(&self) -> Option<&UnitName> {
         match self {
             Self::ControlGroup(unit)
@@ -121,7 +133,7 @@ impl Call {
         }
     }
 
-    /// It ends with [`News::Answer`].
+    /// Whether the answer is [`News::Answer`].
     pub(super) fn is_answered(&self) -> bool {
         !matches!(
             self,
@@ -139,7 +151,7 @@ impl Call {
 pub enum News {
     /// A call was answered.
     Answer {
-        /// The call's.
+        /// The call's number.
         number: u64,
         /// What was answered.
         answer: Result<Answer, Refusal>,
@@ -150,7 +162,8 @@ pub enum News {
         unit: UnitName,
         /// What has changed.
         changes: Changes,
-        /// Told by the unit interface: the last of the signals that make up a change.
+        /// Whether the unit interface has told it. systemd sends that signal last, so the change is
+        /// complete.
         whole: bool,
     },
     /// No process is left in the unit's cgroup.
@@ -167,7 +180,7 @@ pub enum News {
     ManagerAway,
     /// systemd is on the bus again.
     ManagerBack,
-    /// systemd begins (true), or has ended, to read its configuration again.
+    /// systemd starts (true) or finishes (false) a reload of its configuration.
     Reloading(bool),
 }
 
@@ -193,14 +206,14 @@ pub struct Refusal {
     pub text: String,
 }
 
-/// A unit's properties, as far as they were told and matter here.
+/// Properties of a unit; `None` if they were not told.
 #[derive(Clone, Debug, Default, Eq, PartialEq)]
 pub struct Changes {
     /// `ActiveState`.
     pub active: Option<Active>,
     /// `ActiveEnterTimestampMonotonic` is not 0: the unit has been active.
     pub was_active: Option<bool>,
-    /// `Job`: one is queued or runs.
+    /// `Job`: whether a job for the unit is queued or runs.
     pub job: Option<bool>,
     /// `InvocationID`, in hex digits.
     pub invocation_id: Option<String>,
@@ -223,16 +236,16 @@ impl Refusal {
     pub const UNIT_EXISTS: &str = "org.freedesktop.systemd1.UnitExists";
     /// There is no such unit.
     pub const NO_SUCH_UNIT: &str = "org.freedesktop.systemd1.NoSuchUnit";
-    /// Who was to answer has left the bus.
+    /// The one that should answer has left the bus.
     pub const NO_REPLY: &str = "org.freedesktop.DBus.Error.NoReply";
-    /// The call is none that can be made.
+    /// The call cannot be made.
     pub const INVALID_ARGS: &str = "org.freedesktop.DBus.Error.InvalidArgs";
     /// Nobody has the name that the call was for.
     pub const NO_OWNER: &str = "org.freedesktop.DBus.Error.NameHasNoOwner";
     /// The same, where the bus would have started somebody.
     const NO_SERVICE: &str = "org.freedesktop.DBus.Error.ServiceUnknown";
 
-    /// There is no systemd to answer: what it did with the call is not known.
+    /// Whether systemd was not there to answer. What it did with the call is not known then.
     pub fn is_absence(&self) -> bool {
         matches!(
             self.name.as_str(),
@@ -243,7 +256,7 @@ impl Refusal {
         )
     }
 
-    /// The bus had nobody to give the call to.
+    /// Whether the bus could not deliver the call.
     pub(super) fn is_undelivered(&self) -> bool {
         matches!(self.name.as_str(), Self::NO_OWNER | Self::NO_SERVICE)
     }
@@ -261,7 +274,7 @@ impl Refusal {
         self.name == Self::UNIT_EXISTS
     }
 
-    /// The errno that classes it, as the answer to a start.
+    /// The errno for a start that was refused like this.
     pub(super) fn errnum(&self) -> i32 {
         match self.name.as_str() {
             "org.freedesktop.DBus.Error.AccessDenied" => libc::EACCES,

@@ -1,4 +1,8 @@
 //! The supervisor's thread.
+//!
+//! The worker connects the supervisor's core to the state directory and to the backend that
+//! `exec.method` asks for. That is why this adapter names others. The backends themselves only know
+//! the supervisor's traits.
 
 use std::any::Any;
 use std::io;
@@ -13,23 +17,21 @@ use tokio::sync::mpsc;
 
 use crate::adapter::fork::Fork;
 use crate::adapter::host::HostDisk;
-use crate::adapter::systemd::{Systemd, SystemdConfig};
+use crate::adapter::systemd::{Systemd, SystemdConfig, SystemdError};
 use crate::config::MethodConfig;
 use crate::port::supervisor::{OutputLimits, Supervisor, UnitCommand, UnitEvent};
 use crate::proto::{BrokerRank, InstanceId};
+use crate::supervisor::{BackendDriver, Core, OutputWatch, Sink};
 
-use super::backend::BackendDriver;
-use super::core::{Core, Sink};
-use super::output::OutputWatch;
-
-/// Default of [`WorkerConfig::starts_in_flight_max`]: more only makes systemd's queue longer.
+/// Default of [`WorkerConfig::starts_in_flight_max`]. More would only make systemd's queue longer.
 pub const STARTS_IN_FLIGHT_MAX: usize = 16;
 
-/// How long facts that found no space on the disk wait before they are tried again, if nothing
-/// else happens.
-const LATE_PAUSE: Duration = Duration::from_secs(1);
+/// How long the worker waits, if nothing else happens, before it tries again to write facts that
+/// found no space on the disk.
+const LATE_RETRY_PAUSE: Duration = Duration::from_secs(1);
 
-/// Commands obeyed before what they cause is sent, so that it goes out in few writes.
+/// How many commands are obeyed before the calls that they cause are sent, so that few writes are
+/// needed.
 const COMMAND_BATCH_MAX: usize = 64;
 
 /// What a [`Worker`] needs to know.
@@ -41,16 +43,25 @@ pub struct WorkerConfig {
     pub instance: InstanceId,
     /// The rank that they run on.
     pub rank: BrokerRank,
-    /// Where records and output files are; made, with mode 0700, where it is missing.
+    /// Where records and output files are. It is made with mode 0700 if it is missing.
     pub directory: PathBuf,
-    /// Units that systemd is asked to start at the same time; the others wait their turn.
+    /// How many units systemd is asked to start at the same time. The others wait.
     pub starts_in_flight_max: usize,
-    /// What a shell's own output may take.
+    /// How much output of a shell is kept.
     pub output: OutputLimits,
-    /// D-Bus address of the user bus, instead of the environment's.
+    /// D-Bus address of the user bus. `None`: the environment's.
     pub bus_address: Option<String>,
     /// Where the thread logs to.
     pub dispatch: tracing::Dispatch,
+}
+
+/// Why shells are not started by systemd.
+#[derive(Debug, thiserror::Error)]
+enum NoSystemd {
+    #[error("exec.method is \"fork\"")]
+    NotWanted,
+    #[error(transparent)]
+    Unreachable(#[from] SystemdError),
 }
 
 /// The local supervisor: one thread, which is gone when [`stop`](Worker::stop) returns.
@@ -65,7 +76,7 @@ impl Worker {
     ///
     /// # Errors
     ///
-    /// Only if there can be no thread or no runtime; all else is reported as an event.
+    /// If the thread or the runtime cannot be started. All other errors are reported as events.
     pub fn start(
         config: WorkerConfig,
         sink: impl Fn(UnitEvent) + Send + Sync + 'static,
@@ -83,17 +94,18 @@ impl Worker {
                     if let Err(panic) = catch_unwind(AssertUnwindSafe(body)) {
                         sink(UnitEvent::Unusable { message: panicked(&*panic) });
                     }
-                    // Ends the connection's reader task as well; nothing outlives this thread.
+                    // This ends the connection's reader task as well, so nothing outlives this
+                    // thread.
                     drop(runtime);
                 });
             })?;
         Ok(Worker { commands: Some(sender), thread: Some(thread) })
     }
 
-    /// Obey the commands that were submitted, then end the thread and wait until it is gone.
+    /// Obey the commands that were submitted, end the thread, and wait until it has ended.
     ///
-    /// systemd units go on running and are found again by the next worker on the same
-    /// directory. Child processes (`fork`) are killed: nobody could learn how they end.
+    /// systemd units go on running and are found again by the next worker on the same directory.
+    /// Child processes (`fork`) are killed, because nobody could learn how they end.
     pub fn stop(mut self) {
         self.end();
     }
@@ -108,7 +120,7 @@ impl Worker {
     }
 }
 
-/// A supervisor that has lost its thread must not look like one that is idle.
+/// What to report when the thread has panicked, so that the supervisor does not merely look idle.
 fn panicked(panic: &(dyn Any + Send)) -> String {
     let reason = panic
         .downcast_ref::<String>()
@@ -143,7 +155,7 @@ async fn run(config: WorkerConfig, sink: Sink, commands: mpsc::UnboundedReceiver
         Err(e) => {
             let directory = config.directory.display();
             let message = format!("cannot use the state directory {directory}: {e}");
-            return refuse_all(message, &sink, commands).await;
+            return refuse_all(message, sink, commands).await;
         }
     };
     let core = Core::new(Arc::new(disk), boot_id, config.output, sink);
@@ -155,8 +167,8 @@ async fn run(config: WorkerConfig, sink: Sink, commands: mpsc::UnboundedReceiver
             starts_in_flight_max: config.starts_in_flight_max.max(1),
         })
         .await
-        .map_err(|e| e.to_string()),
-        MethodConfig::Fork => Err("exec.method is \"fork\"".to_string()),
+        .map_err(NoSystemd::from),
+        MethodConfig::Fork => Err(NoSystemd::NotWanted),
     };
     match (systemd, config.method) {
         (Ok(systemd), _) => serve(core, systemd, &config, watch, None, commands).await,
@@ -165,7 +177,7 @@ async fn run(config: WorkerConfig, sink: Sink, commands: mpsc::UnboundedReceiver
                 "{e}; enable lingering for the instance owner \
                  (loginctl enable-linger) or check DBUS_SESSION_BUS_ADDRESS and XDG_RUNTIME_DIR"
             );
-            refuse_all(message, &core.sink, commands).await;
+            refuse_all(message, |event| core.report(event), commands).await;
         }
         (Err(e), MethodConfig::Auto | MethodConfig::Fork) => {
             let notice = format!(
@@ -188,9 +200,9 @@ async fn serve<B: BackendDriver>(
 ) {
     if let Err(e) = core.recover(config.rank, &config.instance, &mut backend) {
         let message = format!("cannot read the records in {}: {e}", config.directory.display());
-        return refuse_all(message, &core.sink, commands).await;
+        return refuse_all(message, |event| core.report(event), commands).await;
     }
-    (core.sink)(UnitEvent::Ready { method: backend.method(), notice });
+    core.report(UnitEvent::Ready { method: backend.method(), notice });
     let mut batch = Vec::with_capacity(COMMAND_BATCH_MAX);
     loop {
         backend.flush().await;
@@ -203,11 +215,11 @@ async fn serve<B: BackendDriver>(
             }
             event = backend.next() => {
                 if let Some(event) = event {
-                    core.event(event, &mut backend);
+                    core.handle_event(event, &mut backend);
                 }
             }
             grown = watch.grown() => core.grown(&grown, &mut backend),
-            () = tokio::time::sleep(LATE_PAUSE), if core.is_late() => {
+            () = tokio::time::sleep(LATE_RETRY_PAUSE), if core.is_late() => {
                 core.write_late(&mut backend);
             }
         }
@@ -216,13 +228,13 @@ async fn serve<B: BackendDriver>(
     backend.close().await;
 }
 
-/// Answer every launch with a failure.
+/// Refuse commands that expect an answer, and drop the others.
 async fn refuse_all(
     message: String,
-    sink: &Sink,
+    report: impl Fn(UnitEvent),
     mut commands: mpsc::UnboundedReceiver<UnitCommand>,
 ) {
-    sink(UnitEvent::Unusable { message: message.clone() });
+    report(UnitEvent::Unusable { message: message.clone() });
     while let Some(command) = commands.recv().await {
         let unit = match command {
             UnitCommand::Collect { unit } | UnitCommand::Signal { unit, .. } => unit,
@@ -235,6 +247,6 @@ async fn refuse_all(
             }
         };
         let (errnum, message) = (Errno::ENXIO as i32, message.clone());
-        sink(UnitEvent::Failed { unit, errnum, message });
+        report(UnitEvent::Failed { unit, errnum, message });
     }
 }

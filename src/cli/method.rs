@@ -1,0 +1,26 @@
+//! The option `--method`.
+
+use clap::ValueEnum;
+use job_exec_rs::config::MethodConfig;
+
+/// How commands are started.
+#[derive(Clone, Copy, Debug, Default, ValueEnum)]
+pub(super) enum Method {
+    /// systemd where the user bus answers, else fork
+    #[default]
+    Auto,
+    /// Child processes of this one
+    Fork,
+    /// Transient units of `systemd --user`, or an error
+    Systemd,
+}
+
+impl From<Method> for MethodConfig {
+    fn from(method: Method) -> Self {
+        match method {
+            Method::Auto => MethodConfig::Auto,
+            Method::Fork => MethodConfig::Fork,
+            Method::Systemd => MethodConfig::Systemd,
+        }
+    }
+}
