@@ -24,8 +24,7 @@ use crate::proto::{BrokerRank, InstanceId};
 
 mod handlers;
 
-/// The service that the job manager, shells and brokers talk to.
-const SERVICE: &str = "job-exec";
+use handlers::SERVICE;
 
 /// How long a shell waits for a broker that is not expected back.
 const GONE_FOR_GOOD: &str = "10s";

@@ -12,9 +12,9 @@
 
 use std::collections::BTreeMap;
 
-use crate::machine::Context;
-use crate::machine::effect::{Effect, Effects, Role, StreamItem};
-use crate::machine::event::{Credential, Fault, RequestId, StreamId};
+use crate::machine::context::Context;
+use crate::machine::effect::{Effect, Effects, StreamItem};
+use crate::machine::event::{Credential, Fault, RequestId, Role, StreamId};
 use crate::machine::tree;
 use crate::planted::Bug;
 use crate::port::supervisor::{UnitCommand, UnitEvent, UnitRecord};

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::machine::Context;
+use crate::machine::context::Context;
 use crate::machine::effect::{Effect, Effects, Level, StreamItem};
 use crate::machine::event::{Credential, Fault, RequestId, StreamId};
 use crate::proto::peer::{LeadNote, LeadReply, LeadRequest, StreamEnd, Version};

@@ -1,6 +1,6 @@
 //! What a node wants done: data, carried out in order by an adapter.
 
-use crate::machine::event::{Fault, RequestId, StreamId};
+use crate::machine::event::{Fault, RequestId, Role, StreamId};
 use crate::port::supervisor::UnitCommand;
 use crate::proto::peer::{
     CoveredRequest, LeadReply, LeadRequest, OrderRequest, Question, Reports, ShellsRequest,
@@ -45,15 +45,6 @@ pub enum KvsOp {
         /// The job's user.
         userid: u32,
     },
-}
-
-/// Which role of this node a stream of shell reports, or a question, belongs to.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Role {
-    /// The job's agent, for a child in the tree.
-    Agent,
-    /// The job's leader.
-    Leader,
 }
 
 /// The only, or the last, answer to a request.

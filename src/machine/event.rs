@@ -1,7 +1,6 @@
 //! What happens to a node.
 
 use crate::config::Config;
-use crate::machine::effect::Role;
 use crate::port::supervisor::UnitEvent;
 use crate::proto::peer::{
     CoveredRequest, KnownRequest, LeadReply, LeadRequest, OrderRequest, Question, Reports,
@@ -21,6 +20,15 @@ pub enum RequestId {
 /// A streaming request that this node has made.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct StreamId(pub u64);
+
+/// Which role of this node a stream of shell reports, or a question, belongs to.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Role {
+    /// The job's agent, for a child in the tree.
+    Agent,
+    /// The job's leader.
+    Leader,
+}
 
 /// An error, as it travels in a Flux error response.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]

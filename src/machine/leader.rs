@@ -6,19 +6,18 @@
 use serde_json::{Value, json};
 
 use crate::config::Config;
-use crate::machine::Context;
+use crate::machine::context::{Context, SupervisorState};
 use crate::machine::effect::{Effect, Effects, KvsOp, Level};
 use crate::machine::event::RequestId;
-use crate::machine::node::SupervisorState;
 use crate::proto::peer::{LeadNote, LeadRequest, ShellCommand, StreamEnd};
 use crate::proto::{
     Exception, ExecEvent, Idset, JobDigest, JobException, JobId, Jobspec, ReleasedRanks, Response,
-    StartRequest, WaitStatus,
+    StartRequest,
 };
 use agents::Agents;
 use barrier::Barrier;
+use failure::Failure;
 use journal::{Journal, Link};
-use kill::Kill;
 use rank::Ranks;
 use release::Release;
 use state::{Launching, Opening, Running, State};
@@ -32,6 +31,7 @@ mod cover;
 mod ending;
 mod exec_log;
 mod exits;
+mod failure;
 mod journal;
 mod kill;
 mod launch;
@@ -48,17 +48,6 @@ mod voice;
 
 /// How long a job's last events wait for `done`, in seconds.
 const FLUSH_PAUSE: f64 = 0.05;
-
-/// A fatal exception in progress.
-#[derive(Clone, Debug, Default, PartialEq)]
-struct Failure {
-    /// Status that the exception asks for.
-    wait_status: Option<WaitStatus>,
-    /// It is that a shell has ended before the first barrier.
-    before_barrier: bool,
-    /// The kill escalation, once shells may run.
-    kill: Option<Kill>,
-}
 
 /// The leader of one job.
 #[derive(Clone, Debug, PartialEq)]
@@ -303,7 +292,7 @@ impl Leader {
             _ => 0.0,
         };
         json!({
-            "implementation": super::stats::method_name(supervisor),
+            "implementation": supervisor.method_name(),
             "ns": self.id.namespace(),
             "critical_ranks": self.critical.to_string(),
             "multiuser": i32::from(self.is_multiuser()),

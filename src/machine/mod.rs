@@ -16,45 +16,22 @@
 //! in order, then wait until [`Node::next_timeout`] at most.
 
 mod agent;
+mod context;
 mod coordinator;
 mod effect;
 mod event;
 mod leader;
 mod node;
-mod position;
 mod recently_ended;
 mod request;
 mod schedule;
-mod stats;
 mod tree;
 
 #[cfg(test)]
 mod tests;
 
-pub use effect::{Answer, Effect, Effects, KvsOp, Level, Role, StreamItem};
-pub use event::{Creation, Credential, Event, Fault, KvsResult, Opened, RequestId, StreamId};
-pub use node::{Facts, Node};
-pub use position::{Position, ROLES};
+pub use context::{Facts, Now};
+pub use effect::{Answer, Effect, Effects, KvsOp, Level, StreamItem};
+pub use event::{Creation, Credential, Event, Fault, KvsResult, Opened, RequestId, Role, StreamId};
+pub use node::{Node, Position, ROLES};
 pub use request::Topic;
-
-/// A moment, on both clocks. Timers run on the monotonic one; records and the job manager's
-/// expiration are wall time.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Now {
-    /// Seconds since some fixed moment; never goes back.
-    pub mono: f64,
-    /// Seconds since the epoch.
-    pub wall: f64,
-}
-
-/// What every machine of a node may look at.
-#[derive(Clone, Copy)]
-struct Context<'a> {
-    now: Now,
-    /// When the first event came.
-    born: Now,
-    config: &'a crate::config::Config,
-    facts: &'a Facts,
-    /// Shells outlive their brokers here (and so, it is assumed, on the job's other ranks).
-    shells_survive: bool,
-}

@@ -4,11 +4,13 @@ use std::rc::Rc;
 
 use serde_json::Value;
 
-use super::SERVICE;
 use crate::adapter::libflux::{Driver, Handle, HandleError, Message, MessageHandler};
 use crate::config::Config;
 use crate::machine::{Event, Fault, Level, Topic};
 use crate::proto::JobException;
+
+/// The service that the job manager, shells and brokers talk to.
+pub(super) const SERVICE: &str = "job-exec";
 
 /// Module debug flag that makes time limit updates fail (upstream's test aid).
 const DEBUG_FAIL_EXPIRATION: i32 = 1;

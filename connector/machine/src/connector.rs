@@ -2,13 +2,18 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use crate::barrier::Barrier;
 use crate::flight::{Again, Flight, NO_DATA, NOT_PERMITTED, RESET, TIMED_OUT};
 use crate::ledger::{Ledger, Settling};
 use crate::packet::{Header, Kind, NO_TAG, Packet};
 use crate::policy::Policy;
-use crate::restore::Own;
 use crate::standing::Standing;
+use barrier::Barrier;
+use restore::Own;
+
+mod answers;
+mod barrier;
+mod requests;
+pub(crate) mod restore;
 
 /// First pause between two attempts to connect, in seconds; each is twice the last.
 const RETRY_FIRST: f64 = 0.05;

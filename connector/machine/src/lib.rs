@@ -13,8 +13,6 @@
 //! 2. then [`Connector::for_broker`] and [`Connector::for_client`] until they are empty. If
 //!    [`Connector::wants_link`] is true, the driver tries to connect.
 
-mod answers;
-mod barrier;
 mod connector;
 mod flight;
 mod frame;
@@ -22,8 +20,6 @@ mod ledger;
 mod options;
 mod packet;
 mod policy;
-mod requests;
-mod restore;
 mod standing;
 mod watch;
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::machine::{Context, Facts};
+use crate::machine::context::{Context, Facts};
 use crate::port::supervisor::UnitSpec;
 use crate::proto::peer::{ShellCommand, ShellsRequest};
 use crate::proto::{BrokerRank, JobId, Stream, UnitName};

@@ -2,7 +2,7 @@
 
 use super::eviction::Eviction;
 use super::shell::Shell;
-use crate::machine::Context;
+use crate::machine::context::Context;
 use crate::port::supervisor::UnitSpec;
 use crate::proto::peer::ShellsRequest;
 

@@ -2,7 +2,7 @@
 
 use super::eviction::{Eviction, Step};
 use super::{After, Agent, Claim, Upstream};
-use crate::machine::Context;
+use crate::machine::context::Context;
 use crate::machine::effect::{Effect, Effects, Level};
 use crate::planted::Bug;
 use crate::proto::Idset;

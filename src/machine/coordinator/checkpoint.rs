@@ -11,7 +11,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::asked::Asked;
-use crate::machine::Context;
+use crate::machine::context::Context;
 use crate::machine::effect::{Effect, Effects, Level};
 use crate::machine::event::{Fault, RequestId};
 use crate::proto::peer::{CoveredRequest, Version};

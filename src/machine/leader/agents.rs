@@ -2,13 +2,15 @@
 
 use std::collections::BTreeMap;
 
+use super::Leader;
+use super::failure::Failure;
 use super::rank::Phase;
 use super::state::State;
 use super::timer::Timer;
-use super::{Failure, Leader};
-use crate::machine::effect::{Effect, Effects, Level, Role};
-use crate::machine::event::StreamId;
-use crate::machine::{Context, tree};
+use crate::machine::context::Context;
+use crate::machine::effect::{Effect, Effects, Level};
+use crate::machine::event::{Role, StreamId};
+use crate::machine::tree;
 use crate::planted::Bug;
 use crate::proto::peer::{
     Mode, Order, OrderRequest, OutputPosition, Reports, ShellsRequest, StreamEnd, Version,

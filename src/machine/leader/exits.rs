@@ -7,7 +7,7 @@ use super::rank::Phase;
 use super::state::State;
 use super::timer::Timer;
 use super::{Leader, plural};
-use crate::machine::Context;
+use crate::machine::context::Context;
 use crate::machine::effect::{Effect, Effects};
 use crate::proto::peer;
 use crate::proto::{BrokerRank, Exception, ExecEvent, Idset, ShellRank, Signal, WaitStatus};

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::machine::Context;
+use crate::machine::context::Context;
 use crate::proto::peer::ShellCommand;
 use crate::proto::{JobDigest, Jobspec, JobspecError, StartRequest};
 

@@ -1,10 +1,11 @@
 //! Exceptions, time limits and the kill escalation.
 
+use super::failure::Failure;
 use super::kill::Kill;
 use super::state::{Running, State};
 use super::timer::Timer;
-use super::{Failure, Leader, plural};
-use crate::machine::Context;
+use super::{Leader, plural};
+use crate::machine::context::Context;
 use crate::machine::effect::{Effect, Effects, Level};
 use crate::machine::event::Fault;
 use crate::proto::peer::Order;

@@ -2,11 +2,12 @@
 
 use serde_json::Value;
 
+use super::failure::Failure;
 use super::journal::{Journal, Link};
 use super::state::{Launching, State};
 use super::timer::Timer;
-use super::{Failure, Leader, launch};
-use crate::machine::Context;
+use super::{Leader, launch};
+use crate::machine::context::Context;
 use crate::machine::effect::{Effect, Effects, KvsOp, Level};
 use crate::machine::event::{Creation, Fault, KvsResult, Opened};
 use crate::proto::peer::Mode;

@@ -2,7 +2,7 @@
 
 use super::exec_log::Logged;
 use super::{Leader, launch};
-use crate::machine::Context;
+use crate::machine::context::Context;
 use crate::machine::effect::Effects;
 use crate::proto::peer::{LeadNote, Order};
 use crate::proto::{BrokerRank, ExecEvent, Idset, Stream};

@@ -6,7 +6,7 @@ use super::exits::Exits;
 use super::rank::Phase;
 use super::timer::Timer;
 use super::{Leader, barrier::Entered};
-use crate::machine::Context;
+use crate::machine::context::Context;
 use crate::machine::effect::Effects;
 use crate::proto::peer::{Order, RankReport, Report, Reports};
 use crate::proto::{BrokerRank, Idset};

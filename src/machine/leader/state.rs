@@ -14,7 +14,7 @@ use crate::proto::{Idset, WaitStatus};
 ///     └── an earlier leader has ended it ──────────────────────────▶ Ended ──covered──▶ Released
 /// ```
 ///
-/// A fatal exception is no state: it starts the kill escalation ([`super::Failure`]), and the job
+/// A fatal exception is no state: it starts the kill escalation ([`super::failure::Failure`]), and the job
 /// goes on to its end as its shells do.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum State {

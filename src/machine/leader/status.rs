@@ -1,6 +1,6 @@
 //! The status of a job.
 
-use super::Failure;
+use super::failure::Failure;
 use super::rank::Ranks;
 use crate::proto::WaitStatus;
 

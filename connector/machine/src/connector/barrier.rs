@@ -7,10 +7,10 @@
 
 use serde_json::Value;
 
+use crate::connector::restore::Own;
 use crate::connector::{Connector, Phase};
 use crate::flight::{NO_HOST, NO_SERVICE};
 use crate::packet::Packet;
-use crate::restore::Own;
 
 const TOPIC: &str = "job-exec.shell-barrier";
 /// Pauses before the service is asked again, in seconds: each is twice the last.

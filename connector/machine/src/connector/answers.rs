@@ -1,11 +1,11 @@
 //! Messages from the broker to the client.
 
 use crate::connector::Connector;
+use crate::connector::requests::HOP;
+use crate::connector::restore::Own;
 use crate::flight::{NO_HOST, NO_SERVICE};
 use crate::packet::{Header, Kind, NO_TAG, Packet};
 use crate::policy::Policy;
-use crate::requests::HOP;
-use crate::restore::Own;
 
 /// Seconds between an error that a lost parent of the broker may have caused, and the question
 /// whether the broker is in RUN.

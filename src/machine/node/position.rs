@@ -1,11 +1,12 @@
 //! Where each role of a job is, and what an event is called: for reports on what was met where.
 
+use crate::machine::Now;
 use crate::machine::agent::Agent;
+use crate::machine::event::Role;
 use crate::machine::event::{Event, KvsResult};
 use crate::machine::leader::Leader;
 use crate::machine::node::Node;
 use crate::machine::schedule::Waiter;
-use crate::machine::{Now, Role};
 use crate::port::supervisor::UnitEvent;
 use crate::proto::JobId;
 

@@ -1,17 +1,16 @@
-//! What `stats-get` shows: upstream's keys, and how many messages each role exchanged.
+//! How many messages each role has exchanged.
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
-use crate::machine::effect::{Answer, Effect, Role, StreamItem};
-use crate::machine::event::Event;
-use crate::machine::node::{Node, SupervisorState};
-use crate::port::supervisor::Method;
+use crate::machine::effect::{Answer, Effect, StreamItem};
+use crate::machine::event::{Event, Role};
+use crate::port::supervisor::UnitCommand;
 use crate::proto::peer::Question;
 
 /// Messages that left or reached this rank, by role. What two roles of one rank say to each
 /// other is no message.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Counters {
+pub(in crate::machine) struct Counters {
     coordinator_received: u64,
     coordinator_sent: u64,
     leader_received: u64,
@@ -23,7 +22,7 @@ pub(super) struct Counters {
 
 impl Counters {
     /// An event from outside; `owner` is whose stream it answers, if it does.
-    pub(super) fn count_event(&mut self, event: &Event, owner: Option<Role>) {
+    pub(in crate::machine) fn count_event(&mut self, event: &Event, owner: Option<Role>) {
         match event {
             // A child asks its parent, not the coordinator.
             Event::Known { asked, .. } if asked.question != Question::Manager => {
@@ -55,7 +54,7 @@ impl Counters {
         }
     }
 
-    pub(super) fn count_effect(&mut self, effect: &Effect) {
+    pub(in crate::machine) fn count_effect(&mut self, effect: &Effect) {
         match effect {
             Effect::Answer { answer: Answer::Known(_), .. }
             | Effect::Checkpoint { .. }
@@ -78,7 +77,7 @@ impl Counters {
             | Effect::Known { asker: Role::Agent, .. }
             | Effect::Shells { role: Role::Agent, .. }
             | Effect::Order { .. } => self.agent_sent += 1,
-            Effect::Unit(crate::port::supervisor::UnitCommand::Launch(_)) => {
+            Effect::Unit(UnitCommand::Launch(_)) => {
                 self.units_started += 1;
             }
             Effect::Answer { .. }
@@ -89,61 +88,12 @@ impl Counters {
         }
     }
 
-    fn to_json(&self) -> Value {
+    pub(super) fn to_json(&self) -> Value {
         json!({
             "coordinator": {"received": self.coordinator_received, "sent": self.coordinator_sent},
             "leader": {"received": self.leader_received, "sent": self.leader_sent},
             "agent": {"received": self.agent_received, "sent": self.agent_sent,
                       "units_started": self.units_started},
         })
-    }
-}
-
-impl Node {
-    /// The answer to `stats-get`.
-    pub fn stats(&self) -> Value {
-        let config = self.config();
-        let mut jobs = Map::new();
-        for (id, leader) in &self.leaders {
-            jobs.insert(id.to_string(), leader.stats(self.config(), self.supervisor));
-        }
-        let coordinated: Map<String, Value> = self
-            .coordinator
-            .jobs()
-            .map(|(id, leader)| (id.to_string(), json!({ "leader": leader })))
-            .collect();
-        let shells: Map<String, Value> = self
-            .agents
-            .iter()
-            .filter_map(|(id, agent)| Some((id, agent.shell()?)))
-            .map(|(id, shell)| {
-                (id.to_string(), json!({ "unit": shell.unit(), "pid": shell.pid() }))
-            })
-            .collect();
-        json!({
-            "method": method_name(self.supervisor),
-            "notice": self.notice,
-            "connector": if self.facts().no_connector.is_some() { "local" } else { "resume" },
-            "connector-notice": self.facts().no_connector,
-            "kill-timeout": config.kill_timeout,
-            "term-signal": config.term_signal.to_string(),
-            "kill-signal": config.kill_signal.to_string(),
-            "max-kill-count": config.max_kill_count,
-            "max-kill-timeout": config.max_kill_timeout.unwrap_or(-1.0),
-            "effective-max-kill-timeout": config.effective_max_kill_timeout(),
-            "jobs": jobs,
-            "coordinated": coordinated,
-            "shells": shells,
-            "counters": self.counters.to_json(),
-            "config": config.stats(&self.facts().job_shell),
-        })
-    }
-}
-
-pub(super) fn method_name(supervisor: SupervisorState) -> &'static str {
-    match supervisor {
-        SupervisorState::Ready(Method::Systemd) => "systemd",
-        SupervisorState::Ready(Method::Fork) => "fork",
-        SupervisorState::Starting | SupervisorState::Unusable => "none",
     }
 }

@@ -1,0 +1,71 @@
+//! What the machines of a node may look at.
+
+use crate::config::Config;
+use crate::port::supervisor::Method;
+use crate::proto::{BrokerRank, InstanceId};
+
+/// A moment, on both clocks. Timers run on the monotonic one; records and the job manager's
+/// expiration are wall time.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Now {
+    /// Seconds since some fixed moment; never goes back.
+    pub mono: f64,
+    /// Seconds since the epoch.
+    pub wall: f64,
+}
+
+/// What every machine of a node may look at.
+#[derive(Clone, Copy)]
+pub(super) struct Context<'a> {
+    pub(super) now: Now,
+    /// When the first event came.
+    pub(super) born: Now,
+    pub(super) config: &'a Config,
+    pub(super) facts: &'a Facts,
+    /// Shells outlive their brokers here (and so, it is assumed, on the job's other ranks).
+    pub(super) shells_survive: bool,
+}
+
+/// What does not change while the module is loaded.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Facts {
+    /// This rank.
+    pub rank: BrokerRank,
+    /// The instance owner's user id: whose jobs need no IMP.
+    pub owner: u32,
+    /// Identity of the instance in unit names.
+    pub instance: InstanceId,
+    /// What shells connect to. Empty without a broker.
+    pub shell_uri: String,
+    /// Why shells do without the resume connector, if they do.
+    pub no_connector: Option<String>,
+    /// flux-core's job shell.
+    pub job_shell: String,
+    /// This instance is itself a job, and ends with it for good: nobody will come back for a
+    /// unit that failed.
+    pub nested: bool,
+    /// Where shells start.
+    pub working_directory: Option<String>,
+}
+
+/// What the supervisor has said of itself.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum SupervisorState {
+    /// Nothing yet: it looks at what is on the node.
+    Starting,
+    /// All that it has found was told.
+    Ready(Method),
+    /// It can do nothing.
+    Unusable,
+}
+
+impl SupervisorState {
+    /// How shells are started, as `stats-get` says it.
+    pub(super) fn method_name(self) -> &'static str {
+        match self {
+            Self::Ready(Method::Systemd) => "systemd",
+            Self::Ready(Method::Fork) => "fork",
+            Self::Starting | Self::Unusable => "none",
+        }
+    }
+}

@@ -1,0 +1,373 @@
+//! To which role each event goes.
+
+use super::{Node, Route, context};
+use crate::config::Config;
+use crate::machine::agent::Agent;
+use crate::machine::context::{Context, Now, SupervisorState};
+use crate::machine::effect::{Answer, Effect, Effects, Level};
+use crate::machine::event::{Credential, Event, Fault, RequestId, Role, StreamId};
+use crate::machine::leader::Leader;
+use crate::machine::schedule::Waiter;
+use crate::port::supervisor::{Method, UnitCommand, UnitEvent};
+use crate::proto::peer::{
+    KnownRequest, LeadReply, LeadRequest, Question, Reports, ShellsRequest, StreamEnd,
+};
+use crate::proto::{BrokerRank, JobDigest, JobId, UnitName};
+
+impl Node {
+    /// Brings an event to the roles that it is for.
+    pub(super) fn dispatch(&mut self, now: Now, event: Event, out: &mut Effects) {
+        self.born.get_or_insert(now);
+        let cx = context!(self, now);
+        match event {
+            Event::CheckpointAsked { request, credential, id } => {
+                self.coordinator.handle_checkpoint_asked(cx, request, credential, id, out);
+            }
+            Event::Checkpointed(result) => self.coordinator.handle_checkpointed(cx, result, out),
+            Event::Config(config) => self.reconfigure(*config, out),
+            Event::Covered(covered) => {
+                if let Some(leader) = self.leaders.get_mut(&covered.id) {
+                    leader.handle_covered(&covered, out);
+                }
+            }
+            Event::CriticalRanks { request, credential, id, ranks } => {
+                let agent = of_user(self.agents.get_mut(&id), id, credential);
+                let result = agent.and_then(|agent| agent.handle_critical_ranks(cx, &ranks, out));
+                out.done(request, result);
+            }
+            Event::Disconnected { request } => self.handle_disconnect(now, request, out),
+            Event::Exception(exception) => {
+                self.coordinator.handle_exception(cx, &exception, out);
+                if let Some(leader) = self.leaders.get_mut(&exception.id) {
+                    leader.handle_exception(cx, &exception, out);
+                }
+            }
+            Event::Expiration { request, id, expiration } => {
+                self.handle_expiration(now, request, id, expiration, out);
+            }
+            Event::Known { request, asked } => {
+                let answer = Answer::Known(self.answer_known(now, &asked));
+                out.push(Effect::Answer { to: request, answer });
+            }
+            Event::KnownAnswered { id, asker, question, result } => {
+                self.handle_known(now, (id, asker, question), result, out);
+            }
+            Event::Kvs { id, result } => {
+                if let Some(leader) = self.leaders.get_mut(&id) {
+                    leader.handle_kvs(cx, result, out);
+                }
+            }
+            Event::Lead { request, lead } => self.handle_lead(now, request, lead, out),
+            Event::Order(order) => {
+                if let Some(agent) = self.agents.get_mut(&order.id) {
+                    agent.handle_order(cx, &order, out);
+                }
+            }
+            Event::Parked { request, id, entry } => match self.agents.get_mut(&id) {
+                Some(agent) => agent.handle_barrier(cx, request, Some(entry), out),
+                None => out.push(Effect::Drop { to: request }),
+            },
+            Event::Replied { stream, result } => self.handle_reply(now, stream, result, out),
+            Event::Reported { stream, result } => self.handle_reports(now, stream, result, out),
+            Event::ShellBarrier { request, credential, id, rank, entry } => {
+                self.handle_barrier(now, request, credential, (id, rank, entry), out);
+            }
+            Event::Shells { request, shells } => self.handle_shells(now, request, *shells, out),
+            Event::Start { request, start } => {
+                self.coordinator.handle_start(cx, request, *start, out)
+            }
+            Event::Timeout => {
+                for waiter in self.schedule.due(now.mono) {
+                    self.handle_timeout(now, waiter, out);
+                }
+            }
+            Event::Unit(event) => self.handle_unit(now, event, out),
+        }
+    }
+
+    fn handle_known(
+        &mut self,
+        now: Now,
+        (id, asker, question): (JobId, Role, Question),
+        result: Result<bool, Fault>,
+        out: &mut Effects,
+    ) {
+        let cx = context!(self, now);
+        match (asker, self.agents.get_mut(&id), self.leaders.get_mut(&id)) {
+            (Role::Agent, Some(agent), _) => agent.handle_known(cx, question, result, out),
+            (Role::Leader, _, Some(leader)) => leader.handle_known(result, out),
+            (Role::Agent | Role::Leader, ..) => (),
+        }
+    }
+
+    fn handle_reply(
+        &mut self,
+        now: Now,
+        stream: StreamId,
+        result: Result<LeadReply, StreamEnd>,
+        out: &mut Effects,
+    ) {
+        let Some(Route::Coordinator(id)) = self.routes.get(&stream).copied() else { return };
+        if result.is_err() {
+            self.routes.remove(&stream);
+        }
+        self.coordinator.handle_reply(context!(self, now), id, stream, result, out);
+    }
+
+    fn handle_disconnect(&mut self, now: Now, request: RequestId, out: &mut Effects) {
+        if self.coordinator.has_asked(request) {
+            return self.coordinator.handle_disconnect(request, out);
+        }
+        let early = self.early.len();
+        self.early.retain(|(to, _)| *to != request);
+        if self.early.len() < early {
+            return out.push(Effect::Drop { to: request });
+        }
+        let cx = context!(self, now);
+        for leader in self.leaders.values_mut() {
+            leader.handle_disconnect(request, out);
+        }
+        for agent in self.agents.values_mut() {
+            agent.handle_disconnect(cx, request, out);
+        }
+    }
+
+    fn handle_barrier(
+        &mut self,
+        now: Now,
+        request: RequestId,
+        credential: Credential,
+        (id, rank, entry): (JobId, BrokerRank, Option<u32>),
+        out: &mut Effects,
+    ) {
+        let cx = context!(self, now);
+        let agent = of_user(self.agents.get_mut(&id), id, credential);
+        match agent.and_then(|agent| of_rank(agent, id, rank, cx.facts.rank)) {
+            Ok(agent) => agent.handle_barrier(cx, request, entry, out),
+            Err(fault) => out.barrier(request, Err(fault)),
+        }
+    }
+
+    fn handle_timeout(&mut self, now: Now, waiter: Waiter, out: &mut Effects) {
+        let cx = context!(self, now);
+        match waiter {
+            Waiter::Agent(id) => {
+                if let Some(agent) = self.agents.get_mut(&id) {
+                    agent.handle_timeout(cx, out);
+                }
+            }
+            Waiter::Checkpoint => self.coordinator.handle_checkpoint_timeout(cx, out),
+            Waiter::Coordinator(id) => self.coordinator.handle_timeout(cx, id, out),
+            Waiter::Leader(id) => {
+                if let Some(leader) = self.leaders.get_mut(&id) {
+                    leader.handle_timeout(cx, out);
+                }
+            }
+        }
+    }
+
+    /// Whether the job manager has a job running, as far as can be said yet.
+    pub(super) fn answer_known(&mut self, now: Now, request: &KnownRequest) -> Result<bool, Fault> {
+        let leader = self.leaders.get(&request.id);
+        match request.question {
+            Question::Leader { generation } => {
+                return Ok(leader.is_some_and(|job| job.leads(&request.digest, generation)));
+            }
+            Question::Manager => (),
+            Question::Parent => {
+                let agent = self.agents.get(&request.id);
+                return Ok(leader.is_some() || agent.is_some_and(Agent::is_led));
+            }
+        }
+        let cx = context!(self, now);
+        if now.mono - cx.born.mono < self.config.peer_timeout / 2.0 {
+            let message = "the coordinator was loaded a moment ago".to_string();
+            return Err(Fault::new(libc::EAGAIN, message));
+        }
+        self.coordinator.has(cx, request.id, &request.digest).ok_or_else(|| {
+            let message = "no checkpoint has been made since the coordinator was loaded";
+            Fault::new(libc::EAGAIN, message.to_string())
+        })
+    }
+
+    fn handle_shells(
+        &mut self,
+        now: Now,
+        request: RequestId,
+        shells: ShellsRequest,
+        out: &mut Effects,
+    ) {
+        if self.recently_ended.contains(shells.id, &shells.command.digest) {
+            return out.end(request, StreamEnd::superseded("the job has ended"));
+        }
+        let userid = shells.command.userid;
+        let agent = self.agents.entry(shells.id);
+        let agent = agent.or_insert_with(|| Agent::new(shells.id, userid));
+        agent.handle_shells(context!(self, now), request, shells, out);
+    }
+
+    /// A leader has to know whether the job has run before. The coordinator can be wrong about
+    /// that, because clocks can jump; so the leader's own rank is asked as well, once its
+    /// supervisor has told what it has found.
+    fn handle_lead(
+        &mut self,
+        now: Now,
+        request: RequestId,
+        mut lead: Box<LeadRequest>,
+        out: &mut Effects,
+    ) {
+        let cx = context!(self, now);
+        let id = lead.start.id;
+        if self.supervisor == SupervisorState::Starting {
+            return self.early.push((request, lead));
+        }
+        match self.leaders.get_mut(&id) {
+            Some(leader) if leader.is_same(&lead.start) => {
+                leader.handle_lead(cx, request, lead.start.reattach, lead.exception.as_ref(), out);
+            }
+            Some(_) | None => {
+                let digest = JobDigest::new(id, lead.start.userid, &lead.start.r);
+                let agent = self.agents.get(&id);
+                lead.again |= agent.is_some_and(|agent| agent.has_shell_of(&digest));
+                lead.again |= !lead.lost.is_empty();
+                self.leaders.insert(id, Leader::new(cx, request, *lead, out));
+            }
+        }
+    }
+
+    fn reconfigure(&mut self, config: Config, out: &mut Effects) {
+        let old = std::mem::replace(&mut self.config, config);
+        let new = &self.config;
+        let at_load = |config: &Config| (config.method, config.starts_in_flight, config.output);
+        if at_load(&old) != at_load(new) {
+            let text = "exec.method, exec.service, exec.starts-in-flight, exec.output-limit and \
+                        exec.output-disk-limit take effect when the module is loaded again";
+            out.log(Level::Warning, text);
+        }
+    }
+
+    fn handle_expiration(
+        &mut self,
+        now: Now,
+        request: RequestId,
+        id: JobId,
+        expiration: f64,
+        out: &mut Effects,
+    ) {
+        let cx = context!(self, now);
+        self.coordinator.set_expiration(id, expiration);
+        let leader = self.coordinator.leader_of(id);
+        if let Some(leader) = self.leaders.get_mut(&id) {
+            let result = leader.handle_expiration(cx, expiration, out);
+            out.done(request, result);
+        } else if let Some(to) = leader.filter(|rank| *rank != self.facts.rank) {
+            out.push(Effect::Expire { to, request, id, expiration });
+        } else {
+            out.done(request, Err(not_found(id)));
+        }
+    }
+
+    fn handle_reports(
+        &mut self,
+        now: Now,
+        stream: StreamId,
+        result: Result<Reports, StreamEnd>,
+        out: &mut Effects,
+    ) {
+        let cx = context!(self, now);
+        let Some(Route::Shells(owner, id)) = self.routes.get(&stream).copied() else { return };
+        if result.is_err() {
+            self.routes.remove(&stream);
+        }
+        match owner {
+            Role::Leader => {
+                if let Some(leader) = self.leaders.get_mut(&id) {
+                    leader.handle_reports(cx, stream, result, out);
+                }
+            }
+            Role::Agent => {
+                if let Some(agent) = self.agents.get_mut(&id) {
+                    agent.handle_reports(cx, stream, result, out);
+                }
+            }
+        }
+    }
+
+    fn handle_unit(&mut self, now: Now, event: UnitEvent, out: &mut Effects) {
+        let cx = context!(self, now);
+        let unit = match &event {
+            UnitEvent::Exited { unit, .. }
+            | UnitEvent::Failed { unit, .. }
+            | UnitEvent::Gone { unit }
+            | UnitEvent::Left { unit }
+            | UnitEvent::Lost { unit, .. }
+            | UnitEvent::NeverStarted { unit }
+            | UnitEvent::Output { unit, .. }
+            | UnitEvent::OutputOverflow { unit, .. }
+            | UnitEvent::OutputTruncated { unit, .. }
+            | UnitEvent::Started { unit, .. }
+            | UnitEvent::Stopping { unit } => unit.clone(),
+            UnitEvent::Found(record) => {
+                let agent = Agent::found(cx, record);
+                self.agents.entry(record.spec.job).or_insert(agent);
+                return;
+            }
+            UnitEvent::Ready { method, notice } => {
+                self.supervisor = SupervisorState::Ready(*method);
+                self.notice.clone_from(notice);
+                if let Some(notice) = notice {
+                    out.log(Level::Warning, notice.clone());
+                }
+                return;
+            }
+            UnitEvent::Unusable { message } => {
+                self.supervisor = SupervisorState::Unusable;
+                self.notice = Some(message.clone());
+                return out.log(Level::Error, message.clone());
+            }
+        };
+        match self.agents.get_mut(&unit.job()) {
+            Some(agent) => agent.handle_unit(cx, event, out),
+            None => self.nobodys_unit(&unit, &event, out),
+        }
+    }
+
+    /// A unit whose job was forgotten in the meantime: it goes as soon as it may.
+    fn nobodys_unit(&mut self, unit: &UnitName, event: &UnitEvent, out: &mut Effects) {
+        if matches!(event, UnitEvent::Gone { .. }) {
+            out.push(Effect::Unit(UnitCommand::Forget { unit: unit.clone() }));
+        }
+    }
+}
+
+fn not_found(id: JobId) -> Fault {
+    Fault::new(libc::ENOENT, format!("{id}: job not found"))
+}
+
+/// The agent, if it is there and the sender may ask it.
+fn of_user(
+    agent: Option<&mut Agent>,
+    id: JobId,
+    credential: Credential,
+) -> Result<&mut Agent, Fault> {
+    let agent = agent.ok_or_else(|| not_found(id))?;
+    if agent.may_be_asked_by(credential) {
+        Ok(agent)
+    } else {
+        Err(Fault::new(libc::EPERM, format!("{id}: the job belongs to another user")))
+    }
+}
+
+/// The agent, if the shell that asks it is its own.
+fn of_rank(
+    agent: &mut Agent,
+    id: JobId,
+    rank: BrokerRank,
+    here: BrokerRank,
+) -> Result<&mut Agent, Fault> {
+    if rank == here {
+        return Ok(agent);
+    }
+    let message = format!("{id}: rank {rank} is not pending in barrier");
+    Err(Fault::new(libc::EINVAL, message))
+}

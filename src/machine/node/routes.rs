@@ -1,0 +1,78 @@
+//! Where effects go: out of the rank, or to another role of it.
+
+use std::collections::VecDeque;
+
+use super::{Node, Route};
+use crate::machine::context::Now;
+use crate::machine::effect::{Answer, Effect, Effects, StreamItem};
+use crate::machine::event::{Event, RequestId};
+use crate::proto::peer::{KnownRequest, Version};
+
+impl Node {
+    /// Sends an effect out, or, if it is for a role of this rank, back in.
+    pub(super) fn route(
+        &mut self,
+        now: Now,
+        effect: Effect,
+        queue: &mut VecDeque<Event>,
+        out: &mut Effects,
+    ) {
+        let here = self.facts.rank;
+        match effect {
+            Effect::Lead { stream, to, request } => {
+                self.routes.insert(stream, Route::Coordinator(request.start.id));
+                if to != here {
+                    let effect = Effect::Lead { stream, to, request };
+                    self.counters.count_effect(&effect);
+                    return out.push(effect);
+                }
+                queue.push_back(Event::Lead { request: RequestId::Local(stream), lead: request });
+            }
+            Effect::Shells { role, stream, to, request } => {
+                self.routes.insert(stream, Route::Shells(role, request.id));
+                if to != here {
+                    let effect = Effect::Shells { role, stream, to, request };
+                    self.counters.count_effect(&effect);
+                    return out.push(effect);
+                }
+                let local = RequestId::Local(stream);
+                queue.push_back(Event::Shells { request: local, shells: request });
+            }
+            Effect::Cover { to, request } if to == here => {
+                queue.push_back(Event::Covered(request));
+            }
+            Effect::Order { to, request } if to == here => {
+                queue.push_back(Event::Order(request));
+            }
+            Effect::Known { to, question, asker, id, digest } if to == here => {
+                let asked = KnownRequest { version: Version, id, digest, question };
+                let result = self.answer_known(now, &asked);
+                queue.push_back(Event::KnownAnswered { id, asker, question, result });
+            }
+            Effect::Stream { to: RequestId::Local(stream), item: StreamItem::Reply(reply) } => {
+                queue.push_back(Event::Replied { stream, result: Ok(reply) });
+            }
+            Effect::Stream { to: RequestId::Local(stream), item: StreamItem::Reports(reports) } => {
+                queue.push_back(Event::Reported { stream, result: Ok(reports) });
+            }
+            Effect::Answer { to: RequestId::Local(stream), answer: Answer::End(end) } => {
+                match self.routes.get(&stream) {
+                    Some(Route::Coordinator(_)) => {
+                        queue.push_back(Event::Replied { stream, result: Err(end) });
+                    }
+                    Some(Route::Shells(..)) => {
+                        queue.push_back(Event::Reported { stream, result: Err(end) });
+                    }
+                    None => (),
+                }
+            }
+            Effect::Drop { to: RequestId::Local(stream) } => {
+                self.routes.remove(&stream);
+            }
+            effect => {
+                self.counters.count_effect(&effect);
+                out.push(effect);
+            }
+        }
+    }
+}

@@ -1,0 +1,46 @@
+//! What `stats-get` shows: flux-core's keys, and how many messages each role exchanged.
+
+use serde_json::{Map, Value, json};
+
+use super::Node;
+
+impl Node {
+    /// The answer to `stats-get`.
+    pub fn stats(&self) -> Value {
+        let config = self.config();
+        let mut jobs = Map::new();
+        for (id, leader) in &self.leaders {
+            jobs.insert(id.to_string(), leader.stats(self.config(), self.supervisor));
+        }
+        let coordinated: Map<String, Value> = self
+            .coordinator
+            .jobs()
+            .map(|(id, leader)| (id.to_string(), json!({ "leader": leader })))
+            .collect();
+        let shells: Map<String, Value> = self
+            .agents
+            .iter()
+            .filter_map(|(id, agent)| Some((id, agent.shell()?)))
+            .map(|(id, shell)| {
+                (id.to_string(), json!({ "unit": shell.unit(), "pid": shell.pid() }))
+            })
+            .collect();
+        json!({
+            "method": self.supervisor.method_name(),
+            "notice": self.notice,
+            "connector": if self.facts().no_connector.is_some() { "local" } else { "resume" },
+            "connector-notice": self.facts().no_connector,
+            "kill-timeout": config.kill_timeout,
+            "term-signal": config.term_signal.to_string(),
+            "kill-signal": config.kill_signal.to_string(),
+            "max-kill-count": config.max_kill_count,
+            "max-kill-timeout": config.max_kill_timeout.unwrap_or(-1.0),
+            "effective-max-kill-timeout": config.effective_max_kill_timeout(),
+            "jobs": jobs,
+            "coordinated": coordinated,
+            "shells": shells,
+            "counters": self.counters.to_json(),
+            "config": config.stats(&self.facts().job_shell),
+        })
+    }
+}
