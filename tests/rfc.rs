@@ -12,6 +12,8 @@ use serde_json::{Value, json};
 
 #[path = "rfc/messages.rs"]
 mod messages;
+#[path = "rfc/node.rs"]
+mod node;
 
 /// What reads an example, and writes it again.
 type Reader = fn(&Value) -> Result<Value, String>;

@@ -3,17 +3,13 @@
 use std::collections::BTreeSet;
 
 use job_exec_rs::config::Config;
-use job_exec_rs::machine::{
-    Creation, Credential, Effects, Event, Facts, KvsResult, Node, Now, RequestId, Topic,
-};
-use job_exec_rs::port::supervisor::{Method, UnitEvent};
+use job_exec_rs::machine::{Credential, Event, RequestId, Topic};
 use job_exec_rs::proto::peer::{
     CoveredRequest, KnownAnswer, KnownRequest, LeadNote, LeadReply, LeadRequest, Mode, Order,
     OrderRequest, Question, Report, Reports, ShellsRequest, StreamEnd, VERSION, decode,
 };
 use job_exec_rs::proto::{
-    BrokerRank, InstanceId, JobDigest, JobException, JobId, ResourceSet, Response, StartRequest,
-    UnitName, format_fsd,
+    JobDigest, JobException, JobId, ResourceSet, Response, StartRequest, format_fsd,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -44,7 +40,7 @@ pub(super) const READERS: &[(&str, Reader)] = &[
     ("shell-barrier", |example| from_user(Topic::ShellBarrier, example)),
     ("shells", request::<ShellsRequest>),
     ("start", start),
-    ("stats-get", stats),
+    ("stats-get", super::node::stats),
     ("stream-ends", stream_ends),
 ];
 
@@ -142,38 +138,6 @@ fn digest(example: &Value) -> Result<Value, String> {
         "id": id, "userid": userid, "R": r, "texts": texts, "hashed": hex(&hashed),
         "digest": digest,
     }))
-}
-
-/// What rank 0 answers while it leads a job of its own.
-fn stats(_: &Value) -> Result<Value, String> {
-    let facts = Facts {
-        rank: BrokerRank(0),
-        owner: 1000,
-        instance: InstanceId::new("/var/lib/flux/job-exec", 1000),
-        shell_uri: "resume:///run/flux/local".to_string(),
-        no_connector: None,
-        job_shell: "/usr/libexec/flux/flux-shell".to_string(),
-        nested: false,
-        working_directory: Some("/var/lib/flux".to_string()),
-    };
-    let (id, instance) = (JobId(6_731_191_091_200), facts.instance.clone());
-    let (mut node, mut out) = (Node::new(Config::default(), facts), Effects::default());
-    let mut hear = |event| {
-        node.handle(Now { mono: 1.0, wall: 1_731_331_101.0 }, event, &mut out);
-        out.list.clear();
-    };
-    let mut start = examples().remove("start").ok_or("no start request")?;
-    start["R"]["execution"]["R_lite"][0]["rank"] = json!("0");
-    start["R"]["execution"]["nodelist"] = json!(["node0"]);
-    let start = Box::new(StartRequest::read(start.to_string().as_bytes()));
-    let unit = UnitName::new(false, BrokerRank(0), id, instance);
-    hear(Event::Unit(UnitEvent::Ready { method: Method::Systemd, notice: None }));
-    hear(Event::Start { request: RequestId::Remote(1), start });
-    for result in [KvsResult::Created(Ok(Creation::Made)), KvsResult::Linked(Ok(()))] {
-        hear(Event::Kvs { id, result });
-    }
-    hear(Event::Unit(UnitEvent::Started { unit, pid: 4711 }));
-    Ok(node.stats())
 }
 
 /// The text of the document.
