@@ -22,9 +22,8 @@ pub(super) struct Entries {
 
 impl Entries {
     /// As the record of an earlier life has it.
-    pub(super) fn found(entered: u64) -> Self {
-        let entered = u32::try_from(entered).unwrap_or(0).min(ENTRIES_MAX);
-        Self { entered, ..Self::default() }
+    pub(super) fn found(entered: u32) -> Self {
+        Self { entered: entered.min(ENTRIES_MAX), ..Self::default() }
     }
 
     /// How often the shell has entered.

@@ -394,9 +394,9 @@ impl World {
                 self.launched.push(rank as u32);
                 disk.records.insert(spec.unit.clone(), record(&spec));
             }
-            UnitCommand::Note { unit, key, value } => {
+            UnitCommand::Note { unit, note } => {
                 if let Some(record) = disk.records.get_mut(&unit) {
-                    record.notes.insert(key, value);
+                    record.notes.insert(note.key(), note.value());
                 }
             }
             UnitCommand::OutputAck { .. } => (),
