@@ -22,7 +22,7 @@ pub(super) struct Context<'a> {
     pub(super) born: Now,
     pub(super) config: &'a Config,
     pub(super) facts: &'a Facts,
-    /// Shells outlive their brokers here (and so, it is assumed, on the job's other ranks).
+    /// Shells outlive their brokers on this rank. The machines assume the same of all ranks.
     pub(super) shells_survive: bool,
 }
 
@@ -31,7 +31,7 @@ pub(super) struct Context<'a> {
 pub struct Facts {
     /// This rank.
     pub rank: BrokerRank,
-    /// The instance owner's user id: whose jobs need no IMP.
+    /// The instance owner's user id. The owner's jobs need no IMP.
     pub owner: u32,
     /// Identity of the instance in unit names.
     pub instance: InstanceId,
@@ -41,8 +41,7 @@ pub struct Facts {
     pub no_connector: Option<String>,
     /// flux-core's job shell.
     pub job_shell: String,
-    /// This instance is itself a job, and ends with it for good: nobody will come back for a
-    /// unit that failed.
+    /// This instance is itself a job. Nobody comes back for a failed unit after it has ended.
     pub nested: bool,
     /// Where shells start.
     pub working_directory: Option<String>,

@@ -1,8 +1,8 @@
 //! The coordinator: rank 0's end of every job. It knows nothing of shells.
 //!
-//! Per job: one request goes to the leader, and the leader's answers go on to the job
-//! manager. A leader whose module goes away is asked again, with doubling pauses, until
-//! `peer-timeout`; then the job's next rank leads, and counts the lost one as a failed node.
+//! It sends the leader of each job one request, and passes the leader's answers on to the job
+//! manager. It asks a leader whose module is away again, with doubling pauses. After
+//! `peer-timeout` it asks the job's next rank to lead, and the lost rank counts as a failed node.
 
 use std::collections::BTreeMap;
 
@@ -37,7 +37,7 @@ enum LeaderLink {
     Present { stream: StreamId },
 }
 
-/// One job of the job manager's.
+/// A job that the job manager has asked for.
 #[derive(Clone, Debug, PartialEq)]
 struct Coordinated {
     request: RequestId,
@@ -50,7 +50,7 @@ struct Coordinated {
     leader: LeaderLink,
     /// Ranks that were given up on.
     lost: Idset,
-    /// The first fatal one.
+    /// The first fatal exception.
     exception: Option<JobException>,
     /// What the job manager was told.
     passed_on: Vec<Response>,
@@ -68,7 +68,8 @@ pub(super) struct Coordinator {
 }
 
 impl Coordinator {
-    /// The job manager's request. A bad one fails its own job, never the interface.
+    /// The job manager starts, or finds again, a job. A bad request fails its own job: an error
+    /// response would end the service for all jobs.
     pub(super) fn handle_start(
         &mut self,
         cx: Context,
@@ -107,7 +108,7 @@ impl Coordinator {
                 }
                 out.push(Effect::Drop { to: request });
             }
-            // Without an id there is no job to fail; the job manager never sends this.
+            // There is no job to fail. The job manager never sends this.
             Err(error @ StartError::Id(_)) => {
                 out.log(Level::Error, error.to_string());
                 let fault = Fault::new(libc::EPROTO, error.to_string());
@@ -151,7 +152,7 @@ impl Coordinator {
         self.touch(cx);
     }
 
-    /// What has changed reaches a checkpoint soon.
+    /// Something has changed: a checkpoint is made soon.
     pub(super) fn touch(&mut self, cx: Context) {
         self.checkpoint.touch(cx);
     }
@@ -210,8 +211,8 @@ impl Coordinator {
         self.checkpoint.handle_timeout(cx, running, out);
     }
 
-    /// Leaders hear exceptions by themselves. The first fatal one is kept for a later leader,
-    /// and for one that may hear of the exception before it hears of its job.
+    /// Leaders hear exceptions by themselves. The first fatal one is kept for later leaders, and for
+    /// a leader that heard of it before it heard of its job.
     pub(super) fn handle_exception(
         &mut self,
         cx: Context,
@@ -230,8 +231,8 @@ impl Coordinator {
         }
     }
 
-    /// Whether the job manager has this very job running, or could have it again after a crash:
-    /// none while a checkpoint has yet to say that it has not.
+    /// Whether the job manager has this very job running, or could have it again after a crash.
+    /// `None` until the first checkpoint: what an earlier coordinator has ended may come back.
     pub(super) fn has(&mut self, cx: Context, id: JobId, digest: &JobDigest) -> Option<bool> {
         let runs = self.jobs.get(&id).is_some_and(|job| job.digest == *digest);
         if runs || self.checkpoint.has_ended(id, digest) {
@@ -244,12 +245,12 @@ impl Coordinator {
         Some(false)
     }
 
-    /// Where the job's time limit is kept.
+    /// The rank of the job's leader, which keeps the time limit.
     pub(super) fn leader_of(&self, id: JobId) -> Option<BrokerRank> {
         self.jobs.get(&id).map(|job| job.rank)
     }
 
-    /// A new time limit; a later leader reads it from R.
+    /// Puts a new time limit into R, for later leaders.
     pub(super) fn set_expiration(&mut self, id: JobId, expiration: f64) {
         if let Some(job) = self.jobs.get_mut(&id).filter(|_| expiration >= 0.0) {
             job.start.r.set_expiration(expiration);
@@ -329,7 +330,8 @@ impl Coordinated {
         out.push(Effect::Lead { stream, to: self.rank, request: Box::new(request) });
     }
 
-    /// Passes an answer to the job manager, unless it has had it before; true at the end.
+    /// Passes an answer on to the job manager, unless that has had it. Returns whether it was the
+    /// last one.
     fn pass_on(&mut self, response: Response, out: &mut Effects) -> bool {
         let Some(response) = self.only_news(response) else { return false };
         let is_end = matches!(response, Response::Release { is_final: true, .. });
@@ -337,7 +339,7 @@ impl Coordinated {
             return is_end;
         }
         if matches!(response, Response::Start {}) {
-            // From here on another leader has to find the shells, not to start them.
+            // From now on leaders find the shells and start none.
             self.start.reattach = true;
         }
         // A later leader may find shells started that an earlier one had given up.
@@ -356,7 +358,7 @@ impl Coordinated {
         is_end
     }
 
-    /// Leaves out ranks that were released before; none if nothing is left to say.
+    /// Leaves out ranks that were released before. Returns nothing if nothing is left to say.
     fn only_news(&mut self, response: Response) -> Option<Response> {
         let Response::Release { ranks, is_final } = response else { return Some(response) };
         let said = match &ranks {
@@ -376,7 +378,7 @@ impl Coordinated {
     fn handle_leader_end(&mut self, cx: Context, end: &StreamEnd, out: &mut Effects) {
         let id = self.start.id;
         if let StreamEnd::Incompatible { reason } = end {
-            // Waiting does not mend that.
+            // Waiting does not help.
             let note = format!("{reason} (on rank {})", self.rank);
             out.log(Level::Error, format!("{id}: {note}"));
             self.pass_on(Response::Exception(Exception::fatal(note)), out);
@@ -395,7 +397,7 @@ impl Coordinated {
         self.leader = LeaderLink::Away { since, retry_at };
     }
 
-    /// The next rank leads; without any, this one does, to bring the job to its end.
+    /// Has the job's next rank lead. If none is left this rank leads, to bring the job to its end.
     fn give_up_leader(&mut self, out: &mut Effects) {
         self.lost.insert(self.rank.0);
         let next = self.start.r.ranks().ranks().find(|rank| !self.lost.contains_rank(*rank));

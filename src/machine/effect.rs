@@ -10,7 +10,7 @@ use crate::proto::{
     BrokerRank, Exception, ExecEvent, Idset, JobDigest, JobId, Response, ShellRank, UnitName,
 };
 
-/// Importance of a log line; the broker's log has syslog's levels.
+/// Importance of a log line. The adapter maps it to a level of syslog.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Level {
     /// One per effect or message.
@@ -39,8 +39,9 @@ pub enum KvsOp {
     Finish(Vec<ExecEvent>),
     /// Link `guest` in the job's directory of the primary namespace to the guest namespace.
     Link,
-    /// Find the guest namespace of a job that may have run before, and read its exec eventlog. One that
-    /// has died with rank 0's broker is made again, from its last checkpoint or else empty.
+    /// Find the guest namespace of a job that may have run before, and read its exec eventlog. A
+    /// namespace that has died with rank 0's broker is made again, from its last checkpoint or else
+    /// empty.
     Open {
         /// The job's user.
         userid: u32,
@@ -50,7 +51,8 @@ pub enum KvsOp {
 /// The only, or the last, answer to a request.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Answer {
-    /// To a shell that waits in the barrier: let it go, or make it end (`EIO` silently).
+    /// To a shell that waits in the barrier. Success lets it go. An error makes it end; for `EIO` it
+    /// prints nothing (flux-core `shell.c`).
     Barrier(Result<(), Fault>),
     /// To an ordinary request: success, or an error response.
     Done(Result<(), Fault>),
@@ -96,7 +98,7 @@ pub enum Effect {
     Cover {
         /// The leader's rank.
         to: BrokerRank,
-        /// What.
+        /// Up to where.
         request: CoveredRequest,
     },
     /// Close a request without an answer: nobody waits for it, or its stream needs no end.
@@ -111,7 +113,7 @@ pub enum Effect {
         /// For administrators.
         reason: String,
     },
-    /// Pass a new time limit to the leader; its answer is the answer.
+    /// Pass a new time limit to the leader, and its answer back to the request.
     Expire {
         /// The leader's rank.
         to: BrokerRank,
@@ -194,7 +196,7 @@ pub enum Effect {
         /// Which of the shell's entries it is, counted from 1.
         entry: u32,
     },
-    /// Raise an exception at the job manager itself: there is no coordinator to pass it on.
+    /// Raise an exception at the job manager itself, because no coordinator listens.
     Raise {
         /// The job.
         id: JobId,

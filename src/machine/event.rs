@@ -30,7 +30,7 @@ pub enum Role {
     Leader,
 }
 
-/// An error, as it travels in a Flux error response.
+/// The errno and text of a Flux error response.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("{message}")]
 pub struct Fault {
@@ -57,8 +57,7 @@ pub struct Credential {
 }
 
 impl Credential {
-    /// The owner may do everything, a guest only what concerns itself (flux-core
-    /// `flux_msg_authorize`).
+    /// The owner may act for everybody, a guest for itself (flux-core `flux_msg_authorize`).
     pub fn may_act_for(self, userid: u32) -> bool {
         self.owner || self.userid == userid
     }
@@ -71,8 +70,8 @@ pub struct Opened {
     pub events: Vec<ExecEvent>,
     /// The namespace was moved to the primary one before: the job has ended.
     pub moved: bool,
-    /// How many leaders have taken over, this one included, as the primary namespace has it: the
-    /// job's user cannot change that, as he can the exec eventlog. 0 where nobody counts.
+    /// How many leaders have taken over, this one included. The count is in the primary namespace,
+    /// because the job's user can change the exec eventlog. 0 where nobody counts.
     pub leaders: u64,
 }
 
@@ -106,9 +105,9 @@ pub enum Event {
     /// A shell wants to know when all that its job's guest namespace holds now is durable
     /// (`job-exec.checkpoint`).
     CheckpointAsked {
-        /// To answer.
+        /// Which request to answer.
         request: RequestId,
-        /// Sender.
+        /// Who asks.
         credential: Credential,
         /// The job.
         id: JobId,
@@ -121,16 +120,16 @@ pub enum Event {
     Covered(CoveredRequest),
     /// A nested instance named its critical shells (`job-exec.critical-ranks`).
     CriticalRanks {
-        /// To answer.
+        /// Which request to answer.
         request: RequestId,
-        /// Sender.
+        /// Who asks.
         credential: Credential,
         /// The job.
         id: JobId,
-        /// Shell ranks: an idset, to be read when its sender may name them.
+        /// Shell ranks, as an idset that is not read before its sender was authorised.
         ranks: String,
     },
-    /// The sender of a request is gone: nobody waits for its answers any more.
+    /// The sender of a request is gone. Nobody waits for its answers any more.
     Disconnected {
         /// Which request.
         request: RequestId,
@@ -139,16 +138,16 @@ pub enum Event {
     Exception(JobException),
     /// The job manager, or the coordinator, moved a job's time limit.
     Expiration {
-        /// To answer.
+        /// Which request to answer.
         request: RequestId,
         /// The job.
         id: JobId,
         /// Seconds since the epoch; 0 is none.
         expiration: f64,
     },
-    /// An agent that nobody leads asks rank 0 whether the job manager knows the job.
+    /// Another rank asks whether a job is still known here.
     Known {
-        /// To answer.
+        /// Which request to answer.
         request: RequestId,
         /// What is asked.
         asked: KnownRequest,
@@ -161,7 +160,7 @@ pub enum Event {
         asker: Role,
         /// What was asked.
         question: Question,
-        /// Whether the job manager has it running.
+        /// Whether the job is known.
         result: Result<bool, Fault>,
     },
     /// A KVS operation ended.
@@ -173,14 +172,14 @@ pub enum Event {
     },
     /// A coordinator wants this rank to lead.
     Lead {
-        /// To answer, as a stream.
+        /// Which request to answer, as a stream.
         request: RequestId,
         /// Which job, and what is known of it.
         lead: Box<LeadRequest>,
     },
     /// A leader or parent orders something.
     Order(OrderRequest),
-    /// A barrier request of a shell that was kept over a reload of the module.
+    /// A barrier request of a shell, which was kept over a reload of the module.
     Parked {
         /// The shell's request.
         request: RequestId,
@@ -189,14 +188,14 @@ pub enum Event {
         /// Which of the shell's entries it is, counted from 1.
         entry: u32,
     },
-    /// A leader that this node's coordinator uses has answered.
+    /// A leader has answered this node's coordinator.
     Replied {
         /// Which stream.
         stream: StreamId,
         /// What the leader says, or the end of the stream.
         result: Result<LeadReply, StreamEnd>,
     },
-    /// An agent that this node uses has reported.
+    /// An agent has reported to this node's leader or agent.
     Reported {
         /// Which stream.
         stream: StreamId,
@@ -205,30 +204,30 @@ pub enum Event {
     },
     /// A shell enters the barrier (`job-exec.shell-barrier`).
     ShellBarrier {
-        /// To answer.
+        /// Which request to answer.
         request: RequestId,
-        /// Sender.
+        /// Who asks.
         credential: Credential,
         /// The job.
         id: JobId,
         /// The shell's broker rank.
         rank: BrokerRank,
-        /// Which of its entries it is, from 1, as the resume connector says it. Without, it is
+        /// Which of its entries it is, counted from 1, if the resume connector says it. Else it is
         /// the next one.
         entry: Option<u32>,
     },
     /// A leader or parent wants shells.
     Shells {
-        /// To answer, as a stream.
+        /// Which request to answer, as a stream.
         request: RequestId,
         /// Which, and how to run them.
         shells: Box<ShellsRequest>,
     },
     /// The job manager starts (or finds again) a job.
     Start {
-        /// To answer, as a stream.
+        /// Which request to answer, as a stream.
         request: RequestId,
-        /// What it asks for. One that cannot be read is answered as well.
+        /// What it asks for, or why that cannot be read.
         start: Box<Result<StartRequest, StartError>>,
     },
     /// Time has passed.

@@ -1,19 +1,26 @@
 //! The three roles as pure state machines.
 //!
 //! ```text
-//!  job manager ── Event::Start ──▶ Coordinator ── Effect::Lead ──▶ Job (leader)
-//!                                       ▲                            │ Effect::Shells, Order
-//!                                       └──────── Effect::Reply ─────┤
-//!                                                                    ▼
-//!  shells ── Event::ShellBarrier ──▶ Agent ◀── UnitEvent ── supervisor
-//!                                       └──────── Effect::Report ────┘
+//!                  start            lead             shells, order           UnitCommand
+//!  job manager ────────▶ Coordinator ────▶ Leader ────────────────▶ Agent ────────────▶ supervisor
+//!       ▲                  │      ▲          │  ▲                    │  ▲                    │
+//!       └── RFC 32 ────────┘      └─ reply ──┘  └───── reports ──────┘  └───── UnitEvent ────┘
+//!                                                                       ▲
+//!  shells ────────────── shell-barrier, critical-ranks ─────────────────┘
 //! ```
 //!
-//! Contract: an event goes in with the time, effects come out as data, and that is all. No
-//! machine reads a clock, blocks, fails or knows a handle; every state answers every input.
-//! A [`Node`] holds the roles of one rank, and what they say to each other on the same rank
-//! never leaves it. Order of calls: [`Node::handle`] for each event, carry out the effects
-//! in order, then wait until [`Node::next_timeout`] at most.
+//! An event goes in with the time, and effects come out as data. No machine reads a clock, blocks,
+//! fails or holds a handle. Every state answers every input.
+//!
+//! A [`Node`] holds the roles of one rank. What they say to each other on the same rank stays
+//! there. Its driver calls [`Node::handle`] for each event, carries out the effects in order, and
+//! waits until [`Node::next_timeout`] at most.
+//!
+//! The way of one start request through these files: `request.rs` reads it, `node/inputs.rs` brings
+//! it to `coordinator.rs`, `node/routes.rs` takes the `lead` request to its rank, `leader/opening.rs`
+//! makes the guest namespace, `leader/agents.rs` asks for shells, `agent.rs` has them started.
+//! Back: `agent/shell.rs` makes reports, `agent/upstream.rs` gathers them, `leader/reports.rs` reads
+//! them, `leader/voice.rs` answers the coordinator, which answers the job manager.
 
 mod agent;
 mod context;

@@ -24,7 +24,7 @@ mod stats;
 
 pub use position::{Position, ROLES};
 
-/// What machines may look at, without borrowing the whole node.
+/// Makes a [`Context`](crate::machine::context::Context) without borrowing the whole node.
 macro_rules! context {
     ($node:ident, $now:ident) => {
         Context {
@@ -53,10 +53,10 @@ pub struct Node {
     pub(super) leaders: BTreeMap<JobId, Leader>,
     pub(super) agents: BTreeMap<JobId, Agent>,
     routes: BTreeMap<StreamId, Route>,
-    /// Jobs that are over: a request for their shells can only be late.
+    /// Jobs that are over: requests for their shells are late ones.
     recently_ended: RecentlyEnded,
     schedule: Schedule,
-    /// When the first event came: a coordinator knows its jobs only after a while.
+    /// When the first event came. A coordinator knows its jobs only after a while.
     born: Option<Now>,
     /// Requests to lead that came before the supervisor had looked at what is on the node.
     early: Vec<(RequestId, Box<LeadRequest>)>,
@@ -100,7 +100,7 @@ impl Node {
         self.schedule.next()
     }
 
-    /// Handles one event, and all that its effects bring about on this rank.
+    /// Handles one event, and all events that its effects cause on this rank.
     pub fn handle(&mut self, now: Now, event: Event, out: &mut Effects) {
         self.counters.count_event(&event, self.role_of(&event));
         let mut queue = VecDeque::from([event]);
@@ -123,7 +123,7 @@ impl Node {
         }
     }
 
-    /// Whose stream an event is about, if it is about one of reports.
+    /// The role whose stream of reports, or whose question, the event answers.
     pub(super) fn role_of(&self, event: &Event) -> Option<Role> {
         match event {
             Event::KnownAnswered { asker, .. } => Some(*asker),
@@ -167,7 +167,7 @@ impl Node {
             Event::Replied { stream, .. } | Event::Reported { stream, .. } => of_stream(stream),
             Event::Unit(event) => event.unit().map(UnitName::job),
             Event::Checkpointed(_) | Event::Config(_) | Event::Known { .. } => None,
-            // A user can have many of these: no job is looked at for them.
+            // A user can have many of these, so no job is looked at for them.
             Event::Disconnected { request } if self.coordinator.has_asked(*request) => None,
             Event::Disconnected { .. } => return self.agents.keys().copied().collect(),
             Event::Timeout => {
@@ -185,7 +185,7 @@ impl Node {
         one.into_iter().collect()
     }
 
-    /// Lets go of what has ended, and notes when the rest wants to be called.
+    /// Drops the roles that have ended, and schedules the others.
     fn settle(&mut self, now: Now, id: JobId) {
         if self.leaders.get(&id).is_some_and(Leader::is_released) {
             self.leaders.remove(&id);
@@ -203,7 +203,8 @@ impl Node {
         self.schedule.set(Waiter::Coordinator(id), self.coordinator.next_timeout(id));
     }
 
-    /// The module is being unloaded: tell the peers, and keep what shells wait for.
+    /// The module is being unloaded: tells the peers, and keeps the requests of shells in the
+    /// barrier.
     pub fn shut_down(&mut self, out: &mut Effects) {
         for leader in self.leaders.values_mut() {
             leader.shut_down(out);

@@ -1,22 +1,22 @@
 //! Jobs that have ended on this rank, for a while.
 //!
-//! A request of a leader that is long dead can reach a rank that has stalled, or ranks below it,
-//! after the job is over. It must not start anything.
+//! A rank that has stalled can pass on a request of a leader that is long dead, after the job is
+//! over. Such a request must not start anything.
 
 use std::collections::{BTreeMap, VecDeque};
 
 use crate::proto::{JobDigest, JobId};
 
-/// How long such a request can be on its way, in seconds. A broker that does nothing for so
-/// long was given up by its parent, and does not go on.
+/// How long such a request can be on its way, in seconds. A broker that stalls for longer is given
+/// up by its parent.
 const SECONDS: f64 = 600.0;
-/// How many are kept; of more, the oldest are forgotten.
+/// How many are kept. The oldest are forgotten first.
 const COUNT_MAX: usize = 10_000;
 
 /// Ended jobs, by id and digest.
 #[derive(Debug, Default)]
 pub(super) struct RecentlyEnded {
-    /// With the number of the entry: the same id can have ended again.
+    /// With the number of the entry in `order`, because an id can end twice.
     jobs: BTreeMap<JobId, (u64, JobDigest)>,
     order: VecDeque<(f64, JobId, u64)>,
     last: u64,

@@ -1,7 +1,7 @@
 //! Requests to the service: who may send which, and what each becomes.
 //!
-//! A payload is read once, here, and only as far as it is needed. What a user sends is bounded
-//! before it is read, and nothing of it is believed before a role has looked at who sent it.
+//! A payload is decoded once, here, and only as far as it is needed. A user's payload is bounded
+//! before it is decoded. A role checks who sent it before it believes anything in it.
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -15,7 +15,7 @@ const SMALL_MAX: usize = 1024;
 /// Largest payload of `critical-ranks`, in bytes: the idset of half a million ranks.
 const IDSET_MAX: usize = 4 * 1024 * 1024;
 
-/// A request, by what its topic has below the name of the service.
+/// A request, named by the last part of its topic.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Topic {
     /// [`Event::CheckpointAsked`].
@@ -96,8 +96,8 @@ impl Topic {
         }
     }
 
-    /// Whether users may send it; the roles then look at whose job it is about. All others are
-    /// the instance owner's.
+    /// Whether users may send it. The roles then check whose job it is about. All other requests
+    /// are the instance owner's.
     pub fn is_for_users(self) -> bool {
         self.payload_max().is_some()
     }
@@ -124,8 +124,8 @@ impl Topic {
     /// Reads a request's payload.
     ///
     /// # Errors
-    /// `EPROTO` with what is wrong, or `EMSGSIZE`. A bad `start` is no error here: its event says
-    /// what is wrong with it.
+    /// `EPROTO` with what is wrong, or `EMSGSIZE`. A bad `start` is no error here: its event holds
+    /// the error.
     pub fn read(
         self,
         request: RequestId,

@@ -13,8 +13,8 @@ pub(super) enum Waiter {
     Leader(JobId),
 }
 
-/// Timers of all jobs, so that an event costs no more with many jobs than with one. Times are
-/// kept as bits: for what is not negative their order is that of the numbers.
+/// Timers of all jobs, sorted, so that an event costs no more with many jobs than with one. Times
+/// are kept as bits, which sort as the numbers do because none is negative.
 #[derive(Default)]
 pub(super) struct Schedule {
     due: BTreeSet<(u64, Waiter)>,

@@ -4,4 +4,7 @@
 //! outcome comes back later as an event.
 
 pub mod disk;
+mod note;
 pub mod supervisor;
+
+pub use note::Note;

@@ -19,6 +19,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::Note;
 use crate::proto::{BrokerRank, JobId, Stream, UnitName, WaitStatus};
 
 /// Bytes of one stream that are sent ahead of the leader's acknowledgement.
@@ -105,7 +106,8 @@ pub struct UnitRecord {
     /// The main process was seen outside of the unit.
     #[serde(default)]
     pub left: bool,
-    /// What the agent wrote with [`UnitCommand::Note`], newest value of each key.
+    /// What the agent wrote with [`UnitCommand::Note`], newest value of each key. [`Note::all`] reads
+    /// it.
     pub notes: BTreeMap<String, Value>,
 }
 
@@ -149,10 +151,8 @@ pub enum UnitCommand {
     Note {
         /// Which unit.
         unit: UnitName,
-        /// Name of the fact; a later value replaces an earlier one.
-        key: String,
         /// The fact.
-        value: Value,
+        note: Note,
     },
     /// The leader has committed this stream's bytes up to `offset`, so as many more may be sent.
     /// Bytes that a checkpoint holds may be dropped from the disk, because nobody asks for them

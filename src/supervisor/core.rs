@@ -120,8 +120,8 @@ impl Core {
             UnitCommand::Collect { unit } => self.collect(&unit, backend),
             UnitCommand::Forget { unit } => self.forget(&unit, backend),
             UnitCommand::Launch(spec) => self.launch(*spec, backend),
-            UnitCommand::Note { unit, key, value } => {
-                self.record_fact(&unit, Fact::Note { key, value });
+            UnitCommand::Note { unit, note } => {
+                self.record_fact(&unit, Fact::Note { key: note.key(), value: note.value() });
             }
             UnitCommand::OutputAck { unit, stream, offset, checkpointed } => {
                 let Some(known) = self.look_up(&unit, "output acknowledgement") else { return };

@@ -3,9 +3,9 @@
 use std::io::Write;
 
 use job_exec_rs::config::MethodConfig;
+use job_exec_rs::port::Note;
 use job_exec_rs::port::supervisor::{UnitCommand, UnitEvent};
 use job_exec_rs::proto::{Stream, WaitStatus};
-use serde_json::json;
 
 use crate::support::{self, Harness};
 use crate::{harness, systemctl, systemd_run};
@@ -19,14 +19,13 @@ fn a_unit_runs_on_without_a_worker_and_is_found() {
     let pid = h.started(1);
     assert_eq!(h.output(1, Stream::Stdout, 0, 7), b"before\n");
     let unit = h.unit(1);
-    let (key, value) = ("leader".to_string(), json!(17));
-    h.submit(UnitCommand::Note { unit, key: key.clone(), value: value.clone() });
+    h.submit(UnitCommand::Note { unit, note: Note::BarrierEntered(17) });
 
     let (mut h, found) = h.restart();
     assert_eq!(found.len(), 1);
     assert_eq!(found[0].spec.digest, "digest-of-1");
     assert_eq!(found[0].started.as_ref().unwrap().pid, pid);
-    assert_eq!(found[0].notes[&key], value);
+    assert_eq!(found[0].notes["barrier-entered"], 17);
     assert_eq!(h.started(1), pid);
     std::fs::write(&go, "").unwrap();
     assert_eq!(h.exited(1), WaitStatus::exited(4));

@@ -14,14 +14,12 @@ use super::{Futures, Handle, HandleError, Message, Requests, RpcError, Timer};
 use crate::machine::{
     Answer, Effect, Effects, Event, Fault, Level, Node, Now, RequestId, Role, StreamItem, Topic,
 };
+use crate::port::Note;
 use crate::port::supervisor::{Supervisor, UnitCommand, UnitEvent};
 use crate::proto::peer::{
     COVERED, KNOWN, KnownAnswer, KnownRequest, LEAD, ORDER, SHELLS, StreamEnd, Version,
 };
-use crate::proto::{BrokerRank, JobId};
-
-/// Notes of a record under which barrier requests are kept over a reload.
-const NOTE_PARKED: &str = "parked-";
+use crate::proto::{BrokerRank, JobId, UnitName};
 
 /// One rank's node, in the reactor.
 pub struct Driver {
@@ -142,15 +140,14 @@ impl Driver {
     pub fn unit(&self, event: UnitEvent) {
         let mut parked = Vec::new();
         if let UnitEvent::Found(record) = &event {
-            for (key, value) in &record.notes {
-                if let Some((entry, message)) = unpark(key, value) {
+            for note in Note::all(&record.notes) {
+                if let Note::Parked { entry, message: Some(bytes) } = note
+                    && let Some(message) = Message::decode(&bytes)
+                {
                     parked.push((record.spec.job, entry, message));
-                    let note = UnitCommand::Note {
-                        unit: record.spec.unit.clone(),
-                        key: key.clone(),
-                        value: Value::Null,
-                    };
-                    self.perform(Effect::Unit(note));
+                    let note = Note::Parked { entry, message: None };
+                    let unit = record.spec.unit.clone();
+                    self.perform(Effect::Unit(UnitCommand::Note { unit, note }));
                 }
             }
         }
@@ -383,13 +380,12 @@ impl Driver {
         });
     }
 
-    fn park(&self, to: RequestId, unit: crate::proto::UnitName, entry: u32) {
+    fn park(&self, to: RequestId, unit: UnitName, entry: u32) {
         let Some(bytes) = self.requests.take(to).and_then(|message| message.encode()) else {
             return;
         };
-        let key = format!("{NOTE_PARKED}{entry}");
-        let value = json!(bytes.iter().map(|b| format!("{b:02x}")).collect::<String>());
-        self.perform(Effect::Unit(UnitCommand::Note { unit, key, value }));
+        let note = Note::Parked { entry, message: Some(bytes) };
+        self.perform(Effect::Unit(UnitCommand::Note { unit, note }));
     }
 }
 
@@ -402,14 +398,4 @@ fn read<T: DeserializeOwned>(text: &str) -> Result<T, Fault> {
     serde_json::from_str(text).map_err(|error| {
         Fault::new(libc::EPROTO, format!("malformed answer of another job-exec-rs: {error}"))
     })
-}
-
-fn unpark(key: &str, value: &Value) -> Option<(u32, Message)> {
-    let entry = key.strip_prefix(NOTE_PARKED)?.parse().ok()?;
-    let digits = value.as_str()?.as_bytes();
-    let bytes: Option<Vec<u8>> = digits
-        .chunks(2)
-        .map(|pair| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok())
-        .collect();
-    Some((entry, Message::decode(&bytes?)?))
 }

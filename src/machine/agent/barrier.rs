@@ -22,9 +22,8 @@ pub(super) struct Entries {
 
 impl Entries {
     /// As the record of an earlier life has it.
-    pub(super) fn found(entered: u64) -> Self {
-        let entered = u32::try_from(entered).unwrap_or(0).min(ENTRIES_MAX);
-        Self { entered, ..Self::default() }
+    pub(super) fn found(entered: u32) -> Self {
+        Self { entered: entered.min(ENTRIES_MAX), ..Self::default() }
     }
 
     /// How often the shell has entered.
@@ -32,10 +31,8 @@ impl Entries {
         self.entered
     }
 
-    /// Takes an entry: the given one, or else the next. Returns whether it is a new one.
-    ///
-    /// # Errors
-    /// What is no entry. It was answered.
+    /// Takes an entry: the given one, or else the next. Returns whether it is a new one that waits,
+    /// or nothing if there can be no such entry. Then the request was answered with an error.
     pub(super) fn take(
         &mut self,
         to: RequestId,
@@ -56,7 +53,7 @@ impl Entries {
         } else if self.has_failed {
             out.barrier(to, Err(failed()));
         } else {
-            // The same entry again: who asked first is not there any more.
+            // Asked again: nobody waits for the first answer any more.
             let is_same = |(known, _): &mut (u32, RequestId)| *known == entry;
             if let Some((_, old)) = self.waiting.extract_if(.., is_same).next() {
                 out.push(Effect::Drop { to: old });
@@ -67,7 +64,8 @@ impl Entries {
         Some(false)
     }
 
-    /// The leader lets go what has entered up to `count` times, or has the rest fail.
+    /// The leader lets shells go that have entered up to `count` times. With `failed_now` all other
+    /// entries fail.
     pub(super) fn release(&mut self, count: u32, failed_now: bool, out: &mut Effects) {
         self.completed = self.completed.max(count);
         self.has_failed |= failed_now;

@@ -1,11 +1,10 @@
-//! Ending on its own rank what nobody else would end: a shell that nobody leads any more, and what
-//! a guest's shell has left behind when it ended by itself, which its IMP waits for.
+//! An agent ends what nobody else would end: a shell that nobody leads any more, and what a guest's
+//! shell has left behind, for which its IMP waits.
 //!
-//! The unit is stopped, which is SIGTERM to its main process, and SIGKILL for what is left after
-//! `kill-timeout`. A guest's processes are out of the user manager's reach: the IMP has to end
-//! them, which it does for SIGUSR1 (RFC 15). So that, or the kill signal, follows as in the kill
-//! escalation of a job that is led. When its time is over the rank is drained, because nobody
-//! else would keep other jobs from it.
+//! The supervisor stops the unit: systemd sends SIGTERM to the main process, and SIGKILL to what is
+//! left after `kill-timeout`. It may not kill a guest's processes. The IMP does that for SIGUSR1
+//! (RFC 15). So the agent sends SIGUSR1, or the kill signal, again and again, with pauses as in the
+//! kill escalation. At the end it drains the rank, because nobody else would keep jobs from it.
 
 use crate::config::{Config, KILL_PAUSE_MAX};
 
@@ -14,7 +13,7 @@ use crate::config::{Config, KILL_PAUSE_MAX};
 pub(super) struct Eviction {
     next: f64,
     pause: f64,
-    /// When the rank is drained; none if it was.
+    /// When the rank is drained; none once it was.
     drain_at: Option<f64>,
 }
 
@@ -44,7 +43,8 @@ impl Eviction {
         self.drain_at.is_none()
     }
 
-    /// What is due, if anything is. It goes on after the drain: a process that hung may end.
+    /// Takes the step that is due, if one is. Steps go on after the drain: a process that hung may
+    /// still end.
     pub(super) fn take_step(&mut self, now: f64) -> Option<Step> {
         if self.next > now {
             return None;

@@ -3,11 +3,11 @@
 use crate::proto::Stream;
 use crate::proto::peer::Report;
 
-/// Without a newline, so much is sent all the same, in bytes.
+/// A line that is longer, in bytes, is sent before its end.
 const UNFINISHED_LINE_MAX: usize = 8 * 1024;
 
-/// The bytes that the leader has not acknowledged yet. The supervisor's window bounds them
-/// (`OUTPUT_WINDOW_BYTES`), so a new leader can be told them again from here.
+/// The bytes that the leader has not acknowledged yet. A new leader is told them again. The
+/// supervisor's window bounds them (`OUTPUT_WINDOW_BYTES`).
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct OutputStream {
     stream: Stream,
@@ -23,8 +23,8 @@ impl OutputStream {
         Self { stream, acknowledged: 0, data: Vec::new(), reported: 0 }
     }
 
-    /// Takes bytes from the supervisor. What overlaps is dropped; a hole can only be what a
-    /// rollback of the KVS asked back after it was let go, and is skipped.
+    /// Takes bytes from the supervisor. Bytes that are here already are dropped. A hole is skipped:
+    /// the KVS has rolled back to before output that was discarded.
     pub(super) fn append(&mut self, offset: u64, data: &[u8]) {
         if offset > self.end() {
             self.data.clear();
@@ -35,13 +35,13 @@ impl OutputStream {
         self.data.extend_from_slice(data.get(known..).unwrap_or_default());
     }
 
-    /// Offset of the end of `data`. Where the leader begins can be any number: it is from the
-    /// exec eventlog, which the job's user can write.
+    /// Offset of the end of `data`. It saturates: where a leader begins is from the exec eventlog,
+    /// in which the job's user can write any number.
     fn end(&self) -> u64 {
         self.acknowledged.saturating_add(self.data.len() as u64)
     }
 
-    /// What is to be reported now: whole lines, or everything when the shell has ended.
+    /// Takes what is to be reported now: whole lines, or everything when the shell has ended.
     pub(super) fn take(&mut self, everything: bool) -> Option<Report> {
         let fresh = self.data.get(self.reported..).unwrap_or_default();
         let length = match fresh.iter().rposition(|byte| *byte == b'\n') {

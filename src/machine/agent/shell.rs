@@ -5,13 +5,10 @@ use super::output::OutputStream;
 use crate::machine::effect::{Effect, Effects};
 use crate::machine::event::{Fault, RequestId};
 use crate::planted::Bug;
+use crate::port::Note;
 use crate::port::supervisor::{UnitCommand, UnitEvent, UnitRecord, UnitSpec};
 use crate::proto::peer::{self, Order, Report};
 use crate::proto::{Idset, IdsetError, JobDigest, JobId, Stream, UnitName, WaitStatus};
-
-/// Keys of the notes that a unit's record keeps for the agent.
-const NOTE_ENTERED: &str = "barrier-entered";
-const NOTE_CRITICAL: &str = "critical-ranks";
 
 /// Longest text of one member of an idset, with its comma, in bytes.
 const MEMBER_MAX: usize = "4294967295,".len();
@@ -94,13 +91,15 @@ impl Shell {
 
     /// From the record of an earlier life. The supervisor says next what became of the unit.
     pub(super) fn found(record: &UnitRecord) -> Self {
-        let entered = record.notes.get(NOTE_ENTERED).and_then(serde_json::Value::as_u64);
-        let critical = record.notes.get(NOTE_CRITICAL).and_then(serde_json::Value::as_str);
-        Self {
-            entries: Entries::found(entered.unwrap_or(0)),
-            critical: critical.and_then(|ranks| ranks.parse().ok()),
-            ..Self::new(&record.spec)
+        let mut shell = Self::new(&record.spec);
+        for note in Note::all(&record.notes) {
+            match note {
+                Note::BarrierEntered(count) => shell.entries = Entries::found(count),
+                Note::CriticalRanks(ranks) => shell.critical = Some(ranks),
+                Note::Parked { .. } => (), // comes as an event of its own
+            }
         }
+        shell
     }
 
     /// For [`crate::machine::Position`].
@@ -330,7 +329,7 @@ impl Shell {
         let is_news = self.entries.take(to, entry, out)?;
         let entered = self.entries.count();
         if is_news {
-            self.note(NOTE_ENTERED, entered.into(), out);
+            self.keep(Note::BarrierEntered(entered), out);
         }
         Some(Report::Barrier { entered })
     }
@@ -369,15 +368,14 @@ impl Shell {
         if self.critical.as_ref() == Some(&ranks) {
             return Ok(None);
         }
-        self.note(NOTE_CRITICAL, ranks.to_string().into(), out);
+        self.keep(Note::CriticalRanks(ranks.clone()), out);
         self.critical = Some(ranks.clone());
         Ok(Some(Report::CriticalRanks { ranks }))
     }
 
     /// Keeps a fact with the unit's record.
-    fn note(&self, key: &str, value: serde_json::Value, out: &mut Effects) {
-        let (unit, key) = (self.unit.clone(), key.to_string());
-        out.push(Effect::Unit(UnitCommand::Note { unit, key, value }));
+    fn keep(&self, note: Note, out: &mut Effects) {
+        out.push(Effect::Unit(UnitCommand::Note { unit: self.unit.clone(), note }));
     }
 
     /// Obeys an order.

@@ -38,8 +38,8 @@ impl Agent {
         }
     }
 
-    /// A leader drains the rank itself; without one, or with that of another job, nobody else
-    /// would.
+    /// The leader drains the rank itself. The agent does it if nobody leads, or if the shell is
+    /// another job's.
     fn give_up_eviction(&mut self, cx: Context, out: &mut Effects) {
         let Some(there) = &mut self.occupant else { return };
         let is_foreign = there.is_foreign();
@@ -58,7 +58,7 @@ impl Agent {
         self.send_if_ready(cx, out);
     }
 
-    /// Nothing can be started here: the shell of another job with the same id lives on.
+    /// Nothing can be started here, because the shell of another job with the same id lives on.
     fn refuse_fenced(&mut self, cx: Context) {
         self.set_claim(Claim::Foreign(After::Refused));
         let message = "processes of another job, which had the same id, cannot be ended";
@@ -71,7 +71,7 @@ impl Agent {
         }
     }
 
-    /// The shell that is here is of another job: it is ended before anything is started.
+    /// The shell that is here is another job's. It is ended before anything is started.
     pub(super) fn fence_off(&mut self, cx: Context, request: &ShellsRequest, out: &mut Effects) {
         self.set_claim(Claim::Foreign(After::Start(Box::new(request.clone()))));
         let eviction = self.occupant.as_ref().and_then(|there| there.eviction.as_ref());

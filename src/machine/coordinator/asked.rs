@@ -1,5 +1,5 @@
-//! Who waits for a checkpoint of a guest namespace: users may ask, so each has a limit of its
-//! own, and nobody can take another's place.
+//! Who waits for a checkpoint of a guest namespace. Users may ask, so each job and each user has a
+//! limit of its own.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ const ASKED_PER_JOB_MAX: usize = 1024;
 /// Requests of one user that may wait at a time.
 const ASKED_PER_USER_MAX: usize = 4096;
 
-/// For which job a request waits, and whose it is.
+/// The job that a request is about, and the user who asks.
 type Asker = (JobId, u32);
 
 /// Requests that wait for the next checkpoint, and for the one under way.
@@ -19,7 +19,7 @@ type Asker = (JobId, u32);
 pub(super) struct Asked {
     next: BTreeMap<RequestId, Asker>,
     under_way: BTreeMap<RequestId, Asker>,
-    /// How many of both there are; none is zero.
+    /// How many requests there are in both maps. No entry is zero.
     per_job: BTreeMap<JobId, usize>,
     per_user: BTreeMap<u32, usize>,
 }
@@ -47,7 +47,7 @@ impl Asked {
         self.next.contains_key(&to) || self.under_way.contains_key(&to)
     }
 
-    /// Nobody listens to this request any more; false if it is none of these.
+    /// Drops a request that nobody waits for any more. Returns whether there was one.
     pub(super) fn remove(&mut self, to: RequestId) -> bool {
         let removed = self.next.remove(&to).or_else(|| self.under_way.remove(&to));
         removed.map(|asker| self.release(asker)).is_some()
@@ -68,19 +68,19 @@ impl Asked {
         self.under_way = std::mem::take(&mut self.next);
     }
 
-    /// The checkpoint under way is made: these have to hear of it.
+    /// The checkpoint under way is made. Returns the requests to answer.
     pub(super) fn take_made(&mut self) -> impl Iterator<Item = RequestId> {
         let made = std::mem::take(&mut self.under_way);
         made.values().for_each(|asker| self.release(*asker));
         made.into_keys()
     }
 
-    /// The checkpoint under way has failed: the next one is for them as well.
+    /// The checkpoint under way has failed. Its requests wait for the next one.
     pub(super) fn put_back(&mut self) {
         self.next.append(&mut self.under_way);
     }
 
-    /// All that wait, when no checkpoint will be made any more.
+    /// No checkpoint will be made any more. Returns all requests.
     pub(super) fn take_all(&mut self) -> impl Iterator<Item = RequestId> {
         let all = std::mem::take(self);
         all.next.into_keys().chain(all.under_way.into_keys())

@@ -1,12 +1,12 @@
 //! The group checkpoint: one `FLUX_KVS_SYNC` commit for everything that has changed.
 //!
-//! What the KVS has not checkpointed is lost when rank 0's broker is killed. So agents keep
-//! what they have until a checkpoint holds it. At most one is under way, and one comes at most
-//! every `exec.checkpoint-interval`, whatever the number of jobs: its cost does not grow with
-//! the rate of jobs, and the interval bounds how much has to be found again.
+//! When rank 0's broker is killed, the KVS loses what it has not checkpointed. So agents keep what
+//! they have until a checkpoint holds it. At most one checkpoint is under way, and one begins at
+//! most every `exec.checkpoint-interval`. So its cost does not grow with the rate of jobs, and the
+//! interval bounds how much has to be found again.
 //!
-//! Shells write to their job's guest namespace without telling anybody. So the namespaces of
-//! running jobs take their turn as well, a bounded number of them every [`SWEEP_SECONDS`].
+//! Shells write to their job's guest namespace without telling anybody. So checkpoints also take
+//! the namespaces of running jobs in turn, a bounded number every [`SWEEP_SECONDS`].
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -49,7 +49,7 @@ pub(super) struct Checkpoint {
 }
 
 impl Checkpoint {
-    /// Something was said or done that a crash must not undo for long.
+    /// Something has changed that a crash must not undo for long.
     pub(super) fn touch(&mut self, cx: Context) {
         self.changed = true;
         if self.in_flight.is_none() {
@@ -112,7 +112,7 @@ impl Checkpoint {
             .any(|job| job.ended && job.digest == *digest)
     }
 
-    /// What an earlier coordinator had said is covered.
+    /// A checkpoint was made since this coordinator came up: it covers what earlier ones said.
     pub(super) fn is_made(&self) -> bool {
         self.made
     }
@@ -122,7 +122,7 @@ impl Checkpoint {
         times.into_iter().flatten().reduce(f64::min)
     }
 
-    /// While there are jobs, running ones have their turn.
+    /// Running jobs have their turn while there are any.
     pub(super) fn sweep_while(&mut self, cx: Context, jobs: bool) {
         let next = self.sweep_at.unwrap_or(cx.now.mono + SWEEP_SECONDS);
         self.sweep_at = (jobs && cx.shells_survive).then_some(next);
@@ -141,8 +141,8 @@ impl Checkpoint {
         jobs
     }
 
-    /// Makes a checkpoint, if it is time; where no shell outlives its broker nothing would be
-    /// found again, and nothing has to be made durable for it.
+    /// Makes a checkpoint, if it is time. Where no shell outlives its broker there is nothing to find
+    /// again, so nothing is made durable.
     pub(super) fn handle_timeout(
         &mut self,
         cx: Context,

@@ -1,8 +1,8 @@
-//! The shell barrier: every shell enters it twice while it starts, and none goes on before
-//! all have entered.
+//! The shell barrier: every shell enters it twice while it starts, and waits until all have
+//! entered.
 //!
-//! It is counted by level, not by message: each rank says how often its shell has entered,
-//! so a new leader knows all of it again from the agents' first reports.
+//! Each rank reports how often its shell has entered in all. So a new leader knows the state of the
+//! barrier from the agents' first reports.
 
 use std::collections::BTreeMap;
 
@@ -43,8 +43,8 @@ impl Barrier {
         if self.failed {
             return Entered::Failed;
         }
-        // Nobody enters a barrier before the one before it has let everyone go; but not everyone
-        // need have heard that.
+        // A shell in its second barrier proves that the first one was complete, although other
+        // ranks may not have heard that.
         let everyone = self.entered.values().min().copied().unwrap_or(0);
         let completed = everyone.max(count.saturating_sub(1));
         if completed > self.completed {
@@ -63,7 +63,7 @@ impl Barrier {
         }
     }
 
-    /// A shell has ended: nobody can complete a barrier any more. True the first time.
+    /// A shell has ended: no barrier can complete any more. Returns true the first time.
     pub(super) fn fail(&mut self) -> bool {
         !std::mem::replace(&mut self.failed, true)
     }

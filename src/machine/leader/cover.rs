@@ -1,7 +1,7 @@
 //! Output that is committed, and output that a checkpoint holds.
 //!
-//! A commit that no checkpoint holds is undone when rank 0's broker is killed: then it is asked
-//! back from the node. So a node gives up only what is covered.
+//! When rank 0's broker is killed, the KVS loses commits that no checkpoint holds. A later leader
+//! asks the nodes for that output again. So a node discards only output that is covered.
 
 use std::collections::BTreeMap;
 

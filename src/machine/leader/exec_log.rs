@@ -1,5 +1,5 @@
-//! What goes to the exec eventlog: one commit in flight, all that comes meanwhile in the
-//! next. Order is kept, a quiet job is never delayed, a busy one costs few commits.
+//! What goes to the exec eventlog. One commit is in flight; events that come meanwhile go with the
+//! next one. So order is kept, a quiet job is not delayed, and a busy job costs few commits.
 
 use crate::machine::effect::{Effect, Effects, KvsOp};
 use crate::proto::{BrokerRank, ExecEvent, JobId, Stream};
@@ -22,7 +22,7 @@ struct Batch {
     output: Vec<Logged>,
 }
 
-/// The exec eventlog's end that is not durable yet.
+/// The events that are not durable yet.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct ExecLog {
     waiting: Batch,
@@ -66,8 +66,8 @@ impl ExecLog {
         self.in_flight.take().unwrap_or_default().output
     }
 
-    /// The commit under way has failed. It is to be tried again after a pause, or else its
-    /// events are given up: then the output that they held is returned.
+    /// The commit under way has failed. Returns nothing if it is to be tried again after a pause. Else
+    /// its events are given up, and the output that they held is returned.
     pub(super) fn take_failed(&mut self) -> Option<Vec<Logged>> {
         let mut batch = self.in_flight.take().unwrap_or_default();
         self.tries += 1;

@@ -1,9 +1,10 @@
 //! The end of a job by force (flux-core `job-exec.c`, kill timers).
 //!
-//! First the term signal to the shells; then, every `kill-timeout`, the kill signal to the
-//! tasks through their shells; after five of those the kill signal to the shells themselves
-//! (or `SIGUSR1` to the IMP, which then kills its cgroup, RFC 15), with doubling pauses; at
-//! last the ranks that are left are drained and the job is declared ended.
+//! 1. The shells get the term signal.
+//! 2. Every `kill-timeout` the tasks get the kill signal, through their shells.
+//! 3. After five of these pauses the shells get it, with doubling pauses. Under the IMP they get
+//!    `SIGUSR1`, for which the IMP kills its cgroup (RFC 15).
+//! 4. At last the ranks that are left are drained, and the job ends without them.
 
 use super::timer::{Timer, TimerTable};
 use crate::config::{Config, KILL_PAUSE_MAX};

@@ -65,12 +65,12 @@ fn shell_command(
         argv,
         environment,
         properties: cx.config.properties.clone(),
-        // The IMP ends what its shell left behind; systemd, without its rights, must not try.
+        // The IMP ends what its shell has left behind. systemd has not the rights to.
         stop_timeout: (!multiuser).then_some(cx.config.kill_timeout),
     })
 }
 
-/// Stands in where shells are only to be found: nothing can be started with it.
+/// A command for a leader that only looks for shells: nothing can be started with it.
 pub(super) fn adopting_command(cx: Context, start: &StartRequest) -> ShellCommand {
     ShellCommand {
         userid: start.userid,

@@ -1,8 +1,8 @@
 //! Giving ranks back as they end.
 //!
-//! Ranks that end together are released together: the first waits [`FIRST_PAUSE`], and after
-//! some partial releases the pause doubles, so that a job costs rank 0 a number of messages
-//! that does not grow with its ranks.
+//! A rank that is gone waits [`FIRST_PAUSE`] for others, and they are released together. After
+//! [`PROMPT_RELEASES`] the pause doubles each time. So the number of messages to rank 0 does not
+//! grow with the job's ranks.
 
 use super::timer::{Timer, TimerTable};
 use crate::proto::{Idset, ReleasedRanks};
@@ -38,8 +38,8 @@ impl Release {
         }
     }
 
-    /// Takes what can be released of `gone`: never the last ranks, they go with the final
-    /// release, when the job's data is in place.
+    /// Takes the ranks of `gone` that can be released now. The last ranks are never among them: they
+    /// go with the final release, when the job's data is in place.
     pub(super) fn take_ready(&mut self, gone: &Idset) -> Option<Idset> {
         let ready = self.held.intersection(gone);
         if ready.is_empty() || ready == self.held {

@@ -11,7 +11,7 @@ pub(super) enum Timer {
     Ended,
     /// When the job's time limit is reached.
     Expiration,
-    /// When the events of a job that is about to end are committed without its last ones.
+    /// When the events of a job that is about to end are committed without waiting for the last.
     Flush,
     /// When the shells get the kill signal (again).
     KillShells,
@@ -21,7 +21,7 @@ pub(super) enum Timer {
     Leftover,
     /// When the kill escalation gives up, if `max-kill-timeout` is set.
     MaxKill,
-    /// When the guest namespace is tried to be opened again.
+    /// When opening the guest namespace is tried again.
     Open,
     /// When ranks that are gone are released.
     Release,
@@ -31,8 +31,8 @@ pub(super) enum Timer {
     ShellExit,
 }
 
-/// Of those that are due at the same moment the first here comes first: the tasks are signalled
-/// before their shells.
+/// All timers. Of two that are due at the same moment the one that stands first fires first: tasks
+/// are signalled before their shells.
 const ALL: [Timer; 13] = [
     Timer::Barrier,
     Timer::Commit,

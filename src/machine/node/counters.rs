@@ -7,8 +7,7 @@ use crate::machine::event::{Event, Role};
 use crate::port::supervisor::UnitCommand;
 use crate::proto::peer::Question;
 
-/// Messages that left or reached this rank, by role. What two roles of one rank say to each
-/// other is no message.
+/// Messages that left or reached this rank, by role. Two roles of one rank exchange none.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(in crate::machine) struct Counters {
     coordinator_received: u64,
@@ -21,8 +20,8 @@ pub(in crate::machine) struct Counters {
 }
 
 impl Counters {
-    /// An event from outside; `owner` is whose stream it answers, if it does.
-    pub(in crate::machine) fn count_event(&mut self, event: &Event, owner: Option<Role>) {
+    /// Counts an event from outside. `role` is whose stream or question it answers.
+    pub(in crate::machine) fn count_event(&mut self, event: &Event, role: Option<Role>) {
         match event {
             // A child asks its parent, not the coordinator.
             Event::Known { asked, .. } if asked.question != Question::Manager => {
@@ -35,7 +34,7 @@ impl Counters {
             | Event::Replied { .. }
             | Event::Start { .. } => self.coordinator_received += 1,
             Event::Covered(_) | Event::Lead { .. } | Event::Kvs { .. } => self.leader_received += 1,
-            Event::Reported { .. } => match owner {
+            Event::Reported { .. } => match role {
                 Some(Role::Agent) => self.agent_received += 1,
                 Some(Role::Leader) | None => self.leader_received += 1,
             },

@@ -206,9 +206,9 @@ impl Node {
         agent.handle_shells(context!(self, now), request, shells, out);
     }
 
-    /// A leader has to know whether the job has run before. The coordinator can be wrong about
-    /// that, because clocks can jump; so the leader's own rank is asked as well, once its
-    /// supervisor has told what it has found.
+    /// A leader has to know whether the job has run before. The coordinator compares clocks, which
+    /// can jump. So the shells on the leader's own rank count as well, once the supervisor has told
+    /// which it has found.
     fn handle_lead(
         &mut self,
         now: Now,
@@ -332,7 +332,7 @@ impl Node {
         }
     }
 
-    /// A unit whose job was forgotten in the meantime: it goes as soon as it may.
+    /// The unit's job was forgotten in the meantime: discards the record once nothing runs.
     fn nobodys_unit(&mut self, unit: &UnitName, event: &UnitEvent, out: &mut Effects) {
         if matches!(event, UnitEvent::Gone { .. }) {
             out.push(Effect::Unit(UnitCommand::Forget { unit: unit.clone() }));
@@ -344,7 +344,10 @@ fn not_found(id: JobId) -> Fault {
     Fault::new(libc::ENOENT, format!("{id}: job not found"))
 }
 
-/// The agent, if it is there and the sender may ask it.
+/// The job's agent.
+///
+/// # Errors
+/// There is none, or the job is another user's.
 fn of_user(
     agent: Option<&mut Agent>,
     id: JobId,
@@ -358,7 +361,10 @@ fn of_user(
     }
 }
 
-/// The agent, if the shell that asks it is its own.
+/// The agent of the shell that asks.
+///
+/// # Errors
+/// The shell names another rank.
 fn of_rank(
     agent: &mut Agent,
     id: JobId,

@@ -9,7 +9,7 @@ use crate::machine::event::{Event, RequestId};
 use crate::proto::peer::{KnownRequest, Version};
 
 impl Node {
-    /// Sends an effect out, or, if it is for a role of this rank, back in.
+    /// Sends an effect out, or turns it into an event for another role of this rank.
     pub(super) fn route(
         &mut self,
         now: Now,

@@ -134,15 +134,7 @@ fn one_request_is_kept_for_each_entry_of_the_barrier() {
 /// [older-leader-refused]
 #[test]
 fn a_user_who_empties_his_eventlog_does_not_make_his_leader_an_older_one() {
-    let mut world = World::new(2);
-    world.start("0-1", false);
-    world.all_started(0..2);
-    for _ in 0..2 {
-        for rank in 0..2 {
-            world.enter_barrier(rank);
-        }
-        world.pass(0.1);
-    }
+    let mut world = World::running(2, "0-1");
     for wiped in [false, false, true] {
         world.unload(0);
         if wiped {
@@ -291,15 +283,7 @@ fn what_a_guests_shell_has_left_behind_is_killed_by_the_imp_or_its_rank_drained(
 /// [leftovers-killed]
 #[test]
 fn a_leader_drains_a_rank_with_unkillable_leftovers_and_ends_its_job() {
-    let mut world = World::new(2);
-    world.start("0-1", false);
-    world.all_started(0..2);
-    for _ in 0..2 {
-        for rank in 0..2 {
-            world.enter_barrier(rank);
-        }
-        world.pass(0.1);
-    }
+    let mut world = World::running(2, "0-1");
     world.exited(0, WaitStatus(0));
     let unit = world.unit_of(1);
     world.happen(1, Event::Unit(UnitEvent::Stopping { unit }));

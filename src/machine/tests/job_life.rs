@@ -63,13 +63,7 @@ fn the_tree_reaches_every_rank_once() {
 
 #[test]
 fn ranks_that_end_at_different_times_are_released_one_by_one() {
-    let mut world = World::new(4);
-    world.start("0-3", false);
-    world.all_started(0..4);
-    for rank in 0..4 {
-        world.enter_barrier(rank);
-    }
-    world.pass(0.1);
+    let mut world = World::running(4, "0-3");
     for rank in [2, 0, 3, 1] {
         world.exited(rank, WaitStatus(0));
         world.pass(1.0);

@@ -14,18 +14,6 @@ fn note(rank: u32) -> String {
     )
 }
 
-/// A job on ranks 0 to 2, past its barrier.
-fn running() -> World {
-    let mut world = World::new(3);
-    world.start("0-2", false);
-    world.all_started(0..3);
-    for rank in 0..3 {
-        world.enter_barrier(rank);
-    }
-    world.pass(0.1);
-    world
-}
-
 fn end(mut world: World, ranks: &[usize]) {
     for rank in ranks {
         world.exited(*rank, WaitStatus::exited(1));
@@ -36,7 +24,7 @@ fn end(mut world: World, ranks: &[usize]) {
 
 #[test]
 fn a_rank_whose_shell_left_its_unit_is_drained_before_it_is_released() {
-    let mut world = running();
+    let mut world = World::running(3, "0-2");
     world.left(1);
     world.pass(0.1);
     assert_eq!(world.drained, [reason(1)]);
@@ -52,7 +40,7 @@ fn a_rank_whose_shell_left_its_unit_is_drained_before_it_is_released() {
 
 #[test]
 fn a_leave_that_is_heard_after_the_exit_drains_as_well() {
-    let mut world = running();
+    let mut world = World::running(3, "0-2");
     // The agent hears both before it can tell.
     world.unload(0);
     world.left(1);
@@ -68,7 +56,7 @@ fn a_leave_that_is_heard_after_the_exit_drains_as_well() {
 
 #[test]
 fn a_leave_is_told_by_the_next_life_of_its_agent() {
-    let mut world = running();
+    let mut world = World::running(3, "0-2");
     world.unload(1);
     let unit = world.unit_of(1);
     world.disks[1].records.get_mut(&unit).expect("a record").left = true;
@@ -80,13 +68,7 @@ fn a_leave_is_told_by_the_next_life_of_its_agent() {
 
 #[test]
 fn a_new_leader_drains_again_but_not_what_was_released() {
-    let mut world = World::new(4);
-    world.start("1-3", false);
-    world.all_started(1..4);
-    for rank in 1..4 {
-        world.enter_barrier(rank);
-    }
-    world.pass(0.1);
+    let mut world = World::running(4, "1-3");
     world.left(2);
     world.left(3);
     world.exited(3, WaitStatus(0));

@@ -159,6 +159,25 @@ impl World {
         }
     }
 
+    /// A job on some ranks, all of whose shells have passed both barriers.
+    pub(super) fn running(size: usize, ranks: &str) -> Self {
+        let members: Idset = ranks.parse().expect("ranks");
+        let mut world = Self::new(size);
+        world.start(ranks, false);
+        for rank in members.iter() {
+            world.started(rank as usize);
+        }
+        world.pass(0.02);
+        for _ in 0..2 {
+            for rank in members.iter() {
+                world.enter_barrier(rank as usize);
+            }
+            world.pass(0.1);
+        }
+        assert_eq!(world.responses, [Response::Start {}]);
+        world
+    }
+
     /// Lets an event happen on a rank, and everything that follows from it.
     pub(super) fn happen(&mut self, rank: usize, event: Event) {
         self.queue.push_back((rank, event));
@@ -394,9 +413,9 @@ impl World {
                 self.launched.push(rank as u32);
                 disk.records.insert(spec.unit.clone(), record(&spec));
             }
-            UnitCommand::Note { unit, key, value } => {
+            UnitCommand::Note { unit, note } => {
                 if let Some(record) = disk.records.get_mut(&unit) {
-                    record.notes.insert(key, value);
+                    record.notes.insert(note.key(), note.value());
                 }
             }
             UnitCommand::OutputAck { .. } => (),

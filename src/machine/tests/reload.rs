@@ -3,20 +3,6 @@
 use super::{JOB, World};
 use crate::proto::{ReleasedRanks, Response, WaitStatus};
 
-fn running(size: usize, ranks: &str, members: std::ops::Range<usize>) -> World {
-    let mut world = World::new(size);
-    world.start(ranks, false);
-    world.all_started(members.clone());
-    for _ in 0..2 {
-        for rank in members.clone() {
-            world.enter_barrier(rank);
-        }
-        world.pass(0.1);
-    }
-    assert_eq!(world.responses, [Response::Start {}]);
-    world
-}
-
 fn end(mut world: World, members: std::ops::Range<usize>, reattached: usize) {
     let launched = world.launched.len();
     for rank in members.clone() {
@@ -39,7 +25,7 @@ fn end(mut world: World, members: std::ops::Range<usize>, reattached: usize) {
 
 #[test]
 fn the_coordinators_module_is_reloaded() {
-    let mut world = running(8, "2-7", 2..8);
+    let mut world = World::running(8, "2-7");
     world.unload(0);
     world.load(0);
     world.start("2-7", true);
@@ -49,7 +35,7 @@ fn the_coordinators_module_is_reloaded() {
 
 #[test]
 fn the_coordinators_module_is_away_while_the_job_ends() {
-    let mut world = running(4, "2-3", 2..4);
+    let mut world = World::running(4, "2-3");
     world.unload(0);
     world.exited(2, WaitStatus::exited(2));
     world.exited(3, WaitStatus::exited(3));
@@ -69,7 +55,7 @@ fn the_coordinators_module_is_away_while_the_job_ends() {
 
 #[test]
 fn the_leaders_module_is_reloaded() {
-    let mut world = running(8, "2-7", 2..8);
+    let mut world = World::running(8, "2-7");
     world.output(5, 0, "before\n");
     world.pass(0.1);
     world.unload(2);
@@ -93,7 +79,7 @@ fn the_leaders_module_is_reloaded() {
 #[test]
 fn a_followers_module_is_reloaded() {
     for rank in 3..8 {
-        let mut world = running(8, "2-7", 2..8);
+        let mut world = World::running(8, "2-7");
         world.unload(rank);
         world.pass(1.0);
         world.load(rank);
@@ -104,7 +90,7 @@ fn a_followers_module_is_reloaded() {
 
 #[test]
 fn a_shell_exits_while_its_module_is_away() {
-    let mut world = running(4, "1-3", 1..4);
+    let mut world = World::running(4, "1-3");
     world.unload(3);
     world.exited(3, WaitStatus::exited(3));
     world.load(3);
@@ -119,7 +105,7 @@ fn a_shell_exits_while_its_module_is_away() {
 #[test]
 fn all_modules_are_reloaded_in_any_order() {
     for order in [[0, 1, 2, 3], [3, 2, 1, 0], [2, 0, 3, 1]] {
-        let mut world = running(4, "1-3", 1..4);
+        let mut world = World::running(4, "1-3");
         for rank in order {
             world.unload(rank);
         }
@@ -156,7 +142,7 @@ fn a_job_that_was_never_reported_started_is_adopted_not_started_again() {
 
 #[test]
 fn an_exception_while_the_leader_is_away_ends_the_job() {
-    let mut world = running(3, "1-2", 1..3);
+    let mut world = World::running(3, "1-2");
     world.unload(1);
     world.cancel();
     world.load(1);
@@ -184,7 +170,7 @@ fn a_shell_waits_in_the_barrier_while_its_leader_is_reloaded() {
 
 #[test]
 fn a_lost_parents_children_are_asked_by_the_leader() {
-    let mut world = running(8, "0-7", 0..8);
+    let mut world = World::running(8, "0-7");
     world.happen(0, critical("0-3,5-7"));
     // Rank 4 is the parent of 5 to 7 in a tree of two.
     world.lose(4);
@@ -209,7 +195,7 @@ fn critical(ranks: &str) -> super::Event {
 
 #[test]
 fn a_lost_critical_node_fails_the_job() {
-    let mut world = running(3, "0-2", 0..3);
+    let mut world = World::running(3, "0-2");
     world.lose(2);
     world.pass(0.1);
     assert_eq!(world.notes(), ["node failure on n2 (rank 2)"]);
@@ -218,7 +204,7 @@ fn a_lost_critical_node_fails_the_job() {
 
 #[test]
 fn a_leader_that_does_not_come_back_is_replaced_after_the_timeout() {
-    let mut world = running(4, "1-3", 1..4);
+    let mut world = World::running(4, "1-3");
     world.unload(1);
     world.pass(world.config.peer_timeout + 20.0);
     assert!(world.notes()[0].contains("node failure on n0"), "{:?}", world.notes());

@@ -87,15 +87,7 @@ fn start_comes_before_finish_also_when_the_link_is_slow() {
 
 #[test]
 fn a_job_is_found_again_without_a_rank_that_it_can_do_without() {
-    let mut world = World::new(3);
-    world.start("0-2", false);
-    world.all_started(0..3);
-    for _ in 0..2 {
-        for rank in 0..3 {
-            world.enter_barrier(rank);
-        }
-        world.pass(0.1);
-    }
+    let mut world = World::running(3, "0-2");
     let ranks = "0-1".parse().unwrap_or_default();
     let credential = super::Credential { userid: super::OWNER, owner: true };
     let request = RequestId::Remote(3);
@@ -111,13 +103,7 @@ fn a_job_is_found_again_without_a_rank_that_it_can_do_without() {
 
 #[test]
 fn a_new_leader_releases_no_rank_a_second_time() {
-    let mut world = World::new(4);
-    world.start("1-3", false);
-    world.all_started(1..4);
-    for rank in 1..4 {
-        world.enter_barrier(rank);
-    }
-    world.pass(0.1);
+    let mut world = World::running(4, "1-3");
     world.exited(3, WaitStatus(0));
     world.pass(1.0);
     world.unload(1);
@@ -134,13 +120,7 @@ fn a_new_leader_releases_no_rank_a_second_time() {
 
 #[test]
 fn a_node_that_is_lost_after_its_shell_has_ended_is_no_failure() {
-    let mut world = World::new(2);
-    world.start("0-1", false);
-    world.all_started(0..2);
-    for rank in 0..2 {
-        world.enter_barrier(rank);
-    }
-    world.pass(0.1);
+    let mut world = World::running(2, "0-1");
     let unit = world.unit_of(1);
     let status = WaitStatus(0);
     world.happen(1, Event::Unit(UnitEvent::Exited { unit, status }));
@@ -307,13 +287,7 @@ fn an_exception_without_a_coordinator_goes_to_the_job_manager() {
 
 #[test]
 fn shells_of_unknown_state_are_not_called_active() {
-    let mut world = World::new(3);
-    world.start("0-2", false);
-    world.all_started(0..3);
-    for rank in 0..3 {
-        world.enter_barrier(rank);
-    }
-    world.pass(0.1);
+    let mut world = World::running(3, "0-2");
     world.unload(2);
     world.exited(0, WaitStatus(0));
     world.exited(1, WaitStatus(0));
@@ -390,13 +364,7 @@ fn the_last_events_of_a_short_job_are_one_commit() {
 
 #[test]
 fn the_leader_shells_status_is_known_without_its_rank() {
-    let mut world = World::new(4);
-    world.start("1-3", false);
-    world.all_started(1..4);
-    for rank in 1..4 {
-        world.enter_barrier(rank);
-    }
-    world.pass(0.1);
+    let mut world = World::running(4, "1-3");
     world.exited(1, WaitStatus::exited(3));
     world.pass(1.0);
     assert_eq!(world.released(), [("1".to_string(), false)]);
@@ -411,15 +379,7 @@ fn the_leader_shells_status_is_known_without_its_rank() {
 
 #[test]
 fn a_released_ranks_status_outlives_its_leader_and_its_node() {
-    let mut world = World::new(4);
-    world.start("1-3", false);
-    world.all_started(1..4);
-    for _ in 0..2 {
-        for rank in 1..4 {
-            world.enter_barrier(rank);
-        }
-        world.pass(0.1);
-    }
+    let mut world = World::running(4, "1-3");
     world.exited(3, WaitStatus::exited(7));
     world.pass(1.0);
     world.unload(1);

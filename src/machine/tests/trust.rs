@@ -10,15 +10,7 @@ use crate::proto::{ExecEvent, JobId, Response, WaitStatus};
 
 /// A job on ranks 1 to 3 whose leader's module is away.
 fn without_leader() -> World {
-    let mut world = World::new(4);
-    world.start("1-3", false);
-    world.all_started(1..4);
-    for _ in 0..2 {
-        for rank in 1..4 {
-            world.enter_barrier(rank);
-        }
-        world.pass(0.1);
-    }
+    let mut world = World::running(4, "1-3");
     assert_eq!(world.responses, [Response::Start {}]);
     world.unload(1);
     world

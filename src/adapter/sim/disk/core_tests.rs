@@ -7,6 +7,7 @@ use rand::SeedableRng;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::port::Note;
 use crate::port::supervisor::{Method, OutputLimits, Started, UnitCommand, UnitEvent, UnitSpec};
 use crate::proto::{BrokerRank, InstanceId, JobId, Stream, UnitName, WaitStatus};
 use crate::supervisor::{Backend, BackendEvent, Core, Grown, OutputPaths};
@@ -54,8 +55,8 @@ fn exited(job: u64) -> BackendEvent {
     BackendEvent::Exited { unit: unit(job), status: WaitStatus::exited(3) }
 }
 
-fn note(job: u64, value: impl Into<Value>) -> UnitCommand {
-    UnitCommand::Note { unit: unit(job), key: "key".to_string(), value: value.into() }
+fn note(job: u64, count: u32) -> UnitCommand {
+    UnitCommand::Note { unit: unit(job), note: Note::BarrierEntered(count) }
 }
 
 /// What the core asked of its backend.
@@ -360,14 +361,14 @@ fn a_crash_anywhere_in_a_fact_loses_no_other() {
         let mut next = Life::new(&disk, BOOT);
         next.event(started(1));
         next.event(exited(1));
-        next.command(note(1, "after"));
+        next.command(note(1, 7));
         let found = Life::new(&disk, BOOT).take();
         let [UnitEvent::Found(record), UnitEvent::Exited { status, .. }] = found.as_slice() else {
             panic!("after {bytes} bytes: {found:?}");
         };
         assert_eq!(*status, WaitStatus::exited(3));
         assert!(record.started.is_some());
-        assert_eq!(record.notes["key"], "after");
+        assert_eq!(record.notes["barrier-entered"], 7);
     }
 }
 
@@ -379,7 +380,7 @@ fn after_a_crash_of_the_node_what_is_left_is_lost_or_left_alone() {
         for job in 1..4 {
             life.launch(job);
             life.event(started(job));
-            life.command(note(job, "before"));
+            life.command(note(job, 1));
             let out = disk.path(&format!("{}.out", unit(job).stem()));
             assert_eq!(disk.write_output(&out, b"output"), 6);
         }

@@ -1,0 +1,119 @@
+//! What an agent keeps with a unit's record.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use serde_json::Value;
+
+use crate::proto::Idset;
+
+const ENTERED: &str = "barrier-entered";
+const CRITICAL: &str = "critical-ranks";
+const PARKED: &str = "parked-";
+
+/// A fact about a shell that must be there after a restart. A later one of the same key replaces
+/// an earlier one.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub enum Note {
+    /// The shell has entered the shell barrier so many times.
+    BarrierEntered(u32),
+    /// A nested instance named its critical shells, by shell rank.
+    CriticalRanks(Idset),
+    /// A barrier request of the shell waits for a reload of the module to end.
+    Parked {
+        /// Which of the shell's entries it is, counted from 1.
+        entry: u32,
+        /// The request, as the broker encodes messages. None once the module has taken it back.
+        message: Option<Vec<u8>>,
+    },
+}
+
+impl Note {
+    /// The key in the record.
+    pub fn key(&self) -> String {
+        match self {
+            Self::BarrierEntered(_) => ENTERED.to_string(),
+            Self::CriticalRanks(_) => CRITICAL.to_string(),
+            Self::Parked { entry, .. } => format!("{PARKED}{entry}"),
+        }
+    }
+
+    /// The value in the record. Null is as good as no value.
+    pub fn value(&self) -> Value {
+        match self {
+            Self::BarrierEntered(count) => (*count).into(),
+            Self::CriticalRanks(ranks) => ranks.to_string().into(),
+            Self::Parked { message, .. } => message.as_deref().map(hex).into(),
+        }
+    }
+
+    /// The notes of a record. Those that are no notes of this release are passed over.
+    pub fn all(notes: &BTreeMap<String, Value>) -> impl Iterator<Item = Self> {
+        notes.iter().filter_map(|(key, value)| Self::read(key, value))
+    }
+
+    fn read(key: &str, value: &Value) -> Option<Self> {
+        match key {
+            ENTERED => u32::try_from(value.as_u64()?).ok().map(Self::BarrierEntered),
+            CRITICAL => value.as_str()?.parse().ok().map(Self::CriticalRanks),
+            _ => {
+                let entry = key.strip_prefix(PARKED)?.parse().ok()?;
+                let message = match value {
+                    Value::Null => None,
+                    value => Some(bytes(value.as_str()?)?),
+                };
+                Some(Self::Parked { entry, message })
+            }
+        }
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
+        // Writing to a string cannot fail.
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+fn bytes(text: &str) -> Option<Vec<u8>> {
+    let digits = text.as_bytes();
+    let pair = |pair| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
+    digits.len().is_multiple_of(2).then(|| digits.chunks(2).map(pair).collect())?
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn notes_are_read_as_they_were_written() {
+        let notes = [
+            Note::BarrierEntered(2),
+            Note::CriticalRanks(Idset::from_range(0..3)),
+            Note::Parked { entry: 1, message: None },
+            Note::Parked { entry: 2, message: Some(vec![0, 0xff, 16]) },
+        ];
+        let kept = notes.iter().map(|note| (note.key(), note.value())).collect();
+        assert_eq!(Note::all(&kept).collect::<Vec<_>>(), notes);
+        assert_eq!(kept["parked-2"], "00ff10");
+    }
+
+    #[test]
+    fn what_is_no_note_is_passed_over() {
+        let kept = BTreeMap::from(
+            [
+                ("barrier-entered", json!(-1)),
+                ("critical-ranks", json!("x")),
+                ("parked-x", json!("00")),
+                ("parked-1", json!("0")),
+                ("parked-2", json!("zz")),
+                ("of-a-later-release", json!({})),
+            ]
+            .map(|(key, value)| (key.to_string(), value)),
+        );
+        assert_eq!(Note::all(&kept).count(), 0);
+    }
+}
