@@ -307,16 +307,16 @@ pub fn changed(data: &[u8]) -> bool {
     let unit: UnitName = "shell-0-f2-68714211.service".parse().expect("a unit's name");
     let exec_failure = |_: &UnitSpec, _: Option<i32>, _: &str| (1, String::new());
     let mut tracker = Tracker::new(TrackerConfig { starts_in_flight_max: 1, exec_failure });
-    tracker.connected();
+    tracker.handle_connected();
     let list = tracker.take_asks().last().map_or(0, |ask| ask.number);
-    tracker.hear(News::Answer { number: list, answer: Ok(Answer::Listed(Vec::new())) });
+    tracker.handle_news(News::Answer { number: list, answer: Ok(Answer::Listed(Vec::new())) });
     tracker.find(&unit, "digest", None);
     for whole in [false, true] {
         for ask in tracker.take_asks() {
             let answer = Ok(Answer::Properties(changes.clone()));
-            tracker.hear(News::Answer { number: ask.number, answer });
+            tracker.handle_news(News::Answer { number: ask.number, answer });
         }
-        tracker.hear(News::Changed { unit: unit.clone(), changes: changes.clone(), whole });
+        tracker.handle_news(News::Changed { unit: unit.clone(), changes: changes.clone(), whole });
         tracker.collect(&unit);
     }
     // Each of a start, an exit and an end at most once.

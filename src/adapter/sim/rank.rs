@@ -60,7 +60,7 @@ impl Supervisor {
             connection: Some(connection),
             events,
         };
-        supervisor.backend.tracker.connected();
+        supervisor.backend.tracker.handle_connected();
         supervisor.core.recover(rank, &instance(), &mut supervisor.backend)?;
         Ok(supervisor)
     }

@@ -110,7 +110,7 @@ impl Life {
     }
 
     fn command(&mut self, command: UnitCommand) {
-        self.core.command(command, &mut self.asked);
+        self.core.handle_command(command, &mut self.asked);
     }
 
     fn event(&mut self, event: BackendEvent) {
@@ -220,7 +220,7 @@ fn facts_that_find_no_space_are_written_later() {
             "what is true is told: {told:?}"
         );
         disk.set_full(false);
-        life.core.grown(&Grown::Any, &mut life.asked);
+        life.core.handle_growth(&Grown::Any, &mut life.asked);
         let written = facts(&disk, 1);
         for fact in [json!({"exited": 768}), json!({"gone": true})] {
             assert!(written.contains(&fact), "{fact} in {written:?}");
@@ -281,7 +281,7 @@ fn one_file_that_cannot_be_written_does_not_keep_others_from_it() {
     disk.set_full(false);
     disk.remove(&record(1)).unwrap();
     for _ in jobs.clone() {
-        life.core.grown(&Grown::Any, &mut life.asked);
+        life.core.handle_growth(&Grown::Any, &mut life.asked);
     }
     for job in jobs.skip(1) {
         assert_eq!(facts(&disk, job).last(), Some(&json!({"exited": 768})), "{job}");
@@ -299,7 +299,7 @@ fn forgotten_units_have_nothing_to_write() {
     life.event(exited(1));
     disk.set_full(false);
     life.command(UnitCommand::Forget { unit: unit(1) });
-    life.core.grown(&Grown::Any, &mut life.asked);
+    life.core.handle_growth(&Grown::Any, &mut life.asked);
     assert_eq!(disk.files(), Vec::<String>::new());
 }
 

@@ -35,7 +35,7 @@ impl Wire {
 
     fn connect(&mut self) {
         self.connection = self.systemd.connect().expect("systemd is there");
-        self.tracker.connected();
+        self.tracker.handle_connected();
         self.talk();
         assert!(self.tracker.is_ready());
     }
@@ -58,7 +58,7 @@ impl Wire {
     fn hear(&mut self) -> bool {
         let news = self.systemd.take_news();
         let some = !news.is_empty();
-        news.into_iter().for_each(|(_, news)| self.tracker.hear(news));
+        news.into_iter().for_each(|(_, news)| self.tracker.handle_news(news));
         some
     }
 
@@ -354,7 +354,7 @@ fn systemd_is_executed_again_in_the_middle_of_a_start() {
     wire.systemd.leave();
     assert!(!wire.systemd.is_present() && wire.systemd.connect().is_none());
     wire.hear();
-    wire.tracker.hear(SimSystemd::no_reply(start.number));
+    wire.tracker.handle_news(SimSystemd::no_reply(start.number));
     wire.process(SimSystemd::executed);
     wire.silence();
     wire.systemd.back();
@@ -411,8 +411,8 @@ fn a_signal_to_nobody_is_made_up_for() {
     let unit = wire.unit();
     wire.systemd.exited(&unit, OK, false);
     assert!(!wire.systemd.take_news().iter().any(|(_, n)| matches!(n, News::Changed { .. })));
-    wire.tracker.hear(News::ManagerAway);
-    wire.tracker.hear(News::ManagerBack);
+    wire.tracker.handle_news(News::ManagerAway);
+    wire.tracker.handle_news(News::ManagerBack);
     wire.talk();
     wire.exited(OK);
 }
@@ -422,7 +422,7 @@ fn an_exit_while_the_bus_is_restarted_is_found() {
     let mut wire = Wire::new();
     wire.run();
     assert_eq!(wire.systemd.bus_restart(), [wire.connection]);
-    wire.tracker.lost();
+    wire.tracker.handle_lost();
     wire.exit(OK, false);
     wire.silence();
     wire.connect();
@@ -442,7 +442,7 @@ fn a_cgroup_becomes_empty_without_a_bus() {
     wire.exited(OK);
     wire.collect();
     wire.systemd.bus_restart();
-    wire.tracker.lost();
+    wire.tracker.handle_lost();
     wire.silence();
     wire.process(SimSystemd::emptied);
     wire.empty();
@@ -456,7 +456,7 @@ fn units_seem_to_end_while_systemd_reloads() {
     let news = wire.systemd.take_news();
     let garbage = news.iter().filter(|(_, news)| matches!(news, News::Changed { .. }));
     assert_eq!(garbage.count(), 2);
-    news.into_iter().for_each(|(_, news)| wire.tracker.hear(news));
+    news.into_iter().for_each(|(_, news)| wire.tracker.handle_news(news));
     wire.talk();
     wire.silence();
     assert!(wire.tracker.is_ready());

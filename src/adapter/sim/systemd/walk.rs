@@ -140,7 +140,7 @@ impl Walk {
     fn deliver_news(&mut self) {
         let Some(news) = self.news.pop_front() else { return };
         self.note(format!("<- {news:?}"));
-        self.tracker.hear(news);
+        self.tracker.handle_news(news);
     }
 
     fn start(&mut self) {
@@ -229,7 +229,7 @@ impl Walk {
         self.connection = self.systemd.connect();
         if self.connection.is_some() {
             self.note("connected".to_string());
-            self.tracker.connected();
+            self.tracker.handle_connected();
         }
     }
 
@@ -246,7 +246,7 @@ impl Walk {
         self.send_some();
         self.systemd.bus_restart();
         self.hang_up();
-        self.tracker.lost();
+        self.tracker.handle_lost();
     }
 
     /// systemd dies with answers that it has not sent.

@@ -120,7 +120,7 @@ impl World {
     /// inotify tells of it.
     pub(super) fn grown(&mut self, rank: u32) {
         if let Some(supervisor) = &mut self.ranks[rank as usize].supervisor {
-            supervisor.core.grown(&Grown::Any, &mut supervisor.backend);
+            supervisor.core.handle_growth(&Grown::Any, &mut supervisor.backend);
             self.pump(rank);
         }
     }

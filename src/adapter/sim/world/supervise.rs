@@ -25,7 +25,7 @@ impl World {
             self.ranks[rank].disk.crash_in_write(after, bytes);
         }
         let Some(supervisor) = &mut self.ranks[rank].supervisor else { return };
-        supervisor.core.command(command, &mut supervisor.backend);
+        supervisor.core.handle_command(command, &mut supervisor.backend);
         self.pump(from.rank);
     }
 
@@ -133,7 +133,7 @@ impl World {
                 self.note(&format!("rank {rank} <- {news:?}"));
             }
             if let Some(supervisor) = &mut self.ranks[rank as usize].supervisor {
-                supervisor.backend.tracker.hear(news);
+                supervisor.backend.tracker.handle_news(news);
             }
             self.pump(rank);
         }
@@ -146,7 +146,7 @@ impl World {
         }
         let Some(supervisor) = &mut self.ranks[life.rank as usize].supervisor else { return };
         if supervisor.connection.take().is_some() {
-            supervisor.backend.tracker.lost();
+            supervisor.backend.tracker.handle_lost();
             self.pump(life.rank);
             self.after(0.01, 1.0, Item::Connect(life));
         }
@@ -161,7 +161,7 @@ impl World {
         match state.systemd.connect() {
             Some(connection) => {
                 supervisor.connection = Some(connection);
-                supervisor.backend.tracker.connected();
+                supervisor.backend.tracker.handle_connected();
                 self.pump(life.rank);
             }
             None => self.after(0.05, 5.0, Item::Connect(life)),
