@@ -67,7 +67,7 @@ struct File {
 }
 
 impl File {
-    fn dirty(&mut self, from: usize) {
+    fn mark_dirty(&mut self, from: usize) {
         self.unsynced_from = Some(self.unsynced_from.map_or(from, |before| before.min(from)));
     }
 }
@@ -86,7 +86,7 @@ impl SimDisk {
 
     /// The module dies in the middle of a change, after so many that work: of an append the
     /// first `bytes` bytes are written, any other change happens unless `bytes` is 0. That call
-    /// and all later ones fail, until [`new_life`](SimDisk::new_life).
+    /// and all later ones fail, until [`begin_life`](SimDisk::begin_life).
     pub(crate) fn crash_in_write(&self, after: u32, bytes: usize) {
         self.lock().crash = Some(Crash { after, bytes });
     }
@@ -97,7 +97,7 @@ impl SimDisk {
     }
 
     /// A module is started: what it calls works again.
-    pub(crate) fn new_life(&self) {
+    pub(crate) fn begin_life(&self) {
         let mut state = self.lock();
         state.dead = false;
         state.crash = None;
@@ -210,14 +210,14 @@ impl State {
         let file = self.file(name)?;
         let fits = bytes.len().min(room);
         if fits > 0 {
-            file.dirty(file.bytes.len());
+            file.mark_dirty(file.bytes.len());
             file.bytes.extend_from_slice(&bytes[..fits]);
         }
         if let Some(room) = &mut self.room {
             *room -= fits as u64;
         }
         if fits < bytes.len() {
-            return Err(self.full());
+            return Err(self.fail_full());
         }
         Ok(())
     }
@@ -229,20 +229,20 @@ impl State {
                 IfExists::Keep => {}
                 IfExists::Truncate => {
                     file.bytes.clear();
-                    file.dirty(0);
+                    file.mark_dirty(0);
                 }
             }
             return Ok(());
         }
         if self.room == Some(0) {
-            return Err(self.full());
+            return Err(self.fail_full());
         }
         let file = File { bytes: Vec::new(), unsynced_from: Some(0), new: true };
         self.files.insert(name.to_string(), file);
         Ok(())
     }
 
-    fn full(&mut self) -> io::Error {
+    fn fail_full(&mut self) -> io::Error {
         self.counts.full += 1;
         error(libc::ENOSPC)
     }
@@ -303,7 +303,7 @@ impl Disk for SimDisk {
         self.change(|state| {
             let file = state.file(name)?;
             let length = usize::try_from(length).map_err(|_| error(libc::EFBIG))?;
-            file.dirty(length.min(file.bytes.len()));
+            file.mark_dirty(length.min(file.bytes.len()));
             file.bytes.resize(length, 0);
             Ok(())
         })

@@ -45,14 +45,14 @@ impl Faults {
     }
 
     /// An occasion for a fault: it strikes with the probability of its kind.
-    pub(super) fn strikes(&mut self, kind: FaultKind) -> Option<FaultId> {
+    pub(super) fn draw(&mut self, kind: FaultKind) -> Option<FaultId> {
         let rate = self.rate(kind)?;
         let id = self.occasion(kind);
         (self.uniform(id) < rate && self.strike(id)).then_some(id)
     }
 
     /// When the next fault of a kind that has a rate in time comes: seconds from now.
-    pub(super) fn next(&mut self, kind: FaultKind) -> Option<(f64, FaultId)> {
+    pub(super) fn draw_next(&mut self, kind: FaultKind) -> Option<(f64, FaultId)> {
         let rate = self.rate(kind)?;
         let id = self.occasion(kind);
         let uniform = self.uniform(id).max(f64::EPSILON);
@@ -116,8 +116,8 @@ mod tests {
         let profile = Profile::named("default").expect("known");
         let mut faults = Faults::new(7, &profile, left_out);
         for _ in 0..5000 {
-            faults.strikes(FaultKind::StartFails);
-            faults.strikes(FaultKind::CommitFails);
+            faults.draw(FaultKind::StartFails);
+            faults.draw(FaultKind::CommitFails);
         }
         faults.struck
     }

@@ -15,7 +15,7 @@ use crate::proto::{ExecEvent, JobId};
 struct Guest {
     log: Vec<ExecEvent>,
     /// What shells have written.
-    notes: Vec<String>,
+    lines: Vec<String>,
     /// Other keys.
     keys: BTreeMap<String, Value>,
     sequence: u64,
@@ -95,8 +95,8 @@ impl Kvs {
     }
 
     /// A `FLUX_KVS_SYNC` commit with the roots of these guest namespaces; returns the number of
-    /// the checkpoint, which is durable only when [`Self::written`] is called with it.
-    pub(super) fn sync(&mut self, jobs: &[JobId]) -> u64 {
+    /// the checkpoint, which is durable only when [`Self::end_checkpoint`] is called with it.
+    pub(super) fn begin_checkpoint(&mut self, jobs: &[JobId]) -> u64 {
         for id in jobs {
             if let Some(guest) = self.guests.get(id) {
                 self.primary.roots.insert(*id, guest.clone());
@@ -108,7 +108,7 @@ impl Kvs {
     }
 
     /// A checkpoint has reached the disk; false if the broker died before.
-    pub(super) fn written(&mut self, number: u64) -> bool {
+    pub(super) fn end_checkpoint(&mut self, number: u64) -> bool {
         let Some(primary) = self.writing.remove(&number) else { return false };
         self.checkpoint = primary;
         true
@@ -123,25 +123,29 @@ impl Kvs {
     }
 
     /// A live guest namespace's eventlog.
-    pub(super) fn guest(&self, id: JobId) -> Option<&[ExecEvent]> {
+    pub(super) fn live_log(&self, id: JobId) -> Option<&[ExecEvent]> {
         self.guests.get(&id).map(|guest| guest.log.as_slice())
     }
 
-    pub(super) fn log(&self, id: JobId) -> Option<&[ExecEvent]> {
+    pub(super) fn moved_log(&self, id: JobId) -> Option<&[ExecEvent]> {
         self.primary.moved.get(&id).map(|guest| guest.log.as_slice())
     }
 
     /// What shells have written, of a job that has ended.
-    pub(super) fn notes(&self, id: JobId) -> Option<&[String]> {
-        self.primary.moved.get(&id).map(|guest| guest.notes.as_slice())
+    pub(super) fn lines(&self, id: JobId) -> Option<&[String]> {
+        self.primary.moved.get(&id).map(|guest| guest.lines.as_slice())
     }
 
     /// A shell's `kvs.commit`; the answer, or an errno.
-    pub(super) fn client_commits(&mut self, id: JobId, payload: &Value) -> Result<Value, i32> {
+    pub(super) fn handle_client_commit(
+        &mut self,
+        id: JobId,
+        payload: &Value,
+    ) -> Result<Value, i32> {
         let guest = self.guests.get_mut(&id).ok_or(libc::ENOTSUP)?;
         for op in payload["ops"].as_array().into_iter().flatten() {
             match (op["key"].as_str().unwrap_or_default(), &op["dirent"]) {
-                ("notes", Value::String(note)) => guest.notes.push(note.clone()),
+                ("notes", Value::String(note)) => guest.lines.push(note.clone()),
                 (key, Value::Null) => drop(guest.keys.remove(key)),
                 (key, dirent) => drop(guest.keys.insert(key.to_string(), dirent.clone())),
             }
@@ -151,7 +155,7 @@ impl Kvs {
     }
 
     /// A shell's `kvs.lookup-plus`.
-    pub(super) fn client_looks(&self, id: JobId, payload: &Value) -> Result<Value, i32> {
+    pub(super) fn handle_client_lookup(&self, id: JobId, payload: &Value) -> Result<Value, i32> {
         let guest = self.guests.get(&id).ok_or(libc::ENOTSUP)?;
         let val = payload["key"].as_str().and_then(|key| guest.keys.get(key));
         Ok(match val {
@@ -176,12 +180,12 @@ mod tests {
         let mut kvs = Kvs::default();
         kvs.apply(ID, KvsOp::Create { userid: 1 });
         kvs.apply(ID, KvsOp::Append(events("init")));
-        let first = kvs.sync(&[ID]);
-        assert!(kvs.written(first));
+        let first = kvs.begin_checkpoint(&[ID]);
+        assert!(kvs.end_checkpoint(first));
         kvs.apply(ID, KvsOp::Append(events("starting")));
-        let second = kvs.sync(&[ID]);
+        let second = kvs.begin_checkpoint(&[ID]);
         kvs.crash();
-        assert!(!kvs.written(second), "it died before it was written");
+        assert!(!kvs.end_checkpoint(second), "it died before it was written");
         let opened = kvs.apply(ID, KvsOp::Open { userid: 1 });
         let expected = Opened { events: events("init"), moved: false, ..Opened::default() };
         assert_eq!(opened, KvsResult::Opened(Ok(expected)));
@@ -195,6 +199,6 @@ mod tests {
         kvs.crash();
         let opened = kvs.apply(ID, KvsOp::Open { userid: 1 });
         assert_eq!(opened, KvsResult::Opened(Ok(Opened::default())));
-        assert_eq!(kvs.log(ID), None);
+        assert_eq!(kvs.moved_log(ID), None);
     }
 }

@@ -81,7 +81,7 @@ impl Manager {
     }
 
     /// A user moves the time limit of a job.
-    pub(super) fn expire(&mut self, id: JobId, expiration: f64) {
+    pub(super) fn set_expiration(&mut self, id: JobId, expiration: f64) {
         if let Some(job) = self.jobs.get_mut(&id)
             && let Some(allocation) = &job.allocation
         {
@@ -90,7 +90,7 @@ impl Manager {
     }
 
     /// The start request of a job, for a service that has said hello.
-    pub(super) fn request(&mut self, id: JobId) -> Option<Value> {
+    pub(super) fn take_start_request(&mut self, id: JobId) -> Option<Value> {
         let job = self.jobs.get_mut(&id)?;
         if job.pending || job.ended || job.abandoned {
             return None;
@@ -101,7 +101,7 @@ impl Manager {
     }
 
     /// The service is gone. Only jobs that run are asked for again (flux-core `start.c`).
-    pub(super) fn disconnected(&mut self) {
+    pub(super) fn handle_disconnect(&mut self) {
         for job in self.jobs.values_mut().filter(|job| job.pending) {
             job.pending = false;
             job.abandoned |= job.failed || job.finish.is_some();
@@ -109,7 +109,7 @@ impl Manager {
     }
 
     /// It comes up again from its eventlogs. They do not tell of partial releases.
-    pub(super) fn restarted(&mut self) {
+    pub(super) fn restart(&mut self) {
         for job in self.jobs.values_mut().filter(|job| !job.ended) {
             job.pending = false;
             job.released = Idset::new();
@@ -118,7 +118,11 @@ impl Manager {
     }
 
     /// A response; what it breaks of RFC 32.
-    pub(super) fn respond(&mut self, id: JobId, response: &Response) -> Result<(), Violation> {
+    pub(super) fn handle_response(
+        &mut self,
+        id: JobId,
+        response: &Response,
+    ) -> Result<(), Violation> {
         let broken = |seen: String| Err(Violation { invariant: "always-an-end", seen });
         let Some(job) = self.jobs.get_mut(&id) else {
             return broken(format!("{id}: a response for a job that was never submitted"));
@@ -154,7 +158,7 @@ impl Manager {
                     ReleasedRanks::All => all.difference(&job.released),
                     ReleasedRanks::These(ranks) => ranks.clone(),
                 };
-                // Told again after a restart, which is no harm: partial releases are only noted
+                // SentState again after a restart, which is no harm: partial releases are only noted
                 // (flux-core `job-manager/start.c`).
                 job.released = job.released.union(&ranks);
                 if *is_final {

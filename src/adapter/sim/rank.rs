@@ -26,13 +26,13 @@ pub(super) const STRANGER: u32 = 4;
 /// The real supervisor's core and tracker, for one life of the module.
 pub(super) struct Supervisor {
     pub(super) core: Core,
-    pub(super) backend: Wired,
+    pub(super) backend: TrackerBackend,
     pub(super) connection: Option<u64>,
     events: Arc<Mutex<Vec<UnitEvent>>>,
 }
 
 /// A tracker, and the specifications that its calls are about.
-pub(super) struct Wired {
+pub(super) struct TrackerBackend {
     pub(super) tracker: Tracker,
     pub(super) specs: BTreeMap<UnitName, UnitSpec>,
 }
@@ -56,7 +56,7 @@ impl Supervisor {
         let config = TrackerConfig { starts_in_flight_max: 4, exec_failure };
         let mut supervisor = Self {
             core: Core::new(disk, format!("boot-{boot}"), OutputLimits::default(), sink),
-            backend: Wired { tracker: Tracker::new(config), specs: BTreeMap::new() },
+            backend: TrackerBackend { tracker: Tracker::new(config), specs: BTreeMap::new() },
             connection: Some(connection),
             events,
         };
@@ -66,7 +66,7 @@ impl Supervisor {
     }
 
     /// Lets the core hear what the tracker has found out.
-    pub(super) fn settle(&mut self) {
+    pub(super) fn pass_events(&mut self) {
         while let Some(event) = self.backend.tracker.next_event() {
             self.core.handle_event(event, &mut self.backend);
         }
@@ -78,7 +78,7 @@ impl Supervisor {
     }
 }
 
-impl Backend for Wired {
+impl Backend for TrackerBackend {
     fn method(&self) -> Method {
         self.tracker.method()
     }
@@ -154,11 +154,11 @@ impl Rank {
     }
 
     /// The shell that a unit runs now.
-    pub(super) fn current(&self, unit: &UnitName) -> Option<usize> {
+    pub(super) fn current_shell(&self, unit: &UnitName) -> Option<usize> {
         let invocation = self.systemd.invocation_id(unit)?;
-        self.shells
-            .iter()
-            .rposition(|shell| shell.unit == *unit && shell.invocation == invocation && !shell.lost)
+        self.shells.iter().rposition(|shell| {
+            shell.unit == *unit && shell.invocation == invocation && !shell.lost_with_node
+        })
     }
 
     /// Every shell that was ever executed for this job here.

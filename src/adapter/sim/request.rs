@@ -62,7 +62,7 @@ impl Requests {
     }
 
     /// Takes out what a life holds: nobody will answer it.
-    pub(super) fn held_by(&mut self, life: Life) -> Vec<Request> {
+    pub(super) fn take_held_by(&mut self, life: Life) -> Vec<Request> {
         let held = self.open.iter().filter(|(_, request)| request.holder == life);
         let numbers: Vec<u64> = held.map(|(number, _)| *number).collect();
         numbers.into_iter().filter_map(|number| self.open.remove(&number)).collect()

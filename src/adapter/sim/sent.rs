@@ -42,7 +42,7 @@ pub enum Heard {
 }
 
 /// One message, and how far it is.
-pub(super) struct Told {
+pub(super) struct SentState {
     pub(super) sent: Sent,
     pub(super) heard: Heard,
     /// The module that has it, until it has answered for the last time.
@@ -54,7 +54,7 @@ pub(super) struct Told {
 /// All messages of a world.
 #[derive(Default)]
 pub(super) struct Messages {
-    pub(super) all: Vec<Told>,
+    pub(super) all: Vec<SentState>,
     /// Those in a barrier, with their entry, that an unloaded module has kept.
     pub(super) parked: Vec<(usize, u32)>,
     /// One of them was more than refused.
@@ -69,7 +69,7 @@ pub(super) struct Messages {
 
 impl Messages {
     pub(super) fn new(all: Vec<Sent>) -> Self {
-        let told = |sent| Told { sent, heard: Heard::default(), holder: None, job: None };
+        let told = |sent| SentState { sent, heard: Heard::default(), holder: None, job: None };
         Self { all: all.into_iter().map(told).collect(), ..Self::default() }
     }
 

@@ -14,11 +14,11 @@ pub(super) struct Shell {
     /// What it left behind is still there.
     pub(super) leftover: bool,
     /// Its node has been powered off since it was executed.
-    pub(super) past: bool,
+    pub(super) before_reboot: bool,
     /// It went with its node.
-    pub(super) lost: bool,
+    pub(super) lost_with_node: bool,
     /// Its node was powered off, and its record took damage.
-    pub(super) forgotten: bool,
+    pub(super) record_damaged: bool,
     /// What it has written to its standard output.
     pub(super) output: Vec<u8>,
     /// Ignores SIGTERM; that of a guest, whatever comes from others than the IMP.
@@ -29,13 +29,13 @@ pub(super) struct Shell {
     pub(super) entered: u32,
     pub(super) released: u32,
     /// Lines that it has sent to its job's guest namespace, and those that it was told are done.
-    pub(super) notes: u32,
-    pub(super) noted: u32,
+    pub(super) lines_sent: u32,
+    pub(super) lines_done: u32,
     /// Those that the KVS would not have: the shell was started before its job's namespace was
     /// there again.
-    pub(super) refused: Vec<u32>,
+    pub(super) lines_refused: Vec<u32>,
     /// Which broker ran on rank 0 when the shell ended, if the shell was connected then.
-    pub(super) ended_with: Option<u32>,
+    pub(super) ended_with_broker: Option<u32>,
 }
 
 impl Shell {
@@ -46,18 +46,18 @@ impl Shell {
             digest,
             exited: None,
             leftover: false,
-            past: false,
-            lost: false,
-            forgotten: false,
+            before_reboot: false,
+            lost_with_node: false,
+            record_damaged: false,
             output: Vec::new(),
             deaf,
             awaited: None,
             entered: 0,
             released: 0,
-            notes: 0,
-            noted: 0,
-            refused: Vec::new(),
-            ended_with: None,
+            lines_sent: 0,
+            lines_done: 0,
+            lines_refused: Vec::new(),
+            ended_with_broker: None,
         }
     }
 
@@ -68,12 +68,12 @@ impl Shell {
 
     /// The shell itself runs.
     pub(super) fn runs(&self) -> bool {
-        self.exited.is_none() && !self.lost
+        self.exited.is_none() && !self.lost_with_node
     }
 
     /// A process of it is left on the node.
     pub(super) fn lives(&self) -> bool {
-        self.runs() || (self.leftover && !self.lost)
+        self.runs() || (self.leftover && !self.lost_with_node)
     }
 }
 

@@ -1,7 +1,7 @@
 //! The `systemd --user` of one rank, and the bus and the kernel around it, as a
 //! [`Tracker`](crate::supervisor::tracker::Tracker) meets them.
 //!
-//! It does nothing on its own: the world hands in what clients ask ([`SimSystemd::ask`]), what
+//! It does nothing on its own: the world hands in what clients ask ([`SimSystemd::handle_ask`]), what
 //! becomes of processes (`forked`, `executed`, `exec_failed`, `exited`, `emptied`, `alarm`) and
 //! what befalls systemd itself (`leave`, `back`, `reload`, `bus_restart`, `reboot`). After each
 //! of these it takes what is to be delivered ([`SimSystemd::take_news`], in order for each
@@ -40,7 +40,7 @@ use unit::Unit;
 /// What the world is to do to processes.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) enum Act {
-    /// Call [`SimSystemd::alarm`] with this number after this time.
+    /// Call [`SimSystemd::handle_alarm`] with this number after this time.
     Alarm {
         /// Which unit.
         unit: UnitName,
@@ -49,14 +49,14 @@ pub(super) enum Act {
         /// How long to wait.
         after: Duration,
     },
-    /// Call [`SimSystemd::later`] with these after a while.
+    /// Call [`SimSystemd::handle_pause_over`] with these after a while.
     Later {
         /// Who asked for it.
         connection: u64,
         /// Of the call.
         number: u64,
     },
-    /// There is a job to start it: call [`SimSystemd::forked`], or
+    /// There is a job to start it: call [`SimSystemd::handle_forked`], or
     /// [`SimSystemd::lose_job`], when its turn comes.
     Run(UnitName),
     /// Deliver a signal.
@@ -120,7 +120,7 @@ pub(super) struct SimSystemd {
 }
 
 impl SimSystemd {
-    /// One whose answers overtake its signals: these are sent by [`SimSystemd::signal`], as the
+    /// One whose answers overtake its signals: these are sent by [`SimSystemd::send_signals`], as the
     /// real one sends them when it has nothing better to do.
     pub(super) fn slow() -> Self {
         Self { slow: true, ..Self::default() }
@@ -131,7 +131,7 @@ impl SimSystemd {
         if self.away {
             return None;
         }
-        let number = self.number();
+        let number = self.next_number();
         self.connections.insert(number, Connection::default());
         Some(number)
     }
@@ -164,7 +164,7 @@ impl SimSystemd {
     /// the unit that [`Call::Start`] is about. Nothing comes of [`Call::ReadBack`], nor of
     /// [`Call::Guard`]: no process leaves its unit here. And
     /// [`Call::Reconnect`] is for the world: `disconnect` and `connect`.
-    pub(super) fn ask(&mut self, connection: u64, ask: &Ask, spec: Option<&UnitSpec>) {
+    pub(super) fn handle_ask(&mut self, connection: u64, ask: &Ask, spec: Option<&UnitSpec>) {
         let number = ask.number;
         match &ask.call {
             Call::IsEmpty { unit, group } => return self.ask_kernel(connection, unit, group),
@@ -196,7 +196,7 @@ impl SimSystemd {
     }
 
     /// The pause that a client wanted is over.
-    pub(super) fn later(&mut self, connection: u64, number: u64) {
+    pub(super) fn handle_pause_over(&mut self, connection: u64, number: u64) {
         if self.connections.contains_key(&connection) {
             self.tell(connection, News::Answer { number, answer: Ok(Answer::Done) });
         }
@@ -255,12 +255,12 @@ impl SimSystemd {
         let known = call.unit().and_then(|unit| self.units.get(unit));
         match call {
             Call::ControlGroup(unit) => {
-                let group = known.map_or(String::new(), |known| known.group(unit));
+                let group = known.map_or(String::new(), |known| known.control_group(unit));
                 Ok(Answer::ControlGroup(group))
             }
             Call::List => Ok(Answer::Listed(self.units.keys().map(ToString::to_string).collect())),
             Call::Main { unit, .. } | Call::Service(unit) | Call::Unit(unit) => {
-                let all = known.map_or_else(stub, |known| known.all(unit));
+                let all = known.map_or_else(stub, |known| known.properties(unit));
                 let [of_service, of_unit] = by_interface(&all);
                 let is_unit = matches!(call, Call::Unit(_));
                 Ok(Answer::Properties(if is_unit { of_unit } else { of_service }))
@@ -290,7 +290,7 @@ impl SimSystemd {
     }
 
     /// systemd is back, and sees what it has missed. Nobody is subscribed.
-    pub(super) fn back(&mut self) {
+    pub(super) fn come_back(&mut self) {
         if !self.away {
             return;
         }
@@ -319,7 +319,7 @@ impl SimSystemd {
     }
 
     /// The bus ends all connections, and comes up again: these are lost.
-    pub(super) fn bus_restart(&mut self) -> Vec<u64> {
+    pub(super) fn restart_bus(&mut self) -> Vec<u64> {
         let lost = std::mem::take(&mut self.connections).into_keys().collect();
         self.news.retain(|(_, news)| matches!(news, News::Emptied { .. }));
         lost
@@ -331,7 +331,7 @@ impl SimSystemd {
         *self = Self { slow: self.slow, executions, number: self.number, ..Self::default() };
     }
 
-    fn number(&mut self) -> u64 {
+    fn next_number(&mut self) -> u64 {
         self.number += 1;
         self.number
     }

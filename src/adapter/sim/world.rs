@@ -89,7 +89,7 @@ pub(super) enum Item {
         boot: u32,
         unit: UnitName,
     },
-    Exit {
+    EndShell {
         id: ShellId,
         status: WaitStatus,
     },
@@ -104,7 +104,7 @@ pub(super) enum Item {
         boot: u32,
         unit: UnitName,
     },
-    Grown {
+    OutputGrown {
         rank: u32,
     },
     Hangup {
@@ -121,21 +121,21 @@ pub(super) enum Item {
         id: JobId,
         result: Box<KvsResult>,
     },
-    KvsSync {
+    CheckpointBegins {
         from: Life,
         jobs: Vec<JobId>,
     },
-    KvsWritten {
+    CheckpointEnds {
         to: Life,
         number: u64,
     },
-    Later {
+    PauseOver {
         rank: u32,
         connection: u64,
         number: u64,
     },
     LeftoverEnds(ShellId),
-    Linked(ShellId),
+    LinkTried(ShellId),
     LinkTimer(ShellId),
     Load {
         rank: u32,
@@ -149,7 +149,7 @@ pub(super) enum Item {
         connection: u64,
         news: Box<News>,
     },
-    Note(ShellId),
+    CommitLine(ShellId),
     Ready {
         rank: u32,
         boot: u32,
@@ -175,7 +175,7 @@ pub(super) enum Item {
     },
     ToRank0(Box<Waiter>),
     ToShell(Box<Waiter>, Result<Value, i32>),
-    Write(ShellId),
+    WriteLine(ShellId),
 }
 
 /// The world of one seed.
@@ -346,83 +346,85 @@ impl World {
             }
             let Some((_, item)) = self.queue.pop_first() else { break };
             self.now = self.now.max(at);
-            self.happen(item);
+            self.handle_item(item);
         }
         if self.violations.is_empty() {
             self.now = self.now.max(self.queue.first_key_value().map_or(self.now, |_| end));
         }
     }
 
-    fn happen(&mut self, item: Item) {
+    fn handle_item(&mut self, item: Item) {
         match item {
             Item::Allocate(id) => self.allocate(id),
-            Item::BusClosed(life) => self.bus_closed(life),
+            Item::BusClosed(life) => self.handle_bus_closed(life),
             Item::CancelDeceived => self.cancel_deceived(),
-            Item::Connect(life) => self.connect(life),
+            Item::Connect(life) => self.connect_bus(life),
             Item::Deliver { to, event } => self.deliver(to, *event),
-            Item::DiskEmptied(rank) => self.disk_emptied(rank),
-            Item::Exit { id, status } => self.exit(id, status),
-            Item::Fault(id) => self.fault(id),
-            Item::Grown { rank } => self.grown(rank),
-            Item::KvsApply { from, id, op } => self.kvs_apply(from, id, *op),
+            Item::DiskEmptied(rank) => self.free_disk(rank),
+            Item::EndShell { id, status } => self.end_shell(id, status),
+            Item::Fault(id) => self.handle_fault(id),
+            Item::OutputGrown { rank } => self.handle_growth(rank),
+            Item::KvsApply { from, id, op } => self.apply_kvs_op(from, id, *op),
             Item::KvsDone { to, id, result } => {
                 self.deliver(to, Event::Kvs { id, result: *result });
             }
-            Item::KvsSync { from, jobs } => self.kvs_sync(from, &jobs),
-            Item::KvsWritten { to, number } => self.kvs_written(to, number),
-            Item::LeftoverEnds(id) => self.leftover_ends(id),
-            Item::Note(id) => self.note_down(id),
+            Item::CheckpointBegins { from, jobs } => self.begin_checkpoint(from, &jobs),
+            Item::CheckpointEnds { to, number } => self.end_checkpoint(to, number),
+            Item::LeftoverEnds(id) => self.end_leftover(id),
+            Item::CommitLine(id) => self.commit_line(id),
             Item::Load { rank } => self.load(rank),
-            Item::ManagerCommits(broker) => self.manager_commits(broker),
-            Item::Message(index) => self.message(index),
+            Item::ManagerCommits(broker) => self.commit_manager(broker),
+            Item::Message(index) => self.deliver_message(index),
             Item::Resume(rank) => self.resume(rank),
             Item::Submit => self.submit(),
-            Item::Timer(life) => self.timer(life),
-            Item::Write(id) => self.write(id),
-            other => self.happen_to_links(other),
+            Item::Timer(life) => self.handle_timer(life),
+            Item::WriteLine(id) => self.write_line(id),
+            other => self.handle_link_item(other),
         }
     }
 
-    fn happen_to_links(&mut self, item: Item) {
+    fn handle_link_item(&mut self, item: Item) {
         match item {
-            Item::FromBroker { id, number, packet } => self.link_hears(id, number, packet),
-            Item::Linked(id) => self.linked(id),
-            Item::LinkTimer(id) => self.link_timer(id),
-            Item::ToBroker { id, number, packet } => self.broker_hears(id, number, packet),
-            Item::ToRank0(waiter) => self.rank_0_hears(*waiter),
+            Item::FromBroker { id, number, packet } => self.handle_at_link(id, number, packet),
+            Item::LinkTried(id) => self.end_connecting(id),
+            Item::LinkTimer(id) => self.handle_link_timer(id),
+            Item::ToBroker { id, number, packet } => self.handle_at_broker(id, number, packet),
+            Item::ToRank0(waiter) => self.handle_at_rank_0(*waiter),
             Item::ToShell(waiter, answer) => self.answer_shell(&waiter, answer),
-            of_systemd => self.happen_to_systemd(of_systemd),
+            of_systemd => self.handle_systemd_item(of_systemd),
         }
     }
 
-    fn happen_to_systemd(&mut self, item: Item) {
+    fn handle_systemd_item(&mut self, item: Item) {
         match item {
             Item::Alarm { rank, boot, unit, number } => {
                 let state = &mut self.ranks[rank as usize];
-                state.systemd.alarm(&unit, if state.boot == boot { number } else { u64::MAX });
-                self.stir(rank);
+                state
+                    .systemd
+                    .handle_alarm(&unit, if state.boot == boot { number } else { u64::MAX });
+                self.forward_from_systemd(rank);
             }
             Item::Ask { rank, connection, ask, spec } => {
-                self.ask_arrives(rank, connection, &ask, spec.as_deref());
+                self.handle_ask(rank, connection, &ask, spec.as_deref());
             }
-            Item::Execute { rank, boot, unit } => self.execute(rank, boot, &unit),
-            Item::Fork { rank, boot, unit } => self.fork(rank, boot, &unit),
+            Item::Execute { rank, boot, unit } => self.execute_shell(rank, boot, &unit),
+            Item::Fork { rank, boot, unit } => self.fork_shell(rank, boot, &unit),
             Item::Hangup { rank, connection } => {
                 self.ranks[rank as usize].systemd.disconnect(connection);
             }
-            Item::Later { rank, connection, number } => {
-                self.ranks[rank as usize].systemd.later(connection, number);
-                self.stir(rank);
+            Item::PauseOver { rank, connection, number } => {
+                self.ranks[rank as usize].systemd.handle_pause_over(connection, number);
+                self.forward_from_systemd(rank);
             }
-            Item::News { rank, connection, news } => self.hear(rank, connection, *news),
-            Item::Ready { rank, boot, unit } => self.ready(rank, boot, &unit),
+            Item::News { rank, connection, news } => self.handle_news(rank, connection, *news),
+            Item::Ready { rank, boot, unit } => self.report_ready(rank, boot, &unit),
             Item::Signals(rank) => {
-                self.ranks[rank as usize].systemd.signal();
-                self.stir(rank);
+                self.ranks[rank as usize].systemd.send_signals();
+                self.forward_from_systemd(rank);
             }
             Item::Signal { rank, unit, signal, all } => self.signal(rank, &unit, signal, all),
-            Item::SystemdLeaves(rank) => self.systemd_leaves(rank),
-            Item::SystemdReturns(rank) => self.systemd_returns(rank),
+            Item::SystemdLeaves(rank) => self.take_systemd_away(rank),
+            Item::SystemdReturns(rank) => self.bring_systemd_back(rank),
             _ => (), // handled by the caller
         }
     }
@@ -447,7 +449,7 @@ impl World {
         }
     }
 
-    fn timer(&mut self, life: Life) {
+    fn handle_timer(&mut self, life: Life) {
         let rank = &self.ranks[life.rank as usize];
         let next = rank.node.as_ref().and_then(Node::next_timeout);
         if self.is_alive(life) && next.is_some_and(|at| at <= self.now) {
@@ -503,7 +505,7 @@ impl World {
             // fault: the world's own keep their numbers.
             let logged = self.messages.is_handled && matches!(effect, Effect::Log { .. });
             let occasion = answered.is_none() && !logged;
-            if occasion && self.faults.strikes(FaultKind::CrashBetweenEffects).is_some() {
+            if occasion && self.faults.draw(FaultKind::CrashBetweenEffects).is_some() {
                 self.kill(rank);
             }
             if !self.is_alive(life) {

@@ -98,7 +98,7 @@ struct Life {
 
 impl Life {
     fn new(disk: &SimDisk, boot_id: &str) -> Self {
-        disk.new_life();
+        disk.begin_life();
         let events = Arc::new(Mutex::new(Vec::new()));
         let sink = Arc::clone(&events);
         let sink = Box::new(move |event| sink.lock().unwrap().push(event));

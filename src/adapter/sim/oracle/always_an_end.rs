@@ -10,7 +10,7 @@ const NAME: &str = "always-an-end";
 impl World {
     /// RFC 32, at every response.
     pub(super) fn check_order(&mut self, id: JobId, response: &Response) {
-        if let Err(violation) = self.manager.respond(id, response) {
+        if let Err(violation) = self.manager.handle_response(id, response) {
             self.note(&format!("VIOLATION {violation}"));
             self.violations.push(violation);
         }
@@ -19,7 +19,7 @@ impl World {
     /// RFC 50, at every commit.
     pub(in crate::adapter::sim) fn check_events(&mut self, id: JobId, op: &KvsOp) {
         let (KvsOp::Append(fresh) | KvsOp::Finish(fresh)) = op else { return };
-        let Some(log) = self.kvs.guest(id) else { return };
+        let Some(log) = self.kvs.live_log(id) else { return };
         let names: Vec<&str> = log.iter().chain(fresh).map(|event| event.name.as_str()).collect();
         if let Some(broken) = broken(&names) {
             self.violate(NAME, format!("{id}: {broken} in the exec eventlog {names:?}"));
@@ -42,7 +42,7 @@ impl World {
 
     fn check_log(&mut self, id: JobId) {
         let failed = self.manager.jobs[&id].failed;
-        let Some(log) = self.kvs.log(id).map(<[ExecEvent]>::to_vec) else {
+        let Some(log) = self.kvs.moved_log(id).map(<[ExecEvent]>::to_vec) else {
             // A job that could not be begun has no place in the KVS.
             if !failed {
                 self.violate("nothing-lost", format!("{id}: has no exec eventlog"));
@@ -53,7 +53,7 @@ impl World {
         if names.last() != Some(&"done") {
             self.violate(NAME, format!("{id}: no done at the end of {names:?}"));
         }
-        self.check_notes(id);
+        self.check_lines(id);
         // Of what its user said that it can do without, output can be missing.
         if !failed && !self.messages.deceived.contains(&id) {
             self.check_output(id, &log);

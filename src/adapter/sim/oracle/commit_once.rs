@@ -7,8 +7,8 @@ use crate::adapter::sim::world::World;
 use crate::proto::JobId;
 
 impl World {
-    pub(super) fn check_notes(&mut self, id: JobId) {
-        let Some(notes) = self.kvs.notes(id).map(<[String]>::to_vec) else { return };
+    pub(super) fn check_lines(&mut self, id: JobId) {
+        let Some(notes) = self.kvs.lines(id).map(<[String]>::to_vec) else { return };
         let Some(digest) = self.manager.jobs[&id].allocation.as_ref().map(|a| a.digest.clone())
         else {
             return;
@@ -23,11 +23,13 @@ impl World {
                     (writer == name).then(|| number.parse::<u32>().ok())?
                 };
                 let numbers: Vec<u32> = notes.iter().filter_map(of_shell).collect();
-                let taken = (0..shell.notes).filter(|number| !shell.refused.contains(number));
+                let taken =
+                    (0..shell.lines_sent).filter(|number| !shell.lines_refused.contains(number));
                 let in_order = numbers.iter().copied().eq(taken.take(numbers.len()));
-                let kept = shell.ended_with != now || numbers.len() as u32 >= shell.noted;
-                if !in_order || (!kept && !shell.past) {
-                    let noted = shell.noted;
+                let kept =
+                    shell.ended_with_broker != now || numbers.len() as u32 >= shell.lines_done;
+                if !in_order || (!kept && !shell.before_reboot) {
+                    let noted = shell.lines_done;
                     seen.push(format!("{}: {noted} are done, there are {numbers:?}", shell.unit));
                 }
             }

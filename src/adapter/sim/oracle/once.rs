@@ -13,7 +13,7 @@ impl World {
         // Of another allocation of the job, or another job with its id.
         let alive = others().any(|other| other.unit.job() == id && other.runs());
         // What a node loses when it is powered off may be all that there was of it.
-        let again = others().any(|other| other.digest == shell.digest && !other.forgotten);
+        let again = others().any(|other| other.digest == shell.digest && !other.record_damaged);
         if alive {
             self.violate("once", format!("{unit} runs while another shell of {id} does"));
         } else if again {

@@ -11,7 +11,7 @@ impl World {
         let Some(rank) = lost_rank(&exception.note).filter(|_| !self.nested) else { return };
         let state = &self.ranks[rank as usize];
         let known = state.shells_of(&job.digest).last();
-        let truly = known.is_none_or(|shell| shell.past);
+        let truly = known.is_none_or(|shell| shell.before_reboot);
         if !truly && !self.drained.contains(&(job.digest.clone(), rank)) {
             let seen = format!("{}: {}, and it was not", job.id, exception.note);
             self.violate("true-status", seen);

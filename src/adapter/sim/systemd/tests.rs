@@ -45,17 +45,17 @@ impl Wire {
         loop {
             let asks = self.tracker.take_asks();
             asks.iter().for_each(|ask| self.ask(ask));
-            if !self.hear() && asks.is_empty() {
+            if !self.deliver_news() && asks.is_empty() {
                 return;
             }
         }
     }
 
     fn ask(&mut self, ask: &Ask) {
-        self.systemd.ask(self.connection, ask, Some(&self.spec));
+        self.systemd.handle_ask(self.connection, ask, Some(&self.spec));
     }
 
-    fn hear(&mut self) -> bool {
+    fn deliver_news(&mut self) -> bool {
         let news = self.systemd.take_news();
         let some = !news.is_empty();
         news.into_iter().for_each(|(_, news)| self.tracker.handle_news(news));
@@ -73,9 +73,9 @@ impl Wire {
     fn run(&mut self) {
         self.start();
         self.acts(&[Act::Run(self.unit())]);
-        self.process(SimSystemd::forked);
+        self.process(SimSystemd::handle_forked);
         self.silence();
-        self.process(SimSystemd::executed);
+        self.process(SimSystemd::handle_executed);
         self.started();
     }
 
@@ -86,7 +86,7 @@ impl Wire {
     }
 
     fn exit(&mut self, status: WaitStatus, populated: bool) {
-        self.process(|systemd, unit| systemd.exited(unit, status, populated));
+        self.process(|systemd, unit| systemd.handle_exited(unit, status, populated));
     }
 
     fn collect(&mut self) {
@@ -207,7 +207,7 @@ fn a_quick_exit_is_an_exit() {
     for status in [OK, WaitStatus::exited(1)] {
         let mut wire = Wire::new();
         wire.start();
-        wire.process(SimSystemd::forked);
+        wire.process(SimSystemd::handle_forked);
         wire.exit(status, false);
         wire.started();
         wire.exited(status);
@@ -219,8 +219,8 @@ fn a_quick_exit_is_an_exit() {
 fn a_program_that_cannot_be_executed() {
     let mut wire = Wire::new();
     wire.start();
-    wire.process(SimSystemd::forked);
-    wire.process(|systemd, unit| systemd.exec_failed(unit, 203));
+    wire.process(SimSystemd::handle_forked);
+    wire.process(|systemd, unit| systemd.handle_exec_failed(unit, 203));
     let (unit, errnum, message) = (wire.unit(), libc::ENOENT, "Some(203)".to_string());
     let failed = BackendEvent::Failed { unit: unit.clone(), errnum, message };
     assert_eq!(wire.tracker.next_event(), Some(failed));
@@ -241,13 +241,13 @@ fn what_is_left_behind_is_ended() {
     };
     assert_eq!(*terminate, wire.terminate());
     wire.silence();
-    wire.process(|systemd, unit| systemd.alarm(unit, *number + 1));
+    wire.process(|systemd, unit| systemd.handle_alarm(unit, *number + 1));
     wire.acts(&[]);
-    wire.process(|systemd, unit| systemd.alarm(unit, *number));
+    wire.process(|systemd, unit| systemd.handle_alarm(unit, *number));
     wire.acts(&[Act::Signal { unit: unit.clone(), signal: libc::SIGKILL, all: true }]);
     assert!(wire.systemd.lives(&unit));
     wire.silence();
-    wire.process(SimSystemd::emptied);
+    wire.process(SimSystemd::handle_emptied);
     wire.empty();
 }
 
@@ -262,7 +262,7 @@ fn a_failure_ends_what_it_leaves_behind() {
     assert_eq!(wire.systemd.take_acts()[0], terminate);
     wire.collect();
     wire.silence();
-    wire.process(SimSystemd::emptied);
+    wire.process(SimSystemd::handle_emptied);
     wire.empty();
 }
 
@@ -286,12 +286,12 @@ fn a_guests_unit_is_activating_until_the_imp_says_that_it_is_ready() {
     (wire.spec.multiuser, wire.spec.stop_timeout) = (true, None);
     wire.start();
     let unit = wire.unit();
-    let active = |wire: &Wire| wire.systemd.units.get(&unit)?.all(&unit).active;
+    let active = |wire: &Wire| wire.systemd.units.get(&unit)?.properties(&unit).active;
     for (step, expected) in [
-        (SimSystemd::forked as fn(&mut SimSystemd, &UnitName), Active::Activating),
-        (SimSystemd::ready, Active::Activating),
-        (SimSystemd::executed, Active::Activating),
-        (SimSystemd::ready, Active::Active),
+        (SimSystemd::handle_forked as fn(&mut SimSystemd, &UnitName), Active::Activating),
+        (SimSystemd::handle_ready, Active::Activating),
+        (SimSystemd::handle_executed, Active::Activating),
+        (SimSystemd::handle_ready, Active::Active),
     ] {
         wire.process(step);
         assert_eq!(active(&wire), Some(expected));
@@ -309,9 +309,9 @@ fn a_guests_processes_are_waited_for() {
     let mut wire = Wire::new();
     wire.spec.multiuser = true;
     wire.start();
-    wire.process(SimSystemd::forked);
+    wire.process(SimSystemd::handle_forked);
     wire.started();
-    wire.process(SimSystemd::executed);
+    wire.process(SimSystemd::handle_executed);
     wire.exit(OK, true);
     wire.exited(OK);
     wire.systemd.take_acts();
@@ -320,7 +320,7 @@ fn a_guests_processes_are_waited_for() {
     // It is down, and yet there.
     assert!(wire.systemd.has(&wire.unit()));
     wire.silence();
-    wire.process(SimSystemd::emptied);
+    wire.process(SimSystemd::handle_emptied);
     wire.empty();
 }
 
@@ -349,15 +349,15 @@ fn systemd_is_executed_again_in_the_middle_of_a_start() {
     // The start gets through, and its answer does not.
     let start = asks.iter().find(|ask| matches!(ask.call, Call::Start(_))).expect("start");
     wire.systemd.take_news();
-    wire.process(SimSystemd::forked);
+    wire.process(SimSystemd::handle_forked);
     wire.systemd.take_news();
     wire.systemd.leave();
     assert!(!wire.systemd.is_present() && wire.systemd.connect().is_none());
-    wire.hear();
+    wire.deliver_news();
     wire.tracker.handle_news(SimSystemd::no_reply(start.number));
-    wire.process(SimSystemd::executed);
+    wire.process(SimSystemd::handle_executed);
     wire.silence();
-    wire.systemd.back();
+    wire.systemd.come_back();
     wire.talk();
     wire.started();
     wire.exit(OK, false);
@@ -375,12 +375,12 @@ fn a_start_job_that_is_lost_is_made_again() {
     wire.acts(std::slice::from_ref(&run));
     // While systemd is away nothing can be forked.
     wire.systemd.leave();
-    wire.process(SimSystemd::forked);
-    wire.systemd.back();
+    wire.process(SimSystemd::handle_forked);
+    wire.systemd.come_back();
     wire.talk();
     wire.acts(&[run]);
-    wire.process(SimSystemd::forked);
-    wire.process(SimSystemd::executed);
+    wire.process(SimSystemd::handle_forked);
+    wire.process(SimSystemd::handle_executed);
     wire.started();
     assert_eq!(wire.systemd.executions(&wire.unit()), 1);
 }
@@ -395,7 +395,7 @@ fn an_exit_while_systemd_is_away_is_found() {
     wire.exit(status, false);
     wire.collect();
     wire.silence();
-    wire.systemd.back();
+    wire.systemd.come_back();
     wire.talk();
     wire.exited(status);
     wire.empty();
@@ -407,9 +407,9 @@ fn a_signal_to_nobody_is_made_up_for() {
     wire.run();
     // Both at once: the exit falls between two subscriptions.
     wire.systemd.leave();
-    wire.systemd.back();
+    wire.systemd.come_back();
     let unit = wire.unit();
-    wire.systemd.exited(&unit, OK, false);
+    wire.systemd.handle_exited(&unit, OK, false);
     assert!(!wire.systemd.take_news().iter().any(|(_, n)| matches!(n, News::Changed { .. })));
     wire.tracker.handle_news(News::ManagerAway);
     wire.tracker.handle_news(News::ManagerBack);
@@ -421,7 +421,7 @@ fn a_signal_to_nobody_is_made_up_for() {
 fn an_exit_while_the_bus_is_restarted_is_found() {
     let mut wire = Wire::new();
     wire.run();
-    assert_eq!(wire.systemd.bus_restart(), [wire.connection]);
+    assert_eq!(wire.systemd.restart_bus(), [wire.connection]);
     wire.tracker.handle_lost();
     wire.exit(OK, false);
     wire.silence();
@@ -436,15 +436,15 @@ fn a_cgroup_becomes_empty_without_a_bus() {
     let mut wire = Wire::new();
     wire.spec.multiuser = true;
     wire.start();
-    wire.process(SimSystemd::forked);
+    wire.process(SimSystemd::handle_forked);
     wire.started();
     wire.exit(OK, true);
     wire.exited(OK);
     wire.collect();
-    wire.systemd.bus_restart();
+    wire.systemd.restart_bus();
     wire.tracker.handle_lost();
     wire.silence();
-    wire.process(SimSystemd::emptied);
+    wire.process(SimSystemd::handle_emptied);
     wire.empty();
 }
 

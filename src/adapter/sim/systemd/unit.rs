@@ -62,7 +62,7 @@ impl Unit {
     }
 
     /// Its cgroup, which systemd removes when the unit is down and nothing is in it.
-    pub(super) fn group(&self, unit: &UnitName) -> String {
+    pub(super) fn control_group(&self, unit: &UnitName) -> String {
         match self.stage {
             Stage::Queued => String::new(),
             Stage::Dead | Stage::Failed if !self.lives() => String::new(),
@@ -71,13 +71,17 @@ impl Unit {
     }
 
     /// All properties.
-    pub(super) fn all(&self, unit: &UnitName) -> Changes {
+    pub(super) fn properties(&self, unit: &UnitName) -> Changes {
         let digest = Some(self.spec.digest.clone());
-        Changes { digest, control_group: Some(self.group(unit)), ..self.signalled() }
+        Changes {
+            digest,
+            control_group: Some(self.control_group(unit)),
+            ..self.signalled_properties()
+        }
     }
 
     /// The properties that signals tell.
-    fn signalled(&self) -> Changes {
+    fn signalled_properties(&self) -> Changes {
         let (code, status) = match self.status {
             None => (0, 0),
             Some(status) => match (status.code(), status.signal()) {
@@ -116,16 +120,16 @@ fn is_clean(status: WaitStatus) -> bool {
 impl SimSystemd {
     /// The start job's turn has come: the main process is there, and is about to be executed.
     /// Followed by `executed`, `exec_failed` or `exited`.
-    pub(in crate::adapter::sim) fn forked(&mut self, unit: &UnitName) {
+    pub(in crate::adapter::sim) fn handle_forked(&mut self, unit: &UnitName) {
         if self.away {
             return self.lose_job(unit);
         }
-        let pid = self.number();
+        let pid = self.next_number();
         let Some(known) = self.queued(unit) else { return };
         known.main_pid = u32::try_from(pid).unwrap_or(u32::MAX);
         known.main = true;
         known.stage = Stage::Starting;
-        self.changed(unit);
+        self.note_change(unit);
     }
 
     /// The start job comes to nothing: seen when systemd reloads, or is executed again, before
@@ -133,37 +137,37 @@ impl SimSystemd {
     pub(in crate::adapter::sim) fn lose_job(&mut self, unit: &UnitName) {
         if let Some(known) = self.queued(unit) {
             known.stage = Stage::Dead;
-            self.changed(unit);
+            self.note_change(unit);
         }
     }
 
     /// The program was executed.
-    pub(in crate::adapter::sim) fn executed(&mut self, unit: &UnitName) {
+    pub(in crate::adapter::sim) fn handle_executed(&mut self, unit: &UnitName) {
         if self.starting(unit).is_some() {
-            self.count(unit);
-            self.see_or_keep(unit, Happened::Executed);
+            self.count_execution(unit);
+            self.see_or_queue(unit, Happened::Executed);
         }
     }
 
     /// The program of a `Type=notify` unit says that it is ready.
-    pub(in crate::adapter::sim) fn ready(&mut self, unit: &UnitName) {
+    pub(in crate::adapter::sim) fn handle_ready(&mut self, unit: &UnitName) {
         if self.units.get(unit).is_some_and(|known| known.main && known.executed) {
-            self.see_or_keep(unit, Happened::Ready);
+            self.see_or_queue(unit, Happened::Ready);
         }
     }
 
     /// The program could not be executed: systemd's exit code for it, 200 to 245.
-    pub(in crate::adapter::sim) fn exec_failed(&mut self, unit: &UnitName, code: i32) {
+    pub(in crate::adapter::sim) fn handle_exec_failed(&mut self, unit: &UnitName, code: i32) {
         if let Some(known) = self.starting(unit) {
             known.main = false;
-            self.see_or_keep(unit, Happened::ExecFailed(code));
+            self.see_or_queue(unit, Happened::ExecFailed(code));
             self.tell_if_empty(unit);
         }
     }
 
     /// The main process has ended; `populated`: others are left. Without `executed` before it:
     /// before systemd saw that it was executed.
-    pub(in crate::adapter::sim) fn exited(
+    pub(in crate::adapter::sim) fn handle_exited(
         &mut self,
         unit: &UnitName,
         status: WaitStatus,
@@ -173,22 +177,22 @@ impl SimSystemd {
         known.main = false;
         known.rest = populated;
         if known.stage == Stage::Starting && !known.executed {
-            self.count(unit);
+            self.count_execution(unit);
         }
-        self.see_or_keep(unit, Happened::Exited(status));
+        self.see_or_queue(unit, Happened::Exited(status));
         self.tell_if_empty(unit);
     }
 
     /// What the main process left behind has ended.
-    pub(in crate::adapter::sim) fn emptied(&mut self, unit: &UnitName) {
+    pub(in crate::adapter::sim) fn handle_emptied(&mut self, unit: &UnitName) {
         let Some(known) = self.units.get_mut(unit).filter(|known| known.rest) else { return };
         known.rest = false;
-        self.see_or_keep(unit, Happened::Emptied);
+        self.see_or_queue(unit, Happened::Emptied);
         self.tell_if_empty(unit);
     }
 
     /// An [`Act::Alarm`] goes off: systemd's patience with a unit that it stops is at its end.
-    pub(in crate::adapter::sim) fn alarm(&mut self, unit: &UnitName, number: u64) {
+    pub(in crate::adapter::sim) fn handle_alarm(&mut self, unit: &UnitName, number: u64) {
         let Some(known) = self.units.get_mut(unit) else { return };
         if known.stage != Stage::Stopping || known.alarm != number {
             return;
@@ -201,7 +205,7 @@ impl SimSystemd {
         known.result = "timeout";
         if known.spec.multiuser {
             // `SendSIGKILL=no`: what is left is left.
-            return self.down(unit);
+            return self.set_down(unit);
         }
         self.acts.push(Act::Signal { unit: unit.clone(), signal: libc::SIGKILL, all: true });
     }
@@ -217,14 +221,14 @@ impl SimSystemd {
         (!known.executed && known.main && !unseen).then_some(known)
     }
 
-    fn count(&mut self, unit: &UnitName) {
+    fn count_execution(&mut self, unit: &UnitName) {
         if let Some(known) = self.units.get_mut(unit) {
             known.executed = true;
         }
         *self.executions.entry(unit.clone()).or_default() += 1;
     }
 
-    fn see_or_keep(&mut self, unit: &UnitName, happened: Happened) {
+    fn see_or_queue(&mut self, unit: &UnitName, happened: Happened) {
         if self.away {
             self.unseen.push((unit.clone(), happened));
         } else {
@@ -288,7 +292,7 @@ impl SimSystemd {
         let unit = spec.unit.clone();
         let known = Unit {
             spec: spec.clone(),
-            invocation_id: format!("{:032x}", self.number()),
+            invocation_id: format!("{:032x}", self.next_number()),
             stage: Stage::Queued,
             was_active: false,
             executed: false,
@@ -300,7 +304,7 @@ impl SimSystemd {
             rest: false,
         };
         self.units.insert(unit.clone(), known);
-        self.changed(&unit);
+        self.note_change(&unit);
         self.acts.push(Act::Run(unit));
     }
 
@@ -309,7 +313,7 @@ impl SimSystemd {
         if let Some(known) = failed {
             known.stage = Stage::Dead;
             known.result = "success";
-            self.changed(unit);
+            self.note_change(unit);
         }
     }
 
@@ -317,7 +321,9 @@ impl SimSystemd {
         let Some(known) = self.units.get(unit) else { return };
         match known.stage {
             Stage::Dead | Stage::Failed | Stage::Stopping => {}
-            Stage::Queued | Stage::Exited | Stage::Running | Stage::Starting => self.end(unit),
+            Stage::Queued | Stage::Exited | Stage::Running | Stage::Starting => {
+                self.begin_stop(unit)
+            }
         }
     }
 
@@ -325,12 +331,12 @@ impl SimSystemd {
         let Some(known) = self.units.get_mut(unit) else { return };
         if matches!(known.stage, Stage::Dead | Stage::Failed) {
             // Given up: systemd does not look at its processes any more, only at the cgroup.
-            return self.sweep(unit);
+            return self.remove_if_done(unit);
         }
         match happened {
             Happened::Emptied => match known.stage {
-                Stage::Stopping if !known.main => self.down(unit),
-                _ => self.sweep(unit),
+                Stage::Stopping if !known.main => self.set_down(unit),
+                _ => self.remove_if_done(unit),
             },
             Happened::Executed | Happened::Ready => {
                 // One that is `Type=notify` says itself that it is ready, or never does.
@@ -338,13 +344,13 @@ impl SimSystemd {
                 if known.stage == Stage::Starting && known.spec.multiuser == notifies {
                     known.stage = Stage::Running;
                     known.was_active = true;
-                    self.changed(unit);
+                    self.note_change(unit);
                 }
             }
             Happened::ExecFailed(code) => {
                 known.status = Some(WaitStatus::exited(code));
                 known.result = "exit-code";
-                self.down(unit);
+                self.set_down(unit);
             }
             Happened::Exited(status) => self.see_exit(unit, status),
         }
@@ -356,24 +362,24 @@ impl SimSystemd {
         if is_clean(status) && known.stage != Stage::Stopping {
             known.stage = Stage::Exited;
             known.was_active = true;
-            return self.changed(unit);
+            return self.note_change(unit);
         }
         if !is_clean(status) && known.result == "success" {
             known.result = if status.code().is_some() { "exit-code" } else { "signal" };
         }
-        self.end(unit);
+        self.begin_stop(unit);
     }
 
     /// Nothing of it shall go on.
-    fn end(&mut self, unit: &UnitName) {
+    fn begin_stop(&mut self, unit: &UnitName) {
         let Some(known) = self.units.get_mut(unit) else { return };
         let multiuser = known.spec.multiuser;
         if !known.can_get_signal(!multiuser) {
-            return self.down(unit);
+            return self.set_down(unit);
         }
         let again = known.stage == Stage::Stopping;
         known.stage = Stage::Stopping;
-        self.changed(unit);
+        self.note_change(unit);
         let signal = libc::SIGTERM;
         self.acts.push(Act::Signal { unit: unit.clone(), signal, all: !multiuser });
         if !again {
@@ -382,7 +388,7 @@ impl SimSystemd {
     }
 
     fn arm(&mut self, unit: &UnitName) {
-        let number = self.number();
+        let number = self.next_number();
         let Some(known) = self.units.get_mut(unit) else { return };
         known.alarm = number;
         if let Some(after) = known.spec.stop_timeout {
@@ -390,24 +396,24 @@ impl SimSystemd {
         }
     }
 
-    fn down(&mut self, unit: &UnitName) {
+    fn set_down(&mut self, unit: &UnitName) {
         let Some(known) = self.units.get_mut(unit) else { return };
         known.stage = if known.result == "success" { Stage::Dead } else { Stage::Failed };
-        self.changed(unit);
+        self.note_change(unit);
     }
 
-    fn changed(&mut self, unit: &UnitName) {
+    fn note_change(&mut self, unit: &UnitName) {
         self.changed.insert(unit.clone());
         if !self.slow {
-            self.signal();
+            self.send_signals();
         }
-        self.sweep(unit);
+        self.remove_if_done(unit);
     }
 
     /// The signals about what has changed are sent, with what is the case now.
-    pub(in crate::adapter::sim) fn signal(&mut self) {
+    pub(in crate::adapter::sim) fn send_signals(&mut self) {
         for unit in std::mem::take(&mut self.changed) {
-            if let Some(changes) = self.units.get(&unit).map(Unit::signalled) {
+            if let Some(changes) = self.units.get(&unit).map(Unit::signalled_properties) {
                 self.tell_changed(&unit, &changes);
             }
         }
@@ -419,7 +425,7 @@ impl SimSystemd {
     }
 
     /// systemd keeps nothing that is down, has no process and is not to be remembered.
-    fn sweep(&mut self, unit: &UnitName) {
+    fn remove_if_done(&mut self, unit: &UnitName) {
         let Some(known) = self.units.get(unit) else { return };
         let down = match known.stage {
             Stage::Dead => true,
@@ -428,7 +434,7 @@ impl SimSystemd {
             Stage::Starting | Stage::Stopping => false,
         };
         if down && !known.lives() {
-            self.signal();
+            self.send_signals();
             self.units.remove(unit);
         }
     }

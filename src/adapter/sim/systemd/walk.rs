@@ -92,8 +92,8 @@ impl Walk {
             80..90 => self.live(),
             90..92 => self.start(),
             92..102 if self.connection.is_none() => self.connect(),
-            102..112 => self.systemd.back(),
-            112..122 => self.systemd.signal(),
+            102..112 => self.systemd.come_back(),
+            112..122 => self.systemd.send_signals(),
             122..124 if faults => self.systemd.reload(),
             124 if faults => self.leave(),
             125 if faults => self.bus_restart(),
@@ -134,7 +134,7 @@ impl Walk {
         let Some(ask) = self.asks.pop_front() else { return };
         self.note(format!("-> {ask:?}"));
         let spec = ask.call.unit().map(|unit| self.spec(unit));
-        self.systemd.ask(self.connection.unwrap_or(0), &ask, spec.as_ref());
+        self.systemd.handle_ask(self.connection.unwrap_or(0), &ask, spec.as_ref());
     }
 
     fn deliver_news(&mut self) {
@@ -160,11 +160,11 @@ impl Walk {
         let act = self.acts.remove(0);
         self.note(format!("{act:?}"));
         match act {
-            Act::Alarm { unit, number, .. } => self.systemd.alarm(&unit, number),
-            Act::Later { connection, number } => self.systemd.later(connection, number),
+            Act::Alarm { unit, number, .. } => self.systemd.handle_alarm(&unit, number),
+            Act::Later { connection, number } => self.systemd.handle_pause_over(connection, number),
             Act::Run(unit) if self.rng.random_bool(0.1) => self.systemd.lose_job(&unit),
             Act::Run(unit) => {
-                self.systemd.forked(&unit);
+                self.systemd.handle_forked(&unit);
                 if self.systemd.lives(&unit) {
                     self.processes.entry(unit).or_insert(false);
                 }
@@ -176,7 +176,7 @@ impl Walk {
                     self.exit(&unit, WaitStatus::signaled(signal));
                 }
                 if all && self.leftovers.remove(&unit) {
-                    self.systemd.emptied(&unit);
+                    self.systemd.handle_emptied(&unit);
                 }
             }
         }
@@ -199,7 +199,7 @@ impl Walk {
     fn live(&mut self) {
         if let Some(unit) = self.leftovers.iter().choose(&mut self.rng).cloned() {
             self.leftovers.remove(&unit);
-            return self.systemd.emptied(&unit);
+            return self.systemd.handle_emptied(&unit);
         }
         let Some(unit) = self.processes.keys().choose(&mut self.rng).cloned() else { return };
         self.note(format!("a process of {unit} does something"));
@@ -209,10 +209,10 @@ impl Walk {
             self.exit(&unit, WaitStatus::exited(code));
         } else if !executed && self.rng.random_bool(0.1) {
             self.processes.remove(&unit);
-            self.systemd.exec_failed(&unit, 203);
+            self.systemd.handle_exec_failed(&unit, 203);
         } else if !executed {
             self.processes.insert(unit.clone(), true);
-            self.systemd.executed(&unit);
+            self.systemd.handle_executed(&unit);
         }
     }
 
@@ -222,7 +222,7 @@ impl Walk {
         if populated {
             self.leftovers.insert(unit.clone());
         }
-        self.systemd.exited(unit, status, populated);
+        self.systemd.handle_exited(unit, status, populated);
     }
 
     fn connect(&mut self) {
@@ -244,7 +244,7 @@ impl Walk {
 
     fn bus_restart(&mut self) {
         self.send_some();
-        self.systemd.bus_restart();
+        self.systemd.restart_bus();
         self.hang_up();
         self.tracker.handle_lost();
     }

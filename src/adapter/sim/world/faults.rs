@@ -16,33 +16,33 @@ use crate::proto::{BrokerRank, JobId};
 impl World {
     pub(super) fn schedule_faults(&mut self) {
         for kind in FaultKind::ALL.into_iter().filter(|kind| kind.is_timed()) {
-            self.next_fault(kind);
+            self.schedule_fault(kind);
         }
     }
 
-    fn next_fault(&mut self, kind: FaultKind) {
-        if let Some((pause, id)) = self.faults.next(kind) {
+    fn schedule_fault(&mut self, kind: FaultKind) {
+        if let Some((pause, id)) = self.faults.draw_next(kind) {
             self.at(self.now + pause, Item::Fault(id));
         }
     }
 
     /// A fault's time has come.
-    pub(super) fn fault(&mut self, id: FaultId) {
+    pub(super) fn handle_fault(&mut self, id: FaultId) {
         if self.faults.strike(id) {
             let mut rng = self.faults.rng(id);
-            self.befall(id.kind, &mut rng);
+            self.apply_fault(id.kind, &mut rng);
         }
-        self.next_fault(id.kind);
+        self.schedule_fault(id.kind);
     }
 
-    fn befall(&mut self, kind: FaultKind, rng: &mut ChaCha8Rng) {
+    fn apply_fault(&mut self, kind: FaultKind, rng: &mut ChaCha8Rng) {
         let rank = rng.random_range(0..self.profile.ranks);
         match kind {
             FaultKind::AllKilled => self.kill(0),
             FaultKind::BrokerKilled => self.kill(rank.max(1).min(self.profile.ranks - 1)),
             FaultKind::BusLost => {
                 self.note(&format!("the bus on rank {rank} ends all connections"));
-                let lost = self.ranks[rank as usize].systemd.bus_restart();
+                let lost = self.ranks[rank as usize].systemd.restart_bus();
                 let life = self.life(rank);
                 if !lost.is_empty() {
                     self.after(0.000_1, 0.1, Item::BusClosed(life));
@@ -81,7 +81,7 @@ impl World {
             FaultKind::SystemdReloaded => {
                 self.note(&format!("systemd on rank {rank} reloads"));
                 self.ranks[rank as usize].systemd.reload();
-                self.stir(rank);
+                self.forward_from_systemd(rank);
             }
             FaultKind::CheckpointFails
             | FaultKind::CommitFails
@@ -108,7 +108,7 @@ impl World {
     pub(super) fn cancel_job(&mut self, id: JobId) {
         if let Some(job) = self.manager.jobs.get_mut(&id) {
             job.failed = true;
-            self.manager_changed();
+            self.schedule_commit();
         }
         self.note(&format!("cancel {id}"));
         self.publish(id, "cancel");
@@ -121,8 +121,8 @@ impl World {
         }
         let expiration = self.wall(0) + rng.random_range(-1.0..60.0);
         self.note(&format!("{id} may run until {expiration}"));
-        self.manager.expire(id, expiration);
-        self.manager_changed();
+        self.manager.set_expiration(id, expiration);
+        self.schedule_commit();
         let life = self.life(0);
         let number = self.requests.open(life, life, Asked::Manager);
         let request = RequestId::Remote(number);
@@ -142,7 +142,7 @@ impl World {
         self.note("a new configuration");
         for rank in 0..self.profile.ranks {
             let to = self.life(rank);
-            self.post(0, to, Event::Config(Box::new(config.clone())));
+            self.send_event(0, to, Event::Config(Box::new(config.clone())));
         }
     }
 
@@ -189,8 +189,8 @@ impl World {
         self.end_life(life);
         // What it had not read yet is answered by the broker.
         self.refuse_unread(rank);
-        for request in self.requests.held_by(life) {
-            self.fail(request, Fault::new(libc::ENOSYS, "no such service"));
+        for request in self.requests.take_held_by(life) {
+            self.fail_request(request, Fault::new(libc::ENOSYS, "no such service"));
         }
         for (number, request) in self.requests.asked_by(life) {
             let event = Event::Disconnected { request: RequestId::Remote(number) };
@@ -216,8 +216,8 @@ impl World {
             state.held.clear();
             self.end_life(life);
             self.lose_links(rank);
-            for request in self.requests.held_by(life) {
-                self.fail(request, Fault::new(libc::EHOSTUNREACH, "No route to host"));
+            for request in self.requests.take_held_by(life) {
+                self.fail_request(request, Fault::new(libc::EHOSTUNREACH, "No route to host"));
             }
             if was_up {
                 self.ranks[rank as usize].brokers += 1;
@@ -226,7 +226,7 @@ impl World {
         }
         if rank == 0 {
             self.manager = self.kvs.crash();
-            self.manager.restarted();
+            self.manager.restart();
         }
     }
 
@@ -240,39 +240,39 @@ impl World {
         state.systemd.reboot();
         let damaged = state.disk.lose_unsynced(rng);
         for shell in state.shells.iter_mut().filter(|shell| shell.lives()) {
-            shell.lost = true;
+            shell.lost_with_node = true;
         }
         self.links.retain(|id, _| id.rank != rank);
         let state = &mut self.ranks[rank as usize];
         for shell in &mut state.shells {
-            shell.past = true;
-            shell.forgotten |= damaged.contains(&format!("{}.record", shell.unit.stem()));
+            shell.before_reboot = true;
+            shell.record_damaged |= damaged.contains(&format!("{}.record", shell.unit.stem()));
         }
         for name in damaged {
             self.note(&format!("rank {rank} has lost something of {name}"));
         }
     }
 
-    pub(super) fn systemd_leaves(&mut self, rank: u32) {
+    pub(super) fn take_systemd_away(&mut self, rank: u32) {
         let state = &mut self.ranks[rank as usize];
         state.systemd.leave();
-        self.stir(rank);
+        self.forward_from_systemd(rank);
         self.ranks[rank as usize].muted = false;
         self.after(0.01, 3.0, Item::SystemdReturns(rank));
     }
 
-    pub(super) fn systemd_returns(&mut self, rank: u32) {
-        self.ranks[rank as usize].systemd.back();
-        self.stir(rank);
+    pub(super) fn bring_systemd_back(&mut self, rank: u32) {
+        self.ranks[rank as usize].systemd.come_back();
+        self.forward_from_systemd(rank);
     }
 
     /// There is space again: facts that were kept are written.
-    pub(super) fn disk_emptied(&mut self, rank: u32) {
+    pub(super) fn free_disk(&mut self, rank: u32) {
         let state = &mut self.ranks[rank as usize];
         state.disk.set_full(false);
         if let Some(supervisor) = &mut state.supervisor {
             supervisor.core.write_late(&mut supervisor.backend);
-            self.pump(rank);
+            self.forward_from_supervisor(rank);
         }
     }
 
@@ -281,9 +281,9 @@ impl World {
         rank.node = None;
         rank.life += 1;
         rank.effects = Effects::default();
-        self.hang_up(life.rank);
+        self.close_bus(life.rank);
         if life.rank == 0 {
-            self.manager.disconnected();
+            self.manager.handle_disconnect();
         }
     }
 
@@ -301,7 +301,7 @@ impl World {
         let nested = self.nested;
         let state = &mut self.ranks[rank as usize];
         let Some(connection) = state.systemd.connect() else { return };
-        state.disk.new_life();
+        state.disk.begin_life();
         let supervisor = Supervisor::new(&state.disk, state.boot, BrokerRank(rank), connection);
         let mut supervisor = match supervisor {
             Ok(supervisor) => supervisor,
@@ -320,13 +320,13 @@ impl World {
         }
         let ready = UnitEvent::Ready { method: Method::Systemd, notice: None };
         self.handle(rank, Event::Unit(ready));
-        self.pump(rank);
-        self.unpark(rank);
+        self.forward_from_supervisor(rank);
+        self.unpark_barriers(rank);
         self.unpark_messages(rank);
         if rank == 0 {
             let jobs: Vec<JobId> = self.manager.jobs.keys().copied().collect();
             for id in jobs {
-                self.ask_for(id);
+                self.send_start_request(id);
                 // The scheduler goes on with what has no resources.
                 self.after(0.001, 1.0, Item::Allocate(id));
             }
@@ -339,12 +339,12 @@ impl World {
         self.note("no more faults");
         self.cancel_deceived_later();
         for rank in 0..self.profile.ranks {
-            self.disk_emptied(rank);
+            self.free_disk(rank);
         }
     }
 
     /// A request of a shell in the barrier.
-    pub(super) fn shells_request(&mut self, rank: u32) -> u64 {
+    pub(super) fn open_shell_request(&mut self, rank: u32) -> u64 {
         let life = self.life(rank);
         self.requests.open(life, life, Asked::Nothing)
     }

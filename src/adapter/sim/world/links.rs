@@ -43,16 +43,16 @@ impl World {
         let limits = Limits { commits_max: COMMITS_MAX, ..Limits::default() };
         let connector = Connector::new(self.rng.random(), limits, is_connected, self.now);
         self.links.insert(id, Link { connector, is_connected, number: 0, armed: None });
-        self.stir_link(id);
+        self.forward_from_link(id);
     }
 
     /// A shell sends; false if there is no room.
-    pub(super) fn shell_sends(&mut self, id: ShellId, packet: SimPacket) -> bool {
+    pub(super) fn send_from_shell(&mut self, id: ShellId, packet: SimPacket) -> bool {
         let now = self.now;
         let Some(link) = self.links.get_mut(&id) else { return false };
         match link.connector.send(now, packet) {
             Ok(()) => {
-                self.stir_link(id);
+                self.forward_from_link(id);
                 true
             }
             Err(SendError::Full) => false,
@@ -64,7 +64,7 @@ impl World {
     }
 
     /// Lets the connector do what it wants to.
-    fn stir_link(&mut self, id: ShellId) {
+    fn forward_from_link(&mut self, id: ShellId) {
         let now = self.now;
         let Some(link) = self.links.get_mut(&id) else { return };
         let (number, is_connected) = (link.number, link.is_connected);
@@ -83,26 +83,26 @@ impl World {
             self.send_on(way.0, way.1, Item::ToBroker { id, number, packet });
         }
         if wants_link {
-            self.after(0.000_1, 0.01, Item::Linked(id));
+            self.after(0.000_1, 0.01, Item::LinkTried(id));
         }
         if let Some(at) = next {
             self.at(at, Item::LinkTimer(id));
         }
         for packet in heard {
-            self.shell_hears(id, &packet);
+            self.handle_at_shell(id, &packet);
         }
     }
 
-    pub(super) fn link_timer(&mut self, id: ShellId) {
+    pub(super) fn handle_link_timer(&mut self, id: ShellId) {
         let now = self.now;
         let Some(link) = self.links.get_mut(&id) else { return };
         link.armed = None;
         link.connector.timeout(now);
-        self.stir_link(id);
+        self.forward_from_link(id);
     }
 
     /// A try to connect has ended.
-    pub(super) fn linked(&mut self, id: ShellId) {
+    pub(super) fn end_connecting(&mut self, id: ShellId) {
         let now = self.now;
         let is_up = self.ranks[id.rank as usize].broker_up;
         let Some(link) = self.links.get_mut(&id) else { return };
@@ -113,7 +113,7 @@ impl World {
         } else {
             link.connector.refused(now, libc::ECONNREFUSED);
         }
-        self.stir_link(id);
+        self.forward_from_link(id);
     }
 
     /// The shell is gone, and its connection with it; true if that had nothing left to make up
@@ -136,12 +136,12 @@ impl World {
             {
                 link.connector.lost(now);
             }
-            self.stir_link(id);
+            self.forward_from_link(id);
         }
     }
 
     /// What a shell has sent reaches its broker.
-    pub(super) fn broker_hears(&mut self, id: ShellId, number: u64, packet: SimPacket) {
+    pub(super) fn handle_at_broker(&mut self, id: ShellId, number: u64, packet: SimPacket) {
         let current = |link: &&Link| link.is_connected && link.number == number;
         if self.links.get(&id).filter(current).is_none() {
             return;
@@ -150,12 +150,12 @@ impl World {
         match waiter.packet.topic.as_str() {
             // A simulated broker is in RUN as soon as it is there.
             "state-machine.wait" => self.answer_shell(&waiter, Ok(json!({}))),
-            "job-exec.shell-barrier" => self.barrier_asked(waiter),
+            "job-exec.shell-barrier" => self.handle_barrier_request(waiter),
             _ => self.send(id.rank, 0, Item::ToRank0(Box::new(waiter))),
         }
     }
 
-    fn barrier_asked(&mut self, waiter: Waiter) {
+    fn handle_barrier_request(&mut self, waiter: Waiter) {
         let rank = waiter.shell.rank;
         if self.ranks[rank as usize].node.is_none() {
             return self.answer_shell(&waiter, Err(libc::ENOSYS));
@@ -163,7 +163,7 @@ impl World {
         let entry = waiter.packet.json()["entry"].as_u64().and_then(|n| u32::try_from(n).ok());
         let id = self.shell(waiter.shell).unit.job();
         let credential = self.credential(waiter.shell);
-        let number = self.shells_request(rank);
+        let number = self.open_shell_request(rank);
         self.barriers.insert(number, waiter);
         let (request, rank) = (RequestId::Remote(number), BrokerRank(rank));
         self.handle(rank.0, Event::ShellBarrier { request, credential, id, rank, entry });
@@ -176,14 +176,14 @@ impl World {
     }
 
     /// A module was loaded: it finds the requests that the one before has kept.
-    pub(super) fn unpark(&mut self, rank: u32) {
+    pub(super) fn unpark_barriers(&mut self, rank: u32) {
         let (here, others) = std::mem::take(&mut self.parked)
             .into_iter()
             .partition(|(waiter, _)| waiter.shell.rank == rank);
         self.parked = others;
         for (waiter, entry) in here {
             let id = self.shell(waiter.shell).unit.job();
-            let number = self.shells_request(rank);
+            let number = self.open_shell_request(rank);
             self.barriers.insert(number, waiter);
             let request = RequestId::Remote(number);
             self.handle(rank, Event::Parked { request, id, entry });
@@ -215,7 +215,7 @@ impl World {
         }
     }
 
-    pub(super) fn barrier_answered(&mut self, number: u64, result: &Result<(), Fault>) {
+    pub(super) fn answer_barrier(&mut self, number: u64, result: &Result<(), Fault>) {
         self.requests.close(number);
         self.check_intruder(number, result.is_ok());
         if let Some(waiter) = self.barriers.remove(&number) {
@@ -225,19 +225,19 @@ impl World {
     }
 
     /// Rank 0's part: the KVS, and the coordinator.
-    pub(super) fn rank_0_hears(&mut self, waiter: Waiter) {
+    pub(super) fn handle_at_rank_0(&mut self, waiter: Waiter) {
         if !self.ranks[0].broker_up {
             return;
         }
         if waiter.packet.topic == "job-exec.checkpoint" {
-            return self.checkpoint_asked(waiter);
+            return self.handle_checkpoint_request(waiter);
         }
         let payload = waiter.packet.json();
         let name = payload["namespace"].as_str().unwrap_or_default().to_string();
         let id = name.strip_prefix("job-").and_then(|id| id.parse().ok()).map(JobId);
         let answer = id.ok_or(libc::EINVAL).and_then(|id| match waiter.packet.topic.as_str() {
-            "kvs.commit" => self.kvs.client_commits(id, &payload),
-            "kvs.lookup-plus" => self.kvs.client_looks(id, &payload),
+            "kvs.commit" => self.kvs.handle_client_commit(id, &payload),
+            "kvs.lookup-plus" => self.kvs.handle_client_lookup(id, &payload),
             _ => Err(libc::ENOSYS),
         });
         let Waiter { shell, packet, .. } = &waiter;
@@ -247,21 +247,21 @@ impl World {
         self.send(0, waiter.shell.rank, Item::ToShell(Box::new(waiter), answer));
     }
 
-    fn checkpoint_asked(&mut self, waiter: Waiter) {
+    fn handle_checkpoint_request(&mut self, waiter: Waiter) {
         if self.ranks[0].node.is_none() {
             let rank = waiter.shell.rank;
             return self.send(0, rank, Item::ToShell(Box::new(waiter), Err(libc::ENOSYS)));
         }
         let id = self.shell(waiter.shell).unit.job();
         let credential = self.credential(waiter.shell);
-        let number = self.shells_request(0);
+        let number = self.open_shell_request(0);
         self.checkpoints.insert(number, waiter);
         let request = RequestId::Remote(number);
         self.handle(0, Event::CheckpointAsked { request, credential, id });
     }
 
     /// The coordinator answers a shell; false if it was another's request.
-    pub(super) fn checkpoint_answered(&mut self, number: u64, result: &Result<(), Fault>) -> bool {
+    pub(super) fn answer_checkpoint(&mut self, number: u64, result: &Result<(), Fault>) -> bool {
         let Some(waiter) = self.checkpoints.remove(&number) else { return false };
         let answer = result.as_ref().map(|()| json!({})).map_err(|fault| fault.errnum);
         self.send(0, waiter.shell.rank, Item::ToShell(Box::new(waiter), answer));
@@ -280,7 +280,7 @@ impl World {
         self.send_on(way.0, way.1, Item::FromBroker { id, number, packet });
     }
 
-    pub(super) fn link_hears(&mut self, id: ShellId, number: u64, packet: SimPacket) {
+    pub(super) fn handle_at_link(&mut self, id: ShellId, number: u64, packet: SimPacket) {
         let now = self.now;
         let twice = self.rng.random_ratio(1, 20);
         let Some(link) = self.links.get_mut(&id) else { return };
@@ -291,6 +291,6 @@ impl World {
             link.connector.receive(now, packet.clone());
         }
         link.connector.receive(now, packet);
-        self.stir_link(id);
+        self.forward_from_link(id);
     }
 }

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::{Item, World};
 use crate::adapter::sim::Heard;
-use crate::adapter::sim::sent::{Messages, Sent, Told};
+use crate::adapter::sim::sent::{Messages, Sent, SentState};
 use crate::machine::{Answer, Credential, Effect, Event, Fault, RequestId, StreamItem, Topic};
 use crate::proto::{JobId, Response, StartError, StartRequest};
 
@@ -27,8 +27,8 @@ impl World {
 
     /// A message reaches its broker, which passes it on to the module, as
     /// `module::handlers` and `libflux::Broker::read` have it.
-    pub(super) fn message(&mut self, index: usize) {
-        let Told { sent, .. } = &self.messages.all[index];
+    pub(super) fn deliver_message(&mut self, index: usize) {
+        let SentState { sent, .. } = &self.messages.all[index];
         let (sent, number) = (sent.clone(), Messages::number(index));
         let state = &self.ranks[sent.rank as usize];
         if state.node.is_none() {
@@ -59,7 +59,7 @@ impl World {
                 self.messages.is_handled = true;
                 self.handle(sent.rank, event);
                 self.messages.is_handled = false;
-                self.note_effect(index);
+                self.note_disturbance(index);
             }
         }
     }
@@ -109,8 +109,8 @@ impl World {
 
     /// What a job's own user says about its shells need not be so. Some of what only the owner
     /// may ask for has an effect before it is refused. Of a stranger nothing has.
-    fn note_effect(&mut self, index: usize) {
-        let Told { sent, heard, job, .. } = &self.messages.all[index];
+    fn note_disturbance(&mut self, index: usize) {
+        let SentState { sent, heard, job, .. } = &self.messages.all[index];
         let his = job.filter(|id| self.is_his(sent.credential, *id));
         let taken = his.filter(|_| !matches!(heard, Heard::Refused(_)));
         self.messages.disturb |= sent.credential.owner || taken.is_some();
@@ -140,7 +140,7 @@ impl World {
                     Answer::End(end) => Err(Fault::new(end.errnum(), end.to_string())),
                     Answer::Known(result) => result.map(drop),
                 };
-                self.message_answered(index, result);
+                self.record_answer(index, result);
             }
             Effect::Park { entry, .. } => {
                 self.messages.all[index].holder = None;
@@ -148,7 +148,7 @@ impl World {
                 self.check_granted(index);
             }
             Effect::Stream { item: StreamItem::Response { id, response }, .. } => {
-                self.message_responded(index, id, &response);
+                self.record_response(index, id, &response);
             }
             // It waited, for what will not come any more.
             _ => self.messages.all[index].holder = None,
@@ -156,7 +156,7 @@ impl World {
     }
 
     /// A message is answered for the last time.
-    pub(super) fn message_answered(&mut self, index: usize, result: Result<(), Fault>) {
+    pub(super) fn record_answer(&mut self, index: usize, result: Result<(), Fault>) {
         let told = &mut self.messages.all[index];
         told.holder = None;
         match result {
@@ -175,7 +175,7 @@ impl World {
     }
 
     /// One of the answers to a start request: it is for the job that was asked for.
-    fn message_responded(&mut self, index: usize, id: JobId, response: &Response) {
+    fn record_response(&mut self, index: usize, id: JobId, response: &Response) {
         self.note(&format!("message {index}: {id}: {response:?}"));
         let told = &mut self.messages.all[index];
         told.heard = Heard::Granted;
@@ -195,7 +195,7 @@ impl World {
 
     /// Only the owner and a job's own user get what they ask for.
     fn check_granted(&mut self, index: usize) {
-        let Told { sent, job, .. } = &self.messages.all[index];
+        let SentState { sent, job, .. } = &self.messages.all[index];
         let (credential, topic) = (sent.credential, sent.topic);
         if !credential.owner && !job.is_some_and(|id| self.is_his(credential, id)) {
             let seen = format!("{topic:?} of user {} succeeds", credential.userid);
@@ -236,7 +236,7 @@ impl World {
     /// Every message was answered, unless who had it is gone.
     pub(in crate::adapter::sim) fn check_answers(&mut self) {
         for index in 0..self.messages.all.len() {
-            let Told { sent, holder, .. } = &self.messages.all[index];
+            let SentState { sent, holder, .. } = &self.messages.all[index];
             if holder.is_some_and(|life| self.is_alive(life)) {
                 let seen = format!("{:?} of message {index} is not answered", sent.topic);
                 self.violate("bounded", seen);
