@@ -1,5 +1,5 @@
-//! What matters of the KVS: guest namespaces that die with rank 0's broker, and a primary
-//! namespace that goes back to its last checkpoint.
+//! A model of the KVS: guest namespaces, which are lost with rank 0's broker, and a primary
+//! namespace, which then goes back to its last checkpoint.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -14,7 +14,7 @@ use crate::proto::{ExecEvent, JobId};
 #[derive(Clone, Default)]
 struct Guest {
     log: Vec<ExecEvent>,
-    /// What shells have written.
+    /// Lines that shells have committed.
     lines: Vec<String>,
     /// Other keys.
     keys: BTreeMap<String, Value>,
@@ -26,9 +26,9 @@ struct Guest {
 struct Primary {
     /// Guest namespaces that were moved here when their jobs ended.
     moved: BTreeMap<JobId, Guest>,
-    /// Roots of guest namespaces that a checkpoint put here.
+    /// Copies of guest namespaces that were put here for a checkpoint.
     roots: BTreeMap<JobId, Guest>,
-    /// The job manager's eventlogs, as far as it has committed them.
+    /// The job manager's state, as of its last commit.
     manager: Manager,
 }
 
@@ -38,7 +38,7 @@ pub(super) struct Kvs {
     guests: BTreeMap<JobId, Guest>,
     primary: Primary,
     checkpoint: Primary,
-    /// Being written: durable when its writing ends.
+    /// Checkpoints that are being written. Each is durable when that has ended.
     writing: BTreeMap<u64, Primary>,
     last: u64,
 }
@@ -76,7 +76,7 @@ impl Kvs {
     }
 
     fn open(&mut self, id: JobId) -> Opened {
-        // A live namespace is newer than what was moved: the job runs again.
+        // A live namespace is newer than a moved one of this job: the job runs again.
         if let Some(guest) = self.guests.get(&id) {
             return Opened { events: guest.log.clone(), moved: false, ..Opened::default() };
         }
@@ -94,8 +94,8 @@ impl Kvs {
         self.primary.manager = manager.clone();
     }
 
-    /// A `FLUX_KVS_SYNC` commit with the roots of these guest namespaces; returns the number of
-    /// the checkpoint, which is durable only when [`Self::end_checkpoint`] is called with it.
+    /// Makes a `FLUX_KVS_SYNC` commit with the roots of these guest namespaces. Returns the number
+    /// of the checkpoint, which is durable only when [`Self::end_checkpoint`] is called with it.
     pub(super) fn begin_checkpoint(&mut self, jobs: &[JobId]) -> u64 {
         for id in jobs {
             if let Some(guest) = self.guests.get(id) {
@@ -107,14 +107,14 @@ impl Kvs {
         self.last
     }
 
-    /// A checkpoint has reached the disk; false if the broker died before.
+    /// A checkpoint was written to disk. Returns false if the broker died before that.
     pub(super) fn end_checkpoint(&mut self, number: u64) -> bool {
         let Some(primary) = self.writing.remove(&number) else { return false };
         self.checkpoint = primary;
         true
     }
 
-    /// Rank 0's broker has died; returns what the next job manager will read.
+    /// Rank 0's broker has died. Returns what the next job manager reads.
     pub(super) fn crash(&mut self) -> Manager {
         self.guests.clear();
         self.writing.clear();
@@ -122,7 +122,7 @@ impl Kvs {
         self.primary.manager.clone()
     }
 
-    /// A live guest namespace's eventlog.
+    /// The eventlog of a live guest namespace.
     pub(super) fn live_log(&self, id: JobId) -> Option<&[ExecEvent]> {
         self.guests.get(&id).map(|guest| guest.log.as_slice())
     }
@@ -131,12 +131,12 @@ impl Kvs {
         self.primary.moved.get(&id).map(|guest| guest.log.as_slice())
     }
 
-    /// What shells have written, of a job that has ended.
+    /// Lines that shells of a job that has ended have committed.
     pub(super) fn lines(&self, id: JobId) -> Option<&[String]> {
         self.primary.moved.get(&id).map(|guest| guest.lines.as_slice())
     }
 
-    /// A shell's `kvs.commit`; the answer, or an errno.
+    /// Handles a shell's `kvs.commit`. Returns the answer or an errno.
     pub(super) fn handle_client_commit(
         &mut self,
         id: JobId,
@@ -154,7 +154,7 @@ impl Kvs {
         Ok(json!({ "rootref": "root", "rootseq": guest.sequence }))
     }
 
-    /// A shell's `kvs.lookup-plus`.
+    /// Handles a shell's `kvs.lookup-plus`. Returns the answer or an errno.
     pub(super) fn handle_client_lookup(&self, id: JobId, payload: &Value) -> Result<Value, i32> {
         let guest = self.guests.get(&id).ok_or(libc::ENOTSUP)?;
         let val = payload["key"].as_str().and_then(|key| guest.keys.get(key));

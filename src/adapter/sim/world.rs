@@ -1,4 +1,4 @@
-//! The world: time, messages, and what happens next.
+//! The world: its time, and the queue of what happens next.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -37,31 +37,31 @@ use links::{Link, Waiter};
 /// Simulated seconds after the last fault in which everything must come to its end.
 const HEAL_SECONDS: f64 = 4.0 * 3600.0;
 
-/// What one seed has shown.
+/// What happened in the run of one seed.
 #[derive(Clone, Debug, Default)]
 pub struct Outcome {
-    /// Broken promises; none is the aim.
+    /// Invariants that were broken.
     pub violations: Vec<Violation>,
-    /// What happened, a line each, byte-equal for the same seed.
+    /// A line for each thing that happened. The same seed gives the same bytes.
     pub transcript: Vec<String>,
     /// Faults that have struck, in order.
     pub faults: Vec<FaultId>,
-    /// Events that nodes handled.
+    /// How many events the nodes handled.
     pub events: u64,
-    /// Simulated seconds.
+    /// Simulated seconds until the end.
     pub seconds: f64,
-    /// What was met in which state.
+    /// Which inputs occurred in which states.
     pub coverage: Coverage,
-    /// What the job manager was told of which job, and when.
+    /// The responses to the job manager: when, for which job, and which.
     pub told: Vec<(f64, JobId, Response)>,
     /// What became of each message from outside.
     pub heard: Vec<Heard>,
-    /// Every message from outside was refused at once, whoever it came from: all else must have
-    /// gone as without them.
+    /// Whether every message from outside was refused at once. Then the run must be the same as
+    /// without these messages.
     pub undisturbed: bool,
 }
 
-/// What can happen.
+/// What can happen in the world. The queue has these with their times.
 pub(super) enum Item {
     Alarm {
         rank: u32,
@@ -142,7 +142,7 @@ pub(super) enum Item {
     },
     /// The job manager of this life of rank 0's broker commits its eventlogs.
     ManagerCommits(u32),
-    /// Somebody's message comes.
+    /// A message from outside arrives.
     Message(usize),
     News {
         rank: u32,
@@ -155,7 +155,7 @@ pub(super) enum Item {
         boot: u32,
         unit: UnitName,
     },
-    /// A slow systemd sends its signals.
+    /// A slow systemd sends its D-Bus signals.
     Signals(u32),
     Signal {
         rank: u32,
@@ -178,7 +178,6 @@ pub(super) enum Item {
     WriteLine(ShellId),
 }
 
-/// The world of one seed.
 pub(super) struct World {
     pub(super) rng: ChaCha8Rng,
     pub(super) profile: Profile,
@@ -193,24 +192,25 @@ pub(super) struct World {
     pub(super) requests: Requests,
     pub(super) kvs: Kvs,
     pub(super) manager: Manager,
-    /// Last arrival on each way: nothing overtakes.
+    /// The last arrival from one place at another. No message overtakes another on the same way.
     ways: BTreeMap<(u32, u32), f64>,
     pub(super) violations: Vec<Violation>,
-    /// Which ranks were drained for which jobs.
+    /// Ranks that were drained, each with the digest of the job.
     pub(super) drained: BTreeSet<(String, u32)>,
-    /// Every allocation there ever was, by digest.
+    /// All allocations since the start, by digest.
     pub(super) allocations: BTreeMap<String, Allocation>,
     last_allocation: f64,
-    /// Shells' connections.
+    /// The connections of shells to their brokers.
     links: BTreeMap<ShellId, Link>,
-    /// Who waits with which request, in the barrier or for a checkpoint.
+    /// Shells that wait in the barrier, by the number of their request.
     barriers: BTreeMap<u64, Waiter>,
+    /// Shells that wait for a checkpoint, by the number of their request.
     checkpoints: BTreeMap<u64, Waiter>,
-    /// Requests in the barrier, with their entry, that an unloaded module has kept.
+    /// Requests in the barrier that an unloaded module has kept, each with its entry.
     parked: Vec<(Waiter, u32)>,
-    /// Requests that must be refused.
+    /// Numbers of requests that must be refused.
     pub(super) intruders: BTreeSet<u64>,
-    /// What somebody outside of the world says to its nodes.
+    /// Messages from outside to the nodes.
     pub(super) messages: Messages,
     told: Vec<(f64, JobId, Response)>,
     transcript: Option<Vec<String>>,
@@ -218,8 +218,8 @@ pub(super) struct World {
     coverage: Coverage,
 }
 
-/// Plays one seed, without some of its faults. The transcript is kept only if it is wanted: it
-/// is long.
+/// Runs one seed, without the faults in `left_out`. The transcript is long, so it is kept only if
+/// `keep_transcript` is set.
 pub fn run(
     seed: u64,
     profile: &Profile,
@@ -229,8 +229,8 @@ pub fn run(
     World::new(seed, profile.clone(), left_out.clone(), keep_transcript).run()
 }
 
-/// Plays one seed, while these messages come. Where all of them are refused, the world goes its
-/// way as without them. A message to a rank that is not there reaches nobody.
+/// Runs one seed with these messages from outside. If all of them are refused, the run is the same
+/// as without them. A message to a rank that does not exist reaches nobody.
 pub fn run_with(
     seed: u64,
     profile: &Profile,
@@ -337,7 +337,8 @@ impl World {
         self.schedule_messages();
     }
 
-    /// Lets things happen until `end`, or until nothing more will.
+    /// Handles the items of the queue until `end`, or until the queue is empty or an invariant is
+    /// broken.
     fn play(&mut self, end: f64) {
         while let Some((key, _)) = self.queue.first_key_value() {
             let at = f64::from_bits(key.0);
@@ -425,11 +426,11 @@ impl World {
             Item::Signal { rank, unit, signal, all } => self.signal(rank, &unit, signal, all),
             Item::SystemdLeaves(rank) => self.take_systemd_away(rank),
             Item::SystemdReturns(rank) => self.bring_systemd_back(rank),
-            _ => (), // handled by the caller
+            _ => (), // the callers have handled the others
         }
     }
 
-    /// Seconds since the epoch, by a rank's clock.
+    /// The wall clock of a rank, in seconds since the epoch.
     pub(super) fn wall(&self, rank: u32) -> f64 {
         1e9 + self.now + self.ranks[rank as usize].clock
     }
@@ -457,8 +458,8 @@ impl World {
         }
     }
 
-    /// A node handles an event. What its effects bring about at once waits its turn, as in a
-    /// real broker.
+    /// Has a node handle an event. Events that its effects cause at once are handled after it, as
+    /// in a real broker.
     pub(super) fn handle(&mut self, rank: u32, event: Event) {
         let life = self.life(rank);
         let state = &mut self.ranks[rank as usize];
@@ -477,7 +478,7 @@ impl World {
         self.busy = false;
     }
 
-    /// A rank that has stalled goes on where it was.
+    /// A rank that stalled goes on, with the events that reached it meanwhile.
     fn resume(&mut self, rank: u32) {
         if self.ranks[rank as usize].stalled_until <= self.now {
             for (life, event) in std::mem::take(&mut self.ranks[rank as usize].held) {
@@ -486,7 +487,7 @@ impl World {
         }
     }
 
-    /// A crash can fall before any effect.
+    /// Handles an event now. The broker can be killed before any of the effects.
     fn handle_now(&mut self, rank: u32, event: Event) {
         if self.transcript.is_some() {
             self.note(&format!("rank {rank} <- {event:?}"));
@@ -501,8 +502,8 @@ impl World {
         let life = self.life(rank);
         for effect in effects {
             let answered = Self::answered_by(&effect);
-            // An answer to somebody outside, or a line in the log about him, is no occasion for a
-            // fault: the world's own keep their numbers.
+            // The answer to a message from outside, or a log line about it, is no occasion for a
+            // fault. So the world's own occasions keep their numbers.
             let logged = self.messages.is_handled && matches!(effect, Effect::Log { .. });
             let occasion = answered.is_none() && !logged;
             if occasion && self.faults.draw(FaultKind::CrashBetweenEffects).is_some() {
@@ -532,12 +533,13 @@ impl World {
         self.at(self.now + pause, item);
     }
 
-    /// Sends something from one rank to another: delayed, in order.
+    /// Sends something from one rank to another. It arrives after a delay, and in order.
     pub(super) fn send(&mut self, from: u32, to: u32, item: Item) {
         self.send_on(from, to, item);
     }
 
-    /// Sends something on a way of its own: delayed, in order.
+    /// Sends something on the way between two numbers, which need not be ranks. It arrives after a
+    /// delay, and in order with the others on this way.
     pub(super) fn send_on(&mut self, from: u32, to: u32, item: Item) {
         let delay = self.rng.random_range(0.000_1..0.005);
         let way = self.ways.entry((from, to)).or_default();

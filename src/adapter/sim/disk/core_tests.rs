@@ -58,7 +58,7 @@ fn note(job: u64, value: impl Into<Value>) -> UnitCommand {
     UnitCommand::Note { unit: unit(job), key: "key".to_string(), value: value.into() }
 }
 
-/// What the core asked of its backend.
+/// The calls of the core to its backend.
 #[derive(Debug, Default)]
 struct Asked {
     starts: Vec<UnitName>,
@@ -125,7 +125,7 @@ impl Life {
         std::mem::take(&mut *self.events.lock().unwrap())
     }
 
-    /// Of a launch that was refused.
+    /// The errno and text of a launch that was refused.
     fn failure(&self) -> (i32, String) {
         match self.take().as_slice() {
             [UnitEvent::Failed { errnum, message, .. }] => (*errnum, message.clone()),
@@ -134,7 +134,7 @@ impl Life {
     }
 }
 
-/// The facts in a record, by its lines.
+/// The facts in a record, in their order.
 fn facts(disk: &SimDisk, job: u64) -> Vec<Value> {
     let text = String::from_utf8(disk.contents(&record(job)).unwrap()).unwrap();
     assert!(text.ends_with('\n'), "{text}");
@@ -164,7 +164,7 @@ fn no_space_for_another_intent_keeps_the_one_that_is_there() {
     let disk = SimDisk::default();
     let mut life = Life::new(&disk, BOOT);
     life.launch(1);
-    // systemd may be at it after all.
+    // The start failed, but systemd may have the unit.
     life.event(BackendEvent::Failed { unit: unit(1), errnum: 5, message: "late".to_string() });
     life.take();
     let files = disk.files();
@@ -184,7 +184,8 @@ fn a_crash_while_another_intent_is_written_keeps_one() {
     life.launch(1);
     life.event(BackendEvent::Failed { unit: unit(1), errnum: 5, message: "late".to_string() });
     let files = disk.files();
-    // Make it, write it, rename it.
+    // The crash is in the first change (the file is made), the second (it is written) or the third
+    // (it is renamed).
     for (after, bytes) in [(0, 0), (0, 1), (1, 0), (1, 1), (1, 100), (1, 9999), (2, 0), (2, 1)] {
         let mut life = Life::new(&disk, BOOT);
         life.event(BackendEvent::Absent { unit: unit(1) });
@@ -252,7 +253,7 @@ fn a_shell_that_has_left_its_unit_is_told_in_each_life() {
     assert!(facts(&disk, 1).contains(&json!({"left": true})));
     life.event(BackendEvent::Left { unit: unit(1) });
     assert_eq!(life.take(), []);
-    // Found again while it runs, after its exit, and when it is gone.
+    // The unit is found again while it runs, after its exit, and when it is gone.
     let mut last = [exited(1), BackendEvent::Empty { unit: unit(1) }].into_iter();
     for _ in 0..3 {
         let mut next = Life::new(&disk, BOOT);
@@ -310,7 +311,7 @@ fn a_crash_anywhere_in_a_launch_starts_nothing() {
         Life::new(&disk, BOOT).launch(1);
         disk.contents(&record(1)).unwrap().len()
     };
-    // Make the record, write it, make the output files.
+    // Change 0 makes the record, change 1 writes it, changes 2 and 3 make the output files.
     let made = [(0, 0), (0, 1), (2, 0), (2, 1), (3, 0), (3, 1)];
     for (after, bytes) in made.into_iter().chain((0..=intent).map(|bytes| (1, bytes))) {
         let disk = SimDisk::default();
@@ -415,8 +416,8 @@ fn after_a_crash_of_the_node_what_is_left_is_lost_or_left_alone() {
     }
 }
 
-/// The record is gone, or was removed because it had no intent, or it was zeroed: then it may
-/// have been the record of a shell that has run, and its name stays taken.
+/// Checks a record that was not reported. Either it is gone, or was removed because it had no
+/// intent. Or it has zeros: it may be the record of a shell that has run, so its name stays taken.
 fn left_out(disk: &SimDisk, before: &[String], life: &mut Life, job: u64) {
     match disk.contents(&record(job)) {
         None => {}

@@ -93,7 +93,8 @@ fn a_crash_of_the_node_takes_only_what_was_written_since_its_boot() {
         assert_eq!(disk.counts().damaged, damaged.len() as u64);
         assert_eq!(disk.lose_unsynced(&mut rng), Vec::<String>::new(), "the rest has lasted");
     }
-    // Gone, whole, four lengths of which one is whole, and three of zeros.
+    // The file is gone, has one of four lengths (the longest is the whole file), or has zeros in
+    // place of one to three bytes.
     assert_eq!(fates.len(), 1 + 4 + 3, "{fates:?}");
 }
 

@@ -8,7 +8,7 @@ use crate::proto::{ExecEvent, JobId, Response};
 const NAME: &str = "always-an-end";
 
 impl World {
-    /// RFC 32, at every response.
+    /// Checks the order of RFC 32, at each response.
     pub(super) fn check_order(&mut self, id: JobId, response: &Response) {
         if let Err(violation) = self.manager.handle_response(id, response) {
             self.note(&format!("VIOLATION {violation}"));
@@ -16,7 +16,7 @@ impl World {
         }
     }
 
-    /// RFC 50, at every commit.
+    /// Checks the order of RFC 50, at each commit.
     pub(in crate::adapter::sim) fn check_events(&mut self, id: JobId, op: &KvsOp) {
         let (KvsOp::Append(fresh) | KvsOp::Finish(fresh)) = op else { return };
         let Some(log) = self.kvs.live_log(id) else { return };
@@ -43,7 +43,7 @@ impl World {
     fn check_log(&mut self, id: JobId) {
         let failed = self.manager.jobs[&id].failed;
         let Some(log) = self.kvs.moved_log(id).map(<[ExecEvent]>::to_vec) else {
-            // A job that could not be begun has no place in the KVS.
+            // A job that could not be started at all has no eventlog in the KVS.
             if !failed {
                 self.violate("nothing-lost", format!("{id}: has no exec eventlog"));
             }
@@ -54,14 +54,14 @@ impl World {
             self.violate(NAME, format!("{id}: no done at the end of {names:?}"));
         }
         self.check_lines(id);
-        // Of what its user said that it can do without, output can be missing.
+        // A user can say that the job does without some shells. Their output can be missing.
         if !failed && !self.messages.deceived.contains(&id) {
             self.check_output(id, &log);
         }
     }
 }
 
-/// What is out of order.
+/// What is out of order, if anything is.
 fn broken(names: &[&str]) -> Option<&'static str> {
     let count = |name: &str| names.iter().filter(|other| **other == name).count();
     let at = |name: &str| names.iter().position(|other| *other == name);

@@ -1,7 +1,7 @@
-//! **commit-once**: what a shell commits to its job's guest namespace is there once and in order,
-//! whatever the KVS went back to while the shell ran. What was answered is there, unless the shell
-//! ended without a connection, or rank 0's broker died after it: then nobody is left to write it
-//! again.
+//! **commit-once**: each commit of a shell to its job's guest namespace is there once and in order,
+//! even if the KVS went back while the shell ran. A commit that was answered is there, unless the
+//! shell ended without a connection, or rank 0's broker died after the shell ended. In these two
+//! cases nobody is left to make the commit again.
 
 use crate::adapter::sim::world::World;
 use crate::proto::JobId;

@@ -1,13 +1,13 @@
 //! **unknown-is-not-dead**: the shells of a rank that does not answer are not counted as exited
-//! until it answers, its node has booted again, or `exec.peer-timeout` is over, and then the
-//! rank is drained.
+//! until the rank answers, its node has booted again, or `exec.peer-timeout` is over. After the
+//! timeout the rank is drained.
 
 use crate::adapter::sim::manager::Allocation;
 use crate::adapter::sim::shell::Shell;
 use crate::adapter::sim::world::World;
 
 impl World {
-    /// The job manager was told that all shells have ended.
+    /// Checks `finish`, which says that all shells have ended.
     pub(super) fn check_finished(&mut self, job: &Allocation) {
         for rank in job.ranks.iter() {
             let running = self.ranks[rank as usize].shells_of(&job.digest).any(Shell::runs);

@@ -1,5 +1,4 @@
-//! A tracker and this systemd, wired together: what is asked arrives at once, and so does what is
-//! said.
+//! A tracker and the simulated systemd. Calls and news arrive at once.
 
 use std::path::PathBuf;
 
@@ -17,7 +16,7 @@ struct Wire {
 }
 
 impl Wire {
-    /// Connected and ready, and nothing asked yet.
+    /// Connected and ready, without a unit.
     fn new() -> Self {
         let mut wire = Self {
             tracker: tracker(),
@@ -40,7 +39,7 @@ impl Wire {
         assert!(self.tracker.is_ready());
     }
 
-    /// Asks and news go to and fro until there are none.
+    /// Delivers calls and news until there are no more.
     fn talk(&mut self) {
         loop {
             let asks = self.tracker.take_asks();
@@ -68,7 +67,7 @@ impl Wire {
         self.talk();
     }
 
-    /// Started and executed.
+    /// Starts the unit and executes its program.
     #[track_caller]
     fn run(&mut self) {
         self.start();
@@ -297,7 +296,7 @@ fn a_guests_unit_is_activating_until_the_imp_says_that_it_is_ready() {
         assert_eq!(active(&wire), Some(expected));
     }
     wire.started();
-    // No patience is set that could come to its end, and only the IMP gets a signal.
+    // There is no stop timeout, so no alarm, and only the IMP gets a signal.
     wire.systemd.take_acts();
     wire.systemd.stop(&unit);
     let signal = Act::Signal { unit: unit.clone(), signal: libc::SIGTERM, all: false };
@@ -317,7 +316,7 @@ fn a_guests_processes_are_waited_for() {
     wire.systemd.take_acts();
     wire.collect();
     wire.acts(&[]);
-    // It is down, and yet there.
+    // It is down, but not removed.
     assert!(wire.systemd.has(&wire.unit()));
     wire.silence();
     wire.process(SimSystemd::handle_emptied);
@@ -346,7 +345,7 @@ fn systemd_is_executed_again_in_the_middle_of_a_start() {
     wire.tracker.start(&spec(), &output);
     let asks = wire.tracker.take_asks();
     asks.iter().for_each(|ask| wire.ask(ask));
-    // The start gets through, and its answer does not.
+    // systemd gets the call, but its answer is lost.
     let start = asks.iter().find(|ask| matches!(ask.call, Call::Start(_))).expect("start");
     wire.systemd.take_news();
     wire.process(SimSystemd::handle_forked);
@@ -373,7 +372,7 @@ fn a_start_job_that_is_lost_is_made_again() {
     wire.acts(std::slice::from_ref(&run));
     wire.process(SimSystemd::lose_job);
     wire.acts(std::slice::from_ref(&run));
-    // While systemd is away nothing can be forked.
+    // While systemd is away it starts no process.
     wire.systemd.leave();
     wire.process(SimSystemd::handle_forked);
     wire.systemd.come_back();
@@ -405,7 +404,7 @@ fn an_exit_while_systemd_is_away_is_found() {
 fn a_signal_to_nobody_is_made_up_for() {
     let mut wire = Wire::new();
     wire.run();
-    // Both at once: the exit falls between two subscriptions.
+    // systemd leaves and is back at once. The exit comes before the tracker has subscribed again.
     wire.systemd.leave();
     wire.systemd.come_back();
     let unit = wire.unit();
@@ -470,7 +469,7 @@ fn a_name_that_is_taken_starts_nothing() {
     wire.run();
     let unit = wire.unit();
     let id = wire.systemd.invocation_id(&unit).map(str::to_string);
-    // The broker is killed, and another one knows nothing.
+    // The broker is killed. The next one has no records.
     wire.systemd.disconnect(wire.connection);
     wire.tracker = tracker();
     wire.connect();

@@ -1,6 +1,6 @@
-//! Random walks: a tracker and this systemd with time between them, and everything that can
-//! befall either. When nothing does any more, every unit must come to its end, after at most one
-//! execution.
+//! Random walks of a tracker and the simulated systemd. Messages between them take time, and both
+//! meet faults. After the last fault every unit must come to its end. Its program must have been
+//! executed once at most.
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
@@ -19,24 +19,24 @@ use crate::supervisor::{Backend, BackendEvent, OutputPaths};
 const SEEDS: u64 = 2000;
 const UNITS: u64 = 4;
 const STEPS: u32 = 400;
-/// Calls that are refused in one walk: so few that no unit is given up.
+/// How many calls are refused in one walk. They are so few that the tracker gives up no unit.
 const REFUSALS: u32 = 8;
-/// Steps without faults in which all must end.
+/// Steps without faults within which all units must end.
 const HEAL_STEPS: u32 = 20_000;
 
-/// What is on disk about a unit.
+/// What the record on disk says about a unit.
 #[derive(Debug, Default)]
 struct Record {
     started: Option<Started>,
     exited: bool,
-    /// Stopped before its exit was known.
+    /// Whether it was stopped before its exit was known.
     cancelled: bool,
     ended: bool,
 }
 
 struct Walk {
     rng: ChaCha8Rng,
-    /// What all its units are like.
+    /// The specification of all units, except for their names.
     model: UnitSpec,
     tracker: Tracker,
     systemd: SimSystemd,
@@ -44,7 +44,7 @@ struct Walk {
     asks: VecDeque<Ask>,
     news: VecDeque<News>,
     acts: Vec<Act>,
-    /// Units with a process, and whether its program was executed.
+    /// Units with a main process, and whether it has executed the program.
     processes: BTreeMap<UnitName, bool>,
     leftovers: BTreeSet<UnitName>,
     records: BTreeMap<UnitName, Record>,
@@ -108,7 +108,7 @@ impl Walk {
         self.take();
     }
 
-    /// Everything that was said or wanted goes on its way.
+    /// Takes the news, acts, calls and events, and queues them.
     fn take(&mut self) {
         let connection = self.connection;
         for (to, news) in self.systemd.take_news() {
@@ -169,7 +169,8 @@ impl Walk {
                     self.processes.entry(unit).or_insert(false);
                 }
             }
-            // Not every process heeds it, and systemd kills no guest's.
+            // Some processes ignore SIGTERM. For these systemd sends no SIGKILL if they are a
+            // guest's.
             Act::Signal { signal: libc::SIGTERM, .. } if self.rng.random_bool(0.3) => {}
             Act::Signal { unit, signal, all } => {
                 if self.processes.contains_key(&unit) {
@@ -182,7 +183,7 @@ impl Walk {
         }
     }
 
-    /// A unit is not wanted any more.
+    /// Cancels a unit that runs.
     fn cancel(&mut self) {
         let running = self
             .records
@@ -195,7 +196,7 @@ impl Walk {
         }
     }
 
-    /// Something happens to a process.
+    /// A process executes its program, fails to, or ends.
     fn live(&mut self) {
         if let Some(unit) = self.leftovers.iter().choose(&mut self.rng).cloned() {
             self.leftovers.remove(&unit);
@@ -249,13 +250,13 @@ impl Walk {
         self.tracker.handle_lost();
     }
 
-    /// systemd dies with answers that it has not sent.
+    /// systemd leaves, and some of its answers were not sent.
     fn leave(&mut self) {
         if !self.systemd.is_present() {
             return;
         }
         self.note("systemd leaves".to_string());
-        // What the bus or the kernel says itself, and all that was said before it, is underway.
+        // News of the bus and the kernel, and all news before them, were sent.
         let underway = self.news.iter().rposition(|news| {
             matches!(news, News::Emptied { .. } | News::ManagerAway | News::ManagerBack)
         });
@@ -271,14 +272,14 @@ impl Walk {
         }
     }
 
-    /// Some of what was asked still gets there.
+    /// Delivers some of the calls that were sent.
     fn send_some(&mut self) {
         for _ in 0..self.rng.random_range(0..=self.asks.len()) {
             self.deliver_ask();
         }
     }
 
-    /// The broker dies, and another one finds its records.
+    /// The broker is killed. The next one finds its records.
     fn kill(&mut self) {
         self.note("broker is killed".to_string());
         self.send_some();

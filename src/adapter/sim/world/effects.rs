@@ -1,4 +1,4 @@
-//! What nodes want done, and messages between them.
+//! Carries out the effects of nodes, and passes messages between them.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -54,7 +54,7 @@ impl World {
             }
             Effect::Unit(command) => self.forward_command(from, command),
             Effect::LostShell { .. } | Effect::Log { .. } => (),
-            // What a role of the same rank has asked never leaves it.
+            // A node answers the requests of its own roles itself, so no effect has their numbers.
             effect => self.violate("bounded", format!("{effect:?} left its rank")),
         }
     }
@@ -97,7 +97,8 @@ impl World {
         self.request(from, to, topic, RequestId::Remote(0), request);
     }
 
-    /// A peer's request, as bytes, is read where it arrives.
+    /// Sends a request of another module. It crosses the network as bytes, and is read as the
+    /// receiver reads it.
     fn request(
         &mut self,
         from: Life,
@@ -128,7 +129,7 @@ impl World {
         self.request(from, holder, topic, RequestId::Remote(number), payload);
     }
 
-    /// The asker hears that nobody will answer.
+    /// Tells the asker that nobody will answer its request.
     pub(super) fn fail_request(&mut self, request: Request, fault: Fault) {
         let end = |fault: Fault| StreamEnd::from_error(fault.errnum, fault.message);
         let event = match request.asked {
@@ -173,7 +174,7 @@ impl World {
     }
 }
 
-/// What peers say to each other crosses the network as JSON.
+/// Writes a message as JSON and reads it again, as if it crossed the network.
 fn sent_as_json<T: Serialize + DeserializeOwned>(message: &T) -> T {
     let bytes = serde_json::to_vec(message).expect("peers' messages are JSON");
     serde_json::from_slice(&bytes).expect("peers read each other's messages")

@@ -1,4 +1,4 @@
-//! Faults, and the way back from them.
+//! Faults, and how the world recovers from them.
 
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
@@ -26,7 +26,7 @@ impl World {
         }
     }
 
-    /// A fault's time has come.
+    /// A timed fault is due.
     pub(super) fn handle_fault(&mut self, id: FaultId) {
         if self.faults.strike(id) {
             let mut rng = self.faults.rng(id);
@@ -88,11 +88,12 @@ impl World {
             | FaultKind::CrashBetweenEffects
             | FaultKind::CrashInWrite
             | FaultKind::StartFails
-            | FaultKind::StartIsSlow => (), // not timed: they strike on their occasions
+            | FaultKind::StartIsSlow => (), // not timed: each strikes at its occasions
         }
     }
 
-    /// One of the jobs that the service has been asked for.
+    /// A random one of the jobs that the service was asked to start and that have not failed. None
+    /// while rank 0's broker is down.
     fn some_job(&self, rng: &mut ChaCha8Rng) -> Option<JobId> {
         let jobs = self.manager.jobs.iter().filter(|(_, job)| job.pending && !job.failed);
         let jobs: Vec<JobId> = jobs.map(|(id, _)| *id).collect();
@@ -129,7 +130,7 @@ impl World {
         self.handle(0, Event::Expiration { request, id, expiration });
     }
 
-    /// The broker passes a new configuration on to every module.
+    /// Each module gets a new configuration.
     fn reconfigure(&mut self, rng: &mut ChaCha8Rng) {
         let config = Config {
             kill_timeout: rng.random_range(0.5..10.0),
@@ -146,7 +147,7 @@ impl World {
         }
     }
 
-    /// A guest asks for another's job.
+    /// A guest asks for the barrier or the critical ranks of somebody else's job.
     fn intrude(&mut self, rank: u32, rng: &mut ChaCha8Rng) {
         let Some(id) = self.some_job(rng) else { return };
         if self.ranks[rank as usize].node.is_none() {
@@ -166,7 +167,7 @@ impl World {
         self.handle(rank, event);
     }
 
-    /// A module is unloaded as an administrator does it, and loaded again later.
+    /// Unloads a module in order, as `flux module remove` does. It is loaded again later.
     fn unload(&mut self, rank: u32) {
         let life = self.life(rank);
         if !self.is_alive(life) {
@@ -184,10 +185,10 @@ impl World {
             }
         }
         if !self.is_alive(life) {
-            return; // it has died on its way out
+            return; // a fault has killed it meanwhile
         }
         self.end_life(life);
-        // What it had not read yet is answered by the broker.
+        // The broker refuses requests that the module has not read.
         self.refuse_unread(rank);
         for request in self.requests.take_held_by(life) {
             self.fail_request(request, Fault::new(libc::ENOSYS, "no such service"));
@@ -200,7 +201,7 @@ impl World {
         self.after(0.01, 5.0, Item::Load { rank });
     }
 
-    /// A broker dies, and with it every broker below it in the overlay.
+    /// Kills a broker, and every broker below it in the overlay network.
     pub(super) fn kill(&mut self, rank: u32) {
         if !self.ranks[rank as usize].broker_up {
             return;
@@ -230,7 +231,7 @@ impl World {
         }
     }
 
-    /// A node is powered off, with all that runs on it, and boots again.
+    /// Powers a node off, with all that runs on it. It boots again.
     fn reboot(&mut self, rank: u32, rng: &mut ChaCha8Rng) {
         self.kill(rank);
         self.note(&format!("the node of rank {rank} is powered off"));
@@ -266,7 +267,7 @@ impl World {
         self.forward_from_systemd(rank);
     }
 
-    /// There is space again: facts that were kept are written.
+    /// The disk has space again. The supervisor writes the facts that it could not write before.
     pub(super) fn free_disk(&mut self, rank: u32) {
         let state = &mut self.ranks[rank as usize];
         state.disk.set_full(false);
@@ -287,13 +288,13 @@ impl World {
         }
     }
 
-    /// A module is loaded: by its broker's start, or again.
+    /// Loads a module, at the start of its broker or again.
     pub(super) fn load(&mut self, rank: u32) {
         let state = &self.ranks[rank as usize];
         if state.node.is_some() {
             return;
         }
-        // A broker comes up only below one that is up, a module only with systemd.
+        // A broker can only come up if its parent is up. A module needs systemd.
         let orphan = rank > 0 && !self.ranks[(rank as usize - 1) / 2].broker_up;
         if orphan || !state.systemd.is_present() || state.muted {
             return self.after(0.1, 5.0, Item::Load { rank });
@@ -327,13 +328,13 @@ impl World {
             let jobs: Vec<JobId> = self.manager.jobs.keys().copied().collect();
             for id in jobs {
                 self.send_start_request(id);
-                // The scheduler goes on with what has no resources.
+                // The scheduler goes on with jobs that have no resources yet.
                 self.after(0.001, 1.0, Item::Allocate(id));
             }
         }
     }
 
-    /// No more faults: what is away comes back.
+    /// Ends the faults. Everything that is down comes back.
     pub(super) fn heal(&mut self) {
         self.faults.end();
         self.note("no more faults");
@@ -343,7 +344,8 @@ impl World {
         }
     }
 
-    /// A request of a shell in the barrier.
+    /// Opens a request of a shell to the module of `rank`. The world keeps the shell under its
+    /// number.
     pub(super) fn open_shell_request(&mut self, rank: u32) -> u64 {
         let life = self.life(rank);
         self.requests.open(life, life, Asked::Nothing)

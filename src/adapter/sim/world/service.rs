@@ -1,4 +1,4 @@
-//! Rank 0's services: job manager, scheduler, KVS.
+//! The services of rank 0: job manager, scheduler and KVS.
 
 use rand::Rng;
 
@@ -9,11 +9,12 @@ use crate::adapter::sim::request::{Asked, Life};
 use crate::machine::{Event, Fault, KvsOp, KvsResult, RequestId};
 use crate::proto::{Exception, Idset, JobException, JobId, Response, StartRequest};
 
-/// No two allocations begin at the same time: seconds between two at least.
+/// Least number of seconds between the start times of two allocations. So no two have the same
+/// start time.
 const TICK: f64 = 0.001;
 
 impl World {
-    /// A user submits a job, now or when rank 0 is back.
+    /// A user submits a job. If rank 0's broker is down, the user tries again later.
     pub(super) fn submit(&mut self) {
         if !self.ranks[0].broker_up {
             return self.after(0.1, 5.0, Item::Submit);
@@ -45,12 +46,12 @@ impl World {
         }
     }
 
-    /// The ranks of a job that once was allocated, whether or not anybody else remembers it.
+    /// The ranks of a job. The world remembers them even if the job manager does not.
     pub(in crate::adapter::sim) fn ranks_of(&self, digest: &str) -> Idset {
         self.allocations.get(digest).map(|known| known.ranks.clone()).unwrap_or_default()
     }
 
-    /// Whose job it was.
+    /// The user of a job.
     pub(super) fn user_of(&self, digest: &str) -> u32 {
         self.allocations.get(digest).map_or(OWNER, |known| known.userid)
     }
@@ -59,7 +60,7 @@ impl World {
         self.allocations.get(digest).is_some_and(|known| known.limited)
     }
 
-    /// The job manager's eventlogs are committed a moment after they have changed.
+    /// Schedules a commit of the job manager's eventlogs, which have changed.
     pub(super) fn schedule_commit(&mut self) {
         let broker = self.ranks[0].brokers;
         self.after(0.000_1, 0.02, Item::ManagerCommits(broker));
@@ -71,7 +72,8 @@ impl World {
         }
     }
 
-    /// The job manager sends a start request, if there is a service to send it to.
+    /// The job manager sends the start request of a job, if the service is there and the job needs
+    /// one.
     pub(super) fn send_start_request(&mut self, id: JobId) {
         if self.ranks[0].node.is_none() {
             return;
@@ -151,7 +153,7 @@ impl World {
         }
     }
 
-    /// The resource module drains ranks. Reasons name their job.
+    /// The resource module drains ranks. The reason contains the id of the job.
     pub(super) fn drain(&mut self, ranks: &Idset, reason: &str) {
         self.note(&format!("drain {ranks}: {reason}"));
         let digests: Vec<String> = self

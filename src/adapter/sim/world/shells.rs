@@ -1,4 +1,4 @@
-//! What shells do: they run, write, wait in the barrier, leave processes behind, and end.
+//! What shells do: they start, write, wait in the barrier, leave processes behind, and end.
 
 use rand::Rng;
 use resume_machine::NO_TAG;
@@ -13,14 +13,14 @@ use crate::port::disk::Disk;
 use crate::proto::{JobId, UnitName, WaitStatus};
 use crate::supervisor::Grown;
 
-/// systemd's exit code when the program can't be executed (systemd.exec(5), `EXIT_EXEC`).
+/// systemd's exit code when it cannot execute the program (systemd.exec(5), `EXIT_EXEC`).
 const EXIT_EXEC: i32 = 203;
 const BARRIER: &str = "job-exec.shell-barrier";
 /// flux-core `libkvs/kvs.h`.
 const FLUX_KVS_APPEND: u32 = 32;
 
 impl World {
-    /// The start job's turn has come.
+    /// systemd runs the start job of a unit: the process exists, and is executed a moment later.
     pub(super) fn fork_shell(&mut self, rank: u32, boot: u32, unit: &UnitName) {
         let state = &mut self.ranks[rank as usize];
         if state.boot != boot {
@@ -36,7 +36,7 @@ impl World {
         if state.boot != boot {
             return;
         }
-        // An IMP that cannot be executed: see rfc/0009-simulation.md, 9.5.
+        // An IMP that cannot be executed is not modelled (rfc/0009-simulation.md, 9.1).
         if !unit.is_multiuser() && self.faults.draw(FaultKind::StartFails).is_some() {
             state.systemd.handle_exec_failed(unit, EXIT_EXEC);
             return self.forward_from_systemd(rank);
@@ -74,8 +74,8 @@ impl World {
         }
     }
 
-    /// The shell is past its barriers: it writes now and then, and ends, unless it runs until
-    /// its time is up.
+    /// The shell has left its barriers. It writes now and then, and ends, unless it runs until its
+    /// time limit.
     fn work(&mut self, id: ShellId) {
         for _ in 0..self.rng.random_range(0..4) {
             self.after(0.01, 20.0, Item::WriteLine(id));
@@ -117,7 +117,7 @@ impl World {
         self.after(0.000_1, 0.005, Item::OutputGrown { rank: id.rank });
     }
 
-    /// inotify tells of it.
+    /// inotify reports that output files have grown.
     pub(super) fn handle_growth(&mut self, rank: u32) {
         if let Some(supervisor) = &mut self.ranks[rank as usize].supervisor {
             supervisor.core.handle_growth(&Grown::Any, &mut supervisor.backend);
@@ -136,7 +136,7 @@ impl World {
                 shell.awaited = Some(status);
                 return self.after(0.1, 60.0, Item::EndShell { id, status });
             }
-            // The IMP is the last to go.
+            // The IMP ends after all other processes of the unit.
             leftover = false;
         }
         let status = self.shell(id).awaited.unwrap_or(status);
@@ -165,7 +165,7 @@ impl World {
         self.forward_from_systemd(id.rank);
     }
 
-    /// A signal reaches a unit's processes.
+    /// A signal arrives at a unit's processes.
     pub(super) fn signal(&mut self, rank: u32, unit: &UnitName, signal: i32, all: bool) {
         let Some(index) = self.ranks[rank as usize].current_shell(unit) else { return };
         let id = ShellId { rank, index };
@@ -184,8 +184,8 @@ impl World {
         }
     }
 
-    /// A signal reaches an IMP, and nothing else of a guest: it is passed on to the shell, but for
-    /// the one for which the IMP kills all that it has started (RFC 15).
+    /// A signal arrives at an IMP, the only process of a guest that it can reach. The IMP forwards
+    /// it to the shell. On SIGUSR1 it kills all that it has started instead (RFC 15).
     fn signal_imp(&mut self, id: ShellId, signal: i32) {
         let shell = self.shell(id);
         let kills = signal == libc::SIGUSR1;
@@ -199,13 +199,14 @@ impl World {
         let status = WaitStatus::signaled(if kills { libc::SIGKILL } else { signal });
         let shell = self.shell_mut(id);
         if shell.runs() {
-            // Nothing is left to be waited for.
+            // Either way the IMP need not wait for processes that the shell has left behind.
             shell.awaited.get_or_insert(status);
             self.after(0.001, 0.5, Item::EndShell { id, status });
         }
     }
 
-    /// `job-manager.kill`: the shells pass a signal to their tasks, and end with them.
+    /// `job-manager.kill`: the shells of a job pass a signal on to their tasks, and end when their
+    /// tasks end.
     pub(super) fn kill_job(&mut self, job: JobId, signal: i32) {
         for rank in 0..self.profile.ranks {
             let units = self.ranks[rank as usize].systemd.units();
@@ -229,7 +230,7 @@ impl World {
         }
     }
 
-    /// The shell asks to be let through, and waits.
+    /// The shell enters the barrier, and waits for the answer.
     fn enter_barrier(&mut self, id: ShellId) {
         let shell = self.shell_mut(id);
         shell.entered += 1;
@@ -237,7 +238,7 @@ impl World {
         self.send_from_shell(id, SimPacket::ask(BARRIER, NO_TAG, &payload));
     }
 
-    /// The shell writes a line to its job's guest namespace.
+    /// The shell commits a line to its job's guest namespace.
     pub(super) fn commit_line(&mut self, id: ShellId) {
         if !self.shell(id).runs() {
             return;
@@ -254,7 +255,7 @@ impl World {
         }
     }
 
-    /// An answer has come through the shell's connection.
+    /// An answer arrives at a shell.
     pub(super) fn handle_at_shell(&mut self, id: ShellId, packet: &SimPacket) {
         if !self.shell(id).runs() {
             return;

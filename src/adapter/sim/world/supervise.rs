@@ -1,4 +1,4 @@
-//! Between a module and its node: the supervisor's core and tracker, the bus, systemd.
+//! Messages between a rank's node, its supervisor (core and tracker), the bus and systemd.
 
 use rand::Rng;
 
@@ -10,13 +10,13 @@ use crate::machine::Event;
 use crate::port::supervisor::{UnitCommand, UnitSpec};
 use crate::supervisor::tracker::{Ask, Call, News};
 
-/// Ways of messages that are not between two brokers.
+/// Ways of messages that are not between two brokers begin at these numbers.
 const TO_SYSTEMD: u32 = 1 << 16;
 const FROM_SYSTEMD: u32 = 1 << 17;
 const FROM_SUPERVISOR: u32 = 1 << 18;
 
 impl World {
-    /// The node commands its supervisor.
+    /// Passes a node's command to its supervisor.
     pub(super) fn forward_command(&mut self, from: Life, command: UnitCommand) {
         let rank = from.rank as usize;
         if let Some(id) = self.faults.draw(FaultKind::CrashInWrite) {
@@ -29,13 +29,13 @@ impl World {
         self.forward_from_supervisor(from.rank);
     }
 
-    /// What the supervisor wants of systemd, and what it has to tell, goes on its way.
+    /// Sends the supervisor's calls to systemd, and its events to the node.
     pub(super) fn forward_from_supervisor(&mut self, rank: u32) {
         let state = &mut self.ranks[rank as usize];
         let Some(supervisor) = &mut state.supervisor else { return };
         supervisor.pass_events();
         if state.disk.is_dead() {
-            // It has died in the middle of a write: nothing of this got out.
+            // The module has died in the middle of a write, so none of this is sent.
             return self.kill(rank);
         }
         let events = supervisor.take_events();
@@ -68,7 +68,8 @@ impl World {
         }
     }
 
-    /// The connection of a module that is gone: the bus notices after it has read the rest.
+    /// Closes the bus connection of a module that is gone. The bus notices after it has read what
+    /// the module sent before.
     pub(super) fn close_bus(&mut self, rank: u32) {
         let supervisor = self.ranks[rank as usize].supervisor.take();
         if let Some(connection) = supervisor.and_then(|supervisor| supervisor.connection) {
@@ -87,7 +88,7 @@ impl World {
         self.forward_from_systemd(rank);
     }
 
-    /// What systemd says and does goes on its way.
+    /// Sends systemd's news to the supervisor, and schedules what systemd does to processes.
     pub(super) fn forward_from_systemd(&mut self, rank: u32) {
         if self.ranks[rank as usize].systemd.has_signals() {
             self.after(0.000_1, 0.1, Item::Signals(rank));
@@ -139,7 +140,7 @@ impl World {
         }
     }
 
-    /// The connection to the bus is gone; another is tried for.
+    /// The connection to the bus is lost. The supervisor tries to connect again.
     pub(super) fn handle_bus_closed(&mut self, life: Life) {
         if !self.is_alive(life) {
             return;
