@@ -97,7 +97,7 @@ fn run(handle: Handle, arguments: &[String]) -> Result<(), Failure> {
         &futures,
     )?;
     let result = serve(handle, &name, arguments, &driver, &inbox, rank);
-    driver.shutdown();
+    driver.shut_down();
     supervision.stop();
     result
 }
@@ -135,10 +135,10 @@ fn drain_inbox(driver: &Driver, inbox: &Inbox) {
             Inward::Log(level, text) => driver.log(level, &text),
             Inward::Unit(event) => {
                 let unusable = matches!(event, UnitEvent::Unusable { .. });
-                driver.unit(event);
+                driver.handle_unit_event(event);
                 if unusable {
                     // Better no module, which is seen, than one that starts nothing.
-                    driver.fail();
+                    driver.stop_with_error();
                 }
             }
         }
@@ -241,7 +241,7 @@ impl Supervision {
         let refusal = match config.method {
             MethodConfig::Fork => String::new(),
             MethodConfig::Auto | MethodConfig::Systemd => {
-                match Self::systemd(worker_config, inbox, driver)? {
+                match Self::start_worker(worker_config, inbox, driver)? {
                     Ok(supervision) => return Ok(supervision),
                     Err(refusal) => refusal,
                 }
@@ -261,7 +261,7 @@ impl Supervision {
         let sink = Rc::downgrade(driver);
         let rexec = Rexec::new(handle, Rc::clone(futures), rank.0, config.output, move |event| {
             if let Some(driver) = Weak::upgrade(&sink) {
-                driver.unit(event);
+                driver.handle_unit_event(event);
             }
         });
         driver.set_supervisor(Box::new(rexec));
@@ -270,14 +270,14 @@ impl Supervision {
                 "jobs run as children of the broker and will not survive its restart: {refusal}"
             )
         });
-        driver.unit(UnitEvent::Ready { method: Method::Fork, notice });
+        driver.handle_unit_event(UnitEvent::Ready { method: Method::Fork, notice });
         handle.log(libc::LOG_DEBUG, "shells are started by the broker's rexec service");
         Ok(Self { worker: None })
     }
 
     /// Starts the worker and waits until it is ready, or says why not. The reactor does not
     /// run yet: nobody else waits.
-    fn systemd(
+    fn start_worker(
         config: WorkerConfig,
         inbox: &Arc<Inbox>,
         driver: &Rc<Driver>,

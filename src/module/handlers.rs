@@ -33,7 +33,7 @@ pub(super) fn all(
             Kind::UsersRequest,
             driver,
             |_, driver, message| {
-                driver.disconnected(&message);
+                driver.handle_disconnect(&message);
             },
         )?,
     ];

@@ -85,8 +85,8 @@ impl Driver {
     }
 
     /// The sender of `message`, a disconnect request, is gone: forget what it has asked.
-    pub fn disconnected(&self, message: &Message) {
-        for request in self.requests.of_sender(message) {
+    pub fn handle_disconnect(&self, message: &Message) {
+        for request in self.requests.find_of_sender(message) {
             self.handle(Event::Disconnected { request });
         }
     }
@@ -101,7 +101,7 @@ impl Driver {
     /// # Errors
     /// The request, and what is wrong with it.
     pub fn read(&self, topic: Topic, message: Message) -> Result<Event, (Message, Fault)> {
-        let request = self.requests.next();
+        let request = self.requests.next_id();
         match topic.read(request, message.credential(), message.payload()) {
             Ok(event) => {
                 if topic.is_answered() {
@@ -139,7 +139,7 @@ impl Driver {
     }
 
     /// A supervisor's event; barrier requests that a record keeps come back with it.
-    pub fn unit(&self, event: UnitEvent) {
+    pub fn handle_unit_event(&self, event: UnitEvent) {
         let mut parked = Vec::new();
         if let UnitEvent::Found(record) = &event {
             for (key, value) in &record.notes {
@@ -162,12 +162,12 @@ impl Driver {
     }
 
     /// Ends the module with an error.
-    pub fn fail(&self) {
+    pub fn stop_with_error(&self) {
         self.handle.stop_reactor_with_error();
     }
 
     /// The module is being unloaded.
-    pub fn shutdown(&self) {
+    pub fn shut_down(&self) {
         let mut effects = Effects::default();
         self.node.borrow_mut().shut_down(&mut effects);
         for effect in effects.list {
@@ -187,12 +187,6 @@ impl Driver {
             && let Some(timer) = &*self.timer.borrow()
         {
             timer.set(next.map(|at| at - self.now().mono));
-        }
-    }
-
-    fn later(&self, event: Event) {
-        if let Some(driver) = self.this.upgrade() {
-            driver.handle(event);
         }
     }
 
@@ -378,7 +372,7 @@ impl Driver {
                 Err(RpcError { errnum, message }) => Err(StreamEnd::from_error(errnum, message)),
             };
             if let Some(driver) = this.upgrade() {
-                driver.later(event(item));
+                driver.handle(event(item));
             }
         });
     }

@@ -15,7 +15,7 @@ pub struct Requests {
 
 impl Requests {
     /// The number of the message that is kept next.
-    pub fn next(&self) -> RequestId {
+    pub fn next_id(&self) -> RequestId {
         RequestId::Remote(self.last.get() + 1)
     }
 
@@ -37,7 +37,7 @@ impl Requests {
     }
 
     /// The requests of the sender of a disconnect request.
-    pub fn of_sender(&self, disconnect: &Message) -> Vec<RequestId> {
+    pub fn find_of_sender(&self, disconnect: &Message) -> Vec<RequestId> {
         let messages = self.messages.borrow();
         let same = messages.iter().filter(|(_, message)| disconnect.is_disconnect_of(message));
         same.map(|(id, _)| RequestId::Remote(*id)).collect()
