@@ -58,7 +58,8 @@ pub struct Instance<'a> {
 impl<'a> Instance<'a> {
     /// Starts all ranks. `observer` gets each event from now on.
     ///
-    /// # Errors If the directory or a supervisor cannot be used.
+    /// # Errors
+    /// If the directory or a supervisor cannot be used.
     pub fn start(
         config: &InstanceConfig,
         observer: impl FnMut(&InstanceEvent) + 'a,
@@ -122,7 +123,8 @@ impl<'a> Instance<'a> {
 
     /// Starts a job. It runs while [`Instance::wait`] does.
     ///
-    /// # Errors If it asks for no ranks, or for ranks that do not exist.
+    /// # Errors
+    /// If it asks for no ranks, or for ranks that do not exist.
     pub fn submit(&mut self, request: JobRequest) -> Result<JobId, InstanceError> {
         let size = u32::try_from(self.ranks.len()).unwrap_or(u32::MAX);
         if request.ranks.last().is_none_or(|last| last >= size) {

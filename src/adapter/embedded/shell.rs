@@ -37,7 +37,8 @@ impl Shells {
 
     /// Replaces the job shell by the user's command.
     ///
-    /// # Errors If there is no such program. The message is the same as a supervisor's.
+    /// # Errors
+    /// If the job has no command, or there is no such program. The message is that of a supervisor.
     pub(super) fn complete_spec(&self, spec: &mut UnitSpec) -> Result<(), LaunchError> {
         let Some(request) = self.commands.get(&spec.job) else {
             let message = format!("{}: nobody submitted this job", spec.job);

@@ -1,4 +1,5 @@
-//! A node in a real broker: carries out its effects, and brings it what happens.
+//! The driver of a node in a real broker: it gives the node events and carries out the node's
+//! effects.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -20,7 +21,7 @@ use crate::proto::peer::{
 };
 use crate::proto::{BrokerRank, JobId};
 
-/// Notes of a record under which barrier requests are kept over a reload.
+/// Prefix of the notes in a unit's record that keep barrier requests while the module is reloaded.
 const NOTE_PARKED: &str = "parked-";
 
 /// One rank's node, in the reactor.
@@ -42,10 +43,10 @@ pub struct Driver {
 }
 
 impl Driver {
-    /// A node that is reached under `service`.
+    /// Makes a driver for `node`, whose peers reach it under the name `service`.
     ///
     /// # Errors
-    /// When libflux has no memory.
+    /// If libflux has no memory.
     pub fn new(
         handle: Handle,
         service: &str,
@@ -79,27 +80,27 @@ impl Driver {
         Ok(driver)
     }
 
-    /// Gives it the supervisor of its rank.
+    /// Sets the supervisor of this rank.
     pub fn set_supervisor(&self, supervisor: Box<dyn Supervisor>) {
         self.supervisor.replace(Some(supervisor));
     }
 
-    /// The sender of `message`, a disconnect request, is gone: forget what it has asked.
+    /// Handles a disconnect request: its sender is gone, so its requests are forgotten.
     pub fn handle_disconnect(&self, message: &Message) {
         for request in self.requests.find_of_sender(message) {
             self.handle(Event::Disconnected { request });
         }
     }
 
-    /// What `stats-get` answers.
+    /// The answer to `stats-get`.
     pub fn stats(&self) -> Value {
         self.node.borrow().stats()
     }
 
-    /// Reads a request, and keeps it so that the node can answer it.
+    /// Reads a request, and keeps its message so that the node can answer it.
     ///
     /// # Errors
-    /// The request, and what is wrong with it.
+    /// The message, and what is wrong with it.
     pub fn read(&self, topic: Topic, message: Message) -> Result<Event, (Message, Fault)> {
         let request = self.requests.next_id();
         match topic.read(request, message.credential(), message.payload()) {
@@ -113,8 +114,8 @@ impl Driver {
         }
     }
 
-    /// Brings the node one event and carries out what it wants. What happens while it is
-    /// being carried out waits its turn.
+    /// Gives the node an event and carries out the effects. Events that occur meanwhile are handled
+    /// after it.
     pub fn handle(&self, event: Event) {
         self.events.borrow_mut().push_back(event);
         if self.busy.replace(true) {
@@ -138,7 +139,8 @@ impl Driver {
         self.events.borrow_mut().pop_front()
     }
 
-    /// A supervisor's event; barrier requests that a record keeps come back with it.
+    /// Handles an event of the supervisor. If it is a found record, the barrier requests that the
+    /// record keeps are given to the node, too.
     pub fn handle_unit_event(&self, event: UnitEvent) {
         let mut parked = Vec::new();
         if let UnitEvent::Found(record) = &event {
@@ -166,7 +168,7 @@ impl Driver {
         self.handle.stop_reactor_with_error();
     }
 
-    /// The module is being unloaded.
+    /// Carries out the last effects of the node, because the module is being unloaded.
     pub fn shut_down(&self) {
         let mut effects = Effects::default();
         self.node.borrow_mut().shut_down(&mut effects);
@@ -354,7 +356,7 @@ impl Driver {
         });
     }
 
-    /// Opens a stream to a peer; each of its answers becomes an event.
+    /// Opens a stream to a peer. Each answer becomes an event.
     fn open<T: DeserializeOwned>(
         &self,
         method: &str,
@@ -387,7 +389,7 @@ impl Driver {
     }
 }
 
-/// What is sent to peers: none of it can fail to be JSON.
+/// Writes a message to a peer as JSON. This cannot fail for any of these messages.
 fn encode(message: &impl Serialize) -> String {
     serde_json::to_string(message).unwrap_or_default()
 }

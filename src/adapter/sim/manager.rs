@@ -136,13 +136,13 @@ impl Manager {
         match response {
             Response::Start {} => {
                 if job.started || job.finish.is_some() {
-                    return broken(format!("{id}: start out of order"));
+                    return broken(format!("{id}: start comes after start or finish"));
                 }
                 job.started = true;
             }
             Response::Reattached {} => {
                 if !job.started {
-                    return broken(format!("{id}: reattached, never started"));
+                    return broken(format!("{id}: reattached, but it was never started"));
                 }
             }
             Response::Exception(exception) => job.failed |= exception.severity == 0,

@@ -39,6 +39,8 @@ mod packet;
 mod profile;
 mod rank;
 mod request;
+#[cfg(test)]
+mod sample;
 mod sent;
 mod shell;
 mod systemd;

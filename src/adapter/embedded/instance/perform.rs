@@ -42,8 +42,7 @@ impl Instance<'_> {
                     self.signal(unit, signal);
                 }
             }
-            // The job manager knows the job of each agent, because units found on disk do not get
-            // an agent here.
+            // Units found on disk get no agent here, so the job manager knows each agent's job.
             Effect::Known { id, asker, question, .. } => {
                 let result = Ok(asker == Role::Agent);
                 let answer = Event::KnownAnswered { id, asker, question, result };
@@ -64,8 +63,7 @@ impl Instance<'_> {
             }
             // Only a module that is unloaded parks requests. Here none is unloaded.
             Effect::Park { to, .. } => drop(self.messages.close(to)),
-            // The coordinator of this instance is never unloaded, so its job manager gets
-            // exceptions as responses.
+            // This is the same as a response, because the coordinator is never unloaded.
             Effect::Raise { id, exception } => {
                 self.handle_response(id, Response::Exception(exception))
             }

@@ -1,12 +1,12 @@
 //! The supervisor's real core on a disk that fails.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use rand::SeedableRng;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::adapter::sim::sample;
 use crate::port::supervisor::{Method, OutputLimits, Started, UnitCommand, UnitEvent, UnitSpec};
 use crate::proto::{BrokerRank, InstanceId, JobId, Stream, UnitName, WaitStatus};
 use crate::supervisor::{Backend, BackendEvent, Core, Grown, OutputPaths};
@@ -26,23 +26,7 @@ fn record(job: u64) -> String {
 }
 
 fn spec(job: u64) -> Box<UnitSpec> {
-    Box::new(UnitSpec {
-        unit: unit(job),
-        job: JobId(job),
-        rank: BrokerRank(0),
-        digest: "d".to_string(),
-        userid: 1,
-        size: 1,
-        multiuser: false,
-        description: String::new(),
-        argv: vec!["/bin/true".to_string()],
-        environment: BTreeMap::new(),
-        unset_environment: Vec::new(),
-        working_directory: None,
-        properties: BTreeMap::new(),
-        forget_failed: false,
-        stop_timeout: None,
-    })
+    Box::new(sample::spec(unit(job)))
 }
 
 fn started(job: u64) -> BackendEvent {

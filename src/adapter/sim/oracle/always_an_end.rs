@@ -51,7 +51,7 @@ impl World {
         };
         let names: Vec<&str> = log.iter().map(|event| event.name.as_str()).collect();
         if names.last() != Some(&"done") {
-            self.violate(NAME, format!("{id}: no done at the end of {names:?}"));
+            self.violate(NAME, format!("{id}: done is not the last event of {names:?}"));
         }
         self.check_lines(id);
         // A user can say that the job does without some shells. Their output can be missing.
@@ -73,11 +73,11 @@ fn broken(names: &[&str]) -> Option<&'static str> {
     let last = names.len().saturating_sub(1);
     [
         (at("init") == Some(0), "init is not first"),
-        (count("init") < 2 && count("starting") < 2, "something begins twice"),
-        (count("complete") < 2 && count("done") < 2, "something ends twice"),
-        (count("shell-exit") < 2, "the leader shell exits twice"),
-        (before("starting", "reattach"), "found again before it is started"),
-        (at("done").is_none_or(|at| at == last), "something comes after done"),
+        (count("init") < 2 && count("starting") < 2, "init or starting comes twice"),
+        (count("complete") < 2 && count("done") < 2, "complete or done comes twice"),
+        (count("shell-exit") < 2, "shell-exit comes twice"),
+        (before("starting", "reattach"), "reattach comes before starting"),
+        (at("done").is_none_or(|at| at == last), "an event comes after done"),
     ]
     .into_iter()
     .find(|(holds, _)| !holds)

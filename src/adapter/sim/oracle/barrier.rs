@@ -15,7 +15,7 @@ impl World {
             shells.any(|shell| shell.entered >= number)
         };
         if let Some(rank) = self.ranks_of(&digest).iter().find(|rank| !has_entered(rank)) {
-            let seen = format!("{unit} leaves barrier {number}, which {rank} has not entered");
+            let seen = format!("{unit} leaves barrier {number}, which rank {rank} has not entered");
             self.violate("barrier", seen);
         }
     }

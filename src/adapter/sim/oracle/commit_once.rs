@@ -29,8 +29,11 @@ impl World {
                 let kept =
                     shell.ended_with_broker != now || numbers.len() as u32 >= shell.lines_done;
                 if !in_order || (!kept && !shell.before_reboot) {
-                    let noted = shell.lines_done;
-                    seen.push(format!("{}: {noted} are done, there are {numbers:?}", shell.unit));
+                    let done = shell.lines_done;
+                    seen.push(format!(
+                        "{}: {done} lines were answered, the KVS has {numbers:?}",
+                        shell.unit
+                    ));
                 }
             }
         }

@@ -22,7 +22,7 @@ impl World {
             let may_miss = log.iter().any(|e| e.logged_missing() == Some(BrokerRank(rank)));
             if logged != written && !(may_miss && written.starts_with(&logged)) {
                 let seen = format!(
-                    "{id}: rank {rank} wrote {:?}, logged is {:?}",
+                    "{id}: rank {rank} wrote {:?}, the eventlog has {:?}",
                     String::from_utf8_lossy(&written),
                     String::from_utf8_lossy(&logged)
                 );

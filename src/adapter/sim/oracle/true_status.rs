@@ -14,7 +14,7 @@ impl World {
         let known = state.shells_of(&job.digest).last();
         let truly = known.is_none_or(|shell| shell.before_reboot);
         if !truly && !self.drained.contains(&(job.digest.clone(), rank)) {
-            let seen = format!("{}: {}, and it was not", job.id, exception.note);
+            let seen = format!("{}: {}, but the shell was not lost", job.id, exception.note);
             self.violate("true-status", seen);
         }
     }
@@ -31,7 +31,10 @@ impl World {
         let statuses: Vec<Option<WaitStatus>> = shells.map(|shell| shell.exited).collect();
         let truth = statuses.iter().flatten().max().copied().unwrap_or_default();
         if truth != status {
-            let seen = format!("{}: finish says {status}, the shells {truth}", job.id);
+            let seen = format!(
+                "{}: finish has {status}, the largest status of the shells is {truth}",
+                job.id
+            );
             self.violate("true-status", seen);
         } else if (statuses.len() < job.ranks.len() || statuses.contains(&None))
             // The job's user may have said that the job does without some shells.

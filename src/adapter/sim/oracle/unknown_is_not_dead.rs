@@ -12,7 +12,8 @@ impl World {
         for rank in job.ranks.iter() {
             let running = self.ranks[rank as usize].shells_of(&job.digest).any(Shell::runs);
             if running && !self.drained.contains(&(job.digest.clone(), rank)) {
-                let seen = format!("{}: finish is said while its shell runs on {rank}", job.id);
+                let seen =
+                    format!("{}: finish is sent while the shell on rank {rank} runs", job.id);
                 self.violate("unknown-is-not-dead", seen);
             }
         }

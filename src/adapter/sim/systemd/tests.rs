@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use super::*;
+use crate::adapter::sim::sample;
 use crate::port::supervisor::Started;
 use crate::proto::{BrokerRank, InstanceId, JobId};
 use crate::supervisor::tracker::{Tracker, TrackerConfig};
@@ -140,23 +141,7 @@ pub(super) fn tracker() -> Tracker {
 
 pub(super) fn spec() -> UnitSpec {
     let unit = UnitName::new(false, BrokerRank(0), JobId(1), InstanceId::new("/sim", 1));
-    UnitSpec {
-        unit,
-        job: JobId(1),
-        rank: BrokerRank(0),
-        digest: "digest".to_string(),
-        userid: 1,
-        size: 1,
-        multiuser: false,
-        description: String::new(),
-        argv: vec!["/bin/shell".to_string()],
-        environment: BTreeMap::new(),
-        unset_environment: Vec::new(),
-        working_directory: None,
-        properties: BTreeMap::new(),
-        forget_failed: false,
-        stop_timeout: Some(Duration::from_secs(5)),
-    }
+    UnitSpec { stop_timeout: Some(Duration::from_secs(5)), ..sample::spec(unit) }
 }
 
 const OK: WaitStatus = WaitStatus(0);
