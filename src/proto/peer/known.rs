@@ -11,7 +11,7 @@ use crate::proto::{JobDigest, JobId};
 pub enum Question {
     /// To a leader: is it still the job's leader of this generation?
     Leader {
-        /// As in [`ShellsRequest`].
+        /// As in [`ShellsRequest`](super::ShellsRequest).
         generation: u64,
     },
     /// To the coordinator: is the job running for the job manager?

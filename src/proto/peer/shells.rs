@@ -54,7 +54,7 @@ pub struct OutputPosition {
 }
 
 /// From leader or parent to agent: run (or find again) the job's shells on `ranks`, and answer with
-/// [`Reports`] until the job is forgotten.
+/// [`Reports`](super::Reports) until the job is forgotten.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct ShellsRequest {
     /// Always first.
