@@ -1,8 +1,9 @@
 //! A job execution service for Flux.
 //!
-//! Read from the inside out: [`proto`] is the vocabulary, [`machine`] the three roles as
-//! pure state machines, [`port`] what they need of the world, and the adapters are worlds.
-//! `rfc/` in the repository holds the specification.
+//! Read the modules in this order. [`proto`] has the vocabulary of messages. [`machine`] has the
+//! three roles as pure state machines. [`port`] says what the machines and the supervisor need from
+//! outside. [`supervisor`] keeps the units of one rank. [`adapter`] connects all this to Flux,
+//! systemd and the host, or to a simulator. `rfc/` in the repository has the specification.
 
 pub mod adapter;
 pub mod config;

@@ -1,8 +1,8 @@
-//! The broker module: `mod_main`, wiring, and the way out.
+//! The broker module: `mod_main`, which makes the parts of the module, runs them and ends them.
 //!
-//! Loaded as `job-exec` (by `[modules.job-exec]`, or from a module path of its own) it serves
-//! that name by itself; loaded as `job-exec-rs` it registers the service, and says so clearly
-//! when upstream's job-exec still holds it.
+//! If the module is loaded as `job-exec` (by `[modules.job-exec]`, or from a module path of its
+//! own), it already has the service of that name. If it is loaded as `job-exec-rs`, it registers
+//! the service. If flux-core's job-exec still has the service, the error says so.
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, c_char, c_int};
@@ -26,16 +26,16 @@ mod handlers;
 
 use handlers::SERVICE;
 
-/// How long a shell waits for a broker that is not expected back.
+/// How long a shell waits for a broker that is not expected to come back.
 const GONE_FOR_GOOD: &str = "10s";
 
-/// Why the module could not be loaded, or had to go.
+/// Why the module could not be loaded, or had to end.
 type Failure = String;
 
 /// Entry point of the broker module (flux-core `flux_module_main_f`).
 ///
 /// # Safety
-/// Called by the broker alone, on a thread of the module's own, with a valid handle and
+/// Only the broker calls this, on a thread of the module's own, with a valid handle and
 /// `argc` strings in `argv`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mod_main(
@@ -61,7 +61,7 @@ pub unsafe extern "C" fn mod_main(
     result
 }
 
-/// From load to unload.
+/// Runs the module from load to unload.
 fn run(handle: Handle, arguments: &[String]) -> Result<(), Failure> {
     let text = |error: &dyn std::fmt::Display| error.to_string();
     let conf = handle.ask("config.get", "{}").map_err(|e| format!("config.get: {e}"))?;
@@ -97,7 +97,7 @@ fn run(handle: Handle, arguments: &[String]) -> Result<(), Failure> {
         &futures,
     )?;
     let result = serve(handle, &name, arguments, &driver, &inbox, rank);
-    driver.shutdown();
+    driver.shut_down();
     supervision.stop();
     result
 }
@@ -135,10 +135,10 @@ fn drain_inbox(driver: &Driver, inbox: &Inbox) {
             Inward::Log(level, text) => driver.log(level, &text),
             Inward::Unit(event) => {
                 let unusable = matches!(event, UnitEvent::Unusable { .. });
-                driver.unit(event);
+                driver.handle_unit_event(event);
                 if unusable {
-                    // Better no module, which is seen, than one that starts nothing.
-                    driver.fail();
+                    // An operator sees that a module is missing, but not that it starts nothing.
+                    driver.stop_with_error();
                 }
             }
         }
@@ -158,8 +158,8 @@ fn register(handle: Handle, name: &str) -> Result<(), Failure> {
     })
 }
 
-/// Where records and output are kept: the state directory, which outlives the broker, or
-/// else its run directory.
+/// The directory for records and output. It is below the state directory, which outlives the
+/// broker, or below the run directory if no state directory is set.
 fn directory(handle: Handle) -> Result<PathBuf, Failure> {
     let parent = handle
         .attribute("statedir")
@@ -186,9 +186,9 @@ fn facts(handle: Handle, directory: &std::path::Path) -> Result<Facts, Failure> 
     })
 }
 
-/// What shells connect to, and why they do without the resume connector, if they do. A broker
-/// that is gone for good is not waited for: one of an instance that is itself a job, or that
-/// has no state to come back with.
+/// The URI that shells connect to, and why they do not use the resume connector, if they do not.
+/// Shells wait only [`GONE_FOR_GOOD`] for a broker that does not come back: that of an instance
+/// that is itself a job, or that has no state directory.
 fn shell_uri(handle: Handle, rank: u32) -> Result<(String, Option<String>), Failure> {
     let local = handle.attribute("local-uri").ok_or("local-uri is not set")?;
     let is_set = |name| handle.attribute(name).is_some_and(|value| !value.is_empty());
@@ -214,7 +214,7 @@ struct Supervision {
     worker: Option<Arc<std::sync::Mutex<Option<Worker>>>>,
 }
 
-/// The worker, shared between the node, which commands it, and unload, which joins it.
+/// The worker. The node sends it commands, and unload joins its thread.
 struct SharedWorker(Arc<std::sync::Mutex<Option<Worker>>>);
 
 impl Supervisor for SharedWorker {
@@ -241,7 +241,7 @@ impl Supervision {
         let refusal = match config.method {
             MethodConfig::Fork => String::new(),
             MethodConfig::Auto | MethodConfig::Systemd => {
-                match Self::systemd(worker_config, inbox, driver)? {
+                match Self::start_worker(worker_config, inbox, driver)? {
                     Ok(supervision) => return Ok(supervision),
                     Err(refusal) => refusal,
                 }
@@ -250,7 +250,7 @@ impl Supervision {
         if config.method == MethodConfig::Systemd {
             return Err(format!("exec.method=systemd: {refusal}"));
         }
-        // Without systemd these would count as lost, and run on unseen.
+        // Without systemd these shells would count as lost, but run on.
         if !refusal.is_empty() && has_records(&directory) {
             return Err(format!(
                 "shells of running jobs are recorded in {}, and systemd, which runs them, does \
@@ -261,7 +261,7 @@ impl Supervision {
         let sink = Rc::downgrade(driver);
         let rexec = Rexec::new(handle, Rc::clone(futures), rank.0, config.output, move |event| {
             if let Some(driver) = Weak::upgrade(&sink) {
-                driver.unit(event);
+                driver.handle_unit_event(event);
             }
         });
         driver.set_supervisor(Box::new(rexec));
@@ -270,14 +270,14 @@ impl Supervision {
                 "jobs run as children of the broker and will not survive its restart: {refusal}"
             )
         });
-        driver.unit(UnitEvent::Ready { method: Method::Fork, notice });
+        driver.handle_unit_event(UnitEvent::Ready { method: Method::Fork, notice });
         handle.log(libc::LOG_DEBUG, "shells are started by the broker's rexec service");
         Ok(Self { worker: None })
     }
 
-    /// Starts the worker and waits until it is ready, or says why not. The reactor does not
-    /// run yet: nobody else waits.
-    fn systemd(
+    /// Starts the worker and waits until it is ready or says why it cannot work. The reactor does
+    /// not run yet, so nothing else waits meanwhile.
+    fn start_worker(
         config: WorkerConfig,
         inbox: &Arc<Inbox>,
         driver: &Rc<Driver>,
@@ -286,7 +286,7 @@ impl Supervision {
         let queue = Arc::clone(inbox);
         let worker = Worker::start(config, move |event| {
             match &event {
-                // After the first verdict nobody listens here any more.
+                // Only the first of these is received. Later ones cannot be sent.
                 UnitEvent::Ready { .. } => drop(verdict.send(Ok(()))),
                 UnitEvent::Unusable { message } => drop(verdict.send(Err(message.clone()))),
                 _ => (),
@@ -303,7 +303,7 @@ impl Supervision {
             }
             Ok(Err(message)) => {
                 worker.stop();
-                // What it said of itself is for the fork method's notice, not for the log.
+                // The notice of method `fork` has the reason, so the log need not have it.
                 drop(inbox.take());
                 Ok(Err(message))
             }
@@ -311,7 +311,7 @@ impl Supervision {
         }
     }
 
-    /// Ends the worker and joins its thread: after unload its code is gone.
+    /// Ends the worker and joins its thread, because the broker unmaps the module's code at unload.
     fn stop(&mut self) {
         if let Some(shared) = self.worker.take() {
             let worker = shared.lock().ok().and_then(|mut worker| worker.take());

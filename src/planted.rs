@@ -1,38 +1,38 @@
-//! Bugs that others really had, to be built in on purpose, one at a time: a simulator that does
-//! not find them proves nothing.
+//! Bugs that other programs really had. Tests build them in, one at a time, and check that the
+//! simulator finds each. A simulator that finds nothing may be unable to find anything.
 //!
-//! Only with the feature `planted-bugs`, which no release has; else every question is answered
-//! with a constant no.
+//! This needs the feature `planted-bugs`, which no release has. Without it `Bug::is_planted` is
+//! always false.
 
-/// One of them.
+/// A bug that can be built in.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Bug {
-    /// After the node has booted again a recorded process id is taken for the shell.
+    /// After the node has booted again, a process with the recorded pid counts as the shell.
     AdoptionByPid,
-    /// A shell that waits in the barrier is counted again when its module comes back.
+    /// A shell that waits in the barrier is counted again when its module is back.
     BarrierAfterRestart,
-    /// A unit is removed before the status that it has is on disk.
+    /// A unit is collected before its status is on disk.
     CollectBeforeDurable,
-    /// The job's last event does not wait for the output of its shells.
+    /// The end of a job does not wait for the output of its shells.
     DoneBeforeOutput,
     /// An ended job is forgotten before a checkpoint holds its end.
     DuplicateStartAfterRollback,
-    /// What happened while there was no connection to the bus is not asked for.
+    /// After a reconnect to the bus, the supervisor does not ask what happened meanwhile.
     LostSignalAfterReconnect,
-    /// A rank is released when its shell has exited, whatever the shell has left behind.
+    /// A rank is released when its shell has exited, even if the shell has left processes behind.
     ReleaseBeforeEmpty,
-    /// The unit of another job is taken for one's own because the id is the same.
+    /// Another job's unit is adopted because the id is the same.
     ReissuedIdAdopted,
-    /// A unit is started before anything on disk says so.
+    /// A unit is started with an empty record.
     StartWithoutIntent,
-    /// A rank whose broker is gone counts as dead at once, although its shells live on.
+    /// A rank whose broker is gone counts as dead at once, although its shells may live.
     UnknownIsDead,
-    /// A guest's shell that nobody wants is asked to end, and is not killed if it does not.
+    /// A guest's shell that nobody wants gets SIGTERM, and is not killed if it ignores the signal.
     UnwantedGuestLives,
 }
 
 impl Bug {
-    /// All of them.
+    /// All bugs.
     pub const ALL: [Self; 11] = [
         Self::AdoptionByPid,
         Self::BarrierAfterRestart,
@@ -65,7 +65,7 @@ thread_local! {
     static PLANTED: std::cell::Cell<Option<Bug>> = const { std::cell::Cell::new(None) };
 }
 
-/// Builds a bug in, or none, for what this thread does from now on.
+/// Builds in a bug, or none, for all that this thread does from now on.
 #[cfg(feature = "planted-bugs")]
 pub fn plant(bug: Option<Bug>) {
     PLANTED.with(|planted| planted.set(bug));

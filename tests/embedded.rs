@@ -1,5 +1,5 @@
-//! Whole instances inside this process, with child processes and, where there is a user bus,
-//! with systemd units.
+//! Whole instances inside this process, with child processes and, if there is a user bus, with
+//! systemd units.
 
 mod support;
 
@@ -53,8 +53,8 @@ struct Ran {
     events: Vec<InstanceEvent>,
 }
 
-/// Runs one job in an instance of its own, which must leave nothing behind; `watch` is told
-/// of every event, with the means to interfere.
+/// Runs one job in an instance of its own, which must leave nothing behind. `watch` gets every
+/// event, and can control the instance.
 fn run_watched(
     config: &InstanceConfig,
     request: JobRequest,
@@ -84,7 +84,7 @@ fn run(method: MethodConfig, request: JobRequest) -> Ran {
 }
 
 impl Ran {
-    /// What a rank wrote to a stream, in the order in which it came.
+    /// The output of a rank on a stream, from `Output` events.
     fn output(&self, rank: u32, stream: Stream) -> String {
         let mut bytes = Vec::new();
         for event in &self.events {
@@ -100,7 +100,7 @@ impl Ran {
         String::from_utf8(bytes).expect("UTF-8")
     }
 
-    /// The same from the exec eventlog.
+    /// The stdout of a rank, from the exec eventlog.
     fn logged(&self, rank: u32) -> String {
         let of_rank = |event: &InstanceEvent| match &event.what {
             Happening::Exec(event) => {
@@ -113,7 +113,7 @@ impl Ran {
         self.events.iter().filter_map(of_rank).collect()
     }
 
-    /// Names of the exec eventlog's events but `log`.
+    /// Names of the events in the exec eventlog, without `log`.
     fn exec_names(&self) -> Vec<&str> {
         let name = |event: &'_ InstanceEvent| match &event.what {
             Happening::Exec(event) if event.name != "log" => Some(event.name.clone()),
@@ -123,7 +123,7 @@ impl Ran {
         names.into_iter().map(|name| &*name.leak()).collect()
     }
 
-    /// All ranks that were released, in order; none may come twice.
+    /// The ranks of each release, in order. Checks that no rank comes twice and none is missing.
     fn released(&self, all: &Idset) -> Vec<Idset> {
         let mut seen = Idset::new();
         let mut releases = Vec::new();
@@ -212,8 +212,8 @@ fn output_of_every_rank_comes_once_and_in_order() {
 fn ranks_are_released_as_they_end_and_the_last_at_the_end() {
     for method in methods() {
         let gate = tempfile::tempdir().expect("a directory");
-        // Each rank ends when its file is there; the file is made when the one before it in
-        // this order was released.
+        // Each rank ends when its file exists. The first file is made when the job starts, each
+        // other file when the rank before it in this order is released.
         let order = [2, 0, 3, 1];
         let open =
             |rank: u32| std::fs::write(gate.path().join(rank.to_string()), "").expect("file");
@@ -252,7 +252,7 @@ fn a_time_limit_can_be_moved_where_the_leader_is_another_rank() {
 
         let long = JobRequest { duration: 1000.0, ..request([2, 3], &["sleep", "100"]) };
         let long = instance.submit(long).expect("a job");
-        // Another job's end gives this one the time to start.
+        // The long job starts while this one runs.
         let short = instance.submit(request([2], &["true"])).expect("a job");
         instance.wait(short);
         instance.set_expiration(long, 1.0);
@@ -282,7 +282,7 @@ fn a_cancelled_job_that_ignores_it_is_killed() {
     for method in methods() {
         let mut config = config(method, 2);
         config.config.kill_timeout = 0.2;
-        // Ready only when the trap is set: the first line of each rank says so.
+        // A rank is ready when its trap is set. It then writes its first line.
         let stubborn = script(2, "trap '' TERM; echo ready; while :; do sleep 1; done");
         let mut ready = 0;
         let ran = run_watched(&config, stubborn, |event, control| {

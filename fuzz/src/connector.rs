@@ -1,5 +1,5 @@
-//! What the resume connector reads: frames and answers of a broker's, which somebody else may
-//! have taken the place of, commits of its client, and what a URI says.
+//! Targets for what the resume connector reads: frames and answers of a broker (or of somebody in
+//! its place), commits of its client, and URIs.
 
 use std::rc::Rc;
 
@@ -8,14 +8,14 @@ use serde_json::{Value, json};
 
 use super::{document, text};
 
-/// More room than this is not made for a header alone, in bytes.
+/// How much room a header alone may get, in bytes.
 const ROOM_MAX: usize = 128 << 10;
-/// Frames are read byte by byte up to this size.
+/// Input up to this size is also read in small steps, in bytes.
 const SLOWLY_MAX: usize = 2048;
-/// The client's number of the request that is looked at.
+/// The matchtag of the client's request.
 const TAG: u32 = 5;
 
-/// A message without a wire.
+/// A message in memory.
 #[derive(Clone)]
 struct Message {
     kind: Kind,
@@ -100,14 +100,14 @@ fn for_client(client: &mut Client) -> Vec<Message> {
     std::iter::from_fn(|| client.for_client()).collect()
 }
 
-/// The one request that the broker has now.
+/// Takes the only message for the broker, which must have this topic.
 fn asked(client: &mut Client, topic: &str) -> Message {
     let mut all = for_broker(client);
     assert!(all.len() == 1 && &*all[0].topic == topic, "no {topic} alone");
     all.remove(0)
 }
 
-/// The broker was away, and is back in RUN.
+/// The connection is lost, and the broker is back in state RUN.
 fn come_back(client: &mut Client) {
     client.lost(1.0);
     client.connected();
@@ -115,7 +115,7 @@ fn come_back(client: &mut Client) {
     client.receive(2.0, greeting.response(0, b"{}"));
 }
 
-/// What comes over the socket, whole frames.
+/// Frames, as they come over the socket.
 pub fn frames(data: &[u8]) -> bool {
     let (messages, read) = unframed(data, data.len().max(1));
     for step in [1, 7] {
@@ -132,7 +132,7 @@ pub fn frames(data: &[u8]) -> bool {
     read == Ok(()) && !messages.is_empty() && again.len() == data.len()
 }
 
-/// The messages in this, read in steps; an error if something else comes after them.
+/// The messages in `data`, read in steps, and an error if something else comes after them.
 fn unframed(data: &[u8], step: usize) -> (Vec<Vec<u8>>, Result<(), resume_machine::Malformed>) {
     let (mut frames, mut messages, mut rest) = (Frames::default(), Vec::new(), data);
     loop {
@@ -156,8 +156,8 @@ fn unframed(data: &[u8], step: usize) -> (Vec<Vec<u8>>, Result<(), resume_machin
     }
 }
 
-/// A watched log, one entry per line, after how many of them the connection is lost. An empty
-/// line is the end of what was there at first.
+/// A watched log. The first line says after how many entries the connection is lost. Each other
+/// line is an entry. An empty line is the end of the entries that exist at first.
 pub fn watch(data: &[u8]) -> bool {
     let mut lines = data.split(|byte| *byte == b'\n');
     let Some(before) = lines.next().and_then(text).and_then(|n| n.parse::<usize>().ok()) else {
@@ -188,19 +188,20 @@ pub fn watch(data: &[u8]) -> bool {
     before <= log.len()
 }
 
-/// A commit of the client's: it is numbered, and the same when it is made again.
+/// A commit of the client. It gets a number, and is the same when it is made again.
 pub fn commit(data: &[u8]) -> bool {
     let mut client = client();
     send(&mut client, "kvs.commit", TAG, data);
     let sent = asked(&mut client, "kvs.commit");
     if *sent.payload == *data {
-        // Not by number: answered, or refused, when the connection is lost.
+        // It got no number. When the connection is lost it is asked again or refused.
         come_back(&mut client);
         let answers = for_client(&mut client).len();
         assert_eq!(for_broker(&mut client).len() + answers, 1, "asked again, or refused");
         return false;
     }
-    // What passes through may be more than can be read here: deep, or with huge numbers.
+    // The connector passes on some JSON that serde_json cannot read here, because it is deep or has
+    // huge numbers.
     if let Some(original) = document(data) {
         let numbered = document(&sent.payload).expect("JSON that we wrote");
         let (own, theirs) = numbered["ops"].as_array().and_then(|ops| ops.split_last()).unwrap();
@@ -218,7 +219,7 @@ pub fn commit(data: &[u8]) -> bool {
     true
 }
 
-/// Answers what a broker that is back is asked about the client's commits.
+/// Answers the questions about the client's commits that a broker gets when it is back.
 fn look(client: &mut Client, found: &[u8]) {
     let fence = asked(client, "kvs.commit");
     client.receive(3.0, fence.response(0, b"{}"));
@@ -226,8 +227,8 @@ fn look(client: &mut Client, found: &[u8]) {
     client.receive(4.0, look.response(0, found));
 }
 
-/// What a broker that is back says of the last commit that it has: each is either made again,
-/// or answered.
+/// The answer of a broker that is back about the last commit that it has. Each of the client's
+/// commits is made again or answered.
 pub fn found(data: &[u8]) -> bool {
     let mut client = client();
     let payload = json!({ "namespace": "job-1", "flags": 0, "ops": [] }).to_string();
@@ -249,7 +250,7 @@ pub fn found(data: &[u8]) -> bool {
     answers.iter().all(|answer| answer.errnum == 0)
 }
 
-/// What follows the scheme, and, on lines of their own, the variables.
+/// The part of a URI after the scheme. The next two lines are environment variables.
 pub fn options(data: &[u8]) -> bool {
     let Some(text) = text(data) else { return false };
     let mut lines = text.split('\n');

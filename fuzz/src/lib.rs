@@ -1,7 +1,6 @@
-//! What the fuzz targets do with their input. `tests/fuzz_corpus.rs` does the same with the
-//! files of `corpus/`.
+//! The functions of the fuzz targets. `tests/fuzz_corpus.rs` runs them on the files of `corpus/`.
 
 pub mod targets;
 
-// Where `targets` looks for it, here as there.
+// `targets` has modules of the systemd adapter, which name this `crate::proto`.
 use job_exec_rs::proto;

@@ -1,4 +1,4 @@
-//! A whole service in the simulator, and what anybody says to it.
+//! A target that sends any message to a whole service in the simulator.
 //!
 //! The input is a script: one byte for the faults (`c` calm, `d` all of them), two for the seed,
 //! then messages. Each has a byte for its time, its rank, its topic, its sender and its form;
@@ -14,12 +14,12 @@ const JOBS: u32 = 3;
 const SECONDS: f64 = 20.0;
 /// The instance's owner in the world.
 const OWNER: u32 = 1;
-/// Messages that are sent at most.
+/// How many messages are sent at most.
 const MESSAGES_MAX: usize = 64;
 /// Ids are this far apart (`FLUID`s, RFC 19).
 const ID_SHIFT: u32 = 24;
 
-/// Numbers at which something could end, or turn.
+/// Numbers at which code could overflow or reach a limit.
 const EDGES: [u64; 12] = [
     63,
     64,
@@ -35,8 +35,8 @@ const EDGES: [u64; 12] = [
     u64::MAX,
 ];
 
-/// What anybody sends: nothing panics, no promise to others is broken, and what was only
-/// refused has changed nothing.
+/// Runs the service with messages. Nothing may panic, and no invariant may break. If all messages
+/// were refused at once, the run must be the same as without them.
 pub fn service(data: &[u8]) -> bool {
     let Some((seed, profile, messages)) = script(data) else { return false };
     let outcome = run_with(seed, &profile, messages.clone(), false);
@@ -55,7 +55,8 @@ pub fn service(data: &[u8]) -> bool {
 
 fn check(sent: &Sent, heard: Heard, outcome: &Outcome) {
     if !outcome.violations.is_empty() {
-        return; // the world has stopped before its end, without these messages too
+        // The seed breaks an invariant without these messages, too, so the world has stopped early.
+        return;
     }
     if !sent.credential.owner && !sent.topic.is_for_users() {
         let away = matches!(heard, Heard::Silence | Heard::Refused(libc::ENOSYS));
@@ -90,7 +91,7 @@ fn message(bytes: &mut Bytes) -> Sent {
         0 => Credential { userid: OWNER, owner: true },
         // FLUX_USERID_UNKNOWN.
         255 => Credential { userid: u32::MAX, owner: false },
-        // The owner's shells, and guests with jobs and without.
+        // The owner's user id without the owner's role, and guests with and without jobs.
         userid => Credential { userid: OWNER + u32::from(userid) % 4, owner: false },
     };
     let payload = payload(topic, bytes);
@@ -140,13 +141,13 @@ fn text(value: &Value) -> Vec<u8> {
     value.to_string().into_bytes()
 }
 
-/// A template with one member more, or one of its own in place.
+/// A template with an additional member, whose name may occur already.
 fn with_member(topic: Topic, member: &str, bytes: &mut Bytes) -> Vec<u8> {
     let names = ["x", "id", "jobspec", "R", "order", "ranks", "command", "version"];
     let name = names[usize::from(bytes.byte()) % names.len()];
     let template = template(topic, bytes).to_string();
     let rest = template.trim_start_matches('{');
-    // Of two with one name some readers take the first, others the last.
+    // The member comes first or last, because of two with one name some readers take the first.
     match bytes.byte() % 2 {
         0 => format!("{{\"{name}\":{member},{rest}"),
         _ => format!("{},\"{name}\":{member}}}", template.trim_end_matches('}')),
@@ -154,7 +155,7 @@ fn with_member(topic: Topic, member: &str, bytes: &mut Bytes) -> Vec<u8> {
     .into_bytes()
 }
 
-/// What a topic's own senders send, with the input's numbers.
+/// A message as the real senders of a topic make it, with numbers from the input.
 fn template(topic: Topic, bytes: &mut Bytes) -> Value {
     let id = bytes.id();
     match topic {
@@ -216,7 +217,7 @@ fn start(id: u64, bytes: &mut Bytes) -> Value {
     })
 }
 
-/// The input, from front to back.
+/// The rest of the input.
 struct Bytes<'a>(&'a [u8]);
 
 impl Bytes<'_> {
@@ -236,7 +237,7 @@ impl Bytes<'_> {
         self.byte() % 2 == 1
     }
 
-    /// A small one, one at an edge, or any.
+    /// A small number, one of [`EDGES`], or any number.
     fn number(&mut self) -> u64 {
         match self.byte() {
             255 => u64::from_le_bytes(std::array::from_fn(|_| self.byte())),
@@ -245,7 +246,7 @@ impl Bytes<'_> {
         }
     }
 
-    /// The id of one of the world's jobs, of one that could be, or any number.
+    /// The id of one of the world's jobs, an id that a job could have, or any number.
     fn id(&mut self) -> u64 {
         match self.byte() {
             byte @ ..100 => u64::from(byte) << ID_SHIFT,
@@ -253,7 +254,7 @@ impl Bytes<'_> {
         }
     }
 
-    /// The version of the messages between modules, mostly.
+    /// Mostly the version of the messages between modules.
     fn version(&mut self) -> u64 {
         match self.byte() {
             ..200 => u64::from(job_exec_rs::proto::peer::VERSION),
@@ -261,7 +262,7 @@ impl Bytes<'_> {
         }
     }
 
-    /// Seconds around the world's time, or far from it.
+    /// A time near the world's, or far from it, in seconds.
     fn seconds(&mut self) -> f64 {
         match self.byte() {
             0 => 0.0,

@@ -1,6 +1,6 @@
-//! One function for each thing that reads what others wrote. None may panic, need much memory
-//! for little text, or print what it would not read as the same. Each says whether it was given
-//! something that can be read.
+//! One target for each parser of external input. None may panic, need much memory for little text,
+//! or print a value that it reads back differently. A target returns whether its input could be
+//! read.
 
 use std::collections::BTreeSet;
 use std::fmt::{Debug, Display};
@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 
 #[path = "connector.rs"]
 pub mod connector;
-/// The adapter's own, which nobody outside of it sees.
+/// A private module of the systemd adapter.
 #[path = "../../src/adapter/systemd/properties.rs"]
 mod properties_of_systemd;
 #[path = "service.rs"]
@@ -56,7 +56,7 @@ pub const ALL: &[(&str, Target)] = &[
     ("unit_name", unit_name),
 ];
 
-/// Members of a set, or hosts of a list, that are looked at one by one.
+/// How many members of a set, or hosts of a list, are looked at one by one.
 const LOOKED_AT_MAX: usize = 1000;
 
 fn text(data: &[u8]) -> Option<&str> {
@@ -67,7 +67,7 @@ fn document(data: &[u8]) -> Option<Value> {
     serde_json::from_slice(data).ok()
 }
 
-/// The same after it was on the wire.
+/// Writes a value as text and reads it again.
 fn sent(value: &Value) -> Value {
     let text = value.to_string();
     let received = serde_json::from_str(&text).expect("JSON that we wrote");
@@ -75,7 +75,7 @@ fn sent(value: &Value) -> Value {
     received
 }
 
-/// What was read is read again from what it is printed as.
+/// Reads a value, prints it, and checks that the text is read as the same value.
 fn round_trip<T: FromStr + Display + PartialEq + Debug>(text: &str) -> Option<T>
 where
     T::Err: Debug + Display,
@@ -137,7 +137,7 @@ pub fn duration(data: &[u8]) -> bool {
     assert!(seconds >= 0.0, "{seconds}");
     let printed = format_fsd(seconds);
     let again = parse_fsd(&printed).unwrap_or_else(|e| panic!("{text:?} as {printed:?}: {e}"));
-    // Six digits are printed.
+    // Only six digits are printed.
     let near = (seconds - again).abs() <= seconds * 1e-5 || (seconds - again).abs() < 1e-300;
     assert!(seconds == again || near, "{text:?} as {printed:?}");
     true
@@ -193,7 +193,7 @@ pub fn idset(data: &[u8]) -> bool {
     true
 }
 
-/// The same with the standard library's sets.
+/// Checks the operations against the standard library's sets.
 fn against_a_tree(mut a: Idset, b: Idset) {
     let tree = |set: &Idset| set.iter().collect::<BTreeSet<u32>>();
     let (mut x, y) = (tree(&a), tree(&b));
@@ -239,7 +239,7 @@ pub fn peer_message(data: &[u8]) -> bool {
     let lead = request::<peer::LeadRequest>(data);
     let shells = request::<peer::ShellsRequest>(data);
     if let Some(shells) = &shells {
-        // As the agent does.
+        // The agent does the same.
         let _ = shells.command.stop_timeout.map(std::time::Duration::from_secs_f64);
     }
     let others = [
@@ -300,26 +300,27 @@ pub fn properties(data: &[u8]) -> bool {
     }
 }
 
-/// A unit's properties in D-Bus's encoding, as systemd signals them: of a unit that is being
-/// started, and again when it is to be collected.
+/// The properties of a unit in a D-Bus signal. The tracker gets them while it looks for the unit,
+/// and again while it collects the unit.
 pub fn changed(data: &[u8]) -> bool {
     let Some(changes) = decode_properties(data) else { return false };
     let unit: UnitName = "shell-0-f2-68714211.service".parse().expect("a unit's name");
     let exec_failure = |_: &UnitSpec, _: Option<i32>, _: &str| (1, String::new());
     let mut tracker = Tracker::new(TrackerConfig { starts_in_flight_max: 1, exec_failure });
-    tracker.connected();
+    tracker.handle_connected();
     let list = tracker.take_asks().last().map_or(0, |ask| ask.number);
-    tracker.hear(News::Answer { number: list, answer: Ok(Answer::Listed(Vec::new())) });
+    tracker.handle_news(News::Answer { number: list, answer: Ok(Answer::Listed(Vec::new())) });
     tracker.find(&unit, "digest", None);
     for whole in [false, true] {
         for ask in tracker.take_asks() {
             let answer = Ok(Answer::Properties(changes.clone()));
-            tracker.hear(News::Answer { number: ask.number, answer });
+            tracker.handle_news(News::Answer { number: ask.number, answer });
         }
-        tracker.hear(News::Changed { unit: unit.clone(), changes: changes.clone(), whole });
+        tracker.handle_news(News::Changed { unit: unit.clone(), changes: changes.clone(), whole });
         tracker.collect(&unit);
     }
-    // Each of a start, an exit and an end at most once.
+    // There is a start, an exit and an end at most once each. Fewer than eight events show that the
+    // tracker does not repeat itself without end.
     let mut events = 0;
     while tracker.next_event().is_some() {
         events += 1;
@@ -341,7 +342,7 @@ pub fn record(data: &[u8]) -> bool {
         return false;
     };
     assert_eq!(record.spec.unit, unit);
-    // What a crash left of the last line is cut off, and hides no later fact.
+    // A last line that a crash has cut is dropped, and hides no later fact.
     let mut more = data[..whole].to_vec();
     assert_eq!(parse_record(&more, &unit).ok().flatten().as_ref(), Some(&record));
     more.extend(b"{\"exited\":9}\n{\"gone\":true}\n{\"gon");
@@ -396,8 +397,8 @@ pub fn signal(data: &[u8]) -> bool {
     true
 }
 
-/// A start request. Whatever is wrong with it, the answer is for its own job: also where
-/// serde_json refuses to read the whole of it.
+/// A start request. If it is wrong, the answer is for its own job, even if serde_json refuses to
+/// read the whole request.
 pub fn start(data: &[u8]) -> bool {
     let read = StartRequest::read(data);
     if let Some(id) = document(data).and_then(|payload| payload.get("id")?.as_u64()) {
@@ -412,7 +413,7 @@ pub fn start(data: &[u8]) -> bool {
         Ok(request) => {
             let again = StartRequest::deserialize(&sent(&json!(request))).expect("what we wrote");
             assert_eq!(again, request);
-            // The user's own text does not come along.
+            // The request to the leader does not have the user's own text.
             let size = json!(request).to_string().len();
             assert!(size <= json!(request.r).to_string().len() + 8192, "{size}");
             resource_set(request.r);

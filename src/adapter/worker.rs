@@ -211,14 +211,14 @@ async fn serve<B: BackendDriver>(
                 if n == 0 {
                     break;
                 }
-                batch.drain(..).for_each(|command| core.command(command, &mut backend));
+                batch.drain(..).for_each(|command| core.handle_command(command, &mut backend));
             }
             event = backend.next() => {
                 if let Some(event) = event {
                     core.handle_event(event, &mut backend);
                 }
             }
-            grown = watch.grown() => core.grown(&grown, &mut backend),
+            grown = watch.grown() => core.handle_growth(&grown, &mut backend),
             () = tokio::time::sleep(LATE_RETRY_PAUSE), if core.is_late() => {
                 core.write_late(&mut backend);
             }

@@ -1,4 +1,4 @@
-//! What the module answers: one handler a topic.
+//! The message handlers of the module, one for each topic.
 
 use std::rc::Rc;
 
@@ -12,13 +12,13 @@ use crate::proto::JobException;
 /// The service that the job manager, shells and brokers talk to.
 pub(super) const SERVICE: &str = "job-exec";
 
-/// Module debug flag that makes time limit updates fail (upstream's test aid).
+/// Module debug flag that makes updates of time limits fail. flux-core's tests use it.
 const DEBUG_FAIL_EXPIRATION: i32 = 1;
 
-/// Handlers for everything, as long as the result lives.
+/// Makes all handlers. They are active as long as the result lives.
 ///
 /// # Errors
-/// When libflux refuses one.
+/// If libflux refuses a handler.
 pub(super) fn all(
     handle: Handle,
     name: &str,
@@ -33,7 +33,7 @@ pub(super) fn all(
             Kind::UsersRequest,
             driver,
             |_, driver, message| {
-                driver.disconnected(&message);
+                driver.handle_disconnect(&message);
             },
         )?,
     ];
@@ -84,7 +84,7 @@ fn handler(
     })
 }
 
-/// Brings a request to the node, or answers what cannot be read.
+/// Gives a request to the node, or answers with an error if it cannot be read.
 fn request(handle: Handle, driver: &Driver, topic: Topic, message: Message) {
     if topic == Topic::Expiration && handle.debug_flag(DEBUG_FAIL_EXPIRATION) {
         let fault = Fault::new(libc::EINVAL, "failed on purpose: debug flag 1 is set");
@@ -121,7 +121,7 @@ fn stats_get(handle: Handle, driver: &Driver, message: Message) {
     }
 }
 
-/// A configuration that can't be used changes nothing, and the answer says why.
+/// Handles a new configuration. One that cannot be used changes nothing, and the answer says why.
 fn config_reload(handle: Handle, driver: &Driver, message: &Message, arguments: &[String]) {
     let config = serde_json::from_slice::<Value>(message.payload())
         .map_err(|error| format!("Error parsing new config: {error}"))

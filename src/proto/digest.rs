@@ -1,4 +1,4 @@
-//! What makes a job this job.
+//! Digests of jobs.
 
 use std::fmt;
 
@@ -7,7 +7,8 @@ use sha2::{Digest, Sha256};
 
 use super::{JobId, ResourceSet};
 
-/// Tells a job from another with its id: after the KVS has rolled back ids are issued again.
+/// Tells a job from another job with the same id. After the KVS has rolled back, ids are issued
+/// again.
 ///
 /// SHA-256, as lower-case hex digits, over job id, user id and R without its expiration, which
 /// changes while a job runs. Each is text, and is preceded by its length in bytes as a big-endian
@@ -17,7 +18,7 @@ use super::{JobId, ResourceSet};
 pub struct JobDigest(String);
 
 impl JobDigest {
-    /// Of a job.
+    /// Makes the digest of a job.
     pub fn new(id: JobId, userid: u32, r: &ResourceSet) -> Self {
         let mut r = r.raw().clone();
         if let Some(execution) = r.get_mut("execution").and_then(|e| e.as_object_mut()) {
@@ -40,7 +41,7 @@ impl JobDigest {
 }
 
 impl From<&str> for JobDigest {
-    /// As it was written down.
+    /// Takes a digest as it was written.
     fn from(digits: &str) -> Self {
         Self(digits.to_string())
     }
@@ -65,7 +66,7 @@ mod tests {
         ResourceSet::read(&r.to_string()).expect("an R")
     }
 
-    /// The bytes stay the same in every release: records of running jobs have them.
+    /// Every release must make the same digest, because records of running jobs have it.
     #[test]
     fn a_digest_stays_what_it_was() {
         let digest = JobDigest::new(JobId(7), 500, &r(0.0));

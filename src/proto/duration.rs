@@ -1,6 +1,6 @@
 //! Flux Standard Durations (RFC 23).
 
-/// A text that is no duration.
+/// A text that is not a duration.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("invalid duration {text:?}: expected N[ms|s|m|h|d]")]
 pub struct DurationError {

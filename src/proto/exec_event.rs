@@ -27,7 +27,7 @@ pub struct EventlogError {
 }
 
 impl EventlogError {
-    /// Of a line that is no event.
+    /// Finds what is wrong with a line that is not an event.
     fn of(line: usize, text: &str) -> Self {
         let reason = match serde_json::from_str(text) {
             Err(_) => "not JSON",

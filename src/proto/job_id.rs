@@ -12,7 +12,7 @@ const ALPHABET: &[u8; 58] = b"123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqr
 #[serde(transparent)]
 pub struct JobId(pub u64);
 
-/// The text is no job id.
+/// The text is not a job id.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("{0:?} is not a job id (expected decimal, or F58 such as f2XtA9)")]
 pub struct JobIdError(String);

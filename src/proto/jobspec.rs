@@ -22,12 +22,12 @@ pub struct Jobspec {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub barrier_timeout: Option<f64>,
     /// `attributes.system.exec.bulkexec.mock_exception`: raise an exception at `init` or
-    /// `starting` (upstream's test aid).
+    /// `starting`. flux-core's tests use it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mock_exception: Option<String>,
 }
 
-/// A jobspec that can't be executed.
+/// A jobspec that cannot be executed.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize, thiserror::Error)]
 #[error("failed to unpack system.exec{key}: {reason}")]
 pub struct JobspecError {
@@ -76,7 +76,7 @@ impl Jobspec {
         for (key, value) in members {
             let path = format!(".bulkexec.{key}");
             match key.as_str() {
-                // Accepted and ignored by upstream.
+                // flux-core accepts and ignores these.
                 "service" | "sdexec-test-expected-cpus" => drop(string(&path, value)?),
                 "mock_exception" => self.mock_exception = Some(string(&path, value)?),
                 "barrier-timeout" => {
@@ -145,7 +145,8 @@ fn string(key: &str, value: &RawValue) -> Result<String, JobspecError> {
     text.ok_or_else(|| JobspecError::expected(key, "a string", value))
 }
 
-/// How coordinators tell leaders what they have read: `{"read": ...}` or `{"refused": ...}`.
+/// The form in which coordinators send leaders a jobspec: `{"read": ...}`, or `{"refused": ...}` if
+/// it cannot be executed.
 pub(super) mod reading {
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
 

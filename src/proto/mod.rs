@@ -1,6 +1,6 @@
 //! The vocabulary of the wire: identifiers, resource sets, requests and events.
 //!
-//! Parse, don't validate: nothing past this module sees raw JSON.
+//! Messages are parsed into these types. No module after this one sees raw JSON.
 
 mod digest;
 mod duration;

@@ -1,7 +1,7 @@
 //! Messages between the modules of an instance: coordinator, leader and agents.
 //!
-//! Every request begins with its [`Version`]; a peer that speaks another is refused by name
-//! (`rfc/0002-messages.md`).
+//! Every request begins with its [`Version`]. A request of another version is refused, and the
+//! error names both versions (`rfc/0002-messages.md`).
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -37,19 +37,19 @@ pub const ORDER: &str = "order";
 /// A message of another module that cannot be read.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum PeerError {
-    /// It speaks this version, and the message is wrong.
+    /// The message has this version, and is wrong.
     #[error("malformed message of another job-exec-rs: {0}")]
     Malformed(String),
-    /// It has no version.
+    /// The message has no version.
     #[error("message of another job-exec-rs has no version")]
     NoVersion,
-    /// It speaks another version.
+    /// The message has another version.
     #[error(
-        "a job-exec-rs that speaks protocol {met} was met, this one speaks {VERSION}: load the \
+        "another job-exec-rs speaks protocol {met}, this one speaks {VERSION}: load the \
          same release on every rank"
     )]
     Version {
-        /// Which one.
+        /// The version of the message.
         met: u64,
     },
 }
@@ -57,7 +57,8 @@ pub enum PeerError {
 /// Reads a peer's request.
 ///
 /// # Errors
-/// For the peer and the job's owner.
+/// If the request has another version or is malformed. The text is for the peer and the
+/// job's owner.
 pub fn decode<T: DeserializeOwned>(payload: &[u8]) -> Result<T, PeerError> {
     #[derive(Deserialize)]
     struct Met {

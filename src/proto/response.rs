@@ -15,7 +15,7 @@ pub struct Exception {
     /// RFC 21 exception type: `exec`, `timeout`, `node-failure`.
     #[serde(rename = "type")]
     pub kind: String,
-    /// For people.
+    /// A text for users.
     pub note: String,
 }
 
@@ -26,13 +26,13 @@ impl Exception {
     }
 }
 
-/// Ranks of a release: an RFC 22 idset, or `all` for the whole of R in one response, as flux-core
-/// says it and every consumer of the job's eventlog knows it.
+/// Ranks of a release: an RFC 22 idset, or `all` if one response releases the whole of R. flux-core
+/// sends `all`, and every reader of the job's eventlog knows it.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum ReleasedRanks {
     /// The whole of R.
     All,
-    /// These.
+    /// These ranks.
     These(Idset),
 }
 
@@ -75,9 +75,9 @@ pub enum Response {
     Reattached {},
     /// Give resources back.
     Release {
-        /// Which.
+        /// The ranks.
         ranks: ReleasedRanks,
-        /// End of the stream.
+        /// Whether this is the end of the stream.
         #[serde(rename = "final")]
         is_final: bool,
     },

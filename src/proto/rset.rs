@@ -138,8 +138,8 @@ impl ResourceSet {
         self.starttime
     }
 
-    /// When the allocation ends, in seconds since the epoch; 0.0 if never. A negative one
-    /// is passed on as it was.
+    /// When the allocation ends, in seconds since the epoch, or 0.0 if never. A negative value is
+    /// passed on.
     pub fn expiration(&self) -> f64 {
         self.expiration
     }

@@ -44,12 +44,12 @@ const TABLE: [(i32, &str, &str); 31] = [
     (libc::SIGSYS, "SIGSYS", "Bad system call"),
 ];
 
-/// A signal. Shown as `SIGTERM`, or as its number where it has no name of its own.
+/// A signal. It is shown as `SIGTERM`, or as its number if it has no name of its own.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Signal(i32);
 
-/// The text is no signal.
+/// The text is not a signal.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error(
     "{0:?} is not a signal (expected a name such as SIGTERM or TERM, or a number from 1 to {MAX})"

@@ -1,9 +1,8 @@
 //! The `job-exec.start` request (RFC 32).
 //!
-//! A jobspec is its user's own text, and the request repeats it. Whatever it holds, the answer
-//! must fail this job alone: an error response would end the service for all jobs (flux-core
-//! `job-manager/start.c`). So each member of the request is read by itself, and the jobspec is
-//! passed over but for what execution needs of it.
+//! A request has the jobspec, which its user has written. A bad jobspec must fail its own job only.
+//! An error response would end the service for all jobs (flux-core `job-manager/start.c`). So each
+//! member of the request is read by itself, and of the jobspec only what execution needs is read.
 
 use serde::de::{DeserializeSeed, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
@@ -13,30 +12,30 @@ use super::{JobId, Jobspec, JobspecError, ResourceSet, ResourceSetError, shorten
 
 /// A request to start, or to find again, the shells of one job.
 ///
-/// A bad jobspec is the leader's to report, because an earlier leader may have started shells.
+/// The leader reports a bad jobspec, because an earlier leader may have started shells.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct StartRequest {
     /// The job.
     pub id: JobId,
-    /// Its owner.
+    /// The job's user.
     pub userid: u32,
-    /// What is needed of the redacted jobspec.
+    /// The parts of the redacted jobspec that execution needs, or what is wrong with them.
     #[serde(with = "super::jobspec::reading")]
     pub jobspec: Result<Jobspec, JobspecError>,
     /// The allocated resources.
     #[serde(rename = "R")]
     pub r: ResourceSet,
-    /// The shells were launched before; find them, start nothing.
+    /// Whether the shells were launched before. Then they are found, and none is started.
     pub reattach: bool,
 }
 
-/// A start request that can't be read. With an id, it can be answered as the job's own.
+/// A start request that cannot be read. If it has an id, the answer can fail the job.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum StartError {
-    /// No usable job id: nobody to raise an exception on.
+    /// There is no usable job id, so there is no job that can fail.
     #[error("start request: id: expected a job id, got {0}")]
     Id(String),
-    /// The id is known, something else is wrong.
+    /// A member other than the id is wrong.
     #[error("start request for job {id}: {key}: {reason}")]
     Field {
         /// The job to fail.
@@ -60,7 +59,8 @@ impl StartRequest {
     /// Reads the payload of a request.
     ///
     /// # Errors
-    /// Names the key and, if the payload has an id, the job.
+    /// If a member is missing or wrong. The error names the key, and the job if the payload has an
+    /// id.
     pub fn read(payload: &[u8]) -> Result<Self, StartError> {
         let mut members = Members::default();
         let mut json = serde_json::Deserializer::from_slice(payload);
@@ -90,9 +90,9 @@ impl StartRequest {
     }
 }
 
-/// The members of a request that are of interest, each as it was written. Of several with one
-/// name the last counts, as for the job manager's own reader (jansson). What was read before an
-/// error stays.
+/// The members of a request that are needed, each as it was written. If a name occurs more than
+/// once, the last member counts, as in the job manager's own reader (jansson). Members that were
+/// read before an error are kept.
 #[derive(Default)]
 struct Members<'a> {
     id: Option<&'a RawValue>,
@@ -103,7 +103,7 @@ struct Members<'a> {
 }
 
 impl<'a> Members<'a> {
-    /// One member as what it should be, or its key and its text.
+    /// Reads one member as a `T`. The error has the key and the text.
     fn read<T: Deserialize<'a>>(
         &self,
         key: &'static str,
@@ -143,7 +143,7 @@ impl<'a> Visitor<'a> for &mut Members<'a> {
                 "jobspec" => self.jobspec = Some(value),
                 "R" => self.r = Some(value),
                 "reattach" => self.reattach = Some(value),
-                _ => (), // a later job manager's
+                _ => (), // a member that a later job manager may send
             }
         }
         Ok(())
@@ -158,7 +158,7 @@ pub struct JobException {
     /// RFC 21 exception type.
     #[serde(rename = "type")]
     pub kind: String,
-    /// 0 ends the job.
+    /// RFC 21 severity. 0 ends the job.
     pub severity: i32,
     /// Status of the task that caused it, if the shell said so.
     #[serde(default, skip_serializing_if = "Option::is_none")]

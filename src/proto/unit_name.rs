@@ -1,4 +1,4 @@
-//! Unit names. By its unit's name a shell can be found again when everything else was lost.
+//! Unit names. A shell can be found by the name of its unit, even if everything else was lost.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,15 +10,15 @@ use super::{BrokerRank, JobId};
 
 /// Which instance a unit belongs to: eight hex digits.
 ///
-/// Two instances of one user can share a bus (a batch job inside another), and ranks and
-/// even job ids repeat between them, so the name of a unit must say whose it is.
+/// Two instances of one user can share a bus (a batch job inside another). They can have the same
+/// ranks and job ids, so the name of a unit has to contain the instance.
 #[derive(Clone, Debug, Deserialize, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize)]
 #[serde(transparent)]
 pub struct InstanceId(String);
 
 impl InstanceId {
-    /// Derived from what stays the same when the instance is started again: the directory
-    /// that holds its records, and its owner.
+    /// Makes the id from the directory of the records and the owner, because both stay the same
+    /// when the instance is started again.
     pub fn new(directory: &str, owner: u32) -> Self {
         let hash = Sha256::digest(format!("{owner}\0{directory}"));
         Self(hash[..4].iter().map(|b| format!("{b:02x}")).collect())
@@ -33,8 +33,8 @@ impl fmt::Display for InstanceId {
 
 /// `[imp-]shell-<rank>-<job id, f58plain>-<instance>.service`
 ///
-/// The beginning is upstream's name (flux-core `bulk-exec.c`), which `sdmon` and the
-/// administrator's guide rely on.
+/// The first part is flux-core's name for the unit (`bulk-exec.c`). `sdmon` and the administrator's
+/// guide expect it.
 #[derive(Clone, Debug, Deserialize, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct UnitName {
@@ -55,7 +55,7 @@ impl UnitName {
         Self { multiuser, rank, job, instance }
     }
 
-    /// Its main process is the IMP, which runs the shell of a guest.
+    /// Whether its main process is the IMP, which runs the shell of a guest.
     pub fn is_multiuser(&self) -> bool {
         self.multiuser
     }
@@ -116,7 +116,7 @@ impl FromStr for UnitName {
             job: job.parse().map_err(|_| bad())?,
             instance: InstanceId(instance.to_string()),
         };
-        // The same number can be written in several ways, but a unit has one name.
+        // A number can be written in several ways, but a unit has only one name.
         if name.to_string() == s { Ok(name) } else { Err(bad()) }
     }
 }

@@ -12,12 +12,12 @@ use serde::{Deserialize, Serialize};
 pub struct WaitStatus(pub i32);
 
 impl WaitStatus {
-    /// Exit with `code`, 0 to 255.
+    /// An exit with `code`, 0 to 255.
     pub fn exited(code: i32) -> Self {
         Self((code & 0xff) << 8)
     }
 
-    /// End by signal `signal`.
+    /// An end by signal `signal`.
     pub fn signaled(signal: i32) -> Self {
         Self(signal & 0x7f)
     }

@@ -114,7 +114,7 @@ impl Core {
     }
 
     /// Obey a command.
-    pub(crate) fn command(&mut self, command: UnitCommand, backend: &mut impl Backend) {
+    pub(crate) fn handle_command(&mut self, command: UnitCommand, backend: &mut impl Backend) {
         self.write_late(backend);
         match command {
             UnitCommand::Collect { unit } => self.collect(&unit, backend),
@@ -142,7 +142,7 @@ impl Core {
     }
 
     /// Report what output files that grew hold now.
-    pub(crate) fn grown(&mut self, grown: &Grown, backend: &mut impl Backend) {
+    pub(crate) fn handle_growth(&mut self, grown: &Grown, backend: &mut impl Backend) {
         self.write_late(backend);
         match grown {
             Grown::Any => {

@@ -1,21 +1,22 @@
-//! What an instance is started with.
+//! The configuration of an instance.
 
 use std::path::PathBuf;
 
 use crate::config::Config;
 
-/// What an instance is made of.
+/// What an instance is started with.
 #[derive(Clone, Debug)]
 pub struct InstanceConfig {
-    /// How many ranks; at least one. There can be more: ranks on which an earlier instance
-    /// has left something in the same directory.
+    /// How many ranks there are, at least one. The instance has more if an earlier one has left
+    /// records of higher ranks in the same directory.
     pub ranks: u32,
-    /// As the module's. What expects a flux-shell is changed (see the module's text).
+    /// The same configuration as the module's. Settings that need a flux-shell are changed (see
+    /// [`super`]).
     pub config: Config,
-    /// Where records, output and the KVS are kept; none is a temporary directory.
+    /// Where records, output and the KVS are kept. `None` makes a temporary directory.
     pub statedir: Option<PathBuf>,
     /// D-Bus address of the user bus, instead of the environment's.
     pub bus_address: Option<String>,
-    /// Where the supervisors' threads log to.
+    /// Where the threads of the supervisors log to.
     pub dispatch: tracing::Dispatch,
 }

@@ -1,18 +1,18 @@
-//! What an instance is told from other threads.
+//! Messages to an instance from other threads.
 
 use std::sync::mpsc::Sender;
 
 use crate::port::supervisor::UnitEvent;
 use crate::proto::{BrokerRank, JobId};
 
-/// What comes from other threads.
+/// A message from another thread.
 #[derive(Debug)]
 pub(super) enum Inward {
-    /// Cancel a job, or all.
+    /// Cancel a job, or all jobs.
     Cancel(Option<JobId>, String),
-    /// Kill what runs.
+    /// Kill all processes of all jobs.
     Kill,
-    /// Wait for nothing any more.
+    /// Return from all waiting.
     Leave,
     /// A supervisor reports.
     Unit(BrokerRank, UnitEvent),
@@ -23,7 +23,7 @@ pub(super) enum Inward {
 pub struct Control(pub(super) Sender<Inward>);
 
 impl Control {
-    /// Raises a `cancel` exception on a job, or on all that run.
+    /// Raises a `cancel` exception on a job, or on all active jobs.
     pub fn cancel(&self, id: Option<JobId>, note: &str) {
         self.send(Inward::Cancel(id, note.to_string()));
     }
@@ -34,13 +34,13 @@ impl Control {
     }
 
     /// Makes [`wait`](super::Instance::wait) and [`stop`](super::Instance::stop) of the instance
-    /// return, whatever still runs.
+    /// return, even if jobs still run.
     pub fn leave(&self) {
         self.send(Inward::Leave);
     }
 
     fn send(&self, inward: Inward) {
-        // An instance that is gone has nothing left to control.
+        // If the instance is gone, there is nothing to control.
         drop(self.0.send(inward));
     }
 }

@@ -10,17 +10,18 @@ use nix::fcntl::{Flock, FlockArg};
 
 use super::error::InstanceError;
 
-/// A directory that one instance holds: a temporary one, removed at the end, or one to keep.
+/// A directory that one instance uses at a time. A temporary one is removed at the end.
 #[derive(Debug)]
 pub(super) struct StateDirectory {
     path: PathBuf,
     keep: bool,
-    /// Held as long as the instance lives; the kernel lets go of it, whatever happens to us.
+    /// Held as long as the instance lives. The kernel releases the lock if the process dies.
     _lock: Flock<File>,
 }
 
 impl StateDirectory {
-    /// Opens `keep`, which is made where it is missing, or makes a temporary directory.
+    /// Opens `keep`, and makes it if it does not exist. Without `keep`, makes a temporary
+    /// directory.
     pub(super) fn open(keep: Option<&Path>) -> Result<Self, InstanceError> {
         let path = match keep {
             Some(path) => {

@@ -1,11 +1,11 @@
-//! Why there is no instance.
+//! Errors of an instance.
 
 use std::io;
 use std::path::PathBuf;
 
 use crate::proto::{BrokerRank, Idset};
 
-/// Why there is no instance.
+/// Why an instance cannot start, or cannot take a job.
 #[derive(Debug, thiserror::Error)]
 pub enum InstanceError {
     /// Another instance uses the directory.
@@ -14,7 +14,7 @@ pub enum InstanceError {
         /// Which.
         path: PathBuf,
     },
-    /// The state directory can't be used.
+    /// The state directory cannot be used.
     #[error("{}: {error}", path.display())]
     Directory {
         /// Which file or directory.
@@ -22,23 +22,23 @@ pub enum InstanceError {
         /// What is wrong.
         error: io::Error,
     },
-    /// A job wants no ranks, or ranks that are not there.
+    /// A job asks for no ranks, or for ranks that do not exist.
     #[error("the job's ranks are '{asked}', and the instance has {size}")]
     Ranks {
         /// Which.
         asked: Idset,
-        /// How many there are.
+        /// How many ranks the instance has.
         size: u32,
     },
-    /// A supervisor has no thread.
+    /// The thread of a supervisor cannot be started.
     #[error("cannot start the supervisor of rank {rank}: {error}")]
     Thread {
-        /// Whose.
+        /// The rank of the supervisor.
         rank: BrokerRank,
         /// What is wrong.
         error: io::Error,
     },
-    /// A supervisor can't work, in its own words.
+    /// A supervisor cannot work. The text is the supervisor's.
     #[error("{0}")]
     Unusable(String),
 }

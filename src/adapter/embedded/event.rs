@@ -1,4 +1,4 @@
-//! What an instance tells of itself: everything that happens, as data.
+//! The events of an instance, for its observer.
 
 use serde_json::{Value, json};
 
@@ -22,10 +22,10 @@ pub struct InstanceEvent {
 pub enum Happening {
     /// The job got its ranks.
     Alloc {
-        /// All of them.
+        /// The ranks.
         ranks: Idset,
     },
-    /// The job manager is done with the job.
+    /// The job is over for the job manager: all ranks are released.
     Clean,
     /// A real instance would drain these ranks now.
     Drain {
@@ -40,31 +40,33 @@ pub enum Happening {
     Exec(ExecEvent),
     /// All shells have ended.
     Finish {
-        /// The largest wait status.
+        /// The largest wait status of all shells.
         status: WaitStatus,
     },
-    /// A unit of an earlier, killed instance was found on the same directory, and is stopped.
+    /// A unit of an earlier instance that was killed was found in the same directory. It is being
+    /// stopped.
     Leftover {
         /// Which.
         unit: UnitName,
     },
     /// A line for the broker's log.
     Log {
-        /// Whose.
+        /// The rank that logs it.
         rank: BrokerRank,
-        /// Importance.
+        /// Its level.
         level: Level,
         /// The line.
         text: String,
     },
-    /// A leader shell would be told that another shell is lost. Nobody listens here.
+    /// Another shell is lost. A real leader shell would be told.
     LostShell {
         /// The lost one's shell rank.
         rank: u32,
-        /// Why, if nothing else says so.
+        /// Why it is lost. Empty if an exception says so.
         message: String,
     },
-    /// Bytes that a command wrote, as they came. In JSON the exec eventlog's `log` has them.
+    /// Bytes that a command wrote. They have no JSON of their own, because the `log` events of the
+    /// exec eventlog have them.
     Output {
         /// On which rank.
         rank: BrokerRank,
@@ -73,21 +75,21 @@ pub enum Happening {
         /// The bytes.
         data: Vec<u8>,
     },
-    /// Every rank's supervisor is ready.
+    /// The supervisors of all ranks are ready.
     Ready {
         /// How commands are started.
         method: Method,
-        /// Why not better.
+        /// Why no better method is used, if there is a reason.
         notice: Option<String>,
     },
-    /// The job gave ranks back.
+    /// The job has released ranks.
     Release {
         /// Which: an idset, or `all`.
         ranks: String,
-        /// These were the last.
+        /// Whether these were the last ranks.
         is_final: bool,
     },
-    /// All shells run.
+    /// All shells have started.
     Start,
     /// A job was submitted.
     Submit {
@@ -135,9 +137,9 @@ pub enum Happening {
 }
 
 impl InstanceEvent {
-    /// As an object with `timestamp`, `source`, `name` and, where there is one, `id` and
-    /// `context`: an RFC 18 event that says which eventlog it would be in. None for what
-    /// another event holds already.
+    /// The event as a JSON object with `timestamp`, `source`, `name` and, if it has them, `id` and
+    /// `context`. This is an RFC 18 event; `source` is the eventlog that it would be in. `None` if
+    /// another event has the same contents.
     pub fn to_json(&self) -> Option<Value> {
         let (source, name, context) = match &self.what {
             Happening::Exec(event) => {
@@ -166,7 +168,7 @@ fn describe(what: &Happening) -> Option<(&'static str, &'static str, Value)> {
         object
     };
     Some(match what {
-        // The exec eventlog has its own form; output is in its `log` events.
+        // The caller handles events of the exec eventlog. Output is in its `log` events.
         Happening::Exec(_) | Happening::Output { .. } => return None,
         Happening::Alloc { ranks } => (JOB, "alloc", json!({ "ranks": ranks.to_string() })),
         Happening::Clean => (JOB, "clean", Value::Null),

@@ -1,4 +1,4 @@
-//! The instance's one thread: events in, effects out.
+//! The instance: it gives events to the nodes and carries out their effects, in one thread.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
@@ -21,7 +21,7 @@ use crate::proto::{BrokerRank, Exception, JobId, StartRequest, UnitName};
 
 mod perform;
 
-/// How long the end of the last units is waited for, when their jobs have ended already.
+/// How long [`Instance::stop`] waits for units to end after all jobs have ended.
 const SETTLE: Duration = Duration::from_secs(10);
 
 /// One rank.
@@ -31,10 +31,10 @@ struct Rank {
     worker: Worker,
 }
 
-/// Told of everything that happens.
+/// A function that gets each event.
 type Observer<'a> = Box<dyn FnMut(&InstanceEvent) + 'a>;
 
-/// N ranks on this host.
+/// An instance of several ranks on this host.
 pub struct Instance<'a> {
     ranks: Vec<Rank>,
     inbox: Receiver<Inward>,
@@ -44,22 +44,22 @@ pub struct Instance<'a> {
     manager: Manager,
     shells: Shells,
     kvs: Kvs,
-    /// Units that a supervisor still knows.
+    /// Units that a supervisor still has.
     units: BTreeSet<UnitName>,
     observer: Observer<'a>,
     began: Instant,
     hostname: String,
     method: Method,
     left: bool,
-    /// Dropped last: the supervisors' files are in it.
+    /// Dropped last, because the files of the supervisors are in it.
     directory: StateDirectory,
 }
 
 impl<'a> Instance<'a> {
-    /// Starts all ranks; `observer` is told of everything from here on.
+    /// Starts all ranks. `observer` gets each event from now on.
     ///
     /// # Errors
-    /// When the directory or the supervisors can't be used.
+    /// If the directory or a supervisor cannot be used.
     pub fn start(
         config: &InstanceConfig,
         observer: impl FnMut(&InstanceEvent) + 'a,
@@ -70,7 +70,7 @@ impl<'a> Instance<'a> {
             .map_err(|error| InstanceError::Directory { path: path.join("kvs"), error })?;
         let (sender, inbox) = mpsc::channel();
         let supervision = Supervision::start(config, &path, &sender, &inbox)?;
-        let news = supervision.news();
+        let happenings = supervision.happenings();
         let host = nix::sys::utsname::uname().ok();
         let hostname = host.and_then(|host| host.nodename().to_str().map(str::to_string));
         let size = u32::try_from(supervision.workers.len()).unwrap_or(u32::MAX);
@@ -94,14 +94,14 @@ impl<'a> Instance<'a> {
             left: false,
             directory,
         };
-        for what in news {
+        for what in happenings {
             instance.tell(None, what);
         }
-        instance.work();
+        instance.handle_queue();
         Ok(instance)
     }
 
-    /// Where its files are.
+    /// The directory of its files.
     pub fn statedir(&self) -> &std::path::Path {
         self.directory.path()
     }
@@ -111,12 +111,12 @@ impl<'a> Instance<'a> {
         self.method
     }
 
-    /// To control it from elsewhere.
+    /// A handle that controls the instance from another thread or from the observer.
     pub fn control(&self) -> Control {
         Control(self.sender.clone())
     }
 
-    /// Units that a supervisor still knows, and their job has not forgotten.
+    /// Units that a supervisor still has.
     pub fn units(&self) -> impl Iterator<Item = &UnitName> {
         self.units.iter()
     }
@@ -124,7 +124,7 @@ impl<'a> Instance<'a> {
     /// Starts a job. It runs while [`Instance::wait`] does.
     ///
     /// # Errors
-    /// When it wants no ranks, or ranks that are not there.
+    /// If it asks for no ranks, or for ranks that do not exist.
     pub fn submit(&mut self, request: JobRequest) -> Result<JobId, InstanceError> {
         let size = u32::try_from(self.ranks.len()).unwrap_or(u32::MAX);
         if request.ranks.last().is_none_or(|last| last >= size) {
@@ -143,45 +143,47 @@ impl<'a> Instance<'a> {
         Ok(id)
     }
 
-    /// Moves a job's time limit, in seconds since the epoch; 0 is none.
+    /// Changes the time at which a job is ended, in seconds since the epoch. 0 removes the limit.
     pub fn set_expiration(&mut self, id: JobId, expiration: f64) {
         let request = self.messages.open(Asker::Manager(id));
         let event = Event::Expiration { request, id, expiration };
         self.queue.push_back((BrokerRank(0), event));
     }
 
-    /// Runs until the job is over. After [`Control::leave`], as far as it came.
+    /// Runs until the job is over and returns its outcome. After [`Control::leave`] it returns the
+    /// outcome so far.
     pub fn wait(&mut self, id: JobId) -> JobOutcome {
-        self.work();
+        self.handle_queue();
         while self.manager.is_active(id) && !self.left {
-            self.turn(None);
+            self.step(None);
         }
         self.manager.outcome(id)
     }
 
-    /// Runs until no unit is left, then ends the supervisors. Returns the units that could
-    /// not be ended in time: a process that no signal ends, or what [`Control::leave`] left.
+    /// Runs until all jobs and units have ended, then ends the supervisors. Returns the units that
+    /// are left, because no signal ended them in time, or because of [`Control::leave`].
     pub fn stop(mut self) -> Vec<UnitName> {
-        self.work();
+        self.handle_queue();
         while !self.manager.active().is_empty() && !self.left {
-            self.turn(None);
+            self.step(None);
         }
         let deadline = Instant::now() + SETTLE;
         while !self.units.is_empty() && !self.left && Instant::now() < deadline {
-            self.turn(Some(deadline));
+            self.step(Some(deadline));
         }
-        // In order: a worker obeys what it was told, then ends; then the directory goes.
+        // A worker first carries out the commands that it has, then ends. The directory is removed
+        // after that.
         for rank in self.ranks.drain(..) {
             rank.worker.stop();
         }
         self.units.iter().cloned().collect()
     }
 
-    /// Waits for the next thing that happens, until `deadline` at most, and carries it out.
-    fn turn(&mut self, deadline: Option<Instant>) {
+    /// Waits for the next message or timer, until `deadline` at most, and handles it.
+    fn step(&mut self, deadline: Option<Instant>) {
         let timers = self.ranks.iter().filter_map(|rank| rank.node.next_timeout());
         let left = timers.reduce(f64::min).map(|at| (at - self.now().mono).max(0.0));
-        // A timer that far away is no timer.
+        // A timer that does not fit into a `Duration` never fires.
         let left = left.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
         let until = deadline.map(|at| at.saturating_duration_since(Instant::now()));
         let received = match [left, until].into_iter().flatten().min() {
@@ -189,18 +191,18 @@ impl<'a> Instance<'a> {
             None => self.inbox.recv().map_err(RecvTimeoutError::from),
         };
         match received {
-            Ok(inward) => self.take(inward),
-            // We hold a sender ourselves: there is no end of the channel.
+            Ok(inward) => self.handle_inward(inward),
+            // The channel never disconnects, because this instance holds a sender.
             Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => (),
         }
         let now = self.now().mono;
         let due = |rank: &&Rank| rank.node.next_timeout().is_some_and(|at| at <= now);
         let due = self.ranks.iter().filter(due).map(|r| (r.node.facts().rank, Event::Timeout));
         self.queue.extend(due.collect::<Vec<_>>());
-        self.work();
+        self.handle_queue();
     }
 
-    fn take(&mut self, inward: Inward) {
+    fn handle_inward(&mut self, inward: Inward) {
         match inward {
             Inward::Cancel(id, note) => {
                 let ids = id.map_or_else(|| self.manager.active(), |id| vec![id]);
@@ -215,12 +217,12 @@ impl<'a> Instance<'a> {
                 }
             }
             Inward::Leave => self.left = true,
-            Inward::Unit(rank, event) => self.unit(rank, event),
+            Inward::Unit(rank, event) => self.handle_unit_event(rank, event),
         }
     }
 
-    /// Handles all events that are queued, and those that they bring about.
-    fn work(&mut self) {
+    /// Handles all events in the queue, and those that they cause.
+    fn handle_queue(&mut self) {
         while let Some((to, event)) = self.queue.pop_front() {
             let now = self.now();
             let Some(rank) = self.ranks.get_mut(to.0 as usize) else { continue };
@@ -239,31 +241,20 @@ impl<'a> Instance<'a> {
         (self.observer)(&InstanceEvent { timestamp: wall(), id, what });
     }
 
-    fn unit(&mut self, rank: BrokerRank, event: UnitEvent) {
-        if let Some((id, what)) = tellable(&event) {
+    fn handle_unit_event(&mut self, rank: BrokerRank, event: UnitEvent) {
+        if let Some((id, what)) = happening_of(&event) {
             self.tell(Some(id), what);
         }
-        let entering = match &event {
-            UnitEvent::Started { unit, .. } => Some(unit.clone()),
-            UnitEvent::Exited { unit, .. }
-            | UnitEvent::Failed { unit, .. }
-            | UnitEvent::Gone { unit }
-            | UnitEvent::Left { unit }
-            | UnitEvent::Lost { unit, .. }
-            | UnitEvent::NeverStarted { unit }
-            | UnitEvent::Output { unit, .. }
-            | UnitEvent::OutputOverflow { unit, .. }
-            | UnitEvent::OutputTruncated { unit, .. }
-            | UnitEvent::Stopping { unit } => {
-                let unit = unit.clone();
-                let Some(event) = self.shells.pass(&unit, event) else { return };
-                return self.queue.push_back((rank, Event::Unit(event)));
+        match (event.unit().cloned(), &event) {
+            (Some(unit), UnitEvent::Started { .. }) => {
+                self.queue.push_back((rank, Event::Unit(event)));
+                self.enter_barrier(rank, unit);
             }
-            UnitEvent::Found(_) | UnitEvent::Ready { .. } | UnitEvent::Unusable { .. } => None,
-        };
-        self.queue.push_back((rank, Event::Unit(event)));
-        if let Some(unit) = entering {
-            self.enter_barrier(rank, unit);
+            (Some(unit), _) => {
+                let passed = self.shells.pass_or_hold(&unit, event);
+                self.queue.extend(passed.map(|event| (rank, Event::Unit(event))));
+            }
+            (None, _) => self.queue.push_back((rank, Event::Unit(event))),
         }
     }
 
@@ -289,8 +280,8 @@ impl<'a> Instance<'a> {
         let ranks = self.ranks.iter().map(|rank| (rank.node.facts().rank, event.clone()));
         self.queue.extend(ranks.collect::<Vec<_>>());
         if is_fatal {
-            // A shell that is told to end does not wait in the barrier any longer.
-            for unit in self.shells.waiting(id) {
+            // A real shell that is told to end leaves the barrier.
+            for unit in self.shells.units_in_barrier(id) {
                 self.leave_barrier(&unit);
             }
         }
@@ -302,8 +293,8 @@ fn wall() -> f64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64()
 }
 
-/// What of a supervisor's event is told, and of which job.
-fn tellable(event: &UnitEvent) -> Option<(JobId, Happening)> {
+/// What the observer gets of a supervisor's event, and the job that it is about.
+fn happening_of(event: &UnitEvent) -> Option<(JobId, Happening)> {
     let (unit, what) = match event.clone() {
         UnitEvent::Exited { unit, status } => {
             (unit.clone(), Happening::UnitExited { unit, status })

@@ -1,7 +1,7 @@
 //! The KVS as files.
 //!
-//! `namespaces/job-<id>/exec.eventlog` is a guest namespace; `primary/<job's directory>/guest`
-//! is a symlink to it while the job runs, and the directory itself afterwards.
+//! `namespaces/job-<id>` is a guest namespace, with the file `exec.eventlog`. While the job runs,
+//! `primary/<job's directory>/guest` is a symlink to it. Afterwards it is the directory itself.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -27,7 +27,8 @@ impl Kvs {
         Ok(Self { directory: directory.to_path_buf() })
     }
 
-    /// Carries out `op`. Owners are not kept: every file is the instance owner's.
+    /// Carries out `op`. The user id of a namespace is ignored: all files belong to the instance
+    /// owner.
     pub(super) fn run(&self, id: JobId, op: &KvsOp) -> KvsResult {
         match op {
             KvsOp::Append(events) => KvsResult::Appended(fault(self.append(id, events))),
@@ -55,7 +56,7 @@ impl Kvs {
         self.directory.join("primary").join(key.replace('.', "/"))
     }
 
-    /// One write for one commit: a reader never sees half of it.
+    /// Appends all events of a commit in one write, so that a reader never sees half of a commit.
     fn append(&self, id: JobId, events: &[ExecEvent]) -> io::Result<()> {
         let text: String = events.iter().map(ExecEvent::encode).collect();
         let path = self.namespace(id).join(EVENTLOG);
@@ -90,7 +91,7 @@ impl Kvs {
 
     fn open(&self, id: JobId) -> Result<Opened, Fault> {
         let guest = self.guest(id);
-        // Not a symlink any more: the namespace has taken its place.
+        // If this is a directory, the namespace has replaced the symlink.
         let grafted = fs::symlink_metadata(&guest).is_ok_and(|metadata| metadata.is_dir());
         let directory = if grafted { guest } else { self.namespace(id) };
         let text = fs::read_to_string(directory.join(EVENTLOG)).map_err(|e| io_fault(&e))?;

@@ -8,37 +8,38 @@ use super::event::Happening;
 use crate::machine::Event;
 use crate::proto::{Exception, Idset, JobException, JobId, Response, WaitStatus};
 
-/// 2020-01-01, in milliseconds since the epoch: where the time in our ids begins. RFC 19
-/// leaves it to the instance; 40 bits last for 34 years.
+/// When the time in job ids begins: 2020-01-01, in milliseconds since the epoch. RFC 19 lets the
+/// instance choose it. 40 bits last for 34 years.
 const FLUID_EPOCH_MS: u64 = 1_577_836_800_000;
-/// Bits of an id below its time: generator (always 0 here) and sequence number.
+/// How many bits of an id are below its time: the generator (always 0 here) and the sequence
+/// number.
 const FLUID_TIME_SHIFT: u32 = 24;
 
-/// A job to run: one command, once on each of some ranks.
+/// A job to run: one command, started once on each of its ranks.
 #[derive(Clone, Debug, PartialEq)]
 pub struct JobRequest {
-    /// Program and arguments; a program without a slash is looked for in `PATH`.
+    /// Program and arguments. A program without a slash is searched in `PATH`.
     pub command: Vec<String>,
     /// Which ranks of the instance.
     pub ranks: Idset,
-    /// Seconds until the job is ended; 0 is no limit.
+    /// Seconds until the job is ended. 0 is no limit.
     pub duration: f64,
 }
 
 /// How a job has ended.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct JobOutcome {
-    /// The largest wait status of all ranks; none if nothing was started.
+    /// The largest wait status of all ranks. `None` if nothing was started.
     pub status: Option<WaitStatus>,
-    /// Exceptions, in their order.
+    /// Exceptions, in the order in which they were raised.
     pub exceptions: Vec<Exception>,
-    /// The ranks of each release, in their order.
+    /// The ranks of each release, in the order of the releases.
     pub releases: Vec<String>,
 }
 
 impl JobOutcome {
-    /// The exit code that stands for it, as `flux run` chooses it: the status's code, or 128
-    /// and the signal, or 1 if there is none.
+    /// The exit code that `flux run` would have: the exit code in the status, or 128 plus the
+    /// signal, or 1 without a status.
     pub fn exit_code(&self) -> u8 {
         let code = match self.status {
             None => 1,
@@ -63,7 +64,7 @@ pub(super) struct Manager {
 }
 
 impl Manager {
-    /// Takes a job: its new id and its start request.
+    /// Adds a job. Returns its new id and its start request.
     pub(super) fn submit(
         &mut self,
         request: &JobRequest,
@@ -83,7 +84,7 @@ impl Manager {
         (id, payload)
     }
 
-    /// The id of this millisecond, or the next one free.
+    /// The first id of this millisecond, or the next free one.
     fn next_id(&mut self, wall: f64) -> JobId {
         let ms = ((wall * 1000.0) as u64).saturating_sub(FLUID_EPOCH_MS);
         let now = ms << FLUID_TIME_SHIFT;
@@ -92,7 +93,7 @@ impl Manager {
         id
     }
 
-    /// Jobs that are not clean.
+    /// Jobs that are not over.
     pub(super) fn active(&self) -> Vec<JobId> {
         self.jobs.iter().filter(|(_, job)| !job.clean).map(|(id, _)| *id).collect()
     }
@@ -101,12 +102,12 @@ impl Manager {
         self.jobs.get(&id).is_some_and(|job| !job.clean)
     }
 
-    /// How the job has ended, as far as it has.
+    /// The outcome of a job so far.
     pub(super) fn outcome(&self, id: JobId) -> JobOutcome {
         self.jobs.get(&id).map(|job| job.outcome.clone()).unwrap_or_default()
     }
 
-    /// Raises an exception: what to tell, and what to publish to every rank.
+    /// Raises an exception. Returns what the observer gets, and the event for every rank.
     pub(super) fn raise(&mut self, id: JobId, exception: Exception) -> Option<(Happening, Event)> {
         let job = self.jobs.get_mut(&id).filter(|job| !job.clean)?;
         job.outcome.exceptions.push(exception.clone());
@@ -119,12 +120,13 @@ impl Manager {
         Some((Happening::Exception(exception), event))
     }
 
-    /// Takes a response that is no exception: what to tell.
-    pub(super) fn respond(&mut self, id: JobId, response: Response) -> Vec<Happening> {
+    /// Handles a response that is not an exception. Returns what the observer gets.
+    pub(super) fn handle_response(&mut self, id: JobId, response: Response) -> Vec<Happening> {
         let Some(job) = self.jobs.get_mut(&id) else { return Vec::new() };
         match response {
             Response::Exception(exception) => vec![Happening::Exception(exception)],
-            // The coordinator keeps it to itself.
+            // `reattached` also means that all shells run. The coordinator does not pass it on
+            // after `start`.
             Response::Start {} | Response::Reattached {} => vec![Happening::Start],
             Response::Finish { status } => {
                 job.outcome.status = Some(status);
@@ -144,7 +146,7 @@ impl Manager {
     }
 }
 
-/// RFC 25, version 1: one task, and one slot, on each rank.
+/// A jobspec of version 1 (RFC 25), with one slot and one task on each rank.
 fn jobspec(request: &JobRequest) -> Value {
     let slot = json!({ "type": "slot", "count": 1, "label": "task",
                        "with": [{ "type": "core", "count": 1 }] });
@@ -155,13 +157,13 @@ fn jobspec(request: &JobRequest) -> Value {
         "tasks": [{ "command": request.command, "slot": "task", "count": { "per_slot": 1 } }],
         "attributes": { "system": {
             "duration": request.duration,
-            // What is run in place of a job shell: log events are named after it.
+            // The program that runs in place of a job shell. `log` events have its name.
             "exec": { "job_shell": program },
         } },
     })
 }
 
-/// RFC 20, version 1. All ranks are on this host.
+/// An R of version 1 (RFC 20). All ranks are on this host.
 fn resources(request: &JobRequest, hostname: &str, wall: f64) -> Value {
     let expiration = if request.duration > 0.0 { wall + request.duration } else { 0.0 };
     json!({
@@ -210,7 +212,7 @@ mod tests {
         let request = JobRequest { command: vec![], ranks, duration: 0.0 };
         let (id, _) = manager.submit(&request, 0, "node", 1_800_000_000.0);
         let release = Response::Release { ranks: ReleasedRanks::All, is_final: true };
-        assert_eq!(manager.respond(id, release).last(), Some(&Happening::Clean));
+        assert_eq!(manager.handle_response(id, release).last(), Some(&Happening::Clean));
         assert!(manager.raise(id, Exception::fatal("late")).is_none());
         assert!(!manager.is_active(id) && manager.active().is_empty());
     }

@@ -1,4 +1,4 @@
-//! Requests on their way between ranks.
+//! Requests between ranks that are not answered yet.
 
 use std::collections::BTreeMap;
 
@@ -9,21 +9,21 @@ use crate::proto::{BrokerRank, JobId, UnitName};
 /// Who waits for the answer to a request.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Asker {
-    /// A rank that passes on another rank's request.
+    /// A rank that has forwarded another request.
     Forwarded { rank: BrokerRank, request: RequestId },
-    /// A coordinator, for its leader's responses.
+    /// A coordinator, which waits for its leader's replies.
     Lead { rank: BrokerRank, stream: StreamId },
     /// The job manager.
     Manager(JobId),
-    /// A leader or parent, for its agents' reports.
+    /// A leader or parent, which waits for reports of agents.
     Shells { rank: BrokerRank, stream: StreamId },
     /// A unit that stands in the barrier.
     Unit(UnitName),
 }
 
 impl Asker {
-    /// The event by which a peer hears that its stream has ended.
-    pub(super) fn ended(&self, end: StreamEnd) -> Option<(BrokerRank, Event)> {
+    /// The event that tells a peer that its stream has ended.
+    pub(super) fn end_event(&self, end: StreamEnd) -> Option<(BrokerRank, Event)> {
         match self {
             Asker::Lead { rank, stream } => {
                 Some((*rank, Event::Replied { stream: *stream, result: Err(end) }))
@@ -36,7 +36,7 @@ impl Asker {
     }
 }
 
-/// Open requests, by the number that their receivers know them by.
+/// Open requests, by the number that their receivers use.
 #[derive(Debug, Default)]
 pub(super) struct Messages {
     open: BTreeMap<u64, Asker>,
@@ -44,18 +44,18 @@ pub(super) struct Messages {
 }
 
 impl Messages {
-    /// A new request.
+    /// Adds a request.
     pub(super) fn open(&mut self, asker: Asker) -> RequestId {
         self.last += 1;
         self.open.insert(self.last, asker);
         RequestId::Remote(self.last)
     }
 
-    /// Ends a request.
+    /// Removes a request.
     pub(super) fn close(&mut self, request: RequestId) -> Option<Asker> {
         match request {
             RequestId::Remote(number) => self.open.remove(&number),
-            // The node answers those itself.
+            // A node answers requests of its own roles itself.
             RequestId::Local(_) => None,
         }
     }
@@ -67,8 +67,12 @@ impl Messages {
         }
     }
 
-    /// A leader's answer, for the rank that asked.
-    pub(super) fn reply(&self, to: RequestId, reply: LeadReply) -> Option<(BrokerRank, Event)> {
+    /// The event that brings a leader's reply to the rank that asked.
+    pub(super) fn route_reply(
+        &self,
+        to: RequestId,
+        reply: LeadReply,
+    ) -> Option<(BrokerRank, Event)> {
         match self.asker(to)? {
             Asker::Lead { rank, stream } => {
                 Some((*rank, Event::Replied { stream: *stream, result: Ok(reply) }))
@@ -79,8 +83,12 @@ impl Messages {
         }
     }
 
-    /// An agent's reports, for the rank that asked.
-    pub(super) fn report(&self, to: RequestId, reports: Reports) -> Option<(BrokerRank, Event)> {
+    /// The event that brings an agent's reports to the rank that asked.
+    pub(super) fn route_reports(
+        &self,
+        to: RequestId,
+        reports: Reports,
+    ) -> Option<(BrokerRank, Event)> {
         match self.asker(to)? {
             Asker::Shells { rank, stream } => {
                 Some((*rank, Event::Reported { stream: *stream, result: Ok(reports) }))
@@ -111,14 +119,14 @@ mod tests {
         let shells = messages.open(Asker::Shells { rank, stream });
         assert_ne!(lead, shells);
         let start = LeadReply::Response(Response::Start {});
-        let reply = messages.reply(lead, start.clone());
+        let reply = messages.route_reply(lead, start.clone());
         let expected = Event::Replied { stream, result: Ok(start) };
         assert_eq!(reply, Some((rank, expected)));
-        assert!(messages.report(lead, Reports::default()).is_none());
-        assert!(messages.report(shells, Reports::default()).is_some());
-        let ended = messages.close(shells).and_then(|asker| asker.ended(StreamEnd::Forgotten));
+        assert!(messages.route_reports(lead, Reports::default()).is_none());
+        assert!(messages.route_reports(shells, Reports::default()).is_some());
+        let ended = messages.close(shells).and_then(|asker| asker.end_event(StreamEnd::Forgotten));
         assert!(matches!(ended, Some((BrokerRank(3), Event::Reported { result: Err(_), .. }))));
-        assert!(messages.report(shells, Reports::default()).is_none(), "closed");
+        assert!(messages.route_reports(shells, Reports::default()).is_none(), "closed");
         assert_eq!(messages.len(), 1);
     }
 }

@@ -1,5 +1,5 @@
-//! A whole instance inside one process: the main job and the tests run with it where no Flux
-//! is installed.
+//! A whole instance inside one process. The commands `demo` and `run` and the tests use it. It
+//! needs no Flux.
 //!
 //! ```text
 //!  submit ──▶ job manager ── Event::Start ──▶ Node 0 ◀── messages ──▶ Node 1 … Node N-1
@@ -10,27 +10,31 @@
 //! ```
 //!
 //! Each rank has the [`Node`](crate::machine::Node) and the
-//! [`Worker`](crate::adapter::worker::Worker) that it would have in a real broker, each worker with
-//! a directory of its own; only what lies between them is replaced. One thread, the caller's,
-//! runs all nodes: it takes events from one queue in order, and waits on one channel, which
-//! the workers' threads feed, until the next timer is due.
+//! [`Worker`](crate::adapter::worker::Worker) that it would have in a real broker. Each worker has
+//! a directory of its own. Only what lies between ranks is replaced. The caller's thread runs all
+//! nodes. It takes events from one queue in order. Then it waits until a worker's thread sends
+//! something on the one channel, or the next timer is due.
 //!
-//! **There is no flux-shell.** What a node wants launched is a job shell with a job id; here
-//! the supervisor gets the user's command instead, once on each rank, with `FLUX_JOB_ID` and
-//! its like set. The launch is completed where the effect leaves the node, which is also where
-//! a real rank's own facts are added. What else a shell does is done for it:
+//! **There is no flux-shell.** A node launches a job shell. Here the supervisor gets the user's
+//! command instead, once on each rank, with `FLUX_JOB_ID` and similar variables set. The command is
+//! put in when the effect leaves the node. The instance does what else a shell would do:
 //!
-//! - it enters the shell barrier as soon as it runs. An exit that is quicker than the barrier
-//!   is kept back until the barrier is complete, because a real shell can't end earlier;
-//! - a signal for its tasks goes to every process of its unit.
+//! - It enters the shell barrier as soon as the command runs. If the command exits before the
+//!   barrier is complete, the exit is held until then, because a real shell cannot end earlier.
+//! - A signal for the tasks goes to every process of the unit.
 //!
-//! So commands need not wait for each other: `exec.shell-exit-timeout`, which expects the
-//! leader shell to outlast the others, is off here.
+//! Commands need not wait for each other, as shells do. So `exec.shell-exit-timeout`, which expects
+//! that the leader shell ends last, is off here.
 //!
-//! The job manager and the KVS are as small as they can be and still be honest: job ids are
-//! FLUIDs, exceptions are published to every rank, a guest namespace is a directory that the
-//! job's `guest` entry links to and that takes its place at the end. Jobs do not survive the
-//! instance; what a killed one left running is stopped by the next on the same directory.
+//! The job manager and the KVS are small. Job ids are FLUIDs. Exceptions are published to every
+//! rank. A guest namespace is a directory. While the job runs, its `guest` entry is a link to this
+//! directory. At the end the directory replaces the link. Jobs do not survive the instance. If an
+//! instance is killed, the next one on the same directory stops what still runs.
+//!
+//! This module carries out the effects of nodes, as [`crate::adapter::sim`] does, and the code is
+//! not shared. Here an effect becomes an event in one queue, which is handled at once and never
+//! lost. There it becomes a message that has a delay, can be lost, and belongs to one life of a
+//! module. What both need is one `match` over [`crate::machine::Effect`] whose arms differ.
 
 mod config;
 mod control;

@@ -1,4 +1,4 @@
-//! What a flux-shell would do, done for the user's command.
+//! What the instance does in place of a flux-shell.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ffi::OsStr;
@@ -11,18 +11,18 @@ use super::manager::JobRequest;
 use crate::port::supervisor::{UnitEvent, UnitSpec};
 use crate::proto::{JobId, UnitName};
 
-/// A command that can't be run, as the supervisor would say it.
+/// Why a command cannot be run, in the form of a supervisor's failure.
 #[derive(Debug, PartialEq)]
 pub(super) struct LaunchError {
     pub(super) errnum: i32,
     pub(super) message: String,
 }
 
-/// Units that stand in the shell barrier.
+/// The commands of jobs, and the units in the shell barrier.
 #[derive(Debug, Default)]
 pub(super) struct Shells {
     commands: BTreeMap<JobId, JobRequest>,
-    /// What is kept back until the unit leaves the barrier: its exit, and all after that.
+    /// Events that are held until the unit leaves the barrier: its exit, and all after it.
     in_barrier: BTreeMap<UnitName, VecDeque<UnitEvent>>,
 }
 
@@ -35,11 +35,11 @@ impl Shells {
         self.commands.remove(&id);
     }
 
-    /// Puts the user's command in the job shell's place.
+    /// Replaces the job shell by the user's command.
     ///
     /// # Errors
-    /// When there is no such program, with the words that a supervisor has for it.
-    pub(super) fn complete(&self, spec: &mut UnitSpec) -> Result<(), LaunchError> {
+    /// If the job has no command, or there is no such program. The message is that of a supervisor.
+    pub(super) fn complete_spec(&self, spec: &mut UnitSpec) -> Result<(), LaunchError> {
         let Some(request) = self.commands.get(&spec.job) else {
             let message = format!("{}: nobody submitted this job", spec.job);
             return Err(LaunchError { errnum: libc::EINVAL, message });
@@ -51,7 +51,7 @@ impl Shells {
         let directory = spec.working_directory.as_deref().unwrap_or("/");
         let program = find(name, Path::new(directory), std::env::var_os("PATH").as_deref())?;
         spec.argv = [program].into_iter().chain(arguments.iter().cloned()).collect();
-        // It names a namespace that no Flux command could find.
+        // Flux commands could not find this namespace.
         spec.environment.remove("FLUX_KVS_NAMESPACE");
         let size = request.ranks.len().to_string();
         let task = request.ranks.index_of(spec.rank.0).unwrap_or_default();
@@ -68,14 +68,14 @@ impl Shells {
         Ok(())
     }
 
-    /// The unit runs, and enters the barrier.
+    /// Notes that the unit runs and enters the barrier.
     pub(super) fn enter_barrier(&mut self, unit: UnitName) {
         self.in_barrier.insert(unit, VecDeque::new());
     }
 
-    /// An event of a unit, unless it has to wait for the barrier. An exit waits, and what
-    /// comes after it, so that the order stays.
-    pub(super) fn pass(&mut self, unit: &UnitName, event: UnitEvent) -> Option<UnitEvent> {
+    /// Returns the event, or holds it if the unit is in the barrier and the event is an exit or
+    /// comes after one.
+    pub(super) fn pass_or_hold(&mut self, unit: &UnitName, event: UnitEvent) -> Option<UnitEvent> {
         match self.in_barrier.get_mut(unit) {
             Some(held) if !held.is_empty() || matches!(event, UnitEvent::Exited { .. }) => {
                 held.push_back(event);
@@ -85,18 +85,18 @@ impl Shells {
         }
     }
 
-    /// The unit leaves the barrier: what was kept back.
+    /// Notes that the unit leaves the barrier. Returns the events that were held.
     pub(super) fn leave_barrier(&mut self, unit: &UnitName) -> VecDeque<UnitEvent> {
         self.in_barrier.remove(unit).unwrap_or_default()
     }
 
-    /// Units of a job that stand in the barrier.
-    pub(super) fn waiting(&self, id: JobId) -> Vec<UnitName> {
+    /// Units of a job that are in the barrier.
+    pub(super) fn units_in_barrier(&self, id: JobId) -> Vec<UnitName> {
         self.in_barrier.keys().filter(|unit| unit.job() == id).cloned().collect()
     }
 }
 
-/// The program's absolute path: systemd starts nothing else.
+/// The absolute path of a program, because systemd needs one.
 fn find(name: &str, directory: &Path, path: Option<&OsStr>) -> Result<String, LaunchError> {
     let failed = |errno: Errno| LaunchError {
         errnum: errno as i32,
@@ -104,7 +104,7 @@ fn find(name: &str, directory: &Path, path: Option<&OsStr>) -> Result<String, La
     };
     let is_program = |path: &Path| path.is_file() && access(path, AccessFlags::X_OK).is_ok();
     let program: PathBuf = if name.contains('/') {
-        // That it is missing, or is no program, is for the supervisor to say.
+        // If it does not exist, or is not a program, the supervisor reports that.
         directory.join(name)
     } else {
         let directories = std::env::split_paths(path.unwrap_or_default());
@@ -136,13 +136,13 @@ mod tests {
         let mut shells = Shells::default();
         let exited = UnitEvent::Exited { unit: unit.clone(), status: WaitStatus(0) };
         let gone = UnitEvent::Gone { unit: unit.clone() };
-        assert!(shells.pass(&unit, gone.clone()).is_some(), "not in the barrier");
+        assert!(shells.pass_or_hold(&unit, gone.clone()).is_some(), "not in the barrier");
         shells.enter_barrier(unit.clone());
-        assert!(shells.pass(&unit, gone.clone()).is_some(), "still runs");
-        assert!(shells.pass(&unit, exited.clone()).is_none());
-        assert!(shells.pass(&unit, gone.clone()).is_none());
-        assert_eq!(shells.waiting(id), std::slice::from_ref(&unit));
+        assert!(shells.pass_or_hold(&unit, gone.clone()).is_some(), "still runs");
+        assert!(shells.pass_or_hold(&unit, exited.clone()).is_none());
+        assert!(shells.pass_or_hold(&unit, gone.clone()).is_none());
+        assert_eq!(shells.units_in_barrier(id), std::slice::from_ref(&unit));
         assert_eq!(shells.leave_barrier(&unit), [exited, gone]);
-        assert!(shells.waiting(id).is_empty());
+        assert!(shells.units_in_barrier(id).is_empty());
     }
 }

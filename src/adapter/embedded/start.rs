@@ -1,4 +1,4 @@
-//! From nothing to an instance whose supervisors are ready.
+//! Starts the supervisors and nodes of an instance.
 
 use std::path::Path;
 use std::sync::mpsc::{Receiver, Sender};
@@ -13,14 +13,14 @@ use crate::machine::{Facts, Node};
 use crate::port::supervisor::{Method, Supervisor, UnitCommand, UnitEvent};
 use crate::proto::{BrokerRank, InstanceId, UnitName};
 
-/// Every rank's supervisor, ready.
+/// The supervisors of all ranks, which are ready.
 pub(super) struct Supervision {
     pub(super) workers: Vec<Worker>,
     pub(super) method: Method,
     pub(super) notice: Option<String>,
-    /// Units of an earlier instance; they are being stopped.
+    /// Units of an earlier instance, which are being stopped.
     pub(super) leftovers: Vec<UnitName>,
-    /// What the supervisors said meanwhile, for the nodes.
+    /// Events of the supervisors so far, for the nodes.
     pub(super) events: Vec<(BrokerRank, UnitEvent)>,
 }
 
@@ -28,9 +28,9 @@ pub(super) struct Supervision {
 pub(super) fn nodes(config: &InstanceConfig, ranks: u32, statedir: &Path) -> Vec<Node> {
     let instance = identity(statedir);
     let config_of = Config {
-        // There is no leader shell that outlasts the others: commands end when they end.
+        // There is no leader shell that ends last. Commands end at any time.
         shell_exit_timeout: None,
-        // A checkpoint of these files costs nothing, and nobody should wait for one.
+        // A checkpoint costs nothing here, so nobody should wait for one.
         checkpoint_interval: 0.01,
         ..config.config.clone()
     };
@@ -52,8 +52,9 @@ pub(super) fn nodes(config: &InstanceConfig, ranks: u32, statedir: &Path) -> Vec
     (0..ranks).map(node).collect()
 }
 
-/// As many ranks as were asked for, and those up to the last that an earlier instance on this
-/// directory has left a record on: or what still runs there would never be stopped.
+/// How many ranks there are: as many as were asked for, or up to the last rank of which an earlier
+/// instance has left a record in this directory. Otherwise what still runs on that rank would never
+/// be stopped.
 fn ranks(config: &InstanceConfig, statedir: &Path) -> u32 {
     let entries = std::fs::read_dir(statedir).into_iter().flatten().flatten();
     let left = entries.filter_map(|entry| {
@@ -67,7 +68,8 @@ fn ranks(config: &InstanceConfig, statedir: &Path) -> u32 {
     left.max().unwrap_or(0).max(config.ranks).max(1)
 }
 
-/// Stays the same when the directory is used again, so that what is left is found.
+/// The id of the instance. It is the same when the directory is used again, so that units of an
+/// earlier instance are found.
 fn identity(statedir: &Path) -> InstanceId {
     InstanceId::new(&statedir.to_string_lossy(), nix::unistd::getuid().as_raw())
 }
@@ -97,9 +99,9 @@ impl Supervision {
             match inbox.recv() {
                 Ok(Inward::Unit(rank, event)) => {
                     waiting -= u32::from(matches!(event, UnitEvent::Ready { .. }));
-                    supervision.take(rank, event)?;
+                    supervision.handle_event(rank, event)?;
                 }
-                // Nobody can control an instance that does not exist yet.
+                // No other thread has a `Control` yet.
                 Ok(Inward::Cancel(..) | Inward::Kill | Inward::Leave) => (),
                 Err(error) => return Err(InstanceError::Unusable(error.to_string())),
             }
@@ -107,12 +109,13 @@ impl Supervision {
         Ok(supervision)
     }
 
-    fn take(&mut self, rank: BrokerRank, event: UnitEvent) -> Result<(), InstanceError> {
+    fn handle_event(&mut self, rank: BrokerRank, event: UnitEvent) -> Result<(), InstanceError> {
         match event {
             UnitEvent::Unusable { message } => return Err(InstanceError::Unusable(message)),
             UnitEvent::Found(record) => {
-                // Its job manager is gone, so nobody wants it; the node never hears of it, and
-                // has it forgotten as nobody's unit when it is gone.
+                // The job manager of this unit is gone, so nobody wants the unit. The node is not
+                // told that it was found. When the node is told that the unit is gone, it finds no
+                // job for it and has it forgotten.
                 let unit = record.spec.unit;
                 let collect = UnitCommand::Collect { unit: unit.clone() };
                 if let Some(worker) = self.workers.get_mut(rank.0 as usize) {
@@ -131,8 +134,8 @@ impl Supervision {
         Ok(())
     }
 
-    /// What is to be told of it.
-    pub(super) fn news(&self) -> Vec<Happening> {
+    /// What the observer gets about the start.
+    pub(super) fn happenings(&self) -> Vec<Happening> {
         let ready = Happening::Ready { method: self.method, notice: self.notice.clone() };
         let leftovers = self.leftovers.iter().cloned();
         let leftovers = leftovers.map(|unit| Happening::Leftover { unit });
@@ -158,7 +161,7 @@ fn worker(
     };
     let sender = sender.clone();
     Worker::start(worker_config, move |event| {
-        // The instance ends first only when it gave up: then nobody listens any more.
+        // If the instance has ended, nobody listens.
         drop(sender.send(Inward::Unit(rank, event)));
     })
     .map_err(|error| InstanceError::Thread { rank, error })

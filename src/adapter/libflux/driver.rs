@@ -1,4 +1,5 @@
-//! A node in a real broker: carries out its effects, and brings it what happens.
+//! The driver of a node in a real broker: it gives the node events and carries out the node's
+//! effects.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -40,10 +41,10 @@ pub struct Driver {
 }
 
 impl Driver {
-    /// A node that is reached under `service`.
+    /// Makes a driver for `node`, whose peers reach it under the name `service`.
     ///
     /// # Errors
-    /// When libflux has no memory.
+    /// If libflux has no memory.
     pub fn new(
         handle: Handle,
         service: &str,
@@ -77,29 +78,29 @@ impl Driver {
         Ok(driver)
     }
 
-    /// Gives it the supervisor of its rank.
+    /// Sets the supervisor of this rank.
     pub fn set_supervisor(&self, supervisor: Box<dyn Supervisor>) {
         self.supervisor.replace(Some(supervisor));
     }
 
-    /// The sender of `message`, a disconnect request, is gone: forget what it has asked.
-    pub fn disconnected(&self, message: &Message) {
-        for request in self.requests.of_sender(message) {
+    /// Handles a disconnect request: its sender is gone, so its requests are forgotten.
+    pub fn handle_disconnect(&self, message: &Message) {
+        for request in self.requests.find_of_sender(message) {
             self.handle(Event::Disconnected { request });
         }
     }
 
-    /// What `stats-get` answers.
+    /// The answer to `stats-get`.
     pub fn stats(&self) -> Value {
         self.node.borrow().stats()
     }
 
-    /// Reads a request, and keeps it so that the node can answer it.
+    /// Reads a request, and keeps its message so that the node can answer it.
     ///
     /// # Errors
-    /// The request, and what is wrong with it.
+    /// The message, and what is wrong with it.
     pub fn read(&self, topic: Topic, message: Message) -> Result<Event, (Message, Fault)> {
-        let request = self.requests.next();
+        let request = self.requests.next_id();
         match topic.read(request, message.credential(), message.payload()) {
             Ok(event) => {
                 if topic.is_answered() {
@@ -111,8 +112,8 @@ impl Driver {
         }
     }
 
-    /// Brings the node one event and carries out what it wants. What happens while it is
-    /// being carried out waits its turn.
+    /// Gives the node an event and carries out the effects. Events that occur meanwhile are handled
+    /// after it.
     pub fn handle(&self, event: Event) {
         self.events.borrow_mut().push_back(event);
         if self.busy.replace(true) {
@@ -136,8 +137,9 @@ impl Driver {
         self.events.borrow_mut().pop_front()
     }
 
-    /// A supervisor's event; barrier requests that a record keeps come back with it.
-    pub fn unit(&self, event: UnitEvent) {
+    /// Handles an event of the supervisor. If it is a found record, the barrier requests that the
+    /// record keeps are given to the node, too.
+    pub fn handle_unit_event(&self, event: UnitEvent) {
         let mut parked = Vec::new();
         if let UnitEvent::Found(record) = &event {
             for note in Note::all(&record.notes) {
@@ -159,12 +161,12 @@ impl Driver {
     }
 
     /// Ends the module with an error.
-    pub fn fail(&self) {
+    pub fn stop_with_error(&self) {
         self.handle.stop_reactor_with_error();
     }
 
-    /// The module is being unloaded.
-    pub fn shutdown(&self) {
+    /// Carries out the last effects of the node, because the module is being unloaded.
+    pub fn shut_down(&self) {
         let mut effects = Effects::default();
         self.node.borrow_mut().shut_down(&mut effects);
         for effect in effects.list {
@@ -184,12 +186,6 @@ impl Driver {
             && let Some(timer) = &*self.timer.borrow()
         {
             timer.set(next.map(|at| at - self.now().mono));
-        }
-    }
-
-    fn later(&self, event: Event) {
-        if let Some(driver) = self.this.upgrade() {
-            driver.handle(event);
         }
     }
 
@@ -357,7 +353,7 @@ impl Driver {
         });
     }
 
-    /// Opens a stream to a peer; each of its answers becomes an event.
+    /// Opens a stream to a peer. Each answer becomes an event.
     fn open<T: DeserializeOwned>(
         &self,
         method: &str,
@@ -375,7 +371,7 @@ impl Driver {
                 Err(RpcError { errnum, message }) => Err(StreamEnd::from_error(errnum, message)),
             };
             if let Some(driver) = this.upgrade() {
-                driver.later(event(item));
+                driver.handle(event(item));
             }
         });
     }
@@ -389,7 +385,7 @@ impl Driver {
     }
 }
 
-/// What is sent to peers: none of it can fail to be JSON.
+/// Writes a message to a peer as JSON. This cannot fail for any of these messages.
 fn encode(message: &impl Serialize) -> String {
     serde_json::to_string(message).unwrap_or_default()
 }

@@ -1,4 +1,4 @@
-//! Requests that wait for an answer.
+//! Requests that are not answered yet.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use super::Message;
 use crate::machine::RequestId;
 
-/// Keeps messages under the numbers that the machines know them by.
+/// Keeps the messages of requests under the numbers that the machines use.
 #[derive(Default)]
 pub struct Requests {
     messages: RefCell<BTreeMap<u64, Message>>,
@@ -14,12 +14,12 @@ pub struct Requests {
 }
 
 impl Requests {
-    /// The number of the message that is kept next.
-    pub fn next(&self) -> RequestId {
+    /// The number that the next message gets.
+    pub fn next_id(&self) -> RequestId {
         RequestId::Remote(self.last.get() + 1)
     }
 
-    /// Keeps a message.
+    /// Keeps a message. Returns its number.
     pub fn hold(&self, message: Message) -> RequestId {
         let id = self.last.get() + 1;
         self.last.set(id);
@@ -27,7 +27,7 @@ impl Requests {
         RequestId::Remote(id)
     }
 
-    /// Does something with a message that stays.
+    /// Calls `body` with a message, which is kept.
     pub fn with(&self, id: RequestId, body: impl FnOnce(&Message)) {
         if let RequestId::Remote(id) = id
             && let Some(message) = self.messages.borrow().get(&id)
@@ -36,8 +36,8 @@ impl Requests {
         }
     }
 
-    /// The requests of the sender of a disconnect request.
-    pub fn of_sender(&self, disconnect: &Message) -> Vec<RequestId> {
+    /// Finds all requests of the sender of a disconnect request.
+    pub fn find_of_sender(&self, disconnect: &Message) -> Vec<RequestId> {
         let messages = self.messages.borrow();
         let same = messages.iter().filter(|(_, message)| disconnect.is_disconnect_of(message));
         same.map(|(id, _)| RequestId::Remote(*id)).collect()

@@ -1,9 +1,9 @@
-//! The state directory of one simulated node, in memory, with faults.
+//! A model of one node's state directory, in memory, with faults.
 //!
-//! It outlives modules and brokers: the supervisor's core has one handle, the world another.
-//! The module sees it through [`Disk`]; what the world does with it, and what a shell writes
-//! ([`SimDisk::write_output`]), goes on while the module is dead. Nothing happens by chance: the
-//! world says when a fault comes, and lends its generator where one has to choose.
+//! It outlives modules and brokers: the supervisor's core has one handle, the world another. The
+//! module uses it through [`Disk`]. The world's own calls, and the output of shells
+//! ([`SimDisk::write_output`]), work while the module is dead. Nothing is random here: the world
+//! says when a fault comes, and passes its random number generator where there is a choice.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -15,7 +15,7 @@ use rand_chacha::ChaCha8Rng;
 
 use crate::port::disk::{Disk, Extent, IfExists};
 
-/// Where the node has it, for messages and paths.
+/// The directory's path, for messages and output files.
 const DIRECTORY: &str = "/state";
 
 /// A handle of a node's state directory.
@@ -24,88 +24,92 @@ pub(crate) struct SimDisk {
     state: Arc<Mutex<State>>,
 }
 
-/// What was asked of a disk, and what went wrong.
+/// Counts of calls and failures of a disk.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(crate) struct Counts {
-    /// Calls, of modules and shells.
+    /// Calls of modules and shells.
     pub(crate) operations: u64,
     /// Writes that failed because there was no space.
     pub(crate) full: u64,
-    /// Writes in whose middle the module died.
+    /// Writes in the middle of which the module died.
     pub(crate) crashes: u64,
-    /// Files of which a crash of the node took something.
+    /// Files that lost something in a crash of the node.
     pub(crate) damaged: u64,
 }
 
 #[derive(Debug, Default)]
 struct State {
     files: BTreeMap<String, File>,
-    /// Bytes that can still be written; `None`: more than anybody writes.
+    /// How many bytes can still be written. `None` means that there is no limit.
     room: Option<u64>,
     crash: Option<Crash>,
-    /// The module has died and was not started again.
+    /// Whether the module has died and was not started again.
     dead: bool,
     counts: Counts,
 }
 
-/// The module dies in the middle of a change.
+/// A crash of the module in the middle of a change.
 #[derive(Clone, Copy, Debug)]
 struct Crash {
-    /// Changes that still work.
+    /// How many changes still work before it.
     after: u32,
-    /// How much of the change happens.
+    /// How many bytes of the change happen.
     bytes: usize,
 }
 
 #[derive(Debug)]
 struct File {
     bytes: Vec<u8>,
-    /// A crash of the node can take what is behind this; `None`: nothing.
+    /// From which byte on a crash of the node can lose the contents. `None` means that it loses
+    /// nothing.
     unsynced_from: Option<usize>,
-    /// Made since the node was booted: a crash of the node can take all of it.
+    /// Whether the file was made since the node was booted. A crash of the node can lose such a
+    /// file as a whole.
     new: bool,
 }
 
 impl File {
-    fn dirty(&mut self, from: usize) {
+    fn mark_dirty(&mut self, from: usize) {
         self.unsynced_from = Some(self.unsynced_from.map_or(from, |before| before.min(from)));
     }
 }
 
-/// Faults, and what the world sees of the disk. None of this fails or counts as an operation.
+/// Faults, and what the world sees of the disk. These methods never fail. Only `write_output`
+/// counts as an operation.
 impl SimDisk {
-    /// Writes fail with `ENOSPC` from now on, or no longer.
+    /// Sets whether all writes fail with `ENOSPC`.
     pub(crate) fn set_full(&self, full: bool) {
         self.set_room(full.then_some(0));
     }
 
-    /// So many bytes can be written before writes, and new files, fail; `None` ends that.
+    /// Sets how many bytes can be written before writes, and new files, fail with `ENOSPC`. `None`
+    /// removes the limit.
     pub(crate) fn set_room(&self, room: Option<u64>) {
         self.lock().room = room;
     }
 
-    /// The module dies in the middle of a change, after so many that work: of an append the
-    /// first `bytes` bytes are written, any other change happens unless `bytes` is 0. That call
-    /// and all later ones fail, until [`new_life`](SimDisk::new_life).
+    /// Has the module die in the middle of a change, after `after` changes that work. Of an append
+    /// the first `bytes` bytes are written. Any other change happens unless `bytes` is 0. This call
+    /// and all later ones fail until [`begin_life`](SimDisk::begin_life).
     pub(crate) fn crash_in_write(&self, after: u32, bytes: usize) {
         self.lock().crash = Some(Crash { after, bytes });
     }
 
-    /// The module has died: whatever it still calls has failed.
+    /// Whether the module has died in a write. All its calls since then have failed.
     pub(crate) fn is_dead(&self) -> bool {
         self.lock().dead
     }
 
-    /// A module is started: what it calls works again.
-    pub(crate) fn new_life(&self) {
+    /// A module is started. Its calls work again.
+    pub(crate) fn begin_life(&self) {
         let mut state = self.lock();
         state.dead = false;
         state.crash = None;
     }
 
-    /// The node crashes, with nothing synced: each file written since it was booted is whole, or
-    /// has lost its tail, or has zeros there, or, if it was made since, is gone. Returns the
-    /// names of those that lost something.
+    /// The node crashes, and nothing was synced since it was booted. Each file that was written
+    /// since then stays whole, loses its tail, or has zeros in place of the tail. If it was also
+    /// made since then, it can be gone. Returns the names of the files that lost something.
     pub(crate) fn lose_unsynced(&self, rng: &mut ChaCha8Rng) -> Vec<String> {
         let mut state = self.lock();
         let mut damaged = Vec::new();
@@ -128,14 +132,14 @@ impl SimDisk {
         damaged
     }
 
-    /// A shell, or systemd for it, writes to one of its output files; returns how many of the
-    /// bytes found space.
+    /// A shell, or systemd for it, writes to one of its output files. Returns how many bytes were
+    /// written.
     pub(crate) fn write_output(&self, path: &Path, bytes: &[u8]) -> usize {
         let mut state = self.lock();
         state.counts.operations += 1;
         let name = file_name(path);
         let before = state.files.get(name).map_or(0, |file| file.bytes.len());
-        // Where it does not fit, that is the shell's own loss.
+        // What does not fit is lost, as the output of a real shell is.
         let _ = state.append(name, bytes);
         state.files.get(name).map_or(0, |file| file.bytes.len()) - before
     }
@@ -161,21 +165,21 @@ impl SimDisk {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The module reads.
+    /// Begins a call of the module that reads.
     fn look(&self) -> io::Result<MutexGuard<'_, State>> {
         let mut state = self.lock();
         state.counts.operations += 1;
         if state.dead { Err(error(libc::EIO)) } else { Ok(state) }
     }
 
-    /// The module changes something other than by appending.
+    /// Makes a change of the module other than an append.
     fn change<T>(&self, change: impl FnOnce(&mut State) -> io::Result<T>) -> io::Result<T> {
         let mut state = self.look()?;
         match state.crash_now() {
             None => change(&mut state),
             Some(bytes) => {
                 if bytes > 0 {
-                    // Nobody is left who could hear of it.
+                    // The module is dead, so nobody gets the result.
                     let _ = change(&mut state);
                 }
                 Err(state.die())
@@ -185,7 +189,7 @@ impl SimDisk {
 }
 
 impl State {
-    /// If the module dies in this change: how much of it happens.
+    /// How many bytes of this change happen, if the module dies in it.
     fn crash_now(&mut self) -> Option<usize> {
         let crash = self.crash.as_mut()?;
         if crash.after > 0 {
@@ -210,14 +214,14 @@ impl State {
         let file = self.file(name)?;
         let fits = bytes.len().min(room);
         if fits > 0 {
-            file.dirty(file.bytes.len());
+            file.mark_dirty(file.bytes.len());
             file.bytes.extend_from_slice(&bytes[..fits]);
         }
         if let Some(room) = &mut self.room {
             *room -= fits as u64;
         }
         if fits < bytes.len() {
-            return Err(self.full());
+            return Err(self.fail_full());
         }
         Ok(())
     }
@@ -229,20 +233,20 @@ impl State {
                 IfExists::Keep => {}
                 IfExists::Truncate => {
                     file.bytes.clear();
-                    file.dirty(0);
+                    file.mark_dirty(0);
                 }
             }
             return Ok(());
         }
         if self.room == Some(0) {
-            return Err(self.full());
+            return Err(self.fail_full());
         }
         let file = File { bytes: Vec::new(), unsynced_from: Some(0), new: true };
         self.files.insert(name.to_string(), file);
         Ok(())
     }
 
-    fn full(&mut self) -> io::Error {
+    fn fail_full(&mut self) -> io::Error {
         self.counts.full += 1;
         error(libc::ENOSPC)
     }
@@ -303,7 +307,7 @@ impl Disk for SimDisk {
         self.change(|state| {
             let file = state.file(name)?;
             let length = usize::try_from(length).map_err(|_| error(libc::EFBIG))?;
-            file.dirty(length.min(file.bytes.len()));
+            file.mark_dirty(length.min(file.bytes.len()));
             file.bytes.resize(length, 0);
             Ok(())
         })

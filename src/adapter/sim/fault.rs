@@ -1,8 +1,8 @@
-//! Which faults come, when, and how often.
+//! Which faults strike, and when.
 //!
-//! Every fault is known by its kind and its number, whatever else happens: whether it strikes,
-//! and where, is drawn from the seed and that name alone. So one can be left out and the rest
-//! stays, which is how a failing seed is made short.
+//! A fault's name is its kind and its number. Whether it strikes, and where, is drawn from the seed
+//! and this name alone. So one fault can be left out without a change to the others, which is how a
+//! failing seed is minimised.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,12 +12,12 @@ use rand_chacha::ChaCha8Rng;
 use super::kind::FaultKind;
 use super::profile::Profile;
 
-/// One fault.
+/// The name of one fault.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub struct FaultId {
-    /// What happens.
+    /// Its kind.
     pub kind: FaultKind,
-    /// The how-manieth occasion for it.
+    /// Which occasion for this kind of fault it is, counted from 1.
     pub number: u64,
 }
 
@@ -27,7 +27,7 @@ pub(super) struct Faults {
     rates: BTreeMap<FaultKind, f64>,
     occasions: BTreeMap<FaultKind, u64>,
     left_out: BTreeSet<FaultId>,
-    /// Those that have struck, in order.
+    /// Faults that have struck, in order.
     pub(super) struck: Vec<FaultId>,
     over: bool,
 }
@@ -44,22 +44,23 @@ impl Faults {
         }
     }
 
-    /// An occasion for a fault: it strikes with the probability of its kind.
-    pub(super) fn strikes(&mut self, kind: FaultKind) -> Option<FaultId> {
+    /// Draws whether a fault strikes at this occasion, with the probability of its kind.
+    pub(super) fn draw(&mut self, kind: FaultKind) -> Option<FaultId> {
         let rate = self.rate(kind)?;
         let id = self.occasion(kind);
         (self.uniform(id) < rate && self.strike(id)).then_some(id)
     }
 
-    /// When the next fault of a kind that has a rate in time comes: seconds from now.
-    pub(super) fn next(&mut self, kind: FaultKind) -> Option<(f64, FaultId)> {
+    /// Draws when the next fault of a timed kind comes, in seconds from now.
+    pub(super) fn draw_next(&mut self, kind: FaultKind) -> Option<(f64, FaultId)> {
         let rate = self.rate(kind)?;
         let id = self.occasion(kind);
         let uniform = self.uniform(id).max(f64::EPSILON);
         Some((-uniform.ln() / rate, id))
     }
 
-    /// A fault's time has come; false if it was left out.
+    /// Notes that a fault strikes. Returns false if it must not, because it was left out or the
+    /// faults are over.
     pub(super) fn strike(&mut self, id: FaultId) -> bool {
         if self.over || self.left_out.contains(&id) {
             return false;
@@ -68,12 +69,12 @@ impl Faults {
         true
     }
 
-    /// What else a fault needs to be drawn.
+    /// A generator for the other choices of a fault.
     pub(super) fn rng(&self, id: FaultId) -> ChaCha8Rng {
         ChaCha8Rng::seed_from_u64(self.hash(id, 1))
     }
 
-    /// From now on everything goes well.
+    /// Ends the faults.
     pub(super) fn end(&mut self) {
         self.over = true;
     }
@@ -90,7 +91,7 @@ impl Faults {
     }
 
     fn uniform(&self, id: FaultId) -> f64 {
-        // 53 bits: as many as a double holds.
+        // An `f64` holds 53 bits.
         (self.hash(id, 0) >> 11) as f64 / (1u64 << 53) as f64
     }
 
@@ -116,8 +117,8 @@ mod tests {
         let profile = Profile::named("default").expect("known");
         let mut faults = Faults::new(7, &profile, left_out);
         for _ in 0..5000 {
-            faults.strikes(FaultKind::StartFails);
-            faults.strikes(FaultKind::CommitFails);
+            faults.draw(FaultKind::StartFails);
+            faults.draw(FaultKind::CommitFails);
         }
         faults.struck
     }

@@ -1,23 +1,23 @@
 //! Kinds of faults.
 
-/// What can go wrong.
+/// A kind of fault.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub enum FaultKind {
-    /// Rank 0's broker is killed, and so all.
+    /// Rank 0's broker is killed, and so all brokers.
     AllKilled,
     /// A broker other than rank 0's is killed, with all below it in the tree.
     BrokerKilled,
-    /// The user bus goes away, with every connection to it.
+    /// The user bus of a rank ends every connection.
     BusLost,
     /// A user cancels a job.
     Cancel,
     /// A checkpoint of the KVS fails.
     CheckpointFails,
-    /// A wall clock jumps.
+    /// The wall clock of a rank jumps.
     ClockJumps,
-    /// A commit to a guest namespace, or opening one, fails.
+    /// A commit to an exec eventlog fails, or a guest namespace cannot be opened.
     CommitFails,
-    /// The configuration is replaced.
+    /// All modules get another configuration.
     ConfigReloaded,
     /// A broker is killed between two effects of one event.
     CrashBetweenEffects,
@@ -25,9 +25,9 @@ pub enum FaultKind {
     CrashInWrite,
     /// A node's disk is full for a while.
     DiskFull,
-    /// A job's time limit is moved.
+    /// A job's time limit is changed.
     ExpirationMoved,
-    /// Another user asks for what is not theirs.
+    /// A guest asks for another user's barrier or critical ranks.
     Intruder,
     /// The module of a rank is unloaded, and loaded again.
     ModuleReloaded,
@@ -35,7 +35,7 @@ pub enum FaultKind {
     NodeRebooted,
     /// A rank does not do anything for a while.
     RankStalls,
-    /// systemd can't start a unit.
+    /// systemd cannot execute a unit's program.
     StartFails,
     /// systemd takes very long to start a unit.
     StartIsSlow,
@@ -48,7 +48,7 @@ pub enum FaultKind {
 }
 
 impl FaultKind {
-    /// All of them.
+    /// All kinds.
     pub const ALL: [Self; 21] = [
         Self::AllKilled,
         Self::BrokerKilled,
@@ -73,7 +73,8 @@ impl FaultKind {
         Self::SystemdReloaded,
     ];
 
-    /// It has a rate per second; of the others the probability per occasion is given.
+    /// Whether the profile's rate is per second. For other kinds it is the probability at each
+    /// occasion.
     pub fn is_timed(self) -> bool {
         match self {
             Self::CheckpointFails

@@ -1,5 +1,5 @@
-//! What matters of the KVS: guest namespaces that die with rank 0's broker, and a primary
-//! namespace that goes back to its last checkpoint.
+//! A model of the KVS: guest namespaces, which are lost with rank 0's broker, and a primary
+//! namespace, which then goes back to its last checkpoint.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -14,8 +14,8 @@ use crate::proto::{ExecEvent, JobId};
 #[derive(Clone, Default)]
 struct Guest {
     log: Vec<ExecEvent>,
-    /// What shells have written.
-    notes: Vec<String>,
+    /// Lines that shells have committed.
+    lines: Vec<String>,
     /// Other keys.
     keys: BTreeMap<String, Value>,
     sequence: u64,
@@ -26,9 +26,9 @@ struct Guest {
 struct Primary {
     /// Guest namespaces that were moved here when their jobs ended.
     moved: BTreeMap<JobId, Guest>,
-    /// Roots of guest namespaces that a checkpoint put here.
+    /// Copies of guest namespaces that were put here for a checkpoint.
     roots: BTreeMap<JobId, Guest>,
-    /// The job manager's eventlogs, as far as it has committed them.
+    /// The job manager's state, as of its last commit.
     manager: Manager,
 }
 
@@ -38,7 +38,7 @@ pub(super) struct Kvs {
     guests: BTreeMap<JobId, Guest>,
     primary: Primary,
     checkpoint: Primary,
-    /// Being written: durable when its writing ends.
+    /// Checkpoints that are being written. Each is durable when that has ended.
     writing: BTreeMap<u64, Primary>,
     last: u64,
 }
@@ -76,7 +76,7 @@ impl Kvs {
     }
 
     fn open(&mut self, id: JobId) -> Opened {
-        // A live namespace is newer than what was moved: the job runs again.
+        // A live namespace is newer than a moved one of this job: the job runs again.
         if let Some(guest) = self.guests.get(&id) {
             return Opened { events: guest.log.clone(), moved: false, ..Opened::default() };
         }
@@ -94,9 +94,9 @@ impl Kvs {
         self.primary.manager = manager.clone();
     }
 
-    /// A `FLUX_KVS_SYNC` commit with the roots of these guest namespaces; returns the number of
-    /// the checkpoint, which is durable only when [`Self::written`] is called with it.
-    pub(super) fn sync(&mut self, jobs: &[JobId]) -> u64 {
+    /// Makes a `FLUX_KVS_SYNC` commit with the roots of these guest namespaces. Returns the number
+    /// of the checkpoint, which is durable only when [`Self::end_checkpoint`] is called with it.
+    pub(super) fn begin_checkpoint(&mut self, jobs: &[JobId]) -> u64 {
         for id in jobs {
             if let Some(guest) = self.guests.get(id) {
                 self.primary.roots.insert(*id, guest.clone());
@@ -107,14 +107,14 @@ impl Kvs {
         self.last
     }
 
-    /// A checkpoint has reached the disk; false if the broker died before.
-    pub(super) fn written(&mut self, number: u64) -> bool {
+    /// A checkpoint was written to disk. Returns false if the broker died before that.
+    pub(super) fn end_checkpoint(&mut self, number: u64) -> bool {
         let Some(primary) = self.writing.remove(&number) else { return false };
         self.checkpoint = primary;
         true
     }
 
-    /// Rank 0's broker has died; returns what the next job manager will read.
+    /// Rank 0's broker has died. Returns what the next job manager reads.
     pub(super) fn crash(&mut self) -> Manager {
         self.guests.clear();
         self.writing.clear();
@@ -122,26 +122,30 @@ impl Kvs {
         self.primary.manager.clone()
     }
 
-    /// A live guest namespace's eventlog.
-    pub(super) fn guest(&self, id: JobId) -> Option<&[ExecEvent]> {
+    /// The eventlog of a live guest namespace.
+    pub(super) fn live_log(&self, id: JobId) -> Option<&[ExecEvent]> {
         self.guests.get(&id).map(|guest| guest.log.as_slice())
     }
 
-    pub(super) fn log(&self, id: JobId) -> Option<&[ExecEvent]> {
+    pub(super) fn moved_log(&self, id: JobId) -> Option<&[ExecEvent]> {
         self.primary.moved.get(&id).map(|guest| guest.log.as_slice())
     }
 
-    /// What shells have written, of a job that has ended.
-    pub(super) fn notes(&self, id: JobId) -> Option<&[String]> {
-        self.primary.moved.get(&id).map(|guest| guest.notes.as_slice())
+    /// Lines that shells of a job that has ended have committed.
+    pub(super) fn lines(&self, id: JobId) -> Option<&[String]> {
+        self.primary.moved.get(&id).map(|guest| guest.lines.as_slice())
     }
 
-    /// A shell's `kvs.commit`; the answer, or an errno.
-    pub(super) fn client_commits(&mut self, id: JobId, payload: &Value) -> Result<Value, i32> {
+    /// Handles a shell's `kvs.commit`. Returns the answer or an errno.
+    pub(super) fn handle_client_commit(
+        &mut self,
+        id: JobId,
+        payload: &Value,
+    ) -> Result<Value, i32> {
         let guest = self.guests.get_mut(&id).ok_or(libc::ENOTSUP)?;
         for op in payload["ops"].as_array().into_iter().flatten() {
             match (op["key"].as_str().unwrap_or_default(), &op["dirent"]) {
-                ("notes", Value::String(note)) => guest.notes.push(note.clone()),
+                ("notes", Value::String(note)) => guest.lines.push(note.clone()),
                 (key, Value::Null) => drop(guest.keys.remove(key)),
                 (key, dirent) => drop(guest.keys.insert(key.to_string(), dirent.clone())),
             }
@@ -150,8 +154,8 @@ impl Kvs {
         Ok(json!({ "rootref": "root", "rootseq": guest.sequence }))
     }
 
-    /// A shell's `kvs.lookup-plus`.
-    pub(super) fn client_looks(&self, id: JobId, payload: &Value) -> Result<Value, i32> {
+    /// Handles a shell's `kvs.lookup-plus`. Returns the answer or an errno.
+    pub(super) fn handle_client_lookup(&self, id: JobId, payload: &Value) -> Result<Value, i32> {
         let guest = self.guests.get(&id).ok_or(libc::ENOTSUP)?;
         let val = payload["key"].as_str().and_then(|key| guest.keys.get(key));
         Ok(match val {
@@ -176,12 +180,12 @@ mod tests {
         let mut kvs = Kvs::default();
         kvs.apply(ID, KvsOp::Create { userid: 1 });
         kvs.apply(ID, KvsOp::Append(events("init")));
-        let first = kvs.sync(&[ID]);
-        assert!(kvs.written(first));
+        let first = kvs.begin_checkpoint(&[ID]);
+        assert!(kvs.end_checkpoint(first));
         kvs.apply(ID, KvsOp::Append(events("starting")));
-        let second = kvs.sync(&[ID]);
+        let second = kvs.begin_checkpoint(&[ID]);
         kvs.crash();
-        assert!(!kvs.written(second), "it died before it was written");
+        assert!(!kvs.end_checkpoint(second), "it died before it was written");
         let opened = kvs.apply(ID, KvsOp::Open { userid: 1 });
         let expected = Opened { events: events("init"), moved: false, ..Opened::default() };
         assert_eq!(opened, KvsResult::Opened(Ok(expected)));
@@ -195,6 +199,6 @@ mod tests {
         kvs.crash();
         let opened = kvs.apply(ID, KvsOp::Open { userid: 1 });
         assert_eq!(opened, KvsResult::Opened(Ok(Opened::default())));
-        assert_eq!(kvs.log(ID), None);
+        assert_eq!(kvs.moved_log(ID), None);
     }
 }

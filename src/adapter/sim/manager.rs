@@ -1,5 +1,5 @@
-//! The job manager: its side of RFC 32, with checks of the responses' order, its eventlogs,
-//! which go back to a checkpoint with the KVS, and job ids that it then issues again.
+//! A model of the job manager. It speaks RFC 32 and checks the order of responses. Its eventlogs go
+//! back to a checkpoint with the KVS. Then it issues ids again that it has forgotten.
 
 use std::collections::BTreeMap;
 
@@ -8,19 +8,19 @@ use serde_json::{Value, json};
 use super::Violation;
 use crate::proto::{Idset, JobDigest, JobId, ReleasedRanks, Response, StartRequest, WaitStatus};
 
-/// Shortest duration, in seconds: 0 would be none.
+/// Shortest duration, in seconds. A duration of 0 would mean no limit.
 const TICK: f64 = 0.001;
 
-/// Resources that a job was given: with them it can be started.
+/// The resources that a job was given. With them it can be started.
 #[derive(Clone, Debug)]
 pub(super) struct Allocation {
     pub(super) id: JobId,
-    /// Whose job it is.
+    /// The job's user.
     pub(super) userid: u32,
     pub(super) ranks: Idset,
-    /// What makes this job, with these resources, this job.
+    /// [`JobDigest`] of the job with these resources.
     pub(super) digest: String,
-    /// There is a time limit.
+    /// Whether there is a time limit.
     pub(super) limited: bool,
     /// Seconds since the epoch; no two allocations have the same.
     starttime: f64,
@@ -30,18 +30,19 @@ pub(super) struct Allocation {
 #[derive(Clone, Debug, Default)]
 pub(super) struct ManagedJob {
     pub(super) allocation: Option<Allocation>,
-    /// Whose it is.
+    /// The job's user.
     pub(super) userid: u32,
-    /// Seconds that it may run; 0 is for ever.
+    /// How long it may run, in seconds. 0 is no limit.
     pub(super) duration: f64,
     pub(super) started: bool,
-    /// The execution service has been asked for it.
+    /// Whether the execution service was asked to start it.
     pub(super) pending: bool,
     pub(super) failed: bool,
     pub(super) finish: Option<WaitStatus>,
     pub(super) released: Idset,
     pub(super) ended: bool,
-    /// Its stream was lost while it was being cleaned up: it is not asked for again.
+    /// Whether its response stream was lost while it was being cleaned up. The job manager does not
+    /// ask for such a job again.
     pub(super) abandoned: bool,
 }
 
@@ -53,7 +54,7 @@ pub(super) struct Manager {
 }
 
 impl Manager {
-    /// A new job with the next id: one that the KVS has forgotten is issued again.
+    /// Makes a job with the next id. An id that the KVS has forgotten is issued again.
     pub(super) fn submit(&mut self, userid: u32, duration: f64) -> JobId {
         self.last += 1;
         let id = JobId(self.last << 24);
@@ -61,8 +62,8 @@ impl Manager {
         id
     }
 
-    /// The scheduler gives a job its resources, at `wall` seconds since the epoch, unless it has
-    /// some.
+    /// Gives a job its resources, at `wall` seconds since the epoch. Returns `None` if it has
+    /// resources or has ended.
     pub(super) fn allocate(&mut self, id: JobId, ranks: Idset, wall: f64) -> Option<Allocation> {
         let job = self.jobs.get_mut(&id)?;
         if job.allocation.is_some() || job.ended {
@@ -80,8 +81,8 @@ impl Manager {
         Some(allocation)
     }
 
-    /// A user moves the time limit of a job.
-    pub(super) fn expire(&mut self, id: JobId, expiration: f64) {
+    /// Changes the time limit of a job.
+    pub(super) fn set_expiration(&mut self, id: JobId, expiration: f64) {
         if let Some(job) = self.jobs.get_mut(&id)
             && let Some(allocation) = &job.allocation
         {
@@ -89,8 +90,8 @@ impl Manager {
         }
     }
 
-    /// The start request of a job, for a service that has said hello.
-    pub(super) fn request(&mut self, id: JobId) -> Option<Value> {
+    /// Takes the start request of a job, for a service that has said hello. `None` if none is due.
+    pub(super) fn take_start_request(&mut self, id: JobId) -> Option<Value> {
         let job = self.jobs.get_mut(&id)?;
         if job.pending || job.ended || job.abandoned {
             return None;
@@ -100,16 +101,17 @@ impl Manager {
         Some(payload)
     }
 
-    /// The service is gone. Only jobs that run are asked for again (flux-core `start.c`).
-    pub(super) fn disconnected(&mut self) {
+    /// The service is gone. The job manager asks again only for jobs that run (flux-core
+    /// `job-manager/start.c`).
+    pub(super) fn handle_disconnect(&mut self) {
         for job in self.jobs.values_mut().filter(|job| job.pending) {
             job.pending = false;
             job.abandoned |= job.failed || job.finish.is_some();
         }
     }
 
-    /// It comes up again from its eventlogs. They do not tell of partial releases.
-    pub(super) fn restarted(&mut self) {
+    /// Starts again from the eventlogs, which do not have partial releases.
+    pub(super) fn restart(&mut self) {
         for job in self.jobs.values_mut().filter(|job| !job.ended) {
             job.pending = false;
             job.released = Idset::new();
@@ -117,8 +119,12 @@ impl Manager {
         }
     }
 
-    /// A response; what it breaks of RFC 32.
-    pub(super) fn respond(&mut self, id: JobId, response: &Response) -> Result<(), Violation> {
+    /// Handles a response.
+    pub(super) fn handle_response(
+        &mut self,
+        id: JobId,
+        response: &Response,
+    ) -> Result<(), Violation> {
         let broken = |seen: String| Err(Violation { invariant: "always-an-end", seen });
         let Some(job) = self.jobs.get_mut(&id) else {
             return broken(format!("{id}: a response for a job that was never submitted"));
@@ -130,13 +136,13 @@ impl Manager {
         match response {
             Response::Start {} => {
                 if job.started || job.finish.is_some() {
-                    return broken(format!("{id}: start out of order"));
+                    return broken(format!("{id}: start comes after start or finish"));
                 }
                 job.started = true;
             }
             Response::Reattached {} => {
                 if !job.started {
-                    return broken(format!("{id}: reattached, never started"));
+                    return broken(format!("{id}: reattached, but it was never started"));
                 }
             }
             Response::Exception(exception) => job.failed |= exception.severity == 0,
@@ -154,8 +160,8 @@ impl Manager {
                     ReleasedRanks::All => all.difference(&job.released),
                     ReleasedRanks::These(ranks) => ranks.clone(),
                 };
-                // Told again after a restart, which is no harm: partial releases are only noted
-                // (flux-core `job-manager/start.c`).
+                // A release can come again after a restart. This does no harm, because the job
+                // manager only records partial releases (flux-core `job-manager/start.c`).
                 job.released = job.released.union(&ranks);
                 if *is_final {
                     if job.released != all {

@@ -1,20 +1,31 @@
-//! A world in a box: ranks, a network, disks, systemd, a KVS and a job manager, all from one
-//! seed, in one thread, with faults.
+//! The simulator: a world of ranks, a network, disks, systemd, a KVS and a job manager. One number,
+//! the seed, decides all that happens in it, faults included. It runs in one thread.
 //!
-//! The nodes in it are the real machines ([`crate::machine::Node`]), each with the real core
-//! and tracker of [`crate::supervisor`]; everything else is a model: messages with delay, in
-//! order between two ranks, lost when either end dies; modules that are unloaded and loaded;
-//! brokers that are killed, with everything below them in the tree; units that outlive all of
-//! it, that start late or not at all, write, fork, ignore signals and exit at any moment; a
-//! `systemd --user` and its bus, which go away and come back; disks that are full or lose what
-//! was not synced; guest namespaces that vanish with rank 0, and a primary one that goes back
-//! to a checkpoint; a job manager that follows RFC 32 and issues forgotten ids again. A crash
-//! can fall between any two effects of one event, and into a write. `rfc/0009-simulation.md`
-//! says what each fault means, and what is not modelled.
+//! The nodes are the real machines ([`crate::machine::Node`]), each with the real core and tracker
+//! of [`crate::supervisor`]. Shells use the real resume connector. Everything else is a model:
 //!
-//! [`run`] plays one seed: faults first, then everything heals, and within a bounded time every
-//! job must have ended and nothing may be left. The oracles (`oracle/`) look at every step.
-//! [`run_with`] does the same while somebody sends the nodes messages of his own.
+//! - Messages have a delay. They arrive in order between two ranks, and are lost when either end
+//!   dies.
+//! - Modules are unloaded and loaded. Brokers are killed, with everything below them in the tree.
+//! - Units outlive modules and brokers. They start late or not at all, write, fork, ignore signals
+//!   and exit at any moment.
+//! - A `systemd --user` and its bus go away and come back.
+//! - Disks are full, or lose what was not synced.
+//! - Guest namespaces vanish with rank 0's broker. The primary namespace goes back to its last
+//!   checkpoint.
+//! - The job manager follows RFC 32. It issues ids again that the KVS has forgotten.
+//!
+//! A broker can be killed between any two effects of one event, and in the middle of a write.
+//! `rfc/0009-simulation.md` says what each fault means, and what is not modelled.
+//!
+//! [`run`] plays one seed. First there are faults. Then everything comes back, and within a bounded
+//! time every job must have ended and nothing may be left. The oracles (`oracle/`) look at every
+//! step. [`run_with`] does the same while additional messages reach the nodes from outside.
+//!
+//! This world carries out the effects of nodes, as [`crate::adapter::embedded`] does, and the code
+//! is not shared. Here an effect becomes a message: it has a delay, is read again from JSON, can be
+//! lost, and belongs to one life of a module. There it is handled at once, and nothing is lost.
+//! What both need is one `match` over [`crate::machine::Effect`] whose arms differ.
 
 mod coverage;
 mod disk;
@@ -28,6 +39,8 @@ mod packet;
 mod profile;
 mod rank;
 mod request;
+#[cfg(test)]
+mod sample;
 mod sent;
 mod shell;
 mod systemd;
@@ -41,12 +54,12 @@ pub use profile::Profile;
 pub use sent::{Heard, Sent};
 pub use world::{Outcome, run, run_with};
 
-/// A broken promise, with the invariant's name in `rfc/0001-scope.md`.
+/// An invariant that was broken.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Violation {
-    /// The invariant.
+    /// Its name in `rfc/0001-scope.md`.
     pub invariant: &'static str,
-    /// What was seen.
+    /// What the oracle saw.
     pub seen: String,
 }
 

@@ -1,4 +1,4 @@
-//! Messages between shells and their brokers, as the resume connector wants them (RFC 3).
+//! Messages between shells and their brokers (RFC 3), in the form that the resume connector needs.
 
 use resume_machine::{Header, Kind, Packet};
 use serde_json::Value;
@@ -15,7 +15,7 @@ pub(super) struct SimPacket {
 }
 
 impl SimPacket {
-    /// A request of a shell's.
+    /// A request of a shell.
     pub(super) fn ask(topic: &str, matchtag: u32, payload: &Value) -> Self {
         let noresponse = matchtag == resume_machine::NO_TAG;
         let kind = Kind::Request;
@@ -73,7 +73,7 @@ impl Packet for SimPacket {
         Self { errnum, ..self.answer(text) }
     }
 
-    // Nobody asks a simulated shell for anything.
+    // Simulated shells get no requests, so the list of hops is never needed.
     fn push_hop(&mut self, _hop: &str) {}
 
     fn pop_hop(&mut self, _prefix: &str) -> Option<String> {

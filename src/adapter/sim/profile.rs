@@ -1,40 +1,42 @@
-//! Sizes of worlds, and how often what goes wrong in them.
+//! Profiles: sizes of worlds, and rates of faults.
 
 use std::collections::BTreeMap;
 
 use super::kind::FaultKind;
 use super::kind::FaultKind as Kind;
 
-/// Size of a world, and rates of its faults.
+/// The size of a world, and the rates of its faults.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Profile {
-    /// Brokers.
+    /// How many brokers there are.
     pub ranks: u32,
-    /// Jobs that are submitted.
+    /// How many jobs are submitted.
     pub jobs: u32,
-    /// Simulated seconds in which faults happen.
+    /// How long faults happen, in simulated seconds.
     pub seconds: f64,
-    /// Per simulated second, or per occasion ([`FaultKind::is_timed`]); none is never.
+    /// Rates of faults, per simulated second or per occasion ([`FaultKind::is_timed`]). A kind
+    /// without a rate never happens.
     pub rates: BTreeMap<FaultKind, f64>,
     /// Probability that a shell ignores SIGTERM.
     pub deaf_shells: f64,
-    /// Probability that a job is a guest's, and runs under the IMP.
+    /// Probability that a job belongs to a guest, and runs under the IMP.
     pub guests: f64,
-    /// Probability that a guest's shell ends for nothing but its IMP.
+    /// Probability that a guest's shell ends only when its IMP kills it.
     pub deaf_guests: f64,
-    /// Probability that a shell leaves a process behind that takes long to end.
+    /// Probability that a shell leaves a process behind, for up to 60 s.
     pub leftovers: f64,
     /// Probability that a job has a time limit.
     pub limited: f64,
-    /// Probability that a systemd answers before it signals what has changed.
+    /// Probability that a rank's systemd answers calls before it sends the signals that belong to
+    /// them.
     pub slow_systemd: f64,
-    /// Probability that the instance is a job itself: nobody keeps its failed units.
+    /// Probability that the instance is itself a job. Then systemd forgets its failed units.
     pub nested: f64,
 }
 
 type Rates = &'static [(Kind, f64)];
 
-/// All of them, each as often as a bad week has it in a minute.
+/// All kinds. A minute has as many faults as a bad week in reality.
 const DEFAULT: Rates = &[
     (Kind::AllKilled, 0.005),
     (Kind::BrokerKilled, 0.03),
@@ -59,13 +61,13 @@ const DEFAULT: Rates = &[
     (Kind::SystemdReloaded, 0.01),
 ];
 
-/// Nothing goes wrong but what users do.
+/// Users cancel jobs, and there is no fault.
 const CALM: Rates = &[(Kind::Cancel, 0.03)];
 
-/// Modules come and go.
+/// Modules are reloaded often.
 const RELOADS: Rates = &[(Kind::Cancel, 0.03), (Kind::ModuleReloaded, 0.5)];
 
-/// Brokers are killed at any instant.
+/// Brokers are killed often, and at any instant.
 const KILLS: Rates = &[
     (Kind::AllKilled, 0.02),
     (Kind::BrokerKilled, 0.2),
@@ -76,7 +78,7 @@ const KILLS: Rates = &[
     (Kind::ModuleReloaded, 0.1),
 ];
 
-/// Nodes fail.
+/// Nodes reboot, their disks are full, their clocks jump, and they stall.
 const NODES: Rates = &[
     (Kind::AllKilled, 0.01),
     (Kind::ClockJumps, 0.05),
@@ -85,7 +87,7 @@ const NODES: Rates = &[
     (Kind::RankStalls, 0.1),
 ];
 
-/// Ranks are late.
+/// Ranks stall, and units start late.
 const STALLS: Rates = &[
     (Kind::BrokerKilled, 0.1),
     (Kind::ExpirationMoved, 0.02),
@@ -96,7 +98,7 @@ const STALLS: Rates = &[
     (Kind::StartIsSlow, 0.1),
 ];
 
-/// systemd and its bus come and go.
+/// systemd and its bus fail often.
 const UNITS: Rates = &[
     (Kind::BrokerKilled, 0.05),
     (Kind::BusLost, 0.2),
@@ -109,7 +111,7 @@ const UNITS: Rates = &[
 ];
 
 impl Profile {
-    /// Profiles by name.
+    /// The names of all profiles.
     pub const NAMES: [&'static str; 8] =
         ["default", "calm", "reloads", "kills", "nodes", "stalls", "units", "large"];
 
@@ -125,7 +127,7 @@ impl Profile {
             "units" => UNITS,
             _ => return None,
         };
-        // A few large ones in a while: for what only shows with many ranks.
+        // Some bugs only show with many ranks.
         let (ranks, jobs) = if name == "large" { (1000, 40) } else { (7, 8) };
         Some(Self {
             ranks,

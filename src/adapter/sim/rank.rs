@@ -1,4 +1,5 @@
-//! One rank: its module, while it is loaded, and what outlives it: disk, systemd, shells.
+//! One rank: its module while it is loaded, and what outlives the module (disk, systemd and
+//! shells).
 
 use std::collections::BTreeMap;
 use std::io;
@@ -18,27 +19,27 @@ use crate::supervisor::{Backend, Core, OutputPaths};
 /// User id of the instance's owner.
 pub(super) const OWNER: u32 = 1;
 
-/// User ids of guests who have jobs.
+/// User ids of guests that have jobs.
 pub(super) const GUESTS: std::ops::Range<u32> = 2..4;
-/// User id of a guest who has none.
+/// User id of a guest that has no job.
 pub(super) const STRANGER: u32 = 4;
 
-/// The real supervisor's core and tracker, for one life of the module.
+/// The real core and tracker of the supervisor, for one life of the module.
 pub(super) struct Supervisor {
     pub(super) core: Core,
-    pub(super) backend: Wired,
+    pub(super) backend: TrackerBackend,
     pub(super) connection: Option<u64>,
     events: Arc<Mutex<Vec<UnitEvent>>>,
 }
 
-/// A tracker, and the specifications that its calls are about.
-pub(super) struct Wired {
+/// The real tracker, and the specifications of the units that it starts.
+pub(super) struct TrackerBackend {
     pub(super) tracker: Tracker,
     pub(super) specs: BTreeMap<UnitName, UnitSpec>,
 }
 
 impl Supervisor {
-    /// Connected, with what is recorded found again.
+    /// Makes a supervisor that is connected to the bus, and recovers the units that have records.
     pub(super) fn new(
         disk: &SimDisk,
         boot: u32,
@@ -56,29 +57,29 @@ impl Supervisor {
         let config = TrackerConfig { starts_in_flight_max: 4, exec_failure };
         let mut supervisor = Self {
             core: Core::new(disk, format!("boot-{boot}"), OutputLimits::default(), sink),
-            backend: Wired { tracker: Tracker::new(config), specs: BTreeMap::new() },
+            backend: TrackerBackend { tracker: Tracker::new(config), specs: BTreeMap::new() },
             connection: Some(connection),
             events,
         };
-        supervisor.backend.tracker.connected();
+        supervisor.backend.tracker.handle_connected();
         supervisor.core.recover(rank, &instance(), &mut supervisor.backend)?;
         Ok(supervisor)
     }
 
-    /// Lets the core hear what the tracker has found out.
-    pub(super) fn settle(&mut self) {
+    /// Passes the tracker's events on to the core.
+    pub(super) fn pass_events(&mut self) {
         while let Some(event) = self.backend.tracker.next_event() {
             self.core.handle_event(event, &mut self.backend);
         }
     }
 
-    /// What the node is to be told.
+    /// Takes the events for the node.
     pub(super) fn take_events(&mut self) -> Vec<UnitEvent> {
         std::mem::take(&mut self.events.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
-impl Backend for Wired {
+impl Backend for TrackerBackend {
     fn method(&self) -> Method {
         self.tracker.method()
     }
@@ -111,24 +112,24 @@ pub(super) struct Rank {
     pub(super) node: Option<Node>,
     pub(super) supervisor: Option<Supervisor>,
     pub(super) effects: Effects,
-    /// Number of the module's life.
+    /// Counts the lives of the module.
     pub(super) life: u32,
     pub(super) broker_up: bool,
-    /// How many brokers have run here before this one.
+    /// How many brokers ran here before this one.
     pub(super) brokers: u32,
     pub(super) disk: SimDisk,
     pub(super) systemd: SimSystemd,
-    /// systemd is about to leave: what it still says reaches nobody.
+    /// Whether systemd is about to leave. What it says until then reaches nobody.
     pub(super) muted: bool,
-    /// How often the node was booted.
+    /// How often the node was booted again.
     pub(super) boot: u32,
-    /// All that were ever executed here.
+    /// All shells that were executed here.
     pub(super) shells: Vec<Shell>,
-    /// Until then the broker does nothing.
+    /// The broker does nothing until this time.
     pub(super) stalled_until: f64,
-    /// What has reached it meanwhile, with the life that it is for.
+    /// Events that have reached a stalled broker, each with the life of the module that it is for.
     pub(super) held: Vec<(Life, Event)>,
-    /// What its clock is wrong by, in seconds.
+    /// The error of the wall clock, in seconds.
     pub(super) clock: f64,
 }
 
@@ -154,11 +155,11 @@ impl Rank {
     }
 
     /// The shell that a unit runs now.
-    pub(super) fn current(&self, unit: &UnitName) -> Option<usize> {
+    pub(super) fn current_shell(&self, unit: &UnitName) -> Option<usize> {
         let invocation = self.systemd.invocation_id(unit)?;
-        self.shells
-            .iter()
-            .rposition(|shell| shell.unit == *unit && shell.invocation == invocation && !shell.lost)
+        self.shells.iter().rposition(|shell| {
+            shell.unit == *unit && shell.invocation == invocation && !shell.lost_with_node
+        })
     }
 
     /// Every shell that was ever executed for this job here.
@@ -167,7 +168,7 @@ impl Rank {
     }
 }
 
-/// The instance that all units are of.
+/// The instance that all units belong to.
 pub(super) fn instance() -> InstanceId {
     InstanceId::new("/sim", 1)
 }

@@ -1,4 +1,4 @@
-//! Requests under way: who asked, who holds it.
+//! Requests that are not answered yet.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use crate::machine::{Role, StreamId};
 use crate::proto::JobId;
 use crate::proto::peer::Question;
 
-/// A life of a module on a rank. Answers to an earlier life reach nobody.
+/// One life of a module, from load to unload or death. Answers to an earlier life reach nobody.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub(super) struct Life {
     pub(super) rank: u32,
@@ -16,9 +16,9 @@ pub(super) struct Life {
 /// What was asked.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Asked {
-    /// A new time limit, for the sake of another request.
+    /// A new time limit, which another request (of this number) has asked for.
     Expire(u64),
-    /// Something that must be refused.
+    /// A guest's request, which must be refused.
     Intruder,
     Known {
         id: JobId,
@@ -52,7 +52,7 @@ impl Requests {
         self.last
     }
 
-    /// Who has asked, and what.
+    /// Who has asked a request, and what.
     pub(super) fn asker(&self, number: u64) -> Option<(Life, Asked)> {
         self.open.get(&number).map(|request| (request.asker, request.asked))
     }
@@ -61,14 +61,14 @@ impl Requests {
         self.open.remove(&number)
     }
 
-    /// Takes out what a life holds: nobody will answer it.
-    pub(super) fn held_by(&mut self, life: Life) -> Vec<Request> {
+    /// Removes the requests that a life has to answer. Nobody will answer them.
+    pub(super) fn take_held_by(&mut self, life: Life) -> Vec<Request> {
         let held = self.open.iter().filter(|(_, request)| request.holder == life);
         let numbers: Vec<u64> = held.map(|(number, _)| *number).collect();
         numbers.into_iter().filter_map(|number| self.open.remove(&number)).collect()
     }
 
-    /// What a life has asked of others.
+    /// The requests that a life has sent.
     pub(super) fn asked_by(&self, life: Life) -> Vec<(u64, Request)> {
         let asked = self.open.iter().filter(|(_, request)| request.asker == life);
         asked.map(|(number, request)| (*number, *request)).collect()

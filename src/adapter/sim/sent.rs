@@ -1,5 +1,5 @@
-//! Messages that a world gets beside its own: what anybody may send to a node's topics, to see
-//! that no promise to others depends on it.
+//! Messages from outside. The world gets these in addition to its own, to see that no message
+//! breaks what the service promises to others.
 
 use std::collections::BTreeSet;
 
@@ -7,78 +7,80 @@ use super::request::Life;
 use crate::machine::{Credential, Topic};
 use crate::proto::JobId;
 
-/// Requests of the world's own have smaller numbers: they stay as they are, whatever is sent.
+/// The number of the first message. The world's own requests have smaller numbers, so messages do
+/// not change these.
 const FIRST: u64 = 1 << 32;
 
-/// A message, and when and where it is sent.
+/// A message from outside, and when and to whom it is sent.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sent {
-    /// Simulated seconds.
+    /// When it is sent, in simulated seconds.
     pub at: f64,
-    /// The rank whose module is asked.
+    /// The rank whose module gets it.
     pub rank: u32,
-    /// What it is asked for.
+    /// The topic.
     pub topic: Topic,
-    /// Who asks.
+    /// The sender.
     pub credential: Credential,
-    /// What is said.
+    /// The payload.
     pub payload: Vec<u8>,
 }
 
 /// What became of a message.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub enum Heard {
-    /// It was done, or the first of its answers has come.
+    /// It was granted, or the first of its answers has come.
     Granted,
-    /// It was not even sent: with it the instance's owner would deceive the owner's own instance
+    /// It was not sent, because the instance's owner would deceive the owner's own instance with it
     /// (`rfc/0009-simulation.md`, 9.8).
     NotSent,
     /// It was refused with this errno.
     Refused(i32),
-    /// Nobody has answered: it waits, waited for somebody who is gone, was said to a rank that
-    /// died, or wants no answer.
+    /// There is no answer. The message still waits, or waited for somebody who is gone, or was sent
+    /// to a rank that died, or needs no answer.
     #[default]
     Silence,
 }
 
-/// One message, and how far it is.
-pub(super) struct Told {
+/// A message from outside, and what happened to it so far.
+pub(super) struct SentState {
     pub(super) sent: Sent,
     pub(super) heard: Heard,
-    /// The module that has it, until it has answered for the last time.
+    /// The module that has to answer it, until the last answer.
     pub(super) holder: Option<Life>,
-    /// The job that it names, if it could be read.
+    /// The job that it is about, if it could be read.
     pub(super) job: Option<JobId>,
 }
 
-/// All messages of a world.
+/// All messages from outside.
 #[derive(Default)]
 pub(super) struct Messages {
-    pub(super) all: Vec<Told>,
-    /// Those in a barrier, with their entry, that an unloaded module has kept.
+    pub(super) all: Vec<SentState>,
+    /// Messages that wait in a barrier and that an unloaded module has kept, each with its entry.
     pub(super) parked: Vec<(usize, u32)>,
-    /// One of them was more than refused.
+    /// Whether a message was not simply refused, so the run may differ from one without messages.
     pub(super) disturb: bool,
-    /// A node handles one of them.
+    /// Whether a node is handling a message from outside now.
     pub(super) is_handled: bool,
-    /// Jobs whose own users have said what their shells did not do: they get what they asked for.
+    /// Jobs whose own users have said what their shells did not do. For these the oracles check
+    /// less.
     pub(super) deceived: BTreeSet<JobId>,
-    /// Jobs that only these messages have asked to start.
+    /// Jobs that only messages from outside have asked to start.
     pub(super) started: BTreeSet<JobId>,
 }
 
 impl Messages {
     pub(super) fn new(all: Vec<Sent>) -> Self {
-        let told = |sent| Told { sent, heard: Heard::default(), holder: None, job: None };
+        let told = |sent| SentState { sent, heard: Heard::default(), holder: None, job: None };
         Self { all: all.into_iter().map(told).collect(), ..Self::default() }
     }
 
-    /// The number of a message as a request.
+    /// The request number of a message.
     pub(super) fn number(index: usize) -> u64 {
         FIRST + index as u64
     }
 
-    /// Which message a request is; none if it is the world's own.
+    /// The message with this request number. `None` if the request is the world's own.
     pub(super) fn index(number: u64) -> Option<usize> {
         usize::try_from(number.checked_sub(FIRST)?).ok()
     }

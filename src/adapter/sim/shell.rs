@@ -1,4 +1,4 @@
-//! A job's shell as the node's kernel sees it: the truth that oracles compare with.
+//! A job's shell as the node's kernel sees it. Oracles compare what the service says with this.
 
 use crate::proto::{UnitName, WaitStatus};
 
@@ -6,36 +6,38 @@ use crate::proto::{UnitName, WaitStatus};
 #[derive(Clone, Debug)]
 pub(super) struct Shell {
     pub(super) unit: UnitName,
-    /// systemd's name for this start of the unit.
+    /// systemd's invocation id of this start of the unit.
     pub(super) invocation: String,
-    /// The job that it was started for.
+    /// The digest of the job that it was started for.
     pub(super) digest: String,
     pub(super) exited: Option<WaitStatus>,
-    /// What it left behind is still there.
+    /// Whether a process that it left behind still lives.
     pub(super) leftover: bool,
-    /// Its node has been powered off since it was executed.
-    pub(super) past: bool,
-    /// It went with its node.
-    pub(super) lost: bool,
-    /// Its node was powered off, and its record took damage.
-    pub(super) forgotten: bool,
+    /// Whether its node was powered off since it was executed.
+    pub(super) before_reboot: bool,
+    /// Whether it, or the process that it left behind, ended because its node was powered off.
+    pub(super) lost_with_node: bool,
+    /// Whether its record was damaged when its node was powered off.
+    pub(super) record_damaged: bool,
     /// What it has written to its standard output.
     pub(super) output: Vec<u8>,
-    /// Ignores SIGTERM; that of a guest, whatever comes from others than the IMP.
+    /// Whether it ignores SIGTERM. A guest's shell that is deaf ends only when its IMP kills it.
     pub(super) deaf: bool,
-    /// Has ended so, and its IMP waits for what it has left behind.
+    /// The status with which a guest's shell has ended, while its IMP waits for processes that the
+    /// shell left behind.
     pub(super) awaited: Option<WaitStatus>,
-    /// Times it entered the barrier, and was let go.
+    /// How often it entered the barrier, and how often it left it.
     pub(super) entered: u32,
     pub(super) released: u32,
-    /// Lines that it has sent to its job's guest namespace, and those that it was told are done.
-    pub(super) notes: u32,
-    pub(super) noted: u32,
-    /// Those that the KVS would not have: the shell was started before its job's namespace was
-    /// there again.
-    pub(super) refused: Vec<u32>,
-    /// Which broker ran on rank 0 when the shell ended, if the shell was connected then.
-    pub(super) ended_with: Option<u32>,
+    /// How many lines it has sent to its job's guest namespace, and how many of these were answered
+    /// with success.
+    pub(super) lines_sent: u32,
+    pub(super) lines_done: u32,
+    /// Numbers of the lines that the KVS refused, because the job's namespace did not exist again
+    /// when the shell was started.
+    pub(super) lines_refused: Vec<u32>,
+    /// How many brokers had run on rank 0 when the shell ended, if the shell was connected then.
+    pub(super) ended_with_broker: Option<u32>,
 }
 
 impl Shell {
@@ -46,38 +48,38 @@ impl Shell {
             digest,
             exited: None,
             leftover: false,
-            past: false,
-            lost: false,
-            forgotten: false,
+            before_reboot: false,
+            lost_with_node: false,
+            record_damaged: false,
             output: Vec::new(),
             deaf,
             awaited: None,
             entered: 0,
             released: 0,
-            notes: 0,
-            noted: 0,
-            refused: Vec::new(),
-            ended_with: None,
+            lines_sent: 0,
+            lines_done: 0,
+            lines_refused: Vec::new(),
+            ended_with_broker: None,
         }
     }
 
-    /// It runs under the IMP, which is the unit's main process.
+    /// Whether it is a guest's shell. It then runs under the IMP, which is the unit's main process.
     pub(super) fn is_guests(&self) -> bool {
         self.unit.is_multiuser()
     }
 
-    /// The shell itself runs.
+    /// Whether the shell itself runs.
     pub(super) fn runs(&self) -> bool {
-        self.exited.is_none() && !self.lost
+        self.exited.is_none() && !self.lost_with_node
     }
 
-    /// A process of it is left on the node.
+    /// Whether a process of it is left on the node.
     pub(super) fn lives(&self) -> bool {
-        self.runs() || (self.leftover && !self.lost)
+        self.runs() || (self.leftover && !self.lost_with_node)
     }
 }
 
-/// Which shell, on which rank.
+/// A shell's rank, and its index in [`Rank::shells`](super::rank::Rank::shells).
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub(super) struct ShellId {
     pub(super) rank: u32,

@@ -1,25 +1,26 @@
-//! The `systemd --user` of one rank, and the bus and the kernel around it, as a
-//! [`Tracker`](crate::supervisor::tracker::Tracker) meets them.
+//! A model of the `systemd --user` of one rank, with its bus and the kernel, as a
+//! [`Tracker`](crate::supervisor::tracker::Tracker) sees them.
 //!
-//! It does nothing on its own: the world hands in what clients ask ([`SimSystemd::ask`]), what
-//! becomes of processes (`forked`, `executed`, `exec_failed`, `exited`, `emptied`, `alarm`) and
-//! what befalls systemd itself (`leave`, `back`, `reload`, `bus_restart`, `reboot`). After each
-//! of these it takes what is to be delivered ([`SimSystemd::take_news`], in order for each
-//! connection) and what is to be done to processes ([`SimSystemd::take_acts`]), and decides when.
+//! It does nothing on its own. The world tells it what clients ask ([`SimSystemd::handle_ask`]),
+//! what happens to processes (the other `handle_*` methods), and what happens to systemd itself
+//! (`leave`, `come_back`, `reload`, `restart_bus`, `reboot`). After each of these calls the world
+//! takes the news for clients ([`SimSystemd::take_news`], in order for each connection) and the
+//! acts ([`SimSystemd::take_acts`]), and decides when they take place.
 //!
-//! What it does as systemd does, because something depends on it:
+//! It does the following as systemd does, because the tracker depends on it:
 //!
-//! - A unit that is inactive, and one that failed and may be forgotten, vanishes as soon as its
-//!   cgroup is empty. `RemainAfterExit` keeps one that exited with success `active`; one that
-//!   failed stays until it is reset. `StartTransientUnit` of a name that is taken is refused.
-//! - SIGTERM is a success, like SIGHUP, SIGINT and SIGPIPE.
-//! - When the main process fails, or the unit is stopped, what is left in the cgroup gets SIGTERM
-//!   and, after the stop timeout, SIGKILL; until it is empty the unit is `deactivating`. A
-//!   multi-user unit (`KillMode=process`) goes down with processes left in its cgroup.
-//! - The properties of a unit that is not there are those of an empty one, not an error.
-//! - A connection gets signals that match its rules, and only while it is subscribed.
-//!   Subscriptions end with systemd's process, rules with the bus's.
-//! - What happens to processes while systemd is away, it learns when it is back.
+//! - An inactive unit vanishes as soon as its cgroup is empty, and so does a failed unit that may
+//!   be forgotten. Other failed units stay until they are reset. With `RemainAfterExit` a unit that
+//!   exited with success stays `active`. `StartTransientUnit` is refused if the name is taken.
+//! - An end by SIGTERM, SIGHUP, SIGINT or SIGPIPE is a success.
+//! - When the main process fails, or the unit is stopped, the processes in the cgroup get SIGTERM
+//!   and, after the stop timeout, SIGKILL. The unit is `deactivating` until the cgroup is empty. A
+//!   multi-user unit (`KillMode=process`) goes down even if its cgroup has processes.
+//! - A question for the properties of a unit that does not exist is answered with those of an empty
+//!   unit, not with an error.
+//! - A connection gets signals that match its rules, and only while it is subscribed. Subscriptions
+//!   end with the process of systemd, match rules with that of the bus.
+//! - systemd learns what happened to processes while it was away when it is back.
 
 mod unit;
 
@@ -37,27 +38,27 @@ use crate::supervisor::tracker::{Active, Answer, Ask, Call, Changes, News, Refus
 
 use unit::Unit;
 
-/// What the world is to do to processes.
+/// Something that systemd does later: the world decides when.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(super) enum Act {
-    /// Call [`SimSystemd::alarm`] with this number after this time.
+    /// Call [`SimSystemd::handle_alarm`] with this number after this time.
     Alarm {
         /// Which unit.
         unit: UnitName,
-        /// Of the alarm.
+        /// The number of the alarm.
         number: u64,
         /// How long to wait.
         after: Duration,
     },
-    /// Call [`SimSystemd::later`] with these after a while.
+    /// Call [`SimSystemd::handle_pause_over`] with these after a while.
     Later {
-        /// Who asked for it.
+        /// The connection that asked for it.
         connection: u64,
-        /// Of the call.
+        /// The number of the call.
         number: u64,
     },
-    /// There is a job to start it: call [`SimSystemd::forked`], or
-    /// [`SimSystemd::lose_job`], when its turn comes.
+    /// The start job of a unit is queued. When its turn comes, call [`SimSystemd::handle_forked`]
+    /// or [`SimSystemd::lose_job`].
     Run(UnitName),
     /// Deliver a signal.
     Signal {
@@ -65,7 +66,7 @@ pub(super) enum Act {
         unit: UnitName,
         /// Signal number.
         signal: i32,
-        /// To all its processes, instead of the main process alone.
+        /// Whether all its processes get the signal, or only the main process.
         all: bool,
     },
 }
@@ -102,69 +103,69 @@ pub(super) struct SimSystemd {
     away: bool,
     units: BTreeMap<UnitName, Unit>,
     connections: BTreeMap<u64, Connection>,
-    /// Who waits for which cgroup.
+    /// Connections that wait until a unit's cgroup is empty.
     waits: BTreeSet<(u64, UnitName)>,
-    /// What systemd has not seen because it was away.
+    /// What happened to processes while systemd was away. It sees these when it is back.
     unseen: Vec<(UnitName, Happened)>,
-    /// Signals are sent when the world says so.
+    /// Signals are sent only when the world calls [`SimSystemd::send_signals`].
     slow: bool,
-    /// Units about which signals are to be sent.
+    /// Units that have changed since the last signals about them.
     changed: BTreeSet<UnitName>,
     executions: BTreeMap<UnitName, u32>,
-    /// Calls about units that are yet to be refused.
+    /// How many of the next calls about units are refused.
     refusals: u32,
     news: Vec<(u64, News)>,
     acts: Vec<Act>,
-    /// The last number given: to connections, invocations, main processes and alarms.
+    /// The last number that was given to a connection, invocation, main process or alarm.
     number: u64,
 }
 
 impl SimSystemd {
-    /// One whose answers overtake its signals: these are sent by [`SimSystemd::signal`], as the
-    /// real one sends them when it has nothing better to do.
+    /// A systemd whose answers overtake its signals. The real one sends signals when it has nothing
+    /// else to do. This one sends them in [`SimSystemd::send_signals`].
     pub(super) fn slow() -> Self {
         Self { slow: true, ..Self::default() }
     }
 
-    /// A new connection to the bus; `None`: there is no systemd on it.
+    /// Makes a new connection to the bus. `None` means that systemd is not on the bus.
     pub(super) fn connect(&mut self) -> Option<u64> {
         if self.away {
             return None;
         }
-        let number = self.number();
+        let number = self.next_number();
         self.connections.insert(number, Connection::default());
         Some(number)
     }
 
-    /// The client has hung up, or is dead.
+    /// Ends a connection, because the client has closed it or is dead.
     pub(super) fn disconnect(&mut self, connection: u64) {
         self.connections.remove(&connection);
         self.waits.retain(|(waits, _)| *waits != connection);
         self.news.retain(|(to, _)| *to != connection);
     }
 
-    /// What is to be delivered, and to whom. [`News::Emptied`] does not come by way of the bus:
-    /// it reaches its client even if the connection on which it was asked for is gone.
+    /// Takes the news, each with the connection that it is for. [`News::Emptied`] comes from the
+    /// kernel, not over the bus. So its client gets it even if the connection is gone.
     pub(super) fn take_news(&mut self) -> Vec<(u64, News)> {
         std::mem::take(&mut self.news)
     }
 
-    /// What is to be done.
+    /// Takes the acts.
     pub(super) fn take_acts(&mut self) -> Vec<Act> {
         std::mem::take(&mut self.acts)
     }
 
-    /// The answer to a call whose answer is lost with systemd: delivered after
+    /// The answer to a call that systemd did not answer before it left. It is delivered after
     /// [`News::ManagerAway`].
     pub(super) fn no_reply(number: u64) -> News {
         News::Answer { number, answer: refuse(Refusal::NO_REPLY) }
     }
 
-    /// A call arrives on a connection; one to the kernel even if that is gone by now. `spec`: of
-    /// the unit that [`Call::Start`] is about. Nothing comes of [`Call::ReadBack`], nor of
-    /// [`Call::Guard`]: no process leaves its unit here. And
-    /// [`Call::Reconnect`] is for the world: `disconnect` and `connect`.
-    pub(super) fn ask(&mut self, connection: u64, ask: &Ask, spec: Option<&UnitSpec>) {
+    /// Handles a call that arrives on a connection. A call to the kernel arrives even if the
+    /// connection is gone. `spec` belongs to the unit of a [`Call::Start`]. [`Call::ReadBack`] and
+    /// [`Call::Guard`] have no effect, because no process leaves its unit here. The world itself
+    /// handles [`Call::Reconnect`], with `disconnect` and `connect`.
+    pub(super) fn handle_ask(&mut self, connection: u64, ask: &Ask, spec: Option<&UnitSpec>) {
         let number = ask.number;
         match &ask.call {
             Call::IsEmpty { unit, group } => return self.ask_kernel(connection, unit, group),
@@ -195,14 +196,14 @@ impl SimSystemd {
         self.tell(connection, News::Answer { number, answer: Ok(Answer::Done) });
     }
 
-    /// The pause that a client wanted is over.
-    pub(super) fn later(&mut self, connection: u64, number: u64) {
+    /// The pause that a client asked for with [`Call::Later`] is over.
+    pub(super) fn handle_pause_over(&mut self, connection: u64, number: u64) {
         if self.connections.contains_key(&connection) {
             self.tell(connection, News::Answer { number, answer: Ok(Answer::Done) });
         }
     }
 
-    /// Of the calls to look at units, to stop or to reset them, it refuses the next.
+    /// Refuses the next call that looks at a unit, stops it or resets it.
     pub(super) fn refuse_one(&mut self) {
         self.refusals += 1;
     }
@@ -216,7 +217,7 @@ impl SimSystemd {
         }
     }
 
-    /// The answer comes before what it brings about.
+    /// The answer is sent before the news that the call causes.
     fn ask_systemd(&mut self, connection: u64, number: u64, call: &Call, spec: Option<&UnitSpec>) {
         let may_refuse = matches!(
             call,
@@ -255,12 +256,12 @@ impl SimSystemd {
         let known = call.unit().and_then(|unit| self.units.get(unit));
         match call {
             Call::ControlGroup(unit) => {
-                let group = known.map_or(String::new(), |known| known.group(unit));
+                let group = known.map_or(String::new(), |known| known.control_group(unit));
                 Ok(Answer::ControlGroup(group))
             }
             Call::List => Ok(Answer::Listed(self.units.keys().map(ToString::to_string).collect())),
             Call::Main { unit, .. } | Call::Service(unit) | Call::Unit(unit) => {
-                let all = known.map_or_else(stub, |known| known.all(unit));
+                let all = known.map_or_else(stub, |known| known.properties(unit));
                 let [of_service, of_unit] = by_interface(&all);
                 let is_unit = matches!(call, Call::Unit(_));
                 Ok(Answer::Properties(if is_unit { of_unit } else { of_service }))
@@ -277,7 +278,7 @@ impl SimSystemd {
         }
     }
 
-    /// systemd leaves the bus, to be executed again or because it has died.
+    /// systemd leaves the bus, because it is executed again or has died.
     pub(super) fn leave(&mut self) {
         if self.away {
             return;
@@ -289,8 +290,8 @@ impl SimSystemd {
         self.tell_presence(&News::ManagerAway);
     }
 
-    /// systemd is back, and sees what it has missed. Nobody is subscribed.
-    pub(super) fn back(&mut self) {
+    /// systemd is back, and sees what happened while it was away. No connection is subscribed.
+    pub(super) fn come_back(&mut self) {
         if !self.away {
             return;
         }
@@ -301,12 +302,13 @@ impl SimSystemd {
         self.tell_presence(&News::ManagerBack);
     }
 
-    /// systemd is there.
+    /// Whether systemd is on the bus.
     pub(super) fn is_present(&self) -> bool {
         !self.away
     }
 
-    /// systemd reads its configuration again. Meanwhile its units look as if they had ended.
+    /// systemd reads its configuration again. Until it has done so, its units look as if they had
+    /// ended.
     pub(super) fn reload(&mut self) {
         if self.away {
             return;
@@ -318,20 +320,20 @@ impl SimSystemd {
         self.tell_reloading(false);
     }
 
-    /// The bus ends all connections, and comes up again: these are lost.
-    pub(super) fn bus_restart(&mut self) -> Vec<u64> {
+    /// The bus restarts, which ends all connections. Returns their numbers.
+    pub(super) fn restart_bus(&mut self) -> Vec<u64> {
         let lost = std::mem::take(&mut self.connections).into_keys().collect();
         self.news.retain(|(_, news)| matches!(news, News::Emptied { .. }));
         lost
     }
 
-    /// The node is rebooted: nothing of it is left but what it has counted.
+    /// The node is rebooted. Only the counts of executions and numbers are kept.
     pub(super) fn reboot(&mut self) {
         let executions = std::mem::take(&mut self.executions);
         *self = Self { slow: self.slow, executions, number: self.number, ..Self::default() };
     }
 
-    fn number(&mut self) -> u64 {
+    fn next_number(&mut self) -> u64 {
         self.number += 1;
         self.number
     }
@@ -351,7 +353,8 @@ impl SimSystemd {
         self.news.extend(clients.map(|(number, _)| (*number, News::Reloading(begins))));
     }
 
-    /// A change is two signals, the service's first.
+    /// Sends the two signals about a change: that of the service interface, then that of the unit
+    /// interface.
     fn tell_changed(&mut self, unit: &UnitName, changes: &Changes) {
         let [of_service, of_unit] = by_interface(changes);
         for (number, _) in self.connections.iter().filter(|(_, client)| client.hears(unit)) {
@@ -376,7 +379,7 @@ fn by_interface(all: &Changes) -> [Changes; 2] {
     [of_service, of_unit]
 }
 
-/// The properties of a unit that is not there.
+/// The properties of a unit that does not exist.
 fn stub() -> Changes {
     Changes {
         active: Some(Active::Inactive),

@@ -1,4 +1,4 @@
-//! The world: time, messages, and what happens next.
+//! The world: its time, and the queue of what happens next.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -37,31 +37,31 @@ use links::{Link, Waiter};
 /// Simulated seconds after the last fault in which everything must come to its end.
 const HEAL_SECONDS: f64 = 4.0 * 3600.0;
 
-/// What one seed has shown.
+/// What happened in the run of one seed.
 #[derive(Clone, Debug, Default)]
 pub struct Outcome {
-    /// Broken promises; none is the aim.
+    /// Invariants that were broken.
     pub violations: Vec<Violation>,
-    /// What happened, a line each, byte-equal for the same seed.
+    /// A line for each thing that happened. The same seed gives the same bytes.
     pub transcript: Vec<String>,
     /// Faults that have struck, in order.
     pub faults: Vec<FaultId>,
-    /// Events that nodes handled.
+    /// How many events the nodes handled.
     pub events: u64,
-    /// Simulated seconds.
+    /// Simulated seconds until the end.
     pub seconds: f64,
-    /// What was met in which state.
+    /// Which inputs occurred in which states.
     pub coverage: Coverage,
-    /// What the job manager was told of which job, and when.
+    /// The responses to the job manager: when, for which job, and which.
     pub told: Vec<(f64, JobId, Response)>,
     /// What became of each message from outside.
     pub heard: Vec<Heard>,
-    /// Every message from outside was refused at once, whoever it came from: all else must have
-    /// gone as without them.
+    /// Whether every message from outside was refused at once. Then the run must be the same as
+    /// without these messages.
     pub undisturbed: bool,
 }
 
-/// What can happen.
+/// What can happen in the world. The queue has these with their times.
 pub(super) enum Item {
     Alarm {
         rank: u32,
@@ -89,7 +89,7 @@ pub(super) enum Item {
         boot: u32,
         unit: UnitName,
     },
-    Exit {
+    EndShell {
         id: ShellId,
         status: WaitStatus,
     },
@@ -104,7 +104,7 @@ pub(super) enum Item {
         boot: u32,
         unit: UnitName,
     },
-    Grown {
+    OutputGrown {
         rank: u32,
     },
     Hangup {
@@ -121,41 +121,41 @@ pub(super) enum Item {
         id: JobId,
         result: Box<KvsResult>,
     },
-    KvsSync {
+    CheckpointBegins {
         from: Life,
         jobs: Vec<JobId>,
     },
-    KvsWritten {
+    CheckpointEnds {
         to: Life,
         number: u64,
     },
-    Later {
+    PauseOver {
         rank: u32,
         connection: u64,
         number: u64,
     },
     LeftoverEnds(ShellId),
-    Linked(ShellId),
+    LinkTried(ShellId),
     LinkTimer(ShellId),
     Load {
         rank: u32,
     },
     /// The job manager of this life of rank 0's broker commits its eventlogs.
     ManagerCommits(u32),
-    /// Somebody's message comes.
+    /// A message from outside arrives.
     Message(usize),
     News {
         rank: u32,
         connection: u64,
         news: Box<News>,
     },
-    Note(ShellId),
+    CommitLine(ShellId),
     Ready {
         rank: u32,
         boot: u32,
         unit: UnitName,
     },
-    /// A slow systemd sends its signals.
+    /// A slow systemd sends its D-Bus signals.
     Signals(u32),
     Signal {
         rank: u32,
@@ -175,10 +175,9 @@ pub(super) enum Item {
     },
     ToRank0(Box<Waiter>),
     ToShell(Box<Waiter>, Result<Value, i32>),
-    Write(ShellId),
+    WriteLine(ShellId),
 }
 
-/// The world of one seed.
 pub(super) struct World {
     pub(super) rng: ChaCha8Rng,
     pub(super) profile: Profile,
@@ -193,24 +192,25 @@ pub(super) struct World {
     pub(super) requests: Requests,
     pub(super) kvs: Kvs,
     pub(super) manager: Manager,
-    /// Last arrival on each way: nothing overtakes.
+    /// The last arrival from one place at another. No message overtakes another on the same way.
     ways: BTreeMap<(u32, u32), f64>,
     pub(super) violations: Vec<Violation>,
-    /// Which ranks were drained for which jobs.
+    /// Ranks that were drained, each with the digest of the job.
     pub(super) drained: BTreeSet<(String, u32)>,
-    /// Every allocation there ever was, by digest.
+    /// All allocations since the start, by digest.
     pub(super) allocations: BTreeMap<String, Allocation>,
     last_allocation: f64,
-    /// Shells' connections.
+    /// The connections of shells to their brokers.
     links: BTreeMap<ShellId, Link>,
-    /// Who waits with which request, in the barrier or for a checkpoint.
+    /// Shells that wait in the barrier, by the number of their request.
     barriers: BTreeMap<u64, Waiter>,
+    /// Shells that wait for a checkpoint, by the number of their request.
     checkpoints: BTreeMap<u64, Waiter>,
-    /// Requests in the barrier, with their entry, that an unloaded module has kept.
+    /// Requests in the barrier that an unloaded module has kept, each with its entry.
     parked: Vec<(Waiter, u32)>,
-    /// Requests that must be refused.
+    /// Numbers of requests that must be refused.
     pub(super) intruders: BTreeSet<u64>,
-    /// What somebody outside of the world says to its nodes.
+    /// Messages from outside to the nodes.
     pub(super) messages: Messages,
     told: Vec<(f64, JobId, Response)>,
     transcript: Option<Vec<String>>,
@@ -218,8 +218,8 @@ pub(super) struct World {
     coverage: Coverage,
 }
 
-/// Plays one seed, without some of its faults. The transcript is kept only if it is wanted: it
-/// is long.
+/// Runs one seed, without the faults in `left_out`. The transcript is long, so it is kept only if
+/// `keep_transcript` is set.
 pub fn run(
     seed: u64,
     profile: &Profile,
@@ -229,8 +229,8 @@ pub fn run(
     World::new(seed, profile.clone(), left_out.clone(), keep_transcript).run()
 }
 
-/// Plays one seed, while these messages come. Where all of them are refused, the world goes its
-/// way as without them. A message to a rank that is not there reaches nobody.
+/// Runs one seed with these messages from outside. If all of them are refused, the run is the same
+/// as without them. A message to a rank that does not exist reaches nobody.
 pub fn run_with(
     seed: u64,
     profile: &Profile,
@@ -337,7 +337,8 @@ impl World {
         self.schedule_messages();
     }
 
-    /// Lets things happen until `end`, or until nothing more will.
+    /// Handles the items of the queue until `end`, or until the queue is empty or an invariant is
+    /// broken.
     fn play(&mut self, end: f64) {
         while let Some((key, _)) = self.queue.first_key_value() {
             let at = f64::from_bits(key.0);
@@ -346,88 +347,90 @@ impl World {
             }
             let Some((_, item)) = self.queue.pop_first() else { break };
             self.now = self.now.max(at);
-            self.happen(item);
+            self.handle_item(item);
         }
         if self.violations.is_empty() {
             self.now = self.now.max(self.queue.first_key_value().map_or(self.now, |_| end));
         }
     }
 
-    fn happen(&mut self, item: Item) {
+    fn handle_item(&mut self, item: Item) {
         match item {
             Item::Allocate(id) => self.allocate(id),
-            Item::BusClosed(life) => self.bus_closed(life),
+            Item::BusClosed(life) => self.handle_bus_closed(life),
             Item::CancelDeceived => self.cancel_deceived(),
-            Item::Connect(life) => self.connect(life),
+            Item::Connect(life) => self.connect_bus(life),
             Item::Deliver { to, event } => self.deliver(to, *event),
-            Item::DiskEmptied(rank) => self.disk_emptied(rank),
-            Item::Exit { id, status } => self.exit(id, status),
-            Item::Fault(id) => self.fault(id),
-            Item::Grown { rank } => self.grown(rank),
-            Item::KvsApply { from, id, op } => self.kvs_apply(from, id, *op),
+            Item::DiskEmptied(rank) => self.free_disk(rank),
+            Item::EndShell { id, status } => self.end_shell(id, status),
+            Item::Fault(id) => self.handle_fault(id),
+            Item::OutputGrown { rank } => self.handle_growth(rank),
+            Item::KvsApply { from, id, op } => self.apply_kvs_op(from, id, *op),
             Item::KvsDone { to, id, result } => {
                 self.deliver(to, Event::Kvs { id, result: *result });
             }
-            Item::KvsSync { from, jobs } => self.kvs_sync(from, &jobs),
-            Item::KvsWritten { to, number } => self.kvs_written(to, number),
-            Item::LeftoverEnds(id) => self.leftover_ends(id),
-            Item::Note(id) => self.note_down(id),
+            Item::CheckpointBegins { from, jobs } => self.begin_checkpoint(from, &jobs),
+            Item::CheckpointEnds { to, number } => self.end_checkpoint(to, number),
+            Item::LeftoverEnds(id) => self.end_leftover(id),
+            Item::CommitLine(id) => self.commit_line(id),
             Item::Load { rank } => self.load(rank),
-            Item::ManagerCommits(broker) => self.manager_commits(broker),
-            Item::Message(index) => self.message(index),
+            Item::ManagerCommits(broker) => self.commit_manager(broker),
+            Item::Message(index) => self.deliver_message(index),
             Item::Resume(rank) => self.resume(rank),
             Item::Submit => self.submit(),
-            Item::Timer(life) => self.timer(life),
-            Item::Write(id) => self.write(id),
-            other => self.happen_to_links(other),
+            Item::Timer(life) => self.handle_timer(life),
+            Item::WriteLine(id) => self.write_line(id),
+            other => self.handle_link_item(other),
         }
     }
 
-    fn happen_to_links(&mut self, item: Item) {
+    fn handle_link_item(&mut self, item: Item) {
         match item {
-            Item::FromBroker { id, number, packet } => self.link_hears(id, number, packet),
-            Item::Linked(id) => self.linked(id),
-            Item::LinkTimer(id) => self.link_timer(id),
-            Item::ToBroker { id, number, packet } => self.broker_hears(id, number, packet),
-            Item::ToRank0(waiter) => self.rank_0_hears(*waiter),
+            Item::FromBroker { id, number, packet } => self.handle_at_link(id, number, packet),
+            Item::LinkTried(id) => self.end_connecting(id),
+            Item::LinkTimer(id) => self.handle_link_timer(id),
+            Item::ToBroker { id, number, packet } => self.handle_at_broker(id, number, packet),
+            Item::ToRank0(waiter) => self.handle_at_rank_0(*waiter),
             Item::ToShell(waiter, answer) => self.answer_shell(&waiter, answer),
-            of_systemd => self.happen_to_systemd(of_systemd),
+            of_systemd => self.handle_systemd_item(of_systemd),
         }
     }
 
-    fn happen_to_systemd(&mut self, item: Item) {
+    fn handle_systemd_item(&mut self, item: Item) {
         match item {
             Item::Alarm { rank, boot, unit, number } => {
                 let state = &mut self.ranks[rank as usize];
-                state.systemd.alarm(&unit, if state.boot == boot { number } else { u64::MAX });
-                self.stir(rank);
+                state
+                    .systemd
+                    .handle_alarm(&unit, if state.boot == boot { number } else { u64::MAX });
+                self.forward_from_systemd(rank);
             }
             Item::Ask { rank, connection, ask, spec } => {
-                self.ask_arrives(rank, connection, &ask, spec.as_deref());
+                self.handle_ask(rank, connection, &ask, spec.as_deref());
             }
-            Item::Execute { rank, boot, unit } => self.execute(rank, boot, &unit),
-            Item::Fork { rank, boot, unit } => self.fork(rank, boot, &unit),
+            Item::Execute { rank, boot, unit } => self.execute_shell(rank, boot, &unit),
+            Item::Fork { rank, boot, unit } => self.fork_shell(rank, boot, &unit),
             Item::Hangup { rank, connection } => {
                 self.ranks[rank as usize].systemd.disconnect(connection);
             }
-            Item::Later { rank, connection, number } => {
-                self.ranks[rank as usize].systemd.later(connection, number);
-                self.stir(rank);
+            Item::PauseOver { rank, connection, number } => {
+                self.ranks[rank as usize].systemd.handle_pause_over(connection, number);
+                self.forward_from_systemd(rank);
             }
-            Item::News { rank, connection, news } => self.hear(rank, connection, *news),
-            Item::Ready { rank, boot, unit } => self.ready(rank, boot, &unit),
+            Item::News { rank, connection, news } => self.handle_news(rank, connection, *news),
+            Item::Ready { rank, boot, unit } => self.report_ready(rank, boot, &unit),
             Item::Signals(rank) => {
-                self.ranks[rank as usize].systemd.signal();
-                self.stir(rank);
+                self.ranks[rank as usize].systemd.send_signals();
+                self.forward_from_systemd(rank);
             }
             Item::Signal { rank, unit, signal, all } => self.signal(rank, &unit, signal, all),
-            Item::SystemdLeaves(rank) => self.systemd_leaves(rank),
-            Item::SystemdReturns(rank) => self.systemd_returns(rank),
-            _ => (), // handled by the caller
+            Item::SystemdLeaves(rank) => self.take_systemd_away(rank),
+            Item::SystemdReturns(rank) => self.bring_systemd_back(rank),
+            _ => (), // the callers have handled the others
         }
     }
 
-    /// Seconds since the epoch, by a rank's clock.
+    /// The wall clock of a rank, in seconds since the epoch.
     pub(super) fn wall(&self, rank: u32) -> f64 {
         1e9 + self.now + self.ranks[rank as usize].clock
     }
@@ -447,7 +450,7 @@ impl World {
         }
     }
 
-    fn timer(&mut self, life: Life) {
+    fn handle_timer(&mut self, life: Life) {
         let rank = &self.ranks[life.rank as usize];
         let next = rank.node.as_ref().and_then(Node::next_timeout);
         if self.is_alive(life) && next.is_some_and(|at| at <= self.now) {
@@ -455,8 +458,8 @@ impl World {
         }
     }
 
-    /// A node handles an event. What its effects bring about at once waits its turn, as in a
-    /// real broker.
+    /// Has a node handle an event. Events that its effects cause at once are handled after it, as
+    /// in a real broker.
     pub(super) fn handle(&mut self, rank: u32, event: Event) {
         let life = self.life(rank);
         let state = &mut self.ranks[rank as usize];
@@ -475,7 +478,7 @@ impl World {
         self.busy = false;
     }
 
-    /// A rank that has stalled goes on where it was.
+    /// A rank that stalled goes on, with the events that reached it meanwhile.
     fn resume(&mut self, rank: u32) {
         if self.ranks[rank as usize].stalled_until <= self.now {
             for (life, event) in std::mem::take(&mut self.ranks[rank as usize].held) {
@@ -484,7 +487,7 @@ impl World {
         }
     }
 
-    /// A crash can fall before any effect.
+    /// Handles an event now. The broker can be killed before any of the effects.
     fn handle_now(&mut self, rank: u32, event: Event) {
         if self.transcript.is_some() {
             self.note(&format!("rank {rank} <- {event:?}"));
@@ -499,11 +502,11 @@ impl World {
         let life = self.life(rank);
         for effect in effects {
             let answered = Self::answered_by(&effect);
-            // An answer to somebody outside, or a line in the log about him, is no occasion for a
-            // fault: the world's own keep their numbers.
+            // The answer to a message from outside, or a log line about it, is no occasion for a
+            // fault. So the world's own occasions keep their numbers.
             let logged = self.messages.is_handled && matches!(effect, Effect::Log { .. });
             let occasion = answered.is_none() && !logged;
-            if occasion && self.faults.strikes(FaultKind::CrashBetweenEffects).is_some() {
+            if occasion && self.faults.draw(FaultKind::CrashBetweenEffects).is_some() {
                 self.kill(rank);
             }
             if !self.is_alive(life) {
@@ -530,12 +533,13 @@ impl World {
         self.at(self.now + pause, item);
     }
 
-    /// Sends something from one rank to another: delayed, in order.
+    /// Sends something from one rank to another. It arrives after a delay, and in order.
     pub(super) fn send(&mut self, from: u32, to: u32, item: Item) {
         self.send_on(from, to, item);
     }
 
-    /// Sends something on a way of its own: delayed, in order.
+    /// Sends something on the way between two numbers, which need not be ranks. It arrives after a
+    /// delay, and in order with the others on this way.
     pub(super) fn send_on(&mut self, from: u32, to: u32, item: Item) {
         let delay = self.rng.random_range(0.000_1..0.005);
         let way = self.ways.entry((from, to)).or_default();

@@ -89,7 +89,7 @@ impl Systemd {
                 tracing::error!(%unit, group, error = %e,
                     "cannot see whether the cgroup is empty, believing systemd");
                 match self.main_processes.place(unit) {
-                    Place::Ended => self.tracker.hear(News::Emptied { unit: unit.clone() }),
+                    Place::Ended => self.tracker.handle_news(News::Emptied { unit: unit.clone() }),
                     Place::Outside(group) => self.handle_left(unit, &group),
                     // It may be in its unit.
                     Place::Unseen => self.main_processes.begin_wait(unit, true),
@@ -114,7 +114,7 @@ impl Systemd {
     /// tracker is told that first, and that the unit is empty only when the main process has ended.
     pub(super) fn handle_emptied(&mut self, unit: &UnitName) {
         match self.main_processes.place(unit) {
-            Place::Ended => self.tracker.hear(News::Emptied { unit: unit.clone() }),
+            Place::Ended => self.tracker.handle_news(News::Emptied { unit: unit.clone() }),
             Place::Outside(group) => self.handle_left(unit, &group),
             Place::Unseen => self.main_processes.begin_wait(unit, false),
         }
@@ -123,7 +123,7 @@ impl Systemd {
     /// Handle the end of a wait for a main process: it has ended, or it still lives.
     pub(super) fn handle_main_end(&mut self, unit: &UnitName, ended: bool) {
         if ended {
-            self.tracker.hear(News::Emptied { unit: unit.clone() });
+            self.tracker.handle_news(News::Emptied { unit: unit.clone() });
         } else {
             self.handle_left(unit, "a cgroup that is not seen");
         }
@@ -132,7 +132,7 @@ impl Systemd {
     fn handle_left(&mut self, unit: &UnitName, group: &str) {
         tracing::error!(%unit, job = %unit.job(), group,
             "the job shell has left its unit: processes of the job may run outside of it");
-        self.tracker.hear(News::Left { unit: unit.clone() });
+        self.tracker.handle_news(News::Left { unit: unit.clone() });
         self.main_processes.begin_wait(unit, true);
     }
 

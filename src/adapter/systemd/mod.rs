@@ -99,7 +99,7 @@ impl Systemd {
 
     fn handle_connected(&mut self, bus: Box<Bus>) {
         self.link = Link::Up(bus);
-        self.tracker.connected();
+        self.tracker.handle_connected();
         self.perform();
     }
 
@@ -121,7 +121,7 @@ impl Systemd {
             Happening::Incoming(Incoming::Closed(why)) => {
                 tracing::warn!(address = self.address, why, "lost the user bus");
                 self.link = Link::Down { connecting: None };
-                self.tracker.lost();
+                self.tracker.handle_lost();
             }
             Happening::Incoming(Incoming::Reply(Pending::Ask(ask), reply)) => {
                 let answer = decode::decode_answer(&ask.call, reply);
@@ -142,7 +142,7 @@ impl Systemd {
     }
 
     fn hear(&mut self, news: News) {
-        self.tracker.hear(news);
+        self.tracker.handle_news(news);
         if self.tracker.is_ready() {
             self.attempts = 0;
         }

@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-/// The end of a stream between two modules. Each has an errno of its own in the error response
-/// that ends the stream, so that both sides mean the same.
+/// The end of a stream between two modules. An error response ends the stream, with a different
+/// errno for each reason, so that both sides see the same reason.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize, thiserror::Error)]
 #[serde(rename_all = "kebab-case")]
 pub enum StreamEnd {
@@ -18,10 +18,10 @@ pub enum StreamEnd {
     Failed {
         /// POSIX errno; none of those of the other variants.
         errnum: i32,
-        /// In words.
+        /// The error text.
         message: String,
     },
-    /// The job is over, as the leader has ordered or said (`ENODATA`).
+    /// The job is over, because the leader has said so (`ENODATA`).
     #[error("the job has ended")]
     Forgotten,
     /// The peer cannot read the request: it is another release (`EPROTO`).
@@ -43,7 +43,7 @@ pub enum StreamEnd {
     /// is over (`ESTALE`).
     #[error("{by}")]
     Superseded {
-        /// In words.
+        /// Who has taken over, in words.
         by: String,
     },
     /// The module is being unloaded there (`ECONNRESET`).
@@ -57,7 +57,7 @@ impl StreamEnd {
         Self::Superseded { by: by.to_string() }
     }
 
-    /// From an error response.
+    /// Reads an error response.
     pub fn from_error(errnum: i32, message: String) -> Self {
         match errnum {
             libc::ECANCELED => Self::AskedAgain,
@@ -72,7 +72,7 @@ impl StreamEnd {
         }
     }
 
-    /// The errno of the error response. Its text is that of the `Display` trait.
+    /// The errno of the error response. The response has the text of `Display`.
     pub fn errnum(&self) -> i32 {
         match self {
             Self::AskedAgain => libc::ECANCELED,

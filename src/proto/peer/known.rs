@@ -1,4 +1,4 @@
-//! Questions about a job: is it still known?
+//! Questions whether a job is still known.
 
 use serde::{Deserialize, Serialize};
 
@@ -9,25 +9,25 @@ use crate::proto::{JobDigest, JobId};
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Question {
-    /// Of a leader: is it still the job's leader of this generation?
+    /// To a leader: is it still the job's leader of this generation?
     Leader {
-        /// As in [`ShellsRequest`].
+        /// As in [`ShellsRequest`](super::ShellsRequest).
         generation: u64,
     },
-    /// Of the coordinator: does the job manager have this job running?
+    /// To the coordinator: is the job running for the job manager?
     Manager,
-    /// Of a parent in the tree, or the leader: is the job still in its hands?
+    /// To a parent in the tree, or the leader: does it still have the job?
     Parent,
 }
 
-/// Agent to coordinator, parent or leader; leader to coordinator.
+/// From agent to coordinator, parent or leader, and from leader to coordinator.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct KnownRequest {
     /// Always first.
     pub version: Version,
     /// The job.
     pub id: JobId,
-    /// Tells this job from another that had its id.
+    /// Tells this job from another with the same id.
     pub digest: JobDigest,
     /// What is asked.
     pub question: Question,
@@ -36,6 +36,6 @@ pub struct KnownRequest {
 /// The answer to a [`KnownRequest`].
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct KnownAnswer {
-    /// Yes.
+    /// Whether the answer is yes.
     pub known: bool,
 }

@@ -1,37 +1,37 @@
-//! From agent to leader or parent.
+//! Reports from agents.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::StreamEnd;
 use crate::proto::{Idset, JobId, Stream, WaitStatus};
 
-/// Agent to leader, or parent: what happened, of several ranks at once.
+/// From agent to leader or parent: reports of several ranks.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 pub struct Reports {
     /// In the order in which it happened.
     pub reports: Vec<RankReport>,
 }
 
-/// The same news of one or more ranks.
+/// A report that is the same for one or more ranks.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct RankReport {
-    /// Where.
+    /// The ranks.
     pub ranks: Idset,
-    /// What.
+    /// The report.
     pub report: Report,
 }
 
-/// News of a shell. Reports can come twice (a new leader is told everything again): they say
-/// what is, not what changed.
+/// What is known of a shell. A report can come twice, because a new leader is told everything
+/// again. So reports say what is, not what has changed.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Report {
-    /// The shell has entered the shell barrier so many times.
+    /// How often the shell has entered the shell barrier.
     Barrier {
-        /// Times, in all.
+        /// The count since the shell was started.
         entered: u32,
     },
-    /// A nested instance said which shells it can't do without.
+    /// The shells that a nested instance cannot do without, as it has said.
     CriticalRanks {
         /// Shell ranks.
         ranks: Idset,
@@ -48,63 +48,65 @@ pub enum Report {
         /// Why.
         message: String,
     },
-    /// Nothing is left of it on its node.
+    /// No process of it is left on its node.
     Gone,
-    /// The unit's main process was seen outside of the unit: [`Report::Gone`] says nothing about
-    /// processes that went with it.
+    /// The unit's main process was seen outside of the unit. [`Report::Gone`] does not cover
+    /// processes that left the unit with it.
     Left,
-    /// It was started and can't be found.
+    /// It was started, and cannot be found.
     Lost {
         /// Why.
         message: String,
     },
-    /// An earlier life of the rank's module has meant to start it, and did not.
+    /// An earlier life of the rank's module recorded that it would start the shell, but did not
+    /// start it.
     NeverStarted,
     /// The shell's own output.
     Output {
         /// Which stream.
         stream: Stream,
-        /// Of the first byte.
+        /// The offset of the first byte.
         offset: u64,
         /// The bytes.
         #[serde(serialize_with = "bytes_out", deserialize_with = "bytes_in")]
         data: Vec<u8>,
     },
-    /// The shell's own output fills its node's disk.
+    /// One of its output files takes more than its share of the node's disk.
     OutputOverflow {
         /// Bytes on the disk.
         allocated: u64,
     },
-    /// One of its streams was longer than is kept.
+    /// One of its streams was longer than what is kept of it.
     OutputTruncated {
         /// Which stream.
         stream: Stream,
-        /// Bytes that are reported at most.
+        /// How many bytes are reported at most.
         kept: u64,
-        /// Bytes behind them.
+        /// How many bytes after these were dropped.
         dropped: u64,
     },
-    /// A rank's module does not answer. Its shells are neither alive nor dead to us.
+    /// The rank's module does not answer. Whether its shell lives is unknown.
     Unreachable {
         /// How the stream to it has ended.
         end: StreamEnd,
     },
-    /// The ranks' parent in the tree is unreachable: the leader has to talk to them itself.
+    /// The ranks' parent in the tree is unreachable. The leader has to ask the ranks itself.
     Orphaned,
-    /// It was asked for, or was found on disk, and more is not known yet.
+    /// It was asked for, or its record was found, and no more is known yet.
     Pending,
     /// The shell runs, or has run.
     Running,
-    /// The shell has ended, and what it has left behind cannot be.
+    /// The shell has ended, but processes that it left behind cannot be killed.
     Unkillable,
 }
 
-/// Why a rank is drained whose shell has left its unit.
+/// The reason for the drain of a rank whose shell has left its unit.
 pub fn left_reason(id: JobId) -> String {
     format!("processes of job {id} may run outside of their unit")
 }
 
-/// JSON has no bytes: each becomes the character of the same number.
+/// Writes bytes as text, because JSON has no bytes. Each byte becomes the character with its
+/// number.
 fn bytes_out<S: Serializer>(data: &[u8], out: S) -> Result<S::Ok, S::Error> {
     out.serialize_str(&data.iter().map(|b| char::from(*b)).collect::<String>())
 }

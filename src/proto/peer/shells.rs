@@ -1,4 +1,4 @@
-//! From leader or parent to agent.
+//! Requests to agents.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,31 +12,32 @@ use crate::proto::{BrokerRank, Idset, JobDigest, JobId, Stream};
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
-    /// Only report what is there.
+    /// Only report the shells that exist.
     Adopt,
-    /// Start what was never started.
+    /// Start shells that were never started.
     Start,
 }
 
-/// How to run one job's shells; the same for every rank.
+/// How to run the shells of a job. It is the same for every rank.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct ShellCommand {
-    /// The job's owner.
+    /// The job's user.
     pub userid: u32,
-    /// Shells that the job has.
+    /// How many shells the job has.
     pub size: u32,
-    /// Through the IMP, for a guest.
+    /// Whether the shells run under the IMP, for a guest.
     pub multiuser: bool,
-    /// Tells this job from another that had its id.
+    /// Tells this job from another with the same id.
     pub digest: JobDigest,
     /// Program and arguments.
     pub argv: Vec<String>,
-    /// Variables on top of each broker's environment.
+    /// Environment variables, in addition to each broker's environment.
     pub environment: BTreeMap<String, String>,
     /// `exec.sdexec-properties`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub properties: BTreeMap<String, String>,
-    /// Seconds between SIGTERM and SIGKILL for what a shell leaves behind; none is for ever.
+    /// Seconds between SIGTERM and SIGKILL for processes that a shell leaves behind. `None` is for
+    /// ever.
     #[serde(default, deserialize_with = "duration_in", skip_serializing_if = "Option::is_none")]
     pub stop_timeout: Option<f64>,
 }
@@ -48,27 +49,27 @@ pub struct OutputPosition {
     pub rank: BrokerRank,
     /// Which stream.
     pub stream: Stream,
-    /// Bytes from the beginning.
+    /// Bytes from the beginning of the stream.
     pub offset: u64,
 }
 
-/// Leader, or parent, to agent: run (or find again) the job's shells on `ranks`, the first
-/// hop's subtree, and answer with [`Reports`] until the job is forgotten.
+/// From leader or parent to agent: run (or find again) the job's shells on `ranks`, and answer with
+/// [`Reports`](super::Reports) until the job is forgotten.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct ShellsRequest {
     /// Always first.
     pub version: Version,
     /// The job.
     pub id: JobId,
-    /// Who asks: the leader's rank, or the parent's.
+    /// The rank that asks: the leader's, or the parent's.
     pub parent: BrokerRank,
     /// The leader's rank.
     pub leader: BrokerRank,
-    /// When the leader has asked, in seconds since the epoch by its clock: what reaches a rank
-    /// much later may be from a leader that is no more.
+    /// When the leader has asked, in seconds since the epoch by its clock. A request that reaches a
+    /// rank much later may be from a leader that no longer exists.
     pub issued: f64,
-    /// Counts the leaders of the job, from 1: an older one's messages may still be on their
-    /// way. 0 if it is not known.
+    /// Counts the leaders of the job, from 1, because messages of an earlier leader may still
+    /// arrive. 0 means that it is not known.
     pub generation: u64,
     /// The receiver and all ranks below it in the tree.
     pub ranks: Idset,
@@ -90,33 +91,33 @@ pub struct OrderRequest {
     pub version: Version,
     /// The job.
     pub id: JobId,
-    /// The leader's, as in [`ShellsRequest`].
+    /// The leader's generation, as in [`ShellsRequest`].
     pub generation: u64,
-    /// The receiver, if it is among them, and ranks below it.
+    /// The ranks that the order is for. Each is the receiver or below it in the tree.
     pub ranks: Idset,
     /// What to do.
     pub order: Order,
 }
 
-/// What agents are told after the start.
+/// An order to agents, after the start.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Order {
-    /// The leader has this output durably.
+    /// The leader has written this output to the KVS.
     Acknowledge {
         /// Which stream.
         stream: Stream,
-        /// Bytes from the beginning.
+        /// Bytes from the beginning of the stream.
         offset: u64,
-        /// Bytes that a checkpoint holds: they can't be asked back, whatever happens.
+        /// How many bytes a checkpoint holds. No leader can need these again.
         #[serde(default)]
         checkpointed: u64,
     },
-    /// Let shells go that entered the shell barrier up to `count` times.
+    /// Release shells that have entered the shell barrier up to `count` times.
     Barrier {
         /// How many barriers are complete.
         count: u32,
-        /// No other barrier will complete: every later entry fails (`EIO`).
+        /// Whether no other barrier can complete. Then every later entry fails (`EIO`).
         failed: bool,
     },
     /// The job is over: forget it.
@@ -125,12 +126,12 @@ pub enum Order {
     Signal {
         /// Signal number.
         signal: i32,
-        /// To all processes of the unit, not the shell (or IMP) alone.
+        /// Whether all processes of the unit get it, or only the shell (or IMP).
         all: bool,
     },
 }
 
-/// Seconds that a [`Duration`] can hold: what reads them later need not ask again.
+/// Reads seconds that fit into a [`Duration`], so that nobody has to check this later.
 fn duration_in<'de, D: Deserializer<'de>>(input: D) -> Result<Option<f64>, D::Error> {
     let seconds = Option::<f64>::deserialize(input)?;
     match seconds.filter(|seconds| Duration::try_from_secs_f64(*seconds).is_err()) {

@@ -1,11 +1,11 @@
-//! Which protocol the peers speak.
+//! The version in messages.
 
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::VERSION;
 
-/// The member `version` of every request: it is [`VERSION`], or the request cannot be read.
+/// The member `version` of every request. If it is not [`VERSION`], the request cannot be read.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Version;
 

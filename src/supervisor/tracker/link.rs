@@ -26,8 +26,8 @@ pub(super) enum Link {
 
 impl Tracker {
     /// Handle a new connection to a bus that systemd is on.
-    pub fn connected(&mut self) {
-        self.lost();
+    pub fn handle_connected(&mut self) {
+        self.handle_lost();
         self.link = Link::Listing;
         self.ask(Call::WatchPresence);
         self.ask(Call::WatchReloading);
@@ -43,7 +43,7 @@ impl Tracker {
     }
 
     /// Handle the loss of the connection. Calls that were not answered never will be.
-    pub fn lost(&mut self) {
+    pub fn handle_lost(&mut self) {
         self.link = Link::Down;
         self.watching_all = false;
         self.unanswered.clear();
@@ -136,7 +136,7 @@ impl Tracker {
     /// Nothing is known without a list, so connect again.
     fn handle_missing_list(&mut self, why: &str) {
         tracing::error!(why, "systemd does not list its units, connecting again");
-        self.lost();
+        self.handle_lost();
         self.ask(Call::Reconnect);
     }
 

@@ -78,7 +78,7 @@ pub enum Call {
     /// differences. Not answered.
     ReadBack(UnitName),
     /// Drop the connection, make another one, and then call
-    /// [`connected`](super::Tracker::connected). Not answered.
+    /// [`handle_connected`](super::Tracker::handle_connected). Not answered.
     Reconnect,
     /// systemd: forget that the unit failed (`ResetFailedUnit`).
     Reset(UnitName),

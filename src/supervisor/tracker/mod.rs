@@ -116,7 +116,7 @@ impl Tracker {
 
     /// Handle what came in. Without a connection only the kernel's news count: [`News::Emptied`]
     /// and [`News::Left`].
-    pub fn hear(&mut self, news: News) {
+    pub fn handle_news(&mut self, news: News) {
         match news {
             News::Emptied { unit } => self.handle_emptied(&unit),
             News::Left { unit } => self.handle_left(&unit),

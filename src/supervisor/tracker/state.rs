@@ -72,7 +72,7 @@ impl State {
     ///
     /// The result of the start job is of no use: it is "failed" also if the program was executed
     /// and exited with an error before systemd looked.
-    pub(super) fn start(&self, notify: bool) -> Outcome {
+    pub(super) fn start_outcome(&self, notify: bool) -> Outcome {
         let ended = self.main_code != 0;
         let exec_failed = ended
             && !self.was_active
@@ -108,7 +108,7 @@ impl State {
     }
 
     /// How the main process ended, if it has.
-    pub(super) fn exit(&self) -> Option<WaitStatus> {
+    pub(super) fn exit_status(&self) -> Option<WaitStatus> {
         const CORE_DUMPED: i32 = 0x80;
         match self.main_code {
             libc::CLD_EXITED => Some(WaitStatus::exited(self.main_status)),
@@ -156,23 +156,23 @@ mod tests {
 
     #[test]
     fn exec_failure_is_not_a_quick_exit() {
-        assert_eq!(main(Active::Activating, 0, 0).start(false), Outcome::Pending);
-        assert_eq!(main(Active::Activating, 0, 0).start(true), started(), "notify");
-        assert_eq!(main(Active::Failed, 1, 203).start(false), Outcome::Failed(Some(203)));
-        assert_eq!(main(Active::Failed, 1, 1).start(false), started(), "quick exit");
+        assert_eq!(main(Active::Activating, 0, 0).start_outcome(false), Outcome::Pending);
+        assert_eq!(main(Active::Activating, 0, 0).start_outcome(true), started(), "notify");
+        assert_eq!(main(Active::Failed, 1, 203).start_outcome(false), Outcome::Failed(Some(203)));
+        assert_eq!(main(Active::Failed, 1, 1).start_outcome(false), started(), "quick exit");
         let mut quick = main(Active::Failed, 1, 203);
         quick.was_active = true;
-        assert_eq!(quick.start(false), started(), "the program's own 203");
+        assert_eq!(quick.start_outcome(false), started(), "the program's own 203");
         let unforked = State { active: Active::Failed, ..State::default() };
-        assert_eq!(unforked.start(false), Outcome::Failed(None));
-        assert_eq!(main(Active::Active, 0, 0).start(false), started());
+        assert_eq!(unforked.start_outcome(false), Outcome::Failed(None));
+        assert_eq!(main(Active::Active, 0, 0).start_outcome(false), started());
     }
 
     #[test]
     fn wait_statuses() {
-        assert_eq!(main(Active::Active, 0, 0).exit(), None);
-        assert_eq!(main(Active::Active, 1, 3).exit(), Some(WaitStatus::exited(3)));
-        assert_eq!(main(Active::Failed, 2, 9).exit(), Some(WaitStatus::signaled(9)));
-        assert_eq!(main(Active::Failed, 3, 11).exit(), Some(WaitStatus(0x8b)));
+        assert_eq!(main(Active::Active, 0, 0).exit_status(), None);
+        assert_eq!(main(Active::Active, 1, 3).exit_status(), Some(WaitStatus::exited(3)));
+        assert_eq!(main(Active::Failed, 2, 9).exit_status(), Some(WaitStatus::signaled(9)));
+        assert_eq!(main(Active::Failed, 3, 11).exit_status(), Some(WaitStatus(0x8b)));
     }
 }

@@ -20,7 +20,7 @@ impl Talk {
     /// A tracker that is connected to a systemd without units.
     fn ready() -> Self {
         let mut talk = Self::unconnected();
-        talk.tracker.connected();
+        talk.tracker.handle_connected();
         talk.listed(&[]);
         talk
     }
@@ -46,7 +46,7 @@ impl Talk {
     #[track_caller]
     fn answer(&mut self, call: &Call, answer: Result<Answer, Refusal>) {
         let number = self.asked(call);
-        self.tracker.hear(News::Answer { number, answer });
+        self.tracker.handle_news(News::Answer { number, answer });
     }
 
     #[track_caller]
@@ -60,7 +60,7 @@ impl Talk {
     fn listed(&mut self, units: &[&UnitName]) {
         let number = self.list();
         let names = units.iter().map(ToString::to_string).collect();
-        self.tracker.hear(News::Answer { number, answer: Ok(Answer::Listed(names)) });
+        self.tracker.handle_news(News::Answer { number, answer: Ok(Answer::Listed(names)) });
     }
 
     #[track_caller]
@@ -82,8 +82,8 @@ impl Talk {
     fn changed(&mut self, unit: &UnitName, changes: Changes) {
         let half = Changes { active: None, control_group: None, ..changes.clone() };
         let changes = Changes { control_group: None, ..changes };
-        self.tracker.hear(News::Changed { unit: unit.clone(), changes: half, whole: false });
-        self.tracker.hear(News::Changed { unit: unit.clone(), changes, whole: true });
+        self.tracker.handle_news(News::Changed { unit: unit.clone(), changes: half, whole: false });
+        self.tracker.handle_news(News::Changed { unit: unit.clone(), changes, whole: true });
     }
 
     #[track_caller]
@@ -223,7 +223,7 @@ fn a_unit_from_start_to_end() {
     talk.changed(&unit, inactive());
     talk.asked(&Call::IsEmpty { unit: unit.clone(), group });
     talk.silence();
-    talk.tracker.hear(News::Emptied { unit: unit.clone() });
+    talk.tracker.handle_news(News::Emptied { unit: unit.clone() });
     talk.event(BackendEvent::Empty { unit: unit.clone() });
     talk.asked(&Call::Unwatch(unit));
     talk.nothing_asked();
@@ -242,7 +242,7 @@ fn a_failed_unit_is_reset() {
     talk.answer(&Call::ControlGroup(unit.clone()), no_group);
     talk.answer(&Call::Reset(unit.clone()), Ok(Answer::Done));
     talk.asked(&Call::IsEmpty { unit: unit.clone(), group: String::new() });
-    talk.tracker.hear(News::Emptied { unit: unit.clone() });
+    talk.tracker.handle_news(News::Emptied { unit: unit.clone() });
     talk.event(BackendEvent::Empty { unit });
 }
 
@@ -259,7 +259,7 @@ fn a_program_that_cannot_be_executed() {
 
     // This is not the answer to the stop of the next unit of that name.
     talk.start(&unit);
-    talk.tracker.hear(News::Answer { number: reset, answer: Ok(Answer::Done) });
+    talk.tracker.handle_news(News::Answer { number: reset, answer: Ok(Answer::Done) });
     talk.answer(&Call::Start(unit.clone()), Ok(Answer::Done));
     talk.changed(&unit, exited(0));
     talk.event(started(&unit, "a"));
@@ -291,17 +291,22 @@ fn few_starts_are_in_flight() {
 fn an_exit_without_a_connection_is_found() {
     let (mut talk, unit) = (Talk::ready(), unit(1));
     talk.run(&unit);
-    talk.tracker.lost();
-    talk.tracker.hear(News::Changed { unit: unit.clone(), changes: inactive(), whole: true });
+    talk.tracker.handle_lost();
+    talk.tracker.handle_news(News::Changed {
+        unit: unit.clone(),
+        changes: inactive(),
+        whole: true,
+    });
     talk.tracker.signal(&unit, libc::SIGTERM, false);
     talk.nothing_asked();
-    talk.tracker.connected();
+    talk.tracker.handle_connected();
     talk.listed(&[&unit]);
     let number = talk.asked(&Call::Service(unit.clone()));
     let whole = talk.asked(&Call::Unit(unit.clone()));
     talk.asked(&Call::Kill { unit: unit.clone(), signal: libc::SIGTERM, all: false });
     for number in [number, whole] {
-        talk.tracker.hear(News::Answer { number, answer: Ok(Answer::Properties(exited(4))) });
+        talk.tracker
+            .handle_news(News::Answer { number, answer: Ok(Answer::Properties(exited(4))) });
     }
     talk.event(exit(&unit, 4));
     talk.silence();
@@ -311,8 +316,8 @@ fn an_exit_without_a_connection_is_found() {
 fn a_unit_that_is_gone_is_absent() {
     let (mut talk, unit) = (Talk::ready(), unit(1));
     talk.run(&unit);
-    talk.tracker.lost();
-    talk.tracker.connected();
+    talk.tracker.handle_lost();
+    talk.tracker.handle_connected();
     talk.silence();
     talk.listed(&[]);
     talk.event(BackendEvent::Absent { unit });
@@ -323,9 +328,10 @@ fn a_start_whose_answer_was_lost_is_adopted() {
     let (mut talk, unit) = (Talk::ready(), unit(1));
     talk.start(&unit);
     let stale = talk.asked(&Call::Start(unit.clone()));
-    talk.tracker.lost();
-    talk.tracker.connected();
-    talk.tracker.hear(News::Answer { number: stale, answer: Err(refusal(Refusal::UNIT_EXISTS)) });
+    talk.tracker.handle_lost();
+    talk.tracker.handle_connected();
+    talk.tracker
+        .handle_news(News::Answer { number: stale, answer: Err(refusal(Refusal::UNIT_EXISTS)) });
     talk.listed(&[&unit]);
     // Signals do not say whose it is.
     talk.changed(&unit, Changes { digest: None, ..running("a") });
@@ -342,8 +348,8 @@ fn a_start_that_was_lost_is_made_again() {
     talk.start(&unit);
     talk.answer(&Call::Start(unit.clone()), Err(refusal(Refusal::NO_REPLY)));
     talk.nothing_asked();
-    talk.tracker.hear(News::ManagerAway);
-    talk.tracker.hear(News::ManagerBack);
+    talk.tracker.handle_news(News::ManagerAway);
+    talk.tracker.handle_news(News::ManagerBack);
     talk.listed(&[]);
     // The call arrives later after all.
     talk.answer(&Call::Start(unit.clone()), Err(refusal(Refusal::UNIT_EXISTS)));
@@ -356,8 +362,8 @@ fn a_start_that_was_listed_and_then_lost_is_made_again() {
     let (mut talk, unit) = (Talk::ready(), unit(1));
     talk.start(&unit);
     talk.asked(&Call::Start(unit.clone()));
-    talk.tracker.lost();
-    talk.tracker.connected();
+    talk.tracker.handle_lost();
+    talk.tracker.handle_connected();
     talk.listed(&[&unit]);
     talk.looked(&unit, &stub());
     talk.asked(&Call::Start(unit.clone()));
@@ -371,13 +377,13 @@ fn two_answers_that_it_is_absent_are_one_start() {
     let (mut talk, unit) = (Talk::ready(), unit(1));
     talk.start(&unit);
     talk.asked(&Call::Start(unit.clone()));
-    talk.tracker.hear(News::ManagerAway);
-    talk.tracker.hear(News::ManagerBack);
+    talk.tracker.handle_news(News::ManagerAway);
+    talk.tracker.handle_news(News::ManagerBack);
     talk.listed(&[&unit]);
     let numbers = [talk.asked(&Call::Service(unit.clone())), talk.asked(&Call::Unit(unit.clone()))];
     for number in numbers {
         let answer = Err(refusal(Refusal::NO_SUCH_UNIT));
-        talk.tracker.hear(News::Answer { number, answer });
+        talk.tracker.handle_news(News::Answer { number, answer });
     }
     talk.asked(&Call::Start(unit));
     talk.nothing_asked();
@@ -400,12 +406,12 @@ fn a_name_that_is_taken_is_reported() {
 fn units_are_not_believed_while_systemd_reloads() {
     let (mut talk, unit) = (Talk::ready(), unit(1));
     talk.run(&unit);
-    talk.tracker.hear(News::Reloading(true));
+    talk.tracker.handle_news(News::Reloading(true));
     talk.changed(&unit, inactive());
     talk.tracker.collect(&unit);
     talk.silence();
     talk.nothing_asked();
-    talk.tracker.hear(News::Reloading(false));
+    talk.tracker.handle_news(News::Reloading(false));
     talk.listed(&[&unit]);
     talk.looked(&unit, &running("a"));
     talk.silence();
@@ -417,11 +423,12 @@ fn units_are_not_believed_while_systemd_reloads() {
 fn only_the_latest_list_counts() {
     let (mut talk, unit) = (Talk::ready(), unit(1));
     talk.run(&unit);
-    talk.tracker.hear(News::ManagerBack);
+    talk.tracker.handle_news(News::ManagerBack);
     let older = talk.list();
-    talk.tracker.hear(News::Reloading(true));
-    talk.tracker.hear(News::Reloading(false));
-    talk.tracker.hear(News::Answer { number: older, answer: Ok(Answer::Listed(Vec::new())) });
+    talk.tracker.handle_news(News::Reloading(true));
+    talk.tracker.handle_news(News::Reloading(false));
+    talk.tracker
+        .handle_news(News::Answer { number: older, answer: Ok(Answer::Listed(Vec::new())) });
     talk.silence();
     assert!(!talk.tracker.is_ready());
     talk.listed(&[&unit]);
@@ -473,11 +480,11 @@ fn without_a_list_it_connects_again() {
     let mut talk = Talk::unconnected();
     talk.tracker.start(&spec(&unit(1)), &output());
     talk.nothing_asked();
-    talk.tracker.connected();
+    talk.tracker.handle_connected();
     let number = talk.list();
-    talk.tracker.hear(News::Answer { number, answer: Err(refusal(Refusal::NO_OWNER)) });
+    talk.tracker.handle_news(News::Answer { number, answer: Err(refusal(Refusal::NO_OWNER)) });
     talk.asked(&Call::Reconnect);
-    talk.tracker.connected();
+    talk.tracker.handle_connected();
     talk.listed(&[]);
     talk.asked(&Call::Start(unit(1)));
 }

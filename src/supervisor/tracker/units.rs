@@ -145,7 +145,7 @@ impl Watched {
     fn start_outcome(&self) -> Outcome {
         match self.state.started() {
             Some(started) if self.known.as_ref() == Some(&started) => Outcome::Started(started),
-            _ => self.state.start(self.notify),
+            _ => self.state.start_outcome(self.notify),
         }
     }
 
@@ -350,7 +350,7 @@ impl Tracker {
         if watched.phase != Phase::Running {
             return true;
         }
-        if let Some(status) = watched.state.exit() {
+        if let Some(status) = watched.state.exit_status() {
             watched.phase = Phase::Exited;
             if watched.emptying == EmptyCheck::ReportAbsent {
                 watched.emptying = EmptyCheck::No;

@@ -1,4 +1,4 @@
-//! What the nodes want done.
+//! Carries out the effects of nodes.
 
 use super::Instance;
 use crate::adapter::embedded::event::Happening;
@@ -15,7 +15,7 @@ impl Instance<'_> {
         match effect {
             Effect::Answer { to, answer: Answer::Done(result) } => self.answer(to, result),
             Effect::Answer { to, answer: Answer::End(end) } => {
-                let ended = self.messages.close(to).and_then(|asker| asker.ended(end));
+                let ended = self.messages.close(to).and_then(|asker| asker.end_event(end));
                 self.queue.extend(ended);
             }
             Effect::Answer { to, answer: Answer::Known(_) } => drop(self.messages.close(to)),
@@ -24,7 +24,7 @@ impl Instance<'_> {
                     self.leave_barrier(&unit);
                 }
             }
-            // Files: what was written is there when this process comes up again.
+            // The KVS is files, which do not roll back. So a checkpoint needs no work.
             Effect::Checkpoint { .. } => self.queue.push_back((from, Event::Checkpointed(Ok(())))),
             Effect::Cover { to, request } => {
                 self.queue.push_back((to, Event::Covered(request)));
@@ -42,13 +42,13 @@ impl Instance<'_> {
                     self.signal(unit, signal);
                 }
             }
-            // Every agent's job is the manager's: what is found on disk never becomes an agent.
+            // Units found on disk get no agent here, so the job manager knows each agent's job.
             Effect::Known { id, asker, question, .. } => {
                 let result = Ok(asker == Role::Agent);
                 let answer = Event::KnownAnswered { id, asker, question, result };
                 self.queue.push_back((from, answer));
             }
-            Effect::Kvs { id, op } => self.kvs(from, id, op),
+            Effect::Kvs { id, op } => self.run_kvs_op(from, id, op),
             Effect::Lead { stream, to, request } => {
                 let lead = request;
                 let request = self.messages.open(Asker::Lead { rank: from, stream });
@@ -61,23 +61,25 @@ impl Instance<'_> {
             Effect::Order { to, request } => {
                 self.queue.push_back((to, Event::Order(request)));
             }
-            // Only for a module that is unloaded, which this is not.
+            // Only a module that is unloaded parks requests. Here none is unloaded.
             Effect::Park { to, .. } => drop(self.messages.close(to)),
-            // The coordinator of this instance is never away.
-            Effect::Raise { id, exception } => self.respond(id, Response::Exception(exception)),
+            // This is the same as a response, because the coordinator is never unloaded.
+            Effect::Raise { id, exception } => {
+                self.handle_response(id, Response::Exception(exception))
+            }
             Effect::Shells { stream, to, request, .. } => {
                 let shells = request;
                 let request = self.messages.open(Asker::Shells { rank: from, stream });
                 self.queue.push_back((to, Event::Shells { request, shells }));
             }
             Effect::Stream { to, item } => match item {
-                StreamItem::Reply(reply) => self.queue.extend(self.messages.reply(to, reply)),
+                StreamItem::Reply(reply) => self.queue.extend(self.messages.route_reply(to, reply)),
                 StreamItem::Reports(reports) => {
-                    self.queue.extend(self.messages.report(to, reports));
+                    self.queue.extend(self.messages.route_reports(to, reports));
                 }
-                StreamItem::Response { id, response } => self.respond(id, response),
+                StreamItem::Response { id, response } => self.handle_response(id, response),
             },
-            Effect::Unit(command) => self.command(from, command),
+            Effect::Unit(command) => self.forward_command(from, command),
         }
     }
 
@@ -97,12 +99,12 @@ impl Instance<'_> {
         }
     }
 
-    fn kvs(&mut self, from: BrokerRank, id: JobId, op: KvsOp) {
+    fn run_kvs_op(&mut self, from: BrokerRank, id: JobId, op: KvsOp) {
         let result = self.kvs.run(id, &op);
         let written = match (&result, op) {
             (KvsResult::Appended(Ok(())), KvsOp::Append(events))
             | (KvsResult::Finished(Ok(())), KvsOp::Finish(events)) => events,
-            // A failure the leader logs itself.
+            // If the commit failed, the leader logs that.
             (_, _) => Vec::new(),
         };
         for event in written {
@@ -111,11 +113,11 @@ impl Instance<'_> {
         self.queue.push_back((from, Event::Kvs { id, result }));
     }
 
-    fn respond(&mut self, id: JobId, response: Response) {
+    fn handle_response(&mut self, id: JobId, response: Response) {
         if let Response::Exception(exception) = response {
             return self.raise(id, exception);
         }
-        for what in self.manager.respond(id, response) {
+        for what in self.manager.handle_response(id, response) {
             self.tell(Some(id), what);
         }
         if !self.manager.is_active(id) {
@@ -123,13 +125,14 @@ impl Instance<'_> {
         }
     }
 
-    fn command(&mut self, rank: BrokerRank, mut command: UnitCommand) {
+    fn forward_command(&mut self, rank: BrokerRank, mut command: UnitCommand) {
         match &mut command {
             UnitCommand::Launch(spec) => {
-                if let Err(LaunchError { errnum, message }) = self.shells.complete(spec) {
-                    // As a supervisor would have said it.
+                if let Err(LaunchError { errnum, message }) = self.shells.complete_spec(spec) {
+                    // A supervisor would report it in this way.
                     let unit = spec.unit.clone();
-                    return self.unit(rank, UnitEvent::Failed { unit, errnum, message });
+                    return self
+                        .handle_unit_event(rank, UnitEvent::Failed { unit, errnum, message });
                 }
                 self.units.insert(spec.unit.clone());
             }
@@ -146,9 +149,9 @@ impl Instance<'_> {
         }
     }
 
-    /// Signals every process of a unit: what a shell would do with its tasks.
+    /// Signals every process of a unit, as a shell would signal its tasks.
     pub(super) fn signal(&mut self, unit: UnitName, signal: i32) {
         let rank = unit.rank();
-        self.command(rank, UnitCommand::Signal { unit, signal, all: true });
+        self.forward_command(rank, UnitCommand::Signal { unit, signal, all: true });
     }
 }

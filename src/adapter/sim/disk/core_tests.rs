@@ -1,12 +1,12 @@
 //! The supervisor's real core on a disk that fails.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use rand::SeedableRng;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::adapter::sim::sample;
 use crate::port::Note;
 use crate::port::supervisor::{Method, OutputLimits, Started, UnitCommand, UnitEvent, UnitSpec};
 use crate::proto::{BrokerRank, InstanceId, JobId, Stream, UnitName, WaitStatus};
@@ -27,23 +27,7 @@ fn record(job: u64) -> String {
 }
 
 fn spec(job: u64) -> Box<UnitSpec> {
-    Box::new(UnitSpec {
-        unit: unit(job),
-        job: JobId(job),
-        rank: BrokerRank(0),
-        digest: "d".to_string(),
-        userid: 1,
-        size: 1,
-        multiuser: false,
-        description: String::new(),
-        argv: vec!["/bin/true".to_string()],
-        environment: BTreeMap::new(),
-        unset_environment: Vec::new(),
-        working_directory: None,
-        properties: BTreeMap::new(),
-        forget_failed: false,
-        stop_timeout: None,
-    })
+    Box::new(sample::spec(unit(job)))
 }
 
 fn started(job: u64) -> BackendEvent {
@@ -59,7 +43,7 @@ fn note(job: u64, count: u32) -> UnitCommand {
     UnitCommand::Note { unit: unit(job), note: Note::BarrierEntered(count) }
 }
 
-/// What the core asked of its backend.
+/// The calls of the core to its backend.
 #[derive(Debug, Default)]
 struct Asked {
     starts: Vec<UnitName>,
@@ -99,7 +83,7 @@ struct Life {
 
 impl Life {
     fn new(disk: &SimDisk, boot_id: &str) -> Self {
-        disk.new_life();
+        disk.begin_life();
         let events = Arc::new(Mutex::new(Vec::new()));
         let sink = Arc::clone(&events);
         let sink = Box::new(move |event| sink.lock().unwrap().push(event));
@@ -111,7 +95,7 @@ impl Life {
     }
 
     fn command(&mut self, command: UnitCommand) {
-        self.core.command(command, &mut self.asked);
+        self.core.handle_command(command, &mut self.asked);
     }
 
     fn event(&mut self, event: BackendEvent) {
@@ -126,7 +110,7 @@ impl Life {
         std::mem::take(&mut *self.events.lock().unwrap())
     }
 
-    /// Of a launch that was refused.
+    /// The errno and text of a launch that was refused.
     fn failure(&self) -> (i32, String) {
         match self.take().as_slice() {
             [UnitEvent::Failed { errnum, message, .. }] => (*errnum, message.clone()),
@@ -135,7 +119,7 @@ impl Life {
     }
 }
 
-/// The facts in a record, by its lines.
+/// The facts in a record, in their order.
 fn facts(disk: &SimDisk, job: u64) -> Vec<Value> {
     let text = String::from_utf8(disk.contents(&record(job)).unwrap()).unwrap();
     assert!(text.ends_with('\n'), "{text}");
@@ -165,7 +149,7 @@ fn no_space_for_another_intent_keeps_the_one_that_is_there() {
     let disk = SimDisk::default();
     let mut life = Life::new(&disk, BOOT);
     life.launch(1);
-    // systemd may be at it after all.
+    // The start failed, but systemd may have the unit.
     life.event(BackendEvent::Failed { unit: unit(1), errnum: 5, message: "late".to_string() });
     life.take();
     let files = disk.files();
@@ -185,7 +169,8 @@ fn a_crash_while_another_intent_is_written_keeps_one() {
     life.launch(1);
     life.event(BackendEvent::Failed { unit: unit(1), errnum: 5, message: "late".to_string() });
     let files = disk.files();
-    // Make it, write it, rename it.
+    // The crash is in the first change (the file is made), the second (it is written) or the third
+    // (it is renamed).
     for (after, bytes) in [(0, 0), (0, 1), (1, 0), (1, 1), (1, 100), (1, 9999), (2, 0), (2, 1)] {
         let mut life = Life::new(&disk, BOOT);
         life.event(BackendEvent::Absent { unit: unit(1) });
@@ -221,7 +206,7 @@ fn facts_that_find_no_space_are_written_later() {
             "what is true is told: {told:?}"
         );
         disk.set_full(false);
-        life.core.grown(&Grown::Any, &mut life.asked);
+        life.core.handle_growth(&Grown::Any, &mut life.asked);
         let written = facts(&disk, 1);
         for fact in [json!({"exited": 768}), json!({"gone": true})] {
             assert!(written.contains(&fact), "{fact} in {written:?}");
@@ -253,7 +238,7 @@ fn a_shell_that_has_left_its_unit_is_told_in_each_life() {
     assert!(facts(&disk, 1).contains(&json!({"left": true})));
     life.event(BackendEvent::Left { unit: unit(1) });
     assert_eq!(life.take(), []);
-    // Found again while it runs, after its exit, and when it is gone.
+    // The unit is found again while it runs, after its exit, and when it is gone.
     let mut last = [exited(1), BackendEvent::Empty { unit: unit(1) }].into_iter();
     for _ in 0..3 {
         let mut next = Life::new(&disk, BOOT);
@@ -282,7 +267,7 @@ fn one_file_that_cannot_be_written_does_not_keep_others_from_it() {
     disk.set_full(false);
     disk.remove(&record(1)).unwrap();
     for _ in jobs.clone() {
-        life.core.grown(&Grown::Any, &mut life.asked);
+        life.core.handle_growth(&Grown::Any, &mut life.asked);
     }
     for job in jobs.skip(1) {
         assert_eq!(facts(&disk, job).last(), Some(&json!({"exited": 768})), "{job}");
@@ -300,7 +285,7 @@ fn forgotten_units_have_nothing_to_write() {
     life.event(exited(1));
     disk.set_full(false);
     life.command(UnitCommand::Forget { unit: unit(1) });
-    life.core.grown(&Grown::Any, &mut life.asked);
+    life.core.handle_growth(&Grown::Any, &mut life.asked);
     assert_eq!(disk.files(), Vec::<String>::new());
 }
 
@@ -311,7 +296,7 @@ fn a_crash_anywhere_in_a_launch_starts_nothing() {
         Life::new(&disk, BOOT).launch(1);
         disk.contents(&record(1)).unwrap().len()
     };
-    // Make the record, write it, make the output files.
+    // Change 0 makes the record, change 1 writes it, changes 2 and 3 make the output files.
     let made = [(0, 0), (0, 1), (2, 0), (2, 1), (3, 0), (3, 1)];
     for (after, bytes) in made.into_iter().chain((0..=intent).map(|bytes| (1, bytes))) {
         let disk = SimDisk::default();
@@ -416,8 +401,8 @@ fn after_a_crash_of_the_node_what_is_left_is_lost_or_left_alone() {
     }
 }
 
-/// The record is gone, or was removed because it had no intent, or it was zeroed: then it may
-/// have been the record of a shell that has run, and its name stays taken.
+/// Checks a record that was not reported. Either it is gone, or was removed because it had no
+/// intent. Or it has zeros: it may be the record of a shell that has run, so its name stays taken.
 fn left_out(disk: &SimDisk, before: &[String], life: &mut Life, job: u64) {
     match disk.contents(&record(job)) {
         None => {}

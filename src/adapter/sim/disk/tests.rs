@@ -62,12 +62,12 @@ fn a_module_that_dies_in_a_write_stays_dead_for_its_life() {
     assert_eq!(errno(disk.read("a")), Some(libc::EIO));
     assert_eq!(errno(disk.remove("a")), Some(libc::EIO));
     assert_eq!(disk.write_output(&disk.path("a"), b"!"), 1);
-    disk.new_life();
+    disk.begin_life();
     assert_eq!(disk.read("a").unwrap(), b"before12!", "shells go on");
     for (bytes, files) in [(0, vec!["a"]), (1, vec!["b"])] {
         disk.crash_in_write(0, bytes);
         assert_eq!(errno(disk.rename("a", "b")), Some(libc::EIO));
-        disk.new_life();
+        disk.begin_life();
         assert_eq!(disk.files(), files);
     }
     assert_eq!(disk.counts().crashes, 3);
@@ -93,7 +93,8 @@ fn a_crash_of_the_node_takes_only_what_was_written_since_its_boot() {
         assert_eq!(disk.counts().damaged, damaged.len() as u64);
         assert_eq!(disk.lose_unsynced(&mut rng), Vec::<String>::new(), "the rest has lasted");
     }
-    // Gone, whole, four lengths of which one is whole, and three of zeros.
+    // The file is gone, has one of four lengths (the longest is the whole file), or has zeros in
+    // place of one to three bytes.
     assert_eq!(fates.len(), 1 + 4 + 3, "{fates:?}");
 }
 

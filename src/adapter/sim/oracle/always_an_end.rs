@@ -8,18 +8,18 @@ use crate::proto::{ExecEvent, JobId, Response};
 const NAME: &str = "always-an-end";
 
 impl World {
-    /// RFC 32, at every response.
+    /// Checks the order of RFC 32, at each response.
     pub(super) fn check_order(&mut self, id: JobId, response: &Response) {
-        if let Err(violation) = self.manager.respond(id, response) {
+        if let Err(violation) = self.manager.handle_response(id, response) {
             self.note(&format!("VIOLATION {violation}"));
             self.violations.push(violation);
         }
     }
 
-    /// RFC 50, at every commit.
+    /// Checks the order of RFC 50, at each commit.
     pub(in crate::adapter::sim) fn check_events(&mut self, id: JobId, op: &KvsOp) {
         let (KvsOp::Append(fresh) | KvsOp::Finish(fresh)) = op else { return };
-        let Some(log) = self.kvs.guest(id) else { return };
+        let Some(log) = self.kvs.live_log(id) else { return };
         let names: Vec<&str> = log.iter().chain(fresh).map(|event| event.name.as_str()).collect();
         if let Some(broken) = broken(&names) {
             self.violate(NAME, format!("{id}: {broken} in the exec eventlog {names:?}"));
@@ -42,8 +42,8 @@ impl World {
 
     fn check_log(&mut self, id: JobId) {
         let failed = self.manager.jobs[&id].failed;
-        let Some(log) = self.kvs.log(id).map(<[ExecEvent]>::to_vec) else {
-            // A job that could not be begun has no place in the KVS.
+        let Some(log) = self.kvs.moved_log(id).map(<[ExecEvent]>::to_vec) else {
+            // A job that could not be started at all has no eventlog in the KVS.
             if !failed {
                 self.violate("nothing-lost", format!("{id}: has no exec eventlog"));
             }
@@ -51,17 +51,17 @@ impl World {
         };
         let names: Vec<&str> = log.iter().map(|event| event.name.as_str()).collect();
         if names.last() != Some(&"done") {
-            self.violate(NAME, format!("{id}: no done at the end of {names:?}"));
+            self.violate(NAME, format!("{id}: done is not the last event of {names:?}"));
         }
-        self.check_notes(id);
-        // Of what its user said that it can do without, output can be missing.
+        self.check_lines(id);
+        // A user can say that the job does without some shells. Their output can be missing.
         if !failed && !self.messages.deceived.contains(&id) {
             self.check_output(id, &log);
         }
     }
 }
 
-/// What is out of order.
+/// What is out of order, if anything is.
 fn broken(names: &[&str]) -> Option<&'static str> {
     let count = |name: &str| names.iter().filter(|other| **other == name).count();
     let at = |name: &str| names.iter().position(|other| *other == name);
@@ -73,11 +73,11 @@ fn broken(names: &[&str]) -> Option<&'static str> {
     let last = names.len().saturating_sub(1);
     [
         (at("init") == Some(0), "init is not first"),
-        (count("init") < 2 && count("starting") < 2, "something begins twice"),
-        (count("complete") < 2 && count("done") < 2, "something ends twice"),
-        (count("shell-exit") < 2, "the leader shell exits twice"),
-        (before("starting", "reattach"), "found again before it is started"),
-        (at("done").is_none_or(|at| at == last), "something comes after done"),
+        (count("init") < 2 && count("starting") < 2, "init or starting comes twice"),
+        (count("complete") < 2 && count("done") < 2, "complete or done comes twice"),
+        (count("shell-exit") < 2, "shell-exit comes twice"),
+        (before("starting", "reattach"), "reattach comes before starting"),
+        (at("done").is_none_or(|at| at == last), "an event comes after done"),
     ]
     .into_iter()
     .find(|(holds, _)| !holds)

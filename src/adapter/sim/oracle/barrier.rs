@@ -4,7 +4,7 @@ use crate::adapter::sim::shell::{Shell, ShellId};
 use crate::adapter::sim::world::World;
 
 impl World {
-    /// A shell was let go from its barrier of this number.
+    /// Checks that a shell may leave its barrier of this number.
     pub(in crate::adapter::sim) fn check_barrier(&mut self, id: ShellId, number: u32) {
         let Shell { unit, digest, .. } = self.shell(id).clone();
         if self.messages.deceived.contains(&unit.job()) {
@@ -15,7 +15,7 @@ impl World {
             shells.any(|shell| shell.entered >= number)
         };
         if let Some(rank) = self.ranks_of(&digest).iter().find(|rank| !has_entered(rank)) {
-            let seen = format!("{unit} leaves barrier {number}, which {rank} has not entered");
+            let seen = format!("{unit} leaves barrier {number}, which rank {rank} has not entered");
             self.violate("barrier", seen);
         }
     }

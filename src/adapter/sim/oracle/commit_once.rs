@@ -1,14 +1,14 @@
-//! **commit-once**: what a shell commits to its job's guest namespace is there once and in order,
-//! whatever the KVS went back to while the shell ran. What was answered is there, unless the shell
-//! ended without a connection, or rank 0's broker died after it: then nobody is left to write it
-//! again.
+//! **commit-once**: each commit of a shell to its job's guest namespace is there once and in order,
+//! even if the KVS went back while the shell ran. A commit that was answered is there, unless the
+//! shell ended without a connection, or rank 0's broker died after the shell ended. In these two
+//! cases nobody is left to make the commit again.
 
 use crate::adapter::sim::world::World;
 use crate::proto::JobId;
 
 impl World {
-    pub(super) fn check_notes(&mut self, id: JobId) {
-        let Some(notes) = self.kvs.notes(id).map(<[String]>::to_vec) else { return };
+    pub(super) fn check_lines(&mut self, id: JobId) {
+        let Some(notes) = self.kvs.lines(id).map(<[String]>::to_vec) else { return };
         let Some(digest) = self.manager.jobs[&id].allocation.as_ref().map(|a| a.digest.clone())
         else {
             return;
@@ -23,12 +23,17 @@ impl World {
                     (writer == name).then(|| number.parse::<u32>().ok())?
                 };
                 let numbers: Vec<u32> = notes.iter().filter_map(of_shell).collect();
-                let taken = (0..shell.notes).filter(|number| !shell.refused.contains(number));
+                let taken =
+                    (0..shell.lines_sent).filter(|number| !shell.lines_refused.contains(number));
                 let in_order = numbers.iter().copied().eq(taken.take(numbers.len()));
-                let kept = shell.ended_with != now || numbers.len() as u32 >= shell.noted;
-                if !in_order || (!kept && !shell.past) {
-                    let noted = shell.noted;
-                    seen.push(format!("{}: {noted} are done, there are {numbers:?}", shell.unit));
+                let kept =
+                    shell.ended_with_broker != now || numbers.len() as u32 >= shell.lines_done;
+                if !in_order || (!kept && !shell.before_reboot) {
+                    let done = shell.lines_done;
+                    seen.push(format!(
+                        "{}: {done} lines were answered, the KVS has {numbers:?}",
+                        shell.unit
+                    ));
                 }
             }
         }

@@ -1,6 +1,6 @@
-//! What must hold, looked at from outside: an invariant of `rfc/0001-scope.md` in each file,
-//! under its clause. An oracle sees the truth (shells, disks, systemd), what the job manager
-//! was told and what the KVS holds; of the machines it sees nothing but what they do.
+//! Oracles: each file checks an invariant of `rfc/0001-scope.md`, and begins with its clause. An
+//! oracle sees the real state of the world (shells, disks, systemd), the responses to the job
+//! manager and the contents of the KVS. Of the machines it sees only their effects.
 
 mod always_an_end;
 mod barrier;
@@ -19,7 +19,7 @@ use super::world::World;
 use crate::proto::{JobId, ReleasedRanks, Response};
 
 impl World {
-    /// Something is said to the job manager: it must be true, and in order.
+    /// Checks a response to the job manager: it must be true, and in order.
     pub(super) fn check_response(&mut self, id: JobId, response: &Response) {
         let allocation = self.manager.jobs.get(&id).and_then(|job| job.allocation.clone());
         if let Some(job) = allocation {
@@ -42,7 +42,7 @@ impl World {
         self.check_order(id, response);
     }
 
-    /// All is healed, and time has passed.
+    /// Checks the end of the world: faults are over, and all jobs had time to end.
     pub(super) fn check_end(&mut self) {
         self.check_jobs();
         self.check_units();

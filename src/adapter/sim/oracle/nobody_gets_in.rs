@@ -3,7 +3,7 @@
 use crate::adapter::sim::world::World;
 
 impl World {
-    /// A request was answered.
+    /// Checks the answer to a request: if a guest sent it as a fault, it must be refused.
     pub(in crate::adapter::sim) fn check_intruder(&mut self, number: u64, ok: bool) {
         if self.intruders.remove(&number) && ok {
             self.violate("nobody-gets-in", format!("request {number} of a guest succeeds"));

@@ -1,6 +1,7 @@
 //! **nothing-lost**: what a shell writes reaches the exec eventlog once and in order, also what it
-//! wrote while the module was away. A node that is powered off takes what it had not told yet. Of a
-//! node that was given up the eventlog says that the rest may be missing.
+//! wrote while the module was away. There are two exceptions. A node that is powered off loses
+//! output that it had not reported. If a node was given up, the eventlog says that the rest of its
+//! output may be missing.
 
 use crate::adapter::sim::manager::Allocation;
 use crate::adapter::sim::world::World;
@@ -21,7 +22,7 @@ impl World {
             let may_miss = log.iter().any(|e| e.logged_missing() == Some(BrokerRank(rank)));
             if logged != written && !(may_miss && written.starts_with(&logged)) {
                 let seen = format!(
-                    "{id}: rank {rank} wrote {:?}, logged is {:?}",
+                    "{id}: rank {rank} wrote {:?}, the eventlog has {:?}",
                     String::from_utf8_lossy(&written),
                     String::from_utf8_lossy(&logged)
                 );

@@ -4,16 +4,18 @@
 use crate::adapter::sim::world::World;
 
 impl World {
-    /// A shell was executed.
+    /// Checks a shell that was executed just now.
     pub(in crate::adapter::sim) fn check_once(&mut self, rank: u32, index: usize) {
         let state = &self.ranks[rank as usize];
         let shell = &state.shells[index];
         let (id, unit) = (shell.unit.job(), shell.unit.clone());
         let others = || state.shells.iter().take(index);
-        // Of another allocation of the job, or another job with its id.
+        // The other shell may belong to another allocation of the job, or to another job with the
+        // same id.
         let alive = others().any(|other| other.unit.job() == id && other.runs());
-        // What a node loses when it is powered off may be all that there was of it.
-        let again = others().any(|other| other.digest == shell.digest && !other.forgotten);
+        // A node that is powered off may lose the whole record of a shell. Such a shell may be
+        // started again.
+        let again = others().any(|other| other.digest == shell.digest && !other.record_damaged);
         if alive {
             self.violate("once", format!("{unit} runs while another shell of {id} does"));
         } else if again {

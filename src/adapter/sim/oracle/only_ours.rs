@@ -5,7 +5,7 @@ use crate::adapter::sim::world::World;
 use crate::supervisor::tracker::Ask;
 
 impl World {
-    /// A call is about to be made to the systemd of a rank.
+    /// Checks a call to the systemd of a rank before it is made.
     pub(in crate::adapter::sim) fn check_ask(&mut self, rank: u32, ask: &Ask) {
         let strange = ask
             .call

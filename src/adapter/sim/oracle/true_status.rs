@@ -1,19 +1,20 @@
-//! **true-status**: `finish` carries the largest wait status of the real shells, whoever was away
-//! when they exited, unless an exception asks for another.
+//! **true-status**: `finish` carries the largest wait status of the real shells, even if modules or
+//! brokers were away when the shells exited. An exception can ask for another status.
 
 use crate::adapter::sim::manager::Allocation;
 use crate::adapter::sim::world::World;
 use crate::proto::{Exception, WaitStatus};
 
 impl World {
-    /// A shell is said to be lost: then it must be, or never have been.
+    /// Checks an exception that says that a shell is lost. The shell must be lost, or must never
+    /// have existed.
     pub(super) fn check_loss(&mut self, job: &Allocation, exception: &Exception) {
         let Some(rank) = lost_rank(&exception.note).filter(|_| !self.nested) else { return };
         let state = &self.ranks[rank as usize];
         let known = state.shells_of(&job.digest).last();
-        let truly = known.is_none_or(|shell| shell.past);
+        let truly = known.is_none_or(|shell| shell.before_reboot);
         if !truly && !self.drained.contains(&(job.digest.clone(), rank)) {
-            let seen = format!("{}: {}, and it was not", job.id, exception.note);
+            let seen = format!("{}: {}, but the shell was not lost", job.id, exception.note);
             self.violate("true-status", seen);
         }
     }
@@ -22,18 +23,21 @@ impl World {
         if self.manager.jobs.get(&job.id).is_none_or(|job| job.failed) {
             return;
         }
-        // The last one of each rank: a node that is powered off can take all that there was of
-        // an earlier one, and then it is started again.
+        // Only the last shell of each rank counts. A node that is powered off can lose the whole
+        // record of a shell, which is then started again.
         let ranks = job.ranks.iter();
         let shells =
             ranks.filter_map(|rank| self.ranks[rank as usize].shells_of(&job.digest).last());
         let statuses: Vec<Option<WaitStatus>> = shells.map(|shell| shell.exited).collect();
         let truth = statuses.iter().flatten().max().copied().unwrap_or_default();
         if truth != status {
-            let seen = format!("{}: finish says {status}, the shells {truth}", job.id);
+            let seen = format!(
+                "{}: finish has {status}, the largest status of the shells is {truth}",
+                job.id
+            );
             self.violate("true-status", seen);
         } else if (statuses.len() < job.ranks.len() || statuses.contains(&None))
-            // Its user may have said that it can do without some.
+            // The job's user may have said that the job does without some shells.
             && !self.messages.deceived.contains(&job.id)
         {
             let seen = format!("{}: not all shells have exited, and no exception says so", job.id);

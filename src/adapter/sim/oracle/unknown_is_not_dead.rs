@@ -1,18 +1,19 @@
 //! **unknown-is-not-dead**: the shells of a rank that does not answer are not counted as exited
-//! until it answers, its node has booted again, or `exec.peer-timeout` is over, and then the
-//! rank is drained.
+//! until the rank answers, its node has booted again, or `exec.peer-timeout` is over. After the
+//! timeout the rank is drained.
 
 use crate::adapter::sim::manager::Allocation;
 use crate::adapter::sim::shell::Shell;
 use crate::adapter::sim::world::World;
 
 impl World {
-    /// The job manager was told that all shells have ended.
+    /// Checks `finish`, which says that all shells have ended.
     pub(super) fn check_finished(&mut self, job: &Allocation) {
         for rank in job.ranks.iter() {
             let running = self.ranks[rank as usize].shells_of(&job.digest).any(Shell::runs);
             if running && !self.drained.contains(&(job.digest.clone(), rank)) {
-                let seen = format!("{}: finish is said while its shell runs on {rank}", job.id);
+                let seen =
+                    format!("{}: finish is sent while the shell on rank {rank} runs", job.id);
                 self.violate("unknown-is-not-dead", seen);
             }
         }

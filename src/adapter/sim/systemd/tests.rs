@@ -1,9 +1,9 @@
-//! A tracker and this systemd, wired together: what is asked arrives at once, and so does what is
-//! said.
+//! A tracker and the simulated systemd. Calls and news arrive at once.
 
 use std::path::PathBuf;
 
 use super::*;
+use crate::adapter::sim::sample;
 use crate::port::supervisor::Started;
 use crate::proto::{BrokerRank, InstanceId, JobId};
 use crate::supervisor::tracker::{Tracker, TrackerConfig};
@@ -17,7 +17,7 @@ struct Wire {
 }
 
 impl Wire {
-    /// Connected and ready, and nothing asked yet.
+    /// Connected and ready, without a unit.
     fn new() -> Self {
         let mut wire = Self {
             tracker: tracker(),
@@ -35,30 +35,30 @@ impl Wire {
 
     fn connect(&mut self) {
         self.connection = self.systemd.connect().expect("systemd is there");
-        self.tracker.connected();
+        self.tracker.handle_connected();
         self.talk();
         assert!(self.tracker.is_ready());
     }
 
-    /// Asks and news go to and fro until there are none.
+    /// Delivers calls and news until there are no more.
     fn talk(&mut self) {
         loop {
             let asks = self.tracker.take_asks();
             asks.iter().for_each(|ask| self.ask(ask));
-            if !self.hear() && asks.is_empty() {
+            if !self.deliver_news() && asks.is_empty() {
                 return;
             }
         }
     }
 
     fn ask(&mut self, ask: &Ask) {
-        self.systemd.ask(self.connection, ask, Some(&self.spec));
+        self.systemd.handle_ask(self.connection, ask, Some(&self.spec));
     }
 
-    fn hear(&mut self) -> bool {
+    fn deliver_news(&mut self) -> bool {
         let news = self.systemd.take_news();
         let some = !news.is_empty();
-        news.into_iter().for_each(|(_, news)| self.tracker.hear(news));
+        news.into_iter().for_each(|(_, news)| self.tracker.handle_news(news));
         some
     }
 
@@ -68,14 +68,14 @@ impl Wire {
         self.talk();
     }
 
-    /// Started and executed.
+    /// Starts the unit and executes its program.
     #[track_caller]
     fn run(&mut self) {
         self.start();
         self.acts(&[Act::Run(self.unit())]);
-        self.process(SimSystemd::forked);
+        self.process(SimSystemd::handle_forked);
         self.silence();
-        self.process(SimSystemd::executed);
+        self.process(SimSystemd::handle_executed);
         self.started();
     }
 
@@ -86,7 +86,7 @@ impl Wire {
     }
 
     fn exit(&mut self, status: WaitStatus, populated: bool) {
-        self.process(|systemd, unit| systemd.exited(unit, status, populated));
+        self.process(|systemd, unit| systemd.handle_exited(unit, status, populated));
     }
 
     fn collect(&mut self) {
@@ -141,23 +141,7 @@ pub(super) fn tracker() -> Tracker {
 
 pub(super) fn spec() -> UnitSpec {
     let unit = UnitName::new(false, BrokerRank(0), JobId(1), InstanceId::new("/sim", 1));
-    UnitSpec {
-        unit,
-        job: JobId(1),
-        rank: BrokerRank(0),
-        digest: "digest".to_string(),
-        userid: 1,
-        size: 1,
-        multiuser: false,
-        description: String::new(),
-        argv: vec!["/bin/shell".to_string()],
-        environment: BTreeMap::new(),
-        unset_environment: Vec::new(),
-        working_directory: None,
-        properties: BTreeMap::new(),
-        forget_failed: false,
-        stop_timeout: Some(Duration::from_secs(5)),
-    }
+    UnitSpec { stop_timeout: Some(Duration::from_secs(5)), ..sample::spec(unit) }
 }
 
 const OK: WaitStatus = WaitStatus(0);
@@ -207,7 +191,7 @@ fn a_quick_exit_is_an_exit() {
     for status in [OK, WaitStatus::exited(1)] {
         let mut wire = Wire::new();
         wire.start();
-        wire.process(SimSystemd::forked);
+        wire.process(SimSystemd::handle_forked);
         wire.exit(status, false);
         wire.started();
         wire.exited(status);
@@ -219,8 +203,8 @@ fn a_quick_exit_is_an_exit() {
 fn a_program_that_cannot_be_executed() {
     let mut wire = Wire::new();
     wire.start();
-    wire.process(SimSystemd::forked);
-    wire.process(|systemd, unit| systemd.exec_failed(unit, 203));
+    wire.process(SimSystemd::handle_forked);
+    wire.process(|systemd, unit| systemd.handle_exec_failed(unit, 203));
     let (unit, errnum, message) = (wire.unit(), libc::ENOENT, "Some(203)".to_string());
     let failed = BackendEvent::Failed { unit: unit.clone(), errnum, message };
     assert_eq!(wire.tracker.next_event(), Some(failed));
@@ -241,13 +225,13 @@ fn what_is_left_behind_is_ended() {
     };
     assert_eq!(*terminate, wire.terminate());
     wire.silence();
-    wire.process(|systemd, unit| systemd.alarm(unit, *number + 1));
+    wire.process(|systemd, unit| systemd.handle_alarm(unit, *number + 1));
     wire.acts(&[]);
-    wire.process(|systemd, unit| systemd.alarm(unit, *number));
+    wire.process(|systemd, unit| systemd.handle_alarm(unit, *number));
     wire.acts(&[Act::Signal { unit: unit.clone(), signal: libc::SIGKILL, all: true }]);
     assert!(wire.systemd.lives(&unit));
     wire.silence();
-    wire.process(SimSystemd::emptied);
+    wire.process(SimSystemd::handle_emptied);
     wire.empty();
 }
 
@@ -262,7 +246,7 @@ fn a_failure_ends_what_it_leaves_behind() {
     assert_eq!(wire.systemd.take_acts()[0], terminate);
     wire.collect();
     wire.silence();
-    wire.process(SimSystemd::emptied);
+    wire.process(SimSystemd::handle_emptied);
     wire.empty();
 }
 
@@ -286,18 +270,18 @@ fn a_guests_unit_is_activating_until_the_imp_says_that_it_is_ready() {
     (wire.spec.multiuser, wire.spec.stop_timeout) = (true, None);
     wire.start();
     let unit = wire.unit();
-    let active = |wire: &Wire| wire.systemd.units.get(&unit)?.all(&unit).active;
+    let active = |wire: &Wire| wire.systemd.units.get(&unit)?.properties(&unit).active;
     for (step, expected) in [
-        (SimSystemd::forked as fn(&mut SimSystemd, &UnitName), Active::Activating),
-        (SimSystemd::ready, Active::Activating),
-        (SimSystemd::executed, Active::Activating),
-        (SimSystemd::ready, Active::Active),
+        (SimSystemd::handle_forked as fn(&mut SimSystemd, &UnitName), Active::Activating),
+        (SimSystemd::handle_ready, Active::Activating),
+        (SimSystemd::handle_executed, Active::Activating),
+        (SimSystemd::handle_ready, Active::Active),
     ] {
         wire.process(step);
         assert_eq!(active(&wire), Some(expected));
     }
     wire.started();
-    // No patience is set that could come to its end, and only the IMP gets a signal.
+    // There is no stop timeout, so no alarm, and only the IMP gets a signal.
     wire.systemd.take_acts();
     wire.systemd.stop(&unit);
     let signal = Act::Signal { unit: unit.clone(), signal: libc::SIGTERM, all: false };
@@ -309,18 +293,18 @@ fn a_guests_processes_are_waited_for() {
     let mut wire = Wire::new();
     wire.spec.multiuser = true;
     wire.start();
-    wire.process(SimSystemd::forked);
+    wire.process(SimSystemd::handle_forked);
     wire.started();
-    wire.process(SimSystemd::executed);
+    wire.process(SimSystemd::handle_executed);
     wire.exit(OK, true);
     wire.exited(OK);
     wire.systemd.take_acts();
     wire.collect();
     wire.acts(&[]);
-    // It is down, and yet there.
+    // It is down, but not removed.
     assert!(wire.systemd.has(&wire.unit()));
     wire.silence();
-    wire.process(SimSystemd::emptied);
+    wire.process(SimSystemd::handle_emptied);
     wire.empty();
 }
 
@@ -346,18 +330,18 @@ fn systemd_is_executed_again_in_the_middle_of_a_start() {
     wire.tracker.start(&spec(), &output);
     let asks = wire.tracker.take_asks();
     asks.iter().for_each(|ask| wire.ask(ask));
-    // The start gets through, and its answer does not.
+    // systemd gets the call, but its answer is lost.
     let start = asks.iter().find(|ask| matches!(ask.call, Call::Start(_))).expect("start");
     wire.systemd.take_news();
-    wire.process(SimSystemd::forked);
+    wire.process(SimSystemd::handle_forked);
     wire.systemd.take_news();
     wire.systemd.leave();
     assert!(!wire.systemd.is_present() && wire.systemd.connect().is_none());
-    wire.hear();
-    wire.tracker.hear(SimSystemd::no_reply(start.number));
-    wire.process(SimSystemd::executed);
+    wire.deliver_news();
+    wire.tracker.handle_news(SimSystemd::no_reply(start.number));
+    wire.process(SimSystemd::handle_executed);
     wire.silence();
-    wire.systemd.back();
+    wire.systemd.come_back();
     wire.talk();
     wire.started();
     wire.exit(OK, false);
@@ -373,14 +357,14 @@ fn a_start_job_that_is_lost_is_made_again() {
     wire.acts(std::slice::from_ref(&run));
     wire.process(SimSystemd::lose_job);
     wire.acts(std::slice::from_ref(&run));
-    // While systemd is away nothing can be forked.
+    // While systemd is away it starts no process.
     wire.systemd.leave();
-    wire.process(SimSystemd::forked);
-    wire.systemd.back();
+    wire.process(SimSystemd::handle_forked);
+    wire.systemd.come_back();
     wire.talk();
     wire.acts(&[run]);
-    wire.process(SimSystemd::forked);
-    wire.process(SimSystemd::executed);
+    wire.process(SimSystemd::handle_forked);
+    wire.process(SimSystemd::handle_executed);
     wire.started();
     assert_eq!(wire.systemd.executions(&wire.unit()), 1);
 }
@@ -395,7 +379,7 @@ fn an_exit_while_systemd_is_away_is_found() {
     wire.exit(status, false);
     wire.collect();
     wire.silence();
-    wire.systemd.back();
+    wire.systemd.come_back();
     wire.talk();
     wire.exited(status);
     wire.empty();
@@ -405,14 +389,14 @@ fn an_exit_while_systemd_is_away_is_found() {
 fn a_signal_to_nobody_is_made_up_for() {
     let mut wire = Wire::new();
     wire.run();
-    // Both at once: the exit falls between two subscriptions.
+    // systemd leaves and is back at once. The exit comes before the tracker has subscribed again.
     wire.systemd.leave();
-    wire.systemd.back();
+    wire.systemd.come_back();
     let unit = wire.unit();
-    wire.systemd.exited(&unit, OK, false);
+    wire.systemd.handle_exited(&unit, OK, false);
     assert!(!wire.systemd.take_news().iter().any(|(_, n)| matches!(n, News::Changed { .. })));
-    wire.tracker.hear(News::ManagerAway);
-    wire.tracker.hear(News::ManagerBack);
+    wire.tracker.handle_news(News::ManagerAway);
+    wire.tracker.handle_news(News::ManagerBack);
     wire.talk();
     wire.exited(OK);
 }
@@ -421,8 +405,8 @@ fn a_signal_to_nobody_is_made_up_for() {
 fn an_exit_while_the_bus_is_restarted_is_found() {
     let mut wire = Wire::new();
     wire.run();
-    assert_eq!(wire.systemd.bus_restart(), [wire.connection]);
-    wire.tracker.lost();
+    assert_eq!(wire.systemd.restart_bus(), [wire.connection]);
+    wire.tracker.handle_lost();
     wire.exit(OK, false);
     wire.silence();
     wire.connect();
@@ -436,15 +420,15 @@ fn a_cgroup_becomes_empty_without_a_bus() {
     let mut wire = Wire::new();
     wire.spec.multiuser = true;
     wire.start();
-    wire.process(SimSystemd::forked);
+    wire.process(SimSystemd::handle_forked);
     wire.started();
     wire.exit(OK, true);
     wire.exited(OK);
     wire.collect();
-    wire.systemd.bus_restart();
-    wire.tracker.lost();
+    wire.systemd.restart_bus();
+    wire.tracker.handle_lost();
     wire.silence();
-    wire.process(SimSystemd::emptied);
+    wire.process(SimSystemd::handle_emptied);
     wire.empty();
 }
 
@@ -456,7 +440,7 @@ fn units_seem_to_end_while_systemd_reloads() {
     let news = wire.systemd.take_news();
     let garbage = news.iter().filter(|(_, news)| matches!(news, News::Changed { .. }));
     assert_eq!(garbage.count(), 2);
-    news.into_iter().for_each(|(_, news)| wire.tracker.hear(news));
+    news.into_iter().for_each(|(_, news)| wire.tracker.handle_news(news));
     wire.talk();
     wire.silence();
     assert!(wire.tracker.is_ready());
@@ -470,7 +454,7 @@ fn a_name_that_is_taken_starts_nothing() {
     wire.run();
     let unit = wire.unit();
     let id = wire.systemd.invocation_id(&unit).map(str::to_string);
-    // The broker is killed, and another one knows nothing.
+    // The broker is killed. The next one has no records.
     wire.systemd.disconnect(wire.connection);
     wire.tracker = tracker();
     wire.connect();

@@ -1,4 +1,4 @@
-//! The life of a unit.
+//! The states of a unit, from its start job to its removal.
 
 use std::time::Duration;
 
@@ -8,25 +8,25 @@ use crate::supervisor::tracker::{Active, Changes, News};
 
 use super::{Act, Happened, SimSystemd};
 
-/// Until an alarm is tried again for which systemd was not there.
+/// Time after which an alarm goes off again, if systemd was away.
 const PATIENCE_AGAIN: Duration = Duration::from_secs(1);
 
-/// Where a unit is in its life, as systemd sees it.
+/// The state of a unit, as systemd sees it.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum Stage {
-    /// Down, but a process is left in its cgroup.
+    /// Inactive, but a process is left in its cgroup.
     Dead,
-    /// Exited with success, and remains.
+    /// Exited with success. The unit stays.
     Exited,
-    /// Failed, and remains.
+    /// Failed. The unit stays.
     Failed,
-    /// There is a job to start it.
+    /// Its start job is queued.
     Queued,
-    /// Executed.
+    /// Its program was executed.
     Running,
-    /// There is a process, which was not executed yet.
+    /// Its process exists, but has not executed the program yet.
     Starting,
-    /// Waits until no process is left.
+    /// Being stopped, until no process is left.
     Stopping,
 }
 
@@ -37,22 +37,22 @@ pub(super) struct Unit {
     invocation_id: String,
     stage: Stage,
     was_active: bool,
-    /// The program was executed, whether or not systemd knows.
+    /// Whether the program was executed, even if systemd does not know it.
     executed: bool,
     main_pid: u32,
     status: Option<WaitStatus>,
     /// `Result`.
     result: &'static str,
-    /// Number of the alarm that ends its patience.
+    /// The number of the alarm that ends its stop timeout.
     alarm: u64,
-    /// The main process lives.
+    /// Whether the main process lives.
     main: bool,
-    /// Another process lives.
+    /// Whether another process lives.
     rest: bool,
 }
 
 impl Unit {
-    /// It has a process.
+    /// Whether it has a process.
     pub(super) fn lives(&self) -> bool {
         self.main || self.rest
     }
@@ -61,8 +61,9 @@ impl Unit {
         self.main || (all && self.rest)
     }
 
-    /// Its cgroup, which systemd removes when the unit is down and nothing is in it.
-    pub(super) fn group(&self, unit: &UnitName) -> String {
+    /// Its cgroup. The path is empty before the start, and when the unit is down and no process is
+    /// left, because systemd then removes the cgroup.
+    pub(super) fn control_group(&self, unit: &UnitName) -> String {
         match self.stage {
             Stage::Queued => String::new(),
             Stage::Dead | Stage::Failed if !self.lives() => String::new(),
@@ -71,13 +72,17 @@ impl Unit {
     }
 
     /// All properties.
-    pub(super) fn all(&self, unit: &UnitName) -> Changes {
+    pub(super) fn properties(&self, unit: &UnitName) -> Changes {
         let digest = Some(self.spec.digest.clone());
-        Changes { digest, control_group: Some(self.group(unit)), ..self.signalled() }
+        Changes {
+            digest,
+            control_group: Some(self.control_group(unit)),
+            ..self.signalled_properties()
+        }
     }
 
-    /// The properties that signals tell.
-    fn signalled(&self) -> Changes {
+    /// The properties that D-Bus signals carry.
+    fn signalled_properties(&self) -> Changes {
         let (code, status) = match self.status {
             None => (0, 0),
             Some(status) => match (status.code(), status.signal()) {
@@ -106,64 +111,66 @@ impl Unit {
     }
 }
 
-/// Type=exec counts these as success (systemd.service(5), `SuccessExitStatus`).
+/// Whether systemd counts this as success. A `Type=exec` service that ends by one of these signals
+/// is a success (systemd.service(5), `SuccessExitStatus`).
 fn is_clean(status: WaitStatus) -> bool {
     let clean = [libc::SIGHUP, libc::SIGINT, libc::SIGTERM, libc::SIGPIPE];
     status.code() == Some(0) || status.signal().is_some_and(|signal| clean.contains(&signal))
 }
 
-/// What becomes of processes.
+/// What happens to processes.
 impl SimSystemd {
-    /// The start job's turn has come: the main process is there, and is about to be executed.
-    /// Followed by `executed`, `exec_failed` or `exited`.
-    pub(in crate::adapter::sim) fn forked(&mut self, unit: &UnitName) {
+    /// The start job runs: the main process exists, and is about to execute the program.
+    /// `handle_executed`, `handle_exec_failed` or `handle_exited` follows.
+    pub(in crate::adapter::sim) fn handle_forked(&mut self, unit: &UnitName) {
         if self.away {
             return self.lose_job(unit);
         }
-        let pid = self.number();
+        let pid = self.next_number();
         let Some(known) = self.queued(unit) else { return };
         known.main_pid = u32::try_from(pid).unwrap_or(u32::MAX);
         known.main = true;
         known.stage = Stage::Starting;
-        self.changed(unit);
+        self.note_change(unit);
     }
 
-    /// The start job comes to nothing: seen when systemd reloads, or is executed again, before
-    /// its turn has come.
+    /// The start job is lost. This was seen when systemd reloads, or is executed again, while the
+    /// job is queued.
     pub(in crate::adapter::sim) fn lose_job(&mut self, unit: &UnitName) {
         if let Some(known) = self.queued(unit) {
             known.stage = Stage::Dead;
-            self.changed(unit);
+            self.note_change(unit);
         }
     }
 
     /// The program was executed.
-    pub(in crate::adapter::sim) fn executed(&mut self, unit: &UnitName) {
+    pub(in crate::adapter::sim) fn handle_executed(&mut self, unit: &UnitName) {
         if self.starting(unit).is_some() {
-            self.count(unit);
-            self.see_or_keep(unit, Happened::Executed);
+            self.count_execution(unit);
+            self.see_or_queue(unit, Happened::Executed);
         }
     }
 
-    /// The program of a `Type=notify` unit says that it is ready.
-    pub(in crate::adapter::sim) fn ready(&mut self, unit: &UnitName) {
+    /// The program of a `Type=notify` unit reports that it is ready.
+    pub(in crate::adapter::sim) fn handle_ready(&mut self, unit: &UnitName) {
         if self.units.get(unit).is_some_and(|known| known.main && known.executed) {
-            self.see_or_keep(unit, Happened::Ready);
+            self.see_or_queue(unit, Happened::Ready);
         }
     }
 
-    /// The program could not be executed: systemd's exit code for it, 200 to 245.
-    pub(in crate::adapter::sim) fn exec_failed(&mut self, unit: &UnitName, code: i32) {
+    /// The program could not be executed. `code` is systemd's exit code for the reason, 200 to 245.
+    pub(in crate::adapter::sim) fn handle_exec_failed(&mut self, unit: &UnitName, code: i32) {
         if let Some(known) = self.starting(unit) {
             known.main = false;
-            self.see_or_keep(unit, Happened::ExecFailed(code));
+            self.see_or_queue(unit, Happened::ExecFailed(code));
             self.tell_if_empty(unit);
         }
     }
 
-    /// The main process has ended; `populated`: others are left. Without `executed` before it:
-    /// before systemd saw that it was executed.
-    pub(in crate::adapter::sim) fn exited(
+    /// The main process has ended. `populated` tells whether other processes are left. If
+    /// `handle_executed` was not called before, the process has executed the program and ended
+    /// before systemd saw the execution.
+    pub(in crate::adapter::sim) fn handle_exited(
         &mut self,
         unit: &UnitName,
         status: WaitStatus,
@@ -173,35 +180,35 @@ impl SimSystemd {
         known.main = false;
         known.rest = populated;
         if known.stage == Stage::Starting && !known.executed {
-            self.count(unit);
+            self.count_execution(unit);
         }
-        self.see_or_keep(unit, Happened::Exited(status));
+        self.see_or_queue(unit, Happened::Exited(status));
         self.tell_if_empty(unit);
     }
 
-    /// What the main process left behind has ended.
-    pub(in crate::adapter::sim) fn emptied(&mut self, unit: &UnitName) {
+    /// The processes that the main process left behind have ended.
+    pub(in crate::adapter::sim) fn handle_emptied(&mut self, unit: &UnitName) {
         let Some(known) = self.units.get_mut(unit).filter(|known| known.rest) else { return };
         known.rest = false;
-        self.see_or_keep(unit, Happened::Emptied);
+        self.see_or_queue(unit, Happened::Emptied);
         self.tell_if_empty(unit);
     }
 
-    /// An [`Act::Alarm`] goes off: systemd's patience with a unit that it stops is at its end.
-    pub(in crate::adapter::sim) fn alarm(&mut self, unit: &UnitName, number: u64) {
+    /// An [`Act::Alarm`] goes off: the stop timeout of a unit is over.
+    pub(in crate::adapter::sim) fn handle_alarm(&mut self, unit: &UnitName, number: u64) {
         let Some(known) = self.units.get_mut(unit) else { return };
         if known.stage != Stage::Stopping || known.alarm != number {
             return;
         }
         if self.away {
-            // It has taken its timers with it.
+            // The timers of a systemd that is away do not fire.
             let after = PATIENCE_AGAIN;
             return self.acts.push(Act::Alarm { unit: unit.clone(), number, after });
         }
         known.result = "timeout";
         if known.spec.multiuser {
-            // `SendSIGKILL=no`: what is left is left.
-            return self.down(unit);
+            // `SendSIGKILL=no`: the processes stay.
+            return self.set_down(unit);
         }
         self.acts.push(Act::Signal { unit: unit.clone(), signal: libc::SIGKILL, all: true });
     }
@@ -210,21 +217,21 @@ impl SimSystemd {
         self.units.get_mut(unit).filter(|known| known.stage == Stage::Queued)
     }
 
-    /// One whose process was not executed yet.
+    /// The unit, if its process has not executed the program yet.
     fn starting(&mut self, unit: &UnitName) -> Option<&mut Unit> {
         let unseen = self.unseen.iter().any(|(name, _)| name == unit);
         let known = self.units.get_mut(unit)?;
         (!known.executed && known.main && !unseen).then_some(known)
     }
 
-    fn count(&mut self, unit: &UnitName) {
+    fn count_execution(&mut self, unit: &UnitName) {
         if let Some(known) = self.units.get_mut(unit) {
             known.executed = true;
         }
         *self.executions.entry(unit.clone()).or_default() += 1;
     }
 
-    fn see_or_keep(&mut self, unit: &UnitName, happened: Happened) {
+    fn see_or_queue(&mut self, unit: &UnitName, happened: Happened) {
         if self.away {
             self.unseen.push((unit.clone(), happened));
         } else {
@@ -232,7 +239,8 @@ impl SimSystemd {
         }
     }
 
-    /// The kernel tells who waits for it, whether or not systemd is there.
+    /// The kernel tells connections that wait for the cgroup if it is empty, even if systemd is
+    /// away.
     fn tell_if_empty(&mut self, unit: &UnitName) {
         if self.lives(unit) {
             return;
@@ -248,25 +256,25 @@ impl SimSystemd {
     }
 }
 
-/// What an oracle wants to know.
+/// What oracles ask.
 impl SimSystemd {
-    /// A process of it is left.
+    /// Whether a process of the unit is left.
     pub(in crate::adapter::sim) fn lives(&self, unit: &UnitName) -> bool {
         self.units.get(unit).is_some_and(Unit::lives)
     }
 
-    /// systemd has it, in whatever state.
+    /// Whether systemd has the unit, in any state.
     #[cfg(test)]
     pub(in crate::adapter::sim) fn has(&self, unit: &UnitName) -> bool {
         self.units.contains_key(unit)
     }
 
-    /// Which start of that name it is; none is like another.
+    /// Which start of this name it is. Each start has an id of its own.
     pub(in crate::adapter::sim) fn invocation_id(&self, unit: &UnitName) -> Option<&str> {
         self.units.get(unit).map(|known| known.invocation_id.as_str())
     }
 
-    /// The digest of the job that it was started for.
+    /// The digest of the job that the unit was started for.
     pub(in crate::adapter::sim) fn digest(&self, unit: &UnitName) -> Option<&str> {
         self.units.get(unit).map(|known| known.spec.digest.as_str())
     }
@@ -282,13 +290,13 @@ impl SimSystemd {
     }
 }
 
-/// What systemd makes of it.
+/// What systemd does with units.
 impl SimSystemd {
     pub(super) fn start(&mut self, spec: &UnitSpec) {
         let unit = spec.unit.clone();
         let known = Unit {
             spec: spec.clone(),
-            invocation_id: format!("{:032x}", self.number()),
+            invocation_id: format!("{:032x}", self.next_number()),
             stage: Stage::Queued,
             was_active: false,
             executed: false,
@@ -300,7 +308,7 @@ impl SimSystemd {
             rest: false,
         };
         self.units.insert(unit.clone(), known);
-        self.changed(&unit);
+        self.note_change(&unit);
         self.acts.push(Act::Run(unit));
     }
 
@@ -309,7 +317,7 @@ impl SimSystemd {
         if let Some(known) = failed {
             known.stage = Stage::Dead;
             known.result = "success";
-            self.changed(unit);
+            self.note_change(unit);
         }
     }
 
@@ -317,34 +325,37 @@ impl SimSystemd {
         let Some(known) = self.units.get(unit) else { return };
         match known.stage {
             Stage::Dead | Stage::Failed | Stage::Stopping => {}
-            Stage::Queued | Stage::Exited | Stage::Running | Stage::Starting => self.end(unit),
+            Stage::Queued | Stage::Exited | Stage::Running | Stage::Starting => {
+                self.begin_stop(unit)
+            }
         }
     }
 
     pub(super) fn see(&mut self, unit: &UnitName, happened: Happened) {
         let Some(known) = self.units.get_mut(unit) else { return };
         if matches!(known.stage, Stage::Dead | Stage::Failed) {
-            // Given up: systemd does not look at its processes any more, only at the cgroup.
-            return self.sweep(unit);
+            // systemd does not look at the processes of such a unit any more, only at its cgroup.
+            return self.remove_if_done(unit);
         }
         match happened {
             Happened::Emptied => match known.stage {
-                Stage::Stopping if !known.main => self.down(unit),
-                _ => self.sweep(unit),
+                Stage::Stopping if !known.main => self.set_down(unit),
+                _ => self.remove_if_done(unit),
             },
             Happened::Executed | Happened::Ready => {
-                // One that is `Type=notify` says itself that it is ready, or never does.
+                // A `Type=notify` unit is ready when its main process says so. Others are ready
+                // when the program was executed.
                 let notifies = matches!(happened, Happened::Ready);
                 if known.stage == Stage::Starting && known.spec.multiuser == notifies {
                     known.stage = Stage::Running;
                     known.was_active = true;
-                    self.changed(unit);
+                    self.note_change(unit);
                 }
             }
             Happened::ExecFailed(code) => {
                 known.status = Some(WaitStatus::exited(code));
                 known.result = "exit-code";
-                self.down(unit);
+                self.set_down(unit);
             }
             Happened::Exited(status) => self.see_exit(unit, status),
         }
@@ -356,24 +367,25 @@ impl SimSystemd {
         if is_clean(status) && known.stage != Stage::Stopping {
             known.stage = Stage::Exited;
             known.was_active = true;
-            return self.changed(unit);
+            return self.note_change(unit);
         }
         if !is_clean(status) && known.result == "success" {
             known.result = if status.code().is_some() { "exit-code" } else { "signal" };
         }
-        self.end(unit);
+        self.begin_stop(unit);
     }
 
-    /// Nothing of it shall go on.
-    fn end(&mut self, unit: &UnitName) {
+    /// Begins to end all processes of the unit. Multi-user units have `KillMode=process`: only
+    /// their main process gets a signal.
+    fn begin_stop(&mut self, unit: &UnitName) {
         let Some(known) = self.units.get_mut(unit) else { return };
         let multiuser = known.spec.multiuser;
         if !known.can_get_signal(!multiuser) {
-            return self.down(unit);
+            return self.set_down(unit);
         }
         let again = known.stage == Stage::Stopping;
         known.stage = Stage::Stopping;
-        self.changed(unit);
+        self.note_change(unit);
         let signal = libc::SIGTERM;
         self.acts.push(Act::Signal { unit: unit.clone(), signal, all: !multiuser });
         if !again {
@@ -382,7 +394,7 @@ impl SimSystemd {
     }
 
     fn arm(&mut self, unit: &UnitName) {
-        let number = self.number();
+        let number = self.next_number();
         let Some(known) = self.units.get_mut(unit) else { return };
         known.alarm = number;
         if let Some(after) = known.spec.stop_timeout {
@@ -390,36 +402,37 @@ impl SimSystemd {
         }
     }
 
-    fn down(&mut self, unit: &UnitName) {
+    fn set_down(&mut self, unit: &UnitName) {
         let Some(known) = self.units.get_mut(unit) else { return };
         known.stage = if known.result == "success" { Stage::Dead } else { Stage::Failed };
-        self.changed(unit);
+        self.note_change(unit);
     }
 
-    fn changed(&mut self, unit: &UnitName) {
+    fn note_change(&mut self, unit: &UnitName) {
         self.changed.insert(unit.clone());
         if !self.slow {
-            self.signal();
+            self.send_signals();
         }
-        self.sweep(unit);
+        self.remove_if_done(unit);
     }
 
-    /// The signals about what has changed are sent, with what is the case now.
-    pub(in crate::adapter::sim) fn signal(&mut self) {
+    /// Sends signals about units that have changed, with the properties that they have now.
+    pub(in crate::adapter::sim) fn send_signals(&mut self) {
         for unit in std::mem::take(&mut self.changed) {
-            if let Some(changes) = self.units.get(&unit).map(Unit::signalled) {
+            if let Some(changes) = self.units.get(&unit).map(Unit::signalled_properties) {
                 self.tell_changed(&unit, &changes);
             }
         }
     }
 
-    /// There are signals to be sent.
+    /// Whether signals are to be sent.
     pub(in crate::adapter::sim) fn has_signals(&self) -> bool {
         !self.changed.is_empty()
     }
 
-    /// systemd keeps nothing that is down, has no process and is not to be remembered.
-    fn sweep(&mut self, unit: &UnitName) {
+    /// Removes the unit if it is down and has no process, unless it has failed and systemd must
+    /// remember that.
+    fn remove_if_done(&mut self, unit: &UnitName) {
         let Some(known) = self.units.get(unit) else { return };
         let down = match known.stage {
             Stage::Dead => true,
@@ -428,7 +441,7 @@ impl SimSystemd {
             Stage::Starting | Stage::Stopping => false,
         };
         if down && !known.lives() {
-            self.signal();
+            self.send_signals();
             self.units.remove(unit);
         }
     }

@@ -1,6 +1,6 @@
-//! Random walks: a tracker and this systemd with time between them, and everything that can
-//! befall either. When nothing does any more, every unit must come to its end, after at most one
-//! execution.
+//! Random walks of a tracker and the simulated systemd. Messages between them take time, and both
+//! meet faults. After the last fault every unit must come to its end. Its program must have been
+//! executed once at most.
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
@@ -19,24 +19,24 @@ use crate::supervisor::{Backend, BackendEvent, OutputPaths};
 const SEEDS: u64 = 2000;
 const UNITS: u64 = 4;
 const STEPS: u32 = 400;
-/// Calls that are refused in one walk: so few that no unit is given up.
+/// How many calls are refused in one walk. They are so few that the tracker gives up no unit.
 const REFUSALS: u32 = 8;
-/// Steps without faults in which all must end.
+/// Steps without faults within which all units must end.
 const HEAL_STEPS: u32 = 20_000;
 
-/// What is on disk about a unit.
+/// What the record on disk says about a unit.
 #[derive(Debug, Default)]
 struct Record {
     started: Option<Started>,
     exited: bool,
-    /// Stopped before its exit was known.
+    /// Whether it was stopped before its exit was known.
     cancelled: bool,
     ended: bool,
 }
 
 struct Walk {
     rng: ChaCha8Rng,
-    /// What all its units are like.
+    /// The specification of all units, except for their names.
     model: UnitSpec,
     tracker: Tracker,
     systemd: SimSystemd,
@@ -44,7 +44,7 @@ struct Walk {
     asks: VecDeque<Ask>,
     news: VecDeque<News>,
     acts: Vec<Act>,
-    /// Units with a process, and whether its program was executed.
+    /// Units with a main process, and whether it has executed the program.
     processes: BTreeMap<UnitName, bool>,
     leftovers: BTreeSet<UnitName>,
     records: BTreeMap<UnitName, Record>,
@@ -92,8 +92,8 @@ impl Walk {
             80..90 => self.live(),
             90..92 => self.start(),
             92..102 if self.connection.is_none() => self.connect(),
-            102..112 => self.systemd.back(),
-            112..122 => self.systemd.signal(),
+            102..112 => self.systemd.come_back(),
+            112..122 => self.systemd.send_signals(),
             122..124 if faults => self.systemd.reload(),
             124 if faults => self.leave(),
             125 if faults => self.bus_restart(),
@@ -108,7 +108,7 @@ impl Walk {
         self.take();
     }
 
-    /// Everything that was said or wanted goes on its way.
+    /// Takes the news, acts, calls and events, and queues them.
     fn take(&mut self) {
         let connection = self.connection;
         for (to, news) in self.systemd.take_news() {
@@ -134,13 +134,13 @@ impl Walk {
         let Some(ask) = self.asks.pop_front() else { return };
         self.note(format!("-> {ask:?}"));
         let spec = ask.call.unit().map(|unit| self.spec(unit));
-        self.systemd.ask(self.connection.unwrap_or(0), &ask, spec.as_ref());
+        self.systemd.handle_ask(self.connection.unwrap_or(0), &ask, spec.as_ref());
     }
 
     fn deliver_news(&mut self) {
         let Some(news) = self.news.pop_front() else { return };
         self.note(format!("<- {news:?}"));
-        self.tracker.hear(news);
+        self.tracker.handle_news(news);
     }
 
     fn start(&mut self) {
@@ -160,29 +160,30 @@ impl Walk {
         let act = self.acts.remove(0);
         self.note(format!("{act:?}"));
         match act {
-            Act::Alarm { unit, number, .. } => self.systemd.alarm(&unit, number),
-            Act::Later { connection, number } => self.systemd.later(connection, number),
+            Act::Alarm { unit, number, .. } => self.systemd.handle_alarm(&unit, number),
+            Act::Later { connection, number } => self.systemd.handle_pause_over(connection, number),
             Act::Run(unit) if self.rng.random_bool(0.1) => self.systemd.lose_job(&unit),
             Act::Run(unit) => {
-                self.systemd.forked(&unit);
+                self.systemd.handle_forked(&unit);
                 if self.systemd.lives(&unit) {
                     self.processes.entry(unit).or_insert(false);
                 }
             }
-            // Not every process heeds it, and systemd kills no guest's.
+            // Some processes ignore SIGTERM. For these systemd sends no SIGKILL if they are a
+            // guest's.
             Act::Signal { signal: libc::SIGTERM, .. } if self.rng.random_bool(0.3) => {}
             Act::Signal { unit, signal, all } => {
                 if self.processes.contains_key(&unit) {
                     self.exit(&unit, WaitStatus::signaled(signal));
                 }
                 if all && self.leftovers.remove(&unit) {
-                    self.systemd.emptied(&unit);
+                    self.systemd.handle_emptied(&unit);
                 }
             }
         }
     }
 
-    /// A unit is not wanted any more.
+    /// Cancels a unit that runs.
     fn cancel(&mut self) {
         let running = self
             .records
@@ -195,11 +196,11 @@ impl Walk {
         }
     }
 
-    /// Something happens to a process.
+    /// A process executes its program, fails to, or ends.
     fn live(&mut self) {
         if let Some(unit) = self.leftovers.iter().choose(&mut self.rng).cloned() {
             self.leftovers.remove(&unit);
-            return self.systemd.emptied(&unit);
+            return self.systemd.handle_emptied(&unit);
         }
         let Some(unit) = self.processes.keys().choose(&mut self.rng).cloned() else { return };
         self.note(format!("a process of {unit} does something"));
@@ -209,10 +210,10 @@ impl Walk {
             self.exit(&unit, WaitStatus::exited(code));
         } else if !executed && self.rng.random_bool(0.1) {
             self.processes.remove(&unit);
-            self.systemd.exec_failed(&unit, 203);
+            self.systemd.handle_exec_failed(&unit, 203);
         } else if !executed {
             self.processes.insert(unit.clone(), true);
-            self.systemd.executed(&unit);
+            self.systemd.handle_executed(&unit);
         }
     }
 
@@ -222,14 +223,14 @@ impl Walk {
         if populated {
             self.leftovers.insert(unit.clone());
         }
-        self.systemd.exited(unit, status, populated);
+        self.systemd.handle_exited(unit, status, populated);
     }
 
     fn connect(&mut self) {
         self.connection = self.systemd.connect();
         if self.connection.is_some() {
             self.note("connected".to_string());
-            self.tracker.connected();
+            self.tracker.handle_connected();
         }
     }
 
@@ -244,18 +245,18 @@ impl Walk {
 
     fn bus_restart(&mut self) {
         self.send_some();
-        self.systemd.bus_restart();
+        self.systemd.restart_bus();
         self.hang_up();
-        self.tracker.lost();
+        self.tracker.handle_lost();
     }
 
-    /// systemd dies with answers that it has not sent.
+    /// systemd leaves, and some of its answers were not sent.
     fn leave(&mut self) {
         if !self.systemd.is_present() {
             return;
         }
         self.note("systemd leaves".to_string());
-        // What the bus or the kernel says itself, and all that was said before it, is underway.
+        // News of the bus and the kernel, and all news before them, were sent.
         let underway = self.news.iter().rposition(|news| {
             matches!(news, News::Emptied { .. } | News::ManagerAway | News::ManagerBack)
         });
@@ -271,14 +272,14 @@ impl Walk {
         }
     }
 
-    /// Some of what was asked still gets there.
+    /// Delivers some of the calls that were sent.
     fn send_some(&mut self) {
         for _ in 0..self.rng.random_range(0..=self.asks.len()) {
             self.deliver_ask();
         }
     }
 
-    /// The broker dies, and another one finds its records.
+    /// The broker is killed. The next one finds its records.
     fn kill(&mut self) {
         self.note("broker is killed".to_string());
         self.send_some();

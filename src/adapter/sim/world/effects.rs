@@ -1,4 +1,4 @@
-//! What nodes want done, and messages between them.
+//! Carries out the effects of nodes, and passes messages between them.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -20,8 +20,10 @@ impl World {
             Effect::Answer { to: RequestId::Remote(to), answer } => {
                 self.perform_answer(from, to, answer);
             }
-            Effect::Checkpoint { jobs } => self.send(from.rank, 0, Item::KvsSync { from, jobs }),
-            Effect::Cover { to, request } => self.tell_rank(from, to, Topic::Covered, &request),
+            Effect::Checkpoint { jobs } => {
+                self.send(from.rank, 0, Item::CheckpointBegins { from, jobs })
+            }
+            Effect::Cover { to, request } => self.send_notice(from, to, Topic::Covered, &request),
             Effect::Drain { ranks, reason } => self.drain(&ranks, &reason),
             Effect::Drop { to: RequestId::Remote(to) } => drop(self.requests.close(to)),
             Effect::Expire { to, request: RequestId::Remote(number), id, expiration } => {
@@ -41,59 +43,62 @@ impl World {
                 self.ask(from, to.0, Asked::Lead(stream), Topic::Lead, &request);
             }
             Effect::Log { level: Level::Error | Level::Warning, text } => self.note(&text),
-            Effect::Order { to, request } => self.tell_rank(from, to, Topic::Order, &request),
+            Effect::Order { to, request } => self.send_notice(from, to, Topic::Order, &request),
             Effect::Park { to: RequestId::Remote(to), entry, .. } => self.park(to, entry),
             Effect::Raise { id, exception } => self.raise(id, &exception),
             Effect::Shells { stream, to, request, .. } => {
                 self.ask(from, to.0, Asked::Shells(stream), Topic::Shells, &request);
             }
-            Effect::Stream { to: RequestId::Remote(to), item } => self.stream(from, to, item),
-            Effect::Unit(command) => self.command(from, command),
+            Effect::Stream { to: RequestId::Remote(to), item } => {
+                self.forward_answer(from, to, item)
+            }
+            Effect::Unit(command) => self.forward_command(from, command),
             Effect::LostShell { .. } | Effect::Log { .. } => (),
-            // What a role of the same rank has asked never leaves it.
+            // A node answers the requests of its own roles itself, so no effect has their numbers.
             effect => self.violate("bounded", format!("{effect:?} left its rank")),
         }
     }
 
     fn perform_answer(&mut self, from: Life, to: u64, answer: Answer) {
         match answer {
-            Answer::Barrier(result) => self.barrier_answered(to, &result),
+            Answer::Barrier(result) => self.answer_barrier(to, &result),
             Answer::Done(result) => self.answer(to, result),
             Answer::End(end) => {
                 if let Some(request) = self.requests.close(to) {
-                    self.fail(request, Fault::new(end.errnum(), end.to_string()));
+                    self.fail_request(request, Fault::new(end.errnum(), end.to_string()));
                 }
             }
             Answer::Known(result) => self.answer_known(from, to, result),
         }
     }
 
-    fn stream(&mut self, from: Life, to: u64, item: StreamItem) {
+    fn forward_answer(&mut self, from: Life, to: u64, item: StreamItem) {
         let asker = self.requests.asker(to);
         match (asker, item) {
             (Some((asker, Asked::Shells(stream))), StreamItem::Reports(reports)) => {
                 let result = Ok(sent_as_json(&reports));
-                self.post(from.rank, asker, Event::Reported { stream, result });
+                self.send_event(from.rank, asker, Event::Reported { stream, result });
             }
             (Some((asker, Asked::Lead(stream))), StreamItem::Reply(reply)) => {
                 let result = Ok(sent_as_json(&reply));
-                self.post(from.rank, asker, Event::Replied { stream, result });
+                self.send_event(from.rank, asker, Event::Replied { stream, result });
             }
-            (_, StreamItem::Response { id, response }) => self.respond(id, &response),
+            (_, StreamItem::Response { id, response }) => self.handle_response(id, &response),
             (_, StreamItem::Reply(_) | StreamItem::Reports(_)) => (),
         }
     }
 
-    pub(super) fn post(&mut self, from: u32, to: Life, event: Event) {
+    pub(super) fn send_event(&mut self, from: u32, to: Life, event: Event) {
         self.send(from, to.rank, Item::Deliver { to, event: Box::new(event) });
     }
 
-    fn tell_rank(&mut self, from: Life, to: BrokerRank, topic: Topic, request: &impl Serialize) {
+    fn send_notice(&mut self, from: Life, to: BrokerRank, topic: Topic, request: &impl Serialize) {
         let to = self.life(to.0);
         self.request(from, to, topic, RequestId::Remote(0), request);
     }
 
-    /// A peer's request, as bytes, is read where it arrives.
+    /// Sends a request of another module. It crosses the network as bytes, and is read as the
+    /// receiver reads it.
     fn request(
         &mut self,
         from: Life,
@@ -105,7 +110,7 @@ impl World {
         let owner = Credential { userid: OWNER, owner: true };
         let bytes = serde_json::to_vec(request).unwrap_or_default();
         match topic.read(number, owner, &bytes) {
-            Ok(event) => self.post(from.rank, to, event),
+            Ok(event) => self.send_event(from.rank, to, event),
             Err(fault) => self.violate("bounded", format!("{topic:?} cannot be read: {fault}")),
         }
     }
@@ -115,17 +120,17 @@ impl World {
         let request = Request { asker: from, holder, asked };
         let state = &self.ranks[rank as usize];
         if !state.broker_up {
-            return self.fail(request, Fault::new(libc::EHOSTUNREACH, "No route to host"));
+            return self.fail_request(request, Fault::new(libc::EHOSTUNREACH, "No route to host"));
         }
         if state.node.is_none() {
-            return self.fail(request, Fault::new(libc::ENOSYS, "no such service"));
+            return self.fail_request(request, Fault::new(libc::ENOSYS, "no such service"));
         }
         let number = self.requests.open(from, holder, asked);
         self.request(from, holder, topic, RequestId::Remote(number), payload);
     }
 
-    /// The asker hears that nobody will answer.
-    pub(super) fn fail(&mut self, request: Request, fault: Fault) {
+    /// Tells the asker that nobody will answer its request.
+    pub(super) fn fail_request(&mut self, request: Request, fault: Fault) {
         let end = |fault: Fault| StreamEnd::from_error(fault.errnum, fault.message);
         let event = match request.asked {
             Asked::Lead(stream) => Event::Replied { stream, result: Err(end(fault)) },
@@ -135,21 +140,21 @@ impl World {
             }
             Asked::Expire(number) => {
                 match Messages::index(number) {
-                    Some(index) => self.message_answered(index, Err(fault)),
+                    Some(index) => self.record_answer(index, Err(fault)),
                     None => drop(self.requests.close(number)),
                 }
                 return;
             }
             Asked::Intruder | Asked::Manager | Asked::Nothing => return,
         };
-        self.post(request.holder.rank, request.asker, event);
+        self.send_event(request.holder.rank, request.asker, event);
     }
 
     fn answer(&mut self, to: u64, result: Result<(), Fault>) {
         if let Some(index) = Messages::index(to) {
-            return self.message_answered(index, result);
+            return self.record_answer(index, result);
         }
-        if self.checkpoint_answered(to, &result) {
+        if self.answer_checkpoint(to, &result) {
             self.requests.close(to);
             return;
         }
@@ -164,12 +169,12 @@ impl World {
             && let Asked::Known { id, asker, question } = request.asked
         {
             let event = Event::KnownAnswered { id, asker, question, result };
-            self.post(from.rank, request.asker, event);
+            self.send_event(from.rank, request.asker, event);
         }
     }
 }
 
-/// What peers say to each other crosses the network as JSON.
+/// Writes a message as JSON and reads it again, as if it crossed the network.
 fn sent_as_json<T: Serialize + DeserializeOwned>(message: &T) -> T {
     let bytes = serde_json::to_vec(message).expect("peers' messages are JSON");
     serde_json::from_slice(&bytes).expect("peers read each other's messages")

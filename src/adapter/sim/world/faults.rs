@@ -1,4 +1,4 @@
-//! Faults, and the way back from them.
+//! Faults, and how the world recovers from them.
 
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
@@ -16,33 +16,33 @@ use crate::proto::{BrokerRank, JobId};
 impl World {
     pub(super) fn schedule_faults(&mut self) {
         for kind in FaultKind::ALL.into_iter().filter(|kind| kind.is_timed()) {
-            self.next_fault(kind);
+            self.schedule_fault(kind);
         }
     }
 
-    fn next_fault(&mut self, kind: FaultKind) {
-        if let Some((pause, id)) = self.faults.next(kind) {
+    fn schedule_fault(&mut self, kind: FaultKind) {
+        if let Some((pause, id)) = self.faults.draw_next(kind) {
             self.at(self.now + pause, Item::Fault(id));
         }
     }
 
-    /// A fault's time has come.
-    pub(super) fn fault(&mut self, id: FaultId) {
+    /// A timed fault is due.
+    pub(super) fn handle_fault(&mut self, id: FaultId) {
         if self.faults.strike(id) {
             let mut rng = self.faults.rng(id);
-            self.befall(id.kind, &mut rng);
+            self.apply_fault(id.kind, &mut rng);
         }
-        self.next_fault(id.kind);
+        self.schedule_fault(id.kind);
     }
 
-    fn befall(&mut self, kind: FaultKind, rng: &mut ChaCha8Rng) {
+    fn apply_fault(&mut self, kind: FaultKind, rng: &mut ChaCha8Rng) {
         let rank = rng.random_range(0..self.profile.ranks);
         match kind {
             FaultKind::AllKilled => self.kill(0),
             FaultKind::BrokerKilled => self.kill(rank.max(1).min(self.profile.ranks - 1)),
             FaultKind::BusLost => {
                 self.note(&format!("the bus on rank {rank} ends all connections"));
-                let lost = self.ranks[rank as usize].systemd.bus_restart();
+                let lost = self.ranks[rank as usize].systemd.restart_bus();
                 let life = self.life(rank);
                 if !lost.is_empty() {
                     self.after(0.000_1, 0.1, Item::BusClosed(life));
@@ -81,18 +81,19 @@ impl World {
             FaultKind::SystemdReloaded => {
                 self.note(&format!("systemd on rank {rank} reloads"));
                 self.ranks[rank as usize].systemd.reload();
-                self.stir(rank);
+                self.forward_from_systemd(rank);
             }
             FaultKind::CheckpointFails
             | FaultKind::CommitFails
             | FaultKind::CrashBetweenEffects
             | FaultKind::CrashInWrite
             | FaultKind::StartFails
-            | FaultKind::StartIsSlow => (), // not timed: they strike on their occasions
+            | FaultKind::StartIsSlow => (), // not timed: each strikes at its occasions
         }
     }
 
-    /// One of the jobs that the service has been asked for.
+    /// A random one of the jobs that the service was asked to start and that have not failed. None
+    /// while rank 0's broker is down.
     fn some_job(&self, rng: &mut ChaCha8Rng) -> Option<JobId> {
         let jobs = self.manager.jobs.iter().filter(|(_, job)| job.pending && !job.failed);
         let jobs: Vec<JobId> = jobs.map(|(id, _)| *id).collect();
@@ -108,7 +109,7 @@ impl World {
     pub(super) fn cancel_job(&mut self, id: JobId) {
         if let Some(job) = self.manager.jobs.get_mut(&id) {
             job.failed = true;
-            self.manager_changed();
+            self.schedule_commit();
         }
         self.note(&format!("cancel {id}"));
         self.publish(id, "cancel");
@@ -121,15 +122,15 @@ impl World {
         }
         let expiration = self.wall(0) + rng.random_range(-1.0..60.0);
         self.note(&format!("{id} may run until {expiration}"));
-        self.manager.expire(id, expiration);
-        self.manager_changed();
+        self.manager.set_expiration(id, expiration);
+        self.schedule_commit();
         let life = self.life(0);
         let number = self.requests.open(life, life, Asked::Manager);
         let request = RequestId::Remote(number);
         self.handle(0, Event::Expiration { request, id, expiration });
     }
 
-    /// The broker passes a new configuration on to every module.
+    /// Each module gets a new configuration.
     fn reconfigure(&mut self, rng: &mut ChaCha8Rng) {
         let config = Config {
             kill_timeout: rng.random_range(0.5..10.0),
@@ -142,11 +143,11 @@ impl World {
         self.note("a new configuration");
         for rank in 0..self.profile.ranks {
             let to = self.life(rank);
-            self.post(0, to, Event::Config(Box::new(config.clone())));
+            self.send_event(0, to, Event::Config(Box::new(config.clone())));
         }
     }
 
-    /// A guest asks for another's job.
+    /// A guest asks for the barrier or the critical ranks of somebody else's job.
     fn intrude(&mut self, rank: u32, rng: &mut ChaCha8Rng) {
         let Some(id) = self.some_job(rng) else { return };
         if self.ranks[rank as usize].node.is_none() {
@@ -166,7 +167,7 @@ impl World {
         self.handle(rank, event);
     }
 
-    /// A module is unloaded as an administrator does it, and loaded again later.
+    /// Unloads a module in order, as `flux module remove` does. It is loaded again later.
     fn unload(&mut self, rank: u32) {
         let life = self.life(rank);
         if !self.is_alive(life) {
@@ -184,13 +185,13 @@ impl World {
             }
         }
         if !self.is_alive(life) {
-            return; // it has died on its way out
+            return; // a fault has killed it meanwhile
         }
         self.end_life(life);
-        // What it had not read yet is answered by the broker.
+        // The broker refuses requests that the module has not read.
         self.refuse_unread(rank);
-        for request in self.requests.held_by(life) {
-            self.fail(request, Fault::new(libc::ENOSYS, "no such service"));
+        for request in self.requests.take_held_by(life) {
+            self.fail_request(request, Fault::new(libc::ENOSYS, "no such service"));
         }
         for (number, request) in self.requests.asked_by(life) {
             let event = Event::Disconnected { request: RequestId::Remote(number) };
@@ -200,7 +201,7 @@ impl World {
         self.after(0.01, 5.0, Item::Load { rank });
     }
 
-    /// A broker dies, and with it every broker below it in the overlay.
+    /// Kills a broker, and every broker below it in the overlay network.
     pub(super) fn kill(&mut self, rank: u32) {
         if !self.ranks[rank as usize].broker_up {
             return;
@@ -216,8 +217,8 @@ impl World {
             state.held.clear();
             self.end_life(life);
             self.lose_links(rank);
-            for request in self.requests.held_by(life) {
-                self.fail(request, Fault::new(libc::EHOSTUNREACH, "No route to host"));
+            for request in self.requests.take_held_by(life) {
+                self.fail_request(request, Fault::new(libc::EHOSTUNREACH, "No route to host"));
             }
             if was_up {
                 self.ranks[rank as usize].brokers += 1;
@@ -226,11 +227,11 @@ impl World {
         }
         if rank == 0 {
             self.manager = self.kvs.crash();
-            self.manager.restarted();
+            self.manager.restart();
         }
     }
 
-    /// A node is powered off, with all that runs on it, and boots again.
+    /// Powers a node off, with all that runs on it. It boots again.
     fn reboot(&mut self, rank: u32, rng: &mut ChaCha8Rng) {
         self.kill(rank);
         self.note(&format!("the node of rank {rank} is powered off"));
@@ -240,39 +241,39 @@ impl World {
         state.systemd.reboot();
         let damaged = state.disk.lose_unsynced(rng);
         for shell in state.shells.iter_mut().filter(|shell| shell.lives()) {
-            shell.lost = true;
+            shell.lost_with_node = true;
         }
         self.links.retain(|id, _| id.rank != rank);
         let state = &mut self.ranks[rank as usize];
         for shell in &mut state.shells {
-            shell.past = true;
-            shell.forgotten |= damaged.contains(&format!("{}.record", shell.unit.stem()));
+            shell.before_reboot = true;
+            shell.record_damaged |= damaged.contains(&format!("{}.record", shell.unit.stem()));
         }
         for name in damaged {
             self.note(&format!("rank {rank} has lost something of {name}"));
         }
     }
 
-    pub(super) fn systemd_leaves(&mut self, rank: u32) {
+    pub(super) fn take_systemd_away(&mut self, rank: u32) {
         let state = &mut self.ranks[rank as usize];
         state.systemd.leave();
-        self.stir(rank);
+        self.forward_from_systemd(rank);
         self.ranks[rank as usize].muted = false;
         self.after(0.01, 3.0, Item::SystemdReturns(rank));
     }
 
-    pub(super) fn systemd_returns(&mut self, rank: u32) {
-        self.ranks[rank as usize].systemd.back();
-        self.stir(rank);
+    pub(super) fn bring_systemd_back(&mut self, rank: u32) {
+        self.ranks[rank as usize].systemd.come_back();
+        self.forward_from_systemd(rank);
     }
 
-    /// There is space again: facts that were kept are written.
-    pub(super) fn disk_emptied(&mut self, rank: u32) {
+    /// The disk has space again. The supervisor writes the facts that it could not write before.
+    pub(super) fn free_disk(&mut self, rank: u32) {
         let state = &mut self.ranks[rank as usize];
         state.disk.set_full(false);
         if let Some(supervisor) = &mut state.supervisor {
             supervisor.core.write_late(&mut supervisor.backend);
-            self.pump(rank);
+            self.forward_from_supervisor(rank);
         }
     }
 
@@ -281,19 +282,19 @@ impl World {
         rank.node = None;
         rank.life += 1;
         rank.effects = Effects::default();
-        self.hang_up(life.rank);
+        self.close_bus(life.rank);
         if life.rank == 0 {
-            self.manager.disconnected();
+            self.manager.handle_disconnect();
         }
     }
 
-    /// A module is loaded: by its broker's start, or again.
+    /// Loads a module, at the start of its broker or again.
     pub(super) fn load(&mut self, rank: u32) {
         let state = &self.ranks[rank as usize];
         if state.node.is_some() {
             return;
         }
-        // A broker comes up only below one that is up, a module only with systemd.
+        // A broker can only come up if its parent is up. A module needs systemd.
         let orphan = rank > 0 && !self.ranks[(rank as usize - 1) / 2].broker_up;
         if orphan || !state.systemd.is_present() || state.muted {
             return self.after(0.1, 5.0, Item::Load { rank });
@@ -301,7 +302,7 @@ impl World {
         let nested = self.nested;
         let state = &mut self.ranks[rank as usize];
         let Some(connection) = state.systemd.connect() else { return };
-        state.disk.new_life();
+        state.disk.begin_life();
         let supervisor = Supervisor::new(&state.disk, state.boot, BrokerRank(rank), connection);
         let mut supervisor = match supervisor {
             Ok(supervisor) => supervisor,
@@ -320,31 +321,32 @@ impl World {
         }
         let ready = UnitEvent::Ready { method: Method::Systemd, notice: None };
         self.handle(rank, Event::Unit(ready));
-        self.pump(rank);
-        self.unpark(rank);
+        self.forward_from_supervisor(rank);
+        self.unpark_barriers(rank);
         self.unpark_messages(rank);
         if rank == 0 {
             let jobs: Vec<JobId> = self.manager.jobs.keys().copied().collect();
             for id in jobs {
-                self.ask_for(id);
-                // The scheduler goes on with what has no resources.
+                self.send_start_request(id);
+                // The scheduler goes on with jobs that have no resources yet.
                 self.after(0.001, 1.0, Item::Allocate(id));
             }
         }
     }
 
-    /// No more faults: what is away comes back.
+    /// Ends the faults. Everything that is down comes back.
     pub(super) fn heal(&mut self) {
         self.faults.end();
         self.note("no more faults");
         self.cancel_deceived_later();
         for rank in 0..self.profile.ranks {
-            self.disk_emptied(rank);
+            self.free_disk(rank);
         }
     }
 
-    /// A request of a shell in the barrier.
-    pub(super) fn shells_request(&mut self, rank: u32) -> u64 {
+    /// Opens a request of a shell to the module of `rank`. The world keeps the shell under its
+    /// number.
+    pub(super) fn open_shell_request(&mut self, rank: u32) -> u64 {
         let life = self.life(rank);
         self.requests.open(life, life, Asked::Nothing)
     }

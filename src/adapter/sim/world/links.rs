@@ -1,6 +1,5 @@
-//! Shells' connections to their brokers, through the real resume connector: sockets that end
-//! with a broker, and what the broker passes on to the module, to rank 0's coordinator and to
-//! the KVS.
+//! The connections of shells to their brokers, with the real resume connector. A socket ends with
+//! its broker. The broker passes requests on to its module, to rank 0's coordinator or to the KVS.
 
 use rand::Rng;
 use resume_machine::{Connector, Limits, Packet, Phase, SendError};
@@ -13,22 +12,24 @@ use crate::adapter::sim::shell::ShellId;
 use crate::machine::{Credential, Event, Fault, RequestId};
 use crate::proto::{BrokerRank, JobId};
 
-/// Ways of shells, beside those of ranks: nothing overtakes on a socket.
+/// Ways of sockets begin at this number, above those of ranks. No message overtakes another on a
+/// socket.
 const SOCKETS: u32 = 1 << 16;
-/// Done commits are few here. With less to keep, checkpoints are asked for; all of a shell's fit,
-/// so that none is dropped where nobody answers.
+/// How many commits a connector keeps. A shell makes few commits. With this limit the connector
+/// still asks for checkpoints, and keeps all commits of its shell, so it drops none while nobody
+/// answers.
 const COMMITS_MAX: usize = 1600;
 
-/// One shell's connection.
+/// The connection of one shell.
 pub(super) struct Link {
     connector: Connector<SimPacket>,
     is_connected: bool,
-    /// Which connection it is; messages of an earlier one reach nobody.
+    /// Counts the connections of this shell. Messages on an earlier connection reach nobody.
     number: u64,
     armed: Option<f64>,
 }
 
-/// Who waits for an answer of the module's.
+/// A shell that waits for an answer, and its request.
 #[derive(Clone, Debug)]
 pub(in crate::adapter::sim) struct Waiter {
     pub(super) shell: ShellId,
@@ -37,22 +38,22 @@ pub(in crate::adapter::sim) struct Waiter {
 }
 
 impl World {
-    /// A shell connects, or waits for its broker.
+    /// Connects a shell, or lets it wait for its broker.
     pub(super) fn open_link(&mut self, id: ShellId) {
         let is_connected = self.ranks[id.rank as usize].broker_up;
         let limits = Limits { commits_max: COMMITS_MAX, ..Limits::default() };
         let connector = Connector::new(self.rng.random(), limits, is_connected, self.now);
         self.links.insert(id, Link { connector, is_connected, number: 0, armed: None });
-        self.stir_link(id);
+        self.forward_from_link(id);
     }
 
-    /// A shell sends; false if there is no room.
-    pub(super) fn shell_sends(&mut self, id: ShellId, packet: SimPacket) -> bool {
+    /// Sends a request of a shell. Returns false if the connector has no room.
+    pub(super) fn send_from_shell(&mut self, id: ShellId, packet: SimPacket) -> bool {
         let now = self.now;
         let Some(link) = self.links.get_mut(&id) else { return false };
         match link.connector.send(now, packet) {
             Ok(()) => {
-                self.stir_link(id);
+                self.forward_from_link(id);
                 true
             }
             Err(SendError::Full) => false,
@@ -63,8 +64,9 @@ impl World {
         }
     }
 
-    /// Lets the connector do what it wants to.
-    fn stir_link(&mut self, id: ShellId) {
+    /// Carries out what the connector wants: messages to the broker and to the shell, a new
+    /// connection, a timer.
+    fn forward_from_link(&mut self, id: ShellId) {
         let now = self.now;
         let Some(link) = self.links.get_mut(&id) else { return };
         let (number, is_connected) = (link.number, link.is_connected);
@@ -83,26 +85,26 @@ impl World {
             self.send_on(way.0, way.1, Item::ToBroker { id, number, packet });
         }
         if wants_link {
-            self.after(0.000_1, 0.01, Item::Linked(id));
+            self.after(0.000_1, 0.01, Item::LinkTried(id));
         }
         if let Some(at) = next {
             self.at(at, Item::LinkTimer(id));
         }
         for packet in heard {
-            self.shell_hears(id, &packet);
+            self.handle_at_shell(id, &packet);
         }
     }
 
-    pub(super) fn link_timer(&mut self, id: ShellId) {
+    pub(super) fn handle_link_timer(&mut self, id: ShellId) {
         let now = self.now;
         let Some(link) = self.links.get_mut(&id) else { return };
         link.armed = None;
         link.connector.timeout(now);
-        self.stir_link(id);
+        self.forward_from_link(id);
     }
 
-    /// A try to connect has ended.
-    pub(super) fn linked(&mut self, id: ShellId) {
+    /// A try to connect has succeeded or failed.
+    pub(super) fn end_connecting(&mut self, id: ShellId) {
         let now = self.now;
         let is_up = self.ranks[id.rank as usize].broker_up;
         let Some(link) = self.links.get_mut(&id) else { return };
@@ -113,16 +115,16 @@ impl World {
         } else {
             link.connector.refused(now, libc::ECONNREFUSED);
         }
-        self.stir_link(id);
+        self.forward_from_link(id);
     }
 
-    /// The shell is gone, and its connection with it; true if that had nothing left to make up
-    /// for.
+    /// Ends the connection of a shell that is gone. Returns true if the connection was up, with
+    /// nothing to be done again after a loss.
     pub(super) fn close_link(&mut self, id: ShellId) -> bool {
         self.links.remove(&id).is_some_and(|link| *link.connector.phase() == Phase::Live)
     }
 
-    /// A broker is gone, and all connections to it.
+    /// Ends all connections to a broker that is gone.
     pub(super) fn lose_links(&mut self, rank: u32) {
         let now = self.now;
         self.barriers.retain(|_, waiter| waiter.shell.rank != rank);
@@ -136,26 +138,26 @@ impl World {
             {
                 link.connector.lost(now);
             }
-            self.stir_link(id);
+            self.forward_from_link(id);
         }
     }
 
-    /// What a shell has sent reaches its broker.
-    pub(super) fn broker_hears(&mut self, id: ShellId, number: u64, packet: SimPacket) {
+    /// A shell's message arrives at its broker.
+    pub(super) fn handle_at_broker(&mut self, id: ShellId, number: u64, packet: SimPacket) {
         let current = |link: &&Link| link.is_connected && link.number == number;
         if self.links.get(&id).filter(current).is_none() {
             return;
         }
         let waiter = Waiter { shell: id, number, packet };
         match waiter.packet.topic.as_str() {
-            // A simulated broker is in RUN as soon as it is there.
+            // A simulated broker is in state RUN as soon as it is up.
             "state-machine.wait" => self.answer_shell(&waiter, Ok(json!({}))),
-            "job-exec.shell-barrier" => self.barrier_asked(waiter),
+            "job-exec.shell-barrier" => self.handle_barrier_request(waiter),
             _ => self.send(id.rank, 0, Item::ToRank0(Box::new(waiter))),
         }
     }
 
-    fn barrier_asked(&mut self, waiter: Waiter) {
+    fn handle_barrier_request(&mut self, waiter: Waiter) {
         let rank = waiter.shell.rank;
         if self.ranks[rank as usize].node.is_none() {
             return self.answer_shell(&waiter, Err(libc::ENOSYS));
@@ -163,34 +165,35 @@ impl World {
         let entry = waiter.packet.json()["entry"].as_u64().and_then(|n| u32::try_from(n).ok());
         let id = self.shell(waiter.shell).unit.job();
         let credential = self.credential(waiter.shell);
-        let number = self.shells_request(rank);
+        let number = self.open_shell_request(rank);
         self.barriers.insert(number, waiter);
         let (request, rank) = (RequestId::Remote(number), BrokerRank(rank));
         self.handle(rank.0, Event::ShellBarrier { request, credential, id, rank, entry });
     }
 
-    /// The shell of a guest's job has the guest's user id.
+    /// Whom a shell runs as: the user of its job.
     fn credential(&self, id: ShellId) -> Credential {
         let userid = self.user_of(&self.shell(id).digest);
         Credential { userid, owner: userid == OWNER }
     }
 
-    /// A module was loaded: it finds the requests that the one before has kept.
-    pub(super) fn unpark(&mut self, rank: u32) {
+    /// Gives a loaded module the barrier requests that its predecessor has kept.
+    pub(super) fn unpark_barriers(&mut self, rank: u32) {
         let (here, others) = std::mem::take(&mut self.parked)
             .into_iter()
             .partition(|(waiter, _)| waiter.shell.rank == rank);
         self.parked = others;
         for (waiter, entry) in here {
             let id = self.shell(waiter.shell).unit.job();
-            let number = self.shells_request(rank);
+            let number = self.open_shell_request(rank);
             self.barriers.insert(number, waiter);
             let request = RequestId::Remote(number);
             self.handle(rank, Event::Parked { request, id, entry });
         }
     }
 
-    /// The module has gone without having read these.
+    /// Refuses barrier requests (on rank 0 also those for a checkpoint) that an unloaded module has
+    /// not answered.
     pub(super) fn refuse_unread(&mut self, rank: u32) {
         let of_rank = |waiter: &Waiter| waiter.shell.rank == rank;
         let mut unread: Vec<Waiter> = Vec::new();
@@ -207,7 +210,7 @@ impl World {
         }
     }
 
-    /// The module keeps a request over its reload.
+    /// Keeps a barrier request while the module is reloaded.
     pub(super) fn park(&mut self, number: u64, entry: u32) {
         self.requests.close(number);
         if let Some(waiter) = self.barriers.remove(&number) {
@@ -215,7 +218,7 @@ impl World {
         }
     }
 
-    pub(super) fn barrier_answered(&mut self, number: u64, result: &Result<(), Fault>) {
+    pub(super) fn answer_barrier(&mut self, number: u64, result: &Result<(), Fault>) {
         self.requests.close(number);
         self.check_intruder(number, result.is_ok());
         if let Some(waiter) = self.barriers.remove(&number) {
@@ -224,20 +227,20 @@ impl World {
         }
     }
 
-    /// Rank 0's part: the KVS, and the coordinator.
-    pub(super) fn rank_0_hears(&mut self, waiter: Waiter) {
+    /// A shell's message arrives at rank 0, for the KVS or the coordinator.
+    pub(super) fn handle_at_rank_0(&mut self, waiter: Waiter) {
         if !self.ranks[0].broker_up {
             return;
         }
         if waiter.packet.topic == "job-exec.checkpoint" {
-            return self.checkpoint_asked(waiter);
+            return self.handle_checkpoint_request(waiter);
         }
         let payload = waiter.packet.json();
         let name = payload["namespace"].as_str().unwrap_or_default().to_string();
         let id = name.strip_prefix("job-").and_then(|id| id.parse().ok()).map(JobId);
         let answer = id.ok_or(libc::EINVAL).and_then(|id| match waiter.packet.topic.as_str() {
-            "kvs.commit" => self.kvs.client_commits(id, &payload),
-            "kvs.lookup-plus" => self.kvs.client_looks(id, &payload),
+            "kvs.commit" => self.kvs.handle_client_commit(id, &payload),
+            "kvs.lookup-plus" => self.kvs.handle_client_lookup(id, &payload),
             _ => Err(libc::ENOSYS),
         });
         let Waiter { shell, packet, .. } = &waiter;
@@ -247,28 +250,30 @@ impl World {
         self.send(0, waiter.shell.rank, Item::ToShell(Box::new(waiter), answer));
     }
 
-    fn checkpoint_asked(&mut self, waiter: Waiter) {
+    fn handle_checkpoint_request(&mut self, waiter: Waiter) {
         if self.ranks[0].node.is_none() {
             let rank = waiter.shell.rank;
             return self.send(0, rank, Item::ToShell(Box::new(waiter), Err(libc::ENOSYS)));
         }
         let id = self.shell(waiter.shell).unit.job();
         let credential = self.credential(waiter.shell);
-        let number = self.shells_request(0);
+        let number = self.open_shell_request(0);
         self.checkpoints.insert(number, waiter);
         let request = RequestId::Remote(number);
         self.handle(0, Event::CheckpointAsked { request, credential, id });
     }
 
-    /// The coordinator answers a shell; false if it was another's request.
-    pub(super) fn checkpoint_answered(&mut self, number: u64, result: &Result<(), Fault>) -> bool {
+    /// Passes the coordinator's answer to a shell. Returns false if no shell waits with this
+    /// number.
+    pub(super) fn answer_checkpoint(&mut self, number: u64, result: &Result<(), Fault>) -> bool {
         let Some(waiter) = self.checkpoints.remove(&number) else { return false };
         let answer = result.as_ref().map(|()| json!({})).map_err(|fault| fault.errnum);
         self.send(0, waiter.shell.rank, Item::ToShell(Box::new(waiter), answer));
         true
     }
 
-    /// An answer goes over the shell's socket, if it is the one that was asked over.
+    /// Sends an answer to a shell over its socket. If the shell has connected again since it asked,
+    /// the answer is dropped on arrival.
     pub(super) fn answer_shell(&mut self, waiter: &Waiter, answer: Result<Value, i32>) {
         let id = waiter.shell;
         let packet = match answer {
@@ -280,7 +285,7 @@ impl World {
         self.send_on(way.0, way.1, Item::FromBroker { id, number, packet });
     }
 
-    pub(super) fn link_hears(&mut self, id: ShellId, number: u64, packet: SimPacket) {
+    pub(super) fn handle_at_link(&mut self, id: ShellId, number: u64, packet: SimPacket) {
         let now = self.now;
         let twice = self.rng.random_ratio(1, 20);
         let Some(link) = self.links.get_mut(&id) else { return };
@@ -291,6 +296,6 @@ impl World {
             link.connector.receive(now, packet.clone());
         }
         link.connector.receive(now, packet);
-        self.stir_link(id);
+        self.forward_from_link(id);
     }
 }

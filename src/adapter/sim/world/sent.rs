@@ -1,21 +1,21 @@
-//! Messages from outside, and what nodes make of them.
+//! Delivers messages from outside, and checks the answers of nodes.
 
 use serde_json::Value;
 
 use super::{Item, World};
 use crate::adapter::sim::Heard;
-use crate::adapter::sim::sent::{Messages, Sent, Told};
+use crate::adapter::sim::sent::{Messages, Sent, SentState};
 use crate::machine::{Answer, Credential, Effect, Event, Fault, RequestId, StreamItem, Topic};
 use crate::proto::{JobId, Response, StartError, StartRequest};
 
-/// Longest time, in seconds from now, to which a job's limit may be moved: what runs until its
-/// limit must come to its end in a world.
+/// How far ahead a message may move a job's time limit, in seconds. A shell that runs until its
+/// limit must end before the world does.
 const EXPIRATION_MAX: f64 = 3600.0;
-/// When users cancel jobs whose shells they have left waiting, in seconds after the last fault.
+/// When users cancel the jobs that they have kept from ending, in seconds after the last fault.
 const CANCEL_AFTER: f64 = 600.0;
 
 impl World {
-    /// The messages will come at their times.
+    /// Schedules all messages.
     pub(super) fn schedule_messages(&mut self) {
         for index in 0..self.messages.all.len() {
             let Sent { at, rank, .. } = self.messages.all[index].sent;
@@ -25,14 +25,14 @@ impl World {
         }
     }
 
-    /// A message reaches its broker, which passes it on to the module, as
-    /// `module::handlers` and `libflux::Broker::read` have it.
-    pub(super) fn message(&mut self, index: usize) {
-        let Told { sent, .. } = &self.messages.all[index];
+    /// A message arrives at its broker, which passes it on to the module. This follows
+    /// `module::handlers` and `libflux::Driver::read`.
+    pub(super) fn deliver_message(&mut self, index: usize) {
+        let SentState { sent, .. } = &self.messages.all[index];
         let (sent, number) = (sent.clone(), Messages::number(index));
         let state = &self.ranks[sent.rank as usize];
         if state.node.is_none() {
-            // A dead broker says nothing.
+            // A dead broker does not answer.
             let heard = if state.broker_up { Heard::Refused(libc::ENOSYS) } else { Heard::Silence };
             return self.messages.all[index].heard = heard;
         }
@@ -43,13 +43,13 @@ impl World {
         let request = RequestId::Remote(number);
         match sent.topic.read(request, sent.credential, &sent.payload) {
             Err(fault) => self.messages.all[index].heard = Heard::Refused(fault.errnum),
-            Ok(event) if self.is_own_fault(sent.rank, &event) => {
+            Ok(event) if self.deceives_own_instance(sent.rank, &event) => {
                 self.messages.all[index].heard = Heard::NotSent;
             }
             Ok(event) => {
                 let holder = self.life(sent.rank);
                 let told = &mut self.messages.all[index];
-                told.job = named(sent.topic, &event, &sent.payload);
+                told.job = job_of(sent.topic, &event, &sent.payload);
                 told.holder = sent.topic.is_answered().then_some(holder);
                 if let Event::Start { start, .. } = &event
                     && let Ok(start) = &**start
@@ -59,59 +59,60 @@ impl World {
                 self.messages.is_handled = true;
                 self.handle(sent.rank, event);
                 self.messages.is_handled = false;
-                self.note_effect(index);
+                self.note_disturbance(index);
             }
         }
     }
 
-    /// The owner can do to the owner's instance what it likes. What only the job manager and
-    /// other modules send, and is well-formed, is believed; so that is left out, but for what
-    /// they could say.
-    fn is_own_fault(&self, rank: u32, event: &Event) -> bool {
+    /// Whether the owner would deceive the owner's own instance with this message. The service
+    /// believes well-formed messages that only the job manager and other modules send. So those are
+    /// not sent, except for ones that the job manager could have sent (`rfc/0009-simulation.md`,
+    /// 9.8).
+    fn deceives_own_instance(&self, rank: u32, event: &Event) -> bool {
         match event {
             Event::Expiration { id, expiration, .. } => {
                 let latest = self.wall(rank) + EXPIRATION_MAX;
-                self.is_of_the_world(*id) && !(*expiration < latest && *expiration != 0.0)
+                self.is_world_job(*id) && !(*expiration < latest && *expiration != 0.0)
             }
             Event::Covered(_) | Event::Lead { .. } | Event::Order(_) | Event::Shells { .. } => true,
-            Event::Start { start, .. } => self.is_no_job_managers(rank, start),
+            Event::Start { start, .. } => self.is_impossible_start(rank, start),
             _ => false,
         }
     }
 
-    /// The job manager asks rank 0, once, with ranks that the instance has. It asks for the
-    /// world's own jobs as well, and no others do that.
-    fn is_no_job_managers(&self, rank: u32, start: &Result<StartRequest, StartError>) -> bool {
+    /// Whether the job manager would never send this start request. It asks rank 0, once for each
+    /// job, with ranks that the instance has. For the world's own jobs only the world's job manager
+    /// asks.
+    fn is_impossible_start(&self, rank: u32, start: &Result<StartRequest, StartError>) -> bool {
         match start {
             Ok(start) => {
                 rank != 0
-                    || self.is_of_the_world(start.id)
+                    || self.is_world_job(start.id)
                     || self.messages.started.contains(&start.id)
                     || start.r.ranks().last().is_none_or(|last| last >= self.profile.ranks)
             }
-            Err(StartError::Field { id, .. } | StartError::R { id, .. }) => {
-                self.is_of_the_world(*id)
-            }
+            Err(StartError::Field { id, .. } | StartError::R { id, .. }) => self.is_world_job(*id),
             Err(StartError::Id(_)) => false,
         }
     }
 
-    /// The id is one that the job manager gives, or will give.
-    fn is_of_the_world(&self, id: JobId) -> bool {
+    /// Whether the job manager issues this id.
+    fn is_world_job(&self, id: JobId) -> bool {
         (1..=u64::from(self.profile.jobs)).any(|number| id == JobId(number << 24))
     }
 
-    /// The sender is the owner, or a job with this id was his at some time.
-    fn is_his(&self, credential: Credential, id: JobId) -> bool {
+    /// Whether the sender is the owner, or had a job with this id at any time.
+    fn has_had_job(&self, credential: Credential, id: JobId) -> bool {
         let may = |userid| credential.may_act_for(userid);
         self.allocations.values().any(|known| known.id == id && may(known.userid))
     }
 
-    /// What a job's own user says about its shells need not be so. Some of what only the owner
-    /// may ask for has an effect before it is refused. Of a stranger nothing has.
-    fn note_effect(&mut self, index: usize) {
-        let Told { sent, heard, job, .. } = &self.messages.all[index];
-        let his = job.filter(|id| self.is_his(sent.credential, *id));
+    /// Notes whether a message may have changed the run. A message of the owner can have an effect
+    /// before it is refused. A job's user can say of the job's shells what is not true, if the
+    /// message is not refused. No other message has an effect.
+    fn note_disturbance(&mut self, index: usize) {
+        let SentState { sent, heard, job, .. } = &self.messages.all[index];
+        let his = job.filter(|id| self.has_had_job(sent.credential, *id));
         let taken = his.filter(|_| !matches!(heard, Heard::Refused(_)));
         self.messages.disturb |= sent.credential.owner || taken.is_some();
         if matches!(sent.topic, Topic::CriticalRanks | Topic::ShellBarrier) {
@@ -119,7 +120,7 @@ impl World {
         }
     }
 
-    /// Which message an effect answers.
+    /// The index of the message from outside that an effect answers.
     pub(super) fn answered_by(effect: &Effect) -> Option<usize> {
         match effect {
             Effect::Answer { to: RequestId::Remote(to), .. }
@@ -140,7 +141,7 @@ impl World {
                     Answer::End(end) => Err(Fault::new(end.errnum(), end.to_string())),
                     Answer::Known(result) => result.map(drop),
                 };
-                self.message_answered(index, result);
+                self.record_answer(index, result);
             }
             Effect::Park { entry, .. } => {
                 self.messages.all[index].holder = None;
@@ -148,15 +149,15 @@ impl World {
                 self.check_granted(index);
             }
             Effect::Stream { item: StreamItem::Response { id, response }, .. } => {
-                self.message_responded(index, id, &response);
+                self.record_response(index, id, &response);
             }
-            // It waited, for what will not come any more.
+            // The machine drops the request: what it waited for will not come any more.
             _ => self.messages.all[index].holder = None,
         }
     }
 
-    /// A message is answered for the last time.
-    pub(super) fn message_answered(&mut self, index: usize, result: Result<(), Fault>) {
+    /// Handles the last answer to a message.
+    pub(super) fn record_answer(&mut self, index: usize, result: Result<(), Fault>) {
         let told = &mut self.messages.all[index];
         told.holder = None;
         match result {
@@ -174,8 +175,9 @@ impl World {
         }
     }
 
-    /// One of the answers to a start request: it is for the job that was asked for.
-    fn message_responded(&mut self, index: usize, id: JobId, response: &Response) {
+    /// Handles one of the answers to a start request. It must be for the job that the request
+    /// names.
+    fn record_response(&mut self, index: usize, id: JobId, response: &Response) {
         self.note(&format!("message {index}: {id}: {response:?}"));
         let told = &mut self.messages.all[index];
         told.heard = Heard::Granted;
@@ -193,17 +195,17 @@ impl World {
         }
     }
 
-    /// Only the owner and a job's own user get what they ask for.
+    /// Checks that only the owner and a job's own user get what they ask for.
     fn check_granted(&mut self, index: usize) {
-        let Told { sent, job, .. } = &self.messages.all[index];
+        let SentState { sent, job, .. } = &self.messages.all[index];
         let (credential, topic) = (sent.credential, sent.topic);
-        if !credential.owner && !job.is_some_and(|id| self.is_his(credential, id)) {
+        if !credential.owner && !job.is_some_and(|id| self.has_had_job(credential, id)) {
             let seen = format!("{topic:?} of user {} succeeds", credential.userid);
             self.violate("nobody-gets-in", seen);
         }
     }
 
-    /// A module was loaded: it finds the messages that the one before has kept.
+    /// Gives a loaded module the messages that its predecessor has kept.
     pub(super) fn unpark_messages(&mut self, rank: u32) {
         let all = &self.messages.all;
         let of_rank = |(index, _): &mut (usize, u32)| all[*index].sent.rank == rank;
@@ -218,7 +220,7 @@ impl World {
         }
     }
 
-    /// Users whose shells wait for ever, because of what they have said, will end their jobs.
+    /// Schedules that users cancel jobs which cannot end because of their own messages.
     pub(super) fn cancel_deceived_later(&mut self) {
         if !self.messages.deceived.is_empty() {
             self.at(self.now + CANCEL_AFTER, Item::CancelDeceived);
@@ -233,10 +235,10 @@ impl World {
         }
     }
 
-    /// Every message was answered, unless who had it is gone.
+    /// Checks that every message was answered, unless the module that held it is gone.
     pub(in crate::adapter::sim) fn check_answers(&mut self) {
         for index in 0..self.messages.all.len() {
-            let Told { sent, holder, .. } = &self.messages.all[index];
+            let SentState { sent, holder, .. } = &self.messages.all[index];
             if holder.is_some_and(|life| self.is_alive(life)) {
                 let seen = format!("{:?} of message {index} is not answered", sent.topic);
                 self.violate("bounded", seen);
@@ -245,9 +247,9 @@ impl World {
     }
 }
 
-/// The job that a request is about. Of a start request that could not be read, what its text
-/// says.
-fn named(topic: Topic, event: &Event, payload: &[u8]) -> Option<JobId> {
+/// The job that a request is about. If a start request cannot be read, the job is taken from its
+/// JSON.
+fn job_of(topic: Topic, event: &Event, payload: &[u8]) -> Option<JobId> {
     match event {
         Event::CheckpointAsked { id, .. }
         | Event::CriticalRanks { id, .. }

@@ -1,4 +1,4 @@
-//! Rank 0's services: job manager, scheduler, KVS.
+//! The services of rank 0: job manager, scheduler and KVS.
 
 use rand::Rng;
 
@@ -9,11 +9,12 @@ use crate::adapter::sim::request::{Asked, Life};
 use crate::machine::{Event, Fault, KvsOp, KvsResult, RequestId};
 use crate::proto::{Exception, Idset, JobException, JobId, Response, StartRequest};
 
-/// No two allocations begin at the same time: seconds between two at least.
+/// Least number of seconds between the start times of two allocations. So no two have the same
+/// start time.
 const TICK: f64 = 0.001;
 
 impl World {
-    /// A user submits a job, now or when rank 0 is back.
+    /// A user submits a job. If rank 0's broker is down, the user tries again later.
     pub(super) fn submit(&mut self) {
         if !self.ranks[0].broker_up {
             return self.after(0.1, 5.0, Item::Submit);
@@ -24,7 +25,7 @@ impl World {
         let userid = if of_guest { self.rng.random_range(GUESTS) } else { OWNER };
         let id = self.manager.submit(userid, duration);
         self.note(&format!("{id} of user {userid} is submitted"));
-        self.manager_changed();
+        self.schedule_commit();
         self.after(0.001, 1.0, Item::Allocate(id));
     }
 
@@ -40,17 +41,17 @@ impl World {
         let wall = self.last_allocation;
         if let Some(allocation) = self.manager.allocate(id, ranks, wall) {
             self.allocations.insert(allocation.digest.clone(), allocation);
-            self.manager_changed();
-            self.ask_for(id);
+            self.schedule_commit();
+            self.send_start_request(id);
         }
     }
 
-    /// The ranks of a job that once was allocated, whether or not anybody else remembers it.
+    /// The ranks of a job. The world remembers them even if the job manager does not.
     pub(in crate::adapter::sim) fn ranks_of(&self, digest: &str) -> Idset {
         self.allocations.get(digest).map(|known| known.ranks.clone()).unwrap_or_default()
     }
 
-    /// Whose job it was.
+    /// The user of a job.
     pub(super) fn user_of(&self, digest: &str) -> u32 {
         self.allocations.get(digest).map_or(OWNER, |known| known.userid)
     }
@@ -59,24 +60,25 @@ impl World {
         self.allocations.get(digest).is_some_and(|known| known.limited)
     }
 
-    /// The job manager's eventlogs are committed a moment after they have changed.
-    pub(super) fn manager_changed(&mut self) {
+    /// Schedules a commit of the job manager's eventlogs, which have changed.
+    pub(super) fn schedule_commit(&mut self) {
         let broker = self.ranks[0].brokers;
         self.after(0.000_1, 0.02, Item::ManagerCommits(broker));
     }
 
-    pub(super) fn manager_commits(&mut self, broker: u32) {
+    pub(super) fn commit_manager(&mut self, broker: u32) {
         if self.ranks[0].broker_up && self.ranks[0].brokers == broker {
             self.kvs.commit(&self.manager);
         }
     }
 
-    /// The job manager sends a start request, if there is a service to send it to.
-    pub(super) fn ask_for(&mut self, id: JobId) {
+    /// The job manager sends the start request of a job, if the service is there and the job needs
+    /// one.
+    pub(super) fn send_start_request(&mut self, id: JobId) {
         if self.ranks[0].node.is_none() {
             return;
         }
-        if let Some(payload) = self.manager.request(id) {
+        if let Some(payload) = self.manager.take_start_request(id) {
             self.note(&format!("start request for {id}"));
             let life = self.life(0);
             let number = self.requests.open(life, life, Asked::Manager);
@@ -86,13 +88,13 @@ impl World {
         }
     }
 
-    pub(super) fn kvs_apply(&mut self, from: Life, id: JobId, op: KvsOp) {
+    pub(super) fn apply_kvs_op(&mut self, from: Life, id: JobId, op: KvsOp) {
         if !self.ranks[0].broker_up {
             return;
         }
         let failure = || Fault::new(libc::EIO, "commit failed");
         let may_fail = matches!(op, KvsOp::Append(_) | KvsOp::Open { .. });
-        let fails = may_fail && self.faults.strikes(FaultKind::CommitFails).is_some();
+        let fails = may_fail && self.faults.draw(FaultKind::CommitFails).is_some();
         let result = match op {
             KvsOp::Append(_) if fails => KvsResult::Appended(Err(failure())),
             KvsOp::Open { .. } if fails => KvsResult::Opened(Err(failure())),
@@ -104,28 +106,28 @@ impl World {
         self.send(0, from.rank, Item::KvsDone { to: from, id, result: Box::new(result) });
     }
 
-    pub(super) fn kvs_sync(&mut self, from: Life, jobs: &[JobId]) {
-        if self.faults.strikes(FaultKind::CheckpointFails).is_some() {
+    pub(super) fn begin_checkpoint(&mut self, from: Life, jobs: &[JobId]) {
+        if self.faults.draw(FaultKind::CheckpointFails).is_some() {
             let full = Fault::new(libc::ENOSPC, "No space left on device");
             let event = Box::new(Event::Checkpointed(Err(full)));
             return self.after(0.001, 0.05, Item::Deliver { to: from, event });
         }
-        let number = self.kvs.sync(jobs);
-        self.after(0.001, 0.05, Item::KvsWritten { to: from, number });
+        let number = self.kvs.begin_checkpoint(jobs);
+        self.after(0.001, 0.05, Item::CheckpointEnds { to: from, number });
     }
 
-    pub(super) fn kvs_written(&mut self, to: Life, number: u64) {
-        if self.kvs.written(number) {
+    pub(super) fn end_checkpoint(&mut self, to: Life, number: u64) {
+        if self.kvs.end_checkpoint(number) {
             self.note(&format!("checkpoint {number}"));
             self.send(0, 0, Item::Deliver { to, event: Box::new(Event::Checkpointed(Ok(()))) });
         }
     }
 
-    pub(super) fn respond(&mut self, id: JobId, response: &Response) {
+    pub(super) fn handle_response(&mut self, id: JobId, response: &Response) {
         self.note(&format!("{id}: {response:?}"));
         self.check_response(id, response);
         self.told.push((self.now, id, response.clone()));
-        self.manager_changed();
+        self.schedule_commit();
         if let Response::Exception(exception) = response
             && exception.severity == 0
         {
@@ -137,7 +139,7 @@ impl World {
         self.note(&format!("raise {id}: {}", exception.note));
         if let Some(job) = self.manager.jobs.get_mut(&id).filter(|_| exception.severity == 0) {
             job.failed = true;
-            self.manager_changed();
+            self.schedule_commit();
             self.publish(id, &exception.kind);
         }
     }
@@ -147,11 +149,11 @@ impl World {
         let exception = JobException { id, kind: kind.to_string(), severity: 0, wait_status: None };
         for rank in 0..self.profile.ranks {
             let to = self.life(rank);
-            self.post(0, to, Event::Exception(exception.clone()));
+            self.send_event(0, to, Event::Exception(exception.clone()));
         }
     }
 
-    /// The resource module drains ranks. Reasons name their job.
+    /// The resource module drains ranks. The reason contains the id of the job.
     pub(super) fn drain(&mut self, ranks: &Idset, reason: &str) {
         self.note(&format!("drain {ranks}: {reason}"));
         let digests: Vec<String> = self

@@ -1,4 +1,4 @@
-//! What shells do: they run, write, wait in the barrier, leave processes behind, and end.
+//! What shells do: they start, write, wait in the barrier, leave processes behind, and end.
 
 use rand::Rng;
 use resume_machine::NO_TAG;
@@ -13,38 +13,38 @@ use crate::port::disk::Disk;
 use crate::proto::{JobId, UnitName, WaitStatus};
 use crate::supervisor::Grown;
 
-/// systemd's exit code when the program can't be executed (systemd.exec(5), `EXIT_EXEC`).
+/// systemd's exit code when it cannot execute the program (systemd.exec(5), `EXIT_EXEC`).
 const EXIT_EXEC: i32 = 203;
 const BARRIER: &str = "job-exec.shell-barrier";
 /// flux-core `libkvs/kvs.h`.
 const FLUX_KVS_APPEND: u32 = 32;
 
 impl World {
-    /// The start job's turn has come.
-    pub(super) fn fork(&mut self, rank: u32, boot: u32, unit: &UnitName) {
+    /// systemd runs the start job of a unit: the process exists, and is executed a moment later.
+    pub(super) fn fork_shell(&mut self, rank: u32, boot: u32, unit: &UnitName) {
         let state = &mut self.ranks[rank as usize];
         if state.boot != boot {
             return;
         }
-        state.systemd.forked(unit);
-        self.stir(rank);
+        state.systemd.handle_forked(unit);
+        self.forward_from_systemd(rank);
         self.after(0.000_1, 0.005, Item::Execute { rank, boot, unit: unit.clone() });
     }
 
-    pub(super) fn execute(&mut self, rank: u32, boot: u32, unit: &UnitName) {
+    pub(super) fn execute_shell(&mut self, rank: u32, boot: u32, unit: &UnitName) {
         let state = &mut self.ranks[rank as usize];
         if state.boot != boot {
             return;
         }
-        // An IMP that cannot be executed: see rfc/0009-simulation.md, 9.5.
-        if !unit.is_multiuser() && self.faults.strikes(FaultKind::StartFails).is_some() {
-            state.systemd.exec_failed(unit, EXIT_EXEC);
-            return self.stir(rank);
+        // An IMP that cannot be executed is not modelled (rfc/0009-simulation.md, 9.1).
+        if !unit.is_multiuser() && self.faults.draw(FaultKind::StartFails).is_some() {
+            state.systemd.handle_exec_failed(unit, EXIT_EXEC);
+            return self.forward_from_systemd(rank);
         }
         let before = state.systemd.executions(unit);
-        state.systemd.executed(unit);
+        state.systemd.handle_executed(unit);
         if state.systemd.executions(unit) == before {
-            return self.stir(rank);
+            return self.forward_from_systemd(rank);
         }
         let text = |text: Option<&str>| text.unwrap_or_default().to_string();
         let (invocation, digest) =
@@ -55,7 +55,7 @@ impl World {
         let index = state.shells.len();
         state.shells.push(Shell::new(unit.clone(), invocation, digest.clone(), deaf));
         self.note(&format!("{unit} runs"));
-        self.stir(rank);
+        self.forward_from_systemd(rank);
         self.check_once(rank, index);
         let id = ShellId { rank, index };
         if unit.is_multiuser() {
@@ -66,22 +66,22 @@ impl World {
     }
 
     /// The IMP says that it is ready.
-    pub(super) fn ready(&mut self, rank: u32, boot: u32, unit: &UnitName) {
+    pub(super) fn report_ready(&mut self, rank: u32, boot: u32, unit: &UnitName) {
         let state = &mut self.ranks[rank as usize];
         if state.boot == boot {
-            state.systemd.ready(unit);
-            self.stir(rank);
+            state.systemd.handle_ready(unit);
+            self.forward_from_systemd(rank);
         }
     }
 
-    /// The shell is past its barriers: it writes now and then, and ends, unless it runs until
-    /// its time is up.
+    /// The shell has left its barriers. It writes now and then, and ends, unless it runs until its
+    /// time limit.
     fn work(&mut self, id: ShellId) {
         for _ in 0..self.rng.random_range(0..4) {
-            self.after(0.01, 20.0, Item::Write(id));
+            self.after(0.01, 20.0, Item::WriteLine(id));
         }
         for _ in 0..self.rng.random_range(0..6) {
-            self.after(0.01, 20.0, Item::Note(id));
+            self.after(0.01, 20.0, Item::CommitLine(id));
         }
         let status = match self.rng.random_range(0..10) {
             0 => WaitStatus::exited(self.rng.random_range(1..4)),
@@ -91,7 +91,7 @@ impl World {
         let (limited, hostile) = (self.is_limited(&shell.digest), shell.deaf && shell.is_guests());
         let endless = limited && (self.rng.random_bool(0.5) || hostile);
         if !endless {
-            self.after(0.5, 30.0, Item::Exit { id, status });
+            self.after(0.5, 30.0, Item::EndShell { id, status });
         }
     }
 
@@ -103,7 +103,7 @@ impl World {
         &mut self.ranks[id.rank as usize].shells[id.index]
     }
 
-    pub(super) fn write(&mut self, id: ShellId) {
+    pub(super) fn write_line(&mut self, id: ShellId) {
         if !self.shell(id).runs() {
             return;
         }
@@ -114,18 +114,18 @@ impl World {
         let path = state.disk.path(&format!("{}.out", shell.unit.stem()));
         let fits = state.disk.write_output(&path, line.as_bytes());
         shell.output.extend(line.bytes().take(fits));
-        self.after(0.000_1, 0.005, Item::Grown { rank: id.rank });
+        self.after(0.000_1, 0.005, Item::OutputGrown { rank: id.rank });
     }
 
-    /// inotify tells of it.
-    pub(super) fn grown(&mut self, rank: u32) {
+    /// inotify reports that output files have grown.
+    pub(super) fn handle_growth(&mut self, rank: u32) {
         if let Some(supervisor) = &mut self.ranks[rank as usize].supervisor {
-            supervisor.core.grown(&Grown::Any, &mut supervisor.backend);
-            self.pump(rank);
+            supervisor.core.handle_growth(&Grown::Any, &mut supervisor.backend);
+            self.forward_from_supervisor(rank);
         }
     }
 
-    pub(super) fn exit(&mut self, id: ShellId, status: WaitStatus) {
+    pub(super) fn end_shell(&mut self, id: ShellId, status: WaitStatus) {
         if !self.shell(id).runs() {
             return;
         }
@@ -134,9 +134,9 @@ impl World {
         if shell.is_guests() {
             if leftover && shell.awaited.is_none() {
                 shell.awaited = Some(status);
-                return self.after(0.1, 60.0, Item::Exit { id, status });
+                return self.after(0.1, 60.0, Item::EndShell { id, status });
             }
-            // The IMP is the last to go.
+            // The IMP ends after all other processes of the unit.
             leftover = false;
         }
         let status = self.shell(id).awaited.unwrap_or(status);
@@ -144,30 +144,30 @@ impl World {
         let shell = self.shell_mut(id);
         shell.exited = Some(status);
         shell.leftover = leftover;
-        shell.ended_with = ended_with;
+        shell.ended_with_broker = ended_with;
         let unit = shell.unit.clone();
         self.note(&format!("{unit} exits: {status}"));
         if leftover {
             self.after(0.1, 60.0, Item::LeftoverEnds(id));
         }
-        self.ranks[id.rank as usize].systemd.exited(&unit, status, leftover);
-        self.stir(id.rank);
+        self.ranks[id.rank as usize].systemd.handle_exited(&unit, status, leftover);
+        self.forward_from_systemd(id.rank);
     }
 
-    pub(super) fn leftover_ends(&mut self, id: ShellId) {
+    pub(super) fn end_leftover(&mut self, id: ShellId) {
         let shell = self.shell_mut(id);
-        if !shell.leftover || shell.lost {
+        if !shell.leftover || shell.lost_with_node {
             return;
         }
         shell.leftover = false;
         let unit = shell.unit.clone();
-        self.ranks[id.rank as usize].systemd.emptied(&unit);
-        self.stir(id.rank);
+        self.ranks[id.rank as usize].systemd.handle_emptied(&unit);
+        self.forward_from_systemd(id.rank);
     }
 
-    /// A signal reaches a unit's processes.
+    /// A signal arrives at a unit's processes.
     pub(super) fn signal(&mut self, rank: u32, unit: &UnitName, signal: i32, all: bool) {
-        let Some(index) = self.ranks[rank as usize].current(unit) else { return };
+        let Some(index) = self.ranks[rank as usize].current_shell(unit) else { return };
         let id = ShellId { rank, index };
         let shell = self.shell(id);
         if shell.is_guests() {
@@ -178,14 +178,14 @@ impl World {
         }
         if shell.runs() {
             let status = WaitStatus::signaled(signal);
-            self.after(0.001, 0.5, Item::Exit { id, status });
+            self.after(0.001, 0.5, Item::EndShell { id, status });
         } else if shell.leftover && all {
             self.after(0.001, 0.5, Item::LeftoverEnds(id));
         }
     }
 
-    /// A signal reaches an IMP, and nothing else of a guest: it is passed on to the shell, but for
-    /// the one for which the IMP kills all that it has started (RFC 15).
+    /// A signal arrives at an IMP, the only process of a guest that it can reach. The IMP forwards
+    /// it to the shell. On SIGUSR1 it kills all that it has started instead (RFC 15).
     fn signal_imp(&mut self, id: ShellId, signal: i32) {
         let shell = self.shell(id);
         let kills = signal == libc::SIGUSR1;
@@ -199,13 +199,14 @@ impl World {
         let status = WaitStatus::signaled(if kills { libc::SIGKILL } else { signal });
         let shell = self.shell_mut(id);
         if shell.runs() {
-            // Nothing is left to be waited for.
+            // Either way the IMP need not wait for processes that the shell has left behind.
             shell.awaited.get_or_insert(status);
-            self.after(0.001, 0.5, Item::Exit { id, status });
+            self.after(0.001, 0.5, Item::EndShell { id, status });
         }
     }
 
-    /// `job-manager.kill`: the shells pass a signal to their tasks, and end with them.
+    /// `job-manager.kill`: the shells of a job pass a signal on to their tasks, and end when their
+    /// tasks end.
     pub(super) fn kill_job(&mut self, job: JobId, signal: i32) {
         for rank in 0..self.profile.ranks {
             let units = self.ranks[rank as usize].systemd.units();
@@ -217,7 +218,7 @@ impl World {
     }
 
     fn signal_tasks(&mut self, rank: u32, unit: &UnitName, signal: i32) {
-        let Some(index) = self.ranks[rank as usize].current(unit) else { return };
+        let Some(index) = self.ranks[rank as usize].current_shell(unit) else { return };
         let id = ShellId { rank, index };
         let shell = self.shell(id);
         if !shell.is_guests() {
@@ -225,37 +226,37 @@ impl World {
         }
         if shell.runs() && !shell.deaf {
             let status = WaitStatus::signaled(signal);
-            self.after(0.001, 0.5, Item::Exit { id, status });
+            self.after(0.001, 0.5, Item::EndShell { id, status });
         }
     }
 
-    /// The shell asks to be let through, and waits.
+    /// The shell enters the barrier, and waits for the answer.
     fn enter_barrier(&mut self, id: ShellId) {
         let shell = self.shell_mut(id);
         shell.entered += 1;
         let payload = json!({ "id": shell.unit.job(), "rank": id.rank });
-        self.shell_sends(id, SimPacket::ask(BARRIER, NO_TAG, &payload));
+        self.send_from_shell(id, SimPacket::ask(BARRIER, NO_TAG, &payload));
     }
 
-    /// The shell writes a line to its job's guest namespace.
-    pub(super) fn note_down(&mut self, id: ShellId) {
+    /// The shell commits a line to its job's guest namespace.
+    pub(super) fn commit_line(&mut self, id: ShellId) {
         if !self.shell(id).runs() {
             return;
         }
         let shell = self.shell_mut(id);
-        let text = format!("{}/{} {}", shell.unit, shell.invocation, shell.notes);
+        let text = format!("{}/{} {}", shell.unit, shell.invocation, shell.lines_sent);
         let op = json!({ "key": "notes", "flags": FLUX_KVS_APPEND, "dirent": text });
         let namespace = shell.unit.job().namespace();
         let payload = json!({ "namespace": namespace, "flags": 0, "ops": [op] });
-        let packet = SimPacket::ask("kvs.commit", shell.notes + 1, &payload);
-        shell.notes += 1;
-        if !self.shell_sends(id, packet) {
-            self.shell_mut(id).notes -= 1;
+        let packet = SimPacket::ask("kvs.commit", shell.lines_sent + 1, &payload);
+        shell.lines_sent += 1;
+        if !self.send_from_shell(id, packet) {
+            self.shell_mut(id).lines_sent -= 1;
         }
     }
 
-    /// An answer has come through the shell's connection.
-    pub(super) fn shell_hears(&mut self, id: ShellId, packet: &SimPacket) {
+    /// An answer arrives at a shell.
+    pub(super) fn handle_at_shell(&mut self, id: ShellId, packet: &SimPacket) {
         if !self.shell(id).runs() {
             return;
         }
@@ -264,9 +265,9 @@ impl World {
         }
         let number = packet.matchtag() - 1;
         if packet.errnum() == 0 {
-            self.shell_mut(id).noted += 1;
+            self.shell_mut(id).lines_done += 1;
         } else {
-            self.shell_mut(id).refused.push(number);
+            self.shell_mut(id).lines_refused.push(number);
             let seen = format!("{}: line {number} is refused: {packet:?}", self.shell(id).unit);
             self.note(&seen);
         }
@@ -275,7 +276,7 @@ impl World {
     fn leave_barrier(&mut self, id: ShellId, errnum: i32) {
         if errnum != 0 {
             let status = WaitStatus::exited(1);
-            return self.after(0.001, 0.1, Item::Exit { id, status });
+            return self.after(0.001, 0.1, Item::EndShell { id, status });
         }
         let shell = self.shell_mut(id);
         shell.released += 1;

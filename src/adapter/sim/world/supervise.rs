@@ -1,4 +1,4 @@
-//! Between a module and its node: the supervisor's core and tracker, the bus, systemd.
+//! Messages between a rank's node, its supervisor (core and tracker), the bus and systemd.
 
 use rand::Rng;
 
@@ -10,32 +10,32 @@ use crate::machine::Event;
 use crate::port::supervisor::{UnitCommand, UnitSpec};
 use crate::supervisor::tracker::{Ask, Call, News};
 
-/// Ways of messages that are not between two brokers.
+/// Ways of messages that are not between two brokers begin at these numbers.
 const TO_SYSTEMD: u32 = 1 << 16;
 const FROM_SYSTEMD: u32 = 1 << 17;
 const FROM_SUPERVISOR: u32 = 1 << 18;
 
 impl World {
-    /// The node commands its supervisor.
-    pub(super) fn command(&mut self, from: Life, command: UnitCommand) {
+    /// Passes a node's command to its supervisor.
+    pub(super) fn forward_command(&mut self, from: Life, command: UnitCommand) {
         let rank = from.rank as usize;
-        if let Some(id) = self.faults.strikes(FaultKind::CrashInWrite) {
+        if let Some(id) = self.faults.draw(FaultKind::CrashInWrite) {
             let mut rng = self.faults.rng(id);
             let (after, bytes) = (rng.random_range(0..2), rng.random_range(0..60));
             self.ranks[rank].disk.crash_in_write(after, bytes);
         }
         let Some(supervisor) = &mut self.ranks[rank].supervisor else { return };
-        supervisor.core.command(command, &mut supervisor.backend);
-        self.pump(from.rank);
+        supervisor.core.handle_command(command, &mut supervisor.backend);
+        self.forward_from_supervisor(from.rank);
     }
 
-    /// What the supervisor wants of systemd, and what it has to tell, goes on its way.
-    pub(super) fn pump(&mut self, rank: u32) {
+    /// Sends the supervisor's calls to systemd, and its events to the node.
+    pub(super) fn forward_from_supervisor(&mut self, rank: u32) {
         let state = &mut self.ranks[rank as usize];
         let Some(supervisor) = &mut state.supervisor else { return };
-        supervisor.settle();
+        supervisor.pass_events();
         if state.disk.is_dead() {
-            // It has died in the middle of a write: nothing of this got out.
+            // The module has died in the middle of a write, so none of this is sent.
             return self.kill(rank);
         }
         let events = supervisor.take_events();
@@ -55,7 +55,7 @@ impl World {
             self.check_ask(rank, &ask);
             if let (Some(connection), true) = (connection, ask.call == Call::Reconnect) {
                 self.send_on(rank, TO_SYSTEMD, Item::Hangup { rank, connection });
-                self.bus_closed(self.life(rank));
+                self.handle_bus_closed(self.life(rank));
             } else if let Some(connection) = connection {
                 let ask = Box::new(ask);
                 self.send_on(rank, TO_SYSTEMD, Item::Ask { rank, connection, ask, spec });
@@ -68,27 +68,28 @@ impl World {
         }
     }
 
-    /// The connection of a module that is gone: the bus notices after it has read the rest.
-    pub(super) fn hang_up(&mut self, rank: u32) {
+    /// Closes the bus connection of a module that is gone. The bus notices after it has read what
+    /// the module sent before.
+    pub(super) fn close_bus(&mut self, rank: u32) {
         let supervisor = self.ranks[rank as usize].supervisor.take();
         if let Some(connection) = supervisor.and_then(|supervisor| supervisor.connection) {
             self.send_on(rank, TO_SYSTEMD, Item::Hangup { rank, connection });
         }
     }
 
-    pub(super) fn ask_arrives(
+    pub(super) fn handle_ask(
         &mut self,
         rank: u32,
         connection: u64,
         ask: &Ask,
         spec: Option<&UnitSpec>,
     ) {
-        self.ranks[rank as usize].systemd.ask(connection, ask, spec);
-        self.stir(rank);
+        self.ranks[rank as usize].systemd.handle_ask(connection, ask, spec);
+        self.forward_from_systemd(rank);
     }
 
-    /// What systemd says and does goes on its way.
-    pub(super) fn stir(&mut self, rank: u32) {
+    /// Sends systemd's news to the supervisor, and schedules what systemd does to processes.
+    pub(super) fn forward_from_systemd(&mut self, rank: u32) {
         if self.ranks[rank as usize].systemd.has_signals() {
             self.after(0.000_1, 0.1, Item::Signals(rank));
         }
@@ -110,10 +111,10 @@ impl World {
                     self.at(at, Item::Alarm { rank, boot, unit, number });
                 }
                 Act::Later { connection, number } => {
-                    self.after(0.5, 2.0, Item::Later { rank, connection, number });
+                    self.after(0.5, 2.0, Item::PauseOver { rank, connection, number });
                 }
                 Act::Run(unit) => {
-                    let slow = self.faults.strikes(FaultKind::StartIsSlow).is_some();
+                    let slow = self.faults.draw(FaultKind::StartIsSlow).is_some();
                     let most = if slow { 60.0 } else { 0.5 };
                     let boot = self.ranks[rank as usize].boot;
                     self.after(0.005, most, Item::Fork { rank, boot, unit });
@@ -125,7 +126,7 @@ impl World {
         }
     }
 
-    pub(super) fn hear(&mut self, rank: u32, connection: u64, news: News) {
+    pub(super) fn handle_news(&mut self, rank: u32, connection: u64, news: News) {
         let Some(supervisor) = &mut self.ranks[rank as usize].supervisor else { return };
         let of_the_kernel = matches!(news, News::Emptied { .. });
         if supervisor.connection == Some(connection) || of_the_kernel {
@@ -133,26 +134,26 @@ impl World {
                 self.note(&format!("rank {rank} <- {news:?}"));
             }
             if let Some(supervisor) = &mut self.ranks[rank as usize].supervisor {
-                supervisor.backend.tracker.hear(news);
+                supervisor.backend.tracker.handle_news(news);
             }
-            self.pump(rank);
+            self.forward_from_supervisor(rank);
         }
     }
 
-    /// The connection to the bus is gone; another is tried for.
-    pub(super) fn bus_closed(&mut self, life: Life) {
+    /// The connection to the bus is lost. The supervisor tries to connect again.
+    pub(super) fn handle_bus_closed(&mut self, life: Life) {
         if !self.is_alive(life) {
             return;
         }
         let Some(supervisor) = &mut self.ranks[life.rank as usize].supervisor else { return };
         if supervisor.connection.take().is_some() {
-            supervisor.backend.tracker.lost();
-            self.pump(life.rank);
+            supervisor.backend.tracker.handle_lost();
+            self.forward_from_supervisor(life.rank);
             self.after(0.01, 1.0, Item::Connect(life));
         }
     }
 
-    pub(super) fn connect(&mut self, life: Life) {
+    pub(super) fn connect_bus(&mut self, life: Life) {
         if !self.is_alive(life) {
             return;
         }
@@ -161,8 +162,8 @@ impl World {
         match state.systemd.connect() {
             Some(connection) => {
                 supervisor.connection = Some(connection);
-                supervisor.backend.tracker.connected();
-                self.pump(life.rank);
+                supervisor.backend.tracker.handle_connected();
+                self.forward_from_supervisor(life.rank);
             }
             None => self.after(0.05, 5.0, Item::Connect(life)),
         }

@@ -31,11 +31,11 @@ fn left(unit: &UnitName) -> News {
 #[test]
 fn a_leave_is_told_once_and_before_the_unit_is_empty() {
     let (mut talk, unit) = guarded();
-    talk.tracker.hear(emptied(&unit));
+    talk.tracker.handle_news(emptied(&unit));
     talk.silence();
-    talk.tracker.hear(left(&unit));
+    talk.tracker.handle_news(left(&unit));
     talk.event(BackendEvent::Left { unit: unit.clone() });
-    talk.tracker.hear(left(&unit));
+    talk.tracker.handle_news(left(&unit));
     talk.silence();
     talk.changed(&unit, exited(0));
     talk.event(exit(&unit, 0));
@@ -45,7 +45,7 @@ fn a_leave_is_told_once_and_before_the_unit_is_empty() {
     talk.answer(&Call::Stop(unit.clone()), Ok(Answer::Done));
     talk.changed(&unit, inactive());
     talk.asked(&Call::IsEmpty { unit: unit.clone(), group: "/group".to_string() });
-    talk.tracker.hear(emptied(&unit));
+    talk.tracker.handle_news(emptied(&unit));
     talk.event(BackendEvent::Empty { unit });
 }
 
@@ -54,7 +54,7 @@ fn a_leave_that_is_seen_after_the_exit_is_told() {
     let (mut talk, unit) = guarded();
     talk.changed(&unit, exited(0));
     talk.event(exit(&unit, 0));
-    talk.tracker.hear(left(&unit));
+    talk.tracker.handle_news(left(&unit));
     talk.event(BackendEvent::Left { unit });
 }
 
@@ -65,7 +65,7 @@ fn a_process_that_systemd_has_reaped_is_not_guarded() {
     talk.answer(&main_of(&unit), Ok(Answer::Properties(exited(0))));
     talk.nothing_asked();
     // The pid may have been reused before the pidfd was opened.
-    talk.tracker.hear(left(&unit));
+    talk.tracker.handle_news(left(&unit));
     talk.silence();
 }
 
@@ -75,8 +75,8 @@ fn what_was_not_answered_or_refused_is_asked_again() {
     talk.run(&unit);
     talk.asked(&main_of(&unit));
     for connection in 0..2 {
-        talk.tracker.lost();
-        talk.tracker.connected();
+        talk.tracker.handle_lost();
+        talk.tracker.handle_connected();
         talk.listed(&[&unit]);
         talk.looked(&unit, &running("a"));
         if connection == 0 {
@@ -91,22 +91,22 @@ fn what_was_not_answered_or_refused_is_asked_again() {
     }
     talk.silence();
     // The kernel's news count without a connection, too.
-    talk.tracker.lost();
-    talk.tracker.hear(left(&unit));
+    talk.tracker.handle_lost();
+    talk.tracker.handle_news(left(&unit));
     talk.event(BackendEvent::Left { unit });
 }
 
 #[test]
 fn a_guarded_unit_that_is_absent_is_lost_when_the_kernel_says_so() {
     let (mut talk, unit) = guarded();
-    talk.tracker.lost();
-    talk.tracker.connected();
+    talk.tracker.handle_lost();
+    talk.tracker.handle_connected();
     talk.listed(&[]);
     talk.asked(&Call::IsEmpty { unit: unit.clone(), group: "/group".to_string() });
-    talk.tracker.hear(left(&unit));
+    talk.tracker.handle_news(left(&unit));
     talk.event(BackendEvent::Left { unit: unit.clone() });
     talk.silence();
-    talk.tracker.hear(emptied(&unit));
+    talk.tracker.handle_news(emptied(&unit));
     talk.event(BackendEvent::Absent { unit });
 }
 
@@ -117,9 +117,9 @@ fn a_guarded_unit_that_is_down_is_lost_when_the_kernel_says_so() {
     talk.changed(&unit, down.clone());
     talk.looked(&unit, &down);
     talk.asked(&Call::IsEmpty { unit: unit.clone(), group: "/group".to_string() });
-    talk.tracker.hear(left(&unit));
+    talk.tracker.handle_news(left(&unit));
     talk.event(BackendEvent::Left { unit: unit.clone() });
-    talk.tracker.hear(emptied(&unit));
+    talk.tracker.handle_news(emptied(&unit));
     talk.event(BackendEvent::Absent { unit });
 }
 

@@ -27,7 +27,7 @@ fn a_stop_that_is_refused_is_tried_again() {
     talk.answer(&Call::Stop(unit.clone()), Ok(Answer::Done));
     talk.changed(&unit, inactive());
     talk.asked(&Call::IsEmpty { unit: unit.clone(), group: "/group".to_string() });
-    talk.tracker.hear(News::Emptied { unit: unit.clone() });
+    talk.tracker.handle_news(News::Emptied { unit: unit.clone() });
     talk.event(BackendEvent::Empty { unit });
 }
 
@@ -39,14 +39,14 @@ fn a_unit_that_cannot_be_stopped_is_over_when_it_is_empty() {
     talk.asked(&empty);
     talk.nothing_asked();
     // All is asked again, and may be refused as often again.
-    talk.tracker.hear(News::ManagerBack);
+    talk.tracker.handle_news(News::ManagerBack);
     talk.listed(&[&unit]);
     talk.looked(&unit, &exited(0));
     talk.asked(&Call::ControlGroup(unit.clone()));
     talk.answer(&Call::Stop(unit.clone()), Err(refusal("busy")));
     talk.asked(&Call::Later(unit.clone()));
     talk.silence();
-    talk.tracker.hear(News::Emptied { unit: unit.clone() });
+    talk.tracker.handle_news(News::Emptied { unit: unit.clone() });
     talk.event(BackendEvent::Empty { unit });
 }
 
@@ -81,7 +81,7 @@ fn a_look_that_is_refused_is_tried_again() {
     talk.answer(&Call::Service(unit.clone()), Err(refusal("busy")));
     talk.asked(&Call::Unit(unit.clone()));
     talk.nothing_asked();
-    talk.tracker.hear(News::ManagerBack);
+    talk.tracker.handle_news(News::ManagerBack);
     talk.listed(&[&unit]);
     talk.looked(&unit, &running("a"));
     talk.event(started(&unit, "a"));
@@ -141,7 +141,7 @@ fn is(active: Active) -> Result<Answer, Refusal> {
 fn an_answer_overtakes_the_signals_of_an_exit() {
     let (mut talk, unit) = (Talk::ready(), unit(1));
     talk.run(&unit);
-    talk.tracker.hear(News::ManagerBack);
+    talk.tracker.handle_news(News::ManagerBack);
     talk.listed(&[&unit]);
     talk.answer(&Call::Service(unit.clone()), Ok(Answer::Properties(running("a"))));
     talk.answer(&Call::Unit(unit.clone()), is(Active::Failed));
@@ -183,12 +183,12 @@ fn what_has_processes_is_not_lost() {
     let (mut talk, unit, _) = forsaken();
     talk.tracker.collect(&unit);
     talk.nothing_asked();
-    talk.tracker.lost();
-    talk.tracker.hear(News::Emptied { unit: unit.clone() });
+    talk.tracker.handle_lost();
+    talk.tracker.handle_news(News::Emptied { unit: unit.clone() });
     talk.event(BackendEvent::Absent { unit });
 
     let (mut talk, unit, _) = forsaken();
-    talk.tracker.hear(News::Emptied { unit: unit.clone() });
+    talk.tracker.handle_news(News::Emptied { unit: unit.clone() });
     talk.event(BackendEvent::Absent { unit: unit.clone() });
     talk.asked(&Call::Unwatch(unit.clone()));
     talk.asked(&Call::Reset(unit));
@@ -197,9 +197,9 @@ fn what_has_processes_is_not_lost() {
 #[test]
 fn what_was_given_up_is_looked_at_again() {
     let (mut talk, unit, empty) = forsaken();
-    talk.tracker.hear(News::ManagerBack);
+    talk.tracker.handle_news(News::ManagerBack);
     talk.listed(&[&unit]);
-    talk.tracker.hear(News::Emptied { unit: unit.clone() });
+    talk.tracker.handle_news(News::Emptied { unit: unit.clone() });
     talk.silence();
     let forsaken = Changes { active: Some(Active::Failed), ..running("a") };
     talk.looked(&unit, &forsaken);
@@ -208,7 +208,7 @@ fn what_was_given_up_is_looked_at_again() {
     // systemd has the status after all. `Empty` is not reported for a unit that is not collected.
     talk.changed(&unit, exited(0));
     talk.event(exit(&unit, 0));
-    talk.tracker.hear(News::Emptied { unit });
+    talk.tracker.handle_news(News::Emptied { unit });
     talk.silence();
 }
 
@@ -224,8 +224,8 @@ fn forgettable() -> (Talk, UnitName) {
 fn what_systemd_may_have_forgotten_is_not_started_again() {
     let (mut talk, unit) = forgettable();
     talk.asked(&Call::Start(unit.clone()));
-    talk.tracker.lost();
-    talk.tracker.connected();
+    talk.tracker.handle_lost();
+    talk.tracker.handle_connected();
     // It may have run and failed.
     talk.listed(&[]);
     talk.event(BackendEvent::Absent { unit: unit.clone() });
@@ -234,8 +234,8 @@ fn what_systemd_may_have_forgotten_is_not_started_again() {
 
     let (mut talk, unit) = forgettable();
     talk.answer(&Call::Start(unit.clone()), Ok(Answer::Done));
-    talk.tracker.hear(News::Reloading(true));
-    talk.tracker.hear(News::Reloading(false));
+    talk.tracker.handle_news(News::Reloading(true));
+    talk.tracker.handle_news(News::Reloading(false));
     talk.listed(&[&unit]);
     talk.looked(&unit, &stub());
     talk.event(BackendEvent::Absent { unit });
@@ -245,11 +245,11 @@ fn what_systemd_may_have_forgotten_is_not_started_again() {
 fn a_start_that_reached_nobody_is_made_again() {
     let (mut talk, unit) = forgettable();
     talk.answer(&Call::Start(unit.clone()), Err(refusal(Refusal::NO_OWNER)));
-    talk.tracker.hear(News::ManagerBack);
+    talk.tracker.handle_news(News::ManagerBack);
     talk.listed(&[]);
     talk.silence();
     talk.answer(&Call::Start(unit.clone()), Err(refusal(Refusal::NO_REPLY)));
-    talk.tracker.hear(News::ManagerBack);
+    talk.tracker.handle_news(News::ManagerBack);
     talk.listed(&[]);
     talk.event(BackendEvent::Absent { unit });
 }
@@ -257,7 +257,7 @@ fn a_start_that_reached_nobody_is_made_again() {
 #[test]
 fn a_failed_unit_that_nobody_needs_is_forgotten_in_the_end() {
     let (mut talk, unit) = (Talk::ready(), unit(1));
-    talk.tracker.hear(News::ManagerBack);
+    talk.tracker.handle_news(News::ManagerBack);
     talk.listed(&[&unit]);
     talk.answer(&Call::Reset(unit.clone()), Err(refusal("org.freedesktop.DBus.Error.NoMemory")));
     talk.answer(&Call::Later(unit.clone()), Ok(Answer::Done));
@@ -271,7 +271,7 @@ fn a_start_that_a_list_made_room_for_is_not_in_the_list() {
     for unit in &units {
         talk.tracker.start(&UnitSpec { forget_failed: true, ..spec(unit) }, &output());
     }
-    talk.tracker.hear(News::ManagerBack);
+    talk.tracker.handle_news(News::ManagerBack);
     talk.listed(&[]);
     for unit in units.into_iter().take(2) {
         talk.event(BackendEvent::Absent { unit });
