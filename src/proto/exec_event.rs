@@ -180,6 +180,14 @@ impl ExecEvent {
         Some((BrokerRank(rank), stream))
     }
 
+    /// The raw wait status under a key of the context: `status` of `complete`, `wait_status` of
+    /// `shell-exit` (RFC 50). `None` if there is no number that can be one: the job's user can have
+    /// written anything.
+    pub fn raw_status(&self, key: &str) -> Option<WaitStatus> {
+        let raw = self.context.get(key).and_then(Value::as_i64)?;
+        i32::try_from(raw).ok().map(WaitStatus)
+    }
+
     /// The entry as one eventlog line, newline included.
     pub fn encode(&self) -> String {
         // A struct of numbers, strings and JSON values has no failing serialisation.

@@ -1,7 +1,5 @@
 //! The beginning: what can be run at all, the guest namespace, and what an earlier leader left.
 
-use serde_json::Value;
-
 use super::failure::Failure;
 use super::journal::{Journal, Link};
 use super::state::{Launching, State};
@@ -236,10 +234,10 @@ impl Leader {
                 "shell-exit" => {
                     self.first_shell_ended = true;
                     // Its rank may be gone for good, and its status with it.
-                    self.status.add(raw_status(event, "wait_status").unwrap_or_default());
+                    self.status.add(event.raw_status("wait_status").unwrap_or_default());
                 }
                 "complete" => {
-                    let status = raw_status(event, "status");
+                    let status = event.raw_status("status");
                     found.complete = Some(status.unwrap_or(WaitStatus::exited(1)));
                 }
                 "done" => found.is_done = true,
@@ -283,10 +281,4 @@ impl Leader {
         self.voice.say(Response::Finish { status }, out);
         self.end(cx, Some(status), out);
     }
-}
-
-/// The raw wait status in an event's context: the job's user can have written anything there.
-fn raw_status(event: &ExecEvent, key: &str) -> Option<WaitStatus> {
-    let raw = event.context.get(key).and_then(Value::as_i64)?;
-    i32::try_from(raw).ok().map(WaitStatus)
 }
