@@ -6,7 +6,6 @@
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, c_char, c_int};
-use std::path::PathBuf;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::sync::mpsc;
@@ -23,8 +22,10 @@ use crate::port::supervisor::{Method, Supervisor, UnitCommand, UnitEvent};
 use crate::proto::{BrokerRank, InstanceId};
 
 mod handlers;
+mod state_directory;
 
 use handlers::SERVICE;
+use state_directory::{Candidates, Place};
 
 /// How long a shell waits for a broker that is not expected back.
 const GONE_FOR_GOOD: &str = "10s";
@@ -71,8 +72,9 @@ fn run(handle: Handle, arguments: &[String]) -> Result<(), Failure> {
     if name != SERVICE {
         register(handle, &name)?;
     }
-    let directory = directory(handle)?;
-    let facts = facts(handle, &directory)?;
+    let place = place(handle, &config)?;
+    let facts = facts(handle, &place)?;
+    let directory = place.directory;
     let rank = facts.rank;
     let instance = facts.instance.clone();
     let futures = Rc::new(Futures::new(handle));
@@ -158,41 +160,58 @@ fn register(handle: Handle, name: &str) -> Result<(), Failure> {
     })
 }
 
-/// Where records and output are kept: the state directory, which outlives the broker, or
-/// else its run directory.
-fn directory(handle: Handle) -> Result<PathBuf, Failure> {
-    let parent = handle
-        .attribute("statedir")
-        .filter(|path| !path.is_empty())
-        .or_else(|| handle.attribute("rundir"))
-        .ok_or("neither statedir nor rundir is set")?;
-    Ok(PathBuf::from(parent).join("job-exec"))
+/// Where records and output are kept.
+fn place(handle: Handle, config: &Config) -> Result<Place, Failure> {
+    let rank = handle.rank().map_err(|e| e.to_string())?;
+    let of_service = std::env::var("STATE_DIRECTORY").ok().filter(|_| !is_job(handle));
+    let candidates = Candidates {
+        configured: config.state_directory.clone(),
+        of_service,
+        statedir: handle.attribute("statedir"),
+        rundir: handle.attribute("rundir"),
+        rank,
+    };
+    let place = candidates.choose(has_records).ok_or("neither statedir nor rundir is set")?;
+    if let Some(notice) = place.notice.as_ref().filter(|_| !is_job(handle)) {
+        handle.log(libc::LOG_WARNING, notice);
+    }
+    Ok(place)
 }
 
-fn facts(handle: Handle, directory: &std::path::Path) -> Result<Facts, Failure> {
+/// This instance is itself a job.
+fn is_job(handle: Handle) -> bool {
+    handle.attribute("jobid").is_some_and(|id| !id.is_empty())
+}
+
+fn facts(handle: Handle, place: &Place) -> Result<Facts, Failure> {
     let owner = nix::unistd::getuid().as_raw();
     let working_directory = std::env::current_dir().ok();
     let rank = handle.rank().map_err(|e| e.to_string())?;
-    let (shell_uri, no_connector) = shell_uri(handle, rank)?;
+    let (shell_uri, no_connector) = shell_uri(handle, rank, place.lasts)?;
     Ok(Facts {
         rank: BrokerRank(rank),
         owner,
-        instance: InstanceId::new(&directory.to_string_lossy(), owner),
+        instance: InstanceId::new(&place.directory.to_string_lossy(), owner),
         shell_uri,
         no_connector,
-        nested: handle.attribute("jobid").is_some(),
+        nested: is_job(handle),
         job_shell: handle.builtin("shell_path").ok_or("flux-core names no job shell")?,
         working_directory: working_directory.map(|path| path.to_string_lossy().into_owned()),
     })
 }
 
 /// What shells connect to, and why they do without the resume connector, if they do. A broker
-/// that is gone for good is not waited for: one of an instance that is itself a job, or that
-/// has no state to come back with.
-fn shell_uri(handle: Handle, rank: u32) -> Result<(String, Option<String>), Failure> {
+/// comes back if its instance is no job, and either finds its peers by configuration, as a
+/// system instance does, or has a place that outlives it. Shells wait for such a broker, and only
+/// for a short time for others.
+fn shell_uri(
+    handle: Handle,
+    rank: u32,
+    place_lasts: bool,
+) -> Result<(String, Option<String>), Failure> {
     let local = handle.attribute("local-uri").ok_or("local-uri is not set")?;
-    let is_set = |name| handle.attribute(name).is_some_and(|value| !value.is_empty());
-    let comes_back = is_set("statedir") && !is_set("jobid");
+    let is_configured = handle.attribute("broker.boot-method").is_some_and(|m| m == "config");
+    let comes_back = !is_job(handle) && (is_configured || place_lasts);
     match resume_uri(&local, rank) {
         Ok(uri) if comes_back => Ok((uri, None)),
         Ok(uri) => Ok((format!("{uri}?timeout={GONE_FOR_GOOD}"), None)),
