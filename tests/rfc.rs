@@ -10,6 +10,11 @@ use job_exec_rs::proto::{ExecEvent, Idset, UnitName};
 use job_exec_rs::supervisor::parse_record;
 use serde_json::{Value, json};
 
+#[path = "rfc/messages.rs"]
+mod messages;
+#[path = "rfc/node.rs"]
+mod node;
+
 /// What reads an example, and writes it again.
 type Reader = fn(&Value) -> Result<Value, String>;
 
@@ -18,6 +23,7 @@ const READERS: &[(&str, Reader)] = &[
     ("event-debug-exception", event),
     ("event-debug-lead", event),
     ("event-log-bytes", event),
+    ("event-log-missing", event),
     ("event-log-truncated", event),
     ("guest-checkpoint", guest_checkpoint),
     ("guest-leaders", guest_leaders),
@@ -33,11 +39,14 @@ const READERS: &[(&str, Reader)] = &[
 
 fn event(example: &Value) -> Result<Value, String> {
     let event: ExecEvent = read(example)?;
-    let truncated = event.context.contains_key("truncated");
+    let has = |key: &str| event.context.contains_key(key);
     let holds = match event.name.as_str() {
         "debug.lead" => event.context.is_empty(),
         "debug.exception" => event.logged_exception().is_some_and(|e| e.severity == 0),
-        "log" if truncated => event.logged_truncation().is_some() && event.logged().is_none(),
+        "log" if has("truncated") => {
+            event.logged_truncation().is_some() && event.logged().is_none()
+        }
+        "log" if has("missing") => event.logged_missing().is_some() && event.logged().is_none(),
         "log" => event.logged().map(|logged| logged.2) == event.context["bytes"].as_u64(),
         _ => false,
     };
@@ -204,6 +213,10 @@ fn clauses() -> Clauses {
             } else if line.starts_with('#') {
                 current = None;
             }
+            // What the word means, and what these documents are.
+            let is_about_it = line.contains("words MUST") || line.contains("what MUST hold");
+            let has_name = current.is_some() || is_about_it || !line.contains("MUST");
+            assert!(has_name, "{document}:{number}: a MUST without a name");
             if line.contains("MUST")
                 && let Some(clause) = current.as_ref().and_then(|name| found.get_mut(name))
             {
@@ -445,7 +458,8 @@ fn examples() -> BTreeMap<String, Value> {
 #[test]
 fn every_example_is_read_and_written_as_it_is() {
     let examples = examples();
-    let readers: BTreeMap<&str, Reader> = READERS.iter().copied().collect();
+    let readers = READERS.iter().chain(messages::READERS).copied();
+    let readers: BTreeMap<&str, Reader> = readers.collect();
     let mut found = Vec::new();
     for (name, example) in &examples {
         match readers.get(name.as_str()).map(|reader| reader(example)) {

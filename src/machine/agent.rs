@@ -102,8 +102,13 @@ impl Agent {
     }
 
     /// Somebody above wants the reports of the job.
-    pub(super) fn is_led(&self) -> bool {
+    fn is_led(&self) -> bool {
         matches!(self.upstream, Upstream::Led(_))
+    }
+
+    /// It is this very job, and somebody above wants its reports.
+    pub(super) fn is_led_as(&self, digest: &JobDigest) -> bool {
+        self.is_led() && self.digest == *digest
     }
 
     /// It has a shell of this very job.

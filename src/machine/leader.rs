@@ -124,9 +124,14 @@ impl Leader {
         self.state.name()
     }
 
+    /// It leads this very job.
+    pub(super) fn has(&self, digest: &JobDigest) -> bool {
+        self.command.digest == *digest
+    }
+
     /// It is this very leader of this very job.
     pub(super) fn leads(&self, digest: &JobDigest, generation: u64) -> bool {
-        self.command.digest == *digest && self.generation() == generation
+        self.has(digest) && self.generation() == generation
     }
 
     pub(super) fn is_released(&self) -> bool {
@@ -164,6 +169,8 @@ impl Leader {
         }
         let released = self.release.released();
         if !released.is_empty() {
+            let status = self.status.largest;
+            self.voice.note(LeadNote::Progress { status }, out);
             let ranks = ReleasedRanks::These(released.clone());
             self.voice.say(Response::Release { ranks, is_final: false }, out);
         }
@@ -182,6 +189,12 @@ impl Leader {
     /// Nobody listens to this request any more.
     pub(super) fn handle_disconnect(&mut self, request: RequestId, out: &mut Effects) {
         self.voice.handle_disconnect(request, out);
+    }
+
+    /// Another job has the id, after the KVS has gone back to a checkpoint. That job's leader takes
+    /// the place of this one.
+    pub(super) fn give_way(&mut self, out: &mut Effects) {
+        self.voice.end(StreamEnd::superseded("another job has this id"), out);
     }
 
     /// The module is being unloaded. The job runs on.

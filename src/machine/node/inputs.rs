@@ -175,8 +175,10 @@ impl Node {
             }
             Question::Manager => (),
             Question::Parent => {
+                // An id can have been issued again: only this very job counts.
                 let agent = self.agents.get(&request.id);
-                return Ok(leader.is_some() || agent.is_some_and(Agent::is_led));
+                let is_led = agent.is_some_and(|agent| agent.is_led_as(&request.digest));
+                return Ok(is_led || leader.is_some_and(|leader| leader.has(&request.digest)));
             }
         }
         let cx = context!(self, now);
@@ -230,7 +232,10 @@ impl Node {
                 let agent = self.agents.get(&id);
                 lead.again |= agent.is_some_and(|agent| agent.has_shell_of(&digest));
                 lead.again |= !lead.lost.is_empty();
-                self.leaders.insert(id, Leader::new(cx, request, *lead, out));
+                let leader = Leader::new(cx, request, *lead, out);
+                if let Some(mut old) = self.leaders.insert(id, leader) {
+                    old.give_way(out);
+                }
             }
         }
     }

@@ -9,7 +9,8 @@ use crate::machine::{
 };
 use crate::port::supervisor::{Method, UnitCommand, UnitEvent};
 use crate::proto::peer::{
-    LeadReply, Mode, Order, OrderRequest, Question, ShellCommand, ShellsRequest, StreamEnd, Version,
+    KnownRequest, LeadNote, LeadReply, Mode, Order, OrderRequest, Question, ShellCommand,
+    ShellsRequest, StreamEnd, Version,
 };
 use crate::proto::{BrokerRank, Idset, Response, UnitName, WaitStatus};
 
@@ -236,6 +237,70 @@ fn a_job_that_has_ended_on_this_rank_is_not_begun_again() {
     let names = world.event_names();
     assert_eq!(names.iter().filter(|name| **name == "init").count(), 1, "{names:?}");
     assert_eq!(world.status(), Some(WaitStatus(0)));
+}
+
+fn lead_replies(effects: &[Effect]) -> Vec<&LeadReply> {
+    let reply = |effect| match effect {
+        &Effect::Stream { item: StreamItem::Reply(ref reply), .. } => Some(reply),
+        _ => None,
+    };
+    effects.iter().filter_map(reply).collect()
+}
+
+/// A request to lead, as another rank's coordinator sends it.
+fn lead_event(number: u64, start: &Value) -> Event {
+    let mut start = start.clone();
+    start["jobspec"] = json!({"read": {}});
+    let payload = json!({"version": crate::proto::peer::VERSION, "start": start}).to_string();
+    let owner = super::Credential { userid: super::OWNER, owner: true };
+    let request = RequestId::Remote(number);
+    super::Topic::Lead.read(request, owner, payload.as_bytes()).expect("an event")
+}
+
+/// [lead-again]
+#[test]
+fn a_new_coordinator_hears_the_status_of_ranks_that_were_released() {
+    let mut world = World::running(4, "1-3");
+    world.exited(3, WaitStatus::exited(7));
+    world.pass(1.0);
+    assert_eq!(world.released(), [("3".to_string(), false)]);
+    let node = world.nodes[1].as_mut().expect("a node");
+    let mut out = Effects::default();
+    node.handle(
+        Now { mono: world.now, wall: 1e9 + world.now },
+        lead_event(5000, &start("1-3", true)),
+        &mut out,
+    );
+    let progress = LeadNote::Progress { status: WaitStatus::exited(7) };
+    let replies = lead_replies(&out.list);
+    assert!(replies.contains(&&LeadReply::Note(progress)), "{replies:?}");
+}
+
+/// [lead-again]
+#[test]
+fn a_leader_whose_id_is_issued_again_says_so_and_is_no_parent_any_more() {
+    let mut node = Alone::new(1);
+    node.hear(lead_event(1, &start("1", false)));
+    let mut other = start("1", false);
+    other["userid"] = json!(42);
+    let effects = node.hear(lead_event(2, &other));
+    let ended = effects.iter().any(|effect| match effect {
+        Effect::Answer { to, answer: Answer::End(StreamEnd::Superseded { .. }) } => {
+            *to == RequestId::Remote(1)
+        }
+        _ => false,
+    });
+    assert!(ended, "{effects:?}");
+    let asked = |digest: &str| KnownRequest {
+        version: Version,
+        id: JOB,
+        digest: digest.into(),
+        question: Question::Parent,
+    };
+    let request = RequestId::Remote(3);
+    let answer = node.hear(Event::Known { request, asked: asked("of the first job") });
+    let no = Answer::Known(Ok(false));
+    assert_eq!(answer, [Effect::Answer { to: request, answer: no }]);
 }
 
 /// What is on the node is known only when the supervisor has looked.
