@@ -3,8 +3,8 @@
 //! Keys, defaults and the beginnings of error texts are those of flux-core's job-exec
 //! (`flux-config-exec(5)`), so that a site's configuration works unchanged. Arguments override the
 //! table. This module adds the values `auto`, `systemd` and `fork` of `method`, and the keys
-//! `fanout`, `starts-in-flight`, `peer-timeout`, `checkpoint-interval`, `output-limit` and
-//! `output-disk-limit`.
+//! `fanout`, `starts-in-flight`, `peer-timeout`, `checkpoint-interval`, `output-limit`,
+//! `output-disk-limit` and `state-directory`.
 
 use std::collections::BTreeMap;
 
@@ -69,6 +69,8 @@ pub struct Config {
     pub checkpoint_interval: f64,
     /// `exec.output-limit` and `exec.output-disk-limit`: bounds of a shell's own output.
     pub output: OutputLimits,
+    /// `exec.state-directory`: where each rank keeps records and output, an absolute path.
+    pub state_directory: Option<String>,
 }
 
 impl Default for Config {
@@ -91,9 +93,11 @@ impl Default for Config {
             constrain_resources: false,
             fanout: 32,
             starts_in_flight: 16,
-            peer_timeout: 30.0,
+            // The stock unit restarts a broker after 30 s (flux-core `etc/flux.service.in`).
+            peer_timeout: 120.0,
             checkpoint_interval: 1.0,
             output: OutputLimits::default(),
+            state_directory: None,
         }
     }
 }
@@ -234,7 +238,8 @@ impl Config {
             | "barrier-timeout"
             | "shell-exit-timeout"
             | "peer-timeout"
-            | "checkpoint-interval" => self.read_text(key, string(key, value)?),
+            | "checkpoint-interval"
+            | "state-directory" => self.read_text(key, string(key, value)?),
             "max-kill-count" => self.set_max_kill_count(integer(key, value)?),
             "max-start-delay-percent" => {
                 self.max_start_delay_percent =
@@ -286,7 +291,8 @@ impl Config {
             | "peer-timeout"
             | "checkpoint-interval"
             | "output-limit"
-            | "output-disk-limit" => self.read_text(key, value),
+            | "output-disk-limit"
+            | "state-directory" => self.read_text(key, value),
             _ => {
                 let (key, value) = (key.to_string(), value.to_string());
                 Err(ConfigError::UnknownArgument { key, value })
@@ -330,6 +336,9 @@ impl Config {
             "checkpoint-interval" => self.checkpoint_interval = positive()?,
             "output-limit" => self.output.stream = bytes()?,
             "output-disk-limit" => self.output.disk = bytes()?,
+            "state-directory" if value.starts_with('/') && !value.contains('\0') => {
+                self.state_directory = Some(value.to_string());
+            }
             _ => return Err(bad()),
         }
         Ok(())
@@ -403,6 +412,7 @@ impl Config {
             "checkpoint_interval": self.checkpoint_interval,
             "output_limit": self.output.stream,
             "output_disk_limit": self.output.disk,
+            "state_directory": self.state_directory,
         });
         if let Some(imp) = &self.imp {
             stats["flux_imp_path"] = json!(imp);

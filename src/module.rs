@@ -6,7 +6,6 @@
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, c_char, c_int};
-use std::path::PathBuf;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::sync::mpsc;
@@ -22,15 +21,16 @@ use crate::machine::{Facts, Node};
 use crate::port::supervisor::{Method, Supervisor, UnitCommand, UnitEvent};
 use crate::proto::{BrokerRank, InstanceId};
 
+mod error;
 mod handlers;
+mod state_directory;
 
+use error::LoadError;
 use handlers::SERVICE;
+use state_directory::{Candidates, Place};
 
 /// How long a shell waits for a broker that is not expected to come back.
 const GONE_FOR_GOOD: &str = "10s";
-
-/// Why the module could not be loaded, or had to end.
-type Failure = String;
 
 /// Entry point of the broker module (flux-core `flux_module_main_f`).
 ///
@@ -53,7 +53,7 @@ pub unsafe extern "C" fn mod_main(
     let mut result = -1;
     fenced(handle, "mod_main", || match run(handle, &arguments) {
         Ok(()) => result = 0,
-        Err(reason) => handle.log(libc::LOG_ERR, &reason),
+        Err(error) => handle.log(libc::LOG_ERR, &error.to_string()),
     });
     if result < 0 {
         nix::errno::Errno::EINVAL.set();
@@ -62,23 +62,23 @@ pub unsafe extern "C" fn mod_main(
 }
 
 /// Runs the module from load to unload.
-fn run(handle: Handle, arguments: &[String]) -> Result<(), Failure> {
-    let text = |error: &dyn std::fmt::Display| error.to_string();
-    let conf = handle.ask("config.get", "{}").map_err(|e| format!("config.get: {e}"))?;
-    let conf: Value = serde_json::from_str(&conf).map_err(|e| format!("config.get: {e}"))?;
-    let config = Config::new(&conf, arguments).map_err(|e| format!("error parsing config: {e}"))?;
+fn run(handle: Handle, arguments: &[String]) -> Result<(), LoadError> {
+    let conf = handle.ask("config.get", "{}").map_err(LoadError::request("config.get"))?;
+    let conf: Value = serde_json::from_str(&conf).map_err(LoadError::Answer)?;
+    let config = Config::new(&conf, arguments)?;
     let name = handle.module_name().unwrap_or_else(|| SERVICE.to_string());
     if name != SERVICE {
         register(handle, &name)?;
     }
-    let directory = directory(handle)?;
-    let facts = facts(handle, &directory)?;
+    let place = place(handle, &config)?;
+    let facts = facts(handle, &place)?;
+    let directory = place.directory;
     let rank = facts.rank;
     let instance = facts.instance.clone();
     let futures = Rc::new(Futures::new(handle));
     let node = Node::new(config.clone(), facts);
-    let driver = Driver::new(handle, SERVICE, Rc::clone(&futures), node).map_err(|e| text(&e))?;
-    let inbox = Arc::new(Inbox::new().map_err(|e| format!("eventfd: {e}"))?);
+    let driver = Driver::new(handle, SERVICE, Rc::clone(&futures), node)?;
+    let inbox = Arc::new(Inbox::new().map_err(LoadError::EventFd)?);
     let mut supervision = Supervision::start(
         handle,
         &config,
@@ -109,24 +109,23 @@ fn serve(
     driver: &Rc<Driver>,
     inbox: &Arc<Inbox>,
     rank: BrokerRank,
-) -> Result<(), Failure> {
+) -> Result<(), LoadError> {
     let weak = Rc::downgrade(driver);
     let queue = Arc::clone(inbox);
     let _inbox = FdWatcher::new(handle, inbox.fd(), move || {
         if let Some(driver) = weak.upgrade() {
             drain_inbox(&driver, &queue);
         }
-    })
-    .map_err(|e| e.to_string())?;
-    let _handlers = handlers::all(handle, name, arguments, driver).map_err(|e| e.to_string())?;
-    handle.subscribe("job-exception").map_err(|e| e.to_string())?;
+    })?;
+    let _handlers = handlers::all(handle, name, arguments, driver)?;
+    handle.subscribe("job-exception")?;
     if rank == BrokerRank(0) {
         let hello = json!({ "service": SERVICE }).to_string();
         handle
             .ask("job-manager.exec-hello", &hello)
-            .map_err(|e| format!("job-manager.exec-hello: {e}"))?;
+            .map_err(LoadError::request("job-manager.exec-hello"))?;
     }
-    handle.run_reactor().map_err(|e| e.to_string())
+    Ok(handle.run_reactor()?)
 }
 
 fn drain_inbox(driver: &Driver, inbox: &Inbox) {
@@ -145,54 +144,69 @@ fn drain_inbox(driver: &Driver, inbox: &Inbox) {
     }
 }
 
-fn register(handle: Handle, name: &str) -> Result<(), Failure> {
+fn register(handle: Handle, name: &str) -> Result<(), LoadError> {
     handle.register_service(SERVICE).map_err(|error| {
+        let name = name.to_string();
         if error.errnum == libc::EEXIST {
-            format!(
-                "cannot register the service '{SERVICE}' for {name}: another module serves it \
-                 (flux-core's own job-exec?); remove that one first: flux module remove job-exec"
-            )
+            LoadError::ServiceTaken { name }
         } else {
-            format!("cannot register the service '{SERVICE}' for {name}: {error}")
+            LoadError::Service { name, error }
         }
     })
 }
 
-/// The directory for records and output. It is below the state directory, which outlives the
-/// broker, or below the run directory if no state directory is set.
-fn directory(handle: Handle) -> Result<PathBuf, Failure> {
-    let parent = handle
-        .attribute("statedir")
-        .filter(|path| !path.is_empty())
-        .or_else(|| handle.attribute("rundir"))
-        .ok_or("neither statedir nor rundir is set")?;
-    Ok(PathBuf::from(parent).join("job-exec"))
+/// Where records and output are kept.
+fn place(handle: Handle, config: &Config) -> Result<Place, LoadError> {
+    let rank = handle.rank()?;
+    let of_service = std::env::var("STATE_DIRECTORY").ok().filter(|_| !is_job(handle));
+    let candidates = Candidates {
+        configured: config.state_directory.clone(),
+        of_service,
+        statedir: handle.attribute("statedir"),
+        rundir: handle.attribute("rundir"),
+        rank,
+    };
+    let place = candidates.choose(has_records).ok_or(LoadError::NoPlace)?;
+    if let Some(notice) = place.notice.as_ref().filter(|_| !is_job(handle)) {
+        handle.log(libc::LOG_WARNING, notice);
+    }
+    Ok(place)
 }
 
-fn facts(handle: Handle, directory: &std::path::Path) -> Result<Facts, Failure> {
+/// This instance is itself a job.
+fn is_job(handle: Handle) -> bool {
+    handle.attribute("jobid").is_some_and(|id| !id.is_empty())
+}
+
+fn facts(handle: Handle, place: &Place) -> Result<Facts, LoadError> {
     let owner = nix::unistd::getuid().as_raw();
     let working_directory = std::env::current_dir().ok();
-    let rank = handle.rank().map_err(|e| e.to_string())?;
-    let (shell_uri, no_connector) = shell_uri(handle, rank)?;
+    let rank = handle.rank()?;
+    let (shell_uri, no_connector) = shell_uri(handle, rank, place.lasts)?;
     Ok(Facts {
         rank: BrokerRank(rank),
         owner,
-        instance: InstanceId::new(&directory.to_string_lossy(), owner),
+        instance: InstanceId::new(&place.directory.to_string_lossy(), owner),
         shell_uri,
         no_connector,
-        nested: handle.attribute("jobid").is_some(),
-        job_shell: handle.builtin("shell_path").ok_or("flux-core names no job shell")?,
+        nested: is_job(handle),
+        job_shell: handle.builtin("shell_path").ok_or(LoadError::NoJobShell)?,
         working_directory: working_directory.map(|path| path.to_string_lossy().into_owned()),
     })
 }
 
 /// The URI that shells connect to, and why they do not use the resume connector, if they do not.
-/// Shells wait only [`GONE_FOR_GOOD`] for a broker that does not come back: that of an instance
-/// that is itself a job, or that has no state directory.
-fn shell_uri(handle: Handle, rank: u32) -> Result<(String, Option<String>), Failure> {
-    let local = handle.attribute("local-uri").ok_or("local-uri is not set")?;
-    let is_set = |name| handle.attribute(name).is_some_and(|value| !value.is_empty());
-    let comes_back = is_set("statedir") && !is_set("jobid");
+/// A broker comes back if its instance is no job, and either finds its peers by configuration, as a
+/// system instance does, or has a directory that outlives it. Shells wait for such a broker. They
+/// wait only [`GONE_FOR_GOOD`] for any other.
+fn shell_uri(
+    handle: Handle,
+    rank: u32,
+    place_lasts: bool,
+) -> Result<(String, Option<String>), LoadError> {
+    let local = handle.attribute("local-uri").ok_or(LoadError::NoLocalUri)?;
+    let is_configured = handle.attribute("broker.boot-method").is_some_and(|m| m == "config");
+    let comes_back = !is_job(handle) && (is_configured || place_lasts);
     match resume_uri(&local, rank) {
         Ok(uri) if comes_back => Ok((uri, None)),
         Ok(uri) => Ok((format!("{uri}?timeout={GONE_FOR_GOOD}"), None)),
@@ -227,6 +241,15 @@ impl Supervisor for SharedWorker {
     }
 }
 
+/// What has become of the worker.
+enum Started {
+    Ready(Supervision),
+    /// There is no systemd, or it cannot be used.
+    Unusable {
+        message: String,
+    },
+}
+
 impl Supervision {
     fn start(
         handle: Handle,
@@ -235,28 +258,27 @@ impl Supervision {
         inbox: &Arc<Inbox>,
         driver: &Rc<Driver>,
         futures: &Rc<Futures>,
-    ) -> Result<Self, Failure> {
+    ) -> Result<Self, LoadError> {
         let rank = worker_config.rank;
         let directory = worker_config.directory.clone();
         let refusal = match config.method {
-            MethodConfig::Fork => String::new(),
+            MethodConfig::Fork => None,
             MethodConfig::Auto | MethodConfig::Systemd => {
                 match Self::start_worker(worker_config, inbox, driver)? {
-                    Ok(supervision) => return Ok(supervision),
-                    Err(refusal) => refusal,
+                    Started::Ready(supervision) => return Ok(supervision),
+                    Started::Unusable { message } => Some(message),
                 }
             }
         };
-        if config.method == MethodConfig::Systemd {
-            return Err(format!("exec.method=systemd: {refusal}"));
-        }
-        // Without systemd these shells would count as lost, but run on.
-        if !refusal.is_empty() && has_records(&directory) {
-            return Err(format!(
-                "shells of running jobs are recorded in {}, and systemd, which runs them, does \
-                 not answer: {refusal}",
-                directory.display()
-            ));
+        match &refusal {
+            Some(message) if config.method == MethodConfig::Systemd => {
+                return Err(LoadError::NoSystemd { message: message.clone() });
+            }
+            // Without systemd these shells would count as lost, but run on.
+            Some(message) if has_records(&directory) => {
+                return Err(LoadError::Recorded { directory, message: message.clone() });
+            }
+            Some(_) | None => (),
         }
         let sink = Rc::downgrade(driver);
         let rexec = Rexec::new(handle, Rc::clone(futures), rank.0, config.output, move |event| {
@@ -265,9 +287,9 @@ impl Supervision {
             }
         });
         driver.set_supervisor(Box::new(rexec));
-        let notice = (!refusal.is_empty()).then(|| {
+        let notice = refusal.map(|message| {
             format!(
-                "jobs run as children of the broker and will not survive its restart: {refusal}"
+                "jobs run as children of the broker and will not survive its restart: {message}"
             )
         });
         driver.handle_unit_event(UnitEvent::Ready { method: Method::Fork, notice });
@@ -281,7 +303,7 @@ impl Supervision {
         config: WorkerConfig,
         inbox: &Arc<Inbox>,
         driver: &Rc<Driver>,
-    ) -> Result<Result<Self, String>, Failure> {
+    ) -> Result<Started, LoadError> {
         let (verdict, ready) = mpsc::channel();
         let queue = Arc::clone(inbox);
         let worker = Worker::start(config, move |event| {
@@ -293,21 +315,21 @@ impl Supervision {
             }
             queue.push(Inward::Unit(event));
         })
-        .map_err(|e| format!("supervisor thread: {e}"))?;
+        .map_err(LoadError::Thread)?;
         match ready.recv() {
             Ok(Ok(())) => {
                 let shared = Arc::new(std::sync::Mutex::new(Some(worker)));
                 driver.set_supervisor(Box::new(SharedWorker(Arc::clone(&shared))));
                 drain_inbox(driver, inbox);
-                Ok(Ok(Self { worker: Some(shared) }))
+                Ok(Started::Ready(Self { worker: Some(shared) }))
             }
             Ok(Err(message)) => {
                 worker.stop();
                 // The notice of method `fork` has the reason, so the log need not have it.
                 drop(inbox.take());
-                Ok(Err(message))
+                Ok(Started::Unusable { message })
             }
-            Err(_) => Err("the supervisor thread ended at once".to_string()),
+            Err(_) => Err(LoadError::ThreadEnded),
         }
     }
 

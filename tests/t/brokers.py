@@ -3,6 +3,7 @@ run and state directories."""
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import tempfile
@@ -12,9 +13,14 @@ import flux
 
 
 class Brokers:
-    """As a system instance has them: each finds the others by configuration, not by PMI."""
+    """As a system instance has them: each finds the others by configuration, not by PMI.
 
-    def __init__(self, size, settings=()):
+    With as_service, brokers also have what flux-core's etc/flux.service.in gives them: a state
+    directory each, which systemd names in the environment, and a run directory that is gone when
+    the service has stopped."""
+
+    def __init__(self, size, settings=(), as_service=False):
+        self.as_service = as_service
         self.top = tempfile.mkdtemp(prefix="brokers-", dir=os.environ.get("TMPDIR", "/tmp"))
         self.size = size
         self.settings = list(settings)
@@ -74,9 +80,16 @@ noverify = true
             command += [f"-Slocal-uri={self.uri(rank)}", f"-Sbroker.quorum={self.size}"]
             command += ["-Stbon.topo=custom", "-Sbroker.rc2_none=1", f"-Shostname=fake{rank}"]
             command += [f"-S{setting}" for setting in self.settings]
-            if rank == 0:
-                command += [f"-Sstatedir={self.path('state')}", f"-Slog-filename={self.path('log')}"]
             environment = dict(os.environ)
+            state = self.path("state")
+            if self.as_service:
+                # Followers' brokers forget the attribute.
+                state = environment["STATE_DIRECTORY"] = self.path(f"state-{rank}")
+                os.makedirs(state, exist_ok=True)
+            if rank == 0 or self.as_service:
+                command += [f"-Sstatedir={state}"]
+            if rank == 0:
+                command += [f"-Slog-filename={self.path('log')}"]
             for name in ("FLUX_URI", "NOTIFY_SOCKET"):
                 environment.pop(name, None)
             with open(self.path(f"out-{rank}"), "ab") as out:
@@ -124,11 +137,18 @@ noverify = true
             process = self.processes.pop(rank)
             process.kill()
             process.wait()
+            self.remove_rundir(rank)
+
+    def remove_rundir(self, rank):
+        """As systemd does when a service has stopped (RuntimeDirectory=)."""
+        if self.as_service:
+            shutil.rmtree(self.path(f"run-{rank}"))
 
     def await_end(self, *ranks):
         """Waits for brokers that end by themselves: those whose parent is gone."""
         for rank in ranks:
             self.processes.pop(rank).wait()
+            self.remove_rundir(rank)
 
     def stop(self):
         """Ends the instance in order; if that takes too long, without."""

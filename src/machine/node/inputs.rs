@@ -243,10 +243,13 @@ impl Node {
     fn reconfigure(&mut self, config: Config, out: &mut Effects) {
         let old = std::mem::replace(&mut self.config, config);
         let new = &self.config;
-        let at_load = |config: &Config| (config.method, config.starts_in_flight, config.output);
+        let at_load = |config: &Config| {
+            let place = config.state_directory.clone();
+            (config.method, config.starts_in_flight, config.output, place)
+        };
         if at_load(&old) != at_load(new) {
-            let text = "exec.method, exec.service, exec.starts-in-flight, exec.output-limit and \
-                        exec.output-disk-limit take effect when the module is loaded again";
+            let text = "exec.method, exec.service, exec.starts-in-flight, exec.output-limit, \
+                        exec.output-disk-limit and exec.state-directory take effect when the module is loaded again";
             out.log(Level::Warning, text);
         }
     }

@@ -1,0 +1,90 @@
+//! Why the module cannot be loaded, or has to end.
+
+use std::io;
+use std::path::PathBuf;
+
+use super::handlers::SERVICE;
+use crate::adapter::libflux::{HandleError, RpcError};
+use crate::config::ConfigError;
+
+/// Why the module cannot be loaded, or has to end. The broker's log has the text.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum LoadError {
+    /// The broker's configuration is not JSON.
+    #[error("config.get: {0}")]
+    Answer(serde_json::Error),
+    /// The `[exec]` table or an argument is wrong.
+    #[error("error parsing config: {0}")]
+    Config(#[from] ConfigError),
+    /// No descriptor is left.
+    #[error("eventfd: {0}")]
+    EventFd(io::Error),
+    /// libflux refuses something.
+    #[error(transparent)]
+    Handle(#[from] HandleError),
+    /// The broker does not say where flux-shell is.
+    #[error("flux-core names no job shell")]
+    NoJobShell,
+    /// The broker does not say where it listens.
+    #[error("local-uri is not set")]
+    NoLocalUri,
+    /// There is no directory for records.
+    #[error("neither statedir nor rundir is set")]
+    NoPlace,
+    /// `exec.method` is `systemd`, and there is none.
+    #[error("exec.method=systemd: {message}")]
+    NoSystemd {
+        /// What is wrong with it.
+        message: String,
+    },
+    /// Shells of running jobs would be taken for lost.
+    #[error(
+        "shells of running jobs are recorded in {directory}, and systemd, which runs them, does \
+         not answer: {message}",
+        directory = directory.display()
+    )]
+    Recorded {
+        /// Where the records are.
+        directory: PathBuf,
+        /// What is wrong with systemd.
+        message: String,
+    },
+    /// A request to the broker has failed.
+    #[error("{topic}: {error}")]
+    Request {
+        /// Which.
+        topic: &'static str,
+        /// How.
+        error: RpcError,
+    },
+    /// The service cannot be registered.
+    #[error("cannot register the service '{SERVICE}' for {name}: {error}")]
+    Service {
+        /// The module's name.
+        name: String,
+        /// Why not.
+        error: RpcError,
+    },
+    /// Another module has the service.
+    #[error(
+        "cannot register the service '{SERVICE}' for {name}: another module serves it \
+         (flux-core's own job-exec?); remove that one first: flux module remove job-exec"
+    )]
+    ServiceTaken {
+        /// The module's name.
+        name: String,
+    },
+    /// The supervisor's thread cannot be started.
+    #[error("supervisor thread: {0}")]
+    Thread(io::Error),
+    /// The supervisor's thread has ended before it said anything.
+    #[error("the supervisor thread ended at once")]
+    ThreadEnded,
+}
+
+impl LoadError {
+    /// Names the request that has failed.
+    pub(super) fn request(topic: &'static str) -> impl FnOnce(RpcError) -> Self {
+        move |error| Self::Request { topic, error }
+    }
+}

@@ -1,0 +1,68 @@
+"""usage: service-restart.py
+
+Kills the brokers of a system instance, one by one and then all, while a job runs on all of them.
+Each loses its run directory, as systemd removes it. The job must not notice."""
+
+import glob
+import os
+
+from brokers import Brokers
+
+SIZE = 3
+STATUS = 3
+
+
+def names(brokers, job):
+    return [line.split()[1] for line in brokers.flux("job", "eventlog", job).splitlines()]
+
+
+def submit(brokers):
+    """A job whose tasks each wait for somebody to open a gate."""
+    gates = [brokers.path(f"gate-{rank}") for rank in range(SIZE)]
+    for gate in gates:
+        os.mkfifo(gate)
+    script = f"cat {brokers.path('gate-')}$FLUX_TASK_RANK; exit {STATUS}"
+    job = brokers.flux("submit", f"-N{SIZE}", f"-n{SIZE}", "sh", "-c", script).strip()
+    brokers.flux("job", "wait-event", "-t60", job, "start")
+    return job, gates
+
+
+def restart(brokers, *ranks):
+    brokers.kill(*ranks)
+    brokers.start(*ranks)
+    brokers.await_run(*ranks)
+
+
+def ride(brokers):
+    job, gates = submit(brokers)
+    for rank in range(1, SIZE):
+        restart(brokers, rank)
+    # What rank 0's KVS holds is on its disk.
+    brokers.flux("kvs", "put", "--sync", "here=1")
+    restart(brokers, *range(SIZE))
+    for gate in gates:
+        with open(gate, "w", encoding="utf-8"):
+            pass
+    brokers.flux("job", "wait-event", "-t60", job, "clean")
+    events = names(brokers, job)
+    assert "exception" not in events, brokers.flux("job", "eventlog", job)
+    finish = next(l for l in brokers.flux("job", "eventlog", job).splitlines() if " finish " in l)
+    assert f"status={STATUS << 8}" in finish, finish
+    drained = brokers.flux("resource", "drain", "-no", "{ranks} {reason}")
+    assert drained == "", drained
+
+
+def check_places(brokers):
+    """Records are kept where they outlive the broker, and go with their jobs."""
+    for rank in range(SIZE):
+        assert os.path.isdir(brokers.path(f"state-{rank}/job-exec")), f"rank {rank}"
+        assert not os.path.exists(brokers.path(f"run-{rank}/job-exec")), f"rank {rank}"
+    brokers.flux("kvs", "put", "--sync", "here=2")
+
+
+with Brokers(SIZE, as_service=True) as instance:
+    ride(instance)
+    check_places(instance)
+    top = instance.top
+left = glob.glob(f"{top}/state-*/job-exec/*.record")
+assert left == [], left

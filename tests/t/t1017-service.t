@@ -1,0 +1,16 @@
+#!/bin/bash
+test_description='brokers as a site runs them: services that systemd restarts'
+instance_size=0
+# shellcheck source=lib.sh
+. "$(dirname "$0")/lib.sh"
+
+if ! test_have_prereq UNITS || ! test_have_prereq CONNECTOR; then
+	skip_all='needs a user systemd, and the connector, which is built with our module'
+	test_done
+fi
+
+test_expect_success 'a job outlives all brokers and their run directories' '
+	flux python "$here/service-restart.py"
+'
+
+test_done
