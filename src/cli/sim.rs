@@ -29,7 +29,7 @@ pub(super) struct Arguments {
     /// Leave out every fault that a failing seed does not need to fail
     #[arg(long, requires = "seed")]
     minimise: bool,
-    /// List which inputs were met in which states, and which were not
+    /// List which inputs were met in which states, which were not, and which cannot be
     #[arg(long, conflicts_with = "seed")]
     coverage: bool,
     /// Threads
@@ -90,7 +90,12 @@ fn print(outcome: &Outcome) -> ExitCode {
             break; // nobody reads on
         }
     }
-    if outcome.violations.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    let of_table = outcome.coverage.violation();
+    if let Some(violation) = &of_table {
+        println!("VIOLATION {violation}");
+    }
+    let is_kept = outcome.violations.is_empty() && of_table.is_none();
+    if is_kept { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 fn many(arguments: &Arguments, profile: &Profile) -> ExitCode {
@@ -110,17 +115,17 @@ fn many(arguments: &Arguments, profile: &Profile) -> ExitCode {
     if arguments.coverage {
         list_coverage(&totals);
     }
-    let table = totals.coverage.table();
-    let met = table.iter().filter(|(.., times)| *times > 0).count();
+    let possible = totals.coverage.possible();
+    let met = possible.iter().filter(|(_, times)| *times > 0).count();
     println!(
-        "{} seeds, {} faults of {} kinds, {} events, {} of {} pairs of state and input, \
+        "{} seeds, {} faults of {} kinds, {} events, {} of {} possible pairs met, \
          {:.0} simulated hours: {} seeds failed",
         arguments.seeds,
         totals.faults.values().sum::<u64>(),
         totals.faults.len(),
         totals.events,
         met,
-        table.len(),
+        possible.len(),
         totals.seconds / 3600.0,
         totals.failed.len(),
     );
@@ -128,12 +133,15 @@ fn many(arguments: &Arguments, profile: &Profile) -> ExitCode {
 }
 
 fn list_coverage(totals: &Totals) {
-    for (position, input, times) in totals.coverage.table() {
-        println!("{:12} {:10} {input:16} {times}", position.role, position.state);
+    for (pair, times) in totals.coverage.possible() {
+        println!("{pair} {times}");
+    }
+    for (pair, why) in totals.coverage.impossible() {
+        println!("{pair} impossible: {why}");
     }
     for kind in FaultKind::ALL {
         let times = totals.faults.get(&kind).copied().unwrap_or(0);
-        println!("{:40} {times}", format!("fault {kind:?}"));
+        println!("{:45} {times}", format!("fault {kind:?}"));
     }
 }
 
@@ -168,7 +176,8 @@ impl Totals {
         self.events += outcome.events;
         self.seconds += outcome.seconds;
         self.coverage.add(&outcome.coverage);
-        if let Some(violation) = outcome.violations.into_iter().next() {
+        let first = outcome.violations.into_iter().next();
+        if let Some(violation) = first.or_else(|| outcome.coverage.violation()) {
             self.failed.insert(seed, violation);
         }
     }

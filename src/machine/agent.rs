@@ -235,6 +235,11 @@ impl Agent {
         let led = Led {
             to,
             parent: request.parent,
+            probe: if request.parent == request.leader {
+                Question::Leader { generation: request.generation }
+            } else {
+                Question::Parent
+            },
             ask_at: Some(cx.now.mono + PROBE_SECONDS),
             reports: Gathering::default(),
         };
@@ -467,7 +472,7 @@ impl Agent {
         self.evict_further(cx, out);
         if self.upstream.ask_at_mut().take_if(|at| *at <= cx.now.mono).is_some() {
             let (to, question) = match &self.upstream {
-                Upstream::Led(led) => (led.parent, Question::Parent),
+                Upstream::Led(led) => (led.parent, led.probe),
                 Upstream::Unled(_) => (BrokerRank(0), Question::Manager),
             };
             let (id, digest) = (self.id, self.digest.clone());
@@ -489,15 +494,19 @@ impl Agent {
         out: &mut Effects,
     ) {
         let soon = cx.now.mono + cx.config.peer_timeout;
+        if let Question::Leader { generation } = question
+            && self.late.as_ref().is_some_and(|late| late.request.generation == generation)
+        {
+            self.upstream.ask_at_mut().get_or_insert(soon);
+            return self.handle_confirmation(cx, generation, result == Ok(true), out);
+        }
         match (question, &mut self.upstream) {
-            (Question::Leader { generation }, _) => {
-                self.handle_confirmation(cx, generation, result == Ok(true), out);
-            }
-            (Question::Parent, Upstream::Led(led)) if result == Ok(true) => {
+            (asked, Upstream::Led(led)) if asked == led.probe && result == Ok(true) => {
                 led.ask_at = Some(cx.now.mono + PROBE_SECONDS);
             }
-            (Question::Parent, Upstream::Led(led)) => {
-                // Its broker has died, and nobody told us. Rank 0 is asked next.
+            (asked, Upstream::Led(led)) if asked == led.probe => {
+                // Its broker has died, or it has stepped down, and nobody told us. Rank 0 is asked
+                // next.
                 out.end(led.to, StreamEnd::ParentGone);
                 self.lose_leader(cx);
             }
@@ -509,11 +518,12 @@ impl Agent {
             }
             // The job manager has it: a leader will come. Or rank 0 could not say.
             (Question::Manager, Upstream::Unled(unled)) => unled.ask_at = Some(soon),
-            // Asked before it was led, or before it was not: the answer says nothing now.
-            (Question::Manager, Upstream::Led(led)) => {
+            // Asked before it was led, or before it was not, or of another parent: the answer says
+            // nothing now.
+            (_, Upstream::Led(led)) => {
                 led.ask_at.get_or_insert(soon);
             }
-            (Question::Parent, Upstream::Unled(unled)) => {
+            (Question::Leader { .. } | Question::Parent, Upstream::Unled(unled)) => {
                 unled.ask_at.get_or_insert(soon);
             }
         }

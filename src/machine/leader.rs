@@ -134,8 +134,9 @@ impl Leader {
         self.has(digest) && self.generation() == generation
     }
 
-    pub(super) fn is_released(&self) -> bool {
-        self.state == State::Released
+    /// It has nothing more to do.
+    pub(super) fn is_over(&self) -> bool {
+        matches!(self.state, State::Released | State::Superseded)
     }
 
     pub(super) fn next_timeout(&self) -> Option<f64> {
@@ -255,7 +256,7 @@ impl Leader {
             State::Launching(_) | State::Running(_) => self.flush(out),
             State::Exited(_) => self.flush_soon(cx),
             State::Moving(_) => self.move_namespace(cx, out),
-            State::Opening(_) | State::Ended(_) | State::Released => (),
+            State::Opening(_) | State::Ended(_) | State::Released | State::Superseded => (),
         }
     }
 

@@ -40,5 +40,5 @@ mod tests;
 pub use context::{Facts, Now};
 pub use effect::{Answer, Effect, Effects, KvsOp, Level, StreamItem};
 pub use event::{Creation, Credential, Event, Fault, KvsResult, Opened, RequestId, Role, StreamId};
-pub use node::{Node, Position, ROLES};
+pub use node::{Input, Node, Pair, Position, ROLES, all_pairs};
 pub use request::Topic;

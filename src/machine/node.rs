@@ -17,12 +17,13 @@ use crate::proto::peer::{LeadRequest, StreamEnd};
 use counters::Counters;
 
 mod counters;
+mod impossible;
 mod inputs;
 mod position;
 mod routes;
 mod stats;
 
-pub use position::{Position, ROLES};
+pub use position::{Input, Pair, Position, ROLES, all_pairs};
 
 /// Makes a [`Context`](crate::machine::context::Context) without borrowing the whole node.
 macro_rules! context {
@@ -102,9 +103,22 @@ impl Node {
 
     /// Handles one event, and all events that its effects cause on this rank.
     pub fn handle(&mut self, now: Now, event: Event, out: &mut Effects) {
+        self.handle_watched(now, event, out, |_, _| ());
+    }
+
+    /// The same, and `watch` sees each event before it is handled: also those that one role of
+    /// this rank sends to another.
+    pub fn handle_watched(
+        &mut self,
+        now: Now,
+        event: Event,
+        out: &mut Effects,
+        mut watch: impl FnMut(&Self, &Event),
+    ) {
         self.counters.count_event(&event, self.role_of(&event));
         let mut queue = VecDeque::from([event]);
         while let Some(event) = queue.pop_front() {
+            watch(self, &event);
             let done = out.list.len();
             let jobs = self.jobs_of(now, &event);
             self.dispatch(now, event, out);
@@ -121,6 +135,11 @@ impl Node {
                 self.route(now, effect, &mut queue, out);
             }
         }
+    }
+
+    /// The supervisor has not told yet what it has found.
+    fn is_starting(&self) -> bool {
+        self.supervisor == SupervisorState::Starting
     }
 
     /// The role whose stream of reports, or whose question, the event answers.
@@ -187,7 +206,7 @@ impl Node {
 
     /// Drops the roles that have ended, and schedules the others.
     fn settle(&mut self, now: Now, id: JobId) {
-        if self.leaders.get(&id).is_some_and(Leader::is_released) {
+        if self.leaders.get(&id).is_some_and(Leader::is_over) {
             self.leaders.remove(&id);
         }
         if self.agents.get(&id).is_some_and(Agent::is_done)

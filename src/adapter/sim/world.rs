@@ -496,8 +496,9 @@ impl World {
         let now = Now { mono: self.now, wall: self.wall(rank) };
         let state = &mut self.ranks[rank as usize];
         let Some(node) = &mut state.node else { return };
-        self.coverage.met(node, now, &event);
-        node.handle(now, event, &mut state.effects);
+        let coverage = &mut self.coverage;
+        let watch = |node: &Node, event: &Event| coverage.meet(node, now, event);
+        node.handle_watched(now, event, &mut state.effects, watch);
         let effects = std::mem::take(&mut state.effects.list);
         let life = self.life(rank);
         for effect in effects {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::machine::event::RequestId;
-use crate::proto::peer::{RankReport, Report, Reports};
+use crate::proto::peer::{Question, RankReport, Report, Reports};
 use crate::proto::{BrokerRank, Idset};
 
 /// How long reports wait for those of the rest of the subtree, in seconds.
@@ -20,9 +20,12 @@ pub(super) enum Upstream {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Led {
     pub(super) to: RequestId,
-    /// Who waits at the other end of it.
+    /// The rank at the other end of it.
     pub(super) parent: BrokerRank,
-    /// When the parent is asked whether it still has the job; none while it is being asked.
+    /// What the parent is asked now and then: whether it still leads the job, or whether somebody
+    /// still leads it there.
+    pub(super) probe: Question,
+    /// When the parent is asked; none while it is being asked.
     pub(super) ask_at: Option<f64>,
     pub(super) reports: Gathering,
 }

@@ -149,8 +149,7 @@ impl Leader {
         out: &mut Effects,
     ) {
         match end {
-            // Another leader looks after them.
-            StreamEnd::Superseded { .. } => (),
+            StreamEnd::Superseded { .. } => self.step_down(out),
             StreamEnd::AskedAgain => {
                 // A newer stream of this leader has taken its place, perhaps for some ranks only.
                 let newer = self.agents.streams.range(stream..);

@@ -3,7 +3,7 @@
 use super::Leader;
 use super::rank::Rank;
 use super::state::State;
-use super::timer::Timer;
+use super::timer::{Timer, TimerTable};
 use crate::machine::context::Context;
 use crate::machine::effect::{Effect, Effects, KvsOp, Level};
 use crate::machine::event::{Fault, Role};
@@ -100,6 +100,17 @@ impl Leader {
         if request.ended && matches!(self.state, State::Ended(_)) {
             self.let_go(out);
         }
+    }
+
+    /// An agent has said that a later leader has taken over, or that the job is over. This leader
+    /// does nothing more: it would say, log and drain what is not so. If its coordinator still
+    /// listens, that asks again, and then a leader takes over anew.
+    pub(super) fn step_down(&mut self, out: &mut Effects) {
+        let text = format!("{}: a later leader has taken over", self.id);
+        out.log(Level::Info, text);
+        self.voice.end(StreamEnd::superseded("a later leader has taken over"), out);
+        self.timers = TimerTable::default();
+        self.state.enter(State::Superseded);
     }
 
     fn let_go(&mut self, out: &mut Effects) {

@@ -14,6 +14,9 @@ use crate::proto::{Idset, WaitStatus};
 ///     └── an earlier leader has ended it ──────────────────────────▶ Ended ──covered──▶ Released
 /// ```
 ///
+/// From every state in which agents report there is an arrow to Superseded: an agent has said that a
+/// later leader has taken over, so this one does nothing more.
+///
 /// A fatal exception is no state: it starts the kill escalation ([`super::failure::Failure`]), and the job
 /// goes on to its end as its shells do.
 #[derive(Clone, Debug, PartialEq)]
@@ -34,6 +37,8 @@ pub(super) enum State {
     Ended(Option<WaitStatus>),
     /// Nothing is left to do.
     Released,
+    /// Another leader does what is left to do.
+    Superseded,
 }
 
 /// What a leader needs until the guest namespace is open.
@@ -72,6 +77,7 @@ impl State {
             Self::Moving(_) => "moving",
             Self::Ended(_) => "ended",
             Self::Released => "released",
+            Self::Superseded => "superseded",
         }
     }
 
@@ -79,8 +85,17 @@ impl State {
     pub(super) fn has_shells(&self) -> bool {
         match self {
             Self::Launching(_) | Self::Running(_) | Self::Exited(_) => true,
-            Self::Opening(_) | Self::Moving(_) | Self::Ended(_) | Self::Released => false,
+            Self::Opening(_)
+            | Self::Moving(_)
+            | Self::Ended(_)
+            | Self::Released
+            | Self::Superseded => false,
         }
+    }
+
+    /// No shell is left, and agents keep what they have.
+    fn is_ending(&self) -> bool {
+        matches!(self, Self::Moving(_) | Self::Ended(_))
     }
 
     /// The status that was said to the job manager.
@@ -88,7 +103,11 @@ impl State {
         match self {
             Self::Exited(status) => Some(*status),
             Self::Moving(status) | Self::Ended(status) => *status,
-            Self::Opening(_) | Self::Launching(_) | Self::Running(_) | Self::Released => None,
+            Self::Opening(_)
+            | Self::Launching(_)
+            | Self::Running(_)
+            | Self::Released
+            | Self::Superseded => None,
         }
     }
 
@@ -104,6 +123,7 @@ impl State {
             (Self::Exited(said), Self::Moving(Some(status))) => said == status,
             (Self::Moving(said), Self::Ended(status)) => said == status,
             (Self::Ended(_), Self::Released) => true,
+            (state, Self::Superseded) => state.has_shells() || state.is_ending(),
             _ => false,
         };
         assert!(legal, "from {self:?} to {next:?}");
@@ -129,6 +149,7 @@ mod tests {
                 State::Ended(None),
                 State::Ended(Some(status)),
                 State::Released,
+                State::Superseded,
             ]
         };
         let moves = |from: usize| {
@@ -138,8 +159,18 @@ mod tests {
             };
             (0..states().len()).filter(legal).collect::<Vec<_>>()
         };
-        let expected: [&[usize]; 9] =
-            [&[1, 6, 7], &[2, 3, 4], &[3], &[5], &[6], &[7], &[8], &[8], &[]];
+        let expected: [&[usize]; 10] = [
+            &[1, 6, 7],
+            &[2, 3, 4, 9],
+            &[3, 9],
+            &[5, 9],
+            &[6, 9],
+            &[7, 9],
+            &[8, 9],
+            &[8, 9],
+            &[],
+            &[],
+        ];
         for (from, expected) in expected.into_iter().enumerate() {
             assert_eq!(moves(from), expected, "{:?}", states()[from]);
         }

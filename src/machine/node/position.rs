@@ -1,160 +1,279 @@
-//! Where each role of a job is, and what an event is called: for reports on what was met where.
+//! Where each role of a job is, and what can happen to it there: for reports on what was met.
 
 use crate::machine::Now;
 use crate::machine::agent::Agent;
-use crate::machine::event::Role;
-use crate::machine::event::{Event, KvsResult};
+use crate::machine::event::{Event, KvsResult, Role};
 use crate::machine::leader::Leader;
 use crate::machine::node::Node;
 use crate::machine::schedule::Waiter;
 use crate::port::supervisor::UnitEvent;
-use crate::proto::JobId;
+use crate::proto::peer::Question;
+use crate::proto::{BrokerRank, JobId};
 
-/// A role in one of its states.
-#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
-pub struct Position {
-    /// `coordinator`, `leader` or `agent`.
-    pub role: &'static str,
-    /// `none` if this rank has the role for no such job.
-    pub state: &'static str,
-}
+const COORDINATOR: &str = "coordinator";
+const LEADER: &str = "leader";
+const AGENT: &str = "agent";
 
-/// A role, its states, and the inputs that can reach it in each.
-type RoleTable = (&'static str, &'static [&'static str], &'static [&'static str]);
-
-/// All that can be met where.
-pub const ROLES: [RoleTable; 3] = [
+/// The roles, each with its states. `none`: this rank does not have the role for the job.
+/// `no-shell`: the job has an agent here, and no shell.
+pub const ROLES: [(&str, &[&str]); 3] = [
+    (COORDINATOR, &["none", "asked", "present", "away"]),
+    (LEADER, &["none", "opening", "launching", "running", "exited", "moving", "ended"]),
     (
-        "coordinator",
-        &["none", "asked", "present", "away"],
-        &["start", "replied", "exception", "expiration", "timeout"],
-    ),
-    (
-        "leader",
-        &["none", "opening", "launching", "running", "exited", "moving", "ended"],
+        AGENT,
         &[
-            "lead",
-            "covered",
-            "created",
-            "opened",
-            "linked",
-            "appended",
-            "finished",
-            "reported",
-            "exception",
-            "expiration",
-            "disconnected",
-            "known-answered",
-            "timeout",
-        ],
-    ),
-    (
-        "agent",
-        &["none", "pending", "running", "exited", "failed", "never-started", "lost", "gone"],
-        &[
-            "shells",
-            "order",
-            "reported",
-            "shell-barrier",
-            "parked",
-            "critical-ranks",
-            "disconnected",
-            "known-answered",
-            "found",
-            "started",
-            "output",
+            "none",
+            "no-shell",
+            "pending",
+            "running",
             "exited",
-            "failed",
-            "left",
             "lost",
+            "failed",
             "never-started",
             "gone",
-            "timeout",
         ],
     ),
 ];
 
+/// A role in one of its states.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub struct Position {
+    /// One of [`ROLES`].
+    pub role: &'static str,
+    /// One of its states.
+    pub state: &'static str,
+}
+
+/// A role that gets an input in one of its states.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+pub struct Pair {
+    /// Which role, in which state.
+    pub position: Position,
+    /// What it gets.
+    pub input: Input,
+}
+
+impl std::fmt::Display for Pair {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Position { role, state } = self.position;
+        write!(f, "{role:12} {state:14} {:17}", self.input.name())
+    }
+}
+
+/// Declares the inputs, each with its name in reports and the roles that it can reach.
+macro_rules! inputs {
+    ($($input:ident $name:literal [$($role:ident)*])*) => {
+        /// What can happen to a role: an event, or one of its kinds.
+        #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
+        pub enum Input {
+            $(#[doc = $name] $input,)*
+        }
+
+        impl Input {
+            /// Every input.
+            pub const ALL: &'static [Self] = &[$(Self::$input),*];
+
+            /// Its name in reports.
+            pub fn name(self) -> &'static str {
+                match self {
+                    $(Self::$input => $name,)*
+                }
+            }
+
+            /// The roles that it can reach. The node itself handles an input without any.
+            pub fn roles(self) -> &'static [&'static str] {
+                match self {
+                    $(Self::$input => &[$($role),*],)*
+                }
+            }
+        }
+    };
+}
+
+inputs! {
+    Appended "appended" [LEADER]
+    CheckpointAsked "checkpoint-asked" [COORDINATOR]
+    CheckpointDue "checkpoint-due" [COORDINATOR]
+    Checkpointed "checkpointed" [COORDINATOR]
+    Config "config" []
+    Covered "covered" [LEADER]
+    Created "created" [LEADER]
+    CriticalRanks "critical-ranks" [AGENT]
+    Disconnected "disconnected" [COORDINATOR LEADER AGENT]
+    Exception "exception" [COORDINATOR LEADER]
+    Exited "exited" [AGENT]
+    Expiration "expiration" [COORDINATOR LEADER]
+    Failed "failed" [AGENT]
+    Finished "finished" [LEADER]
+    Found "found" [AGENT]
+    Gone "gone" [AGENT]
+    Known "known" [COORDINATOR LEADER AGENT]
+    KnownAnswered "known-answered" [LEADER AGENT]
+    Lead "lead" [LEADER]
+    Left "left" [AGENT]
+    Linked "linked" [LEADER]
+    Lost "lost" [AGENT]
+    NeverStarted "never-started" [AGENT]
+    Opened "opened" [LEADER]
+    Order "order" [AGENT]
+    Output "output" [AGENT]
+    OutputOverflow "output-overflow" [AGENT]
+    OutputTruncated "output-truncated" [AGENT]
+    Parked "parked" [AGENT]
+    Ready "ready" []
+    Replied "replied" [COORDINATOR]
+    Reported "reported" [LEADER AGENT]
+    ShellBarrier "shell-barrier" [AGENT]
+    Shells "shells" [AGENT]
+    Start "start" [COORDINATOR]
+    Started "started" [AGENT]
+    Stopping "stopping" [AGENT]
+    Timeout "timeout" [COORDINATOR LEADER AGENT]
+    Unusable "unusable" []
+}
+
 impl Event {
-    /// What the event is called in reports.
-    pub fn name(&self) -> &'static str {
+    /// Which input it is.
+    pub fn input(&self) -> Input {
         match self {
-            Self::CheckpointAsked { .. } => "checkpoint-asked",
-            Self::Checkpointed(_) => "checkpointed",
-            Self::Config(_) => "config",
-            Self::Covered(_) => "covered",
-            Self::CriticalRanks { .. } => "critical-ranks",
-            Self::Disconnected { .. } => "disconnected",
-            Self::Exception(_) => "exception",
-            Self::Expiration { .. } => "expiration",
-            Self::Known { .. } => "known",
-            Self::KnownAnswered { .. } => "known-answered",
-            Self::Kvs { result: KvsResult::Appended(_), .. } => "appended",
-            Self::Kvs { result: KvsResult::Created(_), .. } => "created",
-            Self::Kvs { result: KvsResult::Finished(_), .. } => "finished",
-            Self::Kvs { result: KvsResult::Linked(_), .. } => "linked",
-            Self::Kvs { result: KvsResult::Opened(_), .. } => "opened",
-            Self::Lead { .. } => "lead",
-            Self::Order(_) => "order",
-            Self::Parked { .. } => "parked",
-            Self::Replied { .. } => "replied",
-            Self::Reported { .. } => "reported",
-            Self::ShellBarrier { .. } => "shell-barrier",
-            Self::Shells { .. } => "shells",
-            Self::Start { .. } => "start",
-            Self::Timeout => "timeout",
-            Self::Unit(UnitEvent::Exited { .. }) => "exited",
-            Self::Unit(UnitEvent::Failed { .. }) => "failed",
-            Self::Unit(UnitEvent::Found(_)) => "found",
-            Self::Unit(UnitEvent::Gone { .. }) => "gone",
-            Self::Unit(UnitEvent::Left { .. }) => "left",
-            Self::Unit(UnitEvent::Lost { .. }) => "lost",
-            Self::Unit(UnitEvent::NeverStarted { .. }) => "never-started",
-            Self::Unit(UnitEvent::Output { .. }) => "output",
-            Self::Unit(UnitEvent::OutputOverflow { .. }) => "output-overflow",
-            Self::Unit(UnitEvent::OutputTruncated { .. }) => "output-truncated",
-            Self::Unit(UnitEvent::Ready { .. }) => "ready",
-            Self::Unit(UnitEvent::Started { .. }) => "started",
-            Self::Unit(UnitEvent::Stopping { .. }) => "stopping",
-            Self::Unit(UnitEvent::Unusable { .. }) => "unusable",
+            Self::CheckpointAsked { .. } => Input::CheckpointAsked,
+            Self::Checkpointed(_) => Input::Checkpointed,
+            Self::Config(_) => Input::Config,
+            Self::Covered(_) => Input::Covered,
+            Self::CriticalRanks { .. } => Input::CriticalRanks,
+            Self::Disconnected { .. } => Input::Disconnected,
+            Self::Exception(_) => Input::Exception,
+            Self::Expiration { .. } => Input::Expiration,
+            Self::Known { .. } => Input::Known,
+            Self::KnownAnswered { .. } => Input::KnownAnswered,
+            Self::Kvs { result: KvsResult::Appended(_), .. } => Input::Appended,
+            Self::Kvs { result: KvsResult::Created(_), .. } => Input::Created,
+            Self::Kvs { result: KvsResult::Finished(_), .. } => Input::Finished,
+            Self::Kvs { result: KvsResult::Linked(_), .. } => Input::Linked,
+            Self::Kvs { result: KvsResult::Opened(_), .. } => Input::Opened,
+            Self::Lead { .. } => Input::Lead,
+            Self::Order(_) => Input::Order,
+            Self::Parked { .. } => Input::Parked,
+            Self::Replied { .. } => Input::Replied,
+            Self::Reported { .. } => Input::Reported,
+            Self::ShellBarrier { .. } => Input::ShellBarrier,
+            Self::Shells { .. } => Input::Shells,
+            Self::Start { .. } => Input::Start,
+            Self::Timeout => Input::Timeout,
+            Self::Unit(UnitEvent::Exited { .. }) => Input::Exited,
+            Self::Unit(UnitEvent::Failed { .. }) => Input::Failed,
+            Self::Unit(UnitEvent::Found(_)) => Input::Found,
+            Self::Unit(UnitEvent::Gone { .. }) => Input::Gone,
+            Self::Unit(UnitEvent::Left { .. }) => Input::Left,
+            Self::Unit(UnitEvent::Lost { .. }) => Input::Lost,
+            Self::Unit(UnitEvent::NeverStarted { .. }) => Input::NeverStarted,
+            Self::Unit(UnitEvent::Output { .. }) => Input::Output,
+            Self::Unit(UnitEvent::OutputOverflow { .. }) => Input::OutputOverflow,
+            Self::Unit(UnitEvent::OutputTruncated { .. }) => Input::OutputTruncated,
+            Self::Unit(UnitEvent::Ready { .. }) => Input::Ready,
+            Self::Unit(UnitEvent::Started { .. }) => Input::Started,
+            Self::Unit(UnitEvent::Stopping { .. }) => Input::Stopping,
+            Self::Unit(UnitEvent::Unusable { .. }) => Input::Unusable,
         }
     }
 }
 
+/// Every pair of a role's state and an input that can reach the role.
+pub fn all_pairs() -> impl Iterator<Item = Pair> {
+    ROLES.iter().flat_map(|(role, states)| {
+        states.iter().flat_map(move |state| {
+            let position = Position { role, state };
+            let inputs = Input::ALL.iter().filter(move |input| input.roles().contains(role));
+            inputs.map(move |input| Pair { position, input: *input })
+        })
+    })
+}
+
 impl Node {
-    /// Where the roles are that an event is for.
-    pub fn positions(&self, now: Now, event: &Event) -> Vec<Position> {
-        if let Event::Timeout = event {
-            return self.due(now).into_iter().filter_map(|waiter| self.position(waiter)).collect();
-        }
-        let name = event.name();
-        let owner = self.role_of(event);
-        let mut positions = Vec::new();
-        for id in self.jobs_of(now, event) {
-            let waiters = [Waiter::Coordinator(id), Waiter::Leader(id), Waiter::Agent(id)];
-            for waiter in waiters {
-                let position = self.position(waiter);
-                let fits = position.is_some_and(|position| hears(position.role, name, owner));
-                positions.extend(position.filter(|_| fits));
+    /// The roles that will get an event, and where they are now.
+    pub fn pairs(&self, now: Now, event: &Event) -> Vec<Pair> {
+        let input = event.input();
+        let at = |position| Pair { position, input };
+        match event {
+            Event::Checkpointed(_) => self.of_all_jobs(input),
+            Event::Disconnected { request } if self.coordinator.has_asked(*request) => {
+                self.of_all_jobs(input)
+            }
+            Event::Disconnected { request } if self.early.iter().any(|(to, _)| to == request) => {
+                Vec::new()
+            }
+            // Each looks whether the request was its own.
+            Event::Disconnected { .. } => {
+                let leaders = self.leaders.keys().map(|id| self.leader_at(*id));
+                leaders.chain(self.agents.keys().map(|id| self.agent_at(*id))).map(at).collect()
+            }
+            Event::Known { asked, .. } => {
+                let positions = match asked.question {
+                    Question::Leader { .. } => vec![self.leader_at(asked.id)],
+                    Question::Manager => self.coordinator_at(asked.id).into_iter().collect(),
+                    Question::Parent => vec![self.leader_at(asked.id), self.agent_at(asked.id)],
+                };
+                positions.into_iter().map(at).collect()
+            }
+            // It waits for the supervisor. It comes again when that is ready.
+            Event::Lead { .. } if self.is_starting() => Vec::new(),
+            Event::Timeout => self.due(now).into_iter().flat_map(|w| self.waits(w)).collect(),
+            event => {
+                let owner = self.role_of(event);
+                let hears = |position: &Position| {
+                    input.roles().contains(&position.role) && owns(owner, position.role)
+                };
+                let jobs = self.jobs_of(now, event).into_iter();
+                jobs.flat_map(|id| self.positions(id)).filter(hears).map(at).collect()
             }
         }
-        positions
     }
 
-    fn position(&self, waiter: Waiter) -> Option<Position> {
-        Some(match waiter {
-            Waiter::Agent(id) => Position {
-                role: "agent",
-                state: self.agents.get(&id).map_or("none", Agent::state_name),
-            },
-            Waiter::Checkpoint => return None,
-            Waiter::Coordinator(id) => {
-                Position { role: "coordinator", state: self.coordinator.state_name(id) }
-            }
-            Waiter::Leader(id) => Position {
-                role: "leader",
-                state: self.leaders.get(&id).map_or("none", Leader::state_name),
-            },
-        })
+    /// Who is called when this waiter's time has come.
+    fn waits(&self, waiter: Waiter) -> Vec<Pair> {
+        let at = |position| Pair { position, input: Input::Timeout };
+        match waiter {
+            Waiter::Agent(id) => vec![at(self.agent_at(id))],
+            Waiter::Checkpoint => self.of_all_jobs(Input::CheckpointDue),
+            Waiter::Coordinator(id) => self.coordinator_at(id).map(at).into_iter().collect(),
+            Waiter::Leader(id) => vec![at(self.leader_at(id))],
+        }
+    }
+
+    /// What concerns the checkpoint concerns every job that the coordinator has.
+    fn of_all_jobs(&self, input: Input) -> Vec<Pair> {
+        let jobs = self.coordinator.jobs().filter_map(|(id, _)| self.coordinator_at(id));
+        let mut pairs: Vec<Pair> = jobs.map(|position| Pair { position, input }).collect();
+        if pairs.is_empty() && self.facts().rank == BrokerRank(0) {
+            let position = Position { role: COORDINATOR, state: "none" };
+            pairs.push(Pair { position, input });
+        }
+        pairs
+    }
+
+    /// Where all roles of a job are.
+    pub(in crate::machine) fn positions(&self, id: JobId) -> Vec<Position> {
+        let others = [self.leader_at(id), self.agent_at(id)];
+        self.coordinator_at(id).into_iter().chain(others).collect()
+    }
+
+    /// Only rank 0 is asked to coordinate jobs.
+    fn coordinator_at(&self, id: JobId) -> Option<Position> {
+        let position = Position { role: COORDINATOR, state: self.coordinator.state_name(id) };
+        (self.facts().rank == BrokerRank(0)).then_some(position)
+    }
+
+    fn leader_at(&self, id: JobId) -> Position {
+        let state = self.leaders.get(&id).map_or("none", Leader::state_name);
+        Position { role: LEADER, state }
+    }
+
+    fn agent_at(&self, id: JobId) -> Position {
+        let state = match self.agents.get(&id) {
+            Some(agent) if agent.shell().is_none() => "no-shell",
+            agent => agent.map_or("none", Agent::state_name),
+        };
+        Position { role: AGENT, state }
     }
 
     /// What is still kept for jobs; empty when they are all over.
@@ -164,9 +283,9 @@ impl Node {
             (!ids.is_empty()).then(|| format!("{role} {}", ids.join(",")))
         };
         [
-            list("coordinator", self.coordinator.jobs().map(|(id, _)| id).collect()),
-            list("leader", self.leaders.keys().copied().collect()),
-            list("agent", self.agents.keys().copied().collect()),
+            list(COORDINATOR, self.coordinator.jobs().map(|(id, _)| id).collect()),
+            list(LEADER, self.leaders.keys().copied().collect()),
+            list(AGENT, self.agents.keys().copied().collect()),
             (self.routes() > 0).then(|| format!("{} streams", self.routes())),
         ]
         .into_iter()
@@ -176,12 +295,11 @@ impl Node {
     }
 }
 
-fn hears(role: &str, event: &str, owner: Option<Role>) -> bool {
-    let of_role = match owner {
-        Some(Role::Agent) => role == "agent",
-        Some(Role::Leader) => role == "leader",
+/// Whether an event about somebody's stream or question is for this role.
+fn owns(owner: Option<Role>, role: &str) -> bool {
+    match owner {
+        Some(Role::Agent) => role == AGENT,
+        Some(Role::Leader) => role == LEADER,
         None => true,
-    };
-    let mut tables = ROLES.iter().filter(|(name, ..)| *name == role);
-    of_role && tables.any(|(_, _, inputs)| inputs.contains(&event))
+    }
 }

@@ -472,8 +472,67 @@ fn an_answer_to_an_earlier_question_says_nothing_of_the_parent() {
     let answer = Event::KnownAnswered {
         id: JOB,
         asker: Role::Agent,
-        question: Question::Parent,
+        question: Question::Leader { generation: 1 },
         result: Ok(false),
     };
     assert!(ends_with(&node.hear(answer), &StreamEnd::ParentGone));
+}
+
+/// Rank 1 was given up on, and rank 2 leads. Then rank 1 is back, and another coordinator asks it.
+/// With `released`, rank 1 had been released before.
+fn led_twice(released: bool) -> World {
+    let mut world = lasting(4);
+    world.start("1-3", false);
+    world.all_started(1..4);
+    for _ in 0..2 {
+        for rank in 1..4 {
+            world.enter_barrier(rank);
+        }
+        world.pass(0.1);
+    }
+    if released {
+        world.exited(1, WaitStatus(0));
+        world.pass(1.0);
+        assert_eq!(world.released(), [("1".to_string(), false)]);
+    }
+    world.unload(1);
+    world.pass(world.config.peer_timeout + 6.0);
+    let leaders =
+        |world: &World| world.nodes.iter().flatten().map(|n| n.leaders.len()).sum::<usize>();
+    assert_eq!(leaders(&world), 1, "rank 2 leads");
+    world.load(1);
+    world.unload(0);
+    world.load(0);
+    world.start("1-3", true);
+    world.pass(1.0);
+    assert_eq!(leaders(&world), 1, "rank 1 leads, and rank 2 has stepped down");
+    world
+}
+
+/// [replaced-told]
+#[test]
+fn a_leader_that_was_replaced_steps_down() {
+    let mut world = led_twice(true);
+    for rank in 2..4 {
+        world.exited(rank, WaitStatus(0));
+    }
+    world.pass(4000.0);
+    let names = world.event_names();
+    assert_eq!(names.iter().filter(|name| **name == "done").count(), 1, "{names:?}");
+    let lost = "1 lost contact: processes of job";
+    assert!(world.drained.iter().all(|drain| drain.starts_with(lost)), "{:?}", world.drained);
+    world.assert_ended();
+}
+
+/// [replaced-told]
+#[test]
+fn a_leader_that_was_replaced_kills_nothing_more() {
+    let mut world = led_twice(false);
+    for rank in 1..4 {
+        world.exited(rank, WaitStatus(0));
+    }
+    world.pass(4000.0);
+    let lost = "1 lost contact: processes of job";
+    assert!(world.drained.iter().all(|drain| drain.starts_with(lost)), "{:?}", world.drained);
+    world.assert_ended();
 }

@@ -1,155 +1,112 @@
 //! Every state against every input: nothing panics, and every job still comes to its end.
 
-use serde_json::json;
+mod inputs;
+mod worlds;
 
-use super::{JOB, World, start};
-use crate::machine::{Event, Fault, KvsResult, Opened, RequestId, StreamId};
-use crate::port::supervisor::{Method, UnitEvent};
-use crate::proto::peer::{
-    LeadReply, Mode, Order, OrderRequest, RankReport, Report, Reports, StreamEnd, VERSION, Version,
-};
-use crate::proto::{Idset, JobException, Response, Stream, WaitStatus};
+use std::collections::BTreeSet;
+use std::panic::catch_unwind;
+use std::sync::LazyLock;
 
-/// Worlds with a job on ranks 1 and 2 of three, in every state that its roles have.
-fn states() -> Vec<(&'static str, World)> {
-    let fresh = World::new(3);
-    let mut launching = World::new(3);
-    launching.start("1-2", false);
-    let mut half = World::new(3);
-    half.start("1-2", false);
-    half.started(1);
-    let running = || {
-        let mut world = World::new(3);
-        world.start("1-2", false);
-        world.all_started(1..3);
-        world
-    };
-    let mut barrier = running();
-    barrier.enter_barrier(1);
-    let mut exited = running();
-    exited.exited(1, WaitStatus(0));
-    exited.pass(1.0);
-    let mut killing = running();
-    killing.cancel();
-    let mut leaderless = running();
-    leaderless.unload(1);
-    let mut coordinatorless = running();
-    coordinatorless.unload(0);
-    coordinatorless.load(0);
-    let mut ended = running();
-    ended.exited(1, WaitStatus(0));
-    ended.exited(2, WaitStatus(0));
-    ended.pass(1.0);
-    vec![
-        ("fresh", fresh),
-        ("launching", launching),
-        ("half", half),
-        ("running", running()),
-        ("barrier", barrier),
-        ("exited", exited),
-        ("killing", killing),
-        ("leaderless", leaderless),
-        ("coordinatorless", coordinatorless),
-        ("ended", ended),
-    ]
+use super::World;
+use crate::machine::{Event, Input, Now, Pair, ROLES, Role, all_pairs};
+use crate::port::supervisor::UnitEvent;
+use crate::proto::WaitStatus;
+use crate::proto::peer::StreamEnd;
+use worlds::Named;
+
+/// A value of an input, and where it happens.
+struct Case {
+    world: &'static str,
+    make: fn() -> World,
+    rank: usize,
+    wait: f64,
+    event: Event,
+    /// What the rank meets with it.
+    pairs: Vec<Pair>,
 }
 
-/// A coordinator asks rank 0 to lead the job again.
-fn lead(request: RequestId) -> Event {
-    let payload = json!({"version": VERSION, "start": {
-        "id": JOB, "userid": super::OWNER, "reattach": true, "R": start("1-2", true)["R"],
-        "jobspec": {"read": {}},
-    }});
-    let owner = super::Credential { userid: super::OWNER, owner: true };
-    super::Topic::Lead.read(request, owner, payload.to_string().as_bytes()).expect("an event")
+/// Every value of every input that reaches a role, or the node itself, on every rank of every
+/// world.
+static CASES: LazyLock<Vec<Case>> = LazyLock::new(|| {
+    let mut cases = Vec::new();
+    for (name, make) in worlds::WORLDS {
+        let world = make();
+        for (rank, node) in world.nodes.iter().enumerate() {
+            let Some(node) = node else { continue };
+            for input in Input::ALL {
+                for (wait, event) in inputs::values(*input, &world, rank) {
+                    let mono = world.now + wait;
+                    let pairs = node.pairs(Now { mono, wall: 1e9 + mono }, &event);
+                    if !pairs.is_empty() || input.roles().is_empty() {
+                        cases.push(Case { world: name, make: *make, rank, wait, event, pairs });
+                    }
+                }
+            }
+        }
+    }
+    cases
+});
+
+impl std::fmt::Display for Case {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}, rank {}, after {} s: {:?}", self.world, self.rank, self.wait, self.event)
+    }
 }
 
-fn inputs(world: &World, rank: usize) -> Vec<Event> {
-    let unit = world.unit_of(rank);
-    let fault = || Fault::new(libc::EIO, "broken");
-    let stream = StreamId(1);
-    let report = |report: Report| Event::Reported {
-        stream,
-        result: Ok(Reports {
-            reports: vec![RankReport { ranks: Idset::from_range(0..9), report }],
-        }),
-    };
-    let ranks = || Idset::from_range(0..9);
-    let order = |order: Order| {
-        Event::Order(OrderRequest {
-            version: Version,
-            id: JOB,
-            generation: 0,
-            ranks: ranks(),
-            order,
-        })
-    };
-    let kvs = |result: KvsResult| Event::Kvs { id: JOB, result };
-    let request = RequestId::Remote(1);
-    let opened = Opened { moved: true, ..Opened::default() };
-    vec![
-        Event::Timeout,
-        super::start_event(request, &json!({"id": JOB})),
-        super::start_event(request, &json!(null)),
-        lead(request),
-        Event::Shells {
-            request,
-            shells: Box::new(super::recovery::shells(0, "other", Mode::Start)),
-        },
-        order(Order::Forget),
-        order(Order::Signal { signal: 9, all: true }),
-        order(Order::Barrier { count: 3, failed: false }),
-        order(Order::Barrier { count: 0, failed: true }),
-        order(Order::Acknowledge { stream: Stream::Stderr, offset: u64::MAX, checkpointed: 0 }),
-        report(Report::Running),
-        report(Report::Barrier { entered: 7 }),
-        report(Report::Exited { status: WaitStatus(9) }),
-        report(Report::Gone),
-        report(Report::Left),
-        report(Report::Lost { message: "x".into() }),
-        report(Report::Failed { errnum: libc::EACCES, message: "x".into() }),
-        report(Report::NeverStarted),
-        report(Report::Unreachable { end: StreamEnd::NotLoaded { reason: "x".into() } }),
-        report(Report::Orphaned),
-        report(Report::CriticalRanks { ranks: Idset::new() }),
-        report(Report::Output { stream: Stream::Stdout, offset: 7, data: vec![0xff] }),
-        Event::Reported { stream, result: Err(StreamEnd::Unloaded) },
-        Event::Replied { stream, result: Ok(LeadReply::Response(Response::Start {})) },
-        Event::Replied { stream, result: Err(StreamEnd::BrokerGone) },
-        kvs(KvsResult::Appended(Err(fault()))),
-        kvs(KvsResult::Linked(Err(fault()))),
-        kvs(KvsResult::Opened(Ok(opened))),
-        Event::Exception(JobException {
-            id: JOB,
-            kind: "cancel".into(),
-            severity: 0,
-            wait_status: Some(WaitStatus(9)),
-        }),
-        Event::Expiration { request, id: JOB, expiration: f64::NAN },
-        Event::Expiration { request, id: JOB, expiration: 1.0 },
-        Event::Parked { request, id: JOB, entry: 2 },
-        Event::Unit(UnitEvent::Started { unit: unit.clone(), pid: 1 }),
-        Event::Unit(UnitEvent::Left { unit: unit.clone() }),
-        Event::Unit(UnitEvent::Lost { unit: unit.clone(), message: "x".into() }),
-        Event::Unit(UnitEvent::Failed { unit: unit.clone(), errnum: 5, message: "x".into() }),
-        Event::Unit(UnitEvent::NeverStarted { unit: unit.clone() }),
-        Event::Unit(UnitEvent::Gone { unit }),
-        Event::Unit(UnitEvent::Ready { method: Method::Fork, notice: None }),
-        Event::Unit(UnitEvent::Unusable { message: "x".into() }),
-    ]
+impl Case {
+    /// Plays it in a world of its own, to the job's end.
+    fn play(&self) {
+        let mut world = (self.make)();
+        let ended = ends(&world);
+        if let Event::Known { asked, .. } = &self.event {
+            world.questions.push((self.rank, Role::Agent, asked.question));
+        }
+        world.now += self.wait;
+        world.happen(self.rank, self.event.clone());
+        if let Event::Disconnected { request } = self.event {
+            // The other end of the stream learns it, too.
+            world.end(self.rank, request, StreamEnd::BrokerGone);
+            world.settle();
+        }
+        let running = world.nodes[0].as_ref().map_or(0, |node| node.coordinator.jobs().count());
+        finish(&mut world);
+        let starts = 1 + usize::from(matches!(self.event, Event::Start { .. }));
+        let all = ends(&world);
+        assert!((running..=ended + starts).contains(&all), "{self}: {:?}", world.responses);
+        for (rank, node) in world.nodes.iter().enumerate() {
+            let left = node.as_ref().expect("it was loaded").left_over();
+            assert!(left.is_empty(), "{self}: rank {rank} still keeps {left}");
+        }
+        assert_eq!(world.records(), 0, "{self}: a record was left behind");
+    }
+}
+
+/// How many final releases the job manager was told.
+fn ends(world: &World) -> usize {
+    world.released().iter().filter(|(_, is_final)| *is_final).count()
 }
 
 /// Ends everything that can end, from outside.
 fn finish(world: &mut World) {
+    world.hold_leads = false;
+    world.lose_namespace = false;
+    world.fail_commits = 0;
+    world.checkpoint = Ok(());
+    world.deliver_held();
     for rank in 0..3 {
         if world.nodes[rank].is_none() {
+            world.lose(rank);
             world.load(rank);
         }
     }
+    for rank in 0..3 {
+        world.happen(rank, Event::Disconnected { request: inputs::SENT });
+    }
     world.pass(10.0);
     world.cancel();
-    for rank in 1..3 {
-        if world.launched.contains(&(rank as u32)) {
+    for rank in 0..3 {
+        let has_agent = world.nodes[rank].as_ref().is_some_and(|node| !node.agents.is_empty());
+        if has_agent || world.launched.contains(&(rank as u32)) {
             world.started(rank);
             world.exited(rank, WaitStatus::exited(1));
             let unit = world.unit_of(rank);
@@ -161,27 +118,50 @@ fn finish(world: &mut World) {
 
 #[test]
 fn every_state_answers_every_input() {
-    let names: Vec<&str> = states().iter().map(|(name, _)| *name).collect();
-    for (index, name) in names.iter().enumerate() {
-        for rank in 0..3 {
-            let count = inputs(&World::new(3), rank).len();
-            for input in 0..count {
-                let mut world = states().swap_remove(index).1;
-                if world.nodes[rank].is_none() {
-                    continue;
-                }
-                let event = inputs(&world, rank).swap_remove(input);
-                let what = format!("{name}, rank {rank}: {event:?}");
-                world.happen(rank, event);
-                let asked =
-                    world.nodes[0].as_ref().is_some_and(|n| n.coordinator.jobs().count() > 0);
-                finish(&mut world);
-                let ends = world.released().iter().filter(|(_, last)| *last).count();
-                assert!(ends >= usize::from(asked), "{what}: {:?}", world.responses);
-                for node in world.nodes.iter().flatten() {
-                    assert!(node.leaders.is_empty(), "{what}: still led");
-                }
-            }
+    for case in CASES.iter() {
+        let played = catch_unwind(|| case.play());
+        assert!(played.is_ok(), "{case}");
+    }
+}
+
+#[test]
+fn every_possible_pair_is_met() {
+    let met = |cases: &[&Case]| -> BTreeSet<Pair> {
+        cases.iter().flat_map(|case| case.pairs.iter().copied()).collect()
+    };
+    let all: Vec<&Case> = CASES.iter().collect();
+    assert_eq!(pairs_missing(&met(&all)), [""; 0]);
+    let without: Vec<&Case> =
+        CASES.iter().filter(|case| case.event.input() != Input::Linked).collect();
+    assert_eq!(pairs_missing(&met(&without)).len(), 4, "the states in which a link can be made");
+}
+
+/// Possible pairs that are not among these.
+fn pairs_missing(met: &BTreeSet<Pair>) -> Vec<String> {
+    let possible = all_pairs().filter(|pair| pair.impossible().is_none());
+    possible.filter(|pair| !met.contains(pair)).map(|pair| pair.to_string()).collect()
+}
+
+#[test]
+fn there_is_a_world_for_every_state() {
+    assert_eq!(states_missing(worlds::WORLDS), [""; 0]);
+    let without_opening: Vec<Named> =
+        worlds::WORLDS.iter().filter(|(name, _)| !name.starts_with("opening")).copied().collect();
+    assert_eq!(states_missing(&without_opening), ["leader opening"]);
+}
+
+/// States that no role has on any rank of these worlds.
+fn states_missing(worlds: &[Named]) -> Vec<String> {
+    let mut there = BTreeSet::new();
+    for (_, make) in worlds {
+        let world = make();
+        for node in world.nodes.iter().flatten() {
+            there.extend(node.positions(super::JOB));
         }
     }
+    let all = ROLES.iter().flat_map(|(role, states)| states.iter().map(move |s| (*role, *s)));
+    let is_there = |(role, state): &(&str, &str)| {
+        there.iter().any(|position| (position.role, position.state) == (*role, *state))
+    };
+    all.filter(|of| !is_there(of)).map(|(role, state)| format!("{role} {state}")).collect()
 }

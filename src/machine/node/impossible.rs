@@ -1,0 +1,198 @@
+//! Which pairs of a role's state and an input cannot occur, and why.
+//!
+//! What is said here follows from the code of the machines, of the supervisor and of the
+//! adapters, as long as nobody else sends their messages. The machines answer these inputs all
+//! the same.
+
+use super::position::{Input, Pair};
+
+/// Pairs that cannot occur for one reason.
+struct Rule {
+    role: &'static str,
+    states: States,
+    inputs: &'static [Input],
+    why: &'static str,
+}
+
+/// Some states of a role.
+enum States {
+    /// All others.
+    Not(&'static [&'static str]),
+    /// These.
+    These(&'static [&'static str]),
+}
+
+use Input::*;
+use States::{Not, These};
+
+const RULES: &[Rule] = &[
+    Rule {
+        role: "coordinator",
+        states: Not(&["away"]),
+        inputs: &[Timeout],
+        why: "only a leader that is away has a time at which it is asked again",
+    },
+    Rule {
+        role: "leader",
+        states: These(&["none"]),
+        inputs: &[Disconnected, Timeout],
+        why: "only a leader that exists has a request and timers",
+    },
+    Rule {
+        role: "leader",
+        states: Not(&["opening"]),
+        inputs: &[Created, Opened],
+        why: "a leader asks for the guest namespace in Opening, and waits there for the answer",
+    },
+    Rule {
+        role: "leader",
+        states: These(&["opening"]),
+        inputs: &[Linked, Appended],
+        why: "a leader in Opening has committed nothing",
+    },
+    Rule {
+        role: "leader",
+        states: These(&["running", "exited"]),
+        inputs: &[Linked],
+        why: "a job waits for its link before Running and Exited, and the link is made once",
+    },
+    Rule {
+        role: "leader",
+        states: Not(&["moving"]),
+        inputs: &[Finished],
+        why: "the job's data is moved once, and the leader waits for that in Moving",
+    },
+    Rule {
+        role: "leader",
+        states: These(&["none", "ended"]),
+        inputs: &[Appended],
+        why: "a job's data is moved when no commit is under way, and nothing is committed later",
+    },
+    Rule {
+        role: "leader",
+        states: Not(&["none", "ended"]),
+        inputs: &[KnownAnswered],
+        why: "only a leader in Ended asks whether its job is known",
+    },
+    Rule {
+        role: "agent",
+        states: These(&["none"]),
+        inputs: &[Disconnected, Timeout],
+        why: "only an agent that exists has a request and timers",
+    },
+    Rule {
+        role: "agent",
+        states: Not(&["none"]),
+        inputs: &[Found],
+        why: "the supervisor reports all records before the first message is read",
+    },
+    Rule {
+        role: "agent",
+        states: These(&["none", "no-shell", "running", "failed", "never-started", "gone"]),
+        inputs: &[Parked],
+        why: "it comes with the unit's record, before systemd was asked for the unit",
+    },
+    Rule {
+        role: "agent",
+        states: These(&["none", "no-shell"]),
+        inputs: &[
+            Started,
+            Output,
+            OutputOverflow,
+            OutputTruncated,
+            Exited,
+            Lost,
+            NeverStarted,
+            Stopping,
+        ],
+        why: "an agent keeps its shell as long as any of these can come",
+    },
+    Rule {
+        role: "agent",
+        states: These(&["pending"]),
+        inputs: &[Output, OutputOverflow, Stopping],
+        why: "the supervisor reports first that the shell has started, or how it has ended",
+    },
+    Rule {
+        role: "agent",
+        states: These(&["pending", "running"]),
+        inputs: &[OutputTruncated, Gone],
+        why: "the supervisor reports first how the shell has ended",
+    },
+    Rule {
+        role: "agent",
+        states: Not(&["none", "no-shell", "pending"]),
+        inputs: &[Started, NeverStarted],
+        why: "the supervisor reports it once, before anything else of the unit",
+    },
+    Rule {
+        role: "agent",
+        states: These(&["running", "exited", "lost", "never-started", "gone"]),
+        inputs: &[Failed],
+        why: "it is reported only of a unit that was not started",
+    },
+    Rule {
+        role: "agent",
+        states: These(&["exited", "lost", "failed", "never-started", "gone"]),
+        inputs: &[Exited, Lost, Stopping],
+        why: "the shell has ended already, or was never started",
+    },
+    Rule {
+        role: "agent",
+        states: These(&["failed", "never-started"]),
+        inputs: &[Left, Output, OutputOverflow, OutputTruncated],
+        why: "what was never started has no process and no output",
+    },
+    Rule {
+        role: "agent",
+        states: These(&["gone"]),
+        inputs: &[Output, OutputOverflow, OutputTruncated],
+        why: "the supervisor reports the end when all output was reported",
+    },
+    Rule {
+        role: "agent",
+        states: These(&["never-started", "gone"]),
+        inputs: &[Gone],
+        why: "a unit is collected once, and not if it was never started",
+    },
+];
+
+impl Pair {
+    /// Why the pair cannot occur; none if it can.
+    pub fn impossible(&self) -> Option<&'static str> {
+        RULES.iter().find(|rule| rule.covers(self)).map(|rule| rule.why)
+    }
+}
+
+impl Rule {
+    fn covers(&self, pair: &Pair) -> bool {
+        let position = pair.position;
+        let is_state = match self.states {
+            Not(states) => !states.contains(&position.state),
+            These(states) => states.contains(&position.state),
+        };
+        self.role == position.role && is_state && self.inputs.contains(&pair.input)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::machine::node::position::{ROLES, all_pairs};
+
+    #[test]
+    fn rules_name_states_that_there_are_and_no_pair_twice() {
+        for rule in RULES {
+            let (_, states) = ROLES.iter().find(|(role, _)| *role == rule.role).expect("a role");
+            let (Not(named) | These(named)) = rule.states;
+            assert!(named.iter().all(|state| states.contains(state)), "{}", rule.why);
+            for input in rule.inputs {
+                assert!(input.roles().contains(&rule.role), "{}: {}", rule.role, input.name());
+            }
+        }
+        for pair in all_pairs() {
+            let why: Vec<&str> = RULES.iter().filter(|r| r.covers(&pair)).map(|r| r.why).collect();
+            assert!(why.len() <= 1, "{pair}: {why:?}");
+        }
+    }
+}

@@ -1,0 +1,376 @@
+//! Values of each input, for one rank of a world.
+
+use std::collections::BTreeMap;
+
+use serde_json::json;
+
+use super::super::{Credential, JOB, OWNER, Topic, World, record, recovery, start, start_event};
+use super::worlds::ASKED;
+use crate::config::Config;
+use crate::machine::{Creation, Event, Fault, Input, KvsResult, Opened, RequestId, Role, StreamId};
+use crate::port::supervisor::{Method, UnitEvent, UnitSpec};
+use crate::proto::peer::{
+    CoveredRequest, KnownRequest, LeadNote, LeadReply, Mode, Order, OrderRequest, Question,
+    RankReport, Report, Reports, StreamEnd, VERSION, Version,
+};
+use crate::proto::{
+    BrokerRank, Exception, ExecEvent, Idset, JobDigest, JobException, ReleasedRanks, Response,
+    StartRequest, Stream, UnitName, WaitStatus,
+};
+
+/// Streams of one rank of these worlds that can be open.
+const STREAMS: std::ops::Range<u64> = 1..7;
+
+/// The request that an input brings. Its sender is no rank of the world.
+pub(super) const SENT: RequestId = RequestId::Remote(1);
+
+const OWNERS: Credential = Credential { userid: OWNER, owner: true };
+const STRANGERS: Credential = Credential { userid: 99, owner: false };
+
+/// Values of an input. Each waits so many seconds first.
+pub(super) fn values(input: Input, world: &World, rank: usize) -> Vec<(f64, Event)> {
+    let waits = [0.0, 0.05, 0.15, 1.5, 3.0, 40.0, 400.0];
+    if input == Input::Timeout {
+        return waits.into_iter().map(|wait| (wait, Event::Timeout)).collect();
+    }
+    events(input, world, rank).into_iter().map(|event| (0.0, event)).collect()
+}
+
+fn events(input: Input, world: &World, rank: usize) -> Vec<Event> {
+    let request = SENT;
+    match input {
+        Input::Appended | Input::Created | Input::Finished | Input::Linked | Input::Opened => {
+            kvs(input).into_iter().map(|result| Event::Kvs { id: JOB, result }).collect()
+        }
+        Input::CheckpointAsked => [OWNERS, STRANGERS]
+            .map(|credential| Event::CheckpointAsked { request, credential, id: JOB })
+            .to_vec(),
+        // It comes with a timeout.
+        Input::CheckpointDue => Vec::new(),
+        Input::Timeout => vec![Event::Timeout],
+        Input::Checkpointed => {
+            vec![Event::Checkpointed(Ok(())), Event::Checkpointed(Err(fault()))]
+        }
+        Input::Config => vec![Event::Config(Box::default()), Event::Config(Box::new(config()))],
+        Input::Covered => covered(),
+        Input::CriticalRanks => ["0-1", "9", "no ranks"]
+            .map(|ranks| {
+                let (credential, ranks) = (OWNERS, ranks.to_string());
+                Event::CriticalRanks { request, credential, id: JOB, ranks }
+            })
+            .to_vec(),
+        Input::Disconnected => {
+            let held = world.requests.keys().filter(|(at, _)| *at == rank);
+            let held = held.map(|(_, number)| RequestId::Remote(*number));
+            held.chain([request, ASKED]).map(|request| Event::Disconnected { request }).collect()
+        }
+        Input::Exception => exceptions(),
+        Input::Expiration => [f64::NAN, -1.0, 0.0, 1.0, 2e9]
+            .map(|expiration| Event::Expiration { request, id: JOB, expiration })
+            .to_vec(),
+        Input::Known => known(world),
+        Input::KnownAnswered => known_answered(),
+        Input::Lead => [(false, false), (true, false), (true, true)]
+            .map(|(reattach, has_failed)| lead(request, reattach, has_failed))
+            .to_vec(),
+        Input::Order => orders(),
+        Input::Parked => [1, 2].map(|entry| Event::Parked { request, id: JOB, entry }).to_vec(),
+        Input::Replied => replies(),
+        Input::Reported => reported(),
+        Input::ShellBarrier => barriers(request, rank),
+        Input::Shells => shells(request),
+        Input::Start => starts(request),
+        Input::Exited
+        | Input::Failed
+        | Input::Found
+        | Input::Gone
+        | Input::Left
+        | Input::Lost
+        | Input::NeverStarted
+        | Input::Output
+        | Input::OutputOverflow
+        | Input::OutputTruncated
+        | Input::Ready
+        | Input::Started
+        | Input::Stopping
+        | Input::Unusable => {
+            let all = unit_events(&world.unit_of(rank)).into_iter().map(Event::Unit);
+            all.filter(|event| event.input() == input).collect()
+        }
+    }
+}
+
+fn fault() -> Fault {
+    Fault::new(libc::EIO, "broken")
+}
+
+fn config() -> Config {
+    Config { starts_in_flight: 1, peer_timeout: 1.0, ..Config::default() }
+}
+
+fn kvs(input: Input) -> Vec<KvsResult> {
+    let event = |name| ExecEvent::bare(1e9, name);
+    let found = Opened { events: vec![event("init"), event("starting")], moved: false, leaders: 3 };
+    let moved = Opened { moved: true, ..Opened::default() };
+    let all = vec![
+        KvsResult::Appended(Ok(())),
+        KvsResult::Appended(Err(fault())),
+        KvsResult::Created(Ok(Creation::Existed)),
+        KvsResult::Created(Ok(Creation::Made)),
+        KvsResult::Created(Err(fault())),
+        KvsResult::Finished(Ok(())),
+        KvsResult::Finished(Err(fault())),
+        KvsResult::Linked(Ok(())),
+        KvsResult::Linked(Err(fault())),
+        KvsResult::Opened(Ok(found)),
+        KvsResult::Opened(Ok(moved)),
+        KvsResult::Opened(Err(fault())),
+    ];
+    let is_it =
+        |result: &KvsResult| Event::Kvs { id: JOB, result: result.clone() }.input() == input;
+    all.into_iter().filter(is_it).collect()
+}
+
+/// The job's digest, and another one.
+fn digests() -> [JobDigest; 2] {
+    let payload = start("1-2", false).to_string();
+    let start = StartRequest::read(payload.as_bytes()).expect("a start request");
+    [JobDigest::new(JOB, start.userid, &start.r), "other".into()]
+}
+
+fn covered() -> Vec<Event> {
+    let mut events = Vec::new();
+    for digest in digests() {
+        for (mark, ended) in [(0, false), ((1 << 32) + 1, false), (0, true)] {
+            let (version, digest) = (Version, digest.clone());
+            let covered = CoveredRequest { version, id: JOB, digest, mark, ended };
+            events.push(Event::Covered(covered));
+        }
+    }
+    events
+}
+
+fn exceptions() -> Vec<Event> {
+    let exception = |severity, wait_status| {
+        let kind = "cancel".to_string();
+        Event::Exception(JobException { id: JOB, kind, severity, wait_status })
+    };
+    vec![exception(0, None), exception(0, Some(WaitStatus(9))), exception(2, None)]
+}
+
+fn questions() -> Vec<Question> {
+    let of_leader = [0, 1, 9].map(|generation| Question::Leader { generation });
+    of_leader.into_iter().chain([Question::Manager, Question::Parent]).collect()
+}
+
+fn known(world: &World) -> Vec<Event> {
+    let request = RequestId::Remote(1_000_000 + world.questions.len() as u64);
+    let mut events = Vec::new();
+    for digest in digests() {
+        for question in questions() {
+            let (version, digest) = (Version, digest.clone());
+            let asked = KnownRequest { version, id: JOB, digest, question };
+            events.push(Event::Known { request, asked });
+        }
+    }
+    events
+}
+
+fn known_answered() -> Vec<Event> {
+    let mut events = Vec::new();
+    for asker in [Role::Agent, Role::Leader] {
+        for question in questions() {
+            for result in [Ok(true), Ok(false), Err(fault())] {
+                events.push(Event::KnownAnswered { id: JOB, asker, question, result });
+            }
+        }
+    }
+    events
+}
+
+/// A coordinator asks this rank to lead.
+fn lead(request: RequestId, reattach: bool, has_failed: bool) -> Event {
+    let exception = json!({"id": JOB, "type": "cancel", "severity": 0});
+    let mut payload = json!({"version": VERSION, "start": {
+        "id": JOB, "userid": OWNER, "reattach": reattach, "R": start("1-2", true)["R"],
+        "jobspec": {"read": {}},
+    }});
+    if has_failed {
+        payload["exception"] = exception;
+        payload["lost"] = json!("2");
+    }
+    Topic::Lead.read(request, OWNERS, payload.to_string().as_bytes()).expect("a lead request")
+}
+
+fn orders() -> Vec<Event> {
+    let order = |(generation, order): (u64, Order)| {
+        let (version, ranks) = (Version, Idset::from_range(0..9));
+        Event::Order(OrderRequest { version, id: JOB, generation, ranks, order })
+    };
+    let stream = Stream::Stderr;
+    [
+        (0, Order::Forget),
+        (1, Order::Signal { signal: 9, all: true }),
+        (0, Order::Signal { signal: 15, all: false }),
+        (0, Order::Barrier { count: 3, failed: false }),
+        (0, Order::Barrier { count: 0, failed: true }),
+        (0, Order::Acknowledge { stream, offset: u64::MAX, checkpointed: 0 }),
+    ]
+    .map(order)
+    .to_vec()
+}
+
+/// Every way in which a stream can end.
+fn ends() -> Vec<StreamEnd> {
+    let text = || "x".to_string();
+    vec![
+        StreamEnd::AskedAgain,
+        StreamEnd::BrokerGone,
+        StreamEnd::Failed { errnum: libc::EIO, message: text() },
+        StreamEnd::Forgotten,
+        StreamEnd::Incompatible { reason: text() },
+        StreamEnd::NotLoaded { reason: text() },
+        StreamEnd::ParentGone,
+        StreamEnd::superseded("x"),
+        StreamEnd::Unloaded,
+    ]
+}
+
+fn replies() -> Vec<Event> {
+    let some = ReleasedRanks::These(Idset::from_range(2..3));
+    let responses = [
+        Response::Exception(Exception::fatal("broken")),
+        Response::Finish { status: WaitStatus(9) },
+        Response::Reattached {},
+        Response::Release { ranks: some, is_final: false },
+        Response::Release { ranks: ReleasedRanks::All, is_final: true },
+        Response::Start {},
+    ];
+    let notes = [LeadNote::Changed { mark: 9 }, LeadNote::Progress { status: WaitStatus(9) }];
+    let replies: Vec<Result<LeadReply, StreamEnd>> = responses
+        .map(LeadReply::Response)
+        .into_iter()
+        .chain(notes.map(LeadReply::Note))
+        .map(Ok)
+        .chain(ends().into_iter().map(Err))
+        .collect();
+    let of_stream = |stream: u64| {
+        let stream = StreamId(stream);
+        replies.clone().into_iter().map(move |result| Event::Replied { stream, result })
+    };
+    STREAMS.flat_map(of_stream).collect()
+}
+
+fn reports() -> Vec<Report> {
+    let (text, stream) = (|| "x".to_string(), Stream::Stdout);
+    let mut reports = vec![
+        Report::Barrier { entered: 7 },
+        Report::CriticalRanks { ranks: Idset::new() },
+        Report::Exited { status: WaitStatus(9) },
+        Report::Failed { errnum: libc::EACCES, message: text() },
+        Report::Gone,
+        Report::Left,
+        Report::Lost { message: text() },
+        Report::NeverStarted,
+        Report::Output { stream, offset: 7, data: vec![0xff] },
+        Report::OutputOverflow { allocated: 9 },
+        Report::OutputTruncated { stream, kept: 7, dropped: u64::MAX },
+        Report::Orphaned,
+        Report::Pending,
+        Report::Running,
+        Report::Unkillable,
+    ];
+    reports.extend(ends().into_iter().map(|end| Report::Unreachable { end }));
+    reports
+}
+
+fn reported() -> Vec<Event> {
+    let mut results: Vec<Result<Reports, StreamEnd>> = ends().into_iter().map(Err).collect();
+    for report in reports() {
+        let ranks = Idset::from_range(0..9);
+        results.push(Ok(Reports { reports: vec![RankReport { ranks, report }] }));
+    }
+    let of_stream = |stream: u64| {
+        let stream = StreamId(stream);
+        results.clone().into_iter().map(move |result| Event::Reported { stream, result })
+    };
+    STREAMS.flat_map(of_stream).collect()
+}
+
+fn barriers(request: RequestId, rank: usize) -> Vec<Event> {
+    let here = BrokerRank(rank as u32);
+    [
+        (OWNERS, here, None),
+        (OWNERS, here, Some(2)),
+        (OWNERS, BrokerRank(9), None),
+        (STRANGERS, here, None),
+    ]
+    .map(|(credential, rank, entry)| Event::ShellBarrier {
+        request,
+        credential,
+        id: JOB,
+        rank,
+        entry,
+    })
+    .to_vec()
+}
+
+fn shells(request: RequestId) -> Vec<Event> {
+    let mut events = Vec::new();
+    for digest in digests() {
+        for (generation, mode) in [(0, Mode::Start), (0, Mode::Adopt), (9, Mode::Start)] {
+            let shells = Box::new(recovery::shells(generation, digest.as_str(), mode));
+            events.push(Event::Shells { request, shells });
+        }
+    }
+    events
+}
+
+fn starts(request: RequestId) -> Vec<Event> {
+    let bad = [json!({ "id": JOB }), json!(null)].map(|payload| start_event(request, &payload));
+    let again = [false, true].map(|reattach| start_event(request, &start("1-2", reattach)));
+    bad.into_iter().chain(again).collect()
+}
+
+fn unit_events(unit: &UnitName) -> Vec<UnitEvent> {
+    let (unit, text, stream) = (|| unit.clone(), || "x".to_string(), Stream::Stdout);
+    vec![
+        UnitEvent::Exited { unit: unit(), status: WaitStatus(9) },
+        UnitEvent::Failed { unit: unit(), errnum: 5, message: text() },
+        UnitEvent::Found(Box::new(record(&spec(unit())))),
+        UnitEvent::Gone { unit: unit() },
+        UnitEvent::Left { unit: unit() },
+        UnitEvent::Lost { unit: unit(), message: text() },
+        UnitEvent::NeverStarted { unit: unit() },
+        UnitEvent::Output { unit: unit(), stream, offset: 0, data: b"x\n".to_vec() },
+        UnitEvent::Output { unit: unit(), stream, offset: u64::MAX, data: b"x\n".to_vec() },
+        UnitEvent::OutputOverflow { unit: unit(), allocated: 9 },
+        UnitEvent::OutputTruncated { unit: unit(), stream, kept: 7, dropped: 9 },
+        UnitEvent::Ready { method: Method::Fork, notice: Some(text()) },
+        UnitEvent::Ready { method: Method::Systemd, notice: None },
+        UnitEvent::Started { unit: unit(), pid: 1 },
+        UnitEvent::Stopping { unit: unit() },
+        UnitEvent::Unusable { message: text() },
+    ]
+}
+
+/// The intent of an earlier life.
+fn spec(unit: UnitName) -> UnitSpec {
+    UnitSpec {
+        job: JOB,
+        rank: unit.rank(),
+        unit,
+        digest: digests()[0].as_str().to_string(),
+        userid: OWNER,
+        size: 2,
+        multiuser: false,
+        description: String::new(),
+        argv: vec!["/bin/shell".to_string()],
+        environment: BTreeMap::new(),
+        unset_environment: Vec::new(),
+        working_directory: None,
+        properties: BTreeMap::new(),
+        forget_failed: false,
+        stop_timeout: None,
+    }
+}
