@@ -73,6 +73,23 @@ pub struct Config {
     pub state_directory: Option<String>,
 }
 
+/// Keys whose values are strings in the table, too.
+const TEXTS: &[&str] = &[
+    "method",
+    "service",
+    "job-shell",
+    "imp",
+    "kill-timeout",
+    "max-kill-timeout",
+    "term-signal",
+    "kill-signal",
+    "barrier-timeout",
+    "shell-exit-timeout",
+    "peer-timeout",
+    "checkpoint-interval",
+    "state-directory",
+];
+
 impl Default for Config {
     fn default() -> Self {
         Self {
@@ -227,19 +244,7 @@ impl Config {
 
     fn read_key(&mut self, key: &str, value: &Value) -> Result<(), ConfigError> {
         match key {
-            "method"
-            | "service"
-            | "job-shell"
-            | "imp"
-            | "kill-timeout"
-            | "max-kill-timeout"
-            | "term-signal"
-            | "kill-signal"
-            | "barrier-timeout"
-            | "shell-exit-timeout"
-            | "peer-timeout"
-            | "checkpoint-interval"
-            | "state-directory" => self.read_text(key, string(key, value)?),
+            key if TEXTS.contains(&key) => self.read_text(key, string(key, value)?),
             "max-kill-count" => self.set_max_kill_count(integer(key, value)?),
             "max-start-delay-percent" => {
                 self.max_start_delay_percent =
@@ -278,21 +283,8 @@ impl Config {
             "max-kill-count" => self.set_max_kill_count(number()?),
             "fanout" => self.set_fanout(number()?),
             "starts-in-flight" => self.set_starts_in_flight(number()?),
-            "method"
-            | "service"
-            | "job-shell"
-            | "imp"
-            | "kill-timeout"
-            | "max-kill-timeout"
-            | "term-signal"
-            | "kill-signal"
-            | "barrier-timeout"
-            | "shell-exit-timeout"
-            | "peer-timeout"
-            | "checkpoint-interval"
-            | "output-limit"
-            | "output-disk-limit"
-            | "state-directory" => self.read_text(key, value),
+            "output-limit" | "output-disk-limit" => self.read_text(key, value),
+            key if TEXTS.contains(&key) => self.read_text(key, value),
             _ => {
                 let (key, value) = (key.to_string(), value.to_string());
                 Err(ConfigError::UnknownArgument { key, value })
@@ -510,6 +502,8 @@ mod tests {
             (json!({"output-limit": -1.5}), vec![], "invalid output-limit: -1.5"),
             (json!({"output-disk-limit": "1X"}), vec![], "invalid output-disk-limit: 1X"),
             (json!({"output-limit": []}), vec![], "exec.output-limit: expected a string, got []"),
+            (json!({"state-directory": "var"}), vec![], "invalid state-directory: var"),
+            (json!({}), vec!["state-directory="], "invalid state-directory: "),
             (json!(3), vec![], "Error reading [exec] table: got 3"),
             (json!({}), vec!["foo=1"], "unknown module argument 'foo=1'"),
             (json!({}), vec!["foo"], "unknown module argument 'foo'"),
