@@ -13,17 +13,15 @@
 use std::collections::BTreeMap;
 
 use crate::machine::context::Context;
-use crate::machine::effect::{Effect, Effects, StreamItem};
+use crate::machine::effect::{Effect, Effects};
 use crate::machine::event::{Credential, Fault, RequestId, Role, StreamId};
-use crate::machine::tree;
 use crate::planted::Bug;
 use crate::port::supervisor::{UnitCommand, UnitEvent, UnitRecord};
-use crate::proto::peer::{
-    Mode, Order, OrderRequest, Question, RankReport, Report, Reports, ShellsRequest, StreamEnd,
-};
+use crate::proto::peer::{Mode, Order, OrderRequest, Question, Report, ShellsRequest, StreamEnd};
 use crate::proto::{BrokerRank, Idset, JobDigest, JobId};
 use occupant::{After, Claim, Occupant};
 use shell::Shell;
+use subtree::Child;
 use upstream::{Gathering, Led, Over, Unled, Upstream};
 
 mod barrier;
@@ -32,19 +30,13 @@ mod launch;
 mod occupant;
 mod output;
 mod shell;
+mod subtree;
 mod unwanted;
 mod upstream;
 
 /// How often an agent makes sure that its parent still has the job, in seconds. Each rank is
 /// asked by its children only, so the cost does not grow with the job.
 const PROBE_SECONDS: f64 = 300.0;
-
-/// A subtree below this agent.
-#[derive(Clone, Debug, PartialEq)]
-struct Child {
-    root: BrokerRank,
-    ranks: Idset,
-}
 
 /// A request that came late, until its leader has confirmed it.
 #[derive(Clone, Debug, PartialEq)]
@@ -258,26 +250,6 @@ impl Agent {
         self.send_if_ready(cx, out);
     }
 
-    /// Passes the request on to the ranks below.
-    fn ask_children(&mut self, cx: Context, request: &ShellsRequest, out: &mut Effects) {
-        self.children.clear();
-        let mut below = request.ranks.clone();
-        below.remove(cx.facts.rank.0);
-        for (root, ranks) in tree::split(&below, request.arity) {
-            let stream = out.stream();
-            let output = request.output.iter().filter(|p| ranks.contains_rank(p.rank));
-            let request = ShellsRequest {
-                parent: cx.facts.rank,
-                ranks: ranks.clone(),
-                output: output.copied().collect(),
-                ..request.clone()
-            };
-            let request = Box::new(request);
-            out.push(Effect::Shells { role: Role::Agent, stream, to: root, request });
-            self.children.insert(stream, Child { root, ranks });
-        }
-    }
-
     /// Starts the rank's shell, or finds it, or ends what is there instead.
     fn claim_shell(&mut self, cx: Context, request: &ShellsRequest, out: &mut Effects) {
         if !request.ranks.contains_rank(cx.facts.rank) {
@@ -321,44 +293,6 @@ impl Agent {
     /// after it.
     fn has_denied(&self, generation: u64) -> bool {
         self.denied.is_some_and(|denied| generation <= denied)
-    }
-
-    /// A child's stream has brought reports, or has ended.
-    pub(super) fn handle_reports(
-        &mut self,
-        cx: Context,
-        stream: StreamId,
-        result: Result<Reports, StreamEnd>,
-        out: &mut Effects,
-    ) {
-        let Some(child) = self.children.get(&stream).cloned() else { return };
-        match result {
-            Ok(Reports { reports }) => {
-                for RankReport { ranks, report } in reports {
-                    for rank in ranks.intersection(&child.ranks).ranks() {
-                        self.gather_of(cx, rank, report.clone());
-                    }
-                }
-            }
-            Err(end) => {
-                self.children.remove(&stream);
-                self.report_lost_child(cx, &child, end);
-            }
-        }
-        self.send_if_ready(cx, out);
-    }
-
-    fn report_lost_child(&mut self, cx: Context, child: &Child, end: StreamEnd) {
-        match end {
-            // Another leader looks after them.
-            StreamEnd::Superseded { .. } => return,
-            // The leader itself has asked the root; the others are left.
-            StreamEnd::AskedAgain => (),
-            end => self.gather_of(cx, child.root, Report::Unreachable { end }),
-        }
-        for rank in child.ranks.ranks().filter(|rank| *rank != child.root) {
-            self.gather_of(cx, rank, Report::Orphaned);
-        }
     }
 
     /// The supervisor has news of this job's unit.
@@ -539,36 +473,6 @@ impl Agent {
         }
         if let Some(shell) = self.shell() {
             shell.park(out);
-        }
-    }
-
-    /// Reports of this rank. Without a leader they are dropped: the next one is told everything.
-    fn gather(&mut self, cx: Context, reports: impl IntoIterator<Item = Report>) {
-        for report in reports {
-            self.gather_of(cx, cx.facts.rank, report);
-        }
-    }
-
-    fn gather_of(&mut self, cx: Context, rank: BrokerRank, report: Report) {
-        if let Upstream::Led(led) = &mut self.upstream {
-            led.reports.add(cx.now.mono, rank, report);
-        }
-    }
-
-    fn send_if_ready(&mut self, cx: Context, out: &mut Effects) {
-        let is_leaf = self.children.is_empty();
-        if let Upstream::Led(led) = &self.upstream
-            && led.reports.is_ready(cx.now.mono, &self.ranks, is_leaf)
-        {
-            self.send(out);
-        }
-    }
-
-    fn send(&mut self, out: &mut Effects) {
-        if let Upstream::Led(led) = &mut self.upstream
-            && let Some(reports) = led.reports.take()
-        {
-            out.push(Effect::Stream { to: led.to, item: StreamItem::Reports(reports) });
         }
     }
 }

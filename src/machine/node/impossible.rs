@@ -58,13 +58,14 @@ const RULES: &[Rule] = &[
     },
     Rule {
         role: "leader",
-        states: Not(&["moving"]),
+        states: Not(&["moving", "none"]),
         inputs: &[Finished],
-        why: "the job's data is moved once, and the leader waits for that in Moving",
+        why: "the job's data is moved once, and the leader waits for that in Moving, unless it steps \
+              down",
     },
     Rule {
         role: "leader",
-        states: These(&["none", "ended"]),
+        states: These(&["ended"]),
         inputs: &[Appended],
         why: "a job's data is moved when no commit is under way, and nothing is committed later",
     },
