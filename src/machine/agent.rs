@@ -86,7 +86,7 @@ impl Agent {
     pub(super) fn found(cx: Context, record: &UnitRecord) -> Self {
         let ask_at = Some(cx.now.mono + cx.config.peer_timeout);
         Self {
-            digest: record.spec.digest.as_str().into(),
+            digest: record.spec.digest.clone(),
             upstream: Upstream::Unled(Unled { ask_at, over: Over::No }),
             occupant: Some(Occupant::new(Shell::found(record), Claim::Own)),
             ..Self::new(record.spec.job, record.spec.userid)

@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::Note;
-use crate::proto::{BrokerRank, JobId, Stream, UnitName, WaitStatus};
+use crate::proto::{BrokerRank, JobDigest, JobId, Stream, UnitName, WaitStatus};
 
 /// Bytes of one stream that are sent ahead of the leader's acknowledgement.
 pub const OUTPUT_WINDOW_BYTES: u64 = 1024 * 1024;
@@ -60,7 +60,7 @@ pub struct UnitSpec {
     pub rank: BrokerRank,
     /// SHA-256 that identifies the job. The job id is not enough: after a rollback of the KVS the
     /// same id can be issued again.
-    pub digest: String,
+    pub digest: JobDigest,
     /// The job's owner.
     pub userid: u32,
     /// How many shells the job has; 0 in a record of an older release, which did not write it.

@@ -104,7 +104,7 @@ impl Core {
                 (self.sink)(UnitEvent::Lost { unit: unit.clone(), message });
             }
         } else if this_boot {
-            backend.find(unit, &found.record.spec.digest, found.record.started.as_ref());
+            backend.find(unit, found.record.spec.digest.as_str(), found.record.started.as_ref());
         } else if found.phase == Phase::Finding {
             // The node was booted since, so no process is left and there is nothing to look for.
             found.phase = Phase::Lost;

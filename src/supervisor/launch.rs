@@ -104,7 +104,7 @@ impl Core {
         match known.phase {
             Phase::Starting { adoptable: true } => {
                 known.phase = Phase::Finding;
-                backend.find(unit, &known.record.spec.digest, None);
+                backend.find(unit, known.record.spec.digest.as_str(), None);
             }
             Phase::Starting { adoptable: false } => {
                 // The record was written just before this start, so the unit is not ours.

@@ -110,7 +110,7 @@ impl Harness {
             unit: self.unit(job),
             job: JobId(job),
             rank: self.config.rank,
-            digest: format!("digest-of-{job}"),
+            digest: format!("digest-of-{job}").as_str().into(),
             userid: nix::unistd::getuid().as_raw(),
             size: 1,
             multiuser: false,

@@ -23,7 +23,7 @@ fn a_unit_runs_on_without_a_worker_and_is_found() {
 
     let (mut h, found) = h.restart();
     assert_eq!(found.len(), 1);
-    assert_eq!(found[0].spec.digest, "digest-of-1");
+    assert_eq!(found[0].spec.digest.as_str(), "digest-of-1");
     assert_eq!(found[0].started.as_ref().unwrap().pid, pid);
     assert_eq!(found[0].notes["barrier-entered"], 17);
     assert_eq!(h.started(1), pid);
@@ -163,7 +163,7 @@ fn a_second_launch_starts_nothing() {
     h.launch(1, "sleep 1000");
     assert_eq!(h.started(1), pid, "adopted");
     let mut other = h.spec(1, "sleep 1000");
-    other.digest = "another".to_string();
+    other.digest = "another".into();
     h.submit(UnitCommand::Launch(Box::new(other)));
     assert_eq!(h.failed(1).0, libc::EEXIST);
     h.collect(1);

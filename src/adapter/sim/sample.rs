@@ -11,7 +11,7 @@ pub(super) fn spec(unit: UnitName) -> UnitSpec {
         job: unit.job(),
         rank: unit.rank(),
         unit,
-        digest: "digest".to_string(),
+        digest: "digest".into(),
         userid: 1,
         size: 1,
         multiuser: false,

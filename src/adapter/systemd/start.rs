@@ -292,7 +292,7 @@ pub(super) fn exec_failure(spec: &UnitSpec, code: Option<i32>, result: &str) -> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::proto::{BrokerRank, InstanceId, JobId, UnitName};
+    use crate::proto::{BrokerRank, InstanceId, JobDigest, JobId, UnitName};
 
     fn spec() -> UnitSpec {
         let unit = UnitName::new(false, BrokerRank(0), JobId(1), InstanceId::new("/test", 1));
@@ -300,7 +300,7 @@ mod tests {
             unit,
             job: JobId(1),
             rank: BrokerRank(0),
-            digest: String::new(),
+            digest: JobDigest::default(),
             userid: 1,
             size: 1,
             multiuser: false,

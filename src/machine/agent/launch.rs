@@ -26,7 +26,7 @@ pub(super) fn unit_spec(cx: Context, id: JobId, command: &ShellCommand) -> UnitS
         unit: UnitName::new(command.multiuser, facts.rank, id, facts.instance.clone()),
         job: id,
         rank: facts.rank,
-        digest: command.digest.as_str().to_string(),
+        digest: command.digest.clone(),
         userid: command.userid,
         size: command.size,
         multiuser: command.multiuser,

@@ -75,7 +75,7 @@ impl Shell {
     pub(super) fn new(spec: &UnitSpec) -> Self {
         Self {
             unit: spec.unit.clone(),
-            digest: spec.digest.as_str().into(),
+            digest: spec.digest.clone(),
             size: spec.size,
             multiuser: spec.multiuser,
             phase: Phase::Pending,

@@ -10,7 +10,7 @@ fn spec(job: u64) -> UnitSpec {
         unit: UnitName::new(false, BrokerRank(0), JobId(job), instance),
         job: JobId(job),
         rank: BrokerRank(0),
-        digest: "d".to_string(),
+        digest: "d".into(),
         userid: 1,
         size: 1,
         multiuser: false,

@@ -122,7 +122,7 @@ fn spec(unit: &UnitName) -> UnitSpec {
         unit: unit.clone(),
         job: unit.job(),
         rank: BrokerRank(0),
-        digest: "digest".to_string(),
+        digest: "digest".into(),
         userid: 1,
         size: 1,
         multiuser: false,

@@ -109,7 +109,7 @@ impl Watched {
     /// A unit that waits to be started.
     pub(super) fn to_start(spec: &UnitSpec) -> Self {
         let start = Some(Box::new(spec.clone()));
-        let watched = Self::new(Phase::Queued, &spec.digest);
+        let watched = Self::new(Phase::Queued, spec.digest.as_str());
         Self { notify: spec.multiuser, forget_failed: spec.forget_failed, start, ..watched }
     }
 

@@ -73,7 +73,7 @@ impl Unit {
 
     /// All properties.
     pub(super) fn properties(&self, unit: &UnitName) -> Changes {
-        let digest = Some(self.spec.digest.clone());
+        let digest = Some(self.spec.digest.as_str().to_string());
         Changes {
             digest,
             control_group: Some(self.control_group(unit)),

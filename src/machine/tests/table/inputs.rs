@@ -360,7 +360,7 @@ fn spec(unit: UnitName) -> UnitSpec {
         job: JOB,
         rank: unit.rank(),
         unit,
-        digest: digests()[0].as_str().to_string(),
+        digest: digests()[0].clone(),
         userid: OWNER,
         size: 2,
         multiuser: false,
