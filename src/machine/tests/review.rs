@@ -3,7 +3,7 @@
 use super::{JOB, World};
 use crate::machine::{Event, KvsResult, RequestId};
 use crate::port::supervisor::{Method, UnitEvent};
-use crate::proto::{JobException, Response, WaitStatus};
+use crate::proto::{BrokerRank, ExecEvent, JobException, Response, WaitStatus};
 
 fn cancel() -> Event {
     Event::Exception(JobException {
@@ -407,4 +407,18 @@ fn a_lost_broker_is_waited_for_where_units_outlive_it() {
     world.pass(world.config.peer_timeout);
     assert_eq!(world.notes(), ["node failure on n1 (rank 1)"]);
     assert!(world.drained[0].starts_with("1 lost contact"), "{:?}", world.drained);
+}
+
+/// [missing-said]
+#[test]
+fn output_that_a_lost_node_may_have_kept_is_said_to_be_missing() {
+    let mut world = World::running(3, "0-2");
+    let (unit, status) = (world.unit_of(2), WaitStatus(0));
+    world.happen(2, Event::Unit(UnitEvent::Exited { unit, status }));
+    world.pass(0.1);
+    world.lose(2);
+    world.pass(1.0);
+    let missing: Vec<BrokerRank> =
+        world.events.iter().filter_map(ExecEvent::logged_missing).collect();
+    assert_eq!(missing, [BrokerRank(2)]);
 }
