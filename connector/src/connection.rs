@@ -318,9 +318,16 @@ impl Connection {
         let _ = result;
     }
 
-    /// The client closes the connection: removes its keys from the KVS, without waiting for an
-    /// answer.
+    /// The client closes the connection. Waits until other shells have what the client has sent to
+    /// them. Then removes the client's keys from the KVS, without waiting for an answer.
     pub(crate) fn close(&mut self) {
+        self.machine.closing(self.now());
+        loop {
+            self.pump(true);
+            if !self.machine.is_lingering() || self.wait().is_err() {
+                break;
+            }
+        }
         self.machine.farewell();
         self.write();
     }

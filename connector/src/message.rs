@@ -6,7 +6,7 @@ use std::ptr::{self, NonNull};
 use std::slice;
 
 use flux_sys as sys;
-use resume_machine::{Header, Kind, Packet};
+use resume_machine::{ANY_RANK, Header, Kind, Packet};
 
 /// A message. libflux counts the references.
 pub(crate) struct Message(NonNull<sys::flux_msg_t>);
@@ -126,6 +126,7 @@ impl Packet for Message {
     fn header(&self) -> Header<'_> {
         let message = self.as_ptr();
         let (mut kind, mut errnum, mut matchtag): (c_int, c_int, u32) = (0, 0, 0);
+        let mut rank = ANY_RANK;
         let mut topic = ptr::null();
         // SAFETY: the message is ours, and all results outlive the calls. libflux does not write
         // to the result of a field that the message does not have.
@@ -135,6 +136,9 @@ impl Packet for Message {
             sys::flux_msg_get_matchtag(message, &mut matchtag);
             if kind as u32 == sys::FLUX_MSGTYPE_RESPONSE {
                 sys::flux_msg_get_errnum(message, &mut errnum);
+            }
+            if kind as u32 == sys::FLUX_MSGTYPE_REQUEST {
+                sys::flux_msg_get_nodeid(message, &mut rank);
             }
         }
         let kind = match kind as u32 {
@@ -153,6 +157,7 @@ impl Packet for Message {
             noresponse: unsafe { sys::flux_msg_is_noresponse(message) },
             // SAFETY: the message is ours.
             streaming: unsafe { sys::flux_msg_is_streaming(message) },
+            rank,
         }
     }
 
@@ -199,6 +204,57 @@ impl Packet for Message {
 
     fn refusal(&self, errnum: i32, text: &str) -> Self {
         self.derived(errnum, text)
+    }
+
+    fn respond(&self, response: &Self) -> Self {
+        let errnum = response.header().errnum;
+        // SAFETY: both messages are ours, and the new one is, too; libflux copies the payload.
+        unsafe {
+            let own = Self::own(sys::flux_response_derive(self.as_ptr(), errnum));
+            let (mut bytes, mut size): (*const c_void, usize) = (ptr::null(), 0);
+            sys::flux_msg_get_payload(response.as_ptr(), &mut bytes, &mut size);
+            sys::flux_msg_set_payload(own.as_ptr(), bytes, size);
+            own
+        }
+    }
+
+    fn hops(&self) -> Vec<String> {
+        let rest = self.copy(false);
+        let mut hops = Vec::new();
+        // SAFETY: the copy is ours alone; its text is copied before it changes.
+        unsafe {
+            while sys::flux_msg_route_count(rest.as_ptr()) > 0 {
+                hops.push(text(sys::flux_msg_route_last(rest.as_ptr())).to_string());
+                sys::flux_msg_route_delete_last(rest.as_ptr());
+            }
+        }
+        hops.reverse();
+        hops
+    }
+
+    fn first_hop(&self) -> Option<String> {
+        // SAFETY: the message is ours, and so is the text until it changes.
+        let first = unsafe { text(sys::flux_msg_route_first(self.as_ptr())) };
+        (!first.is_empty()).then(|| first.to_string())
+    }
+
+    fn with_hops(&self, hops: &[String]) -> Self {
+        let copy = self.copy(true);
+        // SAFETY: the copy is ours alone; libflux copies the hops.
+        unsafe {
+            sys::flux_msg_route_enable(copy.as_ptr());
+            sys::flux_msg_route_clear(copy.as_ptr());
+            for hop in hops {
+                sys::flux_msg_route_push(copy.as_ptr(), cstring(hop).as_ptr());
+            }
+        }
+        copy
+    }
+
+    fn is_trusted(&self) -> bool {
+        let user = nix::unistd::getuid().as_raw();
+        // SAFETY: the message is ours.
+        unsafe { sys::flux_msg_authorize(self.as_ptr(), user) == 0 }
     }
 
     fn push_hop(&mut self, hop: &str) {

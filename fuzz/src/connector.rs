@@ -45,7 +45,7 @@ impl Packet for Message {
     fn header(&self) -> Header<'_> {
         let (kind, topic, matchtag, errnum) = (self.kind, &*self.topic, self.matchtag, self.errnum);
         let streaming = topic == "kvs-watch.lookup";
-        Header { kind, topic, matchtag, errnum, noresponse: false, streaming }
+        Header { kind, topic, matchtag, errnum, noresponse: false, streaming, rank: 0 }
     }
 
     fn payload(&self) -> &[u8] {
@@ -70,6 +70,27 @@ impl Packet for Message {
 
     fn refusal(&self, errnum: i32, text: &str) -> Self {
         self.response(errnum, text.as_bytes())
+    }
+
+    fn respond(&self, response: &Self) -> Self {
+        let answer = self.response(response.errnum, &response.payload);
+        Self { hops: self.hops.clone(), ..answer }
+    }
+
+    fn hops(&self) -> Vec<String> {
+        self.hops.clone()
+    }
+
+    fn first_hop(&self) -> Option<String> {
+        self.hops.first().cloned()
+    }
+
+    fn with_hops(&self, hops: &[String]) -> Self {
+        Self { hops: hops.to_vec(), ..self.clone() }
+    }
+
+    fn is_trusted(&self) -> bool {
+        true
     }
 
     fn push_hop(&mut self, hop: &str) {

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use crate::channel::{Inboxes, Outbox, Peer, is_numbered};
 use crate::flight::{Again, Flight, NO_DATA, NOT_PERMITTED, RESET, TIMED_OUT};
 use crate::ledger::{Ledger, Settling};
 use crate::packet::{Header, Kind, NO_TAG, Packet};
@@ -12,6 +13,7 @@ use restore::Own;
 
 mod answers;
 mod barrier;
+mod channels;
 mod requests;
 pub(crate) mod restore;
 
@@ -102,6 +104,13 @@ pub struct Connector<P> {
     pub(crate) standing: Standing,
     pub(crate) ledgers: BTreeMap<String, Ledger<P>>,
     pub(crate) barrier: Barrier<P>,
+    /// Channels to services of shells, and how many there have been.
+    pub(crate) outboxes: BTreeMap<Peer, Outbox<P>>,
+    pub(crate) channels: u64,
+    /// Channels from other clients.
+    pub(crate) inboxes: Inboxes<P>,
+    /// The client closes the connection.
+    pub(crate) is_closing: bool,
     /// The connector's own requests that wait for an answer, by matchtag.
     pub(crate) own: BTreeMap<u32, Own>,
     pub(crate) next_own: u32,
@@ -131,6 +140,10 @@ impl<P: Packet> Connector<P> {
             standing: Standing::default(),
             ledgers: BTreeMap::new(),
             barrier: Barrier::default(),
+            outboxes: BTreeMap::new(),
+            channels: 0,
+            inboxes: Inboxes::default(),
+            is_closing: false,
             own: BTreeMap::new(),
             next_own: 0,
             ask_in_run_at: None,
@@ -194,10 +207,8 @@ impl<P: Packet> Connector<P> {
     pub fn send(&mut self, now: f64, packet: P) -> Result<(), SendError> {
         match &self.phase {
             Phase::Ended(errnum, _) => Err(SendError::Ended(*errnum)),
-            // The request came over an earlier connection, and its sender has had an error since.
-            Phase::Down { .. } if packet.header().kind == Kind::Response => Ok(()),
             _ if packet.header().kind == Kind::Response => {
-                self.dispatch(now, packet);
+                self.response(packet);
                 Ok(())
             }
             _ if !self.is_writable() => Err(SendError::Full),
@@ -233,6 +244,7 @@ impl<P: Packet> Connector<P> {
         self.own.clear();
         self.ask_in_run_at = None;
         self.take_back();
+        self.halt_channels(now);
         for ledger in self.ledgers.values_mut() {
             ledger.lost(now);
         }
@@ -272,9 +284,9 @@ impl<P: Packet> Connector<P> {
             let Header { kind, matchtag, .. } = packet.header();
             let flight = self.flights.get(&matchtag).filter(|_| kind == Kind::Request);
             // The connector keeps a copy of these, and sends it again.
-            let repeated =
-                |flight: &Flight<P>| flight.policy != Policy::Refuse || flight.commit.is_some();
-            let is_kept = flight.is_some_and(repeated) || Own::is_tag(matchtag);
+            let repeated = |flight: &Flight<P>| flight.policy != Policy::Refuse || flight.is_kept();
+            let is_kept =
+                flight.is_some_and(repeated) || Own::is_tag(matchtag) || is_numbered(&packet);
             if kind == Kind::Response || is_kept {
                 self.retained -= packet.size();
                 continue;
@@ -291,7 +303,7 @@ impl<P: Packet> Connector<P> {
     /// Takes the requests that failed because their service was missing: they were not done.
     fn take_undone(&mut self) -> VecDeque<P> {
         let undone = self.flights.iter().filter(|(_, flight)| {
-            flight.held_back.is_some() && flight.policy == Policy::Refuse && flight.commit.is_none()
+            flight.held_back.is_some() && flight.policy == Policy::Refuse && !flight.is_kept()
         });
         let mut undone: Vec<(u64, u32)> = undone.map(|(t, flight)| (flight.order, *t)).collect();
         undone.sort_unstable();
@@ -306,7 +318,7 @@ impl<P: Packet> Connector<P> {
         let refused = self
             .flights
             .iter()
-            .filter(|(_, flight)| flight.policy == Policy::Refuse && flight.commit.is_none());
+            .filter(|(_, flight)| flight.policy == Policy::Refuse && !flight.is_kept());
         let tags: Vec<u32> = refused.map(|(tag, _)| *tag).collect();
         for tag in tags {
             self.refuse(
@@ -347,6 +359,7 @@ impl<P: Packet> Connector<P> {
         self.phase = Phase::Live;
         if self.lost_at.take().is_some() {
             self.ask_again(now);
+            self.resume_channels(now);
         }
         // A message that is sent can end this phase; then the rest waits again.
         while self.phase == Phase::Live
@@ -366,8 +379,8 @@ impl<P: Packet> Connector<P> {
         self.ask_barrier();
         for (_, tag) in tags {
             let Some(flight) = self.flights.get_mut(&tag) else { continue };
-            // The ledger repeats commits.
-            if flight.commit.is_some() {
+            // The ledger and the channels repeat theirs.
+            if flight.is_kept() {
                 continue;
             }
             if flight.is_cancelled {
@@ -401,6 +414,9 @@ impl<P: Packet> Connector<P> {
             self.deliver(request.refusal(errnum, &why));
         }
         self.ledgers.clear();
+        let kept: usize =
+            std::mem::take(&mut self.outboxes).values().map(|outbox| outbox.bytes).sum();
+        self.retained -= kept;
         self.phase = Phase::Ended(errnum, why);
     }
 
@@ -426,7 +442,9 @@ impl<P: Packet> Connector<P> {
         let cover = self.ledgers.values().filter(|_| live).filter_map(|ledger| ledger.cover_at);
         let doubt = self.ask_in_run_at.filter(|_| live);
         let stand = self.standing.retry_at.filter(|_| self.phase == Phase::Restoring);
-        let one = [link, deadline, doubt, barrier, stand].into_iter().flatten().chain(cover);
+        let question = self.next_question().filter(|_| live);
+        let one = [link, deadline, doubt, barrier, stand, question];
+        let one = one.into_iter().flatten().chain(cover);
         one.chain(retries).chain(settling).reduce(f64::min)
     }
 
@@ -446,6 +464,12 @@ impl<P: Packet> Connector<P> {
             Phase::Restoring => self.stand_again(now),
             Phase::Down { .. } | Phase::Ended(..) | Phase::Greeting => {}
         }
+    }
+
+    /// The client is about to close the connection. It should wait while
+    /// [`Connector::is_lingering`].
+    pub fn closing(&mut self, now: f64) {
+        self.hurry_channels(now);
     }
 
     /// The client closes the connection: removes its keys from the KVS.

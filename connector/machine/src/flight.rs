@@ -1,5 +1,6 @@
 //! A request of the client that waits for its answer.
 
+use crate::channel::Peer;
 use crate::policy::Policy;
 use crate::watch::Seen;
 
@@ -17,6 +18,8 @@ pub(crate) struct Flight<P> {
     pub(crate) is_cancelled: bool,
     /// A commit's namespace, and its number in the ledger.
     pub(crate) commit: Option<(String, u64)>,
+    /// The receiver of a request that goes through a channel, and its number there.
+    pub(crate) channel: Option<(Peer, u64)>,
     /// An error that a shutdown of the broker may have caused. It is held back until the broker has
     /// said whether it is in RUN.
     pub(crate) held_back: Option<P>,
@@ -51,9 +54,15 @@ impl<P> Flight<P> {
             seen: None,
             is_cancelled: false,
             commit: None,
+            channel: None,
             held_back: None,
             again: None,
         }
+    }
+
+    /// Whether something other than its policy says what becomes of it when the connection is lost.
+    pub(crate) fn is_kept(&self) -> bool {
+        self.commit.is_some() || self.channel.is_some()
     }
 
     /// Whether this error can mean that a service is not ready yet after a restart.

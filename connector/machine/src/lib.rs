@@ -13,6 +13,7 @@
 //! 2. then [`Connector::for_broker`] and [`Connector::for_client`] until they are empty. If
 //!    [`Connector::wants_link`] is true, the driver tries to connect.
 
+mod channel;
 mod connector;
 mod flight;
 mod frame;

@@ -33,6 +33,8 @@ pub struct Header<'a> {
     pub noresponse: bool,
     /// There may be many responses; the last one is an error.
     pub streaming: bool,
+    /// The rank that a request is sent to: [`ANY_RANK`], or a broker rank.
+    pub rank: u32,
 }
 
 /// A message. Clones are cheap: they share their content.
@@ -54,7 +56,19 @@ pub trait Packet: Clone {
     /// An error response to this request, as from the broker.
     #[must_use]
     fn refusal(&self, errnum: i32, text: &str) -> Self;
-    /// Adds a hop to the route. A response to this request brings it back.
+    /// The response to this request that says what `response` says.
+    #[must_use]
+    fn respond(&self, response: &Self) -> Self;
+    /// The hops of the route, from the sender on.
+    fn hops(&self) -> Vec<String>;
+    /// The first of [`Packet::hops`].
+    fn first_hop(&self) -> Option<String>;
+    /// The same message with another route.
+    #[must_use]
+    fn with_hops(&self, hops: &[String]) -> Self;
+    /// Whether the broker says that this process's user or the instance owner has sent it.
+    fn is_trusted(&self) -> bool;
+    /// Adds a hop to the route, also of clones. A response to this request brings it back.
     fn push_hop(&mut self, hop: &str);
     /// Removes the last hop of the route if it begins with `prefix`, and returns the rest of it.
     fn pop_hop(&mut self, prefix: &str) -> Option<String>;

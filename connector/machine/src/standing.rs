@@ -59,6 +59,11 @@ impl Standing {
         }
     }
 
+    /// Whether the client has registered this service.
+    pub(crate) fn has_service(&self, name: &str) -> bool {
+        self.items.contains_key(&("service.add", name.to_string()))
+    }
+
     /// The broker has refused an item that it had granted before.
     pub(crate) fn refused(&mut self, item: Item, errnum: i32) {
         self.refused.push((item, errnum));

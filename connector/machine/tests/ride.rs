@@ -3,6 +3,8 @@
 
 #[path = "support/broker.rs"]
 mod broker;
+#[path = "support/kvs.rs"]
+mod kvs;
 mod support;
 
 use std::collections::BTreeMap;
@@ -13,7 +15,8 @@ use resume_machine::{Connector, Kind, Limits, Phase, SendError};
 use serde_json::json;
 
 use broker::Broker;
-use support::{Message, append};
+use kvs::{append, stream};
+use support::Message;
 
 /// `RIDE_SEEDS` in the environment overrides it.
 const SEEDS: u64 = 1000;
@@ -108,7 +111,7 @@ impl World {
             }
             9 if !self.waiting.values().any(|asked| *asked == Asked::Watch) => {
                 let payload = json!({ "namespace": NAMESPACE, "flags": 260 });
-                self.ask(Asked::Watch, |tag| Message::stream("kvs-watch.lookup", tag, &payload));
+                self.ask(Asked::Watch, |tag| stream("kvs-watch.lookup", tag, &payload));
             }
             10 if self.barriers_left > 0 && !self.in_barrier => {
                 let request = Message::one_way("job-exec.shell-barrier", &json!({ "id": 1 }));

@@ -1,11 +1,14 @@
 //! One test for each rule of the connector.
 
+#[path = "support/kvs.rs"]
+mod kvs;
 mod support;
 
-use resume_machine::{Connector, Kind, Limits, MARKERS, Phase, SendError};
+use resume_machine::{Connector, Kind, Limits, MARKERS, Packet, Phase, SendError};
 use serde_json::{Value, json};
 
-use support::{Message, append};
+use kvs::{append, stream};
+use support::Message;
 
 const NO_SERVICE: i32 = 38;
 const NO_DATA: i32 = 61;
@@ -92,7 +95,7 @@ fn lookup(tag: u32) -> Message {
 }
 
 fn watch(tag: u32) -> Message {
-    Message::stream("job-info.eventlog-watch", tag, &json!({}))
+    stream("job-info.eventlog-watch", tag, &json!({}))
 }
 
 #[test]
@@ -197,7 +200,10 @@ fn an_answer_for_a_broker_that_is_gone_goes_nowhere() {
     let (old, answered) = (serve(&mut client), serve(&mut client));
     client.send(answer(&answered));
     let sent = client.sent();
-    assert!(sent.len() == 1 && sent[0].hops.is_empty(), "the same message as without a connector");
+    assert!(
+        sent.len() == 1 && sent[0].hops().is_empty(),
+        "the same message as without a connector"
+    );
     client.lose();
     client.send(answer(&old));
     client.come_back();

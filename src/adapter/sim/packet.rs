@@ -11,7 +11,9 @@ pub(super) struct SimPacket {
     matchtag: u32,
     errnum: i32,
     noresponse: bool,
+    rank: u32,
     payload: String,
+    hops: Vec<String>,
 }
 
 impl SimPacket {
@@ -20,7 +22,9 @@ impl SimPacket {
         let noresponse = matchtag == resume_machine::NO_TAG;
         let kind = Kind::Request;
         let payload = payload.to_string();
-        Self { kind, topic: topic.to_string(), matchtag, errnum: 0, noresponse, payload }
+        let (topic, hops) = (topic.to_string(), Vec::new());
+        let (errnum, rank) = (0, resume_machine::ANY_RANK);
+        Self { kind, topic, matchtag, errnum, noresponse, rank, payload, hops }
     }
 
     pub(super) fn matchtag(&self) -> u32 {
@@ -45,6 +49,7 @@ impl Packet for SimPacket {
             errnum: self.errnum,
             noresponse: self.noresponse,
             streaming: false,
+            rank: self.rank,
         }
     }
 
@@ -56,9 +61,9 @@ impl Packet for SimPacket {
         self.payload.len() + self.topic.len()
     }
 
-    fn request(topic: &str, matchtag: u32, _rank: u32, payload: &str) -> Self {
+    fn request(topic: &str, matchtag: u32, rank: u32, payload: &str) -> Self {
         let request = Self::ask(topic, matchtag, &Value::Null);
-        Self { payload: payload.to_string(), ..request }
+        Self { rank, payload: payload.to_string(), ..request }
     }
 
     fn with_payload(&self, payload: &str) -> Self {
@@ -73,10 +78,34 @@ impl Packet for SimPacket {
         Self { errnum, ..self.answer(text) }
     }
 
-    // Simulated shells get no requests, so the list of hops is never needed.
-    fn push_hop(&mut self, _hop: &str) {}
+    fn respond(&self, response: &Self) -> Self {
+        Self { errnum: response.errnum, ..self.answer(&response.payload) }
+    }
 
-    fn pop_hop(&mut self, _prefix: &str) -> Option<String> {
-        None
+    fn hops(&self) -> Vec<String> {
+        self.hops.clone()
+    }
+
+    fn first_hop(&self) -> Option<String> {
+        self.hops.first().cloned()
+    }
+
+    fn with_hops(&self, hops: &[String]) -> Self {
+        Self { hops: hops.to_vec(), ..self.clone() }
+    }
+
+    // Simulated shells of one job are one user's.
+    fn is_trusted(&self) -> bool {
+        true
+    }
+
+    fn push_hop(&mut self, hop: &str) {
+        self.hops.push(hop.to_string());
+    }
+
+    fn pop_hop(&mut self, prefix: &str) -> Option<String> {
+        let rest = self.hops.last()?.strip_prefix(prefix)?.to_string();
+        self.hops.pop();
+        Some(rest)
     }
 }

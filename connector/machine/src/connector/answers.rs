@@ -22,6 +22,7 @@ impl<P: Packet> Connector<P> {
             Kind::Response if Own::is_tag(matchtag) => self.own_answer(now, &packet),
             Kind::Response if matchtag == NO_TAG => self.deliver(packet),
             Kind::Response => self.answer(now, matchtag, packet),
+            Kind::Request if self.arrived(&packet) => {}
             Kind::Request => {
                 packet.push_hop(&format!("{HOP}{}", self.losses));
                 self.deliver(packet);
@@ -34,6 +35,10 @@ impl<P: Packet> Connector<P> {
         let errnum = packet.header().errnum;
         // The request has had its last answer already.
         let Some(flight) = self.flights.get_mut(&tag) else { return };
+        if let Some(channel) = &flight.channel {
+            let channel = channel.clone();
+            return self.channel_answer(now, channel, tag, packet);
+        }
         if errnum == 0
             && let Some(seen) = &mut flight.seen
         {
@@ -102,6 +107,7 @@ impl<P: Packet> Connector<P> {
         for request in due {
             self.transmit(request);
         }
+        self.ask_receivers(now);
         self.ask_covered(now);
         if self.barrier.retry_at.is_some_and(|at| at <= now) {
             self.ask_barrier();

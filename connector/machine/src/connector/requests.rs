@@ -2,6 +2,8 @@
 
 use serde_json::Value;
 
+use crate::channel::Peer;
+use crate::connector::channels::ARRIVED;
 use crate::connector::{Connector, Phase};
 use crate::flight::{Again, Flight};
 use crate::ledger::{Ledger, Settling, Treatment, treatment};
@@ -13,23 +15,37 @@ pub(crate) const HOP: &str = "resume-";
 
 impl<P: Packet> Connector<P> {
     /// Sends a message of the client over a live connection.
-    pub(crate) fn dispatch(&mut self, now: f64, mut packet: P) {
+    pub(crate) fn dispatch(&mut self, now: f64, packet: P) {
         match packet.header().kind {
             Kind::Request => self.request(now, packet),
-            Kind::Response => match packet.pop_hop(HOP) {
-                // The request came over an earlier connection, and its sender has had an error.
-                Some(number) if number != self.losses.to_string() => {}
-                _ => self.transmit(packet),
-            },
+            Kind::Response => self.response(packet),
             Kind::Event | Kind::Other => self.transmit(packet),
+        }
+    }
+
+    /// The client has answered a request.
+    pub(crate) fn response(&mut self, mut packet: P) {
+        if let Some(name) = packet.pop_hop(ARRIVED) {
+            return self.answer_arrived(&name, packet);
+        }
+        match packet.pop_hop(HOP) {
+            // The request came over an earlier connection, and its sender has had an error.
+            Some(number) if number != self.losses.to_string() => {}
+            // Without a connection as well.
+            _ if matches!(self.phase, Phase::Down { .. }) => {}
+            _ => self.transmit(packet),
         }
     }
 
     fn request(&mut self, now: f64, packet: P) {
         let Header { topic, matchtag, noresponse, streaming, .. } = packet.header();
         let policy = Policy::of(topic);
+        let peer = Peer::of(&packet);
         if matchtag == NO_TAG || noresponse {
             match policy {
+                Policy::Refuse
+                    if peer
+                        .is_some_and(|peer| self.channel(now, &peer, &packet, None).is_some()) => {}
                 Policy::Barrier => self.enter_barrier(packet),
                 Policy::Cancel => {
                     self.cancel(&packet);
@@ -62,6 +78,13 @@ impl<P: Packet> Connector<P> {
             _ => {}
         }
         self.retained += flight.request.size();
+        if let Some(peer) = peer
+            && let Some(number) = self.channel(now, &peer, &packet, Some(matchtag))
+        {
+            flight.channel = Some((peer, number));
+            self.flights.insert(matchtag, flight);
+            return;
+        }
         let request = flight.request.clone();
         let namespace = flight.commit.as_ref().map(|(namespace, _)| namespace.clone());
         self.flights.insert(matchtag, flight);

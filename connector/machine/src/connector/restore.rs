@@ -2,6 +2,7 @@
 
 use serde_json::json;
 
+use crate::channel::Peer;
 use crate::connector::{Connector, Phase};
 use crate::flight::{BAD_ANSWER, NO_HOST, NO_NAMESPACE, NO_SERVICE};
 use crate::ledger::{Found, Ledger, Settling};
@@ -38,6 +39,10 @@ pub(crate) enum Own {
     InRun,
     /// See [`Settling::Looking`].
     Look(String),
+    /// Whether the broker of a channel's receiver is in RUN.
+    PeerRuns(Peer),
+    /// What a channel's receiver has.
+    Received(Peer),
     /// Does a commit again that the client believes to be done.
     Replay(String),
     /// Makes a subscription, service or group again.
@@ -55,7 +60,7 @@ impl<P: Packet> Connector<P> {
         self.ask_rank(own, topic, payload, ANY_RANK);
     }
 
-    fn ask_rank(&mut self, own: Own, topic: &str, payload: &str, rank: u32) {
+    pub(crate) fn ask_rank(&mut self, own: Own, topic: &str, payload: &str, rank: u32) {
         let tag = self.own_tag(own);
         self.transmit(P::request(topic, tag, rank, payload));
     }
@@ -90,6 +95,8 @@ impl<P: Packet> Connector<P> {
             Own::Replay(namespace) => self.replayed(now, &namespace, header.errnum),
             Own::Cover(namespace, mark) => self.covered(now, &namespace, mark, header.errnum),
             Own::Farewell => {}
+            Own::PeerRuns(peer) => self.peer_runs(now, &peer, header.errnum),
+            Own::Received(peer) => self.received(now, &peer, packet),
         }
     }
 

@@ -1,7 +1,10 @@
 //! Messages for the tests.
 
+use std::cell::RefCell;
+use std::rc::Rc;
+
 use resume_machine::{ANY_RANK, Header, Kind, Packet};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 /// A message.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -14,7 +17,10 @@ pub(crate) struct Message {
     pub(crate) noresponse: bool,
     pub(crate) streaming: bool,
     pub(crate) payload: String,
-    pub(crate) hops: Vec<String>,
+    /// As with libflux's messages, clones share it.
+    pub(crate) hops: Rc<RefCell<Vec<String>>>,
+    /// Another user has sent it.
+    pub(crate) is_stranger: bool,
 }
 
 impl Message {
@@ -28,16 +34,13 @@ impl Message {
             noresponse: false,
             streaming: false,
             payload: payload.to_string(),
-            hops: Vec::new(),
+            hops: Rc::default(),
+            is_stranger: false,
         }
     }
 
     pub(crate) fn ask(topic: &str, tag: u32, payload: &Value) -> Self {
         Self::new(Kind::Request, topic, tag, payload)
-    }
-
-    pub(crate) fn stream(topic: &str, tag: u32, payload: &Value) -> Self {
-        Self { streaming: true, ..Self::ask(topic, tag, payload) }
     }
 
     pub(crate) fn one_way(topic: &str, payload: &Value) -> Self {
@@ -58,6 +61,7 @@ impl Packet for Message {
             errnum: self.errnum,
             noresponse: self.noresponse,
             streaming: self.streaming,
+            rank: self.rank,
         }
     }
 
@@ -75,30 +79,45 @@ impl Packet for Message {
     }
 
     fn with_payload(&self, payload: &str) -> Self {
-        Self { payload: payload.to_string(), ..self.clone() }
+        Self { payload: payload.to_string(), ..self.with_hops(&self.hops()) }
     }
 
     fn answer(&self, payload: &str) -> Self {
-        Self { kind: Kind::Response, payload: payload.to_string(), ..self.clone() }
+        Self { kind: Kind::Response, ..self.with_payload(payload) }
     }
 
     fn refusal(&self, errnum: i32, text: &str) -> Self {
         Self { errnum, ..self.answer(text) }
     }
 
+    fn respond(&self, response: &Self) -> Self {
+        Self { errnum: response.errnum, ..self.answer(&response.payload) }
+    }
+
+    fn hops(&self) -> Vec<String> {
+        self.hops.borrow().clone()
+    }
+
+    fn first_hop(&self) -> Option<String> {
+        self.hops.borrow().first().cloned()
+    }
+
+    fn with_hops(&self, hops: &[String]) -> Self {
+        Self { hops: Rc::new(RefCell::new(hops.to_vec())), ..self.clone() }
+    }
+
+    fn is_trusted(&self) -> bool {
+        !self.is_stranger
+    }
+
     fn push_hop(&mut self, hop: &str) {
-        self.hops.push(hop.to_string());
+        self.hops.borrow_mut().push(hop.to_string());
     }
 
     fn pop_hop(&mut self, prefix: &str) -> Option<String> {
-        let rest = self.hops.last()?.strip_prefix(prefix)?.to_string();
-        self.hops.pop();
+        let mut hops = self.hops();
+        let rest = hops.pop()?.strip_prefix(prefix)?.to_string();
+        *self = self.with_hops(&hops);
         Some(rest)
     }
-}
-
-/// A commit that appends one number to the log.
-pub(crate) fn append(namespace: &str, number: u64) -> Value {
-    let op = json!({ "key": "log", "flags": 32, "dirent": number });
-    json!({ "namespace": namespace, "flags": 0, "ops": [op] })
 }

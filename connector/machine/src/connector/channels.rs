@@ -1,0 +1,391 @@
+//! Requests to the services of job shells, and their answers, through channels.
+//!
+//! A channel is halted when a message may be lost: this client has lost its connection, or a
+//! broker has answered that the receiver cannot be reached. Then the connector asks the receiver
+//! what it has, until it answers, and sends the rest again. Requests without an answer give no sign
+//! of a loss. So the receiver is also asked some time after each.
+
+use crate::channel::{Admitted, Arrived, Flow, Kept, Origin, Outbox, Peer, RECEIVED, Received};
+use crate::connector::restore::Own;
+use crate::connector::{Connector, Phase};
+use crate::flight::{NO_HOST, NO_SERVICE};
+use crate::packet::{Header, Packet};
+
+/// Prefix of the hop that is added to a request for the client; the rest names the request.
+pub(crate) const ARRIVED: &str = "resume-channel-";
+/// Seconds after a request without an answer until the receiver is asked whether it has it.
+const ASK_AFTER: f64 = 2.0;
+/// Seconds after a request with an answer until the receiver is asked whether it has it. A broker
+/// that is lost on the way is told at once, so this should not be needed.
+const ASK_TAGGED_AFTER: f64 = 30.0;
+/// Seconds after the last answer until the receiver is told that it need not keep it.
+const TELL_AFTER: f64 = 10.0;
+/// The receiver is asked at once when requests of this many bytes were sent without an answer.
+const UNASKED_MAX: usize = 1 << 20;
+/// Pauses before the receiver is asked again, in seconds: each is twice the last.
+const PAUSE_FIRST: f64 = 0.1;
+const PAUSE_MAX: f64 = 2.0;
+/// Seconds for which the receiver's broker may be in RUN before the receiver has its service
+/// again. Its connector tries to connect every 2 s.
+const BACK_AFTER: f64 = 10.0;
+/// How libflux answers for a client that does not know the method (flux-core
+/// `libflux/msg_handler.c`). A broker without the service has another text.
+const UNKNOWN_METHOD: &[u8] = b"Unknown service method";
+
+impl<P: Packet> Connector<P> {
+    /// Sends a request of the client through its channel. `tag` is none if it gets no answer.
+    /// Returns its number; none if the receiver does not know channels.
+    pub(crate) fn channel(
+        &mut self,
+        now: f64,
+        peer: &Peer,
+        request: &P,
+        tag: Option<u32>,
+    ) -> Option<u64> {
+        let outbox = self.outbox(peer);
+        if outbox.flow == Flow::Plain {
+            return None;
+        }
+        let kept = tag.map_or_else(|| Kept::OneWay(request.clone()), Kept::Tagged);
+        let number = outbox.enter(kept);
+        outbox.ask_by(now + outbox.patience());
+        if outbox.flow == Flow::Open {
+            let request = outbox.addressed(number, request);
+            self.transmit(request);
+        }
+        if tag.is_none() {
+            self.retained += request.size();
+        }
+        Some(number)
+    }
+
+    fn outbox(&mut self, peer: &Peer) -> &mut Outbox<P> {
+        if !self.outboxes.contains_key(peer) {
+            self.channels += 1;
+            self.outboxes.insert(peer.clone(), Outbox::new(self.id, self.channels));
+        }
+        self.outboxes.get_mut(peer).expect("it was just made")
+    }
+
+    /// A response to request `number` of a channel has arrived, with this matchtag.
+    pub(crate) fn channel_answer(
+        &mut self,
+        now: f64,
+        (peer, number): (Peer, u64),
+        tag: u32,
+        mut packet: P,
+    ) {
+        let errnum = packet.header().errnum;
+        let Some(outbox) = self.outboxes.get_mut(&peer) else { return };
+        match outbox.origin(number, &packet) {
+            Origin::Receiver => self.heard(now, &peer, |outbox| outbox.answered(number)),
+            Origin::Stale => return,
+            Origin::Other if errnum == NO_HOST => return self.unreachable(now, &peer),
+            Origin::Other if errnum == NO_SERVICE => return self.missing(&peer),
+            Origin::Other => {
+                outbox.answered(number);
+                self.give_up_numbers(&peer);
+            }
+        }
+        packet = packet.with_hops(&[]);
+        self.last_answer(tag, packet);
+    }
+
+    /// The receiver has answered.
+    fn heard(&mut self, now: f64, peer: &Peer, what: impl FnOnce(&mut Outbox<P>)) {
+        let is_closing = self.is_closing;
+        let Some(outbox) = self.outboxes.get_mut(peer) else { return };
+        let before = outbox.bytes;
+        what(outbox);
+        (outbox.trouble, outbox.tries, outbox.missing_since) = (false, 0, None);
+        if outbox.flow == Flow::Open {
+            outbox.ask_at = outbox.ask_at.filter(|_| outbox.has_one_way());
+            let wait = if is_closing { 0.0 } else { outbox.patience() };
+            if outbox.entries().next().is_some() || outbox.is_untold() {
+                outbox.ask_by(now + wait);
+            }
+        }
+        self.retained -= before - outbox.bytes;
+    }
+
+    /// The receiver does not know channels. What was not sent yet is sent without a number. For the
+    /// rest it is as without channels.
+    fn give_up_numbers(&mut self, peer: &Peer) {
+        let Some(outbox) = self.outboxes.get_mut(peer) else { return };
+        outbox.flow = Flow::Plain;
+        outbox.ask_at = None;
+        self.retained -= outbox.bytes;
+        let (trouble, entries) = (outbox.trouble, outbox.take());
+        let entries: Vec<(bool, Kept<P>)> =
+            entries.into_iter().map(|(number, kept)| (outbox.was_sent(number), kept)).collect();
+        for (was_sent, kept) in entries {
+            match kept {
+                Kept::OneWay(packet) if !was_sent => self.transmit(packet),
+                Kept::OneWay(_) => {}
+                Kept::Tagged(tag) if was_sent && trouble => {
+                    self.refuse(tag, NO_HOST, "the shell cannot be reached");
+                }
+                Kept::Tagged(tag) => {
+                    let Some(flight) = self.flights.get_mut(&tag) else { continue };
+                    flight.channel = None;
+                    let request = flight.request.clone();
+                    if !was_sent {
+                        self.transmit(request);
+                    }
+                }
+            }
+        }
+    }
+
+    fn unreachable(&mut self, now: f64, peer: &Peer) {
+        let Some(outbox) = self.outboxes.get_mut(peer) else { return };
+        (outbox.trouble, outbox.missing_since) = (true, None);
+        outbox.halt(now);
+    }
+
+    /// The broker does not have the service. It may be shutting down, or just be back.
+    fn missing(&mut self, peer: &Peer) {
+        // Shells register their services before they send anything.
+        let is_shell = self.standing.has_service(&peer.service);
+        let is_closing = self.is_closing;
+        let Some(outbox) = self.outboxes.get_mut(peer) else { return };
+        if !outbox.trouble && (is_closing || !is_shell) {
+            return self.gone(peer);
+        }
+        outbox.flow = Flow::Halted;
+        if !std::mem::replace(&mut outbox.asking, true) {
+            outbox.ask_at = None;
+            let own = Own::PeerRuns(peer.clone());
+            self.ask_rank(own, "state-machine.wait", "{}", peer.rank);
+        }
+    }
+
+    /// Whether the broker of the receiver is in RUN was asked, because the service is missing.
+    pub(crate) fn peer_runs(&mut self, now: f64, peer: &Peer, errnum: i32) {
+        let Some(outbox) = self.outboxes.get_mut(peer) else { return };
+        outbox.asking = false;
+        if errnum != 0 {
+            return self.unreachable(now, peer);
+        }
+        if now - *outbox.missing_since.get_or_insert(now) >= BACK_AFTER {
+            return self.gone(peer);
+        }
+        outbox.halt(now);
+    }
+
+    /// The receiver has ended.
+    fn gone(&mut self, peer: &Peer) {
+        let Some(mut outbox) = self.outboxes.remove(peer) else { return };
+        self.retained -= outbox.bytes;
+        for (_, kept) in outbox.take() {
+            if let Kept::Tagged(tag) = kept {
+                self.refuse(tag, NO_SERVICE, "the shell has ended");
+            }
+        }
+    }
+
+    /// The receiver has said what it has.
+    pub(crate) fn received(&mut self, now: f64, peer: &Peer, answer: &P) {
+        let Some(outbox) = self.outboxes.get_mut(peer) else { return };
+        outbox.asking = false;
+        let Header { errnum, .. } = answer.header();
+        let received = serde_json::from_slice::<Received>(answer.payload());
+        match (errnum, received) {
+            (0, Ok(Received { received })) => {
+                let is_other = outbox.is_other(received);
+                let is_behind = outbox.is_behind(received) || outbox.flow == Flow::Halted;
+                self.heard(now, peer, |outbox| outbox.has(received));
+                if is_other {
+                    self.begin_again(now, peer);
+                } else if is_behind {
+                    self.send_again(now, peer);
+                }
+            }
+            (NO_HOST, _) => self.unreachable(now, peer),
+            (NO_SERVICE, _) if !answer.payload().starts_with(UNKNOWN_METHOD) => {
+                self.missing(peer);
+            }
+            _ => self.give_up_numbers(peer),
+        }
+    }
+
+    /// Another process has the service now, and none of the requests that the last one had.
+    fn begin_again(&mut self, now: f64, peer: &Peer) {
+        let Some(mut old) = self.outboxes.remove(peer) else { return };
+        let entries = old.take();
+        self.retained -= entries.iter().map(|(_, kept)| kept.size()).sum::<usize>();
+        for (_, kept) in entries {
+            match kept {
+                Kept::OneWay(packet) => {
+                    self.channel(now, peer, &packet, None);
+                }
+                Kept::Tagged(tag) => {
+                    let request = self.flights.get(&tag).map(|flight| flight.request.clone());
+                    let Some(request) = request else { continue };
+                    let number = self.channel(now, peer, &request, Some(tag));
+                    if let Some(flight) = self.flights.get_mut(&tag) {
+                        flight.channel = number.map(|number| (peer.clone(), number));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Sends all that is kept, in order. What the receiver has it drops, or answers again.
+    fn send_again(&mut self, now: f64, peer: &Peer) {
+        let Some(outbox) = self.outboxes.get_mut(peer) else { return };
+        outbox.flow = Flow::Open;
+        let entries: Vec<(u64, Kept<P>)> = outbox.entries().cloned().collect();
+        let mut again = Vec::new();
+        for (number, kept) in entries {
+            let request = match kept {
+                Kept::OneWay(packet) => Some(packet),
+                Kept::Tagged(tag) => self.flights.get(&tag).map(|flight| flight.request.clone()),
+            };
+            again.extend(request.map(|request| outbox.addressed(number, &request)));
+        }
+        outbox.ask_by(now + outbox.patience());
+        for request in again {
+            self.transmit(request);
+        }
+    }
+
+    /// The connection was lost: any message may be.
+    pub(crate) fn halt_channels(&mut self, now: f64) {
+        for outbox in self.outboxes.values_mut().filter(|outbox| outbox.flow != Flow::Plain) {
+            (outbox.flow, outbox.trouble, outbox.asking) = (Flow::Halted, true, false);
+            (outbox.missing_since, outbox.ask_at) = (None, Some(now));
+        }
+    }
+
+    /// The connection is restored. Answers that were not sent, or not delivered, are sent.
+    pub(crate) fn resume_channels(&mut self, now: f64) {
+        for answer in self.inboxes.answers() {
+            self.transmit(answer);
+        }
+        self.ask_receivers(now);
+    }
+
+    /// Asks the receivers whose time has come.
+    pub(crate) fn ask_receivers(&mut self, now: f64) {
+        let due = self
+            .outboxes
+            .iter_mut()
+            .filter(|(_, outbox)| !outbox.asking && outbox.ask_at.is_some_and(|at| at <= now));
+        let due = due.map(|(peer, outbox)| {
+            (outbox.asking, outbox.ask_at) = (true, None);
+            (peer.clone(), outbox.question())
+        });
+        let due: Vec<(Peer, String)> = due.collect();
+        for (peer, question) in due {
+            let (topic, rank) = (format!("{}{RECEIVED}", peer.service), peer.rank);
+            self.ask_rank(Own::Received(peer), &topic, &question, rank);
+        }
+    }
+
+    /// When to ask a receiver next.
+    pub(crate) fn next_question(&self) -> Option<f64> {
+        let waiting = self.outboxes.values().filter(|outbox| !outbox.asking);
+        waiting.filter_map(|outbox| outbox.ask_at).reduce(f64::min)
+    }
+
+    /// A request from the broker: false if it is not one of a channel.
+    pub(crate) fn arrived(&mut self, packet: &P) -> bool {
+        if packet.header().topic.ends_with(RECEIVED) {
+            return self.asked(packet);
+        }
+        let Some(arrived) = Arrived::read(packet) else { return false };
+        match self.inboxes.admit(arrived) {
+            Admitted::Deliver(name, mut request) => {
+                request.push_hop(&format!("{ARRIVED}{name}"));
+                self.deliver(request);
+            }
+            Admitted::Again(answer) => self.transmit(answer),
+            Admitted::Drop => {}
+        }
+        true
+    }
+
+    /// A sender asks what this client has received.
+    fn asked(&mut self, packet: &P) -> bool {
+        let answer = packet.is_trusted().then(|| self.inboxes.received(packet.payload())).flatten();
+        let Some(answer) = answer else { return false };
+        let answer = serde_json::to_string(&answer).unwrap_or_default();
+        self.transmit(packet.answer(&answer));
+        true
+    }
+
+    /// The client has answered the request that was delivered with this name.
+    pub(crate) fn answer_arrived(&mut self, name: &str, answer: P) {
+        let response = self.inboxes.answer(name, answer);
+        // Without a connection, it is sent when there is one.
+        if !matches!(self.phase, Phase::Down { .. })
+            && let Some(response) = response
+        {
+            self.transmit(response);
+        }
+    }
+
+    /// Whether messages of the client are lost if the connection is closed now: receivers do not
+    /// have them, and the client does not wait for an answer to them.
+    pub fn is_lingering(&self) -> bool {
+        let unsent = || {
+            self.unsent
+                .iter()
+                .any(|packet| packet.header().noresponse && Peer::of(packet).is_some())
+        };
+        !matches!(self.phase, Phase::Ended(..))
+            && (self.outboxes.values().any(Outbox::has_one_way) || unsent())
+    }
+
+    /// The client is about to close the connection: asks receivers at once.
+    pub(crate) fn hurry_channels(&mut self, now: f64) {
+        self.is_closing = true;
+        for outbox in self.outboxes.values_mut().filter(|outbox| outbox.has_one_way()) {
+            outbox.ask_at = Some(now);
+        }
+        if self.phase == Phase::Live {
+            self.ask_receivers(now);
+        }
+    }
+}
+
+impl<P: Packet> Outbox<P> {
+    /// How long the receiver need not be asked what it has, in seconds.
+    fn patience(&self) -> f64 {
+        if self.unasked > UNASKED_MAX {
+            0.0
+        } else if self.has_one_way() {
+            ASK_AFTER
+        } else if self.entries().next().is_some() {
+            ASK_TAGGED_AFTER
+        } else {
+            TELL_AFTER
+        }
+    }
+
+    fn ask_by(&mut self, at: f64) {
+        self.ask_at = Some(self.ask_at.map_or(at, |known| known.min(at)));
+    }
+
+    /// A message may be lost.
+    fn halt(&mut self, now: f64) {
+        self.flow = Flow::Halted;
+        // The answer to the question that is under way comes first.
+        if self.asking {
+            return;
+        }
+        let pause = PAUSE_FIRST * f64::from(1u32 << self.tries.min(10));
+        self.tries += 1;
+        self.ask_at = Some(now + pause.min(PAUSE_MAX));
+    }
+}
+
+impl<P: Packet> Kept<P> {
+    fn size(&self) -> usize {
+        match self {
+            Self::OneWay(packet) => packet.size(),
+            Self::Tagged(_) => 0,
+        }
+    }
+}

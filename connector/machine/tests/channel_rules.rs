@@ -1,0 +1,311 @@
+//! One test for each rule of channels between shells.
+
+mod support;
+
+use resume_machine::{Connector, Kind, Limits, Packet, SendError};
+use serde_json::{Value, json};
+
+use support::Message;
+
+const SERVICE: &str = "1000-shell-fA";
+const NO_SERVICE: i32 = 38;
+const NO_HOST: i32 = 113;
+/// The rank of the receiver.
+const RANK: u32 = 4;
+
+struct Sender {
+    connector: Connector<Message>,
+    now: f64,
+}
+
+impl Sender {
+    /// A shell: it has registered its service.
+    fn shell() -> Self {
+        let mut sender = Self::tool(Limits::default());
+        sender.send(Message::ask("service.add", 1, &json!({ "service": SERVICE })));
+        let asked = sender.sent();
+        sender.receive(asked[0].answer("{}"));
+        sender.heard();
+        sender
+    }
+
+    fn tool(limits: Limits) -> Self {
+        Self { connector: Connector::new(7, limits, true, 0.0), now: 0.0 }
+    }
+
+    fn send(&mut self, message: Message) {
+        self.connector.send(self.now, message).expect("there is room");
+    }
+
+    fn sent(&mut self) -> Vec<Message> {
+        std::iter::from_fn(|| self.connector.for_broker()).collect()
+    }
+
+    fn topics(&mut self) -> Vec<String> {
+        self.sent().into_iter().map(|message| message.topic).collect()
+    }
+
+    fn receive(&mut self, message: Message) {
+        self.connector.receive(self.now, message);
+    }
+
+    fn heard(&mut self) -> Vec<(u32, i32)> {
+        let heard = std::iter::from_fn(|| self.connector.for_client());
+        heard.map(|message| (message.tag, message.errnum)).collect()
+    }
+
+    fn pass(&mut self, seconds: f64) {
+        self.now += seconds;
+        self.connector.timeout(self.now);
+    }
+
+    /// Answers each question with this error until none is asked any more, for at most a minute.
+    fn refuse_questions(&mut self, errnum: i32) {
+        for _ in 0..120 {
+            for request in self.sent() {
+                let errnum = if request.topic == "state-machine.wait" { 0 } else { errnum };
+                self.receive(request.refusal(errnum, "No service matching x is registered"));
+            }
+            self.pass(0.5);
+        }
+    }
+}
+
+fn write(number: u64) -> Message {
+    let message = Message::one_way(&format!("{SERVICE}.write"), &json!({ "n": number }));
+    Message { rank: RANK, ..message }
+}
+
+fn exchange(tag: u32) -> Message {
+    Message { rank: RANK, ..Message::ask(&format!("{SERVICE}.pmi-exchange"), tag, &json!({})) }
+}
+
+fn received(question: &Message, number: u64) -> Message {
+    question.answer(&json!({ "received": number }).to_string())
+}
+
+/// The answer of a receiver to a request.
+fn answered(request: &Message, payload: &Value) -> Message {
+    let mut hops = request.hops();
+    let number = hops[1].trim_start_matches("ask:").split('.').next().map(str::to_string);
+    hops[1] = format!("got:{}", number.expect("a number"));
+    request.with_hops(&hops).answer(&payload.to_string())
+}
+
+#[test]
+fn what_is_no_request_to_a_shell_goes_as_it_came() {
+    let mut sender = Sender::shell();
+    let stream = Message { streaming: true, ..exchange(2) };
+    let tool = Message { topic: format!("{SERVICE}.rexec.exec"), ..exchange(3) };
+    let any = Message { rank: u32::MAX, ..exchange(4) };
+    let passed_on = exchange(5).with_hops(&["proxy".to_string()]);
+    for message in [stream, tool, any, passed_on] {
+        sender.send(message.clone());
+        assert_eq!(sender.sent(), [message]);
+    }
+}
+
+#[test]
+fn the_receiver_is_asked_after_a_while_and_what_it_lacks_is_sent_again() {
+    let mut sender = Sender::shell();
+    for number in 0..3 {
+        sender.send(write(number));
+    }
+    assert_eq!(sender.sent().len(), 3);
+    sender.pass(2.0);
+    let questions = sender.sent();
+    assert_eq!(questions.len(), 1, "{questions:?}");
+    sender.receive(received(&questions[0], 1));
+    let again: Vec<Value> =
+        sender.sent().iter().map(|message| message.json()["n"].clone()).collect();
+    assert_eq!(again, [1, 2]);
+    assert!(sender.connector.is_lingering());
+    sender.pass(2.0);
+    let questions = sender.sent();
+    sender.receive(received(&questions[0], 3));
+    assert!(!sender.connector.is_lingering());
+    assert_eq!(sender.connector.retained(), 0);
+}
+
+#[test]
+fn an_answer_says_that_all_before_it_has_arrived() {
+    let mut sender = Sender::shell();
+    sender.send(write(0));
+    sender.send(exchange(2));
+    let sent = sender.sent();
+    sender.receive(answered(&sent[1], &json!({})));
+    assert_eq!(sender.heard(), [(2, 0)]);
+    assert!(!sender.connector.is_lingering());
+}
+
+#[test]
+fn while_the_receiver_cannot_be_reached_nothing_is_sent_or_refused() {
+    let mut sender = Sender::shell();
+    sender.send(exchange(2));
+    let sent = sender.sent();
+    sender.receive(sent[0].refusal(NO_HOST, "no host"));
+    sender.send(write(0));
+    sender.refuse_questions(NO_HOST);
+    assert_eq!(sender.heard(), []);
+    sender.pass(2.0);
+    let questions = sender.sent();
+    assert_eq!(questions.len(), 1, "{questions:?}");
+    sender.receive(received(&questions[0], 0));
+    assert_eq!(sender.topics(), [format!("{SERVICE}.pmi-exchange"), format!("{SERVICE}.write")]);
+}
+
+#[test]
+fn a_shell_that_has_ended_is_told_of_after_its_broker_ran_without_it_for_a_while() {
+    let mut sender = Sender::shell();
+    sender.send(exchange(2));
+    sender.send(write(0));
+    let sent = sender.sent();
+    sender.receive(sent[0].refusal(NO_SERVICE, "No service"));
+    assert_eq!(sender.heard(), [], "it may be back soon");
+    sender.refuse_questions(NO_SERVICE);
+    assert_eq!(sender.heard(), [(2, NO_SERVICE)]);
+    assert_eq!(sender.connector.retained(), 0);
+}
+
+#[test]
+fn who_is_no_shell_is_told_at_once() {
+    let mut sender = Sender::tool(Limits::default());
+    sender.send(exchange(2));
+    let sent = sender.sent();
+    sender.receive(sent[0].refusal(NO_SERVICE, "No service"));
+    assert_eq!(sender.heard(), [(2, NO_SERVICE)]);
+}
+
+#[test]
+fn a_receiver_that_does_not_know_channels_gets_everything_as_without_them() {
+    let mut sender = Sender::shell();
+    sender.send(write(0));
+    sender.send(exchange(2));
+    sender.sent();
+    sender.pass(2.0);
+    let questions = sender.sent();
+    sender.receive(questions[0].refusal(NO_SERVICE, "Unknown service method 'x'"));
+    assert!(!sender.connector.is_lingering());
+    sender.send(write(1));
+    assert_eq!(sender.sent(), [write(1)]);
+    assert_eq!(sender.heard(), [], "the exchange goes on");
+}
+
+#[test]
+fn a_receiver_that_never_says_what_it_has_stops_the_sender_at_the_limit() {
+    let mut sender = Sender::tool(Limits { retained_max: 2000, ..Limits::default() });
+    let mut taken = 0;
+    while sender.connector.send(0.0, write(taken)) == Ok(()) {
+        taken += 1;
+        sender.sent();
+        assert!(taken < 100, "there is a limit");
+    }
+    assert_eq!(sender.connector.send(0.0, write(taken)), Err(SendError::Full));
+    sender.pass(2.0);
+    let questions = sender.sent();
+    sender.receive(received(&questions[0], taken));
+    assert!(sender.connector.is_writable());
+}
+
+#[test]
+fn who_closes_asks_at_once_and_waits_until_all_has_arrived() {
+    let mut sender = Sender::shell();
+    sender.send(write(0));
+    sender.sent();
+    sender.connector.closing(sender.now);
+    let questions = sender.sent();
+    assert_eq!(questions.len(), 1, "{questions:?}");
+    assert!(sender.connector.is_lingering());
+    sender.receive(received(&questions[0], 1));
+    assert!(!sender.connector.is_lingering());
+}
+
+#[test]
+fn who_closes_does_not_wait_for_a_shell_that_has_ended_before() {
+    let mut sender = Sender::shell();
+    sender.send(write(0));
+    sender.sent();
+    sender.connector.closing(sender.now);
+    let questions = sender.sent();
+    sender.receive(questions[0].refusal(NO_SERVICE, "No service"));
+    assert!(!sender.connector.is_lingering());
+}
+
+#[test]
+fn what_was_sent_while_the_broker_is_away_is_waited_for_when_closing() {
+    let mut sender = Sender::shell();
+    sender.connector.lost(sender.now);
+    sender.send(write(0));
+    sender.connector.closing(sender.now);
+    assert!(sender.connector.is_lingering());
+}
+
+#[test]
+fn another_process_of_the_service_gets_what_is_kept_as_new() {
+    let mut sender = Sender::shell();
+    sender.send(exchange(2));
+    let sent = sender.sent();
+    sender.receive(answered(&sent[0], &json!({})));
+    sender.send(write(0));
+    let before = sender.sent();
+    sender.pass(2.0);
+    let questions = sender.sent();
+    sender.receive(received(&questions[0], 0));
+    let again = sender.sent();
+    assert_ne!(again[0].hops(), before[0].hops());
+    assert!(again[0].hops()[1].starts_with("ask:1."), "{again:?}");
+}
+
+/// A request as it arrives at the receiver.
+fn arrives(connector: &mut Connector<Message>, message: &Message, number: u64) {
+    let hops = ["resume:07.1".to_string(), format!("ask:{number}.1"), "client".to_string()];
+    connector.receive(0.0, message.with_hops(&hops));
+}
+
+#[test]
+fn the_receiver_takes_each_once_and_answers_again_who_asks_again() {
+    let mut connector = Connector::new(9, Limits::default(), true, 0.0);
+    arrives(&mut connector, &exchange(2), 1);
+    arrives(&mut connector, &exchange(2), 1);
+    let delivered = connector.for_client().expect("a request");
+    assert!(connector.for_client().is_none());
+    connector.send(0.0, delivered.answer("{}")).expect("there is room");
+    let answer = connector.for_broker().expect("the answer");
+    assert_eq!((answer.kind, answer.hops()[1].as_str()), (Kind::Response, "got:1"));
+    assert_eq!(answer.hops().last().map(String::as_str), Some("client"));
+    arrives(&mut connector, &exchange(2), 1);
+    assert_eq!(connector.for_broker(), Some(answer));
+    arrives(&mut connector, &write(9), 3);
+    assert!(connector.for_client().is_none(), "2 is not here yet");
+}
+
+#[test]
+fn an_answer_that_is_given_without_a_connection_is_sent_later() {
+    let mut connector = Connector::new(9, Limits::default(), true, 0.0);
+    arrives(&mut connector, &exchange(2), 1);
+    let delivered = connector.for_client().expect("a request");
+    connector.lost(0.0);
+    connector.send(0.0, delivered.answer("{}")).expect("answers are taken");
+    connector.connecting();
+    connector.connected();
+    let mut answers = Vec::new();
+    while let Some(message) = connector.for_broker() {
+        match message.kind {
+            Kind::Request => connector.receive(0.0, message.answer("{}")),
+            _ => answers.push(message.topic),
+        }
+    }
+    assert_eq!(answers, [format!("{SERVICE}.pmi-exchange")]);
+}
+
+#[test]
+fn a_stranger_cannot_use_a_channel() {
+    let mut connector = Connector::new(9, Limits::default(), true, 0.0);
+    let stranger = Message { is_stranger: true, ..exchange(2) };
+    arrives(&mut connector, &stranger, 1);
+    arrives(&mut connector, &stranger, 1);
+    let delivered: Vec<Message> = std::iter::from_fn(|| connector.for_client()).collect();
+    assert_eq!(delivered.len(), 2, "as without channels: the shell refuses them itself");
+    arrives(&mut connector, &exchange(2), 1);
+    assert!(connector.for_client().is_some(), "the number is still free");
+}

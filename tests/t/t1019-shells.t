@@ -1,0 +1,16 @@
+#!/bin/bash
+test_description='what shells of a job send to each other outlives their brokers'
+instance_size=0
+# shellcheck source=lib.sh
+. "$(dirname "$0")/lib.sh"
+
+if ! test_have_prereq UNITS || ! test_have_prereq CONNECTOR; then
+	skip_all='needs a user systemd, and the connector, which is built with our module'
+	test_done
+fi
+
+test_expect_success 'output and PMI of three ranks while each broker dies some times' '
+	flux python "$here/ride-shells.py" 2
+'
+
+test_done
