@@ -13,6 +13,8 @@ pub enum Bug {
     BarrierAfterRestart,
     /// A unit is collected before its status is on disk.
     CollectBeforeDurable,
+    /// Commits that an ended shell has left are not done again after a rollback.
+    CommitsOfEndedLost,
     /// The end of a job does not wait for the output of its shells.
     DoneBeforeOutput,
     /// An ended job is forgotten before a checkpoint holds its end.
@@ -33,10 +35,11 @@ pub enum Bug {
 
 impl Bug {
     /// All bugs.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::AdoptionByPid,
         Self::BarrierAfterRestart,
         Self::CollectBeforeDurable,
+        Self::CommitsOfEndedLost,
         Self::DoneBeforeOutput,
         Self::DuplicateStartAfterRollback,
         Self::LostSignalAfterReconnect,

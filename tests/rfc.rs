@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use job_exec_rs::port::supervisor::{UnitRecord, UnitSpec};
-use job_exec_rs::proto::{ExecEvent, Idset, UnitName};
+use job_exec_rs::proto::{Bequest, ExecEvent, Idset, UnitName};
 use job_exec_rs::supervisor::parse_record;
 use serde_json::{Value, json};
 
@@ -32,6 +32,7 @@ const READERS: &[(&str, Reader)] = &[
     ("record-intent", intent),
     ("record-left", fact),
     ("record-note-barrier-entered", fact),
+    ("record-note-commits", commits),
     ("record-note-critical-ranks", critical_ranks),
     ("record-note-parked", parked),
     ("record-started", fact),
@@ -81,6 +82,16 @@ fn fact(example: &Value) -> Result<Value, String> {
         [fact] => Ok(fact.clone()),
         facts => Err(format!("{} facts", facts.len())),
     }
+}
+
+fn commits(example: &Value) -> Result<Value, String> {
+    let mut fact = fact(example)?;
+    let bequest: Bequest = read(&fact["note"]["value"])?;
+    if fact["note"]["key"] != format!("commits-{}", bequest.client) || !bequest.is_valid() {
+        return Err(format!("not what client {} left", bequest.client));
+    }
+    fact["note"]["value"] = json!(bequest);
+    Ok(fact)
 }
 
 fn critical_ranks(example: &Value) -> Result<Value, String> {

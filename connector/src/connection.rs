@@ -318,8 +318,7 @@ impl Connection {
         let _ = result;
     }
 
-    /// The client closes the connection. Waits until other shells have what the client has sent to
-    /// them. Then removes the client's keys from the KVS, without waiting for an answer.
+    /// The client closes the connection. Waits until others have what would be lost with it.
     pub(crate) fn close(&mut self) {
         self.machine.closing(self.now());
         loop {

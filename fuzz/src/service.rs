@@ -166,6 +166,11 @@ fn template(topic: Topic, bytes: &mut Bytes) -> Value {
         }
         Topic::CriticalRanks => json!({ "id": id, "ranks": bytes.ranks() }),
         Topic::Expiration => json!({ "id": id, "expiration": bytes.seconds() }),
+        Topic::KeepCommits => {
+            let commit = json!({ "flags": bytes.number(), "ops": [] });
+            let commits = json!([{ "number": bytes.number(), "commit": commit }]);
+            json!({ "id": id, "client": "0011223344556677", "commits": commits })
+        }
         Topic::Known => {
             let question = match bytes.byte() % 3 {
                 0 => json!("manager"),

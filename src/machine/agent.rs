@@ -11,14 +11,15 @@
 //! A parent answers for its children: their reports go up with its own.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use crate::machine::context::Context;
-use crate::machine::effect::{Effect, Effects};
+use crate::machine::effect::{Effect, Effects, Level};
 use crate::machine::event::{Credential, Fault, RequestId, Role, StreamId};
 use crate::planted::Bug;
 use crate::port::supervisor::{UnitCommand, UnitEvent, UnitRecord};
 use crate::proto::peer::{Mode, Order, OrderRequest, Question, Report, ShellsRequest, StreamEnd};
-use crate::proto::{BrokerRank, Idset, JobDigest, JobId};
+use crate::proto::{Bequest, BrokerRank, Idset, JobDigest, JobId};
 use occupant::{After, Claim, Occupant};
 use shell::Shell;
 use subtree::Child;
@@ -26,6 +27,7 @@ use upstream::{Gathering, Led, Over, Unled, Upstream};
 
 mod barrier;
 mod eviction;
+mod kept;
 mod launch;
 mod occupant;
 mod output;
@@ -144,6 +146,9 @@ impl Agent {
     /// Nobody listens to this request any more.
     pub(super) fn handle_disconnect(&mut self, cx: Context, request: RequestId, out: &mut Effects) {
         if self.late.take_if(|late| late.to == request).is_some() {
+            out.push(Effect::Drop { to: request });
+        }
+        if self.occupant.as_mut().is_some_and(|there| there.shell.is_left_by(request)) {
             out.push(Effect::Drop { to: request });
         }
         if matches!(&self.upstream, Upstream::Led(led) if led.to == request) {
@@ -364,6 +369,38 @@ impl Agent {
             self.send(out);
         }
         Ok(())
+    }
+
+    /// A client of the job on this rank leaves commits. It is answered when they are kept.
+    ///
+    /// # Errors
+    /// Nothing to keep them with, or no room.
+    pub(super) fn handle_keep_commits(
+        &mut self,
+        to: RequestId,
+        bequest: &Arc<Bequest>,
+        out: &mut Effects,
+    ) -> Result<(), Fault> {
+        self.own_shell()?.keep_commits(to, bequest, out)
+    }
+
+    /// Commits that a client has left were done again, or cannot be.
+    pub(super) fn handle_recommitted(
+        &mut self,
+        cx: Context,
+        client: &str,
+        result: Result<(), Fault>,
+        out: &mut Effects,
+    ) {
+        if let Err(fault) = result {
+            let text = format!("{}: commits of client {client} may be lost: {fault}", self.id);
+            out.log(Level::Error, text);
+        }
+        if let Ok(shell) = self.own_shell() {
+            let reports = shell.handle_recommitted(client);
+            self.gather(cx, reports);
+            self.send_if_ready(cx, out);
+        }
     }
 
     /// Obeys an order, and passes it on.

@@ -1,5 +1,7 @@
 //! What a node wants done: data, carried out in order by an adapter.
 
+use std::sync::Arc;
+
 use crate::machine::event::{Fault, RequestId, Role, StreamId};
 use crate::port::supervisor::UnitCommand;
 use crate::proto::peer::{
@@ -7,7 +9,8 @@ use crate::proto::peer::{
     StreamEnd,
 };
 use crate::proto::{
-    BrokerRank, Exception, ExecEvent, Idset, JobDigest, JobId, Response, ShellRank, UnitName,
+    Bequest, BrokerRank, Exception, ExecEvent, Idset, JobDigest, JobId, Response, ShellRank,
+    UnitName,
 };
 
 /// Importance of a log line. The adapter maps it to a level of syslog.
@@ -46,6 +49,9 @@ pub enum KvsOp {
         /// The job's user.
         userid: u32,
     },
+    /// Commit again what the guest namespace lacks of a client's commits. All of them are in the
+    /// client's order.
+    Recommit(Arc<Bequest>),
 }
 
 /// The only, or the last, answer to a request.

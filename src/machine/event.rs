@@ -1,12 +1,14 @@
 //! What happens to a node.
 
+use std::sync::Arc;
+
 use crate::config::Config;
 use crate::port::supervisor::UnitEvent;
 use crate::proto::peer::{
     CoveredRequest, KnownRequest, LeadReply, LeadRequest, OrderRequest, Question, Reports,
     ShellsRequest, StreamEnd,
 };
-use crate::proto::{BrokerRank, ExecEvent, JobException, JobId, StartError, StartRequest};
+use crate::proto::{Bequest, BrokerRank, ExecEvent, JobException, JobId, StartError, StartRequest};
 
 /// A request that waits for an answer.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
@@ -97,6 +99,13 @@ pub enum KvsResult {
     Linked(Result<(), Fault>),
     /// Of `Open`.
     Opened(Result<Opened, Fault>),
+    /// Of `Recommit`.
+    Recommitted {
+        /// Whose commits they are.
+        client: String,
+        /// Whether the namespace has all of them now.
+        result: Result<(), Fault>,
+    },
 }
 
 /// Everything that can happen to a node.
@@ -144,6 +153,18 @@ pub enum Event {
         id: JobId,
         /// Seconds since the epoch; 0 is none.
         expiration: f64,
+    },
+    /// A client of a job on this rank closes its connection, and leaves commits
+    /// (`job-exec.keep-commits`).
+    KeepCommits {
+        /// Which request to answer.
+        request: RequestId,
+        /// Who asks.
+        credential: Credential,
+        /// The job.
+        id: JobId,
+        /// The commits.
+        bequest: Arc<Bequest>,
     },
     /// Another rank asks whether a job is still known here.
     Known {

@@ -172,6 +172,7 @@ impl Node {
         let one = match event {
             Event::CheckpointAsked { id, .. }
             | Event::CriticalRanks { id, .. }
+            | Event::KeepCommits { id, .. }
             | Event::Expiration { id, .. }
             | Event::KnownAnswered { id, .. }
             | Event::Kvs { id, .. }

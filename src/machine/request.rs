@@ -3,17 +3,22 @@
 //! A payload is decoded once, here, and only as far as it is needed. A user's payload is bounded
 //! before it is decoded. A role checks who sent it before it believes anything in it.
 
+use std::sync::Arc;
+
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use crate::machine::event::{Credential, Event, Fault, RequestId};
 use crate::proto::peer::{self, COVERED, KNOWN, LEAD, ORDER, SHELLS};
-use crate::proto::{BrokerRank, JobId, StartRequest};
+use crate::proto::{Bequest, BrokerRank, JobId, StartRequest};
 
 /// Largest payload of a user's request that names a job and no more, in bytes.
 const SMALL_MAX: usize = 1024;
 /// Largest payload of `critical-ranks`, in bytes: the idset of half a million ranks.
 const IDSET_MAX: usize = 4 * 1024 * 1024;
+/// Largest payload of `keep-commits`, in bytes. The connector keeps 16 MiB, and one message may go
+/// past that (`rfc/0010-connector.md`, retained-bound).
+const COMMITS_MAX: usize = 32 * 1024 * 1024;
 
 /// A request, named by the last part of its topic.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -26,6 +31,8 @@ pub enum Topic {
     CriticalRanks,
     /// [`Event::Expiration`].
     Expiration,
+    /// [`Event::KeepCommits`].
+    KeepCommits,
     /// [`Event::Known`].
     Known,
     /// [`Event::Lead`].
@@ -58,6 +65,13 @@ struct Expiration {
 }
 
 #[derive(Deserialize)]
+struct KeepCommits {
+    id: JobId,
+    #[serde(flatten)]
+    bequest: Bequest,
+}
+
+#[derive(Deserialize)]
 struct ShellBarrier {
     id: JobId,
     rank: BrokerRank,
@@ -67,11 +81,12 @@ struct ShellBarrier {
 
 impl Topic {
     /// Every topic.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Checkpoint,
         Self::Covered,
         Self::CriticalRanks,
         Self::Expiration,
+        Self::KeepCommits,
         Self::Known,
         Self::Lead,
         Self::Order,
@@ -87,6 +102,7 @@ impl Topic {
             Self::Covered => COVERED,
             Self::CriticalRanks => "critical-ranks",
             Self::Expiration => "expiration",
+            Self::KeepCommits => "keep-commits",
             Self::Known => KNOWN,
             Self::Lead => LEAD,
             Self::Order => ORDER,
@@ -111,6 +127,7 @@ impl Topic {
         match self {
             Self::Checkpoint | Self::ShellBarrier => Some(SMALL_MAX),
             Self::CriticalRanks => Some(IDSET_MAX),
+            Self::KeepCommits => Some(COMMITS_MAX),
             Self::Covered
             | Self::Expiration
             | Self::Known
@@ -149,6 +166,10 @@ impl Topic {
             Self::Expiration => {
                 let Expiration { id, expiration } = json(payload)?;
                 Event::Expiration { request, id, expiration }
+            }
+            Self::KeepCommits => {
+                let KeepCommits { id, bequest } = json(payload)?;
+                Event::KeepCommits { request, credential, id, bequest: Arc::new(bequest) }
             }
             Self::Known => Event::Known { request, asked: peers(payload)? },
             Self::Lead => Event::Lead { request, lead: Box::new(peers(payload)?) },

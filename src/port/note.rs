@@ -2,14 +2,16 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
+use std::sync::Arc;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use crate::proto::Idset;
+use crate::proto::{Bequest, Idset};
 
 const ENTERED: &str = "barrier-entered";
 const CRITICAL: &str = "critical-ranks";
 const PARKED: &str = "parked-";
+const COMMITS: &str = "commits-";
 
 /// A fact about a shell that must be there after a restart. A later one of the same key replaces
 /// an earlier one.
@@ -17,6 +19,8 @@ const PARKED: &str = "parked-";
 pub enum Note {
     /// The shell has entered the shell barrier so many times.
     BarrierEntered(u32),
+    /// A client of the job on this rank has left commits.
+    Commits(Arc<Bequest>),
     /// A nested instance named its critical shells, by shell rank.
     CriticalRanks(Idset),
     /// A barrier request of the shell waits for a reload of the module to end.
@@ -33,6 +37,7 @@ impl Note {
     pub fn key(&self) -> String {
         match self {
             Self::BarrierEntered(_) => ENTERED.to_string(),
+            Self::Commits(bequest) => format!("{COMMITS}{}", bequest.client),
             Self::CriticalRanks(_) => CRITICAL.to_string(),
             Self::Parked { entry, .. } => format!("{PARKED}{entry}"),
         }
@@ -42,6 +47,7 @@ impl Note {
     pub fn value(&self) -> Value {
         match self {
             Self::BarrierEntered(count) => (*count).into(),
+            Self::Commits(bequest) => json!(**bequest),
             Self::CriticalRanks(ranks) => ranks.to_string().into(),
             Self::Parked { message, .. } => message.as_deref().map(hex).into(),
         }
@@ -56,6 +62,10 @@ impl Note {
         match key {
             ENTERED => u32::try_from(value.as_u64()?).ok().map(Self::BarrierEntered),
             CRITICAL => value.as_str()?.parse().ok().map(Self::CriticalRanks),
+            _ if key.starts_with(COMMITS) => {
+                let bequest: Bequest = serde_json::from_value(value.clone()).ok()?;
+                bequest.is_valid().then(|| Self::Commits(Arc::new(bequest)))
+            }
             _ => {
                 let entry = key.strip_prefix(PARKED)?.parse().ok()?;
                 let message = match value {

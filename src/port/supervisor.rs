@@ -212,6 +212,16 @@ pub enum UnitEvent {
         /// Which unit.
         unit: UnitName,
     },
+    /// Commits that a client has left ([`Note::Commits`]) are in the record, or cannot be written
+    /// there.
+    Kept {
+        /// Which unit.
+        unit: UnitName,
+        /// Whose commits.
+        client: String,
+        /// They are there after a restart of the broker.
+        is_written: bool,
+    },
     /// The record says that the unit was started, and it cannot be found.
     Lost {
         /// Which unit.
@@ -292,6 +302,7 @@ impl UnitEvent {
             Self::Exited { unit, .. }
             | Self::Failed { unit, .. }
             | Self::Gone { unit }
+            | Self::Kept { unit, .. }
             | Self::Left { unit }
             | Self::Lost { unit, .. }
             | Self::NeverStarted { unit }

@@ -2,6 +2,7 @@
 //!
 //! Messages are parsed into these types. No module after this one sees raw JSON.
 
+mod bequest;
 mod digest;
 mod duration;
 mod exec_event;
@@ -19,6 +20,7 @@ mod stream;
 mod unit_name;
 mod wait_status;
 
+pub use bequest::{BequeathedCommit, Bequest, Commit};
 pub use digest::JobDigest;
 pub use duration::{DurationError, format_fsd, parse_fsd};
 pub use exec_event::{EventlogError, ExecEvent, decode_eventlog};

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use nix::errno::Errno;
 
 use crate::planted::Bug;
+use crate::port::Note;
 use crate::port::disk::Disk;
 use crate::port::supervisor::{Method, OutputLimits, Started, UnitCommand, UnitEvent};
 use crate::proto::{BrokerRank, InstanceId, Stream, UnitName, WaitStatus};
@@ -122,6 +123,12 @@ impl Core {
             UnitCommand::Launch(spec) => self.launch(*spec, backend),
             UnitCommand::Note { unit, note } => {
                 self.record_fact(&unit, Fact::Note { key: note.key(), value: note.value() });
+                if let Note::Commits(bequest) = note {
+                    let known = self.units.get(&unit);
+                    let is_written = known.is_some_and(|known| !known.file.is_late());
+                    let client = bequest.client.clone();
+                    (self.sink)(UnitEvent::Kept { unit, client, is_written });
+                }
             }
             UnitCommand::OutputAck { unit, stream, offset, checkpointed } => {
                 let Some(known) = self.look_up(&unit, "output acknowledgement") else { return };

@@ -27,6 +27,7 @@ pub(super) const READERS: &[(&str, Reader)] = &[
     ("digest", digest),
     ("expiration", |example| from_user(Topic::Expiration, example)),
     ("job-exception", typed::<JobException>),
+    ("keep-commits", |example| from_user(Topic::KeepCommits, example)),
     ("known-answer", typed::<KnownAnswer>),
     ("known-manager", request::<KnownRequest>),
     ("known-questions", typed::<Vec<Question>>),
@@ -90,6 +91,9 @@ fn from_user(topic: Topic, example: &Value) -> Result<Value, String> {
         Event::CheckpointAsked { id, .. } => json!({ "id": id }),
         Event::CriticalRanks { id, ranks, .. } => json!({ "id": id, "ranks": ranks }),
         Event::Expiration { id, expiration, .. } => json!({ "id": id, "expiration": expiration }),
+        Event::KeepCommits { id, bequest, .. } => {
+            json!({ "id": id, "client": bequest.client, "commits": bequest.commits })
+        }
         Event::ShellBarrier { id, rank, entry, .. } => {
             json!({ "id": id, "rank": rank, "entry": entry })
         }

@@ -9,7 +9,7 @@ use crate::packet::{Header, Kind, NO_TAG, Packet};
 use crate::policy::Policy;
 use crate::standing::Standing;
 use barrier::Barrier;
-use restore::Own;
+use restore::{Own, job_of};
 
 mod answers;
 mod barrier;
@@ -361,6 +361,9 @@ impl<P: Packet> Connector<P> {
             self.ask_again(now);
             self.resume_channels(now);
         }
+        if self.is_closing {
+            self.bequeath_all();
+        }
         // A message that is sent can end this phase; then the rest waits again.
         while self.phase == Phase::Live
             && let Some(packet) = self.unsent.pop_front()
@@ -470,15 +473,25 @@ impl<P: Packet> Connector<P> {
     /// [`Connector::is_lingering`].
     pub fn closing(&mut self, now: f64) {
         self.hurry_channels(now);
+        if self.phase == Phase::Live {
+            self.bequeath_all();
+        }
     }
 
-    /// The client closes the connection: removes its keys from the KVS.
+    /// Whether something that the client has sent is lost if the connection is closed now.
+    pub fn is_lingering(&self) -> bool {
+        !matches!(self.phase, Phase::Ended(..))
+            && (self.has_undelivered() || self.is_closing && self.is_bequeathing())
+    }
+
+    /// The client closes the connection: removes its keys from namespaces that are no job's. The
+    /// end of a job removes those in its guest namespace.
     pub fn farewell(&mut self) {
         if self.phase != Phase::Live {
             return;
         }
         let ledgers = std::mem::take(&mut self.ledgers);
-        for ledger in ledgers.values() {
+        for (_, ledger) in ledgers.iter().filter(|(namespace, _)| job_of(namespace).is_none()) {
             self.ask(Own::Farewell, "kvs.commit", &ledger.farewell());
         }
     }

@@ -82,9 +82,11 @@ impl<P> Flight<P> {
 
 /// Linux errno values, as on the wire.
 pub(crate) const NO_ENTRY: i32 = 2;
+pub(crate) const NO_SPACE: i32 = 28;
 pub(crate) const NO_SERVICE: i32 = 38;
 pub(crate) const NO_DATA: i32 = 61;
 pub(crate) const BAD_ANSWER: i32 = 71;
+pub(crate) const TOO_LARGE: i32 = 90;
 pub(crate) const NO_NAMESPACE: i32 = 95;
 pub(crate) const RESET: i32 = 104;
 pub(crate) const NO_HOST: i32 = 113;

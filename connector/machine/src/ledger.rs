@@ -9,15 +9,15 @@ use std::collections::VecDeque;
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 use serde_json::value::RawValue;
 
 use crate::packet::Packet;
 
-/// Prefix of the clients' keys. The keys are in the namespace's root, which each commit writes
-/// anew in any case. A directory for them would be one more object to write.
-pub const MARKERS: &str = "resume-";
+/// The directory of the clients' keys. A directory, because whoever ends the job removes it as a
+/// whole and need not know its keys.
+pub const MARKERS: &str = "resume";
 /// The namespace that outlives the instance. Clients' keys would stay in it for ever.
 const PRIMARY: &str = "primary";
 /// flux-core `libkvs/kvs.h`.
@@ -95,6 +95,7 @@ pub(crate) enum Settling {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Ledger<P> {
     namespace: String,
+    client: String,
     /// The client's own key.
     key: String,
     entries: VecDeque<Entry<P>>,
@@ -122,7 +123,8 @@ impl<P: Packet> Ledger<P> {
     pub(crate) fn new(namespace: &str, client: u64, settling: Settling) -> Self {
         Self {
             namespace: namespace.to_string(),
-            key: format!("{MARKERS}{client:016x}"),
+            client: format!("{client:016x}"),
+            key: format!("{MARKERS}.{client:016x}"),
             entries: VecDeque::new(),
             next: 1,
             settling,
@@ -231,6 +233,23 @@ impl<P: Packet> Ledger<P> {
         json!({ "namespace": self.namespace, "flags": 0, "ops": ops }).to_string()
     }
 
+    /// What others need to do the commits that no checkpoint has again: the payload of
+    /// `job-exec.keep-commits`. None if there are none.
+    pub(crate) fn bequest(&self, id: u64) -> Option<String> {
+        let commits = self.entries.iter().filter_map(|entry| {
+            let commit = serde_json::from_slice::<&RawValue>(entry.packet.payload()).ok()?;
+            Some(Bequeathed { number: entry.number, commit })
+        });
+        let commits: Vec<Bequeathed> = commits.collect();
+        let bequest = Bequest { id, client: &self.client, commits: &commits };
+        (!commits.is_empty()).then(|| serde_json::to_string(&bequest).ok())?
+    }
+
+    /// Whether there are commits that no checkpoint has, as far as is known.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
     /// All commits after `held`: number, whether the client still waits, and message.
     pub(crate) fn after(&self, held: u64) -> Vec<(u64, bool, P)> {
         let missing = self.entries.iter().filter(|entry| entry.number > held);
@@ -242,6 +261,21 @@ impl<P: Packet> Ledger<P> {
         let held = self.entries.iter().filter(|entry| entry.number <= held && entry.is_open);
         held.map(|entry| entry.number).collect()
     }
+}
+
+/// The payload of `job-exec.keep-commits`.
+#[derive(Serialize)]
+struct Bequest<'a> {
+    id: u64,
+    client: &'a str,
+    commits: &'a [Bequeathed<'a>],
+}
+
+/// A commit that somebody else may have to do again.
+#[derive(Serialize)]
+struct Bequeathed<'a> {
+    number: u64,
+    commit: &'a RawValue,
 }
 
 /// The answer of `kvs.lookup-plus` (flux-core `modules/kvs/kvs.c`).

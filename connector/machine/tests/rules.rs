@@ -10,6 +10,8 @@ use serde_json::{Value, json};
 use kvs::{append, stream};
 use support::Message;
 
+const NO_ENTRY: i32 = 2;
+const NO_SPACE: i32 = 28;
 const NO_SERVICE: i32 = 38;
 const NO_DATA: i32 = 61;
 const RESET: i32 = 104;
@@ -464,9 +466,9 @@ fn the_primary_namespace_is_left_without_marks() {
 }
 
 #[test]
-fn a_client_that_goes_takes_its_marks_with_it() {
+fn who_closes_removes_its_keys_from_a_namespace_that_is_no_jobs() {
     let mut client = Client::new(Limits::default());
-    client.send(Message::ask("kvs.commit", 1, &append("job-1", 1)));
+    client.send(Message::ask("kvs.commit", 1, &append("other", 1)));
     let commit = client.sent().remove(0);
     client.answer(&commit, &json!({}));
     client.connector.farewell();
@@ -479,10 +481,10 @@ fn a_client_that_goes_takes_its_marks_with_it() {
 /// answered the commit without operations. Returns the lookup of the client's key.
 fn client_that_settles() -> (Client, Message) {
     let mut client = Client::new(Limits::default());
-    client.send(Message::ask("kvs.commit", 1, &append("job-1", 1)));
+    client.send(Message::ask("kvs.commit", 1, &append("other", 1)));
     let commit = client.sent().remove(0);
     client.answer(&commit, &json!({}));
-    client.send(Message::ask("kvs.commit", 2, &append("job-1", 2)));
+    client.send(Message::ask("kvs.commit", 2, &append("other", 2)));
     client.sent();
     client.lose();
     client.heard();
@@ -496,6 +498,71 @@ fn client_that_settles() -> (Client, Message) {
     (client, look)
 }
 
+/// A client that has made one commit, and closes its connection.
+fn closes_after_a_commit() -> (Client, Message) {
+    let mut client = Client::new(Limits::default());
+    client.send(Message::ask("kvs.commit", 1, &append("job-5", 1)));
+    let commit = client.sent().remove(0);
+    client.answer(&commit, &json!({ "rootref": "r", "rootseq": 1 }));
+    client.connector.closing(client.now);
+    (client, commit)
+}
+
+#[test]
+fn who_closes_hands_commits_over_that_no_checkpoint_has() {
+    let (mut client, commit) = closes_after_a_commit();
+    let bequest = client.sent().remove(0);
+    assert_eq!(bequest.topic, "job-exec.keep-commits");
+    let commits = json!([{ "number": 1, "commit": commit.json() }]);
+    assert_eq!(
+        bequest.json(),
+        json!({ "id": 5, "client": "0000000000000007", "commits": commits })
+    );
+    assert!(client.connector.is_lingering());
+    client.answer(&bequest, &json!({}));
+    assert!(!client.connector.is_lingering());
+    client.connector.farewell();
+    assert!(client.sent().is_empty(), "the end of the job removes the key");
+}
+
+#[test]
+fn commits_are_handed_over_when_the_broker_is_back() {
+    let (mut client, _) = closes_after_a_commit();
+    client.lose();
+    assert!(client.connector.is_lingering());
+    client.come_back();
+    assert!(!client.connector.is_lingering());
+}
+
+#[test]
+fn commits_are_offered_again_to_a_module_that_is_being_reloaded() {
+    let (mut client, _) = closes_after_a_commit();
+    let bequest = client.sent().remove(0);
+    client.refuse(&bequest, NO_SERVICE);
+    assert!(client.connector.is_lingering() && client.sent().is_empty());
+    client.pass(0.1);
+    assert_eq!(client.topics(), ["job-exec.keep-commits"]);
+}
+
+#[test]
+fn what_the_module_has_no_room_for_waits_for_a_checkpoint() {
+    let (mut client, _) = closes_after_a_commit();
+    let bequest = client.sent().remove(0);
+    client.refuse(&bequest, NO_SPACE);
+    assert!(client.connector.is_lingering());
+    let checkpoint = client.sent().remove(0);
+    assert_eq!((checkpoint.topic.as_str(), checkpoint.rank), ("job-exec.checkpoint", 0));
+    client.answer(&checkpoint, &json!({}));
+    assert!(!client.connector.is_lingering());
+}
+
+#[test]
+fn who_is_no_client_of_a_job_on_this_rank_hands_nothing_over() {
+    let (mut client, _) = closes_after_a_commit();
+    let bequest = client.sent().remove(0);
+    client.refuse(&bequest, NO_ENTRY);
+    assert!(!client.connector.is_lingering());
+}
 #[test]
 fn what_the_kvs_says_and_nobody_can_read_is_no_success() {
     let (mut client, look) = client_that_settles();

@@ -12,6 +12,8 @@ use super::text::cstring;
 use crate::machine::{Creation, Fault, KvsOp, KvsResult, Opened};
 use crate::proto::{ExecEvent, JobId, decode_eventlog};
 
+/// The directory in which resume connectors keep their numbers (`rfc/0010-connector.md`, 10.4).
+const CONNECTOR_KEYS: &str = "resume";
 /// The key under which leaders that take over are counted, in the job's directory of the primary
 /// namespace.
 const LEADERS_KEY: &str = "guest-leaders";
@@ -40,6 +42,7 @@ impl Kvs {
             KvsOp::Link => {
                 self.link(id, |result| done(KvsResult::Linked(outcome(result))));
             }
+            KvsOp::Recommit(bequest) => self.recommit(id, bequest, Box::new(done)),
             KvsOp::Open { userid } => {
                 let this = self.clone();
                 let counted = move |result| this.count_leader(id, result, Box::new(done));
@@ -55,6 +58,24 @@ impl Kvs {
             let append = flux_sys::kvs_op_FLUX_KVS_APPEND as c_int;
             // SAFETY: the transaction is valid, the strings live through the call.
             unsafe { flux_sys::flux_kvs_txn_put(txn, append, key.as_ptr(), text.as_ptr()) }
+        })
+    }
+
+    fn append_last(&self, namespace: &str, text: &str) -> *mut flux_sys::flux_future_t {
+        let flags = flux_sys::kvs_commit_flags_FLUX_KVS_TXN_COMPACT as c_int;
+        self.commit(Some(namespace), flags, |txn| {
+            let (key, text) = (cstring(EVENTLOG_KEY), cstring(text));
+            let append = flux_sys::kvs_op_FLUX_KVS_APPEND as c_int;
+            let keys = cstring(CONNECTOR_KEYS);
+            // SAFETY: the transaction is valid, the strings live through the calls.
+            unsafe {
+                let appended = if text.is_empty() {
+                    0
+                } else {
+                    flux_sys::flux_kvs_txn_put(txn, append, key.as_ptr(), text.as_ptr())
+                };
+                appended.min(flux_sys::flux_kvs_txn_unlink(txn, 0, keys.as_ptr()))
+            }
         })
     }
 
@@ -89,14 +110,11 @@ impl Kvs {
         self.futures().then_once(future, |result, _| done(result));
     }
 
-    /// Writes the last events and grafts the namespace. The root is looked up after the last
-    /// commit, because on ranks other than 0 the answer to a commit still names the root before it
+    /// Writes the last events, removes the keys of resume connectors and grafts the namespace. The
+    /// root is looked up after the last commit, because on ranks other than 0 the answer to a commit still names the root before it
     /// (flux-core `kvs.c`, setroot_event_process).
     fn finish(&self, id: JobId, events: &[ExecEvent], done: Done) {
-        if events.is_empty() {
-            return self.graft_root(id, done);
-        }
-        let commit = self.append(&id.namespace(), &encode(events));
+        let commit = self.append_last(&id.namespace(), &encode(events));
         let this = self.clone();
         self.futures().then_once(commit, move |result, _| {
             if let Err(error) = result {

@@ -17,6 +17,7 @@ mod inbox;
 mod kvs;
 mod log;
 mod message;
+mod recommit;
 mod requests;
 mod rexec;
 mod text;

@@ -4,11 +4,13 @@
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
 use serde_json::{Value, json};
 
 use super::manager::Manager;
 use crate::machine::{Creation, Fault, KvsOp, KvsResult, Opened};
-use crate::proto::{ExecEvent, JobId};
+use crate::proto::{Bequest, ExecEvent, JobId};
 
 /// A guest namespace.
 #[derive(Clone, Default)]
@@ -72,6 +74,10 @@ impl Kvs {
             }),
             KvsOp::Link => KvsResult::Linked(Ok(())),
             KvsOp::Open { .. } => KvsResult::Opened(Ok(self.open(id))),
+            KvsOp::Recommit(bequest) => {
+                let result = self.recommit(id, &bequest);
+                KvsResult::Recommitted { client: bequest.client.clone(), result }
+            }
         }
     }
 
@@ -87,6 +93,17 @@ impl Kvs {
         let events = guest.log.clone();
         self.guests.insert(id, guest);
         Opened { events, moved: false, ..Opened::default() }
+    }
+
+    fn recommit(&mut self, id: JobId, bequest: &Bequest) -> Result<(), Fault> {
+        let missing = |errnum| Fault::new(errnum, "no such namespace");
+        let look = json!({ "key": bequest.key() });
+        let found = self.handle_client_lookup(id, &look).map_err(missing)?;
+        let held = found["val"]["data"].as_str().and_then(number_of);
+        for commit in bequest.lacking(held) {
+            self.handle_client_commit(id, &json!(commit)).map_err(missing)?;
+        }
+        Ok(())
     }
 
     /// The job manager commits its eventlogs.
@@ -163,6 +180,11 @@ impl Kvs {
             None => json!({ "errno": 2, "rootref": "root", "rootseq": guest.sequence }),
         })
     }
+}
+
+/// The number in the value of a connector's key, which is base64 as all values are (RFC 11).
+fn number_of(data: &str) -> Option<u64> {
+    String::from_utf8(BASE64_STANDARD.decode(data).ok()?).ok()?.parse().ok()
 }
 
 #[cfg(test)]

@@ -36,8 +36,10 @@ pub(super) struct Shell {
     /// Numbers of the lines that the KVS refused, because the job's namespace did not exist again
     /// when the shell was started.
     pub(super) lines_refused: Vec<u32>,
-    /// How many brokers had run on rank 0 when the shell ended, if the shell was connected then.
-    pub(super) ended_with_broker: Option<u32>,
+    /// The status with which it will end when it has closed its connection.
+    pub(super) closing: Option<WaitStatus>,
+    /// It has closed its connection before it ended: it was not killed.
+    pub(super) has_closed: bool,
 }
 
 impl Shell {
@@ -59,7 +61,8 @@ impl Shell {
             lines_sent: 0,
             lines_done: 0,
             lines_refused: Vec::new(),
-            ended_with_broker: None,
+            closing: None,
+            has_closed: false,
         }
     }
 
@@ -71,6 +74,11 @@ impl Shell {
     /// Whether the shell itself runs.
     pub(super) fn runs(&self) -> bool {
         self.exited.is_none() && !self.lost_with_node
+    }
+
+    /// Whether it still does something: it is not about to end.
+    pub(super) fn works(&self) -> bool {
+        self.runs() && self.closing.is_none()
     }
 
     /// Whether a process of it is left on the node.

@@ -204,6 +204,8 @@ pub(super) struct World {
     links: BTreeMap<ShellId, Link>,
     /// Shells that wait in the barrier, by the number of their request.
     barriers: BTreeMap<u64, Waiter>,
+    /// Shells that leave commits, by the number of their request. The module answers at once.
+    bequests: BTreeMap<u64, Waiter>,
     /// Shells that wait for a checkpoint, by the number of their request.
     checkpoints: BTreeMap<u64, Waiter>,
     /// Requests in the barrier that an unloaded module has kept, each with its entry.
@@ -290,6 +292,7 @@ impl World {
             last_allocation: 0.0,
             links: BTreeMap::new(),
             barriers: BTreeMap::new(),
+            bequests: BTreeMap::new(),
             checkpoints: BTreeMap::new(),
             parked: Vec::new(),
             intruders: BTreeSet::new(),

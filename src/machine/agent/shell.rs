@@ -1,6 +1,9 @@
 //! The agent's own shell: one unit on this rank.
 
+use std::sync::Arc;
+
 use super::barrier::Entries;
+use super::kept::Kept;
 use super::output::OutputStream;
 use crate::machine::effect::{Effect, Effects};
 use crate::machine::event::{Fault, RequestId};
@@ -8,7 +11,7 @@ use crate::planted::Bug;
 use crate::port::Note;
 use crate::port::supervisor::{UnitCommand, UnitEvent, UnitRecord, UnitSpec};
 use crate::proto::peer::{self, Order, Report};
-use crate::proto::{Idset, IdsetError, JobDigest, JobId, Stream, UnitName, WaitStatus};
+use crate::proto::{Bequest, Idset, IdsetError, JobDigest, JobId, Stream, UnitName, WaitStatus};
 
 /// Longest text of one member of an idset, with its comma, in bytes.
 const MEMBER_MAX: usize = "4294967295,".len();
@@ -65,6 +68,7 @@ pub(in crate::machine) struct Shell {
     remarks: Vec<Report>,
     entries: Entries,
     critical: Option<Idset>,
+    kept: Kept,
     forgotten: bool,
     /// Collected once only: each request is answered, and the name may be another job's by
     /// the time of a second answer.
@@ -84,6 +88,7 @@ impl Shell {
             remarks: Vec::new(),
             entries: Entries::default(),
             critical: None,
+            kept: Kept::default(),
             forgotten: false,
             collected: false,
         }
@@ -95,6 +100,7 @@ impl Shell {
         for note in Note::all(&record.notes) {
             match note {
                 Note::BarrierEntered(count) => shell.entries = Entries::found(count),
+                Note::Commits(bequest) => shell.keep_found(&bequest),
                 Note::CriticalRanks(ranks) => shell.critical = Some(ranks),
                 Note::Parked { .. } => (), // comes as an event of its own
             }
@@ -210,6 +216,10 @@ impl Shell {
                 self.remark(Report::OutputTruncated { stream, kept, dropped })
             }
             UnitEvent::Exited { status, .. } => self.handle_exit(status, out),
+            UnitEvent::Kept { client, is_written, .. } => {
+                self.kept.handle_written(self.unit.job(), &client, is_written, out);
+                Vec::new()
+            }
             UnitEvent::Failed { errnum, message, .. } => {
                 self.set_dead(Phase::Failed { errnum, message: message.clone() }, out);
                 vec![Report::Failed { errnum, message }]
@@ -245,7 +255,7 @@ impl Shell {
                 };
                 self.set_dead(Phase::Gone(end), out);
                 let mut reports = self.take_rest();
-                reports.push(Report::Gone);
+                reports.extend(self.report_gone());
                 reports
             }
             UnitEvent::Found(_)
@@ -449,10 +459,46 @@ impl Shell {
         {
             reports.push(Report::Exited { status });
         }
-        if let Phase::Gone(_) = self.phase {
-            reports.push(Report::Gone);
-        }
+        // The leader moves the namespace when all ranks are gone. So nothing may be missing then.
+        self.kept.commit_again(self.unit.job(), out);
+        reports.extend(self.report_gone());
         reports
+    }
+
+    fn report_gone(&self) -> Option<Report> {
+        (matches!(self.phase, Phase::Gone(_)) && self.kept.is_settled()).then_some(Report::Gone)
+    }
+
+    /// A client of the job leaves commits.
+    ///
+    /// # Errors
+    /// If they cannot be kept.
+    pub(super) fn keep_commits(
+        &mut self,
+        to: RequestId,
+        bequest: &Arc<Bequest>,
+        out: &mut Effects,
+    ) -> Result<(), Fault> {
+        self.kept.take(self.unit.job(), bequest)?;
+        self.kept.wait(to, &bequest.client);
+        self.keep(Note::Commits(Arc::clone(bequest)), out);
+        Ok(())
+    }
+
+    /// A client that leaves commits does not wait any more. Returns whether it did.
+    pub(super) fn is_left_by(&mut self, request: RequestId) -> bool {
+        self.kept.is_left_by(request)
+    }
+
+    fn keep_found(&mut self, bequest: &Arc<Bequest>) {
+        // It was checked when it was written.
+        let _ = self.kept.take(self.unit.job(), bequest);
+    }
+
+    /// Commits were done again, or cannot be; returns what to report.
+    pub(super) fn handle_recommitted(&mut self, client: &str) -> Option<Report> {
+        self.kept.handle_recommitted(client);
+        self.report_gone()
     }
 
     /// The module is unloaded: the requests in the barrier are kept with the unit.

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::machine::effect::{Answer, Effect, StreamItem};
-use crate::machine::event::{Event, Role};
+use crate::machine::event::{Event, KvsResult, Role};
 use crate::port::supervisor::UnitCommand;
 use crate::proto::peer::Question;
 
@@ -33,6 +33,7 @@ impl Counters {
             | Event::Known { .. }
             | Event::Replied { .. }
             | Event::Start { .. } => self.coordinator_received += 1,
+            Event::Kvs { result: KvsResult::Recommitted { .. }, .. } => self.agent_received += 1,
             Event::Covered(_) | Event::Lead { .. } | Event::Kvs { .. } => self.leader_received += 1,
             Event::Reported { .. } => match role {
                 Some(Role::Agent) => self.agent_received += 1,
@@ -40,6 +41,7 @@ impl Counters {
             },
             Event::KnownAnswered { asker: Role::Leader, .. } => self.leader_received += 1,
             Event::CriticalRanks { .. }
+            | Event::KeepCommits { .. }
             | Event::KnownAnswered { .. }
             | Event::Order(_)
             | Event::ShellBarrier { .. }

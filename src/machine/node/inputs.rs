@@ -1,18 +1,20 @@
 //! To which role each event goes.
 
+use std::sync::Arc;
+
 use super::{Node, Route, context};
 use crate::config::Config;
 use crate::machine::agent::Agent;
 use crate::machine::context::{Context, Now, SupervisorState};
 use crate::machine::effect::{Answer, Effect, Effects, Level};
-use crate::machine::event::{Credential, Event, Fault, RequestId, Role, StreamId};
+use crate::machine::event::{Credential, Event, Fault, KvsResult, RequestId, Role, StreamId};
 use crate::machine::leader::Leader;
 use crate::machine::schedule::Waiter;
 use crate::port::supervisor::{Method, UnitCommand, UnitEvent};
 use crate::proto::peer::{
     KnownRequest, LeadReply, LeadRequest, Question, Reports, ShellsRequest, StreamEnd,
 };
-use crate::proto::{BrokerRank, JobDigest, JobId, UnitName};
+use crate::proto::{Bequest, BrokerRank, JobDigest, JobId, UnitName};
 
 impl Node {
     /// Brings an event to the roles that it is for.
@@ -45,6 +47,9 @@ impl Node {
             Event::Expiration { request, id, expiration } => {
                 self.handle_expiration(now, request, id, expiration, out);
             }
+            Event::KeepCommits { request, credential, id, bequest } => {
+                self.handle_bequest(request, (id, credential), &bequest, out);
+            }
             Event::Known { request, asked } => {
                 let answer = Answer::Known(self.answer_known(now, &asked));
                 out.push(Effect::Answer { to: request, answer });
@@ -52,11 +57,7 @@ impl Node {
             Event::KnownAnswered { id, asker, question, result } => {
                 self.handle_known(now, (id, asker, question), result, out);
             }
-            Event::Kvs { id, result } => {
-                if let Some(leader) = self.leaders.get_mut(&id) {
-                    leader.handle_kvs(cx, result, out);
-                }
-            }
+            Event::Kvs { id, result } => self.handle_kvs(now, id, result, out),
             Event::Lead { request, lead } => self.handle_lead(now, request, lead, out),
             Event::Order(order) => {
                 if let Some(agent) = self.agents.get_mut(&order.id) {
@@ -82,6 +83,32 @@ impl Node {
                 }
             }
             Event::Unit(event) => self.handle_unit(now, event, out),
+        }
+    }
+
+    /// A client of a job on this rank leaves commits.
+    fn handle_bequest(
+        &mut self,
+        request: RequestId,
+        (id, credential): (JobId, Credential),
+        bequest: &Arc<Bequest>,
+        out: &mut Effects,
+    ) {
+        let agent = of_user(self.agents.get_mut(&id), id, credential);
+        let kept = agent.and_then(|agent| agent.handle_keep_commits(request, bequest, out));
+        if let Err(fault) = kept {
+            out.done(request, Err(fault));
+        }
+    }
+
+    fn handle_kvs(&mut self, now: Now, id: JobId, result: KvsResult, out: &mut Effects) {
+        let cx = context!(self, now);
+        if let KvsResult::Recommitted { client, result } = result {
+            if let Some(agent) = self.agents.get_mut(&id) {
+                agent.handle_recommitted(cx, &client, result, out);
+            }
+        } else if let Some(leader) = self.leaders.get_mut(&id) {
+            leader.handle_kvs(cx, result, out);
         }
     }
 
@@ -307,6 +334,7 @@ impl Node {
             UnitEvent::Exited { unit, .. }
             | UnitEvent::Failed { unit, .. }
             | UnitEvent::Gone { unit }
+            | UnitEvent::Kept { unit, .. }
             | UnitEvent::Left { unit }
             | UnitEvent::Lost { unit, .. }
             | UnitEvent::NeverStarted { unit }

@@ -107,6 +107,8 @@ inputs! {
     Finished "finished" [LEADER]
     Found "found" [AGENT]
     Gone "gone" [AGENT]
+    KeepCommits "keep-commits" [AGENT]
+    Kept "kept" [AGENT]
     Known "known" [COORDINATOR LEADER AGENT]
     KnownAnswered "known-answered" [LEADER AGENT]
     Lead "lead" [LEADER]
@@ -121,6 +123,7 @@ inputs! {
     OutputTruncated "output-truncated" [AGENT]
     Parked "parked" [AGENT]
     Ready "ready" []
+    Recommitted "recommitted" [AGENT]
     Replied "replied" [COORDINATOR]
     Reported "reported" [LEADER AGENT]
     ShellBarrier "shell-barrier" [AGENT]
@@ -144,6 +147,7 @@ impl Event {
             Self::Disconnected { .. } => Input::Disconnected,
             Self::Exception(_) => Input::Exception,
             Self::Expiration { .. } => Input::Expiration,
+            Self::KeepCommits { .. } => Input::KeepCommits,
             Self::Known { .. } => Input::Known,
             Self::KnownAnswered { .. } => Input::KnownAnswered,
             Self::Kvs { result: KvsResult::Appended(_), .. } => Input::Appended,
@@ -151,6 +155,7 @@ impl Event {
             Self::Kvs { result: KvsResult::Finished(_), .. } => Input::Finished,
             Self::Kvs { result: KvsResult::Linked(_), .. } => Input::Linked,
             Self::Kvs { result: KvsResult::Opened(_), .. } => Input::Opened,
+            Self::Kvs { result: KvsResult::Recommitted { .. }, .. } => Input::Recommitted,
             Self::Lead { .. } => Input::Lead,
             Self::Order(_) => Input::Order,
             Self::Parked { .. } => Input::Parked,
@@ -164,6 +169,7 @@ impl Event {
             Self::Unit(UnitEvent::Failed { .. }) => Input::Failed,
             Self::Unit(UnitEvent::Found(_)) => Input::Found,
             Self::Unit(UnitEvent::Gone { .. }) => Input::Gone,
+            Self::Unit(UnitEvent::Kept { .. }) => Input::Kept,
             Self::Unit(UnitEvent::Left { .. }) => Input::Left,
             Self::Unit(UnitEvent::Lost { .. }) => Input::Lost,
             Self::Unit(UnitEvent::NeverStarted { .. }) => Input::NeverStarted,

@@ -3,6 +3,7 @@
 
 mod hostile;
 mod job_life;
+mod kept;
 mod leave;
 mod recovery;
 mod reload;
@@ -19,6 +20,7 @@ use crate::machine::{
     Answer, Creation, Credential, Effect, Effects, Event, Facts, Fault, KvsOp, KvsResult, Level,
     Node, Now, Opened, RequestId, Role, StreamId, StreamItem, Topic,
 };
+use crate::port::Note;
 use crate::port::supervisor::{Method, UnitCommand, UnitEvent, UnitRecord, UnitSpec};
 use crate::proto::peer::{KnownRequest, Question, StreamEnd, Version};
 use crate::proto::{
@@ -83,6 +85,8 @@ pub(super) struct World {
     pub(super) events: Vec<ExecEvent>,
     moved: bool,
     leaders: u64,
+    /// Clients whose commits were done again.
+    recommitted: Vec<String>,
     has_namespace: bool,
     pub(super) drained: Vec<String>,
     pub(super) signals: Vec<(u32, i32)>,
@@ -135,6 +139,7 @@ impl World {
             events: Vec::new(),
             moved: false,
             leaders: 0,
+            recommitted: Vec::new(),
             has_namespace: false,
             drained: Vec::new(),
             signals: Vec::new(),
@@ -382,6 +387,10 @@ impl World {
                 KvsResult::Finished(Ok(()))
             }
             KvsOp::Link => KvsResult::Linked(Ok(())),
+            KvsOp::Recommit(bequest) => {
+                self.recommitted.push(bequest.client.clone());
+                KvsResult::Recommitted { client: bequest.client.clone(), result: Ok(()) }
+            }
             KvsOp::Open { .. } if self.lose_namespace => {
                 KvsResult::Opened(Err(Fault::new(libc::ENOTSUP, "no such namespace")))
             }
@@ -414,6 +423,11 @@ impl World {
                 disk.records.insert(spec.unit.clone(), record(&spec));
             }
             UnitCommand::Note { unit, note } => {
+                if let Note::Commits(bequest) = &note {
+                    let (unit, client) = (unit.clone(), bequest.client.clone());
+                    let kept = UnitEvent::Kept { unit, client, is_written: true };
+                    self.queue.push_back((rank, Event::Unit(kept)));
+                }
                 if let Some(record) = disk.records.get_mut(&unit) {
                     record.notes.insert(note.key(), note.value());
                 }

@@ -30,7 +30,7 @@ const PAUSE_MAX: f64 = 2.0;
 const BACK_AFTER: f64 = 10.0;
 /// How libflux answers for a client that does not know the method (flux-core
 /// `libflux/msg_handler.c`). A broker without the service has another text.
-const UNKNOWN_METHOD: &[u8] = b"Unknown service method";
+pub(crate) const UNKNOWN_METHOD: &[u8] = b"Unknown service method";
 
 impl<P: Packet> Connector<P> {
     /// Sends a request of the client through its channel. `tag` is none if it gets no answer.
@@ -326,16 +326,11 @@ impl<P: Packet> Connector<P> {
         }
     }
 
-    /// Whether messages of the client are lost if the connection is closed now: receivers do not
-    /// have them, and the client does not wait for an answer to them.
-    pub fn is_lingering(&self) -> bool {
-        let unsent = || {
-            self.unsent
-                .iter()
-                .any(|packet| packet.header().noresponse && Peer::of(packet).is_some())
-        };
-        !matches!(self.phase, Phase::Ended(..))
-            && (self.outboxes.values().any(Outbox::has_one_way) || unsent())
+    /// Whether receivers do not have messages of the client to which it does not wait for an
+    /// answer.
+    pub(crate) fn has_undelivered(&self) -> bool {
+        let one_way = |packet: &P| packet.header().noresponse && Peer::of(packet).is_some();
+        self.outboxes.values().any(Outbox::has_one_way) || self.unsent.iter().any(one_way)
     }
 
     /// The client is about to close the connection: asks receivers at once.

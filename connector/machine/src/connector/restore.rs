@@ -3,8 +3,9 @@
 use serde_json::json;
 
 use crate::channel::Peer;
+use crate::connector::channels::UNKNOWN_METHOD;
 use crate::connector::{Connector, Phase};
-use crate::flight::{BAD_ANSWER, NO_HOST, NO_NAMESPACE, NO_SERVICE};
+use crate::flight::{BAD_ANSWER, NO_HOST, NO_NAMESPACE, NO_SERVICE, NO_SPACE, TOO_LARGE};
 use crate::ledger::{Found, Ledger, Settling};
 use crate::packet::{ANY_RANK, Packet};
 use crate::standing::Item;
@@ -21,6 +22,9 @@ const PAUSE_MAX: f64 = 2.0;
 const COVER_PART: usize = 4;
 /// Seconds until a checkpoint is requested again after an error.
 const COVER_PAUSE: f64 = 2.0;
+/// How often commits are offered to a module that is not there, with growing pauses. A reload, and
+/// the end of a broker after its modules, take less.
+const BEQUEST_TRIES_MAX: u32 = 16;
 
 /// The purpose of a request of the connector's own.
 #[derive(Clone, Debug, PartialEq)]
@@ -29,6 +33,8 @@ pub(crate) enum Own {
     Barrier,
     /// Asks for a checkpoint with the commits of a namespace up to this number.
     Cover(String, u64),
+    /// Hands the commits that no checkpoint has over to the rank's module.
+    Bequest(String),
     /// Removes the client's key, because the client has closed the connection.
     Farewell,
     /// See [`Settling::Fencing`].
@@ -94,6 +100,7 @@ impl<P: Packet> Connector<P> {
             Own::Look(namespace) => self.looked(now, &namespace, packet),
             Own::Replay(namespace) => self.replayed(now, &namespace, header.errnum),
             Own::Cover(namespace, mark) => self.covered(now, &namespace, mark, header.errnum),
+            Own::Bequest(namespace) => self.bequeathed(now, &namespace, packet),
             Own::Farewell => {}
             Own::PeerRuns(peer) => self.peer_runs(now, &peer, header.errnum),
             Own::Received(peer) => self.received(now, &peer, packet),
@@ -297,7 +304,11 @@ impl<P: Packet> Connector<P> {
         });
         let due: Vec<String> = due.collect();
         for namespace in due {
-            self.bound_commits(&namespace);
+            if self.is_closing {
+                self.bequeath(&namespace);
+            } else {
+                self.bound_commits(&namespace);
+            }
         }
     }
 
@@ -310,12 +321,66 @@ impl<P: Packet> Connector<P> {
         } else {
             ledger.cover_at = Some(now + COVER_PAUSE);
         }
-        self.bound_commits(namespace);
+        if self.is_closing {
+            // This was the last attempt to keep them.
+            self.ledgers.remove(namespace);
+        } else {
+            self.bound_commits(namespace);
+        }
+    }
+}
+
+impl<P: Packet> Connector<P> {
+    /// The client is about to close the connection. Commits that no checkpoint has are handed over
+    /// to the rank's module, because nobody else could do them again.
+    pub(crate) fn bequeath_all(&mut self) {
+        let namespaces: Vec<String> = self.ledgers.keys().cloned().collect();
+        for namespace in namespaces {
+            self.bequeath(&namespace);
+        }
+    }
+
+    fn bequeath(&mut self, namespace: &str) {
+        let Some(ledger) = self.ledgers.get_mut(namespace) else { return };
+        let payload = job_of(namespace).and_then(|id| ledger.bequest(id));
+        if let Some(payload) = payload.filter(|_| !ledger.covering) {
+            self.ask(Own::Bequest(namespace.to_string()), "job-exec.keep-commits", &payload);
+        }
+    }
+
+    fn bequeathed(&mut self, now: f64, namespace: &str, answer: &P) {
+        let Some(ledger) = self.ledgers.get_mut(namespace) else { return };
+        let is_unknown = answer.payload().starts_with(UNKNOWN_METHOD);
+        match answer.header().errnum {
+            // The module is being reloaded.
+            NO_SERVICE if ledger.tries < BEQUEST_TRIES_MAX && !is_unknown => {
+                let pause = PAUSE_FIRST * f64::from(1u32 << ledger.tries.min(10));
+                ledger.cover_at = Some(now + pause.min(PAUSE_MAX));
+                ledger.tries += 1;
+            }
+            // The module has no room for them. A checkpoint takes longer, and has.
+            NO_SPACE | TOO_LARGE => {
+                ledger.covering = true;
+                let id = job_of(namespace);
+                let own = Own::Cover(namespace.to_string(), ledger.mark());
+                self.ask_rank(own, "job-exec.checkpoint", &json!({ "id": id }).to_string(), RANK_0);
+            }
+            // Kept; or this is no rank of the job.
+            _ => drop(self.ledgers.remove(namespace)),
+        }
+    }
+
+    /// Whether commits wait to be handed over.
+    pub(crate) fn is_bequeathing(&self) -> bool {
+        let left = |(namespace, ledger): (&String, &Ledger<P>)| {
+            job_of(namespace).is_some() && !ledger.is_empty()
+        };
+        self.ledgers.iter().any(left)
     }
 }
 
 /// The job whose guest namespace this is (flux-core `libjob/job.c`, `flux_job_kvs_namespace`).
-fn job_of(namespace: &str) -> Option<u64> {
+pub(crate) fn job_of(namespace: &str) -> Option<u64> {
     namespace.strip_prefix("job-")?.parse().ok()
 }
 

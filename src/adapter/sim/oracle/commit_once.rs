@@ -1,10 +1,9 @@
 //! **commit-once**: each commit of a shell to its job's guest namespace is there once and in order,
-//! even if the KVS went back while the shell ran. A commit that was answered is there, unless the
-//! shell ended without a connection, or rank 0's broker died after the shell ended. In these two
-//! cases nobody is left to make the commit again.
+//! even if the KVS went back while the shell ran, or later. A commit that was answered is there. There
+//! are three exceptions: the shell was killed, its node was powered off, or its node was given up.
 
 use crate::adapter::sim::world::World;
-use crate::proto::JobId;
+use crate::proto::{BrokerRank, JobId};
 
 impl World {
     pub(super) fn check_lines(&mut self, id: JobId) {
@@ -13,9 +12,10 @@ impl World {
         else {
             return;
         };
-        let now = Some(self.ranks[0].brokers);
+        let log = self.kvs.moved_log(id).unwrap_or_default();
         let mut seen = Vec::new();
-        for state in &self.ranks {
+        for (rank, state) in (0..).zip(&self.ranks) {
+            let is_given_up = log.iter().any(|e| e.logged_missing() == Some(BrokerRank(rank)));
             for shell in state.shells_of(&digest) {
                 let name = format!("{}/{}", shell.unit, shell.invocation);
                 let of_shell = |note: &String| {
@@ -27,7 +27,7 @@ impl World {
                     (0..shell.lines_sent).filter(|number| !shell.lines_refused.contains(number));
                 let in_order = numbers.iter().copied().eq(taken.take(numbers.len()));
                 let kept =
-                    shell.ended_with_broker != now || numbers.len() as u32 >= shell.lines_done;
+                    !shell.has_closed || is_given_up || numbers.len() as u32 >= shell.lines_done;
                 if !in_order || (!kept && !shell.before_reboot) {
                     let done = shell.lines_done;
                     seen.push(format!(

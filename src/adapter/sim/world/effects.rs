@@ -154,6 +154,9 @@ impl World {
         if let Some(index) = Messages::index(to) {
             return self.record_answer(index, result);
         }
+        if self.answer_bequest(to, &result) {
+            return;
+        }
         if self.answer_checkpoint(to, &result) {
             self.requests.close(to);
             return;

@@ -2,14 +2,14 @@
 //! its broker. The broker passes requests on to its module, to rank 0's coordinator or to the KVS.
 
 use rand::Rng;
-use resume_machine::{Connector, Limits, Packet, Phase, SendError};
+use resume_machine::{Connector, Limits, Packet, SendError};
 use serde_json::{Value, json};
 
 use super::{Item, World};
 use crate::adapter::sim::packet::SimPacket;
 use crate::adapter::sim::rank::OWNER;
 use crate::adapter::sim::shell::ShellId;
-use crate::machine::{Credential, Event, Fault, RequestId};
+use crate::machine::{Credential, Event, Fault, RequestId, Topic};
 use crate::proto::{BrokerRank, JobId};
 
 /// Ways of sockets begin at this number, above those of ranks. No message overtakes another on a
@@ -93,6 +93,11 @@ impl World {
         for packet in heard {
             self.handle_at_shell(id, &packet);
         }
+        if let Some(status) = self.shell(id).closing
+            && !self.is_lingering(id)
+        {
+            self.after(0.000_1, 0.001, Item::EndShell { id, status });
+        }
     }
 
     pub(super) fn handle_link_timer(&mut self, id: ShellId) {
@@ -118,16 +123,30 @@ impl World {
         self.forward_from_link(id);
     }
 
-    /// Ends the connection of a shell that is gone. Returns true if the connection was up, with
-    /// nothing to be done again after a loss.
-    pub(super) fn close_link(&mut self, id: ShellId) -> bool {
-        self.links.remove(&id).is_some_and(|link| *link.connector.phase() == Phase::Live)
+    /// A shell is about to close its connection.
+    pub(super) fn begin_closing(&mut self, id: ShellId) {
+        let now = self.now;
+        if let Some(link) = self.links.get_mut(&id) {
+            link.connector.closing(now);
+            self.forward_from_link(id);
+        }
+    }
+
+    /// Whether a shell that closes its connection still waits for others.
+    pub(super) fn is_lingering(&self, id: ShellId) -> bool {
+        self.links.get(&id).is_some_and(|link| link.connector.is_lingering())
+    }
+
+    /// Ends the connection of a shell that is gone.
+    pub(super) fn close_link(&mut self, id: ShellId) {
+        self.links.remove(&id);
     }
 
     /// Ends all connections to a broker that is gone.
     pub(super) fn lose_links(&mut self, rank: u32) {
         let now = self.now;
         self.barriers.retain(|_, waiter| waiter.shell.rank != rank);
+        self.bequests.retain(|_, waiter| waiter.shell.rank != rank);
         self.checkpoints.retain(|_, waiter| waiter.shell.rank != rank && rank != 0);
         self.parked.retain(|(waiter, _)| waiter.shell.rank != rank);
         let shells: Vec<ShellId> =
@@ -153,6 +172,7 @@ impl World {
             // A simulated broker is in state RUN as soon as it is up.
             "state-machine.wait" => self.answer_shell(&waiter, Ok(json!({}))),
             "job-exec.shell-barrier" => self.handle_barrier_request(waiter),
+            "job-exec.keep-commits" => self.handle_bequest(&waiter),
             _ => self.send(id.rank, 0, Item::ToRank0(Box::new(waiter))),
         }
     }
@@ -169,6 +189,32 @@ impl World {
         self.barriers.insert(number, waiter);
         let (request, rank) = (RequestId::Remote(number), BrokerRank(rank));
         self.handle(rank.0, Event::ShellBarrier { request, credential, id, rank, entry });
+    }
+
+    /// The module answers at once.
+    fn handle_bequest(&mut self, waiter: &Waiter) {
+        let rank = waiter.shell.rank;
+        if self.ranks[rank as usize].node.is_none() {
+            return self.answer_shell(waiter, Err(libc::ENOSYS));
+        }
+        let credential = self.credential(waiter.shell);
+        let number = self.open_shell_request(rank);
+        self.bequests.insert(number, waiter.clone());
+        let payload = waiter.packet.payload();
+        match Topic::KeepCommits.read(RequestId::Remote(number), credential, payload) {
+            Ok(event) => self.handle(rank, event),
+            Err(fault) => self.violate("bounded", format!("a bequest cannot be read: {fault}")),
+        }
+    }
+
+    /// Passes the agent's answer to a shell that leaves commits. Returns false if no shell waits
+    /// with this number.
+    pub(super) fn answer_bequest(&mut self, number: u64, result: &Result<(), Fault>) -> bool {
+        let Some(waiter) = self.bequests.remove(&number) else { return false };
+        self.requests.close(number);
+        let answer = result.as_ref().map(|()| json!({})).map_err(|fault| fault.errnum);
+        self.answer_shell(&waiter, answer);
+        true
     }
 
     /// Whom a shell runs as: the user of its job.
@@ -192,16 +238,18 @@ impl World {
         }
     }
 
-    /// Refuses barrier requests (on rank 0 also those for a checkpoint) that an unloaded module has
-    /// not answered.
+    /// Refuses barrier requests and bequests (on rank 0 also requests for a checkpoint) that an
+    /// unloaded module has not answered.
     pub(super) fn refuse_unread(&mut self, rank: u32) {
         let of_rank = |waiter: &Waiter| waiter.shell.rank == rank;
         let mut unread: Vec<Waiter> = Vec::new();
-        self.barriers.retain(|_, waiter| {
-            let stays = !of_rank(waiter);
-            unread.extend((!stays).then(|| waiter.clone()));
-            stays
-        });
+        for waiting in [&mut self.barriers, &mut self.bequests] {
+            waiting.retain(|_, waiter| {
+                let stays = !of_rank(waiter);
+                unread.extend((!stays).then(|| waiter.clone()));
+                stays
+            });
+        }
         if rank == 0 {
             unread.extend(std::mem::take(&mut self.checkpoints).into_values());
         }

@@ -253,6 +253,7 @@ fn job_of(topic: Topic, event: &Event, payload: &[u8]) -> Option<JobId> {
     match event {
         Event::CheckpointAsked { id, .. }
         | Event::CriticalRanks { id, .. }
+        | Event::KeepCommits { id, .. }
         | Event::Expiration { id, .. }
         | Event::ShellBarrier { id, .. } => Some(*id),
         Event::Start { start, .. } => {

@@ -104,7 +104,7 @@ impl World {
     }
 
     pub(super) fn write_line(&mut self, id: ShellId) {
-        if !self.shell(id).runs() {
+        if !self.shell(id).works() {
             return;
         }
         let number = self.rng.random_range(0..1_000_000);
@@ -139,12 +139,16 @@ impl World {
             // The IMP ends after all other processes of the unit.
             leftover = false;
         }
+        let is_killed = status == WaitStatus::signaled(libc::SIGKILL);
         let status = self.shell(id).awaited.unwrap_or(status);
-        let ended_with = self.close_link(id).then_some(self.ranks[0].brokers);
+        if !is_killed && !self.has_closed(id, status) {
+            return;
+        }
+        self.close_link(id);
         let shell = self.shell_mut(id);
         shell.exited = Some(status);
         shell.leftover = leftover;
-        shell.ended_with_broker = ended_with;
+        shell.has_closed = !is_killed;
         let unit = shell.unit.clone();
         self.note(&format!("{unit} exits: {status}"));
         if leftover {
@@ -152,6 +156,17 @@ impl World {
         }
         self.ranks[id.rank as usize].systemd.handle_exited(&unit, status, leftover);
         self.forward_from_systemd(id.rank);
+    }
+
+    /// The shell closes its connection, which can take as long as its broker is away. Returns true
+    /// when it is closed. Before that, the shell is ended later.
+    fn has_closed(&mut self, id: ShellId, status: WaitStatus) -> bool {
+        let shell = self.shell_mut(id);
+        if shell.closing.is_none() {
+            shell.closing = Some(status);
+            self.begin_closing(id);
+        }
+        !self.is_lingering(id)
     }
 
     pub(super) fn end_leftover(&mut self, id: ShellId) {
@@ -240,7 +255,7 @@ impl World {
 
     /// The shell commits a line to its job's guest namespace.
     pub(super) fn commit_line(&mut self, id: ShellId) {
-        if !self.shell(id).runs() {
+        if !self.shell(id).works() {
             return;
         }
         let shell = self.shell_mut(id);

@@ -1,6 +1,7 @@
 //! Values of each input, for one rank of a world.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use serde_json::json;
 
@@ -14,8 +15,8 @@ use crate::proto::peer::{
     RankReport, Report, Reports, StreamEnd, VERSION, Version,
 };
 use crate::proto::{
-    BrokerRank, Exception, ExecEvent, Idset, JobDigest, JobException, ReleasedRanks, Response,
-    StartRequest, Stream, UnitName, WaitStatus,
+    Bequest, BrokerRank, Exception, ExecEvent, Idset, JobDigest, JobException, ReleasedRanks,
+    Response, StartRequest, Stream, UnitName, WaitStatus,
 };
 
 /// Streams of one rank of these worlds that can be open.
@@ -39,7 +40,12 @@ pub(super) fn values(input: Input, world: &World, rank: usize) -> Vec<(f64, Even
 fn events(input: Input, world: &World, rank: usize) -> Vec<Event> {
     let request = SENT;
     match input {
-        Input::Appended | Input::Created | Input::Finished | Input::Linked | Input::Opened => {
+        Input::Appended
+        | Input::Created
+        | Input::Finished
+        | Input::Linked
+        | Input::Opened
+        | Input::Recommitted => {
             kvs(input).into_iter().map(|result| Event::Kvs { id: JOB, result }).collect()
         }
         Input::CheckpointAsked => [OWNERS, STRANGERS]
@@ -68,6 +74,7 @@ fn events(input: Input, world: &World, rank: usize) -> Vec<Event> {
         Input::Expiration => [f64::NAN, -1.0, 0.0, 1.0, 2e9]
             .map(|expiration| Event::Expiration { request, id: JOB, expiration })
             .to_vec(),
+        Input::KeepCommits => keep_commits(request),
         Input::Known => known(world),
         Input::KnownAnswered => known_answered(),
         Input::Lead => [(false, false), (true, false), (true, true)]
@@ -84,6 +91,7 @@ fn events(input: Input, world: &World, rank: usize) -> Vec<Event> {
         | Input::Failed
         | Input::Found
         | Input::Gone
+        | Input::Kept
         | Input::Left
         | Input::Lost
         | Input::NeverStarted
@@ -125,6 +133,8 @@ fn kvs(input: Input) -> Vec<KvsResult> {
         KvsResult::Opened(Ok(found)),
         KvsResult::Opened(Ok(moved)),
         KvsResult::Opened(Err(fault())),
+        KvsResult::Recommitted { client: "0011223344556677".to_string(), result: Ok(()) },
+        KvsResult::Recommitted { client: String::new(), result: Err(fault()) },
     ];
     let is_it =
         |result: &KvsResult| Event::Kvs { id: JOB, result: result.clone() }.input() == input;
@@ -339,6 +349,8 @@ fn unit_events(unit: &UnitName) -> Vec<UnitEvent> {
         UnitEvent::Failed { unit: unit(), errnum: 5, message: text() },
         UnitEvent::Found(Box::new(record(&spec(unit())))),
         UnitEvent::Gone { unit: unit() },
+        UnitEvent::Kept { unit: unit(), client: text(), is_written: true },
+        UnitEvent::Kept { unit: unit(), client: text(), is_written: false },
         UnitEvent::Left { unit: unit() },
         UnitEvent::Lost { unit: unit(), message: text() },
         UnitEvent::NeverStarted { unit: unit() },
@@ -373,4 +385,17 @@ fn spec(unit: UnitName) -> UnitSpec {
         forget_failed: false,
         stop_timeout: None,
     }
+}
+
+fn keep_commits(request: RequestId) -> Vec<Event> {
+    let bequest = |client: &str| {
+        let (client, commits) = (client.to_string(), Vec::new());
+        Arc::new(Bequest { client, commits })
+    };
+    let (good, bad) = (bequest("0011223344556677"), bequest("x"));
+    let of = |credential, bequest: &Arc<Bequest>| {
+        let bequest = Arc::clone(bequest);
+        Event::KeepCommits { request, credential, id: JOB, bequest }
+    };
+    vec![of(OWNERS, &good), of(OWNERS, &bad), of(STRANGERS, &good)]
 }

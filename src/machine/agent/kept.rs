@@ -1,0 +1,140 @@
+//! Commits that clients of a job have left on this rank: flux-shell, and commands of its tasks.
+//!
+//! A guest namespace goes back to its last checkpoint, or is empty, when rank 0's broker dies. A
+//! client that lives does its commits again. For a client that has ended its rank does.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use crate::machine::effect::{Effect, Effects, KvsOp};
+use crate::machine::event::{Fault, RequestId};
+use crate::planted::Bug;
+use crate::proto::{Bequest, JobId};
+
+/// How much is kept for one job on one rank, in bytes. A client that leaves more waits for a
+/// checkpoint.
+const KEPT_MAX: usize = 32 << 20;
+
+/// All that clients have left.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Kept {
+    bequests: BTreeMap<String, Arc<Bequest>>,
+    bytes: usize,
+    /// Clients that wait until their commits are on the disk.
+    waiting: Vec<(String, RequestId)>,
+    /// Clients whose commits are being done again.
+    again: BTreeSet<String>,
+}
+
+impl Kept {
+    /// Keeps a bequest.
+    ///
+    /// # Errors
+    /// `EPROTO` if it is no client's, `ENOSPC` if there is no room.
+    pub(super) fn take(&mut self, id: JobId, bequest: &Arc<Bequest>) -> Result<(), Fault> {
+        if !bequest.is_valid() {
+            let message = format!("{id}: client {:?}: expected 16 hex digits", bequest.client);
+            return Err(Fault::new(libc::EPROTO, message));
+        }
+        let before = self.bequests.get(&bequest.client).map_or(0, |kept| kept.size());
+        let bytes = self.bytes - before + bequest.size();
+        if bytes > KEPT_MAX {
+            let message = format!("{id}: {bytes} bytes of commits on one rank: at most {KEPT_MAX}");
+            return Err(Fault::new(libc::ENOSPC, message));
+        }
+        self.bytes = bytes;
+        self.bequests.insert(bequest.client.clone(), Arc::clone(bequest));
+        Ok(())
+    }
+
+    /// The client is answered when its commits are on the disk.
+    pub(super) fn wait(&mut self, to: RequestId, client: &str) {
+        self.waiting.push((client.to_string(), to));
+    }
+
+    /// Commits are on the disk, or cannot be written there. Then their client has to see to it that
+    /// a checkpoint has them.
+    pub(super) fn handle_written(
+        &mut self,
+        id: JobId,
+        client: &str,
+        is_written: bool,
+        out: &mut Effects,
+    ) {
+        let message = format!("{id}: no commits can be kept on this rank");
+        let result = if is_written { Ok(()) } else { Err(Fault::new(libc::ENOSPC, message)) };
+        for (_, to) in self.waiting.extract_if(.., |(name, _)| name == client) {
+            out.done(to, result.clone());
+        }
+    }
+
+    /// Forgets a client that does not wait any more. Returns whether it did.
+    pub(super) fn is_left_by(&mut self, request: RequestId) -> bool {
+        self.waiting.extract_if(.., |(_, to)| *to == request).next().is_some()
+    }
+
+    /// A new leader: the namespace may have lost commits.
+    pub(super) fn commit_again(&mut self, id: JobId, out: &mut Effects) {
+        for (client, bequest) in &self.bequests {
+            if !Bug::CommitsOfEndedLost.is_planted() && self.again.insert(client.clone()) {
+                let op = KvsOp::Recommit(Arc::clone(bequest));
+                out.push(Effect::Kvs { id, op });
+            }
+        }
+    }
+
+    /// Commits were done again, or cannot be.
+    pub(super) fn handle_recommitted(&mut self, client: &str) {
+        self.again.remove(client);
+    }
+
+    /// The namespace has all commits, as far as this rank can see to it.
+    pub(super) fn is_settled(&self) -> bool {
+        self.again.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    const ID: JobId = JobId(7);
+
+    fn bequest(client: &str, size: usize) -> Arc<Bequest> {
+        let commit = json!({ "flags": 0, "ops": ["x".repeat(size)] });
+        let commits = json!([{ "number": 1, "commit": commit }]);
+        let bequest = json!({ "client": client, "commits": commits });
+        Arc::new(serde_json::from_value(bequest).expect("a bequest"))
+    }
+
+    #[test]
+    fn what_is_kept_has_a_limit_and_what_is_left_again_counts_once() {
+        let (client, other) = ("0011223344556677", "8899aabbccddeeff");
+        let mut kept = Kept::default();
+        let half = bequest(client, KEPT_MAX / 2);
+        assert_eq!(kept.take(ID, &half), Ok(()));
+        assert_eq!(kept.take(ID, &half), Ok(()));
+        let refused = kept.take(ID, &bequest(other, KEPT_MAX / 2)).expect_err("refused");
+        assert_eq!(refused.errnum, libc::ENOSPC);
+        assert_eq!(kept.take(ID, &bequest(other, 10)), Ok(()));
+        let refused = kept.take(ID, &bequest("x", 10)).expect_err("refused");
+        assert_eq!(refused.errnum, libc::EPROTO);
+    }
+
+    #[test]
+    fn each_is_done_again_once_for_all_leaders_that_ask_meanwhile() {
+        let client = "0011223344556677";
+        let (mut kept, mut out) = (Kept::default(), Effects::default());
+        assert_eq!(kept.take(ID, &bequest(client, 10)), Ok(()));
+        kept.commit_again(ID, &mut out);
+        kept.commit_again(ID, &mut out);
+        assert_eq!(out.list.len(), 1);
+        assert!(!kept.is_settled());
+        kept.handle_recommitted(client);
+        assert!(kept.is_settled());
+        kept.commit_again(ID, &mut out);
+        assert_eq!(out.list.len(), 2);
+    }
+}

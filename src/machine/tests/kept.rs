@@ -1,0 +1,100 @@
+//! Commits that ended shells have left.
+
+use std::sync::Arc;
+
+use serde_json::json;
+
+use super::{Credential, JOB, World};
+use crate::machine::{Answer, Effect, Event, KvsOp, RequestId};
+use crate::port::Note;
+use crate::port::supervisor::{UnitCommand, UnitEvent};
+use crate::proto::peer::Mode;
+use crate::proto::{Bequest, UnitName, WaitStatus};
+
+use super::recovery::Alone;
+
+const CLIENT: &str = "0011223344556677";
+const USER: Credential = Credential { userid: super::OWNER, owner: false };
+const STRANGER: Credential = Credential { userid: 99, owner: false };
+
+fn bequest() -> Arc<Bequest> {
+    let commits = json!([{ "number": 1, "commit": { "flags": 0, "ops": [] } }]);
+    let bequest = json!({ "client": CLIENT, "commits": commits });
+    Arc::new(serde_json::from_value(bequest).expect("a bequest"))
+}
+
+fn leave(number: u64, credential: Credential) -> Event {
+    let request = RequestId::Remote(number);
+    Event::KeepCommits { request, credential, id: JOB, bequest: bequest() }
+}
+
+fn answer_of(effects: &[Effect], number: u64) -> Option<Option<i32>> {
+    effects.iter().find_map(|effect| match effect {
+        Effect::Answer { to: RequestId::Remote(to), answer: Answer::Done(result) }
+            if *to == number =>
+        {
+            Some(result.as_ref().err().map(|fault| fault.errnum))
+        }
+        _ => None,
+    })
+}
+
+/// A rank with a running shell.
+fn with_shell() -> (Alone, UnitName) {
+    let mut alone = Alone::new(1);
+    let asked = alone.shells(1, 1, "digest", Mode::Start);
+    let unit = asked.iter().find_map(|effect| match effect {
+        Effect::Unit(UnitCommand::Launch(spec)) => Some(spec.unit.clone()),
+        _ => None,
+    });
+    (alone, unit.expect("it is launched"))
+}
+
+#[test]
+fn who_leaves_commits_is_answered_when_they_are_written() {
+    let (mut alone, unit) = with_shell();
+    let taken = alone.hear(leave(7, USER));
+    let note = Note::Commits(bequest());
+    let written = Effect::Unit(UnitCommand::Note { unit: unit.clone(), note });
+    assert_eq!(taken, [written]);
+    let kept = |is_written| {
+        let (unit, client) = (unit.clone(), CLIENT.to_string());
+        Event::Unit(UnitEvent::Kept { unit, client, is_written })
+    };
+    assert_eq!(answer_of(&alone.hear(kept(true)), 7), Some(None));
+    alone.hear(leave(8, USER));
+    assert_eq!(answer_of(&alone.hear(kept(false)), 8), Some(Some(libc::ENOSPC)));
+}
+
+#[test]
+fn only_the_jobs_user_may_leave_commits_and_only_where_its_shell_is() {
+    let (mut alone, _) = with_shell();
+    assert_eq!(answer_of(&alone.hear(leave(7, STRANGER)), 7), Some(Some(libc::EPERM)));
+    let mut elsewhere = Alone::new(2);
+    assert_eq!(answer_of(&elsewhere.hear(leave(7, USER)), 7), Some(Some(libc::ENOENT)));
+}
+
+#[test]
+fn a_new_leader_does_not_hear_that_a_rank_is_gone_before_its_commits_are_done_again() {
+    let mut world = World::running(3, "1-2");
+    world.happen(1, leave(7, Credential { userid: super::OWNER, owner: true }));
+    world.exited(1, WaitStatus::exited(0));
+    assert_eq!(world.recommitted, [] as [&str; 0]);
+    world.unload(1);
+    world.load(1);
+    world.pass(1.0);
+    assert_eq!(world.recommitted, [CLIENT], "with the record's words");
+    world.exited(2, WaitStatus::exited(0));
+    world.assert_ended();
+}
+
+#[test]
+fn another_leader_has_them_done_again_too() {
+    let (mut alone, unit) = with_shell();
+    alone.hear(leave(7, USER));
+    alone.hear(Event::Unit(UnitEvent::Gone { unit }));
+    let again = alone.shells(2, 2, "digest", Mode::Adopt);
+    let op = KvsOp::Recommit(bequest());
+    assert!(again.contains(&Effect::Kvs { id: JOB, op }), "{again:?}");
+    assert!(!format!("{again:?}").contains("Gone"), "{again:?}");
+}
