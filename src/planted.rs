@@ -21,6 +21,8 @@ pub enum Bug {
     LostSignalAfterReconnect,
     /// A rank is released when its shell has exited, even if the shell has left processes behind.
     ReleaseBeforeEmpty,
+    /// A new coordinator does not look up which ranks the job manager has back.
+    ReleasedAgain,
     /// Another job's unit is adopted because the id is the same.
     ReissuedIdAdopted,
     /// A unit is started with an empty record.
@@ -33,7 +35,7 @@ pub enum Bug {
 
 impl Bug {
     /// All bugs.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::AdoptionByPid,
         Self::BarrierAfterRestart,
         Self::CollectBeforeDurable,
@@ -41,6 +43,7 @@ impl Bug {
         Self::DuplicateStartAfterRollback,
         Self::LostSignalAfterReconnect,
         Self::ReleaseBeforeEmpty,
+        Self::ReleasedAgain,
         Self::ReissuedIdAdopted,
         Self::StartWithoutIntent,
         Self::UnknownIsDead,

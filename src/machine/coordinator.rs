@@ -7,8 +7,9 @@
 use std::collections::BTreeMap;
 
 use crate::machine::context::Context;
-use crate::machine::effect::{Effect, Effects, Level, StreamItem};
+use crate::machine::effect::{Effect, Effects, KvsOp, Level, StreamItem};
 use crate::machine::event::{Credential, Fault, RequestId, StreamId};
+use crate::planted::Bug;
 use crate::proto::peer::{LeadNote, LeadReply, LeadRequest, StreamEnd, Version};
 use crate::proto::{
     BrokerRank, Exception, Idset, JobDigest, JobException, JobId, ReleasedRanks, Response,
@@ -35,6 +36,8 @@ enum LeaderLink {
     Away { since: f64, retry_at: f64 },
     /// It leads. It hears of exceptions by itself.
     Present { stream: StreamId },
+    /// Nobody was asked yet: the ranks that the job manager has back are being looked up.
+    Unasked,
 }
 
 /// A job that the job manager has asked for.
@@ -85,7 +88,7 @@ impl Coordinator {
                     digest: JobDigest::new(start.id, start.userid, &start.r),
                     again: start.r.starttime() <= cx.born.wall,
                     rank: start.r.first_rank(),
-                    leader: LeaderLink::Away { since: cx.now.mono, retry_at: 0.0 },
+                    leader: LeaderLink::Unasked,
                     lost: Idset::new(),
                     exception: None,
                     passed_on: Vec::new(),
@@ -93,7 +96,11 @@ impl Coordinator {
                     status: WaitStatus::default(),
                     start,
                 };
-                job.ask(None, out);
+                if job.again || job.start.reattach {
+                    out.push(Effect::Kvs { id: job.start.id, op: KvsOp::Released });
+                } else {
+                    job.ask(None, out);
+                }
                 if let Some(old) = self.jobs.insert(job.start.id, job) {
                     out.push(Effect::Drop { to: old.request });
                 }
@@ -115,6 +122,29 @@ impl Coordinator {
                 out.done(request, Err(fault));
             }
         }
+    }
+
+    /// The KVS has told which ranks the job manager has back. If it could not, they are said again:
+    /// the job manager only records a partial release, so a second one does no harm.
+    pub(super) fn handle_released(
+        &mut self,
+        id: JobId,
+        result: Result<Idset, Fault>,
+        out: &mut Effects,
+    ) {
+        let Some(job) = self.jobs.get_mut(&id).filter(|job| job.leader == LeaderLink::Unasked)
+        else {
+            return;
+        };
+        match result {
+            Ok(_) if Bug::ReleasedAgain.is_planted() => (),
+            Ok(released) => job.released = released.intersection(job.start.r.ranks()),
+            Err(fault) => {
+                let text = format!("{id}: cannot look up its released ranks: {fault}");
+                out.log(Level::Warning, text);
+            }
+        }
+        job.ask(None, out);
     }
 
     /// A leader has answered, or its stream has ended.
@@ -259,7 +289,7 @@ impl Coordinator {
 
     pub(super) fn next_timeout(&self, id: JobId) -> Option<f64> {
         match self.jobs.get(&id)?.leader {
-            LeaderLink::Asked { .. } | LeaderLink::Present { .. } => None,
+            LeaderLink::Asked { .. } | LeaderLink::Present { .. } | LeaderLink::Unasked => None,
             LeaderLink::Away { retry_at, .. } => Some(retry_at),
         }
     }
@@ -281,6 +311,7 @@ impl Coordinator {
     pub(super) fn state_name(&self, id: JobId) -> &'static str {
         match self.jobs.get(&id).map(|job| &job.leader) {
             None => "none",
+            Some(LeaderLink::Unasked) => "unasked",
             Some(LeaderLink::Asked { .. }) => "asked",
             Some(LeaderLink::Present { .. }) => "present",
             Some(LeaderLink::Away { .. }) => "away",
@@ -303,7 +334,7 @@ impl Coordinated {
             LeaderLink::Asked { stream: asked, .. } | LeaderLink::Present { stream: asked } => {
                 asked == stream
             }
-            LeaderLink::Away { .. } => false,
+            LeaderLink::Away { .. } | LeaderLink::Unasked => false,
         }
     }
 
@@ -388,7 +419,7 @@ impl Coordinated {
         let since = match self.leader {
             LeaderLink::Asked { since, .. } => since.unwrap_or(now),
             LeaderLink::Away { since, .. } => since,
-            LeaderLink::Present { .. } => now,
+            LeaderLink::Present { .. } | LeaderLink::Unasked => now,
         };
         let level = if since == now { Level::Info } else { Level::Debug };
         out.log(level, format!("{id}: leader on rank {} does not answer: {end}", self.rank));

@@ -46,6 +46,9 @@ pub enum KvsOp {
         /// The job's user.
         userid: u32,
     },
+    /// Find out which ranks the job manager has back, from the job's own eventlog (RFC 21), which
+    /// the job manager writes.
+    Released,
 }
 
 /// The only, or the last, answer to a request.

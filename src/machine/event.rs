@@ -6,7 +6,7 @@ use crate::proto::peer::{
     CoveredRequest, KnownRequest, LeadReply, LeadRequest, OrderRequest, Question, Reports,
     ShellsRequest, StreamEnd,
 };
-use crate::proto::{BrokerRank, ExecEvent, JobException, JobId, StartError, StartRequest};
+use crate::proto::{BrokerRank, ExecEvent, Idset, JobException, JobId, StartError, StartRequest};
 
 /// A request that waits for an answer.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
@@ -97,6 +97,8 @@ pub enum KvsResult {
     Linked(Result<(), Fault>),
     /// Of `Open`.
     Opened(Result<Opened, Fault>),
+    /// Of `Released`: ranks that were released in parts.
+    Released(Result<Idset, Fault>),
 }
 
 /// Everything that can happen to a node.

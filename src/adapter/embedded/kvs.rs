@@ -9,7 +9,7 @@ use std::os::unix::fs::{DirBuilderExt, symlink};
 use std::path::{Path, PathBuf};
 
 use crate::machine::{Creation, Fault, KvsOp, KvsResult, Opened};
-use crate::proto::{ExecEvent, JobId, decode_eventlog};
+use crate::proto::{ExecEvent, Idset, JobId, decode_eventlog};
 
 const EVENTLOG: &str = "exec.eventlog";
 
@@ -36,6 +36,8 @@ impl Kvs {
             KvsOp::Finish(events) => KvsResult::Finished(fault(self.finish(id, events))),
             KvsOp::Link => KvsResult::Linked(fault(self.link(id))),
             KvsOp::Open { .. } => KvsResult::Opened(self.open(id)),
+            // The job manager of this process has no eventlogs, and forgets its jobs when it ends.
+            KvsOp::Released => KvsResult::Released(Ok(Idset::new())),
         }
     }
 

@@ -72,6 +72,10 @@ impl Kvs {
             }),
             KvsOp::Link => KvsResult::Linked(Ok(())),
             KvsOp::Open { .. } => KvsResult::Opened(Ok(self.open(id))),
+            KvsOp::Released => {
+                let job = self.primary.manager.jobs.get(&id);
+                KvsResult::Released(Ok(job.map(|job| job.released.clone()).unwrap_or_default()))
+            }
         }
     }
 

@@ -39,7 +39,10 @@ pub(super) struct ManagedJob {
     pub(super) pending: bool,
     pub(super) failed: bool,
     pub(super) finish: Option<WaitStatus>,
+    /// Ranks that it has back, in parts or all. Its eventlog says so.
     pub(super) released: Idset,
+    /// Those that the service has said, or could know of: they were in the KVS when it has looked.
+    pub(super) told: Idset,
     pub(super) ended: bool,
     /// Whether its response stream was lost while it was being cleaned up. The job manager does not
     /// ask for such a job again.
@@ -98,7 +101,15 @@ impl Manager {
         }
         let payload = payload(id, job.allocation.as_ref()?, job);
         job.pending = true;
+        job.told = job.released.clone();
         Some(payload)
+    }
+
+    /// The service has looked up which ranks of a job were released.
+    pub(super) fn set_told(&mut self, id: JobId, released: Idset) {
+        if let Some(job) = self.jobs.get_mut(&id) {
+            job.told = released;
+        }
     }
 
     /// The service is gone. The job manager asks again only for jobs that run (flux-core
@@ -110,11 +121,10 @@ impl Manager {
         }
     }
 
-    /// Starts again from the eventlogs, which do not have partial releases.
+    /// Starts again from the eventlogs.
     pub(super) fn restart(&mut self) {
         for job in self.jobs.values_mut().filter(|job| !job.ended) {
             job.pending = false;
-            job.released = Idset::new();
             job.abandoned |= job.failed || job.finish.is_some();
         }
     }
@@ -160,9 +170,8 @@ impl Manager {
                     ReleasedRanks::All => all.difference(&job.released),
                     ReleasedRanks::These(ranks) => ranks.clone(),
                 };
-                // A release can come again after a restart. This does no harm, because the job
-                // manager only records partial releases (flux-core `job-manager/start.c`).
                 job.released = job.released.union(&ranks);
+                job.told = job.told.union(&ranks);
                 if *is_final {
                     if job.released != all {
                         let missing = all.difference(&job.released);

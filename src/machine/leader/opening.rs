@@ -91,6 +91,7 @@ impl Leader {
                 }
             }
             KvsResult::Opened(result) => self.handle_opened(cx, result, out),
+            KvsResult::Released(_) => (), // the coordinator's
         }
         self.advance(cx, out);
     }

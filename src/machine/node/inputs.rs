@@ -5,7 +5,7 @@ use crate::config::Config;
 use crate::machine::agent::Agent;
 use crate::machine::context::{Context, Now, SupervisorState};
 use crate::machine::effect::{Answer, Effect, Effects, Level};
-use crate::machine::event::{Credential, Event, Fault, RequestId, Role, StreamId};
+use crate::machine::event::{Credential, Event, Fault, KvsResult, RequestId, Role, StreamId};
 use crate::machine::leader::Leader;
 use crate::machine::schedule::Waiter;
 use crate::port::supervisor::{Method, UnitCommand, UnitEvent};
@@ -51,6 +51,9 @@ impl Node {
             }
             Event::KnownAnswered { id, asker, question, result } => {
                 self.handle_known(now, (id, asker, question), result, out);
+            }
+            Event::Kvs { id, result: KvsResult::Released(result) } => {
+                self.coordinator.handle_released(id, result, out);
             }
             Event::Kvs { id, result } => {
                 if let Some(leader) = self.leaders.get_mut(&id) {

@@ -17,7 +17,7 @@ const AGENT: &str = "agent";
 /// The roles, each with its states. `none`: this rank does not have the role for the job.
 /// `no-shell`: the job has an agent here, and no shell.
 pub const ROLES: [(&str, &[&str]); 3] = [
-    (COORDINATOR, &["none", "asked", "present", "away"]),
+    (COORDINATOR, &["none", "unasked", "asked", "present", "away"]),
     (LEADER, &["none", "opening", "launching", "running", "exited", "moving", "ended"]),
     (
         AGENT,
@@ -121,6 +121,7 @@ inputs! {
     OutputTruncated "output-truncated" [AGENT]
     Parked "parked" [AGENT]
     Ready "ready" []
+    Released "released" [COORDINATOR]
     Replied "replied" [COORDINATOR]
     Reported "reported" [LEADER AGENT]
     ShellBarrier "shell-barrier" [AGENT]
@@ -151,6 +152,7 @@ impl Event {
             Self::Kvs { result: KvsResult::Finished(_), .. } => Input::Finished,
             Self::Kvs { result: KvsResult::Linked(_), .. } => Input::Linked,
             Self::Kvs { result: KvsResult::Opened(_), .. } => Input::Opened,
+            Self::Kvs { result: KvsResult::Released(_), .. } => Input::Released,
             Self::Lead { .. } => Input::Lead,
             Self::Order(_) => Input::Order,
             Self::Parked { .. } => Input::Parked,

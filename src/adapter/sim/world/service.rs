@@ -93,16 +93,20 @@ impl World {
             return;
         }
         let failure = || Fault::new(libc::EIO, "commit failed");
-        let may_fail = matches!(op, KvsOp::Append(_) | KvsOp::Open { .. });
+        let may_fail = matches!(op, KvsOp::Append(_) | KvsOp::Open { .. } | KvsOp::Released);
         let fails = may_fail && self.faults.draw(FaultKind::CommitFails).is_some();
         let result = match op {
             KvsOp::Append(_) if fails => KvsResult::Appended(Err(failure())),
             KvsOp::Open { .. } if fails => KvsResult::Opened(Err(failure())),
+            KvsOp::Released if fails => KvsResult::Released(Err(failure())),
             op => {
                 self.check_events(id, &op);
                 self.kvs.apply(id, op)
             }
         };
+        if let KvsResult::Released(released) = &result {
+            self.manager.set_told(id, released.clone().unwrap_or_default());
+        }
         self.send(0, from.rank, Item::KvsDone { to: from, id, result: Box::new(result) });
     }
 

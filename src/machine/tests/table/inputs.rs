@@ -39,7 +39,12 @@ pub(super) fn values(input: Input, world: &World, rank: usize) -> Vec<(f64, Even
 fn events(input: Input, world: &World, rank: usize) -> Vec<Event> {
     let request = SENT;
     match input {
-        Input::Appended | Input::Created | Input::Finished | Input::Linked | Input::Opened => {
+        Input::Appended
+        | Input::Created
+        | Input::Finished
+        | Input::Linked
+        | Input::Opened
+        | Input::Released => {
             kvs(input).into_iter().map(|result| Event::Kvs { id: JOB, result }).collect()
         }
         Input::CheckpointAsked => [OWNERS, STRANGERS]
@@ -125,6 +130,9 @@ fn kvs(input: Input) -> Vec<KvsResult> {
         KvsResult::Opened(Ok(found)),
         KvsResult::Opened(Ok(moved)),
         KvsResult::Opened(Err(fault())),
+        KvsResult::Released(Ok(Idset::from_range(2..3))),
+        KvsResult::Released(Ok(Idset::from_range(0..9))),
+        KvsResult::Released(Err(fault())),
     ];
     let is_it =
         |result: &KvsResult| Event::Kvs { id: JOB, result: result.clone() }.input() == input;
