@@ -19,6 +19,8 @@ pub enum Bug {
     DuplicateStartAfterRollback,
     /// After a reconnect to the bus, the supervisor does not ask what happened meanwhile.
     LostSignalAfterReconnect,
+    /// The exception for which a shell is ended is not written to the shell's record.
+    ReasonForgotten,
     /// A rank is released when its shell has exited, even if the shell has left processes behind.
     ReleaseBeforeEmpty,
     /// A new coordinator does not look up which ranks the job manager has back.
@@ -35,13 +37,14 @@ pub enum Bug {
 
 impl Bug {
     /// All bugs.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::AdoptionByPid,
         Self::BarrierAfterRestart,
         Self::CollectBeforeDurable,
         Self::DoneBeforeOutput,
         Self::DuplicateStartAfterRollback,
         Self::LostSignalAfterReconnect,
+        Self::ReasonForgotten,
         Self::ReleaseBeforeEmpty,
         Self::ReleasedAgain,
         Self::ReissuedIdAdopted,

@@ -3,12 +3,14 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use serde_json::Value;
+use serde::Deserialize;
+use serde_json::{Value, json};
 
-use crate::proto::Idset;
+use crate::proto::{EndReason, Idset};
 
 const ENTERED: &str = "barrier-entered";
 const CRITICAL: &str = "critical-ranks";
+const END_REASON: &str = "end-reason";
 const PARKED: &str = "parked-";
 
 /// A fact about a shell that must be there after a restart. A later one of the same key replaces
@@ -19,6 +21,8 @@ pub enum Note {
     BarrierEntered(u32),
     /// A nested instance named its critical shells, by shell rank.
     CriticalRanks(Idset),
+    /// A leader has had the shell ended for this exception.
+    EndReason(EndReason),
     /// A barrier request of the shell waits for a reload of the module to end.
     Parked {
         /// Which of the shell's entries it is, counted from 1.
@@ -34,6 +38,7 @@ impl Note {
         match self {
             Self::BarrierEntered(_) => ENTERED.to_string(),
             Self::CriticalRanks(_) => CRITICAL.to_string(),
+            Self::EndReason(_) => END_REASON.to_string(),
             Self::Parked { entry, .. } => format!("{PARKED}{entry}"),
         }
     }
@@ -43,6 +48,7 @@ impl Note {
         match self {
             Self::BarrierEntered(count) => (*count).into(),
             Self::CriticalRanks(ranks) => ranks.to_string().into(),
+            Self::EndReason(reason) => json!(reason),
             Self::Parked { message, .. } => message.as_deref().map(hex).into(),
         }
     }
@@ -56,6 +62,7 @@ impl Note {
         match key {
             ENTERED => u32::try_from(value.as_u64()?).ok().map(Self::BarrierEntered),
             CRITICAL => value.as_str()?.parse().ok().map(Self::CriticalRanks),
+            END_REASON => EndReason::deserialize(value).ok().map(Self::EndReason),
             _ => {
                 let entry = key.strip_prefix(PARKED)?.parse().ok()?;
                 let message = match value {
@@ -84,8 +91,6 @@ fn bytes(text: &str) -> Option<Vec<u8>> {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     #[test]
@@ -93,6 +98,7 @@ mod tests {
         let notes = [
             Note::BarrierEntered(2),
             Note::CriticalRanks(Idset::from_range(0..3)),
+            Note::EndReason(EndReason::new("timeout", "expired", None)),
             Note::Parked { entry: 1, message: None },
             Note::Parked { entry: 2, message: Some(vec![0, 0xff, 16]) },
         ];
@@ -107,6 +113,7 @@ mod tests {
             [
                 ("barrier-entered", json!(-1)),
                 ("critical-ranks", json!("x")),
+                ("end-reason", json!({ "note": "without a type" })),
                 ("parked-x", json!("00")),
                 ("parked-1", json!("0")),
                 ("parked-2", json!("zz")),

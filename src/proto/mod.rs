@@ -4,6 +4,7 @@
 
 mod digest;
 mod duration;
+mod end_reason;
 mod exec_event;
 mod hostlist;
 mod idset;
@@ -22,6 +23,7 @@ mod wait_status;
 
 pub use digest::JobDigest;
 pub use duration::{DurationError, format_fsd, parse_fsd};
+pub use end_reason::EndReason;
 pub use exec_event::{EventlogError, ExecEvent, decode_eventlog};
 pub use hostlist::Hostlist;
 pub use idset::{Idset, IdsetError};

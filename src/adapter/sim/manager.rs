@@ -38,6 +38,8 @@ pub(super) struct ManagedJob {
     /// Whether the execution service was asked to start it.
     pub(super) pending: bool,
     pub(super) failed: bool,
+    /// The type of its first fatal exception. It decides how the job's end is called.
+    pub(super) exception: Option<String>,
     pub(super) finish: Option<WaitStatus>,
     /// Ranks that it has back, in parts or all. Its eventlog says so.
     pub(super) released: Idset,
@@ -47,6 +49,14 @@ pub(super) struct ManagedJob {
     /// Whether its response stream was lost while it was being cleaned up. The job manager does not
     /// ask for such a job again.
     pub(super) abandoned: bool,
+}
+
+impl ManagedJob {
+    /// It has got a fatal exception of this type.
+    pub(super) fn fail(&mut self, kind: &str) {
+        self.failed = true;
+        self.exception.get_or_insert_with(|| kind.to_string());
+    }
 }
 
 /// The job manager.
@@ -94,14 +104,17 @@ impl Manager {
     }
 
     /// Takes the start request of a job, for a service that has said hello. `None` if none is due.
-    pub(super) fn take_start_request(&mut self, id: JobId) -> Option<Value> {
+    /// `wall` is rank 0's clock. If that has jumped back, a job that has not started looks new.
+    pub(super) fn take_start_request(&mut self, id: JobId, wall: f64) -> Option<Value> {
         let job = self.jobs.get_mut(&id)?;
         if job.pending || job.ended || job.abandoned {
             return None;
         }
-        let payload = payload(id, job.allocation.as_ref()?, job);
+        let allocation = job.allocation.as_ref()?;
+        let payload = payload(id, allocation, job);
+        let looks_new = !job.started && allocation.starttime > wall;
+        job.told = if looks_new { Idset::new() } else { job.released.clone() };
         job.pending = true;
-        job.told = job.released.clone();
         Some(payload)
     }
 
@@ -155,7 +168,8 @@ impl Manager {
                     return broken(format!("{id}: reattached, but it was never started"));
                 }
             }
-            Response::Exception(exception) => job.failed |= exception.severity == 0,
+            Response::Exception(exception) if exception.severity == 0 => job.fail(&exception.kind),
+            Response::Exception(_) => (),
             Response::Finish { status } => {
                 if job.finish.is_some_and(|finish| finish != *status) {
                     return broken(format!("{id}: two different statuses"));

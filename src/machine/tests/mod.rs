@@ -4,6 +4,7 @@
 mod hostile;
 mod job_life;
 mod leave;
+mod reason;
 mod recovery;
 mod reload;
 mod review;

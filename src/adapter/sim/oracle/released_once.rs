@@ -1,5 +1,6 @@
 //! **released-once**: a rank is released once. Exempt are releases that the KVS did not have yet when
-//! a new coordinator has looked, and those that it could not tell.
+//! a new coordinator has looked, those that it could not tell, and those of a job that looks new because
+//! rank 0's clock has jumped back.
 
 use crate::adapter::sim::world::World;
 use crate::proto::{JobId, ReleasedRanks};

@@ -78,7 +78,7 @@ impl World {
         if self.ranks[0].node.is_none() {
             return;
         }
-        if let Some(payload) = self.manager.take_start_request(id) {
+        if let Some(payload) = self.manager.take_start_request(id, self.wall(0)) {
             self.note(&format!("start request for {id}"));
             let life = self.life(0);
             let number = self.requests.open(life, life, Asked::Manager);
@@ -142,7 +142,7 @@ impl World {
     pub(super) fn raise(&mut self, id: JobId, exception: &Exception) {
         self.note(&format!("raise {id}: {}", exception.note));
         if let Some(job) = self.manager.jobs.get_mut(&id).filter(|_| exception.severity == 0) {
-            job.failed = true;
+            job.fail(&exception.kind);
             self.schedule_commit();
             self.publish(id, &exception.kind);
         }

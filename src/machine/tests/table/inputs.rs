@@ -14,8 +14,8 @@ use crate::proto::peer::{
     RankReport, Report, Reports, StreamEnd, VERSION, Version,
 };
 use crate::proto::{
-    BrokerRank, Exception, ExecEvent, Idset, JobDigest, JobException, ReleasedRanks, Response,
-    StartRequest, Stream, UnitName, WaitStatus,
+    BrokerRank, EndReason, Exception, ExecEvent, Idset, JobDigest, JobException, ReleasedRanks,
+    Response, StartRequest, Stream, UnitName, WaitStatus,
 };
 
 /// Streams of one rank of these worlds that can be open.
@@ -218,8 +218,15 @@ fn orders() -> Vec<Event> {
     let stream = Stream::Stderr;
     [
         (0, Order::Forget),
-        (1, Order::Signal { signal: 9, all: true }),
-        (0, Order::Signal { signal: 15, all: false }),
+        (1, Order::Signal { signal: 9, all: true, reason: None }),
+        (
+            0,
+            Order::Signal {
+                signal: 15,
+                all: false,
+                reason: Some(EndReason::new("cancel", "", None)),
+            },
+        ),
         (0, Order::Barrier { count: 3, failed: false }),
         (0, Order::Barrier { count: 0, failed: true }),
         (0, Order::Acknowledge { stream, offset: u64::MAX, checkpointed: 0 }),
@@ -274,6 +281,7 @@ fn reports() -> Vec<Report> {
     let mut reports = vec![
         Report::Barrier { entered: 7 },
         Report::CriticalRanks { ranks: Idset::new() },
+        Report::EndReason(EndReason::new("cancel", "", Some(WaitStatus(9)))),
         Report::Exited { status: WaitStatus(9) },
         Report::Failed { errnum: libc::EACCES, message: text() },
         Report::Gone,
