@@ -29,9 +29,9 @@ const RETRY_MAX: f64 = 5.0;
 /// The leader of a job, seen from here.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum LeaderLink {
-    /// It was asked to lead, and has not answered yet. `since` is when leaders on its rank began
-    /// not to answer, over several tries.
-    Asked { stream: StreamId, since: Option<f64> },
+    /// It was asked to lead `at` this time, and has not answered yet. `since` is when leaders on its
+    /// rank began not to answer, over several tries.
+    Asked { stream: StreamId, since: Option<f64>, at: f64 },
     /// It does not answer, and is asked again at `retry_at`.
     Away { since: f64, retry_at: f64 },
     /// It leads. It hears of exceptions by itself.
@@ -99,7 +99,7 @@ impl Coordinator {
                 if job.again || job.start.reattach {
                     out.push(Effect::Kvs { id: job.start.id, op: KvsOp::Released });
                 } else {
-                    job.ask(None, out);
+                    job.ask(cx.now.mono, None, out);
                 }
                 if let Some(old) = self.jobs.insert(job.start.id, job) {
                     out.push(Effect::Drop { to: old.request });
@@ -128,6 +128,7 @@ impl Coordinator {
     /// the job manager only records a partial release, so a second one does no harm.
     pub(super) fn handle_released(
         &mut self,
+        cx: Context,
         id: JobId,
         result: Result<Idset, Fault>,
         out: &mut Effects,
@@ -144,7 +145,7 @@ impl Coordinator {
                 out.log(Level::Warning, text);
             }
         }
-        job.ask(None, out);
+        job.ask(cx.now.mono, None, out);
     }
 
     /// A leader has answered, or its stream has ended.
@@ -257,7 +258,7 @@ impl Coordinator {
         if let LeaderLink::Asked { since, .. } = job.leader
             && job.rank != cx.facts.rank
         {
-            job.ask(since, out);
+            job.ask(cx.now.mono, since, out);
         }
     }
 
@@ -300,9 +301,9 @@ impl Coordinator {
             && retry_at <= cx.now.mono
         {
             if cx.now.mono - since >= cx.config.peer_timeout {
-                job.give_up_leader(out);
+                job.give_up_leader(cx, out);
             } else {
-                job.ask(Some(since), out);
+                job.ask(cx.now.mono, Some(since), out);
             }
         }
     }
@@ -339,9 +340,9 @@ impl Coordinated {
     }
 
     /// Asks its rank to lead.
-    fn ask(&mut self, since: Option<f64>, out: &mut Effects) {
+    fn ask(&mut self, at: f64, since: Option<f64>, out: &mut Effects) {
         let stream = out.stream();
-        self.leader = LeaderLink::Asked { stream, since };
+        self.leader = LeaderLink::Asked { stream, since, at };
         let request = LeadRequest {
             version: Version,
             start: self.start.clone(),
@@ -413,10 +414,13 @@ impl Coordinated {
             let note = format!("{reason} (on rank {})", self.rank);
             out.log(Level::Error, format!("{id}: {note}"));
             self.pass_on(Response::Exception(Exception::fatal(note)), out);
-            return self.give_up_leader(out);
+            return self.give_up_leader(cx, out);
         }
         let now = cx.now.mono;
         let since = match self.leader {
+            // A rank that has held the request for that long was there, also if it had nothing to
+            // say.
+            LeaderLink::Asked { at, .. } if now - at >= cx.config.peer_timeout => now,
             LeaderLink::Asked { since, .. } => since.unwrap_or(now),
             LeaderLink::Away { since, .. } => since,
             LeaderLink::Present { .. } | LeaderLink::Unasked => now,
@@ -429,12 +433,12 @@ impl Coordinated {
     }
 
     /// Has the job's next rank lead. If none is left this rank leads, to bring the job to its end.
-    fn give_up_leader(&mut self, out: &mut Effects) {
+    fn give_up_leader(&mut self, cx: Context, out: &mut Effects) {
         self.lost.insert(self.rank.0);
         let next = self.start.r.ranks().ranks().find(|rank| !self.lost.contains_rank(*rank));
         self.rank = next.unwrap_or(BrokerRank(0));
         let id = self.start.id;
         out.log(Level::Error, format!("{id}: gave up on its leader; rank {} leads", self.rank));
-        self.ask(None, out);
+        self.ask(cx.now.mono, None, out);
     }
 }

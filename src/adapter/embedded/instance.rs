@@ -319,6 +319,7 @@ fn happening_of(event: &UnitEvent) -> Option<(JobId, Happening)> {
         | UnitEvent::OutputTruncated { .. }
         | UnitEvent::Ready { .. }
         | UnitEvent::Stopping { .. }
+        | UnitEvent::Unreadable { .. }
         | UnitEvent::Unusable { .. } => return None,
     };
     Some((unit.job(), what))

@@ -255,6 +255,7 @@ impl Shell {
             UnitEvent::Found(_)
             | UnitEvent::Ready { .. }
             | UnitEvent::Stopping { .. }
+            | UnitEvent::Unreadable { .. }
             | UnitEvent::Unusable { .. } => Vec::new(),
         }
     }

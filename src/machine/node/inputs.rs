@@ -10,7 +10,8 @@ use crate::machine::leader::Leader;
 use crate::machine::schedule::Waiter;
 use crate::port::supervisor::{Method, UnitCommand, UnitEvent};
 use crate::proto::peer::{
-    KnownRequest, LeadReply, LeadRequest, Question, Reports, ShellsRequest, StreamEnd,
+    KnownRequest, LeadReply, LeadRequest, Order, OrderRequest, Question, Reports, ShellsRequest,
+    StreamEnd,
 };
 use crate::proto::{BrokerRank, JobDigest, JobId, UnitName};
 
@@ -53,7 +54,7 @@ impl Node {
                 self.handle_known(now, (id, asker, question), result, out);
             }
             Event::Kvs { id, result: KvsResult::Released(result) } => {
-                self.coordinator.handle_released(id, result, out);
+                self.coordinator.handle_released(cx, id, result, out);
             }
             Event::Kvs { id, result } => {
                 if let Some(leader) = self.leaders.get_mut(&id) {
@@ -61,11 +62,7 @@ impl Node {
                 }
             }
             Event::Lead { request, lead } => self.handle_lead(now, request, lead, out),
-            Event::Order(order) => {
-                if let Some(agent) = self.agents.get_mut(&order.id) {
-                    agent.handle_order(cx, &order, out);
-                }
-            }
+            Event::Order(order) => self.handle_order(now, &order, out),
             Event::Parked { request, id, entry } => match self.agents.get_mut(&id) {
                 Some(agent) => agent.handle_barrier(cx, request, Some(entry), out),
                 None => out.push(Effect::Drop { to: request }),
@@ -85,6 +82,15 @@ impl Node {
                 }
             }
             Event::Unit(event) => self.handle_unit(now, event, out),
+        }
+    }
+
+    fn handle_order(&mut self, now: Now, order: &OrderRequest, out: &mut Effects) {
+        if order.order == Order::Forget {
+            self.unreadable.forget(order.id, out);
+        }
+        if let Some(agent) = self.agents.get_mut(&order.id) {
+            agent.handle_order(context!(self, now), order, out);
         }
     }
 
@@ -126,6 +132,7 @@ impl Node {
         if self.early.len() < early {
             return out.push(Effect::Drop { to: request });
         }
+        self.unreadable.handle_disconnect(request, out);
         let cx = context!(self, now);
         for leader in self.leaders.values_mut() {
             leader.handle_disconnect(request, out);
@@ -204,6 +211,9 @@ impl Node {
     ) {
         if self.recently_ended.contains(shells.id, &shells.command.digest) {
             return out.end(request, StreamEnd::superseded("the job has ended"));
+        }
+        if self.unreadable.answer(self.facts.rank, request, &shells, out) {
+            return;
         }
         let userid = shells.command.userid;
         let agent = self.agents.entry(shells.id);
@@ -330,6 +340,12 @@ impl Node {
                     out.log(Level::Warning, notice.clone());
                 }
                 return;
+            }
+            UnitEvent::Unreadable { unit, message } => {
+                if !self.agents.contains_key(&unit.job()) {
+                    self.unreadable.insert(unit.job());
+                }
+                return out.log(Level::Error, message.clone());
             }
             UnitEvent::Unusable { message } => {
                 self.supervisor = SupervisorState::Unusable;

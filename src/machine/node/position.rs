@@ -130,6 +130,7 @@ inputs! {
     Started "started" [AGENT]
     Stopping "stopping" [AGENT]
     Timeout "timeout" [COORDINATOR LEADER AGENT]
+    Unreadable "unreadable" []
     Unusable "unusable" []
 }
 
@@ -175,6 +176,7 @@ impl Event {
             Self::Unit(UnitEvent::Ready { .. }) => Input::Ready,
             Self::Unit(UnitEvent::Started { .. }) => Input::Started,
             Self::Unit(UnitEvent::Stopping { .. }) => Input::Stopping,
+            Self::Unit(UnitEvent::Unreadable { .. }) => Input::Unreadable,
             Self::Unit(UnitEvent::Unusable { .. }) => Input::Unusable,
         }
     }

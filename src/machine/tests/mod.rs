@@ -10,6 +10,7 @@ mod reload;
 mod review;
 mod table;
 mod trust;
+mod unreadable;
 
 use std::collections::{BTreeMap, VecDeque};
 

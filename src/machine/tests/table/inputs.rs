@@ -98,6 +98,7 @@ fn events(input: Input, world: &World, rank: usize) -> Vec<Event> {
         | Input::Ready
         | Input::Started
         | Input::Stopping
+        | Input::Unreadable
         | Input::Unusable => {
             let all = unit_events(&world.unit_of(rank)).into_iter().map(Event::Unit);
             all.filter(|event| event.input() == input).collect()
@@ -366,6 +367,7 @@ fn unit_events(unit: &UnitName) -> Vec<UnitEvent> {
         UnitEvent::Ready { method: Method::Systemd, notice: None },
         UnitEvent::Started { unit: unit(), pid: 1 },
         UnitEvent::Stopping { unit: unit() },
+        UnitEvent::Unreadable { unit: unit(), message: text() },
         UnitEvent::Unusable { message: text() },
     ]
 }
