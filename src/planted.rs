@@ -21,8 +21,12 @@ pub enum Bug {
     DuplicateStartAfterRollback,
     /// After a reconnect to the bus, the supervisor does not ask what happened meanwhile.
     LostSignalAfterReconnect,
+    /// The exception for which a shell is ended is not written to the shell's record.
+    ReasonForgotten,
     /// A rank is released when its shell has exited, even if the shell has left processes behind.
     ReleaseBeforeEmpty,
+    /// A new coordinator does not look up which ranks the job manager has back.
+    ReleasedAgain,
     /// Another job's unit is adopted because the id is the same.
     ReissuedIdAdopted,
     /// A unit is started with an empty record.
@@ -35,7 +39,7 @@ pub enum Bug {
 
 impl Bug {
     /// All bugs.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 14] = [
         Self::AdoptionByPid,
         Self::BarrierAfterRestart,
         Self::CollectBeforeDurable,
@@ -43,7 +47,9 @@ impl Bug {
         Self::DoneBeforeOutput,
         Self::DuplicateStartAfterRollback,
         Self::LostSignalAfterReconnect,
+        Self::ReasonForgotten,
         Self::ReleaseBeforeEmpty,
+        Self::ReleasedAgain,
         Self::ReissuedIdAdopted,
         Self::StartWithoutIntent,
         Self::UnknownIsDead,

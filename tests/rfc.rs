@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use job_exec_rs::port::supervisor::{UnitRecord, UnitSpec};
-use job_exec_rs::proto::{Bequest, ExecEvent, Idset, UnitName};
+use job_exec_rs::proto::{Bequest, EndReason, ExecEvent, Idset, UnitName};
 use job_exec_rs::supervisor::parse_record;
 use serde_json::{Value, json};
 
@@ -34,6 +34,7 @@ const READERS: &[(&str, Reader)] = &[
     ("record-note-barrier-entered", fact),
     ("record-note-commits", commits),
     ("record-note-critical-ranks", critical_ranks),
+    ("record-note-end-reason", end_reason),
     ("record-note-parked", parked),
     ("record-started", fact),
 ];
@@ -99,6 +100,12 @@ fn critical_ranks(example: &Value) -> Result<Value, String> {
     let text = fact["note"]["value"].as_str().ok_or("not a string")?;
     let ranks: Idset = text.parse().map_err(|e| format!("{e}"))?;
     fact["note"]["value"] = json!(ranks.to_string());
+    Ok(fact)
+}
+
+fn end_reason(example: &Value) -> Result<Value, String> {
+    let mut fact = fact(example)?;
+    fact["note"]["value"] = json!(read::<EndReason>(&fact["note"]["value"])?);
     Ok(fact)
 }
 

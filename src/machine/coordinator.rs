@@ -7,8 +7,9 @@
 use std::collections::BTreeMap;
 
 use crate::machine::context::Context;
-use crate::machine::effect::{Effect, Effects, Level, StreamItem};
+use crate::machine::effect::{Effect, Effects, KvsOp, Level, StreamItem};
 use crate::machine::event::{Credential, Fault, RequestId, StreamId};
+use crate::planted::Bug;
 use crate::proto::peer::{LeadNote, LeadReply, LeadRequest, StreamEnd, Version};
 use crate::proto::{
     BrokerRank, Exception, Idset, JobDigest, JobException, JobId, ReleasedRanks, Response,
@@ -28,13 +29,15 @@ const RETRY_MAX: f64 = 5.0;
 /// The leader of a job, seen from here.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum LeaderLink {
-    /// It was asked to lead, and has not answered yet. `since` is when leaders on its rank began
-    /// not to answer, over several tries.
-    Asked { stream: StreamId, since: Option<f64> },
+    /// It was asked to lead `at` this time, and has not answered yet. `since` is when leaders on its
+    /// rank began not to answer, over several tries.
+    Asked { stream: StreamId, since: Option<f64>, at: f64 },
     /// It does not answer, and is asked again at `retry_at`.
     Away { since: f64, retry_at: f64 },
     /// It leads. It hears of exceptions by itself.
     Present { stream: StreamId },
+    /// Nobody was asked yet: the ranks that the job manager has back are being looked up.
+    Unasked,
 }
 
 /// A job that the job manager has asked for.
@@ -85,7 +88,7 @@ impl Coordinator {
                     digest: JobDigest::new(start.id, start.userid, &start.r),
                     again: start.r.starttime() <= cx.born.wall,
                     rank: start.r.first_rank(),
-                    leader: LeaderLink::Away { since: cx.now.mono, retry_at: 0.0 },
+                    leader: LeaderLink::Unasked,
                     lost: Idset::new(),
                     exception: None,
                     passed_on: Vec::new(),
@@ -93,7 +96,11 @@ impl Coordinator {
                     status: WaitStatus::default(),
                     start,
                 };
-                job.ask(None, out);
+                if job.again || job.start.reattach {
+                    out.push(Effect::Kvs { id: job.start.id, op: KvsOp::Released });
+                } else {
+                    job.ask(cx.now.mono, None, out);
+                }
                 if let Some(old) = self.jobs.insert(job.start.id, job) {
                     out.push(Effect::Drop { to: old.request });
                 }
@@ -115,6 +122,30 @@ impl Coordinator {
                 out.done(request, Err(fault));
             }
         }
+    }
+
+    /// The KVS has told which ranks the job manager has back. If it could not, they are said again:
+    /// the job manager only records a partial release, so a second one does no harm.
+    pub(super) fn handle_released(
+        &mut self,
+        cx: Context,
+        id: JobId,
+        result: Result<Idset, Fault>,
+        out: &mut Effects,
+    ) {
+        let Some(job) = self.jobs.get_mut(&id).filter(|job| job.leader == LeaderLink::Unasked)
+        else {
+            return;
+        };
+        match result {
+            Ok(_) if Bug::ReleasedAgain.is_planted() => (),
+            Ok(released) => job.released = released.intersection(job.start.r.ranks()),
+            Err(fault) => {
+                let text = format!("{id}: cannot look up its released ranks: {fault}");
+                out.log(Level::Warning, text);
+            }
+        }
+        job.ask(cx.now.mono, None, out);
     }
 
     /// A leader has answered, or its stream has ended.
@@ -227,7 +258,7 @@ impl Coordinator {
         if let LeaderLink::Asked { since, .. } = job.leader
             && job.rank != cx.facts.rank
         {
-            job.ask(since, out);
+            job.ask(cx.now.mono, since, out);
         }
     }
 
@@ -259,7 +290,7 @@ impl Coordinator {
 
     pub(super) fn next_timeout(&self, id: JobId) -> Option<f64> {
         match self.jobs.get(&id)?.leader {
-            LeaderLink::Asked { .. } | LeaderLink::Present { .. } => None,
+            LeaderLink::Asked { .. } | LeaderLink::Present { .. } | LeaderLink::Unasked => None,
             LeaderLink::Away { retry_at, .. } => Some(retry_at),
         }
     }
@@ -270,9 +301,9 @@ impl Coordinator {
             && retry_at <= cx.now.mono
         {
             if cx.now.mono - since >= cx.config.peer_timeout {
-                job.give_up_leader(out);
+                job.give_up_leader(cx, out);
             } else {
-                job.ask(Some(since), out);
+                job.ask(cx.now.mono, Some(since), out);
             }
         }
     }
@@ -281,6 +312,7 @@ impl Coordinator {
     pub(super) fn state_name(&self, id: JobId) -> &'static str {
         match self.jobs.get(&id).map(|job| &job.leader) {
             None => "none",
+            Some(LeaderLink::Unasked) => "unasked",
             Some(LeaderLink::Asked { .. }) => "asked",
             Some(LeaderLink::Present { .. }) => "present",
             Some(LeaderLink::Away { .. }) => "away",
@@ -303,14 +335,14 @@ impl Coordinated {
             LeaderLink::Asked { stream: asked, .. } | LeaderLink::Present { stream: asked } => {
                 asked == stream
             }
-            LeaderLink::Away { .. } => false,
+            LeaderLink::Away { .. } | LeaderLink::Unasked => false,
         }
     }
 
     /// Asks its rank to lead.
-    fn ask(&mut self, since: Option<f64>, out: &mut Effects) {
+    fn ask(&mut self, at: f64, since: Option<f64>, out: &mut Effects) {
         let stream = out.stream();
-        self.leader = LeaderLink::Asked { stream, since };
+        self.leader = LeaderLink::Asked { stream, since, at };
         let request = LeadRequest {
             version: Version,
             start: self.start.clone(),
@@ -382,13 +414,16 @@ impl Coordinated {
             let note = format!("{reason} (on rank {})", self.rank);
             out.log(Level::Error, format!("{id}: {note}"));
             self.pass_on(Response::Exception(Exception::fatal(note)), out);
-            return self.give_up_leader(out);
+            return self.give_up_leader(cx, out);
         }
         let now = cx.now.mono;
         let since = match self.leader {
+            // A rank that has held the request for that long was there, also if it had nothing to
+            // say.
+            LeaderLink::Asked { at, .. } if now - at >= cx.config.peer_timeout => now,
             LeaderLink::Asked { since, .. } => since.unwrap_or(now),
             LeaderLink::Away { since, .. } => since,
-            LeaderLink::Present { .. } => now,
+            LeaderLink::Present { .. } | LeaderLink::Unasked => now,
         };
         let level = if since == now { Level::Info } else { Level::Debug };
         out.log(level, format!("{id}: leader on rank {} does not answer: {end}", self.rank));
@@ -398,12 +433,12 @@ impl Coordinated {
     }
 
     /// Has the job's next rank lead. If none is left this rank leads, to bring the job to its end.
-    fn give_up_leader(&mut self, out: &mut Effects) {
+    fn give_up_leader(&mut self, cx: Context, out: &mut Effects) {
         self.lost.insert(self.rank.0);
         let next = self.start.r.ranks().ranks().find(|rank| !self.lost.contains_rank(*rank));
         self.rank = next.unwrap_or(BrokerRank(0));
         let id = self.start.id;
         out.log(Level::Error, format!("{id}: gave up on its leader; rank {} leads", self.rank));
-        self.ask(None, out);
+        self.ask(cx.now.mono, None, out);
     }
 }

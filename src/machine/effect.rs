@@ -52,6 +52,9 @@ pub enum KvsOp {
     /// Commit again what the guest namespace lacks of a client's commits. All of them are in the
     /// client's order.
     Recommit(Arc<Bequest>),
+    /// Find out which ranks the job manager has back, from the job's own eventlog (RFC 21), which
+    /// the job manager writes.
+    Released,
 }
 
 /// The only, or the last, answer to a request.

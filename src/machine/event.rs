@@ -8,7 +8,9 @@ use crate::proto::peer::{
     CoveredRequest, KnownRequest, LeadReply, LeadRequest, OrderRequest, Question, Reports,
     ShellsRequest, StreamEnd,
 };
-use crate::proto::{Bequest, BrokerRank, ExecEvent, JobException, JobId, StartError, StartRequest};
+use crate::proto::{
+    Bequest, BrokerRank, ExecEvent, Idset, JobException, JobId, StartError, StartRequest,
+};
 
 /// A request that waits for an answer.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
@@ -106,6 +108,8 @@ pub enum KvsResult {
         /// Whether the namespace has all of them now.
         result: Result<(), Fault>,
     },
+    /// Of `Released`: ranks that were released in parts.
+    Released(Result<Idset, Fault>),
 }
 
 /// Everything that can happen to a node.

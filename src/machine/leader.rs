@@ -39,6 +39,7 @@ mod limits;
 mod opening;
 mod output;
 mod rank;
+mod reason;
 mod release;
 mod reports;
 mod state;
@@ -230,6 +231,7 @@ impl Leader {
 
     /// Goes on as far as what is known allows.
     fn advance(&mut self, cx: Context, out: &mut Effects) {
+        self.confirm_suspicion(cx, out);
         let awaits_link = self.journal.as_ref().is_some_and(|j| j.link == Link::Awaited);
         let has_failed = self.failure.is_some();
         if let State::Launching(_) = self.state
@@ -240,13 +242,13 @@ impl Leader {
             self.arm_expiration(cx);
             self.voice.say_started(self.start.reattach, out);
         }
-        if let State::Launching(Launching { has_status: true }) | State::Running(_) = self.state
+        if let State::Launching(Launching { has_status: true, .. }) | State::Running(_) = self.state
             && !awaits_link
             && self.ranks.all_ended()
         {
             self.complete(cx, out);
         }
-        if let State::Launching(Launching { has_status: false }) | State::Exited(_) = self.state
+        if let State::Launching(Launching { has_status: false, .. }) | State::Exited(_) = self.state
             && !awaits_link
             && self.ranks.all_gone()
         {

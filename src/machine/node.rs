@@ -15,6 +15,7 @@ use crate::proto::JobId;
 use crate::proto::UnitName;
 use crate::proto::peer::{LeadRequest, StreamEnd};
 use counters::Counters;
+use unreadable::Unreadable;
 
 mod counters;
 mod impossible;
@@ -22,6 +23,7 @@ mod inputs;
 mod position;
 mod routes;
 mod stats;
+mod unreadable;
 
 pub use position::{Input, Pair, Position, ROLES, all_pairs};
 
@@ -56,6 +58,8 @@ pub struct Node {
     routes: BTreeMap<StreamId, Route>,
     /// Jobs that are over: requests for their shells are late ones.
     recently_ended: RecentlyEnded,
+    /// Jobs whose record on this rank only a later release can read.
+    unreadable: Unreadable,
     schedule: Schedule,
     /// When the first event came. A coordinator knows its jobs only after a while.
     born: Option<Now>,
@@ -77,6 +81,7 @@ impl Node {
             agents: BTreeMap::new(),
             routes: BTreeMap::new(),
             recently_ended: RecentlyEnded::default(),
+            unreadable: Unreadable::default(),
             schedule: Schedule::default(),
             born: None,
             early: Vec::new(),
@@ -233,6 +238,7 @@ impl Node {
             agent.shut_down(out);
         }
         self.coordinator.shut_down(out);
+        self.unreadable.shut_down(out);
         for (to, _) in self.early.drain(..) {
             out.end(to, StreamEnd::Unloaded);
         }

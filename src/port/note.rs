@@ -4,12 +4,14 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::sync::Arc;
 
+use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::proto::{Bequest, Idset};
+use crate::proto::{Bequest, EndReason, Idset};
 
 const ENTERED: &str = "barrier-entered";
 const CRITICAL: &str = "critical-ranks";
+const END_REASON: &str = "end-reason";
 const PARKED: &str = "parked-";
 const COMMITS: &str = "commits-";
 
@@ -23,6 +25,8 @@ pub enum Note {
     Commits(Arc<Bequest>),
     /// A nested instance named its critical shells, by shell rank.
     CriticalRanks(Idset),
+    /// A leader has had the shell ended for this exception.
+    EndReason(EndReason),
     /// A barrier request of the shell waits for a reload of the module to end.
     Parked {
         /// Which of the shell's entries it is, counted from 1.
@@ -39,6 +43,7 @@ impl Note {
             Self::BarrierEntered(_) => ENTERED.to_string(),
             Self::Commits(bequest) => format!("{COMMITS}{}", bequest.client),
             Self::CriticalRanks(_) => CRITICAL.to_string(),
+            Self::EndReason(_) => END_REASON.to_string(),
             Self::Parked { entry, .. } => format!("{PARKED}{entry}"),
         }
     }
@@ -49,6 +54,7 @@ impl Note {
             Self::BarrierEntered(count) => (*count).into(),
             Self::Commits(bequest) => json!(**bequest),
             Self::CriticalRanks(ranks) => ranks.to_string().into(),
+            Self::EndReason(reason) => json!(reason),
             Self::Parked { message, .. } => message.as_deref().map(hex).into(),
         }
     }
@@ -66,6 +72,7 @@ impl Note {
                 let bequest: Bequest = serde_json::from_value(value.clone()).ok()?;
                 bequest.is_valid().then(|| Self::Commits(Arc::new(bequest)))
             }
+            END_REASON => EndReason::deserialize(value).ok().map(Self::EndReason),
             _ => {
                 let entry = key.strip_prefix(PARKED)?.parse().ok()?;
                 let message = match value {
@@ -94,8 +101,6 @@ fn bytes(text: &str) -> Option<Vec<u8>> {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     #[test]
@@ -103,6 +108,7 @@ mod tests {
         let notes = [
             Note::BarrierEntered(2),
             Note::CriticalRanks(Idset::from_range(0..3)),
+            Note::EndReason(EndReason::new("timeout", "expired", None)),
             Note::Parked { entry: 1, message: None },
             Note::Parked { entry: 2, message: Some(vec![0, 0xff, 16]) },
         ];
@@ -117,6 +123,7 @@ mod tests {
             [
                 ("barrier-entered", json!(-1)),
                 ("critical-ranks", json!("x")),
+                ("end-reason", json!({ "note": "without a type" })),
                 ("parked-x", json!("00")),
                 ("parked-1", json!("0")),
                 ("parked-2", json!("zz")),

@@ -287,6 +287,14 @@ pub enum UnitEvent {
         /// Which unit.
         unit: UnitName,
     },
+    /// There is a record of an earlier life that only a later release can read. Reported before
+    /// `Ready`. The record and its unit are left alone.
+    Unreadable {
+        /// Which unit.
+        unit: UnitName,
+        /// Which file, its version, and the version that this release knows.
+        message: String,
+    },
     /// The supervisor cannot work at all, for instance with `exec.method = "systemd"` and no user
     /// bus. It answers all further commands with `Failed`.
     Unusable {
@@ -310,7 +318,8 @@ impl UnitEvent {
             | Self::OutputOverflow { unit, .. }
             | Self::OutputTruncated { unit, .. }
             | Self::Started { unit, .. }
-            | Self::Stopping { unit } => Some(unit),
+            | Self::Stopping { unit }
+            | Self::Unreadable { unit, .. } => Some(unit),
             Self::Found(record) => Some(&record.spec.unit),
             Self::Ready { .. } | Self::Unusable { .. } => None,
         }

@@ -43,6 +43,10 @@ pub trait Backend {
 
     /// Report nothing more about this unit.
     fn forget(&mut self, unit: &UnitName);
+
+    /// Leave this unit alone: there is a record of it that only a later release can read. Comes
+    /// before anything that the backend finds.
+    fn spare(&mut self, unit: &UnitName);
 }
 
 /// The part of a [`Backend`] that waits: it sends what was asked for, and receives events.

@@ -77,6 +77,10 @@ impl Core {
             self.units.insert(unit.clone(), found);
             self.recover_unit(&unit, backend);
         }
+        for (unit, message) in self.store.take_newer() {
+            backend.spare(&unit);
+            (self.sink)(UnitEvent::Unreadable { unit, message });
+        }
         Ok(())
     }
 

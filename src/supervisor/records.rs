@@ -96,11 +96,14 @@ pub enum RecordError {
     /// It is the record of another unit than its file name says.
     #[error("it is the record of unit {0}")]
     OtherUnit(UnitName),
+    /// It has no version.
+    #[error("it has no version, this release knows version {VERSION}")]
+    NoVersion,
     /// Another release of this module has written it.
-    #[error("version {found:?}, this module reads version {VERSION}")]
+    #[error("its format has version {found}, this release knows version {VERSION}")]
     Version {
-        /// Its version, if it has one.
-        found: Option<u64>,
+        /// Its version.
+        found: u64,
     },
 }
 
@@ -110,12 +113,14 @@ pub(super) struct RecordStore {
     disk: Arc<dyn Disk>,
     /// Output files that were set aside, see [`set_aside`](Self::set_aside).
     strays: RefCell<BTreeSet<String>>,
+    /// Records that only a later release can read, with what is to be said of them.
+    newer: RefCell<Vec<(UnitName, String)>>,
 }
 
 impl RecordStore {
     /// The records on `disk`.
     pub(super) fn new(disk: Arc<dyn Disk>) -> Self {
-        Self { disk, strays: RefCell::default() }
+        Self { disk, strays: RefCell::default(), newer: RefCell::default() }
     }
 
     /// Where the files are.
@@ -202,6 +207,10 @@ impl RecordStore {
                     tracing::warn!(%unit, path = %path.display(), "removed a record without a complete intent: nothing was started");
                     self.remove(&unit);
                 }
+                Err(e @ RecordError::Version { found }) if found > u64::from(VERSION) => {
+                    let text = format!("cannot read the record {}: {e}", path.display());
+                    self.newer.borrow_mut().push((unit, text));
+                }
                 Err(e) => {
                     tracing::warn!(%unit, path = %path.display(), error = %e, "cannot read a record, leaving it alone");
                 }
@@ -212,6 +221,11 @@ impl RecordStore {
         // A directory has no order; the events should have one.
         records.sort_by(|a, b| a.1.spec.unit.cmp(&b.1.spec.unit));
         Ok(records)
+    }
+
+    /// Take the records that `load` has found and that only a later release can read.
+    pub(super) fn take_newer(&self) -> Vec<(UnitName, String)> {
+        self.newer.take()
     }
 
     /// Remove output files without a record. A crash of the node has lost the record, so nobody
@@ -456,8 +470,8 @@ fn parse(bytes: &[u8], unit: &UnitName) -> Result<Option<UnitRecord>, RecordErro
     let first = lines.next().map_or(whole, |(_, line)| line);
     let json = |line| move |source| RecordError::Json { line, source };
     let head: Value = serde_json::from_slice(first).map_err(json(1))?;
-    let found = head.get("version").and_then(Value::as_u64);
-    if found != Some(u64::from(VERSION)) {
+    let found = head.get("version").and_then(Value::as_u64).ok_or(RecordError::NoVersion)?;
+    if found != u64::from(VERSION) {
         return Err(RecordError::Version { found });
     }
     let Intent { intent: spec, boot_id, .. } = serde_json::from_value(head).map_err(json(1))?;

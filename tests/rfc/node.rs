@@ -7,7 +7,7 @@ use job_exec_rs::machine::{
 };
 use job_exec_rs::port::supervisor::{Method, UnitCommand, UnitEvent};
 use job_exec_rs::proto::peer::StreamEnd;
-use job_exec_rs::proto::{BrokerRank, InstanceId, JobId, Stream, UnitName};
+use job_exec_rs::proto::{BrokerRank, Idset, InstanceId, JobId, Stream, UnitName};
 use serde_json::{Value, json};
 
 use super::examples;
@@ -51,6 +51,8 @@ impl Rank {
         start["R"]["execution"]["R_lite"][0]["rank"] = json!("0");
         start["R"]["execution"]["nodelist"] = json!(["node0"]);
         rank.receive(Topic::Start, 1, &start);
+        // It was allocated before this coordinator came up.
+        rank.hear_kvs(KvsResult::Released(Ok(Idset::new())));
         rank.hear_kvs(KvsResult::Created(Ok(Creation::Made)));
         rank.hear_kvs(KvsResult::Linked(Ok(())));
         rank.hear(Event::Unit(UnitEvent::Started { unit: rank.unit.clone(), pid: 4711 }));

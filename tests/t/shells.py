@@ -12,7 +12,7 @@ import flux
 
 rank, job, digest, userid = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], int(sys.argv[4])
 request = {
-    "version": 4,
+    "version": 5,
     "id": job,
     "parent": rank,
     "leader": rank,

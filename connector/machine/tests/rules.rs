@@ -607,3 +607,15 @@ fn the_first_commit_after_a_restart_waits_for_its_namespace() {
     let tags: Vec<u32> = client.settle().iter().map(|message| message.tag).collect();
     assert_eq!(tags, [1, 2], "the commit, then the lookup");
 }
+
+#[test]
+fn a_checkpoint_that_fails_while_closing_is_no_reason_to_drop_commits() {
+    let (mut client, _) = closes_after_a_commit();
+    let bequest = client.sent().remove(0);
+    client.refuse(&bequest, NO_SPACE);
+    let checkpoint = client.sent().remove(0);
+    client.refuse(&checkpoint, NO_SERVICE);
+    assert!(client.connector.is_lingering());
+    client.pass(2.0);
+    assert_eq!(client.topics(), ["job-exec.keep-commits"]);
+}

@@ -320,6 +320,7 @@ fn happening_of(event: &UnitEvent) -> Option<(JobId, Happening)> {
         | UnitEvent::Ready { .. }
         | UnitEvent::Stopping { .. }
         | UnitEvent::Kept { .. }
+        | UnitEvent::Unreadable { .. }
         | UnitEvent::Unusable { .. } => return None,
     };
     Some((unit.job(), what))

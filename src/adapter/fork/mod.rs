@@ -187,6 +187,8 @@ impl Backend for Fork {
             reap(unit, &mut running.child);
         }
     }
+
+    fn spare(&mut self, _: &UnitName) {} // no child of an earlier life is left
 }
 
 impl BackendDriver for Fork {

@@ -10,7 +10,7 @@ use super::eventlog::EVENTLOG_KEY;
 use super::kvs::Kvs;
 use super::text::cstring;
 use crate::machine::{Creation, Fault, KvsOp, KvsResult, Opened};
-use crate::proto::{ExecEvent, JobId, decode_eventlog};
+use crate::proto::{ExecEvent, JobId, decode_eventlog, released_in};
 
 /// The directory in which resume connectors keep their numbers (`rfc/0010-connector.md`, 10.4).
 const CONNECTOR_KEYS: &str = "resume";
@@ -48,6 +48,10 @@ impl Kvs {
                 let counted = move |result| this.count_leader(id, result, Box::new(done));
                 self.open(id, userid, Box::new(counted));
             }
+            KvsOp::Released => self.lookup(None, &id.kvs_key("eventlog"), false, |result| {
+                let released = result.map(|text| released_in(&text));
+                done(KvsResult::Released(released.map_err(Fault::from)));
+            }),
         }
     }
 

@@ -88,6 +88,11 @@ impl SimDisk {
         self.lock().room = room;
     }
 
+    /// Whether writes can fail for want of space.
+    pub(crate) fn is_short(&self) -> bool {
+        self.lock().room.is_some()
+    }
+
     /// Has the module die in the middle of a change, after `after` changes that work. Of an append
     /// the first `bytes` bytes are written. Any other change happens unless `bytes` is 0. This call
     /// and all later ones fail until [`begin_life`](SimDisk::begin_life).

@@ -78,6 +78,10 @@ impl Kvs {
                 let result = self.recommit(id, &bequest);
                 KvsResult::Recommitted { client: bequest.client.clone(), result }
             }
+            KvsOp::Released => {
+                let job = self.primary.manager.jobs.get(&id);
+                KvsResult::Released(Ok(job.map(|job| job.released.clone()).unwrap_or_default()))
+            }
         }
     }
 

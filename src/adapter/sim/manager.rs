@@ -38,12 +38,25 @@ pub(super) struct ManagedJob {
     /// Whether the execution service was asked to start it.
     pub(super) pending: bool,
     pub(super) failed: bool,
+    /// The type of its first fatal exception. It decides how the job's end is called.
+    pub(super) exception: Option<String>,
     pub(super) finish: Option<WaitStatus>,
+    /// Ranks that it has back, in parts or all. Its eventlog says so.
     pub(super) released: Idset,
+    /// Those that the service has said, or could know of: they were in the KVS when it has looked.
+    pub(super) told: Idset,
     pub(super) ended: bool,
     /// Whether its response stream was lost while it was being cleaned up. The job manager does not
     /// ask for such a job again.
     pub(super) abandoned: bool,
+}
+
+impl ManagedJob {
+    /// It has got a fatal exception of this type.
+    pub(super) fn fail(&mut self, kind: &str) {
+        self.failed = true;
+        self.exception.get_or_insert_with(|| kind.to_string());
+    }
 }
 
 /// The job manager.
@@ -91,14 +104,25 @@ impl Manager {
     }
 
     /// Takes the start request of a job, for a service that has said hello. `None` if none is due.
-    pub(super) fn take_start_request(&mut self, id: JobId) -> Option<Value> {
+    /// `wall` is rank 0's clock. If that has jumped back, a job that has not started looks new.
+    pub(super) fn take_start_request(&mut self, id: JobId, wall: f64) -> Option<Value> {
         let job = self.jobs.get_mut(&id)?;
         if job.pending || job.ended || job.abandoned {
             return None;
         }
-        let payload = payload(id, job.allocation.as_ref()?, job);
+        let allocation = job.allocation.as_ref()?;
+        let payload = payload(id, allocation, job);
+        let looks_new = !job.started && allocation.starttime > wall;
+        job.told = if looks_new { Idset::new() } else { job.released.clone() };
         job.pending = true;
         Some(payload)
+    }
+
+    /// The service has looked up which ranks of a job were released.
+    pub(super) fn set_told(&mut self, id: JobId, released: Idset) {
+        if let Some(job) = self.jobs.get_mut(&id) {
+            job.told = released;
+        }
     }
 
     /// The service is gone. The job manager asks again only for jobs that run (flux-core
@@ -110,11 +134,10 @@ impl Manager {
         }
     }
 
-    /// Starts again from the eventlogs, which do not have partial releases.
+    /// Starts again from the eventlogs.
     pub(super) fn restart(&mut self) {
         for job in self.jobs.values_mut().filter(|job| !job.ended) {
             job.pending = false;
-            job.released = Idset::new();
             job.abandoned |= job.failed || job.finish.is_some();
         }
     }
@@ -145,7 +168,8 @@ impl Manager {
                     return broken(format!("{id}: reattached, but it was never started"));
                 }
             }
-            Response::Exception(exception) => job.failed |= exception.severity == 0,
+            Response::Exception(exception) if exception.severity == 0 => job.fail(&exception.kind),
+            Response::Exception(_) => (),
             Response::Finish { status } => {
                 if job.finish.is_some_and(|finish| finish != *status) {
                     return broken(format!("{id}: two different statuses"));
@@ -160,9 +184,8 @@ impl Manager {
                     ReleasedRanks::All => all.difference(&job.released),
                     ReleasedRanks::These(ranks) => ranks.clone(),
                 };
-                // A release can come again after a restart. This does no harm, because the job
-                // manager only records partial releases (flux-core `job-manager/start.c`).
                 job.released = job.released.union(&ranks);
+                job.told = job.told.union(&ranks);
                 if *is_final {
                     if job.released != all {
                         let missing = all.difference(&job.released);

@@ -105,6 +105,10 @@ impl Backend for TrackerBackend {
         self.specs.remove(unit);
         self.tracker.forget(unit);
     }
+
+    fn spare(&mut self, unit: &UnitName) {
+        self.tracker.spare(unit);
+    }
 }
 
 /// One rank.

@@ -21,6 +21,8 @@ pub(super) struct Shell {
     pub(super) record_damaged: bool,
     /// What it has written to its standard output.
     pub(super) output: Vec<u8>,
+    /// The type of the fatal exception for which it got a signal.
+    pub(super) ended_for: Option<String>,
     /// Whether it ignores SIGTERM. A guest's shell that is deaf ends only when its IMP kills it.
     pub(super) deaf: bool,
     /// The status with which a guest's shell has ended, while its IMP waits for processes that the
@@ -54,6 +56,7 @@ impl Shell {
             lost_with_node: false,
             record_damaged: false,
             output: Vec::new(),
+            ended_for: None,
             deaf,
             awaited: None,
             entered: 0,

@@ -426,7 +426,10 @@ impl World {
                 self.ranks[rank as usize].systemd.send_signals();
                 self.forward_from_systemd(rank);
             }
-            Item::Signal { rank, unit, signal, all } => self.signal(rank, &unit, signal, all),
+            Item::Signal { rank, unit, signal, all } => {
+                self.keep_reason(rank, &unit, signal);
+                self.signal(rank, &unit, signal, all);
+            }
             Item::SystemdLeaves(rank) => self.take_systemd_away(rank),
             Item::SystemdReturns(rank) => self.bring_systemd_back(rank),
             _ => (), // the callers have handled the others

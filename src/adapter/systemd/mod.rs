@@ -188,6 +188,10 @@ impl Backend for Systemd {
         self.tracker.forget(unit);
         self.perform();
     }
+
+    fn spare(&mut self, unit: &UnitName) {
+        self.tracker.spare(unit);
+    }
 }
 
 impl BackendDriver for Systemd {

@@ -11,7 +11,9 @@ use crate::planted::Bug;
 use crate::port::Note;
 use crate::port::supervisor::{UnitCommand, UnitEvent, UnitRecord, UnitSpec};
 use crate::proto::peer::{self, Order, Report};
-use crate::proto::{Bequest, Idset, IdsetError, JobDigest, JobId, Stream, UnitName, WaitStatus};
+use crate::proto::{
+    Bequest, EndReason, Idset, IdsetError, JobDigest, JobId, Stream, UnitName, WaitStatus,
+};
 
 /// Longest text of one member of an idset, with its comma, in bytes.
 const MEMBER_MAX: usize = "4294967295,".len();
@@ -69,6 +71,8 @@ pub(in crate::machine) struct Shell {
     entries: Entries,
     critical: Option<Idset>,
     kept: Kept,
+    /// The first exception for which a leader has had it ended.
+    reason: Option<EndReason>,
     forgotten: bool,
     /// Collected once only: each request is answered, and the name may be another job's by
     /// the time of a second answer.
@@ -89,6 +93,7 @@ impl Shell {
             entries: Entries::default(),
             critical: None,
             kept: Kept::default(),
+            reason: None,
             forgotten: false,
             collected: false,
         }
@@ -102,6 +107,7 @@ impl Shell {
                 Note::BarrierEntered(count) => shell.entries = Entries::found(count),
                 Note::Commits(bequest) => shell.keep_found(&bequest),
                 Note::CriticalRanks(ranks) => shell.critical = Some(ranks),
+                Note::EndReason(reason) => shell.reason = Some(reason),
                 Note::Parked { .. } => (), // comes as an event of its own
             }
         }
@@ -261,6 +267,7 @@ impl Shell {
             UnitEvent::Found(_)
             | UnitEvent::Ready { .. }
             | UnitEvent::Stopping { .. }
+            | UnitEvent::Unreadable { .. }
             | UnitEvent::Unusable { .. } => Vec::new(),
         }
     }
@@ -390,14 +397,14 @@ impl Shell {
 
     /// Obeys an order.
     pub(super) fn handle_order(&mut self, order: &Order, out: &mut Effects) {
-        match *order {
-            Order::Acknowledge { stream, offset, checkpointed } => {
+        match order {
+            &Order::Acknowledge { stream, offset, checkpointed } => {
                 self.outputs[stream as usize].acknowledge(offset);
                 let unit = self.unit.clone();
                 let ack = UnitCommand::OutputAck { unit, stream, offset, checkpointed };
                 out.push(Effect::Unit(ack));
             }
-            Order::Barrier { count, failed } => self.entries.release(count, failed, out),
+            &Order::Barrier { count, failed } => self.entries.release(count, failed, out),
             Order::Forget => {
                 self.forgotten = true;
                 if self.may_live() {
@@ -409,10 +416,24 @@ impl Shell {
                     self.discard(out);
                 }
             }
-            Order::Signal { signal, all } => {
-                let unit = self.unit.clone();
+            Order::Signal { signal, all, reason } => {
+                // Written before the signal is sent: then it is known whenever the shell has ended
+                // of it.
+                if let Some(reason) = reason {
+                    self.keep_reason(reason, out);
+                }
+                let (unit, signal, all) = (self.unit.clone(), *signal, *all);
                 out.push(Effect::Unit(UnitCommand::Signal { unit, signal, all }));
             }
+        }
+    }
+
+    fn keep_reason(&mut self, reason: &EndReason, out: &mut Effects) {
+        if self.reason.is_none() {
+            if !Bug::ReasonForgotten.is_planted() {
+                self.keep(Note::EndReason(reason.clone()), out);
+            }
+            self.reason = Some(reason.clone());
         }
     }
 
@@ -424,9 +445,12 @@ impl Shell {
         out.push(Effect::Unit(ack));
     }
 
-    /// Everything that a new leader has to know, which has output up to `positions`.
+    /// Everything that a new leader has to know, which has output up to `positions`. What has become
+    /// of the shell is better understood when the reason is known, so that comes first.
     pub(super) fn tell_again(&mut self, positions: [u64; 2], out: &mut Effects) -> Vec<Report> {
-        let mut reports = vec![match &self.phase {
+        let mut reports: Vec<Report> =
+            self.reason.clone().map(Report::EndReason).into_iter().collect();
+        reports.push(match &self.phase {
             Phase::Pending => Report::Pending,
             Phase::NeverStarted => Report::NeverStarted,
             Phase::Failed { errnum, message } => {
@@ -436,7 +460,7 @@ impl Shell {
                 Report::Lost { message: message.clone() }
             }
             Phase::Running { .. } | Phase::Ended(_) | Phase::Gone(_) => Report::Running,
-        }];
+        });
         if self.left {
             reports.push(Report::Left);
         }

@@ -32,7 +32,7 @@ impl Agent {
         } else {
             (cx.config.kill_signal.number(), true)
         };
-        there.shell.handle_order(&Order::Signal { signal, all }, out);
+        there.shell.handle_order(&Order::Signal { signal, all, reason: None }, out);
         if step == Step::SignalAndDrain {
             self.give_up_eviction(cx, out);
         }

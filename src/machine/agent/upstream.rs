@@ -148,6 +148,7 @@ fn stage(report: &Report) -> Option<Stage> {
         | Report::Unreachable { .. } => Some(Stage::Over),
         Report::Barrier { .. }
         | Report::CriticalRanks { .. }
+        | Report::EndReason(_)
         | Report::Left
         | Report::Output { .. }
         | Report::OutputOverflow { .. }

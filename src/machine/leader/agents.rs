@@ -84,7 +84,7 @@ impl Leader {
     /// was seen running is never started a second time.
     pub(super) fn ask_again(&mut self, cx: Context, ranks: &Idset, out: &mut Effects) {
         let launches = matches!(self.state, State::Launching(_));
-        let fresh = if launches && !self.start.reattach && self.failure.is_none() {
+        let fresh = if launches && !self.start.reattach && !self.has_failed() {
             self.ranks.select(|known| known.phase == Phase::Pending).intersection(ranks)
         } else {
             Idset::new()
@@ -244,7 +244,7 @@ impl Leader {
             self.drain_unseen(cx, rank, out);
             self.fail_node(cx, rank, out);
         }
-        let mode = if self.failure.is_some() { Mode::Adopt } else { mode };
+        let mode = if self.has_failed() { Mode::Adopt } else { mode };
         if mode == Mode::Start || self.start.reattach {
             self.expect_status();
         }
@@ -257,6 +257,11 @@ impl Leader {
         if let State::Launching(launching) = &mut self.state {
             launching.has_status = true;
         }
+    }
+
+    /// A fatal exception is known, or something for which there will be one.
+    pub(super) fn has_failed(&self) -> bool {
+        self.failure.is_some() || self.suspicion().is_some()
     }
 
     /// Whether the kill escalation is under way.

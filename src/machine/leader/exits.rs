@@ -29,7 +29,11 @@ impl Leader {
             return;
         }
         let ranks: Idset = exits.keys().copied().collect();
-        let is_news = self.failure.as_ref().is_none_or(|failure| failure.before_barrier);
+        let is_news = match (&self.failure, self.suspicion()) {
+            (Some(failure), _) => failure.before_barrier,
+            (None, Some(suspicion)) => suspicion.before_barrier,
+            (None, None) => true,
+        };
         if !self.barrier.first_is_complete() && is_news {
             self.fail_before_barrier(cx, &ranks, out);
         }
@@ -73,7 +77,7 @@ impl Leader {
             plural("rank", ranks.len()),
         );
         self.fail(cx, note, out);
-        self.failure.get_or_insert_default().before_barrier = true;
+        self.set_before_barrier();
         // Under the IMP this can be the node's fault (a missing MUNGE key, for instance).
         let pending = ranks.intersection(&self.barrier.pending());
         if self.is_multiuser() && !pending.is_empty() {

@@ -1,15 +1,34 @@
 //! The failure of a job.
 
 use super::kill::Kill;
-use crate::proto::WaitStatus;
+use crate::proto::{EndReason, WaitStatus};
 
 /// A fatal exception in progress.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Failure {
+    /// The exception, for the records of the shells that are ended for it.
+    pub(super) reason: Option<EndReason>,
     /// Status that the exception asks for.
     pub(super) wait_status: Option<WaitStatus>,
     /// It is that a shell has ended before the first barrier.
     pub(super) before_barrier: bool,
     /// The kill escalation, once shells may run.
     pub(super) kill: Option<Kill>,
+}
+
+impl Failure {
+    pub(super) fn new(reason: EndReason) -> Self {
+        let wait_status = reason.wait_status.map(WaitStatus::to_shell_exit);
+        Self { reason: Some(reason), wait_status, ..Self::default() }
+    }
+}
+
+/// What a leader that has taken over has found wrong before all ranks have told what they know. It
+/// is no failure yet: another rank may know of an exception that came before.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Suspicion {
+    /// For users.
+    pub(super) note: String,
+    /// As in [`Failure`].
+    pub(super) before_barrier: bool,
 }

@@ -10,7 +10,8 @@ use crate::machine::effect::{Effect, Effects, Level};
 use crate::machine::event::Fault;
 use crate::proto::peer::Order;
 use crate::proto::{
-    BrokerRank, Exception, ExecEvent, Idset, JobException, Signal, WaitStatus, format_fsd,
+    BrokerRank, EndReason, Exception, ExecEvent, Idset, JobException, Signal, WaitStatus,
+    format_fsd,
 };
 
 /// Pause before shells of unknown state are looked at again, in seconds.
@@ -36,8 +37,9 @@ impl Leader {
         }
         let text = format!("exec aborted: id={} ({} exception)", self.id, exception.kind);
         out.log(Level::Debug, text);
-        let wait_status = exception.wait_status.map(WaitStatus::to_shell_exit);
-        self.failure = Some(Failure { wait_status, ..Failure::default() });
+        // The event has no note.
+        let reason = EndReason::new(&exception.kind, "", exception.wait_status);
+        self.failure = Some(Failure::new(reason));
         self.abort(cx, out);
         self.advance(cx, out);
     }
@@ -101,9 +103,9 @@ impl Leader {
     pub(super) fn handle_time_limit(&mut self, cx: Context, out: &mut Effects) {
         let note = "resource allocation expired".to_string();
         let exception = Exception { severity: 0, kind: "timeout".to_string(), note };
+        self.failure.get_or_insert_with(|| Failure::new((&exception).into()));
         self.post(ExecEvent::exception(cx.now.wall, &exception));
         self.say_exception(exception, out);
-        self.failure.get_or_insert_default();
         self.signal_active(Signal::ALRM.number(), out);
         self.start_kill(cx);
     }
@@ -126,12 +128,26 @@ impl Leader {
     /// A fatal error that this leader has found.
     pub(super) fn fail(&mut self, cx: Context, note: impl Into<String>, out: &mut Effects) {
         if self.failure.is_none() {
-            self.failure = Some(Failure::default());
             let exception = Exception::fatal(note);
-            self.post(ExecEvent::exception(cx.now.wall, &exception));
-            self.say_exception(exception, out);
+            if self.is_listening() {
+                return self.suspect(exception.note);
+            }
+            self.raise(cx, EndReason::from(&exception), exception, out);
         }
         self.abort(cx, out);
+    }
+
+    /// Raises a fatal exception, and keeps it for later leaders.
+    pub(super) fn raise(
+        &mut self,
+        cx: Context,
+        reason: EndReason,
+        exception: Exception,
+        out: &mut Effects,
+    ) {
+        self.failure = Some(Failure::new(reason));
+        self.post(ExecEvent::exception(cx.now.wall, &exception));
+        self.say_exception(exception, out);
     }
 
     /// Ends what runs. What is being started is told to end as soon as it runs.
@@ -168,7 +184,7 @@ impl Leader {
             self.signal_active(Signal::USR1.number(), out);
         } else {
             // What lives on without its shell is reached as well.
-            let order = Order::Signal { signal: cx.config.kill_signal.number(), all: true };
+            let order = self.signal(cx.config.kill_signal.number(), true);
             self.order(&self.ranks.unsettled(), &order, out);
         }
         if gives_up {
@@ -178,7 +194,13 @@ impl Leader {
 
     /// Signals the shells that run.
     fn signal_active(&self, signal: i32, out: &mut Effects) {
-        self.order(&self.ranks.active(), &Order::Signal { signal, all: false }, out);
+        self.order(&self.ranks.active(), &self.signal(signal, false), out);
+    }
+
+    /// The order to send a signal, with the exception for which it is sent.
+    pub(super) fn signal(&self, signal: i32, all: bool) -> Order {
+        let reason = self.failure.as_ref().and_then(|failure| failure.reason.clone());
+        Order::Signal { signal, all, reason }
     }
 
     /// What can't be killed is drained, and the job ends without it.

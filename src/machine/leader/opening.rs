@@ -91,7 +91,8 @@ impl Leader {
                 }
             }
             KvsResult::Opened(result) => self.handle_opened(cx, result, out),
-            KvsResult::Recommitted { .. } => (), // an agent's
+            // An agent's, and the coordinator's.
+            KvsResult::Recommitted { .. } | KvsResult::Released(_) => (),
         }
         self.advance(cx, out);
     }
@@ -155,7 +156,7 @@ impl Leader {
             out.push(Effect::Kvs { id: self.id, op: KvsOp::Link });
         }
         self.journal = Some(journal);
-        let lost = self.enter_launching();
+        let lost = self.enter_launching(false);
         if has_failed {
             // Shells of an earlier try may run: its namespace can have gone with rank 0.
             return self.adopt(cx, &lost, Mode::Adopt, out);
@@ -191,7 +192,7 @@ impl Leader {
         post(TAKES_OVER[usize::from(!reattach)]);
         self.journal = Some(journal);
         self.status.posted = found.complete;
-        let lost = self.enter_launching();
+        let lost = self.enter_launching(true);
         let is_fresh = !self.start.reattach && !has_failed;
         self.adopt(cx, &lost, if is_fresh { Mode::Start } else { Mode::Adopt }, out);
     }
@@ -199,17 +200,17 @@ impl Leader {
     /// The job has failed before it began. Shells of an earlier try may run all the same: they
     /// are found, ended, and only then is anything given back.
     pub(super) fn go_without_namespace(&mut self, cx: Context, out: &mut Effects) {
-        let lost = self.enter_launching();
+        let lost = self.enter_launching(true);
         self.adopt(cx, &lost, Mode::Adopt, out);
     }
 
-    /// Returns the ranks that are not asked.
-    fn enter_launching(&mut self) -> Idset {
+    /// Returns the ranks that are not asked. `listens`: an earlier leader may have led the job.
+    fn enter_launching(&mut self, listens: bool) -> Idset {
         let lost = match &mut self.state {
             State::Opening(opening) => std::mem::take(&mut opening.lost),
             _ => Idset::new(),
         };
-        self.state.enter(State::Launching(Launching::default()));
+        self.state.enter(State::Launching(Launching { listens, ..Launching::default() }));
         lost
     }
 
@@ -270,7 +271,7 @@ impl Leader {
         if self.failure.is_none()
             && let Some(exception) = events.iter().find_map(ExecEvent::logged_exception)
         {
-            self.failure = Some(Failure::default());
+            self.failure = Some(Failure::new((&exception).into()));
             self.say_exception(exception, out);
         }
     }

@@ -32,6 +32,8 @@ pub(super) struct Rank {
     pub(super) phase: Phase,
     /// Its shell was seen running, once.
     pub(super) seen_running: bool,
+    /// Its agent has told this leader what it knows, or nothing more can be learned.
+    pub(super) heard: bool,
     /// The shell has left its unit, and that was told.
     pub(super) left: bool,
     /// Since when its module has been away, in monotonic seconds.
@@ -59,6 +61,7 @@ impl Rank {
 
     pub(super) fn set_gone(&mut self) {
         self.phase = Phase::Gone(self.status());
+        self.heard = true;
         self.away_since = None;
     }
 
@@ -80,6 +83,7 @@ impl Ranks {
         let rank = Rank {
             phase: Phase::Pending,
             seen_running: false,
+            heard: false,
             left: false,
             away_since: None,
             streams: <[LoggedStream; 2]>::default(),
@@ -123,6 +127,10 @@ impl Ranks {
     pub(super) fn all_started(&self, has_failed: bool) -> bool {
         let counts = |known: &Rank| known.seen_running || (!has_failed && known.is_gone());
         self.0.values().any(|known| known.seen_running) && self.0.values().all(counts)
+    }
+
+    pub(super) fn all_heard(&self) -> bool {
+        self.0.values().all(|known| known.heard)
     }
 
     pub(super) fn all_ended(&self) -> bool {

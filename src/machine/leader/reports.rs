@@ -49,10 +49,12 @@ impl Leader {
         if known.away_since.take().is_some() {
             self.agents.reset_retry();
         }
+        known.heard |= !matches!(report, Report::Unreachable { .. });
         let (is_pending, is_active) = (known.phase == Phase::Pending, known.is_active());
         match report {
             Report::Barrier { entered } => self.enter_barrier(cx, rank, *entered, out),
             Report::CriticalRanks { ranks } => self.critical = ranks.clone(),
+            Report::EndReason(reason) => self.handle_reason(cx, reason, out),
             Report::Exited { status } if is_active => {
                 known.phase = Phase::Exited(Some(*status));
                 self.status.add(*status);
@@ -72,7 +74,7 @@ impl Leader {
                 let was_running = known.seen_running;
                 known.phase = Phase::Exited(None);
                 // Of a job that has failed, a shell that never was is no loss.
-                if self.failure.is_none() || was_running {
+                if !self.has_failed() || was_running {
                     self.handle_lost(cx, rank, message, out);
                     exits.insert(rank, None);
                 }
@@ -112,8 +114,7 @@ impl Leader {
         if self.is_killing() {
             // It came up after the others were told to end.
             let signal = cx.config.term_signal.number();
-            let order = Order::Signal { signal, all: false };
-            self.order(&Idset::from_iter([rank]), &order, out);
+            self.order(&Idset::from_iter([rank]), &self.signal(signal, false), out);
         } else if self.jobspec.mock_exception.as_deref() == Some("starting") {
             self.fail(cx, "mock starting exception generated", out);
         }

@@ -1,5 +1,6 @@
 //! Where a job is between its start request and its final release.
 
+use super::failure::Suspicion;
 use crate::proto::{Idset, WaitStatus};
 
 /// The state of a job, with what only exists in it.
@@ -55,6 +56,11 @@ pub(super) struct Opening {
 pub(super) struct Launching {
     /// Shells were asked for, or found: when they have ended there is a status to tell.
     pub(super) has_status: bool,
+    /// An earlier leader may have led the job. Then nothing that is found wrong counts before all
+    /// ranks were heard.
+    pub(super) listens: bool,
+    /// The first of what was found wrong.
+    pub(super) suspicion: Option<Suspicion>,
 }
 
 /// What a leader needs while all shells run.

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::machine::effect::{Answer, Effect, StreamItem};
+use crate::machine::effect::{Answer, Effect, KvsOp, StreamItem};
 use crate::machine::event::{Event, KvsResult, Role};
 use crate::port::supervisor::UnitCommand;
 use crate::proto::peer::Question;
@@ -31,6 +31,7 @@ impl Counters {
             | Event::Checkpointed(_)
             | Event::Expiration { .. }
             | Event::Known { .. }
+            | Event::Kvs { result: KvsResult::Released(_), .. }
             | Event::Replied { .. }
             | Event::Start { .. } => self.coordinator_received += 1,
             Event::Kvs { result: KvsResult::Recommitted { .. }, .. } => self.agent_received += 1,
@@ -61,6 +62,7 @@ impl Counters {
             | Effect::Checkpoint { .. }
             | Effect::Cover { .. }
             | Effect::Expire { .. }
+            | Effect::Kvs { op: KvsOp::Released, .. }
             | Effect::Lead { .. }
             | Effect::Stream { item: StreamItem::Response { .. }, .. } => {
                 self.coordinator_sent += 1;

@@ -12,7 +12,8 @@ use crate::machine::leader::Leader;
 use crate::machine::schedule::Waiter;
 use crate::port::supervisor::{Method, UnitCommand, UnitEvent};
 use crate::proto::peer::{
-    KnownRequest, LeadReply, LeadRequest, Question, Reports, ShellsRequest, StreamEnd,
+    KnownRequest, LeadReply, LeadRequest, Order, OrderRequest, Question, Reports, ShellsRequest,
+    StreamEnd,
 };
 use crate::proto::{Bequest, BrokerRank, JobDigest, JobId, UnitName};
 
@@ -59,11 +60,7 @@ impl Node {
             }
             Event::Kvs { id, result } => self.handle_kvs(now, id, result, out),
             Event::Lead { request, lead } => self.handle_lead(now, request, lead, out),
-            Event::Order(order) => {
-                if let Some(agent) = self.agents.get_mut(&order.id) {
-                    agent.handle_order(cx, &order, out);
-                }
-            }
+            Event::Order(order) => self.handle_order(now, &order, out),
             Event::Parked { request, id, entry } => match self.agents.get_mut(&id) {
                 Some(agent) => agent.handle_barrier(cx, request, Some(entry), out),
                 None => out.push(Effect::Drop { to: request }),
@@ -103,12 +100,27 @@ impl Node {
 
     fn handle_kvs(&mut self, now: Now, id: JobId, result: KvsResult, out: &mut Effects) {
         let cx = context!(self, now);
-        if let KvsResult::Recommitted { client, result } = result {
-            if let Some(agent) = self.agents.get_mut(&id) {
-                agent.handle_recommitted(cx, &client, result, out);
+        match result {
+            KvsResult::Recommitted { client, result } => {
+                if let Some(agent) = self.agents.get_mut(&id) {
+                    agent.handle_recommitted(cx, &client, result, out);
+                }
             }
-        } else if let Some(leader) = self.leaders.get_mut(&id) {
-            leader.handle_kvs(cx, result, out);
+            KvsResult::Released(result) => self.coordinator.handle_released(cx, id, result, out),
+            result => {
+                if let Some(leader) = self.leaders.get_mut(&id) {
+                    leader.handle_kvs(cx, result, out);
+                }
+            }
+        }
+    }
+
+    fn handle_order(&mut self, now: Now, order: &OrderRequest, out: &mut Effects) {
+        if order.order == Order::Forget {
+            self.unreadable.forget(order.id, out);
+        }
+        if let Some(agent) = self.agents.get_mut(&order.id) {
+            agent.handle_order(context!(self, now), order, out);
         }
     }
 
@@ -150,6 +162,7 @@ impl Node {
         if self.early.len() < early {
             return out.push(Effect::Drop { to: request });
         }
+        self.unreadable.handle_disconnect(request, out);
         let cx = context!(self, now);
         for leader in self.leaders.values_mut() {
             leader.handle_disconnect(request, out);
@@ -228,6 +241,9 @@ impl Node {
     ) {
         if self.recently_ended.contains(shells.id, &shells.command.digest) {
             return out.end(request, StreamEnd::superseded("the job has ended"));
+        }
+        if self.unreadable.answer(self.facts.rank, request, &shells, out) {
+            return;
         }
         let userid = shells.command.userid;
         let agent = self.agents.entry(shells.id);
@@ -355,6 +371,12 @@ impl Node {
                     out.log(Level::Warning, notice.clone());
                 }
                 return;
+            }
+            UnitEvent::Unreadable { unit, message } => {
+                if !self.agents.contains_key(&unit.job()) {
+                    self.unreadable.insert(unit.job());
+                }
+                return out.log(Level::Error, message.clone());
             }
             UnitEvent::Unusable { message } => {
                 self.supervisor = SupervisorState::Unusable;

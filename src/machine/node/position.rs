@@ -17,7 +17,7 @@ const AGENT: &str = "agent";
 /// The roles, each with its states. `none`: this rank does not have the role for the job.
 /// `no-shell`: the job has an agent here, and no shell.
 pub const ROLES: [(&str, &[&str]); 3] = [
-    (COORDINATOR, &["none", "asked", "present", "away"]),
+    (COORDINATOR, &["none", "unasked", "asked", "present", "away"]),
     (LEADER, &["none", "opening", "launching", "running", "exited", "moving", "ended"]),
     (
         AGENT,
@@ -124,6 +124,7 @@ inputs! {
     Parked "parked" [AGENT]
     Ready "ready" []
     Recommitted "recommitted" [AGENT]
+    Released "released" [COORDINATOR]
     Replied "replied" [COORDINATOR]
     Reported "reported" [LEADER AGENT]
     ShellBarrier "shell-barrier" [AGENT]
@@ -132,6 +133,7 @@ inputs! {
     Started "started" [AGENT]
     Stopping "stopping" [AGENT]
     Timeout "timeout" [COORDINATOR LEADER AGENT]
+    Unreadable "unreadable" []
     Unusable "unusable" []
 }
 
@@ -156,6 +158,7 @@ impl Event {
             Self::Kvs { result: KvsResult::Linked(_), .. } => Input::Linked,
             Self::Kvs { result: KvsResult::Opened(_), .. } => Input::Opened,
             Self::Kvs { result: KvsResult::Recommitted { .. }, .. } => Input::Recommitted,
+            Self::Kvs { result: KvsResult::Released(_), .. } => Input::Released,
             Self::Lead { .. } => Input::Lead,
             Self::Order(_) => Input::Order,
             Self::Parked { .. } => Input::Parked,
@@ -179,6 +182,7 @@ impl Event {
             Self::Unit(UnitEvent::Ready { .. }) => Input::Ready,
             Self::Unit(UnitEvent::Started { .. }) => Input::Started,
             Self::Unit(UnitEvent::Stopping { .. }) => Input::Stopping,
+            Self::Unit(UnitEvent::Unreadable { .. }) => Input::Unreadable,
             Self::Unit(UnitEvent::Unusable { .. }) => Input::Unusable,
         }
     }

@@ -5,11 +5,13 @@ mod hostile;
 mod job_life;
 mod kept;
 mod leave;
+mod reason;
 mod recovery;
 mod reload;
 mod review;
 mod table;
 mod trust;
+mod unreadable;
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -117,6 +119,10 @@ pub(super) struct World {
     pub(super) fail_commits: u32,
     /// The guest namespace can't be opened.
     pub(super) lose_namespace: bool,
+    /// The job's own eventlog can't be read, or it has gone back with the KVS.
+    pub(super) lose_released: Option<Result<Idset, Fault>>,
+    /// Lookups of released ranks stay on their way.
+    pub(super) hold_released: bool,
 }
 
 impl World {
@@ -161,6 +167,8 @@ impl World {
             hold_links: false,
             fail_commits: 0,
             lose_namespace: false,
+            lose_released: None,
+            hold_released: false,
         }
     }
 
@@ -263,8 +271,13 @@ impl World {
                 if self.hold_links && op == KvsOp::Link {
                     return;
                 }
-                let result = self.kvs(op);
-                self.queue.push_back((rank, Event::Kvs { id, result }));
+                let is_held = self.hold_released && op == KvsOp::Released;
+                let event = (rank, Event::Kvs { id, result: self.kvs(op) });
+                if is_held {
+                    self.held.push(event);
+                } else {
+                    self.queue.push_back(event);
+                }
             }
             Effect::Lead { stream, to, request } => {
                 let id = self.hold(rank, to, stream, true);
@@ -390,6 +403,10 @@ impl World {
             KvsOp::Recommit(bequest) => {
                 self.recommitted.push(bequest.client.clone());
                 KvsResult::Recommitted { client: bequest.client.clone(), result: Ok(()) }
+            }
+            KvsOp::Released => {
+                let known = self.lose_released.clone();
+                KvsResult::Released(known.unwrap_or_else(|| Ok(self.released_in_parts())))
             }
             KvsOp::Open { .. } if self.lose_namespace => {
                 KvsResult::Opened(Err(Fault::new(libc::ENOTSUP, "no such namespace")))
@@ -591,6 +608,13 @@ impl World {
             _ => None,
         };
         self.responses.iter().filter_map(release).collect()
+    }
+
+    /// What the job's own eventlog says.
+    fn released_in_parts(&self) -> Idset {
+        let parts = self.released().into_iter().filter(|(_, is_final)| !is_final);
+        let parts: Vec<Idset> = parts.map(|(ranks, _)| ranks.parse().expect("ranks")).collect();
+        Idset::union_of(parts.iter())
     }
 
     pub(super) fn status(&self) -> Option<WaitStatus> {

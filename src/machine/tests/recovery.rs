@@ -60,7 +60,7 @@ impl Alone {
         self.hear(Event::Shells { request, shells })
     }
 
-    fn order(&mut self, generation: u64, order: Order) -> Vec<Effect> {
+    pub(super) fn order(&mut self, generation: u64, order: Order) -> Vec<Effect> {
         let ranks = Idset::from_range(1..2);
         let order = OrderRequest { version: Version, id: JOB, generation, ranks, order };
         self.hear(Event::Order(order))
@@ -351,8 +351,8 @@ fn an_older_leader_is_refused() {
     );
     let late = node.shells(3, 2, "job", Mode::Start);
     assert!(ends_with(&late, &StreamEnd::superseded("")) && late.len() == 1, "{late:?}");
-    assert_eq!(node.order(2, Order::Signal { signal: 9, all: true }), []);
-    assert_eq!(node.order(3, Order::Signal { signal: 9, all: true }).len(), 1);
+    assert_eq!(node.order(2, Order::Signal { signal: 9, all: true, reason: None }), []);
+    assert_eq!(node.order(3, Order::Signal { signal: 9, all: true, reason: None }).len(), 1);
 }
 
 #[test]

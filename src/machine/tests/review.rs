@@ -1,9 +1,9 @@
 //! What reading the machines has found wrong, each with the test that would have found it.
 
 use super::{JOB, World};
-use crate::machine::{Event, KvsResult, RequestId};
+use crate::machine::{Event, Fault, KvsResult, RequestId};
 use crate::port::supervisor::{Method, UnitEvent};
-use crate::proto::{BrokerRank, ExecEvent, JobException, Response, WaitStatus};
+use crate::proto::{BrokerRank, ExecEvent, Idset, JobException, Response, WaitStatus};
 
 fn cancel() -> Event {
     Event::Exception(JobException {
@@ -116,6 +116,76 @@ fn a_new_leader_releases_no_rank_a_second_time() {
     let releases = [("3", false), ("2", false), ("1", true)];
     assert_eq!(world.released(), releases.map(|(ranks, last)| (ranks.to_string(), last)));
     world.assert_ended();
+}
+
+/// A job of three ranks, one of which was released. Then rank 0's module was loaded again.
+fn released_before_a_reload(prepare: impl FnOnce(&mut World)) -> World {
+    let mut world = World::running(4, "1-3");
+    world.exited(3, WaitStatus(0));
+    world.pass(1.0);
+    world.unload(0);
+    world.load(0);
+    prepare(&mut world);
+    world.start("1-3", true);
+    world.pass(1.0);
+    world
+}
+
+/// The partial releases since rank 0's module was loaded again, and the final one.
+fn later_releases(mut world: World) -> Vec<(String, bool)> {
+    world.exited(2, WaitStatus(0));
+    world.pass(1.0);
+    world.exited(1, WaitStatus(0));
+    world.pass(1.0);
+    let releases = world.released().split_off(1);
+    world.assert_ended();
+    releases
+}
+
+fn releases<const N: usize>(list: [(&str, bool); N]) -> Vec<(String, bool)> {
+    list.map(|(ranks, last)| (ranks.to_string(), last)).to_vec()
+}
+
+/// [released-known]
+#[test]
+fn a_new_coordinator_releases_no_rank_a_second_time() {
+    let world = released_before_a_reload(|_| ());
+    assert_eq!(later_releases(world), releases([("2", false), ("1", true)]));
+    // Nor does a new leader that only its coordinator can tell.
+    let world = released_before_a_reload(|world| {
+        world.unload(1);
+        world.load(1);
+    });
+    assert_eq!(later_releases(world), releases([("2", false), ("1", true)]));
+}
+
+/// [released-known]
+#[test]
+fn a_release_that_the_job_manager_has_forgotten_is_said_again() {
+    let world = released_before_a_reload(|world| world.lose_released = Some(Ok(Idset::new())));
+    assert_eq!(later_releases(world), releases([("3", false), ("2", false), ("1", true)]));
+    let unknown = Some(Err(Fault::new(libc::EIO, "no")));
+    let world = released_before_a_reload(|world| world.lose_released = unknown);
+    assert!(world.warnings.iter().any(|text| text.contains("released ranks")));
+    assert_eq!(later_releases(world), releases([("3", false), ("2", false), ("1", true)]));
+}
+
+/// [released-known]
+#[test]
+fn what_happens_while_the_released_ranks_are_looked_up_is_kept() {
+    let mut world = released_before_a_reload(|world| {
+        world.unload(1);
+        world.load(1);
+        world.hold_released = true;
+    });
+    world.cancel();
+    assert_eq!(world.signals, [], "nobody leads yet");
+    world.deliver_held();
+    world.pass(1.0);
+    for rank in 1..3 {
+        assert!(world.signals.contains(&(rank, libc::SIGTERM)), "{:?}", world.signals);
+    }
+    assert_eq!(later_releases(world), releases([("2", false), ("1", true)]));
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::StreamEnd;
-use crate::proto::{Idset, JobId, Stream, WaitStatus};
+use crate::proto::{EndReason, Idset, JobId, Stream, WaitStatus};
 
 /// From agent to leader or parent: reports of several ranks.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
@@ -36,6 +36,8 @@ pub enum Report {
         /// Shell ranks.
         ranks: Idset,
     },
+    /// A leader has had the shell ended for this exception.
+    EndReason(EndReason),
     /// The shell has exited.
     Exited {
         /// Its wait status.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::{Deserialize, Deserializer, Serialize};
 
 use super::Version;
-use crate::proto::{BrokerRank, Idset, JobDigest, JobId, Stream};
+use crate::proto::{BrokerRank, EndReason, Idset, JobDigest, JobId, Stream};
 
 /// Whether shells may be started.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
@@ -128,6 +128,10 @@ pub enum Order {
         signal: i32,
         /// Whether all processes of the unit get it, or only the shell (or IMP).
         all: bool,
+        /// The exception for which the shell is ended. The agent keeps it before it sends the
+        /// signal.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        reason: Option<EndReason>,
     },
 }
 

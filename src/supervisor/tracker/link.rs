@@ -121,6 +121,8 @@ impl Tracker {
                 Ok(unit) if self.units.contains_key(&unit) => {
                     present.insert(unit);
                 }
+                // Its status may be nowhere else.
+                Ok(unit) if self.spared.contains(&unit) => (),
                 Ok(unit) => {
                     tracing::warn!(%unit, "unit without a record: leaving it alone unless it has failed");
                     self.sweep(unit);

@@ -33,7 +33,7 @@ mod sweep;
 mod tests;
 mod units;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crate::port::supervisor::{Method, Started, UnitSpec};
 use crate::proto::UnitName;
@@ -75,6 +75,8 @@ pub struct Tracker {
     in_flight: usize,
     /// Failed units that systemd was told to forget, and how often.
     swept: BTreeMap<UnitName, u32>,
+    /// Units whose records only a later release can read.
+    spared: BTreeSet<UnitName>,
     /// Signals that wait until systemd is reachable.
     held_signals: Vec<(UnitName, i32, bool)>,
     outgoing: Vec<Ask>,
@@ -96,6 +98,7 @@ impl Tracker {
             queue: VecDeque::new(),
             in_flight: 0,
             swept: BTreeMap::new(),
+            spared: BTreeSet::new(),
             held_signals: Vec::new(),
             outgoing: Vec::new(),
             number: 0,
@@ -215,5 +218,9 @@ impl Backend for Tracker {
 
     fn forget(&mut self, unit: &UnitName) {
         self.release(unit);
+    }
+
+    fn spare(&mut self, unit: &UnitName) {
+        self.spared.insert(unit.clone());
     }
 }

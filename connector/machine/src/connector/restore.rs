@@ -321,11 +321,15 @@ impl<P: Packet> Connector<P> {
         } else {
             ledger.cover_at = Some(now + COVER_PAUSE);
         }
-        if self.is_closing {
-            // This was the last attempt to keep them.
+        if !self.is_closing {
+            self.bound_commits(namespace);
+        } else if errnum == 0 {
+            // Commits that were made meanwhile.
+            self.bequeath(namespace);
+        } else if ledger.tries >= BEQUEST_TRIES_MAX {
             self.ledgers.remove(namespace);
         } else {
-            self.bound_commits(namespace);
+            ledger.tries += 1;
         }
     }
 }

@@ -49,6 +49,7 @@ struct Asked {
     starts: Vec<UnitName>,
     finds: Vec<UnitName>,
     collects: Vec<UnitName>,
+    spared: Vec<UnitName>,
 }
 
 impl Backend for Asked {
@@ -72,6 +73,10 @@ impl Backend for Asked {
     }
 
     fn forget(&mut self, _unit: &UnitName) {}
+
+    fn spare(&mut self, unit: &UnitName) {
+        self.spared.push(unit.clone());
+    }
 }
 
 /// One life of a module.
@@ -273,6 +278,29 @@ fn one_file_that_cannot_be_written_does_not_keep_others_from_it() {
         assert_eq!(facts(&disk, job).last(), Some(&json!({"exited": 768})), "{job}");
     }
     assert_eq!(disk.contents(&record(1)), None, "facts without an intent are no record");
+}
+
+/// [record-newer]
+#[test]
+fn a_record_of_a_later_release_is_told_and_left_alone() {
+    let disk = SimDisk::default();
+    disk.create(&record(1), IfExists::Fail).unwrap();
+    let later = b"{\"version\":2}\n{\"of-a-later-release\":1}\n";
+    disk.append(&record(1), later).unwrap();
+    let mut life = Life::new(&disk, BOOT);
+    let message = format!(
+        "cannot read the record {}: its format has version 2, this release knows version 1",
+        disk.path(&record(1)).display()
+    );
+    assert_eq!(life.take(), [UnitEvent::Unreadable { unit: unit(1), message }]);
+    assert_eq!(life.asked.spared, [unit(1)]);
+    // Nothing is started under its name, and nothing ends its unit.
+    life.launch(1);
+    assert_eq!(life.failure().0, libc::EEXIST);
+    life.command(UnitCommand::Signal { unit: unit(1), signal: libc::SIGKILL, all: true });
+    life.command(UnitCommand::Collect { unit: unit(1) });
+    assert!(life.asked.starts.is_empty() && life.asked.collects.is_empty());
+    assert_eq!(disk.contents(&record(1)).as_deref(), Some(&later[..]));
 }
 
 #[test]

@@ -12,6 +12,8 @@ mod nobody_gets_in;
 mod nothing_lost;
 mod once;
 mod only_ours;
+mod reason_outlives;
+mod released_once;
 mod true_status;
 mod unknown_is_not_dead;
 
@@ -29,6 +31,10 @@ impl World {
                     self.check_finished(&job);
                 }
                 Response::Release { ranks, is_final } => {
+                    self.check_told(id, ranks);
+                    if *is_final {
+                        self.check_reason(&job);
+                    }
                     let ranks = match ranks {
                         ReleasedRanks::These(ranks) if !is_final => ranks.clone(),
                         ReleasedRanks::All | ReleasedRanks::These(_) => job.ranks.clone(),

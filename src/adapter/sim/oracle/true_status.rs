@@ -11,8 +11,10 @@ impl World {
     pub(super) fn check_loss(&mut self, job: &Allocation, exception: &Exception) {
         let Some(rank) = lost_rank(&exception.note).filter(|_| !self.nested) else { return };
         let state = &self.ranks[rank as usize];
-        let known = state.shells_of(&job.digest).last();
-        let truly = known.is_none_or(|shell| shell.before_reboot);
+        // What was lost with its node may have been started again since, and the exception said again.
+        let was_lost: Vec<bool> =
+            state.shells_of(&job.digest).map(|shell| shell.before_reboot).collect();
+        let truly = was_lost.is_empty() || was_lost.contains(&true);
         if !truly && !self.drained.contains(&(job.digest.clone(), rank)) {
             let seen = format!("{}: {}, but the shell was not lost", job.id, exception.note);
             self.violate("true-status", seen);

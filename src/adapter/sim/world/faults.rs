@@ -108,7 +108,7 @@ impl World {
 
     pub(super) fn cancel_job(&mut self, id: JobId) {
         if let Some(job) = self.manager.jobs.get_mut(&id) {
-            job.failed = true;
+            job.fail("cancel");
             self.schedule_commit();
         }
         self.note(&format!("cancel {id}"));

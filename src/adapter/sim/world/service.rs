@@ -78,7 +78,7 @@ impl World {
         if self.ranks[0].node.is_none() {
             return;
         }
-        if let Some(payload) = self.manager.take_start_request(id) {
+        if let Some(payload) = self.manager.take_start_request(id, self.wall(0)) {
             self.note(&format!("start request for {id}"));
             let life = self.life(0);
             let number = self.requests.open(life, life, Asked::Manager);
@@ -93,16 +93,20 @@ impl World {
             return;
         }
         let failure = || Fault::new(libc::EIO, "commit failed");
-        let may_fail = matches!(op, KvsOp::Append(_) | KvsOp::Open { .. });
+        let may_fail = matches!(op, KvsOp::Append(_) | KvsOp::Open { .. } | KvsOp::Released);
         let fails = may_fail && self.faults.draw(FaultKind::CommitFails).is_some();
         let result = match op {
             KvsOp::Append(_) if fails => KvsResult::Appended(Err(failure())),
             KvsOp::Open { .. } if fails => KvsResult::Opened(Err(failure())),
+            KvsOp::Released if fails => KvsResult::Released(Err(failure())),
             op => {
                 self.check_events(id, &op);
                 self.kvs.apply(id, op)
             }
         };
+        if let KvsResult::Released(released) = &result {
+            self.manager.set_told(id, released.clone().unwrap_or_default());
+        }
         self.send(0, from.rank, Item::KvsDone { to: from, id, result: Box::new(result) });
     }
 
@@ -138,7 +142,7 @@ impl World {
     pub(super) fn raise(&mut self, id: JobId, exception: &Exception) {
         self.note(&format!("raise {id}: {}", exception.note));
         if let Some(job) = self.manager.jobs.get_mut(&id).filter(|_| exception.severity == 0) {
-            job.failed = true;
+            job.fail(&exception.kind);
             self.schedule_commit();
             self.publish(id, &exception.kind);
         }

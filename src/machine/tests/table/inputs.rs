@@ -15,8 +15,8 @@ use crate::proto::peer::{
     RankReport, Report, Reports, StreamEnd, VERSION, Version,
 };
 use crate::proto::{
-    Bequest, BrokerRank, Exception, ExecEvent, Idset, JobDigest, JobException, ReleasedRanks,
-    Response, StartRequest, Stream, UnitName, WaitStatus,
+    Bequest, BrokerRank, EndReason, Exception, ExecEvent, Idset, JobDigest, JobException,
+    ReleasedRanks, Response, StartRequest, Stream, UnitName, WaitStatus,
 };
 
 /// Streams of one rank of these worlds that can be open.
@@ -45,7 +45,8 @@ fn events(input: Input, world: &World, rank: usize) -> Vec<Event> {
         | Input::Finished
         | Input::Linked
         | Input::Opened
-        | Input::Recommitted => {
+        | Input::Recommitted
+        | Input::Released => {
             kvs(input).into_iter().map(|result| Event::Kvs { id: JOB, result }).collect()
         }
         Input::CheckpointAsked => [OWNERS, STRANGERS]
@@ -59,12 +60,7 @@ fn events(input: Input, world: &World, rank: usize) -> Vec<Event> {
         }
         Input::Config => vec![Event::Config(Box::default()), Event::Config(Box::new(config()))],
         Input::Covered => covered(),
-        Input::CriticalRanks => ["0-1", "9", "no ranks"]
-            .map(|ranks| {
-                let (credential, ranks) = (OWNERS, ranks.to_string());
-                Event::CriticalRanks { request, credential, id: JOB, ranks }
-            })
-            .to_vec(),
+        Input::CriticalRanks => critical_ranks(request),
         Input::Disconnected => {
             let held = world.requests.keys().filter(|(at, _)| *at == rank);
             let held = held.map(|(_, number)| RequestId::Remote(*number));
@@ -101,11 +97,20 @@ fn events(input: Input, world: &World, rank: usize) -> Vec<Event> {
         | Input::Ready
         | Input::Started
         | Input::Stopping
+        | Input::Unreadable
         | Input::Unusable => {
             let all = unit_events(&world.unit_of(rank)).into_iter().map(Event::Unit);
             all.filter(|event| event.input() == input).collect()
         }
     }
+}
+
+fn critical_ranks(request: RequestId) -> Vec<Event> {
+    let of = |ranks: &str| {
+        let (credential, ranks) = (OWNERS, ranks.to_string());
+        Event::CriticalRanks { request, credential, id: JOB, ranks }
+    };
+    ["0-1", "9", "no ranks"].map(of).to_vec()
 }
 
 fn fault() -> Fault {
@@ -135,6 +140,9 @@ fn kvs(input: Input) -> Vec<KvsResult> {
         KvsResult::Opened(Err(fault())),
         KvsResult::Recommitted { client: "0011223344556677".to_string(), result: Ok(()) },
         KvsResult::Recommitted { client: String::new(), result: Err(fault()) },
+        KvsResult::Released(Ok(Idset::from_range(2..3))),
+        KvsResult::Released(Ok(Idset::from_range(0..9))),
+        KvsResult::Released(Err(fault())),
     ];
     let is_it =
         |result: &KvsResult| Event::Kvs { id: JOB, result: result.clone() }.input() == input;
@@ -220,8 +228,15 @@ fn orders() -> Vec<Event> {
     let stream = Stream::Stderr;
     [
         (0, Order::Forget),
-        (1, Order::Signal { signal: 9, all: true }),
-        (0, Order::Signal { signal: 15, all: false }),
+        (1, Order::Signal { signal: 9, all: true, reason: None }),
+        (
+            0,
+            Order::Signal {
+                signal: 15,
+                all: false,
+                reason: Some(EndReason::new("cancel", "", None)),
+            },
+        ),
         (0, Order::Barrier { count: 3, failed: false }),
         (0, Order::Barrier { count: 0, failed: true }),
         (0, Order::Acknowledge { stream, offset: u64::MAX, checkpointed: 0 }),
@@ -276,6 +291,7 @@ fn reports() -> Vec<Report> {
     let mut reports = vec![
         Report::Barrier { entered: 7 },
         Report::CriticalRanks { ranks: Idset::new() },
+        Report::EndReason(EndReason::new("cancel", "", Some(WaitStatus(9)))),
         Report::Exited { status: WaitStatus(9) },
         Report::Failed { errnum: libc::EACCES, message: text() },
         Report::Gone,
@@ -362,6 +378,7 @@ fn unit_events(unit: &UnitName) -> Vec<UnitEvent> {
         UnitEvent::Ready { method: Method::Systemd, notice: None },
         UnitEvent::Started { unit: unit(), pid: 1 },
         UnitEvent::Stopping { unit: unit() },
+        UnitEvent::Unreadable { unit: unit(), message: text() },
         UnitEvent::Unusable { message: text() },
     ]
 }

@@ -15,6 +15,8 @@ pub(super) type Named = (&'static str, fn() -> World);
 /// All worlds. A number in a name is the rank on which something happened.
 pub(super) const WORLDS: &[Named] = &[
     ("fresh", || World::new(3)),
+    ("unasked", unasked),
+    ("unasked, checkpoint asked", || with_checkpoint_asked(unasked())),
     ("asked", asked),
     ("asked, checkpoint asked", || with_checkpoint_asked(asked())),
     ("opening", opening),
@@ -71,6 +73,14 @@ fn unit(world: &mut World, rank: usize, event: impl FnOnce(UnitName) -> UnitEven
 fn with_checkpoint_asked(mut world: World) -> World {
     let credential = Credential { userid: OWNER, owner: true };
     world.happen(0, Event::CheckpointAsked { request: ASKED, credential, id: JOB });
+    world
+}
+
+/// The job manager asks again for a job that runs. It is being looked up which ranks it has back.
+fn unasked() -> World {
+    let mut world = lasting_running();
+    world.hold_released = true;
+    world.start("1-2", true);
     world
 }
 

@@ -265,6 +265,16 @@ fn a_failed_unit_that_nobody_needs_is_forgotten_in_the_end() {
     talk.nothing_asked();
 }
 
+/// [record-newer]
+#[test]
+fn a_unit_of_a_later_releases_record_is_not_forgotten() {
+    let (mut talk, unit) = (Talk::ready(), unit(1));
+    talk.tracker.spare(&unit);
+    talk.tracker.handle_news(News::ManagerBack);
+    talk.listed(&[&unit]);
+    talk.nothing_asked();
+}
+
 #[test]
 fn a_start_that_a_list_made_room_for_is_not_in_the_list() {
     let (mut talk, units) = (Talk::ready(), [unit(1), unit(2), unit(3)]);
