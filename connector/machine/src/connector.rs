@@ -361,15 +361,15 @@ impl<P: Packet> Connector<P> {
             self.ask_again(now);
             self.resume_channels(now);
         }
-        if self.is_closing {
-            self.bequeath_all();
-        }
         // A message that is sent can end this phase; then the rest waits again.
         while self.phase == Phase::Live
             && let Some(packet) = self.unsent.pop_front()
         {
             self.retained -= packet.size();
             self.dispatch(now, packet);
+        }
+        if self.is_closing && self.phase == Phase::Live {
+            self.bequeath_all();
         }
     }
 
@@ -481,7 +481,7 @@ impl<P: Packet> Connector<P> {
     /// Whether something that the client has sent is lost if the connection is closed now.
     pub fn is_lingering(&self) -> bool {
         !matches!(self.phase, Phase::Ended(..))
-            && (self.has_undelivered() || self.is_closing && self.is_bequeathing())
+            && (self.has_undelivered() || self.has_unsent_commits() || self.is_bequeathing())
     }
 
     /// The client closes the connection: removes its keys from namespaces that are no job's. The

@@ -535,6 +535,28 @@ fn commits_are_handed_over_when_the_broker_is_back() {
 }
 
 #[test]
+fn a_commit_that_was_sent_while_the_broker_was_away_is_handed_over_too() {
+    let (mut client, _) = closes_after_a_commit();
+    client.lose();
+    client.send(Message::ask("kvs.commit", 2, &append("job-5", 2)));
+    client.connector.connecting();
+    client.connector.connected();
+    let mut handed_over = Vec::new();
+    loop {
+        let sent = client.sent();
+        if sent.is_empty() {
+            break;
+        }
+        for request in sent {
+            let commits = request.json()["commits"].as_array().map(Vec::len);
+            handed_over.extend(commits.filter(|_| request.topic == "job-exec.keep-commits"));
+            client.answer(&request, &json!({ "rootref": "r", "rootseq": 1 }));
+        }
+    }
+    assert_eq!(handed_over, [2]);
+}
+
+#[test]
 fn commits_are_offered_again_to_a_module_that_is_being_reloaded() {
     let (mut client, _) = closes_after_a_commit();
     let bequest = client.sent().remove(0);

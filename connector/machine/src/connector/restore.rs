@@ -374,12 +374,17 @@ impl<P: Packet> Connector<P> {
         }
     }
 
-    /// Whether commits wait to be handed over.
+    /// Whether commits wait for the broker.
+    pub(crate) fn has_unsent_commits(&self) -> bool {
+        self.unsent.iter().any(|packet| packet.header().topic == "kvs.commit")
+    }
+
+    /// Whether a client that closes its connection has commits that are not handed over yet.
     pub(crate) fn is_bequeathing(&self) -> bool {
         let left = |(namespace, ledger): (&String, &Ledger<P>)| {
             job_of(namespace).is_some() && !ledger.is_empty()
         };
-        self.ledgers.iter().any(left)
+        self.is_closing && self.ledgers.iter().any(left)
     }
 }
 
