@@ -27,13 +27,15 @@ pub enum Bug {
     StartWithoutIntent,
     /// A rank whose broker is gone counts as dead at once, although its shells may live.
     UnknownIsDead,
+    /// A unit whose record was lost is left alone.
+    UnrecordedIgnored,
     /// A guest's shell that nobody wants gets SIGTERM, and is not killed if it ignores the signal.
     UnwantedGuestLives,
 }
 
 impl Bug {
     /// All bugs.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::AdoptionByPid,
         Self::BarrierAfterRestart,
         Self::CollectBeforeDurable,
@@ -44,6 +46,7 @@ impl Bug {
         Self::ReissuedIdAdopted,
         Self::StartWithoutIntent,
         Self::UnknownIsDead,
+        Self::UnrecordedIgnored,
         Self::UnwantedGuestLives,
     ];
 

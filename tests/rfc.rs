@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use job_exec_rs::port::Note;
 use job_exec_rs::port::supervisor::{UnitRecord, UnitSpec};
 use job_exec_rs::proto::{ExecEvent, Idset, UnitName};
 use job_exec_rs::supervisor::parse_record;
@@ -33,6 +34,7 @@ const READERS: &[(&str, Reader)] = &[
     ("record-left", fact),
     ("record-note-barrier-entered", fact),
     ("record-note-critical-ranks", critical_ranks),
+    ("record-note-made-again", made_again),
     ("record-note-parked", parked),
     ("record-started", fact),
 ];
@@ -88,6 +90,15 @@ fn critical_ranks(example: &Value) -> Result<Value, String> {
     let text = fact["note"]["value"].as_str().ok_or("not a string")?;
     let ranks: Idset = text.parse().map_err(|e| format!("{e}"))?;
     fact["note"]["value"] = json!(ranks.to_string());
+    Ok(fact)
+}
+
+fn made_again(example: &Value) -> Result<Value, String> {
+    let mut fact = fact(example)?;
+    let key = fact["note"]["key"].as_str().ok_or("no key")?.to_string();
+    let notes = BTreeMap::from([(key, fact["note"]["value"].clone())]);
+    let note = Note::all(&notes).next().ok_or("no note of this release")?;
+    fact["note"] = json!({ "key": note.key(), "value": note.value() });
     Ok(fact)
 }
 

@@ -9,6 +9,7 @@ use crate::proto::Idset;
 
 const ENTERED: &str = "barrier-entered";
 const CRITICAL: &str = "critical-ranks";
+const MADE_AGAIN: &str = "made-again";
 const PARKED: &str = "parked-";
 
 /// A fact about a shell that must be there after a restart. A later one of the same key replaces
@@ -19,6 +20,12 @@ pub enum Note {
     BarrierEntered(u32),
     /// A nested instance named its critical shells, by shell rank.
     CriticalRanks(Idset),
+    /// The record was lost and made again from the unit. So how often the shell has entered the
+    /// barrier is not known.
+    MadeAgain {
+        /// What the shell had written was lost as well, or what it writes from now on is.
+        output_lost: bool,
+    },
     /// A barrier request of the shell waits for a reload of the module to end.
     Parked {
         /// Which of the shell's entries it is, counted from 1.
@@ -34,6 +41,7 @@ impl Note {
         match self {
             Self::BarrierEntered(_) => ENTERED.to_string(),
             Self::CriticalRanks(_) => CRITICAL.to_string(),
+            Self::MadeAgain { .. } => MADE_AGAIN.to_string(),
             Self::Parked { entry, .. } => format!("{PARKED}{entry}"),
         }
     }
@@ -43,6 +51,7 @@ impl Note {
         match self {
             Self::BarrierEntered(count) => (*count).into(),
             Self::CriticalRanks(ranks) => ranks.to_string().into(),
+            Self::MadeAgain { output_lost } => serde_json::json!({ "output-lost": output_lost }),
             Self::Parked { message, .. } => message.as_deref().map(hex).into(),
         }
     }
@@ -56,6 +65,10 @@ impl Note {
         match key {
             ENTERED => u32::try_from(value.as_u64()?).ok().map(Self::BarrierEntered),
             CRITICAL => value.as_str()?.parse().ok().map(Self::CriticalRanks),
+            MADE_AGAIN => {
+                let output_lost = value.get("output-lost")?.as_bool()?;
+                Some(Self::MadeAgain { output_lost })
+            }
             _ => {
                 let entry = key.strip_prefix(PARKED)?.parse().ok()?;
                 let message = match value {
@@ -93,6 +106,7 @@ mod tests {
         let notes = [
             Note::BarrierEntered(2),
             Note::CriticalRanks(Idset::from_range(0..3)),
+            Note::MadeAgain { output_lost: true },
             Note::Parked { entry: 1, message: None },
             Note::Parked { entry: 2, message: Some(vec![0, 0xff, 16]) },
         ];

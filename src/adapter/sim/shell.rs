@@ -17,8 +17,11 @@ pub(super) struct Shell {
     pub(super) before_reboot: bool,
     /// Whether it, or the process that it left behind, ended because its node was powered off.
     pub(super) lost_with_node: bool,
-    /// Whether its record was damaged when its node was powered off.
+    /// Whether its record was damaged when its node was powered off, or was lost when systemd did not
+    /// have its unit any more. Nothing on the node says then that it has run.
     pub(super) record_damaged: bool,
+    /// Whether its record was lost, and its unit was not found since.
+    pub(super) record_lost: bool,
     /// What it has written to its standard output.
     pub(super) output: Vec<u8>,
     /// Whether it ignores SIGTERM. A guest's shell that is deaf ends only when its IMP kills it.
@@ -51,6 +54,7 @@ impl Shell {
             before_reboot: false,
             lost_with_node: false,
             record_damaged: false,
+            record_lost: false,
             output: Vec::new(),
             deaf,
             awaited: None,

@@ -60,6 +60,8 @@ pub(in crate::machine) struct Shell {
     phase: Phase,
     /// Its main process was seen outside of the unit.
     left: bool,
+    /// Its record was lost; with it, perhaps, output.
+    record_lost: Option<bool>,
     outputs: [OutputStream; 2],
     /// What else there is to say of its output: it was cut off, or fills the disk.
     remarks: Vec<Report>,
@@ -80,6 +82,7 @@ impl Shell {
             multiuser: spec.multiuser,
             phase: Phase::Pending,
             left: false,
+            record_lost: None,
             outputs: [OutputStream::new(Stream::Stdout), OutputStream::new(Stream::Stderr)],
             remarks: Vec::new(),
             entries: Entries::default(),
@@ -96,6 +99,7 @@ impl Shell {
             match note {
                 Note::BarrierEntered(count) => shell.entries = Entries::found(count),
                 Note::CriticalRanks(ranks) => shell.critical = Some(ranks),
+                Note::MadeAgain { output_lost } => shell.record_lost = Some(output_lost),
                 Note::Parked { .. } => (), // comes as an event of its own
             }
         }
@@ -429,6 +433,9 @@ impl Shell {
         }];
         if self.left {
             reports.push(Report::Left);
+        }
+        if let Some(output) = self.record_lost {
+            reports.push(Report::RecordLost { output });
         }
         let entered = self.entries.count();
         if entered > 0 {

@@ -30,8 +30,9 @@ impl Leader {
         }
         let ranks: Idset = exits.keys().copied().collect();
         let is_news = self.failure.as_ref().is_none_or(|failure| failure.before_barrier);
-        if !self.barrier.first_is_complete() && is_news {
-            self.fail_before_barrier(cx, &ranks, out);
+        let inside = self.barrier.inside_first(&ranks);
+        if !inside.is_empty() && is_news {
+            self.fail_before_barrier(cx, &inside, out);
         }
         self.timers.cancel(Timer::Barrier);
         if self.barrier.fail() {

@@ -34,6 +34,8 @@ pub(super) struct Rank {
     pub(super) seen_running: bool,
     /// The shell has left its unit, and that was told.
     pub(super) left: bool,
+    /// The log says that output of its shell may be missing, because it was lost on its node.
+    pub(super) output_lost: bool,
     /// Since when its module has been away, in monotonic seconds.
     pub(super) away_since: Option<f64>,
     streams: [LoggedStream; 2],
@@ -81,6 +83,7 @@ impl Ranks {
             phase: Phase::Pending,
             seen_running: false,
             left: false,
+            output_lost: false,
             away_since: None,
             streams: <[LoggedStream; 2]>::default(),
         };

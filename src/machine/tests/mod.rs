@@ -9,6 +9,7 @@ mod reload;
 mod review;
 mod table;
 mod trust;
+mod unrecorded;
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -19,6 +20,7 @@ use crate::machine::{
     Answer, Creation, Credential, Effect, Effects, Event, Facts, Fault, KvsOp, KvsResult, Level,
     Node, Now, Opened, RequestId, Role, StreamId, StreamItem, Topic,
 };
+use crate::port::Note;
 use crate::port::supervisor::{Method, UnitCommand, UnitEvent, UnitRecord, UnitSpec};
 use crate::proto::peer::{KnownRequest, Question, StreamEnd, Version};
 use crate::proto::{
@@ -527,6 +529,14 @@ impl World {
             if let Some(status) = exited {
                 self.happen(rank, Event::Unit(UnitEvent::Exited { unit, status }));
             }
+        }
+    }
+
+    /// The record on a rank is lost, and made again from the unit.
+    pub(super) fn make_again(&mut self, rank: usize, output_lost: bool) {
+        let note = Note::MadeAgain { output_lost };
+        for record in self.disks[rank].records.values_mut() {
+            record.notes = BTreeMap::from([(note.key(), note.value())]);
         }
     }
 

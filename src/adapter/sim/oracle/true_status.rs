@@ -6,13 +6,30 @@ use crate::adapter::sim::world::World;
 use crate::proto::{Exception, WaitStatus};
 
 impl World {
+    /// Checks an exception that says that shells have not come through the first barrier. On a full
+    /// disk a rank can lose how often its shell has entered.
+    pub(super) fn check_early_end(&mut self, job: &Allocation, exception: &Exception) {
+        let is_through = |rank: u32| {
+            let state = &self.ranks[rank as usize];
+            let shell = state.shells_of(&job.digest).last();
+            shell.is_some_and(|shell| shell.released > 0) && !state.facts_lost
+        };
+        if exception.note.ends_with("terminated before first barrier")
+            && job.ranks.iter().all(is_through)
+            && !self.messages.deceived.contains(&job.id)
+        {
+            let seen = format!("{}: {}, but all shells came through it", job.id, exception.note);
+            self.violate("true-status", seen);
+        }
+    }
+
     /// Checks an exception that says that a shell is lost. The shell must be lost, or must never
     /// have existed.
     pub(super) fn check_loss(&mut self, job: &Allocation, exception: &Exception) {
         let Some(rank) = lost_rank(&exception.note).filter(|_| !self.nested) else { return };
         let state = &self.ranks[rank as usize];
         let known = state.shells_of(&job.digest).last();
-        let truly = known.is_none_or(|shell| shell.before_reboot);
+        let truly = known.is_none_or(|shell| shell.before_reboot || shell.record_damaged);
         if !truly && !self.drained.contains(&(job.digest.clone(), rank)) {
             let seen = format!("{}: {}, but the shell was not lost", job.id, exception.note);
             self.violate("true-status", seen);
