@@ -162,6 +162,11 @@ impl SimDisk {
         self.lock().files.keys().cloned().collect()
     }
 
+    /// Whether there is such a file.
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.lock().files.contains_key(name)
+    }
+
     /// What is in a file.
     #[cfg(test)]
     pub(crate) fn contents(&self, name: &str) -> Option<Vec<u8>> {

@@ -7,12 +7,14 @@ use crate::proto::{Exception, WaitStatus};
 
 impl World {
     /// Checks an exception that says that shells have not come through the first barrier. On a full
-    /// disk a rank can lose how often its shell has entered.
+    /// disk a rank can lose how often its shell has entered. If nothing says any more that a shell
+    /// has run, a second one begins with the first barrier.
     pub(super) fn check_early_end(&mut self, job: &Allocation, exception: &Exception) {
         let is_through = |rank: u32| {
             let state = &self.ranks[rank as usize];
-            let shell = state.shells_of(&job.digest).last();
-            shell.is_some_and(|shell| shell.released > 0) && !state.facts_lost
+            let mut shells = state.shells_of(&job.digest);
+            let first = shells.next().is_some_and(|shell| shell.released > 0);
+            first && shells.next().is_none() && !state.facts_lost
         };
         if exception.note.ends_with("terminated before first barrier")
             && job.ranks.iter().all(is_through)

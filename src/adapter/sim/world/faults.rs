@@ -339,7 +339,8 @@ impl World {
         for shell in state.shells.iter_mut().filter(|shell| shell.record_lost) {
             shell.record_lost = false;
             let known = state.systemd.invocation_id(&shell.unit);
-            shell.record_damaged |= known != Some(shell.invocation.as_str());
+            let has_record = state.disk.has(&format!("{}.record", shell.unit.stem()));
+            shell.record_damaged |= !has_record && known != Some(shell.invocation.as_str());
         }
         self.note(&format!("ready on rank {rank}"));
         for event in found {
