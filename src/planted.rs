@@ -33,13 +33,15 @@ pub enum Bug {
     StartWithoutIntent,
     /// A rank whose broker is gone counts as dead at once, although its shells may live.
     UnknownIsDead,
+    /// A unit whose record was lost is left alone.
+    UnrecordedIgnored,
     /// A guest's shell that nobody wants gets SIGTERM, and is not killed if it ignores the signal.
     UnwantedGuestLives,
 }
 
 impl Bug {
     /// All bugs.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::AdoptionByPid,
         Self::BarrierAfterRestart,
         Self::CollectBeforeDurable,
@@ -53,6 +55,7 @@ impl Bug {
         Self::ReissuedIdAdopted,
         Self::StartWithoutIntent,
         Self::UnknownIsDead,
+        Self::UnrecordedIgnored,
         Self::UnwantedGuestLives,
     ];
 

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use job_exec_rs::port::Note;
 use job_exec_rs::port::supervisor::{UnitRecord, UnitSpec};
 use job_exec_rs::proto::{Bequest, EndReason, ExecEvent, Idset, UnitName};
 use job_exec_rs::supervisor::parse_record;
@@ -35,6 +36,7 @@ const READERS: &[(&str, Reader)] = &[
     ("record-note-commits", commits),
     ("record-note-critical-ranks", critical_ranks),
     ("record-note-end-reason", end_reason),
+    ("record-note-made-again", made_again),
     ("record-note-parked", parked),
     ("record-started", fact),
 ];
@@ -106,6 +108,15 @@ fn critical_ranks(example: &Value) -> Result<Value, String> {
 fn end_reason(example: &Value) -> Result<Value, String> {
     let mut fact = fact(example)?;
     fact["note"]["value"] = json!(read::<EndReason>(&fact["note"]["value"])?);
+    Ok(fact)
+}
+
+fn made_again(example: &Value) -> Result<Value, String> {
+    let mut fact = fact(example)?;
+    let key = fact["note"]["key"].as_str().ok_or("no key")?.to_string();
+    let notes = BTreeMap::from([(key, fact["note"]["value"].clone())]);
+    let note = Note::all(&notes).next().ok_or("no note of this release")?;
+    fact["note"] = json!({ "key": note.key(), "value": note.value() });
     Ok(fact)
 }
 

@@ -202,8 +202,12 @@ async fn serve<B: BackendDriver>(
         let message = format!("cannot read the records in {}: {e}", config.directory.display());
         return refuse_all(message, |event| core.report(event), commands).await;
     }
-    core.report(UnitEvent::Ready { method: backend.method(), notice });
     let mut batch = Vec::with_capacity(COMMAND_BATCH_MAX);
+    if !settle(&mut core, &mut backend, &mut commands, &mut batch).await {
+        return backend.close().await;
+    }
+    core.report(UnitEvent::Ready { method: backend.method(), notice });
+    batch.drain(..).for_each(|command| core.handle_command(command, &mut backend));
     loop {
         backend.flush().await;
         tokio::select! {
@@ -226,6 +230,31 @@ async fn serve<B: BackendDriver>(
     }
     core.write_late(&mut backend);
     backend.close().await;
+}
+
+/// Wait until all that is left of an earlier life was reported. Commands that come meanwhile are
+/// kept. Returns false if the worker is to end.
+async fn settle<B: BackendDriver>(
+    core: &mut Core,
+    backend: &mut B,
+    commands: &mut mpsc::UnboundedReceiver<UnitCommand>,
+    early: &mut Vec<UnitCommand>,
+) -> bool {
+    while !core.is_settled() {
+        backend.flush().await;
+        tokio::select! {
+            command = commands.recv() => match command {
+                Some(command) => early.push(command),
+                None => return false,
+            },
+            event = backend.next() => {
+                if let Some(event) = event {
+                    core.handle_event(event, backend);
+                }
+            }
+        }
+    }
+    true
 }
 
 /// Refuse commands that expect an answer, and drop the others.

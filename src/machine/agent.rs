@@ -95,6 +95,25 @@ impl Agent {
         }
     }
 
+    /// A unit without a record was found when the job was known here already, by an agent that has no
+    /// shell. Whoever leads was told so, and does not count on one.
+    pub(super) fn take_found(&mut self, cx: Context, record: &UnitRecord, out: &mut Effects) {
+        if self.occupant.is_some() {
+            let text =
+                format!("{}: {} is left alone: another unit is here", self.id, record.spec.unit);
+            return out.log(Level::Error, text);
+        }
+        let is_wanted = self.digest == record.spec.digest
+            && matches!(self.upstream, Upstream::Unled(Unled { over: Over::No, .. }));
+        let claim = if is_wanted { Claim::Own } else { Claim::Foreign(After::Nothing) };
+        self.occupant = Some(Occupant::new(Shell::found(record), claim));
+        if is_wanted {
+            self.upstream.ask_at_mut().get_or_insert(cx.now.mono + cx.config.peer_timeout);
+        } else {
+            self.evict(cx, "nobody counts on it", out);
+        }
+    }
+
     /// Somebody above wants the reports of the job.
     fn is_led(&self) -> bool {
         matches!(self.upstream, Upstream::Led(_))

@@ -12,6 +12,7 @@ use crate::proto::{Bequest, EndReason, Idset};
 const ENTERED: &str = "barrier-entered";
 const CRITICAL: &str = "critical-ranks";
 const END_REASON: &str = "end-reason";
+const MADE_AGAIN: &str = "made-again";
 const PARKED: &str = "parked-";
 const COMMITS: &str = "commits-";
 
@@ -27,6 +28,12 @@ pub enum Note {
     CriticalRanks(Idset),
     /// A leader has had the shell ended for this exception.
     EndReason(EndReason),
+    /// The record was lost and made again from the unit. So how often the shell has entered the
+    /// barrier is not known.
+    MadeAgain {
+        /// What the shell had written was lost as well, or what it writes from now on is.
+        output_lost: bool,
+    },
     /// A barrier request of the shell waits for a reload of the module to end.
     Parked {
         /// Which of the shell's entries it is, counted from 1.
@@ -44,6 +51,7 @@ impl Note {
             Self::Commits(bequest) => format!("{COMMITS}{}", bequest.client),
             Self::CriticalRanks(_) => CRITICAL.to_string(),
             Self::EndReason(_) => END_REASON.to_string(),
+            Self::MadeAgain { .. } => MADE_AGAIN.to_string(),
             Self::Parked { entry, .. } => format!("{PARKED}{entry}"),
         }
     }
@@ -55,6 +63,7 @@ impl Note {
             Self::Commits(bequest) => json!(**bequest),
             Self::CriticalRanks(ranks) => ranks.to_string().into(),
             Self::EndReason(reason) => json!(reason),
+            Self::MadeAgain { output_lost } => serde_json::json!({ "output-lost": output_lost }),
             Self::Parked { message, .. } => message.as_deref().map(hex).into(),
         }
     }
@@ -73,6 +82,10 @@ impl Note {
                 bequest.is_valid().then(|| Self::Commits(Arc::new(bequest)))
             }
             END_REASON => EndReason::deserialize(value).ok().map(Self::EndReason),
+            MADE_AGAIN => {
+                let output_lost = value.get("output-lost")?.as_bool()?;
+                Some(Self::MadeAgain { output_lost })
+            }
             _ => {
                 let entry = key.strip_prefix(PARKED)?.parse().ok()?;
                 let message = match value {
@@ -109,6 +122,7 @@ mod tests {
             Note::BarrierEntered(2),
             Note::CriticalRanks(Idset::from_range(0..3)),
             Note::EndReason(EndReason::new("timeout", "expired", None)),
+            Note::MadeAgain { output_lost: true },
             Note::Parked { entry: 1, message: None },
             Note::Parked { entry: 2, message: Some(vec![0, 0xff, 16]) },
         ];

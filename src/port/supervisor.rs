@@ -198,7 +198,9 @@ pub enum UnitEvent {
         /// What went wrong, in words for the job's owner.
         message: String,
     },
-    /// A record of an earlier life of this module. One for each, before `Ready`.
+    /// A record of an earlier life of this module, or one that was made again from a unit
+    /// ([`Note::MadeAgain`]). One for each, before `Ready`. A unit whose record was lost can also be
+    /// found later, when systemd has listed its units again.
     Found(Box<UnitRecord>),
     /// The unit was collected: no process is left, and all output was reported.
     Gone {

@@ -140,8 +140,8 @@ impl ExecEvent {
 
     /// `log`: a rank was given up before all that its shell wrote was there. The key `missing`
     /// tells the event from what the shell wrote.
-    pub fn output_missing(timestamp: f64, component: &str, rank: BrokerRank) -> Self {
-        let text = "output after this may be missing: the node was given up\n";
+    pub fn output_missing(timestamp: f64, component: &str, rank: BrokerRank, why: &str) -> Self {
+        let text = format!("output after this may be missing: {why}\n");
         let mut event = Self::log(timestamp, component, Stream::Stderr, rank, text.as_bytes());
         event.context.insert("missing".to_string(), json!(true));
         event

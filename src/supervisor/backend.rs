@@ -4,7 +4,7 @@ use std::future::Future;
 use std::path::PathBuf;
 
 use crate::port::supervisor::{Method, Started, UnitSpec};
-use crate::proto::{UnitName, WaitStatus};
+use crate::proto::{JobDigest, UnitName, WaitStatus};
 
 /// Where a unit's output goes: to files, because they outlive this process, and because no slow
 /// reader can stall the writer.
@@ -22,7 +22,8 @@ pub struct OutputPaths {
 /// [`BackendEvent`]. Calls for a unit that the backend does not know are ignored, except where said
 /// otherwise.
 pub trait Backend {
-    /// How it starts shells.
+    /// How it starts shells. With systemd, `Listed` is reported soon after the first connection, and
+    /// after each later one. With `fork` there are no units of an earlier life, and no `Listed`.
     fn method(&self) -> Method;
 
     /// Start a unit. Answered by `Started`, `Failed`, `Exists` or `Replaced`.
@@ -97,6 +98,8 @@ pub enum BackendEvent {
         /// What went wrong.
         message: String,
     },
+    /// Each unit of this rank that nobody has asked about was reported as `Unrecorded`.
+    Listed,
     /// The unit's cgroup is empty, but its main process lives in another cgroup. From now on
     /// `Empty` and `Absent` speak of the unit's own cgroup only.
     Left {
@@ -121,4 +124,22 @@ pub enum BackendEvent {
         /// Its identity.
         started: Started,
     },
+    /// There is a unit of this rank and instance that nobody has asked about. It is reported again
+    /// after the next list, unless it was asked about since.
+    Unrecorded(Box<UnrecordedUnit>),
+}
+
+/// What systemd knows of a unit whose record was lost.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct UnrecordedUnit {
+    /// Its name, and so job and rank.
+    pub unit: UnitName,
+    /// The digest of the job that it was started for.
+    pub digest: JobDigest,
+    /// The job's owner. Units of older releases do not say it.
+    pub userid: Option<u32>,
+    /// How many shells the job has. Units of older releases do not say it.
+    pub size: Option<u32>,
+    /// Its identity, if its program is known to have been executed.
+    pub started: Option<Started>,
 }

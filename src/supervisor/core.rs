@@ -13,12 +13,12 @@ use nix::errno::Errno;
 use crate::planted::Bug;
 use crate::port::Note;
 use crate::port::disk::Disk;
-use crate::port::supervisor::{Method, OutputLimits, Started, UnitCommand, UnitEvent};
+use crate::port::supervisor::{Method, OutputLimits, Started, UnitCommand, UnitEvent, UnitRecord};
 use crate::proto::{BrokerRank, InstanceId, Stream, UnitName, WaitStatus};
 
 use super::backend::{Backend, BackendEvent};
 use super::output::{Grown, OutputTail, extension};
-use super::records::{Fact, RecordStore, file_name};
+use super::records::{Fact, RecordFile, RecordStore, file_name};
 use super::unit::{CollectState, Phase, Unit};
 
 /// What is called with each event.
@@ -32,7 +32,9 @@ pub(crate) struct Core {
     pub(super) sink: Sink,
     pub(super) units: BTreeMap<UnitName, Unit>,
     /// Units with facts that could not be written yet, in the order in which they are tried again.
-    late: VecDeque<UnitName>,
+    pub(super) late: VecDeque<UnitName>,
+    /// All that an earlier life has left on the node was reported.
+    is_settled: bool,
 }
 
 impl Core {
@@ -50,12 +52,19 @@ impl Core {
             sink,
             units: BTreeMap::new(),
             late: VecDeque::new(),
+            is_settled: false,
         }
     }
 
     /// Send an event to whoever listens to this supervisor.
     pub(crate) fn report(&self, event: UnitEvent) {
         (self.sink)(event);
+    }
+
+    /// Whether all that an earlier life has left on the node was reported: records, and units without
+    /// one.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.is_settled
     }
 
     /// Report the records of an earlier life, and have the backend look for their units.
@@ -66,22 +75,44 @@ impl Core {
         backend: &mut impl Backend,
     ) -> io::Result<()> {
         for (file, record) in self.store.load(rank, instance)? {
-            (self.sink)(UnitEvent::Found(Box::new(record.clone())));
-            let unit = record.spec.unit.clone();
-            let disk = self.store.disk();
-            let limits = self.limits;
-            let tail =
-                |stream| OutputTail::found(disk, file_name(&unit, extension(stream)), limits);
-            let (stdout, stderr) = (tail(Stream::Stdout), tail(Stream::Stderr));
-            let found = Unit::new(file, record, Phase::Finding, stdout, stderr);
-            self.units.insert(unit.clone(), found);
-            self.recover_unit(&unit, backend);
+            self.take_over(file, record, backend);
+        }
+        match backend.method() {
+            Method::Fork => self.settle(),
+            Method::Systemd => {}
         }
         for (unit, message) in self.store.take_newer() {
             backend.spare(&unit);
             (self.sink)(UnitEvent::Unreadable { unit, message });
         }
         Ok(())
+    }
+
+    /// Report a record that is not of this life, and have the backend look for its unit.
+    pub(super) fn take_over(
+        &mut self,
+        file: RecordFile,
+        record: UnitRecord,
+        backend: &mut impl Backend,
+    ) {
+        (self.sink)(UnitEvent::Found(Box::new(record.clone())));
+        let unit = record.spec.unit.clone();
+        let disk = self.store.disk();
+        let limits = self.limits;
+        let tail = |stream| OutputTail::found(disk, file_name(&unit, extension(stream)), limits);
+        let (stdout, stderr) = (tail(Stream::Stdout), tail(Stream::Stderr));
+        let found = Unit::new(file, record, Phase::Finding, stdout, stderr);
+        self.units.insert(unit.clone(), found);
+        self.recover_unit(&unit, backend);
+    }
+
+    /// What has neither a record nor a unit by now is of no use.
+    fn settle(&mut self) {
+        if !std::mem::replace(&mut self.is_settled, true) {
+            let units = &self.units;
+            self.store.remove_unclaimed(|unit| units.contains_key(unit));
+            self.store.trim_strays();
+        }
     }
 
     fn recover_unit(&mut self, unit: &UnitName, backend: &mut impl Backend) {
@@ -143,7 +174,7 @@ impl Core {
                 let Some(known) = self.look_up(&unit, "signal") else { return };
                 match known.phase {
                     Phase::Exited | Phase::Running => backend.signal(&unit, signal, all),
-                    Phase::Finding | Phase::Starting { .. } => known.hold_signal((signal, all)),
+                    Phase::Finding | Phase::Starting => known.hold_signal((signal, all)),
                     Phase::Lost | Phase::NotStarted => {
                         tracing::debug!(%unit, signal, "signal for a unit that does not run");
                     }
@@ -194,6 +225,7 @@ impl Core {
                 self.handle_failed(&unit, errnum, message)
             }
             BackendEvent::Left { unit } => self.handle_left(&unit),
+            BackendEvent::Listed => self.settle(),
             BackendEvent::Stopping { unit } => {
                 if self.look_up(&unit, "stop").is_some_and(|known| known.phase == Phase::Running) {
                     (self.sink)(UnitEvent::Stopping { unit });
@@ -201,13 +233,14 @@ impl Core {
             }
             BackendEvent::Replaced { unit } => self.handle_replaced(&unit),
             BackendEvent::Started { unit, started } => self.handle_started(&unit, started, backend),
+            BackendEvent::Unrecorded(found) => self.handle_unrecorded(*found, backend),
         }
     }
 
     fn handle_started(&mut self, unit: &UnitName, started: Started, backend: &mut impl Backend) {
         let Some(known) = self.units.get_mut(unit) else { return };
         match known.phase {
-            Phase::Finding | Phase::Starting { .. } => {}
+            Phase::Finding | Phase::Starting => {}
             // A backend that finds a unit again reports all that has happened to it.
             Phase::Exited | Phase::Lost | Phase::NotStarted | Phase::Running => return,
         }
@@ -284,7 +317,7 @@ impl Core {
             {
                 return self.report_never_started(unit);
             }
-            Phase::Finding | Phase::Running | Phase::Starting { .. } => {
+            Phase::Finding | Phase::Running | Phase::Starting => {
                 known.phase = Phase::Lost;
                 let message = why.to_string();
                 (self.sink)(UnitEvent::Lost { unit: unit.clone(), message });
@@ -298,7 +331,7 @@ impl Core {
 
     fn handle_replaced(&mut self, unit: &UnitName) {
         let Some(known) = self.look_up(unit, "replacement") else { return };
-        let waiting = matches!(known.phase, Phase::Finding | Phase::Starting { .. });
+        let waiting = matches!(known.phase, Phase::Finding | Phase::Starting);
         if waiting && known.record.started.is_none() {
             let message = format!("unit {unit} exists, and it is not this job's");
             return self.handle_failed(unit, Errno::EEXIST as i32, message);
@@ -323,7 +356,7 @@ impl Core {
                 }
             }
             // This continues when the backend has said whether the unit exists.
-            (CollectState::No, Phase::Finding | Phase::Starting { .. }) => {
+            (CollectState::No, Phase::Finding | Phase::Starting) => {
                 known.collect = CollectState::Asked;
             }
             (CollectState::No, Phase::Lost) => self.set_empty(unit),
@@ -342,7 +375,7 @@ impl Core {
     fn forget(&mut self, unit: &UnitName, backend: &mut impl Backend) {
         if let Some(known) = self.units.remove(unit) {
             match known.phase {
-                Phase::Finding | Phase::Running | Phase::Starting { .. } => {
+                Phase::Finding | Phase::Running | Phase::Starting => {
                     tracing::warn!(%unit, phase = ?known.phase, "forgetting a unit that may still run");
                 }
                 Phase::Exited | Phase::Lost | Phase::NotStarted => {}
@@ -396,7 +429,7 @@ impl Core {
         for _ in 0..self.late.len() {
             let Some(unit) = self.late.pop_front() else { return };
             let Some(known) = self.units.get_mut(&unit) else { continue };
-            if let Err(e) = known.file.write_late() {
+            if let Err(e) = known.file.write_late(&known.record) {
                 tracing::debug!(%unit, error = %e, "still cannot write to the record");
                 return self.late.push_back(unit);
             }

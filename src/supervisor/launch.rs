@@ -67,8 +67,7 @@ impl Core {
         let [stdout, stderr] = names.each_ref().map(|name| disk.path(name));
         let output = OutputPaths { stdout, stderr };
         let [stdout, stderr] = names.map(|name| OutputTail::fresh(disk, name, self.limits));
-        let phase = Phase::Starting { adoptable };
-        self.units.insert(unit, Unit::new(file, record, phase, stdout, stderr));
+        self.units.insert(unit, Unit::new(file, record, Phase::Starting, stdout, stderr));
         backend.start(&spec, &output);
     }
 
@@ -81,12 +80,12 @@ impl Core {
             Phase::NotStarted if known.collect != CollectState::Asked => {
                 return LaunchDecision::Start { replace: true, adoptable: same };
             }
-            Phase::Finding | Phase::Starting { .. } if same => return LaunchDecision::Await,
+            Phase::Finding | Phase::Starting if same => return LaunchDecision::Await,
             Phase::Running if same && known.collect == CollectState::No => {
                 let pid = known.record.started.as_ref().map_or(0, |started| started.pid);
                 return LaunchDecision::Adopt { pid };
             }
-            Phase::Finding | Phase::NotStarted | Phase::Starting { .. } => "is not known to run",
+            Phase::Finding | Phase::NotStarted | Phase::Starting => "is not known to run",
             Phase::Running => "still runs",
             Phase::Exited => "has run and was not forgotten yet",
             Phase::Lost => "was started, was lost, and was not forgotten yet",
@@ -102,16 +101,10 @@ impl Core {
     pub(super) fn handle_exists(&mut self, unit: &UnitName, backend: &mut impl Backend) {
         let Some(known) = self.units.get_mut(unit) else { return };
         match known.phase {
-            Phase::Starting { adoptable: true } => {
+            // An earlier life can have started it, and its record can be lost. The digest decides.
+            Phase::Starting => {
                 known.phase = Phase::Finding;
                 backend.find(unit, known.record.spec.digest.as_str(), None);
-            }
-            Phase::Starting { adoptable: false } => {
-                // The record was written just before this start, so the unit is not ours.
-                self.units.remove(unit);
-                self.store.remove(unit);
-                let message = format!("unit {unit} exists, and no record says that it is ours");
-                self.refuse(unit.clone(), Errno::EEXIST as i32, message);
             }
             Phase::Exited | Phase::Finding | Phase::Lost | Phase::NotStarted | Phase::Running => {}
         }

@@ -29,8 +29,9 @@ mod readable;
 mod records;
 pub mod tracker;
 mod unit;
+mod unrecorded;
 
-pub use backend::{Backend, BackendDriver, BackendEvent, OutputPaths};
+pub use backend::{Backend, BackendDriver, BackendEvent, OutputPaths, UnrecordedUnit};
 pub(crate) use core::{Core, Sink};
 pub(crate) use inotify::Watcher;
 #[allow(unused_imports, reason = "the simulator's tests make them")]

@@ -72,6 +72,8 @@ pub(super) struct RecordFile {
     torn_at: Option<u64>,
     /// Facts that could not be written yet, in order. Only the newest of each kind and key is kept.
     late: Vec<Fact>,
+    /// The file is not there, or is of no use: the whole record is to be written.
+    is_missing: bool,
     /// Its length when it was last rewritten, in bytes; 0 if not known.
     compact: u64,
     /// Its length after the last write, in bytes.
@@ -113,14 +115,16 @@ pub(super) struct RecordStore {
     disk: Arc<dyn Disk>,
     /// Output files that were set aside, see [`set_aside`](Self::set_aside).
     strays: RefCell<BTreeSet<String>>,
+    /// Units of which there was output or half a record, and no more, when the records were read.
+    unclaimed: BTreeSet<UnitName>,
     /// Records that only a later release can read, with what is to be said of them.
-    newer: RefCell<Vec<(UnitName, String)>>,
+    newer: Vec<(UnitName, String)>,
 }
 
 impl RecordStore {
     /// The records on `disk`.
     pub(super) fn new(disk: Arc<dyn Disk>) -> Self {
-        Self { disk, strays: RefCell::default(), newer: RefCell::default() }
+        Self { disk, strays: RefCell::default(), unclaimed: BTreeSet::new(), newer: Vec::new() }
     }
 
     /// Where the files are.
@@ -176,15 +180,17 @@ impl RecordStore {
             name,
             torn_at,
             late: Vec::new(),
+            is_missing: false,
             compact: 0,
             length: 0,
         }
     }
 
     /// Read all records of `rank` in `instance`. Records that cannot be read are logged and left
-    /// alone.
+    /// alone. Half a record, and output without a record, stay until
+    /// [`remove_unclaimed`](Self::remove_unclaimed), because their unit may run.
     pub(super) fn load(
-        &self,
+        &mut self,
         rank: BrokerRank,
         instance: &InstanceId,
     ) -> io::Result<Vec<(RecordFile, UnitRecord)>> {
@@ -204,43 +210,65 @@ impl RecordStore {
             match self.read(&name, &unit) {
                 Ok(Some(record)) => records.push(record),
                 Ok(None) => {
-                    tracing::warn!(%unit, path = %path.display(), "removed a record without a complete intent: nothing was started");
-                    self.remove(&unit);
+                    tracing::warn!(%unit, path = %path.display(), "a record without a complete intent says nothing: its unit decides");
+                    self.unclaimed.insert(unit);
                 }
                 Err(e @ RecordError::Version { found }) if found > u64::from(VERSION) => {
                     let text = format!("cannot read the record {}: {e}", path.display());
-                    self.newer.borrow_mut().push((unit, text));
+                    self.newer.push((unit, text));
                 }
                 Err(e) => {
-                    tracing::warn!(%unit, path = %path.display(), error = %e, "cannot read a record, leaving it alone");
+                    tracing::warn!(%unit, path = %path.display(), error = %e, "cannot read a record, leaving it alone unless its unit is there");
                 }
             }
         }
-        self.remove_strays(ours)?;
-        self.trim_strays();
+        self.find_unclaimed(ours)?;
         // A directory has no order; the events should have one.
         records.sort_by(|a, b| a.1.spec.unit.cmp(&b.1.spec.unit));
         Ok(records)
     }
 
     /// Take the records that `load` has found and that only a later release can read.
-    pub(super) fn take_newer(&self) -> Vec<(UnitName, String)> {
-        self.newer.take()
+    pub(super) fn take_newer(&mut self) -> Vec<(UnitName, String)> {
+        std::mem::take(&mut self.newer)
     }
 
-    /// Remove output files without a record. A crash of the node has lost the record, so nobody
-    /// will ask for them.
-    fn remove_strays(&self, ours: impl Fn(&UnitName) -> bool) -> io::Result<()> {
+    /// Note the output files without a record.
+    fn find_unclaimed(&mut self, ours: impl Fn(&UnitName) -> bool) -> io::Result<()> {
         let names: BTreeSet<String> = self.disk.names()?.into_iter().collect();
         for stream in [Stream::Stdout, Stream::Stderr] {
             let units = names.iter().filter_map(|name| unit_of(name, extension(stream)));
             for unit in units.filter(|unit| ours(unit)) {
                 if !names.contains(&file_name(&unit, RECORD)) {
-                    self.remove(&unit);
+                    self.unclaimed.insert(unit);
                 }
             }
         }
         Ok(())
+    }
+
+    /// Remove what has neither a record nor a unit. A crash has lost the record before the unit was
+    /// started, or with the node, so nobody will ask for the rest.
+    pub(super) fn remove_unclaimed(&mut self, is_known: impl Fn(&UnitName) -> bool) {
+        for unit in std::mem::take(&mut self.unclaimed) {
+            if !is_known(&unit) {
+                tracing::info!(%unit, "removing files without a record and without a unit");
+                self.remove(&unit);
+            }
+        }
+    }
+
+    /// Write a record in the place of one that was lost. If that fails, it is tried again later, as
+    /// for a fact.
+    pub(super) fn make_again(&self, record: &UnitRecord) -> RecordFile {
+        let mut file = self.file(file_name(&record.spec.unit, RECORD), None);
+        file.is_missing = true;
+        if let Err(e) = file.write(record) {
+            let path = self.disk.path(&file.name);
+            tracing::error!(unit = %record.spec.unit, path = %path.display(), error = %e,
+                "cannot write a record: trying again later");
+        }
+        file
     }
 
     fn read(
@@ -329,12 +357,12 @@ impl RecordFile {
     pub(super) fn append(&mut self, record: &mut UnitRecord, fact: Fact) {
         self.late.retain(|late| !fact.replaces(late));
         self.late.push(fact.clone());
-        if let Err(e) = self.write() {
+        apply(record, fact.clone());
+        if let Err(e) = self.write(record) {
             let path = self.disk.path(&self.name);
             tracing::error!(unit = %record.spec.unit, path = %path.display(), ?fact, error = %e,
                 "cannot write to the record: the fact is lost if the broker dies");
         }
-        apply(record, fact);
         if let Err(e) = self.compact(record) {
             tracing::debug!(unit = %record.spec.unit, error = %e, "cannot rewrite its record");
         }
@@ -348,6 +376,11 @@ impl RecordFile {
         }
         // If this fails, it is tried again when the length has doubled once more.
         self.compact = self.length;
+        self.rewrite(record)
+    }
+
+    /// Write the whole record, and put it into the place of what is there.
+    fn rewrite(&mut self, record: &UnitRecord) -> io::Result<()> {
         let bytes = whole(record)?;
         let new = self.name.replace(&format!(".{RECORD}"), &format!(".{REPLACEMENT}"));
         self.disk.create(&new, IfExists::Truncate)?;
@@ -358,25 +391,32 @@ impl RecordFile {
             return Err(e);
         }
         self.compact = bytes.len() as u64;
+        self.length = self.compact;
         Ok(())
     }
 
     /// Whether facts could not be written yet.
     pub(super) fn is_late(&self) -> bool {
-        !self.late.is_empty()
+        self.is_missing || !self.late.is_empty()
     }
 
     /// Write the facts that could not be written before.
-    pub(super) fn write_late(&mut self) -> io::Result<()> {
+    pub(super) fn write_late(&mut self, record: &UnitRecord) -> io::Result<()> {
         if self.is_late() {
-            self.write()?;
+            self.write(record)?;
             let path = self.disk.path(&self.name);
             tracing::info!(path = %path.display(), "the record is complete again");
         }
         Ok(())
     }
 
-    fn write(&mut self) -> io::Result<()> {
+    fn write(&mut self, record: &UnitRecord) -> io::Result<()> {
+        if self.is_missing {
+            self.rewrite(record)?;
+            self.is_missing = false;
+            self.late.clear();
+            return Ok(());
+        }
         let lines = self.late.iter().map(line).collect::<io::Result<Vec<_>>>()?.concat();
         if let Some(length) = self.torn_at {
             self.disk.set_length(&self.name, length)?;

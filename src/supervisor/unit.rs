@@ -23,11 +23,7 @@ pub(super) enum Phase {
     /// It runs.
     Running,
     /// The backend starts it.
-    Starting {
-        /// An earlier attempt for the same job may have succeeded after all. If the unit exists
-        /// already, it is ours.
-        adoptable: bool,
-    },
+    Starting,
 }
 
 /// How far the unit's removal is.
@@ -118,7 +114,7 @@ impl Unit {
         match self.phase {
             Phase::Exited | Phase::Lost | Phase::Running => {}
             // Output is never reported before `Started`.
-            Phase::Finding | Phase::NotStarted | Phase::Starting { .. } => return true,
+            Phase::Finding | Phase::NotStarted | Phase::Starting => return true,
         }
         let unit = self.record.spec.unit.clone();
         self.tail(stream).pump(&mut |offset, data| {

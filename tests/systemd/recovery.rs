@@ -1,11 +1,12 @@
 //! What the next life of the worker finds.
 
 use std::io::Write;
+use std::path::Path;
 
 use job_exec_rs::config::MethodConfig;
 use job_exec_rs::port::Note;
 use job_exec_rs::port::supervisor::{UnitCommand, UnitEvent};
-use job_exec_rs::proto::{Stream, WaitStatus};
+use job_exec_rs::proto::{Stream, UnitName, WaitStatus};
 
 use crate::support::{self, Harness};
 use crate::{harness, systemctl, systemd_run};
@@ -150,9 +151,12 @@ fn a_name_that_is_taken_is_refused() {
     let (errnum, message) = h.failed(1);
     assert_eq!(errnum, libc::EEXIST);
     assert!(message.contains(&h.unit(1).to_string()), "{message}");
-    assert!(!h.file(1, "record").exists());
     assert_eq!(systemctl(&["is-active", &h.unit(1).to_string()]).trim(), "active");
     systemctl(&["stop", &h.unit(1).to_string()]);
+    h.forget(1);
+    assert_eq!(h.run(2, "exit 0"), WaitStatus::exited(0));
+    assert!(!h.file(1, "record").exists());
+    h.clean(2);
 }
 
 #[test]
@@ -236,6 +240,143 @@ fn a_torn_record_is_mended_and_a_strange_one_left_alone() {
     h.launch(2, "exit 0");
     assert_eq!(h.failed(2).0, libc::EEXIST);
     assert_eq!(std::fs::read_to_string(h.file(2, "record")).unwrap(), "{\"version\":99}\n");
+}
+
+/// Remove a unit's files with these extensions.
+fn lose(h: &Harness, job: u64, extensions: &[&str]) {
+    for extension in extensions {
+        std::fs::remove_file(h.file(job, extension)).unwrap();
+    }
+}
+
+/// Nothing is left of this harness's units, in systemd or in its directory.
+fn assert_nothing_left(h: &Harness) {
+    let pattern = UnitName::pattern(h.config.rank, &h.config.instance);
+    assert_eq!(systemctl(&["list-units", "--all", "--no-legend", &pattern]).trim(), "");
+    let files: Vec<_> = std::fs::read_dir(&h.config.directory).unwrap().collect();
+    assert!(files.is_empty(), "{files:?}");
+}
+
+/// [unrecorded-known]
+#[test]
+fn a_unit_without_a_record_is_known_by_systemd() {
+    let Some((mut h, dir)) = harness() else { return };
+    let (go, end) = (dir.path().join("go"), dir.path().join("end"));
+    let wait = |file: &Path| format!("until [ -e {} ]; do sleep 0.01; done", file.display());
+    // 0 and 6 exit while no worker is there, 4 and 5 run on.
+    for job in [0, 6] {
+        h.launch(job, &format!("{}; exit {job}", wait(&go)));
+    }
+    for job in [4, 5] {
+        h.launch(job, &format!("echo before; {}; echo after; exit {job}", wait(&end)));
+    }
+    let pids = [0, 6, 4, 5].map(|job| h.started(job));
+    for job in [4, 5] {
+        assert_eq!(h.output(job, Stream::Stdout, 0, 7), b"before\n");
+    }
+    h.stop();
+    for job in [0, 4, 6] {
+        lose(&h, job, &["record", "out", "err"]);
+    }
+    lose(&h, 5, &["record"]);
+    std::fs::write(&go, "").unwrap();
+    for (job, state) in [(0, "SubState=exited"), (6, "SubState=failed")] {
+        let unit = h.unit(job).to_string();
+        while systemctl(&["show", "-p", "SubState", &unit]).trim() != state {}
+    }
+
+    let (mut h, found, _) = Harness::ready(h.config);
+    assert_eq!(found.len(), 4);
+    for record in &found {
+        let job = record.spec.job.0;
+        assert_eq!(record.spec.digest.as_str(), format!("digest-of-{job}"));
+        assert_eq!(record.spec.userid, nix::unistd::getuid().as_raw());
+        assert_eq!(record.spec.size, 1);
+        let notes: Vec<Note> = Note::all(&record.notes).collect();
+        assert_eq!(notes, [Note::MadeAgain { output_lost: job != 5 }]);
+    }
+    for (job, pid) in [0, 6, 4, 5].into_iter().zip(pids) {
+        assert_eq!(h.started(job), pid);
+    }
+    for job in [0, 6] {
+        assert_eq!(h.exited(job), WaitStatus::exited(job as i32));
+        h.clean(job);
+    }
+    // The leader's request finds what runs, and starts nothing.
+    h.launch(4, "exit 9");
+    assert_eq!(h.started(4), pids[2]);
+    // From now on the unit is as any other.
+    let (mut h, found) = h.restart();
+    assert_eq!(found.iter().map(|record| record.spec.job.0).collect::<Vec<_>>(), [4, 5]);
+    assert_eq!([4, 5].map(|job| h.started(job)), [pids[2], pids[3]]);
+    std::fs::write(&end, "").unwrap();
+    for job in [4, 5] {
+        assert_eq!(h.exited(job), WaitStatus::exited(job as i32));
+    }
+    h.ack(5, Stream::Stdout, 7);
+    assert_eq!(h.output(5, Stream::Stdout, 7, 6), b"after\n", "its output was kept");
+    for job in [4, 5] {
+        h.clean(job);
+    }
+    let (h, found) = h.restart();
+    assert!(found.is_empty());
+    assert_nothing_left(&h);
+}
+
+/// [unrecorded-known]
+#[test]
+fn a_unit_without_a_record_that_is_another_jobs_makes_room() {
+    let Some((mut h, _dir)) = harness() else { return };
+    h.stop();
+    systemd_run(&h.unit(1), "another", "sleep 1000");
+    let (mut h, found, _) = Harness::ready(h.config);
+    assert_eq!(found[0].spec.digest.as_str(), "another");
+    h.started(1);
+    h.launch(1, "exit 3");
+    assert_eq!(h.failed(1).0, libc::EEXIST);
+    // As the agent does.
+    h.collect(1);
+    assert_eq!(h.exited(1), WaitStatus::signaled(15));
+    h.gone(1);
+    h.forget(1);
+    assert_eq!(h.run(1, "exit 3"), WaitStatus::exited(3));
+    h.clean(1);
+    let (h, _) = h.restart();
+    assert_nothing_left(&h);
+}
+
+/// [unrecorded-known]
+#[test]
+fn the_unit_decides_where_the_record_says_nothing() {
+    let Some((mut h, _dir)) = harness() else { return };
+    let jobs = [1, 2, 3];
+    for job in jobs {
+        h.launch(job, "sleep 1000");
+        h.started(job);
+    }
+    h.stop();
+    let records = ["{\"version\":1,\"int", "nonsense\n", "{\"version\":99}\n"];
+    for (job, text) in jobs.into_iter().zip(records) {
+        std::fs::write(h.file(job, "record"), text).unwrap();
+    }
+    // A stranger has used one of our names.
+    systemd_run(&h.unit(4), "", "sleep 1000");
+    let (mut h, found, _) = Harness::ready(h.config);
+    assert_eq!(found.iter().map(|record| record.spec.job.0).collect::<Vec<_>>(), [1, 2]);
+    for job in [1, 2] {
+        h.started(job);
+        h.signal(job, libc::SIGKILL, false);
+        assert_eq!(h.exited(job), WaitStatus::signaled(9));
+        h.clean(job);
+    }
+    for job in [3, 4] {
+        assert_eq!(systemctl(&["is-active", &h.unit(job).to_string()]).trim(), "active");
+    }
+    h.launch(3, "exit 0");
+    assert_eq!(h.failed(3).0, libc::EEXIST, "a newer release knows it");
+    for job in [3, 4] {
+        systemctl(&["stop", &h.unit(job).to_string()]);
+    }
 }
 
 #[test]

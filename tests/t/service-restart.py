@@ -1,10 +1,12 @@
 """usage: service-restart.py
 
 Kills the brokers of a system instance, one by one and then all, while a job runs on all of them.
-Each loses its run directory, as systemd removes it. The job must not notice."""
+Each loses its run directory, as systemd removes it. The job must not notice. A second job loses the
+records and the output of its shells as well. It must not notice either."""
 
 import glob
 import os
+import shutil
 
 from brokers import Brokers
 
@@ -20,26 +22,34 @@ def submit(brokers):
     """A job whose tasks each wait for somebody to open a gate."""
     gates = [brokers.path(f"gate-{rank}") for rank in range(SIZE)]
     for gate in gates:
-        os.mkfifo(gate)
+        if not os.path.exists(gate):
+            os.mkfifo(gate)
     script = f"cat {brokers.path('gate-')}$FLUX_TASK_RANK; exit {STATUS}"
     job = brokers.flux("submit", f"-N{SIZE}", f"-n{SIZE}", "sh", "-c", script).strip()
     brokers.flux("job", "wait-event", "-t60", job, "start")
     return job, gates
 
 
-def restart(brokers, *ranks):
+def records(top, rank="*"):
+    return glob.glob(f"{top}/state-{rank}/job-exec/*.record")
+
+
+def restart(brokers, *ranks, lose):
     brokers.kill(*ranks)
+    for rank in ranks if lose else []:
+        assert records(brokers.top, rank), f"rank {rank} has no record to lose"
+        shutil.rmtree(brokers.path(f"state-{rank}/job-exec"))
     brokers.start(*ranks)
     brokers.await_run(*ranks)
 
 
-def ride(brokers):
+def ride(brokers, lose):
     job, gates = submit(brokers)
     for rank in range(1, SIZE):
-        restart(brokers, rank)
+        restart(brokers, rank, lose=lose)
     # What rank 0's KVS holds is on its disk.
     brokers.flux("kvs", "put", "--sync", "here=1")
-    restart(brokers, *range(SIZE))
+    restart(brokers, *range(SIZE), lose=lose)
     for gate in gates:
         with open(gate, "w", encoding="utf-8"):
             pass
@@ -61,8 +71,9 @@ def check_places(brokers):
 
 
 with Brokers(SIZE, as_service=True) as instance:
-    ride(instance)
+    ride(instance, lose=False)
+    check_places(instance)
+    ride(instance, lose=True)
     check_places(instance)
     top = instance.top
-left = glob.glob(f"{top}/state-*/job-exec/*.record")
-assert left == [], left
+assert records(top) == [], records(top)

@@ -9,7 +9,7 @@ if ! test_have_prereq UNITS || ! test_have_prereq CONNECTOR; then
 	test_done
 fi
 
-test_expect_success 'a job outlives all brokers and their run directories' '
+test_expect_success 'a job outlives all brokers, their run directories and its records' '
 	flux python "$here/service-restart.py"
 '
 

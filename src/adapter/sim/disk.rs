@@ -137,6 +137,19 @@ impl SimDisk {
         damaged
     }
 
+    /// Files of these kinds are lost: `record`, `out`, `err`. Returns their names.
+    pub(crate) fn lose_files(&self, extensions: &[&str]) -> Vec<String> {
+        let mut lost = Vec::new();
+        self.lock().files.retain(|name, _| {
+            let is_lost = extensions.iter().any(|kind| name.ends_with(&format!(".{kind}")));
+            if is_lost {
+                lost.push(name.clone());
+            }
+            !is_lost
+        });
+        lost
+    }
+
     /// A shell, or systemd for it, writes to one of its output files. Returns how many bytes were
     /// written.
     pub(crate) fn write_output(&self, path: &Path, bytes: &[u8]) -> usize {
@@ -152,6 +165,11 @@ impl SimDisk {
     /// All files.
     pub(crate) fn files(&self) -> Vec<String> {
         self.lock().files.keys().cloned().collect()
+    }
+
+    /// Whether there is such a file.
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.lock().files.contains_key(name)
     }
 
     /// What is in a file.

@@ -35,10 +35,14 @@ pub enum FaultKind {
     NodeRebooted,
     /// A rank does not do anything for a while.
     RankStalls,
+    /// A broker is killed, and the records of its rank are lost.
+    RecordsLost,
     /// systemd cannot execute a unit's program.
     StartFails,
     /// systemd takes very long to start a unit.
     StartIsSlow,
+    /// A broker is killed, and the records and the output of its rank are lost.
+    StateLost,
     /// The user manager is executed again.
     SystemdReexecuted,
     /// The user manager refuses a call without a good reason.
@@ -49,7 +53,7 @@ pub enum FaultKind {
 
 impl FaultKind {
     /// All kinds.
-    pub const ALL: [Self; 21] = [
+    pub const ALL: [Self; 23] = [
         Self::AllKilled,
         Self::BrokerKilled,
         Self::BusLost,
@@ -66,8 +70,10 @@ impl FaultKind {
         Self::ModuleReloaded,
         Self::NodeRebooted,
         Self::RankStalls,
+        Self::RecordsLost,
         Self::StartFails,
         Self::StartIsSlow,
+        Self::StateLost,
         Self::SystemdReexecuted,
         Self::SystemdRefuses,
         Self::SystemdReloaded,
@@ -95,6 +101,8 @@ impl FaultKind {
             | Self::ModuleReloaded
             | Self::NodeRebooted
             | Self::RankStalls
+            | Self::RecordsLost
+            | Self::StateLost
             | Self::SystemdReexecuted
             | Self::SystemdRefuses
             | Self::SystemdReloaded => true,

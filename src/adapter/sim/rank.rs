@@ -129,6 +129,8 @@ pub(super) struct Rank {
     pub(super) boot: u32,
     /// All shells that were executed here.
     pub(super) shells: Vec<Shell>,
+    /// Whether a module ended with facts that a full disk did not take.
+    pub(super) facts_lost: bool,
     /// The broker does nothing until this time.
     pub(super) stalled_until: f64,
     /// Events that have reached a stalled broker, each with the life of the module that it is for.
@@ -152,6 +154,7 @@ impl Rank {
             muted: false,
             boot: 0,
             shells: Vec::new(),
+            facts_lost: false,
             stalled_until: 0.0,
             held: Vec::new(),
             clock: 0.0,

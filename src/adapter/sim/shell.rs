@@ -17,8 +17,13 @@ pub(super) struct Shell {
     pub(super) before_reboot: bool,
     /// Whether it, or the process that it left behind, ended because its node was powered off.
     pub(super) lost_with_node: bool,
-    /// Whether its record was damaged when its node was powered off.
+    /// Whether its record was damaged when its node was powered off, or was lost when systemd did not
+    /// have its unit any more. Nothing on the node says then that it has run.
     pub(super) record_damaged: bool,
+    /// Whether its record was lost, and its unit was not found since.
+    pub(super) record_lost: bool,
+    /// Whether its record was lost at any time. The record has held commits that it had left.
+    pub(super) commits_lost: bool,
     /// What it has written to its standard output.
     pub(super) output: Vec<u8>,
     /// The type of the fatal exception for which it got a signal.
@@ -55,6 +60,8 @@ impl Shell {
             before_reboot: false,
             lost_with_node: false,
             record_damaged: false,
+            record_lost: false,
+            commits_lost: false,
             output: Vec::new(),
             ended_for: None,
             deaf,

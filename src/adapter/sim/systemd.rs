@@ -391,6 +391,8 @@ fn stub() -> Changes {
         main_status: Some(0),
         result: Some("success".to_string()),
         digest: Some(String::new()),
+        userid: None,
+        size: None,
         control_group: Some(String::new()),
     }
 }

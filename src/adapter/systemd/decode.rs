@@ -11,7 +11,7 @@ use crate::proto::UnitName;
 use crate::supervisor::tracker::{Active, Answer, Call, Changes, News, Refusal};
 
 use super::bus::{SYSTEMD, UNIT};
-use super::start::DIGEST_FIELD;
+use super::start::{DIGEST_FIELD, SIZE_FIELD, USERID_FIELD};
 
 /// `ListUnitsByPatterns`: name, description, load, active and sub state, followed unit, path,
 /// job id, type and path.
@@ -82,6 +82,10 @@ fn decode_changes(properties: &HashMap<&str, Variant<'_>>) -> Changes {
         Some(Variant::Str(s)) => Some(s.as_str()),
         _ => None,
     };
+    let marks = match properties.get("LogExtraFields") {
+        Some(Variant::Array(fields)) => Some(fields),
+        _ => None,
+    };
     Changes {
         active: text("ActiveState").map(parse_active),
         was_active: match properties.get("ActiveEnterTimestampMonotonic") {
@@ -102,12 +106,9 @@ fn decode_changes(properties: &HashMap<&str, Variant<'_>>) -> Changes {
         main_code: signed("ExecMainCode"),
         main_status: signed("ExecMainStatus"),
         result: text("Result").map(str::to_string),
-        digest: match properties.get("LogExtraFields") {
-            Some(Variant::Array(fields)) => {
-                Some(fields.inner().iter().find_map(digest).unwrap_or_default())
-            }
-            _ => None,
-        },
+        digest: marks.map(|marks| mark(marks, DIGEST_FIELD).unwrap_or_default()),
+        userid: marks.and_then(|marks| mark(marks, USERID_FIELD)?.parse().ok()),
+        size: marks.and_then(|marks| mark(marks, SIZE_FIELD)?.parse().ok()),
         control_group: text("ControlGroup").map(str::to_string),
     }
 }
@@ -133,14 +134,17 @@ fn parse_active(state: &str) -> Active {
     }
 }
 
-fn digest(field: &Variant<'_>) -> Option<String> {
-    let Variant::Array(bytes) = field else { return None };
-    let bytes = bytes.inner().iter().map(|byte| match byte {
-        Variant::U8(byte) => Some(*byte),
-        _ => None,
-    });
-    let field = String::from_utf8(bytes.collect::<Option<Vec<u8>>>()?).ok()?;
-    field.strip_prefix(DIGEST_FIELD).map(str::to_string)
+/// The value of this journal field.
+fn mark(fields: &zbus::Array<'_>, name: &str) -> Option<String> {
+    fields.inner().iter().find_map(|field| {
+        let Variant::Array(bytes) = field else { return None };
+        let bytes = bytes.inner().iter().map(|byte| match byte {
+            Variant::U8(byte) => Some(*byte),
+            _ => None,
+        });
+        let field = String::from_utf8(bytes.collect::<Option<Vec<u8>>>()?).ok()?;
+        field.strip_prefix(name).map(str::to_string)
+    })
 }
 
 fn hex(bytes: &zbus::Array<'_>) -> String {
@@ -178,7 +182,10 @@ mod tests {
             ("ExecMainCode", 1i32.into()),
             ("ExecMainStatus", 203i32.into()),
             ("InvocationID", vec![0x0au8, 0xff].into()),
-            ("LogExtraFields", vec![b"JOB_EXEC_DIGEST=abc".to_vec()].into()),
+            (
+                "LogExtraFields",
+                vec![b"JOB_EXEC_DIGEST=abc".to_vec(), b"JOB_EXEC_USERID=7".to_vec()].into(),
+            ),
             ("Result", "exit-code".into()),
         ]));
         let expected = Changes {
@@ -189,6 +196,7 @@ mod tests {
             main_status: Some(203),
             invocation_id: Some("0aff".to_string()),
             digest: Some("abc".to_string()),
+            userid: Some(7),
             result: Some("exit-code".to_string()),
             ..Changes::default()
         };

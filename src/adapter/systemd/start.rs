@@ -46,6 +46,10 @@ const MANAGER_VARIABLES: &[&str] = &[
 
 /// Journal field that holds the job's digest.
 pub(super) const DIGEST_FIELD: &str = "JOB_EXEC_DIGEST=";
+/// Journal field that holds the user id of the job's owner.
+pub(super) const USERID_FIELD: &str = "JOB_EXEC_USERID=";
+/// Journal field that says how many shells the job has.
+pub(super) const SIZE_FIELD: &str = "JOB_EXEC_SIZE=";
 
 /// Properties that cannot be configured for a unit under the IMP, because the IMP alone must end a
 /// guest's processes, however long it takes. `Type` cannot be configured for any unit.
@@ -129,8 +133,7 @@ impl Start {
         set("ExecStartEx", vec![command].into());
         set("Environment", environment(spec, std::env::vars_os())?.into());
         set("UnsetEnvironment", unset_variables(spec).into());
-        // By this the unit is recognised later. Entries in the journal have it as well.
-        set("LogExtraFields", vec![format!("{DIGEST_FIELD}{}", spec.digest).into_bytes()].into());
+        set("LogExtraFields", marks(spec).into());
         set("StandardInput", "null".into());
         set("StandardOutputFileToAppend", utf8_path(&output.stdout)?.into());
         set("StandardErrorFileToAppend", utf8_path(&output.stderr)?.into());
@@ -166,6 +169,17 @@ impl Start {
         read_back.retain(|property| !property.name.ends_with("Scale"));
         Ok(Self { properties: properties.into_iter().collect(), read_back })
     }
+}
+
+/// What the unit says of its job. By this it is recognised later, also without its record. Entries in
+/// the journal have it as well.
+fn marks(spec: &UnitSpec) -> Vec<Vec<u8>> {
+    let marks = [
+        format!("{DIGEST_FIELD}{}", spec.digest),
+        format!("{USERID_FIELD}{}", spec.userid),
+        format!("{SIZE_FIELD}{}", spec.size),
+    ];
+    marks.map(String::into_bytes).to_vec()
 }
 
 /// Refuse strings with a NUL, which D-Bus does not allow: the bus would close the connection, and

@@ -65,6 +65,8 @@ pub(in crate::machine) struct Shell {
     phase: Phase,
     /// Its main process was seen outside of the unit.
     left: bool,
+    /// Its record was lost; with it, perhaps, output.
+    record_lost: Option<bool>,
     outputs: [OutputStream; 2],
     /// What else there is to say of its output: it was cut off, or fills the disk.
     remarks: Vec<Report>,
@@ -88,6 +90,7 @@ impl Shell {
             multiuser: spec.multiuser,
             phase: Phase::Pending,
             left: false,
+            record_lost: None,
             outputs: [OutputStream::new(Stream::Stdout), OutputStream::new(Stream::Stderr)],
             remarks: Vec::new(),
             entries: Entries::default(),
@@ -108,6 +111,7 @@ impl Shell {
                 Note::Commits(bequest) => shell.keep_found(&bequest),
                 Note::CriticalRanks(ranks) => shell.critical = Some(ranks),
                 Note::EndReason(reason) => shell.reason = Some(reason),
+                Note::MadeAgain { output_lost } => shell.record_lost = Some(output_lost),
                 Note::Parked { .. } => (), // comes as an event of its own
             }
         }
@@ -463,6 +467,9 @@ impl Shell {
         });
         if self.left {
             reports.push(Report::Left);
+        }
+        if let Some(output) = self.record_lost {
+            reports.push(Report::RecordLost { output });
         }
         let entered = self.entries.count();
         if entered > 0 {

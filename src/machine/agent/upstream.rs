@@ -154,6 +154,7 @@ fn stage(report: &Report) -> Option<Stage> {
         | Report::OutputOverflow { .. }
         | Report::OutputTruncated { .. }
         | Report::Pending
+        | Report::RecordLost { .. }
         | Report::Unkillable => None,
     }
 }

@@ -4,7 +4,7 @@
 //! Each rank reports how often its shell has entered in all. So a new leader knows the state of the
 //! barrier from the agents' first reports.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::proto::{BrokerRank, Idset};
 
@@ -25,6 +25,8 @@ pub(super) enum Entered {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Barrier {
     entered: BTreeMap<BrokerRank, u32>,
+    /// Ranks that have lost the count. Their shells may have passed every barrier.
+    unknown: BTreeSet<BrokerRank>,
     completed: u32,
     failed: bool,
 }
@@ -32,7 +34,13 @@ pub(super) struct Barrier {
 impl Barrier {
     pub(super) fn new(ranks: &Idset) -> Self {
         let entered = ranks.ranks().map(|rank| (rank, 0)).collect();
-        Self { entered, completed: 0, failed: false }
+        Self { entered, unknown: BTreeSet::new(), completed: 0, failed: false }
+    }
+
+    /// The rank has lost the count. Returns false if this is no news, or if the count is known from
+    /// before.
+    pub(super) fn set_unknown(&mut self, rank: BrokerRank) -> bool {
+        self.entered.get(&rank) == Some(&0) && self.unknown.insert(rank)
     }
 
     /// The shell on `rank` has entered `count` times in all.
@@ -40,15 +48,17 @@ impl Barrier {
         let Some(known) = self.entered.get_mut(&rank) else { return Entered::Waiting };
         let before = *known;
         *known = before.max(count);
-        if self.failed {
-            return Entered::Failed;
-        }
+        self.unknown.remove(&rank);
         // A shell in its second barrier proves that the first one was complete, although other
         // ranks may not have heard that.
         let everyone = self.entered.values().min().copied().unwrap_or(0);
         let completed = everyone.max(count.saturating_sub(1));
-        if completed > self.completed {
-            self.completed = completed;
+        let is_news = completed > self.completed;
+        self.completed = self.completed.max(completed);
+        if self.failed {
+            return Entered::Failed;
+        }
+        if is_news {
             return Entered::Complete(completed);
         }
         if count <= self.completed {
@@ -56,7 +66,7 @@ impl Barrier {
             return Entered::Complete(self.completed);
         }
         let inside = self.entered.values().filter(|n| **n > self.completed).count();
-        if self.completed == 0 && inside == 1 && before == 0 {
+        if self.completed == 0 && inside == 1 && before == 0 && self.unknown.is_empty() {
             Entered::First
         } else {
             Entered::Waiting
@@ -68,8 +78,19 @@ impl Barrier {
         !std::mem::replace(&mut self.failed, true)
     }
 
-    pub(super) fn first_is_complete(&self) -> bool {
-        self.completed > 0
+    /// Those of the ranks, whose shells have ended, that have certainly not left the first barrier.
+    pub(super) fn inside_first(&self, ended: &Idset) -> Idset {
+        let out = |(rank, count): (&BrokerRank, &u32)| *count == 0 && !self.unknown.contains(rank);
+        // One that has entered is inside as long as another is known not to have entered.
+        let is_open = self.unknown.is_empty() || self.entered.iter().any(out);
+        let is_inside = |rank: &BrokerRank| {
+            let count = self.entered.get(rank).copied().unwrap_or(0);
+            !self.unknown.contains(rank) && (count == 0 || is_open)
+        };
+        if self.completed > 0 {
+            return Idset::new();
+        }
+        ended.ranks().filter(is_inside).collect()
     }
 
     pub(super) fn completed(&self) -> u32 {
@@ -121,6 +142,23 @@ mod tests {
         assert_eq!(barrier.enter(BrokerRank(0), 1), Entered::First);
         assert_eq!(barrier.enter(BrokerRank(2), 1), Entered::Waiting);
         assert_eq!(barrier.enter(BrokerRank(1), 2), Entered::Complete(1));
+    }
+
+    #[test]
+    fn who_has_lost_the_count_may_have_passed() {
+        let mut barrier = Barrier::new(&Idset::from_range(0..3));
+        let all = Idset::from_range(0..3);
+        assert!(barrier.set_unknown(BrokerRank(0)));
+        assert!(!barrier.set_unknown(BrokerRank(0)), "no news");
+        assert_eq!(barrier.inside_first(&all).to_string(), "1-2", "they have not entered");
+        assert_eq!(barrier.enter(BrokerRank(1), 1), Entered::Waiting, "no clock runs");
+        assert_eq!(barrier.inside_first(&all).to_string(), "1-2", "rank 2 is out");
+        barrier.enter(BrokerRank(2), 1);
+        assert_eq!(barrier.inside_first(&all).to_string(), "", "all may have passed");
+        barrier.fail();
+        assert_eq!(barrier.enter(BrokerRank(0), 1), Entered::Failed);
+        assert_eq!(barrier.completed(), 1, "a count that comes late counts");
+        assert!(!barrier.set_unknown(BrokerRank(2)), "the leader has its count");
     }
 
     #[test]

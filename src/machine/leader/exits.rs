@@ -34,8 +34,9 @@ impl Leader {
             (None, Some(suspicion)) => suspicion.before_barrier,
             (None, None) => true,
         };
-        if !self.barrier.first_is_complete() && is_news {
-            self.fail_before_barrier(cx, &ranks, out);
+        let inside = self.barrier.inside_first(&ranks);
+        if !inside.is_empty() && is_news {
+            self.fail_before_barrier(cx, &inside, out);
         }
         self.timers.cancel(Timer::Barrier);
         if self.barrier.fail() {

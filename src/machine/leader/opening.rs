@@ -264,6 +264,9 @@ impl Leader {
         {
             known.stream_mut(stream).truncated = true;
         }
+        if let Some(known) = event.logged_missing().and_then(|rank| self.ranks.get_mut(rank)) {
+            known.output_lost = true;
+        }
     }
 
     /// An exception that an earlier leader has said may have reached nobody.

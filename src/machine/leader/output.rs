@@ -73,7 +73,20 @@ impl Leader {
     /// A rank was given up before its agent has told all that its shell wrote.
     pub(super) fn log_missing_output(&mut self, cx: Context, rank: BrokerRank) {
         let component = launch::component(&self.command);
-        let event = ExecEvent::output_missing(cx.now.wall, component, rank);
+        let event =
+            ExecEvent::output_missing(cx.now.wall, component, rank, "the node was given up");
+        self.post(event);
+    }
+
+    /// A rank has lost what its shell wrote; the log says so once.
+    pub(super) fn log_lost_output(&mut self, cx: Context, rank: BrokerRank) {
+        let Some(known) = self.ranks.get_mut(rank) else { return };
+        if std::mem::replace(&mut known.output_lost, true) {
+            return;
+        }
+        let component = launch::component(&self.command);
+        let why = "its file on the node was lost";
+        let event = ExecEvent::output_missing(cx.now.wall, component, rank, why);
         self.post(event);
     }
 

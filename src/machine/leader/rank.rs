@@ -36,6 +36,8 @@ pub(super) struct Rank {
     pub(super) heard: bool,
     /// The shell has left its unit, and that was told.
     pub(super) left: bool,
+    /// The log says that output of its shell may be missing, because it was lost on its node.
+    pub(super) output_lost: bool,
     /// Since when its module has been away, in monotonic seconds.
     pub(super) away_since: Option<f64>,
     streams: [LoggedStream; 2],
@@ -85,6 +87,7 @@ impl Ranks {
             seen_running: false,
             heard: false,
             left: false,
+            output_lost: false,
             away_since: None,
             streams: <[LoggedStream; 2]>::default(),
         };

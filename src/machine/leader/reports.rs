@@ -86,6 +86,7 @@ impl Leader {
             Report::OutputTruncated { stream, kept, dropped } => {
                 self.log_truncation(cx, (rank, *stream), (*kept, *dropped));
             }
+            Report::RecordLost { output } => self.handle_lost_record(cx, rank, *output),
             Report::Running => self.handle_running(cx, rank, out),
             Report::Unkillable if !known.is_gone() => {
                 self.drain_unkillable(cx, &Idset::from_iter([rank]), out);
@@ -100,6 +101,17 @@ impl Leader {
             | Report::Orphaned
             | Report::Pending
             | Report::Unkillable => (),
+        }
+    }
+
+    /// A shell lives on without its record. It is not known how often it has entered the barrier.
+    fn handle_lost_record(&mut self, cx: Context, rank: BrokerRank, output: bool) {
+        if self.barrier.set_unknown(rank) {
+            // The clock is for shells that do not come, and this one may have come and gone.
+            self.timers.cancel(Timer::Barrier);
+        }
+        if output {
+            self.log_lost_output(cx, rank);
         }
     }
 

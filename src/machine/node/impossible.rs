@@ -83,9 +83,9 @@ const RULES: &[Rule] = &[
     },
     Rule {
         role: "agent",
-        states: Not(&["none"]),
+        states: Not(&["none", "no-shell"]),
         inputs: &[Found],
-        why: "the supervisor reports all records before the first message is read",
+        why: "the supervisor has the unit of each shell, and finds only others",
     },
     Rule {
         role: "agent",

@@ -1,5 +1,6 @@
 //! To which role each event goes.
 
+use std::collections::btree_map::Entry;
 use std::sync::Arc;
 
 use super::{Node, Route, context};
@@ -360,8 +361,10 @@ impl Node {
             | UnitEvent::Started { unit, .. }
             | UnitEvent::Stopping { unit } => unit.clone(),
             UnitEvent::Found(record) => {
-                let agent = Agent::found(cx, record);
-                self.agents.entry(record.spec.job).or_insert(agent);
+                match self.agents.entry(record.spec.job) {
+                    Entry::Occupied(mut agent) => agent.get_mut().take_found(cx, record, out),
+                    Entry::Vacant(none) => drop(none.insert(Agent::found(cx, record))),
+                }
                 return;
             }
             UnitEvent::Ready { method, notice } => {

@@ -12,6 +12,7 @@ mod review;
 mod table;
 mod trust;
 mod unreadable;
+mod unrecorded;
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -558,6 +559,14 @@ impl World {
             if let Some(status) = exited {
                 self.happen(rank, Event::Unit(UnitEvent::Exited { unit, status }));
             }
+        }
+    }
+
+    /// The record on a rank is lost, and made again from the unit.
+    pub(super) fn make_again(&mut self, rank: usize, output_lost: bool) {
+        let note = Note::MadeAgain { output_lost };
+        for record in self.disks[rank].records.values_mut() {
+            record.notes = BTreeMap::from([(note.key(), note.value())]);
         }
     }
 

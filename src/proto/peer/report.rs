@@ -96,6 +96,12 @@ pub enum Report {
     Orphaned,
     /// It was asked for, or its record was found, and no more is known yet.
     Pending,
+    /// The shell's record was lost, and made again from its unit. How often it has entered the barrier
+    /// is known only when it enters again.
+    RecordLost {
+        /// Output that was not reported may be lost as well.
+        output: bool,
+    },
     /// The shell runs, or has run.
     Running,
     /// The shell has ended, but processes that it left behind cannot be killed.

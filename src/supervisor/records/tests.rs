@@ -38,13 +38,13 @@ fn path(store: &RecordStore, job: u64) -> PathBuf {
     store.disk().path(&file_name(&spec(job).unit, RECORD))
 }
 
-fn load(store: &RecordStore) -> Vec<(RecordFile, UnitRecord)> {
+fn load(store: &mut RecordStore) -> Vec<(RecordFile, UnitRecord)> {
     store.load(BrokerRank(0), &InstanceId::new("/test", 1)).unwrap()
 }
 
 #[test]
 fn what_is_written_is_read() {
-    let (store, _dir) = store();
+    let (mut store, _dir) = store();
     let (mut file, mut record) = store.create(&spec(1), "boot", false).unwrap();
     for fact in [
         Fact::Started(started()),
@@ -66,14 +66,14 @@ fn what_is_written_is_read() {
             r#"{"gone":true}"#
         ]
     );
-    let read = load(&store);
+    let read = load(&mut store);
     assert_eq!(read.len(), 1);
     assert_eq!(read[0].1, record);
 }
 
 #[test]
 fn a_torn_line_is_ignored_then_cut_off() {
-    let (store, _dir) = store();
+    let (mut store, _dir) = store();
     let (mut file, mut record) = store.create(&spec(1), "boot", false).unwrap();
     file.append(&mut record, Fact::Started(started()));
     let path = path(&store, 1);
@@ -81,10 +81,10 @@ fn a_torn_line_is_ignored_then_cut_off() {
     torn.extend_from_slice(br#"{"exited":25"#);
     std::fs::write(&path, &torn).unwrap();
 
-    let (mut file, mut read) = load(&store).pop().unwrap();
+    let (mut file, mut read) = load(&mut store).pop().unwrap();
     assert_eq!(read, record);
     file.append(&mut read, Fact::Exited(WaitStatus::exited(1)));
-    let (_, again) = load(&store).pop().unwrap();
+    let (_, again) = load(&mut store).pop().unwrap();
     assert_eq!(again.exited, Some(WaitStatus::exited(1)));
     assert_eq!(again.started, Some(started()));
 }
@@ -92,7 +92,7 @@ fn a_torn_line_is_ignored_then_cut_off() {
 /// [user-requests-bounded]
 #[test]
 fn a_record_that_grows_is_written_anew() {
-    let (store, _dir) = store();
+    let (mut store, _dir) = store();
     let (mut file, mut record) = store.create(&spec(1), "boot", false).unwrap();
     file.append(&mut record, Fact::Started(started()));
     file.append(&mut record, Fact::Left(true));
@@ -107,7 +107,7 @@ fn a_record_that_grows_is_written_anew() {
     let size = std::fs::metadata(path(&store, 1)).unwrap().len();
     assert!(size < 2 * COMPACT_MIN_BYTES, "{size}");
     record.notes.retain(|_, value| !value.is_null());
-    let (_, mut read) = load(&store).pop().unwrap();
+    let (_, mut read) = load(&mut store).pop().unwrap();
     read.notes.retain(|_, value| !value.is_null());
     assert_eq!(read, record);
 }
@@ -115,17 +115,18 @@ fn a_record_that_grows_is_written_anew() {
 /// [output-set-aside]
 #[test]
 fn output_that_others_can_write_to_is_kept_empty_until_they_let_go() {
-    let (store, dir) = store();
+    let (mut store, dir) = store();
     store.create(&spec(1), "boot", false).unwrap();
     let output = file_name(&spec(1).unit, extension(Stream::Stdout));
     store.disk().create(&output, IfExists::Fail).unwrap();
     let handed_on = std::fs::OpenOptions::new().append(true).open(dir.path().join(&output));
     let mut handed_on = handed_on.unwrap();
     store.remove(&spec(1).unit);
-    let names = || store.disk().names().unwrap();
+    let disk = Arc::clone(store.disk());
+    let names = || disk.names().unwrap();
     let [stray] = &names()[..] else { panic!("{:?}", names()) };
     assert_ne!(*stray, output, "the name is free");
-    for life in [&store, &RecordStore::new(Arc::clone(store.disk()))] {
+    for life in [&mut store, &mut RecordStore::new(Arc::clone(&disk))] {
         std::io::Write::write_all(&mut handed_on, &[b'x'; 100_000]).unwrap();
         assert!(load(life).is_empty());
         life.trim_strays();
@@ -138,18 +139,48 @@ fn output_that_others_can_write_to_is_kept_empty_until_they_let_go() {
 
 #[test]
 fn half_an_intent_is_no_record() {
-    let (store, _dir) = store();
+    let (mut store, _dir) = store();
     let path = path(&store, 1);
     for half in ["", r#"{"version":1,"int"#] {
         std::fs::write(&path, half).unwrap();
-        assert!(load(&store).is_empty());
+        assert!(load(&mut store).is_empty());
+        store.remove_unclaimed(|_| true);
+        assert!(path.exists(), "its unit is there");
+        assert!(load(&mut store).is_empty());
+        store.remove_unclaimed(|_| false);
         assert!(!path.exists());
     }
 }
 
+/// [unrecorded-known]
+#[test]
+fn a_record_that_is_made_again_replaces_what_was_there() {
+    let (mut store, _dir) = store();
+    let (_, record) = store.create(&spec(1), "boot", false).unwrap();
+    for half in ["", "nonsense\n"] {
+        std::fs::write(path(&store, 1), half).unwrap();
+        let mut again = UnitRecord { started: Some(started()), ..record.clone() };
+        let mut file = store.make_again(&again);
+        assert!(!file.is_late());
+        file.append(&mut again, Fact::Exited(WaitStatus::exited(3)));
+        assert_eq!(load(&mut store).pop().unwrap().1, again);
+    }
+    // A directory cannot be replaced by a file: as if the disk did not take it now.
+    std::fs::remove_file(path(&store, 1)).unwrap();
+    std::fs::create_dir(path(&store, 1)).unwrap();
+    let mut again = record.clone();
+    let mut file = store.make_again(&again);
+    assert!(file.is_late());
+    file.append(&mut again, Fact::Exited(WaitStatus::exited(3)));
+    assert!(file.is_late());
+    std::fs::remove_dir(path(&store, 1)).unwrap();
+    file.write_late(&again).unwrap();
+    assert_eq!(load(&mut store).pop().unwrap().1, again);
+}
+
 #[test]
 fn strange_records_are_left_alone_and_hold_up_nobody() {
-    let (store, _dir) = store();
+    let (mut store, _dir) = store();
     store.create(&spec(1), "boot", false).unwrap();
     let good = std::fs::read_to_string(path(&store, 1)).unwrap();
     let strange = [
@@ -161,11 +192,14 @@ fn strange_records_are_left_alone_and_hold_up_nobody() {
     for (job, text) in (2..).zip(&strange) {
         std::fs::write(path(&store, job), text).unwrap();
     }
-    let read = load(&store);
+    let read = load(&mut store);
+    store.remove_unclaimed(|_| false);
     assert_eq!(read.iter().map(|r| r.1.spec.job).collect::<Vec<_>>(), [JobId(1)]);
     for (job, text) in (2..).zip(&strange) {
         assert_eq!(&std::fs::read_to_string(path(&store, job)).unwrap(), text);
         let error = store.create(&spec(job), "boot", false).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::AlreadyExists);
     }
+    let newer: Vec<UnitName> = store.take_newer().into_iter().map(|(unit, _)| unit).collect();
+    assert_eq!(newer, [spec(2).unit]);
 }

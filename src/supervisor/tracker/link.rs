@@ -37,6 +37,7 @@ impl Tracker {
         if Bug::LostSignalAfterReconnect.is_planted() {
             self.ask(Call::Subscribe);
             self.link = Link::Ready;
+            self.begin_probes(Vec::new());
             return self.start_next();
         }
         self.list();
@@ -48,6 +49,7 @@ impl Tracker {
         self.watching_all = false;
         self.unanswered.clear();
         self.swept.clear();
+        self.drop_probes();
         // Calls that do not need a connection stay.
         self.outgoing.retain(|ask| !ask.call.is_answered() && ask.call != Call::Reconnect);
     }
@@ -79,6 +81,7 @@ impl Tracker {
     /// signalled.
     fn list(&mut self) {
         self.link = Link::Listing;
+        self.drop_probes();
         // An answer to an earlier call would not have the units that were started since.
         self.unanswered.retain(|_, call| *call != Call::List);
         self.ask(Call::Subscribe);
@@ -95,7 +98,7 @@ impl Tracker {
             Ok(other) => return self.handle_missing_list(&format!("{other:?}")),
             Err(e) => return self.handle_missing_list(&e.to_string()),
         };
-        let present = self.watched_among(&names);
+        let (present, others) = self.watched_among(&names);
         self.link = Link::Ready;
         self.units.values_mut().for_each(Watched::reset_refusals);
         // Handling an absent unit can start one that waits. The list cannot have that one.
@@ -110,12 +113,13 @@ impl Tracker {
         for (unit, signal, all) in std::mem::take(&mut self.held_signals) {
             self.ask(Call::Kill { unit, signal, all });
         }
+        self.begin_probes(others);
         self.start_next();
     }
 
-    /// The units among these names that are watched. Others of ours are swept.
-    fn watched_among(&mut self, names: &[String]) -> BTreeSet<UnitName> {
-        let mut present = BTreeSet::new();
+    /// The units among these names that are watched, and the others of ours.
+    fn watched_among(&self, names: &[String]) -> (BTreeSet<UnitName>, Vec<UnitName>) {
+        let (mut present, mut others) = (BTreeSet::new(), Vec::new());
         for name in names {
             match name.parse::<UnitName>() {
                 Ok(unit) if self.units.contains_key(&unit) => {
@@ -123,16 +127,13 @@ impl Tracker {
                 }
                 // Its status may be nowhere else.
                 Ok(unit) if self.spared.contains(&unit) => (),
-                Ok(unit) => {
-                    tracing::warn!(%unit, "unit without a record: leaving it alone unless it has failed");
-                    self.sweep(unit);
-                }
+                Ok(unit) => others.push(unit),
                 Err(_) => {
                     tracing::warn!(unit = name, "not one of our unit names, leaving it alone")
                 }
             }
         }
-        present
+        (present, others)
     }
 
     /// Nothing is known without a list, so connect again.

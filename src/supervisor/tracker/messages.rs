@@ -227,6 +227,10 @@ pub struct Changes {
     pub result: Option<String>,
     /// The job's digest out of `LogExtraFields`; empty if there is none in it.
     pub digest: Option<String>,
+    /// The job's owner, out of the same.
+    pub userid: Option<u32>,
+    /// How many shells the job has, out of the same.
+    pub size: Option<u32>,
     /// `ControlGroup`.
     pub control_group: Option<String>,
 }

@@ -23,6 +23,9 @@
 //! concludes nothing, and starts and stops no unit. Answers can overtake signals. So if a unit is
 //! down and nothing says how its program ended, the tracker believes that only after a second
 //! answer. If systemd is unreachable nothing is known; it never means that something has ended.
+//!
+//! A unit in the list that nobody has asked about is looked at once, and reported with what systemd
+//! knows of it. Its record was lost.
 
 mod leave;
 mod link;
@@ -32,6 +35,7 @@ mod sweep;
 #[cfg(test)]
 mod tests;
 mod units;
+mod unrecorded;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -41,6 +45,7 @@ use crate::proto::UnitName;
 use super::backend::{Backend, BackendEvent, OutputPaths};
 use link::Link;
 use units::Watched;
+use unrecorded::Probes;
 
 pub use messages::{Active, Answer, Ask, Call, Changes, News, Refusal};
 
@@ -73,6 +78,8 @@ pub struct Tracker {
     queue: VecDeque<UnitName>,
     /// How many units systemd was told to start and has not started yet.
     in_flight: usize,
+    /// Units in the list that nobody has asked about.
+    probes: Probes,
     /// Failed units that systemd was told to forget, and how often.
     swept: BTreeMap<UnitName, u32>,
     /// Units whose records only a later release can read.
@@ -97,6 +104,7 @@ impl Tracker {
             units: BTreeMap::new(),
             queue: VecDeque::new(),
             in_flight: 0,
+            probes: Probes::default(),
             swept: BTreeMap::new(),
             spared: BTreeSet::new(),
             held_signals: Vec::new(),

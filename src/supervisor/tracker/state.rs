@@ -29,6 +29,9 @@ pub(super) struct State {
     pub(super) control_group: Option<String>,
     /// The digest of the job that it was started with. Only answers have it, not signals.
     pub(super) digest: String,
+    /// The job's owner, and how many shells it has, if the unit says so.
+    pub(super) userid: Option<u32>,
+    pub(super) size: Option<u32>,
 }
 
 /// What became of the start of a unit.
@@ -60,6 +63,8 @@ impl State {
         set(&mut self.result, changes.result);
         set(&mut self.control_group, changes.control_group.map(Some));
         set(&mut self.digest, changes.digest);
+        set(&mut self.userid, changes.userid.map(Some));
+        set(&mut self.size, changes.size.map(Some));
     }
 
     /// Whether it is being stopped, or has announced its end. Its main process may still run.

@@ -2,6 +2,7 @@
 
 mod leave;
 mod trouble;
+mod unrecorded;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -104,12 +105,18 @@ impl Talk {
 
     #[track_caller]
     fn event(&mut self, event: BackendEvent) {
-        assert_eq!(self.tracker.next_event(), Some(event));
+        assert_eq!(self.next(), Some(event));
     }
 
     #[track_caller]
     fn silence(&mut self) {
-        assert_eq!(self.tracker.next_event(), None);
+        assert_eq!(self.next(), None);
+    }
+
+    /// The next event, without the one that follows each list.
+    fn next(&mut self) -> Option<BackendEvent> {
+        std::iter::from_fn(|| self.tracker.next_event())
+            .find(|event| *event != BackendEvent::Listed)
     }
 }
 
@@ -153,6 +160,8 @@ fn running(invocation: &str) -> Changes {
         main_status: Some(0),
         result: Some("success".to_string()),
         digest: Some("digest".to_string()),
+        userid: Some(1),
+        size: Some(4),
         control_group: Some("/group".to_string()),
     }
 }

@@ -208,6 +208,7 @@ impl Tracker {
     /// Watch a unit from now on.
     pub(super) fn watch(&mut self, unit: &UnitName, watched: Watched) {
         self.release(unit);
+        self.drop_probe(unit);
         if self.is_up() {
             self.ask(Call::Watch(unit.clone()));
         }
@@ -510,6 +511,9 @@ impl Tracker {
     /// Handle the answer to a call.
     pub(super) fn handle_answer(&mut self, call: Call, answer: Result<Answer, Refusal>) {
         tracing::trace!(?call, ok = answer.is_ok(), "answer");
+        if self.is_probe(&call) {
+            return self.handle_probe_answer(call, answer);
+        }
         match (call, answer) {
             (Call::ControlGroup(unit), Ok(Answer::ControlGroup(group))) => {
                 if let Some(watched) = self.units.get_mut(&unit) {

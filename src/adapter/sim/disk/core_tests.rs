@@ -10,7 +10,7 @@ use crate::adapter::sim::sample;
 use crate::port::Note;
 use crate::port::supervisor::{Method, OutputLimits, Started, UnitCommand, UnitEvent, UnitSpec};
 use crate::proto::{BrokerRank, InstanceId, JobId, Stream, UnitName, WaitStatus};
-use crate::supervisor::{Backend, BackendEvent, Core, Grown, OutputPaths};
+use crate::supervisor::{Backend, BackendEvent, Core, Grown, OutputPaths, UnrecordedUnit};
 
 const BOOT: &str = "this boot";
 
@@ -87,7 +87,7 @@ struct Life {
 }
 
 impl Life {
-    fn new(disk: &SimDisk, boot_id: &str) -> Self {
+    fn unlisted(disk: &SimDisk, boot_id: &str) -> Self {
         disk.begin_life();
         let events = Arc::new(Mutex::new(Vec::new()));
         let sink = Arc::clone(&events);
@@ -97,6 +97,15 @@ impl Life {
         let mut asked = Asked::default();
         core.recover(BrokerRank(0), &instance(), &mut asked).unwrap();
         Self { core, asked, events }
+    }
+
+    /// A life that was told that systemd has no other units.
+    fn new(disk: &SimDisk, boot_id: &str) -> Self {
+        let mut life = Self::unlisted(disk, boot_id);
+        assert!(!life.core.is_settled());
+        life.event(BackendEvent::Listed);
+        assert!(life.core.is_settled());
+        life
     }
 
     fn command(&mut self, command: UnitCommand) {
@@ -454,6 +463,102 @@ fn what_a_crash_of_the_node_left_as_zeros_is_no_record() {
         life.launch(1);
         assert_eq!(life.asked.starts, [unit(1)]);
     }
+}
+
+/// What systemd knows of the unit of a job.
+fn unrecorded(job: u64) -> BackendEvent {
+    let started = Some(Started { pid: 5, invocation_id: "ab".repeat(16) });
+    let (userid, size) = (Some(7), Some(2));
+    let unit = unit(job);
+    let digest = "digest".into();
+    BackendEvent::Unrecorded(Box::new(UnrecordedUnit { unit, digest, userid, size, started }))
+}
+
+/// [unrecorded-known]
+#[test]
+fn a_unit_without_a_record_is_found_and_gets_one() {
+    let extensions: [&[&str]; 2] = [&["record"], &["record", "out", "err"]];
+    for (lost, output_lost) in extensions.into_iter().zip([false, true]) {
+        let disk = SimDisk::default();
+        let mut life = Life::new(&disk, BOOT);
+        life.launch(1);
+        life.event(started(1));
+        let out = disk.path(&format!("{}.out", unit(1).stem()));
+        assert_eq!(disk.write_output(&out, b"output"), 6);
+        assert_eq!(disk.lose_files(lost).len(), lost.len());
+
+        let mut next = Life::unlisted(&disk, BOOT);
+        next.event(unrecorded(1));
+        next.event(BackendEvent::Listed);
+        let found = next.take();
+        let [UnitEvent::Found(record)] = found.as_slice() else { panic!("{found:?}") };
+        assert_eq!((record.spec.userid, record.spec.size), (7, 2));
+        assert_eq!(record.spec.digest.as_str(), "digest");
+        let notes: Vec<Note> = Note::all(&record.notes).collect();
+        assert_eq!(notes, [Note::MadeAgain { output_lost }]);
+        assert_eq!(next.asked.finds, [unit(1)]);
+        assert_eq!(disk.contents(&output(1)).is_some(), !output_lost, "output stays");
+        next.event(started(1));
+        next.event(exited(1));
+        next.take();
+
+        let mut last = Life::new(&disk, BOOT);
+        let [UnitEvent::Found(again), UnitEvent::Exited { status, .. }] = &last.take()[..] else {
+            panic!("it has a record now");
+        };
+        assert_eq!((again.notes.len(), *status), (1, WaitStatus::exited(3)));
+        last.command(UnitCommand::Forget { unit: unit(1) });
+        assert_eq!(disk.files(), Vec::<String>::new());
+    }
+}
+
+/// The name of a job's file with output.
+fn output(job: u64) -> String {
+    format!("{}.out", unit(job).stem())
+}
+
+/// [unrecorded-known] [status-first]
+#[test]
+fn a_record_that_finds_no_space_is_made_again_later() {
+    let disk = SimDisk::default();
+    disk.set_full(true);
+    let mut life = Life::unlisted(&disk, BOOT);
+    life.event(unrecorded(1));
+    life.event(started(1));
+    life.event(exited(1));
+    life.command(UnitCommand::Collect { unit: unit(1) });
+    assert_eq!((life.asked.collects.len(), disk.files().len()), (0, 0), "systemd alone knows it");
+    disk.set_full(false);
+    life.core.write_late(&mut life.asked);
+    assert_eq!(life.asked.collects, [unit(1)]);
+    assert!(facts(&disk, 1).contains(&json!({"exited": 768})));
+}
+
+/// [unrecorded-known]. A unit whose record a newer release has written is spared.
+#[test]
+fn torn_and_unreadable_records_are_made_again() {
+    for text in ["", "{\"version\":1,\"int", "nonsense\n", "{\"version\":0}\n"] {
+        let disk = SimDisk::default();
+        disk.create(&record(1), IfExists::Fail).unwrap();
+        disk.append(&record(1), text.as_bytes()).unwrap();
+        let mut life = Life::unlisted(&disk, BOOT);
+        life.event(unrecorded(1));
+        life.event(BackendEvent::Listed);
+        assert_eq!((life.take().len(), life.asked.finds.len()), (1, 1), "{text}");
+        assert_ne!(disk.contents(&record(1)).unwrap(), text.as_bytes(), "{text}");
+    }
+}
+
+/// A call of an earlier life can reach systemd after the list.
+#[test]
+fn a_start_that_meets_a_unit_asks_whose_it_is() {
+    let disk = SimDisk::default();
+    let mut life = Life::new(&disk, BOOT);
+    life.launch(1);
+    life.event(BackendEvent::Exists { unit: unit(1) });
+    assert_eq!((life.take().len(), life.asked.finds.as_slice()), (0, [unit(1)].as_slice()));
+    life.event(BackendEvent::Replaced { unit: unit(1) });
+    assert_eq!(life.failure().0, libc::EEXIST);
 }
 
 #[test]

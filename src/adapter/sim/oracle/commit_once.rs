@@ -1,6 +1,7 @@
 //! **commit-once**: each commit of a shell to its job's guest namespace is there once and in order,
 //! even if the KVS went back while the shell ran, or later. A commit that was answered is there. There
-//! are three exceptions: the shell was killed, its node was powered off, or its node was given up.
+//! are these exceptions: the shell was killed, its node was powered off or given up, or its record
+//! was lost.
 
 use crate::adapter::sim::world::World;
 use crate::proto::{BrokerRank, JobId};
@@ -26,9 +27,9 @@ impl World {
                 let taken =
                     (0..shell.lines_sent).filter(|number| !shell.lines_refused.contains(number));
                 let in_order = numbers.iter().copied().eq(taken.take(numbers.len()));
-                let kept =
-                    !shell.has_closed || is_given_up || numbers.len() as u32 >= shell.lines_done;
-                if !in_order || (!kept && !shell.before_reboot) {
+                let is_excused =
+                    !shell.has_closed || is_given_up || shell.before_reboot || shell.commits_lost;
+                if !in_order || (!is_excused && (numbers.len() as u32) < shell.lines_done) {
                     let done = shell.lines_done;
                     seen.push(format!(
                         "{}: {done} lines were answered, the KVS has {numbers:?}",

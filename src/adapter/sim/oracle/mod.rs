@@ -41,7 +41,10 @@ impl World {
                     };
                     self.check_release(&job, &ranks);
                 }
-                Response::Exception(exception) => self.check_loss(&job, exception),
+                Response::Exception(exception) => {
+                    self.check_loss(&job, exception);
+                    self.check_early_end(&job, exception);
+                }
                 Response::Reattached {} | Response::Start {} => (),
             }
         }

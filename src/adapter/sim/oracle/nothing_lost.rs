@@ -13,7 +13,8 @@ impl World {
         let Some(Allocation { ranks, digest, .. }) = allocation else { return };
         for rank in ranks.iter() {
             let state = &self.ranks[rank as usize];
-            if state.boot > 0 {
+            let is_unknown = state.shells_of(&digest).any(|shell| shell.record_damaged);
+            if state.boot > 0 || is_unknown {
                 continue;
             }
             let shells = state.shells_of(&digest);

@@ -6,14 +6,35 @@ use crate::adapter::sim::world::World;
 use crate::proto::{Exception, WaitStatus};
 
 impl World {
+    /// Checks an exception that says that shells have not come through the first barrier. On a full
+    /// disk a rank can lose how often its shell has entered. If nothing says any more that a shell
+    /// has run, a second one begins with the first barrier.
+    pub(super) fn check_early_end(&mut self, job: &Allocation, exception: &Exception) {
+        let is_through = |rank: u32| {
+            let state = &self.ranks[rank as usize];
+            let mut shells = state.shells_of(&job.digest);
+            let first = shells.next().is_some_and(|shell| shell.released > 0);
+            first && shells.next().is_none() && !state.facts_lost
+        };
+        if exception.note.ends_with("terminated before first barrier")
+            && job.ranks.iter().all(is_through)
+            && !self.messages.deceived.contains(&job.id)
+        {
+            let seen = format!("{}: {}, but all shells came through it", job.id, exception.note);
+            self.violate("true-status", seen);
+        }
+    }
+
     /// Checks an exception that says that a shell is lost. The shell must be lost, or must never
     /// have existed.
     pub(super) fn check_loss(&mut self, job: &Allocation, exception: &Exception) {
         let Some(rank) = lost_rank(&exception.note).filter(|_| !self.nested) else { return };
         let state = &self.ranks[rank as usize];
         // What was lost with its node may have been started again since, and the exception said again.
-        let was_lost: Vec<bool> =
-            state.shells_of(&job.digest).map(|shell| shell.before_reboot).collect();
+        let was_lost: Vec<bool> = state
+            .shells_of(&job.digest)
+            .map(|shell| shell.before_reboot || shell.record_damaged)
+            .collect();
         let truly = was_lost.is_empty() || was_lost.contains(&true);
         if !truly && !self.drained.contains(&(job.digest.clone(), rank)) {
             let seen = format!("{}: {}, but the shell was not lost", job.id, exception.note);

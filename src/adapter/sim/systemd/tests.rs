@@ -100,13 +100,19 @@ impl Wire {
         assert_eq!(self.systemd.take_acts(), acts);
     }
 
+    /// The next event, without the one that follows each list.
+    fn next(&mut self) -> Option<BackendEvent> {
+        std::iter::from_fn(|| self.tracker.next_event())
+            .find(|event| *event != BackendEvent::Listed)
+    }
+
     fn terminate(&self) -> Act {
         Act::Signal { unit: self.unit(), signal: libc::SIGTERM, all: true }
     }
 
     #[track_caller]
     fn started(&mut self) {
-        match self.tracker.next_event() {
+        match self.next() {
             Some(BackendEvent::Started { unit, started }) => {
                 let id = self.systemd.invocation_id(&unit).map(str::to_string);
                 assert_eq!(Some(started.invocation_id), id);
@@ -118,19 +124,19 @@ impl Wire {
     #[track_caller]
     fn exited(&mut self, status: WaitStatus) {
         let unit = self.unit();
-        assert_eq!(self.tracker.next_event(), Some(BackendEvent::Exited { unit, status }));
+        assert_eq!(self.next(), Some(BackendEvent::Exited { unit, status }));
     }
 
     #[track_caller]
     fn empty(&mut self) {
         let unit = self.unit();
         assert!(!self.systemd.lives(&unit) && !self.systemd.has(&unit));
-        assert_eq!(self.tracker.next_event(), Some(BackendEvent::Empty { unit }));
+        assert_eq!(self.next(), Some(BackendEvent::Empty { unit }));
     }
 
     #[track_caller]
     fn silence(&mut self) {
-        assert_eq!(self.tracker.next_event(), None);
+        assert_eq!(self.next(), None);
     }
 }
 
@@ -207,7 +213,7 @@ fn a_program_that_cannot_be_executed() {
     wire.process(|systemd, unit| systemd.handle_exec_failed(unit, 203));
     let (unit, errnum, message) = (wire.unit(), libc::ENOENT, "Some(203)".to_string());
     let failed = BackendEvent::Failed { unit: unit.clone(), errnum, message };
-    assert_eq!(wire.tracker.next_event(), Some(failed));
+    assert_eq!(wire.next(), Some(failed));
     assert!(!wire.systemd.has(&unit), "reset");
     assert_eq!(wire.systemd.executions(&unit), 0);
 }
@@ -458,8 +464,10 @@ fn a_name_that_is_taken_starts_nothing() {
     wire.systemd.disconnect(wire.connection);
     wire.tracker = tracker();
     wire.connect();
+    let Some(BackendEvent::Unrecorded(found)) = wire.next() else { panic!("it is found") };
+    assert_eq!(found.started.map(|started| started.invocation_id), id);
     wire.start();
-    assert_eq!(wire.tracker.next_event(), Some(BackendEvent::Exists { unit: unit.clone() }));
+    assert_eq!(wire.next(), Some(BackendEvent::Exists { unit: unit.clone() }));
     wire.tracker.find(&unit, "digest", None);
     wire.talk();
     wire.started();
@@ -480,7 +488,7 @@ fn nothing_survives_a_reboot() {
     let known = Started { pid: 1, invocation_id: invocation_id.clone() };
     wire.tracker.find(&unit, "digest", Some(&known));
     wire.talk();
-    assert_eq!(wire.tracker.next_event(), Some(BackendEvent::Absent { unit: unit.clone() }));
+    assert_eq!(wire.next(), Some(BackendEvent::Absent { unit: unit.clone() }));
     wire.run();
     assert_ne!(wire.systemd.invocation_id(&unit), Some(invocation_id.as_str()));
     assert_eq!(wire.systemd.executions(&unit), 2);

@@ -76,6 +76,8 @@ impl Unit {
         let digest = Some(self.spec.digest.as_str().to_string());
         Changes {
             digest,
+            userid: Some(self.spec.userid),
+            size: Some(self.spec.size),
             control_group: Some(self.control_group(unit)),
             ..self.signalled_properties()
         }
@@ -106,6 +108,8 @@ impl Unit {
             main_status: Some(status),
             result: Some(self.result.to_string()),
             digest: None,
+            userid: None,
+            size: None,
             control_group: None,
         }
     }

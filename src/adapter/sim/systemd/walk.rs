@@ -14,7 +14,7 @@ use super::*;
 use crate::port::supervisor::Started;
 use crate::proto::{BrokerRank, InstanceId, JobId};
 use crate::supervisor::tracker::Tracker;
-use crate::supervisor::{Backend, BackendEvent, OutputPaths};
+use crate::supervisor::{Backend, BackendEvent, OutputPaths, UnrecordedUnit};
 
 const SEEDS: u64 = 2000;
 const UNITS: u64 = 4;
@@ -32,6 +32,8 @@ struct Record {
     /// Whether it was stopped before its exit was known.
     cancelled: bool,
     ended: bool,
+    /// Whether the record was lost when the broker was killed, and its unit was not found since.
+    lost: bool,
 }
 
 struct Walk {
@@ -188,7 +190,8 @@ impl Walk {
         let running = self
             .records
             .iter_mut()
-            .filter(|(_, record)| record.started.is_some() && !record.exited && !record.ended);
+            .filter(|(_, record)| record.started.is_some() && !record.exited && !record.ended)
+            .filter(|(_, record)| !record.lost);
         if let Some((unit, record)) = running.choose(&mut self.rng) {
             record.cancelled = true;
             self.transcript.push(format!("{unit} is cancelled"));
@@ -286,17 +289,43 @@ impl Walk {
         self.hang_up();
         self.news.clear();
         self.tracker = tracker();
-        let open = self.records.iter().filter(|(_, record)| !record.ended);
-        for (unit, record) in open.map(|(unit, record)| (unit.clone(), record)) {
-            self.tracker.find(&unit, "digest", record.started.as_ref());
-            if record.exited {
-                self.tracker.collect(&unit);
+        for (unit, record) in self.records.iter_mut().filter(|(_, record)| !record.ended) {
+            record.lost |= self.rng.random_bool(0.3);
+            if record.lost {
+                continue;
             }
+            self.tracker.find(unit, "digest", record.started.as_ref());
+            if record.exited {
+                self.tracker.collect(unit);
+            }
+        }
+    }
+
+    /// A unit whose record was lost is looked for.
+    fn find_again(&mut self, found: &UnrecordedUnit) {
+        let record = self.record(&found.unit);
+        let (was_lost, exited) = (std::mem::take(&mut record.lost), record.exited);
+        record.started.clone_from(&found.started);
+        self.assert(was_lost, "a unit with a record is told as one without");
+        self.tracker.find(&found.unit, "digest", found.started.as_ref());
+        if exited {
+            self.tracker.collect(&found.unit);
+        }
+    }
+
+    /// All units without records were told: of the others nothing is left.
+    fn end_lost(&mut self) {
+        let lost = self.records.iter().filter(|(_, record)| record.lost && !record.ended);
+        for unit in lost.map(|(unit, _)| unit.clone()).collect::<Vec<_>>() {
+            let live = self.systemd.lives(&unit);
+            self.end(&unit, live);
         }
     }
 
     fn event(&mut self, event: BackendEvent) {
         let (unit, live) = match &event {
+            BackendEvent::Listed => return self.end_lost(),
+            BackendEvent::Unrecorded(found) => return self.find_again(found),
             BackendEvent::Absent { unit }
             | BackendEvent::Empty { unit }
             | BackendEvent::Exists { unit }
@@ -338,6 +367,7 @@ impl Walk {
                 self.assert(false, "nobody else starts units");
             }
             BackendEvent::Left { .. } => self.assert(false, "nobody leaves its unit"),
+            BackendEvent::Listed | BackendEvent::Unrecorded(_) => {}
             BackendEvent::Stopping { .. } => self.assert(started && !exited, "a stop of nothing"),
         }
     }

@@ -72,6 +72,8 @@ impl World {
                 let until = *until;
                 self.at(until, Item::Resume(rank));
             }
+            FaultKind::RecordsLost => self.lose_files(rank, &["record"]),
+            FaultKind::StateLost => self.lose_files(rank, &["record", "out", "err"]),
             FaultKind::SystemdReexecuted => {
                 self.note(&format!("systemd on rank {rank} is executed again"));
                 self.ranks[rank as usize].muted = true;
@@ -254,6 +256,20 @@ impl World {
         }
     }
 
+    /// A broker is killed, and files of its rank are gone when it is back.
+    fn lose_files(&mut self, rank: u32, extensions: &[&str]) {
+        self.kill(rank);
+        let state = &mut self.ranks[rank as usize];
+        let lost = state.disk.lose_files(extensions);
+        for shell in &mut state.shells {
+            shell.record_lost |= lost.contains(&format!("{}.record", shell.unit.stem()));
+            shell.commits_lost |= shell.record_lost;
+        }
+        for name in lost {
+            self.note(&format!("rank {rank} has lost {name}"));
+        }
+    }
+
     pub(super) fn take_systemd_away(&mut self, rank: u32) {
         let state = &mut self.ranks[rank as usize];
         state.systemd.leave();
@@ -291,7 +307,7 @@ impl World {
     /// Loads a module, at the start of its broker or again.
     pub(super) fn load(&mut self, rank: u32) {
         let state = &self.ranks[rank as usize];
-        if state.node.is_some() {
+        if state.supervisor.is_some() {
             return;
         }
         // A broker can only come up if its parent is up. A module needs systemd.
@@ -299,23 +315,35 @@ impl World {
         if orphan || !state.systemd.is_present() || state.muted {
             return self.after(0.1, 5.0, Item::Load { rank });
         }
-        let nested = self.nested;
         let state = &mut self.ranks[rank as usize];
         let Some(connection) = state.systemd.connect() else { return };
         state.disk.begin_life();
         let supervisor = Supervisor::new(&state.disk, state.boot, BrokerRank(rank), connection);
-        let mut supervisor = match supervisor {
+        let supervisor = match supervisor {
             Ok(supervisor) => supervisor,
             Err(error) => {
                 self.note(&format!("rank {rank} does not load: {error}"));
                 return self.after(0.1, 5.0, Item::Load { rank });
             }
         };
-        let found = supervisor.take_events();
         state.broker_up = true;
-        state.node = Some(new_node(rank, nested));
         state.supervisor = Some(supervisor);
         self.note(&format!("load on rank {rank}"));
+        self.forward_from_supervisor(rank);
+    }
+
+    /// The supervisor has seen what is left on the node: the module begins to work.
+    pub(super) fn finish_load(&mut self, rank: u32, found: Vec<UnitEvent>) {
+        let nested = self.nested;
+        let state = &mut self.ranks[rank as usize];
+        state.node = Some(new_node(rank, nested));
+        for shell in state.shells.iter_mut().filter(|shell| shell.record_lost) {
+            shell.record_lost = false;
+            let known = state.systemd.invocation_id(&shell.unit);
+            let has_record = state.disk.has(&format!("{}.record", shell.unit.stem()));
+            shell.record_damaged |= !has_record && known != Some(shell.invocation.as_str());
+        }
+        self.note(&format!("ready on rank {rank}"));
         for event in found {
             self.handle(rank, Event::Unit(event));
         }

@@ -53,7 +53,10 @@ impl World {
         let deaf = if unit.is_multiuser() { deaf_guests } else { deaf_shells };
         let deaf = self.rng.random_bool(deaf);
         let index = state.shells.len();
-        state.shells.push(Shell::new(unit.clone(), invocation, digest.clone(), deaf));
+        let mut shell = Shell::new(unit.clone(), invocation, digest.clone(), deaf);
+        // Its record can be lost before it is executed.
+        shell.record_lost = !state.disk.has(&format!("{}.record", unit.stem()));
+        state.shells.push(shell);
         self.note(&format!("{unit} runs"));
         self.forward_from_systemd(rank);
         self.check_once(rank, index);

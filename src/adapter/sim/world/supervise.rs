@@ -38,7 +38,9 @@ impl World {
             // The module has died in the middle of a write, so none of this is sent.
             return self.kill(rank);
         }
-        let events = supervisor.take_events();
+        // The module waits until its supervisor has seen what is left on the node.
+        let is_ready = supervisor.core.is_settled();
+        let events = if is_ready { supervisor.take_events() } else { Vec::new() };
         let connection = supervisor.connection;
         let asks: Vec<(Ask, Option<Box<UnitSpec>>)> = supervisor
             .backend
@@ -61,6 +63,9 @@ impl World {
                 self.send_on(rank, TO_SYSTEMD, Item::Ask { rank, connection, ask, spec });
             }
         }
+        if is_ready && self.ranks[rank as usize].node.is_none() {
+            return self.finish_load(rank, events);
+        }
         let to = self.life(rank);
         for event in events {
             let event = Box::new(Event::Unit(event));
@@ -71,7 +76,9 @@ impl World {
     /// Closes the bus connection of a module that is gone. The bus notices after it has read what
     /// the module sent before.
     pub(super) fn close_bus(&mut self, rank: u32) {
-        let supervisor = self.ranks[rank as usize].supervisor.take();
+        let state = &mut self.ranks[rank as usize];
+        let supervisor = state.supervisor.take();
+        state.facts_lost |= supervisor.as_ref().is_some_and(|it| it.core.is_late());
         if let Some(connection) = supervisor.and_then(|supervisor| supervisor.connection) {
             self.send_on(rank, TO_SYSTEMD, Item::Hangup { rank, connection });
         }
@@ -142,7 +149,7 @@ impl World {
 
     /// The connection to the bus is lost. The supervisor tries to connect again.
     pub(super) fn handle_bus_closed(&mut self, life: Life) {
-        if !self.is_alive(life) {
+        if self.life(life.rank) != life {
             return;
         }
         let Some(supervisor) = &mut self.ranks[life.rank as usize].supervisor else { return };
@@ -154,7 +161,7 @@ impl World {
     }
 
     pub(super) fn connect_bus(&mut self, life: Life) {
-        if !self.is_alive(life) {
+        if self.life(life.rank) != life {
             return;
         }
         let state = &mut self.ranks[life.rank as usize];

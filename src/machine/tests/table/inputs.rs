@@ -303,6 +303,7 @@ fn reports() -> Vec<Report> {
         Report::OutputTruncated { stream, kept: 7, dropped: u64::MAX },
         Report::Orphaned,
         Report::Pending,
+        Report::RecordLost { output: true },
         Report::Running,
         Report::Unkillable,
     ];

@@ -259,6 +259,7 @@ fn a_failed_unit_that_nobody_needs_is_forgotten_in_the_end() {
     let (mut talk, unit) = (Talk::ready(), unit(1));
     talk.tracker.handle_news(News::ManagerBack);
     talk.listed(&[&unit]);
+    talk.looked(&unit, &Changes { was_active: Some(false), ..exited(203) });
     talk.answer(&Call::Reset(unit.clone()), Err(refusal("org.freedesktop.DBus.Error.NoMemory")));
     talk.answer(&Call::Later(unit.clone()), Ok(Answer::Done));
     talk.answer(&Call::Reset(unit), Ok(Answer::Done));

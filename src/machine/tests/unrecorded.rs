@@ -1,0 +1,188 @@
+//! Shells whose records were lost. Their units are known all the same.
+
+use std::collections::BTreeMap;
+
+use super::recovery::{Alone, launches, started};
+use super::{JOB, World, facts, record};
+use crate::machine::{Effect, Event, StreamItem};
+use crate::port::Note;
+use crate::port::supervisor::{UnitCommand, UnitEvent, UnitRecord, UnitSpec};
+use crate::proto::peer::{Mode, Report};
+use crate::proto::{BrokerRank, UnitName, WaitStatus};
+
+/// All shells on these ranks run, and have passed the barrier.
+fn past_the_barrier(size: usize) -> World {
+    let ranks = format!("0-{}", size - 1);
+    let mut world = World::new(size);
+    world.start(&ranks, false);
+    world.all_started(0..size);
+    for _ in 0..2 {
+        for rank in 0..size {
+            world.enter_barrier(rank);
+        }
+        world.pass(0.1);
+    }
+    assert_eq!(world.barrier.len(), 2 * size);
+    world
+}
+
+fn reload_all(world: &mut World, size: usize) {
+    (0..size).for_each(|rank| world.unload(rank));
+    (0..size).for_each(|rank| world.load(rank));
+    world.start(&format!("0-{}", size - 1), true);
+    world.pass(1.0);
+}
+
+/// [record-lost-barrier]
+#[test]
+fn a_lost_record_does_not_cost_the_job() {
+    for lost in [0..1, 2..3, 0..2, 0..3] {
+        for first in [0, 2] {
+            let mut world = past_the_barrier(3);
+            lost.clone().for_each(|rank| world.make_again(rank, false));
+            reload_all(&mut world, 3);
+            // No clock runs for shells that have come and gone.
+            world.pass(4000.0);
+            let ranks = (first..3).chain(0..first);
+            for rank in ranks {
+                world.exited(rank, WaitStatus::exited(i32::from(rank == 1)));
+                world.pass(1.0);
+            }
+            assert_eq!(world.notes(), [""; 0], "{lost:?}, {first}");
+            assert_eq!(world.status(), Some(WaitStatus::exited(1)), "{lost:?}, {first}");
+            assert!(!world.event_names().contains(&"log"), "nothing was lost");
+        }
+    }
+}
+
+/// [record-lost-barrier]
+#[test]
+fn who_has_certainly_not_entered_still_fails_the_job() {
+    let mut world = World::new(3);
+    world.start("0-2", false);
+    world.all_started(0..3);
+    world.enter_barrier(0);
+    world.pass(0.1);
+    world.make_again(0, false);
+    reload_all(&mut world, 3);
+    world.exited(1, WaitStatus::exited(0));
+    world.pass(0.1);
+    assert!(world.notes()[0].contains("terminated before first barrier"), "{:?}", world.notes());
+}
+
+/// [record-lost-barrier]
+#[test]
+fn a_shell_that_enters_again_is_counted_again() {
+    let mut world = World::new(3);
+    world.start("0-2", false);
+    world.all_started(0..3);
+    world.enter_barrier(1);
+    world.make_again(1, false);
+    reload_all(&mut world, 3);
+    for rank in 0..3 {
+        world.enter_barrier(rank);
+    }
+    world.pass(0.1);
+    assert_eq!(world.barrier.len(), 3, "{:?}", world.barrier);
+}
+
+/// [missing-said]
+#[test]
+fn output_that_was_lost_with_the_record_is_said_to_be_missing_once() {
+    let mut world = past_the_barrier(2);
+    world.make_again(1, true);
+    for _ in 0..3 {
+        reload_all(&mut world, 2);
+    }
+    let missing = |world: &World| {
+        let ranks = world.events.iter().filter_map(|event| event.logged_missing());
+        ranks.collect::<Vec<_>>()
+    };
+    assert_eq!(missing(&world), [BrokerRank(1)]);
+    let text = world.events.iter().find_map(|event| event.context.get("data")?.as_str());
+    assert!(text.is_some_and(|text| text.contains("was lost")), "{text:?}");
+}
+
+/// What is known of a unit that has lost its record.
+fn made_again(digest: &str) -> Box<UnitRecord> {
+    let note = Note::MadeAgain { output_lost: true };
+    let unit = UnitName::new(false, BrokerRank(1), JOB, facts(1).instance);
+    let spec = UnitSpec {
+        unit,
+        job: JOB,
+        rank: BrokerRank(1),
+        digest: digest.into(),
+        userid: 500,
+        size: 2,
+        multiuser: false,
+        description: String::new(),
+        argv: Vec::new(),
+        environment: BTreeMap::new(),
+        unset_environment: Vec::new(),
+        working_directory: None,
+        properties: BTreeMap::new(),
+        forget_failed: true,
+        stop_timeout: None,
+    };
+    let notes = BTreeMap::from([(note.key(), note.value())]);
+    Box::new(UnitRecord { notes, ..record(&spec) })
+}
+
+fn reports(effects: &[Effect]) -> Vec<Report> {
+    let items = effects.iter().filter_map(|effect| match effect {
+        Effect::Stream { item: StreamItem::Reports(reports), .. } => Some(reports),
+        _ => None,
+    });
+    items.flat_map(|reports| &reports.reports).map(|report| report.report.clone()).collect()
+}
+
+fn has(effects: &[Effect], wanted: fn(&UnitCommand) -> bool) -> bool {
+    effects.iter().any(|effect| matches!(effect, Effect::Unit(command) if wanted(command)))
+}
+
+fn collects(effects: &[Effect]) -> bool {
+    has(effects, |command| matches!(command, UnitCommand::Collect { .. }))
+}
+
+/// [unrecorded-known]
+#[test]
+fn the_leader_of_the_same_job_adopts_the_unit() {
+    for mode in [Mode::Start, Mode::Adopt] {
+        let mut rank = Alone::new(1);
+        rank.hear(Event::Unit(UnitEvent::Found(made_again("d"))));
+        rank.unit(started);
+        let effects = rank.shells(1, 1, "d", mode);
+        assert_eq!(launches(&effects), 0);
+        let told = reports(&effects);
+        assert_eq!(told, [Report::Running, Report::RecordLost { output: true }]);
+    }
+}
+
+/// [unrecorded-known]
+#[test]
+fn a_unit_of_another_job_is_ended_first() {
+    let mut rank = Alone::new(1);
+    rank.hear(Event::Unit(UnitEvent::Found(made_again("other"))));
+    rank.unit(started);
+    let effects = rank.shells(1, 1, "d", Mode::Start);
+    assert!(collects(&effects) && launches(&effects) == 0);
+    rank.unit(|unit| UnitEvent::Exited { unit, status: WaitStatus(15) });
+    assert_eq!(launches(&rank.unit(|unit| UnitEvent::Gone { unit })), 1);
+}
+
+/// [unrecorded-known]
+#[test]
+fn a_unit_that_is_found_too_late_is_ended() {
+    for digest in ["d", "other"] {
+        let mut rank = Alone::new(1);
+        let told = reports(&rank.shells(1, 1, "d", Mode::Adopt));
+        assert!(matches!(&told[..], [Report::Lost { .. }, Report::Gone]), "{told:?}");
+        let effects = rank.hear(Event::Unit(UnitEvent::Found(made_again(digest))));
+        assert!(collects(&effects), "nobody counts on it");
+        rank.unit(started);
+        rank.unit(|unit| UnitEvent::Exited { unit, status: WaitStatus(15) });
+        let effects = rank.unit(|unit| UnitEvent::Gone { unit });
+        assert!(has(&effects, |command| matches!(command, UnitCommand::Forget { .. })));
+        assert_eq!(reports(&effects), [], "the leader does not hear of it");
+    }
+}

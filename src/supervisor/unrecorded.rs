@@ -1,0 +1,76 @@
+//! Units whose records were lost. systemd knows enough of them: whose they are, and how they ended.
+//! So each gets a record again, and is from then on as any other.
+
+use std::collections::BTreeMap;
+
+use super::backend::{Backend, UnrecordedUnit};
+use super::core::Core;
+use super::output::extension;
+use super::records::file_name;
+use crate::planted::Bug;
+use crate::port::Note;
+use crate::port::supervisor::{UnitRecord, UnitSpec};
+use crate::proto::{JobDigest, Stream, UnitName};
+
+/// The user id that nobody has (flux-core `FLUX_USERID_UNKNOWN`).
+const USERID_UNKNOWN: u32 = u32::MAX;
+
+impl Core {
+    /// Make a record for a unit that has none, and report the unit as found.
+    pub(super) fn handle_unrecorded(&mut self, found: UnrecordedUnit, backend: &mut impl Backend) {
+        let unit = found.unit.clone();
+        if Bug::UnrecordedIgnored.is_planted() || self.units.contains_key(&unit) {
+            // There is a record by now, of a start that has not come to its end.
+            return;
+        }
+        let disk = self.store.disk();
+        let is_kept = |stream| disk.extent(&file_name(&unit, extension(stream))).is_ok();
+        let output_lost = !(is_kept(Stream::Stdout) && is_kept(Stream::Stderr));
+        tracing::warn!(%unit, digest = %found.digest, output_lost,
+            "unit without a usable record: making one from what systemd knows");
+        let record = record_of(found, &self.boot_id, output_lost);
+        let file = self.store.make_again(&record);
+        if file.is_late() {
+            self.late.push_back(unit);
+        }
+        self.take_over(file, record, backend);
+    }
+}
+
+/// The record of a unit that has lost its own. How it was started is not known any more. It does not
+/// matter, because it is never started from this record.
+fn record_of(found: UnrecordedUnit, boot_id: &str, output_lost: bool) -> UnitRecord {
+    let UnrecordedUnit { unit, digest, userid, size, started } = found;
+    let note = Note::MadeAgain { output_lost };
+    UnitRecord {
+        spec: spec_of(unit, digest, userid, size),
+        boot_id: boot_id.to_string(),
+        started,
+        exited: None,
+        gone: false,
+        left: false,
+        notes: BTreeMap::from([(note.key(), note.value())]),
+    }
+}
+
+fn spec_of(unit: UnitName, digest: JobDigest, userid: Option<u32>, size: Option<u32>) -> UnitSpec {
+    let (job, rank, multiuser) = (unit.job(), unit.rank(), unit.is_multiuser());
+    UnitSpec {
+        unit,
+        job,
+        rank,
+        digest,
+        userid: userid.unwrap_or(USERID_UNKNOWN),
+        size: size.unwrap_or(0),
+        multiuser,
+        description: String::new(),
+        argv: Vec::new(),
+        environment: BTreeMap::new(),
+        unset_environment: Vec::new(),
+        working_directory: None,
+        properties: BTreeMap::new(),
+        // If it cannot be found any more, it may have run.
+        forget_failed: true,
+        stop_timeout: None,
+    }
+}
