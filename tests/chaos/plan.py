@@ -1,0 +1,130 @@
+"""What happens in a run, and when: everything that is random, from the seed alone."""
+
+import random
+from dataclasses import dataclass, field
+
+from instance import PARENT, SIZE
+from jobs import KINDS
+
+# Seconds that a broker needs to come back, at most; for the bound below only.
+COMES_BACK = 8
+# A rank is not out of reach for longer than this, however faults meet. exec.peer-timeout, after
+# which a rank is drained and its part of a job given up, is 120 s.
+OUT_OF_REACH_MAX = 75
+# Jobs are submitted in the first part of a run, so that the last ones meet faults, too.
+SUBMIT_UNTIL = 0.85
+
+FAULTS = {"kill": 10, "pause": 3, "reload": 3, "restart": 2, "bus": 1, "disk": 1}
+
+
+@dataclass
+class Fault:
+    at: float
+    kind: str
+    ranks: list
+    # How long: away, stopped or full, in seconds.
+    lasts: float
+
+    def __str__(self):
+        ranks = ",".join(map(str, self.ranks))
+        return f"{self.at:7.2f} {self.kind} rank {ranks or '-'} for {self.lasts:.2f} s"
+
+
+@dataclass
+class Reach:
+    """For each rank when it cannot be reached, in order not to go past the bound."""
+
+    times: dict = field(default_factory=lambda: {rank: [] for rank in range(SIZE)})
+
+    @staticmethod
+    def merged(spans):
+        result = []
+        for begin, end in sorted(spans):
+            # Between two spans a rank must be there for a while, or they are one.
+            if result and begin <= result[-1][1] + COMES_BACK:
+                result[-1][1] = max(result[-1][1], end)
+            else:
+                result.append([begin, end])
+        return result
+
+    def admit(self, fault):
+        span = (fault.at, fault.at + fault.lasts + COMES_BACK)
+        touched = [rank for rank in range(SIZE) if reaches(fault.ranks, rank)]
+        for rank in touched:
+            spans = self.merged(self.times[rank] + [span])
+            if any(end - begin > OUT_OF_REACH_MAX for begin, end in spans):
+                return False
+        for rank in touched:
+            self.times[rank].append(span)
+        return True
+
+
+def reaches(ranks, rank):
+    """Whether one of them is on the way from rank 0 to this one."""
+    while rank is not None:
+        if rank in ranks:
+            return True
+        rank = PARENT.get(rank)
+    return False
+
+
+def away(draw, longest):
+    """Often not at all, sometimes long."""
+    return draw.choice([0, 0, draw.uniform(0, 2), draw.uniform(0, min(10, longest)), draw.uniform(0, longest)])
+
+
+def make_fault(draw, at, kind, longest):
+    one = [draw.randrange(SIZE)]
+    if kind == "kill":
+        some = draw.sample(range(SIZE), draw.choice([1, 1, 1, 2, 3, 4]))
+        return Fault(at, kind, sorted(some), away(draw, longest))
+    if kind == "restart":
+        return Fault(at, kind, one, away(draw, min(10, longest)))
+    if kind == "bus":
+        return Fault(at, kind, [], 0)
+    return Fault(at, kind, one, 0 if kind == "reload" else draw.uniform(0.5, 8))
+
+
+def make_faults(draw, seconds, longest, kinds, every):
+    reach = Reach()
+    faults = []
+    weights = [FAULTS[kind] for kind in kinds]
+    at = draw.uniform(2, 5)
+    while at < seconds:
+        kind = draw.choices(kinds, weights)[0]
+        fault = make_fault(draw, at, kind, longest)
+        if kind not in ("kill", "restart", "pause") or reach.admit(fault):
+            faults.append(fault)
+        # Others are killed while those come back.
+        soon = kind in ("kill", "restart") and draw.random() < 0.3
+        at += fault.lasts + draw.uniform(0, 3) if soon else draw.expovariate(1 / every)
+    return faults
+
+
+def make_jobs(draw, seconds, count, kinds):
+    order = [kinds[number % len(kinds)] for number in range(count)]
+    draw.shuffle(order)
+    times = sorted(draw.uniform(0, seconds * SUBMIT_UNTIL) for _ in order)
+    return [
+        KINDS[kind](number, at, random.Random(draw.random()))
+        for number, (kind, at) in enumerate(zip(order, times))
+    ]
+
+
+@dataclass
+class Plan:
+    seed: int
+    seconds: float
+    jobs: list
+    faults: list
+
+
+def make_plan(seed, options):
+    # Apart, so that leaving out kinds of one does not change the other.
+    for_jobs, for_faults = random.Random(f"jobs {seed}"), random.Random(f"faults {seed}")
+    count = options.jobs or int(options.seconds / 4)
+    jobs = make_jobs(for_jobs, options.seconds, count, options.kinds)
+    faults = []
+    if options.faults:
+        faults = make_faults(for_faults, options.seconds, options.away, options.faults, options.every)
+    return Plan(seed, options.seconds, jobs, faults)
