@@ -95,10 +95,17 @@ class Account:
         kills = [kill for kill in self.faults.killed_0 if kill >= then]
         return min(kills) - then if kills else None
 
+    def killed_meanwhile(self, begin, end):
+        return any(begin <= kill <= end for kill in self.faults.killed_0)
+
     def account_unknown(self):
-        age = self.age_at_kill(self.attempt.answered_at)
+        asked, answered = self.attempt.asked_at, self.attempt.answered_at
+        age = self.age_at_kill(answered)
         if age is not None and age <= FORGOTTEN_MAX_S:
             self.forgotten = age
+        elif self.killed_meanwhile(asked, answered):
+            # The answer was on its way.
+            self.forgotten = 0
         else:
             self.say("job-unknown", f"submitted {age} s before a kill of rank 0")
 
@@ -106,6 +113,10 @@ class Account:
         for name in ("start", "finish", "clean"):
             if len(self.named(name)) > 1:
                 self.say("event-twice", f"{name}: {len(self.named(name))} times")
+        exec_events = [event["name"] for event in self.read("guest.exec.eventlog") or []]
+        for name in ("init", "starting", "complete", "done"):
+            if exec_events.count(name) > 1:
+                self.say("exec-event-twice", f"{name}: {exec_events.count(name)} times")
         if not self.named("clean"):
             last = self.events[-1]["name"]
             self.say("hangs", f"last event is {last}")

@@ -7,8 +7,6 @@ import time
 
 from instance import pause
 
-# Between two tries to reach a broker that is away.
-AGAIN = 0.3
 # Between two lines that are typed.
 TYPING = 0.05
 
@@ -24,6 +22,7 @@ class Attempt:
         os.makedirs(self.directory)
         job.prepare(self.directory)
         self.id = None
+        self.asked_at = time.time()
         self.answered_at = None
         # What happened to it, with times.
         self.story = []
@@ -35,7 +34,7 @@ class Attempt:
     def note(self, text):
         self.story.append((time.time(), text))
 
-    def submit(self, stopping):
+    def submit(self):
         """Whether an answer came."""
         command = self.job.command(self.directory, self.name)
         environment = dict(
@@ -53,6 +52,7 @@ class Attempt:
     def cancel(self):
         """Until somebody answers."""
         while True:
+            self.instance.await_run(0)
             done = subprocess.run(
                 ["flux", "cancel", self.id],
                 env=dict(os.environ, FLUX_URI=self.instance.uri(0)),
@@ -65,12 +65,11 @@ class Attempt:
                 self.note(f"cancelled: {said or 'yes'}")
                 return
             self.note(f"cancel not answered: {said}")
-            pause(AGAIN)
 
     def attach(self, rank, lines):
         """Types so many lines into `flux job attach`, through the broker of that rank."""
         while not self.attach_once(rank, lines):
-            pause(AGAIN)
+            pass
 
     def attach_once(self, rank, lines):
         """False if it could not connect, and so has read nothing."""
@@ -99,6 +98,17 @@ class Attempt:
         return "flux_open" not in said
 
 
+def await_submission(instance, stopping):
+    """Until rank 0 is in RUN; not past the end of the run."""
+    while not stopping.is_set():
+        try:
+            instance.await_run(0, patience=1)
+            return True
+        except OSError:
+            continue
+    return False
+
+
 def begin(instance, job, stopping):
     """A thread for each job: submits it, and does to it what its kind has done to it."""
 
@@ -106,11 +116,12 @@ def begin(instance, job, stopping):
         if stopping.wait(job.at):
             return
         while not stopping.is_set():
+            if not await_submission(instance, stopping):
+                return
             attempt = Attempt(instance, job)
             job.attempts.append(attempt)
-            if attempt.submit(stopping):
+            if attempt.submit():
                 break
-            stopping.wait(AGAIN)
         else:
             return
         # attach is there from the beginning.

@@ -15,7 +15,7 @@ from collections import Counter
 from account import Account
 from attempt import begin
 from faults import Faults
-from instance import Instance, pause
+from instance import SIZE, Instance
 from jobs import KINDS
 from left import left
 from plan import FAULTS, make_plan
@@ -24,7 +24,7 @@ from plan import FAULTS, make_plan
 # exec.peer-timeout: more than flux-shell's exit-timeout, 30 s.
 PATIENCE_S = 50
 # In every run: about 40 s, if nothing hangs. The peer-timeout decides how long rests stay.
-SHORT = {"seconds": 20, "away": 3, "jobs": 10, "every": 7, "peer_timeout": 30}
+SHORT = {"seconds": 20, "away": 3, "jobs": 10, "every": 4, "peer_timeout": 30}
 
 
 def arguments():
@@ -88,7 +88,10 @@ class Run:
         self.accounts = [Account(self.instance, a, self.faults) for a in self.attempts()]
         self.end_hanging()
         began = time.monotonic()
-        self.left, self.late = left(self.instance, self.attempts(), self.patience)
+        # A rank that lost its leader asks rank 0 after exec.peer-timeout, and once more if rank 0
+        # has to make a checkpoint before it can tell.
+        patience = self.patience + self.plan.peer_timeout
+        self.left, self.late = left(self.instance, self.attempts(), patience)
         self.waited = time.monotonic() - began
 
     def find_unanswered(self):
@@ -204,9 +207,12 @@ class Run:
         target = os.path.join(directory, f"chaos-{self.plan.seed}")
         shutil.rmtree(target, ignore_errors=True)
         os.makedirs(target)
-        for name in os.listdir(self.top):
-            if name.startswith("log-"):
-                shutil.copy(self.instance.path(name), target)
+        for rank in range(SIZE):
+            shutil.copy(self.instance.path(f"log-{rank}"), target)
+            shutil.copytree(self.instance.records(rank), os.path.join(target, f"records-{rank}"))
+            for name, command in (("dmesg", ["dmesg"]), ("stats", ["module", "stats", "job-exec"])):
+                with open(os.path.join(target, f"{name}-{rank}"), "w", encoding="utf-8") as file:
+                    file.write(self.instance.flux(*command, check=False, rank=rank))
         shutil.copytree(self.instance.path("jobs"), os.path.join(target, "jobs"))
         with open(os.path.join(target, "report"), "w", encoding="utf-8") as file:
             print(self.summary(), file=file)

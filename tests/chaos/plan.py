@@ -8,9 +8,9 @@ from jobs import KINDS
 
 # Seconds that a broker needs to come back, at most; for the bound below only.
 COMES_BACK = 8
-# A rank is not out of reach for longer than this, however faults meet. exec.peer-timeout, after
-# which a rank is drained and its part of a job given up, is 120 s.
-OUT_OF_REACH_MAX = 75
+# A rank is not out of reach for longer than this part of exec.peer-timeout, however faults meet:
+# after it a rank is drained and its part of a job given up, and rightly so.
+OUT_OF_REACH_MAX = 0.6
 # Jobs are submitted in the first part of a run, so that the last ones meet faults, too.
 SUBMIT_UNTIL = 0.85
 
@@ -34,6 +34,7 @@ class Fault:
 class Reach:
     """For each rank when it cannot be reached, in order not to go past the bound."""
 
+    longest: float
     times: dict = field(default_factory=lambda: {rank: [] for rank in range(SIZE)})
 
     @staticmethod
@@ -52,7 +53,7 @@ class Reach:
         touched = [rank for rank in range(SIZE) if reaches(fault.ranks, rank)]
         for rank in touched:
             spans = self.merged(self.times[rank] + [span])
-            if any(end - begin > OUT_OF_REACH_MAX for begin, end in spans):
+            if any(end - begin > self.longest for begin, end in spans):
                 return False
         for rank in touched:
             self.times[rank].append(span)
@@ -70,7 +71,8 @@ def reaches(ranks, rank):
 
 def away(draw, longest):
     """Often not at all, sometimes long."""
-    return draw.choice([0, 0, draw.uniform(0, 2), draw.uniform(0, min(10, longest)), draw.uniform(0, longest)])
+    some = [draw.uniform(0, min(most, longest)) for most in (2, 10, longest)]
+    return draw.choice([0, 0] + some)
 
 
 def make_fault(draw, at, kind, longest):
@@ -85,25 +87,28 @@ def make_fault(draw, at, kind, longest):
     return Fault(at, kind, one, 0 if kind == "reload" else draw.uniform(0.5, 8))
 
 
-def make_faults(draw, seconds, longest, kinds, every):
-    reach = Reach()
+def make_faults(draw, options):
+    reach = Reach(OUT_OF_REACH_MAX * options.peer_timeout)
+    kinds = options.faults
     faults = []
     weights = [FAULTS[kind] for kind in kinds]
     at = draw.uniform(2, 5)
-    while at < seconds:
+    while at < options.seconds:
         kind = draw.choices(kinds, weights)[0]
-        fault = make_fault(draw, at, kind, longest)
+        fault = make_fault(draw, at, kind, options.away)
         if kind not in ("kill", "restart", "pause") or reach.admit(fault):
             faults.append(fault)
         # Others are killed while those come back.
         soon = kind in ("kill", "restart") and draw.random() < 0.3
-        at += fault.lasts + draw.uniform(0, 3) if soon else draw.expovariate(1 / every)
+        at += fault.lasts + draw.uniform(0, 3) if soon else draw.expovariate(1 / options.every)
     return faults
 
 
 def make_jobs(draw, seconds, count, kinds):
-    order = [kinds[number % len(kinds)] for number in range(count)]
-    draw.shuffle(order)
+    order = []
+    while len(order) < count:
+        order += draw.sample(kinds, len(kinds))
+    order = order[:count]
     times = sorted(draw.uniform(0, seconds * SUBMIT_UNTIL) for _ in order)
     return [
         KINDS[kind](number, at, random.Random(draw.random()))
@@ -115,6 +120,7 @@ def make_jobs(draw, seconds, count, kinds):
 class Plan:
     seed: int
     seconds: float
+    peer_timeout: int
     jobs: list
     faults: list
 
@@ -126,5 +132,5 @@ def make_plan(seed, options):
     jobs = make_jobs(for_jobs, options.seconds, count, options.kinds)
     faults = []
     if options.faults:
-        faults = make_faults(for_faults, options.seconds, options.away, options.faults, options.every)
-    return Plan(seed, options.seconds, jobs, faults)
+        faults = make_faults(for_faults, options)
+    return Plan(seed, options.seconds, options.peer_timeout, jobs, faults)
