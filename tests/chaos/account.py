@@ -5,10 +5,11 @@ What is wrong has a kind, by which it is counted, and a text."""
 import json
 import os
 import re
-import time
 from dataclasses import dataclass
 
-# A job that rank 0's KVS has forgotten: how much older than the kill of rank 0 it may be. The
+from jobs import STEPS
+
+# A job that rank 0's KVS has forgotten: for how long it may have run before rank 0 was killed. The
 # service makes a checkpoint each second while jobs change (rfc/0008, 8.3), and that takes a while
 # on a busy machine.
 FORGOTTEN_MAX_S = 5
@@ -27,7 +28,7 @@ class Task:
 
 def read_tasks(directory):
     tasks = []
-    for name in sorted(os.listdir(directory)):
+    for name in sorted(os.listdir(directory) if os.path.isdir(directory) else []):
         if not re.fullmatch(r"\d+\.\d+\.\d+", name):
             continue
         with open(os.path.join(directory, name), encoding="utf-8") as file:
@@ -62,12 +63,16 @@ class Account:
         # Age at the kill, if it was forgotten, or run again, as the KVS went back.
         self.forgotten = None
         self.again = None
+        # A forgotten one had not begun to run.
+        self.waited = False
         if attempt.broken:
             self.say("test-broken", attempt.broken)
         # Its rank had no space for its record, and it says so.
         self.no_space = False
         self.events = self.read("eventlog")
         self.tasks = read_tasks(attempt.directory)
+        for number in range(STEPS):
+            self.tasks += read_tasks(f"{attempt.directory}/{number}")
         if self.events is None:
             self.account_unknown()
         else:
@@ -99,15 +104,19 @@ class Account:
         return any(begin <= kill <= end for kill in self.faults.killed_0)
 
     def account_unknown(self):
+        """Since it began to run, the service makes checkpoints for it. While it waits for
+        resources nobody does, and it may be forgotten at any age."""
         asked, answered = self.attempt.asked_at, self.attempt.answered_at
-        age = self.age_at_kill(answered)
-        if age is not None and age <= FORGOTTEN_MAX_S:
+        self.waited = not self.tasks
+        since = min((task.started for task in self.tasks), default=answered)
+        age = self.age_at_kill(since)
+        if age is not None and (age <= FORGOTTEN_MAX_S or self.waited):
             self.forgotten = age
         elif self.killed_meanwhile(asked, answered):
             # The answer was on its way.
             self.forgotten = 0
         else:
-            self.say("job-unknown", f"submitted {age} s before a kill of rank 0")
+            self.say("job-unknown", f"began {age} s before a kill of rank 0")
 
     def account_events(self):
         for name in ("start", "finish", "clean"):
@@ -122,11 +131,14 @@ class Account:
             self.say("hangs", f"last event is {last}")
             return
         self.account_release()
-        if self.ended_by_full_disk():
-            self.no_space = True
-        else:
+        self.no_space = self.ended_by_full_disk()
+        if not self.no_space and not self.attach_ended():
             self.account_reason()
             self.account_status()
+
+    def attach_ended(self):
+        """The client has failed, and the job was cancelled because of that."""
+        return self.attempt.attached and self.attempt.attached.returncode > 0
 
     def ended_by_full_disk(self):
         """A shell that cannot be recorded is not started, and its job ends (rfc/0004)."""
@@ -146,7 +158,7 @@ class Account:
         said = "; ".join(f"{e['type']}: {e.get('note', '')}" for e in fatal)
         if self.job.exception is None:
             if fatal:
-                self.say("exception", said)
+                self.say("exit-timeout" if "exit-timeout" in said else "exception", said)
         elif not fatal:
             self.say("no-exception", f"no {self.job.exception}, status {self.status()}")
         elif fatal[0]["type"] != self.job.exception or self.job.note not in fatal[0].get("note", ""):
@@ -172,14 +184,14 @@ class Account:
             if ranks & seen:
                 self.say("released-twice", f"{sorted(ranks & seen)}")
             seen |= ranks
+        final = [event for event in self.named("release") if event["context"]["final"]]
+        if self.named("free") and self.named("start") and not final:
+            self.say("freed-unreleased", "free, and job-exec has not released the last ranks")
 
     def account_tasks(self):
         if self.job.kind == "batch":
-            for number in range(3):
-                directory = f"{self.attempt.directory}/{number}"
-                if os.path.isdir(directory):
-                    self.account_starts(read_tasks(directory), f"step {number}: ")
-                    self.account_file(read_tasks(directory), f"{directory}.out")
+            for number in range(STEPS):
+                self.account_step(number)
             return
         self.tasks = self.account_starts(self.without_forgotten(self.tasks))
         if self.job.kind == "file":
@@ -188,6 +200,12 @@ class Account:
             self.account_output()
         if self.attempt.attached:
             self.account_attached()
+
+    def account_step(self, number):
+        """A job of a nested instance."""
+        directory = f"{self.attempt.directory}/{number}"
+        tasks = self.without_forgotten(read_tasks(directory))
+        self.account_file(self.account_starts(tasks, f"step {number}: "), f"{directory}.out")
 
     def without_forgotten(self, tasks):
         """Those of the last allocation: the KVS may have forgotten one before, and its tasks have
@@ -225,7 +243,7 @@ class Account:
 
     def truth_is_complete(self):
         """A job that was ended early may not have had all of its tasks."""
-        return self.job.end != "never" and not self.no_space
+        return self.job.end != "never" and not self.no_space and not self.attach_ended()
 
     def account_output(self):
         output = self.read("guest.output") or []
@@ -252,9 +270,13 @@ class Account:
 
     def account_attached(self):
         """What the client has printed, of all tasks."""
-        if self.attempt.attached.returncode != 0:
-            self.say("attach-ended", self.attempt.story[-1][1])
+        if self.attach_ended():
+            if not self.no_space:
+                said = [text for _, text in self.attempt.story if "attach exited" in text]
+                self.say("attach-ended", said[-1] if said else "it did not end by itself")
             return
+        if self.attempt.attached.returncode < 0:
+            self.say("attach-hangs", "the job was over, and the client had to be killed")
         self.account_file(self.tasks, f"{self.attempt.directory}-attached")
 
     def compare(self, task, got, where):
@@ -272,7 +294,9 @@ class Account:
         if missing and task.end is None and missing == [len(said) - 1]:
             missing = []
         if missing:
-            self.say("lines-missing", f"{where}: {len(missing)} of {len(said)}: {spans(missing)}")
+            # All of task 0 is written by the leader's shell, the rest comes to it by messages.
+            whose = "leader" if task.rank == 0 else "follower"
+            self.say(f"{whose}-lines-missing", f"{where}: {len(missing)} of {len(said)}: {spans(missing)}")
         if len(known) > len(set(known)):
             twice = sorted({place for place in known if known.count(place) > 1})
             self.say("lines-twice", f"{where}: {len(twice)} of {len(said)}: {spans(twice)}")

@@ -70,6 +70,9 @@ class Attempt:
         """Types so many lines into `flux job attach`, through the broker of that rank."""
         while not self.attach_once(rank, lines):
             pass
+        if self.attached.returncode != 0:
+            # Nobody else ends the job's input: without this it would wait for ever.
+            self.cancel()
 
     def attach_once(self, rank, lines):
         """False if it could not connect, and so has read nothing."""

@@ -2,13 +2,14 @@
 
 import os
 import signal
-import subprocess
-import sys
-import threading
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 # Debian's, without what the instance's own Python has on its path.
 PYTHON = "/usr/bin/python3"
+
+
+# Jobs of a nested instance, one after the other.
+STEPS = 3
 
 
 def exited(status):
@@ -191,7 +192,7 @@ class Batch(Job):
         run = f"flux run -N{self.ranks} -n{self.ranks} -ocpu-affinity=off {task}"
         with open(f"{directory}/script", "w", encoding="utf-8") as file:
             file.write(
-                f"#!/bin/sh\nfor number in 0 1 2; do\n"
+                f"#!/bin/sh\nfor number in {' '.join(map(str, range(STEPS)))}; do\n"
                 f"mkdir {directory}/$number; {run} >{directory}/$number.out || exit $?\ndone\n"
             )
 
