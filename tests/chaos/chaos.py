@@ -253,6 +253,8 @@ def run_seed(seed, options):
         if not run.wrong():
             return True
         run.report(sys.stdout)
+        # Again, for those who see the end only.
+        print(run.summary(), flush=True)
     finally:
         try:
             if options.keep and run.wrong():

@@ -78,13 +78,14 @@ class Faults:
     def bus(self, fault):
         """All connections of all modules end. It is not killed: systemd 252 may then wait for a
         bus that only it can start, for 90 s, in which no broker comes back."""
-        systemctl("restart", "dbus.service")
-        self.note("restarted the bus")
+        if self.instance.is_private:
+            systemctl("restart", "dbus.service")
+            self.note("restarted the bus")
 
     def disk(self, fault):
         """The disk of records and output of one rank."""
         rank = fault.ranks[0]
-        if not self.instance.own_disks:
+        if not self.instance.is_private:
             return
         began = time.time()
         filler = f"{self.instance.records(rank)}/filler"

@@ -29,6 +29,12 @@ def systemctl(*arguments, check=True):
     return run("systemctl", "--user", *arguments, check=check).stdout
 
 
+def shell_units():
+    """Name and state of each unit that could be a shell's."""
+    listed = systemctl("list-units", "--all", "--plain", "--no-legend", "*shell-*")
+    return {line.split()[0]: " ".join(line.split()) for line in listed.splitlines()}
+
+
 class Instance:
     def __init__(self, top, peer_timeout):
         self.top = top
@@ -37,7 +43,9 @@ class Instance:
         self.held = {rank: 0 for rank in range(SIZE)}
         self.gates = {}
         self.lock = threading.Lock()
-        self.own_disks = "USER_SYSTEMD_CGROUP" in os.environ and os.getuid() == 0
+        # Nobody else's (tests/user-systemd): its bus may be restarted, and disks be mounted.
+        self.is_private = "USER_SYSTEMD_CGROUP" in os.environ and os.getuid() == 0
+        self.strangers = shell_units()
         os.makedirs(self.path("conf.d"))
         run("flux", "keygen", "--name", "test", self.path("cert"))
         hosts = f"--hosts=fake[0-{SIZE - 1}]"
@@ -81,7 +89,8 @@ peer-timeout = "{self.peer_timeout}s"
         return f"{self.tag}-{rank}.service"
 
     def socket(self, rank):
-        return f"{os.environ['XDG_RUNTIME_DIR']}/{self.tag}-{rank}/local"
+        runtime = os.environ.get("XDG_RUNTIME_DIR", f"/run/user/{os.getuid()}")
+        return f"{runtime}/{self.tag}-{rank}/local"
 
     def uri(self, rank, scheme="local"):
         return f"{scheme}://{self.socket(rank)}"
@@ -91,7 +100,7 @@ peer-timeout = "{self.peer_timeout}s"
 
     def make_disk(self, rank):
         os.makedirs(self.records(rank), mode=0o700)
-        if self.own_disks:
+        if self.is_private:
             run("mount", "-t", "tmpfs", "-o", f"size={DISK},mode=0700", "none", self.records(rank))
 
     def start(self):
@@ -220,7 +229,7 @@ peer-timeout = "{self.peer_timeout}s"
 
     def unmount(self):
         for rank in range(SIZE):
-            if self.own_disks:
+            if self.is_private:
                 run("umount", "-l", self.records(rank))
 
 

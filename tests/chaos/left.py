@@ -3,12 +3,12 @@
 import os
 import time
 
-from instance import CORES, SIZE, pause, systemctl
+from instance import CORES, SIZE, pause, shell_units
 
 
 def units(instance):
-    listed = systemctl("list-units", "--all", "--plain", "--no-legend", "*shell-*")
-    return [" ".join(line.split()) for line in listed.splitlines()]
+    found = shell_units().items()
+    return [state for name, state in found if name not in instance.strangers]
 
 
 def records(instance):
