@@ -3,6 +3,7 @@
 What is wrong has a kind, by which it is counted, and a text."""
 
 import json
+import math
 import os
 import re
 from dataclasses import dataclass
@@ -210,10 +211,8 @@ class Account:
     def without_forgotten(self, tasks):
         """Those of the last allocation: the KVS may have forgotten one before, and its tasks have
         been ended and started again (rfc/0008, 8.10)."""
-        alloc = self.named("alloc")
-        if not alloc:
-            return tasks
-        before = [task for task in tasks if task.started < alloc[-1]["timestamp"]]
+        last = max((event["timestamp"] for event in self.named("alloc")), default=math.inf)
+        before = [task for task in tasks if task.started < last]
         for task in before:
             age = self.age_at_kill(task.started)
             if age is None or age > FORGOTTEN_MAX_S:

@@ -79,7 +79,7 @@ class Attempt:
         self.instance.await_run(rank)
         with open(f"{self.directory}-attached", "wb") as out:
             client = subprocess.Popen(
-                ["flux", "job", "attach", self.id],
+                ["flux", "job", "attach", "--unbuffered", self.id],
                 env=dict(os.environ, FLUX_URI=self.instance.uri(rank, "resume")),
                 stdin=subprocess.PIPE,
                 stdout=out,
