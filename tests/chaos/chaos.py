@@ -62,7 +62,8 @@ def arguments():
     add("--keep", help="directory for logs of seeds that failed")
     options = parser.parse_args()
     if options.short:
-        vars(options).update(SHORT)
+        parser.set_defaults(**SHORT)
+        options = parser.parse_args()
     return options
 
 
