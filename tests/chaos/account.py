@@ -162,7 +162,7 @@ class Account:
                 self.say("exit-timeout" if "exit-timeout" in said else "exception", said)
         elif not fatal:
             self.say("no-exception", f"no {self.job.exception}, status {self.status()}")
-        elif fatal[0]["type"] != self.job.exception or self.job.note not in fatal[0].get("note", ""):
+        elif not (fatal[0]["type"] == self.job.exception and self.job.note in fatal[0]["note"]):
             self.say("other-exception", f"not {self.job.exception} {self.job.note}: {said}")
 
     def status(self):
@@ -295,7 +295,8 @@ class Account:
         if missing:
             # All of task 0 is written by the leader's shell, the rest comes to it by messages.
             whose = "leader" if task.rank == 0 else "follower"
-            self.say(f"{whose}-lines-missing", f"{where}: {len(missing)} of {len(said)}: {spans(missing)}")
+            count = f"{len(missing)} of {len(said)}"
+            self.say(f"{whose}-lines-missing", f"{where}: {count}: {spans(missing)}")
         if len(known) > len(set(known)):
             twice = sorted({place for place in known if known.count(place) > 1})
             self.say("lines-twice", f"{where}: {len(twice)} of {len(said)}: {spans(twice)}")

@@ -112,20 +112,28 @@ def await_submission(instance, stopping):
     return False
 
 
+def submit(instance, job, stopping):
+    """The attempt that was answered; None at the end of the run."""
+    stopping.wait(job.at)
+    while not stopping.is_set():
+        if not await_submission(instance, stopping):
+            break
+        attempt = Attempt(instance, job)
+        job.attempts.append(attempt)
+        if attempt.submit():
+            return attempt
+    return None
+
+
 def begin(instance, job, stopping):
     """A thread for each job: submits it, and does to it what its kind has done to it."""
 
     def work():
-        if stopping.wait(job.at):
-            return
-        while not stopping.is_set():
-            if not await_submission(instance, stopping):
-                return
-            attempt = Attempt(instance, job)
-            job.attempts.append(attempt)
-            if attempt.submit():
-                break
-        else:
+        try:
+            attempt = submit(instance, job, stopping)
+        finally:
+            job.settled.set()
+        if not attempt:
             return
         # attach is there from the beginning.
         if job.kind != "attach" and stopping.wait(job.act_at):

@@ -90,6 +90,8 @@ class Run:
         self.faults.run()
         self.instance.await_all()
         stopping.set()
+        for job in self.plan.jobs:
+            job.settled.wait()
         until = time.monotonic() + self.patience
         self.find_unanswered()
         self.await_jobs(until)
@@ -209,7 +211,8 @@ class Run:
             command = ["job", "eventlog", "-p", path, attempt.id]
             for line in self.instance.flux(*command, check=False).splitlines():
                 say(f"       {line}")
-        output = self.instance.flux("job", "eventlog", "-p", "guest.output", attempt.id, check=False)
+        command = ["job", "eventlog", "-p", "guest.output", attempt.id]
+        output = self.instance.flux(*command, check=False)
         for line in output.splitlines():
             if " data " not in line:
                 say(f"       output: {line}")

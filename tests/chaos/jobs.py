@@ -2,6 +2,7 @@
 
 import os
 import signal
+import threading
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 # Debian's, without what the instance's own Python has on its path.
@@ -35,12 +36,15 @@ class Job:
         self.ranks = draw.randint(1, self.max_ranks)
         # Of a job of one rank: where it has to run, so that all ranks lead some.
         self.where = draw.choice([None, draw.randrange(4)]) if self.ranks == 1 else None
-        self.seconds = draw.choice([draw.uniform(0.1, 3), draw.uniform(3, 15), draw.uniform(10, 30)])
+        lengths = [(0.1, 3), (3, 15), (10, 30)]
+        self.seconds = draw.uniform(*draw.choice(lengths))
         # When somebody acts on it, after it was submitted.
         self.act_at = draw.uniform(0, 12)
         self.shape()
         # Each attempt to submit it: Attempt.
         self.attempts = []
+        # Nobody submits it any more.
+        self.settled = threading.Event()
 
     def shape(self):
         """What else is random about this kind."""
@@ -78,7 +82,8 @@ class Job:
 
     def __str__(self):
         where = f" on rank {self.where}" if self.where is not None else ""
-        return f"{self.at:7.2f} job {self.number}: {self.kind}, {self.ranks} ranks{where}, {self.seconds:.1f} s"
+        what = f"{self.kind}, {self.ranks} ranks{where}, {self.seconds:.1f} s"
+        return f"{self.at:7.2f} job {self.number}: {what}"
 
 
 class Lines(Job):
@@ -188,7 +193,7 @@ class Batch(Job):
     prints = False
 
     def prepare(self, directory):
-        task = " ".join([PYTHON, "-I", f"{HERE}/task.py", f"{directory}/$number", "0"] + self.what())
+        task = " ".join(self.task(f"{directory}/$number"))
         run = f"flux run -N{self.ranks} -n{self.ranks} -ocpu-affinity=off {task}"
         with open(f"{directory}/script", "w", encoding="utf-8") as file:
             file.write(

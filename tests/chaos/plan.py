@@ -11,6 +11,9 @@ COMES_BACK = 8
 # A rank is not out of reach for longer than this part of exec.peer-timeout, however faults meet:
 # after it a rank is drained and its part of a job given up, and rightly so.
 OUT_OF_REACH_MAX = 0.6
+# How long a clean stop of a follower takes. If its parent goes meanwhile it waits another 60 s
+# (flux-core broker/state_machine.c, goodbye_timeout), and may be out of reach for too long.
+STOPS = 4
 # Jobs are submitted in the first part of a run, so that the last ones meet faults, too.
 SUBMIT_UNTIL = 0.85
 
@@ -36,6 +39,8 @@ class Reach:
 
     longest: float
     times: dict = field(default_factory=lambda: {rank: [] for rank in range(SIZE)})
+    # Clean stops: when, and whose parent must stay.
+    stops: list = field(default_factory=list)
 
     @staticmethod
     def merged(spans):
@@ -51,13 +56,25 @@ class Reach:
     def admit(self, fault):
         span = (fault.at, fault.at + fault.lasts + COMES_BACK)
         touched = [rank for rank in range(SIZE) if reaches(fault.ranks, rank)]
+        stop = (fault.at - 1, fault.at + STOPS)
+        parent = PARENT.get(fault.ranks[0]) if fault.kind == "restart" else None
+        if parent is not None and any(overlap(stop, other) for other in self.times[parent]):
+            return False
+        if any(other in touched and overlap(span, when) for when, other in self.stops):
+            return False
         for rank in touched:
             spans = self.merged(self.times[rank] + [span])
             if any(end - begin > self.longest for begin, end in spans):
                 return False
         for rank in touched:
             self.times[rank].append(span)
+        if parent is not None:
+            self.stops.append((stop, parent))
         return True
+
+
+def overlap(one, other):
+    return one[0] < other[1] and other[0] < one[1]
 
 
 def reaches(ranks, rank):
