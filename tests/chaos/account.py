@@ -1,0 +1,328 @@
+"""The account of one job: what Flux says of it against what its tasks have done.
+
+What is wrong has a kind, by which it is counted, and a text."""
+
+import json
+import math
+import os
+import re
+from dataclasses import dataclass
+
+from jobs import STEPS
+
+# A job that rank 0's KVS has forgotten: for how long it may have run before rank 0 was killed. The
+# service makes a checkpoint each second while jobs change (rfc/0008, 8.3), and that takes a while
+# on a busy machine.
+FORGOTTEN_MAX_S = 5
+
+
+@dataclass
+class Task:
+    """One process, as it tells itself."""
+
+    rank: int
+    started: float
+    lines: list
+    # None: it was killed.
+    end: str = None
+
+
+def read_tasks(directory):
+    tasks = []
+    for name in sorted(os.listdir(directory) if os.path.isdir(directory) else []):
+        if not re.fullmatch(r"\d+\.\d+\.\d+", name):
+            continue
+        with open(os.path.join(directory, name), encoding="utf-8") as file:
+            said = file.read().splitlines()
+        if not said:
+            continue
+        task = Task(int(name.split(".")[0]), float(said[0].split()[1]), [])
+        for line in said[1:]:
+            word, _, rest = line.partition(" ")
+            if word == "line":
+                task.lines.append(rest)
+            else:
+                task.end = rest
+        tasks.append(task)
+    return tasks
+
+
+def members(idset):
+    """Of a short idset."""
+    result = []
+    for part in idset.strip("[]").split(","):
+        first, _, last = part.partition("-")
+        result += range(int(first), int(last or first) + 1)
+    return result
+
+
+class Account:
+    def __init__(self, instance, attempt, faults):
+        self.instance, self.attempt, self.job = instance, attempt, attempt.job
+        self.faults = faults
+        self.wrong = []
+        # Age at the kill, if it was forgotten, or run again, as the KVS went back.
+        self.forgotten = None
+        self.again = None
+        # A forgotten one had not begun to run.
+        self.waited = False
+        if attempt.broken:
+            self.say("test-broken", attempt.broken)
+        # Its rank had no space for its record, and it says so.
+        self.no_space = False
+        self.events = self.read("eventlog")
+        self.tasks = read_tasks(attempt.directory)
+        for number in range(STEPS):
+            self.tasks += read_tasks(f"{attempt.directory}/{number}")
+        if self.events is None:
+            self.account_unknown()
+        else:
+            self.account_events()
+            self.account_tasks()
+
+    def read(self, path):
+        command = ["job", "eventlog", "-fjson", "-p", path, self.attempt.id]
+        try:
+            said = self.instance.flux(*command)
+        except OSError:
+            return None
+        except Exception:  # the command failed: there is no such eventlog
+            return None
+        return [json.loads(line) for line in said.splitlines()]
+
+    def say(self, kind, text):
+        self.wrong.append((kind, text))
+
+    def named(self, name):
+        return [event for event in self.events if event["name"] == name]
+
+    def age_at_kill(self, then):
+        """How long before the next kill of rank 0 that was; None: there was none."""
+        kills = [kill for kill in self.faults.killed_0 if kill >= then]
+        return min(kills) - then if kills else None
+
+    def killed_meanwhile(self, begin, end):
+        return any(begin <= kill <= end for kill in self.faults.killed_0)
+
+    def account_unknown(self):
+        """Since it began to run, the service makes checkpoints for it. While it waits for
+        resources nobody does, and it may be forgotten at any age."""
+        asked, answered = self.attempt.asked_at, self.attempt.answered_at
+        self.waited = not self.tasks
+        since = min((task.started for task in self.tasks), default=answered)
+        age = self.age_at_kill(since)
+        if age is not None and (age <= FORGOTTEN_MAX_S or self.waited):
+            self.forgotten = age
+        elif self.killed_meanwhile(asked, answered):
+            # The answer was on its way.
+            self.forgotten = 0
+        else:
+            self.say("job-unknown", f"began {age} s before a kill of rank 0")
+
+    def account_events(self):
+        for name in ("start", "finish", "clean"):
+            if len(self.named(name)) > 1:
+                self.say("event-twice", f"{name}: {len(self.named(name))} times")
+        exec_events = [event["name"] for event in self.read("guest.exec.eventlog") or []]
+        for name in ("init", "starting", "complete", "done"):
+            if exec_events.count(name) > 1:
+                self.say("exec-event-twice", f"{name}: {exec_events.count(name)} times")
+        if not self.named("clean"):
+            last = self.events[-1]["name"]
+            self.say("hangs", f"last event is {last}")
+            return
+        self.account_release()
+        self.no_space = self.ended_by_full_disk()
+        if not self.no_space and not self.attach_ended():
+            self.account_reason()
+            self.account_status()
+
+    def attach_ended(self):
+        """The client has failed, and the job was cancelled because of that."""
+        return self.attempt.attached and self.attempt.attached.returncode > 0
+
+    def ended_by_full_disk(self):
+        """A shell that cannot be recorded is not started, and its job ends (rfc/0004)."""
+        for event in self.named("exception"):
+            if "No space left on device" in event["context"].get("note", ""):
+                times = self.faults.full.get(self.rank_in(event["context"]["note"]), [])
+                return any(begin <= event["timestamp"] <= end + 1 for begin, end in times)
+        return False
+
+    @staticmethod
+    def rank_in(note):
+        found = re.search(r"\(rank (\d+)\)", note)
+        return int(found.group(1)) if found else None
+
+    def account_reason(self):
+        fatal = [e["context"] for e in self.named("exception") if e["context"]["severity"] == 0]
+        said = "; ".join(f"{e['type']}: {e.get('note', '')}" for e in fatal)
+        if self.job.exception is None:
+            if fatal:
+                self.say("exit-timeout" if "exit-timeout" in said else "exception", said)
+        elif not fatal:
+            self.say("no-exception", f"no {self.job.exception}, status {self.status()}")
+        elif not (fatal[0]["type"] == self.job.exception and self.job.note in fatal[0]["note"]):
+            self.say("other-exception", f"not {self.job.exception} {self.job.note}: {said}")
+
+    def status(self):
+        finish = self.named("finish")
+        return finish[0]["context"]["status"] if finish else None
+
+    def account_status(self):
+        if self.job.status is not None and self.status() != self.job.status:
+            self.say("status", f"{self.status()}, not {self.job.status}")
+
+    def account_release(self):
+        """Each rank is released once after each allocation."""
+        seen = set()
+        for event in self.events:
+            if event["name"] == "alloc":
+                seen = set()
+            if event["name"] != "release" or event["context"]["ranks"] == "all":
+                continue
+            ranks = set(members(event["context"]["ranks"]))
+            if ranks & seen:
+                self.say("released-twice", f"{sorted(ranks & seen)}")
+            seen |= ranks
+        final = [event for event in self.named("release") if event["context"]["final"]]
+        if self.named("free") and self.named("start") and not final:
+            self.say("freed-unreleased", "free, and job-exec has not released the last ranks")
+
+    def account_tasks(self):
+        if self.job.kind == "batch":
+            for number in range(STEPS):
+                self.account_step(number)
+            return
+        self.tasks = self.account_starts(self.without_forgotten(self.tasks))
+        if self.job.kind == "file":
+            self.account_file(self.tasks, f"{self.attempt.directory}/output")
+        elif self.job.prints:
+            self.account_output()
+        if self.attempt.attached:
+            self.account_attached()
+
+    def account_step(self, number):
+        """A job of a nested instance."""
+        directory = f"{self.attempt.directory}/{number}"
+        tasks = self.without_forgotten(read_tasks(directory))
+        self.account_file(self.account_starts(tasks, f"step {number}: "), f"{directory}.out")
+
+    def without_forgotten(self, tasks):
+        """Those of the last allocation: the KVS may have forgotten one before, and its tasks have
+        been ended and started again (rfc/0008, 8.10)."""
+        last = max((event["timestamp"] for event in self.named("alloc")), default=math.inf)
+        before = [task for task in tasks if task.started < last]
+        for task in before:
+            age = self.age_at_kill(task.started)
+            if age is None or age > FORGOTTEN_MAX_S:
+                self.say("started-again", f"rank {task.rank}: {age} s before a kill of rank 0")
+            else:
+                self.again = max(self.again or 0, age)
+        return [task for task in tasks if task not in before]
+
+    def account_starts(self, tasks, where=""):
+        """Each task once. Returns one for each."""
+        once = {}
+        for task in tasks:
+            if task.rank in once:
+                self.say("started-twice", f"{where}task {task.rank}")
+            once[task.rank] = task
+        if self.status() is None or not self.truth_is_complete():
+            return list(once.values())
+        missing = [rank for rank in range(self.job.ranks) if rank not in once]
+        if missing and self.job.kind not in ("nocommand", "noshell"):
+            self.say("not-started", f"{where}tasks {missing}")
+        for task in once.values():
+            if self.job.end != "never" and task.end is None:
+                self.say("task-killed", f"{where}task {task.rank} after {len(task.lines)} lines")
+            elif task.end and task.end.startswith("error"):
+                self.say("task-error", f"{where}task {task.rank}: {task.end}")
+        return list(once.values())
+
+    def truth_is_complete(self):
+        """A job that was ended early may not have had all of its tasks."""
+        return self.job.end != "never" and not self.no_space and not self.attach_ended()
+
+    def account_output(self):
+        output = self.read("guest.output") or []
+        by_rank = {}
+        for event in output:
+            context = event["context"]
+            if event["name"] != "data" or context["stream"] != "stdout" or "data" not in context:
+                continue
+            for rank in members(context["rank"]):
+                data = context["data"] * context.get("repeat", 1)
+                by_rank[rank] = by_rank.get(rank, "") + data
+        for task in self.tasks:
+            self.compare(task, by_rank.get(task.rank, "").splitlines(), f"task {task.rank}")
+
+    def account_file(self, tasks, path):
+        try:
+            with open(path, encoding="utf-8", errors="replace") as file:
+                lines = file.read().splitlines()
+        except FileNotFoundError:
+            lines = []
+        for task in tasks:
+            own = [line for line in lines if line.startswith(f"{task.rank} ")]
+            self.compare(task, own, f"task {task.rank} in {os.path.basename(path)}")
+
+    def account_attached(self):
+        """What the client has printed, of all tasks."""
+        if self.attach_ended():
+            if not self.no_space:
+                said = [text for _, text in self.attempt.story if "attach exited" in text]
+                self.say("attach-ended", said[-1] if said else "it did not end by itself")
+            return
+        if self.attempt.attached.returncode < 0:
+            self.say("attach-hangs", "the job was over, and the client had to be killed")
+        self.account_file(self.tasks, f"{self.attempt.directory}-attached")
+
+    def compare(self, task, got, where):
+        said = task.lines
+        if task.end is None and said and got == said[:-1]:
+            # Killed between the truth and the pipe.
+            return
+        if got == said:
+            self.compare_input(task, said, where)
+            return
+        numbers = {line: number for number, line in enumerate(said)}
+        places = [numbers.get(line) for line in got]
+        known = [place for place in places if place is not None]
+        missing = sorted(set(range(len(said))) - set(known))
+        if missing and task.end is None and missing == [len(said) - 1]:
+            missing = []
+        if missing:
+            # All of task 0 is written by the leader's shell, the rest comes to it by messages.
+            whose = "leader" if task.rank == 0 else "follower"
+            count = f"{len(missing)} of {len(said)}"
+            self.say(f"{whose}-lines-missing", f"{where}: {count}: {spans(missing)}")
+        if len(known) > len(set(known)):
+            twice = sorted({place for place in known if known.count(place) > 1})
+            self.say("lines-twice", f"{where}: {len(twice)} of {len(said)}: {spans(twice)}")
+        if list(dict.fromkeys(known)) != sorted(set(known)):
+            self.say("lines-disorder", f"{where}")
+        if None in places:
+            strange = [line for line, place in zip(got, places) if place is None]
+            self.say("lines-strange", f"{where}: {len(strange)}, the first: {strange[0][:80]!r}")
+
+    def compare_input(self, task, said, where):
+        expected = self.job.expected_lines(self.attempt.directory)
+        if expected is None or task.end is None:
+            return
+        expected = [f"{task.rank} {line}" for line in expected]
+        if said != expected:
+            lost = len(set(expected) - set(said))
+            self.say("input", f"{where}: {len(said)} of {len(expected)} lines, {lost} lost")
+
+
+def spans(numbers):
+    """As ranges, the first ten."""
+    result = []
+    for number in numbers:
+        if result and result[-1][1] == number - 1:
+            result[-1][1] = number
+        else:
+            result.append([number, number])
+    text = ", ".join(f"{a}-{b}" if a != b else f"{a}" for a, b in result[:10])
+    return text + (", ..." if len(result) > 10 else "")

@@ -1,0 +1,88 @@
+"""What must not be left when all jobs have ended."""
+
+import os
+import time
+
+from instance import CORES, SIZE, pause, shell_units
+
+
+def units(instance):
+    found = shell_units().items()
+    return [state for name, state in found if name not in instance.strangers]
+
+
+def records(instance):
+    """Records and output of shells."""
+    found = []
+    for rank in range(SIZE):
+        found += [f"rank {rank}: {name}" for name in sorted(os.listdir(instance.records(rank)))]
+    return found
+
+
+def namespaces(instance):
+    listed = instance.flux("kvs", "namespace", "list").splitlines()[1:]
+    return [line for line in listed if not line.startswith("primary")]
+
+
+def keys(instance, attempts):
+    """What the service keeps beside a running job (rfc/0008, 8.11)."""
+    found = []
+    for attempt in attempts:
+        if not attempt.id:
+            continue
+        directory = instance.flux("job", "id", "--to=kvs", attempt.id).strip()
+        for name in instance.flux("kvs", "dir", directory, check=False).splitlines():
+            if ".guest-" in name:
+                found.append(name[:80])
+    return found
+
+
+def processes(instance):
+    """By their environment; zombies have none."""
+    found = []
+    mark = f"CHAOS_JOB={instance.tag}-".encode()
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{pid}/environ", "rb") as file:
+                marks = [item for item in file.read().split(b"\0") if item.startswith(mark)]
+            with open(f"/proc/{pid}/cmdline", "rb") as file:
+                command = file.read().replace(b"\0", b" ").decode(errors="replace")
+        except OSError:
+            continue
+        if marks:
+            found.append(f"{pid} {marks[0].decode()} {command[:60]}")
+    return found
+
+
+def cores(instance):
+    free = instance.flux("resource", "list", "-s", "free", "-no", "{ncores}").split()
+    return [] if free == [str(SIZE * CORES)] else [f"{free} of {SIZE * CORES} are free"]
+
+
+def drained(instance):
+    return instance.flux("resource", "drain", "-no", "{ranks} {reason}").splitlines()
+
+
+def left(instance, attempts, patience):
+    """What is left, by kind, after what goes by itself has gone, and what that was. No one event
+    tells of it all."""
+    until = time.monotonic() + patience
+    looks = {
+        "unit-left": lambda: units(instance),
+        "record-left": lambda: records(instance),
+        "namespace-left": lambda: namespaces(instance),
+        "process-left": lambda: processes(instance),
+        "cores-left": lambda: cores(instance),
+    }
+    found = {kind: look() for kind, look in looks.items()}
+    first = found
+    while any(found.values()) and time.monotonic() < until:
+        pause(0.5)
+        found = {kind: looks[kind]() if what else [] for kind, what in found.items()}
+    found["key-left"] = keys(instance, attempts)
+    found["drained"] = drained(instance)
+    return not_empty(found), not_empty(first)
+
+
+def not_empty(found):
+    return {kind: what for kind, what in found.items() if what}

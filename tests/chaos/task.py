@@ -1,0 +1,72 @@
+"""usage: task.py DIRECTORY END lines COUNT PER-BURST PAUSE
+          task.py DIRECTORY END echo
+          task.py DIRECTORY END run COMMAND...
+
+One task of a job. What it does is also written to a file of its own below DIRECTORY, which is the
+truth that the account compares with what Flux says: "start TIME", each line before it is printed,
+"end HOW". END is an exit status, "signal NUMBER", or "never"."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+
+class Truth:
+    def __init__(self, directory, rank):
+        path = os.path.join(directory, f"{rank}.{os.getpid()}.{time.time_ns()}")
+        self.file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND)
+
+    def note(self, text):
+        os.write(self.file, text.encode() + b"\n")
+
+    def say(self, text):
+        """To the truth first: a line that only Flux has would be nobody's."""
+        self.note(f"line {text}")
+        data = text.encode() + b"\n"
+        while data:
+            data = data[os.write(1, data) :]
+
+
+def print_lines(truth, rank, count, burst, pause):
+    for number in range(count):
+        truth.say(f"{rank} {number} {'x' * (number % 40)}")
+        if (number + 1) % burst == 0:
+            time.sleep(pause)
+
+
+def echo(truth, rank):
+    for line in sys.stdin:
+        truth.say(f"{rank} {line.rstrip()}")
+
+
+def work(truth, rank, what, *arguments):
+    if what == "lines":
+        print_lines(truth, rank, int(arguments[0]), int(arguments[1]), float(arguments[2]))
+    elif what == "echo":
+        echo(truth, rank)
+    else:
+        return subprocess.run(arguments, close_fds=False, check=False).returncode
+    return 0
+
+
+def main(directory, end, *what):
+    rank = os.environ["FLUX_TASK_RANK"]
+    truth = Truth(directory, rank)
+    truth.note(f"start {time.time()}")
+    try:
+        status = work(truth, rank, *what)
+    except OSError as error:
+        truth.note(f"end error {error}")
+        return 99
+    if end == "never":
+        while True:
+            signal.pause()
+    truth.note(f"end {status or end}")
+    if end.startswith("signal"):
+        os.kill(os.getpid(), int(end.split()[1]))
+    return status or int(end)
+
+
+sys.exit(main(*sys.argv[1:]))
