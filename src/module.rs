@@ -10,6 +10,7 @@ use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::sync::mpsc;
 
+use nix::unistd::{Uid, User};
 use serde_json::{Value, json};
 
 use crate::adapter::libflux::{
@@ -23,10 +24,12 @@ use crate::proto::{BrokerRank, InstanceId};
 
 mod error;
 mod handlers;
+mod site;
 mod state_directory;
 
 use error::LoadError;
 use handlers::SERVICE;
+use site::Site;
 use state_directory::{Candidates, Place};
 
 /// How long a shell waits for a broker that is not expected to come back.
@@ -72,6 +75,9 @@ fn run(handle: Handle, arguments: &[String]) -> Result<(), LoadError> {
     }
     let place = place(handle, &config)?;
     let facts = facts(handle, &place)?;
+    if config.method != MethodConfig::Fork {
+        warn_of_site(handle, &facts);
+    }
     let directory = place.directory;
     let rank = facts.rank;
     let instance = facts.instance.clone();
@@ -205,8 +211,7 @@ fn shell_uri(
     place_lasts: bool,
 ) -> Result<(String, Option<String>), LoadError> {
     let local = handle.attribute("local-uri").ok_or(LoadError::NoLocalUri)?;
-    let is_configured = handle.attribute("broker.boot-method").is_some_and(|m| m == "config");
-    let comes_back = !is_job(handle) && (is_configured || place_lasts);
+    let comes_back = is_configured(handle) || !is_job(handle) && place_lasts;
     match resume_uri(&local, rank) {
         Ok(uri) if comes_back => Ok((uri, None)),
         Ok(uri) => Ok((format!("{uri}?timeout={GONE_FOR_GOOD}"), None)),
@@ -215,6 +220,29 @@ fn shell_uri(
             handle.log(libc::LOG_WARNING, &notice);
             Ok((local, Some(why.to_string())))
         }
+    }
+}
+
+/// The instance finds its peers by configuration, as a system instance does.
+fn is_configured(handle: Handle) -> bool {
+    !is_job(handle) && handle.attribute("broker.boot-method").is_some_and(|m| m == "config")
+}
+
+/// Says what keeps jobs from outliving a system instance's brokers.
+fn warn_of_site(handle: Handle, facts: &Facts) {
+    if !is_configured(handle) {
+        return;
+    }
+    let user = User::from_uid(Uid::from_raw(facts.owner)).ok().flatten();
+    let user = user.map_or_else(|| facts.owner.to_string(), |user| user.name);
+    let site = Site {
+        is_rank_0: facts.rank == BrokerRank(0),
+        keeps_jobs: std::env::var_os("FLUX_DISABLE_JOB_CLEANUP").is_some(),
+        lingers: site::lingers(&user),
+        user,
+    };
+    for text in site.missing() {
+        handle.log(libc::LOG_WARNING, &text);
     }
 }
 

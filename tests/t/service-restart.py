@@ -70,7 +70,15 @@ def check_places(brokers):
     brokers.flux("kvs", "put", "--sync", "here=2")
 
 
+def check_warning(brokers):
+    """An administrator is told what else jobs need to outlive a stop."""
+    with open(brokers.path("log"), encoding="utf-8") as log:
+        text = log.read()
+    assert "set FLUX_DISABLE_JOB_CLEANUP=1" in text, text
+
+
 with Brokers(SIZE, as_service=True) as instance:
+    check_warning(instance)
     ride(instance, lose=False)
     check_places(instance)
     ride(instance, lose=True)
