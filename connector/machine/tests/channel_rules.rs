@@ -192,6 +192,15 @@ fn a_receiver_that_does_not_know_channels_gets_everything_as_without_them() {
 }
 
 #[test]
+fn a_method_that_a_receiver_without_channels_does_not_know_is_refused_at_once() {
+    let mut sender = Sender::shell();
+    sender.send(exchange(2));
+    let sent = sender.sent();
+    sender.receive(sent[0].refusal(NO_SERVICE, "Unknown service method 'x'"));
+    assert_eq!(sender.heard(), [(2, NO_SERVICE)]);
+}
+
+#[test]
 fn a_receiver_that_never_says_what_it_has_stops_the_sender_at_the_limit() {
     let mut sender = Sender::tool(Limits { retained_max: 2000, ..Limits::default() });
     let mut taken = 0;

@@ -30,7 +30,12 @@ const PAUSE_MAX: f64 = 2.0;
 const BACK_AFTER: f64 = 10.0;
 /// How libflux answers for a client that does not know the method (flux-core
 /// `libflux/msg_handler.c`). A broker without the service has another text.
-pub(crate) const UNKNOWN_METHOD: &[u8] = b"Unknown service method";
+const UNKNOWN_METHOD: &[u8] = b"Unknown service method";
+
+/// Whether a client, and not a broker, has answered `ENOSYS`.
+pub(crate) fn is_unknown_method<P: Packet>(answer: &P) -> bool {
+    answer.payload().starts_with(UNKNOWN_METHOD)
+}
 
 impl<P: Packet> Connector<P> {
     /// Sends a request of the client through its channel. `tag` is none if it gets no answer.
@@ -81,7 +86,9 @@ impl<P: Packet> Connector<P> {
             Origin::Receiver => self.heard(now, &peer, |outbox| outbox.answered(number)),
             Origin::Stale => return,
             Origin::Other if errnum == NO_HOST => return self.unreachable(now, &peer),
-            Origin::Other if errnum == NO_SERVICE => return self.missing(&peer),
+            Origin::Other if errnum == NO_SERVICE && !is_unknown_method(&packet) => {
+                return self.missing(&peer);
+            }
             Origin::Other => {
                 outbox.answered(number);
                 self.give_up_numbers(&peer);
@@ -202,7 +209,7 @@ impl<P: Packet> Connector<P> {
                 }
             }
             (NO_HOST, _) => self.unreachable(now, peer),
-            (NO_SERVICE, _) if !answer.payload().starts_with(UNKNOWN_METHOD) => {
+            (NO_SERVICE, _) if !is_unknown_method(answer) => {
                 self.missing(peer);
             }
             _ => self.give_up_numbers(peer),

@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use crate::channel::Peer;
-use crate::connector::channels::UNKNOWN_METHOD;
+use crate::connector::channels::is_unknown_method;
 use crate::connector::{Connector, Phase};
 use crate::flight::{BAD_ANSWER, NO_HOST, NO_NAMESPACE, NO_SERVICE, NO_SPACE, TOO_LARGE};
 use crate::ledger::{Found, Ledger, Settling};
@@ -354,10 +354,9 @@ impl<P: Packet> Connector<P> {
 
     fn bequeathed(&mut self, now: f64, namespace: &str, answer: &P) {
         let Some(ledger) = self.ledgers.get_mut(namespace) else { return };
-        let is_unknown = answer.payload().starts_with(UNKNOWN_METHOD);
         match answer.header().errnum {
             // The module is being reloaded.
-            NO_SERVICE if ledger.tries < BEQUEST_TRIES_MAX && !is_unknown => {
+            NO_SERVICE if ledger.tries < BEQUEST_TRIES_MAX && !is_unknown_method(answer) => {
                 let pause = PAUSE_FIRST * f64::from(1u32 << ledger.tries.min(10));
                 ledger.cover_at = Some(now + pause.min(PAUSE_MAX));
                 ledger.tries += 1;
