@@ -65,14 +65,17 @@ impl<P> Flight<P> {
         self.commit.is_some() || self.channel.is_some()
     }
 
-    /// Whether this error can mean that a service is not ready yet after a restart.
-    pub(crate) fn is_premature(&self, errnum: i32, now: f64) -> bool {
+    /// Whether this error can mean that a service is not ready yet after a restart. `is_shell`: the
+    /// client is a job shell.
+    pub(crate) fn is_premature(&self, errnum: i32, now: f64, is_shell: bool) -> bool {
         let Some(again) = &self.again else { return false };
-        let known = self.seen.as_ref().is_some_and(|seen| !seen.is_empty());
+        let is_known = |seen: &Seen| !seen.is_empty() || again.was_asked || is_shell;
+        let known = self.seen.as_ref().is_some_and(is_known);
         let premature = match errnum {
             NO_NAMESPACE => true,
             NO_SERVICE | NO_HOST => again.was_asked,
-            // The watch has delivered something, so its key existed.
+            // The key of a watch from before the restart existed. A shell watches keys of its own job
+            // only, which another shell may have to write again.
             NO_ENTRY => known,
             _ => false,
         };

@@ -59,6 +59,14 @@ impl Standing {
         }
     }
 
+    /// Whether the client is a job shell: it has registered a shell's service (flux-core
+    /// `shell/svc.c`).
+    pub(crate) fn is_shell(&self) -> bool {
+        let of_shell =
+            |(add, name): &(&str, String)| *add == "service.add" && name.contains("-shell-");
+        self.items.keys().any(of_shell)
+    }
+
     /// Whether the client has registered this service.
     pub(crate) fn has_service(&self, name: &str) -> bool {
         self.items.contains_key(&("service.add", name.to_string()))

@@ -641,3 +641,26 @@ fn a_checkpoint_that_fails_while_closing_is_no_reason_to_drop_commits() {
     client.pass(2.0);
     assert_eq!(client.topics(), ["job-exec.keep-commits"]);
 }
+
+#[test]
+fn a_key_that_another_shell_has_to_write_again_is_waited_for() {
+    let mut client = Client::new(Limits::default());
+    client.send(watch(1));
+    client.sent();
+    client.lose();
+    let again = client.come_back();
+    client.refuse(&again[0], NO_ENTRY);
+    assert_eq!(client.heard(), [], "the key was there before");
+    client.send(watch(2));
+    let request = client.sent().remove(0);
+    client.refuse(&request, NO_ENTRY);
+    assert_eq!(client.heard(), [(2, NO_ENTRY)], "who is no shell may ask for what never was");
+    client.send(Message::ask("service.add", 3, &json!({ "service": "1000-shell-fA" })));
+    let request = client.sent().remove(0);
+    client.answer(&request, &json!({}));
+    client.heard();
+    client.send(watch(4));
+    let request = client.sent().remove(0);
+    client.refuse(&request, NO_ENTRY);
+    assert_eq!(client.heard(), [], "a shell's leader may just be coming back");
+}

@@ -33,6 +33,7 @@ impl<P: Packet> Connector<P> {
 
     fn answer(&mut self, now: f64, tag: u32, packet: P) {
         let errnum = packet.header().errnum;
+        let is_shell = self.standing.is_shell();
         // The request has had its last answer already.
         let Some(flight) = self.flights.get_mut(&tag) else { return };
         if let Some(channel) = &flight.channel {
@@ -47,7 +48,7 @@ impl<P: Packet> Connector<P> {
             }
             return;
         }
-        if flight.is_premature(errnum, now)
+        if flight.is_premature(errnum, now, is_shell)
             && let Some(again) = &mut flight.again
         {
             let pause = RETRY_FIRST * f64::from(1u32 << again.tries.min(10));
