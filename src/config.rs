@@ -63,7 +63,8 @@ pub struct Config {
     pub fanout: u32,
     /// `exec.starts-in-flight`: units that one rank starts at the same time.
     pub starts_in_flight: usize,
-    /// `exec.peer-timeout`: how long others wait for a rank whose module, or broker, is away.
+    /// `exec.peer-timeout`: how long others wait for a rank whose module, or broker, is away. The
+    /// default fits a service that systemd restarts after 30 s (flux-core `etc/flux.service.in`).
     pub peer_timeout: f64,
     /// `exec.checkpoint-interval`: how long after a change a checkpoint of the KVS has it.
     pub checkpoint_interval: f64,
@@ -89,6 +90,10 @@ const TEXTS: &[&str] = &[
     "checkpoint-interval",
     "state-directory",
 ];
+
+/// [`Config::peer_timeout`] of an instance that has not found its peers by configuration:
+/// nobody starts its brokers again.
+const PEER_TIMEOUT_WITHOUT_RESTART: f64 = 30.0;
 
 impl Default for Config {
     fn default() -> Self {
@@ -211,6 +216,9 @@ impl Config {
     /// Names the key (or argument) and the value.
     pub fn new(conf: &Value, arguments: &[String]) -> Result<Self, ConfigError> {
         let mut config = Self::default();
+        if conf.get("bootstrap").is_none() {
+            config.peer_timeout = PEER_TIMEOUT_WITHOUT_RESTART;
+        }
         let empty = Map::new();
         let exec = match conf.get("exec") {
             None => &empty,
@@ -469,7 +477,15 @@ mod tests {
         assert_eq!(config.term_signal, Signal::INT);
         assert_eq!(config.shell_exit_timeout, None);
         assert_eq!(config.barrier_timeout, None);
-        assert_eq!(Config::new(&json!({}), &[]), Ok(Config::default()));
+    }
+
+    #[test]
+    fn brokers_that_nobody_starts_again_are_waited_for_less_long() {
+        let system = json!({ "bootstrap": {} });
+        assert_eq!(Config::new(&system, &[]), Ok(Config::default()));
+        let timeout = |conf| Config::new(&conf, &[]).map(|config| config.peer_timeout);
+        assert_eq!(timeout(json!({})), Ok(PEER_TIMEOUT_WITHOUT_RESTART));
+        assert_eq!(timeout(json!({ "exec": { "peer-timeout": "5m" } })), Ok(300.0));
     }
 
     #[test]

@@ -19,7 +19,7 @@ class Brokers:
     directory each, which systemd names in the environment, and a run directory that is gone when
     the service has stopped."""
 
-    def __init__(self, size, settings=(), as_service=False):
+    def __init__(self, size, settings=(), as_service=False, cores=128):
         self.as_service = as_service
         self.top = tempfile.mkdtemp(prefix="brokers-", dir=os.environ.get("TMPDIR", "/tmp"))
         self.size = size
@@ -30,7 +30,7 @@ class Brokers:
         for name in ("conf.d", "state"):
             os.mkdir(self.path(name))
         self.run("keygen", "--name", "test", self.path("cert"))
-        resources = self.run("R", "encode", f"--hosts={hosts}", f"-r{ranks}", "-c0-127")
+        resources = self.run("R", "encode", f"--hosts={hosts}", f"-r{ranks}", f"-c0-{cores - 1}")
         self.write("R", resources)
         self.write(
             "conf.d/instance.toml",
