@@ -96,6 +96,7 @@ pub(super) fn demo(arguments: &Arguments) -> Result<ExitCode, Failure> {
         ranks,
         config: Config { method: arguments.method.into(), ..Config::default() },
         statedir: None,
+        adopt: false,
         bus_address: None,
         dispatch: tracing::dispatcher::get_default(Clone::clone),
     };
