@@ -499,7 +499,7 @@ fn an_instance_goes_on_with_the_jobs_of_a_lost_one() {
             started
         });
     assert!(started.len() == 3 && started.values().all(|pids| pids.len() == 1), "{started:?}");
-    assert_eq!(files(&statedir.join("jobs")), 0);
+    assert_eq!(files(&statedir.join("kvs/manager")), 0);
 }
 
 #[test]
@@ -518,7 +518,7 @@ fn jobs_of_a_lost_instance_are_forgotten_by_one_that_does_not_go_on() {
     control.get_or_init(|| first.control());
     let id = first.submit(request(0..3, &["sleep", "100"])).expect("a job");
     first.wait(id);
-    assert_eq!((first.stop().len(), files(&dir.path().join("jobs"))), (3, 1));
+    assert_eq!((first.stop().len(), files(&dir.path().join("kvs/manager"))), (3, 1));
     let mut config = config(MethodConfig::Systemd, 3);
     config.statedir = Some(dir.path().to_path_buf());
     let next = Instance::start(&config, |_| ()).expect("an instance");

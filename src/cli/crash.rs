@@ -193,11 +193,11 @@ fn second_life(
     }
     let found = seen.units.iter().filter(|(unit, _)| still.contains_key(unit));
     let found: BTreeMap<UnitName, u32> = found.map(|(unit, pid)| (unit.clone(), *pid)).collect();
-    line(
-        "\n           It has found the same processes, and has written what they wrote meanwhile:\n",
-    )?;
-    story::units(&mut io::stdout(), Method::Systemd, &found).map_err(stdout_gone)?;
-    line("           these are told to end")?;
+    if !found.is_empty() {
+        line("\n           It has found the same processes, with what they wrote meanwhile:\n")?;
+        story::units(&mut io::stdout(), Method::Systemd, &found).map_err(stdout_gone)?;
+        line("           these are told to end")?;
+    }
     for rank in others {
         place.end_rank(rank)?;
     }
@@ -311,6 +311,7 @@ fn check(mut place: Place, seen: &Seen, before: &Processes) -> Result<ExitCode, 
         wrong.push(format!("{} is still there", path.display()));
     }
     if wrong.is_empty() {
+        line("\nWith Flux: job-exec-rs install")?;
         return Ok(ExitCode::SUCCESS);
     }
     Err(Failure(format!("not as it must be:\n  {}", wrong.join("\n  "))))
@@ -319,7 +320,7 @@ fn check(mut place: Place, seen: &Seen, before: &Processes) -> Result<ExitCode, 
 /// Records, output files, and files of the job manager.
 fn files_left(place: &Place) -> Vec<String> {
     let ranks = (0..place.ranks).map(|rank| format!("rank-{rank}"));
-    let directories = ranks.chain(["jobs".to_string()]).map(|name| place.state().join(name));
+    let directories = ranks.chain(["kvs/manager".to_string()]).map(|name| place.state().join(name));
     let files = directories.flat_map(|directory| fs::read_dir(directory).into_iter().flatten());
     files.flatten().map(|file| format!("{} is left", file.path().display())).collect()
 }

@@ -73,7 +73,7 @@ impl<'a> Instance<'a> {
         let path = directory.path().to_path_buf();
         let kvs = Kvs::new(&path.join("kvs"))
             .map_err(|error| InstanceError::Directory { path: path.join("kvs"), error })?;
-        let (files, kept) = jobs(config, &path.join("jobs"))?;
+        let (files, kept) = jobs(config, &path.join("kvs/manager"))?;
         let (sender, inbox) = mpsc::channel();
         let adopted = kept.iter().map(|(id, _)| *id).collect();
         let supervision = Supervision::start(config, &path, adopted, &sender, &inbox)?;
@@ -335,8 +335,8 @@ fn jobs(
         let left = files.load().map_err(failed)?;
         return Ok((files, left));
     }
-    std::fs::remove_dir_all(directory).map_err(failed)?;
-    Ok((JobFiles::new(directory).map_err(failed)?, Vec::new()))
+    files.forget_all().map_err(failed)?;
+    Ok((files, Vec::new()))
 }
 
 fn wall() -> f64 {

@@ -1,7 +1,7 @@
 //! What the job manager keeps of its jobs: a file for each job that is not over.
 //!
-//! A real job manager has this in the KVS. The files outlive the process, but not the host: nothing
-//! here is synced to the disk.
+//! A real job manager has this in the KVS, so they are in `kvs/manager`. The files outlive the process,
+//! but not the host: nothing here is synced to the disk.
 
 use std::fs;
 use std::io;
@@ -47,6 +47,18 @@ impl JobFiles {
             jobs.push((id, kept));
         }
         Ok(jobs)
+    }
+
+    /// Removes the files of all jobs, and no other.
+    pub(super) fn forget_all(&self) -> io::Result<()> {
+        for entry in fs::read_dir(&self.directory)? {
+            let path = entry?.path();
+            let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+            if name.trim_end_matches(UNFINISHED).parse::<JobId>().is_ok() {
+                fs::remove_file(path)?;
+            }
+        }
+        Ok(())
     }
 
     /// Writes the file of a job. A reader finds the old file or the new one.
@@ -102,6 +114,11 @@ mod tests {
         files.forget(ID).expect("it is there");
         files.forget(ID).expect("it need not be there");
         assert!(files.load().expect("no jobs").is_empty());
+        files.keep(ID, &kept("")).expect("a file");
+        fs::write(dir.path().join("notes"), "of somebody else").expect("a file");
+        files.forget_all().expect("files");
+        let left: Vec<_> = fs::read_dir(dir.path()).expect("entries").flatten().collect();
+        assert_eq!(left.iter().map(|file| file.file_name()).collect::<Vec<_>>(), ["notes"]);
     }
 
     #[test]
