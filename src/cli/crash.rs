@@ -134,7 +134,7 @@ fn first_life(
     let all = 0..place.ranks;
     follow(&mut life, interrupts, seen, |seen| {
         let has_written = |rank| seen.lines.get(&rank).is_some_and(|n| *n >= LINES_BEFORE);
-        seen.started && all.clone().all(has_written)
+        seen.starts > 0 && all.clone().all(has_written)
     })?;
     let before = processes(seen.units.keys())?;
     line("")?;
@@ -183,8 +183,12 @@ fn second_life(
     follow(&mut life, interrupts, seen, |seen| {
         let has_more = |rank| seen.lines.get(&rank) > lines.get(&rank);
         let is_told = |rank| seen.told.iter().any(|unit| unit.rank() == BrokerRank(rank));
-        seen.reattached && others.clone().all(|rank| has_more(rank) && is_told(rank))
+        let is_found = || others.clone().all(|rank| has_more(rank) && is_told(rank));
+        seen.starts > 1 || (seen.reattached && is_found())
     })?;
+    if seen.starts > 1 {
+        return Err(Failure("the job was started a second time".to_string()));
+    }
     let still = before.iter().filter(|(unit, _)| unit.rank().0 < place.last());
     let still: Processes = still.map(|(unit, process)| (unit.clone(), process.clone())).collect();
     let is_told = |(unit, (pid, _)): (&UnitName, &(u32, String))| seen.units.get(unit) == Some(pid);

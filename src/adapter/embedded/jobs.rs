@@ -1,7 +1,7 @@
 //! What the job manager keeps of its jobs: a file for each job that is not over.
 //!
-//! A real job manager has this in the KVS, so they are in `kvs/manager`. The files outlive the process,
-//! but not the host: nothing here is synced to the disk.
+//! A real job manager has this in the KVS, so they are in `kvs/manager`. The files outlive the
+//! process, but not the host: nothing here is synced to the disk.
 
 use std::fs;
 use std::io;

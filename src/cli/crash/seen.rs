@@ -12,8 +12,8 @@ pub(super) struct Seen {
     began: Option<f64>,
     /// The job.
     pub(super) id: Option<JobId>,
-    /// All shells have started.
-    pub(super) started: bool,
+    /// How often all shells have started.
+    pub(super) starts: u32,
     /// A later life has found all shells again.
     pub(super) reattached: bool,
     /// Each unit's main process, as it was told last.
@@ -46,7 +46,7 @@ impl Seen {
             }
             ("eventlog", "adopted") => "the job manager asks for the job again".to_string(),
             ("eventlog", "start") => {
-                self.started = true;
+                self.starts += 1;
                 format!("started on {} ranks", self.units.len())
             }
             ("eventlog", "reattached") => {
