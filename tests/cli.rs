@@ -134,6 +134,21 @@ fn a_reader_that_goes_away_ends_the_job() {
 }
 
 #[test]
+fn a_crash_needs_a_user_systemd_and_says_so_in_one_line() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let nowhere = format!("unix:path={}/bus", dir.path().display());
+    let ran = tool(&["demo", "--crash"])
+        .env("TMPDIR", dir.path())
+        .env("DBUS_SESSION_BUS_ADDRESS", nowhere)
+        .output()
+        .expect("the tool runs");
+    assert_eq!((ran.status.code(), stdout(&ran)), (Some(1), ""));
+    assert!(stderr(&ran).contains("demo --crash needs a systemd --user"), "{}", stderr(&ran));
+    assert_eq!(stderr(&ran).lines().count(), 1, "{}", stderr(&ran));
+    assert_eq!(files(dir.path()), 0);
+}
+
+#[test]
 fn bad_arguments_are_named() {
     for (arguments, expected) in [
         (&["run"][..], "<CMD>"),
@@ -142,6 +157,7 @@ fn bad_arguments_are_named() {
         (&["run", "-t", "soon", "true"], "invalid duration \"soon\""),
         (&["run", "--method", "magic", "true"], "auto, fork, systemd"),
         (&["run", "--kill-timeout", "0", "true"], "more than 0"),
+        (&["demo", "--crash", "--method", "fork"], "cannot be used with"),
         (&["fly"], "'fly'"),
         (&[], "Usage"),
     ] {

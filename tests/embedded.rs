@@ -4,7 +4,7 @@
 mod support;
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::rc::Rc;
 
@@ -13,7 +13,7 @@ use job_exec_rs::adapter::embedded::{
 };
 use job_exec_rs::config::{Config, MethodConfig};
 use job_exec_rs::port::supervisor::Method;
-use job_exec_rs::proto::{BrokerRank, Idset, JobId, Stream, WaitStatus, decode_eventlog};
+use job_exec_rs::proto::{BrokerRank, Idset, JobId, Stream, UnitName, WaitStatus, decode_eventlog};
 
 /// Every way to start commands that this host has.
 fn methods() -> Vec<MethodConfig> {
@@ -29,6 +29,7 @@ fn config(method: MethodConfig, ranks: u32) -> InstanceConfig {
         ranks,
         config: Config { method, ..Config::default() },
         statedir: None,
+        adopt: false,
         bus_address: None,
         dispatch: tracing::Dispatch::none(),
     }
@@ -414,4 +415,113 @@ fn what_a_lost_instance_left_running_is_stopped_by_the_next() {
         assert_eq!(next.stop(), []);
         assert_eq!(leftovers, 2);
     }
+}
+
+/// Starts an instance that goes on with what another has left, and collects what happens.
+fn adopting<'a>(
+    statedir: &Path,
+    events: &'a RefCell<Vec<InstanceEvent>>,
+    mut watch: impl FnMut(&InstanceEvent) + 'a,
+) -> Instance<'a> {
+    let mut config = config(MethodConfig::Systemd, 3);
+    (config.statedir, config.adopt) = (Some(statedir.to_path_buf()), true);
+    Instance::start(&config, move |event| {
+        events.borrow_mut().push(event.clone());
+        watch(event);
+    })
+    .expect("an instance")
+}
+
+#[test]
+fn an_instance_goes_on_with_the_jobs_of_a_lost_one() {
+    if !support::bus() {
+        return;
+    }
+    let dir = tempfile::tempdir().expect("a directory");
+    let statedir = dir.path().join("state");
+    let events = RefCell::new(Vec::new());
+    let control = std::cell::OnceCell::<Control>::new();
+    let end = |rank: u32| std::fs::write(dir.path().join(rank.to_string()), "").expect("file");
+    // Rank 0 ends in the first life, rank 1 and 2 in the third.
+    let mut first = adopting(&statedir, &events, |event| match &event.what {
+        Happening::Start => end(0),
+        Happening::Release { .. } => control.get().expect("a control").leave(),
+        _ => (),
+    });
+    control.get_or_init(|| first.control());
+    let gate = dir.path().display();
+    let text = format!(
+        "echo rank $FLUX_TASK_RANK; until [ -e {gate}/$FLUX_TASK_RANK ]; do sleep 0.02; done; \
+         echo ended; exit $FLUX_TASK_RANK"
+    );
+    let id = first.submit(script(3, &text)).expect("a job");
+    assert_eq!(first.wait(id).releases, ["0"]);
+    // Left behind on purpose. The record of rank 0 is kept until the job has ended.
+    let runs_on =
+        |left: Vec<UnitName>| [1, 2].iter().all(|r| left.iter().any(|u| u.rank().0 == *r));
+    assert!(runs_on(first.stop()));
+
+    let control = std::cell::OnceCell::<Control>::new();
+    let mut second = adopting(&statedir, &events, |event| {
+        if event.what == Happening::Reattached {
+            control.get().expect("a control").leave();
+        }
+    });
+    control.get_or_init(|| second.control());
+    assert_eq!(second.jobs(), [id]);
+    assert_eq!(second.wait(id).status, None);
+    assert!(runs_on(second.stop()));
+
+    let mut third = adopting(&statedir, &events, |event| {
+        if event.what == Happening::Reattached {
+            end(1);
+            end(2);
+        }
+    });
+    let outcome = third.wait(id);
+    assert_eq!(third.jobs(), []);
+    assert_eq!(third.stop(), []);
+    let events = events.into_inner();
+    let ran = Ran { id, outcome, events };
+    assert_eq!(ran.outcome.status, Some(WaitStatus::exited(2)));
+    assert!(ran.outcome.exceptions.is_empty(), "{:?}", ran.outcome.exceptions);
+    for rank in 0..3 {
+        assert_eq!(ran.logged(rank), format!("rank {rank}\nended\n"));
+    }
+    let is = |what: &Happening| ran.events.iter().filter(|event| event.what == *what).count();
+    assert_eq!((is(&Happening::Start), is(&Happening::Reattached)), (1, 2));
+    assert!(!ran.outcome.releases.iter().any(|ranks| ranks.contains('0')), "released once");
+    let started: BTreeMap<_, BTreeSet<u32>> =
+        ran.events.iter().fold(BTreeMap::new(), |mut started, event| {
+            if let Happening::UnitStarted { unit, pid } = &event.what {
+                started.entry(unit.clone()).or_insert_with(Default::default).insert(*pid);
+            }
+            started
+        });
+    assert!(started.len() == 3 && started.values().all(|pids| pids.len() == 1), "{started:?}");
+    assert_eq!(files(&statedir.join("kvs/manager")), 0);
+}
+
+#[test]
+fn jobs_of_a_lost_instance_are_forgotten_by_one_that_does_not_go_on() {
+    if !support::bus() {
+        return;
+    }
+    let dir = tempfile::tempdir().expect("a directory");
+    let events = RefCell::new(Vec::new());
+    let control = std::cell::OnceCell::<Control>::new();
+    let mut first = adopting(dir.path(), &events, |event| {
+        if event.what == Happening::Start {
+            control.get().expect("a control").leave();
+        }
+    });
+    control.get_or_init(|| first.control());
+    let id = first.submit(request(0..3, &["sleep", "100"])).expect("a job");
+    first.wait(id);
+    assert_eq!((first.stop().len(), files(&dir.path().join("kvs/manager"))), (3, 1));
+    let mut config = config(MethodConfig::Systemd, 3);
+    config.statedir = Some(dir.path().to_path_buf());
+    let next = Instance::start(&config, |_| ()).expect("an instance");
+    assert_eq!((next.jobs(), next.stop()), (vec![], vec![]));
+    assert_eq!(adopting(dir.path(), &events, |_| ()).jobs(), []);
 }

@@ -160,7 +160,7 @@ impl<O: Write, E: Write> Console<O, E> {
     }
 
     fn progress(&mut self, event: &InstanceEvent) {
-        if let Happening::Submit { .. } = event.what {
+        if let Happening::Adopted { .. } | Happening::Submit { .. } = event.what {
             self.job = event.id;
             self.ended = 0;
         } else if event.id.is_some() && event.id != self.job {
@@ -184,6 +184,7 @@ impl<O: Write, E: Write> Console<O, E> {
             | Happening::LostShell { .. }
             | Happening::Output { .. }
             | Happening::UnitGone { .. } => return None,
+            Happening::Adopted { command } => format!("goes on: {}", command.join(" ")),
             Happening::Drain { ranks, reason } => format!("ranks {ranks} would be drained: {reason}"),
             Happening::Exception(e) => {
                 format!("exception: type={} severity={} {}", e.kind, e.severity, e.note)
@@ -197,6 +198,7 @@ impl<O: Write, E: Write> Console<O, E> {
                 }
                 describe_method(*method).to_string()
             }
+            Happening::Reattached => format!("found again on {}", ranks(self.style.ranks)),
             Happening::Release { ranks, is_final } => {
                 format!("released {ranks}{}", if *is_final { ", the last" } else { "" })
             }

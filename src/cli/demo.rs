@@ -15,6 +15,7 @@ use job_exec_rs::port::supervisor::Method as Started;
 use job_exec_rs::proto::{Idset, InstanceId, UnitName};
 
 use super::console::{Console, Style};
+use super::crash;
 use super::failure::Failure;
 use super::method::Method;
 use super::signals::SignalThread;
@@ -25,12 +26,19 @@ use super::story;
 /// Starts an instance inside this process, without Flux, and runs a job whose ranks end one
 /// after the other, a job that fails, and one that is cancelled. At the end it looks for what
 /// they may have left behind.
+///
+/// With --crash it runs one job in an instance that is a process of its own, kills that with
+/// SIGKILL, and starts it again: the same processes run on, and the job ends with its true status
+/// and all output. This needs a systemd --user; without one it says so and exits with 1.
 #[derive(Args, Debug)]
 pub(super) struct Arguments {
     /// Ranks of the instance
     #[arg(short = 'N', long, value_name = "N", default_value_t = 4,
           value_parser = clap::value_parser!(u32).range(1..=8))]
     nodes: u32,
+    /// Kill the instance in the middle of a job, and start it again
+    #[arg(long, conflicts_with = "method")]
+    crash: bool,
     /// How commands are started
     #[arg(long, value_enum, default_value_t)]
     method: Method,
@@ -92,10 +100,14 @@ impl Notes {
 /// Tells the story.
 pub(super) fn demo(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let ranks = arguments.nodes;
+    if arguments.crash {
+        return crash::crash(ranks);
+    }
     let config = InstanceConfig {
         ranks,
         config: Config { method: arguments.method.into(), ..Config::default() },
         statedir: None,
+        adopt: false,
         bus_address: None,
         dispatch: tracing::dispatcher::get_default(Clone::clone),
     };

@@ -1,10 +1,13 @@
 //! The command line: its arguments, and which module carries out which command.
 
 mod console;
+mod crash;
 mod demo;
 mod failure;
 mod flux_paths;
 mod install;
+mod interrupts;
+mod life;
 mod method;
 mod run;
 mod signals;
@@ -34,6 +37,7 @@ struct Cli {
 const EXAMPLES: &str = "\
 Examples:
   job-exec-rs demo                           what it does, in fifteen seconds
+  job-exec-rs demo --crash                   a job that outlives a kill -9 of its instance
   job-exec-rs run -N4 --label hostname       one command on four ranks of this host
   job-exec-rs run -t 10s -- make check       end it after ten seconds
   sudo job-exec-rs install                   let Flux load the module from its next start on";
@@ -41,6 +45,8 @@ Examples:
 #[derive(Debug, Subcommand)]
 enum Command {
     Demo(demo::Arguments),
+    #[command(hide = true)]
+    DemoLife(life::Arguments),
     Install(install::Arguments),
     Run(run::Arguments),
     Sim(sim::Arguments),
@@ -56,6 +62,7 @@ pub(crate) fn main() -> ExitCode {
     }
     let result = match cli.command {
         Command::Demo(arguments) => demo::demo(&arguments),
+        Command::DemoLife(arguments) => life::live(&arguments),
         Command::Install(arguments) => install::install(&arguments),
         Command::Run(arguments) => run::run(&arguments),
         Command::Sim(arguments) => sim::sim(&arguments),

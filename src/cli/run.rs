@@ -93,6 +93,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
             ..Config::default()
         },
         statedir: arguments.statedir.clone(),
+        adopt: false,
         bus_address: None,
         dispatch: tracing::dispatcher::get_default(Clone::clone),
     };

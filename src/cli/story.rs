@@ -26,6 +26,25 @@ pub(super) fn units(
     Ok(())
 }
 
+/// The main process of a unit that runs, and systemd's id of this one start of it.
+///
+/// # Errors
+/// If systemd does not answer, or the unit has no main process.
+pub(super) fn main_process(unit: &UnitName) -> io::Result<(u32, String)> {
+    let said = systemctl(&["show", "--property=MainPID,InvocationID", &unit.to_string()])?;
+    let pid = property(&said, "MainPID").parse().unwrap_or(0);
+    if pid == 0 {
+        return Err(io::Error::other(format!("{unit} has no main process")));
+    }
+    Ok((pid, property(&said, "InvocationID").to_string()))
+}
+
+/// The value of a property in what `systemctl show` has said. Empty if it is not there.
+fn property<'a>(said: &'a str, key: &str) -> &'a str {
+    let mut values = said.lines().filter_map(|line| line.split_once('='));
+    values.find(|(name, _)| *name == key).map_or("", |(_, value)| value)
+}
+
 fn state(method: Method, unit: &UnitName, pid: u32) -> String {
     match method {
         Method::Fork => {
@@ -39,12 +58,11 @@ fn state(method: Method, unit: &UnitName, pid: u32) -> String {
             let properties = "--property=ActiveState,SubState,ControlGroup";
             match systemctl(&["show", properties, &unit.to_string()]) {
                 Ok(said) => {
-                    let get = |key: &str| {
-                        let mut values = said.lines().filter_map(|line| line.split_once('='));
-                        values.find(|(name, _)| *name == key).map_or("", |(_, value)| value)
-                    };
-                    let [active, sub] = ["ActiveState", "SubState"].map(get);
-                    format!("{active} ({sub})\n                 in {}", get("ControlGroup"))
+                    let [active, sub] = ["ActiveState", "SubState"].map(|key| property(&said, key));
+                    let cgroup = property(&said, "ControlGroup");
+                    // A unit that has ended has none.
+                    let place = if cgroup.is_empty() { "" } else { "\n                 in " };
+                    format!("{active} ({sub}){place}{cgroup}")
                 }
                 Err(error) => format!("(systemctl: {error})"),
             }

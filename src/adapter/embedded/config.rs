@@ -15,6 +15,9 @@ pub struct InstanceConfig {
     pub config: Config,
     /// Where records, output and the KVS are kept. `None` makes a temporary directory.
     pub statedir: Option<PathBuf>,
+    /// Jobs that a killed instance has left in the same directory go on. Otherwise what still runs
+    /// of them is stopped.
+    pub adopt: bool,
     /// D-Bus address of the user bus, instead of the environment's.
     pub bus_address: Option<String>,
     /// Where the threads of the supervisors log to.

@@ -20,6 +20,11 @@ pub struct InstanceEvent {
 /// Everything that can happen. Names in JSON are those of RFC 21 and RFC 50 where they exist.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Happening {
+    /// The job of an earlier instance in the same directory goes on.
+    Adopted {
+        /// Its command.
+        command: Vec<String>,
+    },
     /// The job got its ranks.
     Alloc {
         /// The ranks.
@@ -82,6 +87,8 @@ pub enum Happening {
         /// Why no better method is used, if there is a reason.
         notice: Option<String>,
     },
+    /// All shells of a job that had started before were found again.
+    Reattached,
     /// The job has released ranks.
     Release {
         /// Which: an idset, or `all`.
@@ -170,6 +177,7 @@ fn describe(what: &Happening) -> Option<(&'static str, &'static str, Value)> {
     Some(match what {
         // The caller handles events of the exec eventlog. Output is in its `log` events.
         Happening::Exec(_) | Happening::Output { .. } => return None,
+        Happening::Adopted { command } => (JOB, "adopted", json!({ "command": command })),
         Happening::Alloc { ranks } => (JOB, "alloc", json!({ "ranks": ranks.to_string() })),
         Happening::Clean => (JOB, "clean", Value::Null),
         Happening::Drain { ranks, reason } => {
@@ -188,6 +196,7 @@ fn describe(what: &Happening) -> Option<(&'static str, &'static str, Value)> {
         Happening::Ready { method, notice } => {
             (INSTANCE, "ready", json!({ "method": method, "notice": notice }))
         }
+        Happening::Reattached => (JOB, "reattached", Value::Null),
         Happening::Release { ranks, is_final } => {
             (JOB, "release", json!({ "ranks": ranks, "final": is_final }))
         }

@@ -1,16 +1,20 @@
 //! The instance: it gives events to the nodes and carries out their effects, in one thread.
 
 use std::collections::{BTreeSet, VecDeque};
+use std::path::Path;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use serde_json::Value;
 
 use super::config::InstanceConfig;
 use super::control::{Control, Inward};
 use super::directory::StateDirectory;
 use super::error::InstanceError;
 use super::event::{Happening, InstanceEvent};
+use super::jobs::JobFiles;
 use super::kvs::Kvs;
-use super::manager::{JobOutcome, JobRequest, Manager};
+use super::manager::{JobOutcome, JobRequest, KeptJob, Manager};
 use super::messages::{Asker, Messages};
 use super::shell::Shells;
 use super::start::{Supervision, nodes};
@@ -42,6 +46,7 @@ pub struct Instance<'a> {
     queue: VecDeque<(BrokerRank, Event)>,
     messages: Messages,
     manager: Manager,
+    files: JobFiles,
     shells: Shells,
     kvs: Kvs,
     /// Units that a supervisor still has.
@@ -68,25 +73,28 @@ impl<'a> Instance<'a> {
         let path = directory.path().to_path_buf();
         let kvs = Kvs::new(&path.join("kvs"))
             .map_err(|error| InstanceError::Directory { path: path.join("kvs"), error })?;
+        let (files, kept) = jobs(config, &path.join("kvs/manager"))?;
         let (sender, inbox) = mpsc::channel();
-        let supervision = Supervision::start(config, &path, &sender, &inbox)?;
+        let adopted = kept.iter().map(|(id, _)| *id).collect();
+        let supervision = Supervision::start(config, &path, adopted, &sender, &inbox)?;
         let happenings = supervision.happenings();
         let host = nix::sys::utsname::uname().ok();
         let hostname = host.and_then(|host| host.nodename().to_str().map(str::to_string));
         let size = u32::try_from(supervision.workers.len()).unwrap_or(u32::MAX);
         let nodes = nodes(config, size, &path).into_iter().zip(supervision.workers);
         let ranks = nodes.map(|(node, worker)| Rank { node, effects: Effects::default(), worker });
-        let queue = supervision.events.into_iter().map(|(rank, e)| (rank, Event::Unit(e)));
+        let found = supervision.leftovers.into_iter().chain(supervision.adopted);
         let mut instance = Self {
             ranks: ranks.collect(),
             inbox,
             sender,
-            queue: queue.collect(),
+            queue: VecDeque::new(),
             messages: Messages::default(),
             manager: Manager::default(),
+            files,
             shells: Shells::default(),
             kvs,
-            units: supervision.leftovers.into_iter().collect(),
+            units: found.collect(),
             observer: Box::new(observer),
             began: Instant::now(),
             hostname: hostname.unwrap_or_else(|| "localhost".to_string()),
@@ -97,12 +105,18 @@ impl<'a> Instance<'a> {
         for what in happenings {
             instance.tell(None, what);
         }
+        for (rank, event) in supervision.events {
+            instance.handle_unit_event(rank, event);
+        }
+        for (id, job) in kept {
+            instance.adopt(id, job);
+        }
         instance.handle_queue();
         Ok(instance)
     }
 
     /// The directory of its files.
-    pub fn statedir(&self) -> &std::path::Path {
+    pub fn statedir(&self) -> &Path {
         self.directory.path()
     }
 
@@ -121,6 +135,11 @@ impl<'a> Instance<'a> {
         self.units.iter()
     }
 
+    /// Jobs that are not over, the oldest first.
+    pub fn jobs(&self) -> Vec<JobId> {
+        self.manager.active()
+    }
+
     /// Starts a job. It runs while [`Instance::wait`] does.
     ///
     /// # Errors
@@ -136,15 +155,31 @@ impl<'a> Instance<'a> {
         let ranks = request.ranks.clone();
         self.tell(Some(id), Happening::Submit { command: request.command.clone() });
         self.tell(Some(id), Happening::Alloc { ranks });
-        self.shells.add(id, request);
+        self.keep(id);
+        self.ask(id, request, &payload);
+        Ok(id)
+    }
+
+    /// Goes on with a job of an earlier instance.
+    fn adopt(&mut self, id: JobId, job: KeptJob) {
+        let (submitted, payload) = (job.submitted.clone(), job.start.clone());
+        self.manager.adopt(id, job);
+        self.tell(Some(id), Happening::Adopted { command: submitted.command.clone() });
+        self.ask(id, submitted, &payload);
+    }
+
+    /// The job manager asks the coordinator for a job.
+    fn ask(&mut self, id: JobId, submitted: JobRequest, payload: &Value) {
+        self.shells.add(id, submitted);
         let request = self.messages.open(Asker::Manager(id));
         let start = Box::new(StartRequest::read(payload.to_string().as_bytes()));
         self.queue.push_back((BrokerRank(0), Event::Start { request, start }));
-        Ok(id)
     }
 
     /// Changes the time at which a job is ended, in seconds since the epoch. 0 removes the limit.
     pub fn set_expiration(&mut self, id: JobId, expiration: f64) {
+        self.manager.set_expiration(id, expiration);
+        self.keep(id);
         let request = self.messages.open(Asker::Manager(id));
         let event = Event::Expiration { request, id, expiration };
         self.queue.push_back((BrokerRank(0), event));
@@ -263,7 +298,8 @@ impl<'a> Instance<'a> {
         let request = self.messages.open(Asker::Unit(unit.clone()));
         self.shells.enter_barrier(unit);
         let credential = Credential { userid: nix::unistd::getuid().as_raw(), owner: true };
-        let entry = None;
+        // Its only barrier. A shell that had entered in an earlier life does not enter another.
+        let entry = Some(1);
         self.queue.push_back((rank, Event::ShellBarrier { request, credential, id, rank, entry }));
     }
 
@@ -286,6 +322,21 @@ impl<'a> Instance<'a> {
             }
         }
     }
+}
+
+/// The jobs that an earlier instance has left, if this one is to go on with them.
+fn jobs(
+    config: &InstanceConfig,
+    directory: &Path,
+) -> Result<(JobFiles, Vec<(JobId, KeptJob)>), InstanceError> {
+    let failed = |error| InstanceError::Directory { path: directory.to_path_buf(), error };
+    let files = JobFiles::new(directory).map_err(failed)?;
+    if config.adopt {
+        let left = files.load().map_err(failed)?;
+        return Ok((files, left));
+    }
+    files.forget_all().map_err(failed)?;
+    Ok((files, Vec::new()))
 }
 
 fn wall() -> f64 {

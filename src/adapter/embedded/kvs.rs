@@ -28,8 +28,8 @@ impl Kvs {
     }
 
     /// Carries out `op`. The user id of a namespace is ignored: all files belong to the instance
-    /// owner.
-    pub(super) fn run(&self, id: JobId, op: &KvsOp) -> KvsResult {
+    /// owner. `released` tells which ranks the job manager has back.
+    pub(super) fn run(&self, id: JobId, op: &KvsOp, released: impl Fn() -> Idset) -> KvsResult {
         match op {
             KvsOp::Append(events) => KvsResult::Appended(fault(self.append(id, events))),
             KvsOp::Create { .. } => KvsResult::Created(self.create(id)),
@@ -40,8 +40,7 @@ impl Kvs {
             KvsOp::Recommit(bequest) => {
                 KvsResult::Recommitted { client: bequest.client.clone(), result: Ok(()) }
             }
-            // The job manager of this process has no eventlogs, and forgets its jobs when it ends.
-            KvsOp::Released => KvsResult::Released(Ok(Idset::new())),
+            KvsOp::Released => KvsResult::Released(Ok(released())),
         }
     }
 
@@ -141,16 +140,16 @@ mod tests {
         let dir = tempfile::tempdir().expect("a directory");
         let kvs = Kvs::new(dir.path()).expect("a KVS");
         let (create, open) = (KvsOp::Create { userid: 0 }, KvsOp::Open { userid: 0 });
-        assert_eq!(kvs.run(ID, &create), KvsResult::Created(Ok(Creation::Made)));
-        assert_eq!(kvs.run(ID, &create), KvsResult::Created(Ok(Creation::Existed)));
+        assert_eq!(kvs.run(ID, &create, Idset::new), KvsResult::Created(Ok(Creation::Made)));
+        assert_eq!(kvs.run(ID, &create, Idset::new), KvsResult::Created(Ok(Creation::Existed)));
         let events = |names: &[&str]| names.iter().map(|n| ExecEvent::bare(1.0, n)).collect();
-        kvs.run(ID, &KvsOp::Append(events(&["init", "starting"])));
-        assert_eq!(kvs.run(ID, &KvsOp::Link), KvsResult::Linked(Ok(())));
-        let found = kvs.run(ID, &open);
+        kvs.run(ID, &KvsOp::Append(events(&["init", "starting"])), Idset::new);
+        assert_eq!(kvs.run(ID, &KvsOp::Link, Idset::new), KvsResult::Linked(Ok(())));
+        let found = kvs.run(ID, &open, Idset::new);
         assert_eq!(names(found), (vec!["init".into(), "starting".into()], false));
-        let done = kvs.run(ID, &KvsOp::Finish(events(&["done"])));
+        let done = kvs.run(ID, &KvsOp::Finish(events(&["done"])), Idset::new);
         assert_eq!(done, KvsResult::Finished(Ok(())));
-        let (events, moved) = names(kvs.run(ID, &open));
+        let (events, moved) = names(kvs.run(ID, &open, Idset::new));
         assert_eq!((events.last().map(String::as_str), moved), (Some("done"), true));
         assert!(!kvs.namespace(ID).exists());
     }
@@ -159,7 +158,8 @@ mod tests {
     fn a_namespace_that_never_was_is_named_by_errno() {
         let dir = tempfile::tempdir().expect("a directory");
         let kvs = Kvs::new(dir.path()).expect("a KVS");
-        let KvsResult::Opened(Err(fault)) = kvs.run(ID, &KvsOp::Open { userid: 0 }) else {
+        let KvsResult::Opened(Err(fault)) = kvs.run(ID, &KvsOp::Open { userid: 0 }, Idset::new)
+        else {
             panic!("nothing was there")
         };
         assert_eq!(fault.errnum, libc::ENOENT);

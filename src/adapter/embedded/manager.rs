@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::event::Happening;
 use crate::machine::Event;
-use crate::proto::{Exception, Idset, JobException, JobId, Response, WaitStatus};
+use crate::proto::{Exception, Idset, JobException, JobId, ReleasedRanks, Response, WaitStatus};
 
 /// When the time in job ids begins: 2020-01-01, in milliseconds since the epoch. RFC 19 lets the
 /// instance choose it. 40 bits last for 34 years.
@@ -16,7 +17,7 @@ const FLUID_EPOCH_MS: u64 = 1_577_836_800_000;
 const FLUID_TIME_SHIFT: u32 = 24;
 
 /// A job to run: one command, started once on each of its ranks.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct JobRequest {
     /// Program and arguments. A program without a slash is searched in `PATH`.
     pub command: Vec<String>,
@@ -26,7 +27,7 @@ pub struct JobRequest {
     pub duration: f64,
 }
 
-/// How a job has ended.
+/// How a job has ended. Of a job that was adopted: what has happened to it since.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct JobOutcome {
     /// The largest wait status of all ranks. `None` if nothing was started.
@@ -49,11 +50,23 @@ impl JobOutcome {
     }
 }
 
+/// What is kept of a job that is not over, for a later instance.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+pub(super) struct KeptJob {
+    /// What was submitted.
+    pub(super) submitted: JobRequest,
+    /// Its `job-exec.start` request, as it would be sent now.
+    pub(super) start: Value,
+    /// Ranks that it has released.
+    pub(super) released: Idset,
+}
+
 /// A job that is known.
 #[derive(Debug)]
 struct Job {
     outcome: JobOutcome,
     clean: bool,
+    kept: KeptJob,
 }
 
 /// All jobs.
@@ -73,7 +86,6 @@ impl Manager {
         wall: f64,
     ) -> (JobId, Value) {
         let id = self.next_id(wall);
-        self.jobs.insert(id, Job { outcome: JobOutcome::default(), clean: false });
         let payload = json!({
             "id": id,
             "userid": userid,
@@ -81,7 +93,33 @@ impl Manager {
             "reattach": false,
             "R": resources(request, hostname, wall),
         });
+        let (submitted, start) = (request.clone(), payload.clone());
+        self.adopt(id, KeptJob { submitted, start, released: Idset::new() });
         (id, payload)
+    }
+
+    /// Adds a job that has an id.
+    pub(super) fn adopt(&mut self, id: JobId, kept: KeptJob) {
+        self.last = self.last.max(Some(id));
+        self.jobs.insert(id, Job { outcome: JobOutcome::default(), clean: false, kept });
+    }
+
+    /// What a later instance needs to go on with a job. `None` if the job is over.
+    pub(super) fn kept(&self, id: JobId) -> Option<&KeptJob> {
+        self.jobs.get(&id).filter(|job| !job.clean).map(|job| &job.kept)
+    }
+
+    /// The ranks that a job has released.
+    pub(super) fn released(&self, id: JobId) -> Idset {
+        self.kept(id).map(|kept| kept.released.clone()).unwrap_or_default()
+    }
+
+    /// Puts a new time limit into R, for a later instance. `expiration` is in seconds since the
+    /// epoch.
+    pub(super) fn set_expiration(&mut self, id: JobId, expiration: f64) {
+        if let Some(job) = self.jobs.get_mut(&id) {
+            job.kept.start["R"]["execution"]["expiration"] = json!(expiration);
+        }
     }
 
     /// The first id of this millisecond, or the next free one.
@@ -125,14 +163,19 @@ impl Manager {
         let Some(job) = self.jobs.get_mut(&id) else { return Vec::new() };
         match response {
             Response::Exception(exception) => vec![Happening::Exception(exception)],
-            // `reattached` also means that all shells run. The coordinator does not pass it on
-            // after `start`.
-            Response::Start {} | Response::Reattached {} => vec![Happening::Start],
+            Response::Start {} => {
+                job.kept.start["reattach"] = json!(true);
+                vec![Happening::Start]
+            }
+            Response::Reattached {} => vec![Happening::Reattached],
             Response::Finish { status } => {
                 job.outcome.status = Some(status);
                 vec![Happening::Finish { status }]
             }
             Response::Release { ranks, is_final } => {
+                if let ReleasedRanks::These(ranks) = &ranks {
+                    job.kept.released = job.kept.released.union(ranks);
+                }
                 let ranks = ranks.to_string();
                 job.outcome.releases.push(ranks.clone());
                 let mut told = vec![Happening::Release { ranks, is_final }];

@@ -28,8 +28,10 @@
 //!
 //! The job manager and the KVS are small. Job ids are FLUIDs. Exceptions are published to every
 //! rank. A guest namespace is a directory. While the job runs, its `guest` entry is a link to this
-//! directory. At the end the directory replaces the link. Jobs do not survive the instance. If an
-//! instance is killed, the next one on the same directory stops what still runs.
+//! directory. At the end the directory replaces the link. What the job manager knows of a job is a
+//! file, too. If an instance is killed, the next one on the same directory stops what still runs, or
+//! with [`InstanceConfig::adopt`] goes on with it: its job manager asks for each job again, as a
+//! real one does after a restart.
 //!
 //! This module carries out the effects of nodes, as [`crate::adapter::sim`] does, and the code is
 //! not shared. Here an effect becomes an event in one queue, which is handled at once and never
@@ -42,6 +44,7 @@ mod directory;
 mod error;
 mod event;
 mod instance;
+mod jobs;
 mod kvs;
 mod manager;
 mod messages;

@@ -1,5 +1,6 @@
 //! Starts the supervisors and nodes of an instance.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::mpsc::{Receiver, Sender};
 
@@ -11,7 +12,7 @@ use crate::adapter::worker::{Worker, WorkerConfig};
 use crate::config::Config;
 use crate::machine::{Facts, Node};
 use crate::port::supervisor::{Method, Supervisor, UnitCommand, UnitEvent};
-use crate::proto::{BrokerRank, InstanceId, UnitName};
+use crate::proto::{BrokerRank, InstanceId, JobId, UnitName};
 
 /// The supervisors of all ranks, which are ready.
 pub(super) struct Supervision {
@@ -20,6 +21,10 @@ pub(super) struct Supervision {
     pub(super) notice: Option<String>,
     /// Units of an earlier instance, which are being stopped.
     pub(super) leftovers: Vec<UnitName>,
+    /// Units of an earlier instance that run on.
+    pub(super) adopted: Vec<UnitName>,
+    /// The jobs that this instance goes on with.
+    jobs: BTreeSet<JobId>,
     /// Events of the supervisors so far, for the nodes.
     pub(super) events: Vec<(BrokerRank, UnitEvent)>,
 }
@@ -75,10 +80,12 @@ fn identity(statedir: &Path) -> InstanceId {
 }
 
 impl Supervision {
-    /// Starts the workers of all ranks and waits until each has said that it is ready.
+    /// Starts the workers of all ranks and waits until each has said that it is ready. Units of
+    /// `jobs` run on, others are stopped.
     pub(super) fn start(
         config: &InstanceConfig,
         statedir: &Path,
+        jobs: BTreeSet<JobId>,
         sender: &Sender<Inward>,
         inbox: &Receiver<Inward>,
     ) -> Result<Self, InstanceError> {
@@ -92,6 +99,8 @@ impl Supervision {
             method: Method::Fork,
             notice: None,
             leftovers: Vec::new(),
+            adopted: Vec::new(),
+            jobs,
             events: Vec::new(),
         };
 
@@ -112,6 +121,10 @@ impl Supervision {
     fn handle_event(&mut self, rank: BrokerRank, event: UnitEvent) -> Result<(), InstanceError> {
         match event {
             UnitEvent::Unusable { message } => return Err(InstanceError::Unusable(message)),
+            UnitEvent::Found(record) if self.jobs.contains(&record.spec.job) => {
+                self.adopted.push(record.spec.unit.clone());
+                self.events.push((rank, UnitEvent::Found(record)));
+            }
             UnitEvent::Found(record) => {
                 // The job manager of this unit is gone, so nobody wants the unit. The node is not
                 // told that it was found. When the node is told that the unit is gone, it finds no

@@ -8,6 +8,7 @@ use crate::machine::{
     Answer, Effect, Event, Fault, KvsOp, KvsResult, Level, RequestId, Role, StreamItem,
 };
 use crate::port::supervisor::{Supervisor, UnitCommand, UnitEvent};
+use crate::proto::peer::Question;
 use crate::proto::{BrokerRank, JobId, Response, UnitName};
 
 impl Instance<'_> {
@@ -42,9 +43,8 @@ impl Instance<'_> {
                     self.signal(unit, signal);
                 }
             }
-            // Units found on disk get no agent here, so the job manager knows each agent's job.
             Effect::Known { id, asker, question, .. } => {
-                let result = Ok(asker == Role::Agent);
+                let result = Ok(asker == Role::Agent && self.is_known(id, question));
                 let answer = Event::KnownAnswered { id, asker, question, result };
                 self.queue.push_back((from, answer));
             }
@@ -83,6 +83,11 @@ impl Instance<'_> {
         }
     }
 
+    /// No message is late here, and no parent is lost. So only the job manager can say no.
+    fn is_known(&self, id: JobId, question: Question) -> bool {
+        question != Question::Manager || self.manager.is_active(id)
+    }
+
     fn log(&mut self, rank: BrokerRank, level: Level, text: String) {
         self.tell(None, Happening::Log { rank, level, text });
     }
@@ -100,7 +105,7 @@ impl Instance<'_> {
     }
 
     fn run_kvs_op(&mut self, from: BrokerRank, id: JobId, op: KvsOp) {
-        let result = self.kvs.run(id, &op);
+        let result = self.kvs.run(id, &op, || self.manager.released(id));
         let written = match (&result, op) {
             (KvsResult::Appended(Ok(())), KvsOp::Append(events))
             | (KvsResult::Finished(Ok(())), KvsOp::Finish(events)) => events,
@@ -120,8 +125,21 @@ impl Instance<'_> {
         for what in self.manager.handle_response(id, response) {
             self.tell(Some(id), what);
         }
+        self.keep(id);
         if !self.manager.is_active(id) {
             self.shells.remove(id);
+        }
+    }
+
+    /// Writes down what a later instance needs to go on with the job.
+    pub(super) fn keep(&mut self, id: JobId) {
+        let written = match self.manager.kept(id) {
+            Some(job) => self.files.keep(id, job),
+            None => self.files.forget(id),
+        };
+        if let Err(error) = written {
+            let text = format!("{id}: a later instance cannot go on with it: {error}");
+            self.log(BrokerRank(0), Level::Error, text);
         }
     }
 
