@@ -19,6 +19,8 @@ const FROM: &str = "resume:";
 const ASK: &str = "ask:";
 /// Prefix of the second hop of a request that the receiver's connector has accepted.
 const GOT: &str = "got:";
+/// The method with which a broker says that a client is gone (RFC 6).
+const DISCONNECT: &str = ".disconnect";
 /// A tool that is started through a shell has a protocol of its own, with streams.
 const TOOLS: &str = "rexec.";
 
@@ -269,7 +271,10 @@ impl<P: Packet> Arrived<P> {
     /// Reads the route of a request. None if it does not come through a channel of the job's user
     /// or of the instance owner: others must not fill the receiver's memory.
     pub(crate) fn read(request: &P) -> Option<Self> {
-        if !is_numbered(request) || !request.is_trusted() {
+        // A broker makes it from a request of a client that is gone, with the same route (flux-core
+        // `librouter/disconnect.c`).
+        let is_disconnect = request.header().topic.ends_with(DISCONNECT);
+        if is_disconnect || !is_numbered(request) || !request.is_trusted() {
             return None;
         }
         let mut hops = request.hops();

@@ -308,6 +308,23 @@ fn an_answer_that_is_given_without_a_connection_is_sent_later() {
 }
 
 #[test]
+fn that_a_sender_is_gone_is_no_request_of_its_channel() {
+    let mut connector = Connector::new(9, Limits::default(), true, 0.0);
+    arrives(&mut connector, &exchange(2), 1);
+    let delivered = connector.for_client().expect("a request");
+    connector.send(0.0, delivered.answer("{}")).expect("there is room");
+    connector.for_broker().expect("the answer");
+    let gone = Message { topic: format!("{SERVICE}.disconnect"), noresponse: true, ..exchange(2) };
+    for number in [1, 2] {
+        arrives(&mut connector, &gone, number);
+        assert_eq!(connector.for_client().map(|message| message.topic), Some(gone.topic.clone()));
+        assert!(connector.for_broker().is_none(), "it gets no answer");
+    }
+    arrives(&mut connector, &write(9), 2);
+    assert!(connector.for_client().is_some(), "its number is still free");
+}
+
+#[test]
 fn a_stranger_cannot_use_a_channel() {
     let mut connector = Connector::new(9, Limits::default(), true, 0.0);
     let stranger = Message { is_stranger: true, ..exchange(2) };
