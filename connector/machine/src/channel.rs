@@ -87,6 +87,8 @@ pub(crate) struct Outbox<P> {
     pub(crate) ask_at: Option<f64>,
     /// Such a question, or the one whether its broker runs, is under way.
     pub(crate) asking: bool,
+    /// When to ask again, because the receiver has not answered.
+    pub(crate) ask_again_at: Option<f64>,
     /// Questions in a row that failed.
     pub(crate) tries: u32,
     /// A connection was lost since the receiver was last heard.
@@ -113,6 +115,7 @@ impl<P: Packet> Outbox<P> {
             flow: Flow::Open,
             ask_at: None,
             asking: false,
+            ask_again_at: None,
             tries: 0,
             trouble: false,
             missing_since: None,

@@ -221,13 +221,50 @@ fn who_closes_asks_at_once_and_waits_until_all_has_arrived() {
 }
 
 #[test]
-fn who_closes_does_not_wait_for_a_shell_that_has_ended_before() {
+fn who_closes_does_not_wait_long_for_a_shell_that_has_ended_before() {
+    let mut sender = Sender::shell();
+    sender.send(write(0));
+    sender.sent();
+    sender.connector.closing(sender.now);
+    sender.refuse_questions(NO_SERVICE);
+    assert!(!sender.connector.is_lingering());
+}
+
+#[test]
+fn who_closes_waits_for_a_receiver_that_connects_again() {
     let mut sender = Sender::shell();
     sender.send(write(0));
     sender.sent();
     sender.connector.closing(sender.now);
     let questions = sender.sent();
     sender.receive(questions[0].refusal(NO_SERVICE, "No service"));
+    let asked = sender.sent();
+    assert_eq!(asked[0].topic, "state-machine.wait");
+    sender.receive(asked[0].answer("{}"));
+    sender.pass(2.0);
+    assert!(sender.connector.is_lingering());
+    let questions = sender.sent();
+    sender.receive(received(&questions[0], 0));
+    assert_eq!(sender.topics(), [format!("{SERVICE}.write")]);
+    assert!(sender.connector.is_lingering());
+}
+
+#[test]
+fn a_receiver_that_ends_before_it_reads_the_question_is_asked_again() {
+    let mut sender = Sender::shell();
+    sender.send(write(0));
+    sender.sent();
+    sender.connector.closing(sender.now);
+    let first = sender.sent();
+    assert_eq!(first.len(), 1, "{first:?}");
+    sender.pass(2.0);
+    let second = sender.sent();
+    assert_eq!(second.len(), 1, "{second:?}");
+    sender.pass(2.0);
+    assert_eq!(sender.sent(), [], "the pauses grow");
+    sender.receive(received(&first[0], 1));
+    assert!(sender.connector.is_lingering(), "only the answer to the last question counts");
+    sender.receive(received(&second[0], 1));
     assert!(!sender.connector.is_lingering());
 }
 

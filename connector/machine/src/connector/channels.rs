@@ -25,9 +25,16 @@ const UNASKED_MAX: usize = 1 << 20;
 /// Pauses before the receiver is asked again, in seconds: each is twice the last.
 const PAUSE_FIRST: f64 = 0.1;
 const PAUSE_MAX: f64 = 2.0;
+/// Seconds until a receiver that does not answer is asked again; then twice as long each time. It
+/// may have ended before it read the question. Brokers do not tell.
+const ASK_AGAIN_FIRST: f64 = 2.0;
+const ASK_AGAIN_MAX: f64 = 30.0;
 /// Seconds for which the receiver's broker may be in RUN before the receiver has its service
 /// again. Its connector tries to connect every 2 s.
 const BACK_AFTER: f64 = 10.0;
+/// The same for a client that closes its connection and has not noticed that anything was lost. The
+/// receiver has probably ended. It is less than the time until a shell is killed (`kill-timeout`).
+const BACK_AFTER_CLOSE: f64 = 3.0;
 /// How libflux answers for a client that does not know the method (flux-core
 /// `libflux/msg_handler.c`). A broker without the service has another text.
 pub(crate) const UNKNOWN_METHOD: &[u8] = b"Unknown service method";
@@ -147,12 +154,12 @@ impl<P: Packet> Connector<P> {
     fn missing(&mut self, peer: &Peer) {
         // Shells register their services before they send anything.
         let is_shell = self.standing.has_service(&peer.service);
-        let is_closing = self.is_closing;
         let Some(outbox) = self.outboxes.get_mut(peer) else { return };
-        if !outbox.trouble && (is_closing || !is_shell) {
+        if !outbox.trouble && !is_shell {
             return self.gone(peer);
         }
         outbox.flow = Flow::Halted;
+        outbox.ask_again_at = None;
         if !std::mem::replace(&mut outbox.asking, true) {
             outbox.ask_at = None;
             let own = Own::PeerRuns(peer.clone());
@@ -162,12 +169,15 @@ impl<P: Packet> Connector<P> {
 
     /// Whether the broker of the receiver is in RUN was asked, because the service is missing.
     pub(crate) fn peer_runs(&mut self, now: f64, peer: &Peer, errnum: i32) {
+        let is_closing = self.is_closing;
         let Some(outbox) = self.outboxes.get_mut(peer) else { return };
         outbox.asking = false;
         if errnum != 0 {
             return self.unreachable(now, peer);
         }
-        if now - *outbox.missing_since.get_or_insert(now) >= BACK_AFTER {
+        let is_short = is_closing && !outbox.trouble;
+        let patience = if is_short { BACK_AFTER_CLOSE } else { BACK_AFTER };
+        if now - *outbox.missing_since.get_or_insert(now) >= patience {
             return self.gone(peer);
         }
         outbox.halt(now);
@@ -187,7 +197,7 @@ impl<P: Packet> Connector<P> {
     /// The receiver has said what it has.
     pub(crate) fn received(&mut self, now: f64, peer: &Peer, answer: &P) {
         let Some(outbox) = self.outboxes.get_mut(peer) else { return };
-        outbox.asking = false;
+        (outbox.asking, outbox.ask_again_at) = (false, None);
         let Header { errnum, .. } = answer.header();
         let received = serde_json::from_slice::<Received>(answer.payload());
         match (errnum, received) {
@@ -255,6 +265,7 @@ impl<P: Packet> Connector<P> {
         for outbox in self.outboxes.values_mut().filter(|outbox| outbox.flow != Flow::Plain) {
             (outbox.flow, outbox.trouble, outbox.asking) = (Flow::Halted, true, false);
             (outbox.missing_since, outbox.ask_at) = (None, Some(now));
+            outbox.ask_again_at = None;
         }
     }
 
@@ -268,16 +279,16 @@ impl<P: Packet> Connector<P> {
 
     /// Asks the receivers whose time has come.
     pub(crate) fn ask_receivers(&mut self, now: f64) {
-        let due = self
-            .outboxes
-            .iter_mut()
-            .filter(|(_, outbox)| !outbox.asking && outbox.ask_at.is_some_and(|at| at <= now));
+        let is_due = |outbox: &Outbox<P>| outbox.question_at().is_some_and(|at| at <= now);
+        let due = self.outboxes.iter_mut().filter(|(_, outbox)| is_due(outbox));
         let due = due.map(|(peer, outbox)| {
-            (outbox.asking, outbox.ask_at) = (true, None);
+            outbox.asked(now);
             (peer.clone(), outbox.question())
         });
         let due: Vec<(Peer, String)> = due.collect();
         for (peer, question) in due {
+            // Only the answer to the last question counts.
+            self.own.retain(|_, own| *own != Own::Received(peer.clone()));
             let (topic, rank) = (format!("{}{RECEIVED}", peer.service), peer.rank);
             self.ask_rank(Own::Received(peer), &topic, &question, rank);
         }
@@ -285,8 +296,7 @@ impl<P: Packet> Connector<P> {
 
     /// When to ask a receiver next.
     pub(crate) fn next_question(&self) -> Option<f64> {
-        let waiting = self.outboxes.values().filter(|outbox| !outbox.asking);
-        waiting.filter_map(|outbox| outbox.ask_at).reduce(f64::min)
+        self.outboxes.values().filter_map(Outbox::question_at).reduce(f64::min)
     }
 
     /// A request from the broker: false if it is not one of a channel.
@@ -361,6 +371,20 @@ impl<P: Packet> Outbox<P> {
 
     fn ask_by(&mut self, at: f64) {
         self.ask_at = Some(self.ask_at.map_or(at, |known| known.min(at)));
+    }
+
+    /// When to ask the receiver next.
+    fn question_at(&self) -> Option<f64> {
+        if self.asking { self.ask_again_at } else { self.ask_at }
+    }
+
+    /// The receiver is asked.
+    fn asked(&mut self, now: f64) {
+        if std::mem::replace(&mut self.asking, true) {
+            self.tries += 1;
+        }
+        let pause = ASK_AGAIN_FIRST * f64::from(1u32 << self.tries.min(10));
+        (self.ask_at, self.ask_again_at) = (None, Some(now + pause.min(ASK_AGAIN_MAX)));
     }
 
     /// A message may be lost.
