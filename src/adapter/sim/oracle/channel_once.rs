@@ -83,7 +83,12 @@ impl World {
             if !shell.has_closed || !has_waited || Some(id.rank) != ranks.first() {
                 continue;
             }
-            for from in ids.iter().filter(|from| self.shell(**from).has_closed) {
+            // A second one runs where a power cut has ended the first. The leader shell has not
+            // waited for it.
+            let is_first =
+                |from: &&ShellId| ids.iter().find(|id| id.rank == from.rank) == Some(from);
+            let froms = ids.iter().filter(|from| self.shell(**from).has_closed).filter(is_first);
+            for from in froms {
                 let sent = self.shell(*from).talk.sent.get(&id.rank).copied().unwrap_or_default();
                 let heard = shell.talk.heard.get(from).copied().unwrap_or_default();
                 if heard != sent {
