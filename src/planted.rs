@@ -21,6 +21,8 @@ pub enum Bug {
     DuplicateStartAfterRollback,
     /// After a reconnect to the bus, the supervisor does not ask what happened meanwhile.
     LostSignalAfterReconnect,
+    /// Output that a shell sends to another has no number: nobody notices when it is lost.
+    OneWayUnnumbered,
     /// The exception for which a shell is ended is not written to the shell's record.
     ReasonForgotten,
     /// A rank is released when its shell has exited, even if the shell has left processes behind.
@@ -41,7 +43,7 @@ pub enum Bug {
 
 impl Bug {
     /// All bugs.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::AdoptionByPid,
         Self::BarrierAfterRestart,
         Self::CollectBeforeDurable,
@@ -49,6 +51,7 @@ impl Bug {
         Self::DoneBeforeOutput,
         Self::DuplicateStartAfterRollback,
         Self::LostSignalAfterReconnect,
+        Self::OneWayUnnumbered,
         Self::ReasonForgotten,
         Self::ReleaseBeforeEmpty,
         Self::ReleasedAgain,

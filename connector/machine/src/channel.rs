@@ -89,12 +89,12 @@ pub(crate) struct Outbox<P> {
     pub(crate) ask_at: Option<f64>,
     /// Such a question, or the one whether its broker runs, is under way.
     pub(crate) asking: bool,
+    /// When to ask again, because the receiver has not answered.
+    pub(crate) ask_again_at: Option<f64>,
     /// Questions in a row that failed.
     pub(crate) tries: u32,
     /// A connection was lost since the receiver was last heard.
     pub(crate) trouble: bool,
-    /// Since when the receiver's broker runs without the service.
-    pub(crate) missing_since: Option<f64>,
     /// The last number when the receiver was asked.
     asked_at: u64,
     /// The receiver knows that requests before this one need no answer any more.
@@ -115,9 +115,9 @@ impl<P: Packet> Outbox<P> {
             flow: Flow::Open,
             ask_at: None,
             asking: false,
+            ask_again_at: None,
             tries: 0,
             trouble: false,
-            missing_since: None,
             asked_at: 0,
             told: 1,
         }

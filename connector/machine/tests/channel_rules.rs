@@ -63,8 +63,11 @@ impl Sender {
     fn refuse_questions(&mut self, errnum: i32) {
         for _ in 0..120 {
             for request in self.sent() {
-                let errnum = if request.topic == "state-machine.wait" { 0 } else { errnum };
-                self.receive(request.refusal(errnum, "No service matching x is registered"));
+                if request.topic == "state-machine.get" {
+                    self.receive(runs(&request, self.now));
+                } else {
+                    self.receive(request.refusal(errnum, "No service matching x is registered"));
+                }
             }
             self.pass(0.5);
         }
@@ -78,6 +81,11 @@ fn write(number: u64) -> Message {
 
 fn exchange(tag: u32) -> Message {
     Message { rank: RANK, ..Message::ask(&format!("{SERVICE}.pmi-exchange"), tag, &json!({})) }
+}
+
+/// The answer of a broker that is in RUN for so long.
+fn runs(question: &Message, duration: f64) -> Message {
+    question.answer(&json!({ "state": "run", "duration": duration }).to_string())
 }
 
 fn received(question: &Message, number: u64) -> Message {
@@ -237,6 +245,46 @@ fn who_closes_does_not_wait_for_a_shell_that_has_ended_before() {
     sender.connector.closing(sender.now);
     let questions = sender.sent();
     sender.receive(questions[0].refusal(NO_SERVICE, "No service"));
+    let asked = sender.sent();
+    sender.receive(runs(&asked[0], 1000.0));
+    assert!(!sender.connector.is_lingering());
+}
+
+#[test]
+fn who_closes_waits_for_a_receiver_that_connects_again() {
+    let mut sender = Sender::shell();
+    sender.send(write(0));
+    sender.sent();
+    sender.connector.closing(sender.now);
+    let questions = sender.sent();
+    sender.receive(questions[0].refusal(NO_SERVICE, "No service"));
+    let asked = sender.sent();
+    assert_eq!(asked[0].topic, "state-machine.get");
+    sender.receive(runs(&asked[0], 1.0));
+    sender.pass(2.0);
+    assert!(sender.connector.is_lingering());
+    let questions = sender.sent();
+    sender.receive(received(&questions[0], 0));
+    assert_eq!(sender.topics(), [format!("{SERVICE}.write")]);
+    assert!(sender.connector.is_lingering());
+}
+
+#[test]
+fn a_receiver_that_ends_before_it_reads_the_question_is_asked_again() {
+    let mut sender = Sender::shell();
+    sender.send(write(0));
+    sender.sent();
+    sender.connector.closing(sender.now);
+    let first = sender.sent();
+    assert_eq!(first.len(), 1, "{first:?}");
+    sender.pass(2.0);
+    let second = sender.sent();
+    assert_eq!(second.len(), 1, "{second:?}");
+    sender.pass(2.0);
+    assert_eq!(sender.sent(), [], "the pauses grow");
+    sender.receive(received(&first[0], 1));
+    assert!(sender.connector.is_lingering(), "only the answer to the last question counts");
+    sender.receive(received(&second[0], 1));
     assert!(!sender.connector.is_lingering());
 }
 

@@ -30,6 +30,7 @@ struct Shell {
     is_linked: bool,
     has_service: bool,
     is_up: bool,
+    up_since: f64,
     /// The broker is shutting down: its clients are gone already.
     is_stopping: bool,
     sent: u64,
@@ -49,12 +50,22 @@ impl Shell {
             is_linked: true,
             has_service: false,
             is_up: true,
+            up_since: -1000.0,
             is_stopping: false,
             sent: 0,
             next_tag: 2,
             waiting: BTreeMap::new(),
             received: Default::default(),
             to_answer: VecDeque::new(),
+        }
+    }
+}
+
+impl Shell {
+    /// Its broker is started, if it does not run.
+    fn come_up(&mut self, now: f64) {
+        if !std::mem::replace(&mut self.is_up, true) {
+            self.up_since = now;
         }
     }
 }
@@ -146,6 +157,11 @@ impl World {
             if self.shells[to].is_linked {
                 self.shells[to].connector.receive(self.now, message);
             }
+        } else if message.topic == "state-machine.get" {
+            let state = if self.shells[to].is_stopping { "shutdown" } else { "run" };
+            let duration = self.now - self.shells[to].up_since;
+            let answer = json!({ "state": state, "duration": duration }).to_string();
+            self.route(to, message.answer(&answer));
         } else if message.topic == "state-machine.wait" {
             let is_running = !self.shells[to].is_stopping;
             let errnum = if is_running { 0 } else { NOT_RUNNING };
@@ -266,7 +282,7 @@ impl World {
                 self.shells[rank].has_service = false;
             }
             2 if rank != other => self.cut(rank, other),
-            3..8 => self.shells[rank].is_up = true,
+            3..8 => self.shells[rank].come_up(self.now),
             _ => {}
         }
         if self.shells[rank].is_stopping && self.rng.random_ratio(1, 6) {
@@ -317,7 +333,7 @@ impl World {
             if self.shells[rank].is_stopping {
                 self.kill(rank);
             }
-            self.shells[rank].is_up = true;
+            self.shells[rank].come_up(self.now);
         }
         for step in 0..HEAL_STEPS {
             for rank in 0..SIZE {

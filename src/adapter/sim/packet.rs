@@ -27,6 +27,20 @@ impl SimPacket {
         Self { kind, topic, matchtag, errnum, noresponse, rank, payload, hops }
     }
 
+    pub(super) fn is_request(&self) -> bool {
+        self.kind == Kind::Request
+    }
+
+    /// Whether its sender waits for a response.
+    pub(super) fn is_answered(&self) -> bool {
+        self.is_request() && !self.noresponse && self.matchtag != resume_machine::NO_TAG
+    }
+
+    /// The rank that it is sent to. None: the nearest broker that has the service.
+    pub(super) fn rank(&self) -> Option<u32> {
+        (self.rank != resume_machine::ANY_RANK).then_some(self.rank)
+    }
+
     pub(super) fn matchtag(&self) -> u32 {
         self.matchtag
     }

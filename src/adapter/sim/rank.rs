@@ -119,6 +119,8 @@ pub(super) struct Rank {
     /// Counts the lives of the module.
     pub(super) life: u32,
     pub(super) broker_up: bool,
+    /// Since when the broker runs.
+    pub(super) up_since: f64,
     /// How many brokers ran here before this one.
     pub(super) brokers: u32,
     pub(super) disk: SimDisk,
@@ -148,6 +150,7 @@ impl Rank {
             effects: Effects::default(),
             life: 0,
             broker_up: true,
+            up_since: 0.0,
             brokers: 0,
             disk: SimDisk::default(),
             systemd: if slow_systemd { SimSystemd::slow() } else { SimSystemd::default() },

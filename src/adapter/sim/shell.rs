@@ -1,6 +1,25 @@
 //! A job's shell as the node's kernel sees it. Oracles compare what the service says with this.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use crate::proto::{UnitName, WaitStatus};
+
+/// What a shell says to the other shells of its job, and what it hears of them.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Talk {
+    /// How many requests it has sent to each rank. They have numbers from 0 on.
+    pub(super) sent: BTreeMap<u32, u32>,
+    /// Its requests that wait for an answer: the rank and the number, by matchtag.
+    pub(super) asked: BTreeMap<u32, (u32, u32)>,
+    /// The number of the next request that it should hear from each shell.
+    pub(super) heard: BTreeMap<ShellId, u32>,
+    /// Ranks whose shells have said that their tasks have ended.
+    pub(super) ended: BTreeSet<u32>,
+    /// Whether it has said so itself. Then it asks and says nothing more.
+    pub(super) is_over: bool,
+    /// The status with which it will end when it has heard all that it waits for.
+    pub(super) ending: Option<WaitStatus>,
+}
 
 /// One execution of a shell.
 #[derive(Clone, Debug)]
@@ -43,6 +62,8 @@ pub(super) struct Shell {
     /// Numbers of the lines that the KVS refused, because the job's namespace did not exist again
     /// when the shell was started.
     pub(super) lines_refused: Vec<u32>,
+    /// Its messages to and from the other shells of its job.
+    pub(super) talk: Talk,
     /// The status with which it will end when it has closed its connection.
     pub(super) closing: Option<WaitStatus>,
     /// It has closed its connection before it ended: it was not killed.
@@ -71,6 +92,7 @@ impl Shell {
             lines_sent: 0,
             lines_done: 0,
             lines_refused: Vec::new(),
+            talk: Talk::default(),
             closing: None,
             has_closed: false,
         }

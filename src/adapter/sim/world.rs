@@ -31,8 +31,10 @@ mod sent;
 mod service;
 mod shells;
 mod supervise;
+mod talks;
 
 use links::{Link, Waiter};
+use talks::{Asker, Crossing};
 
 /// Simulated seconds after the last fault in which everything must come to its end.
 const HEAL_SECONDS: f64 = 4.0 * 3600.0;
@@ -70,6 +72,8 @@ pub(super) enum Item {
         number: u64,
     },
     Allocate(JobId),
+    /// A shell answers a request of another.
+    AnswerShell(ShellId, SimPacket),
     Ask {
         rank: u32,
         connection: u64,
@@ -79,6 +83,7 @@ pub(super) enum Item {
     BusClosed(Life),
     CancelDeceived,
     Connect(Life),
+    Cross(Box<Crossing>),
     Deliver {
         to: Life,
         event: Box<Event>,
@@ -157,6 +162,11 @@ pub(super) enum Item {
     },
     /// A slow systemd sends its D-Bus signals.
     Signals(u32),
+    /// A shell sends something to another. `is_asking`: it wants an answer.
+    Speak {
+        id: ShellId,
+        is_asking: bool,
+    },
     Signal {
         rank: u32,
         unit: UnitName,
@@ -208,6 +218,9 @@ pub(super) struct World {
     bequests: BTreeMap<u64, Waiter>,
     /// Shells that wait for a checkpoint, by the number of their request.
     checkpoints: BTreeMap<u64, Waiter>,
+    /// Requests of shells to other shells that are not answered yet: the rank that each was passed
+    /// on to. The broker of the asker keeps them (flux-core `librouter/rpc_track.c`).
+    tracked: BTreeMap<(Asker, u32), (u32, SimPacket)>,
     /// Requests in the barrier that an unloaded module has kept, each with its entry.
     parked: Vec<(Waiter, u32)>,
     /// Numbers of requests that must be refused.
@@ -294,6 +307,7 @@ impl World {
             barriers: BTreeMap::new(),
             bequests: BTreeMap::new(),
             checkpoints: BTreeMap::new(),
+            tracked: BTreeMap::new(),
             parked: Vec::new(),
             intruders: BTreeSet::new(),
             messages: Messages::default(),
@@ -389,9 +403,12 @@ impl World {
 
     fn handle_link_item(&mut self, item: Item) {
         match item {
+            Item::AnswerShell(id, packet) => self.answer_as_shell(id, &packet),
+            Item::Cross(crossing) => self.end_crossing(*crossing),
             Item::FromBroker { id, number, packet } => self.handle_at_link(id, number, packet),
             Item::LinkTried(id) => self.end_connecting(id),
             Item::LinkTimer(id) => self.handle_link_timer(id),
+            Item::Speak { id, is_asking } => self.speak(id, is_asking),
             Item::ToBroker { id, number, packet } => self.handle_at_broker(id, number, packet),
             Item::ToRank0(waiter) => self.handle_at_rank_0(*waiter),
             Item::ToShell(waiter, answer) => self.answer_shell(&waiter, answer),

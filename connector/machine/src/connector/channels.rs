@@ -5,6 +5,8 @@
 //! what it has, until it answers, and sends the rest again. Requests without an answer give no sign
 //! of a loss. So the receiver is also asked some time after each.
 
+use serde::Deserialize;
+
 use crate::channel::{Admitted, Arrived, Flow, Kept, Origin, Outbox, Peer, RECEIVED, Received};
 use crate::connector::restore::Own;
 use crate::connector::{Connector, Phase};
@@ -25,6 +27,10 @@ const UNASKED_MAX: usize = 1 << 20;
 /// Pauses before the receiver is asked again, in seconds: each is twice the last.
 const PAUSE_FIRST: f64 = 0.1;
 const PAUSE_MAX: f64 = 2.0;
+/// Seconds until a receiver that does not answer is asked again; then twice as long each time. It
+/// may have ended before it read the question. Brokers do not tell.
+const ASK_AGAIN_FIRST: f64 = 2.0;
+const ASK_AGAIN_MAX: f64 = 30.0;
 /// Seconds for which the receiver's broker may be in RUN before the receiver has its service
 /// again. Its connector tries to connect every 2 s.
 const BACK_AFTER: f64 = 10.0;
@@ -36,6 +42,17 @@ const UNKNOWN_METHOD: &[u8] = b"Unknown service method";
 pub(crate) fn is_unknown_method<P: Packet>(answer: &P) -> bool {
     answer.payload().starts_with(UNKNOWN_METHOD)
 }
+
+/// The answer to `state-machine.get` (flux-core `broker/state_machine.c`).
+#[derive(Deserialize)]
+struct BrokerState {
+    state: String,
+    /// Seconds in this state.
+    duration: f64,
+}
+
+/// The state in which a broker serves its clients.
+const RUN: &str = "run";
 
 impl<P: Packet> Connector<P> {
     /// Sends a request of the client through its channel. `tag` is none if it gets no answer.
@@ -104,7 +121,7 @@ impl<P: Packet> Connector<P> {
         let Some(outbox) = self.outboxes.get_mut(peer) else { return };
         let before = outbox.bytes;
         what(outbox);
-        (outbox.trouble, outbox.tries, outbox.missing_since) = (false, 0, None);
+        (outbox.trouble, outbox.tries) = (false, 0);
         if outbox.flow == Flow::Open {
             outbox.ask_at = outbox.ask_at.filter(|_| outbox.has_one_way());
             let wait = if is_closing { 0.0 } else { outbox.patience() };
@@ -146,38 +163,43 @@ impl<P: Packet> Connector<P> {
 
     fn unreachable(&mut self, now: f64, peer: &Peer) {
         let Some(outbox) = self.outboxes.get_mut(peer) else { return };
-        (outbox.trouble, outbox.missing_since) = (true, None);
+        outbox.trouble = true;
         outbox.halt(now);
     }
 
     /// The broker does not have the service. It may be shutting down, or just be back.
     fn missing(&mut self, peer: &Peer) {
-        // Shells register their services before they send anything.
-        let is_shell = self.standing.has_service(&peer.service);
-        let is_closing = self.is_closing;
+        // Shells register their services before they send anything, and remove them before they
+        // close their connections.
+        let is_shell = self.is_closing || self.standing.has_service(&peer.service);
         let Some(outbox) = self.outboxes.get_mut(peer) else { return };
-        if !outbox.trouble && (is_closing || !is_shell) {
+        if !outbox.trouble && !is_shell {
             return self.gone(peer);
         }
         outbox.flow = Flow::Halted;
+        outbox.ask_again_at = None;
         if !std::mem::replace(&mut outbox.asking, true) {
             outbox.ask_at = None;
             let own = Own::PeerRuns(peer.clone());
-            self.ask_rank(own, "state-machine.wait", "{}", peer.rank);
+            self.ask_rank(own, "state-machine.get", "{}", peer.rank);
         }
     }
 
-    /// Whether the broker of the receiver is in RUN was asked, because the service is missing.
-    pub(crate) fn peer_runs(&mut self, now: f64, peer: &Peer, errnum: i32) {
+    /// The broker of the receiver has said since when it is in RUN, because the service is missing.
+    pub(crate) fn peer_runs(&mut self, now: f64, peer: &Peer, answer: &P) {
         let Some(outbox) = self.outboxes.get_mut(peer) else { return };
         outbox.asking = false;
-        if errnum != 0 {
-            return self.unreachable(now, peer);
+        let standing = Some(answer).filter(|answer| answer.header().errnum == 0);
+        let standing = standing.and_then(|answer| serde_json::from_slice(answer.payload()).ok());
+        match standing {
+            Some(BrokerState { state, duration }) if state == RUN => {
+                if duration >= BACK_AFTER {
+                    return self.gone(peer);
+                }
+                outbox.halt(now);
+            }
+            Some(BrokerState { .. }) | None => self.unreachable(now, peer),
         }
-        if now - *outbox.missing_since.get_or_insert(now) >= BACK_AFTER {
-            return self.gone(peer);
-        }
-        outbox.halt(now);
     }
 
     /// The receiver has ended.
@@ -194,7 +216,7 @@ impl<P: Packet> Connector<P> {
     /// The receiver has said what it has.
     pub(crate) fn received(&mut self, now: f64, peer: &Peer, answer: &P) {
         let Some(outbox) = self.outboxes.get_mut(peer) else { return };
-        outbox.asking = false;
+        (outbox.asking, outbox.ask_again_at) = (false, None);
         let Header { errnum, .. } = answer.header();
         let received = serde_json::from_slice::<Received>(answer.payload());
         match (errnum, received) {
@@ -261,7 +283,7 @@ impl<P: Packet> Connector<P> {
     pub(crate) fn halt_channels(&mut self, now: f64) {
         for outbox in self.outboxes.values_mut().filter(|outbox| outbox.flow != Flow::Plain) {
             (outbox.flow, outbox.trouble, outbox.asking) = (Flow::Halted, true, false);
-            (outbox.missing_since, outbox.ask_at) = (None, Some(now));
+            (outbox.ask_at, outbox.ask_again_at) = (Some(now), None);
         }
     }
 
@@ -275,16 +297,16 @@ impl<P: Packet> Connector<P> {
 
     /// Asks the receivers whose time has come.
     pub(crate) fn ask_receivers(&mut self, now: f64) {
-        let due = self
-            .outboxes
-            .iter_mut()
-            .filter(|(_, outbox)| !outbox.asking && outbox.ask_at.is_some_and(|at| at <= now));
+        let is_due = |outbox: &Outbox<P>| outbox.question_at().is_some_and(|at| at <= now);
+        let due = self.outboxes.iter_mut().filter(|(_, outbox)| is_due(outbox));
         let due = due.map(|(peer, outbox)| {
-            (outbox.asking, outbox.ask_at) = (true, None);
+            outbox.asked(now);
             (peer.clone(), outbox.question())
         });
         let due: Vec<(Peer, String)> = due.collect();
         for (peer, question) in due {
+            // Only the answer to the last question counts.
+            self.own.retain(|_, own| *own != Own::Received(peer.clone()));
             let (topic, rank) = (format!("{}{RECEIVED}", peer.service), peer.rank);
             self.ask_rank(Own::Received(peer), &topic, &question, rank);
         }
@@ -292,8 +314,7 @@ impl<P: Packet> Connector<P> {
 
     /// When to ask a receiver next.
     pub(crate) fn next_question(&self) -> Option<f64> {
-        let waiting = self.outboxes.values().filter(|outbox| !outbox.asking);
-        waiting.filter_map(|outbox| outbox.ask_at).reduce(f64::min)
+        self.outboxes.values().filter_map(Outbox::question_at).reduce(f64::min)
     }
 
     /// A request from the broker: false if it is not one of a channel.
@@ -368,6 +389,20 @@ impl<P: Packet> Outbox<P> {
 
     fn ask_by(&mut self, at: f64) {
         self.ask_at = Some(self.ask_at.map_or(at, |known| known.min(at)));
+    }
+
+    /// When to ask the receiver next.
+    fn question_at(&self) -> Option<f64> {
+        if self.asking { self.ask_again_at } else { self.ask_at }
+    }
+
+    /// The receiver is asked.
+    fn asked(&mut self, now: f64) {
+        if std::mem::replace(&mut self.asking, true) {
+            self.tries += 1;
+        }
+        let pause = ASK_AGAIN_FIRST * f64::from(1u32 << self.tries.min(10));
+        (self.ask_at, self.ask_again_at) = (None, Some(now + pause.min(ASK_AGAIN_MAX)));
     }
 
     /// A message may be lost.

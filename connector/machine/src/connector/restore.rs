@@ -102,7 +102,7 @@ impl<P: Packet> Connector<P> {
             Own::Cover(namespace, mark) => self.covered(now, &namespace, mark, header.errnum),
             Own::Bequest(namespace) => self.bequeathed(now, &namespace, packet),
             Own::Farewell => {}
-            Own::PeerRuns(peer) => self.peer_runs(now, &peer, header.errnum),
+            Own::PeerRuns(peer) => self.peer_runs(now, &peer, packet),
             Own::Received(peer) => self.received(now, &peer, packet),
         }
     }

@@ -5,6 +5,7 @@
 mod always_an_end;
 mod barrier;
 mod bounded;
+mod channel_once;
 mod commit_once;
 mod no_orphan;
 mod no_release_while_alive;
@@ -53,6 +54,7 @@ impl World {
 
     /// Checks the end of the world: faults are over, and all jobs had time to end.
     pub(super) fn check_end(&mut self) {
+        self.check_talks();
         self.check_jobs();
         self.check_units();
         self.check_memory();

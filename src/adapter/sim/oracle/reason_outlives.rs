@@ -1,5 +1,6 @@
 //! **reason-outlives**: a job whose shells were ended for an exception ends with that exception, also
-//! if the KVS has forgotten it. Exempt are shells whose record was damaged, or could not be written.
+//! if the KVS has forgotten it. Exempt are shells whose record was damaged or lost, or could not be
+//! written.
 
 use std::collections::BTreeSet;
 

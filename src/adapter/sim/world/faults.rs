@@ -8,6 +8,7 @@ use crate::adapter::sim::fault::FaultId;
 use crate::adapter::sim::kind::FaultKind;
 use crate::adapter::sim::rank::{STRANGER, Supervisor};
 use crate::adapter::sim::request::{Asked, Life};
+use crate::adapter::sim::shell::ShellId;
 use crate::config::Config;
 use crate::machine::{Credential, Effects, Event, Fault, RequestId};
 use crate::port::supervisor::{Method, UnitEvent};
@@ -219,6 +220,7 @@ impl World {
             state.held.clear();
             self.end_life(life);
             self.lose_links(rank);
+            self.fail_tracked(rank);
             for request in self.requests.take_held_by(life) {
                 self.fail_request(request, Fault::new(libc::EHOSTUNREACH, "No route to host"));
             }
@@ -242,8 +244,10 @@ impl World {
         state.muted = false;
         state.systemd.reboot();
         let damaged = state.disk.lose_unsynced(rng);
-        for shell in state.shells.iter_mut().filter(|shell| shell.lives()) {
+        let mut gone = Vec::new();
+        for (index, shell) in state.shells.iter_mut().enumerate().filter(|(_, s)| s.lives()) {
             shell.lost_with_node = true;
+            gone.push(ShellId { rank, index });
         }
         self.links.retain(|id, _| id.rank != rank);
         let state = &mut self.ranks[rank as usize];
@@ -254,6 +258,9 @@ impl World {
         for name in damaged {
             self.note(&format!("rank {rank} has lost something of {name}"));
         }
+        for id in gone {
+            self.handle_shell_gone(id);
+        }
     }
 
     /// A broker is killed, and files of its rank are gone when it is back.
@@ -262,7 +269,11 @@ impl World {
         let state = &mut self.ranks[rank as usize];
         let lost = state.disk.lose_files(extensions);
         for shell in &mut state.shells {
-            shell.record_lost |= lost.contains(&format!("{}.record", shell.unit.stem()));
+            if lost.contains(&format!("{}.record", shell.unit.stem())) {
+                shell.record_lost = true;
+                // The record has held it.
+                shell.ended_for = None;
+            }
             shell.commits_lost |= shell.record_lost;
         }
         for name in lost {
@@ -326,7 +337,9 @@ impl World {
                 return self.after(0.1, 5.0, Item::Load { rank });
             }
         };
-        state.broker_up = true;
+        if !std::mem::replace(&mut state.broker_up, true) {
+            state.up_since = self.now;
+        }
         state.supervisor = Some(supervisor);
         self.note(&format!("load on rank {rank}"));
         self.forward_from_supervisor(rank);

@@ -5,6 +5,7 @@ use rand::Rng;
 use resume_machine::{Connector, Limits, Packet, SendError};
 use serde_json::{Value, json};
 
+use super::talks::is_between_shells;
 use super::{Item, World};
 use crate::adapter::sim::packet::SimPacket;
 use crate::adapter::sim::rank::OWNER;
@@ -12,6 +13,7 @@ use crate::adapter::sim::shell::ShellId;
 use crate::machine::{Credential, Event, Fault, RequestId, Topic};
 use crate::proto::{BrokerRank, JobId};
 
+pub(super) const SERVICE_ADD: &str = "service.add";
 /// Ways of sockets begin at this number, above those of ranks. No message overtakes another on a
 /// socket.
 const SOCKETS: u32 = 1 << 16;
@@ -27,14 +29,16 @@ pub(super) struct Link {
     /// Counts the connections of this shell. Messages on an earlier connection reach nobody.
     number: u64,
     armed: Option<f64>,
+    /// The service that its broker has registered for this connection.
+    service: Option<String>,
 }
 
 /// A shell that waits for an answer, and its request.
 #[derive(Clone, Debug)]
 pub(in crate::adapter::sim) struct Waiter {
     pub(super) shell: ShellId,
-    number: u64,
-    packet: SimPacket,
+    pub(super) number: u64,
+    pub(super) packet: SimPacket,
 }
 
 impl World {
@@ -43,7 +47,8 @@ impl World {
         let is_connected = self.ranks[id.rank as usize].broker_up;
         let limits = Limits { commits_max: COMMITS_MAX, ..Limits::default() };
         let connector = Connector::new(self.rng.random(), limits, is_connected, self.now);
-        self.links.insert(id, Link { connector, is_connected, number: 0, armed: None });
+        let link = Link { connector, is_connected, number: 0, armed: None, service: None };
+        self.links.insert(id, link);
         self.forward_from_link(id);
     }
 
@@ -155,6 +160,7 @@ impl World {
             if let Some(link) = self.links.get_mut(&id)
                 && std::mem::take(&mut link.is_connected)
             {
+                link.service = None;
                 link.connector.lost(now);
             }
             self.forward_from_link(id);
@@ -167,14 +173,43 @@ impl World {
         if self.links.get(&id).filter(current).is_none() {
             return;
         }
+        if !packet.is_request() {
+            return self.pass_back(id.rank, packet);
+        }
         let waiter = Waiter { shell: id, number, packet };
+        if is_between_shells(&waiter.packet) {
+            return self.pass_on(waiter);
+        }
         match waiter.packet.topic.as_str() {
             // A simulated broker is in state RUN as soon as it is up.
             "state-machine.wait" => self.answer_shell(&waiter, Ok(json!({}))),
+            SERVICE_ADD => self.add_service(&waiter),
             "job-exec.shell-barrier" => self.handle_barrier_request(waiter),
             "job-exec.keep-commits" => self.handle_bequest(&waiter),
             _ => self.send(id.rank, 0, Item::ToRank0(Box::new(waiter))),
         }
+    }
+
+    /// Registers a service for the connection. A name belongs to one connection at a time.
+    fn add_service(&mut self, waiter: &Waiter) {
+        let name = waiter.packet.json()["service"].as_str().map(str::to_string);
+        let owner = name.as_ref().and_then(|name| self.connection_of(waiter.shell.rank, name));
+        if owner.is_some() {
+            return self.answer_shell(waiter, Err(libc::EEXIST));
+        }
+        if let Some(link) = self.links.get_mut(&waiter.shell) {
+            link.service = name;
+        }
+        self.answer_shell(waiter, Ok(json!({})));
+    }
+
+    /// The connection on this rank that has the service, and its number.
+    pub(super) fn connection_of(&self, rank: u32, service: &str) -> Option<(ShellId, u64)> {
+        let first = ShellId { rank, index: 0 };
+        let last = ShellId { rank, index: usize::MAX };
+        let mut links = self.links.range(first..=last);
+        let (id, link) = links.find(|(_, link)| link.service.as_deref() == Some(service))?;
+        Some((*id, link.number))
     }
 
     fn handle_barrier_request(&mut self, waiter: Waiter) {
@@ -323,12 +358,15 @@ impl World {
     /// Sends an answer to a shell over its socket. If the shell has connected again since it asked,
     /// the answer is dropped on arrival.
     pub(super) fn answer_shell(&mut self, waiter: &Waiter, answer: Result<Value, i32>) {
-        let id = waiter.shell;
         let packet = match answer {
             Ok(payload) => waiter.packet.answer(&payload.to_string()),
             Err(errnum) => waiter.packet.refusal(errnum, "no"),
         };
-        let number = waiter.number;
+        self.send_to_link(waiter.shell, waiter.number, packet);
+    }
+
+    /// A broker sends a message over a connection of its client.
+    pub(super) fn send_to_link(&mut self, id: ShellId, number: u64, packet: SimPacket) {
         let way = (SOCKETS + SOCKETS + id.rank, id.index as u32);
         self.send_on(way.0, way.1, Item::FromBroker { id, number, packet });
     }

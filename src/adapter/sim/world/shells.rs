@@ -4,6 +4,7 @@ use rand::Rng;
 use resume_machine::NO_TAG;
 use serde_json::json;
 
+use super::links::SERVICE_ADD;
 use super::{Item, World};
 use crate::adapter::sim::kind::FaultKind;
 use crate::adapter::sim::packet::SimPacket;
@@ -65,7 +66,7 @@ impl World {
             self.after(0.001, 0.1, Item::Ready { rank, boot, unit: unit.clone() });
         }
         self.open_link(id);
-        if self.ranks_of(&digest).len() > 1 { self.enter_barrier(id) } else { self.work(id) }
+        if self.ranks_of(&digest).len() > 1 { self.register(id) } else { self.work(id) }
     }
 
     /// The IMP says that it is ready.
@@ -86,6 +87,7 @@ impl World {
         for _ in 0..self.rng.random_range(0..6) {
             self.after(0.01, 20.0, Item::CommitLine(id));
         }
+        self.begin_to_speak(id);
         let status = match self.rng.random_range(0..10) {
             0 => WaitStatus::exited(self.rng.random_range(1..4)),
             _ => WaitStatus::exited(0),
@@ -102,7 +104,7 @@ impl World {
         &self.ranks[id.rank as usize].shells[id.index]
     }
 
-    fn shell_mut(&mut self, id: ShellId) -> &mut Shell {
+    pub(super) fn shell_mut(&mut self, id: ShellId) -> &mut Shell {
         &mut self.ranks[id.rank as usize].shells[id.index]
     }
 
@@ -132,6 +134,10 @@ impl World {
         if !self.shell(id).runs() {
             return;
         }
+        let is_killed = status == WaitStatus::signaled(libc::SIGKILL);
+        if !is_killed && self.waits_for_others(id, status) {
+            return;
+        }
         let mut leftover = self.rng.random_bool(self.profile.leftovers);
         let shell = self.shell_mut(id);
         if shell.is_guests() {
@@ -142,7 +148,6 @@ impl World {
             // The IMP ends after all other processes of the unit.
             leftover = false;
         }
-        let is_killed = status == WaitStatus::signaled(libc::SIGKILL);
         let status = self.shell(id).awaited.unwrap_or(status);
         if !is_killed && !self.has_closed(id, status) {
             return;
@@ -159,6 +164,7 @@ impl World {
         }
         self.ranks[id.rank as usize].systemd.handle_exited(&unit, status, leftover);
         self.forward_from_systemd(id.rank);
+        self.handle_shell_gone(id);
     }
 
     /// The shell closes its connection, which can take as long as its broker is away. Returns true
@@ -249,7 +255,7 @@ impl World {
     }
 
     /// The shell enters the barrier, and waits for the answer.
-    fn enter_barrier(&mut self, id: ShellId) {
+    pub(super) fn enter_barrier(&mut self, id: ShellId) {
         let shell = self.shell_mut(id);
         shell.entered += 1;
         let payload = json!({ "id": shell.unit.job(), "rank": id.rank });
@@ -273,14 +279,23 @@ impl World {
         }
     }
 
-    /// An answer arrives at a shell.
+    /// A request or an answer arrives at a shell.
     pub(super) fn handle_at_shell(&mut self, id: ShellId, packet: &SimPacket) {
         if !self.shell(id).runs() {
             return;
         }
-        if packet.topic == BARRIER {
-            return self.leave_barrier(id, packet.errnum());
+        if packet.is_request() {
+            return self.hear(id, packet);
         }
+        match packet.topic.as_str() {
+            BARRIER => self.leave_barrier(id, packet.errnum()),
+            SERVICE_ADD => self.handle_registered(id, packet.errnum()),
+            "kvs.commit" => self.handle_committed(id, packet),
+            _ => self.hear_answer(id, packet),
+        }
+    }
+
+    fn handle_committed(&mut self, id: ShellId, packet: &SimPacket) {
         let number = packet.matchtag() - 1;
         if packet.errnum() == 0 {
             self.shell_mut(id).lines_done += 1;

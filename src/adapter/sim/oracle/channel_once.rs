@@ -1,0 +1,104 @@
+//! **channel-once**: what a shell has sent to another shell of its job arrives once and in order,
+//! and each request that wants an answer has one. If the job had no exception, its leader shell has
+//! heard all that the others have sent before they closed their connections. It need not, if it was
+//! ended by a signal, or did not come through the barriers, and so did not wait for them.
+
+use crate::adapter::sim::packet::SimPacket;
+use crate::adapter::sim::shell::{Shell, ShellId};
+use crate::adapter::sim::world::World;
+use crate::proto::JobId;
+
+const NAME: &str = "channel-once";
+
+impl World {
+    /// Checks a request that a shell hears. It may not be the first one of its sender if another
+    /// shell of a job with this id has heard the others.
+    pub(in crate::adapter::sim) fn check_heard(&mut self, id: ShellId, from: ShellId, number: u32) {
+        let shell = self.shell(id);
+        let known = shell.talk.heard.get(&from).copied();
+        let of_job = |other: &&Shell| other.unit == shell.unit;
+        let is_second = self.ranks[id.rank as usize].shells.iter().filter(of_job).count() > 1;
+        if number != known.unwrap_or_default() && !(known.is_none() && is_second) {
+            let sender = &self.shell(from).unit;
+            let seen = format!("{} hears {number} of {sender}, after {known:?}", shell.unit);
+            self.violate(NAME, seen);
+        }
+    }
+
+    /// Checks the answer to the request `asked`: its receiver and number. Only a shell that has
+    /// ended does not answer.
+    pub(in crate::adapter::sim) fn check_heard_answer(
+        &mut self,
+        id: ShellId,
+        asked: Option<(u32, u32)>,
+        answer: &SimPacket,
+    ) {
+        let shell = self.shell(id);
+        let Some((to, number)) = asked else {
+            let seen = format!("{} hears an answer twice: {answer:?}", shell.unit);
+            return self.violate(NAME, seen);
+        };
+        let is_there = self.ranks[to as usize].shells_of(&shell.digest).any(Shell::works);
+        let broken = match answer.errnum() {
+            0 => answer.json()["n"] != number || answer.json()["rank"] != id.rank,
+            _ => is_there,
+        };
+        if broken {
+            let seen = format!("{} asked {number} of rank {to}: {answer:?}", shell.unit);
+            self.violate(NAME, seen);
+        }
+    }
+
+    /// Checks what shells have heard, at the end of the world.
+    pub(super) fn check_talks(&mut self) {
+        let jobs: Vec<JobId> = self.manager.jobs.keys().copied().collect();
+        for id in jobs {
+            let job = &self.manager.jobs[&id];
+            let Some(allocation) = job.allocation.clone().filter(|_| !job.failed) else { continue };
+            if !self.messages.deceived.contains(&id) {
+                self.check_talk(&allocation.digest);
+            }
+        }
+    }
+
+    fn check_talk(&mut self, digest: &str) {
+        let ranks = self.ranks_of(digest);
+        let ids: Vec<ShellId> = ranks
+            .iter()
+            .flat_map(|rank| {
+                let shells = self.ranks[rank as usize].shells.iter().enumerate();
+                let of_job = shells.filter(|(_, shell)| shell.digest == digest);
+                of_job.map(move |(index, _)| ShellId { rank, index })
+            })
+            .collect();
+        let mut seen = Vec::new();
+        for id in &ids {
+            let shell = self.shell(*id);
+            if shell.works() && shell.talk.ending.is_some() {
+                let talk = &shell.talk;
+                seen.push(format!("{} waits to hear of others: {talk:?}", shell.unit));
+            }
+            let has_waited =
+                shell.talk.is_over && shell.exited.is_some_and(|s| s.signal().is_none());
+            if !shell.has_closed || !has_waited || Some(id.rank) != ranks.first() {
+                continue;
+            }
+            // A second one runs where a power cut has ended the first. The leader shell has not
+            // waited for it.
+            let is_first =
+                |from: &&ShellId| ids.iter().find(|id| id.rank == from.rank) == Some(from);
+            let froms = ids.iter().filter(|from| self.shell(**from).has_closed).filter(is_first);
+            for from in froms {
+                let sent = self.shell(*from).talk.sent.get(&id.rank).copied().unwrap_or_default();
+                let heard = shell.talk.heard.get(from).copied().unwrap_or_default();
+                if heard != sent {
+                    let unit = &self.shell(*from).unit;
+                    seen.push(format!("{} heard {heard} of {sent} from {unit}", shell.unit));
+                }
+            }
+        }
+        for seen in seen {
+            self.violate(NAME, seen);
+        }
+    }
+}
