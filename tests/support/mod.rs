@@ -220,6 +220,14 @@ impl Harness {
         }
     }
 
+    /// The record is of a later release.
+    pub fn unreadable(&mut self, job: u64) {
+        match self.next_of(job) {
+            UnitEvent::Unreadable { .. } => (),
+            other => panic!("expected Unreadable of job {job}, got {other:?}"),
+        }
+    }
+
     pub fn never_started(&mut self, job: u64) {
         match self.next_of(job) {
             UnitEvent::NeverStarted { .. } => (),
