@@ -1,10 +1,13 @@
 //! One test for each rule of channels between shells.
 
+#[path = "support/client.rs"]
+mod client;
 mod support;
 
 use resume_machine::{Connector, Kind, Limits, Packet, SendError};
 use serde_json::{Value, json};
 
+use client::Client;
 use support::Message;
 
 const SERVICE: &str = "1000-shell-fA";
@@ -13,50 +16,27 @@ const NO_HOST: i32 = 113;
 /// The rank of the receiver.
 const RANK: u32 = 4;
 
-struct Sender {
-    connector: Connector<Message>,
-    now: f64,
-}
-
-impl Sender {
+impl Client {
     /// A shell: it has registered its service.
     fn shell() -> Self {
-        let mut sender = Self::tool(Limits::default());
-        sender.send(Message::ask("service.add", 1, &json!({ "service": SERVICE })));
-        let asked = sender.sent();
-        sender.receive(asked[0].answer("{}"));
-        sender.heard();
-        sender
+        let mut shell = Self::new(Limits::default());
+        shell.send(Message::ask("service.add", 1, &json!({ "service": SERVICE })));
+        let asked = shell.sent();
+        shell.receive(asked[0].answer("{}"));
+        shell.heard();
+        shell
     }
 
-    fn tool(limits: Limits) -> Self {
-        Self { connector: Connector::new(7, limits, true, 0.0), now: 0.0 }
-    }
-
-    fn send(&mut self, message: Message) {
-        self.connector.send(self.now, message).expect("there is room");
-    }
-
-    fn sent(&mut self) -> Vec<Message> {
-        std::iter::from_fn(|| self.connector.for_broker()).collect()
-    }
-
-    fn topics(&mut self) -> Vec<String> {
-        self.sent().into_iter().map(|message| message.topic).collect()
-    }
-
-    fn receive(&mut self, message: Message) {
-        self.connector.receive(self.now, message);
-    }
-
-    fn heard(&mut self) -> Vec<(u32, i32)> {
-        let heard = std::iter::from_fn(|| self.connector.for_client());
-        heard.map(|message| (message.tag, message.errnum)).collect()
-    }
-
-    fn pass(&mut self, seconds: f64) {
-        self.now += seconds;
-        self.connector.timeout(self.now);
+    /// A shell that closes after it has sent a message, and its question what has arrived.
+    fn closing() -> (Self, Message) {
+        let mut shell = Self::shell();
+        shell.send(write(0));
+        shell.sent();
+        shell.connector.closing(shell.now);
+        let mut questions = shell.sent();
+        assert_eq!(questions.len(), 1, "{questions:?}");
+        assert!(shell.connector.is_lingering());
+        (shell, questions.remove(0))
     }
 
     /// Answers each question with this error until none is asked any more, for at most a minute.
@@ -102,7 +82,7 @@ fn answered(request: &Message, payload: &Value) -> Message {
 
 #[test]
 fn what_is_no_request_to_a_shell_goes_as_it_came() {
-    let mut sender = Sender::shell();
+    let mut sender = Client::shell();
     let stream = Message { streaming: true, ..exchange(2) };
     let tool = Message { topic: format!("{SERVICE}.rexec.exec"), ..exchange(3) };
     let any = Message { rank: u32::MAX, ..exchange(4) };
@@ -115,7 +95,7 @@ fn what_is_no_request_to_a_shell_goes_as_it_came() {
 
 #[test]
 fn the_receiver_is_asked_after_a_while_and_what_it_lacks_is_sent_again() {
-    let mut sender = Sender::shell();
+    let mut sender = Client::shell();
     for number in 0..3 {
         sender.send(write(number));
     }
@@ -137,7 +117,7 @@ fn the_receiver_is_asked_after_a_while_and_what_it_lacks_is_sent_again() {
 
 #[test]
 fn an_answer_says_that_all_before_it_has_arrived() {
-    let mut sender = Sender::shell();
+    let mut sender = Client::shell();
     sender.send(write(0));
     sender.send(exchange(2));
     let sent = sender.sent();
@@ -148,7 +128,7 @@ fn an_answer_says_that_all_before_it_has_arrived() {
 
 #[test]
 fn while_the_receiver_cannot_be_reached_nothing_is_sent_or_refused() {
-    let mut sender = Sender::shell();
+    let mut sender = Client::shell();
     sender.send(exchange(2));
     let sent = sender.sent();
     sender.receive(sent[0].refusal(NO_HOST, "no host"));
@@ -164,7 +144,7 @@ fn while_the_receiver_cannot_be_reached_nothing_is_sent_or_refused() {
 
 #[test]
 fn a_shell_that_has_ended_is_told_of_after_its_broker_ran_without_it_for_a_while() {
-    let mut sender = Sender::shell();
+    let mut sender = Client::shell();
     sender.send(exchange(2));
     sender.send(write(0));
     let sent = sender.sent();
@@ -177,7 +157,7 @@ fn a_shell_that_has_ended_is_told_of_after_its_broker_ran_without_it_for_a_while
 
 #[test]
 fn who_is_no_shell_is_told_at_once() {
-    let mut sender = Sender::tool(Limits::default());
+    let mut sender = Client::new(Limits::default());
     sender.send(exchange(2));
     let sent = sender.sent();
     sender.receive(sent[0].refusal(NO_SERVICE, "No service"));
@@ -186,7 +166,7 @@ fn who_is_no_shell_is_told_at_once() {
 
 #[test]
 fn a_receiver_that_does_not_know_channels_gets_everything_as_without_them() {
-    let mut sender = Sender::shell();
+    let mut sender = Client::shell();
     sender.send(write(0));
     sender.send(exchange(2));
     sender.sent();
@@ -201,7 +181,7 @@ fn a_receiver_that_does_not_know_channels_gets_everything_as_without_them() {
 
 #[test]
 fn a_method_that_a_receiver_without_channels_does_not_know_is_refused_at_once() {
-    let mut sender = Sender::shell();
+    let mut sender = Client::shell();
     sender.send(exchange(2));
     let sent = sender.sent();
     sender.receive(sent[0].refusal(NO_SERVICE, "Unknown service method 'x'"));
@@ -210,7 +190,7 @@ fn a_method_that_a_receiver_without_channels_does_not_know_is_refused_at_once() 
 
 #[test]
 fn a_receiver_that_never_says_what_it_has_stops_the_sender_at_the_limit() {
-    let mut sender = Sender::tool(Limits { retained_max: 2000, ..Limits::default() });
+    let mut sender = Client::new(Limits { retained_max: 2000, ..Limits::default() });
     let mut taken = 0;
     while sender.connector.send(0.0, write(taken)) == Ok(()) {
         taken += 1;
@@ -226,25 +206,15 @@ fn a_receiver_that_never_says_what_it_has_stops_the_sender_at_the_limit() {
 
 #[test]
 fn who_closes_asks_at_once_and_waits_until_all_has_arrived() {
-    let mut sender = Sender::shell();
-    sender.send(write(0));
-    sender.sent();
-    sender.connector.closing(sender.now);
-    let questions = sender.sent();
-    assert_eq!(questions.len(), 1, "{questions:?}");
-    assert!(sender.connector.is_lingering());
-    sender.receive(received(&questions[0], 1));
+    let (mut sender, question) = Client::closing();
+    sender.receive(received(&question, 1));
     assert!(!sender.connector.is_lingering());
 }
 
 #[test]
 fn who_closes_does_not_wait_for_a_shell_that_has_ended_before() {
-    let mut sender = Sender::shell();
-    sender.send(write(0));
-    sender.sent();
-    sender.connector.closing(sender.now);
-    let questions = sender.sent();
-    sender.receive(questions[0].refusal(NO_SERVICE, "No service"));
+    let (mut sender, question) = Client::closing();
+    sender.receive(question.refusal(NO_SERVICE, "No service"));
     let asked = sender.sent();
     sender.receive(runs(&asked[0], 1000.0));
     assert!(!sender.connector.is_lingering());
@@ -252,12 +222,8 @@ fn who_closes_does_not_wait_for_a_shell_that_has_ended_before() {
 
 #[test]
 fn who_closes_waits_for_a_receiver_that_connects_again() {
-    let mut sender = Sender::shell();
-    sender.send(write(0));
-    sender.sent();
-    sender.connector.closing(sender.now);
-    let questions = sender.sent();
-    sender.receive(questions[0].refusal(NO_SERVICE, "No service"));
+    let (mut sender, question) = Client::closing();
+    sender.receive(question.refusal(NO_SERVICE, "No service"));
     let asked = sender.sent();
     assert_eq!(asked[0].topic, "state-machine.get");
     sender.receive(runs(&asked[0], 1.0));
@@ -271,18 +237,13 @@ fn who_closes_waits_for_a_receiver_that_connects_again() {
 
 #[test]
 fn a_receiver_that_ends_before_it_reads_the_question_is_asked_again() {
-    let mut sender = Sender::shell();
-    sender.send(write(0));
-    sender.sent();
-    sender.connector.closing(sender.now);
-    let first = sender.sent();
-    assert_eq!(first.len(), 1, "{first:?}");
+    let (mut sender, first) = Client::closing();
     sender.pass(2.0);
     let second = sender.sent();
     assert_eq!(second.len(), 1, "{second:?}");
     sender.pass(2.0);
     assert_eq!(sender.sent(), [], "the pauses grow");
-    sender.receive(received(&first[0], 1));
+    sender.receive(received(&first, 1));
     assert!(sender.connector.is_lingering(), "only the answer to the last question counts");
     sender.receive(received(&second[0], 1));
     assert!(!sender.connector.is_lingering());
@@ -290,7 +251,7 @@ fn a_receiver_that_ends_before_it_reads_the_question_is_asked_again() {
 
 #[test]
 fn what_was_sent_while_the_broker_is_away_is_waited_for_when_closing() {
-    let mut sender = Sender::shell();
+    let mut sender = Client::shell();
     sender.connector.lost(sender.now);
     sender.send(write(0));
     sender.connector.closing(sender.now);
@@ -299,7 +260,7 @@ fn what_was_sent_while_the_broker_is_away_is_waited_for_when_closing() {
 
 #[test]
 fn another_process_of_the_service_gets_what_is_kept_as_new() {
-    let mut sender = Sender::shell();
+    let mut sender = Client::shell();
     sender.send(exchange(2));
     let sent = sender.sent();
     sender.receive(answered(&sent[0], &json!({})));

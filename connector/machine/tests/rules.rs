@@ -1,12 +1,15 @@
 //! One test for each rule of the connector.
 
+#[path = "support/client.rs"]
+mod client;
 #[path = "support/kvs.rs"]
 mod kvs;
 mod support;
 
-use resume_machine::{Connector, Kind, Limits, MARKERS, Packet, Phase, SendError};
+use resume_machine::{Kind, Limits, MARKERS, Packet, Phase, SendError};
 use serde_json::{Value, json};
 
+use client::Client;
 use kvs::{append, stream};
 use support::Message;
 
@@ -17,43 +20,16 @@ const NO_DATA: i32 = 61;
 const RESET: i32 = 104;
 const NO_HOST: i32 = 113;
 
-struct Client {
-    connector: Connector<Message>,
-    now: f64,
-}
-
 impl Client {
-    fn new(limits: Limits) -> Self {
-        Self { connector: Connector::new(7, limits, true, 0.0), now: 0.0 }
-    }
-
-    fn send(&mut self, message: Message) {
-        self.connector.send(self.now, message).expect("there is room");
-    }
-
-    /// Messages to the broker.
-    fn sent(&mut self) -> Vec<Message> {
-        std::iter::from_fn(|| self.connector.for_broker()).collect()
-    }
-
-    fn topics(&mut self) -> Vec<String> {
-        self.sent().into_iter().map(|message| message.topic).collect()
-    }
-
-    fn heard(&mut self) -> Vec<(u32, i32)> {
-        let heard = std::iter::from_fn(|| self.connector.for_client());
-        heard.map(|message| (message.tag, message.errnum)).collect()
-    }
-
     fn answer(&mut self, request: &Message, payload: &Value) {
         let answer =
             Message { kind: Kind::Response, payload: payload.to_string(), ..request.clone() };
-        self.connector.receive(self.now, answer);
+        self.receive(answer);
     }
 
     fn refuse(&mut self, request: &Message, errnum: i32) {
         let answer = Message { kind: Kind::Response, errnum, ..request.clone() };
-        self.connector.receive(self.now, answer);
+        self.receive(answer);
     }
 
     /// Answers the connector's own requests with empty successes until only the client's requests
@@ -84,11 +60,6 @@ impl Client {
         self.connector.connecting();
         self.connector.connected();
         self.settle()
-    }
-
-    fn pass(&mut self, seconds: f64) {
-        self.now += seconds;
-        self.connector.timeout(self.now);
     }
 }
 
