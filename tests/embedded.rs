@@ -14,6 +14,7 @@ use job_exec_rs::adapter::embedded::{
 use job_exec_rs::config::{Config, MethodConfig};
 use job_exec_rs::port::supervisor::Method;
 use job_exec_rs::proto::{BrokerRank, Idset, JobId, Stream, UnitName, WaitStatus, decode_eventlog};
+use support::Gate;
 
 /// Every way to start commands that this host has.
 fn methods() -> Vec<MethodConfig> {
@@ -41,6 +42,11 @@ fn request(ranks: impl IntoIterator<Item = u32>, command: &[&str]) -> JobRequest
         ranks: ranks.into_iter().collect(),
         duration: 0.0,
     }
+}
+
+/// A gate for each rank, named as the rank.
+fn rank_gates(dir: &Path, ranks: u32) -> Vec<Gate> {
+    (0..ranks).map(|rank| Gate::new(dir.join(rank.to_string()))).collect()
 }
 
 fn script(ranks: u32, script: &str) -> JobRequest {
@@ -212,14 +218,13 @@ fn output_of_every_rank_comes_once_and_in_order() {
 #[test]
 fn ranks_are_released_as_they_end_and_the_last_at_the_end() {
     for method in methods() {
-        let gate = tempfile::tempdir().expect("a directory");
-        // Each rank ends when its file exists. The first file is made when the job starts, each
-        // other file when the rank before it in this order is released.
+        let dir = tempfile::tempdir().expect("a directory");
+        let gates = rank_gates(dir.path(), 4);
+        // Each rank ends when its gate is open. The first gate is opened when the job starts, each
+        // other gate when the rank before it in this order is released.
         let order = [2, 0, 3, 1];
-        let open =
-            |rank: u32| std::fs::write(gate.path().join(rank.to_string()), "").expect("file");
-        let text =
-            format!("until [ -e {}/$FLUX_TASK_RANK ]; do sleep 0.02; done", gate.path().display());
+        let open = |rank: u32| gates[rank as usize].open();
+        let text = format!("read _ <{}/$FLUX_TASK_RANK", dir.path().display());
         let mut next = order.into_iter();
         let ran = run_watched(&config(method, 4), script(4, &text), |event, _| {
             if let Happening::Start | Happening::Release { .. } = event.what {
@@ -441,18 +446,17 @@ fn an_instance_goes_on_with_the_jobs_of_a_lost_one() {
     let statedir = dir.path().join("state");
     let events = RefCell::new(Vec::new());
     let control = std::cell::OnceCell::<Control>::new();
-    let end = |rank: u32| std::fs::write(dir.path().join(rank.to_string()), "").expect("file");
+    let gates = rank_gates(dir.path(), 3);
     // Rank 0 ends in the first life, rank 1 and 2 in the third.
     let mut first = adopting(&statedir, &events, |event| match &event.what {
-        Happening::Start => end(0),
+        Happening::Start => gates[0].open(),
         Happening::Release { .. } => control.get().expect("a control").leave(),
         _ => (),
     });
     control.get_or_init(|| first.control());
-    let gate = dir.path().display();
     let text = format!(
-        "echo rank $FLUX_TASK_RANK; until [ -e {gate}/$FLUX_TASK_RANK ]; do sleep 0.02; done; \
-         echo ended; exit $FLUX_TASK_RANK"
+        "echo rank $FLUX_TASK_RANK; read _ <{}/$FLUX_TASK_RANK; echo ended; exit $FLUX_TASK_RANK",
+        dir.path().display()
     );
     let id = first.submit(script(3, &text)).expect("a job");
     assert_eq!(first.wait(id).releases, ["0"]);
@@ -474,8 +478,8 @@ fn an_instance_goes_on_with_the_jobs_of_a_lost_one() {
 
     let mut third = adopting(&statedir, &events, |event| {
         if event.what == Happening::Reattached {
-            end(1);
-            end(2);
+            gates[1].open();
+            gates[2].open();
         }
     });
     let outcome = third.wait(id);

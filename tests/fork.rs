@@ -8,7 +8,7 @@ use std::time::Duration;
 use job_exec_rs::config::MethodConfig;
 use job_exec_rs::port::supervisor::{Method, OUTPUT_WINDOW_BYTES, UnitCommand, UnitEvent};
 use job_exec_rs::proto::{Stream, WaitStatus};
-use support::Harness;
+use support::{Harness, RUNS_ON};
 use tempfile::TempDir;
 
 fn harness() -> (Harness, TempDir) {
@@ -67,16 +67,7 @@ fn output_beyond_the_window_waits_for_acks_and_exit_does_not() {
 fn gone_waits_until_the_process_group_is_dead() {
     let (mut h, dir) = harness();
     let pidfile = dir.path().join("pid");
-    let mut spec = h.spec(
-        1,
-        &format!(
-            "(trap '' TERM; echo $BASHPID >{0}.new; mv {0}.new {0}; while :; do sleep 1000; done) &
-             until [ -e {0} ]; do sleep 0.01; done",
-            pidfile.display()
-        ),
-    );
-    spec.argv[0] = "/bin/bash".to_string();
-    h.submit(UnitCommand::Launch(Box::new(spec)));
+    h.launch(1, &format!("trap '' TERM; {RUNS_ON} & echo $! >{}", pidfile.display()));
     h.started(1);
     assert_eq!(h.exited(1), WaitStatus::exited(0));
     let pid = std::fs::read_to_string(&pidfile).unwrap();
@@ -114,7 +105,7 @@ fn signals_reach_main_or_all() {
     h.signal(1, libc::SIGKILL, true);
     h.clean(1);
     h.signal(1, libc::SIGKILL, true);
-    h.launch(2, "sleep 1000");
+    h.launch(2, RUNS_ON);
     h.signal(2, libc::SIGKILL, true);
     h.started(2);
     assert_eq!(h.exited(2), WaitStatus::signaled(9));
@@ -146,7 +137,7 @@ fn failures_say_why() {
 fn children_do_not_outlive_their_worker() {
     let (mut h, _dir) = harness();
     h.run(1, "exit 1");
-    h.launch(2, "sleep 1000");
+    h.launch(2, RUNS_ON);
     let pid = h.started(2);
     let (mut h, found) = h.restart();
     assert_eq!(found.len(), 2);
@@ -160,9 +151,9 @@ fn children_do_not_outlive_their_worker() {
 #[test]
 fn a_second_launch_starts_nothing() {
     let (mut h, _dir) = harness();
-    h.launch(1, "sleep 1000");
+    h.launch(1, RUNS_ON);
     let pid = h.started(1);
-    h.launch(1, "sleep 1000");
+    h.launch(1, RUNS_ON);
     assert_eq!(h.started(1), pid);
     h.collect(1);
     assert_eq!(h.exited(1), WaitStatus::signaled(15));

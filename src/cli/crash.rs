@@ -11,7 +11,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use job_exec_rs::adapter::embedded::Instance;
+use job_exec_rs::adapter::embedded::{Instance, temporary};
 use job_exec_rs::port::supervisor::Method;
 use job_exec_rs::proto::{
     BrokerRank, Idset, InstanceId, JobId, Stream, UnitName, WaitStatus, decode_eventlog,
@@ -28,7 +28,8 @@ use seen::Seen;
 
 mod seen;
 
-/// What each rank runs. `$0` is the beginning of the name of the file that ends a rank.
+/// What each rank runs. `$0` is the beginning of the name of the file that ends a rank. The pause
+/// is for the reader of the story: a rank prints a few lines between two steps, not thousands.
 const SCRIPT: &str = "\
 n=0
 until [ -e \"$0-$FLUX_TASK_RANK\" ]; do n=$((n + 1)); echo \"line $n\"; sleep 0.4; done
@@ -49,8 +50,7 @@ struct Place {
 
 impl Place {
     fn make(ranks: u32) -> Result<Self, Failure> {
-        let template = std::env::temp_dir().join("job-exec-rs-XXXXXX");
-        let path = nix::unistd::mkdtemp(&template).map_err(Failure::new)?;
+        let path = temporary().map_err(Failure::new)?;
         let path = path.canonicalize().map_err(Failure::new)?;
         Ok(Self { path, ranks, settled: false })
     }

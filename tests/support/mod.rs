@@ -3,8 +3,10 @@
 #![allow(dead_code, unreachable_pub, unused_imports, reason = "each test binary uses its own part")]
 
 mod bus;
+mod gate;
 
 pub use bus::bus;
+pub use gate::{Gate, RUNS_ON};
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -9,7 +9,7 @@ use job_exec_rs::port::supervisor::{
 };
 use job_exec_rs::proto::{Stream, UnitName, WaitStatus};
 
-use crate::support::{self, Harness};
+use crate::support::{self, Gate, Harness, RUNS_ON};
 use crate::{harness, systemctl};
 
 #[test]
@@ -90,11 +90,10 @@ fn output_beyond_the_window_waits_for_acks_and_exit_does_not() {
 #[test]
 fn a_grandchild_writes_after_the_exit_until_it_is_collected() {
     let Some((mut h, dir)) = harness() else { return };
-    let go = dir.path().join("go");
-    let script =
-        format!("(until [ -e {} ]; do sleep 0.01; done; echo late; sleep 1000) &", go.display());
+    let gate = Gate::new(dir.path().join("gate"));
+    let script = format!("({}; echo late; {RUNS_ON}) &", gate.wait());
     assert_eq!(h.run(1, &script), WaitStatus::exited(0));
-    std::fs::write(&go, "").unwrap();
+    gate.open();
     assert_eq!(h.output(1, Stream::Stdout, 0, 5), b"late\n");
     h.clean(1);
 }
@@ -104,13 +103,8 @@ fn gone_waits_for_an_empty_cgroup() {
     let Some((mut h, dir)) = harness() else { return };
     let pidfile = dir.path().join("pid");
     // The leftover ignores SIGTERM, so only SIGKILL after the stop timeout ends it.
-    let script = format!(
-        "(trap '' TERM; echo $BASHPID >{0}.new; mv {0}.new {0}; while :; do sleep 1000; done) &
-         until [ -e {0} ]; do sleep 0.01; done",
-        pidfile.display()
-    );
+    let script = format!("trap '' TERM; {RUNS_ON} & echo $! >{}", pidfile.display());
     let mut spec = h.spec(1, &script);
-    spec.argv[0] = "/bin/bash".to_string();
     spec.stop_timeout = Some(std::time::Duration::from_millis(300));
     h.submit(UnitCommand::Launch(Box::new(spec)));
     h.started(1);
@@ -148,7 +142,7 @@ fn gone_waits_for_processes_that_systemd_does_not_kill() {
 #[test]
 fn collecting_a_running_unit_ends_it() {
     let Some((mut h, _dir)) = harness() else { return };
-    h.launch(1, "sleep 1000");
+    h.launch(1, RUNS_ON);
     h.started(1);
     h.collect(1);
     assert_eq!(h.exited(1), WaitStatus::signaled(15));
@@ -171,7 +165,7 @@ fn signals_reach_main_or_all() {
     h.signal(1, libc::SIGKILL, true);
 
     // A signal that comes before the start is not lost.
-    h.launch(2, "sleep 1000");
+    h.launch(2, RUNS_ON);
     h.signal(2, libc::SIGKILL, true);
     h.started(2);
     assert_eq!(h.exited(2), WaitStatus::signaled(9));
@@ -238,7 +232,7 @@ fn arguments_and_environment_arrive_as_given() {
 #[test]
 fn properties_are_given_and_read_back() {
     let Some((mut h, _dir)) = harness() else { return };
-    let mut spec = h.spec(1, "ulimit -n; sleep 1000");
+    let mut spec = h.spec(1, &format!("ulimit -n; {RUNS_ON}"));
     for (name, value) in [
         ("LimitNOFILE", "123:456"),
         ("CPUWeight", "42"),
@@ -358,8 +352,9 @@ fn two_instances_on_one_bus_never_meet() {
 #[test]
 fn a_multiuser_unit_is_left_to_the_imp() {
     let Some((mut h, _dir)) = harness() else { return };
-    let mut spec =
-        h.spec(1, "sleep 1000 & trap 'exit 4' USR1; echo ${NOTIFY_SOCKET:+set}; wait; wait");
+    let script =
+        format!("{RUNS_ON} & trap 'exit 4' USR1; echo ${{NOTIFY_SOCKET:+set}}; wait; wait");
+    let mut spec = h.spec(1, &script);
     spec.multiuser = true;
     spec.stop_timeout = None;
     // What is configured for every job does not count here.

@@ -1,22 +1,20 @@
 //! What the next life of the worker finds.
 
 use std::io::Write;
-use std::path::Path;
 
 use job_exec_rs::config::MethodConfig;
 use job_exec_rs::port::Note;
 use job_exec_rs::port::supervisor::{UnitCommand, UnitEvent};
 use job_exec_rs::proto::{Stream, UnitName, WaitStatus};
 
-use crate::support::{self, Harness};
+use crate::support::{self, Gate, Harness, RUNS_ON};
 use crate::{harness, systemctl, systemd_run};
 
 #[test]
 fn a_unit_runs_on_without_a_worker_and_is_found() {
     let Some((mut h, dir)) = harness() else { return };
-    let go = dir.path().join("go");
-    let wait = format!("until [ -e {} ]; do sleep 0.01; done", go.display());
-    h.launch(1, &format!("echo before; {wait}; echo after; exit 4"));
+    let gate = Gate::new(dir.path().join("gate"));
+    h.launch(1, &format!("echo before; {}; echo after; exit 4", gate.wait()));
     let pid = h.started(1);
     assert_eq!(h.output(1, Stream::Stdout, 0, 7), b"before\n");
     let unit = h.unit(1);
@@ -28,7 +26,7 @@ fn a_unit_runs_on_without_a_worker_and_is_found() {
     assert_eq!(found[0].started.as_ref().unwrap().pid, pid);
     assert_eq!(found[0].notes["barrier-entered"], 17);
     assert_eq!(h.started(1), pid);
-    std::fs::write(&go, "").unwrap();
+    gate.open();
     assert_eq!(h.exited(1), WaitStatus::exited(4));
     h.collect(1);
     // Gone waits to hear where output begins.
@@ -50,19 +48,14 @@ fn a_unit_runs_on_without_a_worker_and_is_found() {
 #[test]
 fn an_exit_while_no_worker_is_there_is_found() {
     let Some((mut h, dir)) = harness() else { return };
-    let (go, done) = (dir.path().join("go"), dir.path().join("done"));
+    let (gate, done) = (Gate::new(dir.path().join("gate")), dir.path().join("done"));
     for job in [0, 6] {
-        let (go, done) = (go.display(), done.display());
-        h.launch(
-            job,
-            &format!(
-                "until [ -e {go} ]; do sleep 0.01; done; echo {job}; echo >>{done}; exit {job}"
-            ),
-        );
+        let (wait, done) = (gate.wait(), done.display());
+        h.launch(job, &format!("{wait}; echo {job}; echo >>{done}; exit {job}"));
         h.started(job);
     }
     h.stop();
-    std::fs::write(&go, "").unwrap();
+    gate.open();
     for (job, state) in [(0, "SubState=exited"), (6, "SubState=failed")] {
         let unit = h.unit(job).to_string();
         while systemctl(&["show", "-p", "SubState", &unit]).trim() != state {}
@@ -119,7 +112,7 @@ fn a_start_that_got_through_late_is_adopted() {
     let (mut h, _) = h.restart();
     h.never_started(1);
     // As if the call of the earlier life had been on its way for long.
-    systemd_run(&h.unit(1), "digest-of-1", "sleep 1000");
+    systemd_run(&h.unit(1), "digest-of-1", RUNS_ON);
     spec.argv[0] = "/bin/sh".to_string();
     h.submit(UnitCommand::Launch(Box::new(spec)));
     h.started(1);
@@ -135,7 +128,7 @@ fn a_late_start_of_another_job_is_not_adopted() {
     spec.argv[0] = "/nonexistent".to_string();
     h.submit(UnitCommand::Launch(Box::new(spec)));
     h.failed(1);
-    systemd_run(&h.unit(1), "strange", "sleep 1000");
+    systemd_run(&h.unit(1), "strange", RUNS_ON);
     h.launch(1, "exit 0");
     let (errnum, message) = h.failed(1);
     assert_eq!(errnum, libc::EEXIST, "{message}");
@@ -146,7 +139,7 @@ fn a_late_start_of_another_job_is_not_adopted() {
 #[test]
 fn a_name_that_is_taken_is_refused() {
     let Some((mut h, _dir)) = harness() else { return };
-    systemd_run(&h.unit(1), "strange", "sleep 1000");
+    systemd_run(&h.unit(1), "strange", RUNS_ON);
     h.launch(1, "exit 0");
     let (errnum, message) = h.failed(1);
     assert_eq!(errnum, libc::EEXIST);
@@ -162,11 +155,11 @@ fn a_name_that_is_taken_is_refused() {
 #[test]
 fn a_second_launch_starts_nothing() {
     let Some((mut h, _dir)) = harness() else { return };
-    h.launch(1, "sleep 1000");
+    h.launch(1, RUNS_ON);
     let pid = h.started(1);
-    h.launch(1, "sleep 1000");
+    h.launch(1, RUNS_ON);
     assert_eq!(h.started(1), pid, "adopted");
-    let mut other = h.spec(1, "sleep 1000");
+    let mut other = h.spec(1, RUNS_ON);
     other.digest = "another".into();
     h.submit(UnitCommand::Launch(Box::new(other)));
     assert_eq!(h.failed(1).0, libc::EEXIST);
@@ -183,7 +176,7 @@ fn a_second_launch_starts_nothing() {
 #[test]
 fn another_boot_means_lost() {
     let Some((mut h, _dir)) = harness() else { return };
-    h.launch(1, "sleep 1000");
+    h.launch(1, RUNS_ON);
     h.started(1);
     h.stop();
     let path = h.file(1, "record");
@@ -201,7 +194,7 @@ fn another_boot_means_lost() {
 fn a_unit_that_vanished_is_lost() {
     let Some((mut h, _dir)) = harness() else { return };
     for job in [1, 2] {
-        h.launch(job, "sleep 1000");
+        h.launch(job, RUNS_ON);
         h.started(job);
     }
     h.stop();
@@ -209,7 +202,7 @@ fn a_unit_that_vanished_is_lost() {
         systemctl(&["stop", &h.unit(job).to_string()]);
     }
     // A stranger under our unit's name, with an invocation of its own.
-    systemd_run(&h.unit(2), "strange", "sleep 1000");
+    systemd_run(&h.unit(2), "strange", RUNS_ON);
     let (mut h, _, _) = Harness::ready(h.config);
     assert!(h.lost(1).contains("no trace"));
     assert!(h.lost(2).contains("not the one started"));
@@ -222,7 +215,7 @@ fn a_unit_that_vanished_is_lost() {
 #[test]
 fn a_torn_record_is_mended_and_a_strange_one_left_alone() {
     let Some((mut h, _dir)) = harness() else { return };
-    h.launch(1, "sleep 1000");
+    h.launch(1, RUNS_ON);
     h.started(1);
     h.stop();
     let mut file = std::fs::OpenOptions::new().append(true).open(h.file(1, "record")).unwrap();
@@ -263,14 +256,13 @@ fn assert_nothing_left(h: &Harness) {
 #[test]
 fn a_unit_without_a_record_is_known_by_systemd() {
     let Some((mut h, dir)) = harness() else { return };
-    let (go, end) = (dir.path().join("go"), dir.path().join("end"));
-    let wait = |file: &Path| format!("until [ -e {} ]; do sleep 0.01; done", file.display());
+    let [go, end] = ["go", "end"].map(|name| Gate::new(dir.path().join(name)));
     // 0 and 6 exit while no worker is there, 4 and 5 run on.
     for job in [0, 6] {
-        h.launch(job, &format!("{}; exit {job}", wait(&go)));
+        h.launch(job, &format!("{}; exit {job}", go.wait()));
     }
     for job in [4, 5] {
-        h.launch(job, &format!("echo before; {}; echo after; exit {job}", wait(&end)));
+        h.launch(job, &format!("echo before; {}; echo after; exit {job}", end.wait()));
     }
     let pids = [0, 6, 4, 5].map(|job| h.started(job));
     for job in [4, 5] {
@@ -281,7 +273,7 @@ fn a_unit_without_a_record_is_known_by_systemd() {
         lose(&h, job, &["record", "out", "err"]);
     }
     lose(&h, 5, &["record"]);
-    std::fs::write(&go, "").unwrap();
+    go.open();
     for (job, state) in [(0, "SubState=exited"), (6, "SubState=failed")] {
         let unit = h.unit(job).to_string();
         while systemctl(&["show", "-p", "SubState", &unit]).trim() != state {}
@@ -311,7 +303,7 @@ fn a_unit_without_a_record_is_known_by_systemd() {
     let (mut h, found) = h.restart();
     assert_eq!(found.iter().map(|record| record.spec.job.0).collect::<Vec<_>>(), [4, 5]);
     assert_eq!([4, 5].map(|job| h.started(job)), [pids[2], pids[3]]);
-    std::fs::write(&end, "").unwrap();
+    end.open();
     for job in [4, 5] {
         assert_eq!(h.exited(job), WaitStatus::exited(job as i32));
     }
@@ -330,7 +322,7 @@ fn a_unit_without_a_record_is_known_by_systemd() {
 fn a_unit_without_a_record_that_is_another_jobs_makes_room() {
     let Some((mut h, _dir)) = harness() else { return };
     h.stop();
-    systemd_run(&h.unit(1), "another", "sleep 1000");
+    systemd_run(&h.unit(1), "another", RUNS_ON);
     let (mut h, found, _) = Harness::ready(h.config);
     assert_eq!(found[0].spec.digest.as_str(), "another");
     h.started(1);
@@ -353,7 +345,7 @@ fn the_unit_decides_where_the_record_says_nothing() {
     let Some((mut h, _dir)) = harness() else { return };
     let jobs = [1, 2, 3];
     for job in jobs {
-        h.launch(job, "sleep 1000");
+        h.launch(job, RUNS_ON);
         h.started(job);
     }
     h.stop();
@@ -362,7 +354,7 @@ fn the_unit_decides_where_the_record_says_nothing() {
         std::fs::write(h.file(job, "record"), text).unwrap();
     }
     // A stranger has used one of our names.
-    systemd_run(&h.unit(4), "", "sleep 1000");
+    systemd_run(&h.unit(4), "", RUNS_ON);
     let (mut h, found, _) = Harness::ready(h.config);
     // systemd answers in any order.
     let mut found: Vec<u64> = found.iter().map(|record| record.spec.job.0).collect();

@@ -7,7 +7,7 @@ use job_exec_rs::config::MethodConfig;
 use job_exec_rs::port::supervisor::UnitEvent;
 use job_exec_rs::proto::{Stream, WaitStatus};
 
-use crate::support::{self, Harness};
+use crate::support::{self, Gate, Harness, RUNS_ON};
 use crate::{harness, systemctl};
 
 /// Set for a test that runs in a process, and on a bus, of its own.
@@ -21,13 +21,11 @@ fn systemd_is_reexecuted_and_reloaded_while_units_run() {
 
 /// Units that run, units that end meanwhile and units that are started meanwhile.
 fn rough(h: &mut Harness, dir: &std::path::Path, verbs: &[&str]) {
-    let go = dir.join("go");
     for (round, verb) in verbs.iter().enumerate() {
         let base = 100 * round as u64;
-        let _ = std::fs::remove_file(&go);
+        let gate = Gate::new(dir.join(format!("gate-{round}")));
         for job in base..base + 5 {
-            let wait = format!("until [ -e {} ]; do sleep 0.01; done", go.display());
-            h.launch(job, &format!("{wait}; echo {job}; exit {}", job % 7));
+            h.launch(job, &format!("{}; echo {job}; exit {}", gate.wait(), job % 7));
             h.started(job);
         }
         let verb: Vec<&str> = verb.split(' ').collect();
@@ -35,7 +33,7 @@ fn rough(h: &mut Harness, dir: &std::path::Path, verbs: &[&str]) {
         for job in base + 5..base + 30 {
             h.launch(job, &format!("echo {job}; exit {}", job % 7));
         }
-        std::fs::write(&go, "").unwrap();
+        gate.open();
         systemctl.wait().unwrap();
         for job in base..base + 30 {
             if job >= base + 5 {
@@ -88,7 +86,7 @@ fn inside_no_thread_survives() {
             h.run(1, "exit 1");
             assert_eq!(support::threads().len(), threads.len() + 1, "{:?}", support::threads());
             h.clean(1);
-            h.launch(2, "sleep 1000");
+            h.launch(2, RUNS_ON);
             h.started(2);
             h.collect(2);
             h.exited(2);

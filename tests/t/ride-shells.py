@@ -16,6 +16,7 @@ STATUS = 3
 # Lines of each task between two kills.
 MORE = 20
 
+# The pause is the pace of the output, a line each 10 ms. Nothing waits for it.
 TASK = """
 number=0
 while ! test -e {stop}; do

@@ -62,7 +62,12 @@ impl Drop for StateDirectory {
     }
 }
 
-fn temporary() -> Result<PathBuf, InstanceError> {
+/// Makes a directory of its own for the caller, who removes it.
+///
+/// # Errors
+///
+/// [`InstanceError::Directory`]: there is no room, or no right to write, in `$TMPDIR` or `/tmp`.
+pub fn temporary() -> Result<PathBuf, InstanceError> {
     let template = std::env::temp_dir().join("job-exec-rs-XXXXXX");
     nix::unistd::mkdtemp(&template).map_err(|errno| failed(&template, errno.into()))
 }

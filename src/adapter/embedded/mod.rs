@@ -53,6 +53,7 @@ mod start;
 
 pub use config::InstanceConfig;
 pub use control::Control;
+pub use directory::temporary;
 pub use error::InstanceError;
 pub use event::{Happening, InstanceEvent};
 pub use instance::Instance;
