@@ -16,9 +16,9 @@ use crate::proto::{Bequest, BrokerRank, JobId, StartRequest};
 const SMALL_MAX: usize = 1024;
 /// Largest payload of `critical-ranks`, in bytes: the idset of half a million ranks.
 const IDSET_MAX: usize = 4 * 1024 * 1024;
-/// Largest payload of `keep-commits`, in bytes. The connector keeps 16 MiB, and one message may go
-/// past that (`rfc/0010-connector.md`, retained-bound).
-const COMMITS_MAX: usize = 32 * 1024 * 1024;
+/// Largest payload of `keep-commits`, in bytes. It is written into a record as a whole. A
+/// client that leaves more waits for a checkpoint.
+const COMMITS_MAX: usize = 4 * 1024 * 1024;
 
 /// A request, named by the last part of its topic.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -214,6 +214,16 @@ mod tests {
         let ranks = |size| format!("{{\"id\":1,\"ranks\":\"{}\"}}", "1".repeat(size));
         assert!(read(Topic::CriticalRanks, &ranks(100)).is_ok());
         let refused = read(Topic::CriticalRanks, &ranks(IDSET_MAX)).expect_err("refused");
+        assert_eq!(refused.errnum, libc::EMSGSIZE);
+        let commits = |size| {
+            let ops = "y".repeat(size);
+            format!(
+                "{{\"id\":1,\"client\":\"0011223344556677\",\"commits\":[{{\"number\":1,\
+                 \"commit\":{{\"flags\":0,\"ops\":[\"{ops}\"]}}}}]}}"
+            )
+        };
+        assert!(read(Topic::KeepCommits, &commits(COMMITS_MAX / 2)).is_ok());
+        let refused = read(Topic::KeepCommits, &commits(COMMITS_MAX)).expect_err("refused");
         assert_eq!(refused.errnum, libc::EMSGSIZE);
     }
 

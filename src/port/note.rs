@@ -63,7 +63,7 @@ impl Note {
             Self::Commits(bequest) => json!(**bequest),
             Self::CriticalRanks(ranks) => ranks.to_string().into(),
             Self::EndReason(reason) => json!(reason),
-            Self::MadeAgain { output_lost } => serde_json::json!({ "output-lost": output_lost }),
+            Self::MadeAgain { output_lost } => json!({ "output-lost": output_lost }),
             Self::Parked { message, .. } => message.as_deref().map(hex).into(),
         }
     }
@@ -118,8 +118,11 @@ mod tests {
 
     #[test]
     fn notes_are_read_as_they_were_written() {
+        let commits = json!([{ "number": 1, "commit": { "flags": 0, "ops": [] } }]);
+        let bequest = json!({ "client": "0011223344556677", "commits": commits });
         let notes = [
             Note::BarrierEntered(2),
+            Note::Commits(Arc::new(serde_json::from_value(bequest).expect("a bequest"))),
             Note::CriticalRanks(Idset::from_range(0..3)),
             Note::EndReason(EndReason::new("timeout", "expired", None)),
             Note::MadeAgain { output_lost: true },

@@ -57,29 +57,16 @@ impl Kvs {
 
     fn append(&self, namespace: &str, text: &str) -> *mut flux_sys::flux_future_t {
         let flags = flux_sys::kvs_commit_flags_FLUX_KVS_TXN_COMPACT as c_int;
-        self.commit(Some(namespace), flags, |txn| {
-            let (key, text) = (cstring(EVENTLOG_KEY), cstring(text));
-            let append = flux_sys::kvs_op_FLUX_KVS_APPEND as c_int;
-            // SAFETY: the transaction is valid, the strings live through the call.
-            unsafe { flux_sys::flux_kvs_txn_put(txn, append, key.as_ptr(), text.as_ptr()) }
-        })
+        self.commit(Some(namespace), flags, |txn| put_events(txn, text))
     }
 
     fn append_last(&self, namespace: &str, text: &str) -> *mut flux_sys::flux_future_t {
         let flags = flux_sys::kvs_commit_flags_FLUX_KVS_TXN_COMPACT as c_int;
         self.commit(Some(namespace), flags, |txn| {
-            let (key, text) = (cstring(EVENTLOG_KEY), cstring(text));
-            let append = flux_sys::kvs_op_FLUX_KVS_APPEND as c_int;
+            let appended = if text.is_empty() { 0 } else { put_events(txn, text) };
             let keys = cstring(CONNECTOR_KEYS);
-            // SAFETY: the transaction is valid, the strings live through the calls.
-            unsafe {
-                let appended = if text.is_empty() {
-                    0
-                } else {
-                    flux_sys::flux_kvs_txn_put(txn, append, key.as_ptr(), text.as_ptr())
-                };
-                appended.min(flux_sys::flux_kvs_txn_unlink(txn, 0, keys.as_ptr()))
-            }
+            // SAFETY: the transaction is valid, the string lives through the call.
+            appended.min(unsafe { flux_sys::flux_kvs_txn_unlink(txn, 0, keys.as_ptr()) })
         })
     }
 
@@ -115,8 +102,8 @@ impl Kvs {
     }
 
     /// Writes the last events, removes the keys of resume connectors and grafts the namespace. The
-    /// root is looked up after the last commit, because on ranks other than 0 the answer to a commit still names the root before it
-    /// (flux-core `kvs.c`, setroot_event_process).
+    /// root is looked up after the last commit, because on ranks other than 0 the answer to a
+    /// commit still names the root before it (flux-core `kvs.c`, setroot_event_process).
     fn finish(&self, id: JobId, events: &[ExecEvent], done: Done) {
         let commit = self.append_last(&id.namespace(), &encode(events));
         let this = self.clone();
@@ -309,6 +296,14 @@ impl Root {
             _ => Err(object),
         }
     }
+}
+
+/// Appends to the eventlog. The result is libflux's.
+fn put_events(txn: *mut flux_sys::flux_kvs_txn_t, text: &str) -> c_int {
+    let (key, text) = (cstring(EVENTLOG_KEY), cstring(text));
+    let append = flux_sys::kvs_op_FLUX_KVS_APPEND as c_int;
+    // SAFETY: libflux refuses a null transaction, and the strings live through the call.
+    unsafe { flux_sys::flux_kvs_txn_put(txn, append, key.as_ptr(), text.as_ptr()) }
 }
 
 fn encode(events: &[ExecEvent]) -> String {

@@ -13,7 +13,7 @@ use crate::proto::{Bequest, JobId};
 
 /// How much is kept for one job on one rank, in bytes. A client that leaves more waits for a
 /// checkpoint.
-const KEPT_MAX: usize = 32 << 20;
+const KEPT_MAX: usize = 16 << 20;
 
 /// All that clients have left.
 #[derive(Clone, Debug, Default, PartialEq)]
