@@ -130,6 +130,7 @@ fn serve(
         handle
             .ask("job-manager.exec-hello", &hello)
             .map_err(LoadError::request("job-manager.exec-hello"))?;
+        driver.find_cleaning();
     }
     Ok(handle.run_reactor()?)
 }

@@ -19,6 +19,8 @@ pub enum Bug {
     DoneBeforeOutput,
     /// An ended job is forgotten before a checkpoint holds its end.
     DuplicateStartAfterRollback,
+    /// A checkpoint may have a job in CLEANUP that is not held.
+    HoldForgotten,
     /// After a reconnect to the bus, the supervisor does not ask what happened meanwhile.
     LostSignalAfterReconnect,
     /// Output that a shell sends to another has no number: nobody notices when it is lost.
@@ -43,13 +45,14 @@ pub enum Bug {
 
 impl Bug {
     /// All bugs.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::AdoptionByPid,
         Self::BarrierAfterRestart,
         Self::CollectBeforeDurable,
         Self::CommitsOfEndedLost,
         Self::DoneBeforeOutput,
         Self::DuplicateStartAfterRollback,
+        Self::HoldForgotten,
         Self::LostSignalAfterReconnect,
         Self::OneWayUnnumbered,
         Self::ReasonForgotten,

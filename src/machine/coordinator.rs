@@ -12,14 +12,17 @@ use crate::machine::event::{Credential, Fault, RequestId, StreamId};
 use crate::planted::Bug;
 use crate::proto::peer::{LeadNote, LeadReply, LeadRequest, StreamEnd, Version};
 use crate::proto::{
-    BrokerRank, Exception, Idset, JobDigest, JobException, JobId, ReleasedRanks, Response,
-    StartError, StartRequest, WaitStatus,
+    BrokerRank, Exception, Idset, JobDigest, JobEvent, JobException, JobId, ReleasedRanks,
+    Response, StartError, StartRequest, WaitStatus,
 };
 
 use checkpoint::{Checkpoint, Waiting};
+use hold::Holds;
 
 mod asked;
 mod checkpoint;
+mod cleaning;
+mod hold;
 
 /// First pause before a leader is asked again, in seconds.
 const RETRY_FIRST: f64 = 0.1;
@@ -43,7 +46,9 @@ enum LeaderLink {
 /// A job that the job manager has asked for.
 #[derive(Clone, Debug, PartialEq)]
 struct Coordinated {
-    request: RequestId,
+    /// The job manager's request. None: it has asked nobody, because the job was in CLEANUP when it
+    /// or this service was started again.
+    request: Option<RequestId>,
     start: StartRequest,
     digest: JobDigest,
     /// It was allocated before this coordinator came up.
@@ -68,6 +73,7 @@ struct Coordinated {
 pub(super) struct Coordinator {
     jobs: BTreeMap<JobId, Coordinated>,
     checkpoint: Checkpoint,
+    holds: Holds,
 }
 
 impl Coordinator {
@@ -84,7 +90,7 @@ impl Coordinator {
         match start {
             Ok(start) => {
                 let mut job = Coordinated {
-                    request,
+                    request: Some(request),
                     digest: JobDigest::new(start.id, start.userid, &start.r),
                     again: start.r.starttime() <= cx.born.wall,
                     rank: start.r.first_rank(),
@@ -101,8 +107,10 @@ impl Coordinator {
                 } else {
                     job.ask(cx.now.mono, None, out);
                 }
-                if let Some(old) = self.jobs.insert(job.start.id, job) {
-                    out.push(Effect::Drop { to: old.request });
+                let id = job.start.id;
+                self.holds.forget(id);
+                if let Some(Coordinated { request: Some(to), .. }) = self.jobs.insert(id, job) {
+                    out.push(Effect::Drop { to });
                 }
             }
             Err(error @ (StartError::Field { id, .. } | StartError::R { id, .. })) => {
@@ -175,12 +183,24 @@ impl Coordinator {
                     let waiting = job.waiting(0, true);
                     self.checkpoint.wait(id, waiting);
                     self.jobs.remove(&id);
+                    self.holds.end(id, out);
                 }
                 self.checkpoint.sweep_while(cx, !self.jobs.is_empty());
             }
-            Err(end) => return job.handle_leader_end(cx, &end, out),
+            Err(end) => {
+                job.handle_leader_end(cx, &end, out);
+                return self.want_hold(id);
+            }
         }
+        self.want_hold(id);
         self.touch(cx);
+    }
+
+    /// A job that is in CLEANUP now is to be held.
+    fn want_hold(&mut self, id: JobId) {
+        if self.jobs.get(&id).is_some_and(Coordinated::is_cleaned_up) {
+            self.holds.want(id);
+        }
     }
 
     /// Something has changed: a checkpoint is made soon.
@@ -228,16 +248,24 @@ impl Coordinator {
     }
 
     /// The module is being unloaded.
-    pub(super) fn shut_down(&mut self, out: &mut Effects) {
+    pub(super) fn shut_down(&mut self, shells_survive: bool, out: &mut Effects) {
         self.checkpoint.shut_down(out);
+        if shells_survive {
+            self.holds.ask(out);
+        }
     }
 
     /// When [`Self::handle_checkpoint_timeout`] is due.
     pub(super) fn next_checkpoint(&self) -> Option<f64> {
-        self.checkpoint.next_timeout()
+        self.holds.next_timeout().or_else(|| self.checkpoint.next_timeout())
     }
 
+    /// Makes a checkpoint, if it is time, and if the jobs are held that it would have in CLEANUP.
     pub(super) fn handle_checkpoint_timeout(&mut self, cx: Context, out: &mut Effects) {
+        let now = cx.now.mono;
+        if cx.shells_survive && self.checkpoint.is_due(now) && self.holds.keep_waiting(now, out) {
+            return;
+        }
         let running = self.jobs.iter().filter(|(_, job)| job.start.reattach).map(|(id, _)| *id);
         self.checkpoint.handle_timeout(cx, running, out);
     }
@@ -255,6 +283,8 @@ impl Coordinator {
             return;
         }
         job.exception = Some(exception.clone());
+        self.holds.want(exception.id);
+        self.checkpoint.touch(cx);
         if let LeaderLink::Asked { since, .. } = job.leader
             && job.rank != cx.facts.rank
         {
@@ -380,14 +410,35 @@ impl Coordinated {
         let is_again =
             started(&response) && self.passed_on.iter().any(|r| started(r) || finished(r));
         if !is_again {
-            let item = StreamItem::Response { id: self.start.id, response: response.clone() };
-            out.push(Effect::Stream { to: self.request, item });
+            self.say(response.clone(), out);
         }
         self.passed_on.push(response);
-        if is_end {
-            out.push(Effect::Drop { to: self.request });
+        if let Some(to) = self.request.filter(|_| is_end) {
+            out.push(Effect::Drop { to });
         }
         is_end
+    }
+
+    /// Tells the job manager. If that has not asked, the event is posted that it would post.
+    fn say(&self, response: Response, out: &mut Effects) {
+        let id = self.start.id;
+        if let Some(to) = self.request {
+            return out.push(Effect::Stream { to, item: StreamItem::Response { id, response } });
+        }
+        let is_fatal = |r: &Response| matches!(r, Response::Exception(e) if e.severity == 0);
+        if self.exception.is_none() || !is_fatal(&response) {
+            out.push(Effect::Post { id, event: JobEvent::Response(response) });
+        }
+    }
+
+    /// The job manager has it in CLEANUP.
+    fn is_cleaned_up(&self) -> bool {
+        let ends = |response: &Response| match response {
+            Response::Exception(exception) => exception.severity == 0,
+            Response::Finish { .. } => true,
+            Response::Reattached {} | Response::Release { .. } | Response::Start {} => false,
+        };
+        self.exception.is_some() || self.passed_on.iter().any(ends)
     }
 
     /// Leaves out ranks that were released before. Returns nothing if nothing is left to say.

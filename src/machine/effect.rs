@@ -9,8 +9,8 @@ use crate::proto::peer::{
     StreamEnd,
 };
 use crate::proto::{
-    Bequest, BrokerRank, Exception, ExecEvent, Idset, JobDigest, JobId, Response, ShellRank,
-    UnitName,
+    Bequest, BrokerRank, Exception, ExecEvent, Idset, JobDigest, JobEvent, JobId, Response,
+    ShellRank, UnitName,
 };
 
 /// Importance of a log line. The adapter maps it to a level of syslog.
@@ -133,6 +133,12 @@ pub enum Effect {
         /// Seconds since the epoch; 0 is none.
         expiration: f64,
     },
+    /// Hold a job in CLEANUP ([`JobEvent::EpilogStart`]). Answered by [`super::Event::Held`] when
+    /// the KVS has it.
+    Hold {
+        /// The job.
+        id: JobId,
+    },
     /// Signal a job's tasks through its shells (`job-manager.kill`).
     KillJob {
         /// The job.
@@ -204,6 +210,13 @@ pub enum Effect {
         unit: UnitName,
         /// Which of the shell's entries it is, counted from 1.
         entry: u32,
+    },
+    /// Post an event to a job's own eventlog.
+    Post {
+        /// The job.
+        id: JobId,
+        /// The event.
+        event: JobEvent,
     },
     /// Raise an exception at the job manager itself, because no coordinator listens.
     Raise {

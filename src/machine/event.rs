@@ -9,7 +9,7 @@ use crate::proto::peer::{
     ShellsRequest, StreamEnd,
 };
 use crate::proto::{
-    Bequest, BrokerRank, ExecEvent, Idset, JobException, JobId, StartError, StartRequest,
+    Bequest, BrokerRank, Cleaning, ExecEvent, Idset, JobException, JobId, StartError, StartRequest,
 };
 
 /// A request that waits for an answer.
@@ -125,6 +125,9 @@ pub enum Event {
         /// The job.
         id: JobId,
     },
+    /// A job in CLEANUP was found that nobody leads to its end: rank 0's broker or module was
+    /// started again.
+    Cleaning(Box<Cleaning>),
     /// [`super::Effect::Checkpoint`] has ended.
     Checkpointed(Result<(), Fault>),
     /// The configuration was replaced.
@@ -157,6 +160,13 @@ pub enum Event {
         id: JobId,
         /// Seconds since the epoch; 0 is none.
         expiration: f64,
+    },
+    /// [`super::Effect::Hold`] has ended.
+    Held {
+        /// The job.
+        id: JobId,
+        /// Whether it is held.
+        result: Result<(), Fault>,
     },
     /// A client of a job on this rank closes its connection, and leaves commits
     /// (`job-exec.keep-commits`).

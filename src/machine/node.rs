@@ -11,6 +11,7 @@ use crate::machine::event::{Event, RequestId, Role, StreamId};
 use crate::machine::leader::Leader;
 use crate::machine::recently_ended::RecentlyEnded;
 use crate::machine::schedule::{Schedule, Waiter};
+use crate::port::supervisor::Method;
 use crate::proto::JobId;
 use crate::proto::UnitName;
 use crate::proto::peer::{LeadRequest, StreamEnd};
@@ -179,10 +180,12 @@ impl Node {
             | Event::CriticalRanks { id, .. }
             | Event::KeepCommits { id, .. }
             | Event::Expiration { id, .. }
+            | Event::Held { id, .. }
             | Event::KnownAnswered { id, .. }
             | Event::Kvs { id, .. }
             | Event::Parked { id, .. }
             | Event::ShellBarrier { id, .. } => Some(*id),
+            Event::Cleaning(cleaning) => Some(cleaning.start.id),
             Event::Exception(exception) => Some(exception.id),
             Event::Lead { lead, .. } => Some(lead.start.id),
             Event::Covered(covered) => Some(covered.id),
@@ -237,7 +240,8 @@ impl Node {
         for agent in self.agents.values_mut() {
             agent.shut_down(out);
         }
-        self.coordinator.shut_down(out);
+        let shells_survive = self.supervisor == SupervisorState::Ready(Method::Systemd);
+        self.coordinator.shut_down(shells_survive, out);
         self.unreadable.shut_down(out);
         for (to, _) in self.early.drain(..) {
             out.end(to, StreamEnd::Unloaded);

@@ -3,6 +3,7 @@
 //! Messages are parsed into these types. No module after this one sees raw JSON.
 
 mod bequest;
+mod cleaning;
 mod digest;
 mod duration;
 mod end_reason;
@@ -23,13 +24,14 @@ mod unit_name;
 mod wait_status;
 
 pub use bequest::{BequeathedCommit, Bequest, Commit};
+pub use cleaning::Cleaning;
 pub use digest::JobDigest;
 pub use duration::{DurationError, format_fsd, parse_fsd};
 pub use end_reason::EndReason;
 pub use exec_event::{EventlogError, ExecEvent, decode_eventlog};
 pub use hostlist::Hostlist;
 pub use idset::{Idset, IdsetError};
-pub use job_eventlog::released_in;
+pub use job_eventlog::{HOLD, JobEvent, JobEventlog};
 pub use job_id::{JobId, JobIdError};
 pub use jobspec::{Jobspec, JobspecError};
 pub use response::{Exception, ReleasedRanks, Response};

@@ -161,7 +161,9 @@ noverify = true
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
-        self.processes.clear()
+        for rank in list(self.processes):
+            self.processes.pop(rank)
+            self.remove_rundir(rank)
 
 
 def pause(seconds):

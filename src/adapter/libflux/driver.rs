@@ -90,6 +90,19 @@ impl Driver {
         }
     }
 
+    /// Finds jobs that were in CLEANUP when rank 0's broker or module was started again.
+    pub fn find_cleaning(&self) {
+        let this = self.this.clone();
+        self.kvs.find_cleaning(move |found| {
+            if let Some(driver) = this.upgrade() {
+                match found {
+                    Ok(cleaning) => driver.handle(Event::Cleaning(Box::new(cleaning))),
+                    Err(text) => driver.log(Level::Error, &text),
+                }
+            }
+        });
+    }
+
     /// The answer to `stats-get`.
     pub fn stats(&self) -> Value {
         self.node.borrow().stats()
@@ -206,6 +219,14 @@ impl Driver {
             Effect::Expire { to, request, id, expiration } => {
                 self.expire(to, request, id, expiration);
             }
+            Effect::Hold { id } => {
+                let this = self.this.clone();
+                self.kvs.hold(id, move |result| {
+                    if let Some(driver) = this.upgrade() {
+                        driver.handle(Event::Held { id, result });
+                    }
+                });
+            }
             Effect::KillJob { id, signal } => self.kill_job(id, signal),
             Effect::Known { to, question, asker, id, digest } => {
                 let request = KnownRequest { version: Version, id, digest, question };
@@ -232,6 +253,14 @@ impl Driver {
             }
             Effect::Order { to, request } => self.notify(ORDER, to, &request),
             Effect::Park { to, unit, entry } => self.park(to, unit, entry),
+            Effect::Post { id, event } => {
+                let this = self.this.clone();
+                self.kvs.post(id, &event, move |result| {
+                    if let (Err(error), Some(driver)) = (result, this.upgrade()) {
+                        driver.log(Level::Error, &format!("{id}: cannot post an event: {error}"));
+                    }
+                });
+            }
             Effect::Raise { id, exception } => self.raise(id, &json!(exception)),
             Effect::Shells { stream, to, request, .. } => {
                 self.open(SHELLS, to, &*request, move |result| Event::Reported { stream, result });

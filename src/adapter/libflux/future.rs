@@ -99,6 +99,15 @@ impl Futures {
         self.then(future, false, Box::new(callback));
     }
 
+    /// The same for a future with many answers. The first error is the last answer.
+    pub(super) fn then_each(
+        &self,
+        future: RawFuture,
+        each: impl FnMut(Result<String, RpcError>, RawFuture) + 'static,
+    ) {
+        self.then(future, true, Box::new(each));
+    }
+
     fn then(&self, future: RawFuture, streaming: bool, mut callback: Callback) {
         if future.is_null() {
             return callback(Err(RpcError::of(future)), future);

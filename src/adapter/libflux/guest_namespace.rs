@@ -10,7 +10,7 @@ use super::eventlog::EVENTLOG_KEY;
 use super::kvs::Kvs;
 use super::text::cstring;
 use crate::machine::{Creation, Fault, KvsOp, KvsResult, Opened};
-use crate::proto::{ExecEvent, JobId, decode_eventlog, released_in};
+use crate::proto::{ExecEvent, JobEventlog, JobId, decode_eventlog};
 
 /// The directory in which resume connectors keep their numbers (`rfc/0010-connector.md`, 10.4).
 const CONNECTOR_KEYS: &str = "resume";
@@ -49,7 +49,7 @@ impl Kvs {
                 self.open(id, userid, Box::new(counted));
             }
             KvsOp::Released => self.lookup(None, &id.kvs_key("eventlog"), false, |result| {
-                let released = result.map(|text| released_in(&text));
+                let released = result.map(|text| JobEventlog::read(&text).released);
                 done(KvsResult::Released(released.map_err(Fault::from)));
             }),
         }

@@ -75,6 +75,34 @@ impl Kvs {
         self.take_lookup(future, treeobj, done);
     }
 
+    /// Reads `key` of the primary namespace, and again each time it changes, until `is_it` finds
+    /// what it looks for.
+    pub(super) fn watch_until(
+        &self,
+        key: &str,
+        is_it: impl Fn(&str) -> bool + 'static,
+        done: impl FnOnce(Result<(), RpcError>) + 'static,
+    ) {
+        let (key, handle) = (cstring(key), self.handle.as_ptr());
+        let flags = flux_sys::kvs_op_FLUX_KVS_WATCH as c_int;
+        // SAFETY: the string lives through the call, which copies it.
+        let future = unsafe { flux_sys::flux_kvs_lookup(handle, ptr::null(), flags, key.as_ptr()) };
+        let mut done = Some(done);
+        self.futures.then_each(future, move |result, future| {
+            let found = result.and_then(|_| value_of(future, false)).map(|text| is_it(&text));
+            // After it was found, what still comes is the end of the cancelled watch.
+            if !matches!(found, Ok(false))
+                && let Some(done) = done.take()
+            {
+                if found.is_ok() {
+                    // SAFETY: the future is a lookup of ours with the watch flag, and lives.
+                    unsafe { flux_sys::flux_kvs_lookup_cancel(future) };
+                }
+                done(found.map(drop));
+            }
+        });
+    }
+
     /// Passes what a lookup finds to `done`: the value, or the tree object as JSON.
     pub(super) fn take_lookup(
         &self,
@@ -83,23 +111,25 @@ impl Kvs {
         done: impl FnOnce(Result<String, RpcError>) + 'static,
     ) {
         self.futures.then_once(future, move |result, future| {
-            let found = result.and_then(|_| {
-                let mut text = ptr::null();
-                // SAFETY: the lookup has succeeded; the text is copied while the future lives.
-                let rc = unsafe {
-                    if treeobj {
-                        flux_sys::flux_kvs_lookup_get_treeobj(future, &mut text)
-                    } else {
-                        flux_sys::flux_kvs_lookup_get(future, &mut text)
-                    }
-                };
-                if rc < 0 {
-                    return Err(RpcError::from(HandleError::last("KVS lookup")));
-                }
-                // SAFETY: as above.
-                Ok(unsafe { string(text) }.unwrap_or_default())
-            });
-            done(found);
+            done(result.and_then(|_| value_of(future, treeobj)));
         });
     }
+}
+
+/// What a lookup that has succeeded has found.
+fn value_of(future: *mut flux_sys::flux_future_t, treeobj: bool) -> Result<String, RpcError> {
+    let mut text = ptr::null();
+    // SAFETY: the lookup has succeeded; the text is copied while the future lives.
+    let rc = unsafe {
+        if treeobj {
+            flux_sys::flux_kvs_lookup_get_treeobj(future, &mut text)
+        } else {
+            flux_sys::flux_kvs_lookup_get(future, &mut text)
+        }
+    };
+    if rc < 0 {
+        return Err(RpcError::from(HandleError::last("KVS lookup")));
+    }
+    // SAFETY: as above.
+    Ok(unsafe { string(text) }.unwrap_or_default())
 }

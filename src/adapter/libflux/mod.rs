@@ -5,6 +5,7 @@
 #![allow(unsafe_code)]
 
 mod checkpoint;
+mod cleaning;
 mod connector;
 mod driver;
 mod error;

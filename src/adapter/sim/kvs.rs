@@ -115,6 +115,11 @@ impl Kvs {
         self.primary.manager = manager.clone();
     }
 
+    /// The job manager, as of its last commit.
+    pub(super) fn manager(&self) -> &Manager {
+        &self.primary.manager
+    }
+
     /// Makes a `FLUX_KVS_SYNC` commit with the roots of these guest namespaces. Returns the number
     /// of the checkpoint, which is durable only when [`Self::end_checkpoint`] is called with it.
     pub(super) fn begin_checkpoint(&mut self, jobs: &[JobId]) -> u64 {

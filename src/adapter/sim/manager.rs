@@ -6,7 +6,10 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 use super::Violation;
-use crate::proto::{Idset, JobDigest, JobId, ReleasedRanks, Response, StartRequest, WaitStatus};
+use crate::proto::{
+    Cleaning, Idset, JobDigest, JobEventlog, JobId, ReleasedRanks, Response, StartRequest,
+    WaitStatus,
+};
 
 /// Shortest duration, in seconds. A duration of 0 would mean no limit.
 const TICK: f64 = 0.001;
@@ -46,14 +49,19 @@ pub(super) struct ManagedJob {
     /// Those that the service has said, or could know of: they were in the KVS when it has looked.
     pub(super) told: Idset,
     pub(super) ended: bool,
-    /// Whether its response stream was lost while it was being cleaned up. The job manager does not
-    /// ask for such a job again.
+    /// Since when it is in CLEANUP.
+    pub(super) cleaning_since: Option<f64>,
+    /// It is freed only when it is held no more.
+    pub(super) held: bool,
+    /// Whether it was freed when the job manager was started again, because it was in CLEANUP and
+    /// not held.
     pub(super) abandoned: bool,
 }
 
 impl ManagedJob {
     /// It has got a fatal exception of this type.
-    pub(super) fn fail(&mut self, kind: &str) {
+    pub(super) fn fail(&mut self, kind: &str, now: f64) {
+        self.cleaning_since.get_or_insert(now);
         self.failed = true;
         self.exception.get_or_insert_with(|| kind.to_string());
     }
@@ -107,7 +115,7 @@ impl Manager {
     /// `wall` is rank 0's clock. If that has jumped back, a job that has not started looks new.
     pub(super) fn take_start_request(&mut self, id: JobId, wall: f64) -> Option<Value> {
         let job = self.jobs.get_mut(&id)?;
-        if job.pending || job.ended || job.abandoned {
+        if job.pending || job.ended || job.cleaning_since.is_some() {
             return None;
         }
         let allocation = job.allocation.as_ref()?;
@@ -125,28 +133,58 @@ impl Manager {
         }
     }
 
-    /// The service is gone. The job manager asks again only for jobs that run (flux-core
+    /// The jobs in CLEANUP whose resources the service has not given back, or that it holds.
+    pub(super) fn cleaning(&self) -> Vec<JobId> {
+        let is_it = |job: &ManagedJob| {
+            let has_resources = job.allocation.is_some() && !job.ended;
+            job.cleaning_since.is_some() && !job.abandoned && (has_resources || job.held)
+        };
+        self.jobs.iter().filter(|(_, job)| is_it(job)).map(|(id, _)| *id).collect()
+    }
+
+    /// What the KVS has of a job in CLEANUP.
+    pub(super) fn read_cleaning(&mut self, id: JobId) -> Option<Cleaning> {
+        let job = self.jobs.get_mut(&id)?;
+        let allocation = job.allocation.as_ref()?;
+        let log = JobEventlog {
+            userid: Some(allocation.userid),
+            has_resources: !job.ended,
+            is_started: job.started,
+            exception: job.exception.clone(),
+            finish: job.finish,
+            released: job.released.clone(),
+            is_released: job.ended,
+            is_held: job.held,
+            was_held: job.held,
+        };
+        let start = payload(id, allocation, job);
+        job.told = job.released.clone();
+        let (jobspec, r) = (start["jobspec"].to_string(), start["R"].to_string());
+        Cleaning::read(id, log, &jobspec, &r).ok().flatten()
+    }
+
+    /// The service has gone. The job manager asks again only for jobs that run (flux-core
     /// `job-manager/start.c`).
     pub(super) fn handle_disconnect(&mut self) {
-        for job in self.jobs.values_mut().filter(|job| job.pending) {
+        for job in self.jobs.values_mut() {
             job.pending = false;
-            job.abandoned |= job.failed || job.finish.is_some();
         }
     }
 
-    /// Starts again from the eventlogs.
+    /// Starts again from the eventlogs. Jobs in CLEANUP are freed unless they are held.
     pub(super) fn restart(&mut self) {
+        self.handle_disconnect();
         for job in self.jobs.values_mut().filter(|job| !job.ended) {
-            job.pending = false;
-            job.abandoned |= job.failed || job.finish.is_some();
+            job.abandoned |= job.cleaning_since.is_some() && !job.held;
         }
     }
 
-    /// Handles a response.
+    /// Handles a response, or the event that the service posts instead.
     pub(super) fn handle_response(
         &mut self,
         id: JobId,
         response: &Response,
+        now: f64,
     ) -> Result<(), Violation> {
         let broken = |seen: String| Err(Violation { invariant: "always-an-end", seen });
         let Some(job) = self.jobs.get_mut(&id) else {
@@ -168,7 +206,9 @@ impl Manager {
                     return broken(format!("{id}: reattached, but it was never started"));
                 }
             }
-            Response::Exception(exception) if exception.severity == 0 => job.fail(&exception.kind),
+            Response::Exception(exception) if exception.severity == 0 => {
+                job.fail(&exception.kind, now);
+            }
             Response::Exception(_) => (),
             Response::Finish { status } => {
                 if job.finish.is_some_and(|finish| finish != *status) {
@@ -177,6 +217,7 @@ impl Manager {
                 if !job.started && !job.failed {
                     return broken(format!("{id}: finish of a job that never started"));
                 }
+                job.cleaning_since.get_or_insert(now);
                 job.finish = Some(*status);
             }
             Response::Release { ranks, is_final } => {

@@ -82,6 +82,11 @@ pub(super) enum Item {
     },
     BusClosed(Life),
     CancelDeceived,
+    /// The service has read what the KVS has of a job in CLEANUP.
+    Cleaning {
+        to: Life,
+        id: JobId,
+    },
     Connect(Life),
     Cross(Box<Crossing>),
     Deliver {
@@ -115,6 +120,12 @@ pub(super) enum Item {
     Hangup {
         rank: u32,
         connection: u64,
+    },
+    /// The KVS has the hold of a job.
+    HoldEnds {
+        to: Life,
+        id: JobId,
+        broker: u32,
     },
     KvsApply {
         from: Life,
@@ -202,6 +213,8 @@ pub(super) struct World {
     pub(super) requests: Requests,
     pub(super) kvs: Kvs,
     pub(super) manager: Manager,
+    /// When the service on rank 0 was loaded, or went on after a stall.
+    pub(super) awake_since: f64,
     /// The last arrival from one place at another. No message overtakes another on the same way.
     ways: BTreeMap<(u32, u32), f64>,
     pub(super) violations: Vec<Violation>,
@@ -298,6 +311,7 @@ impl World {
             requests: Requests::default(),
             kvs: Kvs::default(),
             manager: Manager::default(),
+            awake_since: 0.0,
             ways: BTreeMap::new(),
             violations: Vec::new(),
             drained: BTreeSet::new(),
@@ -376,12 +390,14 @@ impl World {
             Item::Allocate(id) => self.allocate(id),
             Item::BusClosed(life) => self.handle_bus_closed(life),
             Item::CancelDeceived => self.cancel_deceived(),
+            Item::Cleaning { to, id } => self.read_cleaning(to, id),
             Item::Connect(life) => self.connect_bus(life),
             Item::Deliver { to, event } => self.deliver(to, *event),
             Item::DiskEmptied(rank) => self.free_disk(rank),
             Item::EndShell { id, status } => self.end_shell(id, status),
             Item::Fault(id) => self.handle_fault(id),
             Item::OutputGrown { rank } => self.handle_growth(rank),
+            Item::HoldEnds { to, id, broker } => self.end_hold(to, id, broker),
             Item::KvsApply { from, id, op } => self.apply_kvs_op(from, id, *op),
             Item::KvsDone { to, id, result } => {
                 self.deliver(to, Event::Kvs { id, result: *result });
@@ -504,6 +520,9 @@ impl World {
     /// A rank that stalled goes on, with the events that reached it meanwhile.
     fn resume(&mut self, rank: u32) {
         if self.ranks[rank as usize].stalled_until <= self.now {
+            if rank == 0 {
+                self.awake_since = self.now;
+            }
             for (life, event) in std::mem::take(&mut self.ranks[rank as usize].held) {
                 self.deliver(life, event);
             }

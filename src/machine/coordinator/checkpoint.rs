@@ -117,6 +117,11 @@ impl Checkpoint {
         self.made
     }
 
+    /// Whether one is to begin now.
+    pub(super) fn is_due(&self, now: f64) -> bool {
+        self.in_flight.is_none() && self.next_timeout().is_some_and(|at| at <= now)
+    }
+
     pub(super) fn next_timeout(&self) -> Option<f64> {
         let times = [self.due, self.sweep_at.filter(|_| self.in_flight.is_none())];
         times.into_iter().flatten().reduce(f64::min)
@@ -150,7 +155,7 @@ impl Checkpoint {
         out: &mut Effects,
     ) {
         let now = cx.now.mono;
-        if self.in_flight.is_some() || self.next_timeout().is_none_or(|at| at > now) {
+        if !self.is_due(now) {
             return;
         }
         let turn = self.sweep(now, running);

@@ -29,7 +29,9 @@ impl Counters {
             }
             Event::CheckpointAsked { .. }
             | Event::Checkpointed(_)
+            | Event::Cleaning(_)
             | Event::Expiration { .. }
+            | Event::Held { .. }
             | Event::Known { .. }
             | Event::Kvs { result: KvsResult::Released(_), .. }
             | Event::Replied { .. }
@@ -62,8 +64,10 @@ impl Counters {
             | Effect::Checkpoint { .. }
             | Effect::Cover { .. }
             | Effect::Expire { .. }
+            | Effect::Hold { .. }
             | Effect::Kvs { op: KvsOp::Released, .. }
             | Effect::Lead { .. }
+            | Effect::Post { .. }
             | Effect::Stream { item: StreamItem::Response { .. }, .. } => {
                 self.coordinator_sent += 1;
             }

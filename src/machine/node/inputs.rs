@@ -28,6 +28,7 @@ impl Node {
                 self.coordinator.handle_checkpoint_asked(cx, request, credential, id, out);
             }
             Event::Checkpointed(result) => self.coordinator.handle_checkpointed(cx, result, out),
+            Event::Cleaning(cleaning) => self.coordinator.handle_cleaning(cx, *cleaning, out),
             Event::Config(config) => self.reconfigure(*config, out),
             Event::Covered(covered) => {
                 if let Some(leader) = self.leaders.get_mut(&covered.id) {
@@ -52,6 +53,7 @@ impl Node {
             Event::KeepCommits { request, credential, id, bequest } => {
                 self.handle_bequest(request, (id, credential), &bequest, out);
             }
+            Event::Held { id, result } => self.coordinator.handle_held(cx, id, result, out),
             Event::Known { request, asked } => {
                 let answer = Answer::Known(self.answer_known(now, &asked));
                 out.push(Effect::Answer { to: request, answer });

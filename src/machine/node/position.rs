@@ -95,6 +95,7 @@ inputs! {
     CheckpointAsked "checkpoint-asked" [COORDINATOR]
     CheckpointDue "checkpoint-due" [COORDINATOR]
     Checkpointed "checkpointed" [COORDINATOR]
+    Cleaning "cleaning" [COORDINATOR]
     Config "config" []
     Covered "covered" [LEADER]
     Created "created" [LEADER]
@@ -107,6 +108,7 @@ inputs! {
     Finished "finished" [LEADER]
     Found "found" [AGENT]
     Gone "gone" [AGENT]
+    Held "held" [COORDINATOR]
     KeepCommits "keep-commits" [AGENT]
     Kept "kept" [AGENT]
     Known "known" [COORDINATOR LEADER AGENT]
@@ -143,12 +145,14 @@ impl Event {
         match self {
             Self::CheckpointAsked { .. } => Input::CheckpointAsked,
             Self::Checkpointed(_) => Input::Checkpointed,
+            Self::Cleaning(_) => Input::Cleaning,
             Self::Config(_) => Input::Config,
             Self::Covered(_) => Input::Covered,
             Self::CriticalRanks { .. } => Input::CriticalRanks,
             Self::Disconnected { .. } => Input::Disconnected,
             Self::Exception(_) => Input::Exception,
             Self::Expiration { .. } => Input::Expiration,
+            Self::Held { .. } => Input::Held,
             Self::KeepCommits { .. } => Input::KeepCommits,
             Self::Known { .. } => Input::Known,
             Self::KnownAnswered { .. } => Input::KnownAnswered,

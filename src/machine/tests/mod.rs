@@ -1,6 +1,7 @@
 //! The machines together, in a small world: ranks, messages in order, units that tests move
 //! by hand, a KVS that says yes.
 
+mod hold;
 mod hostile;
 mod job_life;
 mod kept;
@@ -27,8 +28,8 @@ use crate::port::Note;
 use crate::port::supervisor::{Method, UnitCommand, UnitEvent, UnitRecord, UnitSpec};
 use crate::proto::peer::{KnownRequest, Question, StreamEnd, Version};
 use crate::proto::{
-    BrokerRank, ExecEvent, Idset, InstanceId, JobException, JobId, Response, Stream, UnitName,
-    WaitStatus,
+    BrokerRank, ExecEvent, Idset, InstanceId, JobEvent, JobException, JobId, Response, Stream,
+    UnitName, WaitStatus,
 };
 
 pub(super) const JOB: JobId = JobId(77);
@@ -124,6 +125,12 @@ pub(super) struct World {
     pub(super) lose_released: Option<Result<Idset, Fault>>,
     /// Lookups of released ranks stay on their way.
     pub(super) hold_released: bool,
+    /// What was posted to the job's own eventlog.
+    pub(super) posted: Vec<JobEvent>,
+    /// Holds stay on their way.
+    pub(super) hold_holds: bool,
+    /// How holds end.
+    pub(super) hold_result: Result<(), Fault>,
 }
 
 impl World {
@@ -170,6 +177,9 @@ impl World {
             lose_namespace: false,
             lose_released: None,
             hold_released: false,
+            posted: Vec::new(),
+            hold_holds: false,
+            hold_result: Ok(()),
         }
     }
 
@@ -351,6 +361,8 @@ impl World {
                 self.barrier.push((to, result.map_err(|fault| fault.errnum)));
             }
             Effect::Answer { to, answer: Answer::End(end) } => self.end(rank, to, end),
+            Effect::Hold { .. } => self.begin_hold(rank),
+            Effect::Post { event, .. } => self.post(event),
             Effect::Drain { ranks, reason } => self.drained.push(format!("{ranks} {reason}")),
             Effect::Raise { exception, .. } => self.raised.push(exception.note),
             Effect::KillJob { signal, .. } => self.killed.push(signal),
@@ -545,12 +557,8 @@ impl World {
 
     /// The module of a rank is loaded again, and finds what is on disk.
     pub(super) fn load(&mut self, rank: usize) {
-        let node = Node::new(self.config.clone(), facts(rank as u32));
-        self.nodes[rank] = Some(ready(node));
-        let records: Vec<UnitRecord> = self.disks[rank].records.values().cloned().collect();
-        for record in records {
+        for record in self.load_unseen(rank) {
             let (unit, exited) = (record.spec.unit.clone(), record.exited);
-            self.happen(rank, Event::Unit(UnitEvent::Found(Box::new(record.clone()))));
             if record.left {
                 self.happen(rank, Event::Unit(UnitEvent::Left { unit: unit.clone() }));
             }
@@ -570,14 +578,16 @@ impl World {
         }
     }
 
-    /// The module is loaded again, and its supervisor has not looked at the units yet.
-    pub(super) fn load_unseen(&mut self, rank: usize) {
+    /// The module is loaded again, and its supervisor has not looked at the units yet. Returns the
+    /// records that it has found.
+    pub(super) fn load_unseen(&mut self, rank: usize) -> Vec<UnitRecord> {
         let node = Node::new(self.config.clone(), facts(rank as u32));
         self.nodes[rank] = Some(ready(node));
         let records: Vec<UnitRecord> = self.disks[rank].records.values().cloned().collect();
-        for record in records {
-            self.happen(rank, Event::Unit(UnitEvent::Found(Box::new(record))));
+        for record in &records {
+            self.happen(rank, Event::Unit(UnitEvent::Found(Box::new(record.clone()))));
         }
+        records
     }
 
     /// What was held on its way arrives.
@@ -596,6 +606,12 @@ impl World {
             self.end(rank, RequestId::Remote(id), StreamEnd::BrokerGone);
         }
         self.settle();
+    }
+
+    /// The shells of a rank outlive its broker, from now on.
+    pub(super) fn make_lasting(&mut self, rank: usize) {
+        let ready = UnitEvent::Ready { method: Method::Systemd, notice: None };
+        self.happen(rank, Event::Unit(ready));
     }
 
     /// Collecting a unit of a rank stops it, from now on.

@@ -9,7 +9,7 @@ use crate::machine::{
 };
 use crate::port::supervisor::{Supervisor, UnitCommand, UnitEvent};
 use crate::proto::peer::Question;
-use crate::proto::{BrokerRank, JobId, Response, UnitName};
+use crate::proto::{BrokerRank, JobEvent, JobId, Response, UnitName};
 
 impl Instance<'_> {
     pub(super) fn perform(&mut self, from: BrokerRank, effect: Effect) {
@@ -27,16 +27,13 @@ impl Instance<'_> {
             }
             // The KVS is files, which do not roll back. So a checkpoint needs no work.
             Effect::Checkpoint { .. } => self.queue.push_back((from, Event::Checkpointed(Ok(())))),
-            Effect::Cover { to, request } => {
-                self.queue.push_back((to, Event::Covered(request)));
-            }
-            Effect::Drain { ranks, reason } => {
-                self.tell(None, Happening::Drain { ranks, reason });
-            }
+            Effect::Cover { to, request } => self.queue.push_back((to, Event::Covered(request))),
+            Effect::Drain { ranks, reason } => self.tell(None, Happening::Drain { ranks, reason }),
             Effect::Expire { to, request, id, expiration } => {
                 let request = self.messages.open(Asker::Forwarded { rank: from, request });
                 self.queue.push_back((to, Event::Expiration { request, id, expiration }));
             }
+            Effect::Hold { id } => self.queue.push_back((from, Event::Held { id, result: Ok(()) })),
             Effect::KillJob { id, signal } => {
                 let units = self.units.iter().filter(|unit| unit.job() == id);
                 for unit in units.cloned().collect::<Vec<_>>() {
@@ -49,8 +46,7 @@ impl Instance<'_> {
                 self.queue.push_back((from, answer));
             }
             Effect::Kvs { id, op } => self.run_kvs_op(from, id, op),
-            Effect::Lead { stream, to, request } => {
-                let lead = request;
+            Effect::Lead { stream, to, request: lead } => {
                 let request = self.messages.open(Asker::Lead { rank: from, stream });
                 self.queue.push_back((to, Event::Lead { request, lead }));
             }
@@ -58,17 +54,19 @@ impl Instance<'_> {
             Effect::LostShell { id, shell_rank, message, .. } => {
                 self.tell(Some(id), Happening::LostShell { rank: shell_rank.0, message });
             }
-            Effect::Order { to, request } => {
-                self.queue.push_back((to, Event::Order(request)));
-            }
+            Effect::Order { to, request } => self.queue.push_back((to, Event::Order(request))),
             // Only a module that is unloaded parks requests. Here none is unloaded.
             Effect::Park { to, .. } => drop(self.messages.close(to)),
+            Effect::Post { id, event: JobEvent::Response(response) } => {
+                self.handle_response(id, response);
+            }
+            // The job manager goes on with all its jobs.
+            Effect::Post { .. } => (),
             // This is the same as a response, because the coordinator is never unloaded.
             Effect::Raise { id, exception } => {
                 self.handle_response(id, Response::Exception(exception))
             }
-            Effect::Shells { stream, to, request, .. } => {
-                let shells = request;
+            Effect::Shells { stream, to, request: shells, .. } => {
                 let request = self.messages.open(Asker::Shells { rank: from, stream });
                 self.queue.push_back((to, Event::Shells { request, shells }));
             }

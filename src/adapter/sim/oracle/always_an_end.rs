@@ -1,18 +1,38 @@
 //! **always-an-end**: each start request ends in exactly one final release, in the order of
-//! RFC 32, whatever fails; and RFC 50's order of events holds, with `done` last.
+//! RFC 32, whatever fails; and RFC 50's order of events holds, with `done` last. No checkpoint has a
+//! job in CLEANUP that is not held: after a crash the job manager would free it at once.
 
 use crate::adapter::sim::world::World;
 use crate::machine::KvsOp;
 use crate::proto::{ExecEvent, JobId, Response};
 
 const NAME: &str = "always-an-end";
+/// How long a job may be in CLEANUP without a hold, in seconds: until the service hears of it, and
+/// the KVS has the hold.
+const UNHELD_MAX: f64 = 0.1;
 
 impl World {
     /// Checks the order of RFC 32, at each response.
     pub(super) fn check_order(&mut self, id: JobId, response: &Response) {
-        if let Err(violation) = self.manager.handle_response(id, response) {
+        if let Err(violation) = self.manager.handle_response(id, response, self.now) {
             self.note(&format!("VIOLATION {violation}"));
             self.violations.push(violation);
+        }
+    }
+
+    /// Checks the jobs in CLEANUP, at each checkpoint. A job whose end is only not committed yet
+    /// may be freed.
+    pub(in crate::adapter::sim) fn check_held(&mut self) {
+        let now = self.now;
+        let is_late = |since: f64| now - since.max(self.awake_since) > UNHELD_MAX;
+        let manager = self.kvs.manager();
+        let unheld = manager.cleaning().into_iter().filter(|id| {
+            let job = &manager.jobs[id];
+            let is_over = self.manager.jobs.get(id).is_some_and(|job| job.ended || job.abandoned);
+            !job.held && !is_over && job.cleaning_since.is_some_and(is_late)
+        });
+        for id in unheld.collect::<Vec<_>>() {
+            self.violate(NAME, format!("{id}: a checkpoint has it in CLEANUP, and not held"));
         }
     }
 
@@ -34,6 +54,8 @@ impl World {
                 self.violate(NAME, format!("{id}: the world never gave it resources"));
             } else if !job.ended && !job.abandoned {
                 self.violate(NAME, format!("{id}: never released"));
+            } else if job.held {
+                self.violate(NAME, format!("{id}: held for ever"));
             } else if job.ended {
                 self.check_log(id);
             }

@@ -11,8 +11,8 @@ use crate::adapter::sim::sent::Messages;
 use crate::machine::{
     Answer, Credential, Effect, Event, Fault, Level, RequestId, StreamItem, Topic,
 };
-use crate::proto::BrokerRank;
 use crate::proto::peer::{KnownRequest, StreamEnd, Version};
+use crate::proto::{BrokerRank, JobEvent};
 
 impl World {
     pub(super) fn perform(&mut self, from: Life, effect: Effect) {
@@ -30,6 +30,11 @@ impl World {
                 let request = json!({ "id": id, "expiration": expiration });
                 self.ask(from, to.0, Asked::Expire(number), Topic::Expiration, &request);
             }
+            Effect::Hold { id } => {
+                self.post(id, JobEvent::EpilogStart);
+                let broker = self.ranks[0].brokers;
+                self.after(0.000_1, 0.02, Item::HoldEnds { to: from, id, broker });
+            }
             Effect::KillJob { id, signal } => self.kill_job(id, signal),
             Effect::Known { to, question, asker, id, digest } => {
                 let request = KnownRequest { version: Version, id, digest, question };
@@ -45,6 +50,7 @@ impl World {
             Effect::Log { level: Level::Error | Level::Warning, text } => self.note(&text),
             Effect::Order { to, request } => self.send_notice(from, to, Topic::Order, &request),
             Effect::Park { to: RequestId::Remote(to), entry, .. } => self.park(to, entry),
+            Effect::Post { id, event } => self.post(id, event),
             Effect::Raise { id, exception } => self.raise(id, &exception),
             Effect::Shells { stream, to, request, .. } => {
                 self.ask(from, to.0, Asked::Shells(stream), Topic::Shells, &request);

@@ -111,7 +111,7 @@ impl World {
 
     pub(super) fn cancel_job(&mut self, id: JobId) {
         if let Some(job) = self.manager.jobs.get_mut(&id) {
-            job.fail("cancel");
+            job.fail("cancel", self.now);
             self.schedule_commit();
         }
         self.note(&format!("cancel {id}"));
@@ -366,6 +366,8 @@ impl World {
         self.unpark_barriers(rank);
         self.unpark_messages(rank);
         if rank == 0 {
+            self.awake_since = self.now;
+            self.find_cleaning();
             let jobs: Vec<JobId> = self.manager.jobs.keys().copied().collect();
             for id in jobs {
                 self.send_start_request(id);

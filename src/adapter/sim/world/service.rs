@@ -7,7 +7,7 @@ use crate::adapter::sim::kind::FaultKind;
 use crate::adapter::sim::rank::{GUESTS, OWNER};
 use crate::adapter::sim::request::{Asked, Life};
 use crate::machine::{Event, Fault, KvsOp, KvsResult, RequestId};
-use crate::proto::{Exception, Idset, JobException, JobId, Response, StartRequest};
+use crate::proto::{Exception, Idset, JobEvent, JobException, JobId, Response, StartRequest};
 
 /// Least number of seconds between the start times of two allocations. So no two have the same
 /// start time.
@@ -116,6 +116,7 @@ impl World {
             let event = Box::new(Event::Checkpointed(Err(full)));
             return self.after(0.001, 0.05, Item::Deliver { to: from, event });
         }
+        self.check_held();
         let number = self.kvs.begin_checkpoint(jobs);
         self.after(0.001, 0.05, Item::CheckpointEnds { to: from, number });
     }
@@ -139,10 +140,50 @@ impl World {
         }
     }
 
+    /// The service posts an event itself.
+    pub(super) fn post(&mut self, id: JobId, event: JobEvent) {
+        match event {
+            JobEvent::Response(response) => self.handle_response(id, &response),
+            JobEvent::EpilogStart => self.set_held(id, true),
+            JobEvent::EpilogFinish => self.set_held(id, false),
+        }
+    }
+
+    fn set_held(&mut self, id: JobId, held: bool) {
+        self.note(&format!("{id}: held: {held}"));
+        if let Some(job) = self.manager.jobs.get_mut(&id) {
+            job.held = held;
+        }
+        self.schedule_commit();
+    }
+
+    /// Tells the service that a job is held, when the KVS has it.
+    pub(super) fn end_hold(&mut self, to: Life, id: JobId, broker: u32) {
+        self.commit_manager(broker);
+        self.deliver(to, Event::Held { id, result: Ok(()) });
+    }
+
+    /// The service has just come up: it looks for jobs in CLEANUP.
+    pub(super) fn find_cleaning(&mut self) {
+        let to = self.life(0);
+        for id in self.manager.cleaning() {
+            self.send(0, 0, Item::Cleaning { to, id });
+        }
+    }
+
+    /// The service has read a job that it has found.
+    pub(super) fn read_cleaning(&mut self, to: Life, id: JobId) {
+        if self.is_alive(to)
+            && let Some(cleaning) = self.manager.read_cleaning(id)
+        {
+            self.deliver(to, Event::Cleaning(Box::new(cleaning)));
+        }
+    }
+
     pub(super) fn raise(&mut self, id: JobId, exception: &Exception) {
         self.note(&format!("raise {id}: {}", exception.note));
         if let Some(job) = self.manager.jobs.get_mut(&id).filter(|_| exception.severity == 0) {
-            job.fail(&exception.kind);
+            job.fail(&exception.kind, self.now);
             self.schedule_commit();
             self.publish(id, &exception.kind);
         }

@@ -15,8 +15,8 @@ use crate::proto::peer::{
     RankReport, Report, Reports, StreamEnd, VERSION, Version,
 };
 use crate::proto::{
-    Bequest, BrokerRank, EndReason, Exception, ExecEvent, Idset, JobDigest, JobException,
-    ReleasedRanks, Response, StartRequest, Stream, UnitName, WaitStatus,
+    Bequest, BrokerRank, Cleaning, EndReason, Exception, ExecEvent, Idset, JobDigest, JobEventlog,
+    JobException, ReleasedRanks, Response, StartRequest, Stream, UnitName, WaitStatus,
 };
 
 /// Streams of one rank of these worlds that can be open.
@@ -58,6 +58,7 @@ fn events(input: Input, world: &World, rank: usize) -> Vec<Event> {
         Input::Checkpointed => {
             vec![Event::Checkpointed(Ok(())), Event::Checkpointed(Err(fault()))]
         }
+        Input::Cleaning => cleaning(),
         Input::Config => vec![Event::Config(Box::default()), Event::Config(Box::new(config()))],
         Input::Covered => covered(),
         Input::CriticalRanks => critical_ranks(request),
@@ -70,6 +71,9 @@ fn events(input: Input, world: &World, rank: usize) -> Vec<Event> {
         Input::Expiration => [f64::NAN, -1.0, 0.0, 1.0, 2e9]
             .map(|expiration| Event::Expiration { request, id: JOB, expiration })
             .to_vec(),
+        Input::Held => {
+            [Ok(()), Err(fault())].map(|result| Event::Held { id: JOB, result }).to_vec()
+        }
         Input::KeepCommits => keep_commits(request),
         Input::Known => known(world),
         Input::KnownAnswered => known_answered(),
@@ -357,6 +361,22 @@ fn starts(request: RequestId) -> Vec<Event> {
     let bad = [json!({ "id": JOB }), json!(null)].map(|payload| start_event(request, &payload));
     let again = [false, true].map(|reattach| start_event(request, &start("1-2", reattach)));
     bad.into_iter().chain(again).collect()
+}
+
+/// With and without a hold, before and after its end.
+fn cleaning() -> Vec<Event> {
+    let log = JobEventlog {
+        userid: Some(OWNER),
+        has_resources: true,
+        is_started: true,
+        exception: Some("cancel".to_string()),
+        ..JobEventlog::default()
+    };
+    let held = JobEventlog { is_held: true, ..log.clone() };
+    let over = JobEventlog { is_released: true, ..held.clone() };
+    let r = start("1-2", true)["R"].to_string();
+    let read = |log| Cleaning::read(JOB, log, "{}", &r).expect("readable").expect("to be led");
+    [log, held, over].map(|log| Event::Cleaning(Box::new(read(log)))).to_vec()
 }
 
 fn unit_events(unit: &UnitName) -> Vec<UnitEvent> {

@@ -2,7 +2,7 @@
 
 use super::super::{Credential, JOB, OWNER, World};
 use crate::machine::{Event, Fault, RequestId, StreamId};
-use crate::port::supervisor::{Method, UnitEvent};
+use crate::port::supervisor::UnitEvent;
 use crate::proto::peer::{LeadReply, StreamEnd};
 use crate::proto::{ReleasedRanks, Response, UnitName, WaitStatus};
 
@@ -53,10 +53,7 @@ pub(super) const WORLDS: &[Named] = &[
 /// Its shells outlive their brokers.
 fn lasting() -> World {
     let mut world = World::new(3);
-    for rank in 0..3 {
-        let ready = UnitEvent::Ready { method: Method::Systemd, notice: None };
-        world.happen(rank, Event::Unit(ready));
-    }
+    (0..3).for_each(|rank| world.make_lasting(rank));
     world
 }
 

@@ -1,0 +1,71 @@
+//! Jobs that were in CLEANUP when rank 0's broker or module was started again.
+
+use super::{Coordinated, Coordinator, LeaderLink};
+use crate::machine::context::Context;
+use crate::machine::effect::{Effect, Effects, Level};
+use crate::machine::event::Fault;
+use crate::proto::{Cleaning, Idset, JobDigest, JobEvent, JobId, Response};
+
+impl Coordinator {
+    /// Leads a job to its end for which the job manager does not ask again.
+    pub(in crate::machine) fn handle_cleaning(
+        &mut self,
+        cx: Context,
+        cleaning: Cleaning,
+        out: &mut Effects,
+    ) {
+        let Cleaning { start, exception, finish, released, is_released, is_held } = cleaning;
+        let id = start.id;
+        // The job manager has asked for it, and it came to CLEANUP after that.
+        if self.jobs.contains_key(&id) {
+            return;
+        }
+        if is_released {
+            if is_held {
+                out.push(Effect::Post { id, event: JobEvent::EpilogFinish });
+            }
+            return;
+        }
+        out.log(Level::Info, format!("{id}: found in CLEANUP, and led to its end"));
+        self.touch(cx);
+        let started = start.reattach.then_some(Response::Start {});
+        let finished = finish.map(|status| Response::Finish { status });
+        let mut job = Coordinated {
+            request: None,
+            digest: JobDigest::new(id, start.userid, &start.r),
+            again: true,
+            rank: start.r.first_rank(),
+            leader: LeaderLink::Unasked,
+            lost: Idset::new(),
+            exception,
+            passed_on: started.into_iter().chain(finished).collect(),
+            released: released.intersection(start.r.ranks()),
+            status: finish.unwrap_or_default(),
+            start,
+        };
+        job.ask(cx.now.mono, None, out);
+        self.jobs.insert(id, job);
+        if is_held {
+            self.holds.find(id);
+        } else {
+            // Whatever happens to the job next, the job manager frees it then.
+            self.holds.want(id);
+            self.holds.ask(out);
+        }
+    }
+
+    /// The KVS has a hold, or it could not be made.
+    pub(in crate::machine) fn handle_held(
+        &mut self,
+        cx: Context,
+        id: JobId,
+        result: Result<(), Fault>,
+        out: &mut Effects,
+    ) {
+        self.holds.handle_held(id, result.is_ok());
+        if let (Err(fault), true) = (&result, self.jobs.contains_key(&id)) {
+            out.log(Level::Warning, format!("{id}: cannot be held in CLEANUP: {fault}"));
+        }
+        self.handle_checkpoint_timeout(cx, out);
+    }
+}

@@ -1,0 +1,95 @@
+//! Holds: a job in CLEANUP keeps its resources over a restart of rank 0.
+//!
+//! The job manager asks again only for jobs that run. A job in CLEANUP it frees at once when it
+//! comes up, although its shells may still be there. An `epilog-start` in the job's eventlog keeps
+//! it from that until the `epilog-finish` (flux-core `job-manager/event.c`). A job that comes to its
+//! end between two checkpoints needs none: after a crash it runs again. So a hold is posted only for
+//! a job that a checkpoint is going to have in CLEANUP, or that the module leaves behind when it is
+//! unloaded. The checkpoint waits until the KVS has the holds, because the job manager commits its
+//! events later than it answers.
+
+use std::collections::BTreeSet;
+
+use crate::machine::effect::{Effect, Effects};
+use crate::planted::Bug;
+use crate::proto::{JobEvent, JobId};
+
+/// How long a checkpoint waits for holds, in seconds. It waits longer only if the job manager hangs.
+const PATIENCE: f64 = 5.0;
+
+/// The jobs in CLEANUP.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Holds {
+    /// Those that are not held.
+    wanted: BTreeSet<JobId>,
+    /// Those whose hold the KVS may not have yet.
+    asked: BTreeSet<JobId>,
+    held: BTreeSet<JobId>,
+    /// Until when a checkpoint waits.
+    until: Option<f64>,
+}
+
+impl Holds {
+    /// This job is in CLEANUP.
+    pub(super) fn want(&mut self, id: JobId) {
+        if !Bug::HoldForgotten.is_planted() && !self.asked.contains(&id) && !self.held.contains(&id)
+        {
+            self.wanted.insert(id);
+        }
+    }
+
+    /// This job was held by an earlier coordinator.
+    pub(super) fn find(&mut self, id: JobId) {
+        self.held.insert(id);
+    }
+
+    /// Holds all jobs in CLEANUP.
+    pub(super) fn ask(&mut self, out: &mut Effects) {
+        for id in std::mem::take(&mut self.wanted) {
+            out.push(Effect::Hold { id });
+            self.asked.insert(id);
+        }
+    }
+
+    /// A checkpoint is about to begin. Returns whether it has to wait. It waits once: jobs that
+    /// come to CLEANUP meanwhile are the next checkpoint's.
+    pub(super) fn keep_waiting(&mut self, now: f64, out: &mut Effects) -> bool {
+        if self.until.is_none() {
+            self.ask(out);
+        }
+        let until = *self.until.get_or_insert(now + PATIENCE);
+        let waits = until > now && !self.asked.is_empty();
+        if !waits {
+            self.until = None;
+        }
+        waits
+    }
+
+    /// When a checkpoint waits no longer.
+    pub(super) fn next_timeout(&self) -> Option<f64> {
+        self.until
+    }
+
+    /// A hold has ended. One that could not be made is not tried again: the job manager does not
+    /// know the job.
+    pub(super) fn handle_held(&mut self, id: JobId, is_held: bool) {
+        if self.asked.remove(&id) && is_held {
+            self.held.insert(id);
+        }
+    }
+
+    /// The job manager has all ranks of this job back, and may free it.
+    pub(super) fn end(&mut self, id: JobId, out: &mut Effects) {
+        if self.asked.contains(&id) || self.held.contains(&id) {
+            out.push(Effect::Post { id, event: JobEvent::EpilogFinish });
+        }
+        self.forget(id);
+    }
+
+    /// This job is over, or runs again.
+    pub(super) fn forget(&mut self, id: JobId) {
+        self.wanted.remove(&id);
+        self.asked.remove(&id);
+        self.held.remove(&id);
+    }
+}
