@@ -9,6 +9,8 @@
 pub enum Bug {
     /// After the node has booted again, a process with the recorded pid counts as the shell.
     AdoptionByPid,
+    /// A rank that is another release fails the job at once.
+    AnotherReleaseIsFatal,
     /// A shell that waits in the barrier is counted again when its module is back.
     BarrierAfterRestart,
     /// A unit is collected before its status is on disk.
@@ -45,8 +47,9 @@ pub enum Bug {
 
 impl Bug {
     /// All bugs.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 18] = [
         Self::AdoptionByPid,
+        Self::AnotherReleaseIsFatal,
         Self::BarrierAfterRestart,
         Self::CollectBeforeDurable,
         Self::CommitsOfEndedLost,

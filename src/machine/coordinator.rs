@@ -56,6 +56,8 @@ struct Coordinated {
     /// The leader's rank.
     rank: BrokerRank,
     leader: LeaderLink,
+    /// Why the leader's rank, which is another release, has refused the last request.
+    refusal: Option<String>,
     /// Ranks that were given up on.
     lost: Idset,
     /// The first fatal exception.
@@ -95,6 +97,7 @@ impl Coordinator {
                     again: start.r.starttime() <= cx.born.wall,
                     rank: start.r.first_rank(),
                     leader: LeaderLink::Unasked,
+                    refusal: None,
                     lost: Idset::new(),
                     exception: None,
                     passed_on: Vec::new(),
@@ -460,13 +463,6 @@ impl Coordinated {
 
     fn handle_leader_end(&mut self, cx: Context, end: &StreamEnd, out: &mut Effects) {
         let id = self.start.id;
-        if let StreamEnd::Incompatible { reason } = end {
-            // Waiting does not help.
-            let note = format!("{reason} (on rank {})", self.rank);
-            out.log(Level::Error, format!("{id}: {note}"));
-            self.pass_on(Response::Exception(Exception::fatal(note)), out);
-            return self.give_up_leader(cx, out);
-        }
         let now = cx.now.mono;
         let since = match self.leader {
             // A rank that has held the request for that long was there, also if it had nothing to
@@ -476,7 +472,8 @@ impl Coordinated {
             LeaderLink::Away { since, .. } => since,
             LeaderLink::Present { .. } | LeaderLink::Unasked => now,
         };
-        let level = if since == now { Level::Info } else { Level::Debug };
+        let before = std::mem::replace(&mut self.refusal, end.refusal());
+        let level = Level::of_end(end, since == now || before != self.refusal);
         out.log(level, format!("{id}: leader on rank {} does not answer: {end}", self.rank));
         // The pause doubles: it is as long as all tries together have taken.
         let retry_at = now + (now - since).clamp(RETRY_FIRST, RETRY_MAX);
@@ -489,7 +486,9 @@ impl Coordinated {
         let next = self.start.r.ranks().ranks().find(|rank| !self.lost.contains_rank(*rank));
         self.rank = next.unwrap_or(BrokerRank(0));
         let id = self.start.id;
-        out.log(Level::Error, format!("{id}: gave up on its leader; rank {} leads", self.rank));
+        let why = self.refusal.take().map(|reason| format!(" ({reason})")).unwrap_or_default();
+        let text = format!("{id}: gave up on its leader{why}; rank {} leads", self.rank);
+        out.log(Level::Error, text);
         self.ask(cx.now.mono, None, out);
     }
 }

@@ -21,7 +21,7 @@ pub use shells::{Mode, Order, OrderRequest, OutputPosition, ShellCommand, Shells
 pub use version::Version;
 
 /// Version of these messages.
-pub const VERSION: u32 = 5;
+pub const VERSION: u32 = if cfg!(feature = "next-release") { 6 } else { 5 };
 
 /// Topic of coordinator to leader, streaming, below the service name.
 pub const LEAD: &str = "lead";

@@ -205,17 +205,20 @@ class Account:
     def account_step(self, number):
         """A job of a nested instance."""
         directory = f"{self.attempt.directory}/{number}"
-        tasks = self.without_forgotten(read_tasks(directory))
+        # A nested instance that the KVS has forgotten goes on with its steps until it is ended. How
+        # old it was when that happened tells when it was submitted.
+        tasks = self.without_forgotten(read_tasks(directory), self.attempt.answered_at)
         self.account_file(self.account_starts(tasks, f"step {number}: "), f"{directory}.out")
 
-    def without_forgotten(self, tasks):
+    def without_forgotten(self, tasks, submitted=math.inf):
         """Those of the last allocation: the KVS may have forgotten one before, and its tasks have
         been ended and started again (rfc/0008, 8.10)."""
         last = max((event["timestamp"] for event in self.named("alloc")), default=math.inf)
         before = [task for task in tasks if task.started < last]
         for task in before:
-            age = self.age_at_kill(task.started)
-            if age is None or age > FORGOTTEN_MAX_S:
+            ages = [self.age_at_kill(then) for then in (task.started, submitted)]
+            age = min((age for age in ages if age is not None), default=math.inf)
+            if age > FORGOTTEN_MAX_S:
                 self.say("started-again", f"rank {task.rank}: {age} s before a kill of rank 0")
             else:
                 self.again = max(self.again or 0, age)

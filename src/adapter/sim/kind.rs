@@ -37,6 +37,9 @@ pub enum FaultKind {
     RankStalls,
     /// A broker is killed, and the records of its rank are lost.
     RecordsLost,
+    /// The module of a rank is loaded again as another release, for a while. It and the others
+    /// refuse each other's requests.
+    Replaced,
     /// systemd cannot execute a unit's program.
     StartFails,
     /// systemd takes very long to start a unit.
@@ -53,7 +56,7 @@ pub enum FaultKind {
 
 impl FaultKind {
     /// All kinds.
-    pub const ALL: [Self; 23] = [
+    pub const ALL: [Self; 24] = [
         Self::AllKilled,
         Self::BrokerKilled,
         Self::BusLost,
@@ -71,6 +74,7 @@ impl FaultKind {
         Self::NodeRebooted,
         Self::RankStalls,
         Self::RecordsLost,
+        Self::Replaced,
         Self::StartFails,
         Self::StartIsSlow,
         Self::StateLost,
@@ -102,6 +106,7 @@ impl FaultKind {
             | Self::NodeRebooted
             | Self::RankStalls
             | Self::RecordsLost
+            | Self::Replaced
             | Self::StateLost
             | Self::SystemdReexecuted
             | Self::SystemdRefuses

@@ -55,6 +55,7 @@ const DEFAULT: Rates = &[
     (Kind::NodeRebooted, 0.005),
     (Kind::RankStalls, 0.02),
     (Kind::RecordsLost, 0.01),
+    (Kind::Replaced, 0.02),
     (Kind::StartFails, 0.01),
     (Kind::StartIsSlow, 0.02),
     (Kind::StateLost, 0.01),
@@ -66,8 +67,8 @@ const DEFAULT: Rates = &[
 /// Users cancel jobs, and there is no fault.
 const CALM: Rates = &[(Kind::Cancel, 0.03)];
 
-/// Modules are reloaded often.
-const RELOADS: Rates = &[(Kind::Cancel, 0.03), (Kind::ModuleReloaded, 0.5)];
+/// Modules are reloaded often, some with another release.
+const RELOADS: Rates = &[(Kind::Cancel, 0.03), (Kind::ModuleReloaded, 0.5), (Kind::Replaced, 0.05)];
 
 /// Brokers are killed often, and at any instant.
 const KILLS: Rates = &[

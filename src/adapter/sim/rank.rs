@@ -139,6 +139,8 @@ pub(super) struct Rank {
     pub(super) held: Vec<(Life, Event)>,
     /// The error of the wall clock, in seconds.
     pub(super) clock: f64,
+    /// Its module is another release than those of most ranks.
+    pub(super) is_other_release: bool,
 }
 
 impl Rank {
@@ -161,6 +163,7 @@ impl Rank {
             stalled_until: 0.0,
             held: Vec::new(),
             clock: 0.0,
+            is_other_release: false,
         }
     }
 

@@ -33,6 +33,7 @@ mod shells;
 mod supervise;
 mod talks;
 
+pub(super) use effects::OTHER_RELEASE;
 use links::{Link, Waiter};
 use talks::{Asker, Crossing};
 
@@ -184,6 +185,8 @@ pub(super) enum Item {
         signal: i32,
         all: bool,
     },
+    /// The module of a rank is the same release as the others again.
+    ReleaseReturns(u32),
     Resume(u32),
     Submit,
     SystemdLeaves(u32),
@@ -409,6 +412,7 @@ impl World {
             Item::Load { rank } => self.load(rank),
             Item::ManagerCommits(broker) => self.commit_manager(broker),
             Item::Message(index) => self.deliver_message(index),
+            Item::ReleaseReturns(rank) => self.set_release(rank, false),
             Item::Resume(rank) => self.resume(rank),
             Item::Submit => self.submit(),
             Item::Timer(life) => self.handle_timer(life),

@@ -36,6 +36,7 @@ impl Coordinator {
             again: true,
             rank: start.r.first_rank(),
             leader: LeaderLink::Unasked,
+            refusal: None,
             lost: Idset::new(),
             exception,
             passed_on: started.into_iter().chain(finished).collect(),

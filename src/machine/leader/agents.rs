@@ -173,6 +173,9 @@ impl Leader {
         end: &StreamEnd,
         out: &mut Effects,
     ) {
+        if let Some(reason) = end.refusal().filter(|_| Bug::AnotherReleaseIsFatal.is_planted()) {
+            self.fail(cx, reason, out);
+        }
         let Some(known) = self.ranks.get_mut(rank).filter(|known| !known.is_gone()) else { return };
         match end {
             StreamEnd::Forgotten => (), // as it was told to
@@ -180,24 +183,19 @@ impl Leader {
             StreamEnd::BrokerGone if !cx.shells_survive || Bug::UnknownIsDead.is_planted() => {
                 self.fail_node(cx, rank, out);
             }
-            StreamEnd::Incompatible { reason } => {
-                // It may run a shell all the same; waiting gives it time to be mended.
-                known.away_since.get_or_insert(cx.now.mono);
-                self.retry_later(cx);
-                let host = self.start.r.hostname(rank);
-                self.fail(cx, format!("{reason} (on {host}, rank {rank})"), out);
-            }
             StreamEnd::AskedAgain
             | StreamEnd::BrokerGone
             | StreamEnd::Failed { .. }
+            | StreamEnd::Incompatible { .. }
             | StreamEnd::NotLoaded { .. }
             | StreamEnd::ParentGone
             | StreamEnd::Superseded { .. }
             | StreamEnd::Unloaded => {
                 let since = *known.away_since.get_or_insert(cx.now.mono);
+                let before = std::mem::replace(&mut known.refusal, end.refusal());
+                let is_news = since == cx.now.mono || before != known.refusal;
                 let text = format!("{}: rank {rank} does not answer: {end}", self.id);
-                let level = if since == cx.now.mono { Level::Info } else { Level::Debug };
-                out.log(level, text);
+                out.log(Level::of_end(end, is_news), text);
                 self.retry_later(cx);
             }
         }

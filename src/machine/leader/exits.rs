@@ -172,10 +172,8 @@ impl Leader {
     /// A node is lost, and its shell with it. A job can live on without one that is not
     /// critical.
     pub(super) fn fail_node(&mut self, cx: Context, rank: BrokerRank, out: &mut Effects) {
-        let Some(phase) = self.ranks.get(rank).map(|known| known.phase) else { return };
-        if let Phase::Gone(_) = phase {
-            return;
-        }
+        let Some(known) = self.ranks.get(rank).filter(|known| !known.is_gone()) else { return };
+        let (phase, refusal) = (known.phase, known.refusal.clone());
         self.give_up_rank(cx, rank);
         if matches!(phase, Phase::Exited(_)) || self.release.released().contains_rank(rank) {
             // Its shell had ended, and what it left has ended with the node.
@@ -186,7 +184,8 @@ impl Leader {
         let message = format!("node failure on {host} (shell rank {shell_rank})");
         self.tell_lost_shell(shell_rank, &message, out);
         if self.is_critical(shell_rank) {
-            self.fail(cx, format!("node failure on {host} (rank {rank})"), out);
+            let why = refusal.map(|reason| format!(": {reason}")).unwrap_or_default();
+            self.fail(cx, format!("node failure on {host} (rank {rank}){why}"), out);
         }
         if matches!(self.state, State::Launching(_) | State::Running(_)) {
             self.handle_exits(cx, &BTreeMap::from([(rank, None)]), out);

@@ -40,6 +40,8 @@ pub(super) struct Rank {
     pub(super) output_lost: bool,
     /// Since when its module has been away, in monotonic seconds.
     pub(super) away_since: Option<f64>,
+    /// Why its module, which is another release, has refused the last request.
+    pub(super) refusal: Option<String>,
     streams: [LoggedStream; 2],
 }
 
@@ -89,6 +91,7 @@ impl Ranks {
             left: false,
             output_lost: false,
             away_since: None,
+            refusal: None,
             streams: <[LoggedStream; 2]>::default(),
         };
         Self(ranks.ranks().map(|r| (r, rank.clone())).collect())

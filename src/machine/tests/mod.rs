@@ -14,6 +14,7 @@ mod table;
 mod trust;
 mod unreadable;
 mod unrecorded;
+mod upgrade;
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -125,6 +126,8 @@ pub(super) struct World {
     pub(super) lose_released: Option<Result<Idset, Fault>>,
     /// Lookups of released ranks stay on their way.
     pub(super) hold_released: bool,
+    /// What a rank answers whose module is not loaded.
+    pub(super) unloaded: StreamEnd,
     /// What was posted to the job's own eventlog.
     pub(super) posted: Vec<JobEvent>,
     /// Holds stay on their way.
@@ -177,6 +180,7 @@ impl World {
             lose_namespace: false,
             lose_released: None,
             hold_released: false,
+            unloaded: StreamEnd::NotLoaded { reason: "no such service".to_string() },
             posted: Vec::new(),
             hold_holds: false,
             hold_result: Ok(()),
@@ -225,8 +229,7 @@ impl World {
     /// A request to a rank whose module is not loaded.
     fn undeliverable(&mut self, rank: usize, event: &Event) {
         if let Event::Lead { request, .. } | Event::Shells { request, .. } = event {
-            let reason = "no such service".to_string();
-            self.end(rank, *request, StreamEnd::NotLoaded { reason });
+            self.end(rank, *request, self.unloaded.clone());
         }
     }
 
@@ -567,14 +570,6 @@ impl World {
             if let Some(status) = exited {
                 self.happen(rank, Event::Unit(UnitEvent::Exited { unit, status }));
             }
-        }
-    }
-
-    /// The record on a rank is lost, and made again from the unit.
-    pub(super) fn make_again(&mut self, rank: usize, output_lost: bool) {
-        let note = Note::MadeAgain { output_lost };
-        for record in self.disks[rank].records.values_mut() {
-            record.notes = BTreeMap::from([(note.key(), note.value())]);
         }
     }
 

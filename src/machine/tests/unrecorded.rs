@@ -10,6 +10,16 @@ use crate::port::supervisor::{UnitCommand, UnitEvent, UnitRecord, UnitSpec};
 use crate::proto::peer::{Mode, Report};
 use crate::proto::{BrokerRank, UnitName, WaitStatus};
 
+impl World {
+    /// The record on a rank is lost, and made again from the unit.
+    fn make_again(&mut self, rank: usize, output_lost: bool) {
+        let note = Note::MadeAgain { output_lost };
+        for record in self.disks[rank].records.values_mut() {
+            record.notes = BTreeMap::from([(note.key(), note.value())]);
+        }
+    }
+}
+
 /// All shells on these ranks run, and have passed the barrier.
 fn past_the_barrier(size: usize) -> World {
     let ranks = format!("0-{}", size - 1);

@@ -24,7 +24,8 @@ pub enum StreamEnd {
     /// The job is over, because the leader has said so (`ENODATA`).
     #[error("the job has ended")]
     Forgotten,
-    /// The peer cannot read the request: it is another release (`EPROTO`).
+    /// The peer cannot read the request: it is another release (`EPROTO`). While a new release is
+    /// loaded, one rank after the other, this is so for a while.
     #[error("{reason}")]
     Incompatible {
         /// In the peer's words.
@@ -55,6 +56,14 @@ impl StreamEnd {
     /// A later leader has taken over.
     pub fn superseded(by: &str) -> Self {
         Self::Superseded { by: by.to_string() }
+    }
+
+    /// In the words of a peer that is another release.
+    pub fn refusal(&self) -> Option<String> {
+        match self {
+            Self::Incompatible { reason } => Some(reason.clone()),
+            _ => None,
+        }
     }
 
     /// Reads an error response.

@@ -45,6 +45,7 @@ impl World {
                 Response::Exception(exception) => {
                     self.check_loss(&job, exception);
                     self.check_early_end(&job, exception);
+                    self.check_refusal(&job, exception);
                 }
                 Response::Reattached {} | Response::Start {} => (),
             }

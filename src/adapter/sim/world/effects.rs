@@ -14,6 +14,9 @@ use crate::machine::{
 use crate::proto::peer::{KnownRequest, StreamEnd, Version};
 use crate::proto::{BrokerRank, JobEvent};
 
+/// What a module says that cannot read a request.
+pub(in crate::adapter::sim) const OTHER_RELEASE: &str = "another job-exec-rs speaks protocol 9";
+
 impl World {
     pub(super) fn perform(&mut self, from: Life, effect: Effect) {
         match effect {
@@ -65,6 +68,12 @@ impl World {
         }
     }
 
+    /// The modules of these ranks are different releases.
+    fn are_different(&self, from: u32, to: u32) -> bool {
+        let is_other = |rank: u32| self.ranks[rank as usize].is_other_release;
+        is_other(from) != is_other(to)
+    }
+
     fn perform_answer(&mut self, from: Life, to: u64, answer: Answer) {
         match answer {
             Answer::Barrier(result) => self.answer_barrier(to, &result),
@@ -99,6 +108,9 @@ impl World {
     }
 
     fn send_notice(&mut self, from: Life, to: BrokerRank, topic: Topic, request: &impl Serialize) {
+        if self.are_different(from.rank, to.0) {
+            return;
+        }
         let to = self.life(to.0);
         self.request(from, to, topic, RequestId::Remote(0), request);
     }
@@ -130,6 +142,10 @@ impl World {
         }
         if state.node.is_none() {
             return self.fail_request(request, Fault::new(libc::ENOSYS, "no such service"));
+        }
+        // What the job manager sends has no version.
+        if topic != Topic::Expiration && self.are_different(from.rank, rank) {
+            return self.fail_request(request, Fault::new(libc::EPROTO, OTHER_RELEASE));
         }
         let number = self.requests.open(from, holder, asked);
         self.request(from, holder, topic, RequestId::Remote(number), payload);

@@ -74,6 +74,10 @@ impl World {
                 self.at(until, Item::Resume(rank));
             }
             FaultKind::RecordsLost => self.lose_files(rank, &["record"]),
+            FaultKind::Replaced => {
+                self.set_release(rank, true);
+                self.at(self.now + rng.random_range(1.0..20.0), Item::ReleaseReturns(rank));
+            }
             FaultKind::StateLost => self.lose_files(rank, &["record", "out", "err"]),
             FaultKind::SystemdReexecuted => {
                 self.note(&format!("systemd on rank {rank} is executed again"));
@@ -202,6 +206,15 @@ impl World {
             self.send(rank, request.holder.rank, Item::Deliver { to: request.holder, event });
         }
         self.after(0.01, 5.0, Item::Load { rank });
+    }
+
+    /// Loads another release on a rank, or the same one as elsewhere.
+    pub(super) fn set_release(&mut self, rank: u32, is_other: bool) {
+        if std::mem::replace(&mut self.ranks[rank as usize].is_other_release, is_other) != is_other
+        {
+            self.note(&format!("rank {rank} is another release: {is_other}"));
+            self.unload(rank);
+        }
     }
 
     /// Kills a broker, and every broker below it in the overlay network.
