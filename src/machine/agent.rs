@@ -335,6 +335,11 @@ impl Agent {
         let is_done = there.shell.is_done();
         if is_done {
             there.eviction = None;
+            // Mostly the job ends now. If its leader ends first, its word is missed before long.
+            let soon = cx.now.mono + cx.config.peer_timeout;
+            if let Upstream::Led(led) = &mut self.upstream {
+                led.ask_at = led.ask_at.map(|at| at.min(soon));
+            }
         }
         match there.claim {
             Claim::Own | Claim::Unstarted(_) => self.gather(cx, reports),

@@ -102,9 +102,9 @@ class Run:
         self.accounts = [Account(self.instance, a, self.faults) for a in self.attempts()]
         self.end_hanging()
         began = time.monotonic()
-        # A rank that lost its leader asks rank 0 after exec.peer-timeout, and once more if rank 0
-        # has to make a checkpoint before it can tell.
-        patience = self.patience + self.plan.peer_timeout
+        # An agent asks its parent, then rank 0, each after this time ([parent-asked],
+        # [known-or-ended]), and asks once more where the other was just coming back.
+        patience = self.patience + 2 * self.plan.peer_timeout
         self.left, self.late = left(self.instance, self.attempts(), patience)
         self.waited = time.monotonic() - began
 

@@ -1,8 +1,9 @@
 //! What reading the machines has found wrong, each with the test that would have found it.
 
 use super::{JOB, World};
-use crate::machine::{Event, Fault, KvsResult, RequestId};
+use crate::machine::{Event, Fault, KvsResult, RequestId, Role};
 use crate::port::supervisor::{Method, UnitEvent};
+use crate::proto::peer::Question;
 use crate::proto::{BrokerRank, ExecEvent, Idset, JobException, Response, WaitStatus};
 
 fn cancel() -> Event {
@@ -491,4 +492,17 @@ fn output_that_a_lost_node_may_have_kept_is_said_to_be_missing() {
     let missing: Vec<BrokerRank> =
         world.events.iter().filter_map(ExecEvent::logged_missing).collect();
     assert_eq!(missing, [BrokerRank(2)]);
+}
+
+#[test]
+fn a_rank_whose_shell_is_gone_misses_its_leader_before_long() {
+    let mut world = World::running(3, "1-2");
+    let asks_leader = |(rank, _, question): &(usize, Role, Question)| {
+        *rank == 2 && matches!(question, Question::Leader { .. })
+    };
+    world.pass(2.0 * world.config.peer_timeout);
+    assert!(!world.questions.iter().any(asks_leader), "while its shell runs it asks rarely");
+    world.exited(2, WaitStatus(0));
+    world.pass(world.config.peer_timeout + 1.0);
+    assert!(world.questions.iter().any(asks_leader));
 }
