@@ -16,16 +16,13 @@ from account import Account
 from attempt import begin
 from faults import Faults
 from instance import SIZE, Instance
-from jobs import KINDS
+from jobs import EXIT_TIMEOUT_S, KINDS
 from left import left
 from plan import FAULTS, make_plan
 
 # How long jobs may take when all brokers are back, and what is left after that, past
-# exec.peer-timeout: more than flux-shell's exit-timeout, 30 s.
-PATIENCE_S = 50
-# Jobs that are being cleaned up for some time. flux-core's job manager frees such a job when rank 0's
-# broker comes back (rfc/0006, 6.5), so they can end wrongly.
-LONG_CLEANUP = ("cancelled", "timeout")
+# exec.peer-timeout: more than flux-shell's exit-timeout.
+PATIENCE_S = EXIT_TIMEOUT_S + 20
 
 # In every run: about 40 s, if nothing hangs. The peer-timeout decides how long rests stay.
 SHORT = {
@@ -34,7 +31,7 @@ SHORT = {
     "jobs": 10,
     "every": 4,
     "peer_timeout": 30,
-    "kinds": [kind for kind in KINDS if kind not in LONG_CLEANUP],
+    "kinds": list(KINDS),
 }
 
 

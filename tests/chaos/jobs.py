@@ -11,6 +11,10 @@ PYTHON = "/usr/bin/python3"
 
 # Jobs of a nested instance, one after the other.
 STEPS = 3
+# flux-shell ends a job whose tasks have not all ended exit-timeout after the first: 30 s, unless it
+# is told otherwise. A rank can be out of reach for longer (rfc/0008, 8.10).
+EXIT_TIMEOUT_S = 90
+SHELL = ("-ocpu-affinity=off", f"-oexit-timeout={EXIT_TIMEOUT_S}s")
 
 
 def exited(status):
@@ -65,7 +69,7 @@ class Job:
 
     def command(self, directory, name):
         command = ["flux", "submit", f"-N{self.ranks}", f"-n{self.ranks}", f"--job-name={name}"]
-        command += ["-ocpu-affinity=off", "--cwd=/"] + self.options(directory)
+        command += [*SHELL, "--cwd=/"] + self.options(directory)
         if self.where is not None:
             command += [f"--requires=rank:{self.where}"]
         return command + self.task(directory)
@@ -194,7 +198,8 @@ class Batch(Job):
 
     def prepare(self, directory):
         task = " ".join(self.task(f"{directory}/$number"))
-        run = f"flux run -N{self.ranks} -n{self.ranks} -ocpu-affinity=off {task}"
+        options = " ".join(SHELL)
+        run = f"flux run -N{self.ranks} -n{self.ranks} {options} {task}"
         with open(f"{directory}/script", "w", encoding="utf-8") as file:
             file.write(
                 f"#!/bin/sh\nfor number in {' '.join(map(str, range(STEPS)))}; do\n"
@@ -203,7 +208,7 @@ class Batch(Job):
 
     def command(self, directory, name):
         command = ["flux", "batch", f"-N{self.ranks}", f"-n{self.ranks}", f"--job-name={name}"]
-        command += ["-ocpu-affinity=off", "--cwd=/", f"--output={directory}/output"]
+        command += [*SHELL, "--cwd=/", f"--output={directory}/output"]
         return command + [f"{directory}/script"]
 
     def what(self):
