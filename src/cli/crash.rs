@@ -24,8 +24,10 @@ use super::failure::Failure;
 use super::interrupts::Interrupts;
 use super::life::{self, Life};
 use super::story;
+pub(super) use real::flux;
 use seen::Seen;
 
+mod real;
 mod seen;
 
 /// What each rank runs. `$0` is the beginning of the name of the file that ends a rank. The pause

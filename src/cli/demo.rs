@@ -29,7 +29,8 @@ use super::story;
 ///
 /// With --crash it runs one job in an instance that is a process of its own, kills that with
 /// SIGKILL, and starts it again: the same processes run on, and the job ends with its true status
-/// and all output. This needs a systemd --user; without one it says so and exits with 1.
+/// and all output. This needs a systemd --user; without one it says so and exits with 1. With --flux
+/// as well the same happens to the brokers of a real Flux.
 #[derive(Args, Debug)]
 pub(super) struct Arguments {
     /// Ranks of the instance
@@ -39,6 +40,9 @@ pub(super) struct Arguments {
     /// Kill the instance in the middle of a job, and start it again
     #[arg(long, conflicts_with = "method")]
     crash: bool,
+    /// With --crash: a real Flux, installed on this host, whose brokers are killed
+    #[arg(long, requires = "crash")]
+    flux: bool,
     /// How commands are started
     #[arg(long, value_enum, default_value_t)]
     method: Method,
@@ -101,7 +105,7 @@ impl Notes {
 pub(super) fn demo(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let ranks = arguments.nodes;
     if arguments.crash {
-        return crash::crash(ranks);
+        return if arguments.flux { crash::flux(ranks) } else { crash::crash(ranks) };
     }
     let config = InstanceConfig {
         ranks,

@@ -117,25 +117,42 @@ impl Place {
     }
 }
 
+impl Files {
+    /// Writes them, from the module as it was built, and tells of each.
+    fn write(
+        &self,
+        source: &Path,
+        wrote: impl Fn(&Path) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
+        let module = read_library(source, "--module names the module", MODULE_ENTRY)?;
+        let connector = source.with_file_name(CONNECTOR_LIBRARY);
+        let hint = "cargo build --release builds it";
+        let connector = read_library(&connector, hint, CONNECTOR_ENTRY)?;
+        put(&self.connector, &connector, 0o755)?;
+        wrote(&self.connector)?;
+        put(&self.module, &module, 0o755)?;
+        wrote(&self.module)?;
+        put(&self.drop_in, DROP_IN_TEXT.as_bytes(), 0o644)?;
+        wrote(&self.drop_in)
+    }
+}
+
 /// Copies the connector and the module, then writes the drop-in.
 pub(super) fn install(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let source = match &arguments.module {
         Some(path) => path.clone(),
         None => beside_the_program()?,
     };
-    let module = read_library(&source, "--module names the module", MODULE_ENTRY)?;
-    let connector = source.with_file_name(CONNECTOR_LIBRARY);
-    let hint = "cargo build --release builds it";
-    let connector = read_library(&connector, hint, CONNECTOR_ENTRY)?;
-    let files = arguments.place.files()?;
-    put(&files.connector, &connector, 0o755)?;
-    say(&format!("wrote {}", files.connector.display()))?;
-    put(&files.module, &module, 0o755)?;
-    say(&format!("wrote {}", files.module.display()))?;
-    put(&files.drop_in, DROP_IN_TEXT.as_bytes(), 0o644)?;
-    say(&format!("wrote {}", files.drop_in.display()))?;
+    let wrote = |path: &Path| say(&format!("wrote {}", path.display()));
+    arguments.place.files()?.write(&source, wrote)?;
     say(&format!("\n{NEXT}"))?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Installs below a prefix of its own what is beside the program, and says nothing.
+pub(super) fn into_prefix(prefix: &Path) -> Result<(), Failure> {
+    let place = Place { prefix: Some(prefix.to_path_buf()), destdir: None };
+    place.files()?.write(&beside_the_program()?, |_| Ok(()))
 }
 
 /// Removes the drop-in, then the module, then the connector. Shells that run have it open.

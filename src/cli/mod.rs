@@ -12,6 +12,7 @@ mod method;
 mod run;
 mod signals;
 mod sim;
+mod site;
 mod story;
 
 use std::io::Write;
@@ -38,6 +39,7 @@ const EXAMPLES: &str = "\
 Examples:
   job-exec-rs demo                           what it does, in fifteen seconds
   job-exec-rs demo --crash                   a job that outlives a kill -9 of its instance
+  job-exec-rs demo --crash --flux            the same with the brokers of a real Flux
   job-exec-rs run -N4 --label hostname       one command on four ranks of this host
   job-exec-rs run -t 10s -- make check       end it after ten seconds
   sudo job-exec-rs install                   let Flux load the module from its next start on";

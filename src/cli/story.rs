@@ -100,6 +100,11 @@ fn list_arguments(instance: &InstanceId) -> [String; 5] {
     ["list-units".into(), "--all".into(), "--plain".into(), "--no-legend".into(), pattern]
 }
 
+/// What systemd lists of units with this name or pattern.
+pub(super) fn list(pattern: &str) -> io::Result<String> {
+    systemctl(&["list-units", "--all", "--plain", "--no-legend", pattern])
+}
+
 fn is_alive(pid: u32) -> bool {
     std::path::Path::new(&format!("/proc/{pid}")).exists()
 }
