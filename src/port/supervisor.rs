@@ -46,6 +46,9 @@ impl Default for OutputLimits {
     }
 }
 
+/// The user id that nobody has (flux-core `FLUX_USERID_UNKNOWN`).
+const USERID_UNKNOWN: u32 = u32::MAX;
+
 /// All that is needed to start one shell on this rank, and to recognise it later.
 ///
 /// It is written to disk as the intent record, so its serialised form is versioned with
@@ -88,6 +91,29 @@ pub struct UnitSpec {
     /// When the processes that a shell has left behind are stopped: the time between SIGTERM and
     /// SIGKILL. `None`: no SIGKILL.
     pub stop_timeout: Option<Duration>,
+}
+
+impl UnitSpec {
+    /// A specification that has only what the unit's name and the job's digest say.
+    pub fn bare(unit: UnitName, digest: JobDigest) -> Self {
+        Self {
+            job: unit.job(),
+            rank: unit.rank(),
+            multiuser: unit.is_multiuser(),
+            unit,
+            digest,
+            userid: USERID_UNKNOWN,
+            size: 0,
+            description: String::new(),
+            argv: Vec::new(),
+            environment: BTreeMap::new(),
+            unset_environment: Vec::new(),
+            working_directory: None,
+            properties: BTreeMap::new(),
+            forget_failed: false,
+            stop_timeout: None,
+        }
+    }
 }
 
 /// What is on disk about a unit: the intent, then what happened to it.

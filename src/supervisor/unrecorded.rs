@@ -12,9 +12,6 @@ use crate::port::Note;
 use crate::port::supervisor::{UnitRecord, UnitSpec};
 use crate::proto::{JobDigest, Stream, UnitName};
 
-/// The user id that nobody has (flux-core `FLUX_USERID_UNKNOWN`).
-const USERID_UNKNOWN: u32 = u32::MAX;
-
 impl Core {
     /// Make a record for a unit that has none, and report the unit as found.
     pub(super) fn handle_unrecorded(&mut self, found: UnrecordedUnit, backend: &mut impl Backend) {
@@ -54,23 +51,12 @@ fn record_of(found: UnrecordedUnit, boot_id: &str, output_lost: bool) -> UnitRec
 }
 
 fn spec_of(unit: UnitName, digest: JobDigest, userid: Option<u32>, size: Option<u32>) -> UnitSpec {
-    let (job, rank, multiuser) = (unit.job(), unit.rank(), unit.is_multiuser());
+    let bare = UnitSpec::bare(unit, digest);
     UnitSpec {
-        unit,
-        job,
-        rank,
-        digest,
-        userid: userid.unwrap_or(USERID_UNKNOWN),
-        size: size.unwrap_or(0),
-        multiuser,
-        description: String::new(),
-        argv: Vec::new(),
-        environment: BTreeMap::new(),
-        unset_environment: Vec::new(),
-        working_directory: None,
-        properties: BTreeMap::new(),
+        userid: userid.unwrap_or(bare.userid),
+        size: size.unwrap_or(bare.size),
         // If it cannot be found any more, it may have run.
         forget_failed: true,
-        stop_timeout: None,
+        ..bare
     }
 }

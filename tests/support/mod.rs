@@ -109,21 +109,15 @@ impl Harness {
     /// A shell script as the unit's program.
     pub fn spec(&self, job: u64, script: &str) -> UnitSpec {
         UnitSpec {
-            unit: self.unit(job),
-            job: JobId(job),
-            rank: self.config.rank,
-            digest: format!("digest-of-{job}").as_str().into(),
             userid: nix::unistd::getuid().as_raw(),
             size: 1,
-            multiuser: false,
             description: format!("test job {job}"),
             argv: ["/bin/sh", "-c", script].map(str::to_string).to_vec(),
             environment: BTreeMap::from([("TEST_JOB".to_string(), job.to_string())]),
             unset_environment: vec!["UNWANTED".to_string()],
             working_directory: Some("/".to_string()),
-            properties: BTreeMap::new(),
-            forget_failed: false,
             stop_timeout: Some(DEADLINE),
+            ..UnitSpec::bare(self.unit(job), format!("digest-of-{job}").as_str().into())
         }
     }
 

@@ -311,21 +311,11 @@ mod tests {
     fn spec() -> UnitSpec {
         let unit = UnitName::new(false, BrokerRank(0), JobId(1), InstanceId::new("/test", 1));
         UnitSpec {
-            unit,
-            job: JobId(1),
-            rank: BrokerRank(0),
-            digest: JobDigest::default(),
             userid: 1,
-            size: 1,
-            multiuser: false,
-            description: String::new(),
             argv: vec!["/bin/echo".to_string(), "$HOME".to_string()],
             environment: BTreeMap::from([("A".to_string(), "job".to_string())]),
             unset_environment: vec!["SECRET".to_string(), "A".to_string()],
-            working_directory: None,
-            properties: BTreeMap::new(),
-            forget_failed: false,
-            stop_timeout: None,
+            ..UnitSpec::bare(unit, JobDigest::default())
         }
     }
 

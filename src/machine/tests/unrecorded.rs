@@ -118,21 +118,10 @@ fn made_again(digest: &str) -> Box<UnitRecord> {
     let note = Note::MadeAgain { output_lost: true };
     let unit = UnitName::new(false, BrokerRank(1), JOB, facts(1).instance);
     let spec = UnitSpec {
-        unit,
-        job: JOB,
-        rank: BrokerRank(1),
-        digest: digest.into(),
         userid: 500,
         size: 2,
-        multiuser: false,
-        description: String::new(),
-        argv: Vec::new(),
-        environment: BTreeMap::new(),
-        unset_environment: Vec::new(),
-        working_directory: None,
-        properties: BTreeMap::new(),
         forget_failed: true,
-        stop_timeout: None,
+        ..UnitSpec::bare(unit, digest.into())
     };
     let notes = BTreeMap::from([(note.key(), note.value())]);
     Box::new(UnitRecord { notes, ..record(&spec) })

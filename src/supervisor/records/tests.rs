@@ -6,22 +6,12 @@ use crate::proto::JobId;
 
 fn spec(job: u64) -> UnitSpec {
     let instance = InstanceId::new("/test", 1);
+    let unit = UnitName::new(false, BrokerRank(0), JobId(job), instance);
     UnitSpec {
-        unit: UnitName::new(false, BrokerRank(0), JobId(job), instance),
-        job: JobId(job),
-        rank: BrokerRank(0),
-        digest: "d".into(),
         userid: 1,
         size: 1,
-        multiuser: false,
-        description: String::new(),
         argv: vec!["/bin/true".to_string()],
-        environment: BTreeMap::new(),
-        unset_environment: Vec::new(),
-        working_directory: None,
-        properties: BTreeMap::new(),
-        forget_failed: false,
-        stop_timeout: None,
+        ..UnitSpec::bare(unit, "d".into())
     }
 }
 

@@ -4,7 +4,6 @@ mod leave;
 mod trouble;
 mod unrecorded;
 
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use super::*;
@@ -126,21 +125,10 @@ fn unit(job: u64) -> UnitName {
 
 fn spec(unit: &UnitName) -> UnitSpec {
     UnitSpec {
-        unit: unit.clone(),
-        job: unit.job(),
-        rank: BrokerRank(0),
-        digest: "digest".into(),
         userid: 1,
         size: 1,
-        multiuser: false,
-        description: String::new(),
         argv: vec!["/bin/shell".to_string()],
-        environment: BTreeMap::new(),
-        unset_environment: Vec::new(),
-        working_directory: None,
-        properties: BTreeMap::new(),
-        forget_failed: false,
-        stop_timeout: None,
+        ..UnitSpec::bare(unit.clone(), "digest".into())
     }
 }
 

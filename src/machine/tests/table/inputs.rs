@@ -1,6 +1,5 @@
 //! Values of each input, for one rank of a world.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde_json::json;
@@ -407,21 +406,10 @@ fn unit_events(unit: &UnitName) -> Vec<UnitEvent> {
 /// The intent of an earlier life.
 fn spec(unit: UnitName) -> UnitSpec {
     UnitSpec {
-        job: JOB,
-        rank: unit.rank(),
-        unit,
-        digest: digests()[0].clone(),
         userid: OWNER,
         size: 2,
-        multiuser: false,
-        description: String::new(),
         argv: vec!["/bin/shell".to_string()],
-        environment: BTreeMap::new(),
-        unset_environment: Vec::new(),
-        working_directory: None,
-        properties: BTreeMap::new(),
-        forget_failed: false,
-        stop_timeout: None,
+        ..UnitSpec::bare(unit, digests()[0].clone())
     }
 }
 
