@@ -80,6 +80,12 @@ impl Agent {
         }
         let why = "it belongs to another job, which had the same id before the KVS went back to a \
                    checkpoint";
+        // A shell that sees its tasks die raises an exception, for the job that has the id now. Only
+        // the IMP can end a guest's.
+        if let Some(there) = self.occupant.as_mut().filter(|there| !there.shell.is_multiuser()) {
+            let order = Order::Signal { signal: libc::SIGKILL, all: false, reason: None };
+            there.shell.handle_order(&order, out);
+        }
         self.evict(cx, why, out);
         if self.shell().is_some_and(|shell| shell.is_done()) {
             return self.unfence(cx, out);

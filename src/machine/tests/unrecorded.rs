@@ -165,7 +165,11 @@ fn a_unit_of_another_job_is_ended_first() {
     rank.unit(started);
     let effects = rank.shells(1, 1, "d", Mode::Start);
     assert!(collects(&effects) && launches(&effects) == 0);
-    rank.unit(|unit| UnitEvent::Exited { unit, status: WaitStatus(15) });
+    let kills = |command: &UnitCommand| {
+        matches!(command, UnitCommand::Signal { signal: libc::SIGKILL, all: false, .. })
+    };
+    assert!(has(&effects, kills), "else it says that its tasks have died, in the new job's name");
+    rank.unit(|unit| UnitEvent::Exited { unit, status: WaitStatus(9) });
     assert_eq!(launches(&rank.unit(|unit| UnitEvent::Gone { unit })), 1);
 }
 
