@@ -9,6 +9,26 @@ const FILE_LINES_MAX: usize = 700;
 const FUNCTION_LINES_MAX: usize = 70;
 /// The fuzz crate, without what it builds and finds.
 const FUZZ: &[&str] = &["fuzz/src", "fuzz/fuzz_targets"];
+/// What stands at the top, and what git and cargo put there.
+const TOP: &[&str] = &[
+    ".ci",
+    ".git",
+    ".gitignore",
+    "Cargo.lock",
+    "Cargo.toml",
+    "LICENSE",
+    "README.md",
+    "build.rs",
+    "clippy.toml",
+    "connector",
+    "flux-sys",
+    "fuzz",
+    "rfc",
+    "rustfmt.toml",
+    "src",
+    "target",
+    "tests",
+];
 
 fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
@@ -102,6 +122,14 @@ fn nothing_is_left_over() {
     for below in FUZZ {
         assert_absent(below, &banned, &[], "left over");
     }
+}
+
+#[test]
+fn nothing_else_stands_at_the_top() {
+    let entries = fs::read_dir(root()).expect("the project").flatten();
+    let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
+    let strays: Vec<String> = names.filter(|name| !TOP.contains(&name.as_str())).collect();
+    assert_eq!(strays, [""; 0]);
 }
 
 #[test]
