@@ -413,8 +413,9 @@ impl<P: Packet> Connector<P> {
                 self.deliver(packet.refusal(errnum, &format!("{topic}: {why}")));
             }
         }
-        if let Some(request) = self.barrier.request.take() {
-            self.deliver(request.refusal(errnum, &why));
+        if let Some(request) = self.barrier.take_waiting() {
+            let refusal = request.refusal(errnum, &why);
+            self.deliver(refusal);
         }
         self.ledgers.clear();
         let kept: usize =

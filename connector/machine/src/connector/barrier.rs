@@ -20,8 +20,10 @@ const RETRY_MAX: f64 = 2.0;
 /// The shell's progress through its barriers.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Barrier<P> {
-    /// The shell's own request, while it waits.
-    pub(crate) request: Option<P>,
+    /// The shell's last request. It is kept after its answer, to be said again.
+    request: Option<P>,
+    /// Whether the shell waits for its answer.
+    waits: bool,
     /// How many barriers it has entered.
     entered: u32,
     pub(crate) retry_at: Option<f64>,
@@ -30,20 +32,31 @@ pub(crate) struct Barrier<P> {
 
 impl<P> Default for Barrier<P> {
     fn default() -> Self {
-        Self { request: None, entered: 0, retry_at: None, tries: 0 }
+        Self { request: None, waits: false, entered: 0, retry_at: None, tries: 0 }
+    }
+}
+
+impl<P> Barrier<P> {
+    /// The request that the shell waits for, which now gets its answer.
+    pub(crate) fn take_waiting(&mut self) -> Option<&P> {
+        let waits = std::mem::take(&mut self.waits);
+        self.request.as_ref().filter(|_| waits)
     }
 }
 
 impl<P: Packet> Connector<P> {
     pub(crate) fn enter_barrier(&mut self, request: P) {
-        self.barrier.entered += 1;
-        self.barrier.tries = 0;
-        self.barrier.request = Some(request);
+        let Barrier { entered, .. } = self.barrier;
+        let entered = entered + 1;
+        self.barrier =
+            Barrier { request: Some(request), waits: true, entered, ..Barrier::default() };
         if self.phase == Phase::Live {
             self.ask_barrier();
         }
     }
 
+    /// Says the last entry, also to a broker that is back after the entry was answered: the module
+    /// can have lost how often the shell has entered, while others wait for it.
     pub(crate) fn ask_barrier(&mut self) {
         self.barrier.retry_at = None;
         let Some(request) = &self.barrier.request else { return };
@@ -51,23 +64,28 @@ impl<P: Packet> Connector<P> {
         if let Some(payload) = payload.as_object_mut() {
             payload.insert("entry".to_string(), self.barrier.entered.into());
         }
-        self.ask(Own::Barrier, TOPIC, &payload.to_string());
+        self.ask(Own::Barrier(self.barrier.entered), TOPIC, &payload.to_string());
     }
 
-    pub(crate) fn barrier_answered(&mut self, now: f64, packet: &P) {
+    pub(crate) fn barrier_answered(&mut self, now: f64, entry: u32, packet: &P) {
+        if entry != self.barrier.entered {
+            return; // of an entry that was said again, and answered before
+        }
         let errnum = packet.header().errnum;
         // The module is just being loaded, or the broker is shutting down.
-        if matches!(errnum, NO_HOST | NO_SERVICE) {
+        let is_early = matches!(errnum, NO_HOST | NO_SERVICE);
+        if is_early && (self.barrier.waits || now < self.patient_until) {
             let pause = RETRY_FIRST * f64::from(1u32 << self.barrier.tries.min(10));
             self.barrier.tries += 1;
             self.barrier.retry_at = Some(now + pause.min(RETRY_MAX));
             return;
         }
-        let Some(request) = self.barrier.request.take() else { return };
+        let Some(request) = self.barrier.take_waiting() else { return };
         let text = String::from_utf8_lossy(packet.payload());
-        self.deliver(match errnum {
+        let answer = match errnum {
             0 => request.answer(&text),
             errnum => request.refusal(errnum, &text),
-        });
+        };
+        self.deliver(answer);
     }
 }

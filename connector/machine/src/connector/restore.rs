@@ -29,8 +29,8 @@ const BEQUEST_TRIES_MAX: u32 = 16;
 /// The purpose of a request of the connector's own.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Own {
-    /// Enters the barrier for the shell.
-    Barrier,
+    /// Enters the barrier for the shell, for the time with this number.
+    Barrier(u32),
     /// Asks for a checkpoint with the commits of a namespace up to this number.
     Cover(String, u64),
     /// Hands the commits that no checkpoint has over to the rank's module.
@@ -84,7 +84,7 @@ impl<P: Packet> Connector<P> {
         let Some(own) = self.own.remove(&header.matchtag) else { return };
         let ok = header.errnum == 0;
         match own {
-            Own::Barrier => self.barrier_answered(now, packet),
+            Own::Barrier(entry) => self.barrier_answered(now, entry, packet),
             Own::Greeting if ok => self.restore(now),
             // The broker is shutting down again, and will close the connection.
             Own::Greeting => {}
