@@ -13,6 +13,8 @@ pub enum Bug {
     AnotherReleaseIsFatal,
     /// A shell that waits in the barrier is counted again when its module is back.
     BarrierAfterRestart,
+    /// A new leader fails the barrier before all ranks have said how often their shells have entered.
+    BarrierJudgedUnheard,
     /// A unit is collected before its status is on disk.
     CollectBeforeDurable,
     /// Commits that an ended shell has left are not done again after a rollback.
@@ -47,10 +49,11 @@ pub enum Bug {
 
 impl Bug {
     /// All bugs.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 19] = [
         Self::AdoptionByPid,
         Self::AnotherReleaseIsFatal,
         Self::BarrierAfterRestart,
+        Self::BarrierJudgedUnheard,
         Self::CollectBeforeDurable,
         Self::CommitsOfEndedLost,
         Self::DoneBeforeOutput,

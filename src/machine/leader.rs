@@ -231,7 +231,7 @@ impl Leader {
 
     /// Goes on as far as what is known allows.
     fn advance(&mut self, cx: Context, out: &mut Effects) {
-        self.confirm_suspicion(cx, out);
+        self.conclude(cx, out);
         let awaits_link = self.journal.as_ref().is_some_and(|j| j.link == Link::Awaited);
         let has_failed = self.failure.is_some();
         if let State::Launching(_) = self.state

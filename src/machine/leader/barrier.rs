@@ -27,6 +27,12 @@ pub(super) struct Barrier {
     entered: BTreeMap<BrokerRank, u32>,
     /// Ranks that have lost the count. Their shells may have passed every barrier.
     unknown: BTreeSet<BrokerRank>,
+    /// Ranks whose shells have ended, or never were.
+    ended: Idset,
+    /// Those of them that [`Barrier::take_inside`] has not looked at.
+    unjudged: Idset,
+    /// Those of them that had lost the count, and may have ended by themselves.
+    may_have_passed: Idset,
     completed: u32,
     failed: bool,
 }
@@ -34,7 +40,15 @@ pub(super) struct Barrier {
 impl Barrier {
     pub(super) fn new(ranks: &Idset) -> Self {
         let entered = ranks.ranks().map(|rank| (rank, 0)).collect();
-        Self { entered, unknown: BTreeSet::new(), completed: 0, failed: false }
+        Self {
+            entered,
+            unknown: BTreeSet::new(),
+            ended: Idset::new(),
+            unjudged: Idset::new(),
+            may_have_passed: Idset::new(),
+            completed: 0,
+            failed: false,
+        }
     }
 
     /// The rank has lost the count. Returns false if this is no news, or if the count is known from
@@ -51,8 +65,7 @@ impl Barrier {
         self.unknown.remove(&rank);
         // A shell in its second barrier proves that the first one was complete, although other
         // ranks may not have heard that.
-        let everyone = self.entered.values().min().copied().unwrap_or(0);
-        let completed = everyone.max(count.saturating_sub(1));
+        let completed = self.everyone().max(count.saturating_sub(1));
         let is_news = completed > self.completed;
         self.completed = self.completed.max(completed);
         if self.failed {
@@ -73,13 +86,28 @@ impl Barrier {
         }
     }
 
-    /// A shell has ended: no barrier can complete any more. Returns true the first time.
-    pub(super) fn fail(&mut self) -> bool {
-        !std::mem::replace(&mut self.failed, true)
+    /// How often every shell has entered. One that may have passed counts as having passed. Else a
+    /// shell that still waits, because it has not heard that it may go, would end with it.
+    fn everyone(&self) -> u32 {
+        let counts = |rank: &BrokerRank| !self.may_have_passed.contains_rank(*rank);
+        let entered = self.entered.iter().filter(|(rank, _)| counts(rank));
+        entered.map(|(_, count)| *count).min().unwrap_or(0)
     }
 
-    /// Those of the ranks, whose shells have ended, that have certainly not left the first barrier.
-    pub(super) fn inside_first(&self, ended: &Idset) -> Idset {
+    /// The shells on these ranks have ended, or never were. If the job has failed they were ended,
+    /// wherever they were.
+    pub(super) fn set_ended(&mut self, ranks: &Idset, has_failed: bool) {
+        self.unjudged = self.unjudged.union(&ranks.difference(&self.ended));
+        self.ended = self.ended.union(ranks);
+        if !has_failed {
+            let unknown: Idset = self.unknown.iter().copied().collect();
+            self.may_have_passed = self.may_have_passed.union(&ranks.intersection(&unknown));
+        }
+    }
+
+    /// Those that have ended since the last time and have certainly not left the first barrier.
+    pub(super) fn take_inside(&mut self) -> Idset {
+        let ended = std::mem::take(&mut self.unjudged);
         let out = |(rank, count): (&BrokerRank, &u32)| *count == 0 && !self.unknown.contains(rank);
         // One that has entered is inside as long as another is known not to have entered.
         let is_open = self.unknown.is_empty() || self.entered.iter().any(out);
@@ -91,6 +119,18 @@ impl Barrier {
             return Idset::new();
         }
         ended.ranks().filter(is_inside).collect()
+    }
+
+    /// Once a shell has ended, a barrier that not all have entered fails. Not before each rank whose
+    /// shell runs knows how often it has entered. Returns true the first time.
+    pub(super) fn fail(&mut self) -> bool {
+        let is_known = self.unknown.iter().all(|rank| self.ended.contains_rank(*rank));
+        if self.failed || self.ended.is_empty() || !is_known {
+            return false;
+        }
+        self.completed = self.completed.max(self.everyone());
+        self.failed = true;
+        true
     }
 
     pub(super) fn completed(&self) -> u32 {
@@ -144,27 +184,60 @@ mod tests {
         assert_eq!(barrier.enter(BrokerRank(1), 2), Entered::Complete(1));
     }
 
+    fn ended(barrier: &mut Barrier, ranks: &str) -> String {
+        barrier.set_ended(&ranks.parse().unwrap(), false);
+        barrier.take_inside().to_string()
+    }
+
     #[test]
     fn who_has_lost_the_count_may_have_passed() {
         let mut barrier = Barrier::new(&Idset::from_range(0..3));
-        let all = Idset::from_range(0..3);
         assert!(barrier.set_unknown(BrokerRank(0)));
         assert!(!barrier.set_unknown(BrokerRank(0)), "no news");
-        assert_eq!(barrier.inside_first(&all).to_string(), "1-2", "they have not entered");
+        assert_eq!(ended(&mut barrier.clone(), "0-2"), "1-2", "they have not entered");
         assert_eq!(barrier.enter(BrokerRank(1), 1), Entered::Waiting, "no clock runs");
-        assert_eq!(barrier.inside_first(&all).to_string(), "1-2", "rank 2 is out");
+        assert_eq!(ended(&mut barrier.clone(), "0-2"), "1-2", "rank 2 is out");
         barrier.enter(BrokerRank(2), 1);
-        assert_eq!(barrier.inside_first(&all).to_string(), "", "all may have passed");
-        barrier.fail();
-        assert_eq!(barrier.enter(BrokerRank(0), 1), Entered::Failed);
-        assert_eq!(barrier.completed(), 1, "a count that comes late counts");
+        assert_eq!(ended(&mut barrier.clone(), "0-2"), "", "all may have passed");
+        assert_eq!(ended(&mut barrier, "2"), "");
+        assert!(!barrier.fail(), "rank 0 knows it, and has not said it");
+        assert_eq!(barrier.enter(BrokerRank(0), 1), Entered::Complete(1), "a late count counts");
+        assert!(barrier.fail() && !barrier.fail(), "the second cannot complete");
+        assert_eq!(barrier.enter(BrokerRank(0), 2), Entered::Failed);
         assert!(!barrier.set_unknown(BrokerRank(2)), "the leader has its count");
+    }
+
+    #[test]
+    fn who_waits_for_those_that_have_lost_the_count_goes_when_they_have_ended() {
+        let mut barrier = Barrier::new(&Idset::from_range(0..3));
+        barrier.set_unknown(BrokerRank(0));
+        barrier.set_unknown(BrokerRank(1));
+        assert_eq!(barrier.enter(BrokerRank(2), 2), Entered::Complete(1), "it waits in the second");
+        assert_eq!(ended(&mut barrier, "0"), "");
+        assert!(!barrier.fail());
+        assert_eq!(barrier.completed(), 1, "rank 1 may come");
+        assert_eq!(ended(&mut barrier, "1"), "");
+        assert!(barrier.fail());
+        assert_eq!(barrier.completed(), 2, "both may have passed");
+    }
+
+    #[test]
+    fn who_was_ended_counts_where_it_was() {
+        let mut barrier = Barrier::new(&Idset::from_range(0..2));
+        barrier.set_unknown(BrokerRank(0));
+        barrier.enter(BrokerRank(1), 2);
+        barrier.set_ended(&Idset::from_range(0..1), true);
+        assert!(barrier.fail());
+        assert_eq!(barrier.completed(), 1, "rank 0 may not have entered the second");
     }
 
     #[test]
     fn after_an_exit_everyone_hears_of_it() {
         let mut barrier = Barrier::new(&Idset::from_range(0..2));
-        barrier.fail();
+        assert!(!barrier.fail(), "all shells run");
+        assert_eq!(ended(&mut barrier, "1"), "1");
+        assert_eq!(ended(&mut barrier, "1"), "", "no news");
+        assert!(barrier.fail());
         assert_eq!(barrier.enter(BrokerRank(0), 1), Entered::Failed);
         assert_eq!(barrier.enter(BrokerRank(7), 1), Entered::Waiting, "not of this job");
     }

@@ -120,6 +120,12 @@ impl Leader {
 
     /// Releases the ranks that are gone, but never the last ones.
     pub(super) fn release_partly(&mut self, out: &mut Effects) {
+        if self.may_begin_again()
+            && let State::Launching(launching) = &mut self.state
+        {
+            launching.release_missed = true;
+            return;
+        }
         let gone = self.ranks.select(Rank::is_gone);
         if let Some(ranks) = self.release.take_ready(&gone) {
             let ranks = ReleasedRanks::These(ranks);

@@ -28,24 +28,25 @@ impl Leader {
         if self.ranks.len() == 1 {
             return;
         }
-        let ranks: Idset = exits.keys().copied().collect();
-        let is_news = match (&self.failure, self.suspicion()) {
-            (Some(failure), _) => failure.before_barrier,
-            (None, Some(suspicion)) => suspicion.before_barrier,
-            (None, None) => true,
-        };
-        let inside = self.barrier.inside_first(&ranks);
-        if !inside.is_empty() && is_news {
-            self.fail_before_barrier(cx, &inside, out);
-        }
+        self.barrier.set_ended(&exits.keys().copied().collect(), self.has_failed());
         self.timers.cancel(Timer::Barrier);
-        if self.barrier.fail() {
-            self.fail_barrier(&self.ranks.active(), out);
-        }
+        self.conclude(cx, out);
         for (rank, status) in exits {
             if let Some(signal) = status.and_then(WaitStatus::signal) {
                 self.handle_signaled(cx, *rank, signal, out);
             }
+        }
+    }
+
+    /// Says what the ends of shells mean for the barrier.
+    pub(super) fn judge_barrier(&mut self, cx: Context, out: &mut Effects) {
+        let inside = self.barrier.take_inside();
+        let is_news = self.failure.as_ref().is_none_or(|failure| failure.before_barrier);
+        if !inside.is_empty() && is_news {
+            self.fail_before_barrier(cx, &inside, out);
+        }
+        if self.barrier.fail() {
+            self.fail_barrier(&self.ranks.active(), out);
         }
     }
 
@@ -78,7 +79,9 @@ impl Leader {
             plural("rank", ranks.len()),
         );
         self.fail(cx, note, out);
-        self.set_before_barrier();
+        if let Some(failure) = &mut self.failure {
+            failure.before_barrier = true;
+        }
         // Under the IMP this can be the node's fault (a missing MUNGE key, for instance).
         let pending = ranks.intersection(&self.barrier.pending());
         if self.is_multiuser() && !pending.is_empty() {

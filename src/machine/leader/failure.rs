@@ -22,13 +22,3 @@ impl Failure {
         Self { reason: Some(reason), wait_status, ..Self::default() }
     }
 }
-
-/// What a leader that has taken over has found wrong before all ranks have told what they know. It
-/// is no failure yet: another rank may know of an exception that came before.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) struct Suspicion {
-    /// For users.
-    pub(super) note: String,
-    /// As in [`Failure`].
-    pub(super) before_barrier: bool,
-}

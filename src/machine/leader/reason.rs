@@ -5,10 +5,10 @@
 //! all ranks. Only then does what it has found wrong count.
 
 use super::Leader;
-use super::failure::Suspicion;
 use super::state::{Launching, State};
 use crate::machine::context::Context;
 use crate::machine::effect::Effects;
+use crate::planted::Bug;
 use crate::proto::EndReason;
 
 impl Leader {
@@ -37,8 +37,14 @@ impl Leader {
             && !self.ranks.all_heard()
     }
 
+    /// The job manager has heard neither of a start nor of what was found wrong. If this leader dies,
+    /// the next one starts the shells that it does not find, also where one has failed.
+    pub(super) fn may_begin_again(&self) -> bool {
+        self.is_listening() && !self.start.reattach
+    }
+
     /// What was found wrong, and does not count yet.
-    pub(super) fn suspicion(&self) -> Option<&Suspicion> {
+    pub(super) fn suspicion(&self) -> Option<&String> {
         match &self.state {
             State::Launching(launching) => launching.suspicion.as_ref(),
             State::Opening(_)
@@ -54,34 +60,37 @@ impl Leader {
     /// Keeps what was found wrong until all ranks were heard. The first counts.
     pub(super) fn suspect(&mut self, note: String) {
         if let State::Launching(launching) = &mut self.state {
-            launching.suspicion.get_or_insert(Suspicion { note, before_barrier: false });
+            launching.suspicion.get_or_insert(note);
         }
     }
 
-    /// What was found wrong is that a shell has ended before the first barrier.
-    pub(super) fn set_before_barrier(&mut self) {
-        if let Some(failure) = &mut self.failure {
-            failure.before_barrier = true;
-        } else if let State::Launching(Launching { suspicion: Some(suspicion), .. }) =
-            &mut self.state
-        {
-            suspicion.before_barrier = true;
+    /// Once all ranks were heard, what was found wrong counts, and what the barrier has come to is
+    /// known: a rank that was not heard may have entered.
+    pub(super) fn conclude(&mut self, cx: Context, out: &mut Effects) {
+        if !self.is_listening() {
+            self.confirm_suspicion(cx, out);
+            self.judge_barrier(cx, out);
+            self.release_missed(cx);
+        } else if Bug::BarrierJudgedUnheard.is_planted() {
+            self.judge_barrier(cx, out);
         }
     }
 
-    /// All ranks were heard. If none knows of an earlier exception, what was found wrong is one.
-    pub(super) fn confirm_suspicion(&mut self, cx: Context, out: &mut Effects) {
-        if self.is_listening() {
-            return;
-        }
+    fn release_missed(&mut self, cx: Context) {
         if let State::Launching(launching) = &mut self.state
-            && let Some(Suspicion { note, before_barrier }) = launching.suspicion.take()
+            && std::mem::take(&mut launching.release_missed)
+        {
+            self.release.arm(cx.now.mono, &mut self.timers);
+        }
+    }
+
+    /// No rank knows of an earlier exception, so what was found wrong is one.
+    fn confirm_suspicion(&mut self, cx: Context, out: &mut Effects) {
+        if let State::Launching(launching) = &mut self.state
+            && let Some(note) = launching.suspicion.take()
             && self.failure.is_none()
         {
             self.fail(cx, note, out);
-            if before_barrier {
-                self.set_before_barrier();
-            }
         }
     }
 }

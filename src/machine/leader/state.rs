@@ -1,6 +1,5 @@
 //! Where a job is between its start request and its final release.
 
-use super::failure::Suspicion;
 use crate::proto::{Idset, WaitStatus};
 
 /// The state of a job, with what only exists in it.
@@ -59,8 +58,11 @@ pub(super) struct Launching {
     /// An earlier leader may have led the job. Then nothing that is found wrong counts before all
     /// ranks were heard.
     pub(super) listens: bool,
-    /// The first of what was found wrong.
-    pub(super) suspicion: Option<Suspicion>,
+    /// The first of what was found wrong, for users. It is no failure yet: another rank may know of
+    /// an exception that came before.
+    pub(super) suspicion: Option<String>,
+    /// Ranks that are gone could have been released before all ranks were heard.
+    pub(super) release_missed: bool,
 }
 
 /// What a leader needs while all shells run.

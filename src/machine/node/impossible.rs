@@ -89,7 +89,7 @@ const RULES: &[Rule] = &[
     },
     Rule {
         role: "agent",
-        states: These(&["none", "no-shell", "running", "failed", "never-started", "gone"]),
+        states: These(&["none", "no-shell", "failed", "never-started", "gone"]),
         inputs: &[Parked],
         why: "it comes with the unit's record, before systemd was asked for the unit",
     },

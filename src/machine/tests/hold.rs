@@ -9,7 +9,7 @@ impl World {
         self.posted.push(JobEvent::EpilogStart);
         let event = (rank, Event::Held { id: JOB, result: self.hold_result.clone() });
         if self.hold_holds {
-            self.held.push(event);
+            self.held.push_back(event);
         } else {
             self.queue.push_back(event);
         }

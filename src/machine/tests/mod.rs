@@ -115,7 +115,9 @@ pub(super) struct World {
     pub(super) hold_replies: bool,
     /// Lead requests stay on their way.
     pub(super) hold_leads: bool,
-    held: Vec<(usize, Event)>,
+    /// What this rank answers stays on its way.
+    pub(super) hold_answers_of: Option<usize>,
+    held: VecDeque<(usize, Event)>,
     /// Links are answered by the test.
     pub(super) hold_links: bool,
     /// So many of the next commits fail.
@@ -174,7 +176,8 @@ impl World {
             answers: Vec::new(),
             hold_replies: false,
             hold_leads: false,
-            held: Vec::new(),
+            hold_answers_of: None,
+            held: VecDeque::new(),
             hold_links: false,
             fail_commits: 0,
             lose_namespace: false,
@@ -288,7 +291,7 @@ impl World {
                 let is_held = self.hold_released && op == KvsOp::Released;
                 let event = (rank, Event::Kvs { id, result: self.kvs(op) });
                 if is_held {
-                    self.held.push(event);
+                    self.held.push_back(event);
                 } else {
                     self.queue.push_back(event);
                 }
@@ -297,7 +300,7 @@ impl World {
                 let id = self.hold(rank, to, stream, true);
                 let event = (to.0 as usize, Event::Lead { request: id, lead: request });
                 if self.hold_leads {
-                    self.held.push(event);
+                    self.held.push_back(event);
                 } else {
                     self.queue.push_back(event);
                 }
@@ -337,7 +340,8 @@ impl World {
     fn answer(&mut self, rank: usize, to: u64, event: impl FnOnce(StreamId) -> Event) {
         self.messages += 1;
         if let Some((asker, stream, _)) = self.requests.get(&(rank, to)).copied() {
-            self.queue.push_back((asker, event(stream)));
+            let is_held = self.hold_answers_of == Some(rank);
+            if is_held { &mut self.held } else { &mut self.queue }.extend([(asker, event(stream))]);
         }
     }
 

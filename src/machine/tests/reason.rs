@@ -189,6 +189,26 @@ fn what_is_found_wrong_waits_until_all_ranks_were_heard() {
     world.assert_ended();
 }
 
+/// [reason-outlives]: a later leader would start a shell on a rank that may be another job's.
+#[test]
+fn nothing_is_released_before_a_failure_counts() {
+    let mut world = World::new(3);
+    world.start("0-2", false);
+    world.all_started(0..2);
+    // The job manager has not heard of a start, and asks again.
+    crash(&mut world);
+    world.nodes[2] = None;
+    world.start("0-2", false);
+    world.exited(1, WaitStatus::exited(1));
+    world.pass(5.0);
+    assert_eq!((world.released(), kinds(&world)), (vec![], vec![]));
+    world.load(2);
+    world.pass(5.0);
+    world.started(2);
+    world.pass(5.0);
+    assert_eq!(world.released(), [("1".to_string(), false)]);
+}
+
 /// [reason-outlives]
 #[test]
 fn a_rank_that_does_not_come_back_is_not_waited_for_for_ever() {

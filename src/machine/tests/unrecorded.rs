@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use super::recovery::{Alone, launches, started};
-use super::{JOB, World, facts, record};
-use crate::machine::{Effect, Event, StreamItem};
+use super::{JOB, OWNER, World, facts, record};
+use crate::machine::{Credential, Effect, Event, RequestId, StreamItem};
 use crate::port::Note;
 use crate::port::supervisor::{UnitCommand, UnitEvent, UnitRecord, UnitSpec};
 use crate::proto::peer::{Mode, Report};
@@ -63,6 +63,25 @@ fn a_lost_record_does_not_cost_the_job() {
             assert!(!world.event_names().contains(&"log"), "nothing was lost");
         }
     }
+}
+
+/// [barrier-fails]: all brokers were killed when rank 2 had not heard that it may leave the barrier,
+/// and the next leader hears of rank 1's end first.
+#[test]
+fn nobody_is_refused_before_all_ranks_have_said_how_often_they_have_entered() {
+    let mut world = past_the_barrier(3);
+    (0..3).for_each(|rank| world.unload(rank));
+    (0..3).for_each(|rank| world.load(rank));
+    world.hold_answers_of = Some(2);
+    world.start("0-2", true);
+    enters_again(&mut world, 2);
+    world.exited(1, WaitStatus::exited(3));
+    world.pass(1.0);
+    assert_eq!(answer(&world, 2), None);
+    world.deliver_held();
+    world.pass(1.0);
+    assert_eq!(answer(&world, 2), Some(Ok(())));
+    assert_eq!(world.notes(), [""; 0]);
 }
 
 /// [record-lost-barrier]
@@ -188,4 +207,51 @@ fn a_unit_that_is_found_too_late_is_ended() {
         assert!(has(&effects, |command| matches!(command, UnitCommand::Forget { .. })));
         assert_eq!(reports(&effects), [], "the leader does not hear of it");
     }
+}
+
+/// All brokers were killed when ranks 0 and 1 had left the barrier, and rank 2 had not heard of it.
+/// All records are lost.
+fn one_still_waits() -> World {
+    let mut world = past_the_barrier(3);
+    reload_all(&mut world, 3);
+    (0..3).for_each(|rank| world.make_again(rank, false));
+    reload_all(&mut world, 3);
+    enters_again(&mut world, 2);
+    assert_eq!(answer(&world, 2), None, "nobody knows that the others have passed");
+    world
+}
+
+/// The connector says the shell's last entry.
+fn enters_again(world: &mut World, rank: usize) {
+    let credential = Credential { userid: OWNER, owner: true };
+    let (request, entry) = (RequestId::Remote(70 + rank as u64), Some(2));
+    let event =
+        Event::ShellBarrier { request, credential, id: JOB, rank: BrokerRank(rank as u32), entry };
+    world.happen(rank, event);
+    world.pass(1.0);
+}
+
+fn answer(world: &World, rank: usize) -> Option<Result<(), i32>> {
+    let mut answers = world.barrier.iter();
+    answers.rfind(|(to, _)| *to == 70 + rank as u64).map(|(_, result)| *result)
+}
+
+#[test]
+fn who_still_waits_is_let_go_when_the_others_have_said_their_entry_again() {
+    let mut world = one_still_waits();
+    enters_again(&mut world, 0);
+    assert_eq!(answer(&world, 2), None, "rank 1 is out");
+    enters_again(&mut world, 1);
+    assert_eq!((0..3).map(|rank| answer(&world, rank)).collect::<Vec<_>>(), [Some(Ok(())); 3]);
+    assert_eq!(world.notes(), [""; 0]);
+}
+
+#[test]
+fn who_still_waits_is_let_go_when_the_others_have_ended() {
+    let mut world = one_still_waits();
+    enters_again(&mut world, 0);
+    world.exited(1, WaitStatus::exited(3));
+    world.pass(1.0);
+    assert_eq!(answer(&world, 2), Some(Ok(())), "its tasks were never started otherwise");
+    assert_eq!(world.notes(), [""; 0]);
 }

@@ -80,13 +80,14 @@ impl World {
             }
             let has_waited =
                 shell.talk.is_over && shell.exited.is_some_and(|s| s.signal().is_none());
-            if !shell.has_closed || !has_waited || Some(id.rank) != ranks.first() {
-                continue;
-            }
-            // A second one runs where a power cut has ended the first. The leader shell has not
-            // waited for it.
+            // A second one runs where the first was forgotten. The leader shell has not waited for
+            // it. If it is the leader shell itself, the others have talked to the first.
             let is_first =
                 |from: &&ShellId| ids.iter().find(|id| id.rank == from.rank) == Some(from);
+            let is_leader = Some(id.rank) == ranks.first() && is_first(&id);
+            if !shell.has_closed || !has_waited || !is_leader {
+                continue;
+            }
             let froms = ids.iter().filter(|from| self.shell(**from).has_closed).filter(is_first);
             for from in froms {
                 let sent = self.shell(*from).talk.sent.get(&id.rank).copied().unwrap_or_default();

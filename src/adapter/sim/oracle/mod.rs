@@ -55,6 +55,7 @@ impl World {
 
     /// Checks the end of the world: faults are over, and all jobs had time to end.
     pub(super) fn check_end(&mut self) {
+        self.check_refused();
         self.check_talks();
         self.check_jobs();
         self.check_units();

@@ -308,6 +308,7 @@ impl World {
 
     fn leave_barrier(&mut self, id: ShellId, errnum: i32) {
         if errnum != 0 {
+            self.shell_mut(id).refused = true;
             let status = WaitStatus::exited(1);
             return self.after(0.001, 0.1, Item::EndShell { id, status });
         }
