@@ -313,11 +313,16 @@ fn check(mut place: Place, seen: &Seen, before: &Processes) -> Result<ExitCode, 
     place.settled = wrong.is_empty();
     let path = place.path.clone();
     drop(place);
+    conclude(&path, wrong, "With Flux: job-exec-rs install")
+}
+
+/// The place has to be gone. Says what was wrong, or what the reader can do next.
+fn conclude(path: &Path, mut wrong: Vec<String>, next: &str) -> Result<ExitCode, Failure> {
     if path.exists() {
         wrong.push(format!("{} is still there", path.display()));
     }
     if wrong.is_empty() {
-        line("\nWith Flux: job-exec-rs install")?;
+        line(&format!("\n{next}"))?;
         return Ok(ExitCode::SUCCESS);
     }
     Err(Failure(format!("not as it must be:\n  {}", wrong.join("\n  "))))

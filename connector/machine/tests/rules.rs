@@ -55,6 +55,14 @@ impl Client {
         self.connector.lost(self.now);
     }
 
+    /// The broker is back, and in RUN.
+    fn greet(&mut self) {
+        self.connector.connecting();
+        self.connector.connected();
+        let greeting = self.sent().remove(0);
+        self.answer(&greeting, &json!({}));
+    }
+
     /// The broker is back. Returns the requests of the client that are sent.
     fn come_back(&mut self) -> Vec<Message> {
         self.connector.connecting();
@@ -274,10 +282,7 @@ fn what_the_broker_kept_is_made_again_before_all_else() {
     }
     client.send(lookup(7));
     client.lose();
-    client.connector.connecting();
-    client.connector.connected();
-    let greeting = client.sent().remove(0);
-    client.answer(&greeting, &json!({}));
+    client.greet();
     let restored = client.sent();
     let topics: Vec<&str> = restored.iter().map(|message| message.topic.as_str()).collect();
     assert_eq!(topics, ["event.subscribe", "event.subscribe", "groups.join", "service.add"]);
@@ -296,10 +301,7 @@ fn client_with_a_service() -> (Client, Message) {
     client.heard();
     client.send(lookup(2));
     client.lose();
-    client.connector.connecting();
-    client.connector.connected();
-    let greeting = client.sent().remove(0);
-    client.answer(&greeting, &json!({}));
+    client.greet();
     let again = client.sent().remove(0);
     (client, again)
 }
@@ -347,10 +349,7 @@ fn a_barrier_is_entered_again_under_its_number() {
     client.send(barrier());
     assert_eq!(client.sent().remove(0).json()["entry"], 2);
     client.lose();
-    client.connector.connecting();
-    client.connector.connected();
-    let greeting = client.sent().remove(0);
-    client.answer(&greeting, &json!({}));
+    client.greet();
     let again = client.sent().remove(0);
     assert_eq!(again.json(), json!({ "id": 1, "rank": 0, "entry": 2 }));
     client.refuse(&again, 5);
@@ -367,10 +366,7 @@ fn an_entry_that_was_answered_is_said_again_to_a_broker_that_is_back() {
     client.answer(&first, &json!({}));
     assert_eq!(client.heard(), [(0, 0)]);
     client.lose();
-    client.connector.connecting();
-    client.connector.connected();
-    let greeting = client.sent().remove(0);
-    client.answer(&greeting, &json!({}));
+    client.greet();
     let again = client.sent().remove(0);
     assert_eq!(again.json(), json!({ "id": 1, "rank": 0, "entry": 1 }));
     // The next entry is not answered by the answer to the first.
@@ -382,10 +378,7 @@ fn an_entry_that_was_answered_is_said_again_to_a_broker_that_is_back() {
     assert_eq!(client.heard(), [(0, 0)]);
     // A service that does not come back is not asked for ever.
     client.lose();
-    client.connector.connecting();
-    client.connector.connected();
-    let greeting = client.sent().remove(0);
-    client.answer(&greeting, &json!({}));
+    client.greet();
     for _ in 0..1000 {
         let Some(again) = client.sent().pop() else { break };
         client.refuse(&again, NO_SERVICE);

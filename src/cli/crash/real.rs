@@ -12,8 +12,8 @@ use job_exec_rs::proto::UnitName;
 use serde_json::Value;
 
 use super::{
-    LINES_BEFORE, Processes, SCRIPT, STATUS, chapter, count, indented, line, pids, processes,
-    stdout_gone, uninterrupted,
+    LINES_BEFORE, Processes, SCRIPT, STATUS, chapter, conclude, count, indented, line, pids,
+    processes, stdout_gone, uninterrupted,
 };
 use crate::cli::failure::Failure;
 use crate::cli::interrupts::Interrupts;
@@ -227,12 +227,5 @@ fn check(
     }
     let path = place.path.clone();
     drop((site, attached, place));
-    if path.exists() {
-        wrong.push(format!("{} is still there", path.display()));
-    }
-    if wrong.is_empty() {
-        line("\nTo stay: job-exec-rs install")?;
-        return Ok(ExitCode::SUCCESS);
-    }
-    Err(Failure(format!("not as it must be:\n  {}", wrong.join("\n  "))))
+    conclude(&path, wrong, "To stay: job-exec-rs install")
 }
