@@ -14,6 +14,8 @@ from jobs import STEPS
 # service makes a checkpoint each second while jobs change (rfc/0008, 8.3), and that takes a while
 # on a busy machine.
 FORGOTTEN_MAX_S = 5
+# systemd may execute a shell so long after a killed broker has asked for it.
+EXECUTED_LATE_S = 1
 
 
 @dataclass
@@ -195,6 +197,9 @@ class Account:
                 self.account_step(number)
             return
         self.tasks = self.account_starts(self.without_forgotten(self.tasks))
+        if self.attempt.attached and self.again is not None:
+            # What was typed into the forgotten run is lost with it (rfc/0008, 8.10).
+            return
         if self.job.kind == "file":
             self.account_file(self.tasks, f"{self.attempt.directory}/output")
         elif self.job.prints:
@@ -216,7 +221,8 @@ class Account:
         last = max((event["timestamp"] for event in self.named("alloc")), default=math.inf)
         before = [task for task in tasks if task.started < last]
         for task in before:
-            ages = [self.age_at_kill(then) for then in (task.started, submitted)]
+            asked = task.started - EXECUTED_LATE_S
+            ages = [self.age_at_kill(then) for then in (task.started, asked, submitted)]
             age = min((age for age in ages if age is not None), default=math.inf)
             if age > FORGOTTEN_MAX_S:
                 self.say("started-again", f"rank {task.rank}: {age} s before a kill of rank 0")
