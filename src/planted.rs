@@ -23,6 +23,8 @@ pub enum Bug {
     DoneBeforeOutput,
     /// An ended job is forgotten before a checkpoint holds its end.
     DuplicateStartAfterRollback,
+    /// Clients of a run that the KVS has forgotten commit to the next run's guest namespace.
+    FirstRunWrites,
     /// A checkpoint may have a job in CLEANUP that is not held.
     HoldForgotten,
     /// After a reconnect to the bus, the supervisor does not ask what happened meanwhile.
@@ -49,7 +51,7 @@ pub enum Bug {
 
 impl Bug {
     /// All bugs.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 20] = [
         Self::AdoptionByPid,
         Self::AnotherReleaseIsFatal,
         Self::BarrierAfterRestart,
@@ -58,6 +60,7 @@ impl Bug {
         Self::CommitsOfEndedLost,
         Self::DoneBeforeOutput,
         Self::DuplicateStartAfterRollback,
+        Self::FirstRunWrites,
         Self::HoldForgotten,
         Self::LostSignalAfterReconnect,
         Self::OneWayUnnumbered,

@@ -9,7 +9,7 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
 use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
-use resume_machine::{Connector, Limits, Packet, Phase, SendError};
+use resume_machine::{Connector, Limits, Packet, Phase, Run, SendError};
 
 use crate::link::{Link, Read};
 use crate::message::Message;
@@ -54,7 +54,12 @@ impl Connection {
     /// # Errors
     /// When the broker refuses, or its socket does not exist. If there is a socket without a
     /// listener, the broker is away, and the connection waits for it.
-    pub(crate) fn open(path: &str, limits: Limits, retries: u32) -> Result<Self, Errno> {
+    pub(crate) fn open(
+        path: &str,
+        limits: Limits,
+        retries: u32,
+        run: Option<Run>,
+    ) -> Result<Self, Errno> {
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
         let flags = TimerFlags::TFD_CLOEXEC | TimerFlags::TFD_NONBLOCK;
         let timer = TimerFd::new(ClockId::CLOCK_MONOTONIC, flags)?;
@@ -62,7 +67,7 @@ impl Connection {
         let link = first_link(path, retries)?;
         let is_connected = link.as_ref().is_some_and(|(_, accepted)| *accepted);
         let mut connection = Self {
-            machine: Connector::new(unique()?, limits, is_connected, 0.0),
+            machine: Connector::new(unique()?, limits, is_connected, 0.0).of_run(run),
             link: None,
             writing: None,
             path: path.to_string(),

@@ -106,8 +106,8 @@ fn open(uri: &str) -> Result<Connection, OpenError> {
     let variable = |name| std::env::var(name).ok();
     let (timeout, retries) = (variable(TIMEOUT), variable(RETRY_COUNT));
     let options = Options::read(uri, timeout.as_deref(), retries.as_deref());
-    let Options { path, limits, retries } = options.map_err(OpenError::Options)?;
-    Connection::open(path, limits, retries)
+    let Options { path, limits, retries, run } = options.map_err(OpenError::Options)?;
+    Connection::open(path, limits, retries, run)
         .map_err(|errnum| OpenError::Connect { path: path.to_string(), errnum })
 }
 

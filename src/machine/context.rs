@@ -47,6 +47,13 @@ pub struct Facts {
     pub working_directory: Option<String>,
 }
 
+impl Facts {
+    /// Shells use the resume connector.
+    pub(super) fn has_connector(&self) -> bool {
+        self.no_connector.is_none() && !self.shell_uri.is_empty()
+    }
+}
+
 /// What the supervisor has said of itself.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum SupervisorState {

@@ -42,8 +42,13 @@ impl Level {
 /// [`super::KvsResult`] of the same name.
 #[derive(Clone, Debug, PartialEq)]
 pub enum KvsOp {
-    /// Commit these to `exec.eventlog` in the guest namespace, in this order, in one commit.
-    Append(Vec<ExecEvent>),
+    /// Commit events to `exec.eventlog` in the guest namespace, in this order, in one commit.
+    Append {
+        /// The events.
+        events: Vec<ExecEvent>,
+        /// The run of the job that the namespace belongs to, to be said in the same commit.
+        run: Option<JobDigest>,
+    },
     /// Make the guest namespace, owned by the job's user.
     Create {
         /// The job's user.

@@ -124,6 +124,6 @@ fn output_is_acknowledged_when_its_commit_has_ended_and_not_before() {
     let (unit, data) = (rank.unit.clone(), b"one\n".to_vec());
     let output = UnitEvent::Output { unit, stream: Stream::Stdout, offset: 0, data };
     let logged = rank.hear(Event::Unit(output));
-    assert!(matches!(logged[..], [Effect::Kvs { op: KvsOp::Append(_), .. }]), "{logged:?}");
+    assert!(matches!(logged[..], [Effect::Kvs { op: KvsOp::Append { .. }, .. }]), "{logged:?}");
     assert_eq!(acknowledged(&rank.hear_kvs(KvsResult::Appended(Ok(())))), [4]);
 }

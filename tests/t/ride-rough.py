@@ -1,5 +1,6 @@
 """Clients that are treated badly: each check stands for itself."""
 
+import base64
 import errno
 import os
 import signal
@@ -16,6 +17,7 @@ from flux.core.inner import raw
 # (flux-core modules/connector-local, DEBUG_*).
 DENY_ONCE, GUEST_ONCE = 1, 4
 NOBODY = 65534
+KVS_APPEND = 32
 
 
 def clients(brokers):
@@ -47,7 +49,7 @@ def a_bad_duration(brokers):
 
 
 def bad_options(brokers):
-    for option in ("timeout=soon", "patience=1s"):
+    for option in ("timeout=soon", "patience=1s", "run=1"):
         number, text = refused(f"{brokers.uri(0, 'resume')}?{option}")
         assert number == errno.EINVAL and option.split("=")[0] in text, text
 
@@ -223,6 +225,34 @@ def a_clean_restart(brokers):
     assert not future.is_ready()
 
 
+def put(handle, key, text, append=False):
+    data = base64.b64encode(text.encode()).decode()
+    flags = KVS_APPEND if append else 0
+    op = {"key": key, "flags": flags, "dirent": {"data": data, "type": "val", "ver": 1}}
+    handle.rpc("kvs.commit", {"namespace": "job-1", "flags": 0, "ops": [op]}).get()
+
+
+def begin_run(brokers, digest):
+    """As a job's leader does."""
+    brokers.flux("kvs", "namespace", "create", "job-1")
+    put(flux.Flux(brokers.uri(0)), "resume.run", digest)
+
+
+def a_forgotten_run(brokers):
+    """The KVS has forgotten the job, which runs again when the broker is back. Clients of the first
+    run do not write into the second run's namespace, and are not told."""
+    begin_run(brokers, "first")
+    first, second = (flux.Flux(f"{brokers.uri(0, 'resume')}?run=1-{n}") for n in ("first", "second"))
+    put(first, "log", "a", append=True)
+    brokers.kill(0)
+    brokers.start(0)
+    brokers.await_run(0)
+    begin_run(brokers, "second")
+    put(first, "log", "b", append=True)
+    put(second, "log", "c", append=True)
+    assert brokers.flux("kvs", "get", "-N", "job-1", "log").strip() == "c"
+
+
 CHECKS = [
     a_wrong_path,
     a_bad_duration,
@@ -237,6 +267,7 @@ CHECKS = [
     closed_while_away,
     opened_while_away,
     a_clean_restart,
+    a_forgotten_run,
 ]
 
 # Only root can be somebody else.

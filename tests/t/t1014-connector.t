@@ -48,9 +48,10 @@ test_expect_success 'a nested instance has it on both sides' '
 '
 test_expect_success 'what it keeps in the guest namespace is gone when the job has ended' '
 	gate marked &&
-	id=$(flux submit -n1 sh -c "echo hello; echo >marked; sleep inf") &&
+	id=$(flux submit -n1 sh -c "echo hello; echo \$FLUX_URI >uri; echo >marked; sleep inf") &&
 	wait_gate marked &&
-	flux kvs ls -1 -N "$(namespace_of "$id")" | grep ^resume$ &&
+	flux kvs get -N "$(namespace_of "$id")" resume.run >run &&
+	grep "run=$(flux job id --to=dec "$id")-$(cat run)$" uri &&
 	flux cancel "$id" &&
 	wait_event -q "$id" clean &&
 	flux kvs ls -1 "$(flux job id --to=kvs "$id").guest" >keys &&

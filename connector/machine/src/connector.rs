@@ -10,12 +10,14 @@ use crate::policy::Policy;
 use crate::standing::Standing;
 use barrier::Barrier;
 use restore::{Own, job_of};
+use run::Run;
 
 mod answers;
 mod barrier;
 mod channels;
 mod requests;
 pub(crate) mod restore;
+pub(crate) mod run;
 
 /// First pause between two attempts to connect, in seconds; each is twice the last.
 const RETRY_FIRST: f64 = 0.05;
@@ -84,6 +86,8 @@ pub struct Connector<P> {
     pub(crate) limits: Limits,
     /// A random number that identifies the client.
     pub(crate) id: u64,
+    /// The run of a job that the client belongs to, if any.
+    pub(crate) run: Option<Run>,
     pub(crate) phase: Phase,
     /// How many times the connection was lost.
     pub(crate) losses: u64,
@@ -126,6 +130,7 @@ impl<P: Packet> Connector<P> {
         Self {
             limits,
             id,
+            run: None,
             phase,
             losses: 0,
             was_down: !is_connected,

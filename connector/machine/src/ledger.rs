@@ -85,10 +85,21 @@ pub(crate) enum Settling {
     /// `setroot_event_process`). From then on the rank also knows the namespace; it can reorder
     /// commits that arrive before that.
     Fencing,
+    /// The run that the namespace belongs to is being looked up.
+    Asking,
     /// The client's own key is being looked up.
     Looking,
     /// This many commits that the client believes to be done are being done again.
     Replaying(usize),
+    /// It is another run's: commits to it are not done.
+    Foreign,
+}
+
+impl Settling {
+    /// Nothing is asked any more.
+    pub(crate) fn is_over(self) -> bool {
+        matches!(self, Self::Done | Self::Unknown | Self::Foreign)
+    }
 }
 
 /// Commits to one namespace.
@@ -101,6 +112,8 @@ pub(crate) struct Ledger<P> {
     entries: VecDeque<Entry<P>>,
     next: u64,
     pub(crate) settling: Settling,
+    /// What commits to another run's namespace are answered.
+    pub(crate) answer: String,
     /// Attempts to settle that failed.
     pub(crate) tries: u32,
     /// Seconds that these attempts took.
@@ -128,6 +141,7 @@ impl<P: Packet> Ledger<P> {
             entries: VecDeque::new(),
             next: 1,
             settling,
+            answer: String::new(),
             tries: 0,
             waited: 0.0,
             bytes: 0,
@@ -224,7 +238,18 @@ impl<P: Packet> Ledger<P> {
 
     /// The payload of a lookup of the client's own key.
     pub(crate) fn look(&self) -> String {
-        json!({ "namespace": self.namespace, "flags": 0, "key": self.key }).to_string()
+        self.look_up(&self.key)
+    }
+
+    /// The payload of a lookup.
+    pub(crate) fn look_up(&self, key: &str) -> String {
+        json!({ "namespace": self.namespace, "flags": 0, "key": key }).to_string()
+    }
+
+    /// Forgets all commits.
+    pub(crate) fn clear(&mut self) {
+        self.entries.clear();
+        (self.bytes, self.closed_bytes) = (0, 0);
     }
 
     /// The payload of a commit that removes the client's own key.
@@ -299,9 +324,13 @@ impl Found {
     /// The number of the last commit that the namespace holds; 0 if it holds none. None if the
     /// value cannot be read.
     pub(crate) fn number(&self) -> Option<u64> {
-        let Some(val) = &self.val else { return Some(0) };
-        let bytes = BASE64_STANDARD.decode(&val.data).ok()?;
-        String::from_utf8(bytes).ok()?.parse().ok()
+        if self.val.is_none() { Some(0) } else { self.text()?.parse().ok() }
+    }
+
+    /// The value, if there is one that is text.
+    pub(crate) fn text(&self) -> Option<String> {
+        let bytes = BASE64_STANDARD.decode(&self.val.as_ref()?.data).ok()?;
+        String::from_utf8(bytes).ok()
     }
 
     /// The answer that a commit would get now.

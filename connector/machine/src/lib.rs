@@ -24,6 +24,7 @@ mod policy;
 mod standing;
 mod watch;
 
+pub use connector::run::{RUN, Run};
 pub use connector::{Connector, Limits, Phase, SendError};
 pub use frame::{BUFFER_MAX, Frames, HEADER, Malformed, header};
 pub use ledger::MARKERS;

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use crate::connector::Limits;
+use crate::connector::run::Run;
 
 /// The variable that says how long the broker may be away, as a Flux Standard Duration
 /// (RFC 23). `resume:///path?timeout=10s` overrides it.
@@ -21,6 +22,8 @@ pub struct Options<'a> {
     pub limits: Limits,
     /// How often to repeat the first attempt to connect.
     pub retries: u32,
+    /// The run of a job that the client belongs to.
+    pub run: Option<Run>,
 }
 
 /// An option that cannot be used.
@@ -35,6 +38,11 @@ pub enum OptionsError {
     },
     /// The value of [`RETRY_COUNT`] is not a number.
     Retries {
+        /// Its value.
+        value: String,
+    },
+    /// The value of the option `run` is not a job's id and a digest.
+    Run {
         /// Its value.
         value: String,
     },
@@ -56,6 +64,7 @@ impl fmt::Display for OptionsError {
             Self::Retries { value } => {
                 write!(f, "{RETRY_COUNT}='{value}' is not a number of attempts")
             }
+            Self::Run { value } => write!(f, "run='{value}' is not JOB-DIGEST"),
             Self::Unknown { uri, option } => write!(f, "resume://{uri}: unknown option '{option}'"),
         }
     }
@@ -74,7 +83,7 @@ impl<'a> Options<'a> {
         timeout_variable: Option<&str>,
         retry_count: Option<&str>,
     ) -> Result<Self, OptionsError> {
-        let mut limits = Limits::default();
+        let (mut limits, mut run) = (Limits::default(), None);
         if let Some(text) = timeout_variable {
             limits.give_up_after = timeout(TIMEOUT, text)?;
         }
@@ -82,6 +91,10 @@ impl<'a> Options<'a> {
         for option in query.split('&').filter(|option| !option.is_empty()) {
             match option.split_once('=') {
                 Some(("timeout", text)) => limits.give_up_after = timeout("timeout", text)?,
+                Some(("run", text)) => {
+                    let value = text.to_string();
+                    run = Some(Run::parse(text).ok_or(OptionsError::Run { value })?);
+                }
                 _ => {
                     let (uri, option) = (uri.to_string(), option.to_string());
                     return Err(OptionsError::Unknown { uri, option });
@@ -92,7 +105,7 @@ impl<'a> Options<'a> {
             text.parse().map_err(|_| OptionsError::Retries { value: text.to_string() })
         };
         let retries = retry_count.map_or(Ok(RETRIES), number)?;
-        Ok(Self { path, limits, retries })
+        Ok(Self { path, limits, retries, run })
     }
 }
 
@@ -146,6 +159,7 @@ mod tests {
         for (uri, variable, named) in [
             ("/x", Some("soon"), TIMEOUT),
             ("/x?timeout=1w", None, "1w"),
+            ("/x?run=ab", None, "run='ab'"),
             ("/x?retries=1", None, "retries=1"),
         ] {
             let error = give_up_after(uri, variable).unwrap_err().to_string();

@@ -4,6 +4,8 @@
 mod client;
 #[path = "support/kvs.rs"]
 mod kvs;
+#[path = "rules/runs.rs"]
+mod runs;
 mod support;
 
 use resume_machine::{Kind, Limits, MARKERS, Packet, Phase, SendError};

@@ -31,7 +31,8 @@ impl Kvs {
     /// owner. `released` tells which ranks the job manager has back.
     pub(super) fn run(&self, id: JobId, op: &KvsOp, released: impl Fn() -> Idset) -> KvsResult {
         match op {
-            KvsOp::Append(events) => KvsResult::Appended(fault(self.append(id, events))),
+            // No client here looks whose namespace it is.
+            KvsOp::Append { events, .. } => KvsResult::Appended(fault(self.append(id, events))),
             KvsOp::Create { .. } => KvsResult::Created(self.create(id)),
             KvsOp::Finish(events) => KvsResult::Finished(fault(self.finish(id, events))),
             KvsOp::Link => KvsResult::Linked(fault(self.link(id))),
@@ -143,7 +144,8 @@ mod tests {
         assert_eq!(kvs.run(ID, &create, Idset::new), KvsResult::Created(Ok(Creation::Made)));
         assert_eq!(kvs.run(ID, &create, Idset::new), KvsResult::Created(Ok(Creation::Existed)));
         let events = |names: &[&str]| names.iter().map(|n| ExecEvent::bare(1.0, n)).collect();
-        kvs.run(ID, &KvsOp::Append(events(&["init", "starting"])), Idset::new);
+        let append = KvsOp::Append { events: events(&["init", "starting"]), run: None };
+        kvs.run(ID, &append, Idset::new);
         assert_eq!(kvs.run(ID, &KvsOp::Link, Idset::new), KvsResult::Linked(Ok(())));
         let found = kvs.run(ID, &open, Idset::new);
         assert_eq!(names(found), (vec!["init".into(), "starting".into()], false));

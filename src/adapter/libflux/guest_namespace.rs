@@ -2,6 +2,7 @@
 
 use std::ffi::c_int;
 
+use resume_machine::{MARKERS, RUN};
 use serde_json::Value;
 
 use super::checkpoint::CHECKPOINT_KEY;
@@ -10,10 +11,8 @@ use super::eventlog::EVENTLOG_KEY;
 use super::kvs::Kvs;
 use super::text::cstring;
 use crate::machine::{Creation, Fault, KvsOp, KvsResult, Opened};
-use crate::proto::{ExecEvent, JobEventlog, JobId, decode_eventlog};
+use crate::proto::{ExecEvent, JobDigest, JobEventlog, JobId, decode_eventlog};
 
-/// The directory in which resume connectors keep their numbers (`rfc/0010-connector.md`, 10.4).
-const CONNECTOR_KEYS: &str = "resume";
 /// The key under which leaders that take over are counted, in the job's directory of the primary
 /// namespace.
 const LEADERS_KEY: &str = "guest-leaders";
@@ -24,9 +23,9 @@ impl Kvs {
     /// Carries out `op` and passes its outcome to `done`.
     pub(super) fn run(&self, id: JobId, op: KvsOp, done: impl FnOnce(KvsResult) + 'static) {
         match op {
-            KvsOp::Append(events) => {
+            KvsOp::Append { events, run } => {
                 let (namespace, text) = (id.namespace(), encode(&events));
-                let commit = self.append(&namespace, &text);
+                let commit = self.append(&namespace, &text, run.as_ref());
                 self.futures().then_once(commit, |result, _| {
                     done(KvsResult::Appended(outcome(result)));
                 });
@@ -55,16 +54,24 @@ impl Kvs {
         }
     }
 
-    fn append(&self, namespace: &str, text: &str) -> *mut flux_sys::flux_future_t {
+    fn append(
+        &self,
+        namespace: &str,
+        text: &str,
+        run: Option<&JobDigest>,
+    ) -> *mut flux_sys::flux_future_t {
         let flags = flux_sys::kvs_commit_flags_FLUX_KVS_TXN_COMPACT as c_int;
-        self.commit(Some(namespace), flags, |txn| put_events(txn, text))
+        self.commit(Some(namespace), flags, |txn| {
+            let appended = put_events(txn, text);
+            appended.min(run.map_or(0, |run| put_run(txn, run)))
+        })
     }
 
     fn append_last(&self, namespace: &str, text: &str) -> *mut flux_sys::flux_future_t {
         let flags = flux_sys::kvs_commit_flags_FLUX_KVS_TXN_COMPACT as c_int;
         self.commit(Some(namespace), flags, |txn| {
             let appended = if text.is_empty() { 0 } else { put_events(txn, text) };
-            let keys = cstring(CONNECTOR_KEYS);
+            let keys = cstring(MARKERS);
             // SAFETY: the transaction is valid, the string lives through the call.
             appended.min(unsafe { flux_sys::flux_kvs_txn_unlink(txn, 0, keys.as_ptr()) })
         })
@@ -304,6 +311,13 @@ fn put_events(txn: *mut flux_sys::flux_kvs_txn_t, text: &str) -> c_int {
     let append = flux_sys::kvs_op_FLUX_KVS_APPEND as c_int;
     // SAFETY: libflux refuses a null transaction, and the strings live through the call.
     unsafe { flux_sys::flux_kvs_txn_put(txn, append, key.as_ptr(), text.as_ptr()) }
+}
+
+/// Says whose namespace it is (`rfc/0010-connector.md`, 10.4). The result is libflux's.
+fn put_run(txn: *mut flux_sys::flux_kvs_txn_t, run: &JobDigest) -> c_int {
+    let (key, run) = (cstring(&format!("{MARKERS}.{RUN}")), cstring(run.as_str()));
+    // SAFETY: as in `put_events`.
+    unsafe { flux_sys::flux_kvs_txn_put(txn, 0, key.as_ptr(), run.as_ptr()) }
 }
 
 fn encode(events: &[ExecEvent]) -> String {

@@ -6,6 +6,7 @@ use std::collections::btree_map::Entry;
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
+use resume_machine::{MARKERS, RUN};
 use serde_json::{Value, json};
 
 use super::manager::Manager;
@@ -49,9 +50,14 @@ impl Kvs {
     pub(super) fn apply(&mut self, id: JobId, op: KvsOp) -> KvsResult {
         let missing = || Fault::new(libc::ENOTSUP, "no such namespace");
         match op {
-            KvsOp::Append(events) => KvsResult::Appended(match self.guests.get_mut(&id) {
+            KvsOp::Append { events, run } => KvsResult::Appended(match self.guests.get_mut(&id) {
                 Some(guest) => {
                     guest.log.extend(events);
+                    if let Some(run) = run {
+                        let data = BASE64_STANDARD.encode(run.as_str());
+                        let val = json!({ "data": data, "type": "val", "ver": 1 });
+                        guest.keys.insert(format!("{MARKERS}.{RUN}"), val);
+                    }
                     Ok(())
                 }
                 None => Err(missing()),
@@ -206,14 +212,18 @@ mod tests {
         vec![ExecEvent::bare(1.0, name)]
     }
 
+    fn append(name: &str) -> KvsOp {
+        KvsOp::Append { events: events(name), run: None }
+    }
+
     #[test]
     fn after_a_crash_everything_is_as_the_last_durable_checkpoint_has_it() {
         let mut kvs = Kvs::default();
         kvs.apply(ID, KvsOp::Create { userid: 1 });
-        kvs.apply(ID, KvsOp::Append(events("init")));
+        kvs.apply(ID, append("init"));
         let first = kvs.begin_checkpoint(&[ID]);
         assert!(kvs.end_checkpoint(first));
-        kvs.apply(ID, KvsOp::Append(events("starting")));
+        kvs.apply(ID, append("starting"));
         let second = kvs.begin_checkpoint(&[ID]);
         kvs.crash();
         assert!(!kvs.end_checkpoint(second), "it died before it was written");
@@ -226,7 +236,7 @@ mod tests {
     fn a_namespace_that_no_checkpoint_holds_comes_back_empty() {
         let mut kvs = Kvs::default();
         kvs.apply(ID, KvsOp::Create { userid: 1 });
-        kvs.apply(ID, KvsOp::Append(events("init")));
+        kvs.apply(ID, append("init"));
         kvs.crash();
         let opened = kvs.apply(ID, KvsOp::Open { userid: 1 });
         assert_eq!(opened, KvsResult::Opened(Ok(Opened::default())));

@@ -101,6 +101,11 @@ impl Shell {
         }
     }
 
+    /// How it signs the lines that it commits.
+    pub(super) fn writer(&self) -> String {
+        format!("{}/{}", self.unit, self.invocation)
+    }
+
     /// Whether it is a guest's shell. It then runs under the IMP, which is the unit's main process.
     pub(super) fn is_guests(&self) -> bool {
         self.unit.is_multiuser()

@@ -282,7 +282,7 @@ pub(super) fn new_node(rank: u32, nested: bool) -> Node {
         rank: BrokerRank(rank),
         owner: OWNER,
         instance: instance(),
-        shell_uri: String::new(),
+        shell_uri: "resume:///sim".to_string(),
         no_connector: None,
         job_shell: "/bin/shell".to_string(),
         nested,

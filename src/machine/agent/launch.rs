@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::machine::context::{Context, Facts};
 use crate::port::supervisor::UnitSpec;
 use crate::proto::peer::{ShellCommand, ShellsRequest};
-use crate::proto::{BrokerRank, JobId, Stream, UnitName};
+use crate::proto::{BrokerRank, JobDigest, JobId, Stream, UnitName};
 
 /// How much of this rank's output the leader has.
 pub(super) fn positions(request: &ShellsRequest, rank: BrokerRank) -> [u64; 2] {
@@ -20,7 +20,7 @@ pub(super) fn unit_spec(cx: Context, id: JobId, command: &ShellCommand) -> UnitS
     let facts = cx.facts;
     let mut environment = command.environment.clone();
     if !facts.shell_uri.is_empty() {
-        environment.insert("FLUX_URI".to_string(), facts.shell_uri.clone());
+        environment.insert("FLUX_URI".to_string(), shell_uri(facts, id, &command.digest));
     }
     UnitSpec {
         unit: UnitName::new(command.multiuser, facts.rank, id, facts.instance.clone()),
@@ -39,6 +39,16 @@ pub(super) fn unit_spec(cx: Context, id: JobId, command: &ShellCommand) -> UnitS
         forget_failed: facts.nested,
         stop_timeout: command.stop_timeout.map(Duration::from_secs_f64),
     }
+}
+
+/// The connector has to know which of the job's runs it belongs to (`rfc/0010-connector.md`, 10.4).
+fn shell_uri(facts: &Facts, id: JobId, digest: &JobDigest) -> String {
+    let uri = &facts.shell_uri;
+    if !facts.has_connector() {
+        return uri.clone();
+    }
+    let mark = if uri.contains('?') { '&' } else { '?' };
+    format!("{uri}{mark}run={}-{}", id.0, digest.as_str())
 }
 
 /// flux-core's shell has a way of its own to find a broker again (flux-core `shell/shell.c`).

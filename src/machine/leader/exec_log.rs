@@ -2,7 +2,7 @@
 //! next one. So order is kept, a quiet job is not delayed, and a busy job costs few commits.
 
 use crate::machine::effect::{Effect, Effects, KvsOp};
-use crate::proto::{BrokerRank, ExecEvent, JobId, Stream};
+use crate::proto::{BrokerRank, ExecEvent, JobDigest, JobId, Stream};
 
 /// Times that a commit is tried before its events are given up.
 const TRIES_MAX: u32 = 5;
@@ -32,9 +32,16 @@ pub(super) struct ExecLog {
     tries: u32,
     /// The last events were taken.
     finishing: bool,
+    /// The run of the job, which no commit has said yet.
+    run: Option<JobDigest>,
 }
 
 impl ExecLog {
+    /// The first commit says whose namespace it is.
+    pub(super) fn of_run(run: Option<JobDigest>) -> Self {
+        Self { run, ..Self::default() }
+    }
+
     pub(super) fn post(&mut self, event: ExecEvent) {
         self.waiting.events.push(event);
     }
@@ -56,13 +63,14 @@ impl ExecLog {
             return;
         }
         let batch = std::mem::take(&mut self.waiting);
-        out.push(Effect::Kvs { id, op: KvsOp::Append(batch.events.clone()) });
+        let (events, run) = (batch.events.clone(), self.run.clone());
+        out.push(Effect::Kvs { id, op: KvsOp::Append { events, run } });
         self.in_flight = Some(batch);
     }
 
     /// The commit under way is durable; returns the output that it held.
     pub(super) fn take_committed(&mut self) -> Vec<Logged> {
-        self.tries = 0;
+        (self.tries, self.run) = (0, None);
         self.in_flight.take().unwrap_or_default().output
     }
 

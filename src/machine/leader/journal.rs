@@ -3,7 +3,7 @@
 
 use super::cover::Cover;
 use super::exec_log::ExecLog;
-use crate::proto::ExecEvent;
+use crate::proto::{ExecEvent, JobDigest};
 
 /// An open guest namespace.
 #[derive(Clone, Debug, PartialEq)]
@@ -28,8 +28,8 @@ pub(super) enum Link {
 
 impl Journal {
     /// Of the leader of this generation.
-    pub(super) fn new(generation: u64, link: Link, is_done: bool) -> Self {
-        let (log, cover) = (ExecLog::default(), Cover::new(generation));
+    pub(super) fn new(generation: u64, link: Link, is_done: bool, run: Option<JobDigest>) -> Self {
+        let (log, cover) = (ExecLog::of_run(run), Cover::new(generation));
         Self { generation, log, cover, link, is_done }
     }
 

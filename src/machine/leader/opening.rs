@@ -9,7 +9,7 @@ use crate::machine::context::Context;
 use crate::machine::effect::{Effect, Effects, KvsOp, Level};
 use crate::machine::event::{Creation, Fault, KvsResult, Opened};
 use crate::proto::peer::Mode;
-use crate::proto::{ExecEvent, Idset, Response, WaitStatus};
+use crate::proto::{ExecEvent, Idset, JobDigest, Response, WaitStatus};
 
 /// How often opening the guest namespace is tried again.
 const OPEN_RETRIES_MAX: u32 = 5;
@@ -148,7 +148,7 @@ impl Leader {
     fn begin(&mut self, cx: Context, out: &mut Effects) {
         let has_failed = self.failure.is_some();
         let link = if has_failed { Link::Settled } else { Link::Awaited };
-        let mut journal = Journal::new(1, link, false);
+        let mut journal = Journal::new(1, link, false, self.run(cx));
         journal.post(ExecEvent::bare(cx.now.wall, "init"));
         if !has_failed {
             journal.post(ExecEvent::bare(cx.now.wall, "starting"));
@@ -169,6 +169,11 @@ impl Leader {
         self.launch(cx, &lost, Mode::Start, out);
     }
 
+    /// What connectors need to know of whose namespace it is.
+    fn run(&self, cx: Context) -> Option<JobDigest> {
+        cx.facts.has_connector().then(|| self.command.digest.clone())
+    }
+
     /// A later leader of the job: goes on from what earlier ones have written.
     fn take_over(&mut self, cx: Context, opened: &Opened, out: &mut Effects) {
         let found = self.read_log(&opened.events);
@@ -178,7 +183,7 @@ impl Leader {
         }
         // The eventlog is the user's: he can have made it shorter.
         let generation = (2 + found.leaders).max(opened.leaders.saturating_add(1));
-        let mut journal = Journal::new(generation, Link::Settled, found.is_done);
+        let mut journal = Journal::new(generation, Link::Settled, found.is_done, self.run(cx));
         let mut post = |name| journal.log.post(ExecEvent::bare(cx.now.wall, name));
         if !found.has_init {
             post("init");

@@ -400,11 +400,11 @@ impl World {
 
     fn kvs(&mut self, op: KvsOp) -> KvsResult {
         match op {
-            KvsOp::Append(_) if self.fail_commits > 0 => {
+            KvsOp::Append { .. } if self.fail_commits > 0 => {
                 self.fail_commits -= 1;
                 KvsResult::Appended(Err(Fault::new(libc::EIO, "no")))
             }
-            KvsOp::Append(events) => {
+            KvsOp::Append { events, .. } => {
                 self.commits += 1;
                 self.events.extend(events);
                 KvsResult::Appended(Ok(()))

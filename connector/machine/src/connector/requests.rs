@@ -88,7 +88,10 @@ impl<P: Packet> Connector<P> {
         let request = flight.request.clone();
         let namespace = flight.commit.as_ref().map(|(namespace, _)| namespace.clone());
         self.flights.insert(matchtag, flight);
-        if !namespace.is_some_and(|namespace| self.is_unknown(now, &namespace)) {
+        let is_kept = |this: &mut Self, namespace: String| {
+            this.is_unknown(now, &namespace) || this.discard(&namespace)
+        };
+        if !namespace.is_some_and(|namespace| is_kept(self, namespace)) {
             self.transmit(request);
         }
     }

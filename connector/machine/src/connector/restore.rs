@@ -53,6 +53,8 @@ pub(crate) enum Own {
     Replay(String),
     /// Makes a subscription, service or group again.
     Standing(Item),
+    /// See [`Settling::Asking`].
+    Whose(String),
 }
 
 impl Own {
@@ -102,6 +104,7 @@ impl<P: Packet> Connector<P> {
             Own::Cover(namespace, mark) => self.covered(now, &namespace, mark, header.errnum),
             Own::Bequest(namespace) => self.bequeathed(now, &namespace, packet),
             Own::Farewell => {}
+            Own::Whose(namespace) => self.whose(now, &namespace, packet),
             Own::PeerRuns(peer) => self.peer_runs(now, &peer, packet),
             Own::Received(peer) => self.received(now, &peer, packet),
         }
@@ -167,10 +170,7 @@ impl<P: Packet> Connector<P> {
         for (namespace, fence) in due {
             self.ask(Own::Fence(namespace), "kvs.commit", &fence);
         }
-        let settled = self
-            .ledgers
-            .values()
-            .all(|ledger| matches!(ledger.settling, Settling::Done | Settling::Unknown));
+        let settled = self.ledgers.values().all(|ledger| ledger.settling.is_over());
         if self.phase == Phase::Settling && settled {
             self.go_live(now);
         }
@@ -180,6 +180,13 @@ impl<P: Packet> Connector<P> {
         if errnum != 0 {
             return self.wait_for(now, namespace, errnum);
         }
+        if !self.ask_whose(namespace) {
+            self.look(namespace);
+        }
+    }
+
+    /// Asks which commits the namespace holds.
+    pub(crate) fn look(&mut self, namespace: &str) {
         let Some(ledger) = self.ledgers.get_mut(namespace) else { return };
         ledger.settling = Settling::Looking;
         let look = ledger.look();
@@ -187,7 +194,7 @@ impl<P: Packet> Connector<P> {
     }
 
     /// The namespace does not exist. Its restoration may take time.
-    fn wait_for(&mut self, now: f64, namespace: &str, errnum: i32) {
+    pub(crate) fn wait_for(&mut self, now: f64, namespace: &str, errnum: i32) {
         let patience = self.limits.patience;
         let Some(ledger) = self.ledgers.get_mut(namespace) else { return };
         let pause = (PAUSE_FIRST * f64::from(1u32 << ledger.tries.min(10))).min(PAUSE_MAX);
@@ -238,7 +245,7 @@ impl<P: Packet> Connector<P> {
         self.replay(now, namespace, held);
     }
 
-    fn answer_commit(&mut self, namespace: &str, number: u64, answer: &str) {
+    pub(crate) fn answer_commit(&mut self, namespace: &str, number: u64, answer: &str) {
         if let Some(tag) = self.tag_of(namespace, number)
             && let Some(flight) = self.flights.get(&tag)
         {

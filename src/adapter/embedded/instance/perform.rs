@@ -105,7 +105,7 @@ impl Instance<'_> {
     fn run_kvs_op(&mut self, from: BrokerRank, id: JobId, op: KvsOp) {
         let result = self.kvs.run(id, &op, || self.manager.released(id));
         let written = match (&result, op) {
-            (KvsResult::Appended(Ok(())), KvsOp::Append(events))
+            (KvsResult::Appended(Ok(())), KvsOp::Append { events, .. })
             | (KvsResult::Finished(Ok(())), KvsOp::Finish(events)) => events,
             // If the commit failed, the leader logs that.
             (_, _) => Vec::new(),

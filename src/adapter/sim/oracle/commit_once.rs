@@ -1,8 +1,11 @@
 //! **commit-once**: each commit of a shell to its job's guest namespace is there once and in order,
 //! even if the KVS went back while the shell ran, or later. A commit that was answered is there. There
 //! are these exceptions: the shell was killed, its node was powered off or given up, or its record
-//! was lost.
+//! was lost. No commit of another run of the job is there.
 
+use std::collections::BTreeSet;
+
+use crate::adapter::sim::shell::Shell;
 use crate::adapter::sim::world::World;
 use crate::proto::{BrokerRank, JobId};
 
@@ -15,10 +18,17 @@ impl World {
         };
         let log = self.kvs.moved_log(id).unwrap_or_default();
         let mut seen = Vec::new();
+        let all = self.ranks.iter().flat_map(|state| state.shells_of(&digest));
+        let own: BTreeSet<String> = all.map(Shell::writer).collect();
+        let is_foreign =
+            |note: &&String| note.split_once(' ').is_none_or(|(writer, _)| !own.contains(writer));
+        if let Some(note) = notes.iter().find(is_foreign) {
+            seen.push(format!("{id}: line {note} is of another run of the job"));
+        }
         for (rank, state) in (0..).zip(&self.ranks) {
             let is_given_up = log.iter().any(|e| e.logged_missing() == Some(BrokerRank(rank)));
             for shell in state.shells_of(&digest) {
-                let name = format!("{}/{}", shell.unit, shell.invocation);
+                let name = shell.writer();
                 let of_shell = |note: &String| {
                     let (writer, number) = note.split_once(' ')?;
                     (writer == name).then(|| number.parse::<u32>().ok())?

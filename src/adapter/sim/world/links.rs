@@ -2,15 +2,16 @@
 //! its broker. The broker passes requests on to its module, to rank 0's coordinator or to the KVS.
 
 use rand::Rng;
-use resume_machine::{Connector, Limits, Packet, SendError};
+use resume_machine::{Connector, Limits, Packet, Run, SendError};
 use serde_json::{Value, json};
 
 use super::talks::is_between_shells;
 use super::{Item, World};
 use crate::adapter::sim::packet::SimPacket;
 use crate::adapter::sim::rank::OWNER;
-use crate::adapter::sim::shell::ShellId;
+use crate::adapter::sim::shell::{Shell, ShellId};
 use crate::machine::{Credential, Event, Fault, RequestId, Topic};
+use crate::planted::Bug;
 use crate::proto::{BrokerRank, JobId};
 
 pub(super) const SERVICE_ADD: &str = "service.add";
@@ -46,7 +47,11 @@ impl World {
     pub(super) fn open_link(&mut self, id: ShellId) {
         let is_connected = self.ranks[id.rank as usize].broker_up;
         let limits = Limits { commits_max: COMMITS_MAX, ..Limits::default() };
+        let Shell { unit, digest, .. } = self.shell(id);
+        let run = Run { job: unit.job().0, digest: digest.clone() };
+        let run = Some(run).filter(|_| !Bug::FirstRunWrites.is_planted());
         let connector = Connector::new(self.rng.random(), limits, is_connected, self.now);
+        let connector = connector.of_run(run);
         let link = Link { connector, is_connected, number: 0, armed: None, service: None };
         self.links.insert(id, link);
         self.forward_from_link(id);

@@ -93,10 +93,10 @@ impl World {
             return;
         }
         let failure = || Fault::new(libc::EIO, "commit failed");
-        let may_fail = matches!(op, KvsOp::Append(_) | KvsOp::Open { .. } | KvsOp::Released);
+        let may_fail = matches!(op, KvsOp::Append { .. } | KvsOp::Open { .. } | KvsOp::Released);
         let fails = may_fail && self.faults.draw(FaultKind::CommitFails).is_some();
         let result = match op {
-            KvsOp::Append(_) if fails => KvsResult::Appended(Err(failure())),
+            KvsOp::Append { .. } if fails => KvsResult::Appended(Err(failure())),
             KvsOp::Open { .. } if fails => KvsResult::Opened(Err(failure())),
             KvsOp::Released if fails => KvsResult::Released(Err(failure())),
             op => {

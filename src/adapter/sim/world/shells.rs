@@ -268,7 +268,7 @@ impl World {
             return;
         }
         let shell = self.shell_mut(id);
-        let text = format!("{}/{} {}", shell.unit, shell.invocation, shell.lines_sent);
+        let text = format!("{} {}", shell.writer(), shell.lines_sent);
         let op = json!({ "key": "notes", "flags": FLUX_KVS_APPEND, "dirent": text });
         let namespace = shell.unit.job().namespace();
         let payload = json!({ "namespace": namespace, "flags": 0, "ops": [op] });

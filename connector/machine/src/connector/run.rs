@@ -1,0 +1,113 @@
+//! Whether a job's guest namespace is that of the client's own run of the job.
+//!
+//! If the KVS goes back to a time before the job got its resources, the job gets others, and runs a
+//! second time. Until clients of the first run are ended they find a namespace of the same name, which
+//! lacks what they have committed. It is not theirs.
+
+use crate::connector::Connector;
+use crate::connector::restore::Own;
+use crate::flight::NO_NAMESPACE;
+use crate::ledger::{Found, MARKERS, Settling};
+use crate::packet::Packet;
+
+/// The last part of the key that says which run a namespace belongs to. The job's leader sets it.
+pub const RUN: &str = "run";
+/// How long a namespace may lack the key, in seconds. Its leader sets it with the first events. One
+/// of an earlier release does not set it.
+const PATIENCE: f64 = 30.0;
+
+/// A run of a job.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Run {
+    /// The job's id, as a decimal number.
+    pub job: u64,
+    /// What tells the job's runs apart: its digest (`rfc/0008-recovery.md`).
+    pub digest: String,
+}
+
+impl Run {
+    /// Reads `JOB-DIGEST`.
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        let (job, digest) = text.split_once('-')?;
+        let digest = Some(digest).filter(|digest| !digest.is_empty())?;
+        Some(Self { job: job.parse().ok()?, digest: digest.to_string() })
+    }
+
+    fn namespace(&self) -> String {
+        format!("job-{}", self.job)
+    }
+}
+
+impl<P: Packet> Connector<P> {
+    /// The client belongs to this run of a job.
+    #[must_use]
+    pub fn of_run(mut self, run: Option<Run>) -> Self {
+        self.run = run;
+        self
+    }
+
+    /// Asks whose namespace this is, if the client's run has one of this name. Returns false if
+    /// there is nothing to be asked.
+    pub(crate) fn ask_whose(&mut self, namespace: &str) -> bool {
+        if self.run.as_ref().is_none_or(|run| run.namespace() != namespace) {
+            return false;
+        }
+        let Some(ledger) = self.ledgers.get_mut(namespace) else { return false };
+        ledger.settling = Settling::Asking;
+        let look = ledger.look_up(&format!("{MARKERS}.{RUN}"));
+        self.ask(Own::Whose(namespace.to_string()), "kvs.lookup-plus", &look);
+        true
+    }
+
+    pub(crate) fn whose(&mut self, now: f64, namespace: &str, packet: &P) {
+        let found = Some(packet).filter(|packet| packet.header().errnum == 0);
+        let Some(found) = found.and_then(|packet| Found::parse(packet.payload())) else {
+            return self.wait_for(now, namespace, packet.header().errnum);
+        };
+        let waited = self.ledgers.get(namespace).map_or(0.0, |ledger| ledger.waited);
+        let own = self.run.as_ref().map(|run| run.digest.clone());
+        match found.text() {
+            None if waited < PATIENCE => self.wait_for(now, namespace, NO_NAMESPACE),
+            Some(digest) if Some(&digest) != own.as_ref() => {
+                if let Some(ledger) = self.ledgers.get_mut(namespace) {
+                    ledger.settling = Settling::Foreign;
+                    ledger.answer = found.as_answer();
+                }
+                self.discard(namespace);
+                self.settle(now);
+            }
+            _ => self.look(namespace),
+        }
+    }
+
+    /// Commits to another run's namespace are not done. The client is told that they were: it is
+    /// about to be ended, and the error that it would raise would be one of the other run.
+    pub(crate) fn discard(&mut self, namespace: &str) -> bool {
+        let Some(ledger) = self.ledgers.get(namespace) else { return false };
+        if ledger.settling != Settling::Foreign {
+            return false;
+        }
+        let answer = ledger.answer.clone();
+        for number in ledger.unanswered(u64::MAX) {
+            self.answer_commit(namespace, number, &answer);
+        }
+        if let Some(ledger) = self.ledgers.get_mut(namespace) {
+            ledger.clear();
+        }
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_is_a_job_and_a_digest() {
+        let run = Run::parse("50331648-9bce76d4").expect("a run");
+        assert_eq!((run.namespace().as_str(), run.digest.as_str()), ("job-50331648", "9bce76d4"));
+        for text in ["", "50331648", "50331648-", "-9bce", "x-9bce"] {
+            assert_eq!(Run::parse(text), None, "{text}");
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! Commits of clients whose run of a job the KVS has forgotten.
+
+use base64::Engine;
+use base64::prelude::BASE64_STANDARD;
+use resume_machine::{Limits, MARKERS, Phase, RUN, Run};
+use serde_json::json;
+
+use super::client::Client;
+use super::kvs::append;
+use super::support::Message;
+
+/// A client of a job's first run. It has committed once, and waits for the answer to a second commit
+/// when the broker is lost. Then a broker is back, and has a namespace of the job's. Returns the
+/// question whose it is.
+fn asked_whose() -> (Client, Message) {
+    let mut client = Client::new(Limits::default());
+    let run = Run { job: 1, digest: "first".to_string() };
+    client.connector = client.connector.of_run(Some(run));
+    for number in 1..3 {
+        client.send(Message::ask("kvs.commit", number, &append("job-1", number.into())));
+    }
+    let commit = client.sent().remove(0);
+    client.answer(&commit, &json!({}));
+    assert_eq!(client.heard(), [(1, 0)]);
+    client.lose();
+    client.greet();
+    let whose = fenced(&mut client);
+    assert_eq!(whose.json()["key"], format!("{MARKERS}.{RUN}"));
+    (client, whose)
+}
+
+/// The namespace answers a commit without operations. Returns what is asked next.
+fn fenced(client: &mut Client) -> Message {
+    let fence = client.sent().remove(0);
+    assert_eq!(fence.json()["ops"], json!([]));
+    client.answer(&fence, &json!({}));
+    client.sent().remove(0)
+}
+
+fn tell_whose(client: &mut Client, whose: &Message, digest: &str) {
+    let val = json!({ "data": BASE64_STANDARD.encode(digest), "type": "val", "ver": 1 });
+    client.answer(whose, &json!({ "val": val, "rootref": "r", "rootseq": 1 }));
+}
+
+#[test]
+fn commits_to_the_namespace_of_another_run_are_not_done() {
+    let (mut client, whose) = asked_whose();
+    tell_whose(&mut client, &whose, "second");
+    assert_eq!(client.heard(), [(2, 0)], "an error could be raised as an exception");
+    client.send(Message::ask("kvs.commit", 3, &append("job-1", 3)));
+    assert_eq!((client.heard(), client.sent()), (vec![(3, 0)], vec![]));
+    assert!(matches!(client.connector.phase(), Phase::Live));
+    client.send(Message::ask("kvs.commit", 4, &append("job-2", 1)));
+    assert_eq!(client.sent().len(), 1, "another job's");
+    client.connector.closing(client.now);
+    assert!(client.topics().iter().all(|topic| topic != "job-exec.keep-commits"), "not of job 1");
+}
+
+#[test]
+fn commits_to_the_namespace_of_the_own_run_are_done_again() {
+    let (mut client, whose) = asked_whose();
+    tell_whose(&mut client, &whose, "first");
+    let look = client.sent().remove(0);
+    client.answer(&look, &json!({ "rootref": "r", "rootseq": 1 }));
+    let again: Vec<u32> = client.sent().iter().map(|message| message.tag % 8).collect();
+    assert_eq!(again.len(), 2, "{again:?}");
+}
+
+#[test]
+fn a_namespace_whose_leader_has_not_said_whose_it_is_is_asked_again_for_a_while() {
+    let (mut client, mut whose) = asked_whose();
+    let begin = client.now;
+    loop {
+        client.answer(&whose, &json!({ "rootref": "r", "rootseq": 1 }));
+        if let Some(look) = client.sent().pop() {
+            assert!(look.json()["key"] != whose.json()["key"], "of an earlier release");
+            break;
+        }
+        let at = client.connector.next_timeout().expect("it asks again");
+        client.pass(at - client.now);
+        whose = fenced(&mut client);
+    }
+    assert!((20.0..60.0).contains(&(client.now - begin)), "{}", client.now);
+}
