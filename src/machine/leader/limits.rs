@@ -2,6 +2,7 @@
 
 use super::failure::Failure;
 use super::kill::Kill;
+use super::rank::Phase;
 use super::state::{Running, State};
 use super::timer::Timer;
 use super::{Leader, plural};
@@ -31,7 +32,7 @@ impl Leader {
         }
         if self.failure.is_some() {
             if self.is_killing() {
-                self.signal_active(cx.config.term_signal.number(), out);
+                self.signal_running(cx.config.term_signal.number(), out);
             }
             return;
         }
@@ -106,7 +107,7 @@ impl Leader {
         self.failure.get_or_insert_with(|| Failure::new((&exception).into()));
         self.post(ExecEvent::exception(cx.now.wall, &exception));
         self.say_exception(exception, out);
-        self.signal_active(Signal::ALRM.number(), out);
+        self.signal_running(Signal::ALRM.number(), out);
         self.start_kill(cx);
     }
 
@@ -155,7 +156,7 @@ impl Leader {
         if self.state.has_shells() {
             self.timers.cancel(Timer::ShellExit);
             if !self.is_killing() {
-                self.signal_active(cx.config.term_signal.number(), out);
+                self.signal_running(cx.config.term_signal.number(), out);
                 self.start_kill(cx);
             }
         }
@@ -181,7 +182,8 @@ impl Leader {
         let gives_up = kill.signal_shells(cx.now.mono, cx.config, &mut self.timers);
         if self.is_multiuser() {
             // The IMP kills all that it has started.
-            self.signal_active(Signal::USR1.number(), out);
+            let order = self.signal(Signal::USR1.number(), false);
+            self.order(&self.ranks.active(), &order, out);
         } else {
             // What lives on without its shell is reached as well.
             let order = self.signal(cx.config.kill_signal.number(), true);
@@ -192,9 +194,12 @@ impl Leader {
         }
     }
 
-    /// Signals the shells that run.
-    fn signal_active(&self, signal: i32, out: &mut Effects) {
-        self.order(&self.ranks.active(), &self.signal(signal, false), out);
+    /// Signals the shells that run. One that comes up, or is found, gets its signal when its rank
+    /// says so. Two would be too many: a shell that has passed on the first, and is at its end,
+    /// dies of the second, and what it has not sent is lost.
+    fn signal_running(&self, signal: i32, out: &mut Effects) {
+        let running = self.ranks.select(|known| known.phase == Phase::Running);
+        self.order(&running, &self.signal(signal, false), out);
     }
 
     /// The order to send a signal, with the exception for which it is sent.

@@ -224,6 +224,24 @@ fn a_rank_that_does_not_come_back_is_not_waited_for_for_ever() {
     assert_eq!(kinds(&world), ["exec"]);
 }
 
+/// A shell that has passed on the first signal and is at its end dies of a second.
+#[test]
+fn each_shell_gets_one_signal_at_first() {
+    for held in [None, Some(2)] {
+        let mut world = World::running(3, "1-2");
+        (0..3).for_each(|rank| world.unload(rank));
+        (0..3).for_each(|rank| world.load(rank));
+        // The leader has not heard of the shell on rank 2 when the job is cancelled.
+        world.hold_answers_of = held;
+        world.start("1-2", true);
+        world.cancel();
+        world.deliver_held();
+        world.pass(1.0);
+        world.signals.sort_unstable();
+        assert_eq!(world.signals, [(1, libc::SIGTERM), (2, libc::SIGTERM)], "{held:?}");
+    }
+}
+
 #[test]
 fn a_later_leader_that_was_told_of_the_exception_does_not_raise_it_again() {
     let mut world = World::running(3, "1-2");

@@ -27,8 +27,9 @@ fn a_cancel_that_overtakes_the_lead_request_is_not_lost() {
     world.deliver_held();
     world.pass(0.1);
     for rank in 1..3 {
-        assert!(world.signals.contains(&(rank, libc::SIGTERM)), "{:?}", world.signals);
         world.started(rank as usize);
+        world.pass(0.1);
+        assert!(world.signals.contains(&(rank, libc::SIGTERM)), "{:?}", world.signals);
         world.exited(rank as usize, WaitStatus::exited(143));
     }
     world.pass(1.0);
