@@ -25,8 +25,8 @@ pub(super) struct Allocation {
     pub(super) digest: String,
     /// Whether there is a time limit.
     pub(super) limited: bool,
-    /// Seconds since the epoch; no two allocations have the same.
-    starttime: f64,
+    /// Seconds since the epoch; each is later than the last.
+    pub(super) starttime: f64,
 }
 
 /// A job, as the job manager knows it.

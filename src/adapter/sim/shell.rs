@@ -29,6 +29,8 @@ pub(super) struct Shell {
     pub(super) invocation: String,
     /// The digest of the job that it was started for.
     pub(super) digest: String,
+    /// When the last job before it got its resources.
+    pub(super) last_allocation: f64,
     pub(super) exited: Option<WaitStatus>,
     /// Whether a process that it left behind still lives.
     pub(super) leftover: bool,
@@ -78,6 +80,7 @@ impl Shell {
             unit,
             invocation,
             digest,
+            last_allocation: 0.0,
             exited: None,
             leftover: false,
             before_reboot: false,

@@ -1,10 +1,12 @@
 //! **commit-once**: each commit of a shell to its job's guest namespace is there once and in order,
 //! even if the KVS went back while the shell ran, or later. A commit that was answered is there. There
 //! are these exceptions: the shell was killed, its node was powered off or given up, or its record
-//! was lost. No commit of another run of the job is there.
+//! was lost. No commit of another run of the job is there, but of a shell that
+//! systemd has executed only after the second run got its resources.
 
 use std::collections::BTreeSet;
 
+use crate::adapter::sim::manager::Allocation;
 use crate::adapter::sim::shell::Shell;
 use crate::adapter::sim::world::World;
 use crate::proto::{BrokerRank, JobId};
@@ -12,14 +14,16 @@ use crate::proto::{BrokerRank, JobId};
 impl World {
     pub(super) fn check_lines(&mut self, id: JobId) {
         let Some(notes) = self.kvs.lines(id).map(<[String]>::to_vec) else { return };
-        let Some(digest) = self.manager.jobs[&id].allocation.as_ref().map(|a| a.digest.clone())
+        let Some(Allocation { digest, starttime, .. }) = self.manager.jobs[&id].allocation.clone()
         else {
             return;
         };
         let log = self.kvs.moved_log(id).unwrap_or_default();
         let mut seen = Vec::new();
-        let all = self.ranks.iter().flat_map(|state| state.shells_of(&digest));
-        let own: BTreeSet<String> = all.map(Shell::writer).collect();
+        let all = self.ranks.iter().flat_map(|state| &state.shells);
+        let may_write =
+            |shell: &&Shell| shell.digest == digest || shell.last_allocation >= starttime;
+        let own: BTreeSet<String> = all.filter(may_write).map(Shell::writer).collect();
         let is_foreign =
             |note: &&String| note.split_once(' ').is_none_or(|(writer, _)| !own.contains(writer));
         if let Some(note) = notes.iter().find(is_foreign) {

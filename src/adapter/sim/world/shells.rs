@@ -55,6 +55,7 @@ impl World {
         let deaf = self.rng.random_bool(deaf);
         let index = state.shells.len();
         let mut shell = Shell::new(unit.clone(), invocation, digest.clone(), deaf);
+        shell.last_allocation = self.last_allocation;
         // Its record can be lost before it is executed.
         shell.record_lost = !state.disk.has(&format!("{}.record", unit.stem()));
         state.shells.push(shell);
