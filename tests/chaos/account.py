@@ -164,7 +164,10 @@ class Account:
                 self.say("exit-timeout" if "exit-timeout" in said else "exception", said)
         elif not fatal:
             self.say("no-exception", f"no {self.job.exception}, status {self.status()}")
-        elif not (fatal[0]["type"] == self.job.exception and self.job.note in fatal[0]["note"]):
+        elif fatal[0]["type"] != self.job.exception or not (
+            # What a shell has raised the service knows without its note (rfc/0003, 3.9).
+            self.job.note in fatal[0]["note"] or "its note was lost" in fatal[0]["note"]
+        ):
             self.say("other-exception", f"not {self.job.exception} {self.job.note}: {said}")
 
     def status(self):

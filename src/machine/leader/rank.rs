@@ -34,6 +34,8 @@ pub(super) struct Rank {
     pub(super) seen_running: bool,
     /// Its agent has told this leader what it knows, or nothing more can be learned.
     pub(super) heard: bool,
+    /// An earlier leader has ended its shell: it has had its first signal.
+    pub(super) ended_before: bool,
     /// The shell has left its unit, and that was told.
     pub(super) left: bool,
     /// The log says that output of its shell may be missing, because it was lost on its node.
@@ -88,6 +90,7 @@ impl Ranks {
             phase: Phase::Pending,
             seen_running: false,
             heard: false,
+            ended_before: false,
             left: false,
             output_lost: false,
             away_since: None,

@@ -54,7 +54,10 @@ impl Leader {
         match report {
             Report::Barrier { entered } => self.enter_barrier(cx, rank, *entered, out),
             Report::CriticalRanks { ranks } => self.critical = ranks.clone(),
-            Report::EndReason(reason) => self.handle_reason(cx, reason, out),
+            Report::EndReason(reason) => {
+                known.ended_before = true;
+                self.handle_reason(cx, reason, out);
+            }
             Report::Exited { status } if is_active => {
                 known.phase = Phase::Exited(Some(*status));
                 self.status.add(*status);
@@ -123,7 +126,8 @@ impl Leader {
             return;
         }
         known.phase = Phase::Running;
-        if self.is_killing() {
+        let is_due = !known.ended_before;
+        if is_due && self.is_killing() {
             // It came up after the others were told to end.
             let signal = cx.config.term_signal.number();
             self.order(&Idset::from_iter([rank]), &self.signal(signal, false), out);

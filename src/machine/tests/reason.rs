@@ -131,7 +131,9 @@ fn a_shell_that_still_runs_is_ended_for_the_same_reason() {
     world.start("1-2", true);
     world.pass(0.5);
     assert_eq!(kinds(&world), ["cancel"]);
-    assert!(world.signals.contains(&(1, libc::SIGTERM)), "{:?}", world.signals);
+    assert_eq!(world.signals, [], "it has had its first signal, and may be at its end");
+    world.pass(world.config.kill_timeout);
+    assert_eq!(world.killed, [libc::SIGKILL], "its tasks");
     world.exited(1, WaitStatus::signaled(libc::SIGTERM));
     world.assert_ended();
 }
