@@ -111,8 +111,10 @@ class Account:
         resources nobody does, and it may be forgotten at any age."""
         asked, answered = self.attempt.asked_at, self.attempt.answered_at
         self.waited = not self.tasks
-        since = min((task.started for task in self.tasks), default=answered)
-        age = self.age_at_kill(since)
+        # A nested instance that was forgotten goes on with its steps until it is ended.
+        begins = [answered] + [task.started for task in self.tasks]
+        ages = [age for age in map(self.age_at_kill, begins) if age is not None]
+        age = min(ages, default=None)
         if age is not None and (age <= FORGOTTEN_MAX_S or self.waited):
             self.forgotten = age
         elif self.killed_meanwhile(asked, answered):
