@@ -57,8 +57,8 @@ pub(super) struct Shell {
     /// How often it entered the barrier, and how often it left it.
     pub(super) entered: u32,
     pub(super) released: u32,
-    /// Whether the barrier that it entered last has failed.
-    pub(super) refused: bool,
+    /// Who had left the barrier at which it was refused.
+    pub(super) refused_after: Option<String>,
     /// How many lines it has sent to its job's guest namespace, and how many of these were answered
     /// with success.
     pub(super) lines_sent: u32,
@@ -94,7 +94,7 @@ impl Shell {
             awaited: None,
             entered: 0,
             released: 0,
-            refused: false,
+            refused_after: None,
             lines_sent: 0,
             lines_done: 0,
             lines_refused: Vec::new(),

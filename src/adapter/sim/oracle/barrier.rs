@@ -21,23 +21,32 @@ impl World {
         }
     }
 
-    /// Checks, at the end of the world, that each shell that was refused could be: its job has failed,
-    /// or nobody has left the barrier. A second shell, which was started because nothing says any
-    /// more that there was a first, begins with a barrier that the others have left.
+    /// Who has left the barrier at which this shell is refused now. A second shell, which was started
+    /// because nothing says any more that there was a first, begins with a barrier that the others
+    /// have left.
+    pub(in crate::adapter::sim) fn left_before(&self, id: ShellId) -> Option<String> {
+        let shell = self.shell(id);
+        let firsts = self.ranks.iter().flat_map(|rank| rank.shells_of(&shell.digest).take(1));
+        let firsts: Vec<&Shell> = firsts.collect();
+        let is_first = firsts.iter().any(|first| first.writer() == shell.writer());
+        let other = firsts.into_iter().find(|other| other.released >= shell.entered);
+        other.filter(|_| is_first).map(|other| other.unit.to_string())
+    }
+
+    /// Checks, at the end of the world, that each shell that was refused could be: its job has
+    /// failed, or nobody had left the barrier.
     pub(super) fn check_refused(&mut self) {
         let mut seen = Vec::new();
         for (id, job) in &self.manager.jobs {
-            let Some(digest) = job.allocation.as_ref().map(|allocation| &allocation.digest) else {
+            let Some(allocation) = job.allocation.as_ref().filter(|_| !job.failed) else {
                 continue;
             };
-            if job.failed || self.messages.deceived.contains(id) {
+            if self.messages.deceived.contains(id) {
                 continue;
             }
-            let shells = || self.ranks.iter().flat_map(|rank| rank.shells_of(digest).take(1));
-            for refused in shells().filter(|shell| shell.refused) {
-                let number = refused.entered;
-                if let Some(other) = shells().find(|shell| shell.released >= number) {
-                    let (unit, other) = (&refused.unit, &other.unit);
+            for shell in self.ranks.iter().flat_map(|rank| rank.shells_of(&allocation.digest)) {
+                if let Some(other) = &shell.refused_after {
+                    let (unit, number) = (&shell.unit, shell.entered);
                     seen.push(format!(
                         "{unit} is refused at barrier {number}, which {other} has left"
                     ));

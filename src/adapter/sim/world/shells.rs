@@ -309,7 +309,7 @@ impl World {
 
     fn leave_barrier(&mut self, id: ShellId, errnum: i32) {
         if errnum != 0 {
-            self.shell_mut(id).refused = true;
+            self.shell_mut(id).refused_after = self.left_before(id);
             let status = WaitStatus::exited(1);
             return self.after(0.001, 0.1, Item::EndShell { id, status });
         }
