@@ -11,6 +11,7 @@ use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
 use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
 use resume_machine::{Connector, Limits, Packet, Phase, Run, SendError};
 
+use crate::left_open::User;
 use crate::link::{Link, Read};
 use crate::message::Message;
 
@@ -37,6 +38,8 @@ pub(crate) struct Connection {
     armed: Option<f64>,
     start: Instant,
     process: u32,
+    /// Who has used it last.
+    pub(crate) user: User,
     /// For tests: user id and roles that messages are sent with.
     pub(crate) testing: (u32, u32),
 }
@@ -77,6 +80,7 @@ impl Connection {
             armed: None,
             start: Instant::now(),
             process: std::process::id(),
+            user: User::default(),
             testing: (u32::MAX, 0),
         };
         if let Some((link, accepted)) = link {

@@ -10,6 +10,8 @@
 #[cfg(flux)]
 mod connection;
 #[cfg(flux)]
+mod left_open;
+#[cfg(flux)]
 mod link;
 #[cfg(flux)]
 mod message;

@@ -6,12 +6,14 @@ use std::fmt;
 use std::os::fd::RawFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
+use std::sync::atomic::Ordering;
 
 use flux_sys as sys;
 use nix::errno::Errno;
 use resume_machine::{Options, OptionsError, RETRY_COUNT, TIMEOUT};
 
 use crate::connection::{Connection, Wait};
+use crate::left_open;
 use crate::message::Message;
 
 const OPERATIONS: sys::flux_handle_ops = sys::flux_handle_ops {
@@ -64,7 +66,11 @@ pub unsafe extern "C" fn connector_init(
     if handle.is_null() {
         // SAFETY: libflux has not taken the connection.
         drop(unsafe { Box::from_raw(connection) });
+        return handle;
     }
+    // SAFETY: as above; nobody else has it yet.
+    let user = unsafe { &*connection }.user.clone();
+    left_open::add(connection, user);
     handle
 }
 
@@ -127,6 +133,7 @@ fn fenced<T>(
 ) -> T {
     // SAFETY: libflux passes the pointer of `connector_init`, on one thread at a time.
     let connection = unsafe { &mut *connection.cast::<Connection>() };
+    connection.user.store(left_open::this_thread(), Ordering::Relaxed);
     let result = catch_unwind(AssertUnwindSafe(|| body(connection)));
     result.unwrap_or(Err(Errno::EIO)).unwrap_or_else(|errnum| {
         errnum.set();
@@ -200,6 +207,7 @@ unsafe extern "C" fn setopt(
 }
 
 unsafe extern "C" fn destroy(connection: *mut c_void) {
+    left_open::remove(connection.cast());
     let is_ours = fenced(connection, false, |connection| {
         let is_ours = !connection.is_forked();
         if is_ours {

@@ -52,6 +52,16 @@ run_instance() {
         --test-exit-mode=leader --test-exit-timeout=30s "${@:2}"
 }
 
+# usage: state_directory RANK
+# Where the rank's module keeps records and output.
+state_directory() {
+	local rank=$1 name directory
+	for name in statedir rundir; do
+		directory=$(flux exec -r "$rank" flux getattr $name 2>/dev/null) && break
+	done
+	echo "$directory/job-exec"
+}
+
 # Names of all units that could be a shell's.
 all_units() {
     systemctl --user list-units --all --plain --no-legend '*shell-*' 2>/dev/null |

@@ -58,6 +58,15 @@ test_expect_success 'what it keeps in the guest namespace is gone when the job h
 	grep exec keys &&
 	test_must_fail grep resume keys
 '
+test_expect_success 'what a client has committed is handed over, even if it exits without closing' '
+	gate left &&
+	id=$(flux submit -n1 --requires=rank:1 \
+		sh -c "flux python $here/left-open.py; echo >left; sleep inf") &&
+	wait_gate left &&
+	cat "$(state_directory 1)"/shell-1-"$(flux job id --to=f58plain "$id")"*.record | grep commits- &&
+	flux cancel "$id" &&
+	wait_event -q "$id" clean
+'
 test_expect_success 'a shell may ask for a checkpoint of its own job' '
 	gate asked &&
 	id=$(flux submit -n1 sh -c "echo >asked; sleep inf") &&

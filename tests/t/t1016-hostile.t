@@ -58,13 +58,6 @@ deep_job() {
 	flux submit -N2 -n2 --setattr=user.deep=DEEP --dry-run true | sed "s/\"DEEP\"/$nest/" >deep.json &&
 		flux job submit deep.json
 }
-state_directory() {
-	local rank=$1 name directory
-	for name in statedir rundir; do
-		directory=$(flux exec -r "$rank" flux getattr $name 2>/dev/null) && break
-	done
-	echo "$directory/job-exec"
-}
 # usage: record_size RANK JOBID. The size of the job's record, in bytes.
 record_size() {
 	stat -c %s "$(state_directory "$1")"/*"shell-$1-$(flux job id --to=f58plain "$2")"*.record
