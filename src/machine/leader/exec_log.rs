@@ -105,3 +105,31 @@ impl ExecLog {
         Some(std::mem::take(&mut self.waiting).events)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The run that the commit under way says.
+    fn said(log: &mut ExecLog) -> Option<JobDigest> {
+        let mut out = Effects::default();
+        log.post(ExecEvent::bare(1.0, "init"));
+        log.flush(JobId(1), &mut out);
+        match &out.list[..] {
+            [Effect::Kvs { op: KvsOp::Append { run, .. }, .. }] => run.clone(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn the_run_is_said_until_a_commit_holds_it() {
+        let run = Some(JobDigest::default());
+        let mut log = ExecLog::of_run(run.clone());
+        assert_eq!(said(&mut log), run);
+        assert_eq!(log.take_failed(), None);
+        log.try_again();
+        assert_eq!(said(&mut log), run);
+        log.take_committed();
+        assert_eq!(said(&mut log), None);
+    }
+}

@@ -194,9 +194,10 @@ impl Leader {
         }
     }
 
-    /// Signals the shells that run, but for those that an earlier leader has signalled. One that comes
-    /// up, or is found, gets its signal when its rank says so. Two would be too many: a shell that has passed on the first, and is at its end,
-    /// dies of the second, and what it has not sent is lost.
+    /// Signals the shells that run, but for those that an earlier leader has signalled. One that
+    /// comes up, or is found, gets its signal when its rank says so. Two would be too many: a shell
+    /// that has passed on the first, and is at its end, dies of the second, and what it has not sent
+    /// is lost.
     fn signal_running(&self, signal: i32, out: &mut Effects) {
         let is_due = |known: &Rank| known.phase == Phase::Running && !known.ended_before;
         let running = self.ranks.select(is_due);
