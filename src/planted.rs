@@ -25,6 +25,8 @@ pub enum Bug {
     DuplicateStartAfterRollback,
     /// Clients of a run that the KVS has forgotten commit to the next run's guest namespace.
     FirstRunWrites,
+    /// A new coordinator holds a job in CLEANUP that an earlier one holds already.
+    HeldAgain,
     /// A checkpoint may have a job in CLEANUP that is not held.
     HoldForgotten,
     /// After a reconnect to the bus, the supervisor does not ask what happened meanwhile.
@@ -51,7 +53,7 @@ pub enum Bug {
 
 impl Bug {
     /// All bugs.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 21] = [
         Self::AdoptionByPid,
         Self::AnotherReleaseIsFatal,
         Self::BarrierAfterRestart,
@@ -61,6 +63,7 @@ impl Bug {
         Self::DoneBeforeOutput,
         Self::DuplicateStartAfterRollback,
         Self::FirstRunWrites,
+        Self::HeldAgain,
         Self::HoldForgotten,
         Self::LostSignalAfterReconnect,
         Self::OneWayUnnumbered,

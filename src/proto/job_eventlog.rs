@@ -73,15 +73,9 @@ pub struct JobEventlog {
 }
 
 impl JobEventlog {
-    /// Reads an eventlog.
+    /// Reads an eventlog as the KVS has it, an event to a line.
     pub fn read(eventlog: &str) -> Self {
-        let mut log = Self::default();
-        for line in eventlog.lines() {
-            if let Ok(event) = serde_json::from_str::<ExecEvent>(line) {
-                log.add(&event.name, &event.context);
-            }
-        }
-        log
+        eventlog.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok()).collect()
     }
 
     fn add(&mut self, name: &str, context: &Map<String, Value>) {
@@ -120,6 +114,19 @@ impl JobEventlog {
     pub fn job_exception(&self, id: JobId) -> Option<JobException> {
         let kind = self.exception.clone()?;
         Some(JobException { id, kind, severity: 0, wait_status: None })
+    }
+}
+
+/// From events.
+impl FromIterator<Value> for JobEventlog {
+    fn from_iter<T: IntoIterator<Item = Value>>(events: T) -> Self {
+        let mut log = Self::default();
+        for event in events {
+            if let Ok(event) = ExecEvent::deserialize(event) {
+                log.add(&event.name, &event.context);
+            }
+        }
+        log
     }
 }
 

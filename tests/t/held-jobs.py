@@ -4,11 +4,13 @@ Cancels a job whose tasks do not end at SIGTERM, and then takes the broker of ra
 module. The job must stay in CLEANUP with its cores until its tasks end, and come to its end then as
 if nothing had been."""
 
+import base64
 import json
 import os
 import subprocess
 import sys
 
+import flux
 from brokers import Brokers
 
 SIZE = 2
@@ -17,6 +19,8 @@ CONFIG = """
 [exec]
 kill-timeout = "1000s"
 """
+# Only the module that is unloaded holds the job.
+NO_CHECKPOINT = 'checkpoint-interval = "1000s"\n'
 TASK = "trap : TERM; echo before; until read -r _ <{gate}-$FLUX_TASK_RANK; do :; done; echo after"
 
 
@@ -41,8 +45,19 @@ def submit(brokers):
     return job, gates
 
 
+def commits():
+    """Commits that keep the KVS busy for seconds."""
+    data = base64.b64encode(os.urandom(4 << 20)).decode()
+    value = {"ver": 1, "type": "val", "data": data}
+    ops = [[{"key": f"large.{n}", "flags": 0, "dirent": value}] for n in range(20)]
+    return [json.dumps({"namespace": "primary", "flags": 0, "ops": op}) for op in ops]
+
+
 def disturb(brokers, way):
     if way == "reloaded":
+        # The module that comes up looks for the job before the KVS has the hold.
+        handle = flux.Flux(brokers.uri(0))
+        brokers.commits = [handle.rpc("kvs.commit", commit) for commit in brokers.commits]
         return brokers.flux("module", "reload", "job-exec")
     if way == "stopped":
         brokers.stop()
@@ -92,6 +107,7 @@ def check_end(brokers, job):
 
 
 def play(brokers, way):
+    brokers.commits = commits()
     job, gates = submit(brokers)
     brokers.job = job
     brokers.flux("cancel", job)
@@ -113,7 +129,8 @@ def play_undisturbed(brokers):
 # A stop does not cancel what is left (README, Install).
 os.environ["FLUX_DISABLE_JOB_CLEANUP"] = "1"
 instance = Brokers(SIZE, as_service=True)
-instance.write("conf.d/exec.toml", CONFIG)
+is_reloaded = sys.argv[1] == "reloaded"
+instance.write("conf.d/exec.toml", CONFIG + NO_CHECKPOINT * is_reloaded)
 with instance:
     if sys.argv[1] == "undisturbed":
         play_undisturbed(instance)

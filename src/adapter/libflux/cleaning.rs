@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use serde::Deserialize;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::error::RpcError;
 use super::kvs::Kvs;
@@ -14,6 +14,12 @@ use crate::proto::{Cleaning, JobEvent, JobEventlog, JobId};
 const CLEANUP: u64 = 32;
 /// The job manager's built-in plugin that posts events (flux-core `plugins/post-event.c`).
 const POST: &str = "job-manager.post-event.post";
+
+/// The answer to `job-manager.getattr` (flux-core `job-manager/getattr.c`).
+#[derive(Deserialize)]
+struct Attributes {
+    eventlog: Vec<Value>,
+}
 
 /// Takes each job that is found, or says what is wrong with one.
 type Each = Rc<dyn Fn(Result<Cleaning, String>)>;
@@ -73,7 +79,7 @@ impl Kvs {
             match listing {
                 Ok(Listing { jobs }) => {
                     for job in jobs.iter().filter(|job| job.state == CLEANUP) {
-                        this.clone().read_cleaning(job.id, Rc::clone(&each));
+                        this.read_cleaning(job.id, Rc::clone(&each));
                     }
                 }
                 Err(text) => each(Err(text)),
@@ -81,22 +87,38 @@ impl Kvs {
         });
     }
 
-    fn read_cleaning(self, id: JobId, each: Each) {
+    /// The job manager is asked for the eventlog, because the KVS has it later: it lacks what a
+    /// module that was unloaded a moment ago has posted. A second hold would never end. `R` and
+    /// `jobspec` were committed before, and the job manager has only parts of them.
+    fn read_cleaning(&self, id: JobId, each: Each) {
+        let payload = json!({ "id": id, "attrs": ["eventlog"] }).to_string();
         let this = self.clone();
-        self.read(id, "eventlog", Rc::clone(&each), move |eventlog| {
-            let log = JobEventlog::read(&eventlog);
-            if !log.wants_end() {
-                return;
-            }
-            let next = this.clone();
-            this.read(id, "R", Rc::clone(&each), move |r| {
-                next.read(id, "jobspec", Rc::clone(&each), move |jobspec| {
-                    match Cleaning::read(id, log, &jobspec, &r) {
-                        Ok(Some(cleaning)) => each(Ok(cleaning)),
-                        Ok(None) => (),
-                        Err(error) => each(Err(unled(id, &error))),
+        self.futures().rpc("job-manager.getattr", None, &payload, move |result| {
+            let attributes = result.map_err(|error| error.to_string()).and_then(|text| {
+                serde_json::from_str::<Attributes>(&text).map_err(|error| error.to_string())
+            });
+            match attributes {
+                Err(error) => each(Err(unled(id, &format!("job-manager.getattr: {error}")))),
+                Ok(Attributes { eventlog }) => {
+                    let log: JobEventlog = eventlog.into_iter().collect();
+                    if log.wants_end() {
+                        this.read_request(id, log, each);
                     }
-                });
+                }
+            }
+        });
+    }
+
+    /// Reads what the start request was made from.
+    fn read_request(&self, id: JobId, log: JobEventlog, each: Each) {
+        let this = self.clone();
+        self.read(id, "R", Rc::clone(&each), move |r| {
+            this.read(id, "jobspec", Rc::clone(&each), move |jobspec| {
+                match Cleaning::read(id, log, &jobspec, &r) {
+                    Ok(Some(cleaning)) => each(Ok(cleaning)),
+                    Ok(None) => (),
+                    Err(error) => each(Err(unled(id, &error))),
+                }
             });
         });
     }

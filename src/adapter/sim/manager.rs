@@ -51,8 +51,8 @@ pub(super) struct ManagedJob {
     pub(super) ended: bool,
     /// Since when it is in CLEANUP.
     pub(super) cleaning_since: Option<f64>,
-    /// It is freed only when it is held no more.
-    pub(super) held: bool,
+    /// `epilog-start` that have no `epilog-finish`. It is freed only when there is none.
+    pub(super) holds: u32,
     /// Whether it was freed when the job manager was started again, because it was in CLEANUP and
     /// not held.
     pub(super) abandoned: bool,
@@ -137,7 +137,7 @@ impl Manager {
     pub(super) fn cleaning(&self) -> Vec<JobId> {
         let is_it = |job: &ManagedJob| {
             let has_resources = job.allocation.is_some() && !job.ended;
-            job.cleaning_since.is_some() && !job.abandoned && (has_resources || job.held)
+            job.cleaning_since.is_some() && !job.abandoned && (has_resources || job.holds > 0)
         };
         self.jobs.iter().filter(|(_, job)| is_it(job)).map(|(id, _)| *id).collect()
     }
@@ -154,8 +154,8 @@ impl Manager {
             finish: job.finish,
             released: job.released.clone(),
             is_released: job.ended,
-            is_held: job.held,
-            was_held: job.held,
+            is_held: job.holds > 0,
+            was_held: job.holds > 0,
         };
         let start = payload(id, allocation, job);
         job.told = job.released.clone();
@@ -175,7 +175,7 @@ impl Manager {
     pub(super) fn restart(&mut self) {
         self.handle_disconnect();
         for job in self.jobs.values_mut().filter(|job| !job.ended) {
-            job.abandoned |= job.cleaning_since.is_some() && !job.held;
+            job.abandoned |= job.cleaning_since.is_some() && job.holds == 0;
         }
     }
 

@@ -4,6 +4,7 @@ use super::{Coordinated, Coordinator, LeaderLink};
 use crate::machine::context::Context;
 use crate::machine::effect::{Effect, Effects, Level};
 use crate::machine::event::Fault;
+use crate::planted::Bug;
 use crate::proto::{Cleaning, Idset, JobDigest, JobEvent, JobId, Response};
 
 impl Coordinator {
@@ -46,7 +47,7 @@ impl Coordinator {
         };
         job.ask(cx.now.mono, None, out);
         self.jobs.insert(id, job);
-        if is_held {
+        if is_held && !Bug::HeldAgain.is_planted() {
             self.holds.find(id);
         } else {
             // Whatever happens to the job next, the job manager frees it then.

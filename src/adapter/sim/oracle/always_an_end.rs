@@ -29,7 +29,7 @@ impl World {
         let unheld = manager.cleaning().into_iter().filter(|id| {
             let job = &manager.jobs[id];
             let is_over = self.manager.jobs.get(id).is_some_and(|job| job.ended || job.abandoned);
-            !job.held && !is_over && job.cleaning_since.is_some_and(is_late)
+            job.holds == 0 && !is_over && job.cleaning_since.is_some_and(is_late)
         });
         for id in unheld.collect::<Vec<_>>() {
             self.violate(NAME, format!("{id}: a checkpoint has it in CLEANUP, and not held"));
@@ -54,7 +54,7 @@ impl World {
                 self.violate(NAME, format!("{id}: the world never gave it resources"));
             } else if !job.ended && !job.abandoned {
                 self.violate(NAME, format!("{id}: never released"));
-            } else if job.held {
+            } else if job.holds > 0 {
                 self.violate(NAME, format!("{id}: held for ever"));
             } else if job.ended {
                 self.check_log(id);

@@ -144,15 +144,17 @@ impl World {
     pub(super) fn post(&mut self, id: JobId, event: JobEvent) {
         match event {
             JobEvent::Response(response) => self.handle_response(id, &response),
-            JobEvent::EpilogStart => self.set_held(id, true),
-            JobEvent::EpilogFinish => self.set_held(id, false),
+            JobEvent::EpilogStart => self.set_holds(id, |holds| holds + 1),
+            JobEvent::EpilogFinish => self.set_holds(id, |holds| holds.saturating_sub(1)),
         }
     }
 
-    fn set_held(&mut self, id: JobId, held: bool) {
-        self.note(&format!("{id}: held: {held}"));
+    /// The job manager counts (flux-core `job-manager/event.c`, `event_handle_perilog()`).
+    fn set_holds(&mut self, id: JobId, next: impl FnOnce(u32) -> u32) {
         if let Some(job) = self.manager.jobs.get_mut(&id) {
-            job.held = held;
+            job.holds = next(job.holds);
+            let text = format!("{id}: holds: {}", job.holds);
+            self.note(&text);
         }
         self.schedule_commit();
     }
