@@ -75,7 +75,8 @@ class Attempt:
             self.cancel()
 
     def attach_once(self, rank, lines):
-        """False if it could not connect, and so has read nothing."""
+        """False if it could not connect, or the KVS of that rank did not have the job yet: then it
+        has read nothing."""
         self.instance.await_run(rank)
         with open(f"{self.directory}-attached", "wb") as out:
             client = subprocess.Popen(
@@ -98,7 +99,7 @@ class Attempt:
         # The client goes when the job does, or is ended with the run.
         said = client.stderr.read().decode().strip()
         self.note(f"attach exited with {client.wait()}: {said}")
-        return "flux_open" not in said
+        return "flux_open" not in said and "No such job" not in said
 
 
 def await_submission(instance, stopping):

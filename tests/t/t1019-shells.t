@@ -13,4 +13,8 @@ test_expect_success 'output and PMI of three ranks while each broker dies some t
 	flux python "$here/ride-shells.py" 2
 '
 
+test_expect_success 'what is typed before the shells are connected again' '
+	flux python "$here/ride-input.py" 4
+'
+
 test_done

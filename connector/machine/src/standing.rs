@@ -67,11 +67,6 @@ impl Standing {
         self.items.keys().any(of_shell)
     }
 
-    /// Whether the client has registered this service.
-    pub(crate) fn has_service(&self, name: &str) -> bool {
-        self.items.contains_key(&("service.add", name.to_string()))
-    }
-
     /// The broker has refused an item that it had granted before.
     pub(crate) fn refused(&mut self, item: Item, errnum: i32) {
         self.refused.push((item, errnum));

@@ -156,12 +156,31 @@ fn a_shell_that_has_ended_is_told_of_after_its_broker_ran_without_it_for_a_while
 }
 
 #[test]
-fn who_is_no_shell_is_told_at_once() {
+fn a_service_that_a_broker_lacks_which_has_run_for_long_is_told_of_at_once() {
     let mut sender = Client::new(Limits::default());
     sender.send(exchange(2));
     let sent = sender.sent();
     sender.receive(sent[0].refusal(NO_SERVICE, "No service"));
+    let question = sender.sent();
+    sender.receive(runs(&question[0], 3600.0));
     assert_eq!(sender.heard(), [(2, NO_SERVICE)]);
+}
+
+/// `flux job attach` by a user who could not know that a broker was away.
+#[test]
+fn a_client_of_a_shell_waits_until_that_is_connected_again() {
+    let mut sender = Client::new(Limits::default());
+    sender.send(exchange(2));
+    let sent = sender.sent();
+    sender.receive(sent[0].refusal(NO_SERVICE, "No service"));
+    let question = sender.sent();
+    sender.receive(runs(&question[0], 1.5));
+    sender.pass(2.0);
+    let questions = sender.sent();
+    assert_eq!(questions.len(), 1, "{questions:?}");
+    sender.receive(received(&questions[0], 0));
+    assert_eq!(sender.topics(), [format!("{SERVICE}.pmi-exchange")]);
+    assert_eq!(sender.heard(), []);
 }
 
 #[test]

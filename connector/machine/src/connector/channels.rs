@@ -167,15 +167,10 @@ impl<P: Packet> Connector<P> {
         outbox.halt(now);
     }
 
-    /// The broker does not have the service. It may be shutting down, or just be back.
+    /// The broker does not have the service. It may be shutting down, or just be back, even if this
+    /// client has not noticed.
     fn missing(&mut self, peer: &Peer) {
-        // Shells register their services before they send anything, and remove them before they
-        // close their connections.
-        let is_shell = self.is_closing || self.standing.has_service(&peer.service);
         let Some(outbox) = self.outboxes.get_mut(peer) else { return };
-        if !outbox.trouble && !is_shell {
-            return self.gone(peer);
-        }
         outbox.flow = Flow::Halted;
         outbox.ask_again_at = None;
         if !std::mem::replace(&mut outbox.asking, true) {
