@@ -2,10 +2,13 @@
 etc/flux.service.in: a run directory that goes with the service, a state directory that stays, and
 a restart whenever it has ended."""
 
+import contextlib
 import fcntl
 import os
+import shutil
 import signal
 import subprocess
+import tempfile
 import threading
 import time
 
@@ -231,6 +234,20 @@ peer-timeout = "{self.peer_timeout}s"
         for rank in range(SIZE):
             if self.is_private:
                 run("umount", "-l", self.records(rank))
+
+
+@contextlib.contextmanager
+def started(peer_timeout):
+    """An instance in a directory of its own, which goes with it."""
+    top = tempfile.mkdtemp(prefix="chaos-", dir=os.environ.get("TMPDIR", "/tmp"))
+    instance = Instance(top, peer_timeout)
+    try:
+        instance.start()
+        yield instance
+    finally:
+        instance.stop()
+        instance.unmount()
+        shutil.rmtree(top, ignore_errors=True)
 
 
 def stamp(pipe, path):

@@ -1,5 +1,6 @@
 """usage: task.py DIRECTORY END lines COUNT PER-BURST PAUSE
           task.py DIRECTORY END echo
+          task.py DIRECTORY END steady
           task.py DIRECTORY END run COMMAND...
 
 One task of a job. What it does is also written to a file of its own below DIRECTORY, which is the
@@ -7,6 +8,7 @@ truth that the account compares with what Flux says: "start TIME", each line bef
 "end HOW". END is an exit status, "signal NUMBER", or "never"."""
 
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -41,11 +43,33 @@ def echo(truth, rank):
         truth.say(f"{rank} {line.rstrip()}")
 
 
+def steady(truth, rank):
+    """A line each 10 ms, until its input ends. Says what is typed, and that SIGUSR1 has come."""
+    signals = []
+    signal.signal(signal.SIGUSR1, lambda *_: signals.append("signal"))
+    number = 0
+    while True:
+        truth.say(f"{rank} {number}")
+        number += 1
+        while signals:
+            truth.say(f"{rank} {signals.pop()}")
+        ready, _, _ = select.select([0], [], [], 0.01)
+        # There is one reader of the pipe, and a line in it is whole.
+        if ready:
+            typed = os.read(0, 4096).decode()
+            if not typed:
+                return
+            for line in typed.splitlines():
+                truth.say(f"{rank} typed {line}")
+
+
 def work(truth, rank, what, *arguments):
     if what == "lines":
         print_lines(truth, rank, int(arguments[0]), int(arguments[1]), float(arguments[2]))
     elif what == "echo":
         echo(truth, rank)
+    elif what == "steady":
+        steady(truth, rank)
     else:
         return subprocess.run(arguments, close_fds=False, check=False).returncode
     return 0

@@ -191,7 +191,7 @@ impl Leader {
             | StreamEnd::ParentGone
             | StreamEnd::Superseded { .. }
             | StreamEnd::Unloaded => {
-                let since = *known.away_since.get_or_insert(cx.now.mono);
+                let since = known.set_away(cx.now.mono);
                 let before = std::mem::replace(&mut known.refusal, end.refusal());
                 let is_news = since == cx.now.mono || before != known.refusal;
                 let text = format!("{}: rank {rank} does not answer: {end}", self.id);
@@ -205,7 +205,7 @@ impl Leader {
     fn ask_later(&mut self, cx: Context, ranks: &Idset) {
         for rank in ranks.ranks() {
             if let Some(known) = self.ranks.get_mut(rank).filter(|known| !known.is_gone()) {
-                known.away_since.get_or_insert(cx.now.mono);
+                known.set_away(cx.now.mono);
                 self.retry_later(cx);
             }
         }

@@ -3,7 +3,7 @@
 //! 1. The shells get the term signal.
 //! 2. Every `kill-timeout` the tasks get the kill signal, through their shells.
 //! 3. After five of these pauses the shells get it, with doubling pauses. Under the IMP they get
-//!    `SIGUSR1`, for which the IMP kills its cgroup (RFC 15).
+//!    `SIGUSR1`, for which the IMP kills its cgroup (RFC 15). This waits while a rank is away.
 //! 4. At last the ranks that are left are drained, and the job ends without them.
 
 use super::timer::{Timer, TimerTable};
@@ -36,6 +36,16 @@ impl Kill {
     pub(super) fn signal_tasks(&mut self, now: f64, timers: &mut TimerTable) {
         self.tasks += 1;
         timers.arm(Timer::KillTasks, now + self.pause);
+    }
+
+    /// A rank is away, or has just come back. Shells elsewhere wait for its shell's output, so they
+    /// live for one pause more. Returns whether they do: not if they have been killed already.
+    pub(super) fn spare_shells(&self, now: f64, timers: &mut TimerTable) -> bool {
+        let spares = self.shells == 0;
+        if spares {
+            timers.postpone(Timer::KillShells, now + self.pause);
+        }
+        spares
     }
 
     /// The shells get the kill signal (again), and the tasks get no more. Returns whether that was

@@ -178,7 +178,11 @@ impl Leader {
 
     /// The next step of the kill escalation, against the shells.
     pub(super) fn kill_shells(&mut self, cx: Context, out: &mut Effects) {
+        let is_one_away = self.ranks.any_away();
         let Some(Failure { kill: Some(kill), .. }) = &mut self.failure else { return };
+        if is_one_away && kill.spare_shells(cx.now.mono, &mut self.timers) {
+            return;
+        }
         let gives_up = kill.signal_shells(cx.now.mono, cx.config, &mut self.timers);
         if self.is_multiuser() {
             // The IMP kills all that it has started.
@@ -194,14 +198,38 @@ impl Leader {
         }
     }
 
+    /// A rank is back. What its shell has to say to the others has a little time to arrive.
+    pub(super) fn spare_shells(&mut self, cx: Context) {
+        if let Some(Failure { kill: Some(kill), .. }) = &self.failure {
+            kill.spare_shells(cx.now.mono, &mut self.timers);
+        }
+    }
+
     /// Signals the shells that run, but for those that an earlier leader has signalled. One that
     /// comes up, or is found, gets its signal when its rank says so. Two would be too many: a shell
     /// that has passed on the first, and is at its end, dies of the second, and what it has not sent
     /// is lost.
-    fn signal_running(&self, signal: i32, out: &mut Effects) {
+    fn signal_running(&mut self, signal: i32, out: &mut Effects) {
         let is_due = |known: &Rank| known.phase == Phase::Running && !known.ended_before;
-        let running = self.ranks.select(is_due);
-        self.order(&running, &self.signal(signal, false), out);
+        self.signal_first(&self.ranks.select(is_due), signal, out);
+    }
+
+    /// A rank has come up, or is back, while the job is being ended.
+    pub(super) fn signal_late(&mut self, cx: Context, rank: BrokerRank, out: &mut Effects) {
+        let is_due =
+            |known: &Rank| known.phase == Phase::Running && !known.ended_before && !known.signalled;
+        if self.ranks.get_mut(rank).is_some_and(|known| is_due(known)) {
+            self.signal_first(&Idset::from_iter([rank]), cx.config.term_signal.number(), out);
+        }
+    }
+
+    fn signal_first(&mut self, ranks: &Idset, signal: i32, out: &mut Effects) {
+        for rank in ranks.ranks() {
+            if let Some(known) = self.ranks.get_mut(rank) {
+                known.signalled = known.away_since.is_none();
+            }
+        }
+        self.order(ranks, &self.signal(signal, false), out);
     }
 
     /// The order to send a signal, with the exception for which it is sent.

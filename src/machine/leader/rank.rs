@@ -36,6 +36,8 @@ pub(super) struct Rank {
     pub(super) heard: bool,
     /// An earlier leader has ended its shell: it has had its first signal.
     pub(super) ended_before: bool,
+    /// This leader has sent it its first signal.
+    pub(super) signalled: bool,
     /// The shell has left its unit, and that was told.
     pub(super) left: bool,
     /// The log says that output of its shell may be missing, because it was lost on its node.
@@ -65,6 +67,13 @@ impl Rank {
         matches!(self.phase, Phase::Gone(_))
     }
 
+    /// Nobody looks after it from now on. Returns since when that is so. An order on its way may be
+    /// lost: if it was carried out, the rank says so when it is back.
+    pub(super) fn set_away(&mut self, now: f64) -> f64 {
+        self.signalled = false;
+        *self.away_since.get_or_insert(now)
+    }
+
     pub(super) fn set_gone(&mut self) {
         self.phase = Phase::Gone(self.status());
         self.heard = true;
@@ -91,6 +100,7 @@ impl Ranks {
             seen_running: false,
             heard: false,
             ended_before: false,
+            signalled: false,
             left: false,
             output_lost: false,
             away_since: None,
@@ -129,6 +139,11 @@ impl Ranks {
     /// Ranks on which something of the job may be left.
     pub(super) fn unsettled(&self) -> Idset {
         self.select(|known| !known.is_gone())
+    }
+
+    /// Whether nobody looks after some rank at the moment on which something may be left.
+    pub(super) fn any_away(&self) -> bool {
+        self.0.values().any(|known| known.away_since.is_some() && !known.is_gone())
     }
 
     /// Every shell has been seen running. A job that has not failed can begin without a rank that

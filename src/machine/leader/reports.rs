@@ -45,11 +45,10 @@ impl Leader {
         exits: &mut Exits,
         out: &mut Effects,
     ) {
+        let is_heard = !matches!(report, Report::Unreachable { .. });
+        self.end_absence(cx, rank, is_heard);
         let Some(known) = self.ranks.get_mut(rank) else { return };
-        if known.away_since.take().is_some() {
-            self.agents.reset_retry();
-        }
-        known.heard |= !matches!(report, Report::Unreachable { .. });
+        known.heard |= is_heard;
         let (is_pending, is_active) = (known.phase == Phase::Pending, known.is_active());
         match report {
             Report::Barrier { entered } => self.enter_barrier(cx, rank, *entered, out),
@@ -107,6 +106,17 @@ impl Leader {
         }
     }
 
+    /// Something has come from a rank, or its parent says again that it is away.
+    fn end_absence(&mut self, cx: Context, rank: BrokerRank, is_heard: bool) {
+        let was_away = self.ranks.get_mut(rank).and_then(|known| known.away_since.take()).is_some();
+        if was_away {
+            self.agents.reset_retry();
+        }
+        if was_away && is_heard {
+            self.spare_shells(cx);
+        }
+    }
+
     /// A shell lives on without its record. It is not known how often it has entered the barrier.
     fn handle_lost_record(&mut self, cx: Context, rank: BrokerRank, output: bool) {
         if self.barrier.set_unknown(rank) {
@@ -122,16 +132,13 @@ impl Leader {
         self.expect_status();
         let Some(known) = self.ranks.get_mut(rank) else { return };
         known.seen_running = true;
-        if known.phase != Phase::Pending {
-            return;
+        let is_new = known.phase == Phase::Pending;
+        if is_new {
+            known.phase = Phase::Running;
         }
-        known.phase = Phase::Running;
-        let is_due = !known.ended_before;
-        if is_due && self.is_killing() {
-            // It came up after the others were told to end.
-            let signal = cx.config.term_signal.number();
-            self.order(&Idset::from_iter([rank]), &self.signal(signal, false), out);
-        } else if self.jobspec.mock_exception.as_deref() == Some("starting") {
+        if self.is_killing() {
+            self.signal_late(cx, rank, out);
+        } else if is_new && self.jobspec.mock_exception.as_deref() == Some("starting") {
             self.fail(cx, "mock starting exception generated", out);
         }
     }

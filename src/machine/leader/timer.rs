@@ -58,6 +58,12 @@ impl TimerTable {
         self.0[timer as usize] = Some(at);
     }
 
+    /// Arms a timer, or has it go off no earlier than this.
+    pub(super) fn postpone(&mut self, timer: Timer, at: f64) {
+        let at = self.0[timer as usize].map_or(at, |armed| armed.max(at));
+        self.arm(timer, at);
+    }
+
     pub(super) fn cancel(&mut self, timer: Timer) {
         self.0[timer as usize] = None;
     }

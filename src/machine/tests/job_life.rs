@@ -171,6 +171,31 @@ fn what_cannot_be_killed_is_drained_and_the_job_ends() {
     assert_eq!(world.status(), Some(WaitStatus(libc::SIGKILL)));
 }
 
+/// The leader's shell waits for the output of a rank that is away.
+#[test]
+fn shells_are_not_killed_while_a_rank_is_away() {
+    let config = Config { kill_timeout: 1.0, peer_timeout: 60.0, ..Config::default() };
+    let mut world = World::with(3, config);
+    (0..3).for_each(|rank| world.make_lasting(rank));
+    world.start("1-2", false);
+    world.all_started(1..3);
+    world.lose(2);
+    world.cancel();
+    world.exited(1, WaitStatus(0));
+    world.pass(10.0);
+    assert_eq!(world.signals, [(1, libc::SIGTERM)], "the tasks get SIGKILL meanwhile");
+    assert_eq!(world.killed, [libc::SIGKILL; 10]);
+    world.load(2);
+    world.make_lasting(2);
+    while world.signals.len() == 1 {
+        world.pass(0.1);
+    }
+    world.pass(0.8);
+    assert_eq!(world.signals, [(1, libc::SIGTERM), (2, libc::SIGTERM)]);
+    world.pass(20.0);
+    assert_eq!(world.signals[2..], [(2, libc::SIGKILL); 4]);
+}
+
 #[test]
 fn the_time_limit_raises_a_timeout_and_moves() {
     let mut world = World::new(2);
