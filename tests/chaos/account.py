@@ -66,6 +66,8 @@ class Account:
         # Age at the kill, if it was forgotten, or run again, as the KVS went back.
         self.forgotten = None
         self.again = None
+        # The job manager has freed it on an exception that came while no service was loaded.
+        self.unserved = False
         # A forgotten one had not begun to run.
         self.waited = False
         if attempt.broken:
@@ -137,13 +139,23 @@ class Account:
             return
         self.account_release()
         self.no_space = self.ended_by_full_disk()
-        if not self.no_space and not self.attach_ended():
+        self.unserved = self.ended_unserved()
+        if not self.no_space and not self.unserved and not self.attach_ended():
             self.account_reason()
             self.account_status()
 
     def attach_ended(self):
         """The client has failed, and the job was cancelled because of that."""
         return self.attempt.attached and self.attempt.attached.returncode > 0
+
+    def ended_unserved(self):
+        """Without the service the job manager waits for nobody (rfc/0008, 8.10)."""
+        fatal = [e for e in self.named("exception") if e["context"]["severity"] == 0]
+        return not self.named("finish") and any(
+            begin <= event["timestamp"] <= end
+            for event in fatal[:1]
+            for begin, end in self.faults.reloaded_0
+        )
 
     def ended_by_full_disk(self):
         """A shell that cannot be recorded is not started, and its job ends (rfc/0004)."""
@@ -193,7 +205,7 @@ class Account:
                 self.say("released-twice", f"{sorted(ranks & seen)}")
             seen |= ranks
         final = [event for event in self.named("release") if event["context"]["final"]]
-        if self.named("free") and self.named("start") and not final:
+        if self.named("free") and self.named("start") and not final and not self.ended_unserved():
             self.say("freed-unreleased", "free, and job-exec has not released the last ranks")
 
     def account_tasks(self):

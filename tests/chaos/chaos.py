@@ -171,6 +171,7 @@ class Run:
             f"{len(waited)} that waited" + oldest(waited),
             f"run again {len(again)}" + oldest(again),
             f"no space {sum(a.no_space for a in self.accounts)}",
+            f"unserved {sum(a.unserved for a in self.accounts)}",
             f"rests gone after {self.waited:.0f} s",
             f"{jobs} jobs wrong: " + listing(self.wrong()),
             f"{time.time() - self.began:.0f} s",

@@ -15,6 +15,8 @@ class Faults:
         self.done = []
         # When rank 0 was killed.
         self.killed_0 = []
+        # When rank 0 may have had no module: the beginning and the end of each reload.
+        self.reloaded_0 = []
         # Of each rank, when its disk was full.
         self.full = {}
 
@@ -71,9 +73,11 @@ class Faults:
                 os.kill(pid, signal.SIGCONT)
 
     def reload(self, fault):
-        rank = fault.ranks[0]
+        rank, began = fault.ranks[0], time.time()
         said = self.instance.flux("module", "reload", "job-exec", check=False, rank=rank)
         self.note(f"reloaded on {rank} {said}")
+        if rank == 0:
+            self.reloaded_0.append((began, time.time()))
 
     def bus(self, fault):
         """All connections of all modules end. It is not killed: systemd 252 may then wait for a
