@@ -54,6 +54,7 @@ def arguments():
     add("--away", type=float, default=40, help="how long a killed broker is away, at most")
     add("--every", type=float, default=8, help="seconds from one fault to the next, on average")
     add("--peer-timeout", type=int, default=120, help="exec.peer-timeout, in seconds")
+    add("--restart-after", type=float, default=0.1, help="RestartSec= of brokers; flux-core: 30")
     add("--jobs", type=int, default=0, help="how many; 0: one for each four seconds")
     add("--kinds", type=names(KINDS), default=list(KINDS), help="of jobs")
     add("--faults", type=names(FAULTS), default=list(FAULTS), help="of faults")
@@ -72,7 +73,7 @@ class Run:
         self.plan = make_plan(seed, options)
         self.top = tempfile.mkdtemp(prefix="chaos-", dir=os.environ.get("TMPDIR", "/tmp"))
         self.patience = options.peer_timeout + PATIENCE_S
-        self.instance = Instance(self.top, options.peer_timeout)
+        self.instance = Instance(self.top, options.peer_timeout, options.restart_after)
         self.faults = Faults(self.instance, self.plan)
         self.accounts = []
         self.left, self.late, self.waited = {}, {}, 0

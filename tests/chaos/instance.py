@@ -39,9 +39,9 @@ def shell_units():
 
 
 class Instance:
-    def __init__(self, top, peer_timeout):
+    def __init__(self, top, peer_timeout, restart_after=0.1):
         self.top = top
-        self.peer_timeout = peer_timeout
+        self.peer_timeout, self.restart_after = peer_timeout, restart_after
         self.tag = f"chaos-{os.getpid()}-{os.path.basename(top)}"
         self.held = {rank: 0 for rank in range(SIZE)}
         self.gates = {}
@@ -123,7 +123,7 @@ peer-timeout = "{self.peer_timeout}s"
             "TimeoutStartSec": "infinity",
             "TimeoutStopSec": "90",
             "Restart": "always",
-            "RestartSec": "100ms",
+            "RestartSec": f"{self.restart_after}s",
             "StartLimitIntervalSec": "0",
             "RuntimeDirectory": f"{self.tag}-{rank}",
             "Delegate": "yes",
