@@ -36,6 +36,12 @@ after = [\"job-manager\"]
 requires = [\"kvs\", \"job-manager\"]
 # flux-core's job-exec has 100
 priority = 200
+
+# With systemd.enable, sdmon keeps a node offline after a restart of its broker while units named
+# *shell-* run there. Here they are running jobs, and the node's other cores are free.
+[[modules]]
+name = \"sdmon\"
+args = [\"usr_glob=flux-*\"]
 ";
 
 const NEXT: &str = "\
