@@ -31,6 +31,8 @@ pub enum Bug {
     HoldForgotten,
     /// After a reconnect to the bus, the supervisor does not ask what happened meanwhile.
     LostSignalAfterReconnect,
+    /// Nobody asks again when a request to another rank was lost without an error.
+    LossUnnoticed,
     /// Output that a shell sends to another has no number: nobody notices when it is lost.
     OneWayUnnumbered,
     /// The exception for which a shell is ended is not written to the shell's record.
@@ -53,7 +55,7 @@ pub enum Bug {
 
 impl Bug {
     /// All bugs.
-    pub const ALL: [Self; 21] = [
+    pub const ALL: [Self; 22] = [
         Self::AdoptionByPid,
         Self::AnotherReleaseIsFatal,
         Self::BarrierAfterRestart,
@@ -66,6 +68,7 @@ impl Bug {
         Self::HeldAgain,
         Self::HoldForgotten,
         Self::LostSignalAfterReconnect,
+        Self::LossUnnoticed,
         Self::OneWayUnnumbered,
         Self::ReasonForgotten,
         Self::ReleaseBeforeEmpty,

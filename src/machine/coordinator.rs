@@ -29,12 +29,17 @@ const RETRY_FIRST: f64 = 0.1;
 /// Longest such pause, in seconds.
 const RETRY_MAX: f64 = 5.0;
 
+/// After so many seconds without an answer a leader is asked again: flux-core can lose a request
+/// without an error (`rfc/0008-recovery.md`, 8.5).
+const ASK_AGAIN: f64 = 10.0;
+
 /// The leader of a job, seen from here.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum LeaderLink {
-    /// It was asked to lead `at` this time, and has not answered yet. `since` is when leaders on its
-    /// rank began not to answer, over several tries.
-    Asked { stream: StreamId, since: Option<f64>, at: f64 },
+    /// It was asked to lead `at` this time, and has said nothing for the job manager yet. It is
+    /// asked again at `again_at`, unless it says that it has the request. `since` is when leaders
+    /// on its rank began not to answer, over several tries.
+    Asked { stream: StreamId, since: Option<f64>, at: f64, again_at: Option<f64> },
     /// It does not answer, and is asked again at `retry_at`.
     Away { since: f64, retry_at: f64 },
     /// It leads. It hears of exceptions by itself.
@@ -112,8 +117,11 @@ impl Coordinator {
                 }
                 let id = job.start.id;
                 self.holds.forget(id);
-                if let Some(Coordinated { request: Some(to), .. }) = self.jobs.insert(id, job) {
-                    out.push(Effect::Drop { to });
+                if let Some(old) = self.jobs.insert(id, job) {
+                    old.close(out);
+                    if let Some(to) = old.request {
+                        out.push(Effect::Drop { to });
+                    }
                 }
             }
             Err(error @ (StartError::Field { id, .. } | StartError::R { id, .. })) => {
@@ -177,7 +185,9 @@ impl Coordinator {
                 self.checkpoint.wait(id, waiting);
             }
             Ok(LeadReply::Note(LeadNote::Progress { status })) => {
-                job.leader = LeaderLink::Present { stream };
+                if let LeaderLink::Asked { again_at, .. } = &mut job.leader {
+                    *again_at = None;
+                }
                 job.status = job.status.max(status);
             }
             Ok(LeadReply::Response(response)) => {
@@ -323,21 +333,31 @@ impl Coordinator {
 
     pub(super) fn next_timeout(&self, id: JobId) -> Option<f64> {
         match self.jobs.get(&id)?.leader {
-            LeaderLink::Asked { .. } | LeaderLink::Present { .. } | LeaderLink::Unasked => None,
+            LeaderLink::Present { .. } | LeaderLink::Unasked => None,
+            LeaderLink::Asked { again_at, .. } => again_at,
             LeaderLink::Away { retry_at, .. } => Some(retry_at),
         }
     }
 
     pub(super) fn handle_timeout(&mut self, cx: Context, id: JobId, out: &mut Effects) {
         let Some(job) = self.jobs.get_mut(&id) else { return };
-        if let LeaderLink::Away { since, retry_at } = job.leader
-            && retry_at <= cx.now.mono
-        {
-            if cx.now.mono - since >= cx.config.peer_timeout {
-                job.give_up_leader(cx, out);
-            } else {
-                job.ask(cx.now.mono, Some(since), out);
+        let now = cx.now.mono;
+        match job.leader {
+            LeaderLink::Away { since, retry_at } if retry_at <= now => {
+                if now - since >= cx.config.peer_timeout {
+                    job.give_up_leader(cx, out);
+                } else {
+                    job.ask(now, Some(since), out);
+                }
             }
+            LeaderLink::Asked { since, at, again_at: Some(again_at), .. } if again_at <= now => {
+                job.ask(now, since, out);
+                job.keep_asked_at(at);
+            }
+            LeaderLink::Asked { .. }
+            | LeaderLink::Away { .. }
+            | LeaderLink::Present { .. }
+            | LeaderLink::Unasked => (),
         }
     }
 
@@ -374,8 +394,10 @@ impl Coordinated {
 
     /// Asks its rank to lead.
     fn ask(&mut self, at: f64, since: Option<f64>, out: &mut Effects) {
+        self.close(out);
         let stream = out.stream();
-        self.leader = LeaderLink::Asked { stream, since, at };
+        let again_at = (!Bug::LossUnnoticed.is_planted()).then_some(at + ASK_AGAIN);
+        self.leader = LeaderLink::Asked { stream, since, at, again_at };
         let request = LeadRequest {
             version: Version,
             start: self.start.clone(),
@@ -393,6 +415,20 @@ impl Coordinated {
             released: self.released.clone(),
         };
         out.push(Effect::Lead { stream, to: self.rank, request: Box::new(request) });
+    }
+
+    /// Nobody wants to hear its leader's stream any more. One whose request was lost never ends.
+    fn close(&self, out: &mut Effects) {
+        if let LeaderLink::Asked { stream, .. } | LeaderLink::Present { stream } = self.leader {
+            out.push(Effect::Drop { to: RequestId::Local(stream) });
+        }
+    }
+
+    /// It was asked before, and nothing has come back: no error either.
+    fn keep_asked_at(&mut self, first: f64) {
+        if let LeaderLink::Asked { at, .. } = &mut self.leader {
+            *at = first;
+        }
     }
 
     /// Passes an answer on to the job manager, unless that has had it. Returns whether it was the

@@ -137,6 +137,9 @@ pub(super) struct Rank {
     pub(super) stalled_until: f64,
     /// Events that have reached a stalled broker, each with the life of the module that it is for.
     pub(super) held: Vec<(Life, Event)>,
+    /// Its broker was killed, and its parent's has not noticed. The request with which that notices
+    /// gets no answer (rfc/0008, 8.5).
+    pub(super) unnoticed: bool,
     /// The error of the wall clock, in seconds.
     pub(super) clock: f64,
     /// Its module is another release than those of most ranks.
@@ -162,6 +165,7 @@ impl Rank {
             facts_lost: false,
             stalled_until: 0.0,
             held: Vec::new(),
+            unnoticed: false,
             clock: 0.0,
             is_other_release: false,
         }

@@ -28,9 +28,15 @@ use States::{Not, These};
 const RULES: &[Rule] = &[
     Rule {
         role: "coordinator",
-        states: Not(&["away"]),
+        states: Not(&["asked", "away"]),
         inputs: &[Timeout],
-        why: "only a leader that is away has a time at which it is asked again",
+        why: "only a leader that does not answer has a time at which it is asked again",
+    },
+    Rule {
+        role: "coordinator",
+        states: These(&["unasked", "away"]),
+        inputs: &[Replied],
+        why: "a stream is closed when another leader is asked, and ends before its rank is away",
     },
     Rule {
         role: "leader",

@@ -136,8 +136,11 @@ impl World {
     fn ask(&mut self, from: Life, rank: u32, asked: Asked, topic: Topic, payload: &impl Serialize) {
         let holder = self.life(rank);
         let request = Request { asker: from, holder, asked };
-        let state = &self.ranks[rank as usize];
+        let state = &mut self.ranks[rank as usize];
         if !state.broker_up {
+            if matches!(asked, Asked::Lead(_)) && std::mem::take(&mut state.unnoticed) {
+                return self.note(&format!("a request to rank {rank} is lost without an error"));
+            }
             return self.fail_request(request, Fault::new(libc::EHOSTUNREACH, "No route to host"));
         }
         if state.node.is_none() {

@@ -238,7 +238,9 @@ impl World {
                 self.fail_request(request, Fault::new(libc::EHOSTUNREACH, "No route to host"));
             }
             if was_up {
-                self.ranks[rank as usize].brokers += 1;
+                let state = &mut self.ranks[rank as usize];
+                state.brokers += 1;
+                state.unnoticed = (state.brokers + rank).is_multiple_of(2);
                 self.after(0.1, 20.0, Item::Load { rank });
             }
         }
