@@ -341,7 +341,8 @@ impl Connection {
     }
 }
 
-/// Connects for the first time, with retries. None if there is a socket without a listener.
+/// Connects for the first time, with retries. None if there is a socket without a listener, or if
+/// that is gone before it has answered: its broker is away.
 fn first_link(path: &str, retries: u32) -> Result<Option<(Link, bool)>, Errno> {
     let mut pause = FIRST_PAUSE;
     let mut left = retries;
@@ -358,10 +359,12 @@ fn first_link(path: &str, retries: u32) -> Result<Option<(Link, bool)>, Errno> {
         }
     };
     let accepted = loop {
-        match link.accepted()? {
-            true => break true,
-            false if !is_readable(link.fd(), FIRST_ANSWER_MS) => break false,
-            false => {}
+        match link.accepted() {
+            Ok(true) => break true,
+            Ok(false) if !is_readable(link.fd(), FIRST_ANSWER_MS) => break false,
+            Ok(false) => {}
+            Err(Errno::ECONNRESET) => return Ok(None),
+            Err(error) => return Err(error),
         }
     };
     Ok(Some((link, accepted)))

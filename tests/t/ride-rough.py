@@ -214,6 +214,22 @@ def opened_while_away(brokers):
     assert client.communicate()[0] == "0\n"
 
 
+def gone_while_it_is_opened(brokers):
+    """The broker dies when a client has connected, and before it has heard that it may."""
+    brokers.kill(0)
+    os.unlink(brokers.socket(0))
+    dying = socket.socket(socket.AF_UNIX)
+    dying.bind(brokers.socket(0))
+    dying.listen()
+    command = ["flux", "getattr", "rank"]
+    environment = dict(os.environ, FLUX_URI=brokers.uri(0, "resume"))
+    client = subprocess.Popen(command, stdout=subprocess.PIPE, env=environment, text=True)
+    dying.accept()[0].close()
+    dying.close()
+    brokers.start(0)
+    assert client.communicate()[0] == "0\n"
+
+
 def a_clean_restart(brokers):
     """Services end before the connection does, and answer that they are not there."""
     handle = flux.Flux(brokers.uri(0, "resume"))
@@ -266,6 +282,7 @@ CHECKS = [
     a_fork_without_descriptors,
     closed_while_away,
     opened_while_away,
+    gone_while_it_is_opened,
     a_clean_restart,
     a_forgotten_run,
 ]
