@@ -107,7 +107,7 @@ def check_end(brokers, job):
 
 
 def play(brokers, way):
-    brokers.commits = commits()
+    brokers.commits = commits() if way == "reloaded" else []
     job, gates = submit(brokers)
     brokers.job = job
     brokers.flux("cancel", job)

@@ -13,7 +13,7 @@ test_expect_success 'output and PMI of three ranks while each broker dies some t
 	flux python "$here/ride-shells.py" 2
 '
 
-test_expect_success 'what is typed before the shells are connected again' '
+test_expect_success 'what is typed before the shells are connected again arrives' '
 	flux python "$here/ride-input.py" 4
 '
 

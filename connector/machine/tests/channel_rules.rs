@@ -155,26 +155,28 @@ fn a_shell_that_has_ended_is_told_of_after_its_broker_ran_without_it_for_a_while
     assert_eq!(sender.connector.retained(), 0);
 }
 
-#[test]
-fn a_service_that_a_broker_lacks_which_has_run_for_long_is_told_of_at_once() {
+/// A client that is no shell sends to one, whose broker has been in RUN for so long, and lacks the
+/// service.
+fn refused_by_a_broker(duration: f64) -> Client {
     let mut sender = Client::new(Limits::default());
     sender.send(exchange(2));
     let sent = sender.sent();
     sender.receive(sent[0].refusal(NO_SERVICE, "No service"));
     let question = sender.sent();
-    sender.receive(runs(&question[0], 3600.0));
+    sender.receive(runs(&question[0], duration));
+    sender
+}
+
+#[test]
+fn a_service_that_a_broker_lacks_which_has_run_for_long_is_told_of_at_once() {
+    let mut sender = refused_by_a_broker(3600.0);
     assert_eq!(sender.heard(), [(2, NO_SERVICE)]);
 }
 
 /// `flux job attach` by a user who could not know that a broker was away.
 #[test]
 fn a_client_of_a_shell_waits_until_that_is_connected_again() {
-    let mut sender = Client::new(Limits::default());
-    sender.send(exchange(2));
-    let sent = sender.sent();
-    sender.receive(sent[0].refusal(NO_SERVICE, "No service"));
-    let question = sender.sent();
-    sender.receive(runs(&question[0], 1.5));
+    let mut sender = refused_by_a_broker(1.5);
     sender.pass(2.0);
     let questions = sender.sent();
     assert_eq!(questions.len(), 1, "{questions:?}");

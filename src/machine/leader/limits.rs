@@ -205,31 +205,20 @@ impl Leader {
         }
     }
 
-    /// Signals the shells that run, but for those that an earlier leader has signalled. One that
+    /// Signals the shells that run, but for those that were signalled before. One that
     /// comes up, or is found, gets its signal when its rank says so. Two would be too many: a shell
     /// that has passed on the first, and is at its end, dies of the second, and what it has not sent
     /// is lost.
     fn signal_running(&mut self, signal: i32, out: &mut Effects) {
-        let is_due = |known: &Rank| known.phase == Phase::Running && !known.ended_before;
-        self.signal_first(&self.ranks.select(is_due), signal, out);
+        self.order(&self.ranks.select(is_due_first), &self.signal(signal, false), out);
     }
 
     /// A rank has come up, or is back, while the job is being ended.
     pub(super) fn signal_late(&mut self, cx: Context, rank: BrokerRank, out: &mut Effects) {
-        let is_due =
-            |known: &Rank| known.phase == Phase::Running && !known.ended_before && !known.signalled;
-        if self.ranks.get_mut(rank).is_some_and(|known| is_due(known)) {
-            self.signal_first(&Idset::from_iter([rank]), cx.config.term_signal.number(), out);
+        if self.ranks.get_mut(rank).is_some_and(|known| is_due_first(known)) {
+            let order = self.signal(cx.config.term_signal.number(), false);
+            self.order(&Idset::from_iter([rank]), &order, out);
         }
-    }
-
-    fn signal_first(&mut self, ranks: &Idset, signal: i32, out: &mut Effects) {
-        for rank in ranks.ranks() {
-            if let Some(known) = self.ranks.get_mut(rank) {
-                known.signalled = known.away_since.is_none();
-            }
-        }
-        self.order(ranks, &self.signal(signal, false), out);
     }
 
     /// The order to send a signal, with the exception for which it is sent.
@@ -255,4 +244,10 @@ impl Leader {
             self.give_up_rank(cx, rank);
         }
     }
+}
+
+/// Whether its shell has to get its first signal. A rank whose shell has had it says why it ends
+/// before it says that it runs.
+fn is_due_first(rank: &Rank) -> bool {
+    rank.phase == Phase::Running && !rank.ended_before
 }

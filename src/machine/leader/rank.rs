@@ -34,10 +34,8 @@ pub(super) struct Rank {
     pub(super) seen_running: bool,
     /// Its agent has told this leader what it knows, or nothing more can be learned.
     pub(super) heard: bool,
-    /// An earlier leader has ended its shell: it has had its first signal.
+    /// Its record says why its shell was ended: that has had its first signal.
     pub(super) ended_before: bool,
-    /// This leader has sent it its first signal.
-    pub(super) signalled: bool,
     /// The shell has left its unit, and that was told.
     pub(super) left: bool,
     /// The log says that output of its shell may be missing, because it was lost on its node.
@@ -67,10 +65,8 @@ impl Rank {
         matches!(self.phase, Phase::Gone(_))
     }
 
-    /// Nobody looks after it from now on. Returns since when that is so. An order on its way may be
-    /// lost: if it was carried out, the rank says so when it is back.
+    /// Nobody looks after it from now on. Returns since when that is so.
     pub(super) fn set_away(&mut self, now: f64) -> f64 {
-        self.signalled = false;
         *self.away_since.get_or_insert(now)
     }
 
@@ -100,7 +96,6 @@ impl Ranks {
             seen_running: false,
             heard: false,
             ended_before: false,
-            signalled: false,
             left: false,
             output_lost: false,
             away_since: None,

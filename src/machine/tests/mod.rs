@@ -596,17 +596,6 @@ impl World {
         }
     }
 
-    /// The broker of a rank dies, as its peers see it.
-    pub(super) fn lose(&mut self, rank: usize) {
-        self.nodes[rank] = None;
-        let held: Vec<u64> =
-            self.requests.keys().filter(|(at, _)| *at == rank).map(|(_, id)| *id).collect();
-        for id in held {
-            self.end(rank, RequestId::Remote(id), StreamEnd::BrokerGone);
-        }
-        self.settle();
-    }
-
     /// The shells of a rank outlive its broker, from now on.
     pub(super) fn make_lasting(&mut self, rank: usize) {
         let ready = UnitEvent::Ready { method: Method::Systemd, notice: None };

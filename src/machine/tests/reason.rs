@@ -244,6 +244,50 @@ fn each_shell_gets_one_signal_at_first() {
     }
 }
 
+/// The broker between it and the leader has died: before the cancel, or after the signal.
+#[test]
+fn a_shell_out_of_reach_gets_its_one_signal() {
+    for before in [true, false] {
+        let mut world = World::running(3, "1-2");
+        (0..3).for_each(|rank| world.make_lasting(rank));
+        if before {
+            world.cut_off(2);
+        }
+        world.cancel();
+        if !before {
+            world.cut_off(2);
+        }
+        world.pass(1.0);
+        world.signals.sort_unstable();
+        let once = [(1, libc::SIGTERM), (2, libc::SIGTERM)];
+        assert_eq!(world.signals, once, "cut off before: {before}");
+    }
+}
+
+/// Its parent dies when it has passed the signal on, or with the signal. The leader asks it itself,
+/// and hears again that its shell runs.
+#[test]
+fn a_shell_whose_parent_is_lost_gets_its_one_signal() {
+    for is_passed_on in [true, false] {
+        let mut world = World::running(6, "1-5");
+        (0..6).for_each(|rank| world.make_lasting(rank));
+        if is_passed_on {
+            world.cancel();
+            world.lose(2);
+        } else {
+            world.nodes[2] = None;
+            world.cancel();
+            world.cut_off(2);
+        }
+        world.pass(1.0);
+        let mut signals = world.signals;
+        signals.retain(|(rank, _)| *rank != 2);
+        signals.sort_unstable();
+        let once = [1, 3, 4, 5].map(|rank| (rank, libc::SIGTERM));
+        assert_eq!(signals, once, "passed on: {is_passed_on}");
+    }
+}
+
 #[test]
 fn a_later_leader_that_was_told_of_the_exception_does_not_raise_it_again() {
     let mut world = World::running(3, "1-2");

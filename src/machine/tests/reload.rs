@@ -1,6 +1,8 @@
 //! Modules that come and go while a job runs.
 
 use super::{JOB, World};
+use crate::machine::RequestId;
+use crate::proto::peer::StreamEnd;
 use crate::proto::{ReleasedRanks, Response, WaitStatus};
 
 fn end(mut world: World, members: std::ops::Range<usize>, reattached: usize) {
@@ -21,6 +23,24 @@ fn end(mut world: World, members: std::ops::Range<usize>, reattached: usize) {
     }
     assert_eq!(names.last(), Some(&"done"));
     world.assert_ended();
+}
+
+impl World {
+    /// The broker of a rank dies, as its peers see it.
+    pub(super) fn lose(&mut self, rank: usize) {
+        self.nodes[rank] = None;
+        self.cut_off(rank);
+    }
+
+    /// A broker on the way to a rank dies: who waits for an answer from there hears that.
+    pub(super) fn cut_off(&mut self, rank: usize) {
+        let held: Vec<u64> =
+            self.requests.keys().filter(|(at, _)| *at == rank).map(|(_, id)| *id).collect();
+        for id in held {
+            self.end(rank, RequestId::Remote(id), StreamEnd::BrokerGone);
+        }
+        self.settle();
+    }
 }
 
 #[test]
