@@ -31,7 +31,7 @@ pub enum Bug {
     HoldForgotten,
     /// After a reconnect to the bus, the supervisor does not ask what happened meanwhile.
     LostSignalAfterReconnect,
-    /// Nobody asks again when a request to another rank was lost without an error.
+    /// Nobody asks whether a request to another rank, on which nothing has come, was lost.
     LossUnnoticed,
     /// Output that a shell sends to another has no number: nobody notices when it is lost.
     OneWayUnnumbered,

@@ -172,14 +172,17 @@ fn template(topic: Topic, bytes: &mut Bytes) -> Value {
             json!({ "id": id, "client": "0011223344556677", "commits": commits })
         }
         Topic::Known => {
-            let question = match bytes.byte() % 3 {
+            let question = match bytes.byte() % 4 {
                 0 => json!("manager"),
                 1 => json!("parent"),
+                2 => json!({ "request": { "from": bytes.number(), "stream": bytes.number() } }),
                 _ => json!({ "leader": { "generation": bytes.number() } }),
             };
             json!({ "version": bytes.version(), "id": id, "digest": "d", "question": question })
         }
-        Topic::Lead => json!({ "version": bytes.version(), "start": start(id, bytes) }),
+        Topic::Lead => {
+            json!({ "version": bytes.version(), "stream": 7, "start": start(id, bytes) })
+        }
         Topic::Order => {
             let order = match bytes.byte() % 4 {
                 0 => json!("forget"),
@@ -195,7 +198,7 @@ fn template(topic: Topic, bytes: &mut Bytes) -> Value {
             false => json!({ "id": id, "rank": bytes.number() }),
         },
         Topic::Shells => json!({
-            "version": bytes.version(), "id": id, "parent": bytes.number(), "leader": bytes.number(),
+            "version": bytes.version(), "stream": 7, "id": id, "parent": bytes.number(), "leader": bytes.number(),
             "issued": bytes.seconds(), "generation": bytes.number(), "ranks": bytes.ranks(),
             "arity": bytes.number(), "mode": if bytes.flag() { "start" } else { "adopt" },
             "command": {"userid": bytes.number(), "size": bytes.number(), "multiuser": bytes.flag(),

@@ -472,6 +472,10 @@ impl Agent {
             };
             let (id, digest) = (self.id, self.digest.clone());
             out.push(Effect::Known { to, question, asker: Role::Agent, id, digest });
+            if let Upstream::Led(led) = &mut self.upstream {
+                // A question to another rank than 0 can be lost.
+                led.ask_at = Some(cx.now.mono + PROBE_SECONDS);
+            }
         }
         if let Upstream::Led(led) = &self.upstream
             && led.reports.is_due(cx.now.mono)
@@ -521,6 +525,8 @@ impl Agent {
             (Question::Leader { .. } | Question::Parent, Upstream::Unled(unled)) => {
                 unled.ask_at.get_or_insert(soon);
             }
+            // The node's own.
+            (Question::Request { .. }, Upstream::Unled(_)) => (),
         }
     }
 

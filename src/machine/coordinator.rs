@@ -10,7 +10,7 @@ use crate::machine::context::Context;
 use crate::machine::effect::{Effect, Effects, KvsOp, Level, StreamItem};
 use crate::machine::event::{Credential, Fault, RequestId, StreamId};
 use crate::planted::Bug;
-use crate::proto::peer::{LeadNote, LeadReply, LeadRequest, StreamEnd, Version};
+use crate::proto::peer::{LeadNote, LeadReply, LeadRequest, StreamEnd, StreamName, Version};
 use crate::proto::{
     BrokerRank, Exception, Idset, JobDigest, JobEvent, JobException, JobId, ReleasedRanks,
     Response, StartError, StartRequest, WaitStatus,
@@ -29,17 +29,12 @@ const RETRY_FIRST: f64 = 0.1;
 /// Longest such pause, in seconds.
 const RETRY_MAX: f64 = 5.0;
 
-/// After so many seconds without an answer a leader is asked again: flux-core can lose a request
-/// without an error (`rfc/0008-recovery.md`, 8.5).
-const ASK_AGAIN: f64 = 10.0;
-
 /// The leader of a job, seen from here.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum LeaderLink {
-    /// It was asked to lead `at` this time, and has said nothing for the job manager yet. It is
-    /// asked again at `again_at`, unless it says that it has the request. `since` is when leaders
-    /// on its rank began not to answer, over several tries.
-    Asked { stream: StreamId, since: Option<f64>, at: f64, again_at: Option<f64> },
+    /// It was asked to lead `at` this time, and has not answered yet. `since` is when leaders on its
+    /// rank began not to answer, over several tries.
+    Asked { stream: StreamId, since: Option<f64>, at: f64 },
     /// It does not answer, and is asked again at `retry_at`.
     Away { since: f64, retry_at: f64 },
     /// It leads. It hears of exceptions by itself.
@@ -185,9 +180,7 @@ impl Coordinator {
                 self.checkpoint.wait(id, waiting);
             }
             Ok(LeadReply::Note(LeadNote::Progress { status })) => {
-                if let LeaderLink::Asked { again_at, .. } = &mut job.leader {
-                    *again_at = None;
-                }
+                job.leader = LeaderLink::Present { stream };
                 job.status = job.status.max(status);
             }
             Ok(LeadReply::Response(response)) => {
@@ -333,31 +326,21 @@ impl Coordinator {
 
     pub(super) fn next_timeout(&self, id: JobId) -> Option<f64> {
         match self.jobs.get(&id)?.leader {
-            LeaderLink::Present { .. } | LeaderLink::Unasked => None,
-            LeaderLink::Asked { again_at, .. } => again_at,
+            LeaderLink::Asked { .. } | LeaderLink::Present { .. } | LeaderLink::Unasked => None,
             LeaderLink::Away { retry_at, .. } => Some(retry_at),
         }
     }
 
     pub(super) fn handle_timeout(&mut self, cx: Context, id: JobId, out: &mut Effects) {
         let Some(job) = self.jobs.get_mut(&id) else { return };
-        let now = cx.now.mono;
-        match job.leader {
-            LeaderLink::Away { since, retry_at } if retry_at <= now => {
-                if now - since >= cx.config.peer_timeout {
-                    job.give_up_leader(cx, out);
-                } else {
-                    job.ask(now, Some(since), out);
-                }
+        if let LeaderLink::Away { since, retry_at } = job.leader
+            && retry_at <= cx.now.mono
+        {
+            if cx.now.mono - since >= cx.config.peer_timeout {
+                job.give_up_leader(cx, out);
+            } else {
+                job.ask(cx.now.mono, Some(since), out);
             }
-            LeaderLink::Asked { since, at, again_at: Some(again_at), .. } if again_at <= now => {
-                job.ask(now, since, out);
-                job.keep_asked_at(at);
-            }
-            LeaderLink::Asked { .. }
-            | LeaderLink::Away { .. }
-            | LeaderLink::Present { .. }
-            | LeaderLink::Unasked => (),
         }
     }
 
@@ -396,10 +379,10 @@ impl Coordinated {
     fn ask(&mut self, at: f64, since: Option<f64>, out: &mut Effects) {
         self.close(out);
         let stream = out.stream();
-        let again_at = (!Bug::LossUnnoticed.is_planted()).then_some(at + ASK_AGAIN);
-        self.leader = LeaderLink::Asked { stream, since, at, again_at };
+        self.leader = LeaderLink::Asked { stream, since, at };
         let request = LeadRequest {
             version: Version,
+            stream: StreamName::default(),
             start: self.start.clone(),
             again: self.again,
             exception: self.exception.clone(),
@@ -417,17 +400,10 @@ impl Coordinated {
         out.push(Effect::Lead { stream, to: self.rank, request: Box::new(request) });
     }
 
-    /// Nobody wants to hear its leader's stream any more. One whose request was lost never ends.
+    /// Nobody wants to hear its leader's stream any more.
     fn close(&self, out: &mut Effects) {
         if let LeaderLink::Asked { stream, .. } | LeaderLink::Present { stream } = self.leader {
             out.push(Effect::Drop { to: RequestId::Local(stream) });
-        }
-    }
-
-    /// It was asked before, and nothing has come back: no error either.
-    fn keep_asked_at(&mut self, first: f64) {
-        if let LeaderLink::Asked { at, .. } = &mut self.leader {
-            *at = first;
         }
     }
 

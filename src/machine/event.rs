@@ -25,11 +25,13 @@ pub enum RequestId {
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct StreamId(pub u64);
 
-/// Which role of this node a stream of shell reports, or a question, belongs to.
+/// Which role of this node a stream, or a question, belongs to.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Role {
     /// The job's agent, for a child in the tree.
     Agent,
+    /// The coordinator, on rank 0.
+    Coordinator,
     /// The job's leader.
     Leader,
 }

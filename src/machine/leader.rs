@@ -113,9 +113,6 @@ impl Leader {
             let userid = leader.start.userid;
             out.push(Effect::Kvs { id: leader.id, op: KvsOp::Create { userid } });
         }
-        if request.again {
-            leader.answer(out);
-        }
         if let Some(exception) = &request.exception {
             leader.handle_exception(cx, exception, out);
         }
@@ -172,9 +169,10 @@ impl Leader {
         if let Some(status) = self.state.finish() {
             self.voice.say(Response::Finish { status }, out);
         }
-        self.answer(out);
         let released = self.release.released();
         if !released.is_empty() {
+            let status = self.status.largest;
+            self.voice.note(LeadNote::Progress { status }, out);
             let ranks = ReleasedRanks::These(released.clone());
             self.voice.say(Response::Release { ranks, is_final: false }, out);
         }
@@ -188,11 +186,6 @@ impl Leader {
             self.handle_exception(cx, exception, out);
         }
         self.advance(cx, out);
-    }
-
-    /// Says that the request has arrived. A first one is answered by the job's start.
-    fn answer(&self, out: &mut Effects) {
-        self.voice.note(LeadNote::Progress { status: self.status.largest }, out);
     }
 
     /// Nobody listens to this request any more.

@@ -12,9 +12,8 @@ use crate::machine::leader::Leader;
 use crate::machine::recently_ended::RecentlyEnded;
 use crate::machine::schedule::{Schedule, Waiter};
 use crate::port::supervisor::Method;
-use crate::proto::JobId;
-use crate::proto::UnitName;
-use crate::proto::peer::{LeadRequest, StreamEnd};
+use crate::proto::peer::{LeadRequest, StreamEnd, StreamName};
+use crate::proto::{BrokerRank, JobId, UnitName};
 use counters::Counters;
 use unreadable::Unreadable;
 
@@ -23,6 +22,7 @@ mod impossible;
 mod inputs;
 mod position;
 mod routes;
+mod silence;
 mod stats;
 mod unreadable;
 
@@ -44,9 +44,11 @@ use context;
 
 /// Where the answers of a stream go.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Route {
-    Coordinator(JobId),
-    Shells(Role, JobId),
+struct Route {
+    role: Role,
+    id: JobId,
+    /// The rank that was asked, if it is another one and has said nothing yet.
+    silent: Option<BrokerRank>,
 }
 
 /// The roles of one rank.
@@ -57,6 +59,8 @@ pub struct Node {
     pub(super) leaders: BTreeMap<JobId, Leader>,
     pub(super) agents: BTreeMap<JobId, Agent>,
     routes: BTreeMap<StreamId, Route>,
+    /// Streaming requests of other ranks that are open here.
+    held: BTreeMap<RequestId, (BrokerRank, StreamName)>,
     /// Jobs that are over: requests for their shells are late ones.
     recently_ended: RecentlyEnded,
     /// Jobs whose record on this rank only a later release can read.
@@ -81,6 +85,7 @@ impl Node {
             leaders: BTreeMap::new(),
             agents: BTreeMap::new(),
             routes: BTreeMap::new(),
+            held: BTreeMap::new(),
             recently_ended: RecentlyEnded::default(),
             unreadable: Unreadable::default(),
             schedule: Schedule::default(),
@@ -152,10 +157,7 @@ impl Node {
     pub(super) fn role_of(&self, event: &Event) -> Option<Role> {
         match event {
             Event::KnownAnswered { asker, .. } => Some(*asker),
-            Event::Reported { stream, .. } => match self.routes.get(stream) {
-                Some(Route::Shells(role, _)) => Some(*role),
-                Some(Route::Coordinator(_)) | None => None,
-            },
+            Event::Reported { stream, .. } => self.routes.get(stream).map(|route| route.role),
             _ => None,
         }
     }
@@ -165,16 +167,9 @@ impl Node {
         self.schedule.due(now.mono)
     }
 
-    /// Streams whose answers are still routed.
-    pub(super) fn routes(&self) -> usize {
-        self.routes.len()
-    }
-
     /// The jobs that an event can touch.
     pub(super) fn jobs_of(&self, now: Now, event: &Event) -> Vec<JobId> {
-        let of_stream = |stream: &StreamId| match self.routes.get(stream)? {
-            Route::Coordinator(id) | Route::Shells(_, id) => Some(*id),
-        };
+        let of_stream = |stream: &StreamId| Some(self.routes.get(stream)?.id);
         let one = match event {
             Event::CheckpointAsked { id, .. }
             | Event::CriticalRanks { id, .. }
@@ -205,7 +200,7 @@ impl Node {
                         Waiter::Agent(id) | Waiter::Coordinator(id) | Waiter::Leader(id) => {
                             Some(id)
                         }
-                        Waiter::Checkpoint => None,
+                        Waiter::Checkpoint | Waiter::Stream(_) => None,
                     })
                     .collect();
             }

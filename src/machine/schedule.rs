@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::machine::event::StreamId;
 use crate::proto::JobId;
 
 /// Who waits for a timer.
@@ -11,6 +12,8 @@ pub(super) enum Waiter {
     Checkpoint,
     Coordinator(JobId),
     Leader(JobId),
+    /// A stream on which nothing has come yet.
+    Stream(StreamId),
 }
 
 /// Timers of all jobs, sorted, so that an event costs no more with many jobs than with one. Times

@@ -11,6 +11,7 @@ mod known;
 mod lead;
 mod report;
 mod shells;
+mod stream_name;
 mod version;
 
 pub use end::StreamEnd;
@@ -18,10 +19,11 @@ pub use known::{KnownAnswer, KnownRequest, Question};
 pub use lead::{CoveredRequest, LeadNote, LeadReply, LeadRequest};
 pub use report::{RankReport, Report, Reports, left_reason};
 pub use shells::{Mode, Order, OrderRequest, OutputPosition, ShellCommand, ShellsRequest};
+pub use stream_name::StreamName;
 pub use version::Version;
 
 /// Version of these messages.
-pub const VERSION: u32 = if cfg!(feature = "next-release") { 6 } else { 5 };
+pub const VERSION: u32 = if cfg!(feature = "next-release") { 7 } else { 6 };
 
 /// Topic of coordinator to leader, streaming, below the service name.
 pub const LEAD: &str = "lead";

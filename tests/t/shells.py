@@ -12,7 +12,8 @@ import flux
 
 rank, job, digest, userid = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], int(sys.argv[4])
 request = {
-    "version": 5,
+    "version": 6,
+    "stream": 1,
     "id": job,
     "parent": rank,
     "leader": rank,

@@ -25,7 +25,7 @@ pub(super) struct Led {
     /// What the parent is asked now and then: whether it still leads the job, or whether somebody
     /// still leads it there.
     pub(super) probe: Question,
-    /// When the parent is asked; none while it is being asked.
+    /// When the parent is asked.
     pub(super) ask_at: Option<f64>,
     pub(super) reports: Gathering,
 }

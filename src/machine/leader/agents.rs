@@ -13,7 +13,8 @@ use crate::machine::event::{Role, StreamId};
 use crate::machine::tree;
 use crate::planted::Bug;
 use crate::proto::peer::{
-    Mode, Order, OrderRequest, OutputPosition, Reports, ShellsRequest, StreamEnd, Version,
+    Mode, Order, OrderRequest, OutputPosition, Reports, ShellsRequest, StreamEnd, StreamName,
+    Version,
 };
 use crate::proto::{BrokerRank, Idset, Stream};
 
@@ -57,6 +58,7 @@ impl Leader {
         });
         let request = ShellsRequest {
             version: Version,
+            stream: StreamName::default(),
             id: self.id,
             parent: cx.facts.rank,
             leader: cx.facts.rank,

@@ -40,8 +40,9 @@ impl Counters {
             Event::Covered(_) | Event::Lead { .. } | Event::Kvs { .. } => self.leader_received += 1,
             Event::Reported { .. } => match role {
                 Some(Role::Agent) => self.agent_received += 1,
-                Some(Role::Leader) | None => self.leader_received += 1,
+                Some(Role::Coordinator | Role::Leader) | None => self.leader_received += 1,
             },
+            Event::KnownAnswered { asker: Role::Coordinator, .. } => self.coordinator_received += 1,
             Event::KnownAnswered { asker: Role::Leader, .. } => self.leader_received += 1,
             Event::CriticalRanks { .. }
             | Event::KeepCommits { .. }
@@ -66,6 +67,7 @@ impl Counters {
             | Effect::Expire { .. }
             | Effect::Hold { .. }
             | Effect::Kvs { op: KvsOp::Released, .. }
+            | Effect::Known { asker: Role::Coordinator, .. }
             | Effect::Lead { .. }
             | Effect::Post { .. }
             | Effect::Stream { item: StreamItem::Response { .. }, .. } => {
@@ -82,7 +84,7 @@ impl Counters {
             Effect::Stream { item: StreamItem::Reports(_), .. }
             | Effect::Answer { answer: Answer::Barrier(_), .. }
             | Effect::Known { asker: Role::Agent, .. }
-            | Effect::Shells { role: Role::Agent, .. }
+            | Effect::Shells { role: Role::Agent | Role::Coordinator, .. }
             | Effect::Order { .. } => self.agent_sent += 1,
             Effect::Unit(UnitCommand::Launch(_)) => {
                 self.units_started += 1;

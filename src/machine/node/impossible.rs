@@ -28,9 +28,9 @@ use States::{Not, These};
 const RULES: &[Rule] = &[
     Rule {
         role: "coordinator",
-        states: Not(&["asked", "away"]),
+        states: Not(&["away"]),
         inputs: &[Timeout],
-        why: "only a leader that does not answer has a time at which it is asked again",
+        why: "only a leader that is away has a time at which it is asked again",
     },
     Rule {
         role: "coordinator",

@@ -62,7 +62,10 @@ impl Node {
                 self.handle_known(now, (id, asker, question), result, out);
             }
             Event::Kvs { id, result } => self.handle_kvs(now, id, result, out),
-            Event::Lead { request, lead } => self.handle_lead(now, request, lead, out),
+            Event::Lead { request, lead } => {
+                self.hold(request, BrokerRank(0), lead.stream);
+                self.handle_lead(now, request, lead, out);
+            }
             Event::Order(order) => self.handle_order(now, &order, out),
             Event::Parked { request, id, entry } => match self.agents.get_mut(&id) {
                 Some(agent) => agent.handle_barrier(cx, request, Some(entry), out),
@@ -73,7 +76,10 @@ impl Node {
             Event::ShellBarrier { request, credential, id, rank, entry } => {
                 self.handle_barrier(now, request, credential, (id, rank, entry), out);
             }
-            Event::Shells { request, shells } => self.handle_shells(now, request, *shells, out),
+            Event::Shells { request, shells } => {
+                self.hold(request, shells.parent, shells.stream);
+                self.handle_shells(now, request, *shells, out);
+            }
             Event::Start { request, start } => {
                 self.coordinator.handle_start(cx, request, *start, out)
             }
@@ -134,11 +140,14 @@ impl Node {
         result: Result<bool, Fault>,
         out: &mut Effects,
     ) {
+        if let Question::Request { stream, .. } = question {
+            return self.end_lost(stream, result, out);
+        }
         let cx = context!(self, now);
         match (asker, self.agents.get_mut(&id), self.leaders.get_mut(&id)) {
             (Role::Agent, Some(agent), _) => agent.handle_known(cx, question, result, out),
             (Role::Leader, _, Some(leader)) => leader.handle_known(result, out),
-            (Role::Agent | Role::Leader, ..) => (),
+            (Role::Agent | Role::Coordinator | Role::Leader, ..) => (),
         }
     }
 
@@ -149,10 +158,9 @@ impl Node {
         result: Result<LeadReply, StreamEnd>,
         out: &mut Effects,
     ) {
-        let Some(Route::Coordinator(id)) = self.routes.get(&stream).copied() else { return };
-        if result.is_err() {
-            self.routes.remove(&stream);
-        }
+        let Some(id) = self.take_answer(stream, result.is_err()).map(|route| route.id) else {
+            return;
+        };
         self.coordinator.handle_reply(context!(self, now), id, stream, result, out);
     }
 
@@ -206,6 +214,7 @@ impl Node {
                     leader.handle_timeout(cx, out);
                 }
             }
+            Waiter::Stream(stream) => self.ask_silent(now, stream, out),
         }
     }
 
@@ -217,6 +226,7 @@ impl Node {
                 return Ok(leader.is_some_and(|job| job.leads(&request.digest, generation)));
             }
             Question::Manager => (),
+            Question::Request { from, stream } => return Ok(self.holds(from, stream)),
             Question::Parent => {
                 // An id can have been issued again: only this very job counts.
                 let agent = self.agents.get(&request.id);
@@ -328,12 +338,12 @@ impl Node {
         result: Result<Reports, StreamEnd>,
         out: &mut Effects,
     ) {
+        let Some(Route { role, id, .. }) = self.take_answer(stream, result.is_err()) else {
+            return;
+        };
         let cx = context!(self, now);
-        let Some(Route::Shells(owner, id)) = self.routes.get(&stream).copied() else { return };
-        if result.is_err() {
-            self.routes.remove(&stream);
-        }
-        match owner {
+        match role {
+            Role::Coordinator => (), // it hears replies
             Role::Leader => {
                 if let Some(leader) = self.leaders.get_mut(&id) {
                     leader.handle_reports(cx, stream, result, out);

@@ -226,9 +226,12 @@ impl Node {
                     Question::Leader { .. } => vec![self.leader_at(asked.id)],
                     Question::Manager => self.coordinator_at(asked.id).into_iter().collect(),
                     Question::Parent => vec![self.leader_at(asked.id), self.agent_at(asked.id)],
+                    Question::Request { .. } => Vec::new(),
                 };
                 positions.into_iter().map(at).collect()
             }
+            // The end of the stream, if that follows, is an input of its own.
+            Event::KnownAnswered { question: Question::Request { .. }, .. } => Vec::new(),
             // It waits for the supervisor. It comes again when that is ready.
             Event::Lead { .. } if self.is_starting() => Vec::new(),
             Event::Timeout => self.due(now).into_iter().flat_map(|w| self.waits(w)).collect(),
@@ -251,6 +254,7 @@ impl Node {
             Waiter::Checkpoint => self.of_all_jobs(Input::CheckpointDue),
             Waiter::Coordinator(id) => self.coordinator_at(id).map(at).into_iter().collect(),
             Waiter::Leader(id) => vec![at(self.leader_at(id))],
+            Waiter::Stream(_) => Vec::new(),
         }
     }
 
@@ -300,7 +304,8 @@ impl Node {
             list(COORDINATOR, self.coordinator.jobs().map(|(id, _)| id).collect()),
             list(LEADER, self.leaders.keys().copied().collect()),
             list(AGENT, self.agents.keys().copied().collect()),
-            (self.routes() > 0).then(|| format!("{} streams", self.routes())),
+            (!self.routes.is_empty()).then(|| format!("{} streams", self.routes.len())),
+            (!self.held.is_empty()).then(|| format!("{} requests", self.held.len())),
         ]
         .into_iter()
         .flatten()
@@ -313,6 +318,7 @@ impl Node {
 fn owns(owner: Option<Role>, role: &str) -> bool {
     match owner {
         Some(Role::Agent) => role == AGENT,
+        Some(Role::Coordinator) => role == COORDINATOR,
         Some(Role::Leader) => role == LEADER,
         None => true,
     }

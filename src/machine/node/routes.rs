@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use super::{Node, Route};
 use crate::machine::context::Now;
 use crate::machine::effect::{Answer, Effect, Effects, StreamItem};
-use crate::machine::event::{Event, RequestId};
+use crate::machine::event::{Event, RequestId, Role};
 use crate::proto::peer::{KnownRequest, Version};
 
 impl Node {
@@ -19,18 +19,21 @@ impl Node {
     ) {
         let here = self.facts.rank;
         match effect {
-            Effect::Lead { stream, to, request } => {
-                self.routes.insert(stream, Route::Coordinator(request.start.id));
+            Effect::Lead { stream, to, mut request } => {
+                let id = request.start.id;
+                self.routes.insert(stream, Route { role: Role::Coordinator, id, silent: None });
                 if to != here {
+                    request.stream = self.expect_answer(now, stream, to);
                     let effect = Effect::Lead { stream, to, request };
                     self.counters.count_effect(&effect);
                     return out.push(effect);
                 }
                 queue.push_back(Event::Lead { request: RequestId::Local(stream), lead: request });
             }
-            Effect::Shells { role, stream, to, request } => {
-                self.routes.insert(stream, Route::Shells(role, request.id));
+            Effect::Shells { role, stream, to, mut request } => {
+                self.routes.insert(stream, Route { role, id: request.id, silent: None });
                 if to != here {
+                    request.stream = self.expect_answer(now, stream, to);
                     let effect = Effect::Shells { role, stream, to, request };
                     self.counters.count_effect(&effect);
                     return out.push(effect);
@@ -56,20 +59,21 @@ impl Node {
                 queue.push_back(Event::Reported { stream, result: Ok(reports) });
             }
             Effect::Answer { to: RequestId::Local(stream), answer: Answer::End(end) } => {
-                match self.routes.get(&stream) {
-                    Some(Route::Coordinator(_)) => {
+                match self.routes.get(&stream).map(|route| route.role) {
+                    Some(Role::Coordinator) => {
                         queue.push_back(Event::Replied { stream, result: Err(end) });
                     }
-                    Some(Route::Shells(..)) => {
+                    Some(Role::Agent | Role::Leader) => {
                         queue.push_back(Event::Reported { stream, result: Err(end) });
                     }
                     None => (),
                 }
             }
-            Effect::Drop { to: RequestId::Local(stream) } => {
-                self.routes.remove(&stream);
-            }
+            Effect::Drop { to: RequestId::Local(stream) } => drop(self.take_answer(stream, true)),
             effect => {
+                if let Effect::Answer { to, .. } | Effect::Drop { to } = &effect {
+                    self.held.remove(to);
+                }
                 self.counters.count_effect(&effect);
                 out.push(effect);
             }

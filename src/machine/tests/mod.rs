@@ -10,6 +10,7 @@ mod reason;
 mod recovery;
 mod reload;
 mod review;
+mod silence;
 mod table;
 mod trust;
 mod unreadable;
@@ -114,7 +115,7 @@ pub(super) struct World {
     /// What leaders answer gets lost.
     pub(super) hold_replies: bool,
     /// Lead requests stay on their way.
-    pub(super) hold_leads: bool,
+    pub(super) hold_asked: bool,
     /// What this rank answers stays on its way.
     pub(super) hold_answers_of: Option<usize>,
     held: VecDeque<(usize, Event)>,
@@ -175,7 +176,7 @@ impl World {
             questions: Vec::new(),
             answers: Vec::new(),
             hold_replies: false,
-            hold_leads: false,
+            hold_asked: false,
             hold_answers_of: None,
             held: VecDeque::new(),
             hold_links: false,
@@ -298,12 +299,7 @@ impl World {
             }
             Effect::Lead { stream, to, request } => {
                 let id = self.hold(rank, to, stream, true);
-                let event = (to.0 as usize, Event::Lead { request: id, lead: request });
-                if self.hold_leads {
-                    self.held.push_back(event);
-                } else {
-                    self.queue.push_back(event);
-                }
+                self.ask(to, Event::Lead { request: id, lead: request });
             }
             Effect::Order { to, request } => {
                 self.messages += 1;
@@ -311,13 +307,17 @@ impl World {
             }
             Effect::Shells { stream, to, request, .. } => {
                 let id = self.hold(rank, to, stream, false);
-                let event = Event::Shells { request: id, shells: request };
-                self.queue.push_back((to.0 as usize, event));
+                self.ask(to, Event::Shells { request: id, shells: request });
             }
             Effect::Stream { to, item } => self.stream(rank, to, item),
             Effect::Unit(command) => self.unit(rank, command),
             effect => self.note(rank, effect),
         }
+    }
+
+    fn ask(&mut self, to: BrokerRank, event: Event) {
+        let event = (to.0 as usize, event);
+        if self.hold_asked { &mut self.held } else { &mut self.queue }.push_back(event);
     }
 
     fn stream(&mut self, rank: usize, to: RequestId, item: StreamItem) {

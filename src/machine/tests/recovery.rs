@@ -10,7 +10,7 @@ use crate::machine::{
 use crate::port::supervisor::{Method, UnitCommand, UnitEvent};
 use crate::proto::peer::{
     KnownRequest, LeadNote, LeadReply, Mode, Order, OrderRequest, Question, ShellCommand,
-    ShellsRequest, StreamEnd, Version,
+    ShellsRequest, StreamEnd, StreamName, Version,
 };
 use crate::proto::{BrokerRank, Idset, Response, UnitName, WaitStatus};
 
@@ -75,6 +75,7 @@ impl Alone {
 pub(super) fn shells(generation: u64, digest: &str, mode: Mode) -> ShellsRequest {
     ShellsRequest {
         version: Version,
+        stream: StreamName::default(),
         id: JOB,
         parent: BrokerRank(0),
         leader: BrokerRank(0),
@@ -251,7 +252,8 @@ fn lead_replies(effects: &[Effect]) -> Vec<&LeadReply> {
 fn lead_event(number: u64, start: &Value) -> Event {
     let mut start = start.clone();
     start["jobspec"] = json!({"read": {}});
-    let payload = json!({"version": crate::proto::peer::VERSION, "start": start}).to_string();
+    let payload =
+        json!({"version": crate::proto::peer::VERSION, "stream": 7, "start": start}).to_string();
     let owner = super::Credential { userid: super::OWNER, owner: true };
     let request = RequestId::Remote(number);
     super::Topic::Lead.read(request, owner, payload.as_bytes()).expect("an event")

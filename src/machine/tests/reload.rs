@@ -235,22 +235,3 @@ fn a_leader_that_does_not_come_back_is_replaced_after_the_timeout() {
     world.pass(1.0);
     assert_eq!(world.released().last().map(|r| r.1), Some(true));
 }
-
-/// flux-core does not answer the request with which a broker finds out that a child is dead.
-#[test]
-fn a_request_that_is_lost_without_an_error_is_made_again() {
-    let mut world = World::new(3);
-    world.hold_leads = true;
-    world.start("1-2", false);
-    world.hold_leads = false;
-    world.held.clear();
-    world.pass(9.0);
-    assert_eq!(world.launched.len(), 0, "its leader may be slow");
-    world.pass(2.0);
-    world.all_started(1..3);
-    for rank in 1..3 {
-        world.exited(rank, WaitStatus(0));
-    }
-    world.pass(1.0);
-    world.assert_ended();
-}

@@ -20,10 +20,10 @@ fn a_cancel_that_overtakes_the_lead_request_is_not_lost() {
     let mut world = World::new(3);
     // The leader's rank hears of the exception before it hears of the job.
     world.happen(1, cancel());
-    world.hold_leads = true;
+    world.hold_asked = true;
     world.start("1-2", false);
     world.happen(0, cancel());
-    world.hold_leads = false;
+    world.hold_asked = false;
     world.deliver_held();
     world.pass(0.1);
     for rank in 1..3 {

@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::Version;
-use crate::proto::{JobDigest, JobId};
+use super::{StreamName, Version};
+use crate::proto::{BrokerRank, JobDigest, JobId};
 
 /// What a [`KnownRequest`] wants to know.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
@@ -18,16 +18,24 @@ pub enum Question {
     Manager,
     /// To a parent in the tree, or the leader: does it still have the job?
     Parent,
+    /// To a leader or agent that has said nothing: does it have this request?
+    Request {
+        /// The rank that has made it.
+        from: BrokerRank,
+        /// Its stream.
+        stream: StreamName,
+    },
 }
 
-/// From agent to coordinator, parent or leader, and from leader to coordinator.
+/// From agent to coordinator, parent or leader, from leader to coordinator, and from each of them to
+/// whom it has asked.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct KnownRequest {
     /// Always first.
     pub version: Version,
     /// The job.
     pub id: JobId,
-    /// Tells this job from another with the same id.
+    /// Tells this job from another with the same id. [`Question::Request`] does not need it.
     pub digest: JobDigest,
     /// What is asked.
     pub question: Question,

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::Version;
+use super::{StreamName, Version};
 use crate::proto::{Idset, JobDigest, JobException, JobId, Response, StartRequest, WaitStatus};
 
 /// From coordinator to leader: lead this job, and answer with RFC 32 responses.
@@ -10,6 +10,8 @@ use crate::proto::{Idset, JobDigest, JobException, JobId, Response, StartRequest
 pub struct LeadRequest {
     /// Always first.
     pub version: Version,
+    /// What the coordinator calls the stream of the answers.
+    pub stream: StreamName,
     /// The start request, without the parts that leaders do not need.
     pub start: StartRequest,
     /// Whether the job is older than the coordinator. Then an earlier coordinator may have had it

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Deserializer, Serialize};
 
-use super::Version;
+use super::{StreamName, Version};
 use crate::proto::{BrokerRank, EndReason, Idset, JobDigest, JobId, Stream};
 
 /// Whether shells may be started.
@@ -59,6 +59,8 @@ pub struct OutputPosition {
 pub struct ShellsRequest {
     /// Always first.
     pub version: Version,
+    /// What the sender calls the stream of the answers.
+    pub stream: StreamName,
     /// The job.
     pub id: JobId,
     /// The rank that asks: the leader's, or the parent's.

@@ -41,7 +41,8 @@ impl Instance<'_> {
                 }
             }
             Effect::Known { id, asker, question, .. } => {
-                let result = Ok(asker == Role::Agent && self.is_known(id, question));
+                let is_here = matches!(question, Question::Request { .. });
+                let result = Ok(is_here || asker == Role::Agent && self.is_known(id, question));
                 let answer = Event::KnownAnswered { id, asker, question, result };
                 self.queue.push_back((from, answer));
             }
@@ -81,7 +82,7 @@ impl Instance<'_> {
         }
     }
 
-    /// No message is late here, and no parent is lost. So only the job manager can say no.
+    /// No message is late here, and none is lost. So only the job manager can say no.
     fn is_known(&self, id: JobId, question: Question) -> bool {
         question != Question::Manager || self.manager.is_active(id)
     }

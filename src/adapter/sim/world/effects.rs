@@ -138,7 +138,8 @@ impl World {
         let request = Request { asker: from, holder, asked };
         let state = &mut self.ranks[rank as usize];
         if !state.broker_up {
-            if matches!(asked, Asked::Lead(_)) && std::mem::take(&mut state.unnoticed) {
+            let may_be_lost = !matches!(asked, Asked::Expire(_));
+            if may_be_lost && std::mem::take(&mut state.unnoticed) {
                 return self.note(&format!("a request to rank {rank} is lost without an error"));
             }
             return self.fail_request(request, Fault::new(libc::EHOSTUNREACH, "No route to host"));

@@ -11,7 +11,7 @@ use crate::machine::{Creation, Event, Fault, Input, KvsResult, Opened, RequestId
 use crate::port::supervisor::{Method, UnitEvent, UnitSpec};
 use crate::proto::peer::{
     CoveredRequest, KnownRequest, LeadNote, LeadReply, Mode, Order, OrderRequest, Question,
-    RankReport, Report, Reports, StreamEnd, VERSION, Version,
+    RankReport, Report, Reports, StreamEnd, StreamName, VERSION, Version,
 };
 use crate::proto::{
     Bequest, BrokerRank, Cleaning, EndReason, Exception, ExecEvent, Idset, JobDigest, JobEventlog,
@@ -181,7 +181,8 @@ fn exceptions() -> Vec<Event> {
 
 fn questions() -> Vec<Question> {
     let of_leader = [0, 1, 9].map(|generation| Question::Leader { generation });
-    of_leader.into_iter().chain([Question::Manager, Question::Parent]).collect()
+    let request = Question::Request { from: BrokerRank(0), stream: StreamName::default() };
+    of_leader.into_iter().chain([Question::Manager, Question::Parent, request]).collect()
 }
 
 fn known(world: &World) -> Vec<Event> {
@@ -212,7 +213,7 @@ fn known_answered() -> Vec<Event> {
 /// A coordinator asks this rank to lead.
 fn lead(request: RequestId, reattach: bool, has_failed: bool) -> Event {
     let exception = json!({"id": JOB, "type": "cancel", "severity": 0});
-    let mut payload = json!({"version": VERSION, "start": {
+    let mut payload = json!({"version": VERSION, "stream": 7, "start": {
         "id": JOB, "userid": OWNER, "reattach": reattach, "R": start("1-2", true)["R"],
         "jobspec": {"read": {}},
     }});

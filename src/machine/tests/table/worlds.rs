@@ -48,6 +48,7 @@ pub(super) const WORLDS: &[Named] = &[
     ("no shell", no_shell),
     ("streams open", with_streams_open),
     ("opening, streams open", opening_with_streams_open),
+    ("parent over, a stream open", parent_over),
 ];
 
 /// Its shells outlive their brokers.
@@ -83,7 +84,7 @@ fn unasked() -> World {
 
 fn asked() -> World {
     let mut world = lasting();
-    world.hold_leads = true;
+    world.hold_asked = true;
     launched(world)
 }
 
@@ -274,6 +275,15 @@ fn with_streams_open() -> World {
     world.unload(2);
     world.load(2);
     world.pass(1.0);
+    end_shells(&mut world);
+    world.nodes[2] = None;
+    world.pass(5.0);
+    world
+}
+
+/// Rank 2 stalls before it hears that the job has ended, and rank 1 has nothing left of it.
+fn parent_over() -> World {
+    let mut world = lasting_running();
     end_shells(&mut world);
     world.nodes[2] = None;
     world.pass(5.0);
