@@ -68,6 +68,8 @@ struct Coordinated {
     released: Idset,
     /// The largest status that leaders have told.
     status: WaitStatus,
+    /// A checkpoint may write its reference when the job's data was moved already.
+    is_stray: bool,
 }
 
 /// All jobs that the job manager has asked for.
@@ -103,8 +105,10 @@ impl Coordinator {
                     passed_on: Vec::new(),
                     released: Idset::new(),
                     status: WaitStatus::default(),
+                    is_stray: false,
                     start,
                 };
+                job.is_stray = job.again || job.start.reattach;
                 if job.again || job.start.reattach {
                     out.push(Effect::Kvs { id: job.start.id, op: KvsOp::Released });
                 } else {
@@ -185,7 +189,9 @@ impl Coordinator {
             }
             Ok(LeadReply::Response(response)) => {
                 job.leader = LeaderLink::Present { stream };
-                if job.pass_on(response, out) {
+                let is_end = job.pass_on(response, out);
+                job.is_stray |= (is_end || job.is_cleaned_up()) && self.checkpoint.is_writing(id);
+                if is_end {
                     let waiting = job.waiting(0, true);
                     self.checkpoint.wait(id, waiting);
                     self.jobs.remove(&id);
@@ -274,6 +280,11 @@ impl Coordinator {
         }
         let running = self.jobs.iter().filter(|(_, job)| job.start.reattach).map(|(id, _)| *id);
         self.checkpoint.handle_timeout(cx, running, out);
+        for id in self.checkpoint.writing() {
+            if let Some(job) = self.jobs.get_mut(&id) {
+                job.is_stray |= job.is_cleaned_up();
+            }
+        }
     }
 
     /// Leaders hear exceptions by themselves. The first fatal one is kept for later leaders, and for
@@ -362,7 +373,8 @@ impl Coordinator {
 
 impl Coordinated {
     fn waiting(&self, mark: u64, ended: bool) -> Waiting {
-        Waiting { leader: self.rank, digest: self.digest.clone(), mark, ended }
+        let is_stray = ended && self.is_stray;
+        Waiting { leader: self.rank, digest: self.digest.clone(), mark, ended, is_stray }
     }
 
     /// This is the stream on which its leader answers.

@@ -119,6 +119,9 @@ pub enum Effect {
     Checkpoint {
         /// Jobs whose guest namespaces have changed, or may have.
         jobs: Vec<JobId>,
+        /// Jobs that have ended: an earlier checkpoint may have put a reference to a guest namespace
+        /// there again that was moved meanwhile.
+        ended: Vec<JobId>,
     },
     /// Tell a leader what a checkpoint holds.
     Cover {

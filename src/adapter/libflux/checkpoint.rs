@@ -3,12 +3,16 @@
 //! A checkpoint of the KVS does not include guest namespaces. So one commit to the primary
 //! namespace writes a reference to the root of each guest namespace whose leader has asked for it,
 //! next to the job's `guest`, and requests the checkpoint.
+//!
+//! A root is looked up before the commit. If its job's data is moved in between, the commit writes a
+//! reference that nobody removes any more. So the checkpoint after the job's end does.
 
 use std::cell::{Cell, RefCell};
 use std::ffi::c_int;
 use std::rc::Rc;
 
 use super::error::RpcError;
+use super::guest_namespace::Root;
 use super::kvs::Kvs;
 use super::text::cstring;
 use crate::machine::Fault;
@@ -24,25 +28,30 @@ struct Gathering {
     kvs: Kvs,
     left: Cell<usize>,
     roots: RefCell<Vec<(JobId, String)>>,
+    /// Jobs whose data is where it belongs.
+    moved: RefCell<Vec<JobId>>,
     done: RefCell<Option<Done>>,
 }
 
 impl Kvs {
-    /// Makes a checkpoint of the KVS that includes the guest namespaces of `jobs`. Without a
+    /// Makes a checkpoint of the KVS that includes the guest namespaces of `jobs`, and no reference
+    /// to one of `ended` whose data was moved. If it was not, that may be all there is. Without a
     /// backing store there are no checkpoints, and the KVS cannot be rolled back to one, so that is
     /// not an error.
     pub(super) fn checkpoint(
         &self,
         jobs: &[JobId],
+        ended: &[JobId],
         done: impl FnOnce(Result<(), Fault>) + 'static,
     ) {
         let gathering = Rc::new(Gathering {
             kvs: self.clone(),
-            left: Cell::new(jobs.len()),
+            left: Cell::new(jobs.len() + ended.len()),
             roots: RefCell::default(),
+            moved: RefCell::default(),
             done: RefCell::new(Some(Box::new(done))),
         });
-        if jobs.is_empty() {
+        if jobs.is_empty() && ended.is_empty() {
             return gathering.commit();
         }
         for id in jobs {
@@ -52,19 +61,32 @@ impl Kvs {
                 if let Ok(root) = result {
                     gathering.roots.borrow_mut().push((id, root));
                 }
-                gathering.left.set(gathering.left.get() - 1);
-                if gathering.left.get() == 0 {
-                    gathering.commit();
+                gathering.take_one();
+            });
+        }
+        for id in ended {
+            let (id, gathering) = (*id, Rc::clone(&gathering));
+            self.lookup(None, &id.kvs_key("guest"), true, move |result| {
+                if result.is_ok_and(|treeobj| Root::of(treeobj).is_ok()) {
+                    gathering.moved.borrow_mut().push(id);
                 }
+                gathering.take_one();
             });
         }
     }
 }
 
 impl Gathering {
+    fn take_one(&self) {
+        self.left.set(self.left.get() - 1);
+        if self.left.get() == 0 {
+            self.commit();
+        }
+    }
+
     fn commit(&self) {
         let flags = flux_sys::kvs_commit_flags_FLUX_KVS_SYNC as c_int;
-        let roots = self.roots.take();
+        let (roots, moved) = (self.roots.take(), self.moved.take());
         let future = self.kvs.commit(None, flags, |txn| {
             for (id, root) in &roots {
                 let (key, root) = (cstring(&id.kvs_key(CHECKPOINT_KEY)), cstring(root));
@@ -76,7 +98,11 @@ impl Gathering {
                     return put;
                 }
             }
-            0
+            moved.iter().fold(0, |rc, id| {
+                let key = cstring(&id.kvs_key(CHECKPOINT_KEY));
+                // SAFETY: as above.
+                rc.min(unsafe { flux_sys::flux_kvs_txn_unlink(txn, 0, key.as_ptr()) })
+            })
         });
         let (done, kvs) = (self.done.take(), self.kvs.clone());
         self.kvs.futures().then_once(future, move |result, _| {

@@ -205,9 +205,9 @@ impl Driver {
     fn perform(&self, effect: Effect) {
         match effect {
             Effect::Answer { to, answer } => self.answer(to, answer),
-            Effect::Checkpoint { jobs } => {
+            Effect::Checkpoint { jobs, ended } => {
                 let this = self.this.clone();
-                self.kvs.checkpoint(&jobs, move |result| {
+                self.kvs.checkpoint(&jobs, &ended, move |result| {
                     if let Some(driver) = this.upgrade() {
                         driver.handle(Event::Checkpointed(result));
                     }

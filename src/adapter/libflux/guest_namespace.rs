@@ -289,14 +289,14 @@ impl Kvs {
 }
 
 /// The root of a guest namespace, as the primary namespace holds it.
-struct Root {
+pub(super) struct Root {
     treeobj: String,
     blobref: String,
 }
 
 impl Root {
     /// The root, or the tree object as it is if it is not one.
-    fn of(treeobj: String) -> Result<Self, Value> {
+    pub(super) fn of(treeobj: String) -> Result<Self, Value> {
         let object: Value = serde_json::from_str(&treeobj).unwrap_or_default();
         match (object["type"].as_str(), object.pointer("/data/0").and_then(Value::as_str)) {
             (Some("dirref"), Some(blobref)) => Ok(Self { blobref: blobref.to_string(), treeobj }),

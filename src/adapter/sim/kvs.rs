@@ -24,6 +24,10 @@ struct Guest {
     sequence: u64,
 }
 
+/// Copies of guest namespaces on their way into a checkpoint.
+#[derive(Clone, Default)]
+pub(super) struct Roots(BTreeMap<JobId, Guest>);
+
 /// The primary namespace.
 #[derive(Clone, Default)]
 struct Primary {
@@ -126,13 +130,19 @@ impl Kvs {
         &self.primary.manager
     }
 
-    /// Makes a `FLUX_KVS_SYNC` commit with the roots of these guest namespaces. Returns the number
-    /// of the checkpoint, which is durable only when [`Self::end_checkpoint`] is called with it.
-    pub(super) fn begin_checkpoint(&mut self, jobs: &[JobId]) -> u64 {
-        for id in jobs {
-            if let Some(guest) = self.guests.get(id) {
-                self.primary.roots.insert(*id, guest.clone());
-            }
+    /// Looks up the roots of guest namespaces, for a checkpoint.
+    pub(super) fn roots(&self, jobs: &[JobId]) -> Roots {
+        let root = |id: &JobId| Some((*id, self.guests.get(id)?.clone()));
+        Roots(jobs.iter().filter_map(root).collect())
+    }
+
+    /// Makes a `FLUX_KVS_SYNC` commit with these roots, without those of the jobs that have ended
+    /// and whose data was moved. Returns the number of the checkpoint, which is durable only when
+    /// [`Self::end_checkpoint`] is called with it.
+    pub(super) fn begin_checkpoint(&mut self, roots: Roots, ended: &[JobId]) -> u64 {
+        self.primary.roots.extend(roots.0);
+        for id in ended.iter().filter(|id| self.primary.moved.contains_key(id)) {
+            self.primary.roots.remove(id);
         }
         self.last += 1;
         self.writing.insert(self.last, self.primary.clone());
@@ -152,6 +162,12 @@ impl Kvs {
         self.writing.clear();
         self.primary = self.checkpoint.clone();
         self.primary.manager.clone()
+    }
+
+    /// Jobs whose data was moved, and whose root is there still.
+    pub(super) fn stray_roots(&self) -> Vec<JobId> {
+        let Primary { moved, roots, .. } = &self.primary;
+        roots.keys().filter(|id| moved.contains_key(id)).copied().collect()
     }
 
     /// The eventlog of a live guest namespace.
@@ -221,10 +237,10 @@ mod tests {
         let mut kvs = Kvs::default();
         kvs.apply(ID, KvsOp::Create { userid: 1 });
         kvs.apply(ID, append("init"));
-        let first = kvs.begin_checkpoint(&[ID]);
+        let first = kvs.begin_checkpoint(kvs.roots(&[ID]), &[]);
         assert!(kvs.end_checkpoint(first));
         kvs.apply(ID, append("starting"));
-        let second = kvs.begin_checkpoint(&[ID]);
+        let second = kvs.begin_checkpoint(kvs.roots(&[ID]), &[]);
         kvs.crash();
         assert!(!kvs.end_checkpoint(second), "it died before it was written");
         let opened = kvs.apply(ID, KvsOp::Open { userid: 1 });

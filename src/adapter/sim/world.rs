@@ -10,7 +10,7 @@ use super::Violation;
 use super::coverage::Coverage;
 use super::fault::{FaultId, Faults};
 use super::kind::FaultKind;
-use super::kvs::Kvs;
+use super::kvs::{Kvs, Roots};
 use super::manager::{Allocation, Manager};
 use super::packet::SimPacket;
 use super::profile::Profile;
@@ -138,9 +138,16 @@ pub(super) enum Item {
         id: JobId,
         result: Box<KvsResult>,
     },
-    CheckpointBegins {
+    CheckpointGathers {
         from: Life,
         jobs: Vec<JobId>,
+        ended: Vec<JobId>,
+    },
+    CheckpointBegins {
+        from: Life,
+        roots: Box<Roots>,
+        ended: Vec<JobId>,
+        broker: u32,
     },
     CheckpointEnds {
         to: Life,
@@ -405,7 +412,12 @@ impl World {
             Item::KvsDone { to, id, result } => {
                 self.deliver(to, Event::Kvs { id, result: *result });
             }
-            Item::CheckpointBegins { from, jobs } => self.begin_checkpoint(from, &jobs),
+            Item::CheckpointGathers { from, jobs, ended } => {
+                self.gather_checkpoint(from, &jobs, ended);
+            }
+            Item::CheckpointBegins { from, roots, ended, broker } => {
+                self.begin_checkpoint(from, (*roots, &ended), broker);
+            }
             Item::CheckpointEnds { to, number } => self.end_checkpoint(to, number),
             Item::LeftoverEnds(id) => self.end_leftover(id),
             Item::CommitLine(id) => self.commit_line(id),

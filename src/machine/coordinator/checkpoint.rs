@@ -29,6 +29,8 @@ pub(super) struct Waiting {
     pub(super) digest: JobDigest,
     pub(super) mark: u64,
     pub(super) ended: bool,
+    /// It has ended, and its reference may be there again.
+    pub(super) is_stray: bool,
 }
 
 /// What waits for the next checkpoint, and for the one under way.
@@ -36,6 +38,8 @@ pub(super) struct Waiting {
 pub(super) struct Checkpoint {
     waiting: BTreeMap<JobId, Waiting>,
     in_flight: Option<BTreeMap<JobId, Waiting>>,
+    /// Jobs whose references the one under way writes.
+    writing: BTreeSet<JobId>,
     /// Shells that wait.
     asked: Asked,
     due: Option<f64>,
@@ -117,6 +121,16 @@ impl Checkpoint {
         self.made
     }
 
+    /// The one under way writes this job's reference.
+    pub(super) fn is_writing(&self, id: JobId) -> bool {
+        self.writing.contains(&id)
+    }
+
+    /// Jobs whose references the one under way writes.
+    pub(super) fn writing(&self) -> impl Iterator<Item = JobId> {
+        self.writing.iter().copied()
+    }
+
     /// Whether one is to begin now.
     pub(super) fn is_due(&self, now: f64) -> bool {
         self.in_flight.is_none() && self.next_timeout().is_some_and(|at| at <= now)
@@ -167,8 +181,10 @@ impl Checkpoint {
         let jobs = std::mem::take(&mut self.waiting);
         if cx.shells_survive {
             let waiting = jobs.iter().filter(|(_, job)| !job.ended).map(|(id, _)| *id);
-            let all: BTreeSet<JobId> = waiting.chain(self.asked.jobs()).chain(turn).collect();
-            out.push(Effect::Checkpoint { jobs: all.into_iter().collect() });
+            self.writing = waiting.chain(self.asked.jobs()).chain(turn).collect();
+            let stray = jobs.iter().filter(|(_, job)| job.is_stray).map(|(id, _)| *id);
+            let (jobs, ended) = (self.writing().collect(), stray.collect());
+            out.push(Effect::Checkpoint { jobs, ended });
         }
         self.in_flight = Some(jobs);
         self.asked.begin();
@@ -185,6 +201,7 @@ impl Checkpoint {
         out: &mut Effects,
     ) {
         let Some(jobs) = self.in_flight.take() else { return };
+        self.writing.clear();
         match result {
             Ok(()) => {
                 self.made = true;
@@ -192,7 +209,7 @@ impl Checkpoint {
                     out.done(to, Ok(()));
                 }
                 for (id, job) in jobs {
-                    let Waiting { leader: to, digest, mark, ended } = job;
+                    let Waiting { leader: to, digest, mark, ended, .. } = job;
                     let request = CoveredRequest { version: Version, id, digest, mark, ended };
                     out.push(Effect::Cover { to, request });
                 }

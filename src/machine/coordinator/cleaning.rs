@@ -43,6 +43,7 @@ impl Coordinator {
             passed_on: started.into_iter().chain(finished).collect(),
             released: released.intersection(start.r.ranks()),
             status: finish.unwrap_or_default(),
+            is_stray: true,
             start,
         };
         job.ask(cx.now.mono, None, out);

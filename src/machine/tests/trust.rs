@@ -150,7 +150,7 @@ fn ask(node: &mut Alone, number: u64, job: u64) -> Option<String> {
 fn begin(node: &mut Alone) -> Vec<JobId> {
     for _ in 0..20_000 {
         for effect in node.hear(Event::Timeout) {
-            if let Effect::Checkpoint { jobs } = effect {
+            if let Effect::Checkpoint { jobs, .. } = effect {
                 return jobs;
             }
         }

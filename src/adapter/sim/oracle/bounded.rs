@@ -1,4 +1,5 @@
 //! **bounded**: nothing is kept for a job that is over, or for a request that nobody waits for.
+//! Nothing is left of it in the KVS but its data.
 
 use crate::adapter::sim::world::World;
 use crate::machine::Node;
@@ -10,6 +11,9 @@ impl World {
             if !left.is_empty() {
                 self.violate("bounded", format!("rank {rank} still keeps {left}"));
             }
+        }
+        for id in self.kvs.stray_roots() {
+            self.violate("bounded", format!("{id}: the KVS still has its guest-checkpoint"));
         }
     }
 }

@@ -23,8 +23,8 @@ impl World {
             Effect::Answer { to: RequestId::Remote(to), answer } => {
                 self.perform_answer(from, to, answer);
             }
-            Effect::Checkpoint { jobs } => {
-                self.send(from.rank, 0, Item::CheckpointBegins { from, jobs })
+            Effect::Checkpoint { jobs, ended } => {
+                self.send(from.rank, 0, Item::CheckpointGathers { from, jobs, ended })
             }
             Effect::Cover { to, request } => self.send_notice(from, to, Topic::Covered, &request),
             Effect::Drain { ranks, reason } => self.drain(&ranks, &reason),

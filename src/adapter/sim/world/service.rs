@@ -4,6 +4,7 @@ use rand::Rng;
 
 use super::{Item, World};
 use crate::adapter::sim::kind::FaultKind;
+use crate::adapter::sim::kvs::Roots;
 use crate::adapter::sim::rank::{GUESTS, OWNER};
 use crate::adapter::sim::request::{Asked, Life};
 use crate::machine::{Event, Fault, KvsOp, KvsResult, RequestId};
@@ -110,14 +111,28 @@ impl World {
         self.send(0, from.rank, Item::KvsDone { to: from, id, result: Box::new(result) });
     }
 
-    pub(super) fn begin_checkpoint(&mut self, from: Life, jobs: &[JobId]) {
+    /// The roots of guest namespaces are looked up before the commit that puts them there.
+    pub(super) fn gather_checkpoint(&mut self, from: Life, jobs: &[JobId], ended: Vec<JobId>) {
+        let (roots, broker) = (Box::new(self.kvs.roots(jobs)), self.ranks[0].brokers);
+        self.after(0.000_1, 0.01, Item::CheckpointBegins { from, roots, ended, broker });
+    }
+
+    pub(super) fn begin_checkpoint(
+        &mut self,
+        from: Life,
+        (roots, ended): (Roots, &[JobId]),
+        broker: u32,
+    ) {
+        if broker != self.ranks[0].brokers {
+            return;
+        }
         if self.faults.draw(FaultKind::CheckpointFails).is_some() {
             let full = Fault::new(libc::ENOSPC, "No space left on device");
             let event = Box::new(Event::Checkpointed(Err(full)));
             return self.after(0.001, 0.05, Item::Deliver { to: from, event });
         }
         self.check_held();
-        let number = self.kvs.begin_checkpoint(jobs);
+        let number = self.kvs.begin_checkpoint(roots, ended);
         self.after(0.001, 0.05, Item::CheckpointEnds { to: from, number });
     }
 

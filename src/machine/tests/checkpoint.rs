@@ -1,0 +1,69 @@
+//! What a checkpoint writes, and what the next one takes back.
+
+use super::recovery::Alone;
+use super::{JOB, start, start_event};
+use crate::machine::{Effect, Event, RequestId, StreamId};
+use crate::port::supervisor::{Method, UnitEvent};
+use crate::proto::peer::{LeadNote, LeadReply};
+use crate::proto::{JobId, ReleasedRanks, Response, WaitStatus};
+
+/// The coordinator of a job that another rank leads, and the leader's stream.
+fn coordinator() -> (Alone, StreamId) {
+    let mut node = Alone::new(0);
+    node.hear(Event::Unit(UnitEvent::Ready { method: Method::Systemd, notice: None }));
+    let effects = node.hear(start_event(RequestId::Remote(1), &start("1", false)));
+    let Some(Effect::Lead { stream, .. }) = effects.into_iter().next_back() else {
+        panic!("nobody is asked to lead")
+    };
+    (node, stream)
+}
+
+/// Lets a checkpoint begin. Returns whose references it writes, and whose it removes.
+fn begin(node: &mut Alone) -> (Vec<JobId>, Vec<JobId>) {
+    for _ in 0..20_000 {
+        for effect in node.hear(Event::Timeout) {
+            if let Effect::Checkpoint { jobs, ended } = effect {
+                return (jobs, ended);
+            }
+        }
+    }
+    panic!("no checkpoint was begun");
+}
+
+fn made(node: &mut Alone) {
+    node.hear(Event::Checkpointed(Ok(())));
+}
+
+fn reply(node: &mut Alone, stream: StreamId, reply: LeadReply) {
+    node.hear(Event::Replied { stream, result: Ok(reply) });
+}
+
+fn end(node: &mut Alone, stream: StreamId) {
+    let release = Response::Release { ranks: ReleasedRanks::All, is_final: true };
+    for response in [Response::Finish { status: WaitStatus(0) }, release] {
+        reply(node, stream, LeadReply::Response(response));
+    }
+}
+
+/// [reference-taken-back]
+#[test]
+fn a_reference_that_may_come_too_late_is_taken_back() {
+    let (mut node, stream) = coordinator();
+    reply(&mut node, stream, LeadReply::Note(LeadNote::Changed { mark: 1 }));
+    assert_eq!(begin(&mut node), (vec![JOB], vec![]));
+    end(&mut node, stream);
+    made(&mut node);
+    assert_eq!(begin(&mut node), (vec![], vec![JOB]));
+    node.hear(Event::Checkpointed(Err(crate::machine::Fault::new(libc::ENOSPC, "full"))));
+    assert_eq!(begin(&mut node), (vec![], vec![JOB]), "it is tried again");
+}
+
+#[test]
+fn a_reference_that_was_written_in_time_is_left_to_the_leader() {
+    let (mut node, stream) = coordinator();
+    reply(&mut node, stream, LeadReply::Note(LeadNote::Changed { mark: 1 }));
+    assert_eq!(begin(&mut node), (vec![JOB], vec![]));
+    made(&mut node);
+    end(&mut node, stream);
+    assert_eq!(begin(&mut node), (vec![], vec![]));
+}
