@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 from jobs import STEPS
 
-# A job that rank 0's KVS has forgotten: for how long it may have run before rank 0 was killed. The
-# service makes a checkpoint each second while jobs change (rfc/0008, 8.3), and that takes a while
-# on a busy machine.
+# A job that rank 0's KVS has forgotten: for how long it may have run, while rank 0 ran too, before
+# that was killed. The service makes a checkpoint each second while jobs change (rfc/0008, 8.3), and
+# that takes a while on a busy machine.
 FORGOTTEN_MAX_S = 5
 # systemd may execute a shell so long after a killed broker has asked for it.
 EXECUTED_LATE_S = 1
@@ -101,9 +101,12 @@ class Account:
         return [event for event in self.events if event["name"] == name]
 
     def age_at_kill(self, then):
-        """How long before the next kill of rank 0 that was; None: there was none."""
-        kills = [kill for kill in self.faults.killed_0 if kill >= then]
-        return min(kills) - then if kills else None
+        """For how long rank 0 ran between that and its next kill; None: it was not killed."""
+        kill = min((kill for kill in self.faults.killed_0 if kill >= then), default=None)
+        if kill is None:
+            return None
+        stopped = (min(end, kill) - max(begin, then) for begin, end in self.faults.stopped_0)
+        return kill - then - sum(span for span in stopped if span > 0)
 
     def killed_meanwhile(self, begin, end):
         return any(begin <= kill <= end for kill in self.faults.killed_0)

@@ -15,6 +15,8 @@ class Faults:
         self.done = []
         # When rank 0 was killed.
         self.killed_0 = []
+        # When rank 0 was stopped: the beginning and the end of each time.
+        self.stopped_0 = []
         # When rank 0 may have had no module: the beginning and the end of each reload.
         self.reloaded_0 = []
         # Of each rank, when its disk was full.
@@ -66,6 +68,8 @@ class Faults:
     def pause(self, fault):
         now, reached = self.instance.signal(fault.ranks, signal.SIGSTOP)
         self.note(f"stopped {reached} for {fault.lasts:.2f} s", now)
+        if 0 in (rank for rank, _ in reached):
+            self.stopped_0.append((now, now + fault.lasts))
         pause(fault.lasts)
         for rank, pid in reached:
             # Another process can have its pid only if it was killed meanwhile.
