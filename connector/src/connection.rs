@@ -56,7 +56,8 @@ impl Connection {
     ///
     /// # Errors
     /// When the broker refuses, or its socket does not exist. If there is a socket without a
-    /// listener, the broker is away, and the connection waits for it.
+    /// listener, or the client is of a job's run and there is none, the broker is away, and the
+    /// connection waits for it.
     pub(crate) fn open(
         path: &str,
         limits: Limits,
@@ -67,7 +68,7 @@ impl Connection {
         let flags = TimerFlags::TFD_CLOEXEC | TimerFlags::TFD_NONBLOCK;
         let timer = TimerFd::new(ClockId::CLOCK_MONOTONIC, flags)?;
         epoll.add(&timer, EpollEvent::new(EpollFlags::EPOLLIN | EpollFlags::EPOLLET, 0))?;
-        let link = first_link(path, retries)?;
+        let link = first_link(path, retries, run.is_some())?;
         let is_connected = link.as_ref().is_some_and(|(_, accepted)| *accepted);
         let mut connection = Self {
             machine: Connector::new(unique()?, limits, is_connected, 0.0).of_run(run),
@@ -341,15 +342,17 @@ impl Connection {
     }
 }
 
-/// Connects for the first time, with retries. None if there is a socket without a listener, or if
-/// that is gone before it has answered: its broker is away.
-fn first_link(path: &str, retries: u32) -> Result<Option<(Link, bool)>, Errno> {
+/// Connects for the first time, with retries. None if the broker is away: there is a socket without
+/// a listener, or that is gone before it has answered. A client of a job's run has its URI from the
+/// broker itself, so a socket that does not exist is one that went with its run directory.
+fn first_link(path: &str, retries: u32, is_of_run: bool) -> Result<Option<(Link, bool)>, Errno> {
     let mut pause = FIRST_PAUSE;
     let mut left = retries;
     let mut link = loop {
         match Link::new(path) {
             Ok(link) => break link,
             Err(Errno::ECONNREFUSED) => return Ok(None),
+            Err(Errno::ENOENT) if is_of_run => return Ok(None),
             Err(error) if left == 0 => return Err(error),
             Err(_) => {
                 left -= 1;

@@ -3,6 +3,7 @@
 import base64
 import errno
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -214,6 +215,15 @@ def opened_while_away(brokers):
     assert client.communicate()[0] == "0\n"
 
 
+def opened_without_a_run_directory(brokers):
+    """A shell that starts when its broker has just stopped, or a command in a job."""
+    brokers.kill(0)
+    shutil.rmtree(os.path.dirname(brokers.socket(0)))
+    job = flux.Flux(f"{brokers.uri(0, 'resume')}?run=1-first")
+    brokers.start(0)
+    assert job.attr_get("rank") == "0"
+
+
 def gone_while_it_is_opened(brokers):
     """The broker dies when a client has connected, and before it has heard that it may."""
     brokers.kill(0)
@@ -282,6 +292,7 @@ CHECKS = [
     a_fork_without_descriptors,
     closed_while_away,
     opened_while_away,
+    opened_without_a_run_directory,
     gone_while_it_is_opened,
     a_clean_restart,
     a_forgotten_run,
