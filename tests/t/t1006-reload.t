@@ -97,6 +97,28 @@ test_expect_success 'a cancel while the module is away is not lost' '
 	peer_timeout 30s
 '
 
+# The broker passes the request on to rank 0, whose module has no such shell.
+test_expect_success CONNECTOR 'a shell that enters the barrier while its module is away' '
+	cat >late-shell <<-EOF &&
+	#!/bin/sh
+	rank=\$(flux getattr rank)
+	echo >$PWD/late.there.\$rank
+	cat $PWD/late.go.\$rank
+	FLUX_HANDLE_TRACE=1 exec $(flux config builtin shell_path) "\$@" 2>$PWD/late.trace.\$rank
+	EOF
+	chmod +x late-shell &&
+	gate late.there.0 late.there.1 late.go.0 late.go.1 &&
+	id=$(flux submit -N2 -n2 --requires=rank:0-1 --setattr=system.exec.job_shell="$PWD/late-shell" true) &&
+	wait_gate late.there.0 late.there.1 &&
+	flux exec -r 1 flux module remove job-exec &&
+	open_gate late.go.1 &&
+	await grep -q shell-barrier late.trace.1 &&
+	flux exec -r 1 flux module load job-exec &&
+	open_gate late.go.0 &&
+	wait_event "$id" clean &&
+	flux job status "$id"
+'
+
 unit_has_exited() {
 	test "$(systemctl --user show -p MainPID --value "$1")" = 0
 }

@@ -57,6 +57,11 @@ impl Requests {
         self.open.get(&number).map(|request| (request.asker, request.asked))
     }
 
+    /// Who has to answer a request.
+    pub(super) fn holder(&self, number: u64) -> Option<Life> {
+        self.open.get(&number).map(|request| request.holder)
+    }
+
     pub(super) fn close(&mut self, number: u64) -> Option<Request> {
         self.open.remove(&number)
     }

@@ -191,9 +191,13 @@ impl Node {
         (id, rank, entry): (JobId, BrokerRank, Option<u32>),
         out: &mut Effects,
     ) {
+        if rank != self.facts.rank {
+            // The broker of that rank has passed it on, because the module is not loaded there.
+            let message = format!("{id}: job-exec-rs is not loaded on rank {rank}");
+            return out.barrier(request, Err(Fault::new(libc::ENOSYS, message)));
+        }
         let cx = context!(self, now);
-        let agent = of_user(self.agents.get_mut(&id), id, credential);
-        match agent.and_then(|agent| of_rank(agent, id, rank, cx.facts.rank)) {
+        match of_user(self.agents.get_mut(&id), id, credential) {
             Ok(agent) => agent.handle_barrier(cx, request, entry, out),
             Err(fault) => out.barrier(request, Err(fault)),
         }
@@ -432,21 +436,4 @@ fn of_user(
     } else {
         Err(Fault::new(libc::EPERM, format!("{id}: the job belongs to another user")))
     }
-}
-
-/// The agent of the shell that asks.
-///
-/// # Errors
-/// The shell names another rank.
-fn of_rank(
-    agent: &mut Agent,
-    id: JobId,
-    rank: BrokerRank,
-    here: BrokerRank,
-) -> Result<&mut Agent, Fault> {
-    if rank == here {
-        return Ok(agent);
-    }
-    let message = format!("{id}: rank {rank} is not pending in barrier");
-    Err(Fault::new(libc::EINVAL, message))
 }

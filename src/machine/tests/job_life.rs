@@ -1,9 +1,9 @@
 //! One job from its start request to its final release.
 
-use super::{JOB, World};
+use super::{JOB, OWNER, World};
 use crate::config::Config;
-use crate::machine::{Event, RequestId};
-use crate::proto::{Exception, ReleasedRanks, Response, WaitStatus};
+use crate::machine::{Credential, Event, RequestId};
+use crate::proto::{BrokerRank, Exception, ReleasedRanks, Response, WaitStatus};
 
 #[test]
 fn a_job_of_one_rank() {
@@ -305,4 +305,20 @@ fn nobody_enters_another_users_barrier() {
     let ranks = "0".to_string();
     world.happen(0, Event::CriticalRanks { request, credential, id: JOB, ranks });
     assert_eq!(world.answers, [Err(libc::EPERM)]);
+}
+
+/// Its broker is stopping, or its module is being loaded again.
+#[test]
+fn a_shell_that_enters_the_barrier_where_no_module_is_is_to_ask_again() {
+    let mut world = World::new(3);
+    world.start("1-2", false);
+    world.all_started(1..3);
+    for here in [0, 1] {
+        let request = RequestId::Remote(70 + here);
+        let (id, rank, entry) = (JOB, BrokerRank(2), Some(1));
+        let credential = Credential { userid: OWNER, owner: true };
+        let event = Event::ShellBarrier { request, credential, id, rank, entry };
+        world.happen(here as usize, event);
+    }
+    assert_eq!(world.barrier, [(70, Err(libc::ENOSYS)), (71, Err(libc::ENOSYS))]);
 }

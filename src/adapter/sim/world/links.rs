@@ -1,6 +1,8 @@
 //! The connections of shells to their brokers, with the real resume connector. A socket ends with
 //! its broker. The broker passes requests on to its module, to rank 0's coordinator or to the KVS.
 
+use std::iter;
+
 use rand::Rng;
 use resume_machine::{Connector, Limits, Packet, Run, SendError};
 use serde_json::{Value, json};
@@ -217,18 +219,20 @@ impl World {
         Some((*id, link.number))
     }
 
+    /// A broker without the module passes a request on to its parent.
     fn handle_barrier_request(&mut self, waiter: Waiter) {
         let rank = waiter.shell.rank;
-        if self.ranks[rank as usize].node.is_none() {
+        let mut way = iter::successors(Some(rank), |at| at.checked_sub(1).map(|at| at / 2));
+        let Some(at) = way.find(|at| self.ranks[*at as usize].node.is_some()) else {
             return self.answer_shell(&waiter, Err(libc::ENOSYS));
-        }
+        };
         let entry = waiter.packet.json()["entry"].as_u64().and_then(|n| u32::try_from(n).ok());
         let id = self.shell(waiter.shell).unit.job();
         let credential = self.credential(waiter.shell);
-        let number = self.open_shell_request(rank);
+        let number = self.open_shell_request(at);
         self.barriers.insert(number, waiter);
         let (request, rank) = (RequestId::Remote(number), BrokerRank(rank));
-        self.handle(rank.0, Event::ShellBarrier { request, credential, id, rank, entry });
+        self.handle(at, Event::ShellBarrier { request, credential, id, rank, entry });
     }
 
     /// The module answers at once.
@@ -281,11 +285,11 @@ impl World {
     /// Refuses barrier requests and bequests (on rank 0 also requests for a checkpoint) that an
     /// unloaded module has not answered.
     pub(super) fn refuse_unread(&mut self, rank: u32) {
-        let of_rank = |waiter: &Waiter| waiter.shell.rank == rank;
+        let requests = &self.requests;
         let mut unread: Vec<Waiter> = Vec::new();
         for waiting in [&mut self.barriers, &mut self.bequests] {
-            waiting.retain(|_, waiter| {
-                let stays = !of_rank(waiter);
+            waiting.retain(|number, waiter| {
+                let stays = requests.holder(*number).is_none_or(|holder| holder.rank != rank);
                 unread.extend((!stays).then(|| waiter.clone()));
                 stays
             });
