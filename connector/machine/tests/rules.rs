@@ -8,7 +8,7 @@ mod kvs;
 mod runs;
 mod support;
 
-use resume_machine::{Kind, Limits, MARKERS, Packet, Phase, SendError};
+use resume_machine::{Kind, Limits, MARKERS, Packet, Phase, Run, SendError};
 use serde_json::{Value, json};
 
 use client::Client;
@@ -562,12 +562,26 @@ fn a_commit_that_was_sent_while_the_broker_was_away_is_handed_over_too() {
 
 #[test]
 fn commits_are_offered_again_to_a_module_that_is_being_reloaded() {
-    let (mut client, _) = closes_after_a_commit();
-    let bequest = client.sent().remove(0);
-    client.refuse(&bequest, NO_SERVICE);
-    assert!(client.connector.is_lingering() && client.sent().is_empty());
-    client.pass(0.1);
-    assert_eq!(client.topics(), ["job-exec.keep-commits"]);
+    for errnum in [NO_SERVICE, NO_HOST] {
+        let (mut client, _) = closes_after_a_commit();
+        let bequest = client.sent().remove(0);
+        client.refuse(&bequest, errnum);
+        assert!(client.connector.is_lingering() && client.sent().is_empty(), "errno {errnum}");
+        client.pass(0.1);
+        assert_eq!(client.topics(), ["job-exec.keep-commits"], "errno {errnum}");
+    }
+}
+
+/// Its broker is stopping, and has passed the commits on to another rank, which has no such job.
+#[test]
+fn commits_of_a_clients_own_job_are_offered_again_to_its_own_rank() {
+    for (job, is_own) in [(5, true), (6, false)] {
+        let (mut client, _) = closes_after_a_commit();
+        client.connector = client.connector.of_run(Some(Run { job, digest: "d".to_string() }));
+        let bequest = client.sent().remove(0);
+        client.refuse(&bequest, NO_ENTRY);
+        assert_eq!(client.connector.is_lingering(), is_own, "a client of job {job}");
+    }
 }
 
 #[test]

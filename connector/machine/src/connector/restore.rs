@@ -5,7 +5,7 @@ use serde_json::json;
 use crate::channel::Peer;
 use crate::connector::channels::is_unknown_method;
 use crate::connector::{Connector, Phase};
-use crate::flight::{BAD_ANSWER, NO_HOST, NO_NAMESPACE, NO_SERVICE, NO_SPACE, TOO_LARGE};
+use crate::flight::{BAD_ANSWER, NO_ENTRY, NO_HOST, NO_NAMESPACE, NO_SERVICE, NO_SPACE, TOO_LARGE};
 use crate::ledger::{Found, Ledger, Settling};
 use crate::packet::{ANY_RANK, Packet};
 use crate::standing::Item;
@@ -360,10 +360,18 @@ impl<P: Packet> Connector<P> {
     }
 
     fn bequeathed(&mut self, now: f64, namespace: &str, answer: &P) {
+        let is_own = self.run.as_ref().is_some_and(|run| job_of(namespace) == Some(run.job));
         let Some(ledger) = self.ledgers.get_mut(namespace) else { return };
+        // The module is being reloaded, or the broker is stopping. If that has passed the request on,
+        // the module of another rank may have answered, which does not know the job.
+        let is_early = match answer.header().errnum {
+            NO_SERVICE => !is_unknown_method(answer),
+            NO_HOST => true,
+            NO_ENTRY => is_own,
+            _ => false,
+        };
         match answer.header().errnum {
-            // The module is being reloaded.
-            NO_SERVICE if ledger.tries < BEQUEST_TRIES_MAX && !is_unknown_method(answer) => {
+            _ if is_early && ledger.tries < BEQUEST_TRIES_MAX => {
                 let pause = PAUSE_FIRST * f64::from(1u32 << ledger.tries.min(10));
                 ledger.cover_at = Some(now + pause.min(PAUSE_MAX));
                 ledger.tries += 1;

@@ -219,11 +219,16 @@ impl World {
         Some((*id, link.number))
     }
 
-    /// A broker without the module passes a request on to its parent.
+    /// Where a request for the module is handled: a broker without it passes the request on to its
+    /// parent.
+    fn nearest_module(&self, rank: u32) -> Option<u32> {
+        let mut way = iter::successors(Some(rank), |at| at.checked_sub(1).map(|at| at / 2));
+        way.find(|at| self.ranks[*at as usize].node.is_some())
+    }
+
     fn handle_barrier_request(&mut self, waiter: Waiter) {
         let rank = waiter.shell.rank;
-        let mut way = iter::successors(Some(rank), |at| at.checked_sub(1).map(|at| at / 2));
-        let Some(at) = way.find(|at| self.ranks[*at as usize].node.is_some()) else {
+        let Some(at) = self.nearest_module(rank) else {
             return self.answer_shell(&waiter, Err(libc::ENOSYS));
         };
         let entry = waiter.packet.json()["entry"].as_u64().and_then(|n| u32::try_from(n).ok());
@@ -237,10 +242,9 @@ impl World {
 
     /// The module answers at once.
     fn handle_bequest(&mut self, waiter: &Waiter) {
-        let rank = waiter.shell.rank;
-        if self.ranks[rank as usize].node.is_none() {
+        let Some(rank) = self.nearest_module(waiter.shell.rank) else {
             return self.answer_shell(waiter, Err(libc::ENOSYS));
-        }
+        };
         let credential = self.credential(waiter.shell);
         let number = self.open_shell_request(rank);
         self.bequests.insert(number, waiter.clone());
