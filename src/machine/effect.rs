@@ -159,7 +159,8 @@ pub enum Effect {
         /// The job.
         id: JobId,
     },
-    /// Signal a job's tasks through its shells (`job-manager.kill`).
+    /// Signal a job's tasks through its shells (`job-manager.kill`). Answered by
+    /// [`super::Event::KillAnswered`], if rank 0 is there.
     KillJob {
         /// The job.
         id: JobId,

@@ -207,6 +207,12 @@ pub enum Event {
         /// How.
         result: KvsResult,
     },
+    /// The job manager has answered [`super::Effect::KillJob`]. Whether it could signal tasks does
+    /// not matter: some may not run yet, or any more.
+    KillAnswered {
+        /// The job.
+        id: JobId,
+    },
     /// A coordinator wants this rank to lead.
     Lead {
         /// Which request to answer, as a stream.

@@ -176,6 +176,7 @@ impl Node {
             | Event::KeepCommits { id, .. }
             | Event::Expiration { id, .. }
             | Event::Held { id, .. }
+            | Event::KillAnswered { id }
             | Event::KnownAnswered { id, .. }
             | Event::Kvs { id, .. }
             | Event::Parked { id, .. }

@@ -341,9 +341,11 @@ impl Driver {
         let payload = json!({ "id": id, "signum": signal });
         let this = self.this.clone();
         self.futures.rpc("job-manager.kill", None, &payload.to_string(), move |result| {
-            if let (Err(error), Some(driver)) = (result, this.upgrade()) {
+            let Some(driver) = this.upgrade() else { return };
+            if let Err(error) = result {
                 driver.log(Level::Debug, &format!("{id}: kill: {error}"));
             }
+            driver.handle(Event::KillAnswered { id });
         });
     }
 

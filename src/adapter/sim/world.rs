@@ -123,6 +123,11 @@ pub(super) enum Item {
         connection: u64,
     },
     /// The KVS has the hold of a job.
+    KillJob {
+        from: Life,
+        id: JobId,
+        signal: i32,
+    },
     HoldEnds {
         to: Life,
         id: JobId,
@@ -407,6 +412,7 @@ impl World {
             Item::EndShell { id, status } => self.end_shell(id, status),
             Item::Fault(id) => self.handle_fault(id),
             Item::OutputGrown { rank } => self.handle_growth(rank),
+            Item::KillJob { from, id, signal } => self.kill_job(from, id, signal),
             Item::HoldEnds { to, id, broker } => self.end_hold(to, id, broker),
             Item::KvsApply { from, id, op } => self.apply_kvs_op(from, id, *op),
             Item::KvsDone { to, id, result } => {

@@ -3,7 +3,8 @@
 //! 1. The shells get the term signal.
 //! 2. Every `kill-timeout` the tasks get the kill signal, through their shells.
 //! 3. After five of these pauses the shells get it, with doubling pauses. Under the IMP they get
-//!    `SIGUSR1`, for which the IMP kills its cgroup (RFC 15). This waits while a rank is away.
+//!    `SIGUSR1`, for which the IMP kills its cgroup (RFC 15). This waits while a rank is away, or
+//!    rank 0.
 //! 4. At last the ranks that are left are drained, and the job ends without them.
 
 use super::timer::{Timer, TimerTable};
@@ -16,6 +17,8 @@ pub(super) struct Kill {
     pub(super) pause: f64,
     /// Signals to tasks.
     pub(super) tasks: u32,
+    /// How many of them the job manager has answered.
+    answered: u32,
     /// Signals to shells.
     pub(super) shells: u32,
 }
@@ -29,13 +32,24 @@ impl Kill {
         if let Some(limit) = config.max_kill_timeout {
             timers.arm(Timer::MaxKill, now + limit);
         }
-        Self { pause, tasks: 0, shells: 0 }
+        Self { pause, tasks: 0, answered: 0, shells: 0 }
     }
 
     /// The tasks get the kill signal (again).
     pub(super) fn signal_tasks(&mut self, now: f64, timers: &mut TimerTable) {
         self.tasks += 1;
         timers.arm(Timer::KillTasks, now + self.pause);
+    }
+
+    /// The job manager has passed a signal on to the tasks, or said why not.
+    pub(super) fn handle_answer(&mut self) {
+        self.answered += 1;
+    }
+
+    /// The job manager has not answered for a pause, or longer: rank 0 is away, and with it the KVS,
+    /// to which shells write what they still have.
+    pub(super) fn is_unheard(&self) -> bool {
+        self.tasks > self.answered + 1
     }
 
     /// A rank is away, or has just come back. Shells elsewhere wait for its shell's output, so they

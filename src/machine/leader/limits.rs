@@ -176,11 +176,19 @@ impl Leader {
         out.push(Effect::KillJob { id: self.id, signal: cx.config.kill_signal.number() });
     }
 
+    /// The job manager has answered a signal to the tasks.
+    pub(in crate::machine) fn handle_kill_answered(&mut self) {
+        if let Some(Failure { kill: Some(kill), .. }) = &mut self.failure {
+            kill.handle_answer();
+        }
+    }
+
     /// The next step of the kill escalation, against the shells.
     pub(super) fn kill_shells(&mut self, cx: Context, out: &mut Effects) {
         let is_one_away = self.ranks.any_away();
         let Some(Failure { kill: Some(kill), .. }) = &mut self.failure else { return };
-        if is_one_away && kill.spare_shells(cx.now.mono, &mut self.timers) {
+        let waits = is_one_away || kill.is_unheard();
+        if waits && kill.spare_shells(cx.now.mono, &mut self.timers) {
             return;
         }
         let gives_up = kill.signal_shells(cx.now.mono, cx.config, &mut self.timers);

@@ -43,7 +43,9 @@ impl Counters {
                 Some(Role::Coordinator | Role::Leader) | None => self.leader_received += 1,
             },
             Event::KnownAnswered { asker: Role::Coordinator, .. } => self.coordinator_received += 1,
-            Event::KnownAnswered { asker: Role::Leader, .. } => self.leader_received += 1,
+            Event::KillAnswered { .. } | Event::KnownAnswered { asker: Role::Leader, .. } => {
+                self.leader_received += 1;
+            }
             Event::CriticalRanks { .. }
             | Event::KeepCommits { .. }
             | Event::KnownAnswered { .. }

@@ -54,6 +54,11 @@ impl Node {
                 self.handle_bequest(request, (id, credential), &bequest, out);
             }
             Event::Held { id, result } => self.coordinator.handle_held(cx, id, result, out),
+            Event::KillAnswered { id } => {
+                if let Some(leader) = self.leaders.get_mut(&id) {
+                    leader.handle_kill_answered();
+                }
+            }
             Event::Known { request, asked } => {
                 let answer = Answer::Known(self.answer_known(now, &asked));
                 out.push(Effect::Answer { to: request, answer });
@@ -62,10 +67,7 @@ impl Node {
                 self.handle_known(now, (id, asker, question), result, out);
             }
             Event::Kvs { id, result } => self.handle_kvs(now, id, result, out),
-            Event::Lead { request, lead } => {
-                self.hold(request, BrokerRank(0), lead.stream);
-                self.handle_lead(now, request, lead, out);
-            }
+            Event::Lead { request, lead } => self.handle_lead(now, request, lead, out),
             Event::Order(order) => self.handle_order(now, &order, out),
             Event::Parked { request, id, entry } => match self.agents.get_mut(&id) {
                 Some(agent) => agent.handle_barrier(cx, request, Some(entry), out),
@@ -76,10 +78,7 @@ impl Node {
             Event::ShellBarrier { request, credential, id, rank, entry } => {
                 self.handle_barrier(now, request, credential, (id, rank, entry), out);
             }
-            Event::Shells { request, shells } => {
-                self.hold(request, shells.parent, shells.stream);
-                self.handle_shells(now, request, *shells, out);
-            }
+            Event::Shells { request, shells } => self.handle_shells(now, request, *shells, out),
             Event::Start { request, start } => {
                 self.coordinator.handle_start(cx, request, *start, out)
             }
@@ -256,6 +255,7 @@ impl Node {
         shells: ShellsRequest,
         out: &mut Effects,
     ) {
+        self.hold(request, shells.parent, shells.stream);
         if self.recently_ended.contains(shells.id, &shells.command.digest) {
             return out.end(request, StreamEnd::superseded("the job has ended"));
         }
@@ -278,6 +278,7 @@ impl Node {
         mut lead: Box<LeadRequest>,
         out: &mut Effects,
     ) {
+        self.hold(request, BrokerRank(0), lead.stream);
         let cx = context!(self, now);
         let id = lead.start.id;
         if self.supervisor == SupervisorState::Starting {

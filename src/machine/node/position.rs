@@ -111,6 +111,7 @@ inputs! {
     Held "held" [COORDINATOR]
     KeepCommits "keep-commits" [AGENT]
     Kept "kept" [AGENT]
+    KillAnswered "kill-answered" [LEADER]
     Known "known" [COORDINATOR LEADER AGENT]
     KnownAnswered "known-answered" [LEADER AGENT]
     Lead "lead" [LEADER]
@@ -154,6 +155,7 @@ impl Event {
             Self::Expiration { .. } => Input::Expiration,
             Self::Held { .. } => Input::Held,
             Self::KeepCommits { .. } => Input::KeepCommits,
+            Self::KillAnswered { .. } => Input::KillAnswered,
             Self::Known { .. } => Input::Known,
             Self::KnownAnswered { .. } => Input::KnownAnswered,
             Self::Kvs { result: KvsResult::Appended(_), .. } => Input::Appended,

@@ -196,6 +196,24 @@ fn shells_are_not_killed_while_a_rank_is_away() {
     assert_eq!(world.signals[2..], [(2, libc::SIGKILL); 4]);
 }
 
+/// [shells-spared]: what they write goes to rank 0's KVS.
+#[test]
+fn shells_are_not_killed_while_rank_0_is_away() {
+    let config = Config { kill_timeout: 1.0, ..Config::default() };
+    let mut world = World::with(3, config);
+    world.start("1", false);
+    world.all_started(1..2);
+    world.cancel();
+    world.pass(2.5);
+    world.hold_kills = true;
+    world.pass(30.0);
+    assert_eq!(world.signals, [(1, libc::SIGTERM)]);
+    world.hold_kills = false;
+    world.deliver_held();
+    world.pass(1.5);
+    assert_eq!(world.signals, [(1, libc::SIGTERM), (1, libc::SIGKILL)]);
+}
+
 #[test]
 fn the_time_limit_raises_a_timeout_and_moves() {
     let mut world = World::new(2);

@@ -115,8 +115,10 @@ pub(super) struct World {
     pub(super) answers: Vec<Result<(), i32>>,
     /// What leaders answer gets lost.
     pub(super) hold_replies: bool,
-    /// Lead requests stay on their way.
+    /// Requests to lead, and for shells, stay on their way.
     pub(super) hold_asked: bool,
+    /// The job manager does not answer.
+    pub(super) hold_kills: bool,
     /// What this rank answers stays on its way.
     pub(super) hold_answers_of: Option<usize>,
     held: VecDeque<(usize, Event)>,
@@ -178,6 +180,7 @@ impl World {
             answers: Vec::new(),
             hold_replies: false,
             hold_asked: false,
+            hold_kills: false,
             hold_answers_of: None,
             held: VecDeque::new(),
             hold_links: false,
@@ -373,7 +376,11 @@ impl World {
             Effect::Post { event, .. } => self.post(event),
             Effect::Drain { ranks, reason } => self.drained.push(format!("{ranks} {reason}")),
             Effect::Raise { exception, .. } => self.raised.push(exception.note),
-            Effect::KillJob { signal, .. } => self.killed.push(signal),
+            Effect::KillJob { id, signal } => {
+                self.killed.push(signal);
+                let answer = (rank, Event::KillAnswered { id });
+                if self.hold_kills { &mut self.held } else { &mut self.queue }.push_back(answer);
+            }
             Effect::Log { level: Level::Error, text } => self.errors.push(text),
             Effect::Log { level: Level::Warning, text } => self.warnings.push(text),
             _ => (), // of no concern to these tests

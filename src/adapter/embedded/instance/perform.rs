@@ -39,6 +39,7 @@ impl Instance<'_> {
                 for unit in units.cloned().collect::<Vec<_>>() {
                     self.signal(unit, signal);
                 }
+                self.queue.push_back((from, Event::KillAnswered { id }));
             }
             Effect::Known { id, asker, question, .. } => {
                 let is_here = matches!(question, Question::Request { .. });

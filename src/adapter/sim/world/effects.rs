@@ -38,7 +38,9 @@ impl World {
                 let broker = self.ranks[0].brokers;
                 self.after(0.000_1, 0.02, Item::HoldEnds { to: from, id, broker });
             }
-            Effect::KillJob { id, signal } => self.kill_job(id, signal),
+            Effect::KillJob { id, signal } => {
+                self.send(from.rank, 0, Item::KillJob { from, id, signal });
+            }
             Effect::Known { to, question, asker, id, digest } => {
                 let request = KnownRequest { version: Version, id, digest, question };
                 let asked = Asked::Known { id, asker, question };

@@ -1,5 +1,7 @@
 //! Faults, and how the world recovers from them.
 
+use std::collections::BTreeSet;
+
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
 
@@ -289,7 +291,12 @@ impl World {
                 // The record has held it.
                 shell.ended_for = None;
             }
-            shell.commits_lost |= shell.record_lost;
+        }
+        let shells = state.shells.iter().filter(|shell| shell.record_lost);
+        let jobs: BTreeSet<JobId> = shells.map(|shell| shell.unit.job()).collect();
+        let all = self.ranks.iter_mut().flat_map(|state| &mut state.shells);
+        for shell in all.filter(|shell| shell.commits_kept_at == rank) {
+            shell.commits_lost |= jobs.contains(&shell.unit.job());
         }
         for name in lost {
             self.note(&format!("rank {rank} has lost {name}"));

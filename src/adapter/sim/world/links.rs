@@ -245,6 +245,7 @@ impl World {
         let Some(rank) = self.nearest_module(waiter.shell.rank) else {
             return self.answer_shell(waiter, Err(libc::ENOSYS));
         };
+        self.shell_mut(waiter.shell).commits_kept_at = rank;
         let credential = self.credential(waiter.shell);
         let number = self.open_shell_request(rank);
         self.bequests.insert(number, waiter.clone());

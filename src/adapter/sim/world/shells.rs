@@ -9,7 +9,9 @@ use super::{Item, World};
 use crate::adapter::sim::kind::FaultKind;
 use crate::adapter::sim::packet::SimPacket;
 use crate::adapter::sim::profile::Profile;
+use crate::adapter::sim::request::Life;
 use crate::adapter::sim::shell::{Shell, ShellId};
+use crate::machine::Event;
 use crate::port::disk::Disk;
 use crate::proto::{JobId, UnitName, WaitStatus};
 use crate::supervisor::Grown;
@@ -232,7 +234,16 @@ impl World {
 
     /// `job-manager.kill`: the shells of a job pass a signal on to their tasks, and end when their
     /// tasks end.
-    pub(super) fn kill_job(&mut self, job: JobId, signal: i32) {
+    /// The job manager signals a job's tasks. While rank 0 stalls nobody does.
+    pub(super) fn kill_job(&mut self, from: Life, job: JobId, signal: i32) {
+        let rank_0 = &self.ranks[0];
+        if !rank_0.broker_up {
+            return;
+        }
+        if rank_0.stalled_until > self.now {
+            return self.at(rank_0.stalled_until, Item::KillJob { from, id: job, signal });
+        }
+        self.send_event(0, from, Event::KillAnswered { id: job });
         for rank in 0..self.profile.ranks {
             let units = self.ranks[rank as usize].systemd.units();
             let units: Vec<UnitName> = units.filter(|unit| unit.job() == job).cloned().collect();

@@ -54,9 +54,7 @@ fn events(input: Input, world: &World, rank: usize) -> Vec<Event> {
         // It comes with a timeout.
         Input::CheckpointDue => Vec::new(),
         Input::Timeout => vec![Event::Timeout],
-        Input::Checkpointed => {
-            vec![Event::Checkpointed(Ok(())), Event::Checkpointed(Err(fault()))]
-        }
+        Input::Checkpointed => [Ok(()), Err(fault())].map(Event::Checkpointed).to_vec(),
         Input::Cleaning => cleaning(),
         Input::Config => vec![Event::Config(Box::default()), Event::Config(Box::new(config()))],
         Input::Covered => covered(),
@@ -74,6 +72,7 @@ fn events(input: Input, world: &World, rank: usize) -> Vec<Event> {
             [Ok(()), Err(fault())].map(|result| Event::Held { id: JOB, result }).to_vec()
         }
         Input::KeepCommits => keep_commits(request),
+        Input::KillAnswered => vec![Event::KillAnswered { id: JOB }],
         Input::Known => known(world),
         Input::KnownAnswered => known_answered(),
         Input::Lead => [(false, false), (true, false), (true, true)]
