@@ -129,10 +129,11 @@ impl Leader {
     /// A fatal error that this leader has found.
     pub(super) fn fail(&mut self, cx: Context, note: impl Into<String>, out: &mut Effects) {
         if self.failure.is_none() {
-            let exception = Exception::fatal(note);
             if self.is_listening() {
-                return self.suspect(exception.note);
+                return self.suspect(note.into());
             }
+            // What was found before the last rank was heard comes first.
+            let exception = Exception::fatal(self.take_suspicion().unwrap_or_else(|| note.into()));
             self.raise(cx, EndReason::from(&exception), exception, out);
         }
         self.abort(cx, out);

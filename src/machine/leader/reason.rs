@@ -86,11 +86,17 @@ impl Leader {
 
     /// No rank knows of an earlier exception, so what was found wrong is one.
     fn confirm_suspicion(&mut self, cx: Context, out: &mut Effects) {
-        if let State::Launching(launching) = &mut self.state
-            && let Some(note) = launching.suspicion.take()
-            && self.failure.is_none()
+        if self.failure.is_none()
+            && let Some(note) = self.take_suspicion()
         {
             self.fail(cx, note, out);
+        }
+    }
+
+    pub(super) fn take_suspicion(&mut self) -> Option<String> {
+        match &mut self.state {
+            State::Launching(launching) => launching.suspicion.take(),
+            _ => None,
         }
     }
 }

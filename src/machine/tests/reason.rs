@@ -4,7 +4,7 @@ use super::recovery::{Alone, started};
 use super::{JOB, World, facts};
 use crate::machine::{Effect, Event, RequestId};
 use crate::port::Note;
-use crate::port::supervisor::UnitCommand;
+use crate::port::supervisor::{UnitCommand, UnitEvent};
 use crate::proto::peer::{Mode, Order};
 use crate::proto::{BrokerRank, EndReason, JobException, Response, UnitName, WaitStatus};
 
@@ -188,6 +188,27 @@ fn what_is_found_wrong_waits_until_all_ranks_were_heard() {
     assert_eq!(kinds(&world), ["exec"]);
     assert!(world.notes()[0].contains("Segmentation fault"), "{:?}", world.notes());
     world.exited(2, WaitStatus::signaled(libc::SIGTERM));
+    world.assert_ended();
+}
+
+/// [reason-outlives]: the shell of rank 1 cannot be started, so that of rank 2 is not.
+#[test]
+fn what_was_found_wrong_first_counts() {
+    let mut world = World::new(3);
+    world.start("1-2", false);
+    world.disks[1].records.clear();
+    crash(&mut world);
+    world.nodes[2] = None;
+    world.start("1-2", false);
+    let (unit, message) = (world.unit_of(1), "no such program".to_string());
+    let failed = UnitEvent::Failed { unit, errnum: libc::ENOENT, message };
+    world.happen(1, Event::Unit(failed));
+    world.pass(1.0);
+    world.load_unseen(2);
+    let unit = world.unit_of(2);
+    world.happen(2, Event::Unit(UnitEvent::NeverStarted { unit }));
+    world.pass(6.0);
+    assert!(world.notes()[0].contains("no such program"), "{:?}", world.notes());
     world.assert_ended();
 }
 
