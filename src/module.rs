@@ -103,6 +103,9 @@ fn run(handle: Handle, arguments: &[String]) -> Result<(), LoadError> {
         &futures,
     )?;
     let result = serve(handle, &name, arguments, &driver, &inbox, rank);
+    if let Err(error) = driver.finish() {
+        handle.log(libc::LOG_ERR, &format!("no last checkpoint was made: {error}"));
+    }
     driver.shut_down();
     supervision.stop();
     result

@@ -259,6 +259,17 @@ impl Coordinator {
         self.checkpoint.handle_disconnect(request, out);
     }
 
+    /// The module is about to be unloaded, perhaps with the whole instance, whose guest namespaces
+    /// end with it.
+    pub(super) fn make_last_checkpoint(&mut self, cx: Context) {
+        self.checkpoint.make_last(cx, !self.jobs.is_empty());
+    }
+
+    /// Whether the last checkpoint has ended.
+    pub(super) fn is_last_checkpoint_made(&self) -> bool {
+        self.checkpoint.is_last_made()
+    }
+
     /// The module is being unloaded.
     pub(super) fn shut_down(&mut self, shells_survive: bool, out: &mut Effects) {
         self.checkpoint.shut_down(out);

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use crate::config::Config;
 use crate::machine::agent::Agent;
-use crate::machine::context::{Facts, Now, SupervisorState};
+use crate::machine::context::{Context, Facts, Now, SupervisorState};
 use crate::machine::coordinator::Coordinator;
 use crate::machine::effect::{Effect, Effects};
 use crate::machine::event::{Event, RequestId, Role, StreamId};
@@ -225,6 +225,22 @@ impl Node {
         self.schedule.set(Waiter::Leader(id), leader);
         self.schedule.set(Waiter::Agent(id), agent);
         self.schedule.set(Waiter::Coordinator(id), self.coordinator.next_timeout(id));
+    }
+
+    /// The module is about to be unloaded. On rank 0 one more checkpoint is made; until then
+    /// [`Self::is_finished`] is false.
+    pub fn finish(&mut self, now: Now) {
+        let cx = context!(self, now);
+        if cx.facts.rank != BrokerRank(0) {
+            return;
+        }
+        self.coordinator.make_last_checkpoint(cx);
+        self.schedule.set(Waiter::Checkpoint, self.coordinator.next_checkpoint());
+    }
+
+    /// Nothing is to be waited for before [`Self::shut_down`].
+    pub fn is_finished(&self) -> bool {
+        self.coordinator.is_last_checkpoint_made()
     }
 
     /// The module is being unloaded: tells the peers, and keeps the requests of shells in the

@@ -13,4 +13,8 @@ test_expect_success 'a job outlives all brokers, their run directories and its r
 	flux python "$here/service-restart.py"
 '
 
+test_expect_success 'what was written before a clean stop is there' '
+	flux python "$here/clean-stop.py"
+'
+
 test_done

@@ -22,6 +22,10 @@ use crate::proto::peer::{
 };
 use crate::proto::{BrokerRank, JobId, UnitName};
 
+/// How long an unload waits for the last checkpoint, in seconds. A broker that stops may be waited
+/// for by systemd, and the KVS may not answer any more.
+const FINISH_SECONDS: f64 = 5.0;
+
 /// One rank's node, in the reactor.
 pub struct Driver {
     handle: Handle,
@@ -36,6 +40,8 @@ pub struct Driver {
     armed: Cell<Option<f64>>,
     events: RefCell<VecDeque<Event>>,
     busy: Cell<bool>,
+    /// The reactor runs only until the node has finished.
+    is_finishing: Cell<bool>,
     began: Instant,
     this: Weak<Driver>,
 }
@@ -64,6 +70,7 @@ impl Driver {
             armed: Cell::default(),
             events: RefCell::default(),
             busy: Cell::default(),
+            is_finishing: Cell::default(),
             began: Instant::now(),
             this: this.clone(),
         });
@@ -144,6 +151,9 @@ impl Driver {
         }
         self.busy.set(false);
         self.set_timer();
+        if self.is_finishing.get() && self.node.borrow().is_finished() {
+            self.handle.stop_reactor();
+        }
     }
 
     fn next_event(&self) -> Option<Event> {
@@ -176,6 +186,23 @@ impl Driver {
     /// Ends the module with an error.
     pub fn stop_with_error(&self) {
         self.handle.stop_reactor_with_error();
+    }
+
+    /// Lets the node finish what the instance would lose with the module: its last checkpoint.
+    ///
+    /// # Errors
+    /// When libflux has no memory, or the reactor fails.
+    pub fn finish(&self) -> Result<(), HandleError> {
+        self.node.borrow_mut().finish(self.now());
+        if self.node.borrow().is_finished() {
+            return Ok(());
+        }
+        let handle = self.handle;
+        let limit = Timer::new(handle, move || handle.stop_reactor())?;
+        limit.set(Some(FINISH_SECONDS));
+        self.is_finishing.set(true);
+        self.set_timer();
+        handle.run_reactor()
     }
 
     /// Carries out the last effects of the node, because the module is being unloaded.

@@ -39,6 +39,12 @@ impl Handle {
         if rc < 0 { Err(HandleError::last("reactor")) } else { Ok(()) }
     }
 
+    /// Makes [`Handle::run_reactor`] return.
+    pub(super) fn stop_reactor(self) {
+        // SAFETY: the reactor belongs to the valid handle.
+        unsafe { flux_sys::flux_reactor_stop(self.reactor()) }
+    }
+
     /// Makes [`Handle::run_reactor`] return an error.
     pub fn stop_reactor_with_error(self) {
         // SAFETY: the reactor belongs to the valid handle.

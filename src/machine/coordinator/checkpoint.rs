@@ -46,6 +46,9 @@ pub(super) struct Checkpoint {
     changed: bool,
     /// One has been made since this coordinator came up.
     made: bool,
+    /// The module is about to be unloaded: the next one is the last, takes all running jobs, and
+    /// begins as soon as it can.
+    is_last: bool,
     /// When running jobs have their turn, if there are any.
     sweep_at: Option<f64>,
     /// The last running job that had its turn.
@@ -131,6 +134,20 @@ impl Checkpoint {
         self.writing.iter().copied()
     }
 
+    /// The next checkpoint is the last one, and takes all running jobs. None is made if nothing runs
+    /// and nothing waits for one.
+    pub(super) fn make_last(&mut self, cx: Context, jobs: bool) {
+        if cx.shells_survive && (jobs || !self.waiting.is_empty()) {
+            self.is_last = true;
+            self.due = Some(cx.now.mono);
+        }
+    }
+
+    /// Whether the last one has ended, or none was wanted.
+    pub(super) fn is_last_made(&self) -> bool {
+        !self.is_last && self.in_flight.is_none()
+    }
+
     /// Whether one is to begin now.
     pub(super) fn is_due(&self, now: f64) -> bool {
         self.in_flight.is_none() && self.next_timeout().is_some_and(|at| at <= now)
@@ -149,6 +166,9 @@ impl Checkpoint {
 
     /// Takes running jobs whose turn it is.
     fn sweep(&mut self, now: f64, running: impl Iterator<Item = JobId> + Clone) -> Vec<JobId> {
+        if std::mem::take(&mut self.is_last) {
+            return running.collect();
+        }
         if self.sweep_at.is_none_or(|at| at > now) {
             return Vec::new();
         }
@@ -223,7 +243,9 @@ impl Checkpoint {
                 self.changed = true;
             }
         }
-        if self.changed {
+        if self.is_last {
+            self.due = Some(cx.now.mono);
+        } else if self.changed {
             self.due = Some(cx.now.mono + cx.config.checkpoint_interval);
         }
     }

@@ -2,7 +2,7 @@
 
 use super::recovery::Alone;
 use super::{JOB, start, start_event};
-use crate::machine::{Effect, Event, RequestId, StreamId};
+use crate::machine::{Effect, Event, Now, RequestId, StreamId};
 use crate::port::supervisor::{Method, UnitEvent};
 use crate::proto::peer::{LeadNote, LeadReply};
 use crate::proto::{JobId, ReleasedRanks, Response, WaitStatus};
@@ -66,4 +66,38 @@ fn a_reference_that_was_written_in_time_is_left_to_the_leader() {
     made(&mut node);
     end(&mut node, stream);
     assert_eq!(begin(&mut node), (vec![], vec![]));
+}
+
+/// [last-checkpoint]
+#[test]
+fn an_unload_waits_for_a_checkpoint_of_all_that_runs() {
+    for is_under_way in [false, true] {
+        let (mut node, stream) = coordinator();
+        reply(&mut node, stream, LeadReply::Response(Response::Start {}));
+        begin(&mut node);
+        if !is_under_way {
+            made(&mut node);
+        }
+        let now = Now { mono: node.now, wall: 1e9 + node.now };
+        node.node.finish(now);
+        assert!(!node.node.is_finished());
+        if is_under_way {
+            made(&mut node);
+            assert!(!node.node.is_finished(), "the one under way may lack something");
+        }
+        let due = node.node.next_timeout();
+        assert!(due.is_some_and(|at| at <= now.mono + 0.01), "{due:?}: at once");
+        assert_eq!(begin(&mut node), (vec![JOB], vec![]));
+        assert!(!node.node.is_finished());
+        made(&mut node);
+        assert!(node.node.is_finished());
+    }
+}
+
+#[test]
+fn an_unload_waits_for_nothing_where_nothing_runs() {
+    let mut node = Alone::new(0);
+    node.hear(Event::Unit(UnitEvent::Ready { method: Method::Systemd, notice: None }));
+    node.node.finish(Now { mono: node.now, wall: 1e9 + node.now });
+    assert!(node.node.is_finished());
 }
