@@ -19,7 +19,7 @@ use crate::machine::event::{Credential, Fault, RequestId, Role, StreamId};
 use crate::planted::Bug;
 use crate::port::supervisor::{UnitCommand, UnitEvent, UnitRecord};
 use crate::proto::peer::{Mode, Order, OrderRequest, Question, Report, ShellsRequest, StreamEnd};
-use crate::proto::{Bequest, BrokerRank, Idset, JobDigest, JobId};
+use crate::proto::{Bequest, BrokerRank, Idset, JobDigest, JobException, JobId};
 use occupant::{After, Claim, Occupant};
 use shell::Shell;
 use subtree::Child;
@@ -527,6 +527,15 @@ impl Agent {
             }
             // The node's own.
             (Question::Request { .. }, Upstream::Unled(_)) => (),
+        }
+    }
+
+    /// The job manager published an exception of this job.
+    pub(super) fn handle_exception(&mut self, exception: &JobException, out: &mut Effects) {
+        if exception.severity == 0
+            && let Ok(shell) = self.own_shell()
+        {
+            shell.handle_exception(exception, out);
         }
     }
 

@@ -12,7 +12,8 @@ use crate::port::Note;
 use crate::port::supervisor::{UnitCommand, UnitEvent, UnitRecord, UnitSpec};
 use crate::proto::peer::{self, Order, Report};
 use crate::proto::{
-    Bequest, EndReason, Idset, IdsetError, JobDigest, JobId, Stream, UnitName, WaitStatus,
+    Bequest, EndReason, Idset, IdsetError, JobDigest, JobException, JobId, Stream, UnitName,
+    WaitStatus,
 };
 
 /// Longest text of one member of an idset, with its comma, in bytes.
@@ -429,6 +430,15 @@ impl Shell {
                 let (unit, signal, all) = (self.unit.clone(), *signal, *all);
                 out.push(Effect::Unit(UnitCommand::Signal { unit, signal, all }));
             }
+        }
+    }
+
+    /// A fatal exception of its job. A shell that has ended gets no signal for it, with which it would
+    /// come: it may have raised it itself.
+    pub(super) fn handle_exception(&mut self, exception: &JobException, out: &mut Effects) {
+        if matches!(self.phase, Phase::Ended(_) | Phase::Gone(_)) {
+            let reason = EndReason::new(&exception.kind, "", exception.wait_status);
+            self.keep_reason(&reason, out);
         }
     }
 

@@ -16,7 +16,7 @@ use crate::proto::peer::{
     KnownRequest, LeadReply, LeadRequest, Order, OrderRequest, Question, Reports, ShellsRequest,
     StreamEnd,
 };
-use crate::proto::{Bequest, BrokerRank, JobDigest, JobId, UnitName};
+use crate::proto::{Bequest, BrokerRank, JobDigest, JobException, JobId, UnitName};
 
 impl Node {
     /// Brings an event to the roles that it is for.
@@ -41,12 +41,7 @@ impl Node {
                 out.done(request, result);
             }
             Event::Disconnected { request } => self.handle_disconnect(now, request, out),
-            Event::Exception(exception) => {
-                self.coordinator.handle_exception(cx, &exception, out);
-                if let Some(leader) = self.leaders.get_mut(&exception.id) {
-                    leader.handle_exception(cx, &exception, out);
-                }
-            }
+            Event::Exception(exception) => self.handle_exception(now, &exception, out),
             Event::Expiration { request, id, expiration } => {
                 self.handle_expiration(now, request, id, expiration, out);
             }
@@ -103,6 +98,17 @@ impl Node {
         let kept = agent.and_then(|agent| agent.handle_keep_commits(request, bequest, out));
         if let Err(fault) = kept {
             out.done(request, Err(fault));
+        }
+    }
+
+    fn handle_exception(&mut self, now: Now, exception: &JobException, out: &mut Effects) {
+        let cx = context!(self, now);
+        self.coordinator.handle_exception(cx, exception, out);
+        if let Some(leader) = self.leaders.get_mut(&exception.id) {
+            leader.handle_exception(cx, exception, out);
+        }
+        if let Some(agent) = self.agents.get_mut(&exception.id) {
+            agent.handle_exception(exception, out);
         }
     }
 

@@ -101,7 +101,7 @@ inputs! {
     Created "created" [LEADER]
     CriticalRanks "critical-ranks" [AGENT]
     Disconnected "disconnected" [COORDINATOR LEADER AGENT]
-    Exception "exception" [COORDINATOR LEADER]
+    Exception "exception" [COORDINATOR LEADER AGENT]
     Exited "exited" [AGENT]
     Expiration "expiration" [COORDINATOR LEADER]
     Failed "failed" [AGENT]

@@ -172,6 +172,19 @@ fn the_status_that_an_exception_has_asked_for_outlives_it() {
     assert_eq!((kinds(&world), world.status()), (vec!["exec"], Some(WaitStatus::exited(3))));
 }
 
+/// [reason-outlives]: it has raised the exception itself, or came to its end just before a cancel.
+#[test]
+fn a_shell_that_had_ended_knows_of_the_exception_too() {
+    let mut world = World::running(3, "1");
+    let (unit, status) = (world.unit_of(1), WaitStatus::exited(127));
+    world.happen(1, Event::Unit(UnitEvent::Exited { unit, status }));
+    world.cancel();
+    crash(&mut world);
+    world.start("1", true);
+    world.pass(1.0);
+    assert_eq!(kinds(&world), ["cancel"]);
+}
+
 /// [reason-outlives]
 #[test]
 fn what_is_found_wrong_waits_until_all_ranks_were_heard() {
