@@ -12,8 +12,10 @@ PYTHON = "/usr/bin/python3"
 # Jobs of a nested instance, one after the other.
 STEPS = 3
 # flux-shell ends a job whose tasks have not all ended exit-timeout after the first: 30 s, unless it
-# is told otherwise. A rank can be out of reach for longer (rfc/0008, 8.10).
-EXIT_TIMEOUT_S = 90
+# is told otherwise. A rank can be out of reach for longer (rfc/0008, 8.10): a broker whose parent is
+# killed while it stops waits for 60 s (flux-core broker/state_machine.c, goodbye_timeout), and may
+# be away for 40 s then.
+EXIT_TIMEOUT_S = 180
 SHELL = ("-ocpu-affinity=off", f"-oexit-timeout={EXIT_TIMEOUT_S}s")
 
 
