@@ -161,11 +161,13 @@ class Account:
         )
 
     def ended_by_full_disk(self):
-        """A shell that cannot be recorded is not started, and its job ends (rfc/0004)."""
+        """A shell that cannot be recorded is not started, and its job ends (rfc/0004), as soon as its
+        leader and rank 0 are there to say so."""
         for event in self.named("exception"):
             if "No space left on device" in event["context"].get("note", ""):
                 times = self.faults.full.get(self.rank_in(event["context"]["note"]), [])
-                return any(begin <= event["timestamp"] <= end + 1 for begin, end in times)
+                asked, said = self.attempt.asked_at, event["timestamp"]
+                return any(begin <= said and asked <= end for begin, end in times)
         return False
 
     @staticmethod
