@@ -234,10 +234,17 @@ impl Connection {
                 }
             }
         }
-        match link.read() {
-            Read::Blocked => {}
-            Read::Closed => self.lost(),
-            Read::Some => self.take_messages(),
+        // Until the socket is empty, or the client has something to read: the descriptor that it
+        // watches tells of new bytes only, and a message can be larger than what is read at a time.
+        while let Some(link) = &mut self.link {
+            match link.read() {
+                Read::Blocked => return,
+                Read::Closed => return self.lost(),
+                Read::Some => self.take_messages(),
+            }
+            if self.machine.has_for_client() {
+                return;
+            }
         }
     }
 

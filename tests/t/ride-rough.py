@@ -240,6 +240,17 @@ def gone_while_it_is_opened(brokers):
     assert client.communicate()[0] == "0\n"
 
 
+def a_large_message(brokers):
+    """More than is read at a time. Nothing else comes that would wake the client."""
+    brokers.flux("kvs", "put", f"large={'x' * 100_000}")
+    handle = flux.Flux(brokers.uri(0, "resume"))
+    answers = []
+    future = handle.rpc("kvs.lookup-plus", {"key": "large", "namespace": "primary", "flags": 0})
+    future.then(lambda answered: answers.append(answered.get()))
+    handle.reactor_run()
+    assert len(answers[0]["val"]["data"]) > 100_000
+
+
 def a_clean_restart(brokers):
     """Services end before the connection does, and answer that they are not there."""
     handle = flux.Flux(brokers.uri(0, "resume"))
@@ -294,6 +305,7 @@ CHECKS = [
     opened_while_away,
     opened_without_a_run_directory,
     gone_while_it_is_opened,
+    a_large_message,
     a_clean_restart,
     a_forgotten_run,
 ]
