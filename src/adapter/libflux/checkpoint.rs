@@ -12,14 +12,11 @@ use std::ffi::c_int;
 use std::rc::Rc;
 
 use super::error::RpcError;
-use super::guest_namespace::Root;
+use super::guest_namespace::{CHECKPOINT_KEY, Root};
 use super::kvs::Kvs;
 use super::text::cstring;
 use crate::machine::Fault;
 use crate::proto::JobId;
-
-/// The key of the reference, in the job's directory of the primary namespace.
-pub(super) const CHECKPOINT_KEY: &str = "guest-checkpoint";
 
 type Done = Box<dyn FnOnce(Result<(), Fault>)>;
 

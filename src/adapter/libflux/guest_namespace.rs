@@ -5,7 +5,6 @@ use std::ffi::c_int;
 use resume_machine::{MARKERS, RUN};
 use serde_json::Value;
 
-use super::checkpoint::CHECKPOINT_KEY;
 use super::error::RpcError;
 use super::eventlog::EVENTLOG_KEY;
 use super::kvs::Kvs;
@@ -16,6 +15,9 @@ use crate::proto::{ExecEvent, JobDigest, JobEventlog, JobId, decode_eventlog};
 /// The key under which leaders that take over are counted, in the job's directory of the primary
 /// namespace.
 const LEADERS_KEY: &str = "guest-leaders";
+
+/// The key of the reference that a checkpoint holds, in the job's directory of the primary namespace.
+pub(super) const CHECKPOINT_KEY: &str = "guest-checkpoint";
 
 type Done = Box<dyn FnOnce(KvsResult)>;
 
@@ -69,12 +71,13 @@ impl Kvs {
 
     fn append_last(&self, namespace: &str, text: &str) -> *mut flux_sys::flux_future_t {
         let flags = flux_sys::kvs_commit_flags_FLUX_KVS_TXN_COMPACT as c_int;
-        self.commit(Some(namespace), flags, |txn| {
-            let appended = if text.is_empty() { 0 } else { put_events(txn, text) };
-            let keys = cstring(MARKERS);
-            // SAFETY: the transaction is valid, the string lives through the call.
-            appended.min(unsafe { flux_sys::flux_kvs_txn_unlink(txn, 0, keys.as_ptr()) })
-        })
+        self.commit(
+            Some(namespace),
+            flags,
+            |txn| {
+                if text.is_empty() { 0 } else { put_events(txn, text) }
+            },
+        )
     }
 
     fn link(&self, id: JobId, done: impl FnOnce(Result<String, RpcError>) + 'static) {
@@ -108,9 +111,9 @@ impl Kvs {
         self.futures().then_once(future, |result, _| done(result));
     }
 
-    /// Writes the last events, removes the keys of resume connectors and grafts the namespace. The
-    /// root is looked up after the last commit, because on ranks other than 0 the answer to a
-    /// commit still names the root before it (flux-core `kvs.c`, setroot_event_process).
+    /// Writes the last events and grafts the namespace. The root is looked up after the last commit,
+    /// because on ranks other than 0 the answer to a commit still names the root before it (flux-core
+    /// `kvs.c`, setroot_event_process).
     fn finish(&self, id: JobId, events: &[ExecEvent], done: Done) {
         let commit = self.append_last(&id.namespace(), &encode(events));
         let this = self.clone();
@@ -137,7 +140,10 @@ impl Kvs {
             // SAFETY: the transaction is valid, the strings live through the call.
             let put =
                 unsafe { flux_sys::flux_kvs_txn_put_treeobj(txn, 0, key.as_ptr(), root.as_ptr()) };
-            [CHECKPOINT_KEY, LEADERS_KEY].into_iter().fold(put, |rc, key| {
+            // The keys of connectors go with the move. Without them a leader that takes over before
+            // it would have commits done again that are there.
+            let markers = format!("guest.{MARKERS}");
+            [markers.as_str(), CHECKPOINT_KEY, LEADERS_KEY].into_iter().fold(put, |rc, key| {
                 let key = cstring(&id.kvs_key(key));
                 // SAFETY: as above.
                 rc.min(unsafe { flux_sys::flux_kvs_txn_unlink(txn, 0, key.as_ptr()) })
