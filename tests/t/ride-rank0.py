@@ -33,6 +33,8 @@ def ride(brokers):
     brokers.flux("kvs", "namespace", "create", NAMESPACE)
     brokers.checkpoint(NAMESPACE)
     clients = [start_client(brokers, name, rank) for name, rank in CLIENTS.items()]
+    # The first checkpoint has to hold lines, however slowly the clients start.
+    brokers.flux("kvs", "get", "-N", NAMESPACE, "--waitcreate", "--watch", "--count=1", "log")
     lost = 0
     for number in range(KILLS):
         # Clients write before and after the checkpoint.
