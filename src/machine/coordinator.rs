@@ -108,8 +108,8 @@ impl Coordinator {
                     is_stray: false,
                     start,
                 };
-                job.is_stray = job.again || job.start.reattach;
                 if job.again || job.start.reattach {
+                    job.is_stray = true;
                     out.push(Effect::Kvs { id: job.start.id, op: KvsOp::Released });
                 } else {
                     job.ask(cx.now.mono, None, out);

@@ -80,6 +80,27 @@ test_expect_success 'without a checkpoint it is written again from what the node
 	printf "%s\n" init starting >expected &&
 	test_cmp expected events
 '
+# usage: checkpoint_interval FSD. Sets the interval on all ranks.
+checkpoint_interval() {
+	printf "[exec]\ncheckpoint-interval = \"%s\"\n" "$1" >"$FLUX_TEST_CONFIG/interval.toml" &&
+	flux config reload
+}
+no_reference() {
+	! flux kvs get --treeobj "$(checkpoint_of "$1")"
+}
+# As if a checkpoint that had looked the root up before the end had come to write it only now.
+test_expect_success 'a reference that comes back beside the moved data is removed' '
+	id=$(submit_talker) &&
+	flux kvs get --treeobj "$(checkpoint_of "$id")" >reference &&
+	checkpoint_interval 10s &&
+	flux module reload job-exec &&
+	open_gate talk &&
+	ended_well "$id" &&
+	no_reference "$id" &&
+	flux kvs put --treeobj "$(checkpoint_of "$id")=$(cat reference)" &&
+	await no_reference "$id" &&
+	checkpoint_interval 1s
+'
 test_expect_success 'nothing is left' '
 	await no_records &&
 	assert_no_units
