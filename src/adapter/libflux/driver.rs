@@ -202,7 +202,11 @@ impl Driver {
         limit.set(Some(FINISH_SECONDS));
         self.is_finishing.set(true);
         self.set_timer();
-        handle.run_reactor()
+        let result = handle.run_reactor();
+        if !self.node.borrow().is_finished() {
+            self.log(Level::Error, "the KVS does not answer: no last checkpoint is made");
+        }
+        result
     }
 
     /// Carries out the last effects of the node, because the module is being unloaded.

@@ -233,8 +233,7 @@ impl World {
     }
 
     /// `job-manager.kill`: the shells of a job pass a signal on to their tasks, and end when their
-    /// tasks end.
-    /// The job manager signals a job's tasks. While rank 0 stalls nobody does.
+    /// tasks end. While rank 0 stalls nobody tells them.
     pub(super) fn kill_job(&mut self, from: Life, job: JobId, signal: i32) {
         let rank_0 = &self.ranks[0];
         if !rank_0.broker_up {
