@@ -54,11 +54,11 @@ pub enum KvsOp {
         /// The job's user.
         userid: u32,
     },
-    /// Commit these last events, graft the guest namespace over the symlink in the primary
-    /// namespace, and remove it. Answered when the graft is done.
-    Finish(Vec<ExecEvent>),
     /// Link `guest` in the job's directory of the primary namespace to the guest namespace.
     Link,
+    /// Graft the guest namespace over the symlink in the primary namespace, and remove it. Answered
+    /// when the graft is done.
+    Move,
     /// Find the guest namespace of a job that may have run before, and read its exec eventlog. A
     /// namespace that has died with rank 0's broker is made again, from its last checkpoint or else
     /// empty.

@@ -97,10 +97,10 @@ pub enum KvsResult {
     Appended(Result<(), Fault>),
     /// Of `Create`.
     Created(Result<Creation, Fault>),
-    /// Of `Finish`.
-    Finished(Result<(), Fault>),
     /// Of `Link`.
     Linked(Result<(), Fault>),
+    /// Of `Move`.
+    Moved(Result<(), Fault>),
     /// Of `Open`.
     Opened(Result<Opened, Fault>),
     /// Of `Recommit`.

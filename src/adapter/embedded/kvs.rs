@@ -34,8 +34,8 @@ impl Kvs {
             // No client here looks whose namespace it is.
             KvsOp::Append { events, .. } => KvsResult::Appended(fault(self.append(id, events))),
             KvsOp::Create { .. } => KvsResult::Created(self.create(id)),
-            KvsOp::Finish(events) => KvsResult::Finished(fault(self.finish(id, events))),
             KvsOp::Link => KvsResult::Linked(fault(self.link(id))),
+            KvsOp::Move => KvsResult::Moved(fault(self.graft(id))),
             KvsOp::Open { .. } => KvsResult::Opened(self.open(id)),
             // Nobody has commits to leave: no shell here has a connector.
             KvsOp::Recommit(bequest) => {
@@ -81,8 +81,7 @@ impl Kvs {
         }
     }
 
-    fn finish(&self, id: JobId, events: &[ExecEvent]) -> io::Result<()> {
-        self.append(id, events)?;
+    fn graft(&self, id: JobId) -> io::Result<()> {
         let (namespace, guest) = (self.namespace(id), self.guest(id));
         File::open(namespace.join(EVENTLOG))?.sync_all()?;
         match fs::remove_file(&guest) {
@@ -149,8 +148,9 @@ mod tests {
         assert_eq!(kvs.run(ID, &KvsOp::Link, Idset::new), KvsResult::Linked(Ok(())));
         let found = kvs.run(ID, &open, Idset::new);
         assert_eq!(names(found), (vec!["init".into(), "starting".into()], false));
-        let done = kvs.run(ID, &KvsOp::Finish(events(&["done"])), Idset::new);
-        assert_eq!(done, KvsResult::Finished(Ok(())));
+        let done = KvsOp::Append { events: events(&["done"]), run: None };
+        kvs.run(ID, &done, Idset::new);
+        assert_eq!(kvs.run(ID, &KvsOp::Move, Idset::new), KvsResult::Moved(Ok(())));
         let (events, moved) = names(kvs.run(ID, &open, Idset::new));
         assert_eq!((events.last().map(String::as_str), moved), (Some("done"), true));
         assert!(!kvs.namespace(ID).exists());

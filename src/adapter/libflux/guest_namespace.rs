@@ -39,10 +39,10 @@ impl Kvs {
                     Err(error) => Err(error.into()),
                 }));
             }),
-            KvsOp::Finish(events) => self.finish(id, &events, Box::new(done)),
             KvsOp::Link => {
                 self.link(id, |result| done(KvsResult::Linked(outcome(result))));
             }
+            KvsOp::Move => self.graft_root(id, Box::new(done)),
             KvsOp::Recommit(bequest) => self.recommit(id, bequest, Box::new(done)),
             KvsOp::Open { userid } => {
                 let this = self.clone();
@@ -64,20 +64,9 @@ impl Kvs {
     ) -> *mut flux_sys::flux_future_t {
         let flags = flux_sys::kvs_commit_flags_FLUX_KVS_TXN_COMPACT as c_int;
         self.commit(Some(namespace), flags, |txn| {
-            let appended = put_events(txn, text);
+            let appended = if text.is_empty() { 0 } else { put_events(txn, text) };
             appended.min(run.map_or(0, |run| put_run(txn, run)))
         })
-    }
-
-    fn append_last(&self, namespace: &str, text: &str) -> *mut flux_sys::flux_future_t {
-        let flags = flux_sys::kvs_commit_flags_FLUX_KVS_TXN_COMPACT as c_int;
-        self.commit(
-            Some(namespace),
-            flags,
-            |txn| {
-                if text.is_empty() { 0 } else { put_events(txn, text) }
-            },
-        )
     }
 
     fn link(&self, id: JobId, done: impl FnOnce(Result<String, RpcError>) + 'static) {
@@ -111,26 +100,14 @@ impl Kvs {
         self.futures().then_once(future, |result, _| done(result));
     }
 
-    /// Writes the last events and grafts the namespace. The root is looked up after the last commit,
-    /// because on ranks other than 0 the answer to a commit still names the root before it (flux-core
-    /// `kvs.c`, setroot_event_process).
-    fn finish(&self, id: JobId, events: &[ExecEvent], done: Done) {
-        let commit = self.append_last(&id.namespace(), &encode(events));
-        let this = self.clone();
-        self.futures().then_once(commit, move |result, _| {
-            if let Err(error) = result {
-                // The events that were written before are kept all the same.
-                this.handle().log(libc::LOG_ERR, &format!("{id}: exec.eventlog commit: {error}"));
-            }
-            this.graft_root(id, done);
-        });
-    }
-
+    /// Grafts the namespace. The root is looked up after the last commit was answered, because on
+    /// ranks other than 0 the answer to a commit still names the root before it (flux-core `kvs.c`,
+    /// setroot_event_process).
     fn graft_root(&self, id: JobId, done: Done) {
         let this = self.clone();
         self.lookup(Some(&id.namespace()), ".", true, move |result| match result {
             Ok(root) => this.graft(id, &root, done),
-            Err(error) => done(KvsResult::Finished(Err(error.into()))),
+            Err(error) => done(KvsResult::Moved(Err(error.into()))),
         });
     }
 
@@ -154,7 +131,7 @@ impl Kvs {
             if result.is_ok() {
                 this.remove(id);
             }
-            done(KvsResult::Finished(outcome(result)));
+            done(KvsResult::Moved(outcome(result)));
         });
     }
 
@@ -208,7 +185,11 @@ impl Kvs {
         self.read_eventlog(id, &root.treeobj.clone(), move |result| {
             match result.and_then(|text| read(&text, true)) {
                 Ok(opened) if !opened.moved => this.create_again(id, userid, &root, opened, done),
-                opened => done(KvsResult::Opened(opened)),
+                opened => {
+                    // Who has moved it may have died before it was removed.
+                    this.remove(id);
+                    done(KvsResult::Opened(opened));
+                }
             }
         });
     }

@@ -73,16 +73,11 @@ impl Kvs {
                     Ok(Creation::Made)
                 }
             }),
-            KvsOp::Finish(events) => KvsResult::Finished(match self.guests.remove(&id) {
-                Some(mut guest) => {
-                    guest.log.extend(events);
-                    self.primary.moved.insert(id, guest);
-                    self.primary.roots.remove(&id);
-                    Ok(())
-                }
-                None => Err(missing()),
-            }),
-            KvsOp::Link => KvsResult::Linked(Ok(())),
+            KvsOp::Link => {
+                self.primary.moved.remove(&id);
+                KvsResult::Linked(Ok(()))
+            }
+            KvsOp::Move => self.graft(self.roots(&[id])),
             KvsOp::Open { .. } => KvsResult::Opened(Ok(self.open(id))),
             KvsOp::Recommit(bequest) => {
                 let result = self.recommit(id, &bequest);
@@ -95,13 +90,31 @@ impl Kvs {
         }
     }
 
+    /// Puts a copy of a guest namespace in the place of its link.
+    pub(super) fn graft(&mut self, roots: Roots) -> KvsResult {
+        KvsResult::Moved(match roots.0.into_iter().next() {
+            Some((id, guest)) => {
+                self.primary.moved.insert(id, guest);
+                self.primary.roots.remove(&id);
+                Ok(())
+            }
+            None => Err(Fault::new(libc::ENOTSUP, "no such namespace")),
+        })
+    }
+
+    /// Removes the guest namespace of a job whose data was moved.
+    pub(super) fn remove(&mut self, id: JobId) {
+        self.guests.remove(&id);
+    }
+
     fn open(&mut self, id: JobId) -> Opened {
-        // A live namespace is newer than a moved one of this job: the job runs again.
+        if let Some(guest) = self.primary.moved.get(&id) {
+            // Who has moved it may have died before it was removed.
+            self.guests.remove(&id);
+            return Opened { events: guest.log.clone(), moved: true, ..Opened::default() };
+        }
         if let Some(guest) = self.guests.get(&id) {
             return Opened { events: guest.log.clone(), moved: false, ..Opened::default() };
-        }
-        if let Some(guest) = self.primary.moved.get(&id) {
-            return Opened { events: guest.log.clone(), moved: true, ..Opened::default() };
         }
         let guest = self.primary.roots.get(&id).cloned().unwrap_or_default();
         let events = guest.log.clone();
@@ -168,6 +181,12 @@ impl Kvs {
     pub(super) fn stray_roots(&self) -> Vec<JobId> {
         let Primary { moved, roots, .. } = &self.primary;
         roots.keys().filter(|id| moved.contains_key(id)).copied().collect()
+    }
+
+    /// Jobs whose data was moved, and whose guest namespace is there still.
+    pub(super) fn stray_guests(&self) -> Vec<JobId> {
+        let moved = &self.primary.moved;
+        self.guests.keys().filter(|id| moved.contains_key(id)).copied().collect()
     }
 
     /// The eventlog of a live guest namespace.

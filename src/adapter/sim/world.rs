@@ -122,12 +122,25 @@ pub(super) enum Item {
         rank: u32,
         connection: u64,
     },
-    /// The KVS has the hold of a job.
+    Graft {
+        from: Life,
+        id: JobId,
+        root: Box<Roots>,
+        broker: u32,
+    },
+    /// The commit of a graft is answered.
+    Grafted {
+        from: Life,
+        id: JobId,
+        result: Box<KvsResult>,
+        broker: u32,
+    },
     KillJob {
         from: Life,
         id: JobId,
         signal: i32,
     },
+    /// The KVS has the hold of a job.
     HoldEnds {
         to: Life,
         id: JobId,
@@ -413,6 +426,10 @@ impl World {
             Item::Fault(id) => self.handle_fault(id),
             Item::OutputGrown { rank } => self.handle_growth(rank),
             Item::KillJob { from, id, signal } => self.kill_job(from, id, signal),
+            Item::Graft { from, id, root, broker } => self.graft(from, id, *root, broker),
+            Item::Grafted { from, id, result, broker } => {
+                self.handle_grafted(from, id, *result, broker);
+            }
             Item::HoldEnds { to, id, broker } => self.end_hold(to, id, broker),
             Item::KvsApply { from, id, op } => self.apply_kvs_op(from, id, *op),
             Item::KvsDone { to, id, result } => {

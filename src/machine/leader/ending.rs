@@ -33,15 +33,15 @@ impl Leader {
         self.voice.say(Response::Finish { status }, out);
     }
 
-    /// Commits the last events, and has the job's data put in its place.
+    /// Commits the last events, and then has the job's data put in its place.
     pub(super) fn move_namespace(&mut self, cx: Context, out: &mut Effects) {
         self.timers.keep_only(Timer::Commit);
         match &mut self.journal {
             Some(journal) => {
                 journal.post(ExecEvent::bare(cx.now.wall, "done"));
                 journal.is_done = true;
-                if let Some(events) = journal.log.take_last() {
-                    out.push(Effect::Kvs { id: self.id, op: KvsOp::Finish(events) });
+                if journal.log.finish(self.id, out) {
+                    out.push(Effect::Kvs { id: self.id, op: KvsOp::Move });
                 }
             }
             None => self.end(cx, self.state.finish(), out),

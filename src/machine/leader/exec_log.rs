@@ -4,7 +4,7 @@
 use crate::machine::effect::{Effect, Effects, KvsOp};
 use crate::proto::{BrokerRank, ExecEvent, JobDigest, JobId, Stream};
 
-/// Times that a commit is tried before its events are given up.
+/// Times that a commit is tried before its events are given up, and that the move is tried.
 const TRIES_MAX: u32 = 5;
 
 /// A piece of output, durable once its commit is.
@@ -22,6 +22,16 @@ struct Batch {
     output: Vec<Logged>,
 }
 
+/// How far the last commit is.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+enum Last {
+    #[default]
+    ToCome,
+    Asked,
+    /// It is durable, or was given up.
+    Over,
+}
+
 /// The events that are not durable yet.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct ExecLog {
@@ -30,8 +40,7 @@ pub(super) struct ExecLog {
     /// A failed commit waits for its next try.
     holding: bool,
     tries: u32,
-    /// The last events were taken.
-    finishing: bool,
+    last: Last,
     /// The run of the job, which no commit has said yet.
     run: Option<JobDigest>,
 }
@@ -58,10 +67,17 @@ impl ExecLog {
 
     /// Commits what waits, unless a commit is under way.
     pub(super) fn flush(&mut self, id: JobId, out: &mut Effects) {
-        let busy = self.in_flight.is_some() || self.holding || self.finishing;
-        if busy || self.waiting.events.is_empty() {
-            return;
+        if !self.is_busy() && self.last == Last::ToCome && !self.waiting.events.is_empty() {
+            self.commit(id, out);
         }
+    }
+
+    /// A commit is under way, or waits for its next try.
+    fn is_busy(&self) -> bool {
+        self.in_flight.is_some() || self.holding
+    }
+
+    fn commit(&mut self, id: JobId, out: &mut Effects) {
         let batch = std::mem::take(&mut self.waiting);
         let (events, run) = (batch.events.clone(), self.run.clone());
         out.push(Effect::Kvs { id, op: KvsOp::Append { events, run } });
@@ -90,19 +106,32 @@ impl ExecLog {
         None
     }
 
+    /// The move of the namespace has failed. Returns whether it is to be tried again after a pause.
+    pub(super) fn handle_move_failed(&mut self) -> bool {
+        self.tries += 1;
+        self.holding = self.tries < TRIES_MAX;
+        self.last = if self.holding { Last::Asked } else { Last::Over };
+        self.holding
+    }
+
     /// The pause after a failed commit is over.
     pub(super) fn try_again(&mut self) {
         self.holding = false;
     }
 
-    /// Takes the last events, once nothing else is under way: they are committed with the move of
-    /// the namespace.
-    pub(super) fn take_last(&mut self) -> Option<Vec<ExecEvent>> {
-        if self.in_flight.is_some() || self.holding || self.finishing {
-            return None;
+    /// Commits the last events, once nothing else is under way. Returns true once, when the
+    /// namespace can be moved. There is a last commit without events, too: when it is answered, its
+    /// rank has seen what other ranks had committed (`rfc/0003-machines.md`, done-last).
+    pub(super) fn finish(&mut self, id: JobId, out: &mut Effects) -> bool {
+        if self.is_busy() || self.last == Last::Over {
+            return false;
         }
-        self.finishing = true;
-        Some(std::mem::take(&mut self.waiting).events)
+        let is_over = self.last == Last::Asked && self.waiting.events.is_empty();
+        self.last = if is_over { Last::Over } else { Last::Asked };
+        if !is_over {
+            self.commit(id, out);
+        }
+        is_over
     }
 }
 

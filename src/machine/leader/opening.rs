@@ -73,15 +73,6 @@ impl Leader {
                     }
                 }
             }
-            KvsResult::Finished(result) => {
-                if let Err(fault) = result {
-                    let text = format!("{}: moving the guest namespace failed: {fault}", self.id);
-                    out.log(Level::Error, text);
-                }
-                if let State::Moving(status) = self.state {
-                    self.end(cx, status, out);
-                }
-            }
             KvsResult::Linked(result) => {
                 if let Some(journal) = &mut self.journal {
                     journal.link = Link::Settled;
@@ -90,6 +81,7 @@ impl Leader {
                     self.fail(cx, format!("failed to link guest ns: {fault}"), out);
                 }
             }
+            KvsResult::Moved(result) => self.handle_moved(cx, result, out),
             KvsResult::Opened(result) => self.handle_opened(cx, result, out),
             // An agent's, and the coordinator's.
             KvsResult::Recommitted { .. } | KvsResult::Released(_) => (),
@@ -131,6 +123,18 @@ impl Leader {
         for piece in logged {
             self.acknowledge(piece, out);
         }
+    }
+
+    fn handle_moved(&mut self, cx: Context, result: Result<(), Fault>, out: &mut Effects) {
+        let State::Moving(status) = self.state else { return };
+        if let Err(fault) = result {
+            let text = format!("{}: moving the guest namespace failed: {fault}", self.id);
+            out.log(Level::Error, text);
+            if self.journal.as_mut().is_some_and(|journal| journal.log.handle_move_failed()) {
+                return self.timers.arm(Timer::Commit, cx.now.mono + COMMIT_PAUSE);
+            }
+        }
+        self.end(cx, status, out);
     }
 
     /// Looks for the guest namespace of an earlier leader.
@@ -184,7 +188,7 @@ impl Leader {
         // The eventlog is the user's: he can have made it shorter.
         let generation = (2 + found.leaders).max(opened.leaders.saturating_add(1));
         let mut journal = Journal::new(generation, Link::Settled, found.is_done, self.run(cx));
-        let mut post = |name| journal.log.post(ExecEvent::bare(cx.now.wall, name));
+        let mut post = |name| journal.post(ExecEvent::bare(cx.now.wall, name));
         if !found.has_init {
             post("init");
         }

@@ -65,7 +65,7 @@ const RULES: &[Rule] = &[
     Rule {
         role: "leader",
         states: Not(&["moving", "none"]),
-        inputs: &[Finished],
+        inputs: &[Moved],
         why: "the job's data is moved once, and the leader waits for that in Moving, unless it steps \
               down",
     },

@@ -105,7 +105,6 @@ inputs! {
     Exited "exited" [AGENT]
     Expiration "expiration" [COORDINATOR LEADER]
     Failed "failed" [AGENT]
-    Finished "finished" [LEADER]
     Found "found" [AGENT]
     Gone "gone" [AGENT]
     Held "held" [COORDINATOR]
@@ -118,6 +117,7 @@ inputs! {
     Left "left" [AGENT]
     Linked "linked" [LEADER]
     Lost "lost" [AGENT]
+    Moved "moved" [LEADER]
     NeverStarted "never-started" [AGENT]
     Opened "opened" [LEADER]
     Order "order" [AGENT]
@@ -160,8 +160,8 @@ impl Event {
             Self::KnownAnswered { .. } => Input::KnownAnswered,
             Self::Kvs { result: KvsResult::Appended(_), .. } => Input::Appended,
             Self::Kvs { result: KvsResult::Created(_), .. } => Input::Created,
-            Self::Kvs { result: KvsResult::Finished(_), .. } => Input::Finished,
             Self::Kvs { result: KvsResult::Linked(_), .. } => Input::Linked,
+            Self::Kvs { result: KvsResult::Moved(_), .. } => Input::Moved,
             Self::Kvs { result: KvsResult::Opened(_), .. } => Input::Opened,
             Self::Kvs { result: KvsResult::Recommitted { .. }, .. } => Input::Recommitted,
             Self::Kvs { result: KvsResult::Released(_), .. } => Input::Released,

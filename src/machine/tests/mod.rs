@@ -6,6 +6,7 @@ mod hold;
 mod hostile;
 mod job_life;
 mod kept;
+mod kvs;
 mod leave;
 mod reason;
 mod recovery;
@@ -24,8 +25,8 @@ use serde_json::{Value, json};
 
 use crate::config::Config;
 use crate::machine::{
-    Answer, Creation, Credential, Effect, Effects, Event, Facts, Fault, KvsOp, KvsResult, Level,
-    Node, Now, Opened, RequestId, Role, StreamId, StreamItem, Topic,
+    Answer, Credential, Effect, Effects, Event, Facts, Fault, KvsOp, Level, Node, Now, RequestId,
+    Role, StreamId, StreamItem, Topic,
 };
 use crate::port::Note;
 use crate::port::supervisor::{Method, UnitCommand, UnitEvent, UnitRecord, UnitSpec};
@@ -122,10 +123,11 @@ pub(super) struct World {
     /// What this rank answers stays on its way.
     pub(super) hold_answers_of: Option<usize>,
     held: VecDeque<(usize, Event)>,
-    /// Links are answered by the test.
-    pub(super) hold_links: bool,
-    /// So many of the next commits fail.
+    /// This operation is not answered, or by the test.
+    pub(super) hold_op: Option<KvsOp>,
+    /// So many of the next commits, or moves, fail.
     pub(super) fail_commits: u32,
+    pub(super) fail_moves: u32,
     /// The guest namespace can't be opened.
     pub(super) lose_namespace: bool,
     /// The job's own eventlog can't be read, or it has gone back with the KVS.
@@ -183,8 +185,9 @@ impl World {
             hold_kills: false,
             hold_answers_of: None,
             held: VecDeque::new(),
-            hold_links: false,
+            hold_op: None,
             fail_commits: 0,
+            fail_moves: 0,
             lose_namespace: false,
             lose_released: None,
             hold_released: false,
@@ -290,7 +293,7 @@ impl World {
                 self.queue.push_back((rank, event));
             }
             Effect::Kvs { id, op } => {
-                if self.hold_links && op == KvsOp::Link {
+                if self.hold_op.as_ref() == Some(&op) {
                     return;
                 }
                 let is_held = self.hold_released && op == KvsOp::Released;
@@ -403,47 +406,6 @@ impl World {
                 Event::Reported { stream, result: Err(end) }
             };
             self.queue.push_back((asker, event));
-        }
-    }
-
-    fn kvs(&mut self, op: KvsOp) -> KvsResult {
-        match op {
-            KvsOp::Append { .. } if self.fail_commits > 0 => {
-                self.fail_commits -= 1;
-                KvsResult::Appended(Err(Fault::new(libc::EIO, "no")))
-            }
-            KvsOp::Append { events, .. } => {
-                self.commits += 1;
-                self.events.extend(events);
-                KvsResult::Appended(Ok(()))
-            }
-            KvsOp::Create { .. } if self.has_namespace => KvsResult::Created(Ok(Creation::Existed)),
-            KvsOp::Create { .. } => {
-                self.has_namespace = true;
-                KvsResult::Created(Ok(Creation::Made))
-            }
-            KvsOp::Finish(events) => {
-                self.events.extend(events);
-                (self.moved, self.has_namespace) = (true, false);
-                KvsResult::Finished(Ok(()))
-            }
-            KvsOp::Link => KvsResult::Linked(Ok(())),
-            KvsOp::Recommit(bequest) => {
-                self.recommitted.push(bequest.client.clone());
-                KvsResult::Recommitted { client: bequest.client.clone(), result: Ok(()) }
-            }
-            KvsOp::Released => {
-                let known = self.lose_released.clone();
-                KvsResult::Released(known.unwrap_or_else(|| Ok(self.released_in_parts())))
-            }
-            KvsOp::Open { .. } if self.lose_namespace => {
-                KvsResult::Opened(Err(Fault::new(libc::ENOTSUP, "no such namespace")))
-            }
-            KvsOp::Open { .. } => {
-                self.leaders += 1;
-                let (events, leaders) = (self.events.clone(), self.leaders);
-                KvsResult::Opened(Ok(Opened { events, moved: self.moved, leaders }))
-            }
         }
     }
 

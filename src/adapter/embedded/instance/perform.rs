@@ -106,14 +106,11 @@ impl Instance<'_> {
 
     fn run_kvs_op(&mut self, from: BrokerRank, id: JobId, op: KvsOp) {
         let result = self.kvs.run(id, &op, || self.manager.released(id));
-        let written = match (&result, op) {
-            (KvsResult::Appended(Ok(())), KvsOp::Append { events, .. })
-            | (KvsResult::Finished(Ok(())), KvsOp::Finish(events)) => events,
-            // If the commit failed, the leader logs that.
-            (_, _) => Vec::new(),
-        };
-        for event in written {
-            self.tell(Some(id), Happening::Exec(event));
+        // If the commit failed, the leader logs that.
+        if let (KvsResult::Appended(Ok(())), KvsOp::Append { events, .. }) = (&result, op) {
+            for event in events {
+                self.tell(Some(id), Happening::Exec(event));
+            }
         }
         self.queue.push_back((from, Event::Kvs { id, result }));
     }

@@ -38,7 +38,7 @@ impl World {
 
     /// Checks the order of RFC 50, at each commit.
     pub(in crate::adapter::sim) fn check_events(&mut self, id: JobId, op: &KvsOp) {
-        let (KvsOp::Append { events: fresh, .. } | KvsOp::Finish(fresh)) = op else { return };
+        let KvsOp::Append { events: fresh, .. } = op else { return };
         let Some(log) = self.kvs.live_log(id) else { return };
         let names: Vec<&str> = log.iter().chain(fresh).map(|event| event.name.as_str()).collect();
         if let Some(broken) = broken(&names) {

@@ -15,5 +15,8 @@ impl World {
         for id in self.kvs.stray_roots() {
             self.violate("bounded", format!("{id}: the KVS still has its guest-checkpoint"));
         }
+        for id in self.kvs.stray_guests() {
+            self.violate("bounded", format!("{id}: the KVS still has its guest namespace"));
+        }
     }
 }

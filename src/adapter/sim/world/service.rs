@@ -94,12 +94,17 @@ impl World {
             return;
         }
         let failure = || Fault::new(libc::EIO, "commit failed");
-        let may_fail = matches!(op, KvsOp::Append { .. } | KvsOp::Open { .. } | KvsOp::Released);
+        let may_fail = !matches!(op, KvsOp::Create { .. } | KvsOp::Link | KvsOp::Recommit(_));
         let fails = may_fail && self.faults.draw(FaultKind::CommitFails).is_some();
         let result = match op {
             KvsOp::Append { .. } if fails => KvsResult::Appended(Err(failure())),
+            KvsOp::Move if fails => KvsResult::Moved(Err(failure())),
             KvsOp::Open { .. } if fails => KvsResult::Opened(Err(failure())),
             KvsOp::Released if fails => KvsResult::Released(Err(failure())),
+            KvsOp::Move => {
+                let (root, broker) = (Box::new(self.kvs.roots(&[id])), self.ranks[0].brokers);
+                return self.after(0.000_1, 0.01, Item::Graft { from, id, root, broker });
+            }
             op => {
                 self.check_events(id, &op);
                 self.kvs.apply(id, op)
@@ -109,6 +114,24 @@ impl World {
             self.manager.set_told(id, released.clone().unwrap_or_default());
         }
         self.send(0, from.rank, Item::KvsDone { to: from, id, result: Box::new(result) });
+    }
+
+    /// The root of a guest namespace was looked up, and is put in the place of the link.
+    pub(super) fn graft(&mut self, from: Life, id: JobId, root: Roots, broker: u32) {
+        if !self.is_alive(from) || broker != self.ranks[0].brokers {
+            return;
+        }
+        self.note(&format!("{id} is moved"));
+        let result = self.kvs.graft(root);
+        self.after(0.000_1, 0.01, Item::Grafted { from, id, result: Box::new(result), broker });
+    }
+
+    /// The namespace is removed when the commit of the graft was answered.
+    pub(super) fn handle_grafted(&mut self, to: Life, id: JobId, result: KvsResult, broker: u32) {
+        if self.is_alive(to) && broker == self.ranks[0].brokers {
+            self.kvs.remove(id);
+            self.deliver(to, Event::Kvs { id, result });
+        }
     }
 
     /// The roots of guest namespaces are looked up before the commit that puts them there.

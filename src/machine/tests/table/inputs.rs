@@ -41,8 +41,8 @@ fn events(input: Input, world: &World, rank: usize) -> Vec<Event> {
     match input {
         Input::Appended
         | Input::Created
-        | Input::Finished
         | Input::Linked
+        | Input::Moved
         | Input::Opened
         | Input::Recommitted
         | Input::Released => {
@@ -133,10 +133,10 @@ fn kvs(input: Input) -> Vec<KvsResult> {
         KvsResult::Created(Ok(Creation::Existed)),
         KvsResult::Created(Ok(Creation::Made)),
         KvsResult::Created(Err(fault())),
-        KvsResult::Finished(Ok(())),
-        KvsResult::Finished(Err(fault())),
         KvsResult::Linked(Ok(())),
         KvsResult::Linked(Err(fault())),
+        KvsResult::Moved(Ok(())),
+        KvsResult::Moved(Err(fault())),
         KvsResult::Opened(Ok(found)),
         KvsResult::Opened(Ok(moved)),
         KvsResult::Opened(Err(fault())),
