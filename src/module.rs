@@ -218,7 +218,7 @@ fn shell_uri(
     let comes_back = is_configured(handle) || !is_job(handle) && place_lasts;
     match resume_uri(&local, rank) {
         Ok(uri) if comes_back => Ok((uri, None)),
-        Ok(uri) => Ok((format!("{uri}?timeout={GONE_FOR_GOOD}"), None)),
+        Ok(uri) => Ok((format!("{uri}&timeout={GONE_FOR_GOOD}"), None)),
         Err(why) => {
             let notice = format!("job shells may end with this broker: no resume connector: {why}");
             handle.log(libc::LOG_WARNING, &notice);

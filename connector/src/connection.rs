@@ -62,7 +62,7 @@ impl Connection {
         path: &str,
         limits: Limits,
         retries: u32,
-        run: Option<Run>,
+        (rank, run): (Option<u32>, Option<Run>),
     ) -> Result<Self, Errno> {
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
         let flags = TimerFlags::TFD_CLOEXEC | TimerFlags::TFD_NONBLOCK;
@@ -71,7 +71,7 @@ impl Connection {
         let link = first_link(path, retries, run.is_some())?;
         let is_connected = link.as_ref().is_some_and(|(_, accepted)| *accepted);
         let mut connection = Self {
-            machine: Connector::new(unique()?, limits, is_connected, 0.0).of_run(run),
+            machine: Connector::new(unique()?, limits, is_connected, 0.0).on_rank(rank).of_run(run),
             link: None,
             writing: None,
             path: path.to_string(),

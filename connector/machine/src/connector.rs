@@ -86,6 +86,8 @@ pub struct Connector<P> {
     pub(crate) limits: Limits,
     /// A random number that identifies the client.
     pub(crate) id: u64,
+    /// Rank of the client's broker, if it is known.
+    pub(crate) rank: Option<u32>,
     /// The run of a job that the client belongs to, if any.
     pub(crate) run: Option<Run>,
     pub(crate) phase: Phase,
@@ -130,6 +132,7 @@ impl<P: Packet> Connector<P> {
         Self {
             limits,
             id,
+            rank: None,
             run: None,
             phase,
             losses: 0,

@@ -22,6 +22,8 @@ pub struct Options<'a> {
     pub limits: Limits,
     /// How often to repeat the first attempt to connect.
     pub retries: u32,
+    /// The broker rank of the socket.
+    pub rank: Option<u32>,
     /// The run of a job that the client belongs to.
     pub run: Option<Run>,
 }
@@ -33,6 +35,11 @@ pub enum OptionsError {
     Duration {
         /// The option or variable.
         name: &'static str,
+        /// Its value.
+        value: String,
+    },
+    /// The value of the option `rank` is not a number.
+    Rank {
         /// Its value.
         value: String,
     },
@@ -61,6 +68,7 @@ impl fmt::Display for OptionsError {
             Self::Duration { name, value } => {
                 write!(f, "{name}='{value}' is not a duration, such as 90s, 10m or 7d")
             }
+            Self::Rank { value } => write!(f, "rank='{value}' is not a broker rank"),
             Self::Retries { value } => {
                 write!(f, "{RETRY_COUNT}='{value}' is not a number of attempts")
             }
@@ -83,7 +91,7 @@ impl<'a> Options<'a> {
         timeout_variable: Option<&str>,
         retry_count: Option<&str>,
     ) -> Result<Self, OptionsError> {
-        let (mut limits, mut run) = (Limits::default(), None);
+        let (mut limits, mut run, mut rank) = (Limits::default(), None, None);
         if let Some(text) = timeout_variable {
             limits.give_up_after = timeout(TIMEOUT, text)?;
         }
@@ -91,6 +99,10 @@ impl<'a> Options<'a> {
         for option in query.split('&').filter(|option| !option.is_empty()) {
             match option.split_once('=') {
                 Some(("timeout", text)) => limits.give_up_after = timeout("timeout", text)?,
+                Some(("rank", text)) => {
+                    let value = text.to_string();
+                    rank = Some(text.parse().map_err(|_| OptionsError::Rank { value })?);
+                }
                 Some(("run", text)) => {
                     let value = text.to_string();
                     run = Some(Run::parse(text).ok_or(OptionsError::Run { value })?);
@@ -105,7 +117,7 @@ impl<'a> Options<'a> {
             text.parse().map_err(|_| OptionsError::Retries { value: text.to_string() })
         };
         let retries = retry_count.map_or(Ok(RETRIES), number)?;
-        Ok(Self { path, limits, retries, run })
+        Ok(Self { path, limits, retries, rank, run })
     }
 }
 
@@ -160,6 +172,7 @@ mod tests {
             ("/x", Some("soon"), TIMEOUT),
             ("/x?timeout=1w", None, "1w"),
             ("/x?run=ab", None, "run='ab'"),
+            ("/x?rank=-1", None, "rank='-1'"),
             ("/x?retries=1", None, "retries=1"),
         ] {
             let error = give_up_after(uri, variable).unwrap_err().to_string();

@@ -8,7 +8,7 @@ mod kvs;
 mod runs;
 mod support;
 
-use resume_machine::{Kind, Limits, MARKERS, Packet, Phase, Run, SendError};
+use resume_machine::{ANY_RANK, Kind, Limits, MARKERS, Packet, Phase, Run, SendError};
 use serde_json::{Value, json};
 
 use client::Client;
@@ -504,7 +504,12 @@ fn client_that_settles() -> (Client, Message) {
 
 /// A client that has made one commit, and closes its connection.
 fn closes_after_a_commit() -> (Client, Message) {
+    closes_after_a_commit_on(None)
+}
+
+fn closes_after_a_commit_on(rank: Option<u32>) -> (Client, Message) {
     let mut client = Client::new(Limits::default());
+    client.connector = client.connector.on_rank(rank);
     client.send(Message::ask("kvs.commit", 1, &append("job-5", 1)));
     let commit = client.sent().remove(0);
     client.answer(&commit, &json!({ "rootref": "r", "rootseq": 1 }));
@@ -572,15 +577,23 @@ fn commits_are_offered_again_to_a_module_that_is_being_reloaded() {
     }
 }
 
-/// Its broker is stopping, and has passed the commits on to another rank, which has no such job.
+/// Its broker is stopping, and may have passed the commits on to another rank, which has no such job.
 #[test]
 fn commits_of_a_clients_own_job_are_offered_again_to_its_own_rank() {
-    for (job, is_own) in [(5, true), (6, false)] {
-        let (mut client, _) = closes_after_a_commit();
+    for (job, rank, is_early) in [(5, None, true), (5, Some(3), false), (6, None, false)] {
+        let (mut client, _) = closes_after_a_commit_on(rank);
         client.connector = client.connector.of_run(Some(Run { job, digest: "d".to_string() }));
         let bequest = client.sent().remove(0);
         client.refuse(&bequest, NO_ENTRY);
-        assert_eq!(client.connector.is_lingering(), is_own, "a client of job {job}");
+        assert_eq!(client.connector.is_lingering(), is_early, "job {job} on {rank:?}");
+    }
+}
+
+#[test]
+fn commits_are_handed_to_the_rank_of_the_clients_own_broker() {
+    for (rank, asked) in [(None, ANY_RANK), (Some(3), 3)] {
+        let (mut client, _) = closes_after_a_commit_on(rank);
+        assert_eq!(client.sent().remove(0).rank, asked);
     }
 }
 

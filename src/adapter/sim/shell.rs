@@ -43,9 +43,6 @@ pub(super) struct Shell {
     pub(super) record_damaged: bool,
     /// Whether its record was lost, and its unit was not found since.
     pub(super) record_lost: bool,
-    /// The rank to whose module it has left commits. Another one than its own if its own was not
-    /// loaded.
-    pub(super) commits_kept_at: u32,
     /// Whether the record of its job there was lost at any time. It has held these commits.
     pub(super) commits_lost: bool,
     /// What it has written to its standard output.
@@ -80,7 +77,6 @@ pub(super) struct Shell {
 impl Shell {
     pub(super) fn new(unit: UnitName, invocation: String, digest: String, deaf: bool) -> Self {
         Self {
-            commits_kept_at: unit.rank().0,
             unit,
             invocation,
             digest,

@@ -355,19 +355,22 @@ impl<P: Packet> Connector<P> {
         let Some(ledger) = self.ledgers.get_mut(namespace) else { return };
         let payload = job_of(namespace).and_then(|id| ledger.bequest(id));
         if let Some(payload) = payload.filter(|_| !ledger.covering) {
-            self.ask(Own::Bequest(namespace.to_string()), "job-exec.keep-commits", &payload);
+            // Else a broker whose module is away would pass it on to another rank's.
+            let rank = self.rank.unwrap_or(ANY_RANK);
+            let own = Own::Bequest(namespace.to_string());
+            self.ask_rank(own, "job-exec.keep-commits", &payload, rank);
         }
     }
 
     fn bequeathed(&mut self, now: f64, namespace: &str, answer: &P) {
         let is_own = self.run.as_ref().is_some_and(|run| job_of(namespace) == Some(run.job));
         let Some(ledger) = self.ledgers.get_mut(namespace) else { return };
-        // The module is being reloaded, or the broker is stopping. If that has passed the request on,
-        // the module of another rank may have answered, which does not know the job.
+        // The module is being reloaded, or the broker is stopping. A client that does not know its
+        // rank may have been answered by the module of another one, which does not know the job.
         let is_early = match answer.header().errnum {
             NO_SERVICE => !is_unknown_method(answer),
             NO_HOST => true,
-            NO_ENTRY => is_own,
+            NO_ENTRY => is_own && self.rank.is_none(),
             _ => false,
         };
         match answer.header().errnum {

@@ -46,6 +46,13 @@ impl<P: Packet> Connector<P> {
         self
     }
 
+    /// The client's broker has this rank, if that is known.
+    #[must_use]
+    pub fn on_rank(mut self, rank: Option<u32>) -> Self {
+        self.rank = rank;
+        self
+    }
+
     /// Asks whose namespace this is, if the client's run has one of this name. Returns false if
     /// there is nothing to be asked.
     pub(crate) fn ask_whose(&mut self, namespace: &str) -> bool {

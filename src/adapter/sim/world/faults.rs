@@ -294,8 +294,7 @@ impl World {
         }
         let shells = state.shells.iter().filter(|shell| shell.record_lost);
         let jobs: BTreeSet<JobId> = shells.map(|shell| shell.unit.job()).collect();
-        let all = self.ranks.iter_mut().flat_map(|state| &mut state.shells);
-        for shell in all.filter(|shell| shell.commits_kept_at == rank) {
+        for shell in &mut state.shells {
             shell.commits_lost |= jobs.contains(&shell.unit.job());
         }
         for name in lost {

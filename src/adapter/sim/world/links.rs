@@ -53,7 +53,7 @@ impl World {
         let run = Run { job: unit.job().0, digest: digest.clone() };
         let run = Some(run).filter(|_| !Bug::FirstRunWrites.is_planted());
         let connector = Connector::new(self.rng.random(), limits, is_connected, self.now);
-        let connector = connector.of_run(run);
+        let connector = connector.on_rank(Some(id.rank)).of_run(run);
         let link = Link { connector, is_connected, number: 0, armed: None, service: None };
         self.links.insert(id, link);
         self.forward_from_link(id);
@@ -240,12 +240,12 @@ impl World {
         self.handle(at, Event::ShellBarrier { request, credential, id, rank, entry });
     }
 
-    /// The module answers at once.
+    /// The module answers at once. Other modules do not hear of it, because it names its rank.
     fn handle_bequest(&mut self, waiter: &Waiter) {
-        let Some(rank) = self.nearest_module(waiter.shell.rank) else {
+        let rank = waiter.shell.rank;
+        if waiter.packet.rank() != Some(rank) || self.ranks[rank as usize].node.is_none() {
             return self.answer_shell(waiter, Err(libc::ENOSYS));
-        };
-        self.shell_mut(waiter.shell).commits_kept_at = rank;
+        }
         let credential = self.credential(waiter.shell);
         let number = self.open_shell_request(rank);
         self.bequests.insert(number, waiter.clone());
