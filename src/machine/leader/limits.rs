@@ -102,9 +102,14 @@ impl Leader {
     }
 
     pub(super) fn handle_time_limit(&mut self, cx: Context, out: &mut Effects) {
+        if self.failure.is_some() {
+            // Its shells are being ended for that. While rank 0 is away the job manager may hear of
+            // a time limit first, and take it for the reason.
+            return;
+        }
         let note = "resource allocation expired".to_string();
         let exception = Exception { severity: 0, kind: "timeout".to_string(), note };
-        self.failure.get_or_insert_with(|| Failure::new((&exception).into()));
+        self.failure = Some(Failure::new((&exception).into()));
         self.post(ExecEvent::exception(cx.now.wall, &exception));
         self.say_exception(exception, out);
         self.signal_running(Signal::ALRM.number(), out);

@@ -105,6 +105,22 @@ fn a_timeout_that_the_job_manager_has_forgotten_is_raised_again_with_its_note() 
     world.assert_ended();
 }
 
+/// [one-fatal]
+#[test]
+fn a_time_limit_is_no_reason_after_another() {
+    let mut world = World::running(3, "1-2");
+    let request = RequestId::Remote(1);
+    world.happen(0, Event::Expiration { request, id: JOB, expiration: 1e9 + world.now + 5.0 });
+    let unit = world.unit_of(2);
+    world.happen(2, Event::Unit(UnitEvent::Lost { unit, message: "node was rebooted".into() }));
+    world.pass(1.0);
+    assert_eq!(kinds(&world), ["exec"]);
+    world.unload(0);
+    world.pass(10.0);
+    assert_eq!(kinds(&world), ["exec"]);
+    assert!(world.raised.is_empty(), "{:?}", world.raised);
+}
+
 /// [reason-outlives]
 #[test]
 fn one_record_is_enough() {
