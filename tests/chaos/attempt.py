@@ -28,6 +28,8 @@ class Attempt:
         self.story = []
         # What an attached client has done.
         self.attached = None
+        # How often a client found the job's guest namespace not restored yet (rfc/0008, 8.10).
+        self.unrestored = 0
         # Why the test could not do its part.
         self.broken = None
 
@@ -75,8 +77,8 @@ class Attempt:
             self.cancel()
 
     def attach_once(self, rank, lines):
-        """False if it could not connect, or the KVS of that rank did not have the job yet: then it
-        has read nothing."""
+        """False if it could not connect, or the KVS did not have the job or its guest namespace yet:
+        then it has read nothing."""
         self.instance.await_run(rank)
         with open(f"{self.directory}-attached", "wb") as out:
             client = subprocess.Popen(
@@ -99,7 +101,9 @@ class Attempt:
         # The client goes when the job does, or is ended with the run.
         said = client.stderr.read().decode().strip()
         self.note(f"attach exited with {client.wait()}: {said}")
-        return "flux_open" not in said and "No such job" not in said
+        is_unrestored = "event_watch_get: Operation not supported" in said
+        self.unrestored += is_unrestored
+        return not is_unrestored and "flux_open" not in said and "No such job" not in said
 
 
 def await_submission(instance, stopping):

@@ -171,6 +171,7 @@ class Run:
             f"forgotten {len(ran)} that ran" + oldest(ran),
             f"{len(waited)} that waited" + oldest(waited),
             f"run again {len(again)}" + oldest(again),
+            f"unrestored {sum(a.attempt.unrestored for a in self.accounts)}",
             f"no space {sum(a.no_space for a in self.accounts)}",
             f"unserved {sum(a.unserved for a in self.accounts)}",
             f"rests gone after {self.waited:.0f} s",
