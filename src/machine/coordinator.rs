@@ -331,6 +331,10 @@ impl Coordinator {
             self.touch(cx);
             return None;
         }
+        if !self.jobs.contains_key(&id) {
+            // An earlier coordinator may have gone before it could.
+            self.checkpoint.take_back(cx, id);
+        }
         Some(false)
     }
 

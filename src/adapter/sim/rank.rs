@@ -142,8 +142,12 @@ pub(super) struct Rank {
     pub(super) unnoticed: bool,
     /// The error of the wall clock, in seconds.
     pub(super) clock: f64,
+    /// Its module waits for its last checkpoint.
+    pub(super) is_leaving: bool,
     /// Its module is another release than those of most ranks.
     pub(super) is_other_release: bool,
+    /// The next module will be another release.
+    pub(super) next_is_other_release: bool,
 }
 
 impl Rank {
@@ -167,7 +171,9 @@ impl Rank {
             held: Vec::new(),
             unnoticed: false,
             clock: 0.0,
+            is_leaving: false,
             is_other_release: false,
+            next_is_other_release: false,
         }
     }
 

@@ -217,6 +217,8 @@ pub(super) enum Item {
     SystemdLeaves(u32),
     SystemdReturns(u32),
     Timer(Life),
+    /// The module has waited long enough for its last checkpoint.
+    Unload(Life),
     ToBroker {
         id: ShellId,
         number: u64,
@@ -451,6 +453,7 @@ impl World {
             Item::Resume(rank) => self.resume(rank),
             Item::Submit => self.submit(),
             Item::Timer(life) => self.handle_timer(life),
+            Item::Unload(life) => self.end_unload(life),
             Item::WriteLine(id) => self.write_line(id),
             other => self.handle_link_item(other),
         }
@@ -599,8 +602,11 @@ impl World {
                 None => self.perform(life, effect),
             }
         }
-        let next = self.ranks[rank as usize].node.as_ref().and_then(Node::next_timeout);
-        if let Some(at) = next {
+        let state = &self.ranks[rank as usize];
+        let Some(node) = &state.node else { return };
+        if state.is_leaving && node.is_finished() {
+            self.end_unload(life);
+        } else if let Some(at) = node.next_timeout() {
             self.at(at, Item::Timer(life));
         }
     }

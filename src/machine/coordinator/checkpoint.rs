@@ -33,6 +33,16 @@ pub(super) struct Waiting {
     pub(super) is_stray: bool,
 }
 
+/// How far the last checkpoint is, before the module is unloaded.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+enum Last {
+    #[default]
+    Unwanted,
+    /// The next one takes all running jobs, and begins as soon as it can.
+    Wanted,
+    Begun,
+}
+
 /// What waits for the next checkpoint, and for the one under way.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Checkpoint {
@@ -40,15 +50,17 @@ pub(super) struct Checkpoint {
     in_flight: Option<BTreeMap<JobId, Waiting>>,
     /// Jobs whose references the one under way writes.
     writing: BTreeSet<JobId>,
+    /// Jobs that nobody runs any more, and whose references may be there again.
+    strays: BTreeSet<JobId>,
+    /// Those that the one under way removes.
+    removing: BTreeSet<JobId>,
     /// Shells that wait.
     asked: Asked,
     due: Option<f64>,
     changed: bool,
     /// One has been made since this coordinator came up.
     made: bool,
-    /// The module is about to be unloaded: the next one is the last, takes all running jobs, and
-    /// begins as soon as it can.
-    is_last: bool,
+    last: Last,
     /// When running jobs have their turn, if there are any.
     sweep_at: Option<f64>,
     /// The last running job that had its turn.
@@ -62,6 +74,12 @@ impl Checkpoint {
         if self.in_flight.is_none() {
             self.due.get_or_insert(cx.now.mono + cx.config.checkpoint_interval);
         }
+    }
+
+    /// Removes the reference to a job that nobody runs any more, if its data is in its place.
+    pub(super) fn take_back(&mut self, cx: Context, id: JobId) {
+        self.strays.insert(id);
+        self.touch(cx);
     }
 
     /// A leader wants to be told when what it has committed is covered.
@@ -138,24 +156,25 @@ impl Checkpoint {
     /// and nothing waits for one.
     pub(super) fn make_last(&mut self, cx: Context, jobs: bool) {
         if cx.shells_survive && (jobs || !self.waiting.is_empty()) {
-            self.is_last = true;
+            self.last = Last::Wanted;
             self.due = Some(cx.now.mono);
         }
     }
 
     /// Whether the last one has ended, or none was wanted.
     pub(super) fn is_last_made(&self) -> bool {
-        !self.is_last && self.in_flight.is_none()
+        self.last == Last::Unwanted && self.in_flight.is_none()
     }
 
     /// Whether one is to begin now.
     pub(super) fn is_due(&self, now: f64) -> bool {
-        self.in_flight.is_none() && self.next_timeout().is_some_and(|at| at <= now)
+        self.next_timeout().is_some_and(|at| at <= now)
     }
 
+    /// None is begun while another is under way.
     pub(super) fn next_timeout(&self) -> Option<f64> {
-        let times = [self.due, self.sweep_at.filter(|_| self.in_flight.is_none())];
-        times.into_iter().flatten().reduce(f64::min)
+        let times = [self.due, self.sweep_at];
+        times.into_iter().flatten().reduce(f64::min).filter(|_| self.in_flight.is_none())
     }
 
     /// Running jobs have their turn while there are any.
@@ -166,7 +185,8 @@ impl Checkpoint {
 
     /// Takes running jobs whose turn it is.
     fn sweep(&mut self, now: f64, running: impl Iterator<Item = JobId> + Clone) -> Vec<JobId> {
-        if std::mem::take(&mut self.is_last) {
+        if self.last == Last::Wanted {
+            self.last = Last::Begun;
             return running.collect();
         }
         if self.sweep_at.is_none_or(|at| at > now) {
@@ -203,7 +223,8 @@ impl Checkpoint {
             let waiting = jobs.iter().filter(|(_, job)| !job.ended).map(|(id, _)| *id);
             self.writing = waiting.chain(self.asked.jobs()).chain(turn).collect();
             let stray = jobs.iter().filter(|(_, job)| job.is_stray).map(|(id, _)| *id);
-            let (jobs, ended) = (self.writing().collect(), stray.collect());
+            self.removing = stray.chain(std::mem::take(&mut self.strays)).collect();
+            let (jobs, ended) = (self.writing().collect(), self.removing.iter().copied().collect());
             out.push(Effect::Checkpoint { jobs, ended });
         }
         self.in_flight = Some(jobs);
@@ -211,6 +232,11 @@ impl Checkpoint {
         if !cx.shells_survive {
             self.handle_made(cx, Ok(()), out);
         }
+    }
+
+    /// A reference is to be removed, and after an unload nobody would know.
+    fn has_strays(&self) -> bool {
+        self.waiting.values().any(|job| job.is_stray)
     }
 
     /// The checkpoint under way has ended.
@@ -222,6 +248,8 @@ impl Checkpoint {
     ) {
         let Some(jobs) = self.in_flight.take() else { return };
         self.writing.clear();
+        let mut removing = std::mem::take(&mut self.removing);
+        let is_made = result.is_ok();
         match result {
             Ok(()) => {
                 self.made = true;
@@ -239,11 +267,15 @@ impl Checkpoint {
                 for (id, job) in jobs {
                     self.waiting.entry(id).or_insert(job);
                 }
+                self.strays.append(&mut removing);
                 self.asked.put_back();
                 self.changed = true;
             }
         }
-        if self.is_last {
+        if self.last == Last::Begun && !(is_made && self.has_strays()) {
+            self.last = Last::Unwanted;
+        }
+        if self.last != Last::Unwanted {
             self.due = Some(cx.now.mono);
         } else if self.changed {
             self.due = Some(cx.now.mono + cx.config.checkpoint_interval);

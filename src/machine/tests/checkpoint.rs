@@ -2,9 +2,9 @@
 
 use super::recovery::Alone;
 use super::{JOB, start, start_event};
-use crate::machine::{Effect, Event, Now, RequestId, StreamId};
+use crate::machine::{Answer, Effect, Event, Fault, Now, RequestId, StreamId};
 use crate::port::supervisor::{Method, UnitEvent};
-use crate::proto::peer::{LeadNote, LeadReply};
+use crate::proto::peer::{KnownRequest, LeadNote, LeadReply, Question, Version};
 use crate::proto::{JobId, ReleasedRanks, Response, WaitStatus};
 
 /// The coordinator of a job that another rank leads, and the leader's stream.
@@ -54,7 +54,7 @@ fn a_reference_that_may_come_too_late_is_taken_back() {
     end(&mut node, stream);
     made(&mut node);
     assert_eq!(begin(&mut node), (vec![], vec![JOB]));
-    node.hear(Event::Checkpointed(Err(crate::machine::Fault::new(libc::ENOSPC, "full"))));
+    node.hear(Event::Checkpointed(Err(Fault::new(libc::ENOSPC, "full"))));
     assert_eq!(begin(&mut node), (vec![], vec![JOB]), "it is tried again");
 }
 
@@ -82,6 +82,8 @@ fn an_unload_waits_for_a_checkpoint_of_all_that_runs() {
         node.node.finish(now);
         assert!(!node.node.is_finished());
         if is_under_way {
+            let due = node.node.next_timeout();
+            assert!(due.is_none_or(|at| at > now.mono), "{due:?}: it cannot begin yet");
             made(&mut node);
             assert!(!node.node.is_finished(), "the one under way may lack something");
         }
@@ -92,6 +94,45 @@ fn an_unload_waits_for_a_checkpoint_of_all_that_runs() {
         made(&mut node);
         assert!(node.node.is_finished());
     }
+}
+
+/// [reference-taken-back]
+#[test]
+fn an_unload_waits_until_a_reference_is_taken_back() {
+    for failed in [false, true] {
+        let (mut node, stream) = coordinator();
+        reply(&mut node, stream, LeadReply::Response(Response::Start {}));
+        node.node.finish(Now { mono: node.now, wall: 1e9 + node.now });
+        assert_eq!(begin(&mut node), (vec![JOB], vec![]));
+        end(&mut node, stream);
+        made(&mut node);
+        assert!(!node.node.is_finished());
+        assert_eq!(begin(&mut node), (vec![], vec![JOB]));
+        let full = Err(Fault::new(libc::ENOSPC, "full"));
+        node.hear(Event::Checkpointed(if failed { full } else { Ok(()) }));
+        assert!(node.node.is_finished(), "a full disk is not waited for");
+    }
+}
+
+/// [reference-taken-back]
+#[test]
+fn a_reference_is_taken_back_when_a_rank_asks_for_a_job_that_nobody_runs() {
+    let (mut node, stream) = coordinator();
+    reply(&mut node, stream, LeadReply::Note(LeadNote::Changed { mark: 1 }));
+    begin(&mut node);
+    made(&mut node);
+    node.now += 1000.0;
+    let (id, digest, question) = (JobId(5), "other".into(), Question::Manager);
+    let asked = KnownRequest { version: Version, id, digest, question };
+    let answer = node.hear(Event::Known { request: RequestId::Remote(9), asked });
+    let no = Answer::Known(Ok(false));
+    assert_eq!(answer, [Effect::Answer { to: RequestId::Remote(9), answer: no }]);
+    assert_eq!(begin(&mut node).1, [id]);
+    node.hear(Event::Checkpointed(Err(Fault::new(libc::ENOSPC, "full"))));
+    assert_eq!(begin(&mut node).1, [id], "it is tried again");
+    made(&mut node);
+    reply(&mut node, stream, LeadReply::Note(LeadNote::Changed { mark: 2 }));
+    assert_eq!(begin(&mut node), (vec![JOB], vec![]));
 }
 
 #[test]

@@ -12,9 +12,12 @@ use crate::adapter::sim::rank::{STRANGER, Supervisor};
 use crate::adapter::sim::request::{Asked, Life};
 use crate::adapter::sim::shell::ShellId;
 use crate::config::Config;
-use crate::machine::{Credential, Effects, Event, Fault, RequestId};
+use crate::machine::{Credential, Effects, Event, Fault, Now, RequestId};
 use crate::port::supervisor::{Method, UnitEvent};
 use crate::proto::{BrokerRank, JobId};
+
+/// How long a module waits for its last checkpoint, in seconds.
+const FINISH_SECONDS: f64 = 5.0;
 
 impl World {
     pub(super) fn schedule_faults(&mut self) {
@@ -177,12 +180,30 @@ impl World {
     }
 
     /// Unloads a module in order, as `flux module remove` does. It is loaded again later.
+    /// The module is asked to go. As `libflux::Driver::finish`, it waits for its last checkpoint.
     fn unload(&mut self, rank: u32) {
-        let life = self.life(rank);
+        let (life, now) = (self.life(rank), Now { mono: self.now, wall: self.wall(rank) });
+        let state = &mut self.ranks[rank as usize];
+        let Some(node) = state.node.as_mut().filter(|_| !state.is_leaving) else { return };
+        node.finish(now);
+        let (is_finished, next) = (node.is_finished(), node.next_timeout());
+        state.is_leaving = true;
+        self.note(&format!("unload on rank {rank}"));
+        if is_finished {
+            return self.end_unload(life);
+        }
+        self.at(self.now + FINISH_SECONDS, Item::Unload(life));
+        if let Some(at) = next {
+            self.at(at, Item::Timer(life));
+        }
+    }
+
+    /// The module goes.
+    pub(super) fn end_unload(&mut self, life: Life) {
+        let rank = life.rank;
         if !self.is_alive(life) {
             return;
         }
-        self.note(&format!("unload on rank {rank}"));
         let mut effects = Effects::default();
         if let Some(node) = &mut self.ranks[rank as usize].node {
             node.shut_down(&mut effects);
@@ -212,8 +233,11 @@ impl World {
 
     /// Loads another release on a rank, or the same one as elsewhere.
     pub(super) fn set_release(&mut self, rank: u32, is_other: bool) {
-        if std::mem::replace(&mut self.ranks[rank as usize].is_other_release, is_other) != is_other
-        {
+        let state = &mut self.ranks[rank as usize];
+        if std::mem::replace(&mut state.next_is_other_release, is_other) != is_other {
+            if state.node.is_none() {
+                state.is_other_release = is_other;
+            }
             self.note(&format!("rank {rank} is another release: {is_other}"));
             self.unload(rank);
         }
@@ -328,6 +352,7 @@ impl World {
     fn end_life(&mut self, life: Life) {
         let rank = &mut self.ranks[life.rank as usize];
         rank.node = None;
+        rank.is_leaving = false;
         rank.life += 1;
         rank.effects = Effects::default();
         self.close_bus(life.rank);
@@ -350,6 +375,7 @@ impl World {
         let state = &mut self.ranks[rank as usize];
         let Some(connection) = state.systemd.connect() else { return };
         state.disk.begin_life();
+        state.is_other_release = state.next_is_other_release;
         let supervisor = Supervisor::new(&state.disk, state.boot, BrokerRank(rank), connection);
         let supervisor = match supervisor {
             Ok(supervisor) => supervisor,
@@ -372,9 +398,10 @@ impl World {
         let state = &mut self.ranks[rank as usize];
         state.node = Some(new_node(rank, nested));
         for shell in state.shells.iter_mut().filter(|shell| shell.record_lost) {
-            shell.record_lost = false;
             let known = state.systemd.invocation_id(&shell.unit);
             let has_record = state.disk.has(&format!("{}.record", shell.unit.stem()));
+            // A full disk does not take a new one.
+            shell.record_lost = !has_record;
             shell.record_damaged |= !has_record && known != Some(shell.invocation.as_str());
         }
         self.note(&format!("ready on rank {rank}"));
