@@ -68,6 +68,8 @@ class Account:
         self.again = None
         # The job manager has freed it on an exception that came while no service was loaded.
         self.unserved = False
+        # The job manager had taken its shell's exception, and died before it told anybody.
+        self.unheard = False
         # A forgotten one had not begun to run.
         self.waited = False
         if attempt.broken:
@@ -110,6 +112,10 @@ class Account:
 
     def killed_meanwhile(self, begin, end):
         return any(begin <= kill <= end for kill in self.faults.killed_0)
+
+    def killed_while_it_ran(self):
+        ended = [event["timestamp"] for event in self.named("finish")]
+        return self.killed_meanwhile(self.attempt.asked_at, max(ended, default=0))
 
     def account_unknown(self):
         """Since it began to run, the service makes checkpoints for it. While it waits for
@@ -181,6 +187,8 @@ class Account:
         if self.job.exception is None:
             if fatal:
                 self.say("exit-timeout" if "exit-timeout" in said else "exception", said)
+        elif not fatal and self.job.raised_by_shell and self.killed_while_it_ran():
+            self.unheard = True
         elif not fatal:
             self.say("no-exception", f"no {self.job.exception}, status {self.status()}")
         elif fatal[0]["type"] != self.job.exception or not (

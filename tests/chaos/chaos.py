@@ -173,6 +173,7 @@ class Run:
             f"run again {len(again)}" + oldest(again),
             f"unrestored {sum(a.attempt.unrestored for a in self.accounts)}",
             f"no space {sum(a.no_space for a in self.accounts)}",
+            f"unheard {sum(a.unheard for a in self.accounts)}",
             f"unserved {sum(a.unserved for a in self.accounts)}",
             f"rests gone after {self.waited:.0f} s",
             f"{jobs} jobs wrong: " + listing(self.wrong()),

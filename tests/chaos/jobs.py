@@ -31,6 +31,8 @@ class Job:
     status = 0
     # The type of the fatal exception, if there is to be one.
     exception = None
+    # Its shell raises the exception itself.
+    raised_by_shell = False
     # A part of the exception's note.
     note = ""
     max_ranks = 4
@@ -175,6 +177,7 @@ class NoShell(Job):
 
 class NoCommand(Job):
     status, exception, note = exited(127), "exec", "No such file"
+    raised_by_shell = True
     prints = False
 
     def task(self, directory):
