@@ -20,7 +20,7 @@ use crate::adapter::worker::{Worker, WorkerConfig};
 use crate::config::{Config, MethodConfig};
 use crate::machine::{Facts, Node};
 use crate::port::supervisor::{Method, Supervisor, UnitCommand, UnitEvent};
-use crate::proto::{BrokerRank, InstanceId};
+use crate::proto::{BrokerRank, InstanceId, JobId};
 
 mod error;
 mod handlers;
@@ -69,6 +69,7 @@ fn run(handle: Handle, arguments: &[String]) -> Result<(), LoadError> {
     let conf = handle.ask("config.get", "{}").map_err(LoadError::request("config.get"))?;
     let conf: Value = serde_json::from_str(&conf).map_err(LoadError::Answer)?;
     let config = Config::new(&conf, arguments)?;
+    JobId::show_ascii(handle.shows_ascii_f58());
     let name = handle.module_name().unwrap_or_else(|| SERVICE.to_string());
     if name != SERVICE {
         register(handle, &name)?;

@@ -2,10 +2,14 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde::{Deserialize, Serialize};
 
 const ALPHABET: &[u8; 58] = b"123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz";
+
+/// See [`JobId::show_ascii`].
+static IS_ASCII: AtomicBool = AtomicBool::new(false);
 
 /// A job id. Shown as F58 (`ƒAbc`), the form that every log line and exception uses.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize)]
@@ -18,6 +22,12 @@ pub struct JobId(pub u64);
 pub struct JobIdError(String);
 
 impl JobId {
+    /// From now on this process shows F58 with `f` in place of `ƒ`, or not. As the locale, which
+    /// decides it in flux-core (`libutil/fluid.c`), this is a setting of the whole process.
+    pub fn show_ascii(is_ascii: bool) {
+        IS_ASCII.store(is_ascii, Ordering::Relaxed);
+    }
+
     /// The ASCII form `f…` ("f58plain"): for unit names, file names and topic strings.
     pub fn f58plain(self) -> String {
         let mut digits = Vec::with_capacity(12);
@@ -48,7 +58,12 @@ impl JobId {
 
 impl fmt::Display for JobId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "ƒ{}", &self.f58plain()[1..])
+        let plain = self.f58plain();
+        if IS_ASCII.load(Ordering::Relaxed) {
+            f.write_str(&plain)
+        } else {
+            write!(f, "ƒ{}", &plain[1..])
+        }
     }
 }
 

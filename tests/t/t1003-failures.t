@@ -38,6 +38,22 @@ test_expect_success 'a job shell that is not there' '
 test_expect_success OURS 'the exception names it' '
 	grep /nosuch/shell note
 '
+# usage: logged_id [NAME=VALUE]. An instance of its own, with this in its environment, logs the id of
+# a job as its flux(1) shows it.
+logged_id() {
+	env LC_ALL=C.UTF-8 "$@" flux start -s1 --config-path="$FLUX_TEST_CONFIG" sh -c '
+		id=$(flux submit --setattr=system.exec.job_shell=/nosuch/shell true) &&
+		flux job wait-event "$id" clean &&
+		flux job id --to=f58 "$id" >id && flux dmesg >log
+	' &&
+	grep "job-exec.*id=$(cat id):" log
+}
+test_expect_success 'the log has the id as flux shows it' '
+	logged_id && grep "^ƒ" id
+'
+test_expect_success 'also in ASCII' '
+	logged_id FLUX_F58_FORCE_ASCII=1 && grep "^f" id
+'
 test_expect_success 'a job shell that is not there, on several ranks' '
 	id=$(flux submit -N4 --setattr=system.exec.job_shell=/nosuch/shell true) &&
 	fails_before_start "$id"

@@ -83,6 +83,18 @@ impl Handle {
         unsafe { string(flux_sys::flux_aux_get(self.as_ptr(), key).cast()) }
     }
 
+    /// Whether flux-core shows job ids with `f` in this broker, and not with `ƒ`: its locale has no
+    /// UTF-8, or `FLUX_F58_FORCE_ASCII` is set (RFC 19; flux-core `libutil/fluid.c`).
+    pub fn shows_ascii_f58(self) -> bool {
+        let mut text = [0_u8; 32];
+        // SAFETY: libflux writes a string into the buffer, whose size it is told.
+        let rc = unsafe {
+            let buffer = text.as_mut_ptr().cast();
+            flux_sys::flux_job_id_encode(1, c"f58".as_ptr(), buffer, text.len())
+        };
+        rc == 0 && text[0] == b'f'
+    }
+
     /// A path that is compiled into flux-core.
     pub fn builtin(self, key: &str) -> Option<String> {
         let key = cstring(key);
