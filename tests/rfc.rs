@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use job_exec_rs::port::Note;
 use job_exec_rs::port::supervisor::{UnitRecord, UnitSpec};
-use job_exec_rs::proto::{Bequest, EndReason, ExecEvent, Idset, UnitName};
+use job_exec_rs::proto::{BarrierClients, Bequest, EndReason, ExecEvent, Idset, UnitName};
 use job_exec_rs::supervisor::parse_record;
 use serde_json::{Value, json};
 
@@ -33,6 +33,7 @@ const READERS: &[(&str, Reader)] = &[
     ("record-intent", intent),
     ("record-left", fact),
     ("record-note-barrier-entered", fact),
+    ("record-note-barrier-clients", barrier_clients),
     ("record-note-commits", commits),
     ("record-note-critical-ranks", critical_ranks),
     ("record-note-end-reason", end_reason),
@@ -85,6 +86,13 @@ fn fact(example: &Value) -> Result<Value, String> {
         [fact] => Ok(fact.clone()),
         facts => Err(format!("{} facts", facts.len())),
     }
+}
+
+fn barrier_clients(example: &Value) -> Result<Value, String> {
+    let mut fact = fact(example)?;
+    let clients: BarrierClients = read(&fact["note"]["value"])?;
+    fact["note"]["value"] = json!(clients);
+    Ok(fact)
 }
 
 fn commits(example: &Value) -> Result<Value, String> {

@@ -19,7 +19,7 @@ use crate::machine::event::{Credential, Fault, RequestId, Role, StreamId};
 use crate::planted::Bug;
 use crate::port::supervisor::{UnitCommand, UnitEvent, UnitRecord};
 use crate::proto::peer::{Mode, Order, OrderRequest, Question, Report, ShellsRequest, StreamEnd};
-use crate::proto::{Bequest, BrokerRank, Idset, JobDigest, JobException, JobId};
+use crate::proto::{BarrierEntry, Bequest, BrokerRank, Idset, JobDigest, JobException, JobId};
 use occupant::{After, Claim, Occupant};
 use shell::Shell;
 use subtree::Child;
@@ -364,7 +364,7 @@ impl Agent {
         &mut self,
         cx: Context,
         to: RequestId,
-        entry: Option<u32>,
+        entry: Option<BarrierEntry>,
         out: &mut Effects,
     ) {
         match self.own_shell() {

@@ -9,7 +9,8 @@ use crate::proto::peer::{
     ShellsRequest, StreamEnd,
 };
 use crate::proto::{
-    Bequest, BrokerRank, Cleaning, ExecEvent, Idset, JobException, JobId, StartError, StartRequest,
+    BarrierEntry, Bequest, BrokerRank, Cleaning, ExecEvent, Idset, JobException, JobId, StartError,
+    StartRequest,
 };
 
 /// A request that waits for an answer.
@@ -257,7 +258,7 @@ pub enum Event {
         rank: BrokerRank,
         /// Which of its entries it is, counted from 1, if the resume connector says it. Else it is
         /// the next one.
-        entry: Option<u32>,
+        entry: Option<BarrierEntry>,
     },
     /// A leader or parent wants shells.
     Shells {

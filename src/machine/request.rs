@@ -10,7 +10,7 @@ use serde::de::DeserializeOwned;
 
 use crate::machine::event::{Credential, Event, Fault, RequestId};
 use crate::proto::peer::{self, COVERED, KNOWN, LEAD, ORDER, SHELLS};
-use crate::proto::{Bequest, BrokerRank, JobId, StartRequest};
+use crate::proto::{BarrierEntry, Bequest, BrokerRank, ClientId, JobId, StartRequest};
 
 /// Largest payload of a user's request that names a job and no more, in bytes.
 const SMALL_MAX: usize = 1024;
@@ -75,8 +75,9 @@ struct KeepCommits {
 struct ShellBarrier {
     id: JobId,
     rank: BrokerRank,
-    /// The resume connector says which entry it is.
+    /// The resume connector says which entry it is, and whose.
     entry: Option<u32>,
+    client: Option<ClientId>,
 }
 
 impl Topic {
@@ -175,7 +176,8 @@ impl Topic {
             Self::Lead => Event::Lead { request, lead: Box::new(peers(payload)?) },
             Self::Order => Event::Order(peers(payload)?),
             Self::ShellBarrier => {
-                let ShellBarrier { id, rank, entry } = json(payload)?;
+                let ShellBarrier { id, rank, entry, client } = json(payload)?;
+                let entry = entry.map(|number| BarrierEntry { number, client });
                 Event::ShellBarrier { request, credential, id, rank, entry }
             }
             Self::Shells => Event::Shells { request, shells: Box::new(peers(payload)?) },

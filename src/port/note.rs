@@ -7,9 +7,10 @@ use std::sync::Arc;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::proto::{Bequest, EndReason, Idset};
+use crate::proto::{BarrierClients, Bequest, EndReason, Idset};
 
 const ENTERED: &str = "barrier-entered";
+const CLIENTS: &str = "barrier-clients";
 const CRITICAL: &str = "critical-ranks";
 const END_REASON: &str = "end-reason";
 const MADE_AGAIN: &str = "made-again";
@@ -22,6 +23,8 @@ const COMMITS: &str = "commits-";
 pub enum Note {
     /// The shell has entered the shell barrier so many times.
     BarrierEntered(u32),
+    /// Who of the shell has entered the shell barrier.
+    BarrierClients(BarrierClients),
     /// A client of the job on this rank has left commits.
     Commits(Arc<Bequest>),
     /// A nested instance named its critical shells, by shell rank.
@@ -48,6 +51,7 @@ impl Note {
     pub fn key(&self) -> String {
         match self {
             Self::BarrierEntered(_) => ENTERED.to_string(),
+            Self::BarrierClients(_) => CLIENTS.to_string(),
             Self::Commits(bequest) => format!("{COMMITS}{}", bequest.client),
             Self::CriticalRanks(_) => CRITICAL.to_string(),
             Self::EndReason(_) => END_REASON.to_string(),
@@ -60,6 +64,7 @@ impl Note {
     pub fn value(&self) -> Value {
         match self {
             Self::BarrierEntered(count) => (*count).into(),
+            Self::BarrierClients(clients) => json!(clients),
             Self::Commits(bequest) => json!(**bequest),
             Self::CriticalRanks(ranks) => ranks.to_string().into(),
             Self::EndReason(reason) => json!(reason),
@@ -76,6 +81,7 @@ impl Note {
     fn read(key: &str, value: &Value) -> Option<Self> {
         match key {
             ENTERED => u32::try_from(value.as_u64()?).ok().map(Self::BarrierEntered),
+            CLIENTS => BarrierClients::deserialize(value).ok().map(Self::BarrierClients),
             CRITICAL => value.as_str()?.parse().ok().map(Self::CriticalRanks),
             _ if key.starts_with(COMMITS) => {
                 let bequest: Bequest = serde_json::from_value(value.clone()).ok()?;
@@ -120,7 +126,10 @@ mod tests {
     fn notes_are_read_as_they_were_written() {
         let commits = json!([{ "number": 1, "commit": { "flags": 0, "ops": [] } }]);
         let bequest = json!({ "client": "0011223344556677", "commits": commits });
+        let clients = json!({ "first": "0011223344556677", "others": [] });
+        let clients = serde_json::from_value(clients).expect("clients");
         let notes = [
+            Note::BarrierClients(clients),
             Note::BarrierEntered(2),
             Note::Commits(Arc::new(serde_json::from_value(bequest).expect("a bequest"))),
             Note::CriticalRanks(Idset::from_range(0..3)),

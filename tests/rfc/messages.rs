@@ -9,7 +9,7 @@ use job_exec_rs::proto::peer::{
     OrderRequest, Question, Report, Reports, ShellsRequest, StreamEnd, VERSION, decode,
 };
 use job_exec_rs::proto::{
-    JobDigest, JobException, JobId, ResourceSet, Response, StartRequest, format_fsd,
+    BarrierEntry, JobDigest, JobException, JobId, ResourceSet, Response, StartRequest, format_fsd,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -95,7 +95,8 @@ fn from_user(topic: Topic, example: &Value) -> Result<Value, String> {
             json!({ "id": id, "client": bequest.client, "commits": bequest.commits })
         }
         Event::ShellBarrier { id, rank, entry, .. } => {
-            json!({ "id": id, "rank": rank, "entry": entry })
+            let BarrierEntry { number, client } = entry.ok_or("without an entry")?;
+            json!({ "id": id, "rank": rank, "entry": number, "client": client })
         }
         other => return Err(format!("read as {other:?}")),
     })

@@ -21,7 +21,7 @@ use super::start::{Supervision, nodes};
 use crate::adapter::worker::Worker;
 use crate::machine::{Credential, Effects, Event, Node, Now};
 use crate::port::supervisor::{Method, UnitEvent};
-use crate::proto::{BrokerRank, Exception, JobId, StartRequest, UnitName};
+use crate::proto::{BarrierEntry, BrokerRank, Exception, JobId, StartRequest, UnitName};
 
 mod perform;
 
@@ -299,7 +299,7 @@ impl<'a> Instance<'a> {
         self.shells.enter_barrier(unit);
         let credential = Credential { userid: nix::unistd::getuid().as_raw(), owner: true };
         // Its only barrier. A shell that had entered in an earlier life does not enter another.
-        let entry = Some(1);
+        let entry = Some(BarrierEntry::of_shell(1));
         self.queue.push_back((rank, Event::ShellBarrier { request, credential, id, rank, entry }));
     }
 

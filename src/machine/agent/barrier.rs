@@ -3,15 +3,15 @@
 use crate::machine::effect::{Effect, Effects};
 use crate::machine::event::{Fault, RequestId};
 use crate::planted::Bug;
-
-/// How often a shell can enter the barrier; flux-shell does it twice. Each entry that waits is a
-/// request that is kept.
-const ENTRIES_MAX: u32 = 64;
+use crate::proto::{BarrierClients, BarrierEntry, ENTRIES_MAX};
 
 /// The shell's entries, and requests that wait.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Entries {
     entered: u32,
+    clients: BarrierClients,
+    /// Who has entered is news since the record was written.
+    new_clients: bool,
     /// Barriers that the leader has completed.
     completed: u32,
     /// Every entry past `completed` fails.
@@ -22,8 +22,13 @@ pub(super) struct Entries {
 
 impl Entries {
     /// As the record of an earlier life has it.
-    pub(super) fn found(entered: u32) -> Self {
-        Self { entered: entered.min(ENTRIES_MAX), ..Self::default() }
+    pub(super) fn find(&mut self, entered: u32) {
+        self.entered = entered.min(ENTRIES_MAX);
+    }
+
+    /// As [`Self::find`].
+    pub(super) fn find_clients(&mut self, clients: BarrierClients) {
+        self.clients = clients;
     }
 
     /// How often the shell has entered.
@@ -31,16 +36,23 @@ impl Entries {
         self.entered
     }
 
+    /// Who has entered, if that is news for the record.
+    pub(super) fn take_new_clients(&mut self) -> Option<BarrierClients> {
+        std::mem::take(&mut self.new_clients).then(|| self.clients.clone())
+    }
+
     /// Takes an entry: the given one, or else the next. Returns whether it is a new one that waits,
     /// or nothing if there can be no such entry. Then the request was answered with an error.
     pub(super) fn take(
         &mut self,
         to: RequestId,
-        entry: Option<u32>,
+        entry: Option<BarrierEntry>,
         out: &mut Effects,
     ) -> Option<bool> {
         let entry = entry.filter(|_| !Bug::BarrierAfterRestart.is_planted());
-        let entry = entry.unwrap_or(self.entered.saturating_add(1));
+        let before = self.clients.clone();
+        let entry = self.clients.place(self.entered, entry);
+        self.new_clients |= self.clients != before;
         if !(1..=ENTRIES_MAX).contains(&entry) {
             let message = format!("entry {entry} of a shell barrier: expected 1 to {ENTRIES_MAX}");
             out.barrier(to, Err(Fault::new(libc::EINVAL, message)));

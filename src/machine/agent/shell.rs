@@ -12,8 +12,8 @@ use crate::port::Note;
 use crate::port::supervisor::{UnitCommand, UnitEvent, UnitRecord, UnitSpec};
 use crate::proto::peer::{self, Order, Report};
 use crate::proto::{
-    Bequest, EndReason, Idset, IdsetError, JobDigest, JobException, JobId, Stream, UnitName,
-    WaitStatus,
+    BarrierEntry, Bequest, EndReason, Idset, IdsetError, JobDigest, JobException, JobId, Stream,
+    UnitName, WaitStatus,
 };
 
 /// Longest text of one member of an idset, with its comma, in bytes.
@@ -108,7 +108,8 @@ impl Shell {
         let mut shell = Self::new(&record.spec);
         for note in Note::all(&record.notes) {
             match note {
-                Note::BarrierEntered(count) => shell.entries = Entries::found(count),
+                Note::BarrierEntered(entered) => shell.entries.find(entered),
+                Note::BarrierClients(clients) => shell.entries.find_clients(clients),
                 Note::Commits(bequest) => shell.keep_found(&bequest),
                 Note::CriticalRanks(ranks) => shell.critical = Some(ranks),
                 Note::EndReason(reason) => shell.reason = Some(reason),
@@ -339,7 +340,7 @@ impl Shell {
     pub(super) fn enter_barrier(
         &mut self,
         to: RequestId,
-        entry: Option<u32>,
+        entry: Option<BarrierEntry>,
         out: &mut Effects,
     ) -> Option<Report> {
         if self.has_ended() {
@@ -350,6 +351,9 @@ impl Shell {
         }
         let is_news = self.entries.take(to, entry, out)?;
         let entered = self.entries.count();
+        if let Some(clients) = self.entries.take_new_clients() {
+            self.keep(Note::BarrierClients(clients), out);
+        }
         if is_news {
             self.keep(Note::BarrierEntered(entered), out);
         }

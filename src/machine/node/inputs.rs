@@ -16,7 +16,7 @@ use crate::proto::peer::{
     KnownRequest, LeadReply, LeadRequest, Order, OrderRequest, Question, Reports, ShellsRequest,
     StreamEnd,
 };
-use crate::proto::{Bequest, BrokerRank, JobDigest, JobException, JobId, UnitName};
+use crate::proto::{BarrierEntry, Bequest, BrokerRank, JobDigest, JobException, JobId, UnitName};
 
 impl Node {
     /// Brings an event to the roles that it is for.
@@ -65,7 +65,9 @@ impl Node {
             Event::Lead { request, lead } => self.handle_lead(now, request, lead, out),
             Event::Order(order) => self.handle_order(now, &order, out),
             Event::Parked { request, id, entry } => match self.agents.get_mut(&id) {
-                Some(agent) => agent.handle_barrier(cx, request, Some(entry), out),
+                Some(agent) => {
+                    agent.handle_barrier(cx, request, Some(BarrierEntry::of_shell(entry)), out)
+                }
                 None => out.push(Effect::Drop { to: request }),
             },
             Event::Replied { stream, result } => self.handle_reply(now, stream, result, out),
@@ -193,7 +195,7 @@ impl Node {
         now: Now,
         request: RequestId,
         credential: Credential,
-        (id, rank, entry): (JobId, BrokerRank, Option<u32>),
+        (id, rank, entry): (JobId, BrokerRank, Option<BarrierEntry>),
         out: &mut Effects,
     ) {
         if rank != self.facts.rank {

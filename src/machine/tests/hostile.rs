@@ -7,13 +7,19 @@ use super::{Credential, JOB, OWNER, World, facts, start};
 use crate::machine::{Answer, Effect, Event, RequestId, StreamItem, Topic};
 use crate::port::supervisor::{UnitCommand, UnitEvent};
 use crate::proto::peer::{Mode, Order, OrderRequest, StreamEnd, Version};
-use crate::proto::{BrokerRank, Idset, Signal, UnitName, WaitStatus};
+use crate::proto::{BarrierEntry, BrokerRank, Idset, Signal, UnitName, WaitStatus};
 
 const SHELL_USER: Credential = Credential { userid: OWNER, owner: false };
 
 fn barrier(number: u64, credential: Credential, entry: Option<u32>) -> Event {
     let request = RequestId::Remote(number);
-    Event::ShellBarrier { request, credential, id: JOB, rank: BrokerRank(1), entry }
+    Event::ShellBarrier {
+        request,
+        credential,
+        id: JOB,
+        rank: BrokerRank(1),
+        entry: entry.map(BarrierEntry::of_shell),
+    }
 }
 
 fn critical(credential: Credential, ranks: &str) -> Event {

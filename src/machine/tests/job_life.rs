@@ -3,7 +3,9 @@
 use super::{JOB, OWNER, World};
 use crate::config::Config;
 use crate::machine::{Credential, Event, RequestId};
-use crate::proto::{BrokerRank, Exception, ReleasedRanks, Response, WaitStatus};
+use crate::proto::{
+    BarrierEntry, BrokerRank, ClientId, Exception, ReleasedRanks, Response, WaitStatus,
+};
 
 #[test]
 fn a_job_of_one_rank() {
@@ -333,10 +335,41 @@ fn a_shell_that_enters_the_barrier_where_no_module_is_is_to_ask_again() {
     world.all_started(1..3);
     for here in [0, 1] {
         let request = RequestId::Remote(70 + here);
-        let (id, rank, entry) = (JOB, BrokerRank(2), Some(1));
+        let (id, rank, entry) = (JOB, BrokerRank(2), Some(BarrierEntry::of_shell(1)));
         let credential = Credential { userid: OWNER, owner: true };
         let event = Event::ShellBarrier { request, credential, id, rank, entry };
         world.happen(here as usize, event);
     }
     assert_eq!(world.barrier, [(70, Err(libc::ENOSYS)), (71, Err(libc::ENOSYS))]);
+}
+
+/// [barrier-named]
+#[test]
+fn a_shell_enters_each_barrier_through_another_client() {
+    let mut world = World::new(2);
+    world.start("0-1", false);
+    world.all_started(0..2);
+    let mut asked = 80;
+    let mut enter = |world: &mut World, rank: u32, client: u64| {
+        asked += 1;
+        let request = RequestId::Remote(asked);
+        let credential = Credential { userid: OWNER, owner: true };
+        let (id, entry) = (JOB, BarrierEntry { number: 1, client: Some(ClientId(client)) });
+        let (rank, entry) = (BrokerRank(rank), Some(entry));
+        let event = Event::ShellBarrier { request, credential, id, rank, entry };
+        world.happen(rank.0 as usize, event);
+        world.pass(0.5);
+        asked
+    };
+    let first = [enter(&mut world, 0, 1), enter(&mut world, 1, 2)];
+    assert_eq!(world.barrier.split_off(0), first.map(|request| (request, Ok(()))));
+    world.unload(0);
+    world.load(0);
+    world.start("0-1", true);
+    let second = enter(&mut world, 0, 3);
+    let again = enter(&mut world, 0, 1);
+    assert_eq!(world.barrier.split_off(0), [(again, Ok(()))], "it waits for the other shell");
+    world.exited(1, WaitStatus::exited(1));
+    world.pass(1.0);
+    assert_eq!(world.barrier, [(second, Err(libc::EIO))]);
 }

@@ -8,7 +8,7 @@ use crate::machine::{Credential, Effect, Event, RequestId, StreamItem};
 use crate::port::Note;
 use crate::port::supervisor::{UnitCommand, UnitEvent, UnitRecord, UnitSpec};
 use crate::proto::peer::{Mode, Report};
-use crate::proto::{BrokerRank, UnitName, WaitStatus};
+use crate::proto::{BarrierEntry, BrokerRank, UnitName, WaitStatus};
 
 impl World {
     /// The record on a rank is lost, and made again from the unit.
@@ -224,7 +224,7 @@ fn one_still_waits() -> World {
 /// The connector says the shell's last entry.
 fn enters_again(world: &mut World, rank: usize) {
     let credential = Credential { userid: OWNER, owner: true };
-    let (request, entry) = (RequestId::Remote(70 + rank as u64), Some(2));
+    let (request, entry) = (RequestId::Remote(70 + rank as u64), Some(BarrierEntry::of_shell(2)));
     let event =
         Event::ShellBarrier { request, credential, id: JOB, rank: BrokerRank(rank as u32), entry };
     world.happen(rank, event);

@@ -63,6 +63,7 @@ impl<P: Packet> Connector<P> {
         let mut payload: Value = serde_json::from_slice(request.payload()).unwrap_or_default();
         if let Some(payload) = payload.as_object_mut() {
             payload.insert("entry".to_string(), self.barrier.entered.into());
+            payload.insert("client".to_string(), format!("{:016x}", self.id).into());
         }
         self.ask(Own::Barrier(self.barrier.entered), TOPIC, &payload.to_string());
     }

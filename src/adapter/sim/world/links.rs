@@ -14,7 +14,7 @@ use crate::adapter::sim::rank::OWNER;
 use crate::adapter::sim::shell::{Shell, ShellId};
 use crate::machine::{Credential, Event, Fault, RequestId, Topic};
 use crate::planted::Bug;
-use crate::proto::{BrokerRank, JobId};
+use crate::proto::{BarrierEntry, BrokerRank, JobId};
 
 pub(super) const SERVICE_ADD: &str = "service.add";
 /// Ways of sockets begin at this number, above those of ranks. No message overtakes another on a
@@ -231,7 +231,7 @@ impl World {
         let Some(at) = self.nearest_module(rank) else {
             return self.answer_shell(&waiter, Err(libc::ENOSYS));
         };
-        let entry = waiter.packet.json()["entry"].as_u64().and_then(|n| u32::try_from(n).ok());
+        let entry = serde_json::from_slice::<BarrierEntry>(waiter.packet.payload()).ok();
         let id = self.shell(waiter.shell).unit.job();
         let credential = self.credential(waiter.shell);
         let number = self.open_shell_request(at);

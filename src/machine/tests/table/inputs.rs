@@ -14,8 +14,8 @@ use crate::proto::peer::{
     RankReport, Report, Reports, StreamEnd, StreamName, VERSION, Version,
 };
 use crate::proto::{
-    Bequest, BrokerRank, Cleaning, EndReason, Exception, ExecEvent, Idset, JobDigest, JobEventlog,
-    JobException, ReleasedRanks, Response, StartRequest, Stream, UnitName, WaitStatus,
+    BarrierEntry, Bequest, BrokerRank, Cleaning, EndReason, Exception, ExecEvent, Idset, JobDigest,
+    JobEventlog, JobException, ReleasedRanks, Response, StartRequest, Stream, UnitName, WaitStatus,
 };
 
 /// Streams of one rank of these worlds that can be open.
@@ -331,7 +331,7 @@ fn barriers(request: RequestId, rank: usize) -> Vec<Event> {
     let here = BrokerRank(rank as u32);
     [
         (OWNERS, here, None),
-        (OWNERS, here, Some(2)),
+        (OWNERS, here, Some(BarrierEntry::of_shell(2))),
         (OWNERS, BrokerRank(9), None),
         (STRANGERS, here, None),
     ]
