@@ -204,7 +204,7 @@ impl Driver {
         self.set_timer();
         let result = handle.run_reactor();
         if !self.node.borrow().is_finished() {
-            self.log(Level::Error, "the KVS does not answer: no last checkpoint is made");
+            self.log(Level::Error, "the KVS does not answer, or fails: no last checkpoint is made");
         }
         result
     }

@@ -236,7 +236,7 @@ impl Checkpoint {
 
     /// A reference is to be removed, and after an unload nobody would know.
     fn has_strays(&self) -> bool {
-        self.waiting.values().any(|job| job.is_stray)
+        !self.strays.is_empty() || self.waiting.values().any(|job| job.is_stray)
     }
 
     /// The checkpoint under way has ended.
@@ -272,10 +272,10 @@ impl Checkpoint {
                 self.changed = true;
             }
         }
-        if self.last == Last::Begun && !(is_made && self.has_strays()) {
+        if self.last == Last::Begun && !self.has_strays() {
             self.last = Last::Unwanted;
         }
-        if self.last != Last::Unwanted {
+        if self.last == Last::Wanted || self.last == Last::Begun && is_made {
             self.due = Some(cx.now.mono);
         } else if self.changed {
             self.due = Some(cx.now.mono + cx.config.checkpoint_interval);
