@@ -37,11 +37,13 @@ pub(crate) struct Again {
     pub(crate) tries: u32,
     /// It was first sent before the broker was lost, when its service existed.
     pub(crate) was_asked: bool,
+    /// A log has ended, and was asked for again because of that.
+    pub(crate) is_end_doubted: bool,
 }
 
 impl Again {
     pub(crate) fn new(until: f64, was_asked: bool) -> Self {
-        Self { until, retry_at: None, tries: 0, was_asked }
+        Self { until, retry_at: None, tries: 0, was_asked, is_end_doubted: false }
     }
 }
 
@@ -63,6 +65,19 @@ impl<P> Flight<P> {
     /// Whether something other than its policy says what becomes of it when the connection is lost.
     pub(crate) fn is_kept(&self) -> bool {
         self.commit.is_some() || self.channel.is_some()
+    }
+
+    /// Whether the end of a log may come too early. flux-core's job-info reads the log of a job
+    /// whose guest namespace it does not find from the primary one, where the job is over. If the
+    /// namespace is restored just then, it gives what that holds so far, and an end
+    /// (`modules/job-info/guest_watch.c`, `guest_namespace_watch_continuation()`).
+    pub(crate) fn doubt_end(&mut self, errnum: i32, now: f64) -> bool {
+        let is_log = matches!(self.seen, Some(Seen::Entries(_))) && !self.is_cancelled;
+        let Some(again) = self.again.as_mut().filter(|again| now < again.until) else {
+            return false;
+        };
+        let is_end = errnum == NO_DATA && is_log;
+        is_end && !std::mem::replace(&mut again.is_end_doubted, true)
     }
 
     /// Whether this error can mean that a service is not ready yet after a restart. `is_shell`: the

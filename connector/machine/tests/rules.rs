@@ -310,6 +310,28 @@ fn client_with_a_service() -> (Client, Message) {
     (client, again)
 }
 
+/// job-info can take a namespace for gone that is just being restored.
+#[test]
+fn the_end_of_a_log_after_a_restart_is_believed_when_it_is_said_again() {
+    let mut client = Client::new(Limits::default());
+    let entry = |text: &str| json!({ "event": text });
+    client.send(stream("job-info.eventlog-watch", 1, &json!({ "path": "guest.output" })));
+    let watch = client.sent().remove(0);
+    client.answer(&watch, &entry("a"));
+    client.lose();
+    client.greet();
+    let watch = client.sent().remove(0);
+    client.answer(&watch, &entry("a"));
+    client.refuse(&watch, NO_DATA);
+    client.pass(0.2);
+    let watch = client.sent().remove(0);
+    client.answer(&watch, &entry("a"));
+    client.answer(&watch, &entry("b"));
+    assert_eq!(client.heard(), [(1, 0), (1, 0)], "each entry once, and no end");
+    client.refuse(&watch, NO_DATA);
+    assert_eq!(client.heard(), [(1, NO_DATA)]);
+}
+
 #[test]
 fn what_is_not_granted_again_at_once_is_asked_for_once_more() {
     let (mut client, add) = client_with_a_service();

@@ -48,7 +48,7 @@ impl<P: Packet> Connector<P> {
             }
             return;
         }
-        if flight.is_premature(errnum, now, is_shell)
+        if (flight.is_premature(errnum, now, is_shell) || flight.doubt_end(errnum, now))
             && let Some(again) = &mut flight.again
         {
             let pause = RETRY_FIRST * f64::from(1u32 << again.tries.min(10));
