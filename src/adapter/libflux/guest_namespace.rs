@@ -186,8 +186,10 @@ impl Kvs {
             match result.and_then(|text| read(&text, true)) {
                 Ok(opened) if !opened.moved => this.create_again(id, userid, &root, opened, done),
                 opened => {
-                    // Who has moved it may have died before it was removed.
-                    this.remove(id);
+                    if opened.is_ok() {
+                        // Who has moved it may have died before it was removed.
+                        this.remove(id);
+                    }
                     done(KvsResult::Opened(opened));
                 }
             }
