@@ -67,16 +67,15 @@ impl<P> Flight<P> {
         self.commit.is_some() || self.channel.is_some()
     }
 
-    /// Whether the end of a log may come too early. flux-core's job-info reads the log of a job
+    /// Whether the end of a job's log may come too early. flux-core's job-info reads the log of a job
     /// whose guest namespace it does not find from the primary one, where the job is over. If the
     /// namespace is restored just then, it gives what that holds so far, and an end
     /// (`modules/job-info/guest_watch.c`, `guest_namespace_watch_continuation()`).
     pub(crate) fn doubt_end(&mut self, errnum: i32, now: f64) -> bool {
-        let is_log = matches!(self.seen, Some(Seen::Entries(_))) && !self.is_cancelled;
         let Some(again) = self.again.as_mut().filter(|again| now < again.until) else {
             return false;
         };
-        let is_end = errnum == NO_DATA && is_log;
+        let is_end = errnum == NO_DATA && !self.is_cancelled;
         is_end && !std::mem::replace(&mut again.is_end_doubted, true)
     }
 

@@ -14,6 +14,9 @@ const ASK_IN_RUN_AFTER: f64 = 1.0;
 const RETRY_FIRST: f64 = 0.1;
 const RETRY_MAX: f64 = 2.0;
 
+/// A watch of a job's log.
+const EVENTLOG_WATCH: &str = "job-info.eventlog-watch";
+
 impl<P: Packet> Connector<P> {
     /// A message arrived on the socket.
     pub fn receive(&mut self, now: f64, mut packet: P) {
@@ -48,7 +51,9 @@ impl<P: Packet> Connector<P> {
             }
             return;
         }
-        if (flight.is_premature(errnum, now, is_shell) || flight.doubt_end(errnum, now))
+        let is_log = flight.request.header().topic == EVENTLOG_WATCH;
+        let is_doubtful = is_log && flight.doubt_end(errnum, now);
+        if (is_doubtful || flight.is_premature(errnum, now, is_shell))
             && let Some(again) = &mut flight.again
         {
             let pause = RETRY_FIRST * f64::from(1u32 << again.tries.min(10));
