@@ -155,7 +155,7 @@ impl Checkpoint {
     /// The next checkpoint is the last one, and takes all running jobs. None is made if nothing runs
     /// and nothing waits for one.
     pub(super) fn make_last(&mut self, cx: Context, jobs: bool) {
-        if cx.shells_survive && (jobs || !self.waiting.is_empty()) {
+        if cx.shells_survive && (jobs || !self.waiting.is_empty() || self.has_strays()) {
             self.last = Last::Wanted;
             self.due = Some(cx.now.mono);
         }

@@ -139,6 +139,26 @@ fn a_reference_is_taken_back_when_a_rank_asks_for_a_job_that_nobody_runs() {
     assert_eq!(begin(&mut node), (vec![JOB], vec![]));
 }
 
+/// [reference-taken-back]
+#[test]
+fn an_unload_waits_until_a_reference_is_taken_back_where_nothing_runs() {
+    let mut node = Alone::new(0);
+    node.hear(Event::Unit(UnitEvent::Ready { method: Method::Systemd, notice: None }));
+    node.now += 1000.0;
+    let (id, question) = (JobId(5), Question::Manager);
+    let asked = KnownRequest { version: Version, id, digest: "other".into(), question };
+    let ask = || Event::Known { request: RequestId::Remote(9), asked: asked.clone() };
+    node.hear(ask());
+    begin(&mut node);
+    made(&mut node);
+    node.hear(ask());
+    node.node.finish(Now { mono: node.now, wall: 1e9 + node.now });
+    assert!(!node.node.is_finished());
+    assert_eq!(begin(&mut node), (vec![], vec![id]));
+    made(&mut node);
+    assert!(node.node.is_finished());
+}
+
 #[test]
 fn an_unload_waits_for_nothing_where_nothing_runs() {
     let mut node = Alone::new(0);
