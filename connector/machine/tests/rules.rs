@@ -21,6 +21,7 @@ const NO_ENTRY: i32 = 2;
 const NO_SPACE: i32 = 28;
 const NO_SERVICE: i32 = 38;
 const NO_DATA: i32 = 61;
+const NO_NAMESPACE: i32 = 95;
 const RESET: i32 = 104;
 const NO_HOST: i32 = 113;
 
@@ -330,6 +331,25 @@ fn the_end_of_a_log_after_a_restart_is_believed_when_it_is_said_again() {
     assert_eq!(client.heard(), [(1, 0), (1, 0)], "each entry once, and no end");
     client.refuse(&watch, NO_DATA);
     assert_eq!(client.heard(), [(1, NO_DATA)]);
+}
+
+#[test]
+fn a_watch_that_is_cancelled_between_two_tries_ends() {
+    for errnum in [NO_DATA, NO_NAMESPACE] {
+        let mut client = Client::new(Limits::default());
+        client.send(watch(1));
+        client.sent();
+        client.lose();
+        client.greet();
+        let again = client.sent().remove(0);
+        client.refuse(&again, errnum);
+        assert_eq!(client.heard(), []);
+        client.send(Message::one_way("job-info.eventlog-watch-cancel", &json!({ "matchtag": 1 })));
+        assert_eq!(client.heard(), [(1, NO_DATA)], "after errno {errnum}");
+        client.sent();
+        client.pass(5.0);
+        assert_eq!(client.sent(), []);
+    }
 }
 
 #[test]

@@ -5,7 +5,7 @@ use serde_json::Value;
 use crate::channel::Peer;
 use crate::connector::channels::ARRIVED;
 use crate::connector::{Connector, Phase};
-use crate::flight::{Again, Flight};
+use crate::flight::{Again, Flight, NO_DATA};
 use crate::ledger::{Ledger, Settling, Treatment, treatment};
 use crate::packet::{Header, Kind, NO_TAG, Packet};
 use crate::policy::Policy;
@@ -116,8 +116,14 @@ impl<P: Packet> Connector<P> {
     fn cancel(&mut self, packet: &P) {
         let payload: Value = serde_json::from_slice(packet.payload()).unwrap_or_default();
         let tag = payload["matchtag"].as_u64().and_then(|tag| u32::try_from(tag).ok());
-        if let Some(flight) = tag.and_then(|tag| self.flights.get_mut(&tag)) {
-            flight.is_cancelled = true;
+        let Some(tag) = tag else { return };
+        let Some(flight) = self.flights.get_mut(&tag) else { return };
+        flight.is_cancelled = true;
+        // Between two tries the broker has no such watch, and will not answer.
+        if flight.again.is_some_and(|again| again.retry_at.is_some())
+            && let Some(flight) = self.finish(tag)
+        {
+            self.deliver(flight.request.refusal(NO_DATA, ""));
         }
     }
 

@@ -7,12 +7,21 @@ use super::NO_SERVICE;
 use super::client::Client;
 use super::support::Message;
 
-#[test]
-fn a_barrier_is_entered_again_under_its_number() {
+fn barrier() -> Message {
+    Message::one_way("job-exec.shell-barrier", &json!({ "id": 1, "rank": 0 }))
+}
+
+/// A shell that has entered the barrier, and its request.
+fn entered() -> (Client, Message) {
     let mut client = Client::new(Limits::default());
-    let barrier = || Message::one_way("job-exec.shell-barrier", &json!({ "id": 1, "rank": 0 }));
     client.send(barrier());
     let first = client.sent().remove(0);
+    (client, first)
+}
+
+#[test]
+fn a_barrier_is_entered_again_under_its_number() {
+    let (mut client, first) = entered();
     // The module is just being loaded.
     client.refuse(&first, NO_SERVICE);
     client.pass(0.1);
@@ -35,10 +44,7 @@ fn a_barrier_is_entered_again_under_its_number() {
 /// The module can have lost how often the shell has entered, while another shell waits for it.
 #[test]
 fn an_entry_that_was_answered_is_said_again_to_a_broker_that_is_back() {
-    let mut client = Client::new(Limits::default());
-    let barrier = || Message::one_way("job-exec.shell-barrier", &json!({ "id": 1, "rank": 0 }));
-    client.send(barrier());
-    let first = client.sent().remove(0);
+    let (mut client, first) = entered();
     client.answer(&first, &json!({}));
     assert_eq!(client.heard(), [(0, 0)]);
     client.lose();
