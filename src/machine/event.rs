@@ -256,8 +256,8 @@ pub enum Event {
         id: JobId,
         /// The shell's broker rank.
         rank: BrokerRank,
-        /// Which of its entries it is, counted from 1, if the resume connector says it. Else it is
-        /// the next one.
+        /// Which entry it is, and whose, if the resume connector says it. Else it is the shell's
+        /// next one.
         entry: Option<BarrierEntry>,
     },
     /// A leader or parent wants shells.

@@ -179,8 +179,8 @@ impl World {
         self.handle(rank, event);
     }
 
-    /// Unloads a module in order, as `flux module remove` does. It is loaded again later.
-    /// The module is asked to go. As `libflux::Driver::finish`, it waits for its last checkpoint.
+    /// Asks a module to go, as `flux module remove` does. It waits for its last checkpoint
+    /// (`libflux::Driver::finish`), and is loaded again later.
     fn unload(&mut self, rank: u32) {
         let (life, now) = (self.life(rank), Now { mono: self.now, wall: self.wall(rank) });
         let state = &mut self.ranks[rank as usize];
