@@ -17,7 +17,7 @@ const OWN_TAGS: u32 = 0x8000_0000;
 const RANK_0: u32 = 0;
 /// Pauses before a namespace is asked again, in seconds: each is twice the last.
 const PAUSE_FIRST: f64 = 0.1;
-const PAUSE_MAX: f64 = 2.0;
+pub(crate) const PAUSE_MAX: f64 = 2.0;
 /// A checkpoint is requested when done commits take this fraction of their limit.
 const COVER_PART: usize = 4;
 /// Seconds until a checkpoint is requested again after an error.

@@ -5,16 +5,13 @@
 //! lacks what they have committed. It is not theirs.
 
 use crate::connector::Connector;
-use crate::connector::restore::Own;
+use crate::connector::restore::{Own, PAUSE_MAX};
 use crate::flight::NO_NAMESPACE;
 use crate::ledger::{Found, MARKERS, Settling};
 use crate::packet::Packet;
 
 /// The last part of the key that says which run a namespace belongs to. The job's leader sets it.
 pub const RUN: &str = "run";
-/// How long a namespace may lack the key, in seconds. Its leader sets it with the first events. One
-/// of an earlier release does not set it.
-const PATIENCE: f64 = 30.0;
 
 /// A run of a job.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -72,9 +69,12 @@ impl<P: Packet> Connector<P> {
             return self.wait_for(now, namespace, packet.header().errnum);
         };
         let waited = self.ledgers.get(namespace).map_or(0.0, |ledger| ledger.waited);
+        // A leader can end between making the namespace and saying whose it is, and the next one is as
+        // far away as its broker. One of an earlier release never says it.
+        let patience = self.limits.patience - PAUSE_MAX;
         let own = self.run.as_ref().map(|run| run.digest.clone());
         match found.text() {
-            None if waited < PATIENCE => self.wait_for(now, namespace, NO_NAMESPACE),
+            None if waited < patience => self.wait_for(now, namespace, NO_NAMESPACE),
             Some(digest) if Some(&digest) != own.as_ref() => {
                 if let Some(ledger) = self.ledgers.get_mut(namespace) {
                     ledger.settling = Settling::Foreign;
