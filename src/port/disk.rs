@@ -41,12 +41,15 @@ pub trait Disk: Debug + Send + Sync {
     /// If the file system reports one.
     fn names(&self) -> io::Result<Vec<String>>;
 
-    /// Make an empty file that only the instance owner can read.
+    /// Make an empty file that only the instance owner can read. Its first `room` bytes get space
+    /// that nothing else can take, if the file system can do that. [`set_length`](Self::set_length)
+    /// may give it back.
     ///
     /// # Errors
     ///
-    /// If the file could not be made, or if it exists and `exists` is [`IfExists::Fail`].
-    fn create(&self, name: &str, exists: IfExists) -> io::Result<()>;
+    /// If the file could not be made or there is no such space, or if it exists and `exists` is
+    /// [`IfExists::Fail`]. It may have been made if there is no space.
+    fn create(&self, name: &str, exists: IfExists, room: u64) -> io::Result<()>;
 
     /// All bytes of a file.
     ///

@@ -125,7 +125,7 @@ fn make_files(
     let exists = if truncate { IfExists::Truncate } else { IfExists::Keep };
     for name in names {
         let failed = |e| (disk.path(name).display().to_string(), e);
-        disk.create(name, exists).map_err(failed)?;
+        disk.create(name, exists, 0).map_err(failed)?;
     }
     Ok(())
 }

@@ -31,6 +31,11 @@ pub(super) const STRAY: &str = "stray";
 /// How many names are tried for a file that is set aside.
 const STRAY_NAMES_MAX: u32 = 1000;
 
+/// Room for facts that is reserved with each record, in bytes. So a full disk does not take those
+/// that decide what becomes of the job: it was started, how often it has entered the barrier, why it
+/// was ended, and its status. They take less than 1 KiB, but for a long exception's note.
+const FACTS_ROOM: usize = 4096;
+
 /// A record shorter than this is never rewritten, in bytes.
 const COMPACT_MIN_BYTES: u64 = 64 * 1024;
 
@@ -147,12 +152,12 @@ impl RecordStore {
             // The old record stays until the new one is complete, because its unit may run after
             // all.
             let new = file_name(&spec.unit, REPLACEMENT);
-            self.write_file(&new, IfExists::Truncate, &line(&intent)?)?;
+            write_file(self.disk(), &new, IfExists::Truncate, &line(&intent)?)?;
             self.disk.rename(&new, &name)?;
         } else if Bug::StartWithoutIntent.is_planted() {
-            self.write_file(&name, IfExists::Fail, b"")?;
+            write_file(self.disk(), &name, IfExists::Fail, b"")?;
         } else {
-            self.write_file(&name, IfExists::Fail, &line(&intent)?)?;
+            write_file(self.disk(), &name, IfExists::Fail, &line(&intent)?)?;
         }
         let record = UnitRecord {
             spec: spec.clone(),
@@ -164,14 +169,6 @@ impl RecordStore {
             notes: BTreeMap::new(),
         };
         Ok((self.file(name, None), record))
-    }
-
-    fn write_file(&self, name: &str, exists: IfExists, content: &[u8]) -> io::Result<()> {
-        self.disk.create(name, exists)?;
-        self.disk.append(name, content).inspect_err(|_| {
-            // An incomplete intent is worth nothing.
-            let _ = self.disk.remove(name);
-        })
     }
 
     fn file(&self, name: String, torn_at: Option<u64>) -> RecordFile {
@@ -312,7 +309,7 @@ impl RecordStore {
             return false;
         }
         let names = (0..STRAY_NAMES_MAX).map(|n| format!("{name}.{n}.{STRAY}"));
-        let free = |stray: &String| self.disk.create(stray, IfExists::Fail).is_ok();
+        let free = |stray: &String| self.disk.create(stray, IfExists::Fail, 0).is_ok();
         let Some(stray) = names.into_iter().find(free) else { return false };
         if let Err(e) = self.disk.rename(name, &stray) {
             tracing::warn!(%unit, name, error = %e, "cannot keep an output file that is still open");
@@ -383,13 +380,10 @@ impl RecordFile {
     fn rewrite(&mut self, record: &UnitRecord) -> io::Result<()> {
         let bytes = whole(record)?;
         let new = self.name.replace(&format!(".{RECORD}"), &format!(".{REPLACEMENT}"));
-        self.disk.create(&new, IfExists::Truncate)?;
-        let written =
-            self.disk.append(&new, &bytes).and_then(|()| self.disk.rename(&new, &self.name));
-        if let Err(e) = written {
+        write_file(&self.disk, &new, IfExists::Truncate, &bytes)?;
+        self.disk.rename(&new, &self.name).inspect_err(|_| {
             let _ = self.disk.remove(&new);
-            return Err(e);
-        }
+        })?;
         self.compact = bytes.len() as u64;
         self.length = self.compact;
         Ok(())
@@ -438,6 +432,23 @@ impl Fact {
             _ => std::mem::discriminant(self) == std::mem::discriminant(earlier),
         }
     }
+}
+
+/// Writes a record, with room for facts.
+fn write_file(
+    disk: &Arc<dyn Disk>,
+    name: &str,
+    exists: IfExists,
+    content: &[u8],
+) -> io::Result<()> {
+    let room = content.len() + FACTS_ROOM;
+    let written = disk.create(name, exists, room as u64).and_then(|()| disk.append(name, content));
+    written.inspect_err(|e| {
+        // An incomplete intent is worth nothing. A file that was there before is another's.
+        if e.kind() != io::ErrorKind::AlreadyExists {
+            let _ = disk.remove(name);
+        }
+    })
 }
 
 fn apply(record: &mut UnitRecord, fact: Fact) {

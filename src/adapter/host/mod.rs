@@ -71,7 +71,7 @@ impl Disk for HostDisk {
         Ok(names)
     }
 
-    fn create(&self, name: &str, exists: IfExists) -> io::Result<()> {
+    fn create(&self, name: &str, exists: IfExists, room: u64) -> io::Result<()> {
         let mut options = OpenOptions::new();
         options.write(true).mode(0o600).custom_flags(libc::O_NOFOLLOW);
         match exists {
@@ -79,7 +79,11 @@ impl Disk for HostDisk {
             IfExists::Keep => options.create(true),
             IfExists::Truncate => options.create(true).truncate(true),
         };
-        options.open(self.path(name)).map(drop)
+        let file = options.open(self.path(name))?;
+        if room == 0 {
+            return Ok(());
+        }
+        change_space(&file, FallocateFlags::FALLOC_FL_KEEP_SIZE, 0, room)
     }
 
     fn read(&self, name: &str) -> io::Result<Vec<u8>> {
@@ -136,13 +140,8 @@ impl Disk for HostDisk {
     }
 
     fn punch(&self, name: &str, offset: u64, length: u64) -> io::Result<()> {
-        let range = |n: u64| i64::try_from(n).map_err(|_| Errno::EFBIG);
         let flags = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
-        match fallocate(&self.write(name)?, flags, range(offset)?, range(length)?) {
-            // Not every file system can do it. Then the space stays in use.
-            Ok(()) | Err(Errno::EOPNOTSUPP) => Ok(()),
-            Err(e) => Err(e.into()),
-        }
+        change_space(&self.write(name)?, flags, offset, length)
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
@@ -151,6 +150,15 @@ impl Disk for HostDisk {
 
     fn remove(&self, name: &str) -> io::Result<()> {
         std::fs::remove_file(self.path(name))
+    }
+}
+
+/// Gives space to these bytes, or takes it. Does nothing if the file system cannot do that.
+fn change_space(file: &File, flags: FallocateFlags, offset: u64, length: u64) -> io::Result<()> {
+    let range = |n: u64| i64::try_from(n).map_err(|_| Errno::EFBIG);
+    match fallocate(file, flags, range(offset)?, range(length)?) {
+        Ok(()) | Err(Errno::EOPNOTSUPP) => Ok(()),
+        Err(e) => Err(e.into()),
     }
 }
 
@@ -163,10 +171,26 @@ mod tests {
         (HostDisk::open(&dir.path().join("a/b")).unwrap(), dir)
     }
 
+    /// [facts-room]
+    #[test]
+    fn space_is_reserved() {
+        let (disk, _dir) = disk();
+        disk.create("x", IfExists::Fail, 100_000).unwrap();
+        let extent = disk.extent("x").unwrap();
+        assert_eq!(extent.size, 0);
+        if extent.allocated == 0 {
+            return println!("skipped: no fallocate here");
+        }
+        assert!(extent.allocated >= 100_000, "{extent:?}");
+        disk.append("x", b"1").unwrap();
+        let after = disk.extent("x").unwrap();
+        assert_eq!((after.size, after.allocated), (1, extent.allocated));
+    }
+
     #[test]
     fn only_the_owner_can_read() {
         let (disk, _dir) = disk();
-        disk.create("x", IfExists::Fail).unwrap();
+        disk.create("x", IfExists::Fail, 0).unwrap();
         let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
         assert_eq!(mode(&disk.directory), 0o700);
         assert_eq!(mode(&disk.path("x")), 0o600);
@@ -177,12 +201,12 @@ mod tests {
         let (disk, _dir) = disk();
         let missing = disk.append("x", b"one").unwrap_err();
         assert_eq!(missing.kind(), io::ErrorKind::NotFound, "append makes no file");
-        disk.create("x", IfExists::Keep).unwrap();
+        disk.create("x", IfExists::Keep, 0).unwrap();
         disk.append("x", b"one").unwrap();
         disk.append("x", b"two").unwrap();
-        let exists = disk.create("x", IfExists::Fail).unwrap_err();
+        let exists = disk.create("x", IfExists::Fail, 0).unwrap_err();
         assert_eq!(exists.kind(), io::ErrorKind::AlreadyExists);
-        disk.create("x", IfExists::Keep).unwrap();
+        disk.create("x", IfExists::Keep, 0).unwrap();
         assert_eq!(disk.read("x").unwrap(), b"onetwo");
         disk.set_length("x", 4).unwrap();
         let mut buffer = [0; 8];
@@ -193,7 +217,7 @@ mod tests {
             (disk.names().unwrap(), disk.extent("y").unwrap().size),
             (vec!["y".to_string()], 4)
         );
-        disk.create("y", IfExists::Truncate).unwrap();
+        disk.create("y", IfExists::Truncate, 0).unwrap();
         assert_eq!(disk.extent("y").unwrap().size, 0);
         disk.remove("y").unwrap();
         assert_eq!(disk.remove("y").unwrap_err().kind(), io::ErrorKind::NotFound);
@@ -203,7 +227,7 @@ mod tests {
     fn holes_take_no_space_and_move_nothing() {
         const MIB: u64 = 1024 * 1024;
         let (disk, _dir) = disk();
-        disk.create("x", IfExists::Fail).unwrap();
+        disk.create("x", IfExists::Fail, 0).unwrap();
         disk.append("x", &vec![b'x'; 4 * MIB as usize]).unwrap();
         disk.punch("x", 0, 3 * MIB).unwrap();
         let Extent { size, allocated } = disk.extent("x").unwrap();
@@ -219,7 +243,7 @@ mod tests {
     #[test]
     fn it_is_seen_who_writes() {
         let (disk, _dir) = disk();
-        disk.create("x", IfExists::Fail).unwrap();
+        disk.create("x", IfExists::Fail, 0).unwrap();
         assert!(!disk.has_writer("x").unwrap());
         let writer = OpenOptions::new().append(true).open(disk.path("x")).unwrap();
         assert!(disk.has_writer("x").unwrap());
@@ -268,7 +292,7 @@ mod tests {
         let mut buffer = [0; 8];
         assert!(disk.read("x").is_err() && disk.append("x", b"more").is_err());
         assert!(disk.read_at("x", 0, &mut buffer).is_err() && disk.set_length("x", 0).is_err());
-        assert!(disk.create("x", IfExists::Truncate).is_err());
+        assert!(disk.create("x", IfExists::Truncate, 0).is_err());
         assert_eq!(std::fs::read(&other).unwrap(), b"secret");
     }
 }

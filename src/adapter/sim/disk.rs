@@ -42,6 +42,8 @@ struct State {
     files: BTreeMap<String, File>,
     /// How many bytes can still be written. `None` means that there is no limit.
     room: Option<u64>,
+    /// The file system cannot reserve space.
+    reserves_nothing: bool,
     crash: Option<Crash>,
     /// Whether the module has died and was not started again.
     dead: bool,
@@ -60,6 +62,8 @@ struct Crash {
 #[derive(Debug)]
 struct File {
     bytes: Vec<u8>,
+    /// How many bytes have space that nothing else can take.
+    reserved: usize,
     /// From which byte on a crash of the node can lose the contents. `None` means that it loses
     /// nothing.
     unsynced_from: Option<usize>,
@@ -77,7 +81,14 @@ impl File {
 /// Faults, and what the world sees of the disk. These methods never fail. Only `write_output`
 /// counts as an operation.
 impl SimDisk {
-    /// Sets whether all writes fail with `ENOSPC`.
+    /// One with a file system that cannot reserve space.
+    pub(crate) fn without_reserves() -> Self {
+        let disk = Self::default();
+        disk.lock().reserves_nothing = true;
+        disk
+    }
+
+    /// Sets whether all writes fail with `ENOSPC` for which no space was reserved.
     pub(crate) fn set_full(&self, full: bool) {
         self.set_room(full.then_some(0));
     }
@@ -235,13 +246,14 @@ impl State {
     fn append(&mut self, name: &str, bytes: &[u8]) -> io::Result<()> {
         let room = self.room.map_or(usize::MAX, |room| usize::try_from(room).unwrap_or(usize::MAX));
         let file = self.file(name)?;
-        let fits = bytes.len().min(room);
+        let reserved = file.reserved.saturating_sub(file.bytes.len());
+        let fits = bytes.len().min(room.saturating_add(reserved));
         if fits > 0 {
             file.mark_dirty(file.bytes.len());
             file.bytes.extend_from_slice(&bytes[..fits]);
         }
         if let Some(room) = &mut self.room {
-            *room -= fits as u64;
+            *room -= fits.saturating_sub(reserved) as u64;
         }
         if fits < bytes.len() {
             return Err(self.fail_full());
@@ -249,23 +261,40 @@ impl State {
         Ok(())
     }
 
-    fn create(&mut self, name: &str, exists: IfExists) -> io::Result<()> {
-        if let Some(file) = self.files.get_mut(name) {
-            match exists {
-                IfExists::Fail => return Err(error(libc::EEXIST)),
-                IfExists::Keep => {}
-                IfExists::Truncate => {
-                    file.bytes.clear();
-                    file.mark_dirty(0);
-                }
+    fn create(&mut self, name: &str, exists: IfExists, room: u64) -> io::Result<()> {
+        match self.files.get_mut(name) {
+            Some(_) if exists == IfExists::Fail => return Err(error(libc::EEXIST)),
+            Some(file) if exists == IfExists::Truncate => {
+                file.bytes.clear();
+                file.reserved = 0;
+                file.mark_dirty(0);
             }
+            Some(_) => {}
+            None if self.room == Some(0) => return Err(self.fail_full()),
+            None => {
+                let file =
+                    File { bytes: Vec::new(), reserved: 0, unsynced_from: Some(0), new: true };
+                self.files.insert(name.to_string(), file);
+            }
+        }
+        self.reserve(name, room)
+    }
+
+    fn reserve(&mut self, name: &str, room: u64) -> io::Result<()> {
+        if self.reserves_nothing {
             return Ok(());
         }
-        if self.room == Some(0) {
+        let file = self.file(name)?;
+        let has = file.reserved.max(file.bytes.len()) as u64;
+        let needs = room.saturating_sub(has);
+        if self.room.is_some_and(|left| left < needs) {
             return Err(self.fail_full());
         }
-        let file = File { bytes: Vec::new(), unsynced_from: Some(0), new: true };
-        self.files.insert(name.to_string(), file);
+        if let Some(left) = &mut self.room {
+            *left -= needs;
+        }
+        let file = self.file(name)?;
+        file.reserved = file.reserved.max(usize::try_from(room).unwrap_or(usize::MAX));
         Ok(())
     }
 
@@ -284,8 +313,8 @@ impl Disk for SimDisk {
         Ok(self.look()?.files.keys().cloned().collect())
     }
 
-    fn create(&self, name: &str, exists: IfExists) -> io::Result<()> {
-        self.change(|state| state.create(name, exists))
+    fn create(&self, name: &str, exists: IfExists, room: u64) -> io::Result<()> {
+        self.change(|state| state.create(name, exists, room))
     }
 
     fn read(&self, name: &str) -> io::Result<Vec<u8>> {
@@ -331,6 +360,7 @@ impl Disk for SimDisk {
             let file = state.file(name)?;
             let length = usize::try_from(length).map_err(|_| error(libc::EFBIG))?;
             file.mark_dirty(length.min(file.bytes.len()));
+            file.reserved = file.reserved.min(length);
             file.bytes.resize(length, 0);
             Ok(())
         })

@@ -152,7 +152,7 @@ pub(super) struct Rank {
 
 impl Rank {
     /// A node with a broker that has no module yet.
-    pub(super) fn new(slow_systemd: bool) -> Self {
+    pub(super) fn new(slow_systemd: bool, disk: SimDisk) -> Self {
         Self {
             node: None,
             supervisor: None,
@@ -161,7 +161,7 @@ impl Rank {
             broker_up: true,
             up_since: 0.0,
             brokers: 0,
-            disk: SimDisk::default(),
+            disk,
             systemd: if slow_systemd { SimSystemd::slow() } else { SimSystemd::default() },
             muted: false,
             boot: 0,

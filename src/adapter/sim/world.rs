@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use super::Violation;
 use super::coverage::Coverage;
+use super::disk::SimDisk;
 use super::fault::{FaultId, Faults};
 use super::kind::FaultKind;
 use super::kvs::{Kvs, Roots};
@@ -37,6 +38,8 @@ pub(super) use effects::OTHER_RELEASE;
 use links::{Link, Waiter};
 use talks::{Asker, Crossing};
 
+/// How many file systems can reserve space.
+const DISKS_THAT_RESERVE: f64 = 0.9;
 /// Simulated seconds after the last fault in which everything must come to its end.
 const HEAL_SECONDS: f64 = 4.0 * 3600.0;
 
@@ -326,10 +329,15 @@ impl World {
         keep_transcript: bool,
     ) -> Self {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
-        let slow = |rng: &mut ChaCha8Rng| rng.random_bool(profile.slow_systemd);
+        let mut rank = |_| {
+            let is_slow = rng.random_bool(profile.slow_systemd);
+            let reserves = rng.random_bool(DISKS_THAT_RESERVE);
+            let disk = if reserves { SimDisk::default() } else { SimDisk::without_reserves() };
+            Rank::new(is_slow, disk)
+        };
         Self {
             faults: Faults::new(seed, &profile, left_out),
-            ranks: (0..profile.ranks).map(|_| Rank::new(slow(&mut rng))).collect(),
+            ranks: (0..profile.ranks).map(&mut rank).collect(),
             nested: rng.random_bool(profile.nested),
             rng,
             profile,

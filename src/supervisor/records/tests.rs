@@ -108,7 +108,7 @@ fn output_that_others_can_write_to_is_kept_empty_until_they_let_go() {
     let (mut store, dir) = store();
     store.create(&spec(1), "boot", false).unwrap();
     let output = file_name(&spec(1).unit, extension(Stream::Stdout));
-    store.disk().create(&output, IfExists::Fail).unwrap();
+    store.disk().create(&output, IfExists::Fail, 0).unwrap();
     let handed_on = std::fs::OpenOptions::new().append(true).open(dir.path().join(&output));
     let mut handed_on = handed_on.unwrap();
     store.remove(&spec(1).unit);

@@ -200,7 +200,7 @@ fn a_crash_while_another_intent_is_written_keeps_one() {
 #[test]
 fn facts_that_find_no_space_are_written_later() {
     for room in [0, 1, 10, 30, 100] {
-        let disk = SimDisk::default();
+        let disk = SimDisk::without_reserves();
         let mut life = Life::new(&disk, BOOT);
         life.launch(1);
         disk.set_room(Some(room));
@@ -239,6 +239,22 @@ fn facts_that_find_no_space_are_written_later() {
     }
 }
 
+/// [facts-room]
+#[test]
+fn a_full_disk_takes_the_facts_that_decide() {
+    let disk = SimDisk::default();
+    let mut life = Life::new(&disk, BOOT);
+    life.launch(1);
+    disk.set_full(true);
+    life.event(started(1));
+    life.command(note(1, 2));
+    life.event(exited(1));
+    let written = facts(&disk, 1);
+    assert_eq!(written[1]["note"]["value"], json!(2));
+    assert_eq!(written[2], json!({"exited": 768}));
+    assert_eq!(disk.counts().full, 0);
+}
+
 #[test]
 fn a_shell_that_has_left_its_unit_is_told_in_each_life() {
     let disk = SimDisk::default();
@@ -267,7 +283,7 @@ fn a_shell_that_has_left_its_unit_is_told_in_each_life() {
 
 #[test]
 fn one_file_that_cannot_be_written_does_not_keep_others_from_it() {
-    let disk = SimDisk::default();
+    let disk = SimDisk::without_reserves();
     let mut life = Life::new(&disk, BOOT);
     let jobs = 1..6;
     for job in jobs.clone() {
@@ -293,7 +309,7 @@ fn one_file_that_cannot_be_written_does_not_keep_others_from_it() {
 #[test]
 fn a_record_of_a_later_release_is_told_and_left_alone() {
     let disk = SimDisk::default();
-    disk.create(&record(1), IfExists::Fail).unwrap();
+    disk.create(&record(1), IfExists::Fail, 0).unwrap();
     let later = b"{\"version\":2}\n{\"of-a-later-release\":1}\n";
     disk.append(&record(1), later).unwrap();
     let mut life = Life::new(&disk, BOOT);
@@ -314,7 +330,7 @@ fn a_record_of_a_later_release_is_told_and_left_alone() {
 
 #[test]
 fn forgotten_units_have_nothing_to_write() {
-    let disk = SimDisk::default();
+    let disk = SimDisk::without_reserves();
     let mut life = Life::new(&disk, BOOT);
     life.launch(1);
     life.event(started(1));
@@ -356,7 +372,7 @@ fn a_crash_anywhere_in_a_launch_starts_nothing() {
 
 #[test]
 fn no_space_for_output_files_starts_nothing_and_leaves_nothing() {
-    let disk = SimDisk::default();
+    let disk = SimDisk::without_reserves();
     let mut life = Life::new(&disk, BOOT);
     life.launch(1);
     let intent = disk.contents(&record(1)).unwrap().len();
@@ -455,7 +471,7 @@ fn left_out(disk: &SimDisk, before: &[String], life: &mut Life, job: u64) {
 fn what_a_crash_of_the_node_left_as_zeros_is_no_record() {
     for zeros in [1, 300] {
         let disk = SimDisk::default();
-        disk.create(&record(1), IfExists::Fail).unwrap();
+        disk.create(&record(1), IfExists::Fail, 0).unwrap();
         disk.append(&record(1), b"{\"version\":1").unwrap();
         disk.append(&record(1), &vec![0; zeros]).unwrap();
         let mut life = Life::new(&disk, "next boot");
@@ -539,7 +555,7 @@ fn a_record_that_finds_no_space_is_made_again_later() {
 fn torn_and_unreadable_records_are_made_again() {
     for text in ["", "{\"version\":1,\"int", "nonsense\n", "{\"version\":0}\n"] {
         let disk = SimDisk::default();
-        disk.create(&record(1), IfExists::Fail).unwrap();
+        disk.create(&record(1), IfExists::Fail, 0).unwrap();
         disk.append(&record(1), text.as_bytes()).unwrap();
         let mut life = Life::unlisted(&disk, BOOT);
         life.event(unrecorded(1));
@@ -566,7 +582,7 @@ fn output_without_a_record_is_removed() {
     let disk = SimDisk::default();
     for extension in ["out", "err"] {
         let name = record(1).replace("record", extension);
-        disk.create(&name, IfExists::Fail).unwrap();
+        disk.create(&name, IfExists::Fail, 0).unwrap();
     }
     Life::new(&disk, "next boot");
     assert_eq!(disk.files(), Vec::<String>::new());
@@ -574,7 +590,7 @@ fn output_without_a_record_is_removed() {
 
 #[test]
 fn a_unit_is_not_collected_before_its_status_is_durable() {
-    let disk = SimDisk::default();
+    let disk = SimDisk::without_reserves();
     let mut life = Life::new(&disk, BOOT);
     life.launch(1);
     life.event(started(1));

@@ -4,7 +4,7 @@ use super::*;
 
 fn disk() -> SimDisk {
     let disk = SimDisk::default();
-    disk.create("a", IfExists::Fail).unwrap();
+    disk.create("a", IfExists::Fail, 0).unwrap();
     disk.append("a", b"before").unwrap();
     disk
 }
@@ -17,11 +17,11 @@ fn errno<T>(result: io::Result<T>) -> Option<i32> {
 fn it_works_as_the_hosts_disk_does() {
     let disk = SimDisk::default();
     assert_eq!(errno(disk.append("x", b"one")), Some(libc::ENOENT), "append makes no file");
-    disk.create("x", IfExists::Keep).unwrap();
+    disk.create("x", IfExists::Keep, 0).unwrap();
     disk.append("x", b"one").unwrap();
     disk.append("x", b"two").unwrap();
-    assert_eq!(errno(disk.create("x", IfExists::Fail)), Some(libc::EEXIST));
-    disk.create("x", IfExists::Keep).unwrap();
+    assert_eq!(errno(disk.create("x", IfExists::Fail, 0)), Some(libc::EEXIST));
+    disk.create("x", IfExists::Keep, 0).unwrap();
     assert_eq!(disk.read("x").unwrap(), b"onetwo");
     disk.punch("x", 1, 2).unwrap();
     disk.set_length("x", 4).unwrap();
@@ -31,7 +31,7 @@ fn it_works_as_the_hosts_disk_does() {
     assert_eq!(disk.read_at("x", 99, &mut buffer).unwrap(), None);
     disk.rename("x", "y").unwrap();
     assert_eq!((disk.names().unwrap(), disk.extent("y").unwrap().size), (vec!["y".to_string()], 4));
-    disk.create("y", IfExists::Truncate).unwrap();
+    disk.create("y", IfExists::Truncate, 0).unwrap();
     assert_eq!(disk.extent("y").unwrap().size, 0);
     disk.remove("y").unwrap();
     assert_eq!(errno(disk.remove("y")), Some(libc::ENOENT));
@@ -45,11 +45,27 @@ fn a_full_disk_takes_what_fits() {
     assert_eq!(errno(disk.append("a", b"5")), Some(libc::ENOSPC));
     assert_eq!(disk.write_output(&disk.path("a"), b"6"), 0);
     assert_eq!(disk.contents("a").unwrap(), b"before123");
-    assert_eq!(errno(disk.create("b", IfExists::Fail)), Some(libc::ENOSPC));
+    assert_eq!(errno(disk.create("b", IfExists::Fail, 0)), Some(libc::ENOSPC));
     disk.set_full(false);
     disk.append("a", b"4").unwrap();
     assert_eq!(disk.contents("a").unwrap(), b"before1234");
     assert_eq!(disk.counts().full, 4);
+}
+
+#[test]
+fn a_full_disk_takes_what_there_is_reserved_space_for() {
+    let disk = disk();
+    disk.set_room(Some(7));
+    assert_eq!(errno(disk.create("b", IfExists::Fail, 8)), Some(libc::ENOSPC));
+    disk.create("c", IfExists::Fail, 4).unwrap();
+    disk.set_full(true);
+    disk.append("c", b"12").unwrap();
+    assert_eq!(errno(disk.append("c", b"345")), Some(libc::ENOSPC));
+    assert_eq!(disk.contents("c").unwrap(), b"1234");
+    let disk = SimDisk::without_reserves();
+    disk.create("c", IfExists::Fail, 4).unwrap();
+    disk.set_full(true);
+    assert_eq!(errno(disk.append("c", b"1")), Some(libc::ENOSPC));
 }
 
 #[test]
@@ -84,7 +100,7 @@ fn a_crash_of_the_node_takes_only_what_was_written_since_its_boot() {
         disk.lock().files.get_mut("a").unwrap().unsynced_from = None;
         disk.lock().files.get_mut("a").unwrap().new = false;
         disk.append("a", b"after").unwrap();
-        disk.create("b", IfExists::Fail).unwrap();
+        disk.create("b", IfExists::Fail, 0).unwrap();
         disk.append("b", b"new").unwrap();
         let damaged = disk.lose_unsynced(&mut rng);
         let a = disk.contents("a").unwrap();
@@ -102,7 +118,7 @@ fn a_crash_of_the_node_takes_only_what_was_written_since_its_boot() {
 fn the_same_seed_takes_the_same() {
     let lose = |seed| {
         let disk = disk();
-        disk.create("b", IfExists::Fail).unwrap();
+        disk.create("b", IfExists::Fail, 0).unwrap();
         disk.append("b", &[7; 1000]).unwrap();
         disk.lose_unsynced(&mut ChaCha8Rng::seed_from_u64(seed));
         (disk.contents("a"), disk.contents("b"))
