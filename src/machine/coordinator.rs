@@ -51,7 +51,7 @@ struct Coordinated {
     request: Option<RequestId>,
     start: StartRequest,
     digest: JobDigest,
-    /// It was allocated before this coordinator came up.
+    /// It may have been allocated before this coordinator came up.
     again: bool,
     /// The leader's rank.
     rank: BrokerRank,
@@ -78,6 +78,8 @@ pub(super) struct Coordinator {
     jobs: BTreeMap<JobId, Coordinated>,
     checkpoint: Checkpoint,
     holds: Holds,
+    /// The job manager has asked for all jobs that ran when this coordinator came up.
+    running_asked: bool,
 }
 
 impl Coordinator {
@@ -96,7 +98,7 @@ impl Coordinator {
                 let mut job = Coordinated {
                     request: Some(request),
                     digest: JobDigest::new(start.id, start.userid, &start.r),
-                    again: start.r.starttime() <= cx.born.wall,
+                    again: !self.running_asked || start.r.starttime() <= cx.born.wall,
                     rank: start.r.first_rank(),
                     leader: LeaderLink::Unasked,
                     refusal: None,
@@ -140,6 +142,11 @@ impl Coordinator {
                 out.done(request, Err(fault));
             }
         }
+    }
+
+    /// The job manager asks from now on for jobs only that did not run when this coordinator came up.
+    pub(super) fn handle_running_asked(&mut self) {
+        self.running_asked = true;
     }
 
     /// The KVS has told which ranks the job manager has back. If it could not, they are said again:

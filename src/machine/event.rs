@@ -246,6 +246,9 @@ pub enum Event {
         /// The reports, or the end of the stream.
         result: Result<Reports, StreamEnd>,
     },
+    /// The job manager has asked for all jobs that ran when this service said hello to it. Those that
+    /// it asks for from now on were allocated later, or have waited for a prolog.
+    RunningAsked,
     /// A shell enters the barrier (`job-exec.shell-barrier`).
     ShellBarrier {
         /// Which request to answer.

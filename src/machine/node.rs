@@ -190,7 +190,10 @@ impl Node {
             Event::Start { start, .. } => (**start).as_ref().ok().map(|start| start.id),
             Event::Replied { stream, .. } | Event::Reported { stream, .. } => of_stream(stream),
             Event::Unit(event) => event.unit().map(UnitName::job),
-            Event::Checkpointed(_) | Event::Config(_) | Event::Known { .. } => None,
+            Event::Checkpointed(_)
+            | Event::Config(_)
+            | Event::Known { .. }
+            | Event::RunningAsked => None,
             // A user can have many of these, so no job is looked at for them.
             Event::Disconnected { request } if self.coordinator.has_asked(*request) => None,
             Event::Disconnected { .. } => return self.agents.keys().copied().collect(),

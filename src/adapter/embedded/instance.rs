@@ -111,6 +111,7 @@ impl<'a> Instance<'a> {
         for (id, job) in kept {
             instance.adopt(id, job);
         }
+        instance.queue.push_back((BrokerRank(0), Event::RunningAsked));
         instance.handle_queue();
         Ok(instance)
     }

@@ -66,10 +66,18 @@ impl Kvs {
 
     /// Finds the jobs in CLEANUP that have to be led to their end. One request lists all active
     /// jobs: the job manager has no other that does not depend on a further module.
-    pub(super) fn find_cleaning(&self, each: impl Fn(Result<Cleaning, String>) + 'static) {
+    ///
+    /// `listed` comes first. The job manager has sent the start requests of all jobs that run before
+    /// it reads the list request, because its answer to hello came before (`hello_cb()`).
+    pub(super) fn find_cleaning(
+        &self,
+        listed: impl FnOnce() + 'static,
+        each: impl Fn(Result<Cleaning, String>) + 'static,
+    ) {
         let (this, each): (Self, Each) = (self.clone(), Rc::new(each));
         let payload = json!({ "max_entries": 0 }).to_string();
         self.futures().rpc("job-manager.list", None, &payload, move |result| {
+            listed();
             let failed = |reason: String| {
                 format!("jobs in CLEANUP cannot be found: job-manager.list: {reason}")
             };

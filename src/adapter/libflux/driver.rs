@@ -97,10 +97,16 @@ impl Driver {
         }
     }
 
-    /// Finds jobs that were in CLEANUP when rank 0's broker or module was started again.
+    /// Finds jobs that were in CLEANUP when rank 0's broker or module was started again. To be called
+    /// when the job manager has answered hello.
     pub fn find_cleaning(&self) {
-        let this = self.this.clone();
-        self.kvs.find_cleaning(move |found| {
+        let (this, that) = (self.this.clone(), self.this.clone());
+        let listed = move || {
+            if let Some(driver) = that.upgrade() {
+                driver.handle(Event::RunningAsked);
+            }
+        };
+        self.kvs.find_cleaning(listed, move |found| {
             if let Some(driver) = this.upgrade() {
                 match found {
                     Ok(cleaning) => driver.handle(Event::Cleaning(Box::new(cleaning))),

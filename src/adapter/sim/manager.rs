@@ -111,16 +111,21 @@ impl Manager {
         }
     }
 
-    /// Takes the start request of a job, for a service that has said hello. `None` if none is due.
-    /// `wall` is rank 0's clock. If that has jumped back, a job that has not started looks new.
-    pub(super) fn take_start_request(&mut self, id: JobId, wall: f64) -> Option<Value> {
+    /// Takes the start request of a job, for a service that has said hello, or says it now (`at_load`).
+    /// `None` if none is due. `wall` is rank 0's clock.
+    pub(super) fn take_start_request(
+        &mut self,
+        id: JobId,
+        at_load: bool,
+        wall: f64,
+    ) -> Option<Value> {
         let job = self.jobs.get_mut(&id)?;
         if job.pending || job.ended || job.cleaning_since.is_some() {
             return None;
         }
         let allocation = job.allocation.as_ref()?;
         let payload = payload(id, allocation, job);
-        let looks_new = !job.started && allocation.starttime > wall;
+        let looks_new = !at_load && !job.started && allocation.starttime > wall;
         job.told = if looks_new { Idset::new() } else { job.released.clone() };
         job.pending = true;
         Some(payload)

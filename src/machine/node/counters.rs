@@ -35,6 +35,7 @@ impl Counters {
             | Event::Known { .. }
             | Event::Kvs { result: KvsResult::Released(_), .. }
             | Event::Replied { .. }
+            | Event::RunningAsked
             | Event::Start { .. } => self.coordinator_received += 1,
             Event::Kvs { result: KvsResult::Recommitted { .. }, .. } => self.agent_received += 1,
             Event::Covered(_) | Event::Lead { .. } | Event::Kvs { .. } => self.leader_received += 1,

@@ -72,6 +72,7 @@ impl Node {
             },
             Event::Replied { stream, result } => self.handle_reply(now, stream, result, out),
             Event::Reported { stream, result } => self.handle_reports(now, stream, result, out),
+            Event::RunningAsked => self.coordinator.handle_running_asked(),
             Event::ShellBarrier { request, credential, id, rank, entry } => {
                 self.handle_barrier(now, request, credential, (id, rank, entry), out);
             }

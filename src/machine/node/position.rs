@@ -130,6 +130,7 @@ inputs! {
     Released "released" [COORDINATOR]
     Replied "replied" [COORDINATOR]
     Reported "reported" [LEADER AGENT]
+    RunningAsked "running-asked" []
     ShellBarrier "shell-barrier" [AGENT]
     Shells "shells" [AGENT]
     Start "start" [COORDINATOR]
@@ -170,6 +171,7 @@ impl Event {
             Self::Parked { .. } => Input::Parked,
             Self::Replied { .. } => Input::Replied,
             Self::Reported { .. } => Input::Reported,
+            Self::RunningAsked => Input::RunningAsked,
             Self::ShellBarrier { .. } => Input::ShellBarrier,
             Self::Shells { .. } => Input::Shells,
             Self::Start { .. } => Input::Start,

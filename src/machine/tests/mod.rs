@@ -641,6 +641,7 @@ fn ready(mut node: Node) -> Node {
     let ready = UnitEvent::Ready { method: Method::Fork, notice: None };
     let now = Now { mono: 0.0, wall: 1e9 };
     node.handle(now, Event::Unit(ready), &mut Effects::default());
+    node.handle(now, Event::RunningAsked, &mut Effects::default());
     node
 }
 

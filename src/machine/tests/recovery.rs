@@ -2,10 +2,11 @@
 
 use serde_json::{Value, json};
 
-use super::{JOB, World, facts, start};
+use super::{JOB, World, facts, start, start_event};
+use crate::config::Config;
 use crate::machine::event::StreamId;
 use crate::machine::{
-    Answer, Effect, Effects, Event, Fault, Node, Now, RequestId, Role, StreamItem,
+    Answer, Effect, Effects, Event, Fault, KvsOp, KvsResult, Node, Now, RequestId, Role, StreamItem,
 };
 use crate::port::supervisor::{Method, UnitCommand, UnitEvent};
 use crate::proto::peer::{
@@ -33,12 +34,11 @@ pub(super) struct Alone {
 
 impl Alone {
     pub(super) fn new(rank: u32) -> Self {
-        let config = crate::config::Config::default();
-        Self {
-            node: super::ready(Node::new(config, facts(rank))),
-            effects: Effects::default(),
-            now: 0.0,
-        }
+        Self::with(super::ready(Node::new(Config::default(), facts(rank))))
+    }
+
+    fn with(node: Node) -> Self {
+        Self { node, effects: Effects::default(), now: 0.0 }
     }
 
     pub(super) fn hear(&mut self, event: Event) -> Vec<Effect> {
@@ -308,12 +308,12 @@ fn a_leader_whose_id_is_issued_again_says_so_and_is_no_parent_any_more() {
 /// What is on the node is known only when the supervisor has looked.
 #[test]
 fn a_leader_waits_for_its_supervisor() {
-    let config = crate::config::Config::default();
-    let (mut node, mut out) = (Node::new(config, facts(0)), Effects::default());
+    let (mut node, mut out) = (Node::new(Config::default(), facts(0)), Effects::default());
     let mut hear = |event| {
         node.handle(Now { mono: 1.0, wall: 1e9 }, event, &mut out);
         std::mem::take(&mut out.list)
     };
+    hear(Event::RunningAsked);
     let asked = hear(super::start_event(RequestId::Remote(1), &start("0", false)));
     assert_eq!(asked, [], "it leads itself");
     let ready = UnitEvent::Ready { method: Method::Systemd, notice: None };
@@ -537,4 +537,23 @@ fn a_leader_that_was_replaced_kills_nothing_more() {
     let lost = "1 lost contact: processes of job";
     assert!(world.drained.iter().all(|drain| drain.starts_with(lost)), "{:?}", world.drained);
     world.assert_ended();
+}
+
+/// [again-opens]. Rank 0's clock has jumped back, so the allocation looks younger than the service.
+#[test]
+fn a_job_that_the_job_manager_asks_for_at_once_may_have_run_whatever_the_clock_says() {
+    let mut node = Alone::with(Node::new(Config::default(), facts(0)));
+    let mut request = start("1", false);
+    request["R"]["execution"]["starttime"] = json!(1e9 + 100.0);
+    let asked = || start_event(RequestId::Remote(1), &request);
+    assert_eq!(node.hear(asked()), [Effect::Kvs { id: JOB, op: KvsOp::Released }]);
+    let is_again = |effects: Vec<Effect>| match effects.as_slice() {
+        [Effect::Lead { request, .. }] => request.again,
+        other => panic!("nobody is asked to lead: {other:?}"),
+    };
+    let released = Event::Kvs { id: JOB, result: KvsResult::Released(Ok(Idset::new())) };
+    assert!(is_again(node.hear(released)));
+    let mut later = Alone::with(Node::new(Config::default(), facts(0)));
+    later.hear(Event::RunningAsked);
+    assert!(!is_again(later.hear(asked())));
 }

@@ -418,10 +418,11 @@ impl World {
             self.find_cleaning();
             let jobs: Vec<JobId> = self.manager.jobs.keys().copied().collect();
             for id in jobs {
-                self.send_start_request(id);
+                self.send_start_request(id, true);
                 // The scheduler goes on with jobs that have no resources yet.
                 self.after(0.001, 1.0, Item::Allocate(id));
             }
+            self.handle(0, Event::RunningAsked);
         }
     }
 

@@ -43,7 +43,7 @@ impl World {
         if let Some(allocation) = self.manager.allocate(id, ranks, wall) {
             self.allocations.insert(allocation.digest.clone(), allocation);
             self.schedule_commit();
-            self.send_start_request(id);
+            self.send_start_request(id, false);
         }
     }
 
@@ -74,12 +74,12 @@ impl World {
     }
 
     /// The job manager sends the start request of a job, if the service is there and the job needs
-    /// one.
-    pub(super) fn send_start_request(&mut self, id: JobId) {
+    /// one. `at_load`: the service has just said hello.
+    pub(super) fn send_start_request(&mut self, id: JobId, at_load: bool) {
         if self.ranks[0].node.is_none() {
             return;
         }
-        if let Some(payload) = self.manager.take_start_request(id, self.wall(0)) {
+        if let Some(payload) = self.manager.take_start_request(id, at_load, self.wall(0)) {
             self.note(&format!("start request for {id}"));
             let life = self.life(0);
             let number = self.requests.open(life, life, Asked::Manager);

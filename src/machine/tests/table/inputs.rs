@@ -82,6 +82,7 @@ fn events(input: Input, world: &World, rank: usize) -> Vec<Event> {
         Input::Parked => [1, 2].map(|entry| Event::Parked { request, id: JOB, entry }).to_vec(),
         Input::Replied => replies(),
         Input::Reported => reported(),
+        Input::RunningAsked => vec![Event::RunningAsked],
         Input::ShellBarrier => barriers(request, rank),
         Input::Shells => shells(request),
         Input::Start => starts(request),
