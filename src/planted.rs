@@ -25,6 +25,8 @@ pub enum Bug {
     DuplicateStartAfterRollback,
     /// Clients of a run that the KVS has forgotten commit to the next run's guest namespace.
     FirstRunWrites,
+    /// A job may come to CLEANUP while a checkpoint is being prepared.
+    GateOpen,
     /// A new coordinator holds a job in CLEANUP that an earlier one holds already.
     HeldAgain,
     /// A checkpoint may have a job in CLEANUP that is not held.
@@ -55,7 +57,7 @@ pub enum Bug {
 
 impl Bug {
     /// All bugs.
-    pub const ALL: [Self; 22] = [
+    pub const ALL: [Self; 23] = [
         Self::AdoptionByPid,
         Self::AnotherReleaseIsFatal,
         Self::BarrierAfterRestart,
@@ -65,6 +67,7 @@ impl Bug {
         Self::DoneBeforeOutput,
         Self::DuplicateStartAfterRollback,
         Self::FirstRunWrites,
+        Self::GateOpen,
         Self::HeldAgain,
         Self::HoldForgotten,
         Self::LostSignalAfterReconnect,

@@ -17,11 +17,13 @@ use crate::proto::{
 };
 
 use checkpoint::{Checkpoint, Waiting};
+use gate::Gate;
 use hold::Holds;
 
 mod asked;
 mod checkpoint;
 mod cleaning;
+mod gate;
 mod hold;
 
 /// First pause before a leader is asked again, in seconds.
@@ -78,6 +80,7 @@ pub(super) struct Coordinator {
     jobs: BTreeMap<JobId, Coordinated>,
     checkpoint: Checkpoint,
     holds: Holds,
+    gate: Gate,
     /// The job manager has asked for all jobs that ran when this coordinator came up.
     running_asked: bool,
 }
@@ -182,6 +185,35 @@ impl Coordinator {
         result: Result<LeadReply, StreamEnd>,
         out: &mut Effects,
     ) {
+        let is_cleaned_up = self.jobs.get(&id).is_none_or(Coordinated::is_cleaned_up);
+        let closed = self.prepares_checkpoint() && !is_cleaned_up;
+        if self.gate.holds_back(cx, id, &result, closed) {
+            self.gate.push(cx, id, stream, result);
+        } else {
+            self.take_reply(cx, id, stream, result, out);
+        }
+    }
+
+    /// A checkpoint waits for holds, or for what it writes to be looked up.
+    fn prepares_checkpoint(&self) -> bool {
+        self.holds.is_waiting() || self.checkpoint.is_prepared()
+    }
+
+    /// Takes what leaders have said while a checkpoint was being prepared.
+    fn open_gate(&mut self, cx: Context, out: &mut Effects) {
+        for (id, stream, result) in self.gate.open() {
+            self.take_reply(cx, id, stream, result, out);
+        }
+    }
+
+    fn take_reply(
+        &mut self,
+        cx: Context,
+        id: JobId,
+        stream: StreamId,
+        result: Result<LeadReply, StreamEnd>,
+        out: &mut Effects,
+    ) {
         let Some(job) = self.jobs.get_mut(&id).filter(|job| job.is_asked_by(stream)) else {
             return;
         };
@@ -235,6 +267,19 @@ impl Coordinator {
         out: &mut Effects,
     ) {
         self.checkpoint.handle_made(cx, result, out);
+        self.open_gate(cx, out);
+    }
+
+    /// The commit that makes the checkpoint under way was sent: what the job manager hears from now
+    /// on comes later.
+    pub(super) fn handle_checkpoint_begun(&mut self, cx: Context, out: &mut Effects) {
+        self.checkpoint.handle_begun();
+        self.open_gate(cx, out);
+    }
+
+    /// The jobs that [`Self::open_gate`] can touch.
+    pub(super) fn gated(&self) -> Vec<JobId> {
+        self.gate.jobs()
     }
 
     /// A shell wants to know when its guest namespace is durable.
@@ -287,13 +332,20 @@ impl Coordinator {
 
     /// When [`Self::handle_checkpoint_timeout`] is due.
     pub(super) fn next_checkpoint(&self) -> Option<f64> {
-        self.holds.next_timeout().or_else(|| self.checkpoint.next_timeout())
+        let begins = self.holds.next_timeout().or_else(|| self.checkpoint.next_timeout());
+        [begins, self.gate.next_timeout()].into_iter().flatten().reduce(f64::min)
     }
 
     /// Makes a checkpoint, if it is time, and if the jobs are held that it would have in CLEANUP.
     pub(super) fn handle_checkpoint_timeout(&mut self, cx: Context, out: &mut Effects) {
         let now = cx.now.mono;
-        if cx.shells_survive && self.checkpoint.is_due(now) && self.holds.keep_waiting(now, out) {
+        if self.gate.next_timeout().is_some_and(|at| at <= now) {
+            self.open_gate(cx, out);
+        }
+        if !self.checkpoint.is_due(now) {
+            // The job for which it was due has ended while it waited for holds.
+            self.holds.stop_waiting();
+        } else if cx.shells_survive && self.holds.keep_waiting(now, out) {
             return;
         }
         let running = self.jobs.iter().filter(|(_, job)| job.start.reattach).map(|(id, _)| *id);
@@ -302,6 +354,9 @@ impl Coordinator {
             if let Some(job) = self.jobs.get_mut(&id) {
                 job.is_stray |= job.is_cleaned_up();
             }
+        }
+        if !self.prepares_checkpoint() {
+            self.open_gate(cx, out);
         }
     }
 

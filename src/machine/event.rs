@@ -128,6 +128,8 @@ pub enum Event {
         /// The job.
         id: JobId,
     },
+    /// The commit that makes [`super::Effect::Checkpoint`] was sent.
+    CheckpointBegun,
     /// A job in CLEANUP was found that nobody leads to its end: rank 0's broker or module was
     /// started again.
     Cleaning(Box<Cleaning>),

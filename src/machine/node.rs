@@ -175,12 +175,15 @@ impl Node {
             | Event::CriticalRanks { id, .. }
             | Event::KeepCommits { id, .. }
             | Event::Expiration { id, .. }
-            | Event::Held { id, .. }
             | Event::KillAnswered { id }
             | Event::KnownAnswered { id, .. }
             | Event::Kvs { id, .. }
             | Event::Parked { id, .. }
             | Event::ShellBarrier { id, .. } => Some(*id),
+            // The checkpoint may begin, or not be due any more.
+            Event::Held { id, .. } => {
+                return self.coordinator.gated().into_iter().chain([*id]).collect();
+            }
             Event::Cleaning(cleaning) => Some(cleaning.start.id),
             Event::Exception(exception) => Some(exception.id),
             Event::Lead { lead, .. } => Some(lead.start.id),
@@ -190,10 +193,8 @@ impl Node {
             Event::Start { start, .. } => (**start).as_ref().ok().map(|start| start.id),
             Event::Replied { stream, .. } | Event::Reported { stream, .. } => of_stream(stream),
             Event::Unit(event) => event.unit().map(UnitName::job),
-            Event::Checkpointed(_)
-            | Event::Config(_)
-            | Event::Known { .. }
-            | Event::RunningAsked => None,
+            Event::CheckpointBegun | Event::Checkpointed(_) => return self.coordinator.gated(),
+            Event::Config(_) | Event::Known { .. } | Event::RunningAsked => None,
             // A user can have many of these, so no job is looked at for them.
             Event::Disconnected { request } if self.coordinator.has_asked(*request) => None,
             Event::Disconnected { .. } => return self.agents.keys().copied().collect(),
@@ -206,6 +207,7 @@ impl Node {
                         }
                         Waiter::Checkpoint | Waiter::Stream(_) => None,
                     })
+                    .chain(self.coordinator.gated())
                     .collect();
             }
         };

@@ -27,6 +27,7 @@ struct Gathering {
     roots: RefCell<Vec<(JobId, String)>>,
     /// Jobs whose data is where it belongs.
     moved: RefCell<Vec<JobId>>,
+    begun: Box<dyn Fn()>,
     done: RefCell<Option<Done>>,
 }
 
@@ -34,11 +35,12 @@ impl Kvs {
     /// Makes a checkpoint of the KVS that includes the guest namespaces of `jobs`, and no reference
     /// to one of `ended` whose data was moved. If it was not, that may be all there is. Without a
     /// backing store there are no checkpoints, and the KVS cannot be rolled back to one, so that is
-    /// not an error.
+    /// not an error. `begun`: its commit was sent.
     pub(super) fn checkpoint(
         &self,
         jobs: &[JobId],
         ended: &[JobId],
+        begun: impl Fn() + 'static,
         done: impl FnOnce(Result<(), Fault>) + 'static,
     ) {
         let gathering = Rc::new(Gathering {
@@ -46,6 +48,7 @@ impl Kvs {
             left: Cell::new(jobs.len() + ended.len()),
             roots: RefCell::default(),
             moved: RefCell::default(),
+            begun: Box::new(begun),
             done: RefCell::new(Some(Box::new(done))),
         });
         if jobs.is_empty() && ended.is_empty() {
@@ -101,6 +104,7 @@ impl Gathering {
                 rc.min(unsafe { flux_sys::flux_kvs_txn_unlink(txn, 0, key.as_ptr()) })
             })
         });
+        (self.begun)();
         let (done, kvs) = (self.done.take(), self.kvs.clone());
         self.kvs.futures().then_once(future, move |result, _| {
             if let Some(done) = done {

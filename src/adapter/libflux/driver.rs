@@ -243,8 +243,13 @@ impl Driver {
         match effect {
             Effect::Answer { to, answer } => self.answer(to, answer),
             Effect::Checkpoint { jobs, ended } => {
-                let this = self.this.clone();
-                self.kvs.checkpoint(&jobs, &ended, move |result| {
+                let (this, that) = (self.this.clone(), self.this.clone());
+                let begun = move || {
+                    if let Some(driver) = that.upgrade() {
+                        driver.handle(Event::CheckpointBegun);
+                    }
+                };
+                self.kvs.checkpoint(&jobs, &ended, begun, move |result| {
                     if let Some(driver) = this.upgrade() {
                         driver.handle(Event::Checkpointed(result));
                     }

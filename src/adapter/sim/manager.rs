@@ -51,6 +51,8 @@ pub(super) struct ManagedJob {
     pub(super) ended: bool,
     /// Since when it is in CLEANUP.
     pub(super) cleaning_since: Option<f64>,
+    /// The service has brought it there.
+    pub(super) cleaned_by_service: bool,
     /// `epilog-start` that have no `epilog-finish`. It is freed only when there is none.
     pub(super) holds: u32,
     /// Whether it was freed when the job manager was started again, because it was in CLEANUP and
@@ -191,6 +193,14 @@ impl Manager {
         response: &Response,
         now: f64,
     ) -> Result<(), Violation> {
+        let ends = match response {
+            Response::Exception(exception) => exception.severity == 0,
+            Response::Finish { .. } => true,
+            Response::Reattached {} | Response::Release { .. } | Response::Start {} => false,
+        };
+        if let Some(job) = self.jobs.get_mut(&id) {
+            job.cleaned_by_service |= ends && job.cleaning_since.is_none();
+        }
         let broken = |seen: String| Err(Violation { invariant: "always-an-end", seen });
         let Some(job) = self.jobs.get_mut(&id) else {
             return broken(format!("{id}: a response for a job that was never submitted"));

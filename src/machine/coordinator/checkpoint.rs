@@ -48,6 +48,8 @@ enum Last {
 pub(super) struct Checkpoint {
     waiting: BTreeMap<JobId, Waiting>,
     in_flight: Option<BTreeMap<JobId, Waiting>>,
+    /// The commit of the one under way was sent.
+    begun: bool,
     /// Jobs whose references the one under way writes.
     writing: BTreeSet<JobId>,
     /// Jobs that nobody runs any more, and whose references may be there again.
@@ -227,11 +229,21 @@ impl Checkpoint {
             let (jobs, ended) = (self.writing().collect(), self.removing.iter().copied().collect());
             out.push(Effect::Checkpoint { jobs, ended });
         }
-        self.in_flight = Some(jobs);
+        (self.in_flight, self.begun) = (Some(jobs), false);
         self.asked.begin();
         if !cx.shells_survive {
             self.handle_made(cx, Ok(()), out);
         }
+    }
+
+    /// The commit of the one under way was sent.
+    pub(super) fn handle_begun(&mut self) {
+        self.begun = true;
+    }
+
+    /// One is under way, and its commit was not sent yet.
+    pub(super) fn is_prepared(&self) -> bool {
+        self.in_flight.is_some() && !self.begun
     }
 
     /// A reference is to be removed, and after an unload nobody would know.

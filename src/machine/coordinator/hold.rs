@@ -65,6 +65,16 @@ impl Holds {
         waits
     }
 
+    /// No checkpoint waits any more.
+    pub(super) fn stop_waiting(&mut self) {
+        self.until = None;
+    }
+
+    /// A checkpoint waits.
+    pub(super) fn is_waiting(&self) -> bool {
+        self.until.is_some()
+    }
+
     /// When a checkpoint waits no longer.
     pub(super) fn next_timeout(&self) -> Option<f64> {
         self.until

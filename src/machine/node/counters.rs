@@ -53,7 +53,8 @@ impl Counters {
             | Event::Order(_)
             | Event::ShellBarrier { .. }
             | Event::Shells { .. } => self.agent_received += 1,
-            Event::Config(_)
+            Event::CheckpointBegun
+            | Event::Config(_)
             | Event::Disconnected { .. }
             | Event::Exception(_)
             | Event::Parked { .. }

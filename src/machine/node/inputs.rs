@@ -27,6 +27,7 @@ impl Node {
             Event::CheckpointAsked { request, credential, id } => {
                 self.coordinator.handle_checkpoint_asked(cx, request, credential, id, out);
             }
+            Event::CheckpointBegun => self.coordinator.handle_checkpoint_begun(cx, out),
             Event::Checkpointed(result) => self.coordinator.handle_checkpointed(cx, result, out),
             Event::Cleaning(cleaning) => self.coordinator.handle_cleaning(cx, *cleaning, out),
             Event::Config(config) => self.reconfigure(*config, out),

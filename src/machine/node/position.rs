@@ -93,6 +93,7 @@ macro_rules! inputs {
 inputs! {
     Appended "appended" [LEADER]
     CheckpointAsked "checkpoint-asked" [COORDINATOR]
+    CheckpointBegun "checkpoint-begun" []
     CheckpointDue "checkpoint-due" [COORDINATOR]
     Checkpointed "checkpointed" [COORDINATOR]
     Cleaning "cleaning" [COORDINATOR]
@@ -147,6 +148,7 @@ impl Event {
         match self {
             Self::CheckpointAsked { .. } => Input::CheckpointAsked,
             Self::Checkpointed(_) => Input::Checkpointed,
+            Self::CheckpointBegun => Input::CheckpointBegun,
             Self::Cleaning(_) => Input::Cleaning,
             Self::Config(_) => Input::Config,
             Self::Covered(_) => Input::Covered,

@@ -2,10 +2,10 @@
 
 use super::recovery::Alone;
 use super::{JOB, start, start_event};
-use crate::machine::{Answer, Effect, Event, Fault, Now, RequestId, StreamId};
+use crate::machine::{Answer, Effect, Event, Fault, Now, RequestId, StreamId, StreamItem};
 use crate::port::supervisor::{Method, UnitEvent};
-use crate::proto::peer::{KnownRequest, LeadNote, LeadReply, Question, Version};
-use crate::proto::{JobId, ReleasedRanks, Response, WaitStatus};
+use crate::proto::peer::{KnownRequest, LeadNote, LeadReply, Question, StreamEnd, Version};
+use crate::proto::{Exception, JobId, ReleasedRanks, Response, WaitStatus};
 
 /// The coordinator of a job that another rank leads, and the leader's stream.
 fn coordinator() -> (Alone, StreamId) {
@@ -31,6 +31,7 @@ fn begin(node: &mut Alone) -> (Vec<JobId>, Vec<JobId>) {
 }
 
 fn made(node: &mut Alone) {
+    node.hear(Event::CheckpointBegun);
     node.hear(Event::Checkpointed(Ok(())));
 }
 
@@ -165,4 +166,59 @@ fn an_unload_waits_for_nothing_where_nothing_runs() {
     node.hear(Event::Unit(UnitEvent::Ready { method: Method::Systemd, notice: None }));
     node.node.finish(Now { mono: node.now, wall: 1e9 + node.now });
     assert!(node.node.is_finished());
+}
+
+/// [cleanup-held]
+#[test]
+fn a_job_that_ends_while_a_checkpoint_is_prepared_ends_after_it_has_begun() {
+    let end = |node: &mut Alone, stream| {
+        let status = WaitStatus(0);
+        let responses = node.hear(Event::Replied {
+            stream,
+            result: Ok(LeadReply::Response(Response::Finish { status })),
+        });
+        assert_eq!(responses, [], "the checkpoint would have it in CLEANUP");
+        let release = Response::Release { ranks: ReleasedRanks::All, is_final: true };
+        let after =
+            node.hear(Event::Replied { stream, result: Ok(LeadReply::Response(release.clone())) });
+        assert_eq!(after, [], "it stays behind");
+        node.hear(Event::Replied { stream, result: Err(StreamEnd::Forgotten) });
+        [Response::Finish { status }, release]
+    };
+    let said = |effects: Vec<Effect>| -> Vec<Response> {
+        let response = |effect| match effect {
+            Effect::Stream { item: StreamItem::Response { response, .. }, .. } => Some(response),
+            _ => None,
+        };
+        effects.into_iter().filter_map(response).collect()
+    };
+    for opened_by in [Event::CheckpointBegun, Event::Checkpointed(Ok(())), Event::Timeout] {
+        let (mut node, stream) = coordinator();
+        reply(&mut node, stream, LeadReply::Response(Response::Start {}));
+        begin(&mut node);
+        let expected = end(&mut node, stream);
+        if opened_by == Event::Timeout {
+            assert!(node.node.next_timeout().is_some_and(|at| at < node.now + 5.1));
+            node.now += 5.0;
+        }
+        assert_eq!(said(node.hear(opened_by)), expected);
+    }
+}
+
+/// The running job's turn has come. While the checkpoint waits for its hold, the job ends.
+#[test]
+fn a_checkpoint_that_is_not_due_any_more_waits_for_nothing() {
+    let (mut node, stream) = coordinator();
+    reply(&mut node, stream, LeadReply::Response(Response::Start {}));
+    begin(&mut node);
+    made(&mut node);
+    node.now = 9.5;
+    let exception = Response::Exception(Exception::fatal("x"));
+    reply(&mut node, stream, LeadReply::Response(exception));
+    node.now = 10.1;
+    assert_eq!(node.hear(Event::Timeout), [Effect::Hold { id: JOB }]);
+    end(&mut node, stream);
+    node.hear(Event::Held { id: JOB, result: Ok(()) });
+    let due = node.node.next_timeout();
+    assert!(due.is_some_and(|at| at < 11.0), "{due:?}: as the change before wants it");
 }

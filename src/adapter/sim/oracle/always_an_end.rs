@@ -7,8 +7,8 @@ use crate::machine::KvsOp;
 use crate::proto::{ExecEvent, JobId, Response};
 
 const NAME: &str = "always-an-end";
-/// How long a job may be in CLEANUP without a hold, in seconds: until the service hears of it, and
-/// the KVS has the hold.
+/// How long a job that another than the service has brought to CLEANUP may be there without a hold,
+/// in seconds: until the service hears of it, and the KVS has the hold.
 const UNHELD_MAX: f64 = 0.1;
 
 impl World {
@@ -29,7 +29,8 @@ impl World {
         let unheld = manager.cleaning().into_iter().filter(|id| {
             let job = &manager.jobs[id];
             let is_over = self.manager.jobs.get(id).is_some_and(|job| job.ended || job.abandoned);
-            job.holds == 0 && !is_over && job.cleaning_since.is_some_and(is_late)
+            let is_late = job.cleaned_by_service || job.cleaning_since.is_some_and(is_late);
+            job.holds == 0 && !is_over && is_late
         });
         for id in unheld.collect::<Vec<_>>() {
             self.violate(NAME, format!("{id}: a checkpoint has it in CLEANUP, and not held"));

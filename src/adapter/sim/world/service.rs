@@ -157,6 +157,7 @@ impl World {
         self.check_held();
         let number = self.kvs.begin_checkpoint(roots, ended);
         self.after(0.001, 0.05, Item::CheckpointEnds { to: from, number });
+        self.deliver(from, Event::CheckpointBegun);
     }
 
     pub(super) fn end_checkpoint(&mut self, to: Life, number: u64) {

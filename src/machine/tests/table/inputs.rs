@@ -51,6 +51,7 @@ fn events(input: Input, world: &World, rank: usize) -> Vec<Event> {
         Input::CheckpointAsked => [OWNERS, STRANGERS]
             .map(|credential| Event::CheckpointAsked { request, credential, id: JOB })
             .to_vec(),
+        Input::CheckpointBegun => vec![Event::CheckpointBegun],
         // It comes with a timeout.
         Input::CheckpointDue => Vec::new(),
         Input::Timeout => vec![Event::Timeout],

@@ -1,0 +1,75 @@
+//! What would bring a job to CLEANUP while a checkpoint is being prepared.
+//!
+//! The checkpoint would have the job in CLEANUP, and not held: after a crash the job manager would
+//! free it. So the job manager hears of its end a moment later, when the commit that makes the
+//! checkpoint was sent. Its own commits come after that one.
+
+use std::collections::VecDeque;
+
+use crate::machine::context::Context;
+use crate::machine::event::StreamId;
+use crate::planted::Bug;
+use crate::proto::peer::{LeadReply, StreamEnd};
+use crate::proto::{JobId, Response};
+
+/// How long an answer waits, in seconds. It waits longer than some milliseconds only if the KVS hangs.
+const PATIENCE: f64 = 5.0;
+
+/// An answer of a job's leader, or the end of its stream.
+type Reply = (JobId, StreamId, Result<LeadReply, StreamEnd>);
+
+/// What leaders have said meanwhile, in order.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Gate {
+    replies: VecDeque<Reply>,
+    /// Until when they wait.
+    until: Option<f64>,
+}
+
+impl Gate {
+    /// Whether this answer has to wait. `closed`: a checkpoint is being prepared, and the job is not
+    /// in CLEANUP.
+    pub(super) fn holds_back(
+        &self,
+        cx: Context,
+        id: JobId,
+        result: &Result<LeadReply, StreamEnd>,
+        closed: bool,
+    ) -> bool {
+        let ends = match result {
+            Ok(LeadReply::Response(Response::Exception(exception))) => exception.severity == 0,
+            Ok(LeadReply::Response(Response::Finish { .. })) => true,
+            Ok(LeadReply::Note(_) | LeadReply::Response(_)) | Err(_) => false,
+        };
+        // What comes later from the same leader stays behind.
+        let is_behind = self.replies.iter().any(|(waits, ..)| *waits == id);
+        cx.shells_survive && (closed && ends || is_behind) && !Bug::GateOpen.is_planted()
+    }
+
+    pub(super) fn push(
+        &mut self,
+        cx: Context,
+        id: JobId,
+        stream: StreamId,
+        result: Result<LeadReply, StreamEnd>,
+    ) {
+        self.until.get_or_insert(cx.now.mono + PATIENCE);
+        self.replies.push_back((id, stream, result));
+    }
+
+    /// Takes all that waits.
+    pub(super) fn open(&mut self) -> VecDeque<Reply> {
+        self.until = None;
+        std::mem::take(&mut self.replies)
+    }
+
+    /// When they wait no longer.
+    pub(super) fn next_timeout(&self) -> Option<f64> {
+        self.until
+    }
+
+    /// The jobs that wait.
+    pub(super) fn jobs(&self) -> Vec<JobId> {
+        self.replies.iter().map(|(id, ..)| *id).collect()
+    }
+}
