@@ -59,6 +59,8 @@ pub struct Config {
     pub stop_timer_signal: i32,
     /// `exec.sdexec-constrain-resources`.
     pub constrain_resources: bool,
+    /// `exec.testexec.allow-guests`: guests' jobs may be mocked, too.
+    pub testexec_allow_guests: bool,
     /// `exec.fanout`: children of one rank in the tree over a job's ranks.
     pub fanout: u32,
     /// `exec.starts-in-flight`: units that one rank starts at the same time.
@@ -113,6 +115,7 @@ impl Default for Config {
             stop_timer: None,
             stop_timer_signal: 10,
             constrain_resources: false,
+            testexec_allow_guests: false,
             fanout: 32,
             starts_in_flight: 16,
             // The stock unit restarts a broker after 30 s (flux-core `etc/flux.service.in`).
@@ -274,6 +277,7 @@ impl Config {
                     value.as_bool().ok_or_else(|| wrong_type(key, "true or false", value))?;
                 Ok(())
             }
+            "testexec" => self.read_testexec(value),
             "fanout" => self.set_fanout(integer(key, value)?),
             "starts-in-flight" => self.set_starts_in_flight(integer(key, value)?),
             "output-limit" | "output-disk-limit" => match value {
@@ -353,6 +357,18 @@ impl Config {
                 return Err(ConfigError::Property { name: name.clone() });
             };
             self.properties.insert(name.clone(), text.clone());
+        }
+        Ok(())
+    }
+
+    fn read_testexec(&mut self, value: &Value) -> Result<(), ConfigError> {
+        let Value::Object(table) = value else {
+            return Err(wrong_type("testexec", "a table", value));
+        };
+        if let Some(value) = table.get("allow-guests") {
+            let allowed = value.as_bool();
+            let wrong = || wrong_type("testexec.allow-guests", "true or false", value);
+            self.testexec_allow_guests = allowed.ok_or_else(wrong)?;
         }
         Ok(())
     }

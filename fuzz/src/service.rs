@@ -193,6 +193,10 @@ fn template(topic: Topic, bytes: &mut Bytes) -> Value {
             json!({ "version": bytes.version(), "id": id, "generation": bytes.number(),
                     "ranks": bytes.ranks(), "order": order })
         }
+        Topic::Override => {
+            let event = if bytes.flag() { "start" } else { "finish" };
+            json!({ "jobid": id, "event": event, "status": bytes.number() })
+        }
         Topic::ShellBarrier => match bytes.flag() {
             true => json!({ "id": id, "rank": bytes.number(), "entry": bytes.number() }),
             false => json!({ "id": id, "rank": bytes.number() }),

@@ -102,7 +102,7 @@ impl Coordinator {
                     request: Some(request),
                     digest: JobDigest::new(start.id, start.userid, &start.r),
                     again: !self.running_asked || start.r.starttime() <= cx.born.wall,
-                    rank: start.r.first_rank(),
+                    rank: start.leader_rank(),
                     leader: LeaderLink::Unasked,
                     refusal: None,
                     lost: Idset::new(),

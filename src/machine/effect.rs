@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
+use serde_json::Value;
+
 use crate::machine::event::{Fault, RequestId, Role, StreamId};
+use crate::machine::request::Topic;
 use crate::port::supervisor::UnitCommand;
 use crate::proto::peer::{
     CoveredRequest, LeadReply, LeadRequest, OrderRequest, Question, Reports, ShellsRequest,
@@ -142,17 +145,6 @@ pub enum Effect {
         /// For administrators.
         reason: String,
     },
-    /// Pass a new time limit to the leader, and its answer back to the request.
-    Expire {
-        /// The leader's rank.
-        to: BrokerRank,
-        /// The request to answer.
-        request: RequestId,
-        /// The job.
-        id: JobId,
-        /// Seconds since the epoch; 0 is none.
-        expiration: f64,
-    },
     /// Hold a job in CLEANUP ([`JobEvent::EpilogStart`]). Answered by [`super::Event::Held`] when
     /// the KVS has it.
     Hold {
@@ -231,6 +223,18 @@ pub enum Effect {
         unit: UnitName,
         /// Which of the shell's entries it is, counted from 1.
         entry: u32,
+    },
+    /// Pass a request on to the rank that can answer it, and its answer back.
+    Pass {
+        /// That rank.
+        to: BrokerRank,
+        /// The request to answer.
+        request: RequestId,
+        /// Its topic.
+        topic: Topic,
+        /// Its payload. It has the sender's user id if that counts, because the instance owner
+        /// passes it on.
+        payload: Value,
     },
     /// Post an event to a job's own eventlog.
     Post {

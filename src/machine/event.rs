@@ -10,7 +10,7 @@ use crate::proto::peer::{
 };
 use crate::proto::{
     BarrierEntry, Bequest, BrokerRank, Cleaning, ExecEvent, Idset, JobException, JobId, StartError,
-    StartRequest,
+    StartRequest, WaitStatus,
 };
 
 /// A request that waits for an answer.
@@ -225,6 +225,19 @@ pub enum Event {
     },
     /// A leader or parent orders something.
     Order(OrderRequest),
+    /// The user of a mocked job has it start or end (`job-exec.override`).
+    Override {
+        /// Which request to answer.
+        request: RequestId,
+        /// Who asks.
+        credential: Credential,
+        /// The job.
+        id: JobId,
+        /// `start` or `finish`.
+        event: String,
+        /// The status with which it ends.
+        status: WaitStatus,
+    },
     /// A barrier request of a shell, which was kept over a reload of the module.
     Parked {
         /// The shell's request.

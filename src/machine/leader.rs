@@ -22,6 +22,7 @@ use rank::Ranks;
 use release::Release;
 use state::{Launching, Opening, Running, State};
 use status::Status;
+use testexec::Test;
 use timer::{Timer, TimerTable};
 use voice::Voice;
 
@@ -44,6 +45,7 @@ mod release;
 mod reports;
 mod state;
 mod status;
+mod testexec;
 mod timer;
 mod voice;
 
@@ -71,6 +73,8 @@ pub(super) struct Leader {
     failure: Option<Failure>,
     status: Status,
     release: Release,
+    /// The job is mocked.
+    test: Option<Test>,
     timers: TimerTable,
 }
 
@@ -101,6 +105,7 @@ impl Leader {
             failure: None,
             status: Status { largest, promised, posted: None },
             release: Release::new(ranks, &request.released),
+            test: Test::of(&start),
             timers: TimerTable::default(),
             start,
         };
@@ -224,6 +229,7 @@ impl Leader {
                 Timer::Release => self.release_partly(out),
                 Timer::Retry => self.retry(cx, out),
                 Timer::ShellExit => self.handle_shell_exit_timeout(cx, out),
+                Timer::Test => self.handle_test_timeout(cx),
             }
         }
         self.advance(cx, out);
@@ -241,6 +247,7 @@ impl Leader {
             self.state.enter(State::Running(Running { began: cx.now.wall, expires: 0.0 }));
             self.arm_expiration(cx);
             self.voice.say_started(self.start.reattach, out);
+            self.run_test(cx, out);
         }
         if let State::Launching(Launching { has_status: true, .. }) | State::Running(_) = self.state
             && !awaits_link
@@ -308,7 +315,10 @@ impl Leader {
             _ => 0.0,
         };
         json!({
-            "implementation": supervisor.method_name(),
+            "implementation": match self.test {
+                Some(_) => "testexec",
+                None => supervisor.method_name(),
+            },
             "ns": self.id.namespace(),
             "critical_ranks": self.critical.to_string(),
             "multiuser": i32::from(self.is_multiuser()),

@@ -178,6 +178,7 @@ impl Node {
             | Event::KillAnswered { id }
             | Event::KnownAnswered { id, .. }
             | Event::Kvs { id, .. }
+            | Event::Override { id, .. }
             | Event::Parked { id, .. }
             | Event::ShellBarrier { id, .. } => Some(*id),
             // The checkpoint may begin, or not be due any more.

@@ -10,7 +10,7 @@ use serde::de::DeserializeOwned;
 
 use crate::machine::event::{Credential, Event, Fault, RequestId};
 use crate::proto::peer::{self, COVERED, KNOWN, LEAD, ORDER, SHELLS};
-use crate::proto::{BarrierEntry, Bequest, BrokerRank, ClientId, JobId, StartRequest};
+use crate::proto::{BarrierEntry, Bequest, BrokerRank, ClientId, JobId, StartRequest, WaitStatus};
 
 /// Largest payload of a user's request that names a job and no more, in bytes.
 const SMALL_MAX: usize = 1024;
@@ -39,6 +39,8 @@ pub enum Topic {
     Lead,
     /// [`Event::Order`].
     Order,
+    /// [`Event::Override`].
+    Override,
     /// [`Event::ShellBarrier`].
     ShellBarrier,
     /// [`Event::Shells`].
@@ -72,6 +74,16 @@ struct KeepCommits {
 }
 
 #[derive(Deserialize)]
+struct Override {
+    jobid: JobId,
+    event: String,
+    #[serde(default)]
+    status: WaitStatus,
+    /// For whom another rank passes it on.
+    userid: Option<u32>,
+}
+
+#[derive(Deserialize)]
 struct ShellBarrier {
     id: JobId,
     rank: BrokerRank,
@@ -82,7 +94,7 @@ struct ShellBarrier {
 
 impl Topic {
     /// Every topic.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Checkpoint,
         Self::Covered,
         Self::CriticalRanks,
@@ -91,6 +103,7 @@ impl Topic {
         Self::Known,
         Self::Lead,
         Self::Order,
+        Self::Override,
         Self::ShellBarrier,
         Self::Shells,
         Self::Start,
@@ -107,6 +120,7 @@ impl Topic {
             Self::Known => KNOWN,
             Self::Lead => LEAD,
             Self::Order => ORDER,
+            Self::Override => "override",
             Self::ShellBarrier => "shell-barrier",
             Self::Shells => SHELLS,
             Self::Start => "start",
@@ -126,7 +140,7 @@ impl Topic {
 
     fn payload_max(self) -> Option<usize> {
         match self {
-            Self::Checkpoint | Self::ShellBarrier => Some(SMALL_MAX),
+            Self::Checkpoint | Self::Override | Self::ShellBarrier => Some(SMALL_MAX),
             Self::CriticalRanks => Some(IDSET_MAX),
             Self::KeepCommits => Some(COMMITS_MAX),
             Self::Covered
@@ -175,6 +189,14 @@ impl Topic {
             Self::Known => Event::Known { request, asked: peers(payload)? },
             Self::Lead => Event::Lead { request, lead: Box::new(peers(payload)?) },
             Self::Order => Event::Order(peers(payload)?),
+            Self::Override => {
+                let Override { jobid: id, event, status, userid } = json(payload)?;
+                let credential = match userid.filter(|_| credential.owner) {
+                    Some(userid) => Credential { userid, owner: userid == credential.userid },
+                    None => credential,
+                };
+                Event::Override { request, credential, id, event, status }
+            }
             Self::ShellBarrier => {
                 let ShellBarrier { id, rank, entry, client } = json(payload)?;
                 let entry = entry.map(|number| BarrierEntry { number, client });

@@ -1,12 +1,10 @@
 //! What job execution reads of a jobspec (RFC 14, RFC 25): `attributes.system.exec`.
 
-use std::collections::BTreeMap;
-
-use serde::de::{Deserializer as _, IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use super::shortened;
+use super::attribute::{JobspecError, member, members, string};
+use super::{TestExec, shortened};
 
 /// Longest path of a program, in bytes (Linux `PATH_MAX`, less the NUL at its end).
 const PATH_MAX: usize = 4095;
@@ -25,24 +23,9 @@ pub struct Jobspec {
     /// `starting`. flux-core's tests use it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mock_exception: Option<String>,
-}
-
-/// A jobspec that cannot be executed.
-#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize, thiserror::Error)]
-#[error("failed to unpack system.exec{key}: {reason}")]
-pub struct JobspecError {
-    key: String,
-    reason: String,
-}
-
-impl JobspecError {
-    fn new(key: &str, reason: impl Into<String>) -> Self {
-        Self { key: shortened(key), reason: reason.into() }
-    }
-
-    fn expected(key: &str, expected: &str, got: &RawValue) -> Self {
-        Self::new(key, format!("expected {expected}, got {}", shortened(got.get())))
-    }
+    /// `attributes.system.exec.test`: nothing is run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub test: Option<TestExec>,
 }
 
 impl Jobspec {
@@ -66,6 +49,10 @@ impl Jobspec {
         }
         if let Some(bulkexec) = members.get("bulkexec") {
             parsed.read_bulkexec(bulkexec)?;
+        }
+        if let Some(test) = members.get("test") {
+            let duration = system.and_then(|text| member(text.get(), "duration"));
+            parsed.test = Some(TestExec::read(test, duration)?);
         }
         Ok(parsed)
     }
@@ -96,40 +83,6 @@ impl Jobspec {
     }
 }
 
-/// The members of an object, each as it was written. If a name occurs more than once, the last
-/// member counts.
-fn members(text: &RawValue) -> Option<BTreeMap<String, &RawValue>> {
-    serde_json::from_str(text.get()).ok()
-}
-
-/// One member of an object. `None` if there is no such member, or if `text` is not an object.
-fn member<'a>(text: &'a str, name: &str) -> Option<&'a RawValue> {
-    /// Keeps one member and skips the others, without recursion.
-    struct Find<'n>(&'n str);
-
-    impl<'de> Visitor<'de> for Find<'_> {
-        type Value = Option<&'de RawValue>;
-
-        fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-            f.write_str("an object")
-        }
-
-        fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-            let mut found = None;
-            while let Some(key) = map.next_key::<String>()? {
-                if key == self.0 {
-                    found = Some(map.next_value()?);
-                } else {
-                    map.next_value::<IgnoredAny>()?;
-                }
-            }
-            Ok(found)
-        }
-    }
-
-    serde_json::Deserializer::from_str(text).deserialize_map(Find(name)).ok()?
-}
-
 /// The path of a program.
 fn program(key: &str, value: &RawValue) -> Result<String, JobspecError> {
     let path = string(key, value)?;
@@ -138,11 +91,6 @@ fn program(key: &str, value: &RawValue) -> Result<String, JobspecError> {
         return Err(JobspecError::expected(key, &expected, value));
     }
     Ok(path)
-}
-
-fn string(key: &str, value: &RawValue) -> Result<String, JobspecError> {
-    let text = serde_json::from_str(value.get()).ok();
-    text.ok_or_else(|| JobspecError::expected(key, "a string", value))
 }
 
 /// The form in which coordinators send leaders a jobspec: `{"read": ...}`, or `{"refused": ...}` if
@@ -202,7 +150,7 @@ mod tests {
             Ok(Jobspec {
                 job_shell: Some("/x".into()),
                 barrier_timeout: Some(1.5),
-                mock_exception: None
+                ..Jobspec::default()
             })
         );
     }

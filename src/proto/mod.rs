@@ -2,6 +2,7 @@
 //!
 //! Messages are parsed into these types. No module after this one sees raw JSON.
 
+mod attribute;
 mod bequest;
 mod cleaning;
 mod digest;
@@ -21,9 +22,11 @@ mod signal;
 mod size;
 mod start;
 mod stream;
+mod testexec;
 mod unit_name;
 mod wait_status;
 
+pub use attribute::JobspecError;
 pub use bequest::{BequeathedCommit, Bequest, Commit};
 pub use cleaning::Cleaning;
 pub use digest::JobDigest;
@@ -35,13 +38,14 @@ pub use hostlist::Hostlist;
 pub use idset::{Idset, IdsetError};
 pub use job_eventlog::{HOLD, JobEvent, JobEventlog};
 pub use job_id::{JobId, JobIdError};
-pub use jobspec::{Jobspec, JobspecError};
+pub use jobspec::Jobspec;
 pub use response::{Exception, ReleasedRanks, Response};
 pub use rset::{ResourceSet, ResourceSetError};
 pub use signal::{Signal, SignalError};
 pub use size::parse_size;
 pub use start::{JobException, StartError, StartRequest};
 pub use stream::Stream;
+pub use testexec::TestExec;
 pub use unit_name::{InstanceId, UnitName, UnitNameError};
 pub use wait_status::WaitStatus;
 

@@ -8,7 +8,7 @@ use serde::de::{DeserializeSeed, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
 
-use super::{JobId, Jobspec, JobspecError, ResourceSet, ResourceSetError, shortened};
+use super::{BrokerRank, JobId, Jobspec, JobspecError, ResourceSet, ResourceSetError, shortened};
 
 /// A request to start, or to find again, the shells of one job.
 ///
@@ -87,6 +87,13 @@ impl StartRequest {
                 .read("reattach", members.reattach)
                 .map_err(expected("true or false"))?,
         })
+    }
+
+    /// The rank that leads the job: its first one. Of a mocked job it is rank 0, because such a job
+    /// has nothing on its ranks, which need not exist.
+    pub fn leader_rank(&self) -> BrokerRank {
+        let is_mocked = self.jobspec.as_ref().is_ok_and(|jobspec| jobspec.test.is_some());
+        if is_mocked { BrokerRank(0) } else { self.r.first_rank() }
     }
 }
 

@@ -36,6 +36,7 @@ pub(super) const READERS: &[(&str, Reader)] = &[
     ("lead-replies", typed::<Vec<LeadReply>>),
     ("order", request::<OrderRequest>),
     ("orders", typed::<Vec<Order>>),
+    ("override", |example| from_user(Topic::Override, example)),
     ("reports", typed::<Reports>),
     ("responses", responses),
     ("shell-barrier", |example| from_user(Topic::ShellBarrier, example)),
@@ -93,6 +94,9 @@ fn from_user(topic: Topic, example: &Value) -> Result<Value, String> {
         Event::Expiration { id, expiration, .. } => json!({ "id": id, "expiration": expiration }),
         Event::KeepCommits { id, bequest, .. } => {
             json!({ "id": id, "client": bequest.client, "commits": bequest.commits })
+        }
+        Event::Override { id, event, status, .. } => {
+            json!({ "jobid": id, "event": event, "status": status })
         }
         Event::ShellBarrier { id, rank, entry, .. } => {
             let BarrierEntry { number, client } = entry.ok_or("without an entry")?;

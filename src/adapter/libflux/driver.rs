@@ -258,9 +258,6 @@ impl Driver {
             Effect::Cover { to, request } => self.notify(COVERED, to, &request),
             Effect::Drop { to } => drop(self.requests.take(to)),
             Effect::Drain { ranks, reason } => self.drain(&ranks.to_string(), &reason),
-            Effect::Expire { to, request, id, expiration } => {
-                self.expire(to, request, id, expiration);
-            }
             Effect::Hold { id } => {
                 let this = self.this.clone();
                 self.kvs.hold(id, move |result| {
@@ -295,6 +292,7 @@ impl Driver {
             }
             Effect::Order { to, request } => self.notify(ORDER, to, &request),
             Effect::Park { to, unit, entry } => self.park(to, unit, entry),
+            Effect::Pass { to, request, topic, payload } => self.pass(to, request, topic, &payload),
             Effect::Post { id, event } => {
                 let this = self.this.clone();
                 self.kvs.post(id, &event, move |result| {
@@ -415,9 +413,8 @@ impl Driver {
         });
     }
 
-    fn expire(&self, to: BrokerRank, request: RequestId, id: JobId, expiration: f64) {
-        let topic = format!("{}.expiration", self.service);
-        let payload = json!({ "id": id, "expiration": expiration });
+    fn pass(&self, to: BrokerRank, request: RequestId, topic: Topic, payload: &Value) {
+        let topic = format!("{}.{}", self.service, topic.name());
         let this = self.this.clone();
         self.futures.rpc(&topic, Some(to.0), &payload.to_string(), move |result| {
             if let Some(driver) = this.upgrade() {

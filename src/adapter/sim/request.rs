@@ -16,8 +16,6 @@ pub(super) struct Life {
 /// What was asked.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Asked {
-    /// A new time limit, which another request (of this number) has asked for.
-    Expire(u64),
     /// A guest's request, which must be refused.
     Intruder,
     Known {
@@ -28,6 +26,8 @@ pub(super) enum Asked {
     Lead(StreamId),
     Manager,
     Nothing,
+    /// What another request, of this number, has asked for.
+    Passed(u64),
     Shells(StreamId),
 }
 

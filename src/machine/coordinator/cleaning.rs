@@ -35,7 +35,7 @@ impl Coordinator {
             request: None,
             digest: JobDigest::new(id, start.userid, &start.r),
             again: true,
-            rank: start.r.first_rank(),
+            rank: start.leader_rank(),
             leader: LeaderLink::Unasked,
             refusal: None,
             lost: Idset::new(),

@@ -12,6 +12,9 @@ pub(super) enum CannotRun {
     /// R has a time limit before 1970.
     #[error("Invalid resource set expiration {0:.2}")]
     Expiration(f64),
+    /// The job is a guest's, and is to be mocked.
+    #[error("guests may not use test exec implementation (exec.testexec.allow-guests is not set)")]
+    GuestTest,
     /// The user's own settings are wrong.
     #[error(transparent)]
     Jobspec(#[from] JobspecError),
@@ -32,6 +35,13 @@ pub(super) fn check(
     let expiration = start.r.expiration();
     if expiration < 0.0 {
         return Err(CannotRun::Expiration(expiration));
+    }
+    if jobspec.test.is_some() {
+        let command = adopting_command(cx, start);
+        if command.multiuser && !cx.config.testexec_allow_guests {
+            return Err(CannotRun::GuestTest);
+        }
+        return Ok((jobspec, command));
     }
     let command = shell_command(cx, start, &jobspec)?;
     Ok((jobspec, command))

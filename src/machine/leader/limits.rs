@@ -32,7 +32,7 @@ impl Leader {
         }
         if self.failure.is_some() {
             if self.is_killing() {
-                self.signal_running(cx.config.term_signal.number(), out);
+                self.signal_running(cx, cx.config.term_signal.number(), out);
             }
             return;
         }
@@ -112,7 +112,7 @@ impl Leader {
         self.failure = Some(Failure::new((&exception).into()));
         self.post(ExecEvent::exception(cx.now.wall, &exception));
         self.say_exception(exception, out);
-        self.signal_running(Signal::ALRM.number(), out);
+        self.signal_running(cx, Signal::ALRM.number(), out);
         self.start_kill(cx);
     }
 
@@ -162,7 +162,7 @@ impl Leader {
         if self.state.has_shells() {
             self.timers.cancel(Timer::ShellExit);
             if !self.is_killing() {
-                self.signal_running(cx.config.term_signal.number(), out);
+                self.signal_running(cx, cx.config.term_signal.number(), out);
                 self.start_kill(cx);
             }
         }
@@ -223,7 +223,10 @@ impl Leader {
     /// comes up, or is found, gets its signal when its rank says so. Two would be too many: a shell
     /// that has passed on the first, and is at its end, dies of the second, and what it has not sent
     /// is lost.
-    fn signal_running(&mut self, signal: i32, out: &mut Effects) {
+    fn signal_running(&mut self, cx: Context, signal: i32, out: &mut Effects) {
+        if self.test.is_some() {
+            return self.end_test(cx, WaitStatus::signaled(signal));
+        }
         self.order(&self.ranks.select(is_due_first), &self.signal(signal, false), out);
     }
 

@@ -3,6 +3,7 @@
 use super::failure::Failure;
 use super::journal::{Journal, Link};
 use super::state::{Launching, State};
+use super::testexec::RECOVERABLE;
 use super::timer::Timer;
 use super::{Leader, launch};
 use crate::machine::context::Context;
@@ -165,10 +166,10 @@ impl Leader {
             // Shells of an earlier try may run: its namespace can have gone with rank 0.
             return self.adopt(cx, &lost, Mode::Adopt, out);
         }
-        if self.jobspec.mock_exception.as_deref() == Some("init") {
+        if let Some(note) = self.mocks_at_init() {
             // Nothing was launched yet: as if the exception had come a moment earlier.
             self.state.enter(State::Moving(None));
-            return self.fail(cx, "mock init exception generated", out);
+            return self.fail(cx, note, out);
         }
         self.launch(cx, &lost, Mode::Start, out);
     }
@@ -252,6 +253,7 @@ impl Leader {
                     found.complete = Some(status.unwrap_or(WaitStatus::exited(1)));
                 }
                 "done" => found.is_done = true,
+                RECOVERABLE => self.read_test(event.timestamp),
                 name if TAKES_OVER.contains(&name) => found.leaders += 1,
                 _ => (), // RFC 50 names that say nothing about where the job is
             }

@@ -29,11 +29,13 @@ pub(super) enum Timer {
     Retry,
     /// When shells still run too long after the leader shell's exit.
     ShellExit,
+    /// When a mocked job ends.
+    Test,
 }
 
 /// All timers. Of two that are due at the same moment the one that stands first fires first: tasks
 /// are signalled before their shells.
-const ALL: [Timer; 13] = [
+const ALL: [Timer; 14] = [
     Timer::Barrier,
     Timer::Commit,
     Timer::Ended,
@@ -47,6 +49,7 @@ const ALL: [Timer; 13] = [
     Timer::Release,
     Timer::Retry,
     Timer::ShellExit,
+    Timer::Test,
 ];
 
 /// When each timer fires, in monotonic seconds.

@@ -38,7 +38,9 @@ impl Counters {
             | Event::RunningAsked
             | Event::Start { .. } => self.coordinator_received += 1,
             Event::Kvs { result: KvsResult::Recommitted { .. }, .. } => self.agent_received += 1,
-            Event::Covered(_) | Event::Lead { .. } | Event::Kvs { .. } => self.leader_received += 1,
+            Event::Covered(_) | Event::Lead { .. } | Event::Kvs { .. } | Event::Override { .. } => {
+                self.leader_received += 1
+            }
             Event::Reported { .. } => match role {
                 Some(Role::Agent) => self.agent_received += 1,
                 Some(Role::Coordinator | Role::Leader) | None => self.leader_received += 1,
@@ -68,11 +70,11 @@ impl Counters {
             Effect::Answer { answer: Answer::Known(_), .. }
             | Effect::Checkpoint { .. }
             | Effect::Cover { .. }
-            | Effect::Expire { .. }
             | Effect::Hold { .. }
             | Effect::Kvs { op: KvsOp::Released, .. }
             | Effect::Known { asker: Role::Coordinator, .. }
             | Effect::Lead { .. }
+            | Effect::Pass { .. }
             | Effect::Post { .. }
             | Effect::Stream { item: StreamItem::Response { .. }, .. } => {
                 self.coordinator_sent += 1;

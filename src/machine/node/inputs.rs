@@ -3,6 +3,8 @@
 use std::collections::btree_map::Entry;
 use std::sync::Arc;
 
+use serde_json::json;
+
 use super::{Node, Route, context};
 use crate::config::Config;
 use crate::machine::agent::Agent;
@@ -10,13 +12,16 @@ use crate::machine::context::{Context, Now, SupervisorState};
 use crate::machine::effect::{Answer, Effect, Effects, Level};
 use crate::machine::event::{Credential, Event, Fault, KvsResult, RequestId, Role, StreamId};
 use crate::machine::leader::Leader;
+use crate::machine::request::Topic;
 use crate::machine::schedule::Waiter;
 use crate::port::supervisor::{Method, UnitCommand, UnitEvent};
 use crate::proto::peer::{
     KnownRequest, LeadReply, LeadRequest, Order, OrderRequest, Question, Reports, ShellsRequest,
     StreamEnd,
 };
-use crate::proto::{BarrierEntry, Bequest, BrokerRank, JobDigest, JobException, JobId, UnitName};
+use crate::proto::{
+    BarrierEntry, Bequest, BrokerRank, JobDigest, JobException, JobId, UnitName, WaitStatus,
+};
 
 impl Node {
     /// Brings an event to the roles that it is for.
@@ -65,6 +70,9 @@ impl Node {
             Event::Kvs { id, result } => self.handle_kvs(now, id, result, out),
             Event::Lead { request, lead } => self.handle_lead(now, request, lead, out),
             Event::Order(order) => self.handle_order(now, &order, out),
+            Event::Override { request, credential, id, event, status } => {
+                self.handle_override(now, request, credential, (id, &event, status), out);
+            }
             Event::Parked { request, id, entry } => match self.agents.get_mut(&id) {
                 Some(agent) => {
                     agent.handle_barrier(cx, request, Some(BarrierEntry::of_shell(entry)), out)
@@ -340,10 +348,34 @@ impl Node {
             let result = leader.handle_expiration(cx, expiration, out);
             out.done(request, result);
         } else if let Some(to) = leader.filter(|rank| *rank != self.facts.rank) {
-            out.push(Effect::Expire { to, request, id, expiration });
+            let payload = json!({ "id": id, "expiration": expiration });
+            out.push(Effect::Pass { to, request, topic: Topic::Expiration, payload });
         } else {
             out.done(request, Err(not_found(id)));
         }
+    }
+
+    /// A mocked job is led on rank 0.
+    fn handle_override(
+        &mut self,
+        now: Now,
+        request: RequestId,
+        credential: Credential,
+        (id, event, status): (JobId, &str, WaitStatus),
+        out: &mut Effects,
+    ) {
+        let cx = context!(self, now);
+        if cx.facts.rank != BrokerRank(0) {
+            let payload = json!({ "jobid": id, "event": event, "status": status,
+                                  "userid": credential.userid });
+            let (to, topic) = (BrokerRank(0), Topic::Override);
+            return out.push(Effect::Pass { to, request, topic, payload });
+        }
+        let result = match self.leaders.get_mut(&id) {
+            Some(leader) => leader.handle_override(cx, credential, (event, status), out),
+            None => Err(not_found(id)),
+        };
+        out.done(request, result);
     }
 
     fn handle_reports(

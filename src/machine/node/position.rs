@@ -125,6 +125,7 @@ inputs! {
     Output "output" [AGENT]
     OutputOverflow "output-overflow" [AGENT]
     OutputTruncated "output-truncated" [AGENT]
+    Override "override" [LEADER]
     Parked "parked" [AGENT]
     Ready "ready" []
     Recommitted "recommitted" [AGENT]
@@ -147,8 +148,8 @@ impl Event {
     pub fn input(&self) -> Input {
         match self {
             Self::CheckpointAsked { .. } => Input::CheckpointAsked,
-            Self::Checkpointed(_) => Input::Checkpointed,
             Self::CheckpointBegun => Input::CheckpointBegun,
+            Self::Checkpointed(_) => Input::Checkpointed,
             Self::Cleaning(_) => Input::Cleaning,
             Self::Config(_) => Input::Config,
             Self::Covered(_) => Input::Covered,
@@ -170,6 +171,7 @@ impl Event {
             Self::Kvs { result: KvsResult::Released(_), .. } => Input::Released,
             Self::Lead { .. } => Input::Lead,
             Self::Order(_) => Input::Order,
+            Self::Override { .. } => Input::Override,
             Self::Parked { .. } => Input::Parked,
             Self::Replied { .. } => Input::Replied,
             Self::Reported { .. } => Input::Reported,

@@ -14,6 +14,7 @@ mod reload;
 mod review;
 mod silence;
 mod table;
+mod testexec;
 mod trust;
 mod unreadable;
 mod unrecorded;
@@ -249,7 +250,7 @@ impl World {
         self.happen(0, start_event(request, &start(ranks, reattach)));
     }
 
-    fn request(&mut self) -> RequestId {
+    pub(super) fn request(&mut self) -> RequestId {
         self.last_request += 1;
         RequestId::Remote(self.last_request)
     }
@@ -272,9 +273,12 @@ impl World {
 
     fn perform(&mut self, rank: usize, effect: Effect) {
         match effect {
-            Effect::Expire { to, request, id, expiration } => {
-                self.queue
-                    .push_back((to.0 as usize, Event::Expiration { request, id, expiration }));
+            Effect::Pass { to, request, topic, payload } => {
+                let owner = Credential { userid: OWNER, owner: true };
+                match topic.read(request, owner, payload.to_string().as_bytes()) {
+                    Ok(event) => self.queue.push_back((to.0 as usize, event)),
+                    Err(fault) => self.answers.push(Err(fault.errnum)),
+                }
             }
             Effect::Checkpoint { .. } => {
                 self.checkpoints += 1;

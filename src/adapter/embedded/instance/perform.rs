@@ -5,7 +5,7 @@ use crate::adapter::embedded::event::Happening;
 use crate::adapter::embedded::messages::Asker;
 use crate::adapter::embedded::shell::LaunchError;
 use crate::machine::{
-    Answer, Effect, Event, Fault, KvsOp, KvsResult, Level, RequestId, Role, StreamItem,
+    Answer, Credential, Effect, Event, Fault, KvsOp, KvsResult, Level, RequestId, Role, StreamItem,
 };
 use crate::port::supervisor::{Supervisor, UnitCommand, UnitEvent};
 use crate::proto::peer::Question;
@@ -29,10 +29,6 @@ impl Instance<'_> {
             Effect::Checkpoint { .. } => self.queue.push_back((from, Event::Checkpointed(Ok(())))),
             Effect::Cover { to, request } => self.queue.push_back((to, Event::Covered(request))),
             Effect::Drain { ranks, reason } => self.tell(None, Happening::Drain { ranks, reason }),
-            Effect::Expire { to, request, id, expiration } => {
-                let request = self.messages.open(Asker::Forwarded { rank: from, request });
-                self.queue.push_back((to, Event::Expiration { request, id, expiration }));
-            }
             Effect::Hold { id } => self.queue.push_back((from, Event::Held { id, result: Ok(()) })),
             Effect::KillJob { id, signal } => {
                 let units = self.units.iter().filter(|unit| unit.job() == id);
@@ -59,6 +55,14 @@ impl Instance<'_> {
             Effect::Order { to, request } => self.queue.push_back((to, Event::Order(request))),
             // Only a module that is unloaded parks requests. Here none is unloaded.
             Effect::Park { to, .. } => drop(self.messages.close(to)),
+            Effect::Pass { to, request, topic, payload } => {
+                let request = self.messages.open(Asker::Forwarded { rank: from, request });
+                let owner = Credential { userid: nix::unistd::getuid().as_raw(), owner: true };
+                match topic.read(request, owner, payload.to_string().as_bytes()) {
+                    Ok(event) => self.queue.push_back((to, event)),
+                    Err(fault) => self.answer(request, Err(fault)),
+                }
+            }
             Effect::Post { id, event: JobEvent::Response(response) } => {
                 self.handle_response(id, response);
             }

@@ -2,7 +2,6 @@
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde_json::json;
 
 use super::{Item, World};
 use crate::adapter::sim::rank::OWNER;
@@ -29,9 +28,8 @@ impl World {
             Effect::Cover { to, request } => self.send_notice(from, to, Topic::Covered, &request),
             Effect::Drain { ranks, reason } => self.drain(&ranks, &reason),
             Effect::Drop { to: RequestId::Remote(to) } => drop(self.requests.close(to)),
-            Effect::Expire { to, request: RequestId::Remote(number), id, expiration } => {
-                let request = json!({ "id": id, "expiration": expiration });
-                self.ask(from, to.0, Asked::Expire(number), Topic::Expiration, &request);
+            Effect::Pass { to, request: RequestId::Remote(number), topic, payload } => {
+                self.ask(from, to.0, Asked::Passed(number), topic, &payload);
             }
             Effect::Hold { id } => {
                 self.post(id, JobEvent::EpilogStart);
@@ -140,7 +138,7 @@ impl World {
         let request = Request { asker: from, holder, asked };
         let state = &mut self.ranks[rank as usize];
         if !state.broker_up {
-            let may_be_lost = !matches!(asked, Asked::Expire(_));
+            let may_be_lost = !matches!(asked, Asked::Passed(_));
             if may_be_lost && std::mem::take(&mut state.unnoticed) {
                 return self.note(&format!("a request to rank {rank} is lost without an error"));
             }
@@ -166,7 +164,7 @@ impl World {
             Asked::Known { id, asker, question } => {
                 Event::KnownAnswered { id, asker, question, result: Err(fault) }
             }
-            Asked::Expire(number) => {
+            Asked::Passed(number) => {
                 match Messages::index(number) {
                     Some(index) => self.record_answer(index, Err(fault)),
                     None => drop(self.requests.close(number)),
@@ -190,7 +188,7 @@ impl World {
             return;
         }
         self.check_intruder(to, result.is_ok());
-        if let Some(Request { asked: Asked::Expire(number), .. }) = self.requests.close(to) {
+        if let Some(Request { asked: Asked::Passed(number), .. }) = self.requests.close(to) {
             self.answer(number, result);
         }
     }

@@ -255,6 +255,7 @@ fn job_of(topic: Topic, event: &Event, payload: &[u8]) -> Option<JobId> {
         | Event::CriticalRanks { id, .. }
         | Event::KeepCommits { id, .. }
         | Event::Expiration { id, .. }
+        | Event::Override { id, .. }
         | Event::ShellBarrier { id, .. } => Some(*id),
         Event::Start { start, .. } => {
             let text = serde_json::from_slice::<Value>(payload).ok();

@@ -80,6 +80,15 @@ fn events(input: Input, world: &World, rank: usize) -> Vec<Event> {
             .map(|(reattach, has_failed)| lead(request, reattach, has_failed))
             .to_vec(),
         Input::Order => orders(),
+        Input::Override => ["start", "finish"]
+            .map(|event| Event::Override {
+                request,
+                credential: OWNERS,
+                id: JOB,
+                event: event.to_string(),
+                status: WaitStatus(0),
+            })
+            .to_vec(),
         Input::Parked => [1, 2].map(|entry| Event::Parked { request, id: JOB, entry }).to_vec(),
         Input::Replied => replies(),
         Input::Reported => reported(),
