@@ -30,6 +30,8 @@ pub enum MethodConfig {
 pub struct Config {
     /// `exec.method`.
     pub method: MethodConfig,
+    /// `exec.service`: flux-core's choice of a launcher.
+    pub service: Option<String>,
     /// `exec.job-shell`; `None`: flux-core's own.
     pub job_shell: Option<String>,
     /// `exec.imp`: path of the IMP, needed for guests' jobs.
@@ -101,6 +103,7 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             method: MethodConfig::Auto,
+            service: None,
             job_shell: None,
             imp: None,
             kill_timeout: 5.0,
@@ -165,12 +168,6 @@ pub enum ConfigError {
     Property {
         /// The property.
         name: String,
-    },
-    /// A service that there is not.
-    #[error("unsupported exec.service value: {value}")]
-    Service {
-        /// Its name.
-        value: String,
     },
     /// `exec` is not a table.
     #[error("Error reading [exec] table: got {value}")]
@@ -242,9 +239,7 @@ impl Config {
         // In flux-core `service` chooses the launcher. Here it only counts if no method is
         // configured.
         if config.method == MethodConfig::Auto {
-            let argument = arguments.iter().rev().find_map(|a| a.strip_prefix("service="));
-            let service = argument.or_else(|| exec.get("service").and_then(Value::as_str));
-            match service {
+            match config.service.as_deref() {
                 Some("sdexec") => config.method = MethodConfig::Systemd,
                 Some("rexec") => config.method = MethodConfig::Fork,
                 Some(_) | None => (),
@@ -316,10 +311,7 @@ impl Config {
         let bytes = || parse_size(value).filter(|bytes| *bytes > 0).ok_or_else(bad);
         match key {
             "method" => self.method = method(value)?,
-            "service" => match value {
-                "rexec" | "sdexec" => (),
-                _ => return Err(ConfigError::Service { value: value.to_string() }),
-            },
+            "service" => self.service = Some(value.to_string()),
             "job-shell" => self.job_shell = Some(value.to_string()),
             "imp" => self.imp = Some(value.to_string()),
             "kill-timeout" => self.kill_timeout = positive()?,
@@ -388,6 +380,20 @@ impl Config {
         Ok(())
     }
 
+    /// The configured service, if there is no such launcher. flux-core takes any name, too, and cannot
+    /// run jobs then.
+    pub fn unknown_service(&self) -> Option<&str> {
+        self.service.as_deref().filter(|service| !["rexec", "sdexec"].contains(service))
+    }
+
+    /// What an administrator should know about this configuration.
+    pub fn warning(&self) -> Option<String> {
+        let service = self.unknown_service()?;
+        Some(format!(
+            "exec.service '{service}' cannot start job shells (expected rexec or sdexec): all jobs will fail"
+        ))
+    }
+
     /// Estimate of the time that the kill escalation takes before ranks are drained, in
     /// seconds (flux-core `job_exec_max_kill_timeout`).
     pub fn effective_max_kill_timeout(&self) -> f64 {
@@ -413,10 +419,10 @@ impl Config {
         let mut stats = json!({
             "default_cwd": "/tmp",
             "default_job_shell": self.job_shell.as_deref().unwrap_or(builtin_shell),
-            "exec_service": match self.method {
+            "exec_service": self.service.as_deref().unwrap_or(match self.method {
                 MethodConfig::Systemd => "sdexec",
                 MethodConfig::Auto | MethodConfig::Fork => "rexec",
-            },
+            }),
             "default_barrier_timeout": self.barrier_timeout.unwrap_or(0.0),
             "shell_exit_timeout": self.shell_exit_timeout.unwrap_or(0.0),
             "sdexec_stop_timer_sec": stop_timer as i64,
@@ -517,6 +523,17 @@ mod tests {
     }
 
     #[test]
+    fn a_service_that_there_is_not_is_told() {
+        let service = |exec, arguments: &[&str]| {
+            let config = parse(exec, arguments).expect("as in flux-core");
+            (config.unknown_service().map(str::to_string), config.stats("")["exec_service"].clone())
+        };
+        assert_eq!(service(json!({}), &[]), (None, json!("rexec")));
+        assert_eq!(service(json!({"service": "x"}), &["service=sdexec"]), (None, json!("sdexec")));
+        assert_eq!(service(json!({"service": "x"}), &[]), (Some("x".to_string()), json!("x")));
+    }
+
+    #[test]
     fn errors_name_key_and_value() {
         for (exec, arguments, expect) in [
             (json!({"kill-timeout": "0"}), vec![], "invalid kill-timeout: 0"),
@@ -524,7 +541,12 @@ mod tests {
             (json!({"kill-signal": "FOO"}), vec![], "invalid kill-signal: FOO"),
             (json!({"job-shell": 1}), vec![], "error reading config value exec.job-shell"),
             (json!({"method": "x"}), vec![], "unknown exec.method 'x'"),
-            (json!({"service": "x"}), vec![], "unsupported exec.service value: x"),
+            (json!({"testexec": 1}), vec![], "exec.testexec: expected a table, got 1"),
+            (
+                json!({"testexec": {"allow-guests": 1}}),
+                vec![],
+                "exec.testexec.allow-guests: expected true or false, got 1",
+            ),
             (json!({"max-kill-count": 0}), vec![], "invalid max-kill-count=0"),
             (json!({"sdexec-properties": 1}), vec![], "exec.sdexec-properties is not a table"),
             (json!({"sdexec-properties": {"A": 1}}), vec![], "properties.A is not a string"),

@@ -69,6 +69,9 @@ fn run(handle: Handle, arguments: &[String]) -> Result<(), LoadError> {
     let conf = handle.ask("config.get", "{}").map_err(LoadError::request("config.get"))?;
     let conf: Value = serde_json::from_str(&conf).map_err(LoadError::Answer)?;
     let config = Config::new(&conf, arguments)?;
+    if let Some(text) = config.warning() {
+        handle.log(libc::LOG_WARNING, &text);
+    }
     JobId::show_ascii(handle.shows_ascii_f58());
     let name = handle.module_name().unwrap_or_else(|| SERVICE.to_string());
     if name != SERVICE {

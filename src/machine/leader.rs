@@ -6,7 +6,7 @@
 use serde_json::{Value, json};
 
 use crate::config::Config;
-use crate::machine::context::{Context, SupervisorState};
+use crate::machine::context::{Context, IMPLEMENTATION};
 use crate::machine::effect::{Effect, Effects, KvsOp, Level};
 use crate::machine::event::RequestId;
 use crate::proto::peer::{LeadNote, LeadRequest, ShellCommand, StreamEnd};
@@ -224,7 +224,8 @@ impl Leader {
                 Timer::Flush => self.flush(out),
                 Timer::KillShells => self.kill_shells(cx, out),
                 Timer::KillTasks => self.kill_tasks(cx, out),
-                Timer::Leftover | Timer::MaxKill => self.give_up_unsettled(cx, out),
+                Timer::Leftover => self.give_up_unsettled(cx, out),
+                Timer::MaxKill => self.give_up(cx, "max-kill-timeout", out),
                 Timer::Open => self.open(out),
                 Timer::Release => self.release_partly(out),
                 Timer::Retry => self.retry(cx, out),
@@ -307,7 +308,7 @@ impl Leader {
     }
 
     /// What `stats-get` shows of the job, under flux-core's names.
-    pub(super) fn stats(&self, config: &Config, supervisor: SupervisorState) -> Value {
+    pub(super) fn stats(&self, config: &Config) -> Value {
         let active = self.ranks.active();
         let kill = self.failure.as_ref().and_then(|failure| failure.kill.as_ref());
         let expires = match &self.state {
@@ -315,10 +316,7 @@ impl Leader {
             _ => 0.0,
         };
         json!({
-            "implementation": match self.test {
-                Some(_) => "testexec",
-                None => supervisor.method_name(),
-            },
+            "implementation": if self.test.is_some() { "testexec" } else { IMPLEMENTATION },
             "ns": self.id.namespace(),
             "critical_ranks": self.critical.to_string(),
             "multiuser": i32::from(self.is_multiuser()),

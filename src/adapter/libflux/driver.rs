@@ -242,19 +242,7 @@ impl Driver {
     fn perform(&self, effect: Effect) {
         match effect {
             Effect::Answer { to, answer } => self.answer(to, answer),
-            Effect::Checkpoint { jobs, ended } => {
-                let (this, that) = (self.this.clone(), self.this.clone());
-                let begun = move || {
-                    if let Some(driver) = that.upgrade() {
-                        driver.handle(Event::CheckpointBegun);
-                    }
-                };
-                self.kvs.checkpoint(&jobs, &ended, begun, move |result| {
-                    if let Some(driver) = this.upgrade() {
-                        driver.handle(Event::Checkpointed(result));
-                    }
-                });
-            }
+            Effect::Checkpoint { jobs, ended } => self.checkpoint(&jobs, &ended),
             Effect::Cover { to, request } => self.notify(COVERED, to, &request),
             Effect::Drop { to } => drop(self.requests.take(to)),
             Effect::Drain { ranks, reason } => self.drain(&ranks.to_string(), &reason),
@@ -409,6 +397,20 @@ impl Driver {
             let result = answer.map(|KnownAnswer { known }| known);
             if let Some(driver) = this.upgrade() {
                 driver.handle(Event::KnownAnswered { id, asker, question, result });
+            }
+        });
+    }
+
+    fn checkpoint(&self, jobs: &[JobId], ended: &[JobId]) {
+        let (this, that) = (self.this.clone(), self.this.clone());
+        let begun = move || {
+            if let Some(driver) = that.upgrade() {
+                driver.handle(Event::CheckpointBegun);
+            }
+        };
+        self.kvs.checkpoint(jobs, ended, begun, move |result| {
+            if let Some(driver) = this.upgrade() {
+                driver.handle(Event::Checkpointed(result));
             }
         });
     }

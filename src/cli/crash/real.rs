@@ -140,7 +140,7 @@ fn begin(path: PathBuf, ranks: u32) -> Result<Site, Failure> {
         // What the module says on rank 0 goes for all: they are on one host.
         let stats = site.run(&["module", "stats", "job-exec-rs"])?;
         let stats: Value = serde_json::from_str(&stats).map_err(Failure::new)?;
-        if stats["method"] == "systemd" {
+        if stats["launcher"] == "systemd" {
             return Ok(site);
         }
         Err(Failure(stats["notice"].as_str().unwrap_or("no systemd --user").to_string()))

@@ -18,6 +18,9 @@ pub(super) enum CannotRun {
     /// The user's own settings are wrong.
     #[error(transparent)]
     Jobspec(#[from] JobspecError),
+    /// The instance is configured to use what there is not.
+    #[error("exec.service '{0}' cannot start job shells (expected rexec or sdexec)")]
+    Service(String),
     /// The job is a guest's.
     #[error("unable run multiuser job with no IMP configured! (exec.imp is not set)")]
     NoImp,
@@ -42,6 +45,9 @@ pub(super) fn check(
             return Err(CannotRun::GuestTest);
         }
         return Ok((jobspec, command));
+    }
+    if let Some(service) = cx.config.unknown_service() {
+        return Err(CannotRun::Service(service.to_string()));
     }
     let command = shell_command(cx, start, &jobspec)?;
     Ok((jobspec, command))

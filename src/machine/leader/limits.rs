@@ -208,8 +208,15 @@ impl Leader {
             self.order(&self.ranks.unsettled(), &order, out);
         }
         if gives_up {
-            self.give_up_unsettled(cx, out);
+            self.give_up(cx, "max kill count", out);
         }
+    }
+
+    /// The kill escalation has come to this limit.
+    pub(super) fn give_up(&mut self, cx: Context, limit: &str, out: &mut Effects) {
+        let text = format!("job {} exceeded {limit}. Draining active ranks", self.id);
+        out.log(Level::Warning, text);
+        self.give_up_unsettled(cx, out);
     }
 
     /// A rank is back. What its shell has to say to the others has a little time to arrive.

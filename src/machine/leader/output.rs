@@ -7,6 +7,9 @@ use crate::machine::effect::Effects;
 use crate::proto::peer::{LeadNote, Order};
 use crate::proto::{BrokerRank, ExecEvent, Idset, Stream};
 
+/// How many events one piece of output becomes at most.
+const LINES_MAX: usize = 64;
+
 impl Leader {
     /// A piece of a rank's output.
     pub(super) fn log_output(
@@ -31,8 +34,14 @@ impl Leader {
             return; // its commit, or the next request's positions, acknowledge it
         }
         let component = launch::component(&self.command);
-        let event = ExecEvent::log(cx.now.wall, component, stream, rank, data);
-        journal.log.post_output(event, logged);
+        let mut lines = lines(data).peekable();
+        while let Some(line) = lines.next() {
+            let event = ExecEvent::log(cx.now.wall, component, stream, rank, line);
+            match lines.peek() {
+                Some(_) => journal.log.post(event),
+                None => journal.log.post_output(event, logged),
+            }
+        }
     }
 
     /// A shell fills its node's disk, for all jobs there.
@@ -105,5 +114,42 @@ impl Leader {
         }
         let order = Order::Acknowledge { stream, offset, checkpointed };
         self.order(&Idset::from_iter([rank]), &order, out);
+    }
+}
+
+/// The lines of a piece of output, as flux-core logs them, the last one perhaps without its end. A
+/// line costs an event, so a piece of very many lines is not split as a whole.
+fn lines(data: &[u8]) -> impl Iterator<Item = &[u8]> {
+    let (mut rest, mut left) = (data, LINES_MAX);
+    std::iter::from_fn(move || {
+        left = left.saturating_sub(1);
+        let end = rest.iter().position(|byte| *byte == b'\n').filter(|_| left > 0);
+        let (line, more) = rest.split_at(end.map_or(rest.len(), |at| at + 1));
+        rest = more;
+        (!line.is_empty()).then_some(line)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn output_is_split_at_the_ends_of_lines() {
+        fn split(output: &str) -> Vec<&str> {
+            let text = |line| std::str::from_utf8(line).expect("text");
+            lines(output.as_bytes()).map(text).collect()
+        }
+        assert_eq!(split(""), Vec::<&str>::new());
+        assert_eq!(split("a"), ["a"]);
+        assert_eq!(split("a\n\nb\n"), ["a\n", "\n", "b\n"]);
+        assert_eq!(split("a\nb"), ["a\n", "b"]);
+    }
+
+    #[test]
+    fn very_many_lines_are_few_events() {
+        let many = "x\n".repeat(1000);
+        let split: Vec<&[u8]> = lines(many.as_bytes()).collect();
+        assert_eq!((split.len(), split.concat().len()), (LINES_MAX, 2000));
     }
 }

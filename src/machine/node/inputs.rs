@@ -56,9 +56,7 @@ impl Node {
             }
             Event::Held { id, result } => self.coordinator.handle_held(cx, id, result, out),
             Event::KillAnswered { id } => {
-                if let Some(leader) = self.leaders.get_mut(&id) {
-                    leader.handle_kill_answered();
-                }
+                self.leaders.get_mut(&id).into_iter().for_each(Leader::handle_kill_answered);
             }
             Event::Known { request, asked } => {
                 let answer = Answer::Known(self.answer_known(now, &asked));
@@ -322,6 +320,9 @@ impl Node {
     fn reconfigure(&mut self, config: Config, out: &mut Effects) {
         let old = std::mem::replace(&mut self.config, config);
         let new = &self.config;
+        if let Some(text) = new.warning() {
+            out.log(Level::Warning, text);
+        }
         let at_load = |config: &Config| {
             let place = config.state_directory.clone();
             (config.method, config.starts_in_flight, config.output, place)

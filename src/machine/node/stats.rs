@@ -3,6 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use super::Node;
+use crate::machine::context::IMPLEMENTATION;
 
 impl Node {
     /// The answer to `stats-get`.
@@ -10,7 +11,7 @@ impl Node {
         let config = self.config();
         let mut jobs = Map::new();
         for (id, leader) in &self.leaders {
-            jobs.insert(id.to_string(), leader.stats(self.config(), self.supervisor));
+            jobs.insert(id.to_string(), leader.stats(self.config()));
         }
         let coordinated: Map<String, Value> = self
             .coordinator
@@ -26,7 +27,8 @@ impl Node {
             })
             .collect();
         json!({
-            "method": self.supervisor.method_name(),
+            "method": IMPLEMENTATION,
+            "launcher": self.supervisor.launcher(),
             "notice": self.notice,
             "connector": if self.facts().no_connector.is_some() { "local" } else { "resume" },
             "connector-notice": self.facts().no_connector,

@@ -313,6 +313,16 @@ fn a_guests_job_without_an_imp_is_refused() {
 }
 
 #[test]
+fn no_job_runs_with_a_service_that_there_is_not() {
+    let service = Some("x".to_string());
+    let mut world = World::with(1, Config { service, ..Config::default() });
+    world.start("0", false);
+    assert!(world.notes()[0].contains("exec.service 'x' cannot start"), "{:?}", world.notes());
+    assert!(world.launched.is_empty());
+    world.assert_ended();
+}
+
+#[test]
 fn nobody_enters_another_users_barrier() {
     let mut world = World::new(2);
     world.start("0-1", false);

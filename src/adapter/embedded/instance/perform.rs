@@ -1,11 +1,14 @@
 //! Carries out the effects of nodes.
 
+use serde_json::Value;
+
 use super::Instance;
 use crate::adapter::embedded::event::Happening;
 use crate::adapter::embedded::messages::Asker;
 use crate::adapter::embedded::shell::LaunchError;
 use crate::machine::{
     Answer, Credential, Effect, Event, Fault, KvsOp, KvsResult, Level, RequestId, Role, StreamItem,
+    Topic,
 };
 use crate::port::supervisor::{Supervisor, UnitCommand, UnitEvent};
 use crate::proto::peer::Question;
@@ -56,12 +59,7 @@ impl Instance<'_> {
             // Only a module that is unloaded parks requests. Here none is unloaded.
             Effect::Park { to, .. } => drop(self.messages.close(to)),
             Effect::Pass { to, request, topic, payload } => {
-                let request = self.messages.open(Asker::Forwarded { rank: from, request });
-                let owner = Credential { userid: nix::unistd::getuid().as_raw(), owner: true };
-                match topic.read(request, owner, payload.to_string().as_bytes()) {
-                    Ok(event) => self.queue.push_back((to, event)),
-                    Err(fault) => self.answer(request, Err(fault)),
-                }
+                self.pass(from, to, request, topic, &payload);
             }
             Effect::Post { id, event: JobEvent::Response(response) } => {
                 self.handle_response(id, response);
@@ -90,6 +88,22 @@ impl Instance<'_> {
     /// No message is late here, and none is lost. So only the job manager can say no.
     fn is_known(&self, id: JobId, question: Question) -> bool {
         question != Question::Manager || self.manager.is_active(id)
+    }
+
+    fn pass(
+        &mut self,
+        from: BrokerRank,
+        to: BrokerRank,
+        request: RequestId,
+        topic: Topic,
+        payload: &Value,
+    ) {
+        let request = self.messages.open(Asker::Forwarded { rank: from, request });
+        let owner = Credential { userid: nix::unistd::getuid().as_raw(), owner: true };
+        match topic.read(request, owner, payload.to_string().as_bytes()) {
+            Ok(event) => self.queue.push_back((to, event)),
+            Err(fault) => self.answer(request, Err(fault)),
+        }
     }
 
     fn log(&mut self, rank: BrokerRank, level: Level, text: String) {

@@ -80,15 +80,7 @@ fn events(input: Input, world: &World, rank: usize) -> Vec<Event> {
             .map(|(reattach, has_failed)| lead(request, reattach, has_failed))
             .to_vec(),
         Input::Order => orders(),
-        Input::Override => ["start", "finish"]
-            .map(|event| Event::Override {
-                request,
-                credential: OWNERS,
-                id: JOB,
-                event: event.to_string(),
-                status: WaitStatus(0),
-            })
-            .to_vec(),
+        Input::Override => overrides(request),
         Input::Parked => [1, 2].map(|entry| Event::Parked { request, id: JOB, entry }).to_vec(),
         Input::Replied => replies(),
         Input::Reported => reported(),
@@ -96,26 +88,18 @@ fn events(input: Input, world: &World, rank: usize) -> Vec<Event> {
         Input::ShellBarrier => barriers(request, rank),
         Input::Shells => shells(request),
         Input::Start => starts(request),
-        Input::Exited
-        | Input::Failed
-        | Input::Found
-        | Input::Gone
-        | Input::Kept
-        | Input::Left
-        | Input::Lost
-        | Input::NeverStarted
-        | Input::Output
-        | Input::OutputOverflow
-        | Input::OutputTruncated
-        | Input::Ready
-        | Input::Started
-        | Input::Stopping
-        | Input::Unreadable
-        | Input::Unusable => {
+        of_unit => {
             let all = unit_events(&world.unit_of(rank)).into_iter().map(Event::Unit);
-            all.filter(|event| event.input() == input).collect()
+            all.filter(|event| event.input() == of_unit).collect()
         }
     }
+}
+
+fn overrides(request: RequestId) -> Vec<Event> {
+    let (credential, id, status) = (OWNERS, JOB, WaitStatus(0));
+    ["start", "finish"]
+        .map(|event| Event::Override { request, credential, id, event: event.to_string(), status })
+        .to_vec()
 }
 
 fn critical_ranks(request: RequestId) -> Vec<Event> {
