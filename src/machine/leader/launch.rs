@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::machine::context::Context;
 use crate::proto::peer::ShellCommand;
-use crate::proto::{JobDigest, Jobspec, JobspecError, StartRequest};
+use crate::proto::{JobDigest, JobId, Jobspec, JobspecError, StartRequest};
 
 /// Why this configuration cannot run a job, for the job's owner.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -65,10 +65,7 @@ fn shell_command(
     if multiuser {
         let imp = cx.config.imp.as_ref().ok_or(CannotRun::NoImp)?;
         argv.extend([imp.clone(), "exec".to_string()]);
-        environment.insert(
-            "FLUX_IMP_EXEC_HELPER".to_string(),
-            format!("flux imp_exec_helper {}", start.id.0),
-        );
+        environment.insert("FLUX_IMP_EXEC_HELPER".to_string(), helper(cx, start.id));
     }
     let shell = jobspec.job_shell.as_ref().or(cx.config.job_shell.as_ref());
     argv.push(shell.unwrap_or(&cx.facts.job_shell).clone());
@@ -84,6 +81,15 @@ fn shell_command(
         // The IMP ends what its shell has left behind. systemd has not the rights to.
         stop_timeout: (!multiuser).then_some(cx.config.kill_timeout),
     })
+}
+
+/// The command that tells the IMP what to run (RFC 15; flux-core `imp_exec_helper.c`). In a unit it
+/// also looks the unit's device policy up, with the module sdbus, so that the IMP can put it into
+/// force. Where no such policy is configured it need not, and sdbus need not be loaded.
+fn helper(cx: Context, id: JobId) -> String {
+    let has_policy = cx.config.properties.keys().any(|name| name.starts_with("Device"));
+    let command = format!("flux imp_exec_helper {}", id.0);
+    if has_policy { command } else { format!("env -u INVOCATION_ID {command}") }
 }
 
 /// A command for a leader that only looks for shells: nothing can be started with it.

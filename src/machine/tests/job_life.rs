@@ -1,8 +1,12 @@
 //! One job from its start request to its final release.
 
+use std::collections::BTreeMap;
+
+use super::recovery::Alone;
 use super::{JOB, OWNER, World};
 use crate::config::Config;
-use crate::machine::{Credential, Event, RequestId};
+use crate::machine::{Creation, Credential, Effect, Event, KvsResult, RequestId};
+use crate::port::supervisor::UnitCommand;
 use crate::proto::{
     BarrierEntry, BrokerRank, ClientId, Exception, ReleasedRanks, Response, WaitStatus,
 };
@@ -310,6 +314,31 @@ fn a_guests_job_without_an_imp_is_refused() {
     assert!(world.notes()[0].contains("no IMP configured"), "{:?}", world.notes());
     assert!(world.launched.is_empty());
     world.assert_ended();
+}
+
+/// [helper-asks-nobody]
+#[test]
+fn the_imps_helper_asks_for_a_device_policy_only_where_one_is_configured() {
+    for (property, expected) in [
+        ("CPUWeight", "env -u INVOCATION_ID flux imp_exec_helper 77"),
+        ("DevicePolicy", "flux imp_exec_helper 77"),
+        ("DeviceAllow", "flux imp_exec_helper 77"),
+    ] {
+        let mut node = Alone::new(0);
+        let properties = BTreeMap::from([(property.to_string(), "x".to_string())]);
+        let imp = Some("/imp".to_string());
+        node.hear(Event::Config(Box::new(Config { imp, properties, ..Config::default() })));
+        let mut guest = super::start("0", false);
+        guest["userid"] = serde_json::json!(12345);
+        node.hear(super::start_event(RequestId::Remote(1), &guest));
+        let effects =
+            node.hear(Event::Kvs { id: JOB, result: KvsResult::Created(Ok(Creation::Made)) });
+        let launched = effects.iter().find_map(|effect| match effect {
+            Effect::Unit(UnitCommand::Launch(spec)) => spec.environment.get("FLUX_IMP_EXEC_HELPER"),
+            _ => None,
+        });
+        assert_eq!(launched.map(String::as_str), Some(expected), "{property}");
+    }
 }
 
 #[test]
