@@ -1,15 +1,19 @@
 #!/usr/bin/python3
 """usage: imp.py exec SHELL JOBID (as job-exec starts it)
 
-Stands in for the setuid IMP (RFC 15) where no real one can be had: it runs the shell as a child,
+Stands in for the setuid IMP (RFC 15) where no real one can be had: it asks the helper, which must
+do without flux-core's sdbus, for the signed jobspec. It runs the shell as a child,
 as user 42 if root runs it, reports that it is ready, passes SIGTERM on, and for SIGUSR1 kills
 all processes of its cgroup but itself. When the shell has ended it reports that it is stopping,
 and waits until nothing else is in its cgroup. Its status is the shell's.
 """
 
+import json
 import os
+import shlex
 import signal
 import socket
+import subprocess
 import sys
 import time
 
@@ -40,6 +44,16 @@ def notify(state):
         socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM).sendto(state, address)
 
 
+def ask_helper():
+    """The job's signed jobspec, as the IMP reads it."""
+    helper = shlex.split(os.environ["FLUX_IMP_EXEC_HELPER"])
+    answer = subprocess.run(helper, stdout=subprocess.PIPE, check=True).stdout
+    return json.loads(answer)["J"]
+
+
+# shells.py starts shells of no job.
+if "FLUX_IMP_EXEC_HELPER" in os.environ:
+    ask_helper()
 cgroup = own_cgroup()
 signal.signal(signal.SIGUSR1, kill_all)
 child = os.fork()
