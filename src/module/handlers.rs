@@ -116,9 +116,11 @@ fn exception(_: Handle, driver: &Driver, message: Message) {
 }
 
 fn stats_get(handle: Handle, driver: &Driver, message: Message) {
-    if let Err(error) = message.respond(handle, Some(&driver.stats().to_string())) {
-        driver.log(Level::Error, &error.to_string());
-    }
+    driver.stats(move |stats| {
+        if let Err(error) = message.respond(handle, Some(&stats.to_string())) {
+            handle.log(libc::LOG_ERR, &error.to_string());
+        }
+    });
 }
 
 /// Handles a new configuration. One that cannot be used changes nothing, and the answer says why.

@@ -70,6 +70,15 @@ test_expect_success 'stats show a running job' '
 	wait_event "$id" clean
 '
 
+test_expect_success 'rank 0 shows all jobs, whoever leads them' '
+	first=$(flux submit --requires=rank:0 sleep inf) &&
+	second=$(flux submit --requires=rank:1 sleep inf) &&
+	for id in $first $second; do wait_event "$id" start || return 1; done &&
+	flux module stats job-exec >all &&
+	test "$(jq -c "[.jobs[].active_ranks | select(. != \"\")] | sort" all)" = "[\"0\",\"1\"]" &&
+	flux cancel "$first" "$second" &&
+	for id in $first $second; do wait_event "$id" clean || return 1; done
+'
 test_expect_success 'arguments are used' '
 	flux module reload job-exec kill-timeout=1m term-signal=SIGUSR1 kill-signal=SIGUSR2 \
 		max-kill-count=3 max-kill-timeout=10s job-shell=/no/shell imp=/no/imp \

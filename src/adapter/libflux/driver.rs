@@ -116,9 +116,11 @@ impl Driver {
         });
     }
 
-    /// The answer to `stats-get`.
-    pub fn stats(&self) -> Value {
-        self.node.borrow().stats()
+    /// Passes the answer to `stats-get` to `done`.
+    pub fn stats(&self, done: impl FnOnce(Value) + 'static) {
+        let (stats, own) = (self.node.borrow().stats(), self.node.borrow().facts().rank.0);
+        let topic = format!("{}.stats-get", self.service);
+        super::stats::gather(&self.futures, &topic, own, stats, done);
     }
 
     /// Reads a request, and keeps its message so that the node can answer it.

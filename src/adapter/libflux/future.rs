@@ -15,6 +15,9 @@ type RawFuture = *mut flux_sys::flux_future_t;
 /// Called with each answer. The raw future is for payloads that are not strings.
 type Callback = Box<dyn FnMut(Result<String, RpcError>, RawFuture)>;
 
+/// `flux_future_then(3)`: waits as long as it takes.
+const NO_LIMIT: f64 = -1.0;
+
 struct Pending {
     handle: Handle,
     callback: RefCell<Callback>,
@@ -46,6 +49,20 @@ impl Futures {
         self.then_once(future, move |result, _| then(result));
     }
 
+    /// The same, and after `seconds` without an answer `then` gets `ETIMEDOUT`.
+    pub fn rpc_within(
+        &self,
+        seconds: f64,
+        topic: &str,
+        nodeid: u32,
+        payload: &str,
+        then: impl FnOnce(Result<String, RpcError>) + 'static,
+    ) {
+        let future = self.send(topic, Some(nodeid), payload, 0);
+        let callback = once(move |result, _| then(result));
+        self.then(future, false, seconds, callback);
+    }
+
     /// Sends a request and passes each of its answers to `each`. The first error is the last
     /// answer; a regular end is `ENODATA`.
     pub fn stream(
@@ -58,7 +75,7 @@ impl Futures {
         let mut each = each;
         let flags = flux_sys::FLUX_RPC_STREAMING as c_int;
         let future = self.send(topic, Some(nodeid), payload, flags);
-        self.then(future, true, Box::new(move |result, _| each(result)));
+        self.then(future, true, NO_LIMIT, Box::new(move |result, _| each(result)));
     }
 
     /// Sends a request that wants no answer.
@@ -90,13 +107,7 @@ impl Futures {
         future: RawFuture,
         then: impl FnOnce(Result<String, RpcError>, RawFuture) + 'static,
     ) {
-        let mut then = Some(then);
-        let callback = move |result, future| {
-            if let Some(then) = then.take() {
-                then(result, future);
-            }
-        };
-        self.then(future, false, Box::new(callback));
+        self.then(future, false, NO_LIMIT, once(then));
     }
 
     /// The same for a future with many answers. The first error is the last answer.
@@ -105,10 +116,10 @@ impl Futures {
         future: RawFuture,
         each: impl FnMut(Result<String, RpcError>, RawFuture) + 'static,
     ) {
-        self.then(future, true, Box::new(each));
+        self.then(future, true, NO_LIMIT, Box::new(each));
     }
 
-    fn then(&self, future: RawFuture, streaming: bool, mut callback: Callback) {
+    fn then(&self, future: RawFuture, streaming: bool, seconds: f64, mut callback: Callback) {
         if future.is_null() {
             return callback(Err(RpcError::of(future)), future);
         }
@@ -123,12 +134,21 @@ impl Futures {
         // SAFETY: `arg` stays valid until the future is destroyed, which frees it through aux.
         let rc = unsafe {
             flux_sys::flux_future_aux_set(future, c"job-exec-rs".as_ptr(), arg, Some(free_pending));
-            flux_sys::flux_future_then(future, -1.0, Some(fulfilled), arg)
+            flux_sys::flux_future_then(future, seconds, Some(fulfilled), arg)
         };
         if rc < 0 {
             self.handle.log(libc::LOG_ERR, &HandleError::last("flux_future_then").to_string());
         }
     }
+}
+
+fn once(then: impl FnOnce(Result<String, RpcError>, RawFuture) + 'static) -> Callback {
+    let mut then = Some(then);
+    Box::new(move |result, future| {
+        if let Some(then) = then.take() {
+            then(result, future);
+        }
+    })
 }
 
 impl Drop for Futures {

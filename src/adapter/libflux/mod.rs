@@ -21,6 +21,7 @@ mod message;
 mod recommit;
 mod requests;
 mod rexec;
+mod stats;
 mod text;
 mod watcher;
 
