@@ -68,6 +68,10 @@ def arguments():
     return options
 
 
+# What rank 0 is asked when jobs hang.
+LOOKS = ["module list", "queue status -v", "resource status", "resource list", "jobs -A", "dmesg"]
+
+
 class Run:
     def __init__(self, seed, options):
         self.plan = make_plan(seed, options)
@@ -77,6 +81,7 @@ class Run:
         self.faults = Faults(self.instance, self.plan)
         self.accounts = []
         self.left, self.late, self.waited = {}, {}, 0
+        self.seen = {}
         self.began = time.time()
 
     def attempts(self):
@@ -144,11 +149,14 @@ class Run:
 
     def end_hanging(self):
         """So that what is left of jobs that hang is not counted as well."""
-        for account in self.accounts:
-            if any(kind == "hangs" for kind, _ in account.wrong):
-                account.attempt.cancel()
-                wait = ["job", "wait-event", "-t60", account.attempt.id, "clean"]
-                self.instance.flux(*wait, check=False)
+        hanging = [a for a in self.accounts if any(kind == "hangs" for kind, _ in a.wrong)]
+        if hanging:
+            # What keeps them may be gone with them.
+            self.seen = {look: self.instance.flux(*look.split(), check=False) for look in LOOKS}
+        for account in hanging:
+            account.attempt.cancel()
+            wait = ["job", "wait-event", "-t60", account.attempt.id, "clean"]
+            self.instance.flux(*wait, check=False)
 
     def wrong(self):
         """How much of each kind: jobs, or things that are left."""
@@ -196,6 +204,10 @@ class Run:
                 say(f"     {item}")
         if self.late:
             say(f"---- there when all jobs had ended, for up to {self.waited:.0f} s: {self.late}")
+        for look, shown in self.seen.items():
+            say(f"---- flux {look}, while jobs hung:")
+            for line in shown.splitlines():
+                say(f"     {line}")
         for account in self.accounts:
             if account.wrong:
                 self.report_job(account, say)
