@@ -350,7 +350,7 @@ impl Connection {
 }
 
 /// Connects for the first time, with retries. None if the broker is away: there is a socket without
-/// a listener, or that is gone before it has answered. A client of a job's run has its URI from the
+/// a listener, or with one that accepts nobody now, or that is gone before it has answered. A client of a job's run has its URI from the
 /// broker itself, so a socket that does not exist is one that went with its run directory.
 fn first_link(path: &str, retries: u32, is_of_run: bool) -> Result<Option<(Link, bool)>, Errno> {
     let mut pause = FIRST_PAUSE;
@@ -358,7 +358,8 @@ fn first_link(path: &str, retries: u32, is_of_run: bool) -> Result<Option<(Link,
     let mut link = loop {
         match Link::new(path) {
             Ok(link) => break link,
-            Err(Errno::ECONNREFUSED) => return Ok(None),
+            // Not now: as many others wait as the broker lets wait. It is busy, or stopped.
+            Err(Errno::ECONNREFUSED | Errno::EAGAIN) => return Ok(None),
             Err(Errno::ENOENT) if is_of_run => return Ok(None),
             Err(error) if left == 0 => return Err(error),
             Err(_) => {

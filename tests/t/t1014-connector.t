@@ -24,6 +24,11 @@ test_expect_success 'stats say that shells use it, on every rank' '
 		jq -e ".connector == \"resume\" and .[\"connector-notice\"] == null" stats || return 1
 	done
 '
+test_expect_success 'a client that starts while the broker accepts nobody waits' '
+	pid=$(flux exec -r 3 flux getattr broker.pid) &&
+	uri=$(flux exec -r 3 flux getattr local-uri) &&
+	test "$(flux python "$here/ride-busy.py" "$pid" "${uri#local://}")" = 3
+'
 test_expect_success 'shells and tasks have it, on every rank' '
 	test "$(uri_of_tasks -N4 -n8)" = resume
 '
