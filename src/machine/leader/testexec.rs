@@ -75,7 +75,9 @@ impl Leader {
         let (is_first, now) = (test.began.is_none(), cx.now.wall);
         let began = *test.began.get_or_insert(now);
         let is_over = self.start.reattach && test.how.reattach_finish;
-        let ends = if is_over { Some(now) } else { test.how.run_duration.map(|run| began + run) };
+        // The job's user can have written any time there, and a clock can have jumped.
+        let left = test.how.run_duration.map(|run| (began + run - now).clamp(0.0, run));
+        let left = if is_over { Some(0.0) } else { left };
         let fails = test.how.fails_at("run") && !self.start.reattach;
         if is_first {
             self.post(ExecEvent::bare(now, RECOVERABLE));
@@ -83,8 +85,8 @@ impl Leader {
         if let Some(status) = self.status.posted {
             return self.end_test(cx, status);
         }
-        if let Some(ends) = ends {
-            self.timers.arm(Timer::Test, cx.now.mono + (ends - now).max(0.0));
+        if let Some(left) = left {
+            self.timers.arm(Timer::Test, cx.now.mono + left);
         }
         if fails && self.failure.is_none() {
             self.fail(cx, "mock run exception generated", out);

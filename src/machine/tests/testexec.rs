@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::{JOB, OWNER, World, start, start_event};
 use crate::config::Config;
 use crate::machine::{Credential, Event, RequestId};
-use crate::proto::{ReleasedRanks, Response, WaitStatus};
+use crate::proto::{ExecEvent, ReleasedRanks, Response, WaitStatus};
 
 const GUEST: u32 = 42;
 
@@ -158,6 +158,25 @@ fn a_later_leader_goes_on_from_when_it_began() {
         world.pass(1.0);
         assert_eq!(world.status(), Some(WaitStatus(0)), "{test}: it has ended meanwhile");
         world.assert_ended();
+    }
+}
+
+/// Its user has written into the eventlog that it began in a thousand years, or ages ago.
+#[test]
+fn a_time_that_its_user_has_written_does_not_make_it_longer() {
+    let test = json!({ "run_duration": "100s" });
+    for (began, ends) in [(4e10, 101.0), (-1e308, 1.0)] {
+        let mut world = asked(&test);
+        world.make_lasting(0);
+        world.unload(0);
+        let at = |event: &&mut ExecEvent| event.name == "recoverable";
+        world.events.iter_mut().find(at).expect("it has begun").timestamp = began;
+        world.load(0);
+        world.make_lasting(0);
+        world.responses.clear();
+        ask(&mut world, OWNER, &test, true);
+        world.pass(ends);
+        assert_eq!(world.status(), Some(WaitStatus(0)), "{began}");
     }
 }
 
