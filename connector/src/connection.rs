@@ -350,8 +350,9 @@ impl Connection {
 }
 
 /// Connects for the first time, with retries. None if the broker is away: there is a socket without
-/// a listener, or with one that accepts nobody now, or that is gone before it has answered. A client of a job's run has its URI from the
-/// broker itself, so a socket that does not exist is one that went with its run directory.
+/// a listener, or with one that accepts nobody now, or that is gone before it has answered. A client
+/// of a job's run has its URI from the broker itself, so a socket that does not exist is one that
+/// went with its run directory.
 fn first_link(path: &str, retries: u32, is_of_run: bool) -> Result<Option<(Link, bool)>, Errno> {
     let mut pause = FIRST_PAUSE;
     let mut left = retries;

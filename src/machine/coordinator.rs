@@ -17,7 +17,7 @@ use crate::proto::{
 };
 
 use checkpoint::{Checkpoint, Waiting};
-use gate::Gate;
+use gate::{Gate, Reply};
 use hold::Holds;
 
 mod asked;
@@ -177,20 +177,13 @@ impl Coordinator {
     }
 
     /// A leader has answered, or its stream has ended.
-    pub(super) fn handle_reply(
-        &mut self,
-        cx: Context,
-        id: JobId,
-        stream: StreamId,
-        result: Result<LeadReply, StreamEnd>,
-        out: &mut Effects,
-    ) {
+    pub(super) fn handle_reply(&mut self, cx: Context, id: JobId, reply: Reply, out: &mut Effects) {
         let is_cleaned_up = self.jobs.get(&id).is_none_or(Coordinated::is_cleaned_up);
         let closed = self.prepares_checkpoint() && !is_cleaned_up;
-        if self.gate.holds_back(cx, id, &result, closed) {
-            self.gate.push(cx, id, stream, result);
+        if self.gate.holds_back(cx, id, &reply, closed) {
+            self.gate.push(cx, id, reply);
         } else {
-            self.take_reply(cx, id, stream, result, out);
+            self.take_reply(cx, id, reply, out);
         }
     }
 
@@ -201,19 +194,14 @@ impl Coordinator {
 
     /// Takes what leaders have said while a checkpoint was being prepared.
     fn open_gate(&mut self, cx: Context, out: &mut Effects) {
-        for (id, stream, result) in self.gate.open() {
-            self.take_reply(cx, id, stream, result, out);
+        for (id, replies) in self.gate.open() {
+            for reply in replies {
+                self.take_reply(cx, id, reply, out);
+            }
         }
     }
 
-    fn take_reply(
-        &mut self,
-        cx: Context,
-        id: JobId,
-        stream: StreamId,
-        result: Result<LeadReply, StreamEnd>,
-        out: &mut Effects,
-    ) {
+    fn take_reply(&mut self, cx: Context, id: JobId, (stream, result): Reply, out: &mut Effects) {
         let Some(job) = self.jobs.get_mut(&id).filter(|job| job.is_asked_by(stream)) else {
             return;
         };

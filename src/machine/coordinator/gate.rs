@@ -4,7 +4,7 @@
 //! free it. So the job manager hears of its end a moment later, when the commit that makes the
 //! checkpoint was sent. Its own commits come after that one.
 
-use std::collections::VecDeque;
+use std::collections::BTreeMap;
 
 use crate::machine::context::Context;
 use crate::machine::event::StreamId;
@@ -15,13 +15,13 @@ use crate::proto::{JobId, Response};
 /// How long an answer waits, in seconds. It waits longer than some milliseconds only if the KVS hangs.
 const PATIENCE: f64 = 5.0;
 
-/// An answer of a job's leader, or the end of its stream.
-type Reply = (JobId, StreamId, Result<LeadReply, StreamEnd>);
+/// An answer of a job's leader on this stream, or the stream's end.
+pub(super) type Reply = (StreamId, Result<LeadReply, StreamEnd>);
 
-/// What leaders have said meanwhile, in order.
+/// What the leaders of jobs have said meanwhile, in order.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Gate {
-    replies: VecDeque<Reply>,
+    replies: BTreeMap<JobId, Vec<Reply>>,
     /// Until when they wait.
     until: Option<f64>,
 }
@@ -33,7 +33,7 @@ impl Gate {
         &self,
         cx: Context,
         id: JobId,
-        result: &Result<LeadReply, StreamEnd>,
+        (_, result): &Reply,
         closed: bool,
     ) -> bool {
         let ends = match result {
@@ -42,23 +42,17 @@ impl Gate {
             Ok(LeadReply::Note(_) | LeadReply::Response(_)) | Err(_) => false,
         };
         // What comes later from the same leader stays behind.
-        let is_behind = self.replies.iter().any(|(waits, ..)| *waits == id);
+        let is_behind = self.replies.contains_key(&id);
         cx.shells_survive && (closed && ends || is_behind) && !Bug::GateOpen.is_planted()
     }
 
-    pub(super) fn push(
-        &mut self,
-        cx: Context,
-        id: JobId,
-        stream: StreamId,
-        result: Result<LeadReply, StreamEnd>,
-    ) {
+    pub(super) fn push(&mut self, cx: Context, id: JobId, reply: Reply) {
         self.until.get_or_insert(cx.now.mono + PATIENCE);
-        self.replies.push_back((id, stream, result));
+        self.replies.entry(id).or_default().push(reply);
     }
 
     /// Takes all that waits.
-    pub(super) fn open(&mut self) -> VecDeque<Reply> {
+    pub(super) fn open(&mut self) -> BTreeMap<JobId, Vec<Reply>> {
         self.until = None;
         std::mem::take(&mut self.replies)
     }
@@ -70,6 +64,6 @@ impl Gate {
 
     /// The jobs that wait.
     pub(super) fn jobs(&self) -> Vec<JobId> {
-        self.replies.iter().map(|(id, ..)| *id).collect()
+        self.replies.keys().copied().collect()
     }
 }

@@ -176,7 +176,7 @@ impl Node {
         let Some(id) = self.take_answer(stream, result.is_err()).map(|route| route.id) else {
             return;
         };
-        self.coordinator.handle_reply(context!(self, now), id, stream, result, out);
+        self.coordinator.handle_reply(context!(self, now), id, (stream, result), out);
     }
 
     fn handle_disconnect(&mut self, now: Now, request: RequestId, out: &mut Effects) {
