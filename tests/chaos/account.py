@@ -14,6 +14,8 @@ from jobs import STEPS
 # that was killed. The service makes a checkpoint each second while jobs change (rfc/0008, 8.3), and
 # that takes a while on a busy machine.
 FORGOTTEN_MAX_S = 5
+# A broker that may come back is in its place again so long after that, on a busy machine.
+REJOIN_S = 20
 # systemd may execute a shell so long after a killed broker has asked for it.
 EXECUTED_LATE_S = 1
 
@@ -70,6 +72,8 @@ class Account:
         self.unserved = False
         # The job manager had taken its shell's exception, and died before it told anybody.
         self.unheard = False
+        # The client that typed heard from its rank again when the job was over (rfc/0008, 8.10).
+        self.untyped = False
         # A forgotten one had not begun to run.
         self.waited = False
         if attempt.broken:
@@ -149,13 +153,27 @@ class Account:
         self.account_release()
         self.no_space = self.ended_by_full_disk()
         self.unserved = self.ended_unserved()
+        self.untyped = self.ended_untyped()
         if not self.no_space and not self.unserved and not self.attach_ended():
             self.account_reason()
             self.account_status()
 
     def attach_ended(self):
         """The client has failed, and the job was cancelled because of that."""
-        return self.attempt.attached and self.attempt.attached.returncode > 0
+        attached = self.attempt.attached
+        return attached and attached.returncode > 0 and not self.untyped
+
+    def ended_untyped(self):
+        """The job ended while the client's rank, or one above it, was away."""
+        if not any("stdin not accepted by job" in text for _, text in self.attempt.story):
+            return False
+        rank = self.attempt.attached_by
+        return any(
+            begin <= event["timestamp"] <= end + REJOIN_S
+            for event in self.named("finish")
+            for one in {0, (rank - 1) // 2, rank}
+            for begin, end in self.faults.away.get(one, [])
+        )
 
     def ended_unserved(self):
         """Without the service the job manager waits for nobody (rfc/0008, 8.10)."""
@@ -308,6 +326,8 @@ class Account:
 
     def account_attached(self):
         """What the client has printed, of all tasks."""
+        if self.untyped:
+            return
         if self.attach_ended():
             if not self.no_space:
                 said = [text for _, text in self.attempt.story if "attach exited" in text]

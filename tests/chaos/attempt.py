@@ -27,7 +27,7 @@ class Attempt:
         # What happened to it, with times.
         self.story = []
         # What an attached client has done.
-        self.attached = None
+        self.attached, self.attached_by = None, None
         # How often a client found the job's guest namespace not restored yet (rfc/0008, 8.10).
         self.unrestored = 0
         # Why the test could not do its part.
@@ -88,7 +88,7 @@ class Attempt:
                 stdout=out,
                 stderr=subprocess.PIPE,
             )
-        self.attached = client
+        self.attached, self.attached_by = client, rank
         self.note(f"attached by rank {rank}")
         try:
             for number in range(lines):

@@ -183,6 +183,7 @@ class Run:
             f"no space {sum(a.no_space for a in self.accounts)}",
             f"unheard {sum(a.unheard for a in self.accounts)}",
             f"unserved {sum(a.unserved for a in self.accounts)}",
+            f"untyped {sum(a.untyped for a in self.accounts)}",
             f"rests gone after {self.waited:.0f} s",
             f"{jobs} jobs wrong: " + listing(self.wrong()),
             f"{time.time() - self.began:.0f} s",

@@ -17,6 +17,8 @@ class Faults:
         self.killed_0 = []
         # When rank 0 was stopped: the beginning and the end of each time.
         self.stopped_0 = []
+        # Of each rank, from when to when it was kept away.
+        self.away = {}
         # When rank 0 may have had no module: the beginning and the end of each reload.
         self.reloaded_0 = []
         # Of each rank, when its disk was full.
@@ -43,6 +45,7 @@ class Faults:
 
     def kill(self, fault):
         self.instance.hold(fault.ranks)
+        began = time.time()
         try:
             now, reached = self.instance.signal(fault.ranks, signal.SIGKILL)
             killed = [rank for rank, _ in reached]
@@ -52,11 +55,13 @@ class Faults:
             pause(fault.lasts)
         finally:
             self.instance.let_go(fault.ranks)
+            for rank in fault.ranks:
+                self.away.setdefault(rank, []).append((began, time.time()))
         self.note(f"{fault.ranks} may come back")
 
     def restart(self, fault):
         """An administrator's."""
-        rank = fault.ranks[0]
+        rank, began = fault.ranks[0], time.time()
         self.instance.hold([rank])
         try:
             self.note(f"restart of {rank}, away for {fault.lasts:.2f} s")
@@ -64,6 +69,7 @@ class Faults:
             pause(fault.lasts)
         finally:
             self.instance.let_go([rank])
+            self.away.setdefault(rank, []).append((began, time.time()))
 
     def pause(self, fault):
         now, reached = self.instance.signal(fault.ranks, signal.SIGSTOP)
