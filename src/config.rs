@@ -11,25 +11,16 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value, json};
 
 use crate::port::supervisor::OutputLimits;
-use crate::proto::{Signal, parse_fsd, parse_size};
-
-/// How the supervisor is chosen (`exec.method`).
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub enum MethodConfig {
-    /// systemd if the user bus answers when the module is loaded, else fork.
-    #[default]
-    Auto,
-    /// Always child processes.
-    Fork,
-    /// Transient units. Without a user bus no job can run.
-    Systemd,
-}
+use crate::proto::{ExecMethod, METHODS, Signal, parse_fsd, parse_size};
 
 /// Configuration of one module. Durations are seconds.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
     /// `exec.method`.
-    pub method: MethodConfig,
+    pub method: ExecMethod,
+    /// What flux-core calls the way in which jobs are run that are not mocked: its own value of
+    /// `exec.method`, else its default. Tools look for it in `stats-get`.
+    pub implementation: &'static str,
     /// `exec.service`: flux-core's choice of a launcher.
     pub service: Option<String>,
     /// `exec.job-shell`; `None`: flux-core's own.
@@ -78,6 +69,11 @@ pub struct Config {
     pub state_directory: Option<String>,
 }
 
+/// flux-core's default of `exec.method`.
+const BULK_EXEC: &str = "bulk-exec";
+/// Its other one, of later releases.
+const BGEXEC: &str = "bgexec";
+
 /// Keys whose values are strings in the table, too.
 const TEXTS: &[&str] = &[
     "method",
@@ -102,7 +98,8 @@ const PEER_TIMEOUT_WITHOUT_RESTART: f64 = 30.0;
 impl Default for Config {
     fn default() -> Self {
         Self {
-            method: MethodConfig::Auto,
+            method: ExecMethod::Auto,
+            implementation: BULK_EXEC,
             service: None,
             job_shell: None,
             imp: None,
@@ -147,7 +144,7 @@ pub enum ConfigError {
         value: String,
     },
     /// A method that there is not.
-    #[error("unknown exec.method '{value}' (expected auto, systemd or fork)")]
+    #[error("unknown exec.method '{value}' (expected {METHODS})")]
     Method {
         /// Its name.
         value: String,
@@ -238,10 +235,10 @@ impl Config {
         }
         // In flux-core `service` chooses the launcher. Here it only counts if no method is
         // configured.
-        if config.method == MethodConfig::Auto {
+        if config.method == ExecMethod::Auto {
             match config.service.as_deref() {
-                Some("sdexec") => config.method = MethodConfig::Systemd,
-                Some("rexec") => config.method = MethodConfig::Fork,
+                Some("sdexec") => config.method = ExecMethod::Systemd,
+                Some("rexec") => config.method = ExecMethod::Fork,
                 Some(_) | None => (),
             }
         }
@@ -310,7 +307,11 @@ impl Config {
         let signal = || value.parse().map_err(|_| bad());
         let bytes = || parse_size(value).filter(|bytes| *bytes > 0).ok_or_else(bad);
         match key {
-            "method" => self.method = method(value)?,
+            "method" => {
+                let unknown = |_| ConfigError::Method { value: value.to_string() };
+                self.method = value.parse().map_err(unknown)?;
+                self.implementation = if value == BGEXEC { BGEXEC } else { BULK_EXEC };
+            }
             "service" => self.service = Some(value.to_string()),
             "job-shell" => self.job_shell = Some(value.to_string()),
             "imp" => self.imp = Some(value.to_string()),
@@ -420,8 +421,8 @@ impl Config {
             "default_cwd": "/tmp",
             "default_job_shell": self.job_shell.as_deref().unwrap_or(builtin_shell),
             "exec_service": self.service.as_deref().unwrap_or(match self.method {
-                MethodConfig::Systemd => "sdexec",
-                MethodConfig::Auto | MethodConfig::Fork => "rexec",
+                ExecMethod::Systemd => "sdexec",
+                ExecMethod::Auto | ExecMethod::Fork => "rexec",
             }),
             "default_barrier_timeout": self.barrier_timeout.unwrap_or(0.0),
             "shell_exit_timeout": self.shell_exit_timeout.unwrap_or(0.0),
@@ -443,16 +444,6 @@ impl Config {
             stats["sdexec_properties"] = json!(self.properties);
         }
         stats
-    }
-}
-
-fn method(value: &str) -> Result<MethodConfig, ConfigError> {
-    match value {
-        // `bulk-exec` is flux-core's default, so a site that names it wants the default.
-        "auto" | "bulk-exec" => Ok(MethodConfig::Auto),
-        "systemd" => Ok(MethodConfig::Systemd),
-        "fork" => Ok(MethodConfig::Fork),
-        _ => Err(ConfigError::Method { value: value.to_string() }),
     }
 }
 
@@ -513,13 +504,26 @@ mod tests {
     #[test]
     fn upstreams_service_narrows_the_method() {
         let method = |exec, arguments: &[&str]| parse(exec, arguments).map(|c| c.method);
-        assert_eq!(method(json!({"service": "sdexec"}), &[]), Ok(MethodConfig::Systemd));
-        assert_eq!(method(json!({}), &["service=rexec"]), Ok(MethodConfig::Fork));
+        assert_eq!(method(json!({"service": "sdexec"}), &[]), Ok(ExecMethod::Systemd));
+        assert_eq!(method(json!({}), &["service=rexec"]), Ok(ExecMethod::Fork));
         assert_eq!(
             method(json!({"service": "sdexec", "method": "fork"}), &[]),
-            Ok(MethodConfig::Fork)
+            Ok(ExecMethod::Fork)
         );
-        assert_eq!(method(json!({"method": "bulk-exec"}), &[]), Ok(MethodConfig::Auto));
+        assert_eq!(method(json!({"method": "sdexec"}), &[]), Ok(ExecMethod::Systemd));
+    }
+
+    #[test]
+    fn upstreams_method_is_told_by_its_name() {
+        let read = |exec, arguments: &[&str]| {
+            parse(exec, arguments).map(|config| (config.method, config.implementation))
+        };
+        assert_eq!(read(json!({}), &[]), Ok((ExecMethod::Auto, "bulk-exec")));
+        assert_eq!(read(json!({"method": "bgexec"}), &[]), Ok((ExecMethod::Auto, "bgexec")));
+        let overridden = read(json!({"method": "bgexec"}), &["method=bulk-exec"]);
+        assert_eq!(overridden, Ok((ExecMethod::Auto, "bulk-exec")));
+        let narrowed = read(json!({"method": "bgexec", "service": "sdexec"}), &[]);
+        assert_eq!(narrowed, Ok((ExecMethod::Systemd, "bgexec")));
     }
 
     #[test]

@@ -14,13 +14,14 @@ use nix::unistd::{Uid, User};
 use serde_json::{Value, json};
 
 use crate::adapter::libflux::{
-    Driver, FdWatcher, Futures, Handle, Inbox, Inward, Rexec, dispatch, fenced, resume_uri,
+    Driver, FdWatcher, Futures, Handle, Inbox, Inward, Launchers, Rexec, dispatch, fenced,
+    resume_uri,
 };
 use crate::adapter::worker::{Worker, WorkerConfig};
-use crate::config::{Config, MethodConfig};
+use crate::config::Config;
 use crate::machine::{Facts, Node};
 use crate::port::supervisor::{Method, Supervisor, UnitCommand, UnitEvent};
-use crate::proto::{BrokerRank, InstanceId, JobId};
+use crate::proto::{BrokerRank, ExecMethod, InstanceId, JobId};
 
 mod error;
 mod handlers;
@@ -79,7 +80,7 @@ fn run(handle: Handle, arguments: &[String]) -> Result<(), LoadError> {
     }
     let place = place(handle, &config)?;
     let facts = facts(handle, &place)?;
-    if config.method != MethodConfig::Fork {
+    if config.method != ExecMethod::Fork {
         warn_of_site(handle, &facts);
     }
     let directory = place.directory;
@@ -93,7 +94,7 @@ fn run(handle: Handle, arguments: &[String]) -> Result<(), LoadError> {
         handle,
         &config,
         WorkerConfig {
-            method: MethodConfig::Systemd,
+            method: ExecMethod::Systemd,
             instance,
             rank,
             directory,
@@ -259,12 +260,14 @@ fn has_records(directory: &std::path::Path) -> bool {
     entries.map(|entry| entry.path()).any(|path| path.extension().is_some_and(|e| e == "record"))
 }
 
-/// The supervisor in use: a worker thread for systemd, or the broker's own subprocesses.
+/// What starts shells on this rank: a worker thread, if it has systemd, and the broker's own
+/// subprocesses.
 struct Supervision {
-    worker: Option<Arc<std::sync::Mutex<Option<Worker>>>>,
+    worker: Option<SharedWorker>,
 }
 
 /// The worker. The node sends it commands, and unload joins its thread.
+#[derive(Clone)]
 struct SharedWorker(Arc<std::sync::Mutex<Option<Worker>>>);
 
 impl Supervisor for SharedWorker {
@@ -275,15 +278,6 @@ impl Supervisor for SharedWorker {
             worker.submit(command);
         }
     }
-}
-
-/// What has become of the worker.
-enum Started {
-    Ready(Supervision),
-    /// There is no systemd, or it cannot be used.
-    Unusable {
-        message: String,
-    },
 }
 
 impl Supervision {
@@ -297,40 +291,45 @@ impl Supervision {
     ) -> Result<Self, LoadError> {
         let rank = worker_config.rank;
         let directory = worker_config.directory.clone();
-        let refusal = match config.method {
-            MethodConfig::Fork => None,
-            MethodConfig::Auto | MethodConfig::Systemd => {
-                match Self::start_worker(worker_config, inbox, driver)? {
-                    Started::Ready(supervision) => return Ok(supervision),
-                    Started::Unusable { message } => Some(message),
-                }
-            }
+        let worker = match config.method {
+            ExecMethod::Fork => Err("exec.method is fork".to_string()),
+            ExecMethod::Auto | ExecMethod::Systemd => Self::start_worker(worker_config, inbox)?,
         };
-        match &refusal {
-            Some(message) if config.method == MethodConfig::Systemd => {
+        match &worker {
+            Err(message) if config.method == ExecMethod::Systemd => {
                 return Err(LoadError::NoSystemd { message: message.clone() });
             }
             // Without systemd these shells would count as lost, but run on.
-            Some(message) if has_records(&directory) => {
+            Err(message) if config.method == ExecMethod::Auto && has_records(&directory) => {
                 return Err(LoadError::Recorded { directory, message: message.clone() });
             }
-            Some(_) | None => (),
+            Ok(_) | Err(_) => (),
         }
-        let sink = Rc::downgrade(driver);
-        let rexec = Rexec::new(handle, Rc::clone(futures), rank.0, config.output, move |event| {
-            if let Some(driver) = Weak::upgrade(&sink) {
+        let weak = Rc::downgrade(driver);
+        let sink = move |event| {
+            if let Some(driver) = Weak::upgrade(&weak) {
                 driver.handle_unit_event(event);
             }
-        });
-        driver.set_supervisor(Box::new(rexec));
-        let notice = refusal.map(|message| {
-            format!(
-                "jobs run as children of the broker and will not survive its restart: {message}"
-            )
-        });
-        driver.handle_unit_event(UnitEvent::Ready { method: Method::Fork, notice });
-        handle.log(libc::LOG_DEBUG, "shells are started by the broker's rexec service");
-        Ok(Self { worker: None })
+        };
+        let rexec = Rexec::new(handle, Rc::clone(futures), rank.0, config.output, sink.clone());
+        driver.set_supervisor(Box::new(Launchers::new(worker.clone(), rexec, sink)));
+        match worker {
+            Ok(worker) => {
+                drain_inbox(driver, inbox);
+                Ok(Self { worker: Some(worker) })
+            }
+            Err(message) => {
+                let notice = (config.method != ExecMethod::Fork).then(|| {
+                    format!(
+                        "jobs run as children of the broker and will not survive its restart: \
+                         {message}"
+                    )
+                });
+                driver.handle_unit_event(UnitEvent::Ready { method: Method::Fork, notice });
+                handle.log(libc::LOG_DEBUG, "shells are started by the broker's rexec service");
+                Ok(Self { worker: None })
+            }
+        }
     }
 
     /// Starts the worker and waits until it is ready or says why it cannot work. The reactor does
@@ -338,8 +337,7 @@ impl Supervision {
     fn start_worker(
         config: WorkerConfig,
         inbox: &Arc<Inbox>,
-        driver: &Rc<Driver>,
-    ) -> Result<Started, LoadError> {
+    ) -> Result<Result<SharedWorker, String>, LoadError> {
         let (verdict, ready) = mpsc::channel();
         let queue = Arc::clone(inbox);
         let worker = Worker::start(config, move |event| {
@@ -353,17 +351,12 @@ impl Supervision {
         })
         .map_err(LoadError::Thread)?;
         match ready.recv() {
-            Ok(Ok(())) => {
-                let shared = Arc::new(std::sync::Mutex::new(Some(worker)));
-                driver.set_supervisor(Box::new(SharedWorker(Arc::clone(&shared))));
-                drain_inbox(driver, inbox);
-                Ok(Started::Ready(Self { worker: Some(shared) }))
-            }
+            Ok(Ok(())) => Ok(Ok(SharedWorker(Arc::new(std::sync::Mutex::new(Some(worker)))))),
             Ok(Err(message)) => {
                 worker.stop();
                 // The notice of method `fork` has the reason, so the log need not have it.
                 drop(inbox.take());
-                Ok(Started::Unusable { message })
+                Ok(Err(message))
             }
             Err(_) => Err(LoadError::ThreadEnded),
         }
@@ -372,7 +365,7 @@ impl Supervision {
     /// Ends the worker and joins its thread, because the broker unmaps the module's code at unload.
     fn stop(&mut self) {
         if let Some(shared) = self.worker.take() {
-            let worker = shared.lock().ok().and_then(|mut worker| worker.take());
+            let worker = shared.0.lock().ok().and_then(|mut worker| worker.take());
             if let Some(worker) = worker {
                 worker.stop();
             }

@@ -11,21 +11,22 @@ use std::rc::Rc;
 use job_exec_rs::adapter::embedded::{
     Control, Happening, Instance, InstanceConfig, InstanceEvent, JobOutcome, JobRequest,
 };
-use job_exec_rs::config::{Config, MethodConfig};
+use job_exec_rs::config::Config;
 use job_exec_rs::port::supervisor::Method;
+use job_exec_rs::proto::ExecMethod;
 use job_exec_rs::proto::{BrokerRank, Idset, JobId, Stream, UnitName, WaitStatus, decode_eventlog};
 use support::Gate;
 
 /// Every way to start commands that this host has.
-fn methods() -> Vec<MethodConfig> {
-    let mut methods = vec![MethodConfig::Fork];
+fn methods() -> Vec<ExecMethod> {
+    let mut methods = vec![ExecMethod::Fork];
     if support::bus() {
-        methods.push(MethodConfig::Systemd);
+        methods.push(ExecMethod::Systemd);
     }
     methods
 }
 
-fn config(method: MethodConfig, ranks: u32) -> InstanceConfig {
+fn config(method: ExecMethod, ranks: u32) -> InstanceConfig {
     InstanceConfig {
         ranks,
         config: Config { method, ..Config::default() },
@@ -85,7 +86,7 @@ fn run_watched(
     Ran { id, outcome, events: events.into_inner() }
 }
 
-fn run(method: MethodConfig, request: JobRequest) -> Ran {
+fn run(method: ExecMethod, request: JobRequest) -> Ran {
     let ranks = request.ranks.last().expect("a rank") + 1;
     run_watched(&config(method, ranks), request, |_, _| ())
 }
@@ -384,7 +385,7 @@ fn jobs_run_side_by_side() {
 
 #[test]
 fn ranks_that_are_not_there_are_refused() {
-    let mut instance = Instance::start(&config(MethodConfig::Fork, 2), |_| ()).expect("one");
+    let mut instance = Instance::start(&config(ExecMethod::Fork, 2), |_| ()).expect("one");
     for ranks in [0..0, 1..3] {
         assert!(instance.submit(request(ranks, &["true"])).is_err());
     }
@@ -416,7 +417,7 @@ fn what_a_lost_instance_left_running_is_stopped_by_the_next() {
         })
         .expect("the next instance, which has one rank less");
         // Child processes end with their supervisor, but their records are found all the same.
-        assert_eq!(next.method() == Method::Systemd, method == MethodConfig::Systemd);
+        assert_eq!(next.method() == Method::Systemd, method == ExecMethod::Systemd);
         assert_eq!(next.stop(), []);
         assert_eq!(leftovers, 2);
     }
@@ -428,7 +429,7 @@ fn adopting<'a>(
     events: &'a RefCell<Vec<InstanceEvent>>,
     mut watch: impl FnMut(&InstanceEvent) + 'a,
 ) -> Instance<'a> {
-    let mut config = config(MethodConfig::Systemd, 3);
+    let mut config = config(ExecMethod::Systemd, 3);
     (config.statedir, config.adopt) = (Some(statedir.to_path_buf()), true);
     Instance::start(&config, move |event| {
         events.borrow_mut().push(event.clone());
@@ -523,7 +524,7 @@ fn jobs_of_a_lost_instance_are_forgotten_by_one_that_does_not_go_on() {
     let id = first.submit(request(0..3, &["sleep", "100"])).expect("a job");
     first.wait(id);
     assert_eq!((first.stop().len(), files(&dir.path().join("kvs/manager"))), (3, 1));
-    let mut config = config(MethodConfig::Systemd, 3);
+    let mut config = config(ExecMethod::Systemd, 3);
     config.statedir = Some(dir.path().to_path_buf());
     let next = Instance::start(&config, |_| ()).expect("an instance");
     assert_eq!((next.jobs(), next.stop()), (vec![], vec![]));

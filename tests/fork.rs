@@ -5,29 +5,29 @@ mod support;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use job_exec_rs::config::MethodConfig;
 use job_exec_rs::port::supervisor::{Method, OUTPUT_WINDOW_BYTES, UnitCommand, UnitEvent};
+use job_exec_rs::proto::ExecMethod;
 use job_exec_rs::proto::{Stream, WaitStatus};
 use support::{Harness, RUNS_ON};
 use tempfile::TempDir;
 
 fn harness() -> (Harness, TempDir) {
     let dir = tempfile::tempdir().unwrap();
-    let (harness, _, _) = Harness::ready(support::config(MethodConfig::Fork, dir.path()));
+    let (harness, _, _) = Harness::ready(support::config(ExecMethod::Fork, dir.path()));
     (harness, dir)
 }
 
 #[test]
 fn auto_without_a_bus_says_what_is_lost() {
     let dir = tempfile::tempdir().unwrap();
-    let mut config = support::config(MethodConfig::Auto, dir.path());
+    let mut config = support::config(ExecMethod::Auto, dir.path());
     config.bus_address = Some("unix:path=/nonexistent/bus".to_string());
     let (_h, _, (method, notice)) = Harness::ready(config.clone());
     assert_eq!(method, Method::Fork);
     let notice = notice.unwrap();
     assert!(notice.contains("will not survive") && notice.contains("/nonexistent/bus"), "{notice}");
 
-    config.method = MethodConfig::Systemd;
+    config.method = ExecMethod::Systemd;
     let mut h = Harness::start(config);
     let message = h.wait("Unusable", |event| match event {
         UnitEvent::Unusable { message } => Some(message.clone()),

@@ -18,7 +18,7 @@ mod rough;
 
 use std::process::Command;
 
-use job_exec_rs::config::MethodConfig;
+use job_exec_rs::proto::ExecMethod;
 use job_exec_rs::proto::UnitName;
 use support::Harness;
 use tempfile::TempDir;
@@ -28,7 +28,7 @@ fn harness() -> Option<(Harness, TempDir)> {
     support::bus().then(|| {
         let dir = tempfile::tempdir().expect("a directory");
         let state = dir.path().join("state");
-        let (harness, _, _) = Harness::ready(support::config(MethodConfig::Systemd, &state));
+        let (harness, _, _) = Harness::ready(support::config(ExecMethod::Systemd, &state));
         (harness, dir)
     })
 }

@@ -18,9 +18,8 @@ use tokio::sync::mpsc;
 use crate::adapter::fork::Fork;
 use crate::adapter::host::HostDisk;
 use crate::adapter::systemd::{Systemd, SystemdConfig, SystemdError};
-use crate::config::MethodConfig;
 use crate::port::supervisor::{OutputLimits, Supervisor, UnitCommand, UnitEvent};
-use crate::proto::{BrokerRank, InstanceId};
+use crate::proto::{BrokerRank, ExecMethod, InstanceId};
 use crate::supervisor::{BackendDriver, Core, OutputWatch, Sink};
 
 /// Default of [`WorkerConfig::starts_in_flight_max`]. More would only make systemd's queue longer.
@@ -38,7 +37,7 @@ const COMMAND_BATCH_MAX: usize = 64;
 #[derive(Clone, Debug)]
 pub struct WorkerConfig {
     /// How to start shells.
-    pub method: MethodConfig,
+    pub method: ExecMethod,
     /// The instance that the units belong to.
     pub instance: InstanceId,
     /// The rank that they run on.
@@ -160,7 +159,7 @@ async fn run(config: WorkerConfig, sink: Sink, commands: mpsc::UnboundedReceiver
     };
     let core = Core::new(Arc::new(disk), boot_id, config.output, sink);
     let systemd = match config.method {
-        MethodConfig::Auto | MethodConfig::Systemd => Systemd::open(SystemdConfig {
+        ExecMethod::Auto | ExecMethod::Systemd => Systemd::open(SystemdConfig {
             address: config.bus_address.clone(),
             rank: config.rank,
             instance: config.instance.clone(),
@@ -168,18 +167,18 @@ async fn run(config: WorkerConfig, sink: Sink, commands: mpsc::UnboundedReceiver
         })
         .await
         .map_err(NoSystemd::from),
-        MethodConfig::Fork => Err(NoSystemd::NotWanted),
+        ExecMethod::Fork => Err(NoSystemd::NotWanted),
     };
     match (systemd, config.method) {
         (Ok(systemd), _) => serve(core, systemd, &config, watch, None, commands).await,
-        (Err(e), MethodConfig::Systemd) => {
+        (Err(e), ExecMethod::Systemd) => {
             let message = format!(
                 "{e}; enable lingering for the instance owner \
                  (loginctl enable-linger) or check DBUS_SESSION_BUS_ADDRESS and XDG_RUNTIME_DIR"
             );
             refuse_all(message, |event| core.report(event), commands).await;
         }
-        (Err(e), MethodConfig::Auto | MethodConfig::Fork) => {
+        (Err(e), ExecMethod::Auto | ExecMethod::Fork) => {
             let notice = format!(
                 "jobs will not survive a restart of this broker: {e}, so shells are plain child \
                  processes; for systemd units, enable lingering for the instance owner \

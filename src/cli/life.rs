@@ -10,7 +10,8 @@ use std::rc::Rc;
 
 use clap::Args;
 use job_exec_rs::adapter::embedded::{Control, Instance, InstanceConfig, JobRequest};
-use job_exec_rs::config::{Config, MethodConfig};
+use job_exec_rs::config::Config;
+use job_exec_rs::proto::ExecMethod;
 use job_exec_rs::proto::Idset;
 use serde_json::Value;
 
@@ -37,7 +38,7 @@ pub(super) struct Arguments {
 pub(super) fn config(statedir: &Path, ranks: u32, adopt: bool) -> InstanceConfig {
     InstanceConfig {
         ranks,
-        config: Config { method: MethodConfig::Systemd, ..Config::default() },
+        config: Config { method: ExecMethod::Systemd, ..Config::default() },
         statedir: Some(statedir.to_path_buf()),
         adopt,
         bus_address: None,

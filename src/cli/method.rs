@@ -1,7 +1,7 @@
 //! The option `--method`.
 
 use clap::ValueEnum;
-use job_exec_rs::config::MethodConfig;
+use job_exec_rs::proto::ExecMethod;
 
 /// How commands are started.
 #[derive(Clone, Copy, Debug, Default, ValueEnum)]
@@ -15,12 +15,12 @@ pub(super) enum Method {
     Systemd,
 }
 
-impl From<Method> for MethodConfig {
+impl From<Method> for ExecMethod {
     fn from(method: Method) -> Self {
         match method {
-            Method::Auto => MethodConfig::Auto,
-            Method::Fork => MethodConfig::Fork,
-            Method::Systemd => MethodConfig::Systemd,
+            Method::Auto => ExecMethod::Auto,
+            Method::Fork => ExecMethod::Fork,
+            Method::Systemd => ExecMethod::Systemd,
         }
     }
 }

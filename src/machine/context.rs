@@ -65,10 +65,6 @@ pub(super) enum SupervisorState {
     Unusable,
 }
 
-/// What flux-core calls the way in which jobs are run that are not mocked (`exec.method`). Tools look
-/// for it in `stats-get`.
-pub(super) const IMPLEMENTATION: &str = "bulk-exec";
-
 impl SupervisorState {
     /// How shells are started, as `stats-get` says it.
     pub(super) fn launcher(self) -> &'static str {

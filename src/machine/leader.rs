@@ -6,13 +6,13 @@
 use serde_json::{Value, json};
 
 use crate::config::Config;
-use crate::machine::context::{Context, IMPLEMENTATION};
+use crate::machine::context::Context;
 use crate::machine::effect::{Effect, Effects, KvsOp, Level};
 use crate::machine::event::RequestId;
 use crate::proto::peer::{LeadNote, LeadRequest, ShellCommand, StreamEnd};
 use crate::proto::{
-    Exception, ExecEvent, Idset, JobDigest, JobException, JobId, Jobspec, ReleasedRanks, Response,
-    StartRequest,
+    Exception, ExecEvent, ExecMethod, Idset, JobDigest, JobException, JobId, Jobspec,
+    ReleasedRanks, Response, StartRequest,
 };
 use agents::Agents;
 use barrier::Barrier;
@@ -303,6 +303,11 @@ impl Leader {
         }
     }
 
+    /// A shell may run on when its broker is gone.
+    fn shells_survive(&self, cx: Context) -> bool {
+        cx.shells_survive && self.command.method != ExecMethod::Fork
+    }
+
     fn is_multiuser(&self) -> bool {
         self.command.multiuser
     }
@@ -316,7 +321,7 @@ impl Leader {
             _ => 0.0,
         };
         json!({
-            "implementation": if self.test.is_some() { "testexec" } else { IMPLEMENTATION },
+            "implementation": if self.test.is_some() { "testexec" } else { config.implementation },
             "ns": self.id.namespace(),
             "critical_ranks": self.critical.to_string(),
             "multiuser": i32::from(self.is_multiuser()),

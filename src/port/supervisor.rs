@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::Note;
-use crate::proto::{BrokerRank, JobDigest, JobId, Stream, UnitName, WaitStatus};
+use crate::proto::{BrokerRank, ExecMethod, JobDigest, JobId, Stream, UnitName, WaitStatus};
 
 /// Bytes of one stream that are sent ahead of the leader's acknowledgement.
 pub const OUTPUT_WINDOW_BYTES: u64 = 1024 * 1024;
@@ -69,6 +69,10 @@ pub struct UnitSpec {
     /// How many shells the job has; 0 in a record of an older release, which did not write it.
     #[serde(default)]
     pub size: u32,
+    /// How the owner wants the shell to be started. A supervisor knows one way; what chooses among
+    /// supervisors looks at this.
+    #[serde(default, skip_serializing_if = "ExecMethod::is_auto")]
+    pub method: ExecMethod,
     /// The shell is started through the IMP, for a user who is not the instance owner.
     pub multiuser: bool,
     /// Human readable, shown by `systemctl status`.
@@ -104,6 +108,7 @@ impl UnitSpec {
             digest,
             userid: USERID_UNKNOWN,
             size: 0,
+            method: ExecMethod::Auto,
             description: String::new(),
             argv: Vec::new(),
             environment: BTreeMap::new(),
@@ -203,6 +208,20 @@ pub enum UnitCommand {
         /// Every process of the unit, instead of its main process alone.
         all: bool,
     },
+}
+
+impl UnitCommand {
+    /// The unit that the command is about.
+    pub fn unit(&self) -> &UnitName {
+        match self {
+            Self::Launch(spec) => &spec.unit,
+            Self::Collect { unit }
+            | Self::Forget { unit }
+            | Self::Note { unit, .. }
+            | Self::OutputAck { unit, .. }
+            | Self::Signal { unit, .. } => unit,
+        }
+    }
 }
 
 /// What the supervisor reports.

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::attribute::{JobspecError, member, members, string};
-use super::{TestExec, shortened};
+use super::{ExecMethod, METHODS, TestExec, shortened};
 
 /// Longest path of a program, in bytes (Linux `PATH_MAX`, less the NUL at its end).
 const PATH_MAX: usize = 4095;
@@ -16,6 +16,10 @@ pub struct Jobspec {
     /// `attributes.system.exec.job_shell`: the shell to run instead of the configured one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub job_shell: Option<String>,
+    /// `attributes.system.exec.method`: how this job's shells are started. Only the instance owner may
+    /// choose that.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub method: Option<ExecMethod>,
     /// `attributes.system.exec.bulkexec.barrier-timeout`, in seconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub barrier_timeout: Option<f64>,
@@ -31,8 +35,9 @@ pub struct Jobspec {
 impl Jobspec {
     /// Reads the attributes from a jobspec's text. All of them are optional.
     ///
-    /// The rest of the text is skipped, however large or deeply nested it is. `bulkexec` is read
-    /// strictly, as flux-core does (`job-exec/bulkexec.c`): an unknown key is an error.
+    /// The rest of the text is skipped, however large or deeply nested it is. `bulkexec` and
+    /// `bgexec` are read strictly, as flux-core does (`job-exec/bulkexec.c`): an unknown key is an
+    /// error.
     ///
     /// # Errors
     /// If an attribute has a wrong type or an unknown key. The error names the key and the value.
@@ -47,8 +52,15 @@ impl Jobspec {
         if let Some(shell) = members.get("job_shell") {
             parsed.job_shell = Some(program(".job_shell", shell)?);
         }
-        if let Some(bulkexec) = members.get("bulkexec") {
-            parsed.read_bulkexec(bulkexec)?;
+        if let Some(method) = members.get("method") {
+            let text = string(".method", method)?;
+            let wrong = |_| JobspecError::expected(".method", METHODS, method);
+            parsed.method = Some(text.parse().map_err(wrong)?);
+        }
+        for name in ["bulkexec", "bgexec"] {
+            if let Some(member) = members.get(name) {
+                parsed.read_bulkexec(name, member)?;
+            }
         }
         if let Some(test) = members.get("test") {
             let duration = system.and_then(|text| member(text.get(), "duration"));
@@ -57,11 +69,14 @@ impl Jobspec {
         Ok(parsed)
     }
 
-    fn read_bulkexec(&mut self, bulkexec: &RawValue) -> Result<(), JobspecError> {
+    /// The attributes of flux-core's method of that name. It reads only those of its own method, and
+    /// both methods have the same.
+    fn read_bulkexec(&mut self, name: &str, bulkexec: &RawValue) -> Result<(), JobspecError> {
+        let object = format!(".{name}");
         let members = members(bulkexec)
-            .ok_or_else(|| JobspecError::expected(".bulkexec", "an object", bulkexec))?;
+            .ok_or_else(|| JobspecError::expected(&object, "an object", bulkexec))?;
         for (key, value) in members {
-            let path = format!(".bulkexec.{key}");
+            let path = format!("{object}.{key}");
             match key.as_str() {
                 // flux-core accepts and ignores these.
                 "service" | "sdexec-test-expected-cpus" => drop(string(&path, value)?),
@@ -75,7 +90,7 @@ impl Jobspec {
                 unknown => {
                     let (unknown, value) = (shortened(unknown), shortened(value.get()));
                     let reason = format!("unknown key {unknown:?} (value {value})");
-                    return Err(JobspecError::new(".bulkexec", reason));
+                    return Err(JobspecError::new(&object, reason));
                 }
             }
         }
@@ -144,11 +159,13 @@ mod tests {
         for none in ["{}", "7", r#"{"attributes": 7}"#, r#"{"attributes": {"system": []}}"#] {
             assert_eq!(Jobspec::read(none), Ok(Jobspec::default()), "{none}");
         }
-        let parsed = parse(json!({"job_shell": "/x", "bulkexec": {"barrier-timeout": 1.5}}));
+        let parsed = parse(json!({"job_shell": "/x", "method": "rexec",
+                                  "bgexec": {"barrier-timeout": 1.5}}));
         assert_eq!(
             parsed,
             Ok(Jobspec {
                 job_shell: Some("/x".into()),
+                method: Some(ExecMethod::Fork),
                 barrier_timeout: Some(1.5),
                 ..Jobspec::default()
             })
@@ -160,6 +177,9 @@ mod tests {
         for (exec, expect) in [
             (json!(3), "exec: expected an object, got 3"),
             (json!({"job_shell": 7}), "exec.job_shell: expected a string, got 7"),
+            (json!({"method": "x"}), "exec.method: expected auto, systemd or fork, got \"x\""),
+            (json!({"method": 1}), "exec.method: expected a string, got 1"),
+            (json!({"bgexec": {"foo": 1}}), "exec.bgexec: unknown key \"foo\" (value 1)"),
             (json!({"bulkexec": {"foo": 1}}), "exec.bulkexec: unknown key \"foo\" (value 1)"),
             (
                 json!({"bulkexec": {"barrier-timeout": "x"}}),

@@ -14,10 +14,10 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use job_exec_rs::adapter::worker::{STARTS_IN_FLIGHT_MAX, Worker, WorkerConfig};
-use job_exec_rs::config::MethodConfig;
 use job_exec_rs::port::supervisor::{
     Method, OutputLimits, Supervisor, UnitCommand, UnitEvent, UnitRecord, UnitSpec,
 };
+use job_exec_rs::proto::ExecMethod;
 use job_exec_rs::proto::{BrokerRank, InstanceId, JobId, Stream, UnitName, WaitStatus};
 
 /// Far longer than anything here takes, so only a hang reaches it.
@@ -36,7 +36,7 @@ pub struct Harness {
 }
 
 /// A configuration with a directory and an instance of its own.
-pub fn config(method: MethodConfig, directory: &Path) -> WorkerConfig {
+pub fn config(method: ExecMethod, directory: &Path) -> WorkerConfig {
     WorkerConfig {
         method,
         instance: InstanceId::new(&directory.display().to_string(), 0),

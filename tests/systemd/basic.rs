@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 
 use job_exec_rs::adapter::worker::WorkerConfig;
-use job_exec_rs::config::MethodConfig;
 use job_exec_rs::port::supervisor::{
     Method, OUTPUT_CHUNK_BYTES, OUTPUT_WINDOW_BYTES, UnitCommand, UnitEvent,
 };
+use job_exec_rs::proto::ExecMethod;
 use job_exec_rs::proto::{Stream, UnitName, WaitStatus};
 
 use crate::support::{self, Gate, Harness, RUNS_ON};
@@ -277,7 +277,7 @@ fn a_start_that_no_message_can_say_fails_and_makes_room() {
         return;
     }
     let dir = tempfile::tempdir().unwrap();
-    let config = support::config(MethodConfig::Systemd, dir.path());
+    let config = support::config(ExecMethod::Systemd, dir.path());
     let (mut h, _, _) = Harness::ready(WorkerConfig { starts_in_flight_max: 1, ..config });
     // Longer than D-Bus's longest array, although no string is too long.
     for (job, argument) in [(1, "x".repeat(65 << 20)), (2, "\0".to_string())] {
@@ -323,7 +323,7 @@ fn many_units_with_few_starts_in_flight() {
 fn ready_says_systemd() {
     let Some((_, _dir)) = harness() else { return };
     let dir = tempfile::tempdir().unwrap();
-    let config = crate::support::config(job_exec_rs::config::MethodConfig::Auto, dir.path());
+    let config = crate::support::config(job_exec_rs::proto::ExecMethod::Auto, dir.path());
     let (_h, found, ready) = Harness::ready(config);
     assert!(found.is_empty());
     assert_eq!(ready, (Method::Systemd, None));

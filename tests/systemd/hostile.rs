@@ -2,8 +2,8 @@
 
 use std::os::unix::fs::MetadataExt;
 
-use job_exec_rs::config::MethodConfig;
 use job_exec_rs::port::supervisor::{OutputLimits, UnitEvent};
+use job_exec_rs::proto::ExecMethod;
 use job_exec_rs::proto::{Stream, WaitStatus};
 
 use crate::support::{self, Harness};
@@ -15,7 +15,7 @@ const LIMITS: OutputLimits = OutputLimits { stream: MIB, disk: 8 * MIB };
 fn limited() -> Option<(Harness, tempfile::TempDir)> {
     support::bus().then(|| {
         let dir = tempfile::tempdir().expect("a directory");
-        let config = support::config(MethodConfig::Systemd, &dir.path().join("state"));
+        let config = support::config(ExecMethod::Systemd, &dir.path().join("state"));
         let (harness, _, _) =
             Harness::ready(job_exec_rs::adapter::worker::WorkerConfig { output: LIMITS, ..config });
         (harness, dir)

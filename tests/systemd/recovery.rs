@@ -2,9 +2,9 @@
 
 use std::io::Write;
 
-use job_exec_rs::config::MethodConfig;
 use job_exec_rs::port::Note;
 use job_exec_rs::port::supervisor::{UnitCommand, UnitEvent};
+use job_exec_rs::proto::ExecMethod;
 use job_exec_rs::proto::{Stream, UnitName, WaitStatus};
 
 use crate::support::{self, Gate, Harness, RUNS_ON};
@@ -399,7 +399,7 @@ fn no_record_no_start() {
     );
     if mounted.is_ok() {
         std::fs::write(full.join("filler"), [0; 4096]).unwrap();
-        let (mut h, _, _) = Harness::ready(support::config(MethodConfig::Systemd, &full));
+        let (mut h, _, _) = Harness::ready(support::config(ExecMethod::Systemd, &full));
         h.launch(1, "exit 0");
         assert_eq!(h.failed(1).0, libc::ENOSPC);
         assert!(!h.file(1, "record").exists());
@@ -414,7 +414,7 @@ fn an_unusable_directory_is_said() {
         return;
     }
     let file = tempfile::NamedTempFile::new().unwrap();
-    let mut h = Harness::start(support::config(MethodConfig::Systemd, &file.path().join("state")));
+    let mut h = Harness::start(support::config(ExecMethod::Systemd, &file.path().join("state")));
     let message = h.wait("Unusable", |event| match event {
         UnitEvent::Unusable { message } => Some(message.clone()),
         _ => None,

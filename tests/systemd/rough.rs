@@ -3,8 +3,8 @@
 use std::io::Write;
 use std::process::Command;
 
-use job_exec_rs::config::MethodConfig;
 use job_exec_rs::port::supervisor::UnitEvent;
+use job_exec_rs::proto::ExecMethod;
 use job_exec_rs::proto::{Stream, WaitStatus};
 
 use crate::support::{self, Gate, Harness, RUNS_ON};
@@ -77,7 +77,7 @@ fn inside_no_thread_survives() {
     if !support::bus() {
         return;
     }
-    for method in [MethodConfig::Systemd, MethodConfig::Fork] {
+    for method in [ExecMethod::Systemd, ExecMethod::Fork] {
         let dir = tempfile::tempdir().unwrap();
         let descriptors = || std::fs::read_dir("/proc/self/fd").unwrap().count();
         let (threads, before) = (support::threads(), descriptors());
@@ -129,7 +129,7 @@ fn measure() {
     }
     for in_flight in [1, 16, 64] {
         let dir = tempfile::tempdir().unwrap();
-        let mut config = support::config(MethodConfig::Systemd, dir.path());
+        let mut config = support::config(ExecMethod::Systemd, dir.path());
         config.starts_in_flight_max = in_flight;
         let (mut h, _, _) = Harness::ready(config);
         let begin = std::time::Instant::now();

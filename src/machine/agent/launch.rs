@@ -29,6 +29,7 @@ pub(super) fn unit_spec(cx: Context, id: JobId, command: &ShellCommand) -> UnitS
         digest: command.digest.clone(),
         userid: command.userid,
         size: command.size,
+        method: command.method,
         multiuser: command.multiuser,
         description: format!("User workload for Flux job {}", id.f58plain()),
         argv: argv(facts, command),

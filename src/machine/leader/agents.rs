@@ -181,11 +181,12 @@ impl Leader {
         if let Some(reason) = end.refusal().filter(|_| Bug::AnotherReleaseIsFatal.is_planted()) {
             self.fail(cx, reason, out);
         }
+        let survives = self.shells_survive(cx);
         let Some(known) = self.ranks.get_mut(rank).filter(|known| !known.is_gone()) else { return };
         match end {
             StreamEnd::Forgotten => (), // as it was told to
             // A child of the broker has ended with it; a unit may well run on.
-            StreamEnd::BrokerGone if !cx.shells_survive || Bug::UnknownIsDead.is_planted() => {
+            StreamEnd::BrokerGone if !survives || Bug::UnknownIsDead.is_planted() => {
                 self.fail_node(cx, rank, out);
             }
             StreamEnd::AskedAgain

@@ -166,7 +166,7 @@ impl Leader {
         let may_run = self.ranks.get(rank).is_some_and(|known| !known.is_gone());
         // A rank that was released may be another job's by now.
         let is_released = self.release.released().contains_rank(rank);
-        if cx.shells_survive && may_run && !is_released {
+        if self.shells_survive(cx) && may_run && !is_released {
             let reason = format!("lost contact: processes of job {} may still run", self.id);
             out.push(Effect::Drain { ranks: Idset::from_iter([rank]), reason });
         }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::machine::context::Context;
 use crate::proto::peer::ShellCommand;
-use crate::proto::{JobDigest, JobId, Jobspec, JobspecError, StartRequest};
+use crate::proto::{ExecMethod, JobDigest, JobId, Jobspec, JobspecError, StartRequest};
 
 /// Why this configuration cannot run a job, for the job's owner.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -12,6 +12,9 @@ pub(super) enum CannotRun {
     /// R has a time limit before 1970.
     #[error("Invalid resource set expiration {0:.2}")]
     Expiration(f64),
+    /// The job is a guest's, and its method was chosen.
+    #[error("guests may not choose system.exec.method (got {0})")]
+    GuestMethod(ExecMethod),
     /// The job is a guest's, and is to be mocked.
     #[error("guests may not use test exec implementation (exec.testexec.allow-guests is not set)")]
     GuestTest,
@@ -39,9 +42,13 @@ pub(super) fn check(
     if expiration < 0.0 {
         return Err(CannotRun::Expiration(expiration));
     }
+    let is_guests = start.userid != cx.facts.owner;
+    if let Some(method) = jobspec.method.filter(|_| is_guests) {
+        return Err(CannotRun::GuestMethod(method));
+    }
     if jobspec.test.is_some() {
         let command = adopting_command(cx, start);
-        if command.multiuser && !cx.config.testexec_allow_guests {
+        if is_guests && !cx.config.testexec_allow_guests {
             return Err(CannotRun::GuestTest);
         }
         return Ok((jobspec, command));
@@ -75,6 +82,7 @@ fn shell_command(
         size: size(start),
         multiuser,
         digest: digest(start),
+        method: jobspec.method.unwrap_or_default(),
         argv,
         environment,
         properties: cx.config.properties.clone(),
@@ -99,6 +107,7 @@ pub(super) fn adopting_command(cx: Context, start: &StartRequest) -> ShellComman
         size: size(start),
         multiuser: start.userid != cx.facts.owner,
         digest: digest(start),
+        method: ExecMethod::Auto,
         argv: Vec::new(),
         environment: BTreeMap::new(),
         properties: BTreeMap::new(),

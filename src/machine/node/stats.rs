@@ -3,7 +3,6 @@
 use serde_json::{Map, Value, json};
 
 use super::Node;
-use crate::machine::context::IMPLEMENTATION;
 
 impl Node {
     /// The answer to `stats-get`.
@@ -27,7 +26,7 @@ impl Node {
             })
             .collect();
         json!({
-            "method": IMPLEMENTATION,
+            "method": config.implementation,
             "launcher": self.supervisor.launcher(),
             "notice": self.notice,
             "connector": if self.facts().no_connector.is_some() { "local" } else { "resume" },

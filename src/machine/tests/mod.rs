@@ -8,6 +8,7 @@ mod job_life;
 mod kept;
 mod kvs;
 mod leave;
+mod method;
 mod reason;
 mod recovery;
 mod reload;

@@ -13,7 +13,7 @@ use crate::proto::peer::{
     KnownRequest, LeadNote, LeadReply, Mode, Order, OrderRequest, Question, ShellCommand,
     ShellsRequest, StreamEnd, StreamName, Version,
 };
-use crate::proto::{BrokerRank, Idset, Response, UnitName, WaitStatus};
+use crate::proto::{BrokerRank, ExecMethod, Idset, Response, UnitName, WaitStatus};
 
 /// A world whose shells outlive their brokers.
 fn lasting(size: usize) -> World {
@@ -89,6 +89,7 @@ pub(super) fn shells(generation: u64, digest: &str, mode: Mode) -> ShellsRequest
             size: 2,
             multiuser: false,
             digest: digest.into(),
+            method: ExecMethod::Auto,
             argv: vec!["/bin/shell".to_string()],
             environment: std::collections::BTreeMap::new(),
             properties: std::collections::BTreeMap::new(),

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::{Deserialize, Deserializer, Serialize};
 
 use super::{StreamName, Version};
-use crate::proto::{BrokerRank, EndReason, Idset, JobDigest, JobId, Stream};
+use crate::proto::{BrokerRank, EndReason, ExecMethod, Idset, JobDigest, JobId, Stream};
 
 /// Whether shells may be started.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
@@ -29,6 +29,9 @@ pub struct ShellCommand {
     pub multiuser: bool,
     /// Tells this job from another with the same id.
     pub digest: JobDigest,
+    /// How the owner wants the shells to be started.
+    #[serde(default, skip_serializing_if = "ExecMethod::is_auto")]
+    pub method: ExecMethod,
     /// Program and arguments.
     pub argv: Vec<String>,
     /// Environment variables, in addition to each broker's environment.

@@ -1,0 +1,52 @@
+//! The supervisors of one rank, and which of them has which shell.
+//!
+//! Most jobs are started as `exec.method` says. The instance owner can choose another method for a
+//! job ([`UnitSpec::method`](crate::port::supervisor::UnitSpec)).
+
+use std::collections::BTreeSet;
+
+use crate::port::supervisor::{Supervisor, UnitCommand, UnitEvent};
+use crate::proto::{ExecMethod, UnitName};
+
+/// Passes each command on to the supervisor that has the shell.
+pub struct Launchers<U, C> {
+    /// Starts transient units, or says why nobody here does.
+    units: Result<U, String>,
+    /// Starts children of the broker.
+    children: C,
+    /// What `children` has, although it is not the rank's own method.
+    chosen: BTreeSet<UnitName>,
+    sink: Box<dyn Fn(UnitEvent)>,
+}
+
+impl<U: Supervisor, C: Supervisor> Launchers<U, C> {
+    /// `sink` is called with what neither of them can tell.
+    pub fn new(units: Result<U, String>, children: C, sink: impl Fn(UnitEvent) + 'static) -> Self {
+        Self { units, children, chosen: BTreeSet::new(), sink: Box::new(sink) }
+    }
+}
+
+impl<U: Supervisor, C: Supervisor> Supervisor for Launchers<U, C> {
+    fn submit(&mut self, command: UnitCommand) {
+        let unit = command.unit().clone();
+        if let UnitCommand::Launch(spec) = &command {
+            match (spec.method, &self.units) {
+                (ExecMethod::Systemd, Err(why)) => {
+                    let message = format!("exec method systemd is not available: {why}");
+                    let errnum = libc::ENOTSUP;
+                    return (self.sink)(UnitEvent::Failed { unit, errnum, message });
+                }
+                (ExecMethod::Fork, Ok(_)) => drop(self.chosen.insert(unit.clone())),
+                _ => (),
+            }
+        }
+        let is_last = matches!(command, UnitCommand::Forget { .. });
+        match &mut self.units {
+            Ok(units) if !self.chosen.contains(&unit) => units.submit(command),
+            _ => self.children.submit(command),
+        }
+        if is_last {
+            self.chosen.remove(&unit);
+        }
+    }
+}

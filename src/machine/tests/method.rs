@@ -1,0 +1,46 @@
+//! The method of one job (`attributes.system.exec.method`).
+
+use serde_json::{Value, json};
+
+use super::{OWNER, World, start, start_event};
+
+/// A job on all three ranks, of this user, where shells outlive brokers.
+fn ask(userid: u32, method: &Value) -> World {
+    let mut world = World::new(3);
+    (0..3).for_each(|rank| world.make_lasting(rank));
+    let mut payload = start("0-2", false);
+    payload["userid"] = json!(userid);
+    payload["jobspec"] = json!({ "attributes": { "system": { "exec": { "method": method } } } });
+    let request = world.request();
+    world.happen(0, start_event(request, &payload));
+    world
+}
+
+/// Rank 2's broker dies while the job runs.
+fn lose_broker(method: &str) -> World {
+    let mut world = ask(OWNER, &json!(method));
+    world.all_started(0..3);
+    world.pass(0.1);
+    world.lose(2);
+    world.pass(0.1);
+    world
+}
+
+#[test]
+fn children_end_with_their_broker_and_units_do_not() {
+    let world = lose_broker("fork");
+    assert_eq!(world.notes(), ["node failure on n2 (rank 2)"]);
+    assert!(world.drained.is_empty(), "{:?}", world.drained);
+    let world = lose_broker("systemd");
+    assert!(world.notes().is_empty(), "{:?}", world.notes());
+}
+
+#[test]
+fn a_guest_gets_an_exception_for_any_method() {
+    for method in ["auto", "sdexec"] {
+        let world = ask(OWNER + 1, &json!(method));
+        let notes = world.notes();
+        assert!(notes[0].contains("guests may not choose system.exec.method"), "{notes:?}");
+        assert!(world.launched.is_empty());
+    }
+}
