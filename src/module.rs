@@ -6,32 +6,31 @@
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, c_char, c_int};
-use std::rc::{Rc, Weak};
+use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::mpsc;
 
 use nix::unistd::{Uid, User};
 use serde_json::{Value, json};
 
 use crate::adapter::libflux::{
-    Driver, FdWatcher, Futures, Handle, Inbox, Inward, Launchers, Rexec, dispatch, fenced,
-    resume_uri,
+    Driver, FdWatcher, Futures, Handle, Inbox, dispatch, fenced, resume_uri,
 };
-use crate::adapter::worker::{Worker, WorkerConfig};
+use crate::adapter::worker::WorkerConfig;
 use crate::config::Config;
 use crate::machine::{Facts, Node};
-use crate::port::supervisor::{Method, Supervisor, UnitCommand, UnitEvent};
 use crate::proto::{BrokerRank, ExecMethod, InstanceId, JobId};
 
 mod error;
 mod handlers;
 mod site;
 mod state_directory;
+mod supervision;
 
 use error::LoadError;
 use handlers::SERVICE;
 use site::Site;
 use state_directory::{Candidates, Place};
+use supervision::{Supervision, has_records};
 
 /// How long a shell waits for a broker that is not expected to come back.
 const GONE_FOR_GOOD: &str = "10s";
@@ -79,7 +78,7 @@ fn run(handle: Handle, arguments: &[String]) -> Result<(), LoadError> {
         register(handle, &name)?;
     }
     let place = place(handle, &config)?;
-    let facts = facts(handle, &place)?;
+    let facts = facts(handle, &place, config.constrain_resources)?;
     if config.method != ExecMethod::Fork {
         warn_of_site(handle, &facts);
     }
@@ -90,7 +89,7 @@ fn run(handle: Handle, arguments: &[String]) -> Result<(), LoadError> {
     let node = Node::new(config.clone(), facts);
     let driver = Driver::new(handle, SERVICE, Rc::clone(&futures), node)?;
     let inbox = Arc::new(Inbox::new().map_err(LoadError::EventFd)?);
-    let mut supervision = Supervision::start(
+    let supervision = Supervision::start(
         handle,
         &config,
         WorkerConfig {
@@ -99,6 +98,7 @@ fn run(handle: Handle, arguments: &[String]) -> Result<(), LoadError> {
             rank,
             directory,
             starts_in_flight_max: config.starts_in_flight,
+            confines: config.constrain_resources,
             output: config.output,
             bus_address: None,
             dispatch: dispatch(Arc::clone(&inbox)),
@@ -107,7 +107,7 @@ fn run(handle: Handle, arguments: &[String]) -> Result<(), LoadError> {
         &driver,
         &futures,
     )?;
-    let result = serve(handle, &name, arguments, &driver, &inbox, rank);
+    let result = serve(handle, &name, arguments, &driver, (&inbox, &supervision), rank);
     if let Err(error) = driver.finish() {
         handle.log(libc::LOG_ERR, &format!("no last checkpoint was made: {error}"));
     }
@@ -121,16 +121,11 @@ fn serve(
     name: &str,
     arguments: &[String],
     driver: &Rc<Driver>,
-    inbox: &Arc<Inbox>,
+    (inbox, supervision): (&Inbox, &Rc<Supervision>),
     rank: BrokerRank,
 ) -> Result<(), LoadError> {
-    let weak = Rc::downgrade(driver);
-    let queue = Arc::clone(inbox);
-    let _inbox = FdWatcher::new(handle, inbox.fd(), move || {
-        if let Some(driver) = weak.upgrade() {
-            drain_inbox(&driver, &queue);
-        }
-    })?;
+    let heard = Rc::clone(supervision);
+    let _inbox = FdWatcher::new(handle, inbox.fd(), move || heard.pass_on())?;
     let _handlers = handlers::all(handle, name, arguments, driver)?;
     handle.subscribe("job-exception")?;
     if rank == BrokerRank(0) {
@@ -141,22 +136,6 @@ fn serve(
         driver.find_cleaning();
     }
     Ok(handle.run_reactor()?)
-}
-
-fn drain_inbox(driver: &Driver, inbox: &Inbox) {
-    for item in inbox.take() {
-        match item {
-            Inward::Log(level, text) => driver.log(level, &text),
-            Inward::Unit(event) => {
-                let unusable = matches!(event, UnitEvent::Unusable { .. });
-                driver.handle_unit_event(event);
-                if unusable {
-                    // An operator sees that a module is missing, but not that it starts nothing.
-                    driver.stop_with_error();
-                }
-            }
-        }
-    }
 }
 
 fn register(handle: Handle, name: &str) -> Result<(), LoadError> {
@@ -193,7 +172,7 @@ fn is_job(handle: Handle) -> bool {
     handle.attribute("jobid").is_some_and(|id| !id.is_empty())
 }
 
-fn facts(handle: Handle, place: &Place) -> Result<Facts, LoadError> {
+fn facts(handle: Handle, place: &Place, confines: bool) -> Result<Facts, LoadError> {
     let owner = nix::unistd::getuid().as_raw();
     let working_directory = std::env::current_dir().ok();
     let rank = handle.rank()?;
@@ -205,6 +184,7 @@ fn facts(handle: Handle, place: &Place) -> Result<Facts, LoadError> {
         shell_uri,
         no_connector,
         nested: is_job(handle),
+        confines,
         job_shell: handle.builtin("shell_path").ok_or(LoadError::NoJobShell)?,
         working_directory: working_directory.map(|path| path.to_string_lossy().into_owned()),
     })
@@ -252,123 +232,5 @@ fn warn_of_site(handle: Handle, facts: &Facts) {
     };
     for text in site.missing() {
         handle.log(libc::LOG_WARNING, &text);
-    }
-}
-
-fn has_records(directory: &std::path::Path) -> bool {
-    let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
-    entries.map(|entry| entry.path()).any(|path| path.extension().is_some_and(|e| e == "record"))
-}
-
-/// What starts shells on this rank: a worker thread, if it has systemd, and the broker's own
-/// subprocesses.
-struct Supervision {
-    worker: Option<SharedWorker>,
-}
-
-/// The worker. The node sends it commands, and unload joins its thread.
-#[derive(Clone)]
-struct SharedWorker(Arc<std::sync::Mutex<Option<Worker>>>);
-
-impl Supervisor for SharedWorker {
-    fn submit(&mut self, command: UnitCommand) {
-        if let Ok(mut worker) = self.0.lock()
-            && let Some(worker) = worker.as_mut()
-        {
-            worker.submit(command);
-        }
-    }
-}
-
-impl Supervision {
-    fn start(
-        handle: Handle,
-        config: &Config,
-        worker_config: WorkerConfig,
-        inbox: &Arc<Inbox>,
-        driver: &Rc<Driver>,
-        futures: &Rc<Futures>,
-    ) -> Result<Self, LoadError> {
-        let rank = worker_config.rank;
-        let directory = worker_config.directory.clone();
-        let worker = match config.method {
-            ExecMethod::Fork => Err("exec.method is fork".to_string()),
-            ExecMethod::Auto | ExecMethod::Systemd => Self::start_worker(worker_config, inbox)?,
-        };
-        match &worker {
-            Err(message) if config.method == ExecMethod::Systemd => {
-                return Err(LoadError::NoSystemd { message: message.clone() });
-            }
-            // Without systemd these shells would count as lost, but run on.
-            Err(message) if config.method == ExecMethod::Auto && has_records(&directory) => {
-                return Err(LoadError::Recorded { directory, message: message.clone() });
-            }
-            Ok(_) | Err(_) => (),
-        }
-        let weak = Rc::downgrade(driver);
-        let sink = move |event| {
-            if let Some(driver) = Weak::upgrade(&weak) {
-                driver.handle_unit_event(event);
-            }
-        };
-        let rexec = Rexec::new(handle, Rc::clone(futures), rank.0, config.output, sink.clone());
-        driver.set_supervisor(Box::new(Launchers::new(worker.clone(), rexec, sink)));
-        match worker {
-            Ok(worker) => {
-                drain_inbox(driver, inbox);
-                Ok(Self { worker: Some(worker) })
-            }
-            Err(message) => {
-                let notice = (config.method != ExecMethod::Fork).then(|| {
-                    format!(
-                        "jobs run as children of the broker and will not survive its restart: \
-                         {message}"
-                    )
-                });
-                driver.handle_unit_event(UnitEvent::Ready { method: Method::Fork, notice });
-                handle.log(libc::LOG_DEBUG, "shells are started by the broker's rexec service");
-                Ok(Self { worker: None })
-            }
-        }
-    }
-
-    /// Starts the worker and waits until it is ready or says why it cannot work. The reactor does
-    /// not run yet, so nothing else waits meanwhile.
-    fn start_worker(
-        config: WorkerConfig,
-        inbox: &Arc<Inbox>,
-    ) -> Result<Result<SharedWorker, String>, LoadError> {
-        let (verdict, ready) = mpsc::channel();
-        let queue = Arc::clone(inbox);
-        let worker = Worker::start(config, move |event| {
-            match &event {
-                // Only the first of these is received. Later ones cannot be sent.
-                UnitEvent::Ready { .. } => drop(verdict.send(Ok(()))),
-                UnitEvent::Unusable { message } => drop(verdict.send(Err(message.clone()))),
-                _ => (),
-            }
-            queue.push(Inward::Unit(event));
-        })
-        .map_err(LoadError::Thread)?;
-        match ready.recv() {
-            Ok(Ok(())) => Ok(Ok(SharedWorker(Arc::new(std::sync::Mutex::new(Some(worker)))))),
-            Ok(Err(message)) => {
-                worker.stop();
-                // The notice of method `fork` has the reason, so the log need not have it.
-                drop(inbox.take());
-                Ok(Err(message))
-            }
-            Err(_) => Err(LoadError::ThreadEnded),
-        }
-    }
-
-    /// Ends the worker and joins its thread, because the broker unmaps the module's code at unload.
-    fn stop(&mut self) {
-        if let Some(shared) = self.worker.take() {
-            let worker = shared.0.lock().ok().and_then(|mut worker| worker.take());
-            if let Some(worker) = worker {
-                worker.stop();
-            }
-        }
     }
 }

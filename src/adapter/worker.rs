@@ -46,6 +46,8 @@ pub struct WorkerConfig {
     pub directory: PathBuf,
     /// How many units systemd is asked to start at the same time. The others wait.
     pub starts_in_flight_max: usize,
+    /// Units are to be confined to the CPUs of their jobs.
+    pub confines: bool,
     /// How much output of a shell is kept.
     pub output: OutputLimits,
     /// D-Bus address of the user bus. `None`: the environment's.
@@ -61,6 +63,21 @@ enum NoSystemd {
     NotWanted,
     #[error(transparent)]
     Unreachable(#[from] SystemdError),
+}
+
+impl NoSystemd {
+    /// What to do about it.
+    fn hint(&self) -> &'static str {
+        match self {
+            Self::Unreachable(SystemdError::CannotConfine { .. }) => {
+                "delegate it (Delegate= of user@.service)"
+            }
+            Self::NotWanted | Self::Unreachable(_) => {
+                "enable lingering for the instance owner (loginctl enable-linger) or check \
+                 DBUS_SESSION_BUS_ADDRESS and XDG_RUNTIME_DIR"
+            }
+        }
+    }
 }
 
 /// The local supervisor: one thread, which is gone when [`stop`](Worker::stop) returns.
@@ -164,6 +181,7 @@ async fn run(config: WorkerConfig, sink: Sink, commands: mpsc::UnboundedReceiver
             rank: config.rank,
             instance: config.instance.clone(),
             starts_in_flight_max: config.starts_in_flight_max.max(1),
+            confines: config.confines,
         })
         .await
         .map_err(NoSystemd::from),
@@ -172,10 +190,7 @@ async fn run(config: WorkerConfig, sink: Sink, commands: mpsc::UnboundedReceiver
     match (systemd, config.method) {
         (Ok(systemd), _) => serve(core, systemd, &config, watch, None, commands).await,
         (Err(e), ExecMethod::Systemd) => {
-            let message = format!(
-                "{e}; enable lingering for the instance owner \
-                 (loginctl enable-linger) or check DBUS_SESSION_BUS_ADDRESS and XDG_RUNTIME_DIR"
-            );
+            let message = format!("{e}; {}", e.hint());
             refuse_all(message, |event| core.report(event), commands).await;
         }
         (Err(e), ExecMethod::Auto | ExecMethod::Fork) => {

@@ -31,6 +31,12 @@ pub(super) enum LoadError {
     /// There is no directory for records.
     #[error("neither statedir nor rundir is set")]
     NoPlace,
+    /// Shells would use more than the resources of their jobs.
+    #[error("exec.sdexec-constrain-resources: {message}")]
+    NotConfined {
+        /// Why they cannot be confined.
+        message: String,
+    },
     /// `exec.method` is `systemd`, and there is none.
     #[error("exec.method=systemd: {message}")]
     NoSystemd {

@@ -20,7 +20,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::Note;
-use crate::proto::{BrokerRank, ExecMethod, JobDigest, JobId, Stream, UnitName, WaitStatus};
+use crate::proto::{
+    BrokerRank, ExecMethod, JobDigest, JobId, ResourceSet, Stream, UnitName, WaitStatus,
+};
 
 /// Bytes of one stream that are sent ahead of the leader's acknowledgement.
 pub const OUTPUT_WINDOW_BYTES: u64 = 1024 * 1024;
@@ -46,6 +48,10 @@ impl Default for OutputLimits {
     }
 }
 
+/// [`UnitEvent::Failed`]: the shell ran, and was ended at once, because its unit did not confine it to
+/// its job's resources.
+pub const NOT_CONFINED: i32 = libc::ENOTRECOVERABLE;
+
 /// The user id that nobody has (flux-core `FLUX_USERID_UNKNOWN`).
 const USERID_UNKNOWN: u32 = u32::MAX;
 
@@ -53,7 +59,7 @@ const USERID_UNKNOWN: u32 = u32::MAX;
 ///
 /// It is written to disk as the intent record, so its serialised form is versioned with
 /// [`UnitRecord`].
-#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct UnitSpec {
     /// The unit's deterministic name: job, rank and instance.
     pub unit: UnitName,
@@ -88,6 +94,10 @@ pub struct UnitSpec {
     /// Further unit properties, name and value as `systemctl set-property` takes them
     /// (`exec.sdexec-properties`). Unknown names and bad values fail the launch.
     pub properties: BTreeMap<String, String>,
+    /// Confine the shell to its rank's part of these. They are not written: they are only needed to
+    /// start it.
+    #[serde(skip)]
+    pub resources: Option<ResourceSet>,
     /// systemd may remove a failed unit before anybody has read its status. Set in a nested
     /// instance, because nobody would remove the unit after the instance has ended.
     #[serde(default)]
@@ -115,6 +125,7 @@ impl UnitSpec {
             unset_environment: Vec::new(),
             working_directory: None,
             properties: BTreeMap::new(),
+            resources: None,
             forget_failed: false,
             stop_timeout: None,
         }

@@ -20,6 +20,7 @@
 //! [`UnitEvent`]: crate::port::supervisor::UnitEvent
 
 mod backend;
+pub(crate) mod cgroup2;
 mod core;
 mod inotify;
 mod launch;

@@ -50,6 +50,7 @@ pub(super) fn nodes(config: &InstanceConfig, ranks: u32, statedir: &Path) -> Vec
             no_connector: None,
             job_shell: "flux-shell".to_string(),
             nested: false,
+            confines: false,
             working_directory: working_directory.clone(),
         };
         Node::new(config_of.clone(), facts)
@@ -168,6 +169,7 @@ fn worker(
         rank,
         directory: statedir.join(format!("rank-{rank}")),
         starts_in_flight_max: config.config.starts_in_flight,
+        confines: false,
         output: config.config.output,
         bus_address: config.bus_address.clone(),
         dispatch: config.dispatch.clone(),

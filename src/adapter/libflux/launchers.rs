@@ -36,6 +36,12 @@ impl<U: Supervisor, C: Supervisor> Supervisor for Launchers<U, C> {
                     let errnum = libc::ENOTSUP;
                     return (self.sink)(UnitEvent::Failed { unit, errnum, message });
                 }
+                (ExecMethod::Fork, _) if spec.resources.is_some() => {
+                    let message = "exec method fork cannot confine a shell to its resources \
+                                   (exec.sdexec-constrain-resources)";
+                    let (errnum, message) = (libc::ENOTSUP, message.to_string());
+                    return (self.sink)(UnitEvent::Failed { unit, errnum, message });
+                }
                 (ExecMethod::Fork, Ok(_)) => drop(self.chosen.insert(unit.clone())),
                 _ => (),
             }

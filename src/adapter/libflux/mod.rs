@@ -7,6 +7,7 @@
 mod checkpoint;
 mod cleaning;
 mod connector;
+mod constrain;
 mod driver;
 mod error;
 mod eventlog;
@@ -27,6 +28,7 @@ mod text;
 mod watcher;
 
 pub use connector::{ResumeError, resume_uri};
+pub use constrain::Constrain;
 pub use driver::Driver;
 pub use error::{HandleError, RpcError};
 pub use fence::call as fenced;

@@ -16,7 +16,7 @@ use std::time::Duration;
 use futures_core::Stream;
 use serde::Serialize;
 use zbus::message::{Flags, Message, Type};
-use zbus::{Connection, DynamicType, MessageStream};
+use zbus::{Connection, DynamicType, MessageStream, Variant};
 
 use crate::supervisor::tracker::{Ask, Refusal};
 
@@ -58,6 +58,8 @@ pub(super) struct Bus {
     calls: HashMap<NonZeroU32, Pending>,
     /// Calls that could not be sent, and why, in order.
     unsent: VecDeque<(Pending, Refusal)>,
+    /// systemd's own cgroup.
+    control_group: String,
 }
 
 /// A call that is not answered yet, and whom the answer is for.
@@ -67,8 +69,8 @@ pub(super) enum Pending {
     Ask(Ask),
     /// The comparison of a configured property.
     ReadBack(ReadBack),
-    /// The check whether systemd is on the bus.
-    Version,
+    /// The check whether systemd is on the bus. It asks for systemd's own cgroup.
+    ControlGroup,
 }
 
 /// What a connection receives.
@@ -105,18 +107,31 @@ impl Bus {
             outbox: Vec::new(),
             calls: HashMap::new(),
             unsent: VecDeque::new(),
+            control_group: String::new(),
         };
-        bus.call_properties(Pending::Version, MANAGER_PATH, "Get", &(MANAGER, "Version"));
+        bus.call_properties(Pending::ControlGroup, MANAGER_PATH, "Get", &(MANAGER, "ControlGroup"));
         bus.flush().await;
         let absent = |why| SystemdError::Absent { address: address.to_string(), why };
         loop {
             match bus.receive().await {
                 Incoming::Closed(why) => return Err(absent(why)),
-                Incoming::Reply(_, Ok(_)) => return Ok(bus),
+                Incoming::Reply(_, Ok(answer)) => {
+                    let body = answer.body();
+                    let group = body.deserialize::<Variant<'_>>().map(String::try_from);
+                    if let Ok(Ok(group)) = group {
+                        bus.control_group = group;
+                    }
+                    return Ok(bus);
+                }
                 Incoming::Reply(_, Err(e)) => return Err(absent(e.to_string())),
                 Incoming::Signal(_) => {}
             }
         }
+    }
+
+    /// systemd's own cgroup. Empty if it has told none.
+    pub(super) fn control_group(&self) -> &str {
+        &self.control_group
     }
 
     /// Call a method of the manager.

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use nix::sys::inotify::{AddWatchFlags, WatchDescriptor};
 
 use crate::proto::UnitName;
-use crate::supervisor::Watcher;
+use crate::supervisor::{Watcher, cgroup2};
 
 /// Waits for cgroups to become empty.
 #[derive(Debug, Default)]
@@ -106,16 +106,31 @@ impl Cgroups {
         if let Some(mount) = &self.mount {
             return Ok(mount.clone());
         }
-        let mounts = std::fs::read_to_string("/proc/self/mountinfo")?;
-        let mount = cgroup2_mount(&mounts).ok_or_else(|| {
-            io::Error::new(io::ErrorKind::NotFound, "no cgroup2 in /proc/self/mountinfo")
-        })?;
-        Ok(self.mount.insert(mount).clone())
+        Ok(self.mount.insert(cgroup2::mount()?).clone())
     }
 }
 
+/// Whether systemd, whose own cgroup this is, can confine units to CPUs.
+///
+/// # Errors
+/// Says why it cannot.
+pub(super) fn check_cpuset(group: &str) -> Result<(), String> {
+    let read = |mount: PathBuf| {
+        let file = cgroup2::file(&mount, group, "cgroup.controllers");
+        std::fs::read_to_string(&file).map_err(|error| format!("{}: {error}", file.display()))
+    };
+    let controllers = cgroup2::mount().map_err(|error| error.to_string()).and_then(read)?;
+    if controllers.split_whitespace().any(|name| name == "cpuset") {
+        return Ok(());
+    }
+    let has = Some(controllers.trim()).filter(|names| !names.is_empty()).unwrap_or("none");
+    Err(format!(
+        "the cgroup controller cpuset is not delegated to systemd --user in {group}, which has {has}"
+    ))
+}
+
 fn events_of(mount: &Path, group: &str) -> PathBuf {
-    mount.join(group.trim_start_matches('/')).join("cgroup.events")
+    cgroup2::file(mount, group, "cgroup.events")
 }
 
 /// Whether the cgroup has a process. False also if the cgroup was removed.
@@ -126,34 +141,5 @@ fn is_populated(events: &Path) -> io::Result<bool> {
         // The cgroup was removed between open and read.
         Err(e) if e.raw_os_error() == Some(libc::ENODEV) => Ok(false),
         Err(e) => Err(e),
-    }
-}
-
-/// The last cgroup2 mount, because later mounts hide earlier ones. On a unified host it is
-/// `/sys/fs/cgroup`, on a hybrid one `/sys/fs/cgroup/unified`.
-fn cgroup2_mount(mountinfo: &str) -> Option<PathBuf> {
-    mountinfo
-        .lines()
-        .filter_map(|line| {
-            let (mount, filesystem) = line.split_once(" - ")?;
-            let is_cgroup2 = filesystem.split(' ').next() == Some("cgroup2");
-            is_cgroup2.then(|| mount.split(' ').nth(4))?.map(PathBuf::from)
-        })
-        .next_back()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn mounts() {
-        let hybrid = "24 1 0:22 / /sys rw - sysfs sysfs rw\n\
-            30 24 0:26 / /sys/fs/cgroup/unified rw,nosuid shared:9 - cgroup2 cgroup2 rw\n\
-            31 24 0:27 / /sys/fs/cgroup/systemd rw - cgroup cgroup rw,name=systemd\n";
-        assert_eq!(cgroup2_mount(hybrid), Some(PathBuf::from("/sys/fs/cgroup/unified")));
-        let over = format!("{hybrid}99 24 0:26 / /sys/fs/cgroup rw - cgroup2 none rw\n");
-        assert_eq!(cgroup2_mount(&over), Some(PathBuf::from("/sys/fs/cgroup")));
-        assert_eq!(cgroup2_mount("24 1 0:22 / /sys rw - sysfs sysfs rw\n"), None);
     }
 }

@@ -12,6 +12,12 @@ pub enum SystemdError {
         /// What the bus said.
         why: String,
     },
+    /// Units would run on all CPUs.
+    #[error("{why}")]
+    CannotConfine {
+        /// Why it cannot confine them.
+        why: String,
+    },
     /// There is no bus at the address.
     #[error("cannot connect to the user bus at {address}: {source}")]
     Connect {

@@ -12,6 +12,7 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use tokio::task::{AbortHandle, JoinSet};
 
 use crate::proto::UnitName;
+use crate::supervisor::cgroup2::group_of;
 use crate::supervisor::readable;
 
 /// How long to wait for the end of a process that `/proc` does not show. A process that exits
@@ -154,12 +155,6 @@ impl HeldProcess {
         // If poll(2) is interrupted the process counts as alive, and is checked again later.
         matches!(poll(&mut fds, PollTimeout::ZERO), Ok(1..))
     }
-}
-
-/// The cgroup of a process in the cgroup2 hierarchy.
-fn group_of(pid: u32) -> Option<String> {
-    let text = std::fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?;
-    text.lines().find_map(|line| line.strip_prefix("0::")).map(str::to_string)
 }
 
 fn is_below(group: &str, top: &str) -> bool {

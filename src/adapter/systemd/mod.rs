@@ -49,6 +49,8 @@ pub struct SystemdConfig {
     pub instance: InstanceId,
     /// How many units may be in the course of being started.
     pub starts_in_flight_max: usize,
+    /// Units are to be confined to CPUs.
+    pub confines: bool,
 }
 
 /// The units of one rank, through the user bus.
@@ -74,10 +76,14 @@ impl Systemd {
     ///
     /// # Errors
     ///
-    /// If systemd does not answer within a few seconds.
+    /// If systemd does not answer within a few seconds, or cannot confine units and is to.
     pub async fn open(config: SystemdConfig) -> Result<Self, SystemdError> {
         let address = config.address.unwrap_or_else(user_bus_address);
         let bus = Bus::connect(&address).await?;
+        if config.confines {
+            let why = |why| SystemdError::CannotConfine { why };
+            cgroup::check_cpuset(bus.control_group()).map_err(why)?;
+        }
         let mut systemd = Self {
             address,
             pattern: UnitName::pattern(config.rank, &config.instance),
@@ -130,7 +136,7 @@ impl Systemd {
             Happening::Incoming(Incoming::Reply(Pending::ReadBack(read_back), reply)) => {
                 read_back.handle_answer(reply);
             }
-            Happening::Incoming(Incoming::Reply(Pending::Version, _)) => {}
+            Happening::Incoming(Incoming::Reply(Pending::ControlGroup, _)) => {}
             Happening::Incoming(Incoming::Signal(signal)) => {
                 match decode::decode_signal(&signal, &self.paths) {
                     Ok(Some(news)) => self.hear(news),

@@ -9,6 +9,7 @@ use super::timer::Timer;
 use super::{Leader, plural};
 use crate::machine::context::Context;
 use crate::machine::effect::{Effect, Effects};
+use crate::port::supervisor::NOT_CONFINED;
 use crate::proto::peer;
 use crate::proto::{BrokerRank, Exception, ExecEvent, Idset, ShellRank, Signal, WaitStatus};
 
@@ -117,7 +118,14 @@ impl Leader {
             _ => 1,
         }));
         let host = self.start.r.hostname(rank);
-        let note = format!("job shell exec error on broker {host} (rank {rank}): {message}");
+        let mut note = format!("job shell exec error on broker {host} (rank {rank}): {message}");
+        if errnum == NOT_CONFINED {
+            // The node would not confine the next job either.
+            let failed = "sdexec constraint check failed";
+            let reason = format!("{failed} on {host} for job {}: {message}", self.id);
+            out.push(Effect::Drain { ranks: Idset::from_iter([rank]), reason });
+            note = format!("{failed} on {host} (rank {rank}): {message}");
+        }
         self.fail(cx, note, out);
     }
 

@@ -86,6 +86,7 @@ fn shell_command(
         argv,
         environment,
         properties: cx.config.properties.clone(),
+        resources: cx.facts.confines.then(|| start.r.clone()),
         // The IMP ends what its shell has left behind. systemd has not the rights to.
         stop_timeout: (!multiuser).then_some(cx.config.kill_timeout),
     })
@@ -95,7 +96,8 @@ fn shell_command(
 /// also looks the unit's device policy up, with the module sdbus, so that the IMP can put it into
 /// force. Where no such policy is configured it need not, and sdbus need not be loaded.
 fn helper(cx: Context, id: JobId) -> String {
-    let has_policy = cx.config.properties.keys().any(|name| name.starts_with("Device"));
+    let is_policy = |name: &String| name.starts_with("Device");
+    let has_policy = cx.facts.confines || cx.config.properties.keys().any(is_policy);
     let command = format!("flux imp_exec_helper {}", id.0);
     if has_policy { command } else { format!("env -u INVOCATION_ID {command}") }
 }
@@ -111,6 +113,7 @@ pub(super) fn adopting_command(cx: Context, start: &StartRequest) -> ShellComman
         argv: Vec::new(),
         environment: BTreeMap::new(),
         properties: BTreeMap::new(),
+        resources: None,
         stop_timeout: None,
     }
 }

@@ -325,11 +325,18 @@ impl Node {
         }
         let at_load = |config: &Config| {
             let place = config.state_directory.clone();
-            (config.method, config.starts_in_flight, config.output, place)
+            (
+                config.method,
+                config.starts_in_flight,
+                config.output,
+                place,
+                config.constrain_resources,
+            )
         };
         if at_load(&old) != at_load(new) {
             let text = "exec.method, exec.service, exec.starts-in-flight, exec.output-limit, \
-                        exec.output-disk-limit and exec.state-directory take effect when the module is loaded again";
+                        exec.output-disk-limit, exec.sdexec-constrain-resources and exec.state-directory \
+                        take effect when the module is loaded again";
             out.log(Level::Warning, text);
         }
     }

@@ -50,6 +50,7 @@ pub(super) fn facts(rank: u32) -> Facts {
         no_connector: None,
         job_shell: "/bin/flux-shell".to_string(),
         nested: false,
+        confines: false,
         working_directory: None,
     }
 }

@@ -93,6 +93,7 @@ pub(super) fn shells(generation: u64, digest: &str, mode: Mode) -> ShellsRequest
             argv: vec!["/bin/shell".to_string()],
             environment: std::collections::BTreeMap::new(),
             properties: std::collections::BTreeMap::new(),
+            resources: None,
             stop_timeout: None,
         },
         output: Vec::new(),

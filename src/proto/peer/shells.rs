@@ -6,7 +6,9 @@ use std::time::Duration;
 use serde::{Deserialize, Deserializer, Serialize};
 
 use super::{StreamName, Version};
-use crate::proto::{BrokerRank, EndReason, ExecMethod, Idset, JobDigest, JobId, Stream};
+use crate::proto::{
+    BrokerRank, EndReason, ExecMethod, Idset, JobDigest, JobId, ResourceSet, Stream,
+};
 
 /// Whether shells may be started.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
@@ -39,6 +41,9 @@ pub struct ShellCommand {
     /// `exec.sdexec-properties`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub properties: BTreeMap<String, String>,
+    /// Confine each shell to its rank's part of these: R.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resources: Option<ResourceSet>,
     /// Seconds between SIGTERM and SIGKILL for processes that a shell leaves behind. `None` is for
     /// ever.
     #[serde(default, deserialize_with = "duration_in", skip_serializing_if = "Option::is_none")]

@@ -1,0 +1,182 @@
+//! What starts shells on this rank: a worker thread, if it has systemd, and the broker's own
+//! subprocesses.
+
+use std::path::Path;
+use std::rc::{Rc, Weak};
+use std::sync::{Arc, Mutex, mpsc};
+
+use super::error::LoadError;
+use crate::adapter::libflux::{
+    Constrain, Driver, Futures, Handle, Inbox, Inward, Launchers, Rexec,
+};
+use crate::adapter::worker::{Worker, WorkerConfig};
+use crate::config::Config;
+use crate::port::supervisor::{Method, Supervisor, UnitCommand, UnitEvent};
+use crate::proto::ExecMethod;
+
+/// The worker. The node sends it commands, and unload joins its thread.
+#[derive(Clone)]
+struct SharedWorker(Arc<Mutex<Option<Worker>>>);
+
+impl Supervisor for SharedWorker {
+    fn submit(&mut self, command: UnitCommand) {
+        if let Ok(mut worker) = self.0.lock()
+            && let Some(worker) = worker.as_mut()
+        {
+            worker.submit(command);
+        }
+    }
+}
+
+/// The supervisors of this rank, and the way of their events to the node.
+pub(super) struct Supervision {
+    driver: Weak<Driver>,
+    inbox: Arc<Inbox>,
+    /// None where there is no systemd.
+    worker: Option<(SharedWorker, Constrain<SharedWorker>)>,
+}
+
+impl Supervision {
+    /// Starts them, and passes on what they have found on the node.
+    ///
+    /// # Errors
+    /// If shells cannot be started as configured.
+    pub(super) fn start(
+        handle: Handle,
+        config: &Config,
+        worker_config: WorkerConfig,
+        inbox: &Arc<Inbox>,
+        driver: &Rc<Driver>,
+        futures: &Rc<Futures>,
+    ) -> Result<Rc<Self>, LoadError> {
+        let rank = worker_config.rank;
+        let worker = find_worker(config, worker_config, inbox)?;
+        let weak = Rc::downgrade(driver);
+        let sink = move |event| {
+            if let Some(driver) = Weak::upgrade(&weak) {
+                driver.handle_unit_event(event);
+            }
+        };
+        let rexec = Rexec::new(handle, Rc::clone(futures), rank.0, config.output, sink.clone());
+        let units = worker.map(|worker| {
+            let units = Constrain::new(worker.clone(), config, Rc::clone(futures), sink.clone());
+            (worker, units)
+        });
+        let launched = units.as_ref().map(|(_, units)| units.clone()).map_err(Clone::clone);
+        driver.set_supervisor(Box::new(Launchers::new(launched, rexec, sink)));
+        let refusal = units.as_ref().err().cloned();
+        let (driver, inbox) = (Rc::downgrade(driver), Arc::clone(inbox));
+        let supervision = Rc::new(Self { driver, inbox, worker: units.ok() });
+        supervision.pass_on();
+        if let Some(message) = refusal {
+            supervision.choose_children(handle, config, &message);
+        }
+        Ok(supervision)
+    }
+
+    fn choose_children(&self, handle: Handle, config: &Config, why: &str) {
+        let notice = (config.method != ExecMethod::Fork).then(|| {
+            format!("jobs run as children of the broker and will not survive its restart: {why}")
+        });
+        if let Some(driver) = self.driver.upgrade() {
+            driver.handle_unit_event(UnitEvent::Ready { method: Method::Fork, notice });
+        }
+        handle.log(libc::LOG_DEBUG, "shells are started by the broker's rexec service");
+    }
+
+    /// Gives the node what the worker has said.
+    pub(super) fn pass_on(&self) {
+        let Some(driver) = self.driver.upgrade() else { return };
+        for item in self.inbox.take() {
+            match item {
+                Inward::Log(level, text) => driver.log(level, &text),
+                Inward::Unit(event) => {
+                    let unusable = matches!(event, UnitEvent::Unusable { .. });
+                    let event = match &self.worker {
+                        Some((_, units)) => units.pass(event),
+                        None => Some(event),
+                    };
+                    if let Some(event) = event {
+                        driver.handle_unit_event(event);
+                    }
+                    if unusable {
+                        // An operator sees that a module is missing, but not that it starts nothing.
+                        driver.stop_with_error();
+                    }
+                }
+            }
+        }
+    }
+
+    /// Ends the worker and joins its thread, because the broker unmaps the module's code at unload.
+    pub(super) fn stop(&self) {
+        if let Some((shared, _)) = &self.worker {
+            let worker = shared.0.lock().ok().and_then(|mut worker| worker.take());
+            if let Some(worker) = worker {
+                worker.stop();
+            }
+        }
+    }
+}
+
+/// Whether there are records of an earlier life.
+pub(super) fn has_records(directory: &Path) -> bool {
+    let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
+    entries.map(|entry| entry.path()).any(|path| path.extension().is_some_and(|e| e == "record"))
+}
+
+/// A worker that has systemd, or why there is none.
+fn find_worker(
+    config: &Config,
+    worker_config: WorkerConfig,
+    inbox: &Arc<Inbox>,
+) -> Result<Result<SharedWorker, String>, LoadError> {
+    let directory = worker_config.directory.clone();
+    let worker = match config.method {
+        ExecMethod::Fork => Err("exec.method is fork".to_string()),
+        ExecMethod::Auto | ExecMethod::Systemd => start_worker(worker_config, inbox)?,
+    };
+    let Err(message) = &worker else { return Ok(worker) };
+    let message = message.clone();
+    match config.method {
+        ExecMethod::Systemd => Err(LoadError::NoSystemd { message }),
+        // Without systemd these shells would count as lost, but run on.
+        ExecMethod::Auto if has_records(&directory) => {
+            Err(LoadError::Recorded { directory, message })
+        }
+        ExecMethod::Auto | ExecMethod::Fork if config.constrain_resources => {
+            Err(LoadError::NotConfined { message })
+        }
+        ExecMethod::Auto | ExecMethod::Fork => Ok(worker),
+    }
+}
+
+/// Starts the worker and waits until it is ready or says why it cannot work. The reactor does
+/// not run yet, so nothing else waits meanwhile.
+fn start_worker(
+    config: WorkerConfig,
+    inbox: &Arc<Inbox>,
+) -> Result<Result<SharedWorker, String>, LoadError> {
+    let (verdict, ready) = mpsc::channel();
+    let queue = Arc::clone(inbox);
+    let worker = Worker::start(config, move |event| {
+        match &event {
+            // Only the first of these is received. Later ones cannot be sent.
+            UnitEvent::Ready { .. } => drop(verdict.send(Ok(()))),
+            UnitEvent::Unusable { message } => drop(verdict.send(Err(message.clone()))),
+            _ => (),
+        }
+        queue.push(Inward::Unit(event));
+    })
+    .map_err(LoadError::Thread)?;
+    match ready.recv() {
+        Ok(Ok(())) => Ok(Ok(SharedWorker(Arc::new(Mutex::new(Some(worker)))))),
+        Ok(Err(message)) => {
+            worker.stop();
+            // The notice of method `fork` has the reason, so the log need not have it.
+            drop(inbox.take());
+            Ok(Err(message))
+        }
+        Err(_) => Err(LoadError::ThreadEnded),
+    }
+}
