@@ -23,6 +23,8 @@ pub enum Bug {
     DoneBeforeOutput,
     /// An ended job is forgotten before a checkpoint holds its end.
     DuplicateStartAfterRollback,
+    /// An entry into the barrier counts after a restart although its shell has not said it again.
+    EntryBeforeCommits,
     /// Clients of a run that the KVS has forgotten commit to the next run's guest namespace.
     FirstRunWrites,
     /// A job may come to CLEANUP while a checkpoint is being prepared.
@@ -57,7 +59,7 @@ pub enum Bug {
 
 impl Bug {
     /// All bugs.
-    pub const ALL: [Self; 23] = [
+    pub const ALL: [Self; 24] = [
         Self::AdoptionByPid,
         Self::AnotherReleaseIsFatal,
         Self::BarrierAfterRestart,
@@ -66,6 +68,7 @@ impl Bug {
         Self::CommitsOfEndedLost,
         Self::DoneBeforeOutput,
         Self::DuplicateStartAfterRollback,
+        Self::EntryBeforeCommits,
         Self::FirstRunWrites,
         Self::GateOpen,
         Self::HeldAgain,

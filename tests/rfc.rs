@@ -33,6 +33,7 @@ const READERS: &[(&str, Reader)] = &[
     ("record-intent", intent),
     ("record-left", fact),
     ("record-note-barrier-entered", fact),
+    ("record-note-barrier-passed", fact),
     ("record-note-barrier-clients", barrier_clients),
     ("record-note-commits", commits),
     ("record-note-critical-ranks", critical_ranks),

@@ -11,6 +11,7 @@ use crate::proto::{BarrierClients, Bequest, EndReason, Idset};
 
 const ENTERED: &str = "barrier-entered";
 const CLIENTS: &str = "barrier-clients";
+const PASSED: &str = "barrier-passed";
 const CRITICAL: &str = "critical-ranks";
 const END_REASON: &str = "end-reason";
 const MADE_AGAIN: &str = "made-again";
@@ -25,6 +26,8 @@ pub enum Note {
     BarrierEntered(u32),
     /// Who of the shell has entered the shell barrier.
     BarrierClients(BarrierClients),
+    /// So many shell barriers were complete when the shell was let go.
+    BarrierPassed(u32),
     /// A client of the job on this rank has left commits.
     Commits(Arc<Bequest>),
     /// A nested instance named its critical shells, by shell rank.
@@ -52,6 +55,7 @@ impl Note {
         match self {
             Self::BarrierEntered(_) => ENTERED.to_string(),
             Self::BarrierClients(_) => CLIENTS.to_string(),
+            Self::BarrierPassed(_) => PASSED.to_string(),
             Self::Commits(bequest) => format!("{COMMITS}{}", bequest.client),
             Self::CriticalRanks(_) => CRITICAL.to_string(),
             Self::EndReason(_) => END_REASON.to_string(),
@@ -63,7 +67,7 @@ impl Note {
     /// The value in the record. Null is as good as no value.
     pub fn value(&self) -> Value {
         match self {
-            Self::BarrierEntered(count) => (*count).into(),
+            Self::BarrierEntered(count) | Self::BarrierPassed(count) => (*count).into(),
             Self::BarrierClients(clients) => json!(clients),
             Self::Commits(bequest) => json!(**bequest),
             Self::CriticalRanks(ranks) => ranks.to_string().into(),
@@ -82,6 +86,7 @@ impl Note {
         match key {
             ENTERED => u32::try_from(value.as_u64()?).ok().map(Self::BarrierEntered),
             CLIENTS => BarrierClients::deserialize(value).ok().map(Self::BarrierClients),
+            PASSED => u32::try_from(value.as_u64()?).ok().map(Self::BarrierPassed),
             CRITICAL => value.as_str()?.parse().ok().map(Self::CriticalRanks),
             _ if key.starts_with(COMMITS) => {
                 let bequest: Bequest = serde_json::from_value(value.clone()).ok()?;
@@ -131,6 +136,7 @@ mod tests {
         let notes = [
             Note::BarrierClients(clients),
             Note::BarrierEntered(2),
+            Note::BarrierPassed(1),
             Note::Commits(Arc::new(serde_json::from_value(bequest).expect("a bequest"))),
             Note::CriticalRanks(Idset::from_range(0..3)),
             Note::EndReason(EndReason::new("timeout", "expired", None)),

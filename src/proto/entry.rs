@@ -44,6 +44,12 @@ struct Placed {
 }
 
 impl BarrierClients {
+    /// Whether a client with a name has entered. It says its last entry again when its broker is back
+    /// (`rfc/0010-connector.md`, [barrier-said-again]).
+    pub fn has_name(&self) -> bool {
+        self.first.is_some()
+    }
+
     /// Which of the shell's entries this is, counted from 1, after `entered` earlier ones; the next
     /// one if it has no name. It can be past [`ENTRIES_MAX`].
     pub fn place(&mut self, entered: u32, entry: Option<BarrierEntry>) -> u32 {

@@ -48,6 +48,7 @@ pub(super) struct Kvs {
     /// Checkpoints that are being written. Each is durable when that has ended.
     writing: BTreeMap<u64, Primary>,
     last: u64,
+    rollbacks: u32,
 }
 
 impl Kvs {
@@ -171,6 +172,7 @@ impl Kvs {
 
     /// Rank 0's broker has died. Returns what the next job manager reads.
     pub(super) fn crash(&mut self) -> Manager {
+        self.rollbacks += 1;
         self.guests.clear();
         self.writing.clear();
         self.primary = self.checkpoint.clone();
@@ -201,6 +203,16 @@ impl Kvs {
     /// Lines that shells of a job that has ended have committed.
     pub(super) fn lines(&self, id: JobId) -> Option<&[String]> {
         self.primary.moved.get(&id).map(|guest| guest.lines.as_slice())
+    }
+
+    /// Lines that shells of a job that runs have committed.
+    pub(super) fn live_lines(&self, id: JobId) -> &[String] {
+        self.guests.get(&id).map(|guest| guest.lines.as_slice()).unwrap_or_default()
+    }
+
+    /// How often rank 0's broker has died.
+    pub(super) fn rollbacks(&self) -> u32 {
+        self.rollbacks
     }
 
     /// Handles a shell's `kvs.commit`. Returns the answer or an errno.

@@ -54,6 +54,12 @@ pub(super) struct Shell {
     /// The status with which a guest's shell has ended, while its IMP waits for processes that the
     /// shell left behind.
     pub(super) awaited: Option<WaitStatus>,
+    /// How often the KVS had gone back when it was executed.
+    pub(super) rollbacks: u32,
+    /// It enters the barrier when its last commit is answered.
+    pub(super) comes: bool,
+    /// How many of its lines were answered before each of its entries into the barrier.
+    pub(super) done_before: Vec<u32>,
     /// How often it entered the barrier, and how often it left it.
     pub(super) entered: u32,
     pub(super) released: u32,
@@ -92,6 +98,9 @@ impl Shell {
             ended_for: None,
             deaf,
             awaited: None,
+            rollbacks: 0,
+            comes: false,
+            done_before: Vec::new(),
             entered: 0,
             released: 0,
             refused_after: None,

@@ -454,7 +454,7 @@ impl World {
             }
             Item::CheckpointEnds { to, number } => self.end_checkpoint(to, number),
             Item::LeftoverEnds(id) => self.end_leftover(id),
-            Item::CommitLine(id) => self.commit_line(id),
+            Item::CommitLine(id) => drop(self.commit_line(id)),
             Item::Load { rank } => self.load(rank),
             Item::ManagerCommits(broker) => self.commit_manager(broker),
             Item::Message(index) => self.deliver_message(index),

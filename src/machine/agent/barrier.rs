@@ -3,12 +3,17 @@
 use crate::machine::effect::{Effect, Effects};
 use crate::machine::event::{Fault, RequestId};
 use crate::planted::Bug;
+use crate::proto::peer::Report;
 use crate::proto::{BarrierClients, BarrierEntry, ENTRIES_MAX};
 
 /// The shell's entries, and requests that wait.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Entries {
     entered: u32,
+    /// How often it had entered as its record has it. What is above `entered` is not said again yet.
+    found: u32,
+    /// Barriers that it was let go from, as its record has it.
+    passed: u32,
     clients: BarrierClients,
     /// Who has entered is news since the record was written.
     new_clients: bool,
@@ -21,9 +26,9 @@ pub(super) struct Entries {
 }
 
 impl Entries {
-    /// As the record of an earlier life has it.
+    /// As the record of an earlier life has it. [`Self::count_found`] follows.
     pub(super) fn find(&mut self, entered: u32) {
-        self.entered = entered.min(ENTRIES_MAX);
+        self.found = entered.min(ENTRIES_MAX);
     }
 
     /// As [`Self::find`].
@@ -31,9 +36,38 @@ impl Entries {
         self.clients = clients;
     }
 
+    /// As [`Self::find`].
+    pub(super) fn find_passed(&mut self, passed: u32) {
+        self.passed = passed;
+    }
+
+    /// Counts what is certain of the record. An entry whose barrier was not complete counts when it
+    /// is said again. The KVS may have lost what the shell wrote before it, and its connector writes
+    /// that again first. Who passed the barrier earlier would not find it. A client without a name
+    /// says nothing again.
+    pub(super) fn count_found(&mut self) {
+        let waits = self.clients.has_name() && !Bug::EntryBeforeCommits.is_planted();
+        self.entered = if waits { self.passed.min(self.found) } else { self.found };
+    }
+
+    /// The shell has ended, and says nothing again. Returns whether it has entered more often than
+    /// was said.
+    pub(super) fn count_all(&mut self) -> bool {
+        let is_news = self.found > self.entered;
+        self.entered = self.entered.max(self.found);
+        is_news
+    }
+
     /// How often the shell has entered.
     pub(super) fn count(&self) -> u32 {
         self.entered
+    }
+
+    /// What a leader is to know, if there is anything.
+    pub(super) fn report(&self) -> Option<Report> {
+        let found = if self.found > self.entered { self.found } else { 0 };
+        let entered = self.entered;
+        (entered.max(found) > 0).then_some(Report::Barrier { entered, found })
     }
 
     /// Who has entered, if that is news for the record.
@@ -51,7 +85,7 @@ impl Entries {
     ) -> Option<bool> {
         let entry = entry.filter(|_| !Bug::BarrierAfterRestart.is_planted());
         let before = self.clients.clone();
-        let entry = self.clients.place(self.entered, entry);
+        let entry = self.clients.place(self.entered.max(self.found), entry);
         self.new_clients |= self.clients != before;
         if !(1..=ENTRIES_MAX).contains(&entry) {
             let message = format!("entry {entry} of a shell barrier: expected 1 to {ENTRIES_MAX}");
@@ -77,14 +111,23 @@ impl Entries {
     }
 
     /// The leader lets shells go that have entered up to `count` times. With `failed_now` all other
-    /// entries fail.
-    pub(super) fn release(&mut self, count: u32, failed_now: bool, out: &mut Effects) {
+    /// entries fail. Returns how many barriers the shell has passed, if that is news for the record.
+    pub(super) fn release(
+        &mut self,
+        count: u32,
+        failed_now: bool,
+        out: &mut Effects,
+    ) -> Option<u32> {
         self.completed = self.completed.max(count);
         self.has_failed |= failed_now;
         let (completed, all) = (self.completed, self.has_failed);
         for (entry, to) in self.waiting.extract_if(.., |(entry, _)| all || *entry <= completed) {
             out.barrier(to, if entry <= completed { Ok(()) } else { Err(failed()) });
         }
+        let passed = completed.min(self.entered);
+        let is_news = passed > self.passed;
+        self.passed = self.passed.max(passed);
+        is_news.then_some(passed)
     }
 
     /// The shell has ended: nobody is there to be answered.

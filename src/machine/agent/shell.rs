@@ -110,6 +110,7 @@ impl Shell {
             match note {
                 Note::BarrierEntered(entered) => shell.entries.find(entered),
                 Note::BarrierClients(clients) => shell.entries.find_clients(clients),
+                Note::BarrierPassed(passed) => shell.entries.find_passed(passed),
                 Note::Commits(bequest) => shell.keep_found(&bequest),
                 Note::CriticalRanks(ranks) => shell.critical = Some(ranks),
                 Note::EndReason(reason) => shell.reason = Some(reason),
@@ -117,6 +118,7 @@ impl Shell {
                 Note::Parked { .. } => (), // comes as an event of its own
             }
         }
+        shell.entries.count_found();
         shell
     }
 
@@ -253,6 +255,7 @@ impl Shell {
                 // Answered when all that it wrote was told.
                 self.collect(out);
                 let mut reports = self.take_rest();
+                reports.extend(self.count_all());
                 reports.push(Report::Lost { message });
                 reports
             }
@@ -311,11 +314,17 @@ impl Shell {
         // The status is in the record: what is left of the unit can go.
         self.collect(out);
         let mut reports = self.take_rest();
+        reports.extend(self.count_all());
         reports.push(Report::Exited { status });
         if Bug::ReleaseBeforeEmpty.is_planted() {
             reports.push(Report::Gone);
         }
         reports
+    }
+
+    /// It enters no barrier again; returns what to report.
+    fn count_all(&mut self) -> Option<Report> {
+        if self.entries.count_all() { self.entries.report() } else { None }
     }
 
     /// What it has left behind cannot be ended; returns what to report.
@@ -357,7 +366,7 @@ impl Shell {
         if is_news {
             self.keep(Note::BarrierEntered(entered), out);
         }
-        Some(Report::Barrier { entered })
+        self.entries.report()
     }
 
     /// A leader has told how many shells the job has.
@@ -413,7 +422,11 @@ impl Shell {
                 let ack = UnitCommand::OutputAck { unit, stream, offset, checkpointed };
                 out.push(Effect::Unit(ack));
             }
-            &Order::Barrier { count, failed } => self.entries.release(count, failed, out),
+            &Order::Barrier { count, failed } => {
+                if let Some(passed) = self.entries.release(count, failed, out) {
+                    self.keep(Note::BarrierPassed(passed), out);
+                }
+            }
             Order::Forget => {
                 self.forgotten = true;
                 if self.may_live() {
@@ -485,10 +498,7 @@ impl Shell {
         if let Some(output) = self.record_lost {
             reports.push(Report::RecordLost { output });
         }
-        let entered = self.entries.count();
-        if entered > 0 {
-            reports.push(Report::Barrier { entered });
-        }
+        reports.extend(self.entries.report());
         if let Some(ranks) = &self.critical {
             reports.push(Report::CriticalRanks { ranks: ranks.clone() });
         }

@@ -25,6 +25,8 @@ pub(super) enum Entered {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Barrier {
     entered: BTreeMap<BrokerRank, u32>,
+    /// Higher counts in ranks' records, of entries that were not said again since.
+    found: BTreeMap<BrokerRank, u32>,
     /// Ranks that have lost the count. Their shells may have passed every barrier.
     unknown: BTreeSet<BrokerRank>,
     /// Ranks whose shells have ended, or never were.
@@ -42,6 +44,7 @@ impl Barrier {
         let entered = ranks.ranks().map(|rank| (rank, 0)).collect();
         Self {
             entered,
+            found: BTreeMap::new(),
             unknown: BTreeSet::new(),
             ended: Idset::new(),
             unjudged: Idset::new(),
@@ -55,6 +58,20 @@ impl Barrier {
     /// before.
     pub(super) fn set_unknown(&mut self, rank: BrokerRank) -> bool {
         self.entered.get(&rank) == Some(&0) && self.unknown.insert(rank)
+    }
+
+    /// The rank's record holds this count, if it is higher than what was said (0: it is not). No shell
+    /// is let go by it. But the shell has been there, so that no barrier fails because of it.
+    pub(super) fn find(&mut self, rank: BrokerRank, count: u32) {
+        if count > 0 && self.entered.contains_key(&rank) {
+            self.found.insert(rank, count);
+        }
+    }
+
+    /// How often the shell on `rank` has been in the barrier.
+    fn been(&self, rank: BrokerRank) -> u32 {
+        let count = |counts: &BTreeMap<BrokerRank, u32>| counts.get(&rank).copied().unwrap_or(0);
+        count(&self.entered).max(count(&self.found))
     }
 
     /// The shell on `rank` has entered `count` times in all.
@@ -89,9 +106,13 @@ impl Barrier {
     /// How often every shell has entered. One that may have passed counts as having passed. Else a
     /// shell that still waits, because it has not heard that it may go, would end with it.
     fn everyone(&self) -> u32 {
+        self.least(|(_, count)| *count)
+    }
+
+    fn least(&self, count: impl Fn((&BrokerRank, &u32)) -> u32) -> u32 {
         let counts = |rank: &BrokerRank| !self.may_have_passed.contains_rank(*rank);
         let entered = self.entered.iter().filter(|(rank, _)| counts(rank));
-        entered.map(|(_, count)| *count).min().unwrap_or(0)
+        entered.map(count).min().unwrap_or(0)
     }
 
     /// The shells on these ranks have ended, or never were. If the job has failed they were ended,
@@ -108,13 +129,11 @@ impl Barrier {
     /// Those that have ended since the last time and have certainly not left the first barrier.
     pub(super) fn take_inside(&mut self) -> Idset {
         let ended = std::mem::take(&mut self.unjudged);
-        let out = |(rank, count): (&BrokerRank, &u32)| *count == 0 && !self.unknown.contains(rank);
+        let out = |rank: &BrokerRank| self.been(*rank) == 0 && !self.unknown.contains(rank);
         // One that has entered is inside as long as another is known not to have entered.
-        let is_open = self.unknown.is_empty() || self.entered.iter().any(out);
-        let is_inside = |rank: &BrokerRank| {
-            let count = self.entered.get(rank).copied().unwrap_or(0);
-            !self.unknown.contains(rank) && (count == 0 || is_open)
-        };
+        let is_open = self.unknown.is_empty() || self.entered.keys().any(out);
+        let is_inside =
+            |rank: &BrokerRank| !self.unknown.contains(rank) && (self.been(*rank) == 0 || is_open);
         if self.completed > 0 {
             return Idset::new();
         }
@@ -128,7 +147,7 @@ impl Barrier {
         if self.failed || self.ended.is_empty() || !is_known {
             return false;
         }
-        self.completed = self.completed.max(self.everyone());
+        self.completed = self.completed.max(self.least(|(rank, _)| self.been(*rank)));
         self.failed = true;
         true
     }

@@ -51,7 +51,9 @@ impl Leader {
         known.heard |= is_heard;
         let (is_pending, is_active) = (known.phase == Phase::Pending, known.is_active());
         match report {
-            Report::Barrier { entered } => self.enter_barrier(cx, rank, *entered, out),
+            Report::Barrier { entered, found } => {
+                self.enter_barrier(cx, rank, (*entered, *found), out);
+            }
             Report::CriticalRanks { ranks } => self.critical = ranks.clone(),
             Report::EndReason(reason) => {
                 known.ended_before = true;
@@ -143,8 +145,18 @@ impl Leader {
         }
     }
 
-    fn enter_barrier(&mut self, cx: Context, rank: BrokerRank, count: u32, out: &mut Effects) {
-        match self.barrier.enter(rank, count) {
+    fn enter_barrier(
+        &mut self,
+        cx: Context,
+        rank: BrokerRank,
+        (entered, found): (u32, u32),
+        out: &mut Effects,
+    ) {
+        self.barrier.find(rank, found);
+        if entered == 0 {
+            return;
+        }
+        match self.barrier.enter(rank, entered) {
             Entered::Complete(count) => {
                 self.timers.cancel(Timer::Barrier);
                 self.order(self.start.r.ranks(), &Order::Barrier { count, failed: false }, out);

@@ -1,6 +1,7 @@
 //! The machines together, in a small world: ranks, messages in order, units that tests move
 //! by hand, a KVS that says yes.
 
+mod barrier;
 mod checkpoint;
 mod hold;
 mod hostile;

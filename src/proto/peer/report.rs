@@ -30,6 +30,10 @@ pub enum Report {
     Barrier {
         /// The count since the shell was started.
         entered: u32,
+        /// The count that the shell's record holds, if it is higher: the last entries were not said
+        /// again since the rank's module was loaded. 0 if it is not higher.
+        #[serde(default, skip_serializing_if = "is_zero")]
+        found: u32,
     },
     /// The shells that a nested instance cannot do without, as it has said.
     CriticalRanks {
@@ -111,6 +115,11 @@ pub enum Report {
 /// The reason for the drain of a rank whose shell has left its unit.
 pub fn left_reason(id: JobId) -> String {
     format!("processes of job {id} may run outside of their unit")
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref)] // serde's form
+fn is_zero(number: &u32) -> bool {
+    *number == 0
 }
 
 /// Writes bytes as text, because JSON has no bytes. Each byte becomes the character with its

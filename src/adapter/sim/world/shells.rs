@@ -58,6 +58,7 @@ impl World {
         let index = state.shells.len();
         let mut shell = Shell::new(unit.clone(), invocation, digest.clone(), deaf);
         shell.last_allocation = self.last_allocation;
+        shell.rollbacks = self.kvs.rollbacks();
         // Its record can be lost before it is executed.
         shell.record_lost = !state.disk.has(&format!("{}.record", unit.stem()));
         state.shells.push(shell);
@@ -265,18 +266,28 @@ impl World {
         }
     }
 
+    /// The shell may write something that others read when they have left the barrier. Then it enters.
+    pub(super) fn come_to_barrier(&mut self, id: ShellId) {
+        let writes = self.rng.random_bool(0.5) && self.commit_line(id);
+        self.shell_mut(id).comes = writes;
+        if !writes {
+            self.enter_barrier(id);
+        }
+    }
+
     /// The shell enters the barrier, and waits for the answer.
-    pub(super) fn enter_barrier(&mut self, id: ShellId) {
+    fn enter_barrier(&mut self, id: ShellId) {
         let shell = self.shell_mut(id);
         shell.entered += 1;
+        shell.done_before.push(shell.lines_done);
         let payload = json!({ "id": shell.unit.job(), "rank": id.rank });
         self.send_from_shell(id, SimPacket::ask(BARRIER, NO_TAG, &payload));
     }
 
-    /// The shell commits a line to its job's guest namespace.
-    pub(super) fn commit_line(&mut self, id: ShellId) {
+    /// The shell commits a line to its job's guest namespace. Returns whether an answer will come.
+    pub(super) fn commit_line(&mut self, id: ShellId) -> bool {
         if !self.shell(id).works() {
-            return;
+            return false;
         }
         let shell = self.shell_mut(id);
         let text = format!("{} {}", shell.writer(), shell.lines_sent);
@@ -285,9 +296,11 @@ impl World {
         let payload = json!({ "namespace": namespace, "flags": 0, "ops": [op] });
         let packet = SimPacket::ask("kvs.commit", shell.lines_sent + 1, &payload);
         shell.lines_sent += 1;
-        if !self.send_from_shell(id, packet) {
+        let is_sent = self.send_from_shell(id, packet);
+        if !is_sent {
             self.shell_mut(id).lines_sent -= 1;
         }
+        is_sent
     }
 
     /// A request or an answer arrives at a shell.
@@ -315,6 +328,9 @@ impl World {
             let seen = format!("{}: line {number} is refused: {packet:?}", self.shell(id).unit);
             self.note(&seen);
         }
+        if std::mem::take(&mut self.shell_mut(id).comes) {
+            self.enter_barrier(id);
+        }
     }
 
     fn leave_barrier(&mut self, id: ShellId, errnum: i32) {
@@ -327,6 +343,6 @@ impl World {
         shell.released += 1;
         let released = shell.released;
         self.check_barrier(id, released);
-        if released < 2 { self.enter_barrier(id) } else { self.work(id) }
+        if released < 2 { self.come_to_barrier(id) } else { self.work(id) }
     }
 }

@@ -63,7 +63,7 @@ impl World {
 
     pub(super) fn handle_registered(&mut self, id: ShellId, errnum: i32) {
         if errnum == 0 {
-            return self.enter_barrier(id);
+            return self.come_to_barrier(id);
         }
         let seen = format!("{} cannot register its service: {errnum}", self.shell(id).unit);
         self.violate("channel-once", seen);

@@ -1,0 +1,94 @@
+//! Entries into the shell barrier that a record holds (`rfc/0008-recovery.md`, entry-said-again).
+
+use super::{JOB, OWNER, World};
+use crate::machine::{Credential, Event};
+use crate::proto::{BarrierEntry, BrokerRank, ClientId, WaitStatus};
+
+impl World {
+    /// The client of a rank's shell says its entry of this number.
+    fn say_entry(&mut self, rank: usize, number: u32) -> u64 {
+        let request = self.request();
+        let credential = Credential { userid: OWNER, owner: true };
+        let entry = Some(BarrierEntry { number, client: Some(ClientId(rank as u64)) });
+        let broker = BrokerRank(rank as u32);
+        self.happen(
+            rank,
+            Event::ShellBarrier { request, credential, id: JOB, rank: broker, entry },
+        );
+        self.pass(0.1);
+        self.last_request
+    }
+
+    /// All modules end and come back, as after the death of rank 0's broker.
+    fn restart(&mut self) {
+        (0..self.nodes.len()).for_each(|rank| self.unload(rank));
+        (0..self.nodes.len()).for_each(|rank| self.load(rank));
+        self.barrier.clear();
+        self.start("0-2", true);
+        self.pass(1.0);
+    }
+}
+
+/// A job on three ranks, all of whose shells run.
+fn started() -> World {
+    let mut world = World::new(3);
+    world.start("0-2", false);
+    world.all_started(0..3);
+    world.pass(0.1);
+    world
+}
+
+#[test]
+fn an_entry_in_a_record_counts_when_it_is_said_again() {
+    let mut world = started();
+    world.say_entry(0, 1);
+    world.restart();
+    let second = world.say_entry(1, 1);
+    let third = world.say_entry(2, 1);
+    assert_eq!(world.barrier, [], "what rank 0's shell wrote may be lost");
+    let first = world.say_entry(0, 1);
+    for entry in [first, second, third] {
+        assert!(world.barrier.contains(&(entry, Ok(()))), "{:?}", world.barrier);
+    }
+}
+
+#[test]
+fn one_whose_barrier_was_complete_counts_at_once() {
+    let mut world = started();
+    (0..3).for_each(|rank| _ = world.say_entry(rank, 1));
+    assert_eq!(world.barrier.len(), 3);
+    world.restart();
+    // It has not heard that it may go.
+    let again = world.say_entry(2, 1);
+    assert!(world.barrier.contains(&(again, Ok(()))), "{:?}", world.barrier);
+}
+
+#[test]
+fn one_of_a_shell_that_has_ended_counts() {
+    let mut world = started();
+    (0..3).for_each(|rank| _ = world.say_entry(rank, 1));
+    world.say_entry(0, 2);
+    world.restart();
+    world.exited(0, WaitStatus::exited(1));
+    world.pass(1.0);
+    let refused = world.say_entry(1, 2);
+    assert!(world.barrier.iter().any(|(entry, result)| *entry == refused && result.is_err()));
+    assert!(world.notes().is_empty(), "it was in the second barrier: {:?}", world.notes());
+}
+
+#[test]
+fn nothing_is_refused_because_an_entry_was_not_said_again() {
+    let mut world = started();
+    (0..3).for_each(|rank| _ = world.say_entry(rank, 1));
+    // All are in the second barrier, and leave it. Rank 2 does not hear that, rank 1 ends.
+    world.say_entry(0, 2);
+    world.say_entry(1, 2);
+    world.say_entry(2, 2);
+    let passed = world.unit_of(0);
+    world.disks[0].records.get_mut(&passed).expect("a record").notes.remove("barrier-passed");
+    world.restart();
+    world.exited(1, WaitStatus::exited(0));
+    world.pass(1.0);
+    let again = world.say_entry(2, 2);
+    assert!(world.barrier.contains(&(again, Ok(()))), "{:?}", world.barrier);
+}
