@@ -81,6 +81,9 @@ class Account:
         # Its rank had no space for its record, and it says so.
         self.no_space = False
         self.events = self.read("eventlog")
+        if self.events and self.events[0]["timestamp"] > attempt.answered_at:
+            # Forgotten, and another job has its id.
+            self.events = None
         self.tasks = read_tasks(attempt.directory)
         for number in range(STEPS):
             self.tasks += read_tasks(f"{attempt.directory}/{number}")
