@@ -23,7 +23,7 @@ const SOCKETS: u32 = 1 << 16;
 /// How many commits a connector keeps. A shell makes few commits. With this limit the connector
 /// still asks for checkpoints, and keeps all commits of its shell, so it drops none while nobody
 /// answers.
-const COMMITS_MAX: usize = 1600;
+const COMMITS_MAX: usize = 2400;
 
 /// The connection of one shell.
 pub(super) struct Link {
