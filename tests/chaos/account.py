@@ -131,6 +131,7 @@ class Account:
         self.waited = not self.tasks
         # A nested instance that was forgotten goes on with its steps until it is ended.
         begins = [answered] + [task.started for task in self.tasks]
+        begins += [task.started - EXECUTED_LATE_S for task in self.tasks]
         ages = [age for age in map(self.age_at_kill, begins) if age is not None]
         age = min(ages, default=None)
         if age is not None and (age <= FORGOTTEN_MAX_S or self.waited):
