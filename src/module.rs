@@ -130,9 +130,12 @@ fn serve(
     handle.subscribe("job-exception")?;
     if rank == BrokerRank(0) {
         let hello = json!({ "service": SERVICE }).to_string();
-        handle
-            .ask("job-manager.exec-hello", &hello)
-            .map_err(LoadError::request("job-manager.exec-hello"))?;
+        let topic = "job-manager.exec-hello";
+        handle.ask(topic, &hello).map_err(|error| match error.errnum {
+            // flux-core `job-manager/start.c`, `hello_cb()`
+            libc::EINVAL => LoadError::OtherService { error },
+            _ => LoadError::request(topic)(error),
+        })?;
         driver.find_cleaning();
     }
     Ok(handle.run_reactor()?)

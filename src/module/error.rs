@@ -31,6 +31,15 @@ pub(super) enum LoadError {
     /// There is no directory for records.
     #[error("neither statedir nor rundir is set")]
     NoPlace,
+    /// The job manager keeps to another service.
+    #[error(
+        "job-manager.exec-hello: {error}: another service than '{SERVICE}' executes jobs that have \
+         not ended; wait for their end, or remove that service first"
+    )]
+    OtherService {
+        /// What it says.
+        error: RpcError,
+    },
     /// Shells would use more than the resources of their jobs.
     #[error("exec.sdexec-constrain-resources: {message}")]
     NotConfined {

@@ -55,11 +55,22 @@ impl Gathering {
         let mut theirs: Value = serde_json::from_str(&text).unwrap_or_default();
         add_jobs(&mut self.stats.borrow_mut(), rank, theirs["jobs"].take());
         self.left.set(self.left.get() - 1);
-        if self.left.get() == 0
-            && let Some(done) = self.done.take()
-        {
+        if self.left.get() == 0 {
+            self.end();
+        }
+    }
+
+    fn end(&self) {
+        if let Some(done) = self.done.take() {
             done(self.stats.take());
         }
+    }
+}
+
+/// The module is being unloaded, and with it the requests to the other ranks are given up.
+impl Drop for Gathering {
+    fn drop(&mut self) {
+        self.end();
     }
 }
 
@@ -87,5 +98,22 @@ mod tests {
         add_jobs(&mut stats, 1, json!({ "b": 2, "c": 3 }));
         add_jobs(&mut stats, 2, Value::Null);
         assert_eq!(stats["jobs"], json!({ "a": 1, "b": 2 }));
+    }
+
+    #[test]
+    fn the_answer_comes_once_also_if_no_rank_answers() {
+        for answers in 0..3 {
+            let said = Rc::new(RefCell::new(Vec::new()));
+            let heard = Rc::clone(&said);
+            let done: Done = Box::new(move |stats| heard.borrow_mut().push(stats));
+            let gathering = Gathering {
+                stats: RefCell::new(json!({ "jobs": {} })),
+                left: Cell::new(2),
+                done: RefCell::new(Some(done)),
+            };
+            (0..answers).for_each(|rank| gathering.take(rank, Ok("{}".to_string())));
+            drop(gathering);
+            assert_eq!(*said.borrow(), [json!({ "jobs": {} })], "{answers} answers");
+        }
     }
 }
