@@ -33,7 +33,7 @@ use state_directory::{Candidates, Place};
 use supervision::{Supervision, has_records};
 
 /// How long a shell waits for a broker that is not expected to come back.
-const GONE_FOR_GOOD: &str = "10s";
+const GONE_FOR_GOOD: &str = "1s";
 
 /// Entry point of the broker module (flux-core `flux_module_main_f`).
 ///
@@ -187,6 +187,7 @@ fn facts(handle: Handle, place: &Place, confines: bool) -> Result<Facts, LoadErr
         shell_uri,
         no_connector,
         nested: is_job(handle),
+        brokers_return: is_configured(handle),
         confines,
         job_shell: handle.builtin("shell_path").ok_or(LoadError::NoJobShell)?,
         working_directory: working_directory.map(|path| path.to_string_lossy().into_owned()),

@@ -43,6 +43,8 @@ pub struct Facts {
     pub job_shell: String,
     /// This instance is itself a job. Nobody comes back for a failed unit after it has ended.
     pub nested: bool,
+    /// A broker that has died comes back, because the instance finds its peers by configuration.
+    pub brokers_return: bool,
     /// Shells are confined to the resources of their jobs (`exec.sdexec-constrain-resources`).
     pub confines: bool,
     /// Where shells start.

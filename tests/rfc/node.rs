@@ -35,6 +35,7 @@ impl Rank {
             no_connector: None,
             job_shell: "/usr/libexec/flux/flux-shell".to_string(),
             nested: false,
+            brokers_return: true,
             confines: false,
             working_directory: Some("/var/lib/flux".to_string()),
         };

@@ -50,6 +50,7 @@ pub(super) fn nodes(config: &InstanceConfig, ranks: u32, statedir: &Path) -> Vec
             no_connector: None,
             job_shell: "flux-shell".to_string(),
             nested: false,
+            brokers_return: true,
             confines: false,
             working_directory: working_directory.clone(),
         };

@@ -315,6 +315,7 @@ pub(super) fn new_node(rank: u32, nested: bool) -> Node {
         shell_uri: "resume:///sim".to_string(),
         no_connector: None,
         job_shell: "/bin/shell".to_string(),
+        brokers_return: true,
         confines: false,
         nested,
         working_directory: None,

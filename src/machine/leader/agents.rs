@@ -183,10 +183,13 @@ impl Leader {
         }
         let survives = self.shells_survive(cx);
         let Some(known) = self.ranks.get_mut(rank).filter(|known| !known.is_gone()) else { return };
+        // A rank that was never heard may just not be there yet.
+        let is_lost = !survives || !cx.facts.brokers_return && known.heard;
         match end {
             StreamEnd::Forgotten => (), // as it was told to
-            // A child of the broker has ended with it; a unit may well run on.
-            StreamEnd::BrokerGone if !survives || Bug::UnknownIsDead.is_planted() => {
+            // A child of the broker has ended with it; a unit may well run on. But nothing can be
+            // placed where no broker comes back.
+            StreamEnd::BrokerGone if is_lost || Bug::UnknownIsDead.is_planted() => {
                 self.fail_node(cx, rank, out);
             }
             StreamEnd::AskedAgain

@@ -36,6 +36,30 @@ fn children_end_with_their_broker_and_units_do_not() {
 }
 
 #[test]
+fn a_broker_that_does_not_come_back_is_not_waited_for() {
+    let mut world = World::where_brokers_end(3);
+    (0..3).for_each(|rank| world.make_lasting(rank));
+    world.start("0-2", false);
+    world.all_started(0..3);
+    world.pass(0.1);
+    world.lose(2);
+    world.pass(0.1);
+    assert_eq!(world.notes(), ["node failure on n2 (rank 2)"]);
+    assert!(world.drained.is_empty(), "nothing is placed there: {:?}", world.drained);
+}
+
+#[test]
+fn one_that_is_not_there_yet_is_waited_for() {
+    let mut world = World::where_brokers_end(2);
+    (0..2).for_each(|rank| world.make_lasting(rank));
+    world.lose(1);
+    world.start("0-1", false);
+    world.started(0);
+    world.pass(world.config.peer_timeout * 0.9);
+    assert!(world.notes().is_empty(), "{:?}", world.notes());
+}
+
+#[test]
 fn a_guest_gets_an_exception_for_any_method() {
     for method in ["auto", "sdexec"] {
         let world = ask(OWNER + 1, &json!(method));

@@ -51,6 +51,7 @@ pub(super) fn facts(rank: u32) -> Facts {
         no_connector: None,
         job_shell: "/bin/flux-shell".to_string(),
         nested: false,
+        brokers_return: true,
         confines: false,
         working_directory: None,
     }
@@ -151,6 +152,16 @@ pub(super) struct World {
 impl World {
     pub(super) fn new(size: usize) -> Self {
         Self::with(size, Config { fanout: 2, ..Config::default() })
+    }
+
+    /// The instance was not booted by configuration.
+    pub(super) fn where_brokers_end(size: usize) -> Self {
+        let mut world = Self::new(size);
+        for (rank, node) in (0..).zip(&mut world.nodes) {
+            let facts = Facts { brokers_return: false, ..facts(rank) };
+            *node = Some(ready(Node::new(world.config.clone(), facts)));
+        }
+        world
     }
 
     pub(super) fn with(size: usize, config: Config) -> Self {
