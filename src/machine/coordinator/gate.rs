@@ -13,7 +13,8 @@ use crate::proto::peer::{LeadReply, StreamEnd};
 use crate::proto::{JobId, Response};
 
 /// How long an answer waits, in seconds. It waits longer than some milliseconds only if the KVS hangs.
-const PATIENCE: f64 = 5.0;
+/// Then the job manager cannot keep what it hears either.
+const PATIENCE: f64 = 60.0;
 
 /// An answer of a job's leader on this stream, or the stream's end.
 pub(super) type Reply = (StreamId, Result<LeadReply, StreamEnd>);

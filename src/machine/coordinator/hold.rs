@@ -14,8 +14,9 @@ use crate::machine::effect::{Effect, Effects};
 use crate::planted::Bug;
 use crate::proto::{JobEvent, JobId};
 
-/// How long a checkpoint waits for holds, in seconds. It waits longer only if the job manager hangs.
-const PATIENCE: f64 = 5.0;
+/// How long a checkpoint waits for holds, in seconds. It waits as long only if the job manager or the
+/// KVS hangs. A KVS on a busy machine was seen to hang for more than 5 s.
+const PATIENCE: f64 = 60.0;
 
 /// The jobs in CLEANUP.
 #[derive(Clone, Debug, Default, PartialEq)]
