@@ -30,7 +30,9 @@ impl World {
             seen.push(format!("{id}: line {note} is of another run of the job"));
         }
         for (rank, state) in (0..).zip(&self.ranks) {
-            let is_given_up = log.iter().any(|e| e.logged_missing() == Some(BrokerRank(rank)));
+            // A rank that the last leader never heard is drained, and nothing is known to be missing.
+            let is_given_up = self.drained.contains(&(digest.clone(), rank))
+                || log.iter().any(|e| e.logged_missing() == Some(BrokerRank(rank)));
             for shell in state.shells_of(&digest) {
                 let name = shell.writer();
                 let of_shell = |note: &String| {
