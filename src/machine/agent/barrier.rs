@@ -111,20 +111,19 @@ impl Entries {
     }
 
     /// The leader lets shells go that have entered up to `count` times. With `failed_now` all other
-    /// entries fail. Returns how many barriers the shell has passed, if that is news for the record.
-    pub(super) fn release(
-        &mut self,
-        count: u32,
-        failed_now: bool,
-        out: &mut Effects,
-    ) -> Option<u32> {
+    /// entries fail.
+    pub(super) fn release(&mut self, count: u32, failed_now: bool, out: &mut Effects) {
         self.completed = self.completed.max(count);
         self.has_failed |= failed_now;
         let (completed, all) = (self.completed, self.has_failed);
         for (entry, to) in self.waiting.extract_if(.., |(entry, _)| all || *entry <= completed) {
             out.barrier(to, if entry <= completed { Ok(()) } else { Err(failed()) });
         }
-        let passed = completed.min(self.entered);
+    }
+
+    /// How many barriers the shell has passed, if that is news for the record.
+    pub(super) fn take_new_passed(&mut self) -> Option<u32> {
+        let passed = self.completed.min(self.entered);
         let is_news = passed > self.passed;
         self.passed = self.passed.max(passed);
         is_news.then_some(passed)

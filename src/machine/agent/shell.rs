@@ -366,7 +366,14 @@ impl Shell {
         if is_news {
             self.keep(Note::BarrierEntered(entered), out);
         }
+        self.keep_passed(out);
         self.entries.report()
+    }
+
+    fn keep_passed(&mut self, out: &mut Effects) {
+        if let Some(passed) = self.entries.take_new_passed() {
+            self.keep(Note::BarrierPassed(passed), out);
+        }
     }
 
     /// A leader has told how many shells the job has.
@@ -423,9 +430,8 @@ impl Shell {
                 out.push(Effect::Unit(ack));
             }
             &Order::Barrier { count, failed } => {
-                if let Some(passed) = self.entries.release(count, failed, out) {
-                    self.keep(Note::BarrierPassed(passed), out);
-                }
+                self.entries.release(count, failed, out);
+                self.keep_passed(out);
             }
             Order::Forget => {
                 self.forgotten = true;

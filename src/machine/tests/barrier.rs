@@ -92,3 +92,17 @@ fn nothing_is_refused_because_an_entry_was_not_said_again() {
     let again = world.say_entry(2, 2);
     assert!(world.barrier.contains(&(again, Ok(()))), "{:?}", world.barrier);
 }
+
+#[test]
+fn one_that_is_said_again_after_its_barrier_was_complete_is_passed() {
+    let mut world = started();
+    (0..3).for_each(|rank| _ = world.say_entry(rank, 1));
+    let unit = world.unit_of(1);
+    world.disks[1].records.get_mut(&unit).expect("a record").notes.remove("barrier-passed");
+    world.restart();
+    // It is answered at once. Nobody says it again when only the modules are loaded again.
+    world.say_entry(1, 1);
+    world.restart();
+    let again = world.say_entry(2, 1);
+    assert!(world.barrier.contains(&(again, Ok(()))), "{:?}", world.barrier);
+}
