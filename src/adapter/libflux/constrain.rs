@@ -4,7 +4,8 @@
 //! resource set means. It is asked before a unit is started, and its answer becomes properties of
 //! the unit. systemd takes `AllowedCPUs` without a word where it cannot keep it, so the cgroup is
 //! looked at as soon as the shell runs (as flux-core `sdexec.c` does). A shell that is not confined
-//! is ended before anybody hears of it.
+//! is ended before anybody hears of it. One of an earlier life of the module is not looked at again:
+//! its leader may know it running.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -12,10 +13,8 @@ use std::rc::Rc;
 
 use super::{Futures, RpcError};
 use crate::config::Config;
-use crate::port::supervisor::{
-    NOT_CONFINED, Supervisor, UnitCommand, UnitEvent, UnitRecord, UnitSpec,
-};
-use crate::proto::{Idset, UnitName};
+use crate::port::supervisor::{NOT_CONFINED, Supervisor, UnitCommand, UnitEvent, UnitSpec};
+use crate::proto::{Idset, Stream, UnitName};
 use crate::supervisor::cgroup2;
 
 /// The property that is checked.
@@ -29,7 +28,6 @@ struct Inner<U> {
     units: RefCell<U>,
     state: RefCell<State>,
     sink: Box<dyn Fn(UnitEvent)>,
-    confines: bool,
     /// What makes the IMP kill the processes of its shell (`exec.sdexec-stop-timer-signal`).
     imp_kill_signal: i32,
 }
@@ -59,16 +57,12 @@ impl<U: Supervisor + 'static> Constrain<U> {
         sink: impl Fn(UnitEvent) + 'static,
     ) -> Self {
         let (units, state, sink) = (RefCell::new(units), RefCell::default(), Box::new(sink));
-        let (confines, imp_kill_signal) = (config.constrain_resources, config.stop_timer_signal);
-        Self(Rc::new(Inner { futures, units, state, sink, confines, imp_kill_signal }))
+        let imp_kill_signal = config.stop_timer_signal;
+        Self(Rc::new(Inner { futures, units, state, sink, imp_kill_signal }))
     }
 
     /// The event of a unit, as the node is to see it. `None`: it is not to see it.
     pub fn pass(&self, event: UnitEvent) -> Option<UnitEvent> {
-        if let UnitEvent::Found(record) = &event {
-            self.0.expect_found(record);
-            return Some(event);
-        }
         let Some(unit) = event.unit().cloned() else { return Some(event) };
         let refusal = self.0.state.borrow().refused.get(&unit).cloned();
         match (&event, refusal) {
@@ -128,16 +122,6 @@ impl<U: Supervisor> Inner<U> {
         self.units.borrow_mut().submit(command);
     }
 
-    /// A shell of an earlier life of the module, which may have ended before it looked.
-    fn expect_found(&self, record: &UnitRecord) {
-        if let Some(cpus) = record.spec.properties.get(ALLOWED_CPUS)
-            && record.exited.is_none()
-            && self.confines
-        {
-            self.state.borrow_mut().expected.insert(record.spec.unit.clone(), cpus.clone());
-        }
-    }
-
     fn handle_mapped(&self, mut spec: Box<UnitSpec>, result: Result<String, RpcError>) {
         let unit = spec.unit.clone();
         let waiting = self.state.borrow_mut().asked.remove(&unit).unwrap_or_default();
@@ -165,6 +149,11 @@ impl<U: Supervisor> Inner<U> {
             false => (libc::SIGKILL, true),
         };
         self.state.borrow_mut().refused.insert(unit.clone(), why);
+        for stream in [Stream::Stdout, Stream::Stderr] {
+            // Nobody acknowledges its output, and what is not acknowledged holds up `Gone`.
+            let (unit, offset) = (unit.clone(), u64::MAX);
+            self.submit(UnitCommand::OutputAck { unit, stream, offset, checkpointed: 0 });
+        }
         self.submit(UnitCommand::Signal { unit: unit.clone(), signal, all });
         self.submit(UnitCommand::Collect { unit });
     }

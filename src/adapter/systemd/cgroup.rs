@@ -115,6 +115,10 @@ impl Cgroups {
 /// # Errors
 /// Says why it cannot.
 pub(super) fn check_cpuset(group: &str) -> Result<(), String> {
+    if group.is_empty() {
+        // Else the controllers of the root would be looked at.
+        return Err("systemd --user does not tell its cgroup".to_string());
+    }
     let read = |mount: PathBuf| {
         let file = cgroup2::file(&mount, group, "cgroup.controllers");
         std::fs::read_to_string(&file).map_err(|error| format!("{}: {error}", file.display()))
