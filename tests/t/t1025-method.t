@@ -35,9 +35,12 @@ test_expect_success 'such a job has its output, its status and all its ranks' '
 	job_events "$id" | grep -A99 -x alloc | xargs >events &&
 	test "$(cat events)" = "alloc start finish release free clean"
 '
-# rexec kills the shell only. Its task ends when it writes (rfc/0006, 6.5).
+# rexec kills the shell only, and its task runs on (rfc/0006, 6.5) until the gate closes.
+gate leftover
 test_expect_success UNITS 'it ends with the module of one of its ranks, and a job in units does not' '
-	id=$(with_method fork -N4 -n4 bash -c "while sleep 0.1; do echo; done") &&
+	exec 8<>leftover &&
+	test_when_finished "exec 8>&-" &&
+	id=$(with_method fork -N4 -n4 cat "$PWD/leftover") &&
 	other=$(with_method systemd -N4 -n4 sleep inf) &&
 	wait_event "$id" start &&
 	wait_event "$other" start &&
