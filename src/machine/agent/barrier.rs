@@ -66,8 +66,10 @@ impl Entries {
     /// What a leader is to know, if there is anything.
     pub(super) fn report(&self) -> Option<Report> {
         let found = if self.found > self.entered { self.found } else { 0 };
-        let entered = self.entered;
-        (entered.max(found) > 0).then_some(Report::Barrier { entered, found })
+        let (entered, been) = (self.entered, self.entered.max(found));
+        // Who is in a barrier has passed the one before, without saying so.
+        let passed = if self.passed >= been { self.passed } else { 0 };
+        (been > 0).then_some(Report::Barrier { entered, found, passed })
     }
 
     /// Who has entered, if that is news for the record.

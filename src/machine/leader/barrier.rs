@@ -35,6 +35,8 @@ pub(super) struct Barrier {
     unjudged: Idset,
     /// Those of them that had lost the count, and may have ended by themselves.
     may_have_passed: Idset,
+    /// How many barriers some shell was let go from, as a rank's record has it.
+    passed: u32,
     completed: u32,
     failed: bool,
 }
@@ -49,6 +51,7 @@ impl Barrier {
             ended: Idset::new(),
             unjudged: Idset::new(),
             may_have_passed: Idset::new(),
+            passed: 0,
             completed: 0,
             failed: false,
         }
@@ -66,6 +69,12 @@ impl Barrier {
         if count > 0 && self.entered.contains_key(&rank) {
             self.found.insert(rank, count);
         }
+    }
+
+    /// Some shell was let go from so many barriers, so every shell had entered them, although the
+    /// entry of another may be lost since.
+    pub(super) fn pass(&mut self, count: u32) {
+        self.passed = self.passed.max(count);
     }
 
     /// How often the shell on `rank` has been in the barrier.
@@ -106,7 +115,7 @@ impl Barrier {
     /// How often every shell has entered. One that may have passed counts as having passed. Else a
     /// shell that still waits, because it has not heard that it may go, would end with it.
     fn everyone(&self) -> u32 {
-        self.least(|(_, count)| *count)
+        self.least(|(_, count)| *count).max(self.passed)
     }
 
     fn least(&self, count: impl Fn((&BrokerRank, &u32)) -> u32) -> u32 {
@@ -147,7 +156,8 @@ impl Barrier {
         if self.failed || self.ended.is_empty() || !is_known {
             return false;
         }
-        self.completed = self.completed.max(self.least(|(rank, _)| self.been(*rank)));
+        let been = self.least(|(rank, _)| self.been(*rank)).max(self.passed);
+        self.completed = self.completed.max(been);
         self.failed = true;
         true
     }
@@ -201,6 +211,18 @@ mod tests {
         assert_eq!(barrier.enter(BrokerRank(0), 1), Entered::First);
         assert_eq!(barrier.enter(BrokerRank(2), 1), Entered::Waiting);
         assert_eq!(barrier.enter(BrokerRank(1), 2), Entered::Complete(1));
+    }
+
+    /// The disk of rank 1 was full when it entered the second time.
+    #[test]
+    fn a_barrier_that_a_shell_was_let_go_from_does_not_fail_because_an_entry_was_lost() {
+        let mut barrier = Barrier::new(&Idset::from_range(0..3));
+        barrier.pass(2);
+        assert_eq!(barrier.enter(BrokerRank(0), 2), Entered::Complete(2));
+        assert_eq!(barrier.enter(BrokerRank(1), 1), Entered::Complete(2));
+        barrier.set_ended(&Idset::from_range(1..2), false);
+        assert!(barrier.fail());
+        assert_eq!(barrier.completed(), 2);
     }
 
     fn ended(barrier: &mut Barrier, ranks: &str) -> String {

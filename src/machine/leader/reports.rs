@@ -51,8 +51,10 @@ impl Leader {
         known.heard |= is_heard;
         let (is_pending, is_active) = (known.phase == Phase::Pending, known.is_active());
         match report {
-            Report::Barrier { entered, found } => {
-                self.enter_barrier(cx, rank, (*entered, *found), out);
+            Report::Barrier { entered, found, passed } => {
+                self.barrier.find(rank, *found);
+                self.barrier.pass(*passed);
+                self.enter_barrier(cx, rank, *entered, out);
             }
             Report::CriticalRanks { ranks } => self.critical = ranks.clone(),
             Report::EndReason(reason) => {
@@ -145,14 +147,7 @@ impl Leader {
         }
     }
 
-    fn enter_barrier(
-        &mut self,
-        cx: Context,
-        rank: BrokerRank,
-        (entered, found): (u32, u32),
-        out: &mut Effects,
-    ) {
-        self.barrier.find(rank, found);
+    fn enter_barrier(&mut self, cx: Context, rank: BrokerRank, entered: u32, out: &mut Effects) {
         if entered == 0 {
             return;
         }

@@ -94,6 +94,26 @@ fn nothing_is_refused_because_an_entry_was_not_said_again() {
 }
 
 #[test]
+fn nothing_is_refused_because_an_entry_was_lost_of_a_barrier_that_another_has_left() {
+    let mut world = started();
+    (0..3).for_each(|rank| _ = world.say_entry(rank, 1));
+    (0..3).for_each(|rank| _ = world.say_entry(rank, 2));
+    // The disk of rank 1 was full when its shell entered the second time. Rank 2 has not heard that
+    // its shell may leave.
+    for (rank, entered) in [(1, 1), (2, 2)] {
+        let unit = world.unit_of(rank);
+        let notes = &mut world.disks[rank].records.get_mut(&unit).expect("a record").notes;
+        notes.insert("barrier-entered".to_string(), entered.into());
+        notes.insert("barrier-passed".to_string(), 1.into());
+    }
+    world.restart();
+    world.exited(1, WaitStatus::exited(0));
+    world.pass(1.0);
+    let again = world.say_entry(2, 2);
+    assert!(world.barrier.contains(&(again, Ok(()))), "{:?}", world.barrier);
+}
+
+#[test]
 fn one_that_is_said_again_after_its_barrier_was_complete_is_passed() {
     let mut world = started();
     (0..3).for_each(|rank| _ = world.say_entry(rank, 1));

@@ -34,6 +34,9 @@ pub enum Report {
         /// again since the rank's module was loaded. 0 if it is not higher.
         #[serde(default, skip_serializing_if = "is_zero")]
         found: u32,
+        /// How many barriers the shell was let go from, if it is in none now. 0 if it is in one.
+        #[serde(default, skip_serializing_if = "is_zero")]
+        passed: u32,
     },
     /// The shells that a nested instance cannot do without, as it has said.
     CriticalRanks {

@@ -287,7 +287,7 @@ fn replies() -> Vec<Event> {
 fn reports() -> Vec<Report> {
     let (text, stream) = (|| "x".to_string(), Stream::Stdout);
     let mut reports = vec![
-        Report::Barrier { entered: 7, found: 9 },
+        Report::Barrier { entered: 7, found: 9, passed: 7 },
         Report::CriticalRanks { ranks: Idset::new() },
         Report::EndReason(EndReason::new("cancel", "", Some(WaitStatus(9)))),
         Report::Exited { status: WaitStatus(9) },
