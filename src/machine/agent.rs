@@ -40,6 +40,10 @@ mod upstream;
 /// asked by its children only, so the cost does not grow with the job.
 const PROBE_SECONDS: f64 = 300.0;
 
+/// How far the clocks of two nodes may differ before a request looks older, or younger, than this
+/// module's life, in seconds.
+const CLOCKS_DIFFER_SECONDS: f64 = 1.0;
+
 /// A request that came late, until its leader has confirmed it.
 #[derive(Clone, Debug, PartialEq)]
 struct Late {
@@ -553,8 +557,13 @@ impl Agent {
     }
 }
 
-/// It may start something, and it was longer on its way than a rank may be away.
+/// It may start something, and an agent that does not know better may have met a later leader since
+/// it was sent: it was longer on its way than a rank may be away, or this agent's memory is younger
+/// than the request.
 fn is_late(cx: Context, request: &ShellsRequest) -> bool {
     let age = (cx.now.wall - request.issued).abs();
-    request.mode == Mode::Start && request.generation != 0 && age > cx.config.peer_timeout / 2.0
+    let memory = cx.now.mono - cx.born.mono;
+    request.mode == Mode::Start
+        && request.generation != 0
+        && age > (memory - CLOCKS_DIFFER_SECONDS).min(cx.config.peer_timeout / 2.0)
 }

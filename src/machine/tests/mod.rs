@@ -654,10 +654,11 @@ impl World {
     }
 }
 
-/// Its supervisor is ready, and has found nothing.
+/// Its supervisor is ready, and has found nothing. It was loaded a while ago, so that requests to it
+/// are younger than it is.
 fn ready(mut node: Node) -> Node {
     let ready = UnitEvent::Ready { method: Method::Fork, notice: None };
-    let now = Now { mono: 0.0, wall: 1e9 };
+    let now = Now { mono: -10.0, wall: 1e9 - 10.0 };
     node.handle(now, Event::Unit(ready), &mut Effects::default());
     node.handle(now, Event::RunningAsked, &mut Effects::default());
     node

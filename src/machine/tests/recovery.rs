@@ -454,6 +454,19 @@ fn a_request_that_was_long_on_its_way_is_confirmed_before_anything_is_started() 
     }
 }
 
+/// An earlier life of the module may have met a later leader, and said that nothing is here.
+#[test]
+fn a_request_that_is_older_than_the_agents_memory_is_confirmed() {
+    for (issued, asks) in [(1e9, false), (1e9 - 20.0, true)] {
+        let mut node = Alone::new(1);
+        let request = RequestId::Remote(1);
+        let shells = Box::new(ShellsRequest { issued, ..shells(2, "job", Mode::Start) });
+        let effects = node.hear(Event::Shells { request, shells });
+        let asked = effects.iter().any(|effect| matches!(effect, Effect::Known { .. }));
+        assert_eq!((asked, launches(&effects)), (asks, usize::from(!asks)), "{effects:?}");
+    }
+}
+
 #[test]
 fn a_newer_request_takes_the_place_of_one_that_waits_to_be_confirmed() {
     let mut node = Alone::new(1);
