@@ -9,7 +9,7 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
 use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
-use resume_machine::{Connector, Limits, Packet, Phase, Run, SendError};
+use resume_machine::{Connector, Options, Packet, Phase, SendError};
 
 use crate::left_open::User;
 use crate::link::{Link, Read};
@@ -58,20 +58,23 @@ impl Connection {
     /// When the broker refuses, or its socket does not exist. If there is a socket without a
     /// listener, or the client is of a job's run and there is none, the broker is away, and the
     /// connection waits for it.
-    pub(crate) fn open(
-        path: &str,
-        limits: Limits,
-        retries: u32,
-        (rank, run): (Option<u32>, Option<Run>),
-    ) -> Result<Self, Errno> {
+    pub(crate) fn open(options: Options) -> Result<Self, Errno> {
+        let Options { path, limits, retries, rank, broker, run } = options;
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
         let flags = TimerFlags::TFD_CLOEXEC | TimerFlags::TFD_NONBLOCK;
         let timer = TimerFd::new(ClockId::CLOCK_MONOTONIC, flags)?;
         epoll.add(&timer, EpollEvent::new(EpollFlags::EPOLLIN | EpollFlags::EPOLLET, 0))?;
         let link = first_link(path, retries, run.is_some())?;
         let is_connected = link.as_ref().is_some_and(|(_, accepted)| *accepted);
+        // In another PID namespace the number is another one: then the client asks without need.
+        let listener = link.as_ref().and_then(|(link, _)| link.listener().ok());
+        let met_its_broker = broker.is_none() || broker == listener;
+        let machine = Connector::new(unique()?, limits, is_connected, 0.0)
+            .on_rank(rank)
+            .of_run(run)
+            .met_its_broker(met_its_broker);
         let mut connection = Self {
-            machine: Connector::new(unique()?, limits, is_connected, 0.0).on_rank(rank).of_run(run),
+            machine,
             link: None,
             writing: None,
             path: path.to_string(),

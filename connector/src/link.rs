@@ -53,6 +53,11 @@ impl Link {
         self.socket.as_fd()
     }
 
+    /// The process that listens on the socket.
+    pub(crate) fn listener(&self) -> Result<u32, Errno> {
+        getsockopt(&self.socket, PeerCredentials).map(|peer| peer.pid().cast_unsigned())
+    }
+
     /// The user that listens on the socket.
     pub(crate) fn owner(&self) -> Result<u32, Errno> {
         getsockopt(&self.socket, PeerCredentials).map(|peer| peer.uid())

@@ -112,9 +112,9 @@ fn open(uri: &str) -> Result<Connection, OpenError> {
     let variable = |name| std::env::var(name).ok();
     let (timeout, retries) = (variable(TIMEOUT), variable(RETRY_COUNT));
     let options = Options::read(uri, timeout.as_deref(), retries.as_deref());
-    let Options { path, limits, retries, rank, run } = options.map_err(OpenError::Options)?;
-    Connection::open(path, limits, retries, (rank, run))
-        .map_err(|errnum| OpenError::Connect { path: path.to_string(), errnum })
+    let options = options.map_err(OpenError::Options)?;
+    let path = options.path.to_string();
+    Connection::open(options).map_err(|errnum| OpenError::Connect { path, errnum })
 }
 
 /// Writes a text to libflux's buffer, cut to its size.

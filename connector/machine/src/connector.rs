@@ -95,6 +95,8 @@ pub struct Connector<P> {
     pub(crate) losses: u64,
     /// The broker has been away at least once since this connection was opened.
     pub(crate) was_down: bool,
+    /// The broker that it is connected to has started its run, as far as is known.
+    pub(crate) met_its_broker: bool,
     /// Until this time, missing namespaces are expected to return.
     pub(crate) patient_until: f64,
     /// When the connection was lost; none while it is live.
@@ -137,6 +139,7 @@ impl<P: Packet> Connector<P> {
             phase,
             losses: 0,
             was_down: !is_connected,
+            met_its_broker: true,
             patient_until: 0.0,
             lost_at: (!is_connected).then_some(now),
             to_broker: VecDeque::new(),

@@ -24,6 +24,8 @@ pub struct Options<'a> {
     pub retries: u32,
     /// The broker rank of the socket.
     pub rank: Option<u32>,
+    /// The process of the broker that has made the URI.
+    pub broker: Option<u32>,
     /// The run of a job that the client belongs to.
     pub run: Option<Run>,
 }
@@ -31,6 +33,11 @@ pub struct Options<'a> {
 /// An option that cannot be used.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum OptionsError {
+    /// The value of the option `broker` is not a process id.
+    Broker {
+        /// Its value.
+        value: String,
+    },
     /// The value of this option or variable is not a duration.
     Duration {
         /// The option or variable.
@@ -65,6 +72,7 @@ pub enum OptionsError {
 impl fmt::Display for OptionsError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Broker { value } => write!(f, "broker='{value}' is not a process id"),
             Self::Duration { name, value } => {
                 write!(f, "{name}='{value}' is not a duration, such as 90s, 10m or 7d")
             }
@@ -91,7 +99,8 @@ impl<'a> Options<'a> {
         timeout_variable: Option<&str>,
         retry_count: Option<&str>,
     ) -> Result<Self, OptionsError> {
-        let (mut limits, mut run, mut rank) = (Limits::default(), None, None);
+        let mut limits = Limits::default();
+        let (mut run, mut rank, mut broker) = (None, None, None);
         if let Some(text) = timeout_variable {
             limits.give_up_after = timeout(TIMEOUT, text)?;
         }
@@ -99,6 +108,10 @@ impl<'a> Options<'a> {
         for option in query.split('&').filter(|option| !option.is_empty()) {
             match option.split_once('=') {
                 Some(("timeout", text)) => limits.give_up_after = timeout("timeout", text)?,
+                Some(("broker", text)) => {
+                    let value = text.to_string();
+                    broker = Some(text.parse().map_err(|_| OptionsError::Broker { value })?);
+                }
                 Some(("rank", text)) => {
                     let value = text.to_string();
                     rank = Some(text.parse().map_err(|_| OptionsError::Rank { value })?);
@@ -117,7 +130,7 @@ impl<'a> Options<'a> {
             text.parse().map_err(|_| OptionsError::Retries { value: text.to_string() })
         };
         let retries = retry_count.map_or(Ok(RETRIES), number)?;
-        Ok(Self { path, limits, retries, rank, run })
+        Ok(Self { path, limits, retries, rank, broker, run })
     }
 }
 
@@ -173,6 +186,7 @@ mod tests {
             ("/x?timeout=1w", None, "1w"),
             ("/x?run=ab", None, "run='ab'"),
             ("/x?rank=-1", None, "rank='-1'"),
+            ("/x?broker=me", None, "broker='me'"),
             ("/x?retries=1", None, "retries=1"),
         ] {
             let error = give_up_after(uri, variable).unwrap_err().to_string();

@@ -53,7 +53,7 @@ pub enum ResumeError {
 pub fn resume_uri(local_uri: &str, rank: u32) -> Result<String, ResumeError> {
     let path = local_uri.strip_prefix("local://");
     let path = path.ok_or_else(|| ResumeError::NotLocal { uri: local_uri.to_string() })?;
-    let uri = format!("{SCHEME}://{path}?rank={rank}");
+    let uri = format!("{SCHEME}://{path}?rank={rank}&broker={}", std::process::id());
     match rank_behind(&uri)? {
         found if found == rank => Ok(uri),
         found => Err(ResumeError::OtherRank { uri, found, expected: rank }),

@@ -29,6 +29,8 @@ pub(super) struct Shell {
     pub(super) invocation: String,
     /// The digest of the job that it was started for.
     pub(super) digest: String,
+    /// What it connects to.
+    pub(super) uri: String,
     /// When the last job before it got its resources.
     pub(super) last_allocation: f64,
     pub(super) exited: Option<WaitStatus>,
@@ -86,6 +88,7 @@ impl Shell {
             unit,
             invocation,
             digest,
+            uri: String::new(),
             last_allocation: 0.0,
             exited: None,
             leftover: false,

@@ -307,12 +307,13 @@ pub(super) fn config() -> Config {
     Config { fanout: 2, imp: Some("/bin/imp".to_string()), ..Config::default() }
 }
 
-pub(super) fn new_node(rank: u32, nested: bool) -> Node {
+/// `broker` tells the brokers of this rank apart, as a process id does.
+pub(super) fn new_node(rank: u32, broker: u32, nested: bool) -> Node {
     let facts = Facts {
         rank: BrokerRank(rank),
         owner: OWNER,
         instance: instance(),
-        shell_uri: "resume:///sim".to_string(),
+        shell_uri: format!("resume:///sim?rank={rank}&broker={broker}"),
         no_connector: None,
         job_shell: "/bin/shell".to_string(),
         brokers_return: true,

@@ -133,7 +133,8 @@ impl<P: Packet> Connector<P> {
             Treatment::Refuse => {}
             Treatment::Repeat => flight.policy = Policy::Repeat,
             Treatment::Ledger(namespace) => {
-                let known = if self.was_down { Settling::Unknown } else { Settling::Done };
+                let known =
+                    if self.doubts(&namespace) { Settling::Unknown } else { Settling::Done };
                 let new = Ledger::new(&namespace, self.id, known);
                 let ledger = self.ledgers.entry(namespace.clone()).or_insert(new);
                 if let Some((number, request)) = ledger.enter(&flight.request) {

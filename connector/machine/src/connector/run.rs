@@ -43,6 +43,20 @@ impl<P: Packet> Connector<P> {
         self
     }
 
+    /// Whether the client has met the broker that its run was started by, as far as is known. If
+    /// not, the KVS may have gone back since, and the job runs a second time.
+    #[must_use]
+    pub fn met_its_broker(mut self, met: bool) -> Self {
+        self.met_its_broker = met;
+        self
+    }
+
+    /// Whether it must be asked whose this namespace is, and what it holds, before the first commit.
+    pub(crate) fn doubts(&self, namespace: &str) -> bool {
+        let is_own = || self.run.as_ref().is_some_and(|run| run.namespace() == namespace);
+        self.was_down || !self.met_its_broker && is_own()
+    }
+
     /// The client's broker has this rank, if that is known.
     #[must_use]
     pub fn on_rank(mut self, rank: Option<u32>) -> Self {

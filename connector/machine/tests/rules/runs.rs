@@ -66,6 +66,20 @@ fn commits_to_the_namespace_of_the_own_run_are_done_again() {
     assert_eq!(again.len(), 2, "{again:?}");
 }
 
+/// The shell was executed when the broker that had it started was dead, and another one was up.
+#[test]
+fn a_client_that_has_not_met_its_broker_asks_whose_the_namespace_is_before_it_commits() {
+    let mut client = Client::new(Limits::default());
+    let run = Run { job: 1, digest: "first".to_string() };
+    client.connector = client.connector.of_run(Some(run)).met_its_broker(false);
+    client.send(Message::ask("kvs.commit", 1, &append("job-2", 1)));
+    assert_eq!(client.sent().len(), 1, "another job's");
+    client.send(Message::ask("kvs.commit", 2, &append("job-1", 1)));
+    let whose = fenced(&mut client);
+    tell_whose(&mut client, &whose, "second");
+    assert_eq!((client.heard(), client.sent()), (vec![(2, 0)], vec![]));
+}
+
 #[test]
 fn a_namespace_whose_leader_has_not_said_whose_it_is_is_asked_again_for_a_while() {
     let (mut client, mut whose) = asked_whose();

@@ -283,6 +283,12 @@ impl SimSystemd {
         self.units.get(unit).map(|known| known.spec.digest.as_str())
     }
 
+    /// What the unit's shell connects to.
+    pub(in crate::adapter::sim) fn uri(&self, unit: &UnitName) -> Option<&str> {
+        let environment = &self.units.get(unit)?.spec.environment;
+        environment.get("FLUX_URI").map(String::as_str)
+    }
+
     /// How often a program was executed under this name, over all boots.
     pub(in crate::adapter::sim) fn executions(&self, unit: &UnitName) -> u32 {
         self.executions.get(unit).copied().unwrap_or(0)

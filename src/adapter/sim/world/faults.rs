@@ -396,7 +396,7 @@ impl World {
     pub(super) fn finish_load(&mut self, rank: u32, found: Vec<UnitEvent>) {
         let nested = self.nested;
         let state = &mut self.ranks[rank as usize];
-        state.node = Some(new_node(rank, nested));
+        state.node = Some(new_node(rank, state.brokers, nested));
         for shell in state.shells.iter_mut().filter(|shell| shell.record_lost) {
             let known = state.systemd.invocation_id(&shell.unit);
             let has_record = state.disk.has(&format!("{}.record", shell.unit.stem()));

@@ -4,14 +4,14 @@
 use std::iter;
 
 use rand::Rng;
-use resume_machine::{Connector, Limits, Packet, Run, SendError};
+use resume_machine::{Connector, Limits, Options, Packet, SendError};
 use serde_json::{Value, json};
 
 use super::talks::is_between_shells;
 use super::{Item, World};
 use crate::adapter::sim::packet::SimPacket;
 use crate::adapter::sim::rank::OWNER;
-use crate::adapter::sim::shell::{Shell, ShellId};
+use crate::adapter::sim::shell::ShellId;
 use crate::machine::{Credential, Event, Fault, RequestId, Topic};
 use crate::planted::Bug;
 use crate::proto::{BarrierEntry, BrokerRank, JobId};
@@ -47,13 +47,20 @@ pub(in crate::adapter::sim) struct Waiter {
 impl World {
     /// Connects a shell, or lets it wait for its broker.
     pub(super) fn open_link(&mut self, id: ShellId) {
-        let is_connected = self.ranks[id.rank as usize].broker_up;
-        let limits = Limits { commits_max: COMMITS_MAX, ..Limits::default() };
-        let Shell { unit, digest, .. } = self.shell(id);
-        let run = Run { job: unit.job().0, digest: digest.clone() };
-        let run = Some(run).filter(|_| !Bug::FirstRunWrites.is_planted());
-        let connector = Connector::new(self.rng.random(), limits, is_connected, self.now);
-        let connector = connector.on_rank(Some(id.rank)).of_run(run);
+        let state = &self.ranks[id.rank as usize];
+        let (is_connected, listener) = (state.broker_up, state.brokers);
+        let uri = self.shell(id).uri.clone();
+        let uri = uri.strip_prefix("resume://").unwrap_or(&uri);
+        let options = match Options::read(uri, None, None) {
+            Ok(options) => options,
+            Err(error) => return self.violate("bounded", format!("a shell's URI: {error}")),
+        };
+        let limits = Limits { commits_max: COMMITS_MAX, ..options.limits };
+        let run = options.run.filter(|_| !Bug::FirstRunWrites.is_planted());
+        let connector = Connector::new(self.rng.random(), limits, is_connected, self.now)
+            .on_rank(options.rank)
+            .of_run(run)
+            .met_its_broker(options.broker == Some(listener));
         let link = Link { connector, is_connected, number: 0, armed: None, service: None };
         self.links.insert(id, link);
         self.forward_from_link(id);

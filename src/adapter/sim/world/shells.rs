@@ -52,11 +52,13 @@ impl World {
         let text = |text: Option<&str>| text.unwrap_or_default().to_string();
         let (invocation, digest) =
             (text(state.systemd.invocation_id(unit)), text(state.systemd.digest(unit)));
+        let uri = text(state.systemd.uri(unit));
         let Profile { deaf_guests, deaf_shells, .. } = self.profile;
         let deaf = if unit.is_multiuser() { deaf_guests } else { deaf_shells };
         let deaf = self.rng.random_bool(deaf);
         let index = state.shells.len();
         let mut shell = Shell::new(unit.clone(), invocation, digest.clone(), deaf);
+        shell.uri = uri;
         shell.last_allocation = self.last_allocation;
         shell.rollbacks = self.kvs.rollbacks();
         // Its record can be lost before it is executed.
