@@ -212,7 +212,7 @@ impl Core {
                     Method::Fork => "started by fork, which does not survive a restart",
                     Method::Systemd => "no trace of it is left on the node",
                 };
-                self.handle_absent(&unit, why);
+                self.handle_absent(&unit, why, backend);
             }
             BackendEvent::Empty { unit } => {
                 let Some(known) = self.look_up(&unit, "end") else { return };
@@ -231,7 +231,7 @@ impl Core {
                     (self.sink)(UnitEvent::Stopping { unit });
                 }
             }
-            BackendEvent::Replaced { unit } => self.handle_replaced(&unit),
+            BackendEvent::Replaced { unit } => self.handle_replaced(&unit, backend),
             BackendEvent::Started { unit, started } => self.handle_started(&unit, started, backend),
             BackendEvent::Unrecorded(found) => self.handle_unrecorded(*found, backend),
         }
@@ -308,35 +308,40 @@ impl Core {
         known.collect = CollectState::No;
     }
 
-    fn handle_absent(&mut self, unit: &UnitName, why: &str) {
+    fn handle_absent(&mut self, unit: &UnitName, why: &str, backend: &mut impl Backend) {
+        let not_executed = self.was_not_executed(unit, backend);
         let Some(known) = self.look_up(unit, "absence") else { return };
-        match known.phase {
-            // With `forget_failed` a unit can run, fail and vanish without a trace.
-            Phase::Finding
-                if known.record.started.is_none() && !known.record.spec.forget_failed =>
-            {
-                return self.report_never_started(unit);
-            }
-            Phase::Finding | Phase::Running | Phase::Starting => {
-                known.phase = Phase::Lost;
-                let message = why.to_string();
-                (self.sink)(UnitEvent::Lost { unit: unit.clone(), message });
-            }
+        let (phase, is_asked) = (known.phase, known.collect == CollectState::Asked);
+        // With `forget_failed` a unit can run, fail, and be forgotten.
+        let started = known.record.started.is_some() || known.record.spec.forget_failed;
+        match phase {
+            Phase::Finding if not_executed || !started => return self.report_never_started(unit),
+            Phase::Starting if not_executed && is_asked => return self.report_never_started(unit),
+            Phase::Starting if not_executed && self.start_again(unit, backend) => return,
+            Phase::Finding | Phase::Running | Phase::Starting => self.report_lost(unit, why),
             Phase::Exited | Phase::Lost | Phase::NotStarted => {}
         }
-        if self.units.get(unit).is_some_and(|known| known.collect == CollectState::Asked) {
+        if is_asked {
             self.set_empty(unit);
         }
     }
 
-    fn handle_replaced(&mut self, unit: &UnitName) {
+    fn report_lost(&mut self, unit: &UnitName, why: &str) {
+        if let Some(known) = self.units.get_mut(unit) {
+            known.phase = Phase::Lost;
+            (self.sink)(UnitEvent::Lost { unit: unit.clone(), message: why.to_string() });
+        }
+    }
+
+    fn handle_replaced(&mut self, unit: &UnitName, backend: &mut impl Backend) {
         let Some(known) = self.look_up(unit, "replacement") else { return };
         let waiting = matches!(known.phase, Phase::Finding | Phase::Starting);
         if waiting && known.record.started.is_none() {
             let message = format!("unit {unit} exists, and it is not this job's");
             return self.handle_failed(unit, Errno::EEXIST as i32, message);
         }
-        self.handle_absent(unit, "a unit of its name is there, but it is not the one started");
+        let why = "a unit of its name is there, but it is not the one started";
+        self.handle_absent(unit, why, backend);
     }
 
     fn collect(&mut self, unit: &UnitName, backend: &mut impl Backend) {

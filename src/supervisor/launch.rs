@@ -5,7 +5,7 @@ use std::io;
 use nix::errno::Errno;
 
 use crate::port::disk::{Disk, IfExists};
-use crate::port::supervisor::{UnitEvent, UnitSpec};
+use crate::port::supervisor::{Method, UnitEvent, UnitSpec};
 use crate::proto::{Stream, UnitName};
 
 use super::backend::{Backend, OutputPaths};
@@ -58,17 +58,46 @@ impl Core {
         };
         let disk = self.store.disk();
         let names = [Stream::Stdout, Stream::Stderr].map(|s| file_name(&unit, extension(s)));
-        if let Err((path, e)) = make_files(&**disk, &names, !adoptable) {
+        let made = make_files(&**disk, &names, !adoptable, leaves_trace(&spec, backend));
+        if let Err((path, e)) = made {
             self.store.remove(&unit);
             self.units.remove(&unit);
             let message = format!("cannot make the output file {path}: {e}");
             return self.refuse(unit, e.raw_os_error().unwrap_or(Errno::EIO as i32), message);
         }
-        let [stdout, stderr] = names.each_ref().map(|name| disk.path(name));
-        let output = OutputPaths { stdout, stderr };
         let [stdout, stderr] = names.map(|name| OutputTail::fresh(disk, name, self.limits));
-        self.units.insert(unit, Unit::new(file, record, Phase::Starting, stdout, stderr));
-        backend.start(&spec, &output);
+        self.units.insert(unit.clone(), Unit::new(file, record, Phase::Starting, stdout, stderr));
+        backend.start(&spec, &self.output_paths(&unit));
+    }
+
+    fn output_paths(&self, unit: &UnitName) -> OutputPaths {
+        let path = |stream| self.store.disk().path(&file_name(unit, extension(stream)));
+        OutputPaths { stdout: path(Stream::Stdout), stderr: path(Stream::Stderr) }
+    }
+
+    /// systemd does not have the unit, and would not have it either if it had run and failed. Whether
+    /// it is certain that it was not executed.
+    pub(super) fn was_not_executed(&self, unit: &UnitName, backend: &impl Backend) -> bool {
+        let Some(known) = self.units.get(unit) else { return false };
+        // A record that was made again has no command line, and its files may be lost.
+        let is_whole = !known.record.spec.argv.is_empty();
+        let trace = self.store.disk().extent(&file_name(unit, extension(Stream::Stderr)));
+        is_whole
+            && known.record.started.is_none()
+            && leaves_trace(&known.record.spec, backend)
+            && trace.is_err_and(|e| e.kind() == io::ErrorKind::NotFound)
+    }
+
+    /// Start a unit again whose call to start it was lost. Returns false if it was often enough.
+    pub(super) fn start_again(&mut self, unit: &UnitName, backend: &mut impl Backend) -> bool {
+        let Some(known) = self.units.get_mut(unit) else { return false };
+        if !known.may_start_again() {
+            return false;
+        }
+        tracing::info!(%unit, "nothing was executed for the unit, starting it again");
+        let spec = known.record.spec.clone();
+        backend.start(&spec, &self.output_paths(unit));
+        true
     }
 
     fn decide(&self, spec: &UnitSpec) -> LaunchDecision {
@@ -115,17 +144,32 @@ impl Core {
     }
 }
 
+/// Whether the file for standard error says if the program was executed: systemd makes it then.
+/// Other units leave more behind.
+fn leaves_trace(spec: &UnitSpec, backend: &impl Backend) -> bool {
+    spec.forget_failed && backend.method() == Method::Systemd
+}
+
 /// Make the output files. The supervisor does this, and not the backend, so that they are private
-/// and empty.
+/// and empty. Only the second one is left to systemd if it is to be a trace.
 fn make_files(
     disk: &dyn Disk,
-    names: &[String],
+    [stdout, stderr]: &[String; 2],
     truncate: bool,
+    trace: bool,
 ) -> Result<(), (String, io::Error)> {
     let exists = if truncate { IfExists::Truncate } else { IfExists::Keep };
-    for name in names {
-        let failed = |e| (disk.path(name).display().to_string(), e);
-        disk.create(name, exists, 0).map_err(failed)?;
+    let failed = |name: &str| {
+        let path = disk.path(name).display().to_string();
+        |e| (path, e)
+    };
+    disk.create(stdout, exists, 0).map_err(failed(stdout))?;
+    match (trace, truncate) {
+        (true, true) => match disk.remove(stderr) {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => Err(failed(stderr)(e)),
+            _ => Ok(()),
+        },
+        (true, false) => Ok(()),
+        (false, _) => disk.create(stderr, exists, 0).map_err(failed(stderr)),
     }
-    Ok(())
 }

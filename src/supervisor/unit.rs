@@ -9,6 +9,9 @@ use super::records::RecordFile;
 /// Signals kept for a unit whose program does not run yet.
 const HELD_SIGNALS_MAX: usize = 16;
 
+/// How often the start of a unit is repeated of which nothing was executed.
+const STARTS_AGAIN_MAX: u32 = 8;
+
 /// What is known about the unit's program.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Phase {
@@ -54,6 +57,8 @@ pub(super) struct Unit {
     held: Vec<HeldSignal>,
     /// `OutputOverflow` was reported.
     has_overflowed: bool,
+    /// How often its start was repeated.
+    starts_again: u32,
 }
 
 impl Unit {
@@ -74,7 +79,14 @@ impl Unit {
             stderr,
             held: Vec::new(),
             has_overflowed: false,
+            starts_again: 0,
         }
+    }
+
+    /// Counts a repeated start. Returns false if it is one too many.
+    pub(super) fn may_start_again(&mut self) -> bool {
+        self.starts_again += 1;
+        self.starts_again <= STARTS_AGAIN_MAX
     }
 
     /// One of its streams.

@@ -73,6 +73,10 @@ struct File {
 }
 
 impl File {
+    fn fresh() -> Self {
+        Self { bytes: Vec::new(), reserved: 0, unsynced_from: Some(0), new: true }
+    }
+
     fn mark_dirty(&mut self, from: usize) {
         self.unsynced_from = Some(self.unsynced_from.map_or(from, |before| before.min(from)));
     }
@@ -159,6 +163,13 @@ impl SimDisk {
             !is_lost
         });
         lost
+    }
+
+    /// systemd opens an output file of a shell that it is about to execute. A full disk has room for
+    /// an empty file.
+    pub(crate) fn open_output(&self, name: &str) {
+        let state = &mut *self.lock();
+        state.files.entry(name.to_string()).or_insert_with(File::fresh);
     }
 
     /// A shell, or systemd for it, writes to one of its output files. Returns how many bytes were
@@ -272,9 +283,7 @@ impl State {
             Some(_) => {}
             None if self.room == Some(0) => return Err(self.fail_full()),
             None => {
-                let file =
-                    File { bytes: Vec::new(), reserved: 0, unsynced_from: Some(0), new: true };
-                self.files.insert(name.to_string(), file);
+                self.files.insert(name.to_string(), File::fresh());
             }
         }
         self.reserve(name, room)

@@ -1,7 +1,7 @@
 //! One rank: its module while it is loaded, and what outlives the module (disk, systemd and
 //! shells).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -133,6 +133,10 @@ pub(super) struct Rank {
     pub(super) shells: Vec<Shell>,
     /// Whether a module ended with facts that a full disk did not take.
     pub(super) facts_lost: bool,
+    /// Whether records, and perhaps output files, were lost.
+    pub(super) files_lost: bool,
+    /// Digests of jobs whose program could not be executed here.
+    pub(super) not_executed: BTreeSet<String>,
     /// The broker does nothing until this time.
     pub(super) stalled_until: f64,
     /// Events that have reached a stalled broker, each with the life of the module that it is for.
@@ -167,6 +171,8 @@ impl Rank {
             boot: 0,
             shells: Vec::new(),
             facts_lost: false,
+            files_lost: false,
+            not_executed: BTreeSet::new(),
             stalled_until: 0.0,
             held: Vec::new(),
             unnoticed: false,

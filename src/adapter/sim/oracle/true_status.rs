@@ -28,7 +28,21 @@ impl World {
     /// Checks an exception that says that a shell is lost. The shell must be lost, or must never
     /// have existed.
     pub(super) fn check_loss(&mut self, job: &Allocation, exception: &Exception) {
-        let Some(rank) = lost_rank(&exception.note).filter(|_| !self.nested) else { return };
+        let Some(rank) = lost_rank(&exception.note) else { return };
+        let state = &self.ranks[rank as usize];
+        // Without its record it is not known whether it was. A program that could not be executed
+        // may be known to nobody who lives.
+        if exception.note.ends_with(NO_TRACE)
+            && state.shells_of(&job.digest).next().is_none()
+            && !state.files_lost
+            && !state.not_executed.contains(&job.digest)
+        {
+            let seen = format!("{}: {}, but it was never executed", job.id, exception.note);
+            self.violate("true-status", seen);
+        }
+        if self.nested {
+            return;
+        }
         let state = &self.ranks[rank as usize];
         // What was lost with its node may have been started again since, and the exception said again.
         let was_lost: Vec<bool> = state
@@ -68,6 +82,9 @@ impl World {
         }
     }
 }
+
+/// Why a shell is lost that systemd does not know any more.
+const NO_TRACE: &str = "no trace of it is left on the node";
 
 /// The rank in `job shell lost on HOST (rank RANK): WHY`.
 fn lost_rank(note: &str) -> Option<u32> {

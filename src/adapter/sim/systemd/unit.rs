@@ -221,6 +221,11 @@ impl SimSystemd {
         self.units.get_mut(unit).filter(|known| known.stage == Stage::Queued)
     }
 
+    /// Whether the unit's process is about to execute the program.
+    pub(in crate::adapter::sim) fn is_starting(&mut self, unit: &UnitName) -> bool {
+        self.starting(unit).is_some()
+    }
+
     /// The unit, if its process has not executed the program yet.
     fn starting(&mut self, unit: &UnitName) -> Option<&mut Unit> {
         let unseen = self.unseen.iter().any(|(name, _)| name == unit);

@@ -309,6 +309,7 @@ impl World {
         self.kill(rank);
         let state = &mut self.ranks[rank as usize];
         let lost = state.disk.lose_files(extensions);
+        state.files_lost = true;
         for shell in &mut state.shells {
             if lost.contains(&format!("{}.record", shell.unit.stem())) {
                 shell.record_lost = true;

@@ -39,8 +39,12 @@ impl World {
         if state.boot != boot {
             return;
         }
+        if state.systemd.is_starting(unit) {
+            state.disk.open_output(&format!("{}.err", unit.stem()));
+        }
         // An IMP that cannot be executed is not modelled (rfc/0009-simulation.md, 9.1).
         if !unit.is_multiuser() && self.faults.draw(FaultKind::StartFails).is_some() {
+            state.not_executed.extend(state.systemd.digest(unit).map(str::to_string));
             state.systemd.handle_exec_failed(unit, EXIT_EXEC);
             return self.forward_from_systemd(rank);
         }
