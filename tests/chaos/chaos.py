@@ -80,7 +80,7 @@ class Run:
         self.instance = Instance(self.top, options.peer_timeout, options.restart_after)
         self.faults = Faults(self.instance, self.plan)
         self.accounts = []
-        self.left, self.late, self.waited = {}, {}, 0
+        self.left, self.late, self.last, self.waited = {}, {}, {}, 0
         self.seen = {}
         self.began = time.time()
 
@@ -108,7 +108,7 @@ class Run:
         # An agent asks its parent, then rank 0, each after this time ([parent-asked],
         # [known-or-ended]), and asks once more where the other was just coming back.
         patience = self.patience + 2 * self.plan.peer_timeout
-        self.left, self.late = left(self.instance, self.attempts(), patience)
+        self.left, self.late, self.last = left(self.instance, self.attempts(), patience)
         self.waited = time.monotonic() - began
 
     def find_unanswered(self):
@@ -184,7 +184,7 @@ class Run:
             f"unheard {sum(a.unheard for a in self.accounts)}",
             f"unserved {sum(a.unserved for a in self.accounts)}",
             f"untyped {sum(a.untyped for a in self.accounts)}",
-            f"rests gone after {self.waited:.0f} s",
+            f"rests gone after {self.waited:.0f} s" + last(self.last, self.waited),
             f"{jobs} jobs wrong: " + listing(self.wrong()),
             f"{time.time() - self.began:.0f} s",
         ]
@@ -205,6 +205,7 @@ class Run:
                 say(f"     {item}")
         if self.late:
             say(f"---- there when all jobs had ended, for up to {self.waited:.0f} s: {self.late}")
+            say(f"---- and last: {self.last}")
         for look, shown in self.seen.items():
             say(f"---- flux {look}, while jobs hung:")
             for line in shown.splitlines():
@@ -263,6 +264,11 @@ def listing(counter):
 
 def oldest(ages):
     return f" (oldest {max(ages):.2f} s before the kill)" if ages else ""
+
+
+def last(rests, waited):
+    """What took long."""
+    return f" (the last {', '.join(map(str, rests.values()))})" if rests and waited > 240 else ""
 
 
 def run_seed(seed, options):

@@ -64,8 +64,8 @@ def drained(instance):
 
 
 def left(instance, attempts, patience):
-    """What is left, by kind, after what goes by itself has gone, and what that was. No one event
-    tells of it all."""
+    """What is left, by kind, after what goes by itself has gone; what there was of that first, and
+    what last. No one event tells of it all."""
     until = time.monotonic() + patience
     looks = {
         "unit-left": lambda: units(instance),
@@ -75,13 +75,14 @@ def left(instance, attempts, patience):
         "cores-left": lambda: cores(instance),
     }
     found = {kind: look() for kind, look in looks.items()}
-    first = found
+    first = last = found
     while any(found.values()) and time.monotonic() < until:
+        last = found
         pause(0.5)
         found = {kind: looks[kind]() if what else [] for kind, what in found.items()}
     found["key-left"] = keys(instance, attempts)
     found["drained"] = drained(instance)
-    return not_empty(found), not_empty(first)
+    return not_empty(found), not_empty(first), not_empty(last)
 
 
 def not_empty(found):
