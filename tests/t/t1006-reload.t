@@ -97,6 +97,17 @@ test_expect_success 'a cancel while the module is away is not lost' '
 	peer_timeout 30s
 '
 
+test_expect_success 'a guest namespace whose leader ended before it wrote to it' '
+	flux exec -r all flux module remove job-exec &&
+	id=$(flux submit sh -c "exit 3") &&
+	wait_event "$id" alloc &&
+	flux kvs namespace create "job-$(flux job id --to=dec "$id")" &&
+	flux exec -r all flux module load job-exec &&
+	wait_event -q "$id" clean &&
+	test_expect_code 3 flux job status "$id" &&
+	test "$(contexts "$id" exception)" = ""
+'
+
 # The broker passes the request on to rank 0, whose module has no such shell.
 test_expect_success CONNECTOR 'a shell that enters the barrier while its module is away' '
 	cat >late-shell <<-EOF &&

@@ -26,7 +26,8 @@ const STEPS: [(&str, &[&str], &str); 2] =
 type Found = Result<String, RpcError>;
 
 impl Kvs {
-    /// Reads the exec eventlog below `root`, the `dirref` of a guest namespace's root.
+    /// Reads the exec eventlog below `root`, the `dirref` of a guest namespace's root. Empty if there
+    /// is none: who made the namespace may have ended before its first commit.
     pub(super) fn read_eventlog(
         &self,
         id: JobId,
@@ -35,16 +36,12 @@ impl Kvs {
     ) {
         let this = self.clone();
         let at = root.to_string();
-        let all_checked = move |steps: &[Option<Found>]| {
-            let refusal = steps.iter().zip(STEPS).find_map(|(found, step)| {
-                found.as_ref().and_then(|found| check(id, step, found).err())
-            });
-            match refusal {
-                Some(fault) => done(Err(fault)),
-                None => this.lookup_at(&at, EVENTLOG_KEY, false, |result| {
-                    done(result.map_err(Fault::from));
-                }),
-            }
+        let all_checked = move |steps: &[Option<Found>]| match judge(id, steps) {
+            Err(fault) => done(Err(fault)),
+            Ok(Log::Missing) => done(Ok(String::new())),
+            Ok(Log::There) => this.lookup_at(&at, EVENTLOG_KEY, false, |result| {
+                done(result.map_err(Fault::from));
+            }),
         };
         let steps = Rc::new(RefCell::new((vec![None; STEPS.len()], Some(all_checked))));
         for (index, (key, ..)) in STEPS.iter().enumerate() {
@@ -72,6 +69,24 @@ impl Kvs {
         };
         self.take_lookup(future, treeobj, done);
     }
+}
+
+/// What the steps lead to.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Log {
+    There,
+    Missing,
+}
+
+/// Whether all steps are safe, up to the first that leads to nothing.
+fn judge(id: JobId, steps: &[Option<Found>]) -> Result<Log, Fault> {
+    for (found, step) in steps.iter().flatten().zip(STEPS) {
+        match found {
+            Err(error) if error.errnum == libc::ENOENT => return Ok(Log::Missing),
+            found => check(id, step, found)?,
+        }
+    }
+    Ok(Log::There)
 }
 
 /// Whether this step is safe. The error does not name the target of a link, because its reader may
@@ -122,8 +137,18 @@ mod tests {
 
     #[test]
     fn what_cannot_be_looked_up_is_told_as_it_is() {
-        let error = RpcError { errnum: libc::ENOENT, message: "not there".into() };
+        let error = RpcError { errnum: libc::EIO, message: "lost".into() };
         let fault = check(JobId(1), STEPS[0], &Err(error)).unwrap_err();
-        assert_eq!((fault.errnum, fault.to_string().as_str()), (libc::ENOENT, "not there"));
+        assert_eq!((fault.errnum, fault.to_string().as_str()), (libc::EIO, "lost"));
+    }
+
+    #[test]
+    fn a_namespace_that_nobody_has_written_to_has_an_empty_log() {
+        let missing = || Some(Err(RpcError { errnum: libc::ENOENT, message: String::new() }));
+        let treeobj = |kind| Some(Ok(format!(r#"{{"ver":1,"type":"{kind}","data":["sha1-0"]}}"#)));
+        assert_eq!(judge(JobId(1), &[missing(), missing()]), Ok(Log::Missing));
+        assert_eq!(judge(JobId(1), &[treeobj("dirref"), missing()]), Ok(Log::Missing));
+        assert_eq!(judge(JobId(1), &[treeobj("dirref"), treeobj("val")]), Ok(Log::There));
+        assert!(judge(JobId(1), &[treeobj("symlink"), missing()]).is_err());
     }
 }
