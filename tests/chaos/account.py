@@ -182,11 +182,18 @@ class Account:
     def ended_unserved(self):
         """Without the service the job manager waits for nobody (rfc/0008, 8.10)."""
         fatal = [e for e in self.named("exception") if e["context"]["severity"] == 0]
-        return not self.named("finish") and any(
-            begin <= event["timestamp"] <= end
-            for event in fatal[:1]
-            for begin, end in self.faults.reloaded_0
-        )
+        if not fatal or self.named("finish"):
+            return False
+        times = list(self.faults.reloaded_0)
+        if self.is_freed_at_once(fatal[0]):
+            # The job manager is loaded a moment before the service.
+            times += [(begin, end + REJOIN_S) for begin, end in self.faults.away.get(0, [])]
+        return any(begin <= fatal[0]["timestamp"] <= end for begin, end in times)
+
+    def is_freed_at_once(self, exception):
+        """The job manager did not wait for the service: nothing comes between."""
+        after = [event["name"] for event in self.events if event["timestamp"] > exception["timestamp"]]
+        return after[:1] == ["free"]
 
     def ended_by_full_disk(self):
         """A shell that cannot be recorded is not started, and its job ends (rfc/0004), as soon as its
@@ -244,6 +251,9 @@ class Account:
             self.say("freed-unreleased", "free, and job-exec has not released the last ranks")
 
     def account_tasks(self):
+        if self.unserved and not self.named("release"):
+            # Its namespace went with rank 0's broker, and nobody was asked to restore it.
+            return
         if self.job.kind == "batch":
             for number in range(STEPS):
                 self.account_step(number)

@@ -108,7 +108,8 @@ class Run:
         # An agent asks its parent, then rank 0, each after this time ([parent-asked],
         # [known-or-ended]), and asks once more where the other was just coming back.
         patience = self.patience + 2 * self.plan.peer_timeout
-        self.left, self.late, self.last = left(self.instance, self.attempts(), patience)
+        served = [account.attempt for account in self.accounts if not account.unserved]
+        self.left, self.late, self.last = left(self.instance, served, patience)
         self.waited = time.monotonic() - began
 
     def find_unanswered(self):
