@@ -1,0 +1,60 @@
+"""usage: imp-site.py IMP DIRECTORY
+
+A system instance of three brokers for guests, with a real IMP. DIRECTORY has two pipes: `commands` is
+read, one in each line; `answers` gets the URI of rank 0, and then a line for each command.
+
+  reload   loads the modules again on all ranks
+  restart  kills all brokers, and starts them again
+  rests    says which units and drained ranks there are"""
+
+import os
+import subprocess
+import sys
+
+from brokers import Brokers
+
+SIZE = 3
+PLACE = sys.argv[2]
+CONFIGURATION = f"""
+[access]
+allow-guest-user = true
+[exec]
+imp = "{sys.argv[1]}"
+kill-timeout = "1s"
+"""
+
+
+def restart(brokers):
+    # What rank 0's KVS holds is on its disk.
+    brokers.flux("kvs", "put", "--sync", "here=1")
+    brokers.kill()
+    brokers.start()
+    brokers.await_run()
+
+
+def rests(brokers):
+    command = ["systemctl", "--user", "list-units", "--all", "--plain", "--no-legend", "*shell-*"]
+    units = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    drained = brokers.flux("resource", "drain", "-no", "{ranks} {reason}")
+    return " ".join((units + drained).split())
+
+
+def obey(brokers, command):
+    if command == "reload":
+        brokers.flux("exec", "-r", "all", "flux", "module", "reload", "job-exec")
+    elif command == "restart":
+        restart(brokers)
+    elif command == "rests":
+        return rests(brokers)
+    return "done"
+
+
+site = Brokers(SIZE, as_service=True)
+site.write("conf.d/imp.toml", CONFIGURATION)
+# Guests connect to the brokers' sockets below it.
+os.chmod(site.top, 0o711)
+with site, open(f"{PLACE}/answers", "w", buffering=1, encoding="utf-8") as answers:
+    print(site.uri(0), file=answers)
+    with open(f"{PLACE}/commands", encoding="utf-8") as commands:
+        for line in commands:
+            print(obey(site, line.strip()), file=answers)
