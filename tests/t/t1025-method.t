@@ -60,7 +60,7 @@ test_expect_success 'a guest does not choose' '
 	id=$(FLUX_HANDLE_USERID=$guest flux job submit --flags=signed signed) &&
 	wait_event "$id" clean &&
 	note "$id" >note &&
-	grep "guests may not choose system.exec.method (got fork)" note
+	grep "guests may not choose system.exec.method (it asks for fork)" note
 '
 test_expect_success 'a method that there is not fails the job, and is named' '
 	id=$(with_method slurm true) &&

@@ -13,7 +13,7 @@ pub(super) enum CannotRun {
     #[error("Invalid resource set expiration {0:.2}")]
     Expiration(f64),
     /// The job is a guest's, and its method was chosen.
-    #[error("guests may not choose system.exec.method (got {0})")]
+    #[error("guests may not choose system.exec.method (it asks for {0})")]
     GuestMethod(ExecMethod),
     /// The job is a guest's, and is to be mocked.
     #[error("guests may not use test exec implementation (exec.testexec.allow-guests is not set)")]
