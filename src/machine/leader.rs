@@ -109,10 +109,9 @@ impl Leader {
             timers: TimerTable::default(),
             start,
         };
-        if !leader.check(cx, out) && !leader.start.reattach {
-            leader.go_without_namespace(cx, out);
-        } else if leader.start.reattach || request.again {
-            // What an earlier leader made is there, whatever this one thinks of the job.
+        // A job that cannot be run gets its guest namespace all the same, as users look there.
+        leader.check(cx, out);
+        if leader.start.reattach || request.again {
             leader.open(out);
         } else {
             let userid = leader.start.userid;

@@ -99,6 +99,11 @@ test_expect_success 'a key of system.exec.bulkexec that does not exist' '
 test_expect_success OURS 'the exception names it' '
 	note "$id" | grep colour
 '
+test_expect_success 'its exec eventlog is there, as that of any other' '
+	exec_events "$id" >events &&
+	printf "init\ndone\n" >expected &&
+	test_cmp expected events
+'
 test_expect_success 'jobs fail on purpose: mock exceptions' '
 	for where in init starting; do
 		id=$(flux submit -N2 --setattr=system.exec.bulkexec.mock_exception=$where true) &&

@@ -37,19 +37,17 @@ struct Found {
 }
 
 impl Leader {
-    /// Whether this configuration can run the job. If not, the job fails.
-    pub(super) fn check(&mut self, cx: Context, out: &mut Effects) -> bool {
+    /// Fails the job if this configuration cannot run it.
+    pub(super) fn check(&mut self, cx: Context, out: &mut Effects) {
         let checked = launch::check(cx, &self.start);
         match checked {
             Ok((jobspec, command)) => {
                 self.jobspec = jobspec;
                 self.command = command;
-                true
             }
             Err(error) => {
                 out.log(Level::Error, format!("{}: {error}", self.id));
                 self.fail(cx, format!("failed to initialize implementation: {error}"), out);
-                false
             }
         }
     }
@@ -144,9 +142,12 @@ impl Leader {
         out.push(Effect::Kvs { id: self.id, op: KvsOp::Open { userid } });
     }
 
+    /// The job has failed before it began. Shells of an earlier try may run all the same: they are
+    /// found, ended, and only then is anything given back.
     fn fail_without_namespace(&mut self, cx: Context, fault: &Fault, out: &mut Effects) {
         self.fail(cx, format!("failed to create guest ns: {fault}"), out);
-        self.go_without_namespace(cx, out);
+        let lost = self.enter_launching(true);
+        self.adopt(cx, &lost, Mode::Adopt, out);
     }
 
     /// The first leader of the job: the guest namespace was made.
@@ -205,13 +206,6 @@ impl Leader {
         let lost = self.enter_launching(true);
         let is_fresh = !self.start.reattach && !has_failed;
         self.adopt(cx, &lost, if is_fresh { Mode::Start } else { Mode::Adopt }, out);
-    }
-
-    /// The job has failed before it began. Shells of an earlier try may run all the same: they
-    /// are found, ended, and only then is anything given back.
-    pub(super) fn go_without_namespace(&mut self, cx: Context, out: &mut Effects) {
-        let lost = self.enter_launching(true);
-        self.adopt(cx, &lost, Mode::Adopt, out);
     }
 
     /// Returns the ranks that are not asked. `listens`: an earlier leader may have led the job.
