@@ -10,7 +10,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use tokio::sync::mpsc;
@@ -18,6 +18,7 @@ use tokio::sync::mpsc;
 use crate::adapter::fork::Fork;
 use crate::adapter::host::HostDisk;
 use crate::adapter::systemd::{Systemd, SystemdConfig, SystemdError};
+use crate::port::disk::Disk;
 use crate::port::supervisor::{OutputLimits, Supervisor, UnitCommand, UnitEvent};
 use crate::proto::{BrokerRank, ExecMethod, InstanceId};
 use crate::supervisor::{BackendDriver, Core, OutputWatch, Sink};
@@ -28,6 +29,13 @@ pub const STARTS_IN_FLIGHT_MAX: usize = 16;
 /// How long the worker waits, if nothing else happens, before it tries again to write facts that
 /// found no space on the disk.
 const LATE_RETRY_PAUSE: Duration = Duration::from_secs(1);
+
+/// How long systemd is waited for, if there are records: it may run their shells. A node that is
+/// short of memory or processors can keep its user manager from answering for some seconds.
+const SYSTEMD_PATIENCE: Duration = Duration::from_secs(30);
+
+/// Pause before systemd is tried again.
+const SYSTEMD_PAUSE: Duration = Duration::from_millis(500);
 
 /// How many commands are obeyed before the calls that they cause are sent, so that few writes are
 /// needed.
@@ -174,17 +182,10 @@ async fn run(config: WorkerConfig, sink: Sink, commands: mpsc::UnboundedReceiver
             return refuse_all(message, sink, commands).await;
         }
     };
+    let has_records = disk.names().is_ok_and(|names| names.iter().any(|n| n.ends_with(".record")));
     let core = Core::new(Arc::new(disk), boot_id, config.output, sink);
     let systemd = match config.method {
-        ExecMethod::Auto | ExecMethod::Systemd => Systemd::open(SystemdConfig {
-            address: config.bus_address.clone(),
-            rank: config.rank,
-            instance: config.instance.clone(),
-            starts_in_flight_max: config.starts_in_flight_max.max(1),
-            confines: config.confines,
-        })
-        .await
-        .map_err(NoSystemd::from),
+        ExecMethod::Auto | ExecMethod::Systemd => open_systemd(&config, has_records).await,
         ExecMethod::Fork => Err(NoSystemd::NotWanted),
     };
     match (systemd, config.method) {
@@ -200,6 +201,26 @@ async fn run(config: WorkerConfig, sink: Sink, commands: mpsc::UnboundedReceiver
                  (loginctl enable-linger) and set exec.method to \"auto\" or \"systemd\""
             );
             serve(core, Fork::new(), &config, watch, Some(notice), commands).await;
+        }
+    }
+}
+
+async fn open_systemd(config: &WorkerConfig, has_records: bool) -> Result<Systemd, NoSystemd> {
+    let until = Instant::now() + if has_records { SYSTEMD_PATIENCE } else { Duration::ZERO };
+    loop {
+        let opened = Systemd::open(SystemdConfig {
+            address: config.bus_address.clone(),
+            rank: config.rank,
+            instance: config.instance.clone(),
+            starts_in_flight_max: config.starts_in_flight_max.max(1),
+            confines: config.confines,
+        });
+        match opened.await {
+            Err(error) if error.may_pass() && Instant::now() < until => {
+                tracing::warn!(%error, "cannot connect to systemd, trying again");
+                tokio::time::sleep(SYSTEMD_PAUSE).await;
+            }
+            opened => return opened.map_err(NoSystemd::from),
         }
     }
 }

@@ -189,6 +189,23 @@ test_expect_success 'shells that wait for each other wait on through a reload' '
 		assert_no_units "$id" || return 1
 	done
 '
+# Nobody else uses this bus.
+[ -z "${USER_SYSTEMD_CGROUP:-}" ] || test_set_prereq OWN_BUS
+# The third column is the state; I is being loaded.
+is_loading() {
+	test "$(flux exec -r 3 flux module list | awk "\$1 == \"job-exec\" {print \$3}")" = I
+}
+test_expect_success UNITS,OWN_BUS 'a module that is loaded while the bus is away waits for it' '
+	id=$(submit_gated patient 1 -N1 --requires=rank:3) &&
+	mv "$XDG_RUNTIME_DIR/bus" "$XDG_RUNTIME_DIR/bus.away" &&
+	{ flux exec -r 3 flux module reload job-exec & } &&
+	reload=$! &&
+	await is_loading &&
+	mv "$XDG_RUNTIME_DIR/bus.away" "$XDG_RUNTIME_DIR/bus" &&
+	wait $reload &&
+	open_gate patient.0 &&
+	ended_well "$id" 0 1
+'
 test_expect_success 'nothing is left' '
 	assert_no_units &&
 	test "$(flux resource list -s allocated -no {nnodes})" = 0 &&

@@ -35,3 +35,13 @@ pub enum SystemdError {
         seconds: u64,
     },
 }
+
+impl SystemdError {
+    /// It can work a moment later.
+    pub(crate) fn may_pass(&self) -> bool {
+        match self {
+            Self::Absent { .. } | Self::Connect { .. } | Self::Timeout { .. } => true,
+            Self::CannotConfine { .. } => false,
+        }
+    }
+}
