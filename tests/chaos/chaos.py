@@ -109,7 +109,8 @@ class Run:
         # [known-or-ended]), and asks once more where the other was just coming back.
         patience = self.patience + 2 * self.plan.peer_timeout
         served = [account.attempt for account in self.accounts if not account.unserved]
-        self.left, self.late, self.last = left(self.instance, served, patience)
+        unserved = [account.attempt for account in self.accounts if account.unserved]
+        self.left, self.late, self.last = left(self.instance, served, unserved, patience)
         self.waited = time.monotonic() - began
 
     def find_unanswered(self):

@@ -19,9 +19,11 @@ def records(instance):
     return found
 
 
-def namespaces(instance):
+def namespaces(instance, unserved):
+    """But for those of jobs that the service was never asked to end (rfc/0008, 8.10)."""
+    known = {"primary"} | {instance.flux("job", "namespace", a.id).strip() for a in unserved}
     listed = instance.flux("kvs", "namespace", "list").splitlines()[1:]
-    return [line for line in listed if not line.startswith("primary")]
+    return [line for line in listed if line.split()[0] not in known]
 
 
 def keys(instance, attempts):
@@ -63,14 +65,14 @@ def drained(instance):
     return instance.flux("resource", "drain", "-no", "{ranks} {reason}").splitlines()
 
 
-def left(instance, attempts, patience):
+def left(instance, attempts, unserved, patience):
     """What is left, by kind, after what goes by itself has gone; what there was of that first, and
     what last. No one event tells of it all."""
     until = time.monotonic() + patience
     looks = {
         "unit-left": lambda: units(instance),
         "record-left": lambda: records(instance),
-        "namespace-left": lambda: namespaces(instance),
+        "namespace-left": lambda: namespaces(instance, unserved),
         "process-left": lambda: processes(instance),
         "cores-left": lambda: cores(instance),
     }

@@ -195,7 +195,7 @@ def play(instance, point, options):
         bad += bool(wrong)
         killed += len(round.killed)
         rounds.append(round)
-    rests, _, _ = left(instance, rounds, PATIENCE_S)
+    rests, _, _ = left(instance, rounds, [], PATIENCE_S)
     for kind, what in rests.items():
         print(f"---- {kind}: {what}")
     print(f"{point}: {len(rounds)} kills of {killed} brokers in all; {bad} wrong", flush=True)
