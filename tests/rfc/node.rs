@@ -20,6 +20,7 @@ struct Rank {
     node: Node,
     effects: Effects,
     unit: UnitName,
+    now: Now,
 }
 
 impl Rank {
@@ -41,7 +42,8 @@ impl Rank {
         };
         let node = Node::new(Config::default(), facts);
         let unit = UnitName::new(false, rank, JOB, instance);
-        let mut rank = Self { node, effects: Effects::default(), unit };
+        let now = Now { mono: 1.0, wall: 1_731_331_101.0 };
+        let mut rank = Self { node, effects: Effects::default(), unit, now };
         rank.hear(Event::Unit(UnitEvent::Ready { method: Method::Systemd, notice: None }));
         rank
     }
@@ -62,8 +64,7 @@ impl Rank {
     }
 
     fn hear(&mut self, event: Event) -> Vec<Effect> {
-        let now = Now { mono: 1.0, wall: 1_731_331_101.0 };
-        self.node.handle(now, event, &mut self.effects);
+        self.node.handle(self.now, event, &mut self.effects);
         std::mem::take(&mut self.effects.list)
     }
 
@@ -97,6 +98,8 @@ fn a_request_is_refused_while_the_shell_of_its_forgotten_job_is_being_ended() {
         effects.iter().filter_map(end).collect()
     };
     let mut rank = Rank::new(5);
+    // The request is younger than the rank.
+    rank.now.mono += 10.0;
     let examples = examples();
     let mut shells = examples["shells"].clone();
     shells["ranks"] = json!("5");
