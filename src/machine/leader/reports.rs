@@ -52,9 +52,7 @@ impl Leader {
         let (is_pending, is_active) = (known.phase == Phase::Pending, known.is_active());
         match report {
             Report::Barrier { entered, found, passed } => {
-                self.barrier.find(rank, *found);
-                self.barrier.pass(*passed);
-                self.enter_barrier(cx, rank, *entered, out);
+                self.enter_barrier(cx, rank, (*entered, *found, *passed), out);
             }
             Report::CriticalRanks { ranks } => self.critical = ranks.clone(),
             Report::EndReason(reason) => {
@@ -147,7 +145,15 @@ impl Leader {
         }
     }
 
-    fn enter_barrier(&mut self, cx: Context, rank: BrokerRank, entered: u32, out: &mut Effects) {
+    fn enter_barrier(
+        &mut self,
+        cx: Context,
+        rank: BrokerRank,
+        (entered, found, passed): (u32, u32, u32),
+        out: &mut Effects,
+    ) {
+        self.barrier.find(rank, found);
+        self.barrier.pass(passed);
         if entered == 0 {
             return;
         }
