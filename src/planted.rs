@@ -13,7 +13,8 @@ pub enum Bug {
     AnotherReleaseIsFatal,
     /// A shell that waits in the barrier is counted again when its module is back.
     BarrierAfterRestart,
-    /// A new leader fails the barrier before all ranks have said how often their shells have entered.
+    /// A new leader fails the barrier before all ranks have said how often their shells have entered,
+    /// and does not count what shells have left.
     BarrierJudgedUnheard,
     /// A unit is collected before its status is on disk.
     CollectBeforeDurable,
