@@ -31,7 +31,8 @@ def written(brokers, job):
 
 def stop(brokers):
     job = brokers.flux("submit", f"-N{SIZE}", f"-n{SIZE}", "sh", "-c", f"echo {LINE}; exec sleep inf").strip()
-    brokers.flux("job", "wait-event", "-t60", "-p", "guest.output", "--count=2", job, "data")
+    await_data = ["job", "wait-event", "-t60", "--waitcreate", "-p", "guest.output", "--count=2"]
+    brokers.flux(*await_data, job, "data")
     assert written(brokers, job) == SIZE
     brokers.stop()
     killed = units(job)
