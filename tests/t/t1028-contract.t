@@ -4,20 +4,10 @@ instance_size=2
 # shellcheck source=lib.sh
 . "$(dirname "$0")/lib.sh"
 
-cp "$here/sign-none.py" .
 guest=42
 
 as_guest() {
 	FLUX_HANDLE_USERID=$guest FLUX_HANDLE_ROLEMASK=0x2 "$@"
-}
-# usage: guest_submit OPTION... COMMAND. The owner submits it, because its signature is not real.
-guest_submit() {
-	flux submit --dry-run "$@" | flux python sign-none.py $guest >signed &&
-		FLUX_HANDLE_USERID=$guest flux job submit --flags=signed signed
-}
-# usage: configure [LINE...]. They are the table [exec] from now on.
-configure() {
-	printf '%s\n' '[exec]' "$@" >"$FLUX_TEST_CONFIG/exec.toml" && flux config reload
 }
 stats() {
 	flux module stats job-exec
@@ -108,7 +98,7 @@ test_expect_success 'at its end guest is what was in the namespace, which is gon
 '
 test_expect_success 'the namespace is the one of the jobs user' '
 	configure "testexec.allow-guests = true" &&
-	id=$(guest_submit --setattr=system.exec.test.run_duration=1h true) &&
+	id=$(guest_submit $guest --setattr=system.exec.test.run_duration=1h true) &&
 	wait_event "$id" start &&
 	test "$(owners "$id")" = $guest &&
 	flux cancel "$id" &&

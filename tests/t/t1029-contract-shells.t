@@ -4,18 +4,8 @@ instance_size=2
 # shellcheck source=lib.sh
 . "$(dirname "$0")/lib.sh"
 
-cp "$here/sign-none.py" .
 guest=42
 
-# usage: guest_submit OPTION... COMMAND. The owner submits it, because its signature is not real.
-guest_submit() {
-	flux submit --dry-run "$@" | flux python sign-none.py $guest >signed &&
-		FLUX_HANDLE_USERID=$guest flux job submit --flags=signed signed
-}
-# usage: configure [LINE...]. They are the table [exec] from now on.
-configure() {
-	printf '%s\n' '[exec]' "$@" >"$FLUX_TEST_CONFIG/exec.toml" && flux config reload
-}
 property() {
 	systemctl --user show -P "$1" "$2"
 }
@@ -104,7 +94,7 @@ test_expect_success UNITS 'exec.sdexec-properties are properties of the unit' '
 # ---- jobs of other users -----------------------------------------------------------------
 
 test_expect_success 'without an IMP they fail, and it is said why' '
-	id=$(guest_submit true) &&
+	id=$(guest_submit $guest true) &&
 	wait_event "$id" clean &&
 	contexts "$id" exception >said &&
 	grep "failed to initialize implementation" said &&
@@ -113,7 +103,7 @@ test_expect_success 'without an IMP they fail, and it is said why' '
 '
 test_expect_success UNITS 'with one it gets the shell to execute, and the name of its helper' '
 	configure "imp = \"$PWD/telling-imp\"" &&
-	id=$(guest_submit -n1 --setattr=system.exec.job_shell="$PWD/telling-shell" true) &&
+	id=$(guest_submit $guest -n1 --setattr=system.exec.job_shell="$PWD/telling-shell" true) &&
 	wait_gate told >/dev/null &&
 	decimal=$(flux job id --to=dec "$id") &&
 	printf "%s\n" exec "$PWD/telling-shell" "$decimal" "flux imp_exec_helper $decimal" >expected &&
@@ -138,7 +128,7 @@ test_expect_success UNITS 'its job ends with the status of the shell' '
 '
 test_expect_success UNITS 'a shell that does not end is killed by the IMP, which is asked to' '
 	configure "imp = \"$here/imp.py\"" "kill-timeout = \"0.1s\"" &&
-	id=$(guest_submit -n1 --setattr=system.exec.job_shell="$PWD/stubborn-shell" true) &&
+	id=$(guest_submit $guest -n1 --setattr=system.exec.job_shell="$PWD/stubborn-shell" true) &&
 	wait_gate told >/dev/null &&
 	wait_event "$id" start &&
 	flux cancel "$id" &&
@@ -148,7 +138,7 @@ test_expect_success UNITS 'a shell that does not end is killed by the IMP, which
 '
 test_expect_success UNITS 'shells under the IMP that end before the first barrier drain their ranks' '
 	configure "imp = \"$here/imp.py\"" &&
-	id=$(guest_submit -N2 -n2 --setattr=system.exec.job_shell="$PWD/no-shell" true) &&
+	id=$(guest_submit $guest -N2 -n2 --setattr=system.exec.job_shell="$PWD/no-shell" true) &&
 	wait_event "$id" clean &&
 	flux resource drain -no "{ranks} {reason}" | sed "s/ƒ/f/" >actual &&
 	echo "0-1 $(flux job id --to=f58plain "$id") terminated before first barrier" >expected &&

@@ -155,8 +155,9 @@ test_expect_success 'a node is lost that it can do without: the job is told, and
 
 # usage: trapping SIGNAL COMMAND. Submits a job whose shell runs COMMAND for each such signal.
 trapping() {
-	rm -f trapping && gate trapping &&
-		id=$(dummy_submit -n1 "trap '$2' $1; echo >trapping; while :; do sleep 0.1; done") &&
+	rm -f trapping idle && gate trapping idle &&
+		id=$(dummy_submit -n1 "
+			trap '$2' $1; exec 9<>idle; echo >trapping; while :; do read -r _ <&9; done") &&
 		ready trapping && wait_event "$id" start
 }
 test_expect_success 'a job that was ended has failed, whatever its shell says' '
@@ -209,11 +210,12 @@ test_expect_success 'shells get the signal that is configured' '
 # flux-shell ignores SIGURG.
 test_expect_success 'then the tasks get theirs, through their shells' '
 	flux module reload job-exec term-signal=SIGURG kill-signal=SIGUSR2 kill-timeout=1s &&
-	gate task.0 task.1 &&
+	gate task.0 task.1 silent &&
 	id=$(flux submit -N2 -n2 bash -c "
 		trap \"exit \$((8 + FLUX_TASK_RANK))\" USR2
+		exec 9<>silent
 		echo >task.\$FLUX_TASK_RANK
-		while :; do sleep 0.1; done") &&
+		while :; do read -r _ <&9; done") &&
 	ready task.0 task.1 &&
 	wait_event "$id" start &&
 	flux cancel "$id" &&
