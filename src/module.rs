@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use crate::adapter::libflux::{
     Driver, FdWatcher, Futures, Handle, Inbox, dispatch, fenced, resume_uri,
 };
-use crate::adapter::worker::WorkerConfig;
+use crate::adapter::worker::{WorkerConfig, has_records};
 use crate::config::Config;
 use crate::machine::{Facts, Node};
 use crate::proto::{BrokerRank, ExecMethod, InstanceId, JobId};
@@ -30,7 +30,7 @@ use error::LoadError;
 use handlers::SERVICE;
 use site::Site;
 use state_directory::{Candidates, Place};
-use supervision::{Supervision, has_records};
+use supervision::Supervision;
 
 /// How long a shell waits for a broker that is not expected to come back.
 const GONE_FOR_GOOD: &str = "1s";

@@ -7,7 +7,7 @@
 use std::any::Any;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -18,7 +18,6 @@ use tokio::sync::mpsc;
 use crate::adapter::fork::Fork;
 use crate::adapter::host::HostDisk;
 use crate::adapter::systemd::{Systemd, SystemdConfig, SystemdError};
-use crate::port::disk::Disk;
 use crate::port::supervisor::{OutputLimits, Supervisor, UnitCommand, UnitEvent};
 use crate::proto::{BrokerRank, ExecMethod, InstanceId};
 use crate::supervisor::{BackendDriver, Core, OutputWatch, Sink};
@@ -182,10 +181,9 @@ async fn run(config: WorkerConfig, sink: Sink, commands: mpsc::UnboundedReceiver
             return refuse_all(message, sink, commands).await;
         }
     };
-    let has_records = disk.names().is_ok_and(|names| names.iter().any(|n| n.ends_with(".record")));
     let core = Core::new(Arc::new(disk), boot_id, config.output, sink);
     let systemd = match config.method {
-        ExecMethod::Auto | ExecMethod::Systemd => open_systemd(&config, has_records).await,
+        ExecMethod::Auto | ExecMethod::Systemd => open_systemd(&config).await,
         ExecMethod::Fork => Err(NoSystemd::NotWanted),
     };
     match (systemd, config.method) {
@@ -205,8 +203,15 @@ async fn run(config: WorkerConfig, sink: Sink, commands: mpsc::UnboundedReceiver
     }
 }
 
-async fn open_systemd(config: &WorkerConfig, has_records: bool) -> Result<Systemd, NoSystemd> {
-    let until = Instant::now() + if has_records { SYSTEMD_PATIENCE } else { Duration::ZERO };
+/// Whether there are records of an earlier life.
+pub fn has_records(directory: &Path) -> bool {
+    let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
+    entries.map(|entry| entry.path()).any(|path| path.extension().is_some_and(|e| e == "record"))
+}
+
+async fn open_systemd(config: &WorkerConfig) -> Result<Systemd, NoSystemd> {
+    let until = Instant::now()
+        + if has_records(&config.directory) { SYSTEMD_PATIENCE } else { Duration::ZERO };
     loop {
         let opened = Systemd::open(SystemdConfig {
             address: config.bus_address.clone(),

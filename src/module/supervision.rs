@@ -1,7 +1,6 @@
 //! What starts shells on this rank: a worker thread, if it has systemd, and the broker's own
 //! subprocesses.
 
-use std::path::Path;
 use std::rc::{Rc, Weak};
 use std::sync::{Arc, Mutex, mpsc};
 
@@ -9,7 +8,7 @@ use super::error::LoadError;
 use crate::adapter::libflux::{
     Constrain, Driver, Futures, Handle, Inbox, Inward, Launchers, Rexec,
 };
-use crate::adapter::worker::{Worker, WorkerConfig};
+use crate::adapter::worker::{Worker, WorkerConfig, has_records};
 use crate::config::Config;
 use crate::port::supervisor::{Method, Supervisor, UnitCommand, UnitEvent};
 use crate::proto::ExecMethod;
@@ -117,12 +116,6 @@ impl Supervision {
             }
         }
     }
-}
-
-/// Whether there are records of an earlier life.
-pub(super) fn has_records(directory: &Path) -> bool {
-    let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
-    entries.map(|entry| entry.path()).any(|path| path.extension().is_some_and(|e| e == "record"))
 }
 
 /// A worker that has systemd, or why there is none.
