@@ -207,10 +207,20 @@ wait_event() {
     flux job wait-event -t "$patience" "$@"
 }
 
-# usage: job_events JOBID; exec_events JOBID. Names only, one per line.
+# usage: job_events JOBID
+# Names only, one per line. A hold of the service is left out if it has ended: whether a job gets
+# one depends on whether a checkpoint is made while the job is in CLEANUP.
 job_events() {
-    flux job eventlog -f json "$1" | jq -r .name
+    flux job eventlog -f json "$1" | jq -rn '
+	def is_hold(name): .name == name and .context.description == "job-exec-rs";
+	[inputs] as $all
+	| ([$all[] | select(is_hold("epilog-start"))] | length) as $starts
+	| ([$all[] | select(is_hold("epilog-finish"))] | length) as $ends
+	| $all[]
+	| select($starts != $ends or (is_hold("epilog-start") or is_hold("epilog-finish") | not))
+	| .name'
 }
+# usage: exec_events JOBID. Names only, one per line.
 exec_events() {
     flux job eventlog -f json -p exec "$1" | jq -r .name
 }
