@@ -58,7 +58,7 @@ test_expect_success 'the job has the events of RFC 21 and no others' '
 test_expect_success 'everything is released at once' '
 	test "$(contexts "$id" release)" = "{\"final\":true,\"ranks\":\"all\"}"
 '
-# RFC 50 lets an implementation post recoverable; flux-core does not for such a job.
+# RFC 50 has recoverable posted only where the job could be found again; flux-core's bulk-exec cannot.
 cat >exec-events.expected <<-EOF
 	init
 	starting

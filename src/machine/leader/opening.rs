@@ -157,7 +157,9 @@ impl Leader {
         let mut journal = Journal::new(1, link, false, self.run(cx));
         journal.post(ExecEvent::bare(cx.now.wall, "init"));
         if !has_failed {
-            journal.post(ExecEvent::bare(cx.now.wall, "starting"));
+            for name in self.starting_events(cx) {
+                journal.post(ExecEvent::bare(cx.now.wall, name));
+            }
             journal.log.flush(self.id, out);
             out.push(Effect::Kvs { id: self.id, op: KvsOp::Link });
         }
@@ -173,6 +175,13 @@ impl Leader {
             return self.fail(cx, note, out);
         }
         self.launch(cx, &lost, Mode::Start, out);
+    }
+
+    /// RFC 50. The job is recoverable as soon as it starts: each rank writes down what it is about
+    /// to start. Of a mocked job `recoverable` says when it began, and comes later.
+    fn starting_events(&self, cx: Context) -> impl Iterator<Item = &'static str> + use<> {
+        let is_recoverable = self.shells_survive(cx) && self.test.is_none();
+        std::iter::once("starting").chain(is_recoverable.then_some(RECOVERABLE))
     }
 
     /// What connectors need to know of whose namespace it is.
@@ -197,7 +206,7 @@ impl Leader {
         let has_failed = self.failure.is_some();
         if !found.has_starting && (self.start.reattach || !has_failed) {
             // It made the namespace and came no further, or a crash has undone what it wrote.
-            post("starting");
+            self.starting_events(cx).for_each(&mut post);
         }
         let reattach = found.complete.is_none() && self.start.reattach;
         post(TAKES_OVER[usize::from(!reattach)]);

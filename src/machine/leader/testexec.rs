@@ -12,7 +12,7 @@ use crate::machine::effect::Effects;
 use crate::machine::event::{Credential, Fault};
 use crate::proto::{BrokerRank, ExecEvent, StartRequest, TestExec, WaitStatus};
 
-/// RFC 50: a later leader can find the job again. Of a mocked job it says when it began.
+/// RFC 50: a later leader can find the job again.
 pub(super) const RECOVERABLE: &str = "recoverable";
 
 /// A mocked job.

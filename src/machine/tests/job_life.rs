@@ -32,6 +32,14 @@ fn a_job_of_one_rank() {
 }
 
 #[test]
+fn a_job_that_can_be_found_again_says_so_when_it_starts() {
+    let mut world = World::new(1);
+    world.make_lasting(0);
+    world.start("0", false);
+    assert_eq!(world.event_names(), ["init", "starting", "recoverable"]);
+}
+
+#[test]
 fn rank_0_passes_on_a_constant_number_of_messages() {
     let messages = |ranks: &str, count: std::ops::Range<usize>| {
         let mut world = World::with(40, Config::default());

@@ -99,6 +99,8 @@ fn broken(names: &[&str]) -> Option<&'static str> {
         (count("init") < 2 && count("starting") < 2, "init or starting comes twice"),
         (count("complete") < 2 && count("done") < 2, "complete or done comes twice"),
         (count("shell-exit") < 2, "shell-exit comes twice"),
+        (count("recoverable") < 2, "recoverable comes twice"),
+        (before("starting", "recoverable"), "recoverable comes before starting"),
         (before("starting", "reattach"), "reattach comes before starting"),
         (at("done").is_none_or(|at| at == last), "an event comes after done"),
     ]
@@ -113,12 +115,23 @@ mod tests {
 
     #[test]
     fn order_of_rfc_50() {
-        let whole = ["init", "starting", "reattach", "log", "shell-exit", "complete", "done"];
+        let whole = [
+            "init",
+            "starting",
+            "recoverable",
+            "reattach",
+            "log",
+            "shell-exit",
+            "complete",
+            "done",
+        ];
         assert_eq!(broken(&whole), None);
         assert_eq!(broken(&["init", "complete", "done"]), None, "failed before it was started");
         assert!(broken(&["starting"]).is_some());
         assert!(broken(&["init", "starting", "starting"]).is_some());
         assert!(broken(&["init", "reattach", "starting"]).is_some());
+        assert!(broken(&["init", "recoverable", "starting"]).is_some());
+        assert!(broken(&["init", "starting", "recoverable", "recoverable"]).is_some());
         assert!(broken(&["init", "starting", "done", "log"]).is_some());
     }
 }
