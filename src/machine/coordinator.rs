@@ -362,7 +362,9 @@ impl Coordinator {
         }
         job.exception = Some(exception.clone());
         self.holds.want(exception.id);
+        self.holds.join(cx.now.mono, out);
         self.checkpoint.touch(cx);
+        self.checkpoint.hurry();
         if let LeaderLink::Asked { since, .. } = job.leader
             && job.rank != cx.facts.rank
         {

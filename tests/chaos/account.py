@@ -18,6 +18,9 @@ FORGOTTEN_MAX_S = 5
 REJOIN_S = 20
 # systemd may execute a shell so long after a killed broker has asked for it.
 EXECUTED_LATE_S = 1
+# A shell that initializes passes the signal that ends it on to tasks that it does not have yet, and
+# starts them. It is killed after exec.kill-timeout.
+FENCED_S = 8
 
 
 @dataclass
@@ -282,6 +285,9 @@ class Account:
         been ended and started again (rfc/0008, 8.10)."""
         last = max((event["timestamp"] for event in self.named("alloc")), default=math.inf)
         before = [task for task in tasks if task.started < last]
+        fenced = [task for task in tasks if task not in before and self.is_fenced(task, last)]
+        if fenced:
+            self.again = self.again or 0
         for task in before:
             asked = task.started - EXECUTED_LATE_S
             ages = [self.age_at_kill(then) for then in (task.started, asked, submitted)]
@@ -290,7 +296,15 @@ class Account:
                 self.say("started-again", f"rank {task.rank}: {age} s before a kill of rank 0")
             else:
                 self.again = max(self.again or 0, age)
-        return [task for task in tasks if task not in before]
+        return [task for task in tasks if task not in before and task not in fenced]
+
+    def is_fenced(self, task, allocated):
+        """It is of a run that the job manager has forgotten: its rank had found the unit, and had
+        begun to end it, before the task was started."""
+        if not self.killed_meanwhile(self.attempt.asked_at, allocated):
+            return False
+        words = (f"{self.attempt.id[1:]}: stopping", "it belongs to another job")
+        return any(then < task.started < then + FENCED_S for then in self.instance.logged(*words))
 
     def account_starts(self, tasks, where=""):
         """Each task once. Returns one for each."""

@@ -73,6 +73,14 @@ noverify = true
 peer-timeout = "{self.peer_timeout}s"
 """
 
+    def logged(self, *words):
+        """When a broker has logged a line with all of these, in seconds since the epoch."""
+        for rank in range(SIZE):
+            with open(self.path(f"log-{rank}"), encoding="utf-8") as log:
+                for line in log:
+                    if all(word in line for word in words):
+                        yield float(line.split()[0])
+
     @staticmethod
     def environment():
         names = [name for name in os.environ if name in PASSED_ON or name.startswith("FLUX_")]

@@ -43,6 +43,18 @@ enum Last {
     Begun,
 }
 
+/// Whether the next checkpoint begins without a pause.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+enum Haste {
+    #[default]
+    None,
+    /// It does.
+    Wanted,
+    /// The one under way did, so the next one does not: there are not more than two for each
+    /// interval.
+    Had,
+}
+
 /// What waits for the next checkpoint, and for the one under way.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Checkpoint {
@@ -60,6 +72,7 @@ pub(super) struct Checkpoint {
     asked: Asked,
     due: Option<f64>,
     changed: bool,
+    haste: Haste,
     /// One has been made since this coordinator came up.
     made: bool,
     last: Last,
@@ -75,6 +88,13 @@ impl Checkpoint {
         self.changed = true;
         if self.in_flight.is_none() {
             self.due.get_or_insert(cx.now.mono + cx.config.checkpoint_interval);
+        }
+    }
+
+    /// The checkpoint under way may have a job in CLEANUP that is not held. The next one has the hold.
+    pub(super) fn hurry(&mut self) {
+        if self.in_flight.is_some() && self.haste == Haste::None {
+            self.haste = Haste::Wanted;
         }
     }
 
@@ -287,7 +307,9 @@ impl Checkpoint {
         if self.last == Last::Begun && !self.has_strays() {
             self.last = Last::Unwanted;
         }
-        if self.last == Last::Wanted || self.last == Last::Begun && is_made {
+        let hurries = self.haste == Haste::Wanted;
+        self.haste = if hurries { Haste::Had } else { Haste::None };
+        if hurries || self.last == Last::Wanted || self.last == Last::Begun && is_made {
             self.due = Some(cx.now.mono);
         } else if self.changed {
             self.due = Some(cx.now.mono + cx.config.checkpoint_interval);

@@ -17,6 +17,9 @@ use crate::proto::{JobEvent, JobId};
 /// How long a checkpoint waits for holds, in seconds. It waits as long only if the job manager or the
 /// KVS hangs. A KVS on a busy machine was seen to hang for more than 5 s.
 const PATIENCE: f64 = 60.0;
+/// How long a checkpoint that waits takes in further jobs, in seconds. Users who cancel one job after
+/// the other do not keep it from beginning.
+const JOINS: f64 = 1.0;
 
 /// The jobs in CLEANUP.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -52,8 +55,14 @@ impl Holds {
         }
     }
 
-    /// A checkpoint is about to begin. Returns whether it has to wait. It waits once: jobs that
-    /// come to CLEANUP meanwhile are the next checkpoint's.
+    /// Holds a job that has come to CLEANUP while a checkpoint waits: that one would have it.
+    pub(super) fn join(&mut self, now: f64, out: &mut Effects) {
+        if self.until.is_some_and(|until| now < until - PATIENCE + JOINS) {
+            self.ask(out);
+        }
+    }
+
+    /// A checkpoint is about to begin. Returns whether it has to wait.
     pub(super) fn keep_waiting(&mut self, now: f64, out: &mut Effects) -> bool {
         if self.until.is_none() {
             self.ask(out);
@@ -102,5 +111,28 @@ impl Holds {
         self.wanted.remove(&id);
         self.asked.remove(&id);
         self.held.remove(&id);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_checkpoint_that_waits_takes_in_further_jobs_for_a_while() {
+        let [first, second, late] = [1, 2, 3].map(JobId);
+        let (mut holds, mut out) = (Holds::default(), Effects::default());
+        holds.want(first);
+        assert!(holds.keep_waiting(10.0, &mut out));
+        holds.want(second);
+        holds.join(10.9, &mut out);
+        holds.want(late);
+        holds.join(11.1, &mut out);
+        assert_eq!(out.list, [first, second].map(|id| Effect::Hold { id }));
+        holds.handle_held(first, true);
+        assert!(holds.keep_waiting(12.0, &mut out));
+        holds.handle_held(second, true);
+        assert!(!holds.keep_waiting(13.0, &mut out));
+        assert!(holds.keep_waiting(14.0, &mut out), "the third is the next one's");
     }
 }

@@ -5,7 +5,7 @@ use super::{JOB, start, start_event};
 use crate::machine::{Answer, Effect, Event, Fault, Now, RequestId, StreamId, StreamItem};
 use crate::port::supervisor::{Method, UnitEvent};
 use crate::proto::peer::{KnownRequest, LeadNote, LeadReply, Question, StreamEnd, Version};
-use crate::proto::{Exception, JobId, ReleasedRanks, Response, WaitStatus};
+use crate::proto::{Exception, JobException, JobId, ReleasedRanks, Response, WaitStatus};
 
 /// The coordinator of a job that another rank leads, and the leader's stream.
 fn coordinator() -> (Alone, StreamId) {
@@ -44,6 +44,32 @@ fn end(node: &mut Alone, stream: StreamId) {
     for response in [Response::Finish { status: WaitStatus(0) }, release] {
         reply(node, stream, LeadReply::Response(response));
     }
+}
+
+/// When the next checkpoint begins, in seconds from now.
+fn pause(node: &Alone) -> f64 {
+    node.node.next_timeout().expect("a checkpoint is due") - node.now
+}
+
+fn cancel(node: &mut Alone) {
+    node.hear(Event::Exception(JobException {
+        id: JOB,
+        kind: "cancel".to_string(),
+        severity: 0,
+        wait_status: None,
+    }));
+}
+
+/// [cleanup-held]
+#[test]
+fn a_job_that_is_cancelled_during_a_checkpoint_is_held_by_the_next_one_at_once() {
+    let (mut node, stream) = coordinator();
+    reply(&mut node, stream, LeadReply::Note(LeadNote::Changed { mark: 1 }));
+    begin(&mut node);
+    cancel(&mut node);
+    made(&mut node);
+    assert!(pause(&node) <= 0.0, "{}", pause(&node));
+    assert!(node.hear(Event::Timeout).contains(&Effect::Hold { id: JOB }));
 }
 
 /// [reference-taken-back]
