@@ -302,7 +302,8 @@ impl Coordinator {
     /// The module is about to be unloaded, perhaps with the whole instance, whose guest namespaces
     /// end with it.
     pub(super) fn make_last_checkpoint(&mut self, cx: Context) {
-        self.checkpoint.make_last(cx, !self.jobs.is_empty());
+        let jobs = self.jobs.values().any(|job| job.is_lasting(cx));
+        self.checkpoint.make_last(cx, jobs);
     }
 
     /// Whether the last checkpoint has ended.
@@ -336,7 +337,8 @@ impl Coordinator {
         } else if cx.shells_survive && self.holds.keep_waiting(now, out) {
             return;
         }
-        let running = self.jobs.iter().filter(|(_, job)| job.start.reattach).map(|(id, _)| *id);
+        let runs = |job: &Coordinated| job.start.reattach && job.is_lasting(cx);
+        let running = self.jobs.iter().filter(|(_, job)| runs(job)).map(|(id, _)| *id);
         self.checkpoint.handle_timeout(cx, running, out);
         for id in self.checkpoint.writing() {
             if let Some(job) = self.jobs.get_mut(&id) {
@@ -523,6 +525,11 @@ impl Coordinated {
         if self.exception.is_none() || !is_fatal(&response) {
             out.push(Effect::Post { id, event: JobEvent::Response(response) });
         }
+    }
+
+    /// It goes on when its broker is back: so does a mocked job with any method.
+    fn is_lasting(&self, cx: Context) -> bool {
+        cx.shells_survive || self.start.jobspec.as_ref().is_ok_and(|jobspec| jobspec.test.is_some())
     }
 
     /// The job manager has it in CLEANUP.

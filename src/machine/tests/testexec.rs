@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::{JOB, OWNER, World, start, start_event};
 use crate::config::Config;
-use crate::machine::{Credential, Event, RequestId};
+use crate::machine::{Credential, Event, Now, RequestId};
 use crate::proto::{ExecEvent, ReleasedRanks, Response, WaitStatus};
 
 const GUEST: u32 = 42;
@@ -191,4 +191,17 @@ fn a_later_leader_of_one_that_waits_waits_as_well() {
     assert_eq!(world.responses, []);
     assert_eq!(say(&mut world, OWNER, "start", 0), Ok(()));
     assert_eq!(world.responses, [Response::Start {}]);
+}
+
+/// [last-checkpoint]
+#[test]
+fn the_last_checkpoint_has_it_with_any_method() {
+    let mut world = asked(&json!({ "run_duration": "100s" }));
+    world.pass(10.0);
+    assert_eq!(world.checkpoints, 0, "no shell outlives this broker");
+    let now = Now { mono: world.now, wall: 1e9 + world.now };
+    world.nodes[0].as_mut().expect("a node").finish(now);
+    world.pass(1.0);
+    assert_eq!(world.checkpoints, 1);
+    assert!(world.nodes[0].as_ref().expect("a node").is_finished());
 }
