@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::rc::Rc;
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
@@ -24,17 +25,20 @@ struct Guest {
     sequence: u64,
 }
 
+/// Guest namespaces. A copy of one shares what is written to neither of them.
+type Guests = BTreeMap<JobId, Rc<Guest>>;
+
 /// Copies of guest namespaces on their way into a checkpoint.
 #[derive(Clone, Default)]
-pub(super) struct Roots(BTreeMap<JobId, Guest>);
+pub(super) struct Roots(Guests);
 
 /// The primary namespace.
 #[derive(Clone, Default)]
 struct Primary {
     /// Guest namespaces that were moved here when their jobs ended.
-    moved: BTreeMap<JobId, Guest>,
+    moved: Guests,
     /// Copies of guest namespaces that were put here for a checkpoint.
-    roots: BTreeMap<JobId, Guest>,
+    roots: Guests,
     /// The job manager's state, as of its last commit.
     manager: Manager,
 }
@@ -42,7 +46,7 @@ struct Primary {
 /// The KVS of an instance. Commits are applied in the order in which they arrive.
 #[derive(Default)]
 pub(super) struct Kvs {
-    guests: BTreeMap<JobId, Guest>,
+    guests: Guests,
     primary: Primary,
     checkpoint: Primary,
     /// Checkpoints that are being written. Each is durable when that has ended.
@@ -57,6 +61,7 @@ impl Kvs {
         match op {
             KvsOp::Append { events, run } => KvsResult::Appended(match self.guests.get_mut(&id) {
                 Some(guest) => {
+                    let guest = Rc::make_mut(guest);
                     guest.log.extend(events);
                     if let Some(run) = run {
                         let data = BASE64_STANDARD.encode(run.as_str());
@@ -70,7 +75,7 @@ impl Kvs {
             KvsOp::Create { .. } => KvsResult::Created(match self.guests.entry(id) {
                 Entry::Occupied(_) => Ok(Creation::Existed),
                 Entry::Vacant(entry) => {
-                    entry.insert(Guest::default());
+                    entry.insert(Rc::default());
                     Ok(Creation::Made)
                 }
             }),
@@ -221,7 +226,7 @@ impl Kvs {
         id: JobId,
         payload: &Value,
     ) -> Result<Value, i32> {
-        let guest = self.guests.get_mut(&id).ok_or(libc::ENOTSUP)?;
+        let guest = Rc::make_mut(self.guests.get_mut(&id).ok_or(libc::ENOTSUP)?);
         for op in payload["ops"].as_array().into_iter().flatten() {
             match (op["key"].as_str().unwrap_or_default(), &op["dirent"]) {
                 ("notes", Value::String(note)) => guest.lines.push(note.clone()),

@@ -27,6 +27,16 @@
 //! lost, and belongs to one life of a module. There it is handled at once, and nothing is lost.
 //! What both need is one `match` over [`crate::machine::Effect`] whose arms differ.
 
+/// Writes a line into the transcript. Without one the text is not made.
+macro_rules! note {
+    ($world:ident, $($text:tt)*) => {
+        if $world.has_transcript() {
+            let line = format!($($text)*);
+            $world.note(&line);
+        }
+    };
+}
+
 mod coverage;
 mod disk;
 mod fault;

@@ -585,7 +585,7 @@ impl World {
     /// Handles an event now. The broker can be killed before any of the effects.
     fn handle_now(&mut self, rank: u32, event: Event) {
         if self.transcript.is_some() {
-            self.note(&format!("rank {rank} <- {event:?}"));
+            note!(self, "rank {rank} <- {event:?}");
         }
         self.events += 1;
         let now = Now { mono: self.now, wall: self.wall(rank) };
@@ -647,6 +647,10 @@ impl World {
         self.at(arrival, item);
     }
 
+    pub(super) fn has_transcript(&self) -> bool {
+        self.transcript.is_some()
+    }
+
     pub(super) fn note(&mut self, line: &str) {
         let now = self.now;
         if let Some(transcript) = &mut self.transcript {
@@ -655,7 +659,7 @@ impl World {
     }
 
     pub(super) fn violate(&mut self, invariant: &'static str, seen: String) {
-        self.note(&format!("VIOLATION {invariant}: {seen}"));
+        note!(self, "VIOLATION {invariant}: {seen}");
         self.violations.push(Violation { invariant, seen });
     }
 }

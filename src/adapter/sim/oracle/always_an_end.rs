@@ -15,7 +15,7 @@ impl World {
     /// Checks the order of RFC 32, at each response.
     pub(super) fn check_order(&mut self, id: JobId, response: &Response) {
         if let Err(violation) = self.manager.handle_response(id, response, self.now) {
-            self.note(&format!("VIOLATION {violation}"));
+            note!(self, "VIOLATION {violation}");
             self.violations.push(violation);
         }
     }

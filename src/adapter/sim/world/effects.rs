@@ -140,7 +140,7 @@ impl World {
         if !state.broker_up {
             let may_be_lost = !matches!(asked, Asked::Passed(_));
             if may_be_lost && std::mem::take(&mut state.unnoticed) {
-                return self.note(&format!("a request to rank {rank} is lost without an error"));
+                return note!(self, "a request to rank {rank} is lost without an error");
             }
             return self.fail_request(request, Fault::new(libc::EHOSTUNREACH, "No route to host"));
         }

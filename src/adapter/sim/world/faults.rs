@@ -47,7 +47,7 @@ impl World {
             FaultKind::AllKilled => self.kill(0),
             FaultKind::BrokerKilled => self.kill(rank.max(1).min(self.profile.ranks - 1)),
             FaultKind::BusLost => {
-                self.note(&format!("the bus on rank {rank} ends all connections"));
+                note!(self, "the bus on rank {rank} ends all connections");
                 let lost = self.ranks[rank as usize].systemd.restart_bus();
                 let life = self.life(rank);
                 if !lost.is_empty() {
@@ -57,12 +57,12 @@ impl World {
             FaultKind::Cancel => self.cancel(rng),
             FaultKind::ClockJumps => {
                 let jump = rng.random_range(-300.0..300.0);
-                self.note(&format!("the clock on rank {rank} jumps by {jump:.0} s"));
+                note!(self, "the clock on rank {rank} jumps by {jump:.0} s");
                 self.ranks[rank as usize].clock += jump;
             }
             FaultKind::ConfigReloaded => self.reconfigure(rng),
             FaultKind::DiskFull => {
-                self.note(&format!("the disk of rank {rank} is full"));
+                note!(self, "the disk of rank {rank} is full");
                 self.ranks[rank as usize].disk.set_room(Some(rng.random_range(0..400)));
                 self.at(self.now + rng.random_range(0.1..30.0), Item::DiskEmptied(rank));
             }
@@ -72,7 +72,7 @@ impl World {
             FaultKind::NodeRebooted => self.reboot(rank, rng),
             FaultKind::RankStalls => {
                 let seconds = rng.random_range(0.1..60.0);
-                self.note(&format!("rank {rank} stalls for {seconds:.1} s"));
+                note!(self, "rank {rank} stalls for {seconds:.1} s");
                 let until = &mut self.ranks[rank as usize].stalled_until;
                 *until = until.max(self.now + seconds);
                 let until = *until;
@@ -85,13 +85,13 @@ impl World {
             }
             FaultKind::StateLost => self.lose_files(rank, &["record", "out", "err"]),
             FaultKind::SystemdReexecuted => {
-                self.note(&format!("systemd on rank {rank} is executed again"));
+                note!(self, "systemd on rank {rank} is executed again");
                 self.ranks[rank as usize].muted = true;
                 self.at(self.now + rng.random_range(0.0..0.01), Item::SystemdLeaves(rank));
             }
             FaultKind::SystemdRefuses => self.ranks[rank as usize].systemd.refuse_one(),
             FaultKind::SystemdReloaded => {
-                self.note(&format!("systemd on rank {rank} reloads"));
+                note!(self, "systemd on rank {rank} reloads");
                 self.ranks[rank as usize].systemd.reload();
                 self.forward_from_systemd(rank);
             }
@@ -123,7 +123,7 @@ impl World {
             job.fail("cancel", self.now);
             self.schedule_commit();
         }
-        self.note(&format!("cancel {id}"));
+        note!(self, "cancel {id}");
         self.publish(id, "cancel");
     }
 
@@ -133,7 +133,7 @@ impl World {
             return;
         }
         let expiration = self.wall(0) + rng.random_range(-1.0..60.0);
-        self.note(&format!("{id} may run until {expiration}"));
+        note!(self, "{id} may run until {expiration}");
         self.manager.set_expiration(id, expiration);
         self.schedule_commit();
         let life = self.life(0);
@@ -188,7 +188,7 @@ impl World {
         node.finish(now);
         let (is_finished, next) = (node.is_finished(), node.next_timeout());
         state.is_leaving = true;
-        self.note(&format!("unload on rank {rank}"));
+        note!(self, "unload on rank {rank}");
         if is_finished {
             return self.end_unload(life);
         }
@@ -238,7 +238,7 @@ impl World {
             if state.node.is_none() {
                 state.is_other_release = is_other;
             }
-            self.note(&format!("rank {rank} is another release: {is_other}"));
+            note!(self, "rank {rank} is another release: {is_other}");
             self.unload(rank);
         }
     }
@@ -248,7 +248,7 @@ impl World {
         if !self.ranks[rank as usize].broker_up {
             return;
         }
-        self.note(&format!("kill -9 of the broker on rank {rank}"));
+        note!(self, "kill -9 of the broker on rank {rank}");
         let below: Vec<u32> =
             (0..self.profile.ranks).filter(|other| is_below(*other, rank)).collect();
         for rank in below {
@@ -279,7 +279,7 @@ impl World {
     /// Powers a node off, with all that runs on it. It boots again.
     fn reboot(&mut self, rank: u32, rng: &mut ChaCha8Rng) {
         self.kill(rank);
-        self.note(&format!("the node of rank {rank} is powered off"));
+        note!(self, "the node of rank {rank} is powered off");
         let state = &mut self.ranks[rank as usize];
         state.boot += 1;
         state.muted = false;
@@ -297,7 +297,7 @@ impl World {
             shell.record_damaged |= damaged.contains(&format!("{}.record", shell.unit.stem()));
         }
         for name in damaged {
-            self.note(&format!("rank {rank} has lost something of {name}"));
+            note!(self, "rank {rank} has lost something of {name}");
         }
         for id in gone {
             self.handle_shell_gone(id);
@@ -323,7 +323,7 @@ impl World {
             shell.commits_lost |= jobs.contains(&shell.unit.job());
         }
         for name in lost {
-            self.note(&format!("rank {rank} has lost {name}"));
+            note!(self, "rank {rank} has lost {name}");
         }
     }
 
@@ -381,7 +381,7 @@ impl World {
         let supervisor = match supervisor {
             Ok(supervisor) => supervisor,
             Err(error) => {
-                self.note(&format!("rank {rank} does not load: {error}"));
+                note!(self, "rank {rank} does not load: {error}");
                 return self.after(0.1, 5.0, Item::Load { rank });
             }
         };
@@ -389,7 +389,7 @@ impl World {
             state.up_since = self.now;
         }
         state.supervisor = Some(supervisor);
-        self.note(&format!("load on rank {rank}"));
+        note!(self, "load on rank {rank}");
         self.forward_from_supervisor(rank);
     }
 
@@ -405,7 +405,7 @@ impl World {
             shell.record_lost = !has_record;
             shell.record_damaged |= !has_record && known != Some(shell.invocation.as_str());
         }
-        self.note(&format!("ready on rank {rank}"));
+        note!(self, "ready on rank {rank}");
         for event in found {
             self.handle(rank, Event::Unit(event));
         }

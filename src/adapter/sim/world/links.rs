@@ -348,9 +348,7 @@ impl World {
             _ => Err(libc::ENOSYS),
         });
         let Waiter { shell, packet, .. } = &waiter;
-        let line =
-            format!("shell {} of rank {} asks {packet:?}: {answer:?}", shell.index, shell.rank);
-        self.note(&line);
+        note!(self, "shell {} of rank {} asks {packet:?}: {answer:?}", shell.index, shell.rank);
         self.send(0, waiter.shell.rank, Item::ToShell(Box::new(waiter), answer));
     }
 

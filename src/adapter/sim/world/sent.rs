@@ -178,7 +178,7 @@ impl World {
     /// Handles one of the answers to a start request. It must be for the job that the request
     /// names.
     fn record_response(&mut self, index: usize, id: JobId, response: &Response) {
-        self.note(&format!("message {index}: {id}: {response:?}"));
+        note!(self, "message {index}: {id}: {response:?}");
         let told = &mut self.messages.all[index];
         told.heard = Heard::Granted;
         if told.job != Some(id) {

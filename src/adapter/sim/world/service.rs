@@ -25,7 +25,7 @@ impl World {
         let of_guest = self.rng.random_bool(self.profile.guests);
         let userid = if of_guest { self.rng.random_range(GUESTS) } else { OWNER };
         let id = self.manager.submit(userid, duration);
-        self.note(&format!("{id} of user {userid} is submitted"));
+        note!(self, "{id} of user {userid} is submitted");
         self.schedule_commit();
         self.after(0.001, 1.0, Item::Allocate(id));
     }
@@ -80,7 +80,7 @@ impl World {
             return;
         }
         if let Some(payload) = self.manager.take_start_request(id, at_load, self.wall(0)) {
-            self.note(&format!("start request for {id}"));
+            note!(self, "start request for {id}");
             let life = self.life(0);
             let number = self.requests.open(life, life, Asked::Manager);
             let request = RequestId::Remote(number);
@@ -121,7 +121,7 @@ impl World {
         if !self.is_alive(from) || broker != self.ranks[0].brokers {
             return;
         }
-        self.note(&format!("{id} is moved"));
+        note!(self, "{id} is moved");
         let result = self.kvs.graft(root);
         self.after(0.000_1, 0.01, Item::Grafted { from, id, result: Box::new(result), broker });
     }
@@ -162,13 +162,13 @@ impl World {
 
     pub(super) fn end_checkpoint(&mut self, to: Life, number: u64) {
         if self.kvs.end_checkpoint(number) {
-            self.note(&format!("checkpoint {number}"));
+            note!(self, "checkpoint {number}");
             self.send(0, 0, Item::Deliver { to, event: Box::new(Event::Checkpointed(Ok(()))) });
         }
     }
 
     pub(super) fn handle_response(&mut self, id: JobId, response: &Response) {
-        self.note(&format!("{id}: {response:?}"));
+        note!(self, "{id}: {response:?}");
         self.check_response(id, response);
         self.told.push((self.now, id, response.clone()));
         self.schedule_commit();
@@ -222,7 +222,7 @@ impl World {
     }
 
     pub(super) fn raise(&mut self, id: JobId, exception: &Exception) {
-        self.note(&format!("raise {id}: {}", exception.note));
+        note!(self, "raise {id}: {}", exception.note);
         if let Some(job) = self.manager.jobs.get_mut(&id).filter(|_| exception.severity == 0) {
             job.fail(&exception.kind, self.now);
             self.schedule_commit();
@@ -241,7 +241,7 @@ impl World {
 
     /// The resource module drains ranks. The reason contains the id of the job.
     pub(super) fn drain(&mut self, ranks: &Idset, reason: &str) {
-        self.note(&format!("drain {ranks}: {reason}"));
+        note!(self, "drain {ranks}: {reason}");
         let digests: Vec<String> = self
             .allocations
             .iter()

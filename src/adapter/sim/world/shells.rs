@@ -68,7 +68,7 @@ impl World {
         // Its record can be lost before it is executed.
         shell.record_lost = !state.disk.has(&format!("{}.record", unit.stem()));
         state.shells.push(shell);
-        self.note(&format!("{unit} runs"));
+        note!(self, "{unit} runs");
         self.forward_from_systemd(rank);
         self.check_once(rank, index);
         let id = ShellId { rank, index };
@@ -168,7 +168,7 @@ impl World {
         shell.leftover = leftover;
         shell.has_closed = !is_killed;
         let unit = shell.unit.clone();
-        self.note(&format!("{unit} exits: {status}"));
+        note!(self, "{unit} exits: {status}");
         if leftover {
             self.after(0.1, 60.0, Item::LeftoverEnds(id));
         }

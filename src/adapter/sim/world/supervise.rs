@@ -138,7 +138,7 @@ impl World {
         let of_the_kernel = matches!(news, News::Emptied { .. });
         if supervisor.connection == Some(connection) || of_the_kernel {
             if self.transcript.is_some() {
-                self.note(&format!("rank {rank} <- {news:?}"));
+                note!(self, "rank {rank} <- {news:?}");
             }
             if let Some(supervisor) = &mut self.ranks[rank as usize].supervisor {
                 supervisor.backend.tracker.handle_news(news);

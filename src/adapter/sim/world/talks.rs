@@ -251,7 +251,7 @@ impl World {
         let is_lost = !is_there(from) || !is_there(to);
         if self.transcript.is_some() {
             let lost = if is_lost { "lost: " } else { "" };
-            self.note(&format!("{lost}from rank {} to rank {}: {packet:?}", from.0, to.0));
+            note!(self, "{lost}from rank {} to rank {}: {packet:?}", from.0, to.0);
         }
         if is_lost {
             return;
