@@ -285,7 +285,14 @@ class Account:
         been ended and started again (rfc/0008, 8.10)."""
         last = max((event["timestamp"] for event in self.named("alloc")), default=math.inf)
         before = [task for task in tasks if task.started < last]
-        fenced = [task for task in tasks if task not in before and self.is_fenced(task, last)]
+        newest = {}
+        for task in tasks:
+            newest[task.rank] = max(task.started, newest.get(task.rank, 0))
+        fenced = [
+            task
+            for task in tasks
+            if last <= task.started < newest[task.rank] and self.is_fenced(task, last)
+        ]
         if fenced:
             self.again = self.again or 0
         for task in before:
