@@ -129,8 +129,8 @@ def play_undisturbed(brokers):
 # A stop does not cancel what is left (README, Install).
 os.environ["FLUX_DISABLE_JOB_CLEANUP"] = "1"
 instance = Brokers(SIZE, as_service=True)
-is_reloaded = sys.argv[1] == "reloaded"
-instance.write("conf.d/exec.toml", CONFIG + NO_CHECKPOINT * is_reloaded)
+has_no_checkpoint = sys.argv[1] in ("reloaded", "undisturbed")
+instance.write("conf.d/exec.toml", CONFIG + NO_CHECKPOINT * has_no_checkpoint)
 with instance:
     if sys.argv[1] == "undisturbed":
         play_undisturbed(instance)

@@ -14,7 +14,7 @@ for way in killed stopped reloaded; do
 		flux python "$here/held-jobs.py" "$way"
 	'
 done
-test_expect_success 'a job that ends by itself is not held' '
+test_expect_success 'a job that ends between two checkpoints is not held' '
 	flux python "$here/held-jobs.py" undisturbed
 '
 
