@@ -108,14 +108,12 @@ fn run(handle: Handle, arguments: &[String]) -> Result<(), LoadError> {
         &futures,
     )?;
     let result = serve(handle, &name, arguments, &driver, (&inbox, &supervision), rank);
-    if let Err(error) = driver.finish() {
-        handle.log(libc::LOG_ERR, &format!("no last checkpoint was made: {error}"));
-    }
     driver.shut_down();
     supervision.stop();
     result
 }
 
+/// Handles messages until the module is unloaded and the last checkpoint is made.
 fn serve(
     handle: Handle,
     name: &str,
@@ -138,7 +136,13 @@ fn serve(
         })?;
         driver.find_cleaning();
     }
-    Ok(handle.run_reactor()?)
+    let result = handle.run_reactor();
+    // Shells that end meanwhile leave commits. Without handlers libflux would answer them that there
+    // is no such method.
+    if let Err(error) = driver.finish() {
+        handle.log(libc::LOG_ERR, &format!("no last checkpoint was made: {error}"));
+    }
+    Ok(result?)
 }
 
 fn register(handle: Handle, name: &str) -> Result<(), LoadError> {

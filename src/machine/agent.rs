@@ -551,8 +551,8 @@ impl Agent {
         if let Upstream::Led(led) = &self.upstream {
             out.end(led.to, StreamEnd::Unloaded);
         }
-        if let Some(shell) = self.shell() {
-            shell.park(out);
+        if let Some(there) = &mut self.occupant {
+            there.shell.shut_down(out);
         }
     }
 }

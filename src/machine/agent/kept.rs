@@ -68,6 +68,14 @@ impl Kept {
         }
     }
 
+    /// The module is being unloaded: clients that wait offer their commits to the next one.
+    pub(super) fn shut_down(&mut self, id: JobId, out: &mut Effects) {
+        for (_, to) in self.waiting.drain(..) {
+            let message = format!("{id}: job-exec-rs is being unloaded on this rank");
+            out.done(to, Err(Fault::new(libc::ENOSYS, message)));
+        }
+    }
+
     /// Forgets a client that does not wait any more. Returns whether it did.
     pub(super) fn is_left_by(&mut self, request: RequestId) -> bool {
         self.waiting.extract_if(.., |(_, to)| *to == request).next().is_some()
@@ -99,6 +107,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::machine::effect::Answer;
 
     const ID: JobId = JobId(7);
 
@@ -121,6 +130,20 @@ mod tests {
         assert_eq!(kept.take(ID, &bequest(other, 10)), Ok(()));
         let refused = kept.take(ID, &bequest("x", 10)).expect_err("refused");
         assert_eq!(refused.errnum, libc::EPROTO);
+    }
+
+    #[test]
+    fn who_waits_when_the_module_is_unloaded_is_to_offer_them_again() {
+        let (mut kept, mut out) = (Kept::default(), Effects::default());
+        kept.wait(RequestId::Remote(1), "0011223344556677");
+        kept.shut_down(ID, &mut out);
+        kept.shut_down(ID, &mut out);
+        let [Effect::Answer { to: RequestId::Remote(1), answer: Answer::Done(Err(fault)) }] =
+            &out.list[..]
+        else {
+            panic!("{:?}", out.list)
+        };
+        assert_eq!(fault.errnum, libc::ENOSYS);
     }
 
     #[test]

@@ -562,10 +562,12 @@ impl Shell {
         self.report_gone()
     }
 
-    /// The module is unloaded: the requests in the barrier are kept with the unit.
-    pub(super) fn park(&self, out: &mut Effects) {
+    /// The module is unloaded: the requests in the barrier are kept with the unit, and clients that
+    /// leave commits offer them again.
+    pub(super) fn shut_down(&mut self, out: &mut Effects) {
         for (entry, to) in self.entries.waiting() {
             out.push(Effect::Park { to: *to, unit: self.unit.clone(), entry: *entry });
         }
+        self.kept.shut_down(self.unit.job(), out);
     }
 }
