@@ -106,4 +106,22 @@ test_expect_success 'nothing is left' '
 	assert_no_units
 '
 
+# A module that is unloaded makes a last checkpoint. A shell that ends meanwhile leaves its commits.
+test_expect_success 'commits are taken, or offered again, until the module is gone' '
+	id=$(flux submit -N1 --requires=rank:0 sleep inf) &&
+	wait_event -q "$id" start &&
+	: >answers &&
+	{ flux python "$here/leave-commits.py" "$(flux job id --to=dec "$id")" stop >answers & } &&
+	client=$! &&
+	await grep -x kept answers &&
+	for _ in 1 2 3; do flux module reload job-exec || return 1; done &&
+	touch stop &&
+	wait $client &&
+	flux cancel "$id" &&
+	wait_event "$id" clean &&
+	cat answers &&
+	grep ENOSYS answers &&
+	test_must_fail grep "Unknown service method" answers
+'
+
 test_done
