@@ -584,9 +584,7 @@ impl World {
 
     /// Handles an event now. The broker can be killed before any of the effects.
     fn handle_now(&mut self, rank: u32, event: Event) {
-        if self.transcript.is_some() {
-            note!(self, "rank {rank} <- {event:?}");
-        }
+        note!(self, "rank {rank} <- {event:?}");
         self.events += 1;
         let now = Now { mono: self.now, wall: self.wall(rank) };
         let state = &mut self.ranks[rank as usize];

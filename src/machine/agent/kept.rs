@@ -107,7 +107,6 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::machine::effect::Answer;
 
     const ID: JobId = JobId(7);
 
@@ -130,20 +129,6 @@ mod tests {
         assert_eq!(kept.take(ID, &bequest(other, 10)), Ok(()));
         let refused = kept.take(ID, &bequest("x", 10)).expect_err("refused");
         assert_eq!(refused.errnum, libc::EPROTO);
-    }
-
-    #[test]
-    fn who_waits_when_the_module_is_unloaded_is_to_offer_them_again() {
-        let (mut kept, mut out) = (Kept::default(), Effects::default());
-        kept.wait(RequestId::Remote(1), "0011223344556677");
-        kept.shut_down(ID, &mut out);
-        kept.shut_down(ID, &mut out);
-        let [Effect::Answer { to: RequestId::Remote(1), answer: Answer::Done(Err(fault)) }] =
-            &out.list[..]
-        else {
-            panic!("{:?}", out.list)
-        };
-        assert_eq!(fault.errnum, libc::ENOSYS);
     }
 
     #[test]

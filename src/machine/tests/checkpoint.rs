@@ -51,13 +51,24 @@ fn pause(node: &Alone) -> f64 {
     node.node.next_timeout().expect("a checkpoint is due") - node.now
 }
 
-fn cancel(node: &mut Alone) {
-    node.hear(Event::Exception(JobException {
-        id: JOB,
-        kind: "cancel".to_string(),
-        severity: 0,
-        wait_status: None,
-    }));
+fn cancel(node: &mut Alone, id: JobId) -> Vec<Effect> {
+    let kind = "cancel".to_string();
+    node.hear(Event::Exception(JobException { id, kind, severity: 0, wait_status: None }))
+}
+
+/// [cleanup-held]
+#[test]
+fn a_job_that_is_cancelled_while_a_checkpoint_waits_for_holds_is_held_by_it() {
+    let (mut node, _) = coordinator();
+    let second = JobId(JOB.0 + 1);
+    let mut payload = start("1", false);
+    payload["id"] = serde_json::json!(second);
+    node.hear(start_event(RequestId::Remote(2), &payload));
+    cancel(&mut node, JOB);
+    let held = |id| Effect::Hold { id };
+    let waits = (0..20_000).any(|_| node.hear(Event::Timeout).contains(&held(JOB)));
+    assert!(waits, "the checkpoint waits for the first hold");
+    assert!(cancel(&mut node, second).contains(&held(second)));
 }
 
 /// [cleanup-held]
@@ -66,7 +77,7 @@ fn a_job_that_is_cancelled_during_a_checkpoint_is_held_by_the_next_one_at_once()
     let (mut node, stream) = coordinator();
     reply(&mut node, stream, LeadReply::Note(LeadNote::Changed { mark: 1 }));
     begin(&mut node);
-    cancel(&mut node);
+    cancel(&mut node, JOB);
     made(&mut node);
     assert!(pause(&node) <= 0.0, "{}", pause(&node));
     assert!(node.hear(Event::Timeout).contains(&Effect::Hold { id: JOB }));

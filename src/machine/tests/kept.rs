@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::json;
 
 use super::{Credential, JOB, World};
-use crate::machine::{Answer, Effect, Event, KvsOp, RequestId};
+use crate::machine::{Answer, Effect, Effects, Event, KvsOp, RequestId};
 use crate::port::Note;
 use crate::port::supervisor::{UnitCommand, UnitEvent};
 use crate::proto::peer::Mode;
@@ -64,6 +64,15 @@ fn who_leaves_commits_is_answered_when_they_are_written() {
     assert_eq!(answer_of(&alone.hear(kept(true)), 7), Some(None));
     alone.hear(leave(8, USER));
     assert_eq!(answer_of(&alone.hear(kept(false)), 8), Some(Some(libc::ENOSPC)));
+}
+
+#[test]
+fn who_waits_when_the_module_is_unloaded_is_to_offer_them_again() {
+    let (mut alone, _) = with_shell();
+    alone.hear(leave(7, USER));
+    let mut out = Effects::default();
+    alone.node.shut_down(&mut out);
+    assert_eq!(answer_of(&out.list, 7), Some(Some(libc::ENOSYS)));
 }
 
 #[test]
