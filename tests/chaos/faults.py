@@ -102,7 +102,8 @@ class Faults:
         if not self.instance.is_private:
             return
         began = time.time()
-        filler = f"{self.instance.records(rank)}/filler"
+        # Two such faults of one rank can overlap.
+        filler = f"{self.instance.records(rank)}/filler-{fault.at:.2f}"
         self.note(f"disk of {rank} full for {fault.lasts:.2f} s")
         with open(filler, "wb", buffering=0) as file:
             try:
