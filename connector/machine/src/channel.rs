@@ -93,6 +93,8 @@ pub(crate) struct Outbox<P> {
     pub(crate) ask_again_at: Option<f64>,
     /// Questions in a row that failed.
     pub(crate) tries: u32,
+    /// Questions in a row that nobody has answered, before the last one.
+    pub(crate) unanswered: u32,
     /// A connection was lost since the receiver was last heard.
     pub(crate) trouble: bool,
     /// The last number when the receiver was asked.
@@ -117,6 +119,7 @@ impl<P: Packet> Outbox<P> {
             asking: false,
             ask_again_at: None,
             tries: 0,
+            unanswered: 0,
             trouble: false,
             asked_at: 0,
             told: 1,

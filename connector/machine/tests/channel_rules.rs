@@ -271,6 +271,48 @@ fn a_receiver_that_ends_before_it_reads_the_question_is_asked_again() {
 }
 
 #[test]
+fn a_receivers_broker_that_does_not_say_whether_it_runs_is_asked_again() {
+    let (mut sender, question) = Client::closing();
+    sender.receive(question.refusal(NO_SERVICE, "No service"));
+    assert_eq!(sender.topics(), ["state-machine.get"]);
+    sender.pass(2.0);
+    let again = sender.sent();
+    assert_eq!(again.len(), 1, "{again:?}");
+    sender.receive(again[0].refusal(NO_SERVICE, "No service"));
+    let asked = sender.sent();
+    sender.receive(runs(&asked[0], 1000.0));
+    assert!(!sender.connector.is_lingering());
+}
+
+#[test]
+fn a_question_is_asked_again_also_if_a_request_has_found_no_service_meanwhile() {
+    let mut sender = Client::shell();
+    sender.send(exchange(2));
+    let exchange = sender.sent().remove(0);
+    sender.send(write(0));
+    sender.connector.closing(sender.now);
+    sender.sent();
+    // The receiver has ended before it has read the question.
+    sender.receive(exchange.refusal(NO_SERVICE, "No service"));
+    assert_eq!(sender.sent(), []);
+    sender.pass(2.0);
+    let again = sender.sent();
+    assert_eq!(again.len(), 1, "{again:?}");
+}
+
+#[test]
+fn how_often_a_receiver_was_out_of_reach_does_not_delay_a_question_that_is_lost() {
+    let (mut sender, question) = Client::closing();
+    sender.receive(question.refusal(NO_HOST, "no host"));
+    sender.refuse_questions(NO_HOST);
+    // Lost.
+    sender.pass(2.0);
+    assert_eq!(sender.sent().len(), 1);
+    sender.pass(2.0);
+    assert_eq!(sender.sent().len(), 1);
+}
+
+#[test]
 fn what_was_sent_while_the_broker_is_away_is_waited_for_when_closing() {
     let mut sender = Client::shell();
     sender.connector.lost(sender.now);

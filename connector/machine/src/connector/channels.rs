@@ -104,7 +104,7 @@ impl<P: Packet> Connector<P> {
             Origin::Stale => return,
             Origin::Other if errnum == NO_HOST => return self.unreachable(now, &peer),
             Origin::Other if errnum == NO_SERVICE && !is_unknown_method(&packet) => {
-                return self.missing(&peer);
+                return self.missing(now, &peer);
             }
             Origin::Other => {
                 outbox.answered(number);
@@ -169,12 +169,12 @@ impl<P: Packet> Connector<P> {
 
     /// The broker does not have the service. It may be shutting down, or just be back, even if this
     /// client has not noticed.
-    fn missing(&mut self, peer: &Peer) {
+    fn missing(&mut self, now: f64, peer: &Peer) {
         let Some(outbox) = self.outboxes.get_mut(peer) else { return };
         outbox.flow = Flow::Halted;
-        outbox.ask_again_at = None;
-        if !std::mem::replace(&mut outbox.asking, true) {
-            outbox.ask_at = None;
+        // The answer to the question that is under way comes first.
+        if !outbox.asking {
+            outbox.asked(now);
             let own = Own::PeerRuns(peer.clone());
             self.ask_rank(own, "state-machine.get", "{}", peer.rank);
         }
@@ -183,7 +183,7 @@ impl<P: Packet> Connector<P> {
     /// The broker of the receiver has said since when it is in RUN, because the service is missing.
     pub(crate) fn peer_runs(&mut self, now: f64, peer: &Peer, answer: &P) {
         let Some(outbox) = self.outboxes.get_mut(peer) else { return };
-        outbox.asking = false;
+        (outbox.asking, outbox.ask_again_at) = (false, None);
         let standing = Some(answer).filter(|answer| answer.header().errnum == 0);
         let standing = standing.and_then(|answer| serde_json::from_slice(answer.payload()).ok());
         match standing {
@@ -227,7 +227,7 @@ impl<P: Packet> Connector<P> {
             }
             (NO_HOST, _) => self.unreachable(now, peer),
             (NO_SERVICE, _) if !is_unknown_method(answer) => {
-                self.missing(peer);
+                self.missing(now, peer);
             }
             _ => self.give_up_numbers(peer),
         }
@@ -301,7 +301,8 @@ impl<P: Packet> Connector<P> {
         let due: Vec<(Peer, String)> = due.collect();
         for (peer, question) in due {
             // Only the answer to the last question counts.
-            self.own.retain(|_, own| *own != Own::Received(peer.clone()));
+            let about = [Own::Received(peer.clone()), Own::PeerRuns(peer.clone())];
+            self.own.retain(|_, own| !about.contains(own));
             let (topic, rank) = (format!("{}{RECEIVED}", peer.service), peer.rank);
             self.ask_rank(Own::Received(peer), &topic, &question, rank);
         }
@@ -393,10 +394,9 @@ impl<P: Packet> Outbox<P> {
 
     /// The receiver is asked.
     fn asked(&mut self, now: f64) {
-        if std::mem::replace(&mut self.asking, true) {
-            self.tries += 1;
-        }
-        let pause = ASK_AGAIN_FIRST * f64::from(1u32 << self.tries.min(10));
+        let is_again = std::mem::replace(&mut self.asking, true);
+        self.unanswered = if is_again { self.unanswered + 1 } else { 0 };
+        let pause = ASK_AGAIN_FIRST * f64::from(1u32 << self.unanswered.min(10));
         (self.ask_at, self.ask_again_at) = (None, Some(now + pause.min(ASK_AGAIN_MAX)));
     }
 
