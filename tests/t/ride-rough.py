@@ -240,6 +240,42 @@ def gone_while_it_is_opened(brokers):
     assert client.communicate()[0] == "0\n"
 
 
+def a_broker_that_is_only_just_starting(_):
+    """It waits for its parent, and refuses requests of its clients (flux-core broker/modhash.c)."""
+    brokers = Brokers(2)
+    brokers.start(1)
+    try:
+        local = connected(brokers, 1)
+        assert local.rpc("state-machine.get").get()["state"] in ("load-builtins", "join")
+        try:
+            local.rpc("kvs.getroot", {"namespace": "primary"}).get()
+            raise AssertionError("answered without a KVS")
+        except OSError as error:
+            assert error.errno == errno.EAGAIN, error
+        early = flux.Flux(brokers.uri(1, "resume"))
+        future = early.rpc("kvs.getroot", {"namespace": "primary"})
+        try:
+            future.wait_for(0.2)
+            raise AssertionError("answered without a KVS")
+        except OSError as error:
+            assert error.errno == errno.ETIMEDOUT, error
+        brokers.start(0)
+        assert future.get()["owner"] == os.getuid()
+    finally:
+        brokers.start(*({0} - set(brokers.processes)))
+        brokers.await_run()
+        brokers.stop()
+
+
+def connected(brokers, rank):
+    """A broker that does not come to RUN cannot be awaited as others are."""
+    while True:
+        try:
+            return flux.Flux(brokers.uri(rank))
+        except OSError:
+            assert brokers.processes[rank].poll() is None, "the broker has ended"
+
+
 def a_large_message(brokers):
     """More than is read at a time. Nothing else comes that would wake the client."""
     brokers.flux("kvs", "put", f"large={'x' * 100_000}")
@@ -305,6 +341,7 @@ CHECKS = [
     opened_while_away,
     opened_without_a_run_directory,
     gone_while_it_is_opened,
+    a_broker_that_is_only_just_starting,
     a_large_message,
     a_clean_restart,
     a_forgotten_run,

@@ -237,6 +237,10 @@ impl<P: Packet> Connector<P> {
 
     /// The socket is connected again, and the broker has accepted the client.
     pub fn connected(&mut self) {
+        self.greet();
+    }
+
+    fn greet(&mut self) {
         self.phase = Phase::Greeting;
         // flux-core `broker/state_machine.c`: answered when the broker is in RUN.
         self.ask(Own::Greeting, "state-machine.wait", "{}");
@@ -311,10 +315,11 @@ impl<P: Packet> Connector<P> {
         self.unsent = unsent;
     }
 
-    /// Takes the requests that failed because their service was missing: they were not done.
+    /// Takes the requests that failed because their service was missing, or the broker not ready: they
+    /// were not done.
     fn take_undone(&mut self) -> VecDeque<P> {
         let undone = self.flights.iter().filter(|(_, flight)| {
-            flight.held_back.is_some() && flight.policy == Policy::Refuse && !flight.is_kept()
+            flight.is_undone() && flight.policy == Policy::Refuse && !flight.is_kept()
         });
         let mut undone: Vec<(u64, u32)> = undone.map(|(t, flight)| (flight.order, *t)).collect();
         undone.sort_unstable();
@@ -324,7 +329,7 @@ impl<P: Packet> Connector<P> {
 
     fn refuse_what_cannot_be_repeated(&mut self) {
         for flight in self.flights.values_mut() {
-            flight.held_back = None;
+            (flight.held_back, flight.is_early) = (None, false);
         }
         let refused = self
             .flights
@@ -372,6 +377,7 @@ impl<P: Packet> Connector<P> {
             self.ask_again(now);
             self.resume_channels(now);
         }
+        self.send_early();
         // A message that is sent can end this phase; then the rest waits again.
         while self.phase == Phase::Live
             && let Some(packet) = self.unsent.pop_front()

@@ -1,6 +1,7 @@
 //! A request of the client that waits for its answer.
 
 use crate::channel::Peer;
+use crate::packet::Packet;
 use crate::policy::Policy;
 use crate::watch::Seen;
 
@@ -23,6 +24,8 @@ pub(crate) struct Flight<P> {
     /// An error that a shutdown of the broker may have caused. It is held back until the broker has
     /// said whether it is in RUN.
     pub(crate) held_back: Option<P>,
+    /// The broker has refused it, because it is only just starting.
+    pub(crate) is_early: bool,
     /// Set after a restart of the broker, when services may not be ready yet.
     pub(crate) again: Option<Again>,
 }
@@ -58,8 +61,14 @@ impl<P> Flight<P> {
             commit: None,
             channel: None,
             held_back: None,
+            is_early: false,
             again: None,
         }
+    }
+
+    /// Whether the broker has not done it, although it has answered.
+    pub(crate) fn is_undone(&self) -> bool {
+        self.is_early || self.held_back.is_some()
     }
 
     /// Whether something other than its policy says what becomes of it when the connection is lost.
@@ -97,8 +106,18 @@ impl<P> Flight<P> {
     }
 }
 
+/// How a broker begins its refusal that is not in INIT yet (flux-core `broker/modhash.c`,
+/// `module_cb()`).
+const OFFLINE: &[u8] = b"Upstream Flux broker is offline";
+
+/// Whether the broker is only just starting, and has not done the request.
+pub(crate) fn is_offline<P: Packet>(answer: &P) -> bool {
+    answer.header().errnum == TRY_AGAIN && answer.payload().starts_with(OFFLINE)
+}
+
 /// Linux errno values, as on the wire.
 pub(crate) const NO_ENTRY: i32 = 2;
+const TRY_AGAIN: i32 = 11;
 pub(crate) const NO_SPACE: i32 = 28;
 pub(crate) const NO_SERVICE: i32 = 38;
 pub(crate) const NO_DATA: i32 = 61;

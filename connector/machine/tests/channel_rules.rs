@@ -313,6 +313,17 @@ fn how_often_a_receiver_was_out_of_reach_does_not_delay_a_question_that_is_lost(
 }
 
 #[test]
+fn a_broker_that_is_only_just_starting_has_nothing_to_say_of_a_receiver() {
+    let (mut sender, question) = Client::closing();
+    sender.receive(question.refusal(11, "Upstream Flux broker is offline. Try again later."));
+    assert!(sender.connector.is_lingering());
+    sender.pass(2.0);
+    let again = sender.sent();
+    sender.receive(received(&again[0], 1));
+    assert!(!sender.connector.is_lingering());
+}
+
+#[test]
 fn what_was_sent_while_the_broker_is_away_is_waited_for_when_closing() {
     let mut sender = Client::shell();
     sender.connector.lost(sender.now);

@@ -121,6 +121,8 @@ pub(super) struct Rank {
     pub(super) broker_up: bool,
     /// Since when the broker runs.
     pub(super) up_since: f64,
+    /// When the broker takes requests of its clients: until then it is only just starting.
+    pub(super) online_at: f64,
     /// How many brokers ran here before this one.
     pub(super) brokers: u32,
     pub(super) disk: SimDisk,
@@ -164,6 +166,7 @@ impl Rank {
             life: 0,
             broker_up: true,
             up_since: 0.0,
+            online_at: 0.0,
             brokers: 0,
             disk,
             systemd: if slow_systemd { SimSystemd::slow() } else { SimSystemd::default() },

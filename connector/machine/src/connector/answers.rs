@@ -1,9 +1,9 @@
 //! Messages from the broker to the client.
 
-use crate::connector::Connector;
 use crate::connector::requests::HOP;
 use crate::connector::restore::Own;
-use crate::flight::{NO_HOST, NO_SERVICE};
+use crate::connector::{Connector, Phase};
+use crate::flight::{NO_HOST, NO_SERVICE, is_offline};
 use crate::packet::{Header, Kind, NO_TAG, Packet};
 use crate::policy::Policy;
 
@@ -42,6 +42,10 @@ impl<P: Packet> Connector<P> {
         if let Some(channel) = &flight.channel {
             let channel = channel.clone();
             return self.channel_answer(now, channel, tag, packet);
+        }
+        if is_offline(&packet) {
+            flight.is_early = true;
+            return self.await_run();
         }
         if errnum == 0
             && let Some(seen) = &mut flight.seen
@@ -124,6 +128,31 @@ impl<P: Packet> Connector<P> {
             if !asked {
                 self.ask(Own::InRun, "state-machine.wait", "{}");
             }
+        }
+    }
+
+    /// The broker is only just starting. Nothing more is sent before it is in RUN.
+    fn await_run(&mut self) {
+        if self.phase == Phase::Live {
+            self.greet();
+        }
+    }
+
+    /// The broker is in RUN. What it has refused before that is sent again.
+    pub(crate) fn send_early(&mut self) {
+        let early = self.flights.values_mut().filter(|flight| flight.is_early);
+        let mut early: Vec<(u64, P)> = early
+            .map(|flight| {
+                flight.is_early = false;
+                if let Some(seen) = &mut flight.seen {
+                    seen.resume();
+                }
+                (flight.order, flight.request.clone())
+            })
+            .collect();
+        early.sort_unstable_by_key(|(order, _)| *order);
+        for (_, request) in early {
+            self.transmit(request);
         }
     }
 

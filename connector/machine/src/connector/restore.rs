@@ -5,7 +5,9 @@ use serde_json::json;
 use crate::channel::Peer;
 use crate::connector::channels::is_unknown_method;
 use crate::connector::{Connector, Phase};
-use crate::flight::{BAD_ANSWER, NO_ENTRY, NO_HOST, NO_NAMESPACE, NO_SERVICE, NO_SPACE, TOO_LARGE};
+use crate::flight::{
+    BAD_ANSWER, NO_ENTRY, NO_HOST, NO_NAMESPACE, NO_SERVICE, NO_SPACE, TOO_LARGE, is_offline,
+};
 use crate::ledger::{Found, Ledger, Settling};
 use crate::packet::{ANY_RANK, Packet};
 use crate::standing::Item;
@@ -87,6 +89,8 @@ impl<P: Packet> Connector<P> {
         let ok = header.errnum == 0;
         match own {
             Own::Barrier(entry) => self.barrier_answered(now, entry, packet),
+            // It was only just starting when the client connected: nothing was lost.
+            Own::Greeting if ok && self.lost_at.is_none() => self.go_live(now),
             Own::Greeting if ok => self.restore(now),
             // The broker is shutting down again, and will close the connection.
             Own::Greeting => {}
@@ -368,6 +372,7 @@ impl<P: Packet> Connector<P> {
         // The module is being reloaded, or the broker is stopping. A client that does not know its
         // rank may have been answered by the module of another one, which does not know the job.
         let is_early = match answer.header().errnum {
+            _ if is_offline(answer) => true,
             NO_SERVICE => !is_unknown_method(answer),
             NO_HOST => true,
             NO_ENTRY => is_own && self.rank.is_none(),

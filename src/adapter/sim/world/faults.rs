@@ -18,6 +18,9 @@ use crate::proto::{BrokerRank, JobId};
 
 /// How long a module waits for its last checkpoint, in seconds.
 const FINISH_SECONDS: f64 = 5.0;
+/// How long some brokers take no requests of their clients when they have come up, in seconds;
+/// others take twice as long, or no time.
+const START_SECONDS: f64 = 0.4;
 
 impl World {
     pub(super) fn schedule_faults(&mut self) {
@@ -387,6 +390,7 @@ impl World {
         };
         if !std::mem::replace(&mut state.broker_up, true) {
             state.up_since = self.now;
+            state.online_at = self.now + START_SECONDS * f64::from((state.brokers + rank) % 3);
         }
         state.supervisor = Some(supervisor);
         note!(self, "load on rank {rank}");

@@ -17,6 +17,8 @@ use crate::planted::Bug;
 use crate::proto::{BarrierEntry, BrokerRank, JobId};
 
 pub(super) const SERVICE_ADD: &str = "service.add";
+const RUN_AWAITED: &str = "state-machine.wait";
+const OFFLINE: &str = "Upstream Flux broker is offline. Try again later.";
 /// Ways of sockets begin at this number, above those of ranks. No message overtakes another on a
 /// socket.
 const SOCKETS: u32 = 1 << 16;
@@ -190,17 +192,32 @@ impl World {
         if !packet.is_request() {
             return self.pass_back(id.rank, packet);
         }
+        let online_at = self.ranks[id.rank as usize].online_at;
+        if self.now < online_at {
+            return self.put_off(id, number, &packet, online_at);
+        }
         let waiter = Waiter { shell: id, number, packet };
         if is_between_shells(&waiter.packet) {
             return self.pass_on(waiter);
         }
         match waiter.packet.topic.as_str() {
-            // A simulated broker is in state RUN as soon as it is up.
-            "state-machine.wait" => self.answer_shell(&waiter, Ok(json!({}))),
+            // A simulated broker is in state RUN as soon as it takes requests.
+            RUN_AWAITED => self.answer_shell(&waiter, Ok(json!({}))),
             SERVICE_ADD => self.add_service(&waiter),
             "job-exec.shell-barrier" => self.handle_barrier_request(waiter),
             "job-exec.keep-commits" => self.handle_bequest(&waiter),
             _ => self.send(id.rank, 0, Item::ToRank0(Box::new(waiter))),
+        }
+    }
+
+    /// A broker that is only just starting takes no requests (flux-core `broker/modhash.c`).
+    fn put_off(&mut self, id: ShellId, number: u64, packet: &SimPacket, online_at: f64) {
+        if packet.topic == RUN_AWAITED {
+            let packet = packet.answer("{}");
+            return self.at(online_at, Item::FromBroker { id, number, packet });
+        }
+        if !packet.header().noresponse {
+            self.send_to_link(id, number, packet.refusal(libc::EAGAIN, OFFLINE));
         }
     }
 
