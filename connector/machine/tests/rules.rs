@@ -8,6 +8,8 @@ mod client;
 mod kvs;
 #[path = "rules/runs.rs"]
 mod runs;
+#[path = "rules/starting.rs"]
+mod starting;
 mod support;
 
 use resume_machine::{ANY_RANK, Kind, Limits, MARKERS, Packet, Phase, Run, SendError};
@@ -18,7 +20,6 @@ use kvs::{append, stream};
 use support::Message;
 
 const NO_ENTRY: i32 = 2;
-const TRY_AGAIN: i32 = 11;
 const NO_SPACE: i32 = 28;
 const NO_SERVICE: i32 = 38;
 const NO_DATA: i32 = 61;
@@ -75,11 +76,6 @@ impl Client {
         self.connector.connected();
         self.settle()
     }
-}
-
-/// How a broker answers that is not in INIT yet (flux-core `broker/modhash.c`).
-fn offline(request: &Message) -> Message {
-    request.refusal(TRY_AGAIN, "Upstream Flux broker is offline. Try again later.")
 }
 
 fn lookup(tag: u32) -> Message {
@@ -690,37 +686,4 @@ fn a_key_that_another_shell_has_to_write_again_is_waited_for() {
     let request = client.sent().remove(0);
     client.refuse(&request, NO_ENTRY);
     assert_eq!(client.heard(), [], "a shell's leader may just be coming back");
-}
-
-#[test]
-fn a_broker_that_is_only_just_starting_is_waited_for() {
-    let mut client = Client::new(Limits::default());
-    let submit = Message::ask("job-ingest.submit", 3, &json!({}));
-    client.send(Message::ask("kvs.commit", 2, &append("job-1", 1)));
-    client.send(submit.clone());
-    let sent = client.sent();
-    client.receive(offline(&sent[0]));
-    // It waits behind the one before it: the broker could take this one.
-    client.send(Message::ask("kvs.commit", 4, &append("job-1", 2)));
-    assert_eq!(client.topics(), ["state-machine.wait"]);
-    client.receive(offline(&sent[1]));
-    assert_eq!(client.heard(), [], "nothing was done, and nothing has failed");
-    let wait = Message::ask("state-machine.wait", 1 << 31 | 1, &json!({}));
-    client.answer(&wait, &json!({}));
-    assert_eq!(client.topics(), ["kvs.commit", "job-ingest.submit", "kvs.commit"]);
-}
-
-#[test]
-fn what_a_broker_has_refused_that_was_only_just_starting_goes_to_the_next_one() {
-    let mut client = Client::new(Limits::default());
-    client.send(Message::ask("job-ingest.submit", 2, &json!({})));
-    let sent = client.sent();
-    client.receive(offline(&sent[0]));
-    client.lose();
-    let sent = client.come_back();
-    assert_eq!(sent[0].topic, "job-ingest.submit");
-    assert_eq!(client.heard(), []);
-    let again = Message { errnum: TRY_AGAIN, kind: Kind::Response, ..sent[0].clone() };
-    client.receive(again);
-    assert_eq!(client.heard(), [(2, TRY_AGAIN)], "a service that says so means something else");
 }
