@@ -436,8 +436,12 @@ impl Agent {
         if self.is_stale(request.generation) {
             return;
         }
-        // Of another job's shell nothing more is wanted than its end.
+        // Of another job's shell nothing more is wanted than its end. Who has asked late, for another
+        // job with this id, means its own shell, which is not here yet.
+        let is_others =
+            self.late.as_ref().is_some_and(|late| late.request.command.digest != self.digest);
         if request.ranks.contains_rank(cx.facts.rank)
+            && !is_others
             && let Ok(shell) = self.own_shell()
         {
             shell.handle_order(&request.order, out);

@@ -397,6 +397,19 @@ fn a_leader_that_asks_again_is_told_of_its_first_request() {
     assert!(ends_with(&node.shells(2, 1, "job", Mode::Adopt), &StreamEnd::AskedAgain));
 }
 
+/// Simulator seed 39816: it was a guest's, and SIGKILL had ended the IMP.
+#[test]
+fn an_order_of_a_leader_that_has_asked_late_is_not_for_another_jobs_shell() {
+    let mut node = Alone::new(1);
+    node.shells(1, 1, "job", Mode::Start);
+    node.unit(started);
+    node.hear(Event::Disconnected { request: RequestId::Remote(1) });
+    // The request was long on its way, and its leader is asked.
+    node.now += 1000.0;
+    assert_eq!(launches(&node.shells(2, 1, "another job", Mode::Start)), 0);
+    assert_eq!(node.order(1, Order::Signal { signal: 9, all: true, reason: None }), []);
+}
+
 #[test]
 fn another_jobs_shell_is_ended_before_its_name_is_used_again() {
     let mut node = Alone::new(1);
