@@ -433,15 +433,13 @@ impl Agent {
 
     /// Obeys an order, and passes it on.
     pub(super) fn handle_order(&mut self, cx: Context, request: &OrderRequest, out: &mut Effects) {
-        if self.is_stale(request.generation) {
+        // Of another job with this id, whose request has not come, or waits to be confirmed.
+        let is_others = !request.digest.is_empty() && request.digest != self.digest;
+        if is_others || self.is_stale(request.generation) {
             return;
         }
-        // Of another job's shell nothing more is wanted than its end. Who has asked late, for another
-        // job with this id, means its own shell, which is not here yet.
-        let is_others =
-            self.late.as_ref().is_some_and(|late| late.request.command.digest != self.digest);
+        // Of another job's shell nothing more is wanted than its end.
         if request.ranks.contains_rank(cx.facts.rank)
-            && !is_others
             && let Ok(shell) = self.own_shell()
         {
             shell.handle_order(&request.order, out);

@@ -106,8 +106,8 @@ impl Leader {
     }
 
     fn send_order(&self, to: BrokerRank, ranks: Idset, order: Order, out: &mut Effects) {
-        let (id, generation) = (self.id, self.generation());
-        let request = OrderRequest { version: Version, id, generation, ranks, order };
+        let (id, generation, digest) = (self.id, self.generation(), self.command.digest.clone());
+        let request = OrderRequest { version: Version, id, digest, generation, ranks, order };
         out.push(Effect::Order { to, request });
     }
 

@@ -7,7 +7,7 @@ use super::{Credential, JOB, OWNER, World, facts, start};
 use crate::machine::{Answer, Effect, Event, RequestId, StreamItem, Topic};
 use crate::port::supervisor::{UnitCommand, UnitEvent};
 use crate::proto::peer::{Mode, Order, OrderRequest, StreamEnd, Version};
-use crate::proto::{BarrierEntry, BrokerRank, Idset, Signal, UnitName, WaitStatus};
+use crate::proto::{BarrierEntry, BrokerRank, Idset, JobDigest, Signal, UnitName, WaitStatus};
 
 const SHELL_USER: Credential = Credential { userid: OWNER, owner: false };
 
@@ -321,8 +321,14 @@ fn a_job_does_not_wait_for_ever_for_a_guest_who_had_its_id() {
     assert!(again.iter().any(failed), "at once: {again:?}");
     // The job is over, and then the guest's processes end.
     let ranks = Idset::from_range(1..2);
-    let forget =
-        OrderRequest { version: Version, id: JOB, generation: 1, ranks, order: Order::Forget };
+    let forget = OrderRequest {
+        version: Version,
+        id: JOB,
+        digest: JobDigest::default(),
+        generation: 1,
+        ranks,
+        order: Order::Forget,
+    };
     let over = node.hear(Event::Order(forget));
     assert!(ends_with(&over, &StreamEnd::Forgotten), "{over:?}");
     let gone = node.hear(Event::Unit(UnitEvent::Gone { unit }));

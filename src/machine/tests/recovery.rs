@@ -61,8 +61,13 @@ impl Alone {
     }
 
     pub(super) fn order(&mut self, generation: u64, order: Order) -> Vec<Effect> {
+        self.order_of("", generation, order)
+    }
+
+    fn order_of(&mut self, digest: &str, generation: u64, order: Order) -> Vec<Effect> {
         let ranks = Idset::from_range(1..2);
-        let order = OrderRequest { version: Version, id: JOB, generation, ranks, order };
+        let digest = serde_json::from_value(json!(digest)).expect("a digest");
+        let order = OrderRequest { version: Version, id: JOB, digest, generation, ranks, order };
         self.hear(Event::Order(order))
     }
 
@@ -397,17 +402,22 @@ fn a_leader_that_asks_again_is_told_of_its_first_request() {
     assert!(ends_with(&node.shells(2, 1, "job", Mode::Adopt), &StreamEnd::AskedAgain));
 }
 
-/// Simulator seed 39816: it was a guest's, and SIGKILL had ended the IMP.
+/// [digest-differs] Simulator seed 39816: the shell was a guest's, and SIGKILL had ended its IMP.
 #[test]
-fn an_order_of_a_leader_that_has_asked_late_is_not_for_another_jobs_shell() {
+fn an_order_is_not_for_the_shell_of_another_job_with_the_same_id() {
     let mut node = Alone::new(1);
     node.shells(1, 1, "job", Mode::Start);
     node.unit(started);
     node.hear(Event::Disconnected { request: RequestId::Remote(1) });
-    // The request was long on its way, and its leader is asked.
+    let kill = || Order::Signal { signal: 9, all: true, reason: None };
+    assert_eq!(node.order_of("another job", 1, kill()), [], "its request was lost");
+    // Its next one was long on its way, and its leader is asked.
     node.now += 1000.0;
     assert_eq!(launches(&node.shells(2, 1, "another job", Mode::Start)), 0);
-    assert_eq!(node.order(1, Order::Signal { signal: 9, all: true, reason: None }), []);
+    for order in [kill(), Order::Forget] {
+        assert_eq!(node.order_of("another job", 1, order), []);
+    }
+    assert_eq!(node.order_of("job", 1, kill()).len(), 1);
 }
 
 #[test]

@@ -101,6 +101,10 @@ pub struct OrderRequest {
     pub version: Version,
     /// The job.
     pub id: JobId,
+    /// Tells it from another job with the same id, whose shell can still be there. Empty from an
+    /// earlier release.
+    #[serde(default, skip_serializing_if = "JobDigest::is_empty")]
+    pub digest: JobDigest,
     /// The leader's generation, as in [`ShellsRequest`].
     pub generation: u64,
     /// The ranks that the order is for. Each is the receiver or below it in the tree.

@@ -2,7 +2,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::proto::{Idset, JobId, Stream};
+use crate::proto::{Idset, JobDigest, JobId, Stream};
 
 #[test]
 fn output_bytes_round_trip() {
@@ -32,6 +32,7 @@ fn another_version_is_refused_by_name() {
     let order = OrderRequest {
         version: Version,
         id: JobId(1),
+        digest: JobDigest::default(),
         generation: 1,
         ranks: Idset::from_range(0..2),
         order: Order::Forget,

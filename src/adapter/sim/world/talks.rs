@@ -12,7 +12,8 @@ use crate::adapter::sim::shell::{Shell, ShellId};
 use crate::planted::Bug;
 use crate::proto::WaitStatus;
 
-/// Asks a broker for how long it is in which state. A simulated broker is in RUN as soon as it is up, or a moment later.
+/// Asks a broker for how long it is in which state. A simulated broker is in RUN as soon as it is
+/// up, or a moment later.
 const STATE: &str = "state-machine.get";
 /// Methods of a shell's service.
 const WRITE: &str = "write";

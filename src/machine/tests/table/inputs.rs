@@ -220,8 +220,8 @@ fn lead(request: RequestId, reattach: bool, has_failed: bool) -> Event {
 
 fn orders() -> Vec<Event> {
     let order = |(generation, order): (u64, Order)| {
-        let (version, ranks) = (Version, Idset::from_range(0..9));
-        Event::Order(OrderRequest { version, id: JOB, generation, ranks, order })
+        let (version, ranks, digest) = (Version, Idset::from_range(0..9), JobDigest::default());
+        Event::Order(OrderRequest { version, id: JOB, digest, generation, ranks, order })
     };
     let stream = Stream::Stderr;
     [
