@@ -101,6 +101,8 @@ pub struct Connector<P> {
     pub(crate) patient_until: f64,
     /// When the connection was lost; none while it is live.
     lost_at: Option<f64>,
+    /// Since when a broker that is only just starting is waited for.
+    starts_since: Option<f64>,
     pub(crate) to_broker: VecDeque<P>,
     to_client: VecDeque<P>,
     /// Encoded size of `to_broker`, `unsent` and the requests of `flights`.
@@ -142,6 +144,7 @@ impl<P: Packet> Connector<P> {
             met_its_broker: true,
             patient_until: 0.0,
             lost_at: (!is_connected).then_some(now),
+            starts_since: None,
             to_broker: VecDeque::new(),
             to_client: VecDeque::new(),
             retained: 0,
@@ -240,6 +243,14 @@ impl<P: Packet> Connector<P> {
         self.greet();
     }
 
+    /// The broker is only just starting. Nothing more is sent before it is in RUN.
+    pub(crate) fn await_run(&mut self, now: f64) {
+        if self.phase == Phase::Live {
+            self.starts_since = Some(now);
+            self.greet();
+        }
+    }
+
     fn greet(&mut self) {
         self.phase = Phase::Greeting;
         // flux-core `broker/state_machine.c`: answered when the broker is in RUN.
@@ -253,7 +264,8 @@ impl<P: Packet> Connector<P> {
         }
         self.losses += 1;
         self.was_down = true;
-        self.lost_at.get_or_insert(now);
+        let since = self.starts_since.take().unwrap_or(now);
+        self.lost_at.get_or_insert(since);
         let tries = if let Phase::Down { tries, .. } = self.phase { tries } else { 0 };
         self.phase = Phase::Down { retry_at: now + self.pause(tries), tries: tries + 1 };
         self.own.clear();
@@ -315,8 +327,8 @@ impl<P: Packet> Connector<P> {
         self.unsent = unsent;
     }
 
-    /// Takes the requests that failed because their service was missing, or the broker not ready: they
-    /// were not done.
+    /// Takes the requests that failed because their service was missing, or the broker was not ready:
+    /// they were not done.
     fn take_undone(&mut self) -> VecDeque<P> {
         let undone = self.flights.iter().filter(|(_, flight)| {
             flight.is_undone() && flight.policy == Policy::Refuse && !flight.is_kept()
@@ -373,6 +385,7 @@ impl<P: Packet> Connector<P> {
     /// The connection is restored: messages that waited are sent.
     pub(crate) fn go_live(&mut self, now: f64) {
         self.phase = Phase::Live;
+        self.starts_since = None;
         if self.lost_at.take().is_some() {
             self.ask_again(now);
             self.resume_channels(now);
@@ -450,7 +463,7 @@ impl<P: Packet> Connector<P> {
             Phase::Down { retry_at, .. } => Some(retry_at).filter(|at| at.is_finite()),
             _ => None,
         };
-        let deadline = self.lost_at.map(|at| at + self.limits.give_up_after);
+        let deadline = self.away_since().map(|at| at + self.limits.give_up_after);
         let live = self.phase == Phase::Live;
         let retries = self.flights.values().filter(|_| live);
         let retries = retries.filter_map(|flight| flight.again?.retry_at);
@@ -471,7 +484,7 @@ impl<P: Packet> Connector<P> {
 
     /// The time of [`Connector::next_timeout`] has come.
     pub fn timeout(&mut self, now: f64) {
-        if let Some(at) = self.lost_at
+        if let Some(at) = self.away_since()
             && now >= at + self.limits.give_up_after
             && !matches!(self.phase, Phase::Ended(..))
         {
@@ -485,6 +498,11 @@ impl<P: Packet> Connector<P> {
             Phase::Restoring => self.stand_again(now),
             Phase::Down { .. } | Phase::Ended(..) | Phase::Greeting => {}
         }
+    }
+
+    /// Since when no broker has served the client.
+    fn away_since(&self) -> Option<f64> {
+        self.lost_at.or(self.starts_since)
     }
 
     /// The client is about to close the connection. It should wait while

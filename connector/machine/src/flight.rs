@@ -115,6 +115,11 @@ pub(crate) fn is_offline<P: Packet>(answer: &P) -> bool {
     answer.header().errnum == TRY_AGAIN && answer.payload().starts_with(OFFLINE)
 }
 
+/// Whether no broker could pass the request on to its service, or will later.
+pub(crate) fn is_unreachable<P: Packet>(answer: &P) -> bool {
+    answer.header().errnum == NO_HOST || is_offline(answer)
+}
+
 /// Linux errno values, as on the wire.
 pub(crate) const NO_ENTRY: i32 = 2;
 const TRY_AGAIN: i32 = 11;

@@ -321,6 +321,12 @@ fn a_broker_that_is_only_just_starting_has_nothing_to_say_of_a_receiver() {
     let again = sender.sent();
     sender.receive(received(&again[0], 1));
     assert!(!sender.connector.is_lingering());
+
+    let mut sender = Client::shell();
+    sender.send(exchange(2));
+    let sent = sender.sent();
+    sender.receive(sent[0].refusal(11, "Upstream Flux broker is offline. Try again later."));
+    assert_eq!(sender.heard(), []);
 }
 
 #[test]

@@ -1,8 +1,8 @@
 //! Messages from the broker to the client.
 
+use crate::connector::Connector;
 use crate::connector::requests::HOP;
 use crate::connector::restore::Own;
-use crate::connector::{Connector, Phase};
 use crate::flight::{NO_HOST, NO_SERVICE, is_offline};
 use crate::packet::{Header, Kind, NO_TAG, Packet};
 use crate::policy::Policy;
@@ -45,7 +45,7 @@ impl<P: Packet> Connector<P> {
         }
         if is_offline(&packet) {
             flight.is_early = true;
-            return self.await_run();
+            return self.await_run(now);
         }
         if errnum == 0
             && let Some(seen) = &mut flight.seen
@@ -128,13 +128,6 @@ impl<P: Packet> Connector<P> {
             if !asked {
                 self.ask(Own::InRun, "state-machine.wait", "{}");
             }
-        }
-    }
-
-    /// The broker is only just starting. Nothing more is sent before it is in RUN.
-    fn await_run(&mut self) {
-        if self.phase == Phase::Live {
-            self.greet();
         }
     }
 

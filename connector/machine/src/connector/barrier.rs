@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::connector::restore::Own;
 use crate::connector::{Connector, Phase};
-use crate::flight::{NO_HOST, NO_SERVICE, is_offline};
+use crate::flight::{NO_SERVICE, is_unreachable};
 use crate::packet::Packet;
 
 const TOPIC: &str = "job-exec.shell-barrier";
@@ -74,7 +74,7 @@ impl<P: Packet> Connector<P> {
         }
         let errnum = packet.header().errnum;
         // The module is just being loaded, or the broker is shutting down.
-        let is_early = matches!(errnum, NO_HOST | NO_SERVICE) || is_offline(packet);
+        let is_early = errnum == NO_SERVICE || is_unreachable(packet);
         if is_early && (self.barrier.waits || now < self.patient_until) {
             let pause = RETRY_FIRST * f64::from(1u32 << self.barrier.tries.min(10));
             self.barrier.tries += 1;

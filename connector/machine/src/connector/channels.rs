@@ -10,7 +10,7 @@ use serde::Deserialize;
 use crate::channel::{Admitted, Arrived, Flow, Kept, Origin, Outbox, Peer, RECEIVED, Received};
 use crate::connector::restore::Own;
 use crate::connector::{Connector, Phase};
-use crate::flight::{NO_HOST, NO_SERVICE, is_offline};
+use crate::flight::{NO_HOST, NO_SERVICE, is_unreachable};
 use crate::packet::{Header, Packet};
 
 /// Prefix of the hop that is added to a request for the client; the rest names the request.
@@ -102,9 +102,7 @@ impl<P: Packet> Connector<P> {
         match outbox.origin(number, &packet) {
             Origin::Receiver => self.heard(now, &peer, |outbox| outbox.answered(number)),
             Origin::Stale => return,
-            Origin::Other if errnum == NO_HOST || is_offline(&packet) => {
-                return self.unreachable(now, &peer);
-            }
+            Origin::Other if is_unreachable(&packet) => return self.unreachable(now, &peer),
             Origin::Other if errnum == NO_SERVICE && !is_unknown_method(&packet) => {
                 return self.missing(now, &peer);
             }
@@ -227,8 +225,7 @@ impl<P: Packet> Connector<P> {
                     self.send_again(now, peer);
                 }
             }
-            (NO_HOST, _) => self.unreachable(now, peer),
-            _ if is_offline(answer) => self.unreachable(now, peer),
+            _ if is_unreachable(answer) => self.unreachable(now, peer),
             (NO_SERVICE, _) if !is_unknown_method(answer) => {
                 self.missing(now, peer);
             }

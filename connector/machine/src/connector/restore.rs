@@ -6,7 +6,7 @@ use crate::channel::Peer;
 use crate::connector::channels::is_unknown_method;
 use crate::connector::{Connector, Phase};
 use crate::flight::{
-    BAD_ANSWER, NO_ENTRY, NO_HOST, NO_NAMESPACE, NO_SERVICE, NO_SPACE, TOO_LARGE, is_offline,
+    BAD_ANSWER, NO_ENTRY, NO_HOST, NO_NAMESPACE, NO_SERVICE, NO_SPACE, TOO_LARGE, is_unreachable,
 };
 use crate::ledger::{Found, Ledger, Settling};
 use crate::packet::{ANY_RANK, Packet};
@@ -372,9 +372,8 @@ impl<P: Packet> Connector<P> {
         // The module is being reloaded, or the broker is stopping. A client that does not know its
         // rank may have been answered by the module of another one, which does not know the job.
         let is_early = match answer.header().errnum {
-            _ if is_offline(answer) => true,
+            _ if is_unreachable(answer) => true,
             NO_SERVICE => !is_unknown_method(answer),
-            NO_HOST => true,
             NO_ENTRY => is_own && self.rank.is_none(),
             _ => false,
         };

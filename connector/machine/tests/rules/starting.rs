@@ -8,6 +8,7 @@ use super::kvs::append;
 use super::support::Message;
 
 const TRY_AGAIN: i32 = 11;
+const TIMED_OUT: i32 = 110;
 
 /// How a broker answers that is not in INIT yet (flux-core `broker/modhash.c`).
 fn offline(request: &Message) -> Message {
@@ -45,4 +46,44 @@ fn what_a_broker_has_refused_that_was_only_just_starting_goes_to_the_next_one() 
     let again = Message { errnum: TRY_AGAIN, kind: Kind::Response, ..sent[0].clone() };
     client.receive(again);
     assert_eq!(client.heard(), [(2, TRY_AGAIN)], "a service that says so means something else");
+}
+
+#[test]
+fn a_broker_that_never_comes_to_run_is_given_up_as_one_that_is_away() {
+    for dies in [false, true] {
+        let mut client = Client::new(Limits { give_up_after: 10.0, ..Limits::default() });
+        client.send(Message::ask("job-ingest.submit", 2, &json!({})));
+        let sent = client.sent();
+        client.receive(offline(&sent[0]));
+        client.pass(6.0);
+        if dies {
+            client.lose();
+        }
+        client.pass(3.0);
+        assert_eq!(client.heard(), []);
+        client.pass(2.0);
+        assert_eq!(client.heard(), [(2, TIMED_OUT)]);
+    }
+}
+
+#[test]
+fn the_connectors_own_requests_wait_for_a_broker_that_is_only_just_starting() {
+    let mut client = Client::new(Limits::default());
+    client.send(Message::one_way("job-exec.shell-barrier", &json!({ "id": 1, "rank": 0 })));
+    let entry = client.sent();
+    client.receive(offline(&entry[0]));
+    assert_eq!(client.heard(), []);
+    client.pass(2.0);
+    assert_eq!(client.topics(), ["job-exec.shell-barrier"]);
+
+    let mut client = Client::new(Limits::default());
+    client.send(Message::ask("kvs.commit", 2, &append("job-1", 1)));
+    let commit = client.sent();
+    client.answer(&commit[0], &json!({}));
+    client.connector.closing(client.now);
+    let bequest = client.sent();
+    client.receive(offline(&bequest[0]));
+    assert!(client.connector.is_lingering());
+    client.pass(2.0);
+    assert_eq!(client.topics(), ["job-exec.keep-commits"]);
 }
