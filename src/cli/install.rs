@@ -1,8 +1,9 @@
 //! `job-exec-rs install` and `uninstall`
 //!
-//! There are three files: the connector that job shells use, the module, and the drop-in that makes
-//! `flux modprobe` load the module in place of job-exec. The order matters: no broker starts while
-//! a drop-in names a module that is missing.
+//! There are four files: the connector that job shells use, the module, what has to be done before
+//! flux-core's job manager is loaded, and the drop-in that makes `flux modprobe` load the module in
+//! place of job-exec. The order matters: no broker starts while a drop-in names a module that is
+//! missing.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
@@ -22,6 +23,8 @@ const MODULE: &str = "job-exec-rs.so";
 const CONNECTOR_LIBRARY: &str = "libresume.so";
 const CONNECTOR: &str = "resume.so";
 const DROP_IN: &str = "modprobe/modprobe.d/50-job-exec-rs.toml";
+const TASKS: &str = "modprobe/rc1.d/50-job-exec-rs.py";
+const TASKS_TEXT: &str = include_str!("rc1.py");
 
 /// Read by `flux modprobe rc1` and `rc3` on every rank. A module of its own name, not a new
 /// file behind job-exec's: `flux module reload job-exec` would quietly put flux-core's back.
@@ -62,10 +65,10 @@ in the broker's configuration.";
 
 /// Put the module where Flux finds it, and have it loaded in place of job-exec
 ///
-/// Writes three files: resume.so in Flux's connector directory, job-exec-rs.so in its module
-/// directory, and modprobe/modprobe.d/50-job-exec-rs.toml in its configuration directory. Flux
-/// itself says where those are. Running instances are not touched; the next start loads the
-/// module.
+/// Writes four files: resume.so in Flux's connector directory, job-exec-rs.so in its module
+/// directory, and modprobe/rc1.d/50-job-exec-rs.py and modprobe/modprobe.d/50-job-exec-rs.toml in its
+/// configuration directory. Flux itself says where those are. Running instances are not touched; the
+/// next start loads the module.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -109,6 +112,7 @@ struct Place {
 struct Files {
     connector: PathBuf,
     module: PathBuf,
+    tasks: PathBuf,
     drop_in: PathBuf,
 }
 
@@ -118,6 +122,7 @@ impl Place {
         Ok(Files {
             connector: paths.connectors.join(CONNECTOR),
             module: paths.modules.join(MODULE),
+            tasks: paths.configuration.join(TASKS),
             drop_in: paths.configuration.join(DROP_IN),
         })
     }
@@ -138,12 +143,14 @@ impl Files {
         wrote(&self.connector)?;
         put(&self.module, &module, 0o755)?;
         wrote(&self.module)?;
+        put(&self.tasks, TASKS_TEXT.as_bytes(), 0o644)?;
+        wrote(&self.tasks)?;
         put(&self.drop_in, DROP_IN_TEXT.as_bytes(), 0o644)?;
         wrote(&self.drop_in)
     }
 }
 
-/// Copies the connector and the module, then writes the drop-in.
+/// Copies the connector and the module, then writes what `flux modprobe` reads.
 pub(super) fn install(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let source = match &arguments.module {
         Some(path) => path.clone(),
@@ -161,10 +168,11 @@ pub(super) fn into_prefix(prefix: &Path) -> Result<(), Failure> {
     place.files()?.write(&beside_the_program()?, |_| Ok(()))
 }
 
-/// Removes the drop-in, then the module, then the connector. Shells that run have it open.
+/// Removes what `flux modprobe` reads, then the module, then the connector. Shells that run have it
+/// open.
 pub(super) fn uninstall(arguments: &UninstallArguments) -> Result<ExitCode, Failure> {
     let files = arguments.place.files()?;
-    for path in [&files.drop_in, &files.module, &files.connector] {
+    for path in [&files.drop_in, &files.tasks, &files.module, &files.connector] {
         let shown = path.display();
         match fs::remove_file(path) {
             Ok(()) => say(&format!("removed {shown}"))?,

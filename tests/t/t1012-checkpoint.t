@@ -124,4 +124,8 @@ test_expect_success 'commits are taken, or offered again, until the module is go
 	test_must_fail grep "Unknown service method" answers
 '
 
+test_expect_success 'a job whose resources a checkpoint holds without their alloc event holds up nobody' '
+	flux python "$here/half-allocated.py"
+'
+
 test_done

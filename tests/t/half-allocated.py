@@ -1,0 +1,28 @@
+"""A checkpoint holds a job's R, and not yet its alloc event; then the broker dies. The job, and those
+behind it, must get resources nevertheless."""
+
+from brokers import Brokers
+from flux.job import JobID
+
+
+def key(job, name):
+    return f"{JobID(job).kvs}.{name}"
+
+
+with Brokers(1, as_service=True) as brokers:
+    ended = brokers.flux("submit", "true").strip()
+    brokers.flux("job", "wait-event", "-t60", ended, "clean")
+    resources = brokers.flux("kvs", "get", "--raw", key(ended, "R"))
+    job = brokers.flux("submit", "--urgency=hold", "true").strip()
+    brokers.flux("job", "wait-event", "-t60", job, "priority")
+    # As the scheduler does, a moment before the job manager posts alloc.
+    brokers.flux("kvs", "put", "--sync", f"{key(job, 'R')}={resources}")
+    brokers.kill()
+    brokers.start()
+    brokers.await_run()
+    brokers.flux("job", "urgency", job, "16")
+    behind = brokers.flux("submit", "true").strip()
+    for one in (job, behind):
+        brokers.flux("job", "wait-event", "-t60", one, "clean")
+        assert brokers.flux("jobs", "-no", "{result}", one).strip() == "COMPLETED"
+    assert brokers.flux("kvs", "get", "--raw", key(ended, "R")) == resources
