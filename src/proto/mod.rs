@@ -48,7 +48,7 @@ pub use size::parse_size;
 pub use start::{JobException, StartError, StartRequest};
 pub use stream::Stream;
 pub use testexec::TestExec;
-pub use unit_name::{InstanceId, UnitName, UnitNameError};
+pub use unit_name::{InstanceId, Stage, UnitName, UnitNameError};
 pub use wait_status::WaitStatus;
 
 use serde::{Deserialize, Serialize};

@@ -31,36 +31,87 @@ impl fmt::Display for InstanceId {
     }
 }
 
-/// `[imp-]shell-<rank>-<job id, f58plain>-<instance>.service`
+/// What a unit of a job runs on a rank. They come in this order.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Stage {
+    /// The administrator's script before the shell.
+    Prolog,
+    /// The job shell.
+    Shell,
+    /// The administrator's script behind the shell.
+    Epilog,
+}
+
+impl Stage {
+    const ALL: [Self; 3] = [Self::Prolog, Self::Shell, Self::Epilog];
+
+    /// The word in unit names, logs and exceptions.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Prolog => "prolog",
+            Self::Shell => "shell",
+            Self::Epilog => "epilog",
+        }
+    }
+
+    /// The same at the beginning of a sentence.
+    pub fn title(self) -> &'static str {
+        match self {
+            Self::Prolog => "Prolog",
+            Self::Shell => "Shell",
+            Self::Epilog => "Epilog",
+        }
+    }
+}
+
+/// `[imp-]<stage>-<rank>-<job id, f58plain>-<instance>.service`
 ///
-/// The first part is flux-core's name for the unit (`bulk-exec.c`). `sdmon` and the administrator's
-/// guide expect it.
+/// The beginning of a shell's is flux-core's name for the unit (`bulk-exec.c`). `sdmon` and the
+/// administrator's guide expect it.
 #[derive(Clone, Debug, Deserialize, Eq, Hash, Ord, PartialEq, PartialOrd, Serialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct UnitName {
-    multiuser: bool,
+    under_imp: bool,
     rank: BrokerRank,
     job: JobId,
     instance: InstanceId,
+    stage: Stage,
 }
 
 /// The text is not the name of one of our units.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
-#[error("{0:?} is not a unit of ours (expected [imp-]shell-RANK-JOBID-INSTANCE.service)")]
+#[error("{0:?} is not a unit of ours (expected [imp-]STAGE-RANK-JOBID-INSTANCE.service)")]
 pub struct UnitNameError(String);
 
 impl UnitName {
     /// The unit of the job's shell on `rank`.
     pub fn new(multiuser: bool, rank: BrokerRank, job: JobId, instance: InstanceId) -> Self {
-        Self { multiuser, rank, job, instance }
+        Self { under_imp: multiuser, rank, job, instance, stage: Stage::Shell }
+    }
+
+    /// The unit of another stage of the same job on the same rank.
+    #[must_use]
+    pub fn of_stage(&self, stage: Stage, under_imp: bool) -> Self {
+        Self { stage, under_imp, ..self.clone() }
+    }
+
+    /// What it runs.
+    pub fn stage(&self) -> Stage {
+        self.stage
+    }
+
+    /// It runs an administrator's script, and no shell.
+    pub fn is_script(&self) -> bool {
+        self.stage != Stage::Shell
     }
 
     /// Whether its main process is the IMP, which runs the shell of a guest.
     pub fn is_multiuser(&self) -> bool {
-        self.multiuser
+        self.under_imp && !self.is_script()
     }
 
-    /// The job whose shell it is.
+    /// The job that it belongs to.
     pub fn job(&self) -> JobId {
         self.job
     }
@@ -81,16 +132,18 @@ impl UnitName {
         name.strip_suffix(".service").unwrap_or(&name).to_string()
     }
 
-    /// A glob for `ListUnitsByPatterns` that matches this rank's units of this instance.
+    /// A glob for `ListUnitsByPatterns` that matches this rank's units of this instance, and may
+    /// match others.
     pub fn pattern(rank: BrokerRank, instance: &InstanceId) -> String {
-        format!("*shell-{rank}-f*-{instance}.service")
+        format!("*-{rank}-f*-{instance}.service")
     }
 }
 
 impl fmt::Display for UnitName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let imp = if self.multiuser { "imp-" } else { "" };
-        write!(f, "{imp}shell-{}-{}-{}.service", self.rank, self.job.f58plain(), self.instance)
+        let imp = if self.under_imp { "imp-" } else { "" };
+        let (stage, job) = (self.stage.name(), self.job.f58plain());
+        write!(f, "{imp}{stage}-{}-{job}-{}.service", self.rank, self.instance)
     }
 }
 
@@ -100,18 +153,20 @@ impl FromStr for UnitName {
     fn from_str(s: &str) -> Result<Self, UnitNameError> {
         let bad = || UnitNameError(s.to_string());
         let stem = s.strip_suffix(".service").ok_or_else(bad)?;
-        let (multiuser, stem) = match stem.strip_prefix("imp-") {
+        let (under_imp, stem) = match stem.strip_prefix("imp-") {
             Some(rest) => (true, rest),
             None => (false, stem),
         };
-        let fields: Vec<&str> = stem.strip_prefix("shell-").ok_or_else(bad)?.split('-').collect();
-        let [rank, job, instance] = fields[..] else { return Err(bad()) };
+        let fields: Vec<&str> = stem.split('-').collect();
+        let [stage, rank, job, instance] = fields[..] else { return Err(bad()) };
+        let stage = Stage::ALL.into_iter().find(|known| known.name() == stage);
         let hex = |b: u8| b.is_ascii_digit() || (b'a'..=b'f').contains(&b);
         if instance.len() != 8 || !instance.bytes().all(hex) || !job.starts_with('f') {
             return Err(bad());
         }
         let name = Self {
-            multiuser,
+            under_imp,
+            stage: stage.ok_or_else(bad)?,
             rank: BrokerRank(rank.parse().map_err(|_| bad())?),
             job: job.parse().map_err(|_| bad())?,
             instance: InstanceId(instance.to_string()),
@@ -151,6 +206,22 @@ mod tests {
     }
 
     #[test]
+    fn the_units_of_a_job_on_a_rank_differ_in_their_stage_only() {
+        let shell = UnitName::new(true, BrokerRank(3), JobId(7), InstanceId::new("/a", 1));
+        for (stage, expected) in
+            Stage::ALL.into_iter().zip(["prolog-3-f8", "shell-3-f8", "epilog-3-f8"])
+        {
+            let unit = shell.of_stage(stage, false);
+            assert!(unit.to_string().starts_with(expected), "{unit}");
+            assert_eq!(unit.to_string().parse(), Ok(unit.clone()));
+            assert_eq!((unit.stage(), unit.is_script()), (stage, stage != Stage::Shell));
+        }
+        let script = shell.of_stage(Stage::Prolog, true);
+        assert!(script.to_string().starts_with("imp-prolog-3-"));
+        assert!(!script.is_multiuser(), "the IMP runs it as root, and for nobody");
+    }
+
+    #[test]
     fn instances_differ() {
         assert_ne!(InstanceId::new("/a", 1), InstanceId::new("/b", 1));
         assert_ne!(InstanceId::new("/a", 1), InstanceId::new("/a", 2));
@@ -160,6 +231,7 @@ mod tests {
     fn other_units_are_not_ours() {
         for other in [
             "shell-0-fABC.service",
+            "user-0-fABC-01234567.service",
             "shell-0-fABC-0123456.service",
             "shell-x-fABC-01234567.service",
             "dbus.service",

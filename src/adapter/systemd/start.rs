@@ -155,6 +155,11 @@ impl Start {
             set("KillMode", "process".into());
             set("SendSIGKILL", false.into());
         }
+        if spec.unit.is_script() {
+            // A script may start what is to stay, and is not killed in the middle of something.
+            set("KillMode", "process".into());
+            set("SendSIGKILL", false.into());
+        }
         for property in &asked {
             set(&property.name, property.value.clone());
         }

@@ -400,6 +400,10 @@ impl Tracker {
         let failed = watched.state.is_failed();
         match watched.collect {
             CollectState::Accepted | CollectState::Refused if failed && !watched.reset => {}
+            // What a script leaves behind is not ended.
+            CollectState::Accepted if watched.state.is_down() && unit.is_script() => {
+                return self.report_empty(unit);
+            }
             // systemd has finished with the unit, but its cgroup may have processes.
             CollectState::Accepted if watched.state.is_down() => {
                 return self.ask_kernel(unit, EmptyCheck::ReportEmpty);
