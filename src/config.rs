@@ -11,7 +11,13 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value, json};
 
 use crate::port::supervisor::OutputLimits;
-use crate::proto::{ExecMethod, METHODS, Signal, parse_fsd, parse_size};
+use crate::proto::{ExecMethod, Signal, parse_fsd, parse_size};
+pub use error::ConfigError;
+use error::invalid;
+pub use perilog::{LogIgnore, Perilog, Script};
+
+mod error;
+mod perilog;
 
 /// Configuration of one module. Durations are seconds.
 #[derive(Clone, Debug, PartialEq)]
@@ -67,6 +73,8 @@ pub struct Config {
     pub output: OutputLimits,
     /// `exec.state-directory`: where each rank keeps records and output, an absolute path.
     pub state_directory: Option<String>,
+    /// `exec.perilog`: this service runs prologs and epilogs.
+    pub perilog: Option<Perilog>,
 }
 
 /// flux-core's default of `exec.method`.
@@ -123,81 +131,9 @@ impl Default for Config {
             checkpoint_interval: 1.0,
             output: OutputLimits::default(),
             state_directory: None,
+            perilog: None,
         }
     }
-}
-
-/// A configuration that can't be used.
-#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
-#[non_exhaustive]
-pub enum ConfigError {
-    /// A module argument without `=`.
-    #[error("unknown module argument '{argument}': expected KEY=VALUE")]
-    ArgumentForm {
-        /// The argument.
-        argument: String,
-    },
-    /// `exec.barrier-timeout` is no duration.
-    #[error("invalid duration '{value}' specified for exec.barrier-timeout")]
-    BarrierTimeout {
-        /// What it is.
-        value: String,
-    },
-    /// A method that there is not.
-    #[error("unknown exec.method '{value}' (expected {METHODS})")]
-    Method {
-        /// Its name.
-        value: String,
-    },
-    /// A number that is not above zero, or too large.
-    #[error("invalid {key}={value}")]
-    OutOfRange {
-        /// The key in the table, or the argument.
-        key: String,
-        /// The number.
-        value: i64,
-    },
-    /// `exec.sdexec-properties` is not a table.
-    #[error("exec.sdexec-properties is not a table")]
-    Properties,
-    /// A member of `exec.sdexec-properties` is not a string.
-    #[error("exec.sdexec-properties.{name} is not a string")]
-    Property {
-        /// The property.
-        name: String,
-    },
-    /// `exec` is not a table.
-    #[error("Error reading [exec] table: got {value}")]
-    Table {
-        /// What it is.
-        value: Value,
-    },
-    /// A key of the table has a value of another type.
-    #[error("error reading config value exec.{key}: expected {expected}, got {value}")]
-    Type {
-        /// The key.
-        key: String,
-        /// The type that it should have.
-        expected: &'static str,
-        /// Its value.
-        value: Value,
-    },
-    /// A module argument that there is not.
-    #[error("unknown module argument '{key}={value}'")]
-    UnknownArgument {
-        /// Before the `=`.
-        key: String,
-        /// Behind it.
-        value: String,
-    },
-    /// A value that cannot be read, or that is out of range.
-    #[error("invalid {key}: {value}")]
-    Value {
-        /// The key in the table, or the argument.
-        key: String,
-        /// The value.
-        value: String,
-    },
 }
 
 /// Longest duration that is accepted, in seconds: about 30 years.
@@ -232,6 +168,9 @@ impl Config {
                 .split_once('=')
                 .ok_or_else(|| ConfigError::ArgumentForm { argument: argument.clone() })?;
             config.read_argument(key, value)?;
+        }
+        if let Some(perilog) = exec.get("perilog") {
+            config.perilog = Perilog::read(conf, perilog, config.imp.as_deref())?;
         }
         // In flux-core `service` chooses the launcher. Here it only counts if no method is
         // configured.
@@ -450,10 +389,6 @@ impl Config {
 fn bounded(key: &str, value: i64) -> Result<u32, ConfigError> {
     let bounded = u32::try_from(value).ok().filter(|value| *value > 0);
     bounded.ok_or_else(|| ConfigError::OutOfRange { key: key.to_string(), value })
-}
-
-fn invalid(key: &str, value: &str) -> ConfigError {
-    ConfigError::Value { key: key.to_string(), value: value.to_string() }
 }
 
 fn wrong_type(key: &str, expected: &'static str, value: &Value) -> ConfigError {
