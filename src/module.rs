@@ -186,6 +186,7 @@ fn facts(handle: Handle, place: &Place, confines: bool) -> Result<Facts, LoadErr
     let (shell_uri, no_connector) = shell_uri(handle, rank, place.lasts)?;
     Ok(Facts {
         rank: BrokerRank(rank),
+        hostname: handle.attribute("hostname").unwrap_or_default(),
         owner,
         instance: InstanceId::new(&place.directory.to_string_lossy(), owner),
         shell_uri,

@@ -17,9 +17,11 @@ use crate::machine::context::Context;
 use crate::machine::effect::{Effect, Effects, Level};
 use crate::machine::event::{Credential, Fault, RequestId, Role, StreamId};
 use crate::planted::Bug;
-use crate::port::supervisor::{UnitCommand, UnitEvent, UnitRecord};
+use crate::port::supervisor::{UnitEvent, UnitRecord};
 use crate::proto::peer::{Mode, Order, OrderRequest, Question, Report, ShellsRequest, StreamEnd};
-use crate::proto::{BarrierEntry, Bequest, BrokerRank, Idset, JobDigest, JobException, JobId};
+use crate::proto::{
+    BarrierEntry, Bequest, BrokerRank, Idset, JobDigest, JobException, JobId, UnitName,
+};
 use occupant::{After, Claim, Occupant};
 use shell::Shell;
 use subtree::Child;
@@ -31,6 +33,8 @@ mod kept;
 mod launch;
 mod occupant;
 mod output;
+mod perilog;
+mod script;
 mod shell;
 mod subtree;
 mod unwanted;
@@ -50,6 +54,9 @@ struct Late {
     to: RequestId,
     request: Box<ShellsRequest>,
 }
+
+/// Of a shell that was started, as its leader says.
+const NOT_KNOWN: &str = "nothing is known of it on its node";
 
 /// One job on this rank.
 #[derive(Clone, Debug, PartialEq)]
@@ -88,13 +95,13 @@ impl Agent {
         }
     }
 
-    /// Of a job whose shell was found on disk.
-    pub(super) fn found(cx: Context, record: &UnitRecord) -> Self {
+    /// Of a job whose shell, or script, was found on disk.
+    pub(super) fn found(cx: Context, record: &UnitRecord, out: &mut Effects) -> Self {
         let ask_at = Some(cx.now.mono + cx.config.peer_timeout);
         Self {
             digest: record.spec.digest.clone(),
             upstream: Upstream::Unled(Unled { ask_at, over: Over::No }),
-            occupant: Some(Occupant::new(Shell::found(record), Claim::Own)),
+            occupant: Some(Occupant::found(cx, record, out)),
             ..Self::new(record.spec.job, record.spec.userid)
         }
     }
@@ -102,7 +109,10 @@ impl Agent {
     /// A unit without a record was found when the job was known here already, by an agent that has no
     /// shell. Whoever leads was told so, and does not count on one.
     pub(super) fn take_found(&mut self, cx: Context, record: &UnitRecord, out: &mut Effects) {
-        if self.occupant.is_some() {
+        if let Some(there) = &mut self.occupant {
+            if there.find(cx, record, out) {
+                return;
+            }
             let text =
                 format!("{}: {} is left alone: another unit is here", self.id, record.spec.unit);
             return out.log(Level::Error, text);
@@ -110,7 +120,9 @@ impl Agent {
         let is_wanted = self.digest == record.spec.digest
             && matches!(self.upstream, Upstream::Unled(Unled { over: Over::No, .. }));
         let claim = if is_wanted { Claim::Own } else { Claim::Foreign(After::Nothing) };
-        self.occupant = Some(Occupant::new(Shell::found(record), claim));
+        let mut there = Occupant::found(cx, record, out);
+        there.claim = claim;
+        self.occupant = Some(there);
         if is_wanted {
             self.upstream.ask_at_mut().get_or_insert(cx.now.mono + cx.config.peer_timeout);
         } else {
@@ -159,11 +171,11 @@ impl Agent {
     }
 
     /// Nothing of the job is left on this rank, and nobody wants to hear of it.
-    pub(super) fn is_done(&self) -> bool {
+    pub(super) fn is_done(&self, cx: Context) -> bool {
         !self.is_led()
             && self.late.is_none()
             && self.children.is_empty()
-            && self.shell().is_none_or(Shell::is_done)
+            && self.occupant.as_ref().is_none_or(|there| there.is_done(cx))
     }
 
     /// Nobody listens to this request any more.
@@ -284,8 +296,10 @@ impl Agent {
             return;
         }
         let digest = &request.command.digest;
-        let starts = request.mode == Mode::Start;
+        let starts = matches!(request.mode, Mode::Prepare | Mode::Start);
         let was_denied = self.has_denied(request.generation);
+        let spec = || Box::new(launch::unit_spec(cx, self.id, &request.command));
+        let scripts = request.command.scripts.as_ref();
         match &mut self.occupant {
             Some(there)
                 if there.shell.digest() != digest && !Bug::ReissuedIdAdopted.is_planted() =>
@@ -293,27 +307,45 @@ impl Agent {
                 self.fence_off(cx, request, out);
             }
             Some(there) if !(starts && there.shell.may_start_again()) => {
-                there.claim = if starts {
-                    let spec = launch::unit_spec(cx, self.id, &request.command);
-                    Claim::Unstarted(Box::new(spec))
+                there.claim = if starts && !there.shell.is_waiting() {
+                    Claim::Unstarted(spec())
                 } else {
                     Claim::Own
                 };
                 there.shell.set_size(request.command.size);
+                there.perilog.want(request.mode, scripts, spec());
+                if request.mode == Mode::Adopt {
+                    there.shell.lose_if_waiting(NOT_KNOWN);
+                }
                 let positions = launch::positions(request, cx.facts.rank);
-                let reports = there.shell.tell_again(positions, out);
+                let reports = there.tell_again(cx, positions, out);
                 self.gather(cx, reports);
+                self.advance(cx, out);
             }
             None if !starts || was_denied => {
                 self.denied = Some(request.generation);
-                let message = "nothing is known of it on its node".to_string();
+                let message = NOT_KNOWN.to_string();
                 self.gather(cx, [Report::Lost { message }, Report::Gone]);
             }
             Some(_) | None => {
-                let spec = launch::unit_spec(cx, self.id, &request.command);
-                self.occupant = Some(Occupant::new(Shell::new(&spec), Claim::Own));
-                out.push(Effect::Unit(UnitCommand::Launch(Box::new(spec))));
+                let spec = spec();
+                let mut there = Occupant::new(Shell::new(&spec), Claim::Own);
+                there.perilog = self.occupant.take().map(|old| old.perilog).unwrap_or_default();
+                there.perilog.want(request.mode, scripts, spec);
+                let reports = there.perilog.tell_again(cx);
+                self.occupant = Some(there);
+                self.gather(cx, reports);
+                self.advance(cx, out);
             }
+        }
+    }
+
+    /// Does what can be done now for the shell, and for the scripts before and behind it.
+    fn advance(&mut self, cx: Context, out: &mut Effects) {
+        let Some(there) = &mut self.occupant else { return };
+        let reports = there.advance(cx, self.id, out);
+        if !there.is_foreign() {
+            self.gather(cx, reports);
         }
     }
 
@@ -326,10 +358,16 @@ impl Agent {
     /// The supervisor has news of this job's unit.
     pub(super) fn handle_unit(&mut self, cx: Context, event: UnitEvent, out: &mut Effects) {
         let Some(there) = &mut self.occupant else { return };
+        if event.unit().is_some_and(UnitName::is_script) {
+            let reports = there.perilog.handle_unit(cx, self.id, event, out);
+            return self.settle(cx, reports, out);
+        }
         if let Some(spec) = there.take_unstarted()
             && matches!(event, UnitEvent::NeverStarted { .. })
         {
-            return out.push(Effect::Unit(UnitCommand::Launch(spec)));
+            there.shell.wait();
+            there.perilog.start_again(spec);
+            return self.advance(cx, out);
         }
         if matches!(event, UnitEvent::Stopping { .. }) {
             let first = cx.config.stop_timer.map_or(cx.config.kill_timeout, f64::from);
@@ -345,11 +383,18 @@ impl Agent {
                 led.ask_at = led.ask_at.map(|at| at.min(soon));
             }
         }
-        match there.claim {
-            Claim::Own | Claim::Unstarted(_) => self.gather(cx, reports),
-            Claim::Foreign(_) if is_done => self.unfence(cx, out),
-            // Nobody above wants to hear of another job's shell.
-            Claim::Foreign(_) => (),
+        self.settle(cx, reports, out);
+    }
+
+    /// Something has changed for this rank's shell, or for a script.
+    fn settle(&mut self, cx: Context, reports: Vec<Report>, out: &mut Effects) {
+        if self.occupant.as_ref().is_some_and(|there| !there.is_foreign()) {
+            self.gather(cx, reports);
+        }
+        self.advance(cx, out);
+        // Nobody above wants to hear of another job's shell.
+        if self.occupant.as_ref().is_some_and(|there| there.is_foreign() && there.is_done(cx)) {
+            self.unfence(cx, out);
         }
         self.send_if_ready(cx, out);
     }
@@ -425,9 +470,8 @@ impl Agent {
             out.log(Level::Error, text);
         }
         if let Ok(shell) = self.own_shell() {
-            let reports = shell.handle_recommitted(client);
-            self.gather(cx, reports);
-            self.send_if_ready(cx, out);
+            shell.handle_recommitted(client);
+            self.settle(cx, Vec::new(), out);
         }
     }
 
@@ -440,9 +484,10 @@ impl Agent {
         }
         // Of another job's shell nothing more is wanted than its end.
         if request.ranks.contains_rank(cx.facts.rank)
-            && let Ok(shell) = self.own_shell()
+            && let Some(there) = &mut self.occupant
         {
-            shell.handle_order(&request.order, out);
+            there.handle_order(cx, &request.order, out);
+            self.advance(cx, out);
         }
         for child in self.children.values() {
             let ranks = request.ranks.intersection(&child.ranks);
@@ -471,6 +516,10 @@ impl Agent {
 
     pub(super) fn handle_timeout(&mut self, cx: Context, out: &mut Effects) {
         self.evict_further(cx, out);
+        if let Some(there) = &mut self.occupant {
+            let reports = there.perilog.handle_timeout(cx, self.id, out);
+            self.settle(cx, reports, out);
+        }
         if self.upstream.ask_at_mut().take_if(|at| *at <= cx.now.mono).is_some() {
             let (to, question) = match &self.upstream {
                 Upstream::Led(led) => (led.parent, led.probe),
@@ -537,11 +586,16 @@ impl Agent {
     }
 
     /// The job manager published an exception of this job.
-    pub(super) fn handle_exception(&mut self, exception: &JobException, out: &mut Effects) {
-        if exception.severity == 0
-            && let Ok(shell) = self.own_shell()
-        {
-            shell.handle_exception(exception, out);
+    pub(super) fn handle_exception(
+        &mut self,
+        cx: Context,
+        exception: &JobException,
+        out: &mut Effects,
+    ) {
+        let own = self.occupant.as_mut().filter(|there| !there.is_foreign());
+        if let Some(there) = own.filter(|_| exception.severity == 0) {
+            there.shell.handle_exception(exception, out);
+            there.perilog.cancel(cx, out);
         }
     }
 
@@ -565,7 +619,7 @@ impl Agent {
 fn is_late(cx: Context, request: &ShellsRequest) -> bool {
     let age = (cx.now.wall - request.issued).abs();
     let memory = cx.now.mono - cx.born.mono;
-    request.mode == Mode::Start
+    matches!(request.mode, Mode::Prepare | Mode::Start)
         && request.generation != 0
         && age > (memory - CLOCKS_DIFFER_SECONDS).min(cx.config.peer_timeout / 2.0)
 }

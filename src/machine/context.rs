@@ -31,6 +31,8 @@ pub(super) struct Context<'a> {
 pub struct Facts {
     /// This rank.
     pub rank: BrokerRank,
+    /// Its host, for log lines.
+    pub hostname: String,
     /// The instance owner's user id. The owner's jobs need no IMP.
     pub owner: u32,
     /// Identity of the instance in unit names.

@@ -228,17 +228,21 @@ impl Coordinator {
             }
             Err(end) => {
                 job.handle_leader_end(cx, &end, out);
-                return self.want_hold(id);
+                return self.want_hold(cx, id, out);
             }
         }
-        self.want_hold(id);
+        self.want_hold(cx, id, out);
         self.touch(cx);
     }
 
-    /// A job that is in CLEANUP now is to be held.
-    fn want_hold(&mut self, id: JobId) {
+    /// A job that is in CLEANUP now is to be held. While an epilog runs that can take long, and
+    /// users see it.
+    fn want_hold(&mut self, cx: Context, id: JobId, out: &mut Effects) {
         if self.jobs.get(&id).is_some_and(Coordinated::is_cleaned_up) {
             self.holds.want(id);
+            if cx.config.perilog.as_ref().is_some_and(|perilog| perilog.epilog.is_some()) {
+                self.holds.ask(out);
+            }
         }
     }
 
@@ -363,15 +367,15 @@ impl Coordinator {
             return;
         }
         job.exception = Some(exception.clone());
-        self.holds.want(exception.id);
-        self.holds.join(cx.now.mono, out);
-        self.checkpoint.touch(cx);
-        self.checkpoint.hurry();
         if let LeaderLink::Asked { since, .. } = job.leader
             && job.rank != cx.facts.rank
         {
             job.ask(cx.now.mono, since, out);
         }
+        self.want_hold(cx, exception.id, out);
+        self.holds.join(cx.now.mono, out);
+        self.checkpoint.touch(cx);
+        self.checkpoint.hurry();
     }
 
     /// Whether the job manager has this very job running, or could have it again after a crash.

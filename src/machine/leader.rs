@@ -39,6 +39,7 @@ mod launch;
 mod limits;
 mod opening;
 mod output;
+mod prologs;
 mod rank;
 mod reason;
 mod release;
@@ -238,6 +239,7 @@ impl Leader {
     /// Goes on as far as what is known allows.
     fn advance(&mut self, cx: Context, out: &mut Effects) {
         self.conclude(cx, out);
+        self.judge_prologs(cx, out);
         let awaits_link = self.journal.as_ref().is_some_and(|j| j.link == Link::Awaited);
         let has_failed = self.failure.is_some();
         if let State::Launching(_) = self.state
@@ -259,6 +261,7 @@ impl Leader {
             && !awaits_link
             && self.ranks.all_gone()
         {
+            self.tell_failed_epilogs(out);
             self.state.enter(State::Moving(self.state.finish()));
         }
         match self.state {

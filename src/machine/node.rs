@@ -220,7 +220,8 @@ impl Node {
         if self.leaders.get(&id).is_some_and(Leader::is_over) {
             self.leaders.remove(&id);
         }
-        if self.agents.get(&id).is_some_and(Agent::is_done)
+        let cx = context!(self, now);
+        if self.agents.get(&id).is_some_and(|agent| agent.is_done(cx))
             && let Some(agent) = self.agents.remove(&id)
             && let Some(digest) = agent.over_digest()
         {

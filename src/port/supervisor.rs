@@ -21,7 +21,7 @@ use serde_json::Value;
 
 use super::Note;
 use crate::proto::{
-    BrokerRank, ExecMethod, JobDigest, JobId, ResourceSet, Stream, UnitName, WaitStatus,
+    BrokerRank, ExecMethod, JobDigest, JobId, ResourceSet, Scripts, Stream, UnitName, WaitStatus,
 };
 
 /// Bytes of one stream that are sent ahead of the leader's acknowledgement.
@@ -81,6 +81,12 @@ pub struct UnitSpec {
     pub method: ExecMethod,
     /// The shell is started through the IMP, for a user who is not the instance owner.
     pub multiuser: bool,
+    /// The scripts that come before and behind the job's shell on this rank.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scripts: Option<Scripts>,
+    /// Of a script: when it was asked for, in seconds since the epoch.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub began: Option<f64>,
     /// Human readable, shown by `systemctl status`.
     pub description: String,
     /// Absolute path of the program, then its arguments.
@@ -119,6 +125,8 @@ impl UnitSpec {
             userid: USERID_UNKNOWN,
             size: 0,
             method: ExecMethod::Auto,
+            scripts: None,
+            began: None,
             description: String::new(),
             argv: Vec::new(),
             environment: BTreeMap::new(),

@@ -279,7 +279,7 @@ fn a_member_that_is_not_known_is_ignored() {
         ("order", "/order/signal"),
         ("reports", ""),
         ("reports", "/reports/0"),
-        ("reports", "/reports/2/report/barrier"),
+        ("reports", "/reports/3/report/barrier"),
         ("responses", "/1/data"),
         ("shell-barrier", ""),
         ("shells", ""),

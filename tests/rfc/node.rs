@@ -30,6 +30,7 @@ impl Rank {
         let instance = InstanceId::new("/var/lib/flux/job-exec", 1000);
         let facts = Facts {
             rank,
+            hostname: "node".to_string(),
             owner: 1000,
             instance: instance.clone(),
             shell_uri: "resume:///run/flux/local".to_string(),
@@ -103,6 +104,8 @@ fn a_request_is_refused_while_the_shell_of_its_forgotten_job_is_being_ended() {
     let examples = examples();
     let mut shells = examples["shells"].clone();
     shells["ranks"] = json!("5");
+    // Without a prolog it is launched at once.
+    shells["command"]["scripts"] = json!(null);
     let mut forget = examples["order"].clone();
     forget["order"] = json!("forget");
     let asked = rank.receive(Topic::Shells, 1, &shells);

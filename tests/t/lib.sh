@@ -64,8 +64,8 @@ state_directory() {
 
 # Names of all units that could be a shell's.
 all_units() {
-    systemctl --user list-units --all --plain --no-legend '*shell-*' 2>/dev/null |
-        awk '{print $1}'
+    systemctl --user list-units --all --plain --no-legend '*shell-*' '*prolog-*' '*epilog-*' \
+        2>/dev/null | awk '{print $1}'
 }
 
 # ---- outside of the instance -------------------------------------------------------------

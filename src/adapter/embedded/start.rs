@@ -44,6 +44,7 @@ pub(super) fn nodes(config: &InstanceConfig, ranks: u32, statedir: &Path) -> Vec
     let node = |rank| {
         let facts = Facts {
             rank: BrokerRank(rank),
+            hostname: String::new(),
             owner: nix::unistd::getuid().as_raw(),
             instance: instance.clone(),
             shell_uri: String::new(),

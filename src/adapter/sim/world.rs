@@ -311,6 +311,7 @@ pub(super) fn config() -> Config {
 pub(super) fn new_node(rank: u32, broker: u32, nested: bool) -> Node {
     let facts = Facts {
         rank: BrokerRank(rank),
+        hostname: format!("sim{rank}"),
         owner: OWNER,
         instance: instance(),
         shell_uri: format!("resume:///sim?rank={rank}&broker={broker}"),

@@ -31,6 +31,8 @@ pub(super) fn unit_spec(cx: Context, id: JobId, command: &ShellCommand) -> UnitS
         size: command.size,
         method: command.method,
         multiuser: command.multiuser,
+        scripts: command.scripts.clone(),
+        began: None,
         description: format!("User workload for Flux job {}", id.f58plain()),
         argv: argv(facts, command),
         environment,

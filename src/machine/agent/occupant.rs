@@ -1,10 +1,13 @@
 //! The shell that is on a rank, and what is to be done about it.
 
 use super::eviction::Eviction;
+use super::perilog::Perilog;
 use super::shell::Shell;
 use crate::machine::context::Context;
-use crate::port::supervisor::UnitSpec;
-use crate::proto::peer::ShellsRequest;
+use crate::machine::effect::Effects;
+use crate::port::supervisor::{UnitRecord, UnitSpec};
+use crate::proto::JobId;
+use crate::proto::peer::{Mode, Order, Report, ShellsRequest};
 
 /// The shell on this rank.
 #[derive(Clone, Debug, PartialEq)]
@@ -13,6 +16,10 @@ pub(super) struct Occupant {
     pub(super) claim: Claim,
     /// The shell, or what it has left behind, is being ended.
     pub(super) eviction: Option<Eviction>,
+    /// What comes before the shell, and behind it.
+    pub(super) perilog: Perilog,
+    /// Whoever leads was told that nothing is left.
+    told_gone: bool,
 }
 
 /// Whose shell it is.
@@ -40,7 +47,87 @@ pub(super) enum After {
 
 impl Occupant {
     pub(super) fn new(shell: Shell, claim: Claim) -> Self {
-        Self { shell, claim, eviction: None }
+        Self { shell, claim, eviction: None, perilog: Perilog::default(), told_gone: false }
+    }
+
+    /// From the record of an earlier life.
+    pub(super) fn found(cx: Context, record: &UnitRecord, out: &mut Effects) -> Self {
+        let mut there = Self::new(Shell::found(record), Claim::Own);
+        there.perilog.find(cx, record, out);
+        there
+    }
+
+    /// Another record of the same job. Returns whether there was a place for it.
+    pub(super) fn find(&mut self, cx: Context, record: &UnitRecord, out: &mut Effects) -> bool {
+        if self.shell.digest() != &record.spec.digest {
+            return false;
+        }
+        if !record.spec.unit.is_script() {
+            if !self.shell.is_waiting() {
+                return false;
+            }
+            self.shell = Shell::found(record);
+        }
+        self.perilog.find(cx, record, out);
+        true
+    }
+
+    /// Does what can be done now. Returns what to report, as far as it is news.
+    pub(super) fn advance(&mut self, cx: Context, id: JobId, out: &mut Effects) -> Vec<Report> {
+        let mut reports = self.perilog.advance(cx, id, &mut self.shell, out);
+        let is_gone = if self.perilog.is_wanted() {
+            self.perilog.is_over(cx, &self.shell) && !self.shell.is_unsettled()
+        } else {
+            self.shell.is_gone()
+        };
+        if is_gone && !std::mem::replace(&mut self.told_gone, true) {
+            reports.push(Report::Gone);
+        }
+        reports
+    }
+
+    /// Everything that a new leader has to know.
+    pub(super) fn tell_again(
+        &mut self,
+        cx: Context,
+        positions: [u64; 2],
+        out: &mut Effects,
+    ) -> Vec<Report> {
+        self.told_gone = false;
+        let mut reports = self.shell.tell_again(positions, out);
+        reports.extend(self.perilog.tell_again(cx));
+        reports
+    }
+
+    /// Obeys an order. Of another job's shell nothing more is wanted than its end; but what comes
+    /// after that is not to be started any more.
+    pub(super) fn handle_order(&mut self, cx: Context, order: &Order, out: &mut Effects) {
+        match (&mut self.claim, order) {
+            (Claim::Foreign(After::Start(request)), Order::Conclude) => {
+                request.mode = Mode::Conclude;
+            }
+            (Claim::Foreign(_), _) => (),
+            (_, Order::Conclude) => self.perilog.conclude(cx, out),
+            (_, Order::Launch) => self.perilog.launch(),
+            (_, order) => {
+                if *order == Order::Forget {
+                    self.perilog.forget(out);
+                }
+                self.shell.handle_order(order, out);
+            }
+        }
+    }
+
+    /// Nobody wants the shell, or the scripts.
+    pub(super) fn end(&mut self, cx: Context, out: &mut Effects) {
+        self.perilog.conclude(cx, out);
+        self.perilog.forget(out);
+        self.shell.end(out);
+    }
+
+    /// Nothing is left, and nobody wants to hear more.
+    pub(super) fn is_done(&self, cx: Context) -> bool {
+        self.shell.is_done() && self.perilog.is_done(cx, &self.shell)
     }
 
     pub(super) fn is_foreign(&self) -> bool {
@@ -48,7 +135,8 @@ impl Occupant {
     }
 
     pub(super) fn next_timeout(&self) -> Option<f64> {
-        self.eviction.as_ref().map(Eviction::next_timeout)
+        let evict_at = self.eviction.as_ref().map(Eviction::next_timeout);
+        [evict_at, self.perilog.next_timeout()].into_iter().flatten().reduce(f64::min)
     }
 
     /// What was to be launched if the shell had never been started. More is known of it now.

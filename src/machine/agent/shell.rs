@@ -12,8 +12,8 @@ use crate::port::Note;
 use crate::port::supervisor::{UnitCommand, UnitEvent, UnitRecord, UnitSpec};
 use crate::proto::peer::{self, Order, Report};
 use crate::proto::{
-    BarrierEntry, Bequest, EndReason, Idset, IdsetError, JobDigest, JobException, JobId, Stream,
-    UnitName, WaitStatus,
+    BarrierEntry, Bequest, EndReason, Idset, IdsetError, JobDigest, JobException, JobId, Stage,
+    Stream, UnitName, WaitStatus,
 };
 
 /// Longest text of one member of an idset, with its comma, in bytes.
@@ -22,12 +22,14 @@ const MEMBER_MAX: usize = "4294967295,".len();
 /// What is known of the unit.
 ///
 /// ```text
-///  Pending ──▶ Running ──▶ Ended ──▶ Gone
-///     ├──▶ Failed, NeverStarted
-///     └──▶ Ended (it cannot be found)
+///  Waiting ──▶ Pending ──▶ Running ──▶ Ended ──▶ Gone
+///                 ├──▶ Failed, NeverStarted
+///                 └──▶ Ended (it cannot be found)
 /// ```
 #[derive(Clone, Debug, PartialEq)]
 enum Phase {
+    /// Nobody has asked for it: its rank's prolog comes first, or those of others.
+    Waiting,
     /// Asked for, or found on disk; the supervisor has not said more.
     Pending,
     Running {
@@ -59,6 +61,7 @@ enum End {
 pub(in crate::machine) struct Shell {
     unit: UnitName,
     digest: JobDigest,
+    userid: u32,
     /// Shells of the job; 0 until a leader has told, for one of an older release.
     size: u32,
     /// It runs under the IMP.
@@ -83,13 +86,15 @@ pub(in crate::machine) struct Shell {
 }
 
 impl Shell {
+    /// One that nobody has asked for. `spec` can be that of a script of its job.
     pub(super) fn new(spec: &UnitSpec) -> Self {
         Self {
-            unit: spec.unit.clone(),
+            unit: spec.unit.of_stage(Stage::Shell, spec.multiuser),
             digest: spec.digest.clone(),
+            userid: spec.userid,
             size: spec.size,
             multiuser: spec.multiuser,
-            phase: Phase::Pending,
+            phase: Phase::Waiting,
             left: false,
             record_lost: None,
             outputs: [OutputStream::new(Stream::Stdout), OutputStream::new(Stream::Stderr)],
@@ -106,6 +111,10 @@ impl Shell {
     /// From the record of an earlier life. The supervisor says next what became of the unit.
     pub(super) fn found(record: &UnitRecord) -> Self {
         let mut shell = Self::new(&record.spec);
+        if record.spec.unit.is_script() {
+            return shell;
+        }
+        shell.phase = Phase::Pending;
         for note in Note::all(&record.notes) {
             match note {
                 Note::BarrierEntered(entered) => shell.entries.find(entered),
@@ -125,6 +134,7 @@ impl Shell {
     /// For [`crate::machine::Position`].
     pub(super) fn state_name(&self) -> &'static str {
         match self.phase {
+            Phase::Waiting => "waiting",
             Phase::Pending => "pending",
             Phase::Running { .. } => "running",
             Phase::Ended(End::Status(_)) => "exited",
@@ -146,12 +156,64 @@ impl Shell {
     pub(in crate::machine) fn pid(&self) -> Option<u32> {
         match self.phase {
             Phase::Running { pid } => Some(pid),
-            Phase::Pending
+            Phase::Waiting
+            | Phase::Pending
             | Phase::Ended(_)
             | Phase::Failed { .. }
             | Phase::NeverStarted
             | Phase::Gone(_) => None,
         }
+    }
+
+    pub(super) fn userid(&self) -> u32 {
+        self.userid
+    }
+
+    pub(super) fn size(&self) -> u32 {
+        self.size
+    }
+
+    /// Nobody has asked for it yet.
+    pub(super) fn is_waiting(&self) -> bool {
+        self.phase == Phase::Waiting
+    }
+
+    /// It waits again: an earlier life meant to start it, and did not.
+    pub(super) fn wait(&mut self) {
+        self.phase = Phase::Waiting;
+    }
+
+    /// A leader says that it was started. Its record is lost then.
+    pub(super) fn lose_if_waiting(&mut self, message: &str) {
+        if self.is_waiting() {
+            self.phase = Phase::Gone(Some(End::Lost(message.to_string())));
+        }
+    }
+
+    /// Asks for it.
+    pub(super) fn launch(&mut self, spec: Box<UnitSpec>, out: &mut Effects) {
+        self.phase = Phase::Pending;
+        out.push(Effect::Unit(UnitCommand::Launch(spec)));
+    }
+
+    /// No process of it is left, and none will come.
+    pub(super) fn is_dead(&self) -> bool {
+        matches!(self.phase, Phase::Failed { .. } | Phase::Gone(_))
+    }
+
+    /// It does not run, and never did.
+    pub(super) fn was_never_started(&self) -> bool {
+        matches!(self.phase, Phase::Waiting | Phase::NeverStarted)
+    }
+
+    /// Commits that clients have left are being done again.
+    pub(super) fn is_unsettled(&self) -> bool {
+        !self.kept.is_settled()
+    }
+
+    /// Nothing of it is left, and the job's namespace has what it wrote.
+    pub(super) fn is_gone(&self) -> bool {
+        matches!(self.phase, Phase::Gone(_)) && !self.is_unsettled()
     }
 
     /// It runs under the IMP: its processes are out of the instance owner's reach.
@@ -168,13 +230,13 @@ impl Shell {
     fn may_live(&self) -> bool {
         match self.phase {
             Phase::Pending | Phase::Running { .. } | Phase::Ended(_) => true,
-            Phase::Failed { .. } | Phase::NeverStarted | Phase::Gone(_) => false,
+            Phase::Waiting | Phase::Failed { .. } | Phase::NeverStarted | Phase::Gone(_) => false,
         }
     }
 
     /// The shell itself has ended, or never ran.
     fn has_ended(&self) -> bool {
-        !matches!(self.phase, Phase::Pending | Phase::Running { .. })
+        !matches!(self.phase, Phase::Waiting | Phase::Pending | Phase::Running { .. })
     }
 
     /// Nothing is left, and nobody wants to hear more.
@@ -208,6 +270,9 @@ impl Shell {
 
     /// Has its record and output files removed.
     fn discard(&self, out: &mut Effects) {
+        if self.is_waiting() {
+            return;
+        }
         out.push(Effect::Unit(UnitCommand::Forget { unit: self.unit.clone() }));
     }
 
@@ -263,15 +328,14 @@ impl Shell {
                 let end = match &self.phase {
                     Phase::Ended(end) => Some(end.clone()),
                     Phase::Gone(end) => end.clone(),
-                    Phase::Failed { .. }
+                    Phase::Waiting
+                    | Phase::Failed { .. }
                     | Phase::NeverStarted
                     | Phase::Pending
                     | Phase::Running { .. } => None,
                 };
                 self.set_dead(Phase::Gone(end), out);
-                let mut reports = self.take_rest();
-                reports.extend(self.report_gone());
-                reports
+                self.take_rest()
             }
             UnitEvent::Found(_)
             | UnitEvent::Ready { .. }
@@ -433,6 +497,8 @@ impl Shell {
                 self.entries.release(count, failed, out);
                 self.keep_passed(out);
             }
+            // About what comes before the shell, and behind it.
+            Order::Conclude | Order::Launch => (),
             Order::Forget => {
                 self.forgotten = true;
                 if self.may_live() {
@@ -488,7 +554,7 @@ impl Shell {
         let mut reports: Vec<Report> =
             self.reason.clone().map(Report::EndReason).into_iter().collect();
         reports.push(match &self.phase {
-            Phase::Pending => Report::Pending,
+            Phase::Waiting | Phase::Pending => Report::Pending,
             Phase::NeverStarted => Report::NeverStarted,
             Phase::Failed { errnum, message } => {
                 Report::Failed { errnum: *errnum, message: message.clone() }
@@ -522,12 +588,7 @@ impl Shell {
         }
         // The leader moves the namespace when all ranks are gone. So nothing may be missing then.
         self.kept.commit_again(self.unit.job(), out);
-        reports.extend(self.report_gone());
         reports
-    }
-
-    fn report_gone(&self) -> Option<Report> {
-        (matches!(self.phase, Phase::Gone(_)) && self.kept.is_settled()).then_some(Report::Gone)
     }
 
     /// A client of the job leaves commits.
@@ -556,10 +617,9 @@ impl Shell {
         let _ = self.kept.take(self.unit.job(), bequest);
     }
 
-    /// Commits were done again, or cannot be; returns what to report.
-    pub(super) fn handle_recommitted(&mut self, client: &str) -> Option<Report> {
+    /// Commits were done again, or cannot be.
+    pub(super) fn handle_recommitted(&mut self, client: &str) {
         self.kept.handle_recommitted(client);
-        self.report_gone()
     }
 
     /// The module is unloaded: the requests in the barrier are kept with the unit, and clients that

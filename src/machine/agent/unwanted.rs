@@ -13,10 +13,11 @@ impl Agent {
     pub(super) fn evict(&mut self, cx: Context, why: &str, out: &mut Effects) {
         let Some(there) = &mut self.occupant else { return };
         out.log(Level::Error, format!("{}: stopping {}: {why}", self.id, there.shell.unit()));
-        there.shell.end(out);
+        there.end(cx, out);
         if !there.shell.is_done() {
             there.evict_after(cx.config.kill_timeout, cx);
         }
+        self.advance(cx, out);
     }
 
     /// Signals what is left, if it is time.
@@ -87,7 +88,7 @@ impl Agent {
             there.shell.handle_order(&order, out);
         }
         self.evict(cx, why, out);
-        if self.shell().is_some_and(|shell| shell.is_done()) {
+        if self.occupant.as_ref().is_some_and(|there| there.is_done(cx)) {
             return self.unfence(cx, out);
         }
         self.gather(cx, [Report::Pending]);

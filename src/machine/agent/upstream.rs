@@ -64,6 +64,7 @@ pub(super) struct Gathering {
 /// How far a shell is.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 enum Stage {
+    Prepared,
     Runs,
     Exited,
     /// Nothing more is to come.
@@ -138,6 +139,7 @@ impl Gathering {
 /// How far a shell is, or none if the report does not tell.
 fn stage(report: &Report) -> Option<Stage> {
     match report {
+        Report::Prepared => Some(Stage::Prepared),
         Report::Running => Some(Stage::Runs),
         Report::Exited { .. } => Some(Stage::Exited),
         Report::Failed { .. }
@@ -149,12 +151,14 @@ fn stage(report: &Report) -> Option<Stage> {
         Report::Barrier { .. }
         | Report::CriticalRanks { .. }
         | Report::EndReason(_)
+        | Report::Epilog
         | Report::Left
         | Report::Output { .. }
         | Report::OutputOverflow { .. }
         | Report::OutputTruncated { .. }
         | Report::Pending
         | Report::RecordLost { .. }
+        | Report::ScriptFailed { .. }
         | Report::Unkillable => None,
     }
 }

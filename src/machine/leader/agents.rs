@@ -91,8 +91,9 @@ impl Leader {
         } else {
             Idset::new()
         };
-        self.ask_subtrees(cx, &fresh, Mode::Start, out);
-        self.ask_subtrees(cx, &ranks.difference(&fresh), Mode::Adopt, out);
+        let starting = if self.is_preparing() { Mode::Prepare } else { Mode::Start };
+        self.ask_subtrees(cx, &fresh, starting, out);
+        self.ask_subtrees(cx, &ranks.difference(&fresh), self.finding_mode(), out);
     }
 
     /// Sends an order down the tree to the agents of `ranks`.
@@ -254,9 +255,15 @@ impl Leader {
             self.drain_unseen(cx, rank, out);
             self.fail_node(cx, rank, out);
         }
-        let mode = if self.has_failed() { Mode::Adopt } else { mode };
+        let mode = match mode {
+            Mode::Start if !self.has_failed() => self.starting_mode(),
+            _ => self.finding_mode(),
+        };
         if mode == Mode::Start || self.start.reattach {
             self.expect_status();
+        }
+        if let State::Launching(launching) = &mut self.state {
+            launching.prepares = mode == Mode::Prepare;
         }
         let present = self.start.r.ranks().difference(lost);
         self.ask(cx, &present, mode, out);

@@ -31,6 +31,7 @@ impl Leader {
         }
         self.state.enter(State::Exited(status));
         self.voice.say(Response::Finish { status }, out);
+        self.start_epilogs(out);
     }
 
     /// Commits the last events, and then has the job's data put in its place.

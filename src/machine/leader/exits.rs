@@ -110,7 +110,7 @@ impl Leader {
         message: &str,
         out: &mut Effects,
     ) {
-        self.set_gone(cx, rank);
+        self.set_not_started(cx, rank);
         // As a shell would tell it (flux-core `exec.c`).
         self.status.add(WaitStatus::exited(match errnum {
             libc::EPERM | libc::EACCES => 126,

@@ -2,9 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use crate::config;
 use crate::machine::context::Context;
 use crate::proto::peer::ShellCommand;
-use crate::proto::{ExecMethod, JobDigest, JobId, Jobspec, JobspecError, StartRequest};
+use crate::proto::{
+    ExecMethod, JobDigest, JobId, Jobspec, JobspecError, Place, Scripts, StartRequest,
+};
 
 /// Why this configuration cannot run a job, for the job's owner.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -87,6 +90,7 @@ fn shell_command(
         environment,
         properties: cx.config.properties.clone(),
         resources: cx.facts.confines.then(|| start.r.clone()),
+        scripts: scripts(cx, start),
         // The IMP ends what its shell has left behind. systemd has not the rights to.
         stop_timeout: (!multiuser).then_some(cx.config.kill_timeout),
     })
@@ -114,8 +118,25 @@ pub(super) fn adopting_command(cx: Context, start: &StartRequest) -> ShellComman
         environment: BTreeMap::new(),
         properties: BTreeMap::new(),
         resources: None,
+        scripts: scripts(cx, start),
         stop_timeout: None,
     }
+}
+
+/// Which scripts the job gets. A mocked one has none.
+fn scripts(cx: Context, start: &StartRequest) -> Option<Scripts> {
+    let is_mocked = start.jobspec.as_ref().is_ok_and(|jobspec| jobspec.test.is_some());
+    let perilog = cx.config.perilog.as_ref().filter(|_| !is_mocked)?;
+    let place = |script: &config::Script| match script.per_rank {
+        true => Place::EachRank,
+        false => Place::FirstRank,
+    };
+    Some(Scripts {
+        ranks: start.r.ranks().clone(),
+        prolog: perilog.prolog.as_ref().map(place),
+        epilog: perilog.epilog.as_ref().map(place),
+        epilogs_together: perilog.epilogs_together,
+    })
 }
 
 fn size(start: &StartRequest) -> u32 {

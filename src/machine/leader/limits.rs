@@ -161,11 +161,21 @@ impl Leader {
     pub(super) fn abort(&mut self, cx: Context, out: &mut Effects) {
         if self.state.has_shells() {
             self.timers.cancel(Timer::ShellExit);
-            if !self.is_killing() {
+            self.order_to_conclude(out);
+            if !self.is_killing() && self.may_have_shells() {
                 self.signal_running(cx, cx.config.term_signal.number(), out);
                 self.start_kill(cx);
             }
         }
+    }
+
+    /// Prologs come first: until one shell is seen, there is none.
+    fn may_have_shells(&self) -> bool {
+        let is_asked = match &self.state {
+            State::Launching(launching) => launching.has_status,
+            _ => true,
+        };
+        is_asked || self.command.scripts.is_none() || self.ranks.any_seen_running()
     }
 
     fn start_kill(&mut self, cx: Context) {

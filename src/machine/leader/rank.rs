@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::proto::{BrokerRank, Idset, Stream, WaitStatus};
+use crate::proto::{BrokerRank, Idset, ScriptFailure, Stream, WaitStatus};
 
 /// How far one rank's shell is.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -11,6 +11,8 @@ pub(super) enum Phase {
     Running,
     /// With its status, if its agent saw one.
     Exited(Option<WaitStatus>),
+    /// Nothing is left of it, or it never was, and the rank's epilog runs.
+    Epilog(Option<WaitStatus>),
     /// Nothing is left of it, or nothing more can be learned. With its status, if there was one.
     Gone(Option<WaitStatus>),
 }
@@ -42,6 +44,11 @@ pub(super) struct Rank {
     pub(super) output_lost: bool,
     /// Since when its module has been away, in monotonic seconds.
     pub(super) away_since: Option<f64>,
+    /// Its prolog has ended well, or it has none.
+    pub(super) prepared: bool,
+    /// What is wrong with its prolog, and with its epilog.
+    pub(super) prolog_failure: Option<ScriptFailure>,
+    pub(super) epilog_failure: Option<ScriptFailure>,
     /// Why its module, which is another release, has refused the last request.
     pub(super) refusal: Option<String>,
     streams: [LoggedStream; 2],
@@ -80,7 +87,7 @@ impl Rank {
     pub(super) fn status(&self) -> Option<WaitStatus> {
         match self.phase {
             Phase::Pending | Phase::Running => None,
-            Phase::Exited(status) | Phase::Gone(status) => status,
+            Phase::Exited(status) | Phase::Epilog(status) | Phase::Gone(status) => status,
         }
     }
 }
@@ -99,6 +106,9 @@ impl Ranks {
             left: false,
             output_lost: false,
             away_since: None,
+            prepared: false,
+            prolog_failure: None,
+            epilog_failure: None,
             refusal: None,
             streams: <[LoggedStream; 2]>::default(),
         };
@@ -131,9 +141,22 @@ impl Ranks {
         self.select(Rank::is_active)
     }
 
-    /// Ranks on which something of the job may be left.
+    /// Ranks on which something of a shell may be left.
     pub(super) fn unsettled(&self) -> Idset {
-        self.select(|known| !known.is_gone())
+        self.select(|known| !matches!(known.phase, Phase::Epilog(_) | Phase::Gone(_)))
+    }
+
+    /// No prolog runs any more, as far as the job waits for it.
+    pub(super) fn all_prologs_over(&self) -> bool {
+        self.0.values().all(|known| {
+            let is_over = known.prepared || known.prolog_failure.is_some();
+            is_over || known.seen_running || known.phase != Phase::Pending
+        })
+    }
+
+    /// A shell was seen running.
+    pub(super) fn any_seen_running(&self) -> bool {
+        self.0.values().any(|known| known.seen_running)
     }
 
     /// Whether nobody looks after some rank at the moment on which something may be left.

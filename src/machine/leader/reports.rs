@@ -59,6 +59,9 @@ impl Leader {
                 known.ended_before = true;
                 self.handle_reason(cx, reason, out);
             }
+            Report::Epilog | Report::Prepared | Report::ScriptFailed { .. } => {
+                self.handle_script(rank, report, out);
+            }
             Report::Exited { status } if is_active => {
                 known.phase = Phase::Exited(Some(*status));
                 self.status.add(*status);
@@ -75,11 +78,7 @@ impl Leader {
             Report::Gone => self.set_gone(cx, rank),
             Report::Left => self.handle_left(cx, rank, out),
             Report::Lost { message } if is_active => {
-                let was_running = known.seen_running;
-                known.phase = Phase::Exited(None);
-                // Of a job that has failed, a shell that never was is no loss.
-                if !self.has_failed() || was_running {
-                    self.handle_lost(cx, rank, message, out);
+                if self.lose_shell(cx, rank, message, out) {
                     exits.insert(rank, None);
                 }
             }
@@ -106,6 +105,25 @@ impl Leader {
             | Report::Pending
             | Report::Unkillable => (),
         }
+    }
+
+    /// A shell cannot be found any more. Of a job that has failed, one that never was is no loss.
+    /// Returns whether it is one.
+    fn lose_shell(
+        &mut self,
+        cx: Context,
+        rank: BrokerRank,
+        message: &str,
+        out: &mut Effects,
+    ) -> bool {
+        let Some(known) = self.ranks.get_mut(rank) else { return false };
+        let was_running = known.seen_running;
+        known.phase = Phase::Exited(None);
+        let is_loss = !self.has_failed() || was_running;
+        if is_loss {
+            self.handle_lost(cx, rank, message, out);
+        }
+        is_loss
     }
 
     /// Something has come from a rank, or its parent says again that it is away.
@@ -140,6 +158,9 @@ impl Leader {
         }
         if self.is_killing() {
             self.signal_late(cx, rank, out);
+        } else if self.failure.is_some() {
+            // It was asked for before the job has failed.
+            self.abort(cx, out);
         } else if is_new && self.jobspec.mock_exception.as_deref() == Some("starting") {
             self.fail(cx, "mock starting exception generated", out);
         }

@@ -55,6 +55,8 @@ pub(super) struct Opening {
 pub(super) struct Launching {
     /// Shells were asked for, or found: when they have ended there is a status to tell.
     pub(super) has_status: bool,
+    /// Shells wait until the prologs of all ranks have ended well.
+    pub(super) prepares: bool,
     /// An earlier leader may have led the job. Then nothing that is found wrong counts before all
     /// ranks were heard.
     pub(super) listens: bool,

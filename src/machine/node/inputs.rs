@@ -118,7 +118,7 @@ impl Node {
             leader.handle_exception(cx, exception, out);
         }
         if let Some(agent) = self.agents.get_mut(&exception.id) {
-            agent.handle_exception(exception, out);
+            agent.handle_exception(cx, exception, out);
         }
     }
 
@@ -430,7 +430,7 @@ impl Node {
             UnitEvent::Found(record) => {
                 match self.agents.entry(record.spec.job) {
                     Entry::Occupied(mut agent) => agent.get_mut().take_found(cx, record, out),
-                    Entry::Vacant(none) => drop(none.insert(Agent::found(cx, record))),
+                    Entry::Vacant(none) => drop(none.insert(Agent::found(cx, record, out))),
                 }
                 return;
             }

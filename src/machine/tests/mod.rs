@@ -10,6 +10,7 @@ mod kept;
 mod kvs;
 mod leave;
 mod method;
+mod perilog;
 mod reason;
 mod recovery;
 mod reload;
@@ -45,6 +46,7 @@ const OWNER: u32 = 500;
 pub(super) fn facts(rank: u32) -> Facts {
     Facts {
         rank: BrokerRank(rank),
+        hostname: format!("node{rank}"),
         owner: OWNER,
         instance: InstanceId::new("/test", OWNER),
         shell_uri: format!("local:///test/{rank}"),

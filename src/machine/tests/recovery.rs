@@ -99,6 +99,7 @@ pub(super) fn shells(generation: u64, digest: &str, mode: Mode) -> ShellsRequest
             environment: std::collections::BTreeMap::new(),
             properties: std::collections::BTreeMap::new(),
             resources: None,
+            scripts: None,
             stop_timeout: None,
         },
         output: Vec::new(),

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::StreamEnd;
-use crate::proto::{EndReason, Idset, JobId, Stream, WaitStatus};
+use crate::proto::{EndReason, Idset, JobId, ScriptFailure, Stage, Stream, WaitStatus};
 
 /// From agent to leader or parent: reports of several ranks.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
@@ -45,6 +45,8 @@ pub enum Report {
     },
     /// A leader has had the shell ended for this exception.
     EndReason(EndReason),
+    /// Nothing is left of the shell, and the rank's epilog runs.
+    Epilog,
     /// The shell has exited.
     Exited {
         /// Its wait status.
@@ -103,6 +105,8 @@ pub enum Report {
     Orphaned,
     /// It was asked for, or its record was found, and no more is known yet.
     Pending,
+    /// The rank's prolog has ended well, or it has none.
+    Prepared,
     /// The shell's record was lost, and made again from its unit. How often it has entered the barrier
     /// is known only when it enters again.
     RecordLost {
@@ -111,6 +115,13 @@ pub enum Report {
     },
     /// The shell runs, or has run.
     Running,
+    /// A script of the rank has not ended well.
+    ScriptFailed {
+        /// Which one.
+        stage: Stage,
+        /// How.
+        failure: ScriptFailure,
+    },
     /// The shell has ended, but processes that it left behind cannot be killed.
     Unkillable,
 }

@@ -7,7 +7,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use super::{StreamName, Version};
 use crate::proto::{
-    BrokerRank, EndReason, ExecMethod, Idset, JobDigest, JobId, ResourceSet, Stream,
+    BrokerRank, EndReason, ExecMethod, Idset, JobDigest, JobId, ResourceSet, Scripts, Stream,
 };
 
 /// Whether shells may be started.
@@ -16,7 +16,11 @@ use crate::proto::{
 pub enum Mode {
     /// Only report the shells that exist.
     Adopt,
-    /// Start shells that were never started.
+    /// The same. No shell is going to be started: scripts that have to follow can run.
+    Conclude,
+    /// Run prologs that have not run. Shells wait for [`Order::Launch`].
+    Prepare,
+    /// Start shells that were never started, each after its rank's prolog.
     Start,
 }
 
@@ -44,6 +48,9 @@ pub struct ShellCommand {
     /// Confine each shell to its rank's part of these: R.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resources: Option<ResourceSet>,
+    /// The scripts before and behind the shells.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scripts: Option<Scripts>,
     /// Seconds between SIGTERM and SIGKILL for processes that a shell leaves behind. `None` is for
     /// ever.
     #[serde(default, deserialize_with = "duration_in", skip_serializing_if = "Option::is_none")]
@@ -134,8 +141,13 @@ pub enum Order {
         /// Whether no other barrier can complete. Then every later entry fails (`EIO`).
         failed: bool,
     },
+    /// No shell is going to be started any more: scripts that have to follow can run. A prolog that
+    /// runs is told to end if its configuration wants that.
+    Conclude,
     /// The job is over: forget it.
     Forget,
+    /// All prologs of the job have ended well: start the shells.
+    Launch,
     /// Send a signal.
     Signal {
         /// Signal number.

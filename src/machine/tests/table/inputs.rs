@@ -15,7 +15,8 @@ use crate::proto::peer::{
 };
 use crate::proto::{
     BarrierEntry, Bequest, BrokerRank, Cleaning, EndReason, Exception, ExecEvent, Idset, JobDigest,
-    JobEventlog, JobException, ReleasedRanks, Response, StartRequest, Stream, UnitName, WaitStatus,
+    JobEventlog, JobException, Place, ReleasedRanks, Response, ScriptFailure, ScriptStop, Scripts,
+    Stage, StartRequest, Stream, UnitName, WaitStatus,
 };
 
 /// Streams of one rank of these worlds that can be open.
@@ -226,6 +227,8 @@ fn orders() -> Vec<Event> {
     let stream = Stream::Stderr;
     [
         (0, Order::Forget),
+        (0, Order::Conclude),
+        (0, Order::Launch),
         (1, Order::Signal { signal: 9, all: true, reason: None }),
         (
             0,
@@ -290,6 +293,7 @@ fn reports() -> Vec<Report> {
         Report::Barrier { entered: 7, found: 9, passed: 7 },
         Report::CriticalRanks { ranks: Idset::new() },
         Report::EndReason(EndReason::new("cancel", "", Some(WaitStatus(9)))),
+        Report::Epilog,
         Report::Exited { status: WaitStatus(9) },
         Report::Failed { errnum: libc::EACCES, message: text() },
         Report::Gone,
@@ -301,6 +305,16 @@ fn reports() -> Vec<Report> {
         Report::OutputTruncated { stream, kept: 7, dropped: u64::MAX },
         Report::Orphaned,
         Report::Pending,
+        Report::Prepared,
+        Report::ScriptFailed {
+            stage: Stage::Prolog,
+            failure: ScriptFailure::Stuck(ScriptStop::Canceled),
+        },
+        Report::ScriptFailed {
+            stage: Stage::Epilog,
+            failure: ScriptFailure::Exited(WaitStatus(256)),
+        },
+        Report::ScriptFailed { stage: Stage::Shell, failure: ScriptFailure::NotRun(text()) },
         Report::RecordLost { output: true },
         Report::Running,
         Report::Unkillable,
@@ -343,12 +357,31 @@ fn barriers(request: RequestId, rank: usize) -> Vec<Event> {
 fn shells(request: RequestId) -> Vec<Event> {
     let mut events = Vec::new();
     for digest in digests() {
-        for (generation, mode) in [(0, Mode::Start), (0, Mode::Adopt), (9, Mode::Start)] {
-            let shells = Box::new(recovery::shells(generation, digest.as_str(), mode));
-            events.push(Event::Shells { request, shells });
+        for (generation, mode) in [
+            (0, Mode::Start),
+            (0, Mode::Adopt),
+            (0, Mode::Conclude),
+            (0, Mode::Prepare),
+            (9, Mode::Start),
+        ] {
+            let shells = recovery::shells(generation, digest.as_str(), mode);
+            let mut with_scripts = shells.clone();
+            with_scripts.command.scripts = Some(scripts());
+            for shells in [shells, with_scripts] {
+                events.push(Event::Shells { request, shells: Box::new(shells) });
+            }
         }
     }
     events
+}
+
+fn scripts() -> Scripts {
+    Scripts {
+        ranks: Idset::from_range(0..9),
+        prolog: Some(Place::EachRank),
+        epilog: Some(Place::EachRank),
+        epilogs_together: false,
+    }
 }
 
 fn starts(request: RequestId) -> Vec<Event> {

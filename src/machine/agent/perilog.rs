@@ -1,0 +1,319 @@
+//! What comes before the shell on this rank, and what comes behind it.
+//!
+//! ```text
+//!  prolog ──ended well──▶ the shell waits ──the leader: all prologs have──▶ shell ──gone──▶ epilog
+//!     └──────── the leader: no shell is going to be started ──────────────────────────────▶
+//! ```
+//!
+//! An epilog runs where a prolog or a shell was begun, also if nobody leads the job any more. With
+//! `exec.perilog.epilog-start = "job"` it waits for the leader, or for the end of the job.
+
+use super::script::{Script, of_stage};
+use super::shell::Shell;
+use crate::machine::context::Context;
+use crate::machine::effect::Effects;
+use crate::port::supervisor::{UnitEvent, UnitRecord, UnitSpec};
+use crate::proto::peer::{Mode, Report};
+use crate::proto::{JobId, Scripts, Stage, UnitName};
+
+/// The scripts of one job on this rank, and the shell as long as it waits for them.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Perilog {
+    /// Which scripts the job gets, if any.
+    wanted: Option<Scripts>,
+    prolog: Option<Script>,
+    epilog: Option<Script>,
+    /// What the shell is started with; none once it was, and if it is not going to be.
+    shell: Option<Box<UnitSpec>>,
+    go: Go,
+    forgotten: bool,
+}
+
+/// How far the leader lets this rank go.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+enum Go {
+    /// What runs goes on.
+    #[default]
+    On,
+    /// To the end of the prolog.
+    Prepare,
+    /// To the shell.
+    Start,
+    /// To the end: no shell is going to be started.
+    Conclude,
+}
+
+impl Perilog {
+    /// A leader asks. `shell`: what it would be started with.
+    pub(super) fn want(&mut self, mode: Mode, scripts: Option<&Scripts>, shell: Box<UnitSpec>) {
+        if let Some(scripts) = scripts {
+            self.wanted = Some(scripts.clone());
+        }
+        self.go = match mode {
+            // What was said before still holds.
+            Mode::Adopt => self.go,
+            Mode::Conclude => Go::Conclude,
+            Mode::Prepare => Go::Prepare,
+            Mode::Start => Go::Start,
+        };
+        self.shell = match self.go {
+            Go::Prepare | Go::Start => Some(shell),
+            Go::On | Go::Conclude => None,
+        };
+    }
+
+    /// The shell was never started, and is to be.
+    pub(super) fn start_again(&mut self, shell: Box<UnitSpec>) {
+        self.shell = Some(shell);
+    }
+
+    /// Learns from a record of an earlier life.
+    pub(super) fn find(&mut self, cx: Context, record: &UnitRecord, out: &mut Effects) {
+        if self.wanted.is_none() {
+            self.wanted.clone_from(&record.spec.scripts);
+        }
+        let mut script = || Script::found(cx, record, out);
+        match record.spec.unit.stage() {
+            Stage::Prolog => self.prolog = Some(script()),
+            Stage::Epilog => self.epilog = Some(script()),
+            Stage::Shell => (),
+        }
+    }
+
+    /// All prologs of the job have ended well.
+    pub(super) fn launch(&mut self) {
+        if self.go == Go::Prepare {
+            self.go = Go::Start;
+        }
+    }
+
+    /// No shell is going to be started.
+    pub(super) fn conclude(&mut self, cx: Context, out: &mut Effects) {
+        self.go = Go::Conclude;
+        self.shell = None;
+        if let Some(prolog) = &mut self.prolog {
+            prolog.cancel(cx, out);
+        }
+    }
+
+    /// The job has failed.
+    pub(super) fn cancel(&mut self, cx: Context, out: &mut Effects) {
+        for script in self.prolog.iter_mut().chain(&mut self.epilog) {
+            script.cancel(cx, out);
+        }
+    }
+
+    /// The job is over.
+    pub(super) fn forget(&mut self, out: &mut Effects) {
+        self.forgotten = true;
+        self.go = Go::Conclude;
+        self.shell = None;
+        for script in self.prolog.iter_mut().chain(&mut self.epilog) {
+            script.forget(out);
+        }
+    }
+
+    /// Handles news of a script's unit. Returns what to report.
+    pub(super) fn handle_unit(
+        &mut self,
+        cx: Context,
+        id: JobId,
+        event: UnitEvent,
+        out: &mut Effects,
+    ) -> Vec<Report> {
+        let stage = event.unit().map(UnitName::stage);
+        let script = match stage {
+            Some(Stage::Prolog) => &mut self.prolog,
+            Some(Stage::Epilog) => &mut self.epilog,
+            Some(Stage::Shell) | None => return Vec::new(),
+        };
+        let has_ended =
+            script.as_mut().is_some_and(|script| script.handle_unit(cx, id, event, out));
+        if has_ended { self.tell_end(stage) } else { Vec::new() }
+    }
+
+    /// Tells scripts to end whose time has come. Returns what to report.
+    pub(super) fn handle_timeout(
+        &mut self,
+        cx: Context,
+        id: JobId,
+        out: &mut Effects,
+    ) -> Vec<Report> {
+        let mut stuck = Vec::new();
+        for script in self.prolog.iter_mut().chain(&mut self.epilog) {
+            if script.handle_timeout(cx, id, out) {
+                stuck.push(Some(script.stage()));
+            }
+        }
+        stuck.into_iter().flat_map(|stage| self.tell_end(stage)).collect()
+    }
+
+    pub(super) fn next_timeout(&self) -> Option<f64> {
+        let scripts = self.prolog.iter().chain(&self.epilog);
+        scripts.filter_map(Script::next_timeout).reduce(f64::min)
+    }
+
+    /// Does what can be done now. Returns what to report.
+    pub(super) fn advance(
+        &mut self,
+        cx: Context,
+        id: JobId,
+        shell: &mut Shell,
+        out: &mut Effects,
+    ) -> Vec<Report> {
+        let mut reports = Vec::new();
+        let wants_prolog = self.wants(cx, Stage::Prolog);
+        if shell.is_waiting() && self.shell.is_some() && wants_prolog && self.prolog.is_none() {
+            let prolog = self.begin(cx, id, shell, Stage::Prolog, out);
+            let is_over = prolog.is_over();
+            self.prolog = Some(prolog);
+            if is_over {
+                reports.extend(self.tell_end(Some(Stage::Prolog)));
+            }
+        }
+        let is_prepared = !wants_prolog || self.has_prolog_ended_well();
+        if shell.is_waiting()
+            && is_prepared
+            && self.go == Go::Start
+            && let Some(spec) = self.shell.take()
+        {
+            shell.launch(spec, out);
+        }
+        if self.is_epilog_due(cx, shell) {
+            let mut epilog = self.begin(cx, id, shell, Stage::Epilog, out);
+            if self.forgotten {
+                epilog.forget(out);
+            }
+            reports.push(Report::Epilog);
+            let is_over = epilog.is_over();
+            self.epilog = Some(epilog);
+            if is_over {
+                reports.extend(self.tell_end(Some(Stage::Epilog)));
+            }
+        }
+        reports
+    }
+
+    fn begin(
+        &self,
+        cx: Context,
+        id: JobId,
+        shell: &Shell,
+        stage: Stage,
+        out: &mut Effects,
+    ) -> Script {
+        let config = of_stage(cx, stage);
+        let unit = shell.unit().of_stage(stage, config.is_some_and(|config| config.under_imp));
+        let mut spec = UnitSpec::bare(unit, shell.digest().clone());
+        spec.userid = shell.userid();
+        spec.size = shell.size();
+        spec.scripts.clone_from(&self.wanted);
+        spec.began = Some(cx.now.wall);
+        spec.description = format!("{} of Flux job {}", stage.title(), id.f58plain());
+        spec.working_directory.clone_from(&cx.facts.working_directory);
+        spec.forget_failed = cx.facts.nested;
+        // As perilog.so sets them.
+        let ranks = self.wanted.as_ref().map(|wanted| wanted.ranks.to_string());
+        spec.environment = [
+            ("FLUX_JOB_ID", id.to_string()),
+            ("FLUX_JOB_RANKS", ranks.unwrap_or_default()),
+            ("FLUX_JOB_USERID", shell.userid().to_string()),
+        ]
+        .map(|(name, value)| (name.to_string(), value))
+        .into();
+        if !cx.facts.shell_uri.is_empty() {
+            spec.environment.insert("FLUX_URI".to_string(), cx.facts.shell_uri.clone());
+        }
+        match config {
+            Some(config) => {
+                spec.argv.clone_from(&config.command);
+                Script::start(cx, spec, out)
+            }
+            None => Script::not_configured(cx, spec),
+        }
+    }
+
+    fn wants(&self, cx: Context, stage: Stage) -> bool {
+        // An administrator can have disabled scripts since the job began.
+        let is_disabled = stage == Stage::Epilog && cx.config.perilog.is_none();
+        let wanted = self.wanted.as_ref().filter(|_| !is_disabled);
+        wanted.is_some_and(|wanted| wanted.runs(stage, cx.facts.rank))
+    }
+
+    fn has_prolog_ended_well(&self) -> bool {
+        self.prolog.as_ref().is_some_and(|prolog| prolog.is_over() && prolog.failure().is_none())
+    }
+
+    fn is_epilog_due(&self, cx: Context, shell: &Shell) -> bool {
+        let waits = self.wanted.as_ref().is_some_and(|wanted| wanted.epilogs_together);
+        self.epilog.is_none()
+            && self.may_get_epilog(cx, shell)
+            && self.prolog.as_ref().is_none_or(|prolog| !prolog.is_active())
+            && self.is_shell_over(shell)
+            && (self.go == Go::Conclude || !waits)
+    }
+
+    /// Something was begun on this rank that an epilog follows.
+    fn may_get_epilog(&self, cx: Context, shell: &Shell) -> bool {
+        self.wants(cx, Stage::Epilog) && (self.prolog.is_some() || !shell.is_waiting())
+    }
+
+    /// No shell runs here, and none will.
+    fn is_shell_over(&self, shell: &Shell) -> bool {
+        shell.is_dead() || (self.go == Go::Conclude && shell.was_never_started())
+    }
+
+    /// The job has nothing to wait for on this rank any more.
+    pub(super) fn is_over(&self, cx: Context, shell: &Shell) -> bool {
+        let is_stuck = |script: &Script| script.is_active() && script.is_over();
+        let is_epilog_over = match &self.epilog {
+            Some(epilog) => epilog.is_over(),
+            None => !self.may_get_epilog(cx, shell) || self.prolog.as_ref().is_some_and(is_stuck),
+        };
+        self.is_shell_over(shell)
+            && self.prolog.as_ref().is_none_or(Script::is_over)
+            && is_epilog_over
+    }
+
+    /// Nothing of it is left on the node, and nobody wants to hear more.
+    pub(super) fn is_done(&self, cx: Context, shell: &Shell) -> bool {
+        let waits = self.epilog.is_none() && self.may_get_epilog(cx, shell);
+        !waits && self.prolog.iter().chain(&self.epilog).all(Script::is_done)
+    }
+
+    /// Whether this service runs scripts for the job.
+    pub(super) fn is_wanted(&self) -> bool {
+        self.wanted.is_some()
+    }
+
+    /// How a script has ended, for the leader.
+    fn tell_end(&self, stage: Option<Stage>) -> Vec<Report> {
+        let (stage, script) = match stage {
+            Some(Stage::Prolog) => (Stage::Prolog, &self.prolog),
+            Some(Stage::Epilog) => (Stage::Epilog, &self.epilog),
+            Some(Stage::Shell) | None => return Vec::new(),
+        };
+        let Some(script) = script.as_ref().filter(|script| script.is_over()) else {
+            return Vec::new();
+        };
+        match script.failure() {
+            Some(failure) => vec![Report::ScriptFailed { stage, failure }],
+            None if stage == Stage::Prolog => vec![Report::Prepared],
+            None => Vec::new(),
+        }
+    }
+
+    /// Everything that a new leader has to know.
+    pub(super) fn tell_again(&self, cx: Context) -> Vec<Report> {
+        if !self.is_wanted() {
+            return Vec::new();
+        }
+        let mut reports = self.tell_end(Some(Stage::Prolog));
+        if !self.wants(cx, Stage::Prolog) {
+            reports.push(Report::Prepared);
+        }
+        reports.extend(self.epilog.as_ref().map(|_| Report::Epilog));
+        reports.extend(self.tell_end(Some(Stage::Epilog)));
+        reports
+    }
+}

@@ -1,0 +1,321 @@
+//! One script on this rank: a prolog or an epilog, in a unit of its own.
+//!
+//! A script is told to end with SIGTERM, and never with SIGKILL: it may be in the middle of
+//! something that another one would have to repair (flux-core issues 6323, 6330). One that goes on
+//! is stuck: its rank is drained, and nobody waits for it. What a script leaves behind is not ended.
+
+use crate::config;
+use crate::machine::context::Context;
+use crate::machine::effect::{Effect, Effects, Level};
+use crate::port::Note;
+use crate::port::supervisor::{UnitCommand, UnitEvent, UnitRecord, UnitSpec};
+use crate::proto::{
+    EndReason, JobId, ScriptFailure, ScriptStop, Stage, Stream, UnitName, WaitStatus,
+};
+use lines::Lines;
+
+mod lines;
+
+/// What is known of the unit.
+#[derive(Clone, Debug, PartialEq)]
+enum Phase {
+    /// Asked for, or found on disk; the supervisor has not said more.
+    Pending,
+    Running,
+    Ended(End),
+}
+
+#[derive(Clone, Debug, PartialEq)]
+enum End {
+    Status(WaitStatus),
+    /// It did not run, or how it ended is not known: why.
+    NotRun(String),
+}
+
+/// One script.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Script {
+    unit: UnitName,
+    /// To start it again, if it was never started.
+    spec: Box<UnitSpec>,
+    phase: Phase,
+    /// It was told to end.
+    stop: Option<ScriptStop>,
+    /// When it is told to end.
+    ends_at: Option<f64>,
+    /// When nobody waits for it any more.
+    limit_at: Option<f64>,
+    is_stuck: bool,
+    lines: [Lines; 2],
+    /// Nothing of its unit is left.
+    gone: bool,
+    forgotten: bool,
+}
+
+impl Script {
+    /// Asks for a script that never ran.
+    pub(super) fn start(cx: Context, spec: UnitSpec, out: &mut Effects) -> Self {
+        let script = Self::new(cx, spec);
+        out.push(Effect::Unit(UnitCommand::Launch(script.spec.clone())));
+        script
+    }
+
+    fn new(cx: Context, spec: UnitSpec) -> Self {
+        let mut script = Self {
+            unit: spec.unit.clone(),
+            phase: Phase::Pending,
+            stop: None,
+            ends_at: None,
+            limit_at: None,
+            is_stuck: false,
+            lines: [Lines::default(), Lines::default()],
+            gone: false,
+            forgotten: false,
+            spec: Box::new(spec),
+        };
+        let began = script.spec.began.unwrap_or(cx.now.wall);
+        // The clock can have been set back meanwhile.
+        let ran = (cx.now.wall - began).max(0.0);
+        let at = |seconds: f64| cx.now.mono + (seconds - ran).max(0.0);
+        script.ends_at = script.config(cx).and_then(|config| config.timeout).map(at);
+        let limit = cx.config.perilog.as_ref().and_then(|perilog| perilog.epilog_limit);
+        script.limit_at = limit.filter(|_| script.stage() == Stage::Epilog).map(at);
+        script
+    }
+
+    /// From the record of an earlier life. The supervisor says next what became of the unit.
+    pub(super) fn found(cx: Context, record: &UnitRecord, out: &mut Effects) -> Self {
+        let mut script = Self::new(cx, record.spec.clone());
+        for note in Note::all(&record.notes) {
+            if let Note::EndReason(reason) = note {
+                script.stop = Some(match reason.kind.as_str() {
+                    TIMED_OUT => ScriptStop::TimedOut,
+                    _ => ScriptStop::Canceled,
+                });
+                script.ends_at = Some(cx.now.mono + script.kill_timeout(cx));
+            }
+        }
+        // The supervisor waits for this before it tells what the script has written.
+        for stream in [Stream::Stdout, Stream::Stderr] {
+            script.acknowledge(stream, 0, out);
+        }
+        script
+    }
+
+    /// This rank's configuration does not say what the script is.
+    pub(super) fn not_configured(cx: Context, spec: UnitSpec) -> Self {
+        let mut script = Self::new(cx, spec);
+        let stage = script.stage().name();
+        script.set_not_run(format!("this rank has no job-manager.{stage} configured"));
+        script
+    }
+
+    pub(super) fn stage(&self) -> Stage {
+        self.unit.stage()
+    }
+
+    fn config<'a>(&self, cx: Context<'a>) -> Option<&'a config::Script> {
+        of_stage(cx, self.stage())
+    }
+
+    fn kill_timeout(&self, cx: Context) -> f64 {
+        self.config(cx).map_or(0.0, |config| config.kill_timeout)
+    }
+
+    /// It may be running.
+    pub(super) fn is_active(&self) -> bool {
+        !matches!(self.phase, Phase::Ended(_))
+    }
+
+    /// Nobody waits for it any more, as far as the job is concerned.
+    pub(super) fn is_over(&self) -> bool {
+        self.is_stuck || !self.is_active()
+    }
+
+    /// Nothing is left, and nobody wants to hear more.
+    pub(super) fn is_done(&self) -> bool {
+        self.forgotten && self.gone
+    }
+
+    /// What is wrong with it, once nobody waits for it.
+    pub(super) fn failure(&self) -> Option<ScriptFailure> {
+        let stop = self.stop.unwrap_or(ScriptStop::TimedOut);
+        match &self.phase {
+            Phase::Pending | Phase::Running => self.is_stuck.then_some(ScriptFailure::Stuck(stop)),
+            Phase::Ended(End::NotRun(why)) => Some(ScriptFailure::NotRun(why.clone())),
+            Phase::Ended(End::Status(_)) if self.stop.is_some() => {
+                Some(ScriptFailure::Stopped(stop))
+            }
+            Phase::Ended(End::Status(status)) if *status == WaitStatus(0) => None,
+            Phase::Ended(End::Status(status)) => Some(ScriptFailure::Exited(*status)),
+        }
+    }
+
+    pub(super) fn next_timeout(&self) -> Option<f64> {
+        let limit = self.limit_at.filter(|_| !self.is_stuck);
+        let times = [self.ends_at, limit].into_iter().flatten();
+        times.filter(|_| self.is_active()).reduce(f64::min)
+    }
+
+    /// Tells it to end, or gives up on it, if it is time. Returns whether it is stuck now.
+    pub(super) fn handle_timeout(&mut self, cx: Context, id: JobId, out: &mut Effects) -> bool {
+        let is_due = |at: &mut f64| *at <= cx.now.mono;
+        if !self.is_active() {
+            return false;
+        }
+        let was_stuck = self.is_stuck;
+        if self.ends_at.take_if(is_due).is_some() {
+            if self.stop.is_none() {
+                self.stop(cx, ScriptStop::TimedOut, out);
+            } else if !self.is_stuck {
+                let stage = self.stage().name();
+                let text = format!("{id}: timed out waiting for SIGTERM to terminate {stage}");
+                out.log(Level::Error, text);
+                self.is_stuck = true;
+            }
+        }
+        self.is_stuck |= self.limit_at.take_if(is_due).is_some();
+        self.is_stuck && !was_stuck
+    }
+
+    /// The job has failed, or nobody wants it.
+    pub(super) fn cancel(&mut self, cx: Context, out: &mut Effects) {
+        let is_wanted = self.config(cx).is_none_or(|config| config.cancel_on_exception);
+        if is_wanted && self.is_active() && self.stop.is_none() {
+            self.stop(cx, ScriptStop::Canceled, out);
+        }
+    }
+
+    /// Why it is told to end is written down first: after a restart its end could not be explained.
+    fn stop(&mut self, cx: Context, why: ScriptStop, out: &mut Effects) {
+        self.stop = Some(why);
+        self.ends_at = Some(cx.now.mono + self.kill_timeout(cx));
+        let kind = if why == ScriptStop::TimedOut { TIMED_OUT } else { "cancel" };
+        let (unit, note) = (self.unit.clone(), Note::EndReason(EndReason::new(kind, "", None)));
+        out.push(Effect::Unit(UnitCommand::Note { unit, note }));
+        // The IMP passes the signal on.
+        let (unit, all) = (self.unit.clone(), !self.config(cx).is_some_and(|c| c.under_imp));
+        out.push(Effect::Unit(UnitCommand::Signal { unit, signal: libc::SIGTERM, all }));
+    }
+
+    /// Handles news of the unit. Returns whether it has ended just now.
+    pub(super) fn handle_unit(
+        &mut self,
+        cx: Context,
+        id: JobId,
+        event: UnitEvent,
+        out: &mut Effects,
+    ) -> bool {
+        let was_active = self.is_active();
+        match event {
+            UnitEvent::Started { .. } if self.phase == Phase::Pending => {
+                self.phase = Phase::Running;
+            }
+            UnitEvent::Output { stream, offset, data, .. } => {
+                let end = offset.saturating_add(data.len() as u64);
+                self.log(cx, id, stream, Some(&data), out);
+                self.acknowledge(stream, end, out);
+            }
+            UnitEvent::Exited { status, .. } if was_active => {
+                self.phase = Phase::Ended(End::Status(status));
+                self.collect(out);
+            }
+            UnitEvent::Failed { message, .. } => self.set_not_run(message),
+            // The intent was written, and no more.
+            UnitEvent::NeverStarted { .. } => {
+                out.push(Effect::Unit(UnitCommand::Launch(self.spec.clone())));
+            }
+            UnitEvent::Lost { message, .. } if was_active => {
+                self.phase = Phase::Ended(End::NotRun(message));
+                self.collect(out);
+            }
+            UnitEvent::Gone { .. } => {
+                for stream in [Stream::Stdout, Stream::Stderr] {
+                    self.log(cx, id, stream, None, out);
+                }
+                self.gone = true;
+                self.discard_if_done(out);
+            }
+            UnitEvent::Exited { .. }
+            | UnitEvent::Found(_)
+            | UnitEvent::Kept { .. }
+            | UnitEvent::Left { .. }
+            | UnitEvent::Lost { .. }
+            | UnitEvent::OutputOverflow { .. }
+            | UnitEvent::OutputTruncated { .. }
+            | UnitEvent::Ready { .. }
+            | UnitEvent::Started { .. }
+            | UnitEvent::Stopping { .. }
+            | UnitEvent::Unreadable { .. }
+            | UnitEvent::Unusable { .. } => (),
+        }
+        self.discard_if_done(out);
+        was_active && !self.is_active()
+    }
+
+    fn set_not_run(&mut self, why: String) {
+        self.phase = Phase::Ended(End::NotRun(why));
+        self.gone = true;
+    }
+
+    fn collect(&self, out: &mut Effects) {
+        out.push(Effect::Unit(UnitCommand::Collect { unit: self.unit.clone() }));
+    }
+
+    fn acknowledge(&self, stream: Stream, offset: u64, out: &mut Effects) {
+        let unit = self.unit.clone();
+        let ack = UnitCommand::OutputAck { unit, stream, offset, checkpointed: 0 };
+        out.push(Effect::Unit(ack));
+    }
+
+    /// What it has written, for the administrator alone: it can hold what users must not see
+    /// (flux-core issue 7022). Without data, the rest.
+    fn log(
+        &mut self,
+        cx: Context,
+        id: JobId,
+        stream: Stream,
+        data: Option<&[u8]>,
+        out: &mut Effects,
+    ) {
+        let perilog = cx.config.perilog.as_ref();
+        let (level, name) = match stream {
+            Stream::Stdout => (Level::Info, "stdout"),
+            Stream::Stderr => (Level::Error, "stderr"),
+        };
+        for line in self.lines[stream as usize].take(data) {
+            if perilog.is_some_and(|perilog| perilog.log_ignore.matches(&line)) {
+                continue;
+            }
+            let (stage, facts) = (self.stage().name(), cx.facts);
+            let (host, rank) = (&facts.hostname, facts.rank);
+            out.log(level, format!("{id}: {stage}: {host} (rank {rank}): {name}: {line}"));
+        }
+    }
+
+    /// Nobody needs its record any more.
+    pub(super) fn forget(&mut self, out: &mut Effects) {
+        if !std::mem::replace(&mut self.forgotten, true) {
+            self.discard_if_done(out);
+        }
+    }
+
+    fn discard_if_done(&self, out: &mut Effects) {
+        if self.is_done() {
+            out.push(Effect::Unit(UnitCommand::Forget { unit: self.unit.clone() }));
+        }
+    }
+}
+
+/// The type of the note for a script that has run for too long.
+const TIMED_OUT: &str = "timeout";
+
+/// What this rank's configuration says of a script.
+pub(super) fn of_stage(cx: Context<'_>, stage: Stage) -> Option<&config::Script> {
+    let perilog = cx.config.perilog.as_ref()?;
+    match stage {
+        Stage::Prolog => perilog.prolog.as_ref(),
+        Stage::Epilog => perilog.epilog.as_ref(),
+        Stage::Shell => None,
+    }
+}

@@ -1,0 +1,225 @@
+//! Prologs and epilogs, as the ranks' agents tell of them (flux-core `perilog.c` for the words).
+//!
+//! No shell is started before the prologs of all ranks have ended well. Then one order starts them
+//! all. A rank with an epilog is gone when that has ended, or when nobody waits for it any more.
+
+use std::collections::BTreeMap;
+
+use super::Leader;
+use super::rank::Phase;
+use super::state::{Launching, State};
+use crate::machine::context::Context;
+use crate::machine::effect::{Effect, Effects};
+use crate::proto::peer::{Mode, Order, Report};
+use crate::proto::{
+    BrokerRank, EndReason, Exception, Idset, Place, ScriptFailure, ScriptStop, Stage, WaitStatus,
+};
+
+/// RFC 21 severity of a failure that does not change what the job has come to.
+const SEVERITY_CRIT: i32 = 2;
+
+impl Leader {
+    /// Shells wait for prologs.
+    pub(super) fn is_preparing(&self) -> bool {
+        matches!(self.state, State::Launching(Launching { prepares: true, .. }))
+    }
+
+    /// How ranks are asked first: to start shells, or to run prologs before that.
+    pub(super) fn starting_mode(&self) -> Mode {
+        let has_prolog =
+            self.command.scripts.as_ref().is_some_and(|scripts| scripts.prolog.is_some());
+        if has_prolog { Mode::Prepare } else { Mode::Start }
+    }
+
+    /// How ranks are asked that are to start no shell.
+    pub(super) fn finding_mode(&self) -> Mode {
+        let is_ending = self.has_failed() || self.state.finish().is_some();
+        if is_ending && self.command.scripts.is_some() { Mode::Conclude } else { Mode::Adopt }
+    }
+
+    /// No shell is going to be started any more.
+    pub(super) fn order_to_conclude(&self, out: &mut Effects) {
+        if self.command.scripts.is_some() {
+            self.order(self.start.r.ranks(), &Order::Conclude, out);
+        }
+    }
+
+    /// All shells have ended.
+    pub(super) fn start_epilogs(&self, out: &mut Effects) {
+        let scripts = self.command.scripts.as_ref();
+        if scripts.is_some_and(|scripts| scripts.epilogs_together) {
+            self.order_to_conclude(out);
+        }
+    }
+
+    /// Starts the shells when all prologs have ended well, or fails the job.
+    pub(super) fn judge_prologs(&mut self, cx: Context, out: &mut Effects) {
+        if !self.is_preparing() || !self.ranks.all_prologs_over() {
+            return;
+        }
+        if let State::Launching(launching) = &mut self.state {
+            launching.prepares = false;
+        }
+        let failures = self.failures(Stage::Prolog);
+        if self.has_failed() {
+            return;
+        }
+        if failures.is_empty() {
+            self.expect_status();
+            return self.order(self.start.r.ranks(), &Order::Launch, out);
+        }
+        self.drain_failed(Stage::Prolog, &failures, out);
+        let note = self.describe(Stage::Prolog, &failures);
+        let kind = Stage::Prolog.name().to_string();
+        let exception = Exception { severity: 0, kind, note };
+        self.raise(cx, EndReason::from(&exception), exception, out);
+        self.abort(cx, out);
+    }
+
+    /// A rank has news of a script.
+    pub(super) fn handle_script(&mut self, rank: BrokerRank, report: &Report, out: &mut Effects) {
+        let has_failed = self.has_failed();
+        let Some(known) = self.ranks.get_mut(rank) else { return };
+        // Only of a job that has failed an epilog can follow the prolog.
+        let is_due = match known.phase {
+            Phase::Exited(_) => true,
+            Phase::Pending => has_failed,
+            Phase::Epilog(_) | Phase::Gone(_) | Phase::Running => false,
+        };
+        match report {
+            Report::Epilog if is_due => known.phase = Phase::Epilog(known.status()),
+            Report::Prepared => known.prepared = true,
+            Report::ScriptFailed { stage, failure } => {
+                self.handle_script_failure(rank, *stage, failure, out);
+            }
+            _ => (), // said again, or makes no sense
+        }
+    }
+
+    /// A rank's script has not ended well.
+    fn handle_script_failure(
+        &mut self,
+        rank: BrokerRank,
+        stage: Stage,
+        failure: &ScriptFailure,
+        out: &mut Effects,
+    ) {
+        let has_failed = self.has_failed();
+        let Some(known) = self.ranks.get_mut(rank) else { return };
+        let kept = match stage {
+            Stage::Prolog => &mut known.prolog_failure,
+            Stage::Epilog => &mut known.epilog_failure,
+            Stage::Shell => return,
+        };
+        let is_news = kept.replace(failure.clone()).as_ref() != Some(failure);
+        // Of prologs, the job is told when all have ended.
+        let waits = stage == Stage::Prolog && !has_failed;
+        if is_news && !waits && !self.release.released().contains_rank(rank) {
+            let failures = BTreeMap::from([(rank, failure.clone())]);
+            self.drain_failed(stage, &failures, out);
+        }
+    }
+
+    /// Epilogs that have not ended well are told when the last one is over.
+    pub(super) fn tell_failed_epilogs(&mut self, out: &mut Effects) {
+        let failures = self.failures(Stage::Epilog);
+        if !failures.is_empty() {
+            let note = self.describe(Stage::Epilog, &failures);
+            let kind = Stage::Epilog.name().to_string();
+            self.say_exception(Exception { severity: SEVERITY_CRIT, kind, note }, out);
+        }
+    }
+
+    /// Scripts that have failed of themselves, and those that are stuck.
+    fn failures(&self, stage: Stage) -> BTreeMap<BrokerRank, ScriptFailure> {
+        let failures = self.ranks.iter().filter_map(|(rank, known)| {
+            let failure = match stage {
+                Stage::Prolog => &known.prolog_failure,
+                Stage::Epilog => &known.epilog_failure,
+                Stage::Shell => &None,
+            };
+            Some((rank, failure.clone()?))
+        });
+        failures.filter(|(_, failure)| !is_canceled(failure)).collect()
+    }
+
+    /// A node whose script has failed is not given to other jobs. One script for the whole job says
+    /// nothing of its node, as long as it ends.
+    fn drain_failed(
+        &self,
+        stage: Stage,
+        failures: &BTreeMap<BrokerRank, ScriptFailure>,
+        out: &mut Effects,
+    ) {
+        let scripts = self.command.scripts.as_ref();
+        let place = scripts.and_then(|scripts| match stage {
+            Stage::Prolog => scripts.prolog,
+            Stage::Epilog => scripts.epilog,
+            Stage::Shell => None,
+        });
+        let mut reasons: BTreeMap<&str, Idset> = BTreeMap::new();
+        for (rank, failure) in failures {
+            let is_stuck = matches!(failure, ScriptFailure::Stuck(_));
+            if is_canceled(failure) || !(is_stuck || place == Some(Place::EachRank)) {
+                continue;
+            }
+            reasons.entry(drain_words(failure)).or_default().insert(rank.0);
+        }
+        for (words, ranks) in reasons {
+            let reason = format!("{} {words} for job {}", stage.name(), self.id);
+            out.push(Effect::Drain { ranks, reason });
+        }
+    }
+
+    /// For the job's exception. The worst is told, and on which nodes anything is wrong.
+    fn describe(&self, stage: Stage, failures: &BTreeMap<BrokerRank, ScriptFailure>) -> String {
+        let ranks: Idset = failures.keys().copied().collect();
+        let worst = failures.values().max_by_key(|failure| match failure {
+            ScriptFailure::Stuck(_) => (3, WaitStatus(0)),
+            ScriptFailure::Stopped(_) => (2, WaitStatus(0)),
+            ScriptFailure::Exited(status) => (1, *status),
+            ScriptFailure::NotRun(_) => (0, WaitStatus(0)),
+        });
+        let words = worst.map(failure_words).unwrap_or_default();
+        format!("{} {words} on {} (rank {ranks})", stage.name(), self.start.r.hosts(&ranks))
+    }
+
+    /// The shell failed to start. Its rank is gone, unless an epilog follows.
+    pub(super) fn set_not_started(&mut self, cx: Context, rank: BrokerRank) {
+        if self.command.scripts.is_none() {
+            return self.set_gone(cx, rank);
+        }
+        if let Some(known) = self.ranks.get_mut(rank).filter(|known| known.is_active()) {
+            known.phase = Phase::Exited(None);
+        }
+    }
+}
+
+/// It has ended because the job was to end.
+fn is_canceled(failure: &ScriptFailure) -> bool {
+    *failure == ScriptFailure::Stopped(ScriptStop::Canceled)
+}
+
+fn drain_words(failure: &ScriptFailure) -> &'static str {
+    match failure {
+        ScriptFailure::Stuck(ScriptStop::Canceled) => "canceled then timed out",
+        ScriptFailure::Stopped(_) | ScriptFailure::Stuck(ScriptStop::TimedOut) => "timed out",
+        ScriptFailure::Exited(_) | ScriptFailure::NotRun(_) => "failed",
+    }
+}
+
+fn failure_words(failure: &ScriptFailure) -> String {
+    match failure {
+        ScriptFailure::Exited(status) => match script_signal(*status) {
+            Some(signal) => format!("killed by signal {signal}"),
+            None => format!("exited with code={}", status.code().unwrap_or(-1)),
+        },
+        ScriptFailure::NotRun(why) => format!("did not run ({why})"),
+        ScriptFailure::Stopped(_) | ScriptFailure::Stuck(_) => drain_words(failure).to_string(),
+    }
+}
+
+/// The signal that has ended a script, or a command of it: most shells exit with 128 more.
+fn script_signal(status: WaitStatus) -> Option<i32> {
+    status.signal().or_else(|| status.code().filter(|code| *code > 128).map(|code| code - 128))
+}

@@ -1,0 +1,407 @@
+//! Prologs and epilogs: what comes before the shells, and behind them.
+
+use serde_json::json;
+
+use super::{JOB, World, start, start_event};
+use crate::config::{Config, Perilog, Script};
+use crate::machine::Event;
+use crate::port::supervisor::UnitEvent;
+use crate::proto::{Exception, Idset, Response, Stage, Stream, UnitName, WaitStatus};
+
+const FAILED: WaitStatus = WaitStatus(1 << 8);
+const DONE: WaitStatus = WaitStatus(0);
+
+fn script(name: &str) -> Script {
+    Script {
+        command: vec![format!("/etc/{name}")],
+        under_imp: false,
+        timeout: (name == "prolog").then_some(100.0),
+        kill_timeout: 10.0,
+        per_rank: true,
+        cancel_on_exception: name == "prolog",
+    }
+}
+
+fn perilog() -> Perilog {
+    Perilog { prolog: Some(script("prolog")), epilog: Some(script("epilog")), ..Perilog::default() }
+}
+
+fn world(size: usize, perilog: Perilog) -> World {
+    World::with(size, Config { fanout: 2, perilog: Some(perilog), ..Config::default() })
+}
+
+/// A job on all ranks whose prologs run.
+fn preparing(size: usize, perilog: Perilog) -> World {
+    let mut world = world(size, perilog);
+    let ranks: Idset = (0..size as u32).collect();
+    world.start(&ranks.to_string(), false);
+    for rank in 0..size {
+        world.script_started(rank, Stage::Prolog);
+    }
+    world
+}
+
+/// A job on all ranks whose shells run.
+fn running(size: usize, perilog: Perilog) -> World {
+    let mut world = preparing(size, perilog);
+    for rank in 0..size {
+        world.script_exited(rank, Stage::Prolog, DONE);
+    }
+    world.pass(0.05);
+    world.all_started(0..size);
+    for _ in 0..2 {
+        for rank in 0..size {
+            world.enter_barrier(rank);
+        }
+        world.pass(0.1);
+    }
+    world.responses.clear();
+    world
+}
+
+impl World {
+    fn unit_of_stage(&self, rank: usize, stage: Stage) -> UnitName {
+        self.unit_of(rank).of_stage(stage, false)
+    }
+
+    fn script_started(&mut self, rank: usize, stage: Stage) {
+        let unit = self.unit_of_stage(rank, stage);
+        assert!(self.disks[rank].records.contains_key(&unit), "{unit} was not asked for");
+        self.happen(rank, Event::Unit(UnitEvent::Started { unit, pid: 7 }));
+    }
+
+    fn script_exited(&mut self, rank: usize, stage: Stage, status: WaitStatus) {
+        let unit = self.unit_of_stage(rank, stage);
+        let record = self.disks[rank].records.get_mut(&unit).expect("it was asked for");
+        record.exited = Some(status);
+        self.disks[rank].dead.push(unit.clone());
+        self.happen(rank, Event::Unit(UnitEvent::Exited { unit, status }));
+    }
+
+    /// Units that were asked for and are not forgotten, without the instance.
+    fn units(&self) -> Vec<String> {
+        let records = self.disks.iter().flat_map(|disk| disk.records.keys());
+        let name = |unit: &UnitName| format!("{}-{}", unit.stage().name(), unit.rank());
+        records.map(name).collect()
+    }
+
+    fn exceptions(&self) -> Vec<(i32, String)> {
+        let exception = |response: &Response| match response {
+            Response::Exception(Exception { severity, kind, note }) => {
+                Some((*severity, format!("{kind}: {note}")))
+            }
+            _ => None,
+        };
+        self.responses.iter().filter_map(exception).collect()
+    }
+
+    fn is_released(&self) -> bool {
+        self.released().iter().any(|(_, is_final)| *is_final)
+    }
+}
+
+#[test]
+fn no_shell_is_started_before_all_prologs_have_ended_well() {
+    let mut world = preparing(4, perilog());
+    let prologs = ["prolog-0", "prolog-1", "prolog-2", "prolog-3"];
+    assert_eq!(world.units(), prologs);
+    for rank in [2, 0, 3] {
+        world.script_exited(rank, Stage::Prolog, DONE);
+        world.pass(1.0);
+    }
+    assert_eq!(world.units(), prologs);
+    assert_eq!(world.responses, []);
+    world.script_exited(1, Stage::Prolog, DONE);
+    world.pass(0.05);
+    assert_eq!(world.units().iter().filter(|unit| unit.starts_with("shell")).count(), 4);
+    world.all_started(0..4);
+    assert_eq!(world.responses, [Response::Start {}]);
+}
+
+#[test]
+fn a_rank_is_released_when_its_epilog_has_ended() {
+    let mut world = running(3, perilog());
+    for rank in 0..3 {
+        world.exited(rank, DONE);
+    }
+    world.pass(1.0);
+    assert_eq!(world.status(), Some(DONE), "the result does not wait for epilogs");
+    assert_eq!(world.released(), []);
+    for rank in [1, 0] {
+        world.script_started(rank, Stage::Epilog);
+        world.script_exited(rank, Stage::Epilog, DONE);
+        world.pass(1.0);
+    }
+    let parts = [("1".to_string(), false), ("0".to_string(), false)];
+    assert_eq!(world.released(), parts);
+    // Nothing ends what is left of a job that has been over for long.
+    world.pass(1e5);
+    assert_eq!((world.released(), world.drained.len()), (parts.to_vec(), 0));
+    world.script_exited(2, Stage::Epilog, DONE);
+    assert_eq!(world.exceptions(), []);
+    world.assert_ended();
+}
+
+#[test]
+fn a_prolog_that_fails_drains_its_node_and_fails_the_job() {
+    let mut world = preparing(3, perilog());
+    world.script_exited(1, Stage::Prolog, FAILED);
+    world.script_exited(0, Stage::Prolog, DONE);
+    world.pass(1.0);
+    assert_eq!(world.exceptions(), [], "the others are waited for");
+    world.script_exited(2, Stage::Prolog, WaitStatus::signaled(9));
+    world.pass(1.0);
+    let note = "prolog: prolog exited with code=1 on n[1-2] (rank 1-2)".to_string();
+    assert_eq!(world.exceptions(), [(0, note)]);
+    assert_eq!(world.drained, [format!("1-2 prolog failed for job {JOB}")]);
+    assert!(!world.is_released(), "epilogs follow");
+    for rank in 0..3 {
+        world.script_exited(rank, Stage::Epilog, DONE);
+    }
+    world.pass(1.0);
+    assert_eq!(world.status(), None, "no shell was started");
+    assert!(world.units().is_empty());
+    world.assert_ended();
+}
+
+#[test]
+fn a_job_that_is_canceled_has_its_prologs_end_and_drains_nobody() {
+    let mut world = preparing(2, perilog());
+    world.script_exited(0, Stage::Prolog, DONE);
+    world.cancel();
+    world.pass(0.05);
+    assert_eq!(world.signals, [(1, libc::SIGTERM)]);
+    world.script_exited(1, Stage::Prolog, WaitStatus::signaled(libc::SIGTERM));
+    world.pass(0.05);
+    for rank in 0..2 {
+        world.script_exited(rank, Stage::Epilog, DONE);
+    }
+    world.assert_ended();
+    assert_eq!((world.drained.len(), world.exceptions()), (0, vec![]));
+}
+
+#[test]
+fn a_prolog_that_is_not_to_be_canceled_is_waited_for() {
+    let prolog = Script { cancel_on_exception: false, ..script("prolog") };
+    let mut world = preparing(1, Perilog { prolog: Some(prolog), epilog: None, ..perilog() });
+    world.cancel();
+    world.pass(50.0);
+    assert_eq!((world.signals.len(), world.is_released()), (0, false));
+    world.script_exited(0, Stage::Prolog, DONE);
+    world.assert_ended();
+}
+
+#[test]
+fn a_prolog_that_takes_too_long_is_told_to_end() {
+    let mut world = preparing(2, perilog());
+    world.script_exited(0, Stage::Prolog, DONE);
+    world.pass(99.0);
+    assert_eq!(world.signals, []);
+    world.pass(2.0);
+    assert_eq!(world.signals, [(1, libc::SIGTERM)]);
+    // It has a handler.
+    world.script_exited(1, Stage::Prolog, DONE);
+    world.pass(1.0);
+    let note = "prolog: prolog timed out on n1 (rank 1)".to_string();
+    assert_eq!(world.exceptions(), [(0, note)]);
+    assert_eq!(world.drained, [format!("1 prolog timed out for job {JOB}")]);
+}
+
+#[test]
+fn a_prolog_that_is_stuck_holds_nobody_and_its_epilog_comes_when_it_ends() {
+    let mut world = preparing(2, perilog());
+    world.script_exited(0, Stage::Prolog, DONE);
+    world.pass(112.0);
+    assert_eq!(world.drained, [format!("1 prolog timed out for job {JOB}")]);
+    world.script_exited(0, Stage::Epilog, DONE);
+    world.pass(2.0);
+    assert!(world.is_released());
+    assert_eq!(world.units(), ["prolog-1"], "it goes on, and is not forgotten");
+    world.script_exited(1, Stage::Prolog, DONE);
+    world.pass(1.0);
+    assert_eq!(world.units(), ["epilog-1"]);
+    world.script_exited(1, Stage::Epilog, DONE);
+    world.assert_ended();
+}
+
+#[test]
+fn an_epilog_that_fails_drains_its_node_and_does_not_change_the_result() {
+    let mut world = running(2, perilog());
+    for rank in 0..2 {
+        world.exited(rank, DONE);
+    }
+    world.pass(0.05);
+    world.script_exited(0, Stage::Epilog, FAILED);
+    world.script_exited(1, Stage::Epilog, DONE);
+    world.pass(1.0);
+    let note = "epilog: epilog exited with code=1 on n0 (rank 0)".to_string();
+    assert_eq!(world.exceptions(), [(2, note)]);
+    assert_eq!(world.drained, [format!("0 epilog failed for job {JOB}")]);
+    assert_eq!(world.status(), Some(DONE));
+    world.assert_ended();
+}
+
+#[test]
+fn an_epilog_past_its_limit_drains_its_rank_alone() {
+    let perilog = Perilog { epilog_limit: Some(30.0), ..perilog() };
+    let mut world = running(2, perilog);
+    for rank in 0..2 {
+        world.exited(rank, DONE);
+    }
+    world.pass(0.05);
+    world.script_exited(0, Stage::Epilog, DONE);
+    world.pass(29.0);
+    assert!(!world.is_released());
+    world.pass(2.0);
+    assert_eq!(world.drained, [format!("1 epilog timed out for job {JOB}")]);
+    assert!(world.is_released());
+    assert_eq!(world.signals, [], "it may go on");
+    assert_eq!(world.units(), ["epilog-1"]);
+    world.script_exited(1, Stage::Epilog, DONE);
+    world.assert_ended();
+}
+
+#[test]
+fn epilogs_can_wait_for_the_last_shell_of_the_job() {
+    let mut world = running(2, Perilog { epilogs_together: true, ..perilog() });
+    world.exited(0, DONE);
+    world.pass(1.0);
+    assert!(!world.units().contains(&"epilog-0".to_string()));
+    world.exited(1, DONE);
+    world.pass(0.05);
+    for rank in 0..2 {
+        world.script_exited(rank, Stage::Epilog, DONE);
+    }
+    world.assert_ended();
+}
+
+#[test]
+fn a_script_for_the_whole_job_runs_on_its_first_rank() {
+    let once = |name| Some(Script { per_rank: false, ..script(name) });
+    let mut world =
+        world(3, Perilog { prolog: once("prolog"), epilog: once("epilog"), ..Perilog::default() });
+    world.start("1-2", false);
+    world.pass(0.05);
+    assert_eq!(world.units(), ["prolog-1"]);
+    world.script_exited(1, Stage::Prolog, FAILED);
+    world.pass(0.05);
+    assert_eq!(world.drained.len(), 0, "the node need not be at fault");
+    assert_eq!(world.exceptions().len(), 1);
+    world.script_exited(1, Stage::Epilog, DONE);
+    world.assert_ended();
+}
+
+#[test]
+fn a_shell_that_cannot_be_started_is_followed_by_the_epilog() {
+    let mut world = preparing(1, perilog());
+    world.script_exited(0, Stage::Prolog, DONE);
+    world.pass(0.05);
+    let (unit, message) = (world.unit_of(0), "no such file".to_string());
+    world.happen(0, Event::Unit(UnitEvent::Failed { unit, errnum: 2, message }));
+    world.pass(1.0);
+    assert!(!world.is_released());
+    world.script_exited(0, Stage::Epilog, DONE);
+    world.assert_ended();
+    assert_eq!(world.status(), Some(WaitStatus::exited(127)));
+}
+
+#[test]
+fn a_module_that_is_loaded_again_goes_on_where_its_scripts_are() {
+    let mut world = preparing(2, perilog());
+    (0..2).for_each(|rank| world.make_lasting(rank));
+    world.unload(1);
+    world.load(1);
+    world.make_lasting(1);
+    world.pass(1.0);
+    for rank in 0..2 {
+        world.script_exited(rank, Stage::Prolog, DONE);
+    }
+    world.pass(1.0);
+    world.all_started(0..2);
+    world.exited(1, DONE);
+    world.unload(1);
+    world.load(1);
+    world.make_lasting(1);
+    world.pass(1.0);
+    world.script_exited(1, Stage::Epilog, DONE);
+    world.exited(0, DONE);
+    world.script_exited(0, Stage::Epilog, DONE);
+    let starts = |unit: &str| world.launched.iter().filter(|_| unit.is_empty()).count();
+    assert_eq!(starts(""), 6, "each was started once: {:?}", world.launched);
+    world.assert_ended();
+}
+
+#[test]
+fn a_later_leader_starts_the_shells_that_wait() {
+    let mut world = preparing(2, perilog());
+    (0..2).for_each(|rank| world.make_lasting(rank));
+    world.script_exited(1, Stage::Prolog, DONE);
+    world.unload(0);
+    world.load(0);
+    world.make_lasting(0);
+    world.start("0-1", false);
+    world.pass(1.0);
+    world.script_exited(0, Stage::Prolog, DONE);
+    world.pass(1.0);
+    assert!(world.units().contains(&"shell-1".to_string()), "{:?}", world.units());
+    world.all_started(0..2);
+    assert_eq!(world.responses, [Response::Start {}]);
+}
+
+#[test]
+fn the_epilog_of_a_job_that_nobody_knows_runs() {
+    let mut world = running(2, perilog());
+    (0..2).for_each(|rank| world.make_lasting(rank));
+    // Rank 0 has forgotten the job, and whoever led it.
+    for rank in 0..2 {
+        world.unload(rank);
+    }
+    (0..2).for_each(|rank| world.make_stoppable(rank));
+    for rank in 0..2 {
+        world.load(rank);
+        world.make_lasting(rank);
+    }
+    world.pass(1000.0);
+    for rank in 0..2 {
+        world.script_exited(rank, Stage::Epilog, DONE);
+    }
+    world.pass(10.0);
+    assert_eq!(world.records(), 0);
+}
+
+#[test]
+fn a_script_writes_to_the_log_and_not_to_the_job() {
+    let mut world = preparing(1, perilog());
+    let unit = world.unit_of_stage(0, Stage::Prolog);
+    let data = b"secret\n\nrest".to_vec();
+    let (stream, offset) = (Stream::Stderr, 0);
+    world.happen(0, Event::Unit(UnitEvent::Output { unit, stream, offset, data }));
+    world.script_exited(0, Stage::Prolog, DONE);
+    let line = |text| format!("{JOB}: prolog: node0 (rank 0): stderr: {text}");
+    assert_eq!(world.errors, [line("secret"), line("rest")]);
+    assert!(!world.event_names().contains(&"log"));
+}
+
+#[test]
+fn a_mocked_job_has_no_scripts() {
+    let mut world = world(1, perilog());
+    let mut payload = start("0", false);
+    let test = json!({ "run_duration": "10s" });
+    payload["jobspec"] =
+        json!({ "attributes": { "system": { "duration": 0.0, "exec": { "test": test } } } });
+    let request = world.request();
+    world.happen(0, start_event(request, &payload));
+    assert_eq!(world.responses, [Response::Start {}]);
+    world.cancel();
+    world.assert_ended();
+    assert_eq!(world.launched, [0u32; 0]);
+}
+
+#[test]
+fn scripts_that_are_disabled_while_a_job_runs_are_not_missed() {
+    let mut world = running(1, perilog());
+    world.happen(0, Event::Config(Box::default()));
+    world.exited(0, DONE);
+    world.assert_ended();
+    assert_eq!((world.drained.len(), world.exceptions()), (0, vec![]));
+}

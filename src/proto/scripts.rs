@@ -1,0 +1,72 @@
+//! The scripts of a job: its prologs and epilogs.
+
+use serde::{Deserialize, Serialize};
+
+use super::{BrokerRank, Idset, Stage, WaitStatus};
+
+/// Which scripts a job gets. Its leader's configuration decides that; what the scripts are, the
+/// configuration of each rank says.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+pub struct Scripts {
+    /// All ranks of the job: scripts find them in `FLUX_JOB_RANKS`.
+    pub ranks: Idset,
+    /// Where its prolog runs; none if there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prolog: Option<Place>,
+    /// Where its epilog runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub epilog: Option<Place>,
+    /// Epilogs begin when all shells of the job have ended.
+    #[serde(default)]
+    pub epilogs_together: bool,
+}
+
+/// On which ranks of a job a script runs.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Place {
+    /// On each.
+    EachRank,
+    /// On its first one.
+    FirstRank,
+}
+
+impl Scripts {
+    /// Whether this script runs on this rank.
+    pub fn runs(&self, stage: Stage, rank: BrokerRank) -> bool {
+        let place = match stage {
+            Stage::Prolog => self.prolog,
+            Stage::Epilog => self.epilog,
+            Stage::Shell => None,
+        };
+        match place {
+            Some(Place::EachRank) => self.ranks.contains_rank(rank),
+            Some(Place::FirstRank) => self.ranks.first() == Some(rank.0),
+            None => false,
+        }
+    }
+}
+
+/// Why a script was told to end.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ScriptStop {
+    /// The job has had a fatal exception (`cancel-on-exception`), or nobody wants the job.
+    Canceled,
+    /// It has run for longer than its `timeout`.
+    TimedOut,
+}
+
+/// What is wrong with a script.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ScriptFailure {
+    /// It was told to end, and has.
+    Stopped(ScriptStop),
+    /// It goes on, although it was told to end, or is past its limit. Nobody waits for it any more.
+    Stuck(ScriptStop),
+    /// It has ended with this status.
+    Exited(WaitStatus),
+    /// It did not run, or how it ended is not known.
+    NotRun(String),
+}
