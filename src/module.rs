@@ -18,7 +18,7 @@ use crate::adapter::libflux::{
 use crate::adapter::worker::{WorkerConfig, has_records};
 use crate::config::Config;
 use crate::machine::{Facts, Node};
-use crate::proto::{BrokerRank, ExecMethod, InstanceId, JobId};
+use crate::proto::{BrokerRank, ExecMethod, InstanceId, JobId, PERILOG_PLUGIN};
 
 mod error;
 mod handlers;
@@ -71,6 +71,9 @@ fn run(handle: Handle, arguments: &[String]) -> Result<(), LoadError> {
     let config = Config::new(&conf, arguments)?;
     if let Some(text) = config.warning() {
         handle.log(libc::LOG_WARNING, &text);
+    }
+    if config.perilog.is_some() && handle.rank()? == 0 && has_plugin(handle, PERILOG_PLUGIN) {
+        return Err(LoadError::PerilogTwice);
     }
     JobId::show_ascii(handle.shows_ascii_f58());
     let name = handle.module_name().unwrap_or_else(|| SERVICE.to_string());
@@ -143,6 +146,11 @@ fn serve(
         handle.log(libc::LOG_ERR, &format!("no last checkpoint was made: {error}"));
     }
     Ok(result?)
+}
+
+/// The job manager has a plugin of this name (flux-core `job-manager/jobtap.c`).
+fn has_plugin(handle: Handle, name: &str) -> bool {
+    handle.ask("job-manager.jobtap-query", &json!({ "name": name }).to_string()).is_ok()
 }
 
 fn register(handle: Handle, name: &str) -> Result<(), LoadError> {

@@ -197,6 +197,9 @@ fn template(topic: Topic, bytes: &mut Bytes) -> Value {
             let event = if bytes.flag() { "start" } else { "finish" };
             json!({ "jobid": id, "event": event, "status": bytes.number() })
         }
+        Topic::PerilogRelease => {
+            json!({ "id": id, "ranks": bytes.ranks(), "drain": bytes.flag(), "kill": bytes.flag() })
+        }
         Topic::ShellBarrier => match bytes.flag() {
             true => json!({ "id": id, "rank": bytes.number(), "entry": bytes.number() }),
             false => json!({ "id": id, "rank": bytes.number() }),

@@ -9,6 +9,8 @@ mod install;
 mod interrupts;
 mod life;
 mod method;
+#[cfg(flux)]
+mod perilog;
 mod run;
 mod signals;
 mod sim;
@@ -50,6 +52,8 @@ enum Command {
     #[command(hide = true)]
     DemoLife(life::Arguments),
     Install(install::Arguments),
+    #[cfg(flux)]
+    Perilog(perilog::Arguments),
     Run(run::Arguments),
     Sim(sim::Arguments),
     Uninstall(install::UninstallArguments),
@@ -66,6 +70,8 @@ pub(crate) fn main() -> ExitCode {
         Command::Demo(arguments) => demo::demo(&arguments),
         Command::DemoLife(arguments) => life::live(&arguments),
         Command::Install(arguments) => install::install(&arguments),
+        #[cfg(flux)]
+        Command::Perilog(arguments) => perilog::perilog(&arguments),
         Command::Run(arguments) => run::run(&arguments),
         Command::Sim(arguments) => sim::sim(&arguments),
         Command::Uninstall(arguments) => install::uninstall(&arguments),

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::proto::METHODS;
+use crate::proto::{METHODS, PERILOG_PLUGIN};
 
 /// A configuration that can't be used.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
@@ -36,6 +36,12 @@ pub enum ConfigError {
         /// The whole key.
         key: String,
     },
+    /// Each script would run twice.
+    #[error(
+        "exec.perilog.enable = true, and job-manager.plugins loads {PERILOG_PLUGIN}: each prolog and \
+         epilog would run twice"
+    )]
+    PerilogTwice,
     /// A key that there is not, in a table that has no others.
     #[error("unknown key {key}")]
     UnknownKey {

@@ -2,11 +2,13 @@
 //! `perilog.so` that say what they are (flux-core `job-manager/plugins/perilog.c`,
 //! `flux-config-job-manager(5)`).
 
+use std::path::Path;
+
 use regex::Regex;
 use serde_json::{Map, Value};
 
 use super::error::{ConfigError, invalid};
-use crate::proto::parse_fsd;
+use crate::proto::{PERILOG_PLUGIN, parse_fsd};
 
 /// How long a prolog may take if nothing is configured, in seconds (`perilog.c`).
 const PROLOG_TIMEOUT: f64 = 1800.0;
@@ -80,6 +82,12 @@ impl Perilog {
             return Ok(None);
         }
         let manager = conf.get("job-manager").unwrap_or(&Value::Null);
+        let plugins = manager["plugins"].as_array().into_iter().flatten();
+        let mut loaded = plugins.filter_map(|plugin| plugin["load"].as_str());
+        if loaded.any(|path| Path::new(path).file_name().is_some_and(|name| name == PERILOG_PLUGIN))
+        {
+            return Err(ConfigError::PerilogTwice);
+        }
         let script = |name: &'static str| match manager.get(name) {
             None => Ok(None),
             Some(table) => Script::read(name, table, imp).map(Some),
@@ -255,6 +263,16 @@ mod tests {
             log_ignore.matches("debug: x") && log_ignore.matches(" \t") && !log_ignore.matches("x")
         );
         assert_eq!((epilogs_together, epilog_limit), (false, None));
+    }
+
+    #[test]
+    fn no_script_is_run_twice() {
+        let plugins = |load: &str| json!([{ "load": "other.so" }, { "load": load }]);
+        for load in ["perilog.so", "/usr/lib/flux/perilog.so"] {
+            let conf = enabled(json!({ "plugins": plugins(load) }));
+            assert!(read(conf).is_err_and(|text| text.contains("perilog.so")), "{load}");
+        }
+        assert!(read(enabled(json!({ "plugins": plugins("my-perilog.so") }))).is_ok());
     }
 
     #[test]

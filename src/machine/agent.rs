@@ -13,16 +13,20 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::machine::context::Context;
+use serde_json::Value;
+
+use crate::machine::context::{Context, Now};
 use crate::machine::effect::{Effect, Effects, Level};
 use crate::machine::event::{Credential, Fault, RequestId, Role, StreamId};
 use crate::planted::Bug;
 use crate::port::supervisor::{UnitEvent, UnitRecord};
 use crate::proto::peer::{Mode, Order, OrderRequest, Question, Report, ShellsRequest, StreamEnd};
 use crate::proto::{
-    BarrierEntry, Bequest, BrokerRank, Idset, JobDigest, JobException, JobId, UnitName,
+    BarrierEntry, Bequest, BrokerRank, EndReason, Idset, JobDigest, JobException, JobId, Stage,
+    UnitName,
 };
 use occupant::{After, Claim, Occupant};
+use script::Script;
 use shell::Shell;
 use subtree::Child;
 use upstream::{Gathering, Led, Over, Unled, Upstream};
@@ -152,6 +156,20 @@ impl Agent {
     /// For [`super::Position`].
     pub(super) fn state_name(&self) -> &'static str {
         self.shell().map_or("none", Shell::state_name)
+    }
+
+    /// For [`super::Position`].
+    pub(super) fn script_state_name(&self, stage: Stage) -> &'static str {
+        let script = self.occupant.as_ref().and_then(|there| there.perilog.script(stage));
+        script.map_or("none", Script::state_name)
+    }
+
+    /// The scripts that have not ended, for `stats-get`.
+    pub(super) fn script_stats(&self, now: Now) -> Value {
+        let perilog = self.occupant.as_ref().map(|there| &there.perilog);
+        let scripts = [Stage::Prolog, Stage::Epilog].into_iter();
+        let scripts = scripts.filter_map(|stage| perilog?.script(stage));
+        scripts.filter(|script| script.is_active()).map(|script| script.stats(now)).collect()
     }
 
     pub(super) fn shell(&self) -> Option<&Shell> {
@@ -479,6 +497,12 @@ impl Agent {
     pub(super) fn handle_order(&mut self, cx: Context, request: &OrderRequest, out: &mut Effects) {
         // Of another job with this id, whose request has not come, or waits to be confirmed.
         let is_others = !request.digest.is_empty() && request.digest != self.digest;
+        if let Some(Late { request: late, .. }) = &mut self.late
+            && matches!(request.order, Order::Conclude { .. })
+            && (&late.command.digest, late.generation) == (&request.digest, request.generation)
+        {
+            late.mode = Mode::Conclude;
+        }
         if is_others || self.is_stale(request.generation) {
             return;
         }
@@ -595,7 +619,8 @@ impl Agent {
         let own = self.occupant.as_mut().filter(|there| !there.is_foreign());
         if let Some(there) = own.filter(|_| exception.severity == 0) {
             there.shell.handle_exception(exception, out);
-            there.perilog.cancel(cx, out);
+            let reason = EndReason::new(&exception.kind, "", exception.wait_status);
+            there.perilog.cancel(cx, reason, out);
         }
     }
 

@@ -9,8 +9,8 @@ use crate::proto::peer::{
     ShellsRequest, StreamEnd,
 };
 use crate::proto::{
-    BarrierEntry, Bequest, BrokerRank, Cleaning, ExecEvent, Idset, JobException, JobId, StartError,
-    StartRequest, WaitStatus,
+    BarrierEntry, Bequest, BrokerRank, Cleaning, ExecEvent, Idset, JobException, JobId,
+    PerilogRelease, StartError, StartRequest, WaitStatus,
 };
 
 /// A request that waits for an answer.
@@ -246,6 +246,14 @@ pub enum Event {
         id: JobId,
         /// Which of the shell's entries it is, counted from 1.
         entry: u32,
+    },
+    /// The administrator does not want a job to wait for scripts any more
+    /// (`job-exec.perilog-release`).
+    PerilogRelease {
+        /// Which request to answer.
+        request: RequestId,
+        /// What he wants.
+        release: PerilogRelease,
     },
     /// A leader has answered this node's coordinator.
     Replied {

@@ -339,6 +339,8 @@ impl Leader {
             "total_shells": self.ranks.len(),
             "active_shells": active.len(),
             "active_ranks": active.to_string(),
+            "prolog_ranks": self.prolog_ranks().to_string(),
+            "epilog_ranks": self.epilog_ranks().to_string(),
         })
     }
 }

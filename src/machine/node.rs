@@ -188,6 +188,7 @@ impl Node {
             Event::Cleaning(cleaning) => Some(cleaning.start.id),
             Event::Exception(exception) => Some(exception.id),
             Event::Lead { lead, .. } => Some(lead.start.id),
+            Event::PerilogRelease { release, .. } => Some(release.id),
             Event::Covered(covered) => Some(covered.id),
             Event::Order(order) => Some(order.id),
             Event::Shells { shells, .. } => Some(shells.id),

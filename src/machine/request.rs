@@ -41,6 +41,8 @@ pub enum Topic {
     Order,
     /// [`Event::Override`].
     Override,
+    /// [`Event::PerilogRelease`].
+    PerilogRelease,
     /// [`Event::ShellBarrier`].
     ShellBarrier,
     /// [`Event::Shells`].
@@ -94,7 +96,7 @@ struct ShellBarrier {
 
 impl Topic {
     /// Every topic.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Checkpoint,
         Self::Covered,
         Self::CriticalRanks,
@@ -104,6 +106,7 @@ impl Topic {
         Self::Lead,
         Self::Order,
         Self::Override,
+        Self::PerilogRelease,
         Self::ShellBarrier,
         Self::Shells,
         Self::Start,
@@ -121,6 +124,7 @@ impl Topic {
             Self::Lead => LEAD,
             Self::Order => ORDER,
             Self::Override => "override",
+            Self::PerilogRelease => "perilog-release",
             Self::ShellBarrier => "shell-barrier",
             Self::Shells => SHELLS,
             Self::Start => "start",
@@ -148,6 +152,7 @@ impl Topic {
             | Self::Known
             | Self::Lead
             | Self::Order
+            | Self::PerilogRelease
             | Self::Shells
             | Self::Start => None,
         }
@@ -197,6 +202,7 @@ impl Topic {
                 };
                 Event::Override { request, credential, id, event, status }
             }
+            Self::PerilogRelease => Event::PerilogRelease { request, release: json(payload)? },
             Self::ShellBarrier => {
                 let ShellBarrier { id, rank, entry, client } = json(payload)?;
                 let entry = entry.map(|number| BarrierEntry { number, client });

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use super::handlers::SERVICE;
 use crate::adapter::libflux::{HandleError, RpcError};
 use crate::config::ConfigError;
+use crate::proto::PERILOG_PLUGIN;
 
 /// Why the module cannot be loaded, or has to end. The broker's log has the text.
 #[derive(Debug, thiserror::Error)]
@@ -64,6 +65,12 @@ pub(super) enum LoadError {
         /// What is wrong with systemd.
         message: String,
     },
+    /// Each script would run twice.
+    #[error(
+        "exec.perilog.enable = true, and the job manager has {PERILOG_PLUGIN} loaded: each prolog and \
+         epilog would run twice; remove it first (flux jobtap remove {PERILOG_PLUGIN})"
+    )]
+    PerilogTwice,
     /// A request to the broker has failed.
     #[error("{topic}: {error}")]
     Request {

@@ -44,7 +44,7 @@ pub use jobspec::Jobspec;
 pub use method::{ExecMethod, METHODS, MethodError};
 pub use response::{Exception, ReleasedRanks, Response};
 pub use rset::{ResourceSet, ResourceSetError};
-pub use scripts::{Place, ScriptFailure, ScriptStop, Scripts};
+pub use scripts::{PERILOG_PLUGIN, PerilogRelease, Place, ScriptFailure, ScriptStop, Scripts};
 pub use signal::{Signal, SignalError};
 pub use size::parse_size;
 pub use start::{JobException, StartError, StartRequest};

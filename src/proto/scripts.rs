@@ -2,7 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{BrokerRank, Idset, Stage, WaitStatus};
+use super::{BrokerRank, Idset, JobId, Stage, WaitStatus};
+
+/// flux-core's jobtap plugin that runs the same scripts from rank 0.
+pub const PERILOG_PLUGIN: &str = "perilog.so";
 
 /// Which scripts a job gets. Its leader's configuration decides that; what the scripts are, the
 /// configuration of each rank says.
@@ -45,6 +48,26 @@ impl Scripts {
             None => false,
         }
     }
+}
+
+/// What an administrator wants who does not want a job to wait for scripts any more.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+pub struct PerilogRelease {
+    /// The job.
+    pub id: JobId,
+    /// On which of its ranks; none is on all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ranks: Option<Idset>,
+    /// These ranks are drained.
+    #[serde(default = "yes")]
+    pub drain: bool,
+    /// What still runs is killed.
+    #[serde(default)]
+    pub kill: bool,
+}
+
+fn yes() -> bool {
+    true
 }
 
 /// Why a script was told to end.

@@ -37,6 +37,7 @@ pub(super) const READERS: &[(&str, Reader)] = &[
     ("order", request::<OrderRequest>),
     ("orders", typed::<Vec<Order>>),
     ("override", |example| from_user(Topic::Override, example)),
+    ("perilog-release", |example| from_user(Topic::PerilogRelease, example)),
     ("reports", typed::<Reports>),
     ("responses", responses),
     ("shell-barrier", |example| from_user(Topic::ShellBarrier, example)),
@@ -98,6 +99,7 @@ fn from_user(topic: Topic, example: &Value) -> Result<Value, String> {
         Event::Override { id, event, status, .. } => {
             json!({ "jobid": id, "event": event, "status": status })
         }
+        Event::PerilogRelease { release, .. } => json!(release),
         Event::ShellBarrier { id, rank, entry, .. } => {
             let BarrierEntry { number, client } = entry.ok_or("without an entry")?;
             json!({ "id": id, "rank": rank, "entry": number, "client": client })

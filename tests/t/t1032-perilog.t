@@ -55,7 +55,27 @@ no_script_units() {
 	! script_units
 }
 prolog=() epilog=()
+program=$(dirname "$JOB_EXEC_RS_MODULE")/job-exec-rs
 
+test_expect_success 'scripts are enabled when the module is loaded again' '
+	scripts &&
+	flux run true &&
+	test "$(count prolog)" = 0 &&
+	flux exec -r all flux module reload job-exec &&
+	flux run true &&
+	test "$(count prolog)" = 1
+'
+test_expect_success 'not while perilog.so runs the same scripts' '
+	flux module remove job-exec &&
+	flux jobtap load perilog.so &&
+	test_must_fail flux module load job-exec &&
+	flux dmesg | grep "flux jobtap remove perilog.so" &&
+	flux jobtap remove perilog.so &&
+	flux module load job-exec &&
+	test_must_fail configure "[exec.perilog]" "enable = true" "[job-manager]" \
+		"plugins = [ { load = \"perilog.so\" } ]" 2>err &&
+	grep "job-manager.plugins loads perilog.so" err
+'
 test_expect_success 'prologs run on all ranks before any shell, and epilogs behind' '
 	scripts &&
 	id=$(flux submit -N4 sh -c "echo task >>$PWD/log") &&
@@ -174,6 +194,64 @@ test_expect_success 'epilogs can wait for the last shell' '
 	id=$(flux submit -N2 -n2 sh -c "[ \$FLUX_TASK_RANK = 0 ] || exit 0; echo task >>$PWD/log") &&
 	wait_event "$id" clean &&
 	test "$(cut -d" " -f1 log | uniq -c | xargs)" = "2 prolog 1 task 2 epilog"
+'
+test_expect_success 'what hangs is listed, and one rank of it is released' '
+	scripts &&
+	mkfifo gate-epilog-1 gate-epilog-2 &&
+	id=$(flux submit -N4 true) &&
+	came epilog-1 && came epilog-2 &&
+	await_list() { "$program" perilog list >list && grep "^$id 1 epilog running" list; } &&
+	await await_list &&
+	grep "^$id 2 epilog running [0-9]*s - epilog-2-" list &&
+	test "$(wc -l <list)" = 2 &&
+	test_must_fail "$program" perilog release "$id" --ranks 0 2>err &&
+	grep "waits for no prolog or epilog there" err &&
+	"$program" perilog release "$id" --ranks 1 &&
+	drained | grep "^1 epilog released for job " &&
+	test "$(flux jobs -no "{state}" "$id")" = CLEANUP
+'
+test_expect_success 'the others are not drained, or killed, unless that is said' '
+	"$program" perilog release "$id" --no-drain --kill &&
+	wait_event "$id" clean &&
+	drained | grep "^1 epilog released for job " &&
+	test "$(drained | wc -l)" = 1 &&
+	killed() { ! kill -0 "$(cat here-epilog-2)"; } &&
+	await killed &&
+	kill -0 "$(cat here-epilog-1)" &&
+	open_gate gate-epilog-1 &&
+	await no_script_units &&
+	undrain
+'
+test_expect_success 'a job whose prolog is not waited for fails' '
+	scripts &&
+	mkfifo gate-prolog-0 &&
+	id=$(flux submit true) &&
+	came prolog-0 &&
+	"$program" perilog release "$id" --kill &&
+	wait_event "$id" clean &&
+	drained | grep "^0 prolog released for job " &&
+	test "$(count epilog)" = 1 &&
+	test_must_fail flux job status "$id" &&
+	undrain
+'
+test_expect_success 'epilog-finish that is posted by hand confuses nobody' '
+	scripts &&
+	mkfifo gate-epilog-0 &&
+	id=$(flux submit true) &&
+	came epilog-0 &&
+	wait_event "$id" epilog-start &&
+	flux post-job-event "$id" epilog-finish name=by-hand &&
+	open_gate gate-epilog-0 &&
+	wait_event "$id" clean &&
+	flux run true
+'
+test_expect_success 'guests may neither list nor release' '
+	for topic in stats-get perilog-release; do
+		export FLUX_HANDLE_ROLEMASK=0x2 FLUX_HANDLE_USERID=9999 &&
+		test_must_fail rpc 0 job-exec.$topic "{\"id\": 1}" 2>err &&
+		unset FLUX_HANDLE_ROLEMASK FLUX_HANDLE_USERID &&
+		grep EPERM err || return 1
+	done
 '
 test_expect_success '100 jobs, and none is stuck' '
 	scripts &&

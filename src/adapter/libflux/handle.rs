@@ -6,7 +6,8 @@ use std::ptr::{self, NonNull};
 use super::error::{HandleError, RpcError};
 use super::text::{cstring, string};
 
-/// The module's `flux_t`. It is valid while `mod_main` runs, and only on that thread.
+/// The module's `flux_t`. It is valid while `mod_main` runs, and only on that thread. Or a connection
+/// of the command line tool ([`Handle::connect`]).
 #[derive(Clone, Copy)]
 pub struct Handle(NonNull<flux_sys::flux_t>);
 
@@ -18,6 +19,17 @@ impl Handle {
     /// this value after `mod_main` has returned.
     pub unsafe fn new(handle: *mut flux_sys::flux_t) -> Option<Self> {
         NonNull::new(handle).map(Self)
+    }
+
+    /// Connects to the broker that `FLUX_URI` names, or to the system instance's. The connection ends
+    /// with the process.
+    ///
+    /// # Errors
+    /// There is no broker, or it does not let this user in.
+    pub fn connect() -> Result<Self, HandleError> {
+        // SAFETY: a null URI means the default one.
+        let handle = unsafe { flux_sys::flux_open(ptr::null(), 0) };
+        NonNull::new(handle).map(Self).ok_or_else(|| HandleError::last("cannot connect to Flux"))
     }
 
     pub(super) fn as_ptr(self) -> *mut flux_sys::flux_t {
@@ -108,11 +120,18 @@ impl Handle {
     /// # Errors
     /// The error that the service answered.
     pub fn ask(self, topic: &str, payload: &str) -> Result<String, RpcError> {
+        self.ask_rank(flux_sys::FLUX_NODEID_ANY, topic, payload)
+    }
+
+    /// The same, of the service on this rank.
+    ///
+    /// # Errors
+    /// The error that the service answered.
+    pub fn ask_rank(self, rank: u32, topic: &str, payload: &str) -> Result<String, RpcError> {
         let (topic, payload) = (cstring(topic), cstring(payload));
-        let any = flux_sys::FLUX_NODEID_ANY;
         // SAFETY: both strings outlive the call, which copies them.
         let future =
-            unsafe { flux_sys::flux_rpc(self.as_ptr(), topic.as_ptr(), payload.as_ptr(), any, 0) };
+            unsafe { flux_sys::flux_rpc(self.as_ptr(), topic.as_ptr(), payload.as_ptr(), rank, 0) };
         let mut text = ptr::null();
         // SAFETY: a null future is refused by libflux with EINVAL; `text` outlives the call.
         let rc = unsafe { flux_sys::flux_rpc_get(future, &mut text) };

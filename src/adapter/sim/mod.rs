@@ -51,6 +51,7 @@ mod rank;
 mod request;
 #[cfg(test)]
 mod sample;
+mod script;
 mod sent;
 mod shell;
 mod systemd;

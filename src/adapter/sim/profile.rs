@@ -30,6 +30,8 @@ pub struct Profile {
     /// Probability that a rank's systemd answers calls before it sends the signals that belong to
     /// them.
     pub slow_systemd: f64,
+    /// Probability that the site has prologs or epilogs.
+    pub scripts: f64,
     /// Probability that the instance is itself a job. Then systemd forgets its failed units.
     pub nested: f64,
 }
@@ -143,6 +145,7 @@ impl Profile {
             leftovers: 0.1,
             limited: 0.2,
             slow_systemd: 0.3,
+            scripts: 0.3,
             nested: 0.1,
         })
     }

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::disk::SimDisk;
 use super::request::Life;
+use super::script::Script;
 use super::shell::Shell;
 use super::systemd::SimSystemd;
 use crate::machine::{Effects, Event, Node};
@@ -133,12 +134,18 @@ pub(super) struct Rank {
     pub(super) boot: u32,
     /// All shells that were executed here.
     pub(super) shells: Vec<Shell>,
+    /// All prologs and epilogs that were executed here.
+    pub(super) scripts: Vec<Script>,
     /// Whether a module ended with facts that a full disk did not take.
     pub(super) facts_lost: bool,
     /// Whether records, and perhaps output files, were lost.
     pub(super) files_lost: bool,
+    /// Whether its disk was full at any time.
+    pub(super) disk_was_full: bool,
     /// Digests of jobs whose program could not be executed here.
     pub(super) not_executed: BTreeSet<String>,
+    /// Digests of jobs of which a script could not be executed here.
+    pub(super) scripts_not_executed: BTreeSet<String>,
     /// The broker does nothing until this time.
     pub(super) stalled_until: f64,
     /// Events that have reached a stalled broker, each with the life of the module that it is for.
@@ -173,9 +180,12 @@ impl Rank {
             muted: false,
             boot: 0,
             shells: Vec::new(),
+            scripts: Vec::new(),
             facts_lost: false,
             files_lost: false,
+            disk_was_full: false,
             not_executed: BTreeSet::new(),
+            scripts_not_executed: BTreeSet::new(),
             stalled_until: 0.0,
             held: Vec::new(),
             unnoticed: false,

@@ -17,9 +17,10 @@ use super::packet::SimPacket;
 use super::profile::Profile;
 use super::rank::{OWNER, Rank, instance};
 use super::request::{Life, Requests};
+use super::script;
 use super::sent::{Heard, Messages, Sent};
 use super::shell::ShellId;
-use crate::config::Config;
+use crate::config::{self, Config};
 use crate::machine::{Effect, Event, Facts, KvsOp, KvsResult, Node, Now};
 use crate::port::supervisor::UnitSpec;
 use crate::proto::{BrokerRank, JobId, Response, UnitName, WaitStatus};
@@ -28,6 +29,7 @@ use crate::supervisor::tracker::{Ask, News};
 mod effects;
 mod faults;
 mod links;
+mod scripts;
 mod sent;
 mod service;
 mod shells;
@@ -102,6 +104,11 @@ pub(super) enum Item {
         rank: u32,
         boot: u32,
         unit: UnitName,
+    },
+    EndScript {
+        rank: u32,
+        index: usize,
+        status: WaitStatus,
     },
     EndShell {
         id: ShellId,
@@ -237,6 +244,8 @@ pub(super) struct World {
     pub(super) profile: Profile,
     pub(super) faults: Faults,
     pub(super) nested: bool,
+    /// The prologs and epilogs that all ranks have configured.
+    pub(super) site: Option<config::Perilog>,
     pub(super) now: f64,
     queue: BTreeMap<(u64, u64), Item>,
     sequence: u64,
@@ -253,6 +262,10 @@ pub(super) struct World {
     pub(super) violations: Vec<Violation>,
     /// Ranks that were drained, each with the digest of the job.
     pub(super) drained: BTreeSet<(String, u32)>,
+    /// The same, if it was for a script that has failed or is stuck.
+    pub(super) drained_for_script: BTreeSet<(String, u32)>,
+    /// Jobs, and ranks on which a record of theirs was lost.
+    pub(super) unrecorded: BTreeSet<(String, u32)>,
     /// All allocations since the start, by digest.
     pub(super) allocations: BTreeMap<String, Allocation>,
     last_allocation: f64,
@@ -303,12 +316,17 @@ pub fn run_with(
     world.run()
 }
 
-pub(super) fn config() -> Config {
-    Config { fanout: 2, imp: Some("/bin/imp".to_string()), ..Config::default() }
+pub(super) fn config(perilog: Option<config::Perilog>) -> Config {
+    Config { fanout: 2, imp: Some("/bin/imp".to_string()), perilog, ..Config::default() }
 }
 
 /// `broker` tells the brokers of this rank apart, as a process id does.
-pub(super) fn new_node(rank: u32, broker: u32, nested: bool) -> Node {
+pub(super) fn new_node(
+    rank: u32,
+    broker: u32,
+    nested: bool,
+    site: Option<config::Perilog>,
+) -> Node {
     let facts = Facts {
         rank: BrokerRank(rank),
         hostname: format!("sim{rank}"),
@@ -322,7 +340,7 @@ pub(super) fn new_node(rank: u32, broker: u32, nested: bool) -> Node {
         nested,
         working_directory: None,
     };
-    Node::new(config(), facts)
+    Node::new(config(site), facts)
 }
 
 impl World {
@@ -343,6 +361,7 @@ impl World {
             faults: Faults::new(seed, &profile, left_out),
             ranks: (0..profile.ranks).map(&mut rank).collect(),
             nested: rng.random_bool(profile.nested),
+            site: rng.random_bool(profile.scripts).then(|| script::site(&mut rng)),
             rng,
             profile,
             now: 0.0,
@@ -357,6 +376,8 @@ impl World {
             ways: BTreeMap::new(),
             violations: Vec::new(),
             drained: BTreeSet::new(),
+            drained_for_script: BTreeSet::new(),
+            unrecorded: BTreeSet::new(),
             allocations: BTreeMap::new(),
             last_allocation: 0.0,
             links: BTreeMap::new(),
@@ -436,6 +457,7 @@ impl World {
             Item::Connect(life) => self.connect_bus(life),
             Item::Deliver { to, event } => self.deliver(to, *event),
             Item::DiskEmptied(rank) => self.free_disk(rank),
+            Item::EndScript { rank, index, status } => self.end_script(rank, index, status),
             Item::EndShell { id, status } => self.end_shell(id, status),
             Item::Fault(id) => self.handle_fault(id),
             Item::OutputGrown { rank } => self.handle_growth(rank),
@@ -498,8 +520,8 @@ impl World {
             Item::Ask { rank, connection, ask, spec } => {
                 self.handle_ask(rank, connection, &ask, spec.as_deref());
             }
-            Item::Execute { rank, boot, unit } => self.execute_shell(rank, boot, &unit),
-            Item::Fork { rank, boot, unit } => self.fork_shell(rank, boot, &unit),
+            Item::Execute { rank, boot, unit } => self.execute(rank, boot, &unit),
+            Item::Fork { rank, boot, unit } => self.fork(rank, boot, &unit),
             Item::Hangup { rank, connection } => {
                 self.ranks[rank as usize].systemd.disconnect(connection);
             }

@@ -103,26 +103,27 @@ impl Occupant {
     /// after that is not to be started any more.
     pub(super) fn handle_order(&mut self, cx: Context, order: &Order, out: &mut Effects) {
         match (&mut self.claim, order) {
-            (Claim::Foreign(After::Start(request)), Order::Conclude) => {
+            (Claim::Foreign(After::Start(request)), Order::Conclude { .. }) => {
                 request.mode = Mode::Conclude;
             }
             (Claim::Foreign(_), _) => (),
-            (_, Order::Conclude) => self.perilog.conclude(cx, out),
+            (_, Order::Conclude { reason }) => self.perilog.conclude(cx, reason.as_ref(), out),
+            (_, Order::KillScripts) => self.perilog.kill(cx, out),
             (_, Order::Launch) => self.perilog.launch(),
             (_, order) => {
+                self.shell.handle_order(order, out);
                 if *order == Order::Forget {
                     self.perilog.forget(out);
                 }
-                self.shell.handle_order(order, out);
             }
         }
     }
 
     /// Nobody wants the shell, or the scripts.
     pub(super) fn end(&mut self, cx: Context, out: &mut Effects) {
-        self.perilog.conclude(cx, out);
-        self.perilog.forget(out);
+        self.perilog.conclude(cx, None, out);
         self.shell.end(out);
+        self.perilog.forget(out);
     }
 
     /// Nothing is left, and nobody wants to hear more.

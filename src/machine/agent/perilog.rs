@@ -11,10 +11,10 @@
 use super::script::{Script, of_stage};
 use super::shell::Shell;
 use crate::machine::context::Context;
-use crate::machine::effect::Effects;
-use crate::port::supervisor::{UnitEvent, UnitRecord, UnitSpec};
+use crate::machine::effect::{Effect, Effects};
+use crate::port::supervisor::{UnitCommand, UnitEvent, UnitRecord, UnitSpec};
 use crate::proto::peer::{Mode, Report};
-use crate::proto::{JobId, Scripts, Stage, UnitName};
+use crate::proto::{EndReason, JobId, Scripts, Stage, UnitName};
 
 /// The scripts of one job on this rank, and the shell as long as it waits for them.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -26,6 +26,8 @@ pub(super) struct Perilog {
     /// What the shell is started with; none once it was, and if it is not going to be.
     shell: Option<Box<UnitSpec>>,
     go: Go,
+    /// The first fatal exception of the job, as far as this rank knows.
+    reason: Option<EndReason>,
     forgotten: bool,
 }
 
@@ -50,6 +52,8 @@ impl Perilog {
             self.wanted = Some(scripts.clone());
         }
         self.go = match mode {
+            // It was run when an earlier leader had ended the job.
+            _ if self.epilog.is_some() => Go::Conclude,
             // What was said before still holds.
             Mode::Adopt => self.go,
             Mode::Conclude => Go::Conclude,
@@ -72,7 +76,11 @@ impl Perilog {
         if self.wanted.is_none() {
             self.wanted.clone_from(&record.spec.scripts);
         }
-        let mut script = || Script::found(cx, record, out);
+        let mut script = || {
+            let script = Script::found(cx, record, out);
+            self.reason = self.reason.take().or_else(|| script.reason());
+            script
+        };
         match record.spec.unit.stage() {
             Stage::Prolog => self.prolog = Some(script()),
             Stage::Epilog => self.epilog = Some(script()),
@@ -88,18 +96,27 @@ impl Perilog {
     }
 
     /// No shell is going to be started.
-    pub(super) fn conclude(&mut self, cx: Context, out: &mut Effects) {
+    pub(super) fn conclude(&mut self, cx: Context, reason: Option<&EndReason>, out: &mut Effects) {
         self.go = Go::Conclude;
         self.shell = None;
+        self.reason = self.reason.take().or_else(|| reason.cloned());
         if let Some(prolog) = &mut self.prolog {
-            prolog.cancel(cx, out);
+            prolog.cancel(cx, self.reason.as_ref(), out);
         }
     }
 
     /// The job has failed.
-    pub(super) fn cancel(&mut self, cx: Context, out: &mut Effects) {
+    pub(super) fn cancel(&mut self, cx: Context, reason: EndReason, out: &mut Effects) {
+        let reason = self.reason.get_or_insert(reason);
         for script in self.prolog.iter_mut().chain(&mut self.epilog) {
-            script.cancel(cx, out);
+            script.cancel(cx, Some(reason), out);
+        }
+    }
+
+    /// The administrator wants it.
+    pub(super) fn kill(&mut self, cx: Context, out: &mut Effects) {
+        for script in self.prolog.iter_mut().chain(&mut self.epilog) {
+            script.kill(cx, out);
         }
     }
 
@@ -122,6 +139,12 @@ impl Perilog {
         out: &mut Effects,
     ) -> Vec<Report> {
         let stage = event.unit().map(UnitName::stage);
+        if let (Some(Stage::Prolog), UnitEvent::NeverStarted { unit }) = (stage, &event) {
+            // A leader asks for it again, if it is still to run. Its epilog may be behind it already.
+            out.push(Effect::Unit(UnitCommand::Forget { unit: unit.clone() }));
+            self.prolog = None;
+            return Vec::new();
+        }
         let script = match stage {
             Some(Stage::Prolog) => &mut self.prolog,
             Some(Stage::Epilog) => &mut self.epilog,
@@ -281,6 +304,14 @@ impl Perilog {
         !waits && self.prolog.iter().chain(&self.epilog).all(Script::is_done)
     }
 
+    pub(super) fn script(&self, stage: Stage) -> Option<&Script> {
+        match stage {
+            Stage::Prolog => self.prolog.as_ref(),
+            Stage::Epilog => self.epilog.as_ref(),
+            Stage::Shell => None,
+        }
+    }
+
     /// Whether this service runs scripts for the job.
     pub(super) fn is_wanted(&self) -> bool {
         self.wanted.is_some()
@@ -308,7 +339,9 @@ impl Perilog {
         if !self.is_wanted() {
             return Vec::new();
         }
-        let mut reports = self.tell_end(Some(Stage::Prolog));
+        let mut reports: Vec<Report> =
+            self.reason.clone().map(Report::EndReason).into_iter().collect();
+        reports.extend(self.tell_end(Some(Stage::Prolog)));
         if !self.wants(cx, Stage::Prolog) {
             reports.push(Report::Prepared);
         }

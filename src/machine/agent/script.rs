@@ -4,8 +4,10 @@
 //! something that another one would have to repair (flux-core issues 6323, 6330). One that goes on
 //! is stuck: its rank is drained, and nobody waits for it. What a script leaves behind is not ended.
 
+use serde_json::{Value, json};
+
 use crate::config;
-use crate::machine::context::Context;
+use crate::machine::context::{Context, Now};
 use crate::machine::effect::{Effect, Effects, Level};
 use crate::port::Note;
 use crate::port::supervisor::{UnitCommand, UnitEvent, UnitRecord, UnitSpec};
@@ -41,6 +43,8 @@ pub(super) struct Script {
     phase: Phase,
     /// It was told to end.
     stop: Option<ScriptStop>,
+    /// For this exception of its job.
+    reason: Option<EndReason>,
     /// When it is told to end.
     ends_at: Option<f64>,
     /// When nobody waits for it any more.
@@ -65,6 +69,7 @@ impl Script {
             unit: spec.unit.clone(),
             phase: Phase::Pending,
             stop: None,
+            reason: None,
             ends_at: None,
             limit_at: None,
             is_stuck: false,
@@ -88,10 +93,12 @@ impl Script {
         let mut script = Self::new(cx, record.spec.clone());
         for note in Note::all(&record.notes) {
             if let Note::EndReason(reason) = note {
-                script.stop = Some(match reason.kind.as_str() {
-                    TIMED_OUT => ScriptStop::TimedOut,
-                    _ => ScriptStop::Canceled,
-                });
+                if reason.kind == script.stage().name() {
+                    script.stop = Some(ScriptStop::TimedOut);
+                } else {
+                    script.stop = Some(ScriptStop::Canceled);
+                    script.reason = Some(reason);
+                }
                 script.ends_at = Some(cx.now.mono + script.kill_timeout(cx));
             }
         }
@@ -114,6 +121,28 @@ impl Script {
         self.unit.stage()
     }
 
+    /// For [`crate::machine::Position`].
+    pub(super) fn state_name(&self) -> &'static str {
+        match self.phase {
+            _ if self.gone => "gone",
+            Phase::Ended(_) => "ended",
+            _ if self.is_stuck => "stuck",
+            Phase::Running => "running",
+            Phase::Pending => "pending",
+        }
+    }
+
+    /// For `stats-get`. Times are seconds.
+    pub(super) fn stats(&self, now: Now) -> Value {
+        json!({
+            "stage": self.stage().name(),
+            "unit": self.unit,
+            "state": self.state_name(),
+            "runs_for": self.spec.began.map(|began| (now.wall - began).max(0.0)),
+            "time_left": self.next_timeout().map(|at| (at - now.mono).max(0.0)),
+        })
+    }
+
     fn config<'a>(&self, cx: Context<'a>) -> Option<&'a config::Script> {
         of_stage(cx, self.stage())
     }
@@ -125,6 +154,11 @@ impl Script {
     /// It may be running.
     pub(super) fn is_active(&self) -> bool {
         !matches!(self.phase, Phase::Ended(_))
+    }
+
+    /// The exception of its job for which it was told to end.
+    pub(super) fn reason(&self) -> Option<EndReason> {
+        self.reason.clone()
     }
 
     /// Nobody waits for it any more, as far as the job is concerned.
@@ -143,11 +177,12 @@ impl Script {
         match &self.phase {
             Phase::Pending | Phase::Running => self.is_stuck.then_some(ScriptFailure::Stuck(stop)),
             Phase::Ended(End::NotRun(why)) => Some(ScriptFailure::NotRun(why.clone())),
-            Phase::Ended(End::Status(_)) if self.stop.is_some() => {
-                Some(ScriptFailure::Stopped(stop))
-            }
-            Phase::Ended(End::Status(status)) if *status == WaitStatus(0) => None,
-            Phase::Ended(End::Status(status)) => Some(ScriptFailure::Exited(*status)),
+            Phase::Ended(End::Status(status)) => match self.stop {
+                Some(ScriptStop::TimedOut) => Some(ScriptFailure::Stopped(stop)),
+                _ if *status == WaitStatus(0) => None,
+                Some(ScriptStop::Canceled) => Some(ScriptFailure::Stopped(stop)),
+                None => Some(ScriptFailure::Exited(*status)),
+            },
         }
     }
 
@@ -166,7 +201,8 @@ impl Script {
         let was_stuck = self.is_stuck;
         if self.ends_at.take_if(is_due).is_some() {
             if self.stop.is_none() {
-                self.stop(cx, ScriptStop::TimedOut, out);
+                let reason = EndReason::new(self.stage().name(), "", None);
+                self.stop(cx, ScriptStop::TimedOut, reason, out);
             } else if !self.is_stuck {
                 let stage = self.stage().name();
                 let text = format!("{id}: timed out waiting for SIGTERM to terminate {stage}");
@@ -179,19 +215,31 @@ impl Script {
     }
 
     /// The job has failed, or nobody wants it.
-    pub(super) fn cancel(&mut self, cx: Context, out: &mut Effects) {
+    pub(super) fn cancel(&mut self, cx: Context, reason: Option<&EndReason>, out: &mut Effects) {
         let is_wanted = self.config(cx).is_none_or(|config| config.cancel_on_exception);
         if is_wanted && self.is_active() && self.stop.is_none() {
-            self.stop(cx, ScriptStop::Canceled, out);
+            let reason = reason.cloned().unwrap_or_else(|| EndReason::new("exec", "", None));
+            self.reason = Some(reason.clone());
+            self.stop(cx, ScriptStop::Canceled, reason, out);
+        }
+    }
+
+    /// Ends it at once, because the administrator has said so. On SIGUSR1 the IMP kills what it has
+    /// started (RFC 15).
+    pub(super) fn kill(&mut self, cx: Context, out: &mut Effects) {
+        if self.is_active() {
+            let under_imp = self.config(cx).is_some_and(|config| config.under_imp);
+            let signal = if under_imp { cx.config.stop_timer_signal } else { libc::SIGKILL };
+            let (unit, all) = (self.unit.clone(), !under_imp);
+            out.push(Effect::Unit(UnitCommand::Signal { unit, signal, all }));
         }
     }
 
     /// Why it is told to end is written down first: after a restart its end could not be explained.
-    fn stop(&mut self, cx: Context, why: ScriptStop, out: &mut Effects) {
+    fn stop(&mut self, cx: Context, why: ScriptStop, reason: EndReason, out: &mut Effects) {
         self.stop = Some(why);
         self.ends_at = Some(cx.now.mono + self.kill_timeout(cx));
-        let kind = if why == ScriptStop::TimedOut { TIMED_OUT } else { "cancel" };
-        let (unit, note) = (self.unit.clone(), Note::EndReason(EndReason::new(kind, "", None)));
+        let (unit, note) = (self.unit.clone(), Note::EndReason(reason));
         out.push(Effect::Unit(UnitCommand::Note { unit, note }));
         // The IMP passes the signal on.
         let (unit, all) = (self.unit.clone(), !self.config(cx).is_some_and(|c| c.under_imp));
@@ -306,9 +354,6 @@ impl Script {
         }
     }
 }
-
-/// The type of the note for a script that has run for too long.
-const TIMED_OUT: &str = "timeout";
 
 /// What this rank's configuration says of a script.
 pub(super) fn of_stage(cx: Context<'_>, stage: Stage) -> Option<&config::Script> {

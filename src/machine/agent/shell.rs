@@ -192,6 +192,8 @@ impl Shell {
 
     /// Asks for it.
     pub(super) fn launch(&mut self, spec: Box<UnitSpec>, out: &mut Effects) {
+        // It may be known from a script's record alone, which does not say whether it is a guest's.
+        (self.unit, self.multiuser) = (spec.unit.clone(), spec.multiuser);
         self.phase = Phase::Pending;
         out.push(Effect::Unit(UnitCommand::Launch(spec)));
     }
@@ -268,11 +270,9 @@ impl Shell {
         }
     }
 
-    /// Has its record and output files removed.
+    /// Has its record and output files removed. One that was never started in an earlier life has
+    /// them, too, when it waits again.
     fn discard(&self, out: &mut Effects) {
-        if self.is_waiting() {
-            return;
-        }
         out.push(Effect::Unit(UnitCommand::Forget { unit: self.unit.clone() }));
     }
 
@@ -498,7 +498,7 @@ impl Shell {
                 self.keep_passed(out);
             }
             // About what comes before the shell, and behind it.
-            Order::Conclude | Order::Launch => (),
+            Order::Conclude { .. } | Order::KillScripts | Order::Launch => (),
             Order::Forget => {
                 self.forgotten = true;
                 if self.may_live() {

@@ -187,6 +187,10 @@ impl Leader {
         // A rank that was never heard may just not be there yet.
         let is_lost = !survives || !cx.facts.brokers_return && known.heard;
         match end {
+            // Nothing has a time limit there.
+            StreamEnd::Forgotten if matches!(known.phase, Phase::Epilog(_)) => {
+                self.set_gone(cx, rank);
+            }
             StreamEnd::Forgotten => (), // as it was told to
             // A child of the broker has ended with it; a unit may well run on. But nothing can be
             // placed where no broker comes back.

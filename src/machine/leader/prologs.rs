@@ -6,13 +6,15 @@
 use std::collections::BTreeMap;
 
 use super::Leader;
-use super::rank::Phase;
+use super::rank::{Phase, Rank};
 use super::state::{Launching, State};
 use crate::machine::context::Context;
-use crate::machine::effect::{Effect, Effects};
+use crate::machine::effect::{Effect, Effects, Level};
+use crate::machine::event::Fault;
 use crate::proto::peer::{Mode, Order, Report};
 use crate::proto::{
-    BrokerRank, EndReason, Exception, Idset, Place, ScriptFailure, ScriptStop, Stage, WaitStatus,
+    BrokerRank, EndReason, Exception, Idset, PerilogRelease, Place, ScriptFailure, ScriptStop,
+    Stage, WaitStatus,
 };
 
 /// RFC 21 severity of a failure that does not change what the job has come to.
@@ -40,8 +42,12 @@ impl Leader {
     /// No shell is going to be started any more.
     pub(super) fn order_to_conclude(&self, out: &mut Effects) {
         if self.command.scripts.is_some() {
-            self.order(self.start.r.ranks(), &Order::Conclude, out);
+            self.order(self.start.r.ranks(), &self.no_shell_more(), out);
         }
+    }
+
+    fn no_shell_more(&self) -> Order {
+        Order::Conclude { reason: self.failure.as_ref().and_then(|failure| failure.reason.clone()) }
     }
 
     /// All shells have ended.
@@ -52,21 +58,29 @@ impl Leader {
         }
     }
 
-    /// Starts the shells when all prologs have ended well, or fails the job.
+    /// Starts the shells when all prologs have ended well, or fails the job. A rank that has lost the
+    /// record of its prolog runs it again, and it can fail then.
     pub(super) fn judge_prologs(&mut self, cx: Context, out: &mut Effects) {
-        if !self.is_preparing() || !self.ranks.all_prologs_over() {
+        let has_failed = self.has_failed();
+        let State::Launching(launching) = &mut self.state else { return };
+        if launching.prepares && !has_failed && !self.ranks.all_prologs_over() {
             return;
         }
-        if let State::Launching(launching) = &mut self.state {
-            launching.prepares = false;
-        }
-        let failures = self.failures(Stage::Prolog);
-        if self.has_failed() {
+        let was_preparing = std::mem::replace(&mut launching.prepares, false);
+        let failures = self.failures(Stage::Prolog, |_| true);
+        if has_failed {
+            // The job has failed otherwise meanwhile. Of those to come the ranks are drained at once.
+            if was_preparing {
+                self.drain_failed(Stage::Prolog, &failures, out);
+            }
             return;
         }
         if failures.is_empty() {
-            self.expect_status();
-            return self.order(self.start.r.ranks(), &Order::Launch, out);
+            if was_preparing {
+                self.expect_status();
+                self.order(self.start.r.ranks(), &Order::Launch, out);
+            }
+            return;
         }
         self.drain_failed(Stage::Prolog, &failures, out);
         let note = self.describe(Stage::Prolog, &failures);
@@ -77,23 +91,58 @@ impl Leader {
     }
 
     /// A rank has news of a script.
-    pub(super) fn handle_script(&mut self, rank: BrokerRank, report: &Report, out: &mut Effects) {
+    pub(super) fn handle_script(
+        &mut self,
+        cx: Context,
+        rank: BrokerRank,
+        report: &Report,
+        out: &mut Effects,
+    ) {
         let has_failed = self.has_failed();
         let Some(known) = self.ranks.get_mut(rank) else { return };
-        // Only of a job that has failed an epilog can follow the prolog.
-        let is_due = match known.phase {
-            Phase::Exited(_) => true,
-            Phase::Pending => has_failed,
-            Phase::Epilog(_) | Phase::Gone(_) | Phase::Running => false,
-        };
         match report {
-            Report::Epilog if is_due => known.phase = Phase::Epilog(known.status()),
-            Report::Prepared => known.prepared = true,
+            Report::Epilog if self.command.scripts.is_some() => {
+                let was_pending = known.phase == Phase::Pending;
+                if was_pending || matches!(known.phase, Phase::Exited(_)) {
+                    known.phase = Phase::Epilog(known.status());
+                }
+                // Only of a job that has failed an epilog can follow the prolog.
+                if was_pending && !has_failed {
+                    self.fail_concluded(cx, rank, out);
+                }
+            }
+            Report::Prepared => {
+                known.prepared = true;
+                self.tell_what_is_next(rank, out);
+            }
             Report::ScriptFailed { stage, failure } => {
+                if *stage == Stage::Prolog {
+                    self.tell_what_is_next(rank, out);
+                }
                 self.handle_script_failure(rank, *stage, failure, out);
             }
             _ => (), // said again, or makes no sense
         }
+    }
+
+    /// A rank has run its prolog. It may have been asked before it was decided what comes next.
+    fn tell_what_is_next(&self, rank: BrokerRank, out: &mut Effects) {
+        let next = match &self.state {
+            _ if self.has_failed() => self.no_shell_more(),
+            State::Launching(Launching { prepares: false, .. }) | State::Running(_) => {
+                Order::Launch
+            }
+            _ => return,
+        };
+        self.order(&Idset::from_iter([rank]), &next, out);
+    }
+
+    /// A rank that no shell was started on has its epilog behind it: an earlier leader has ended the
+    /// job, and the KVS has forgotten why.
+    fn fail_concluded(&mut self, cx: Context, rank: BrokerRank, out: &mut Effects) {
+        let host = self.start.r.hosts(&Idset::from_iter([rank]));
+        let note = format!("epilog has begun on {host} (rank {rank}) before a shell was started");
+        self.fail(cx, note, out);
     }
 
     /// A rank's script has not ended well.
@@ -106,6 +155,9 @@ impl Leader {
     ) {
         let has_failed = self.has_failed();
         let Some(known) = self.ranks.get_mut(rank) else { return };
+        if stage == Stage::Epilog && known.is_gone() {
+            return; // released: nobody waits for it, and whether its rank is drained was said
+        }
         let kept = match stage {
             Stage::Prolog => &mut known.prolog_failure,
             Stage::Epilog => &mut known.epilog_failure,
@@ -120,9 +172,65 @@ impl Leader {
         }
     }
 
+    /// Ranks whose prologs the job waits for.
+    pub(super) fn prolog_ranks(&self) -> Idset {
+        if self.is_preparing() { self.ranks.select(Rank::is_in_prolog) } else { Idset::new() }
+    }
+
+    /// Ranks whose epilogs the job waits for.
+    pub(super) fn epilog_ranks(&self) -> Idset {
+        self.ranks.select(|known| matches!(known.phase, Phase::Epilog(_)))
+    }
+
+    /// The administrator does not want the job to wait for scripts on these ranks any more.
+    ///
+    /// # Errors
+    /// `ENOENT`: it waits for none there.
+    pub(in crate::machine) fn release_scripts(
+        &mut self,
+        cx: Context,
+        release: &PerilogRelease,
+        out: &mut Effects,
+    ) -> Result<(), Fault> {
+        let wants = |rank| release.ranks.as_ref().is_none_or(|ranks| ranks.contains_rank(rank));
+        let [epilogs, prologs] = [self.epilog_ranks(), self.prolog_ranks()]
+            .map(|all| all.ranks().filter(|rank| wants(*rank)).collect::<Idset>());
+        if epilogs.is_empty() && prologs.is_empty() {
+            let message = format!("{}: the job waits for no prolog or epilog there", self.id);
+            return Err(Fault::new(libc::ENOENT, message));
+        }
+        for (stage, ranks) in [(Stage::Prolog, &prologs), (Stage::Epilog, &epilogs)] {
+            if ranks.is_empty() {
+                continue;
+            }
+            let (id, stage) = (self.id, stage.name());
+            out.log(
+                Level::Warning,
+                format!("{id}: {stage} on ranks {ranks} is not waited for: released"),
+            );
+            if release.drain {
+                let reason = format!("{stage} released for job {id}");
+                out.push(Effect::Drain { ranks: ranks.clone(), reason });
+            }
+            if release.kill {
+                self.order(ranks, &Order::KillScripts, out);
+            }
+        }
+        for rank in epilogs.ranks() {
+            self.set_gone(cx, rank);
+        }
+        for rank in prologs.ranks() {
+            if let Some(known) = self.ranks.get_mut(rank) {
+                known.prolog_failure = Some(ScriptFailure::Stopped(ScriptStop::Canceled));
+            }
+        }
+        self.advance(cx, out);
+        Ok(())
+    }
+
     /// Epilogs that have not ended well are told when the last one is over.
     pub(super) fn tell_failed_epilogs(&mut self, out: &mut Effects) {
-        let failures = self.failures(Stage::Epilog);
+        let failures = self.failures(Stage::Epilog, |failure| !is_canceled(failure));
         if !failures.is_empty() {
             let note = self.describe(Stage::Epilog, &failures);
             let kind = Stage::Epilog.name().to_string();
@@ -130,8 +238,12 @@ impl Leader {
         }
     }
 
-    /// Scripts that have failed of themselves, and those that are stuck.
-    fn failures(&self, stage: Stage) -> BTreeMap<BrokerRank, ScriptFailure> {
+    /// What is wrong with the scripts of all ranks, as far as it counts.
+    fn failures(
+        &self,
+        stage: Stage,
+        counts: impl Fn(&ScriptFailure) -> bool,
+    ) -> BTreeMap<BrokerRank, ScriptFailure> {
         let failures = self.ranks.iter().filter_map(|(rank, known)| {
             let failure = match stage {
                 Stage::Prolog => &known.prolog_failure,
@@ -140,7 +252,7 @@ impl Leader {
             };
             Some((rank, failure.clone()?))
         });
-        failures.filter(|(_, failure)| !is_canceled(failure)).collect()
+        failures.filter(|(_, failure)| counts(failure)).collect()
     }
 
     /// A node whose script has failed is not given to other jobs. One script for the whole job says

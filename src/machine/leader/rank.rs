@@ -68,6 +68,12 @@ impl Rank {
         matches!(self.phase, Phase::Pending | Phase::Running)
     }
 
+    /// Its prolog has not ended, as far as the job waits for it.
+    pub(super) fn is_in_prolog(&self) -> bool {
+        let is_over = self.prepared || self.prolog_failure.is_some();
+        !is_over && !self.seen_running && self.phase == Phase::Pending
+    }
+
     pub(super) fn is_gone(&self) -> bool {
         matches!(self.phase, Phase::Gone(_))
     }
@@ -148,10 +154,7 @@ impl Ranks {
 
     /// No prolog runs any more, as far as the job waits for it.
     pub(super) fn all_prologs_over(&self) -> bool {
-        self.0.values().all(|known| {
-            let is_over = known.prepared || known.prolog_failure.is_some();
-            is_over || known.seen_running || known.phase != Phase::Pending
-        })
+        !self.0.values().any(Rank::is_in_prolog)
     }
 
     /// A shell was seen running.

@@ -60,7 +60,7 @@ impl Leader {
                 self.handle_reason(cx, reason, out);
             }
             Report::Epilog | Report::Prepared | Report::ScriptFailed { .. } => {
-                self.handle_script(rank, report, out);
+                self.handle_script(cx, rank, report, out);
             }
             Report::Exited { status } if is_active => {
                 known.phase = Phase::Exited(Some(*status));

@@ -38,9 +38,11 @@ impl Counters {
             | Event::RunningAsked
             | Event::Start { .. } => self.coordinator_received += 1,
             Event::Kvs { result: KvsResult::Recommitted { .. }, .. } => self.agent_received += 1,
-            Event::Covered(_) | Event::Lead { .. } | Event::Kvs { .. } | Event::Override { .. } => {
-                self.leader_received += 1
-            }
+            Event::Covered(_)
+            | Event::Lead { .. }
+            | Event::Kvs { .. }
+            | Event::Override { .. }
+            | Event::PerilogRelease { .. } => self.leader_received += 1,
             Event::Reported { .. } => match role {
                 Some(Role::Agent) => self.agent_received += 1,
                 Some(Role::Coordinator | Role::Leader) | None => self.leader_received += 1,

@@ -89,19 +89,19 @@ const RULES: &[Rule] = &[
     },
     Rule {
         role: "agent",
-        states: Not(&["none", "no-shell"]),
+        states: Not(&["none", "no-shell", "waiting"]),
         inputs: &[Found],
         why: "the supervisor has the unit of each shell, and finds only others",
     },
     Rule {
         role: "agent",
-        states: These(&["none", "no-shell", "failed", "never-started", "gone"]),
+        states: These(&["none", "no-shell", "waiting", "failed", "never-started", "gone"]),
         inputs: &[Parked],
         why: "it comes with the unit's record, before systemd was asked for the unit",
     },
     Rule {
         role: "agent",
-        states: These(&["none", "no-shell"]),
+        states: These(&["none", "no-shell", "waiting"]),
         inputs: &[
             Started,
             Output,
@@ -128,7 +128,7 @@ const RULES: &[Rule] = &[
     },
     Rule {
         role: "agent",
-        states: Not(&["none", "no-shell", "pending"]),
+        states: Not(&["none", "no-shell", "waiting", "pending"]),
         inputs: &[Started, NeverStarted],
         why: "the supervisor reports it once, before anything else of the unit",
     },
@@ -161,6 +161,69 @@ const RULES: &[Rule] = &[
         states: These(&["never-started", "gone"]),
         inputs: &[Gone],
         why: "a unit is collected once, and not if it was never started",
+    },
+    Rule {
+        role: "agent",
+        states: These(&["waiting"]),
+        inputs: &[Failed, Gone, Left],
+        why: "nobody has asked for the shell",
+    },
+    Rule {
+        role: "script",
+        states: Not(&["none"]),
+        inputs: &[Found],
+        why: "the supervisor has the unit of each script, and finds only others",
+    },
+    Rule {
+        role: "script",
+        states: These(&["none"]),
+        inputs: &[
+            Started,
+            Output,
+            OutputOverflow,
+            OutputTruncated,
+            Exited,
+            Lost,
+            NeverStarted,
+            Stopping,
+        ],
+        why: "an agent keeps its script as long as any of these can come",
+    },
+    Rule {
+        role: "script",
+        states: These(&["pending"]),
+        inputs: &[Output, OutputOverflow, Stopping],
+        why: "the supervisor reports first that the script has started, or how it has ended",
+    },
+    Rule {
+        role: "script",
+        states: These(&["pending", "running", "stuck"]),
+        inputs: &[OutputTruncated, Gone],
+        why: "the supervisor reports first how the script has ended",
+    },
+    Rule {
+        role: "script",
+        states: These(&["running", "ended", "gone"]),
+        inputs: &[Started, NeverStarted],
+        why: "the supervisor reports it once, before anything else of the unit",
+    },
+    Rule {
+        role: "script",
+        states: These(&["running", "ended", "gone"]),
+        inputs: &[Failed],
+        why: "it is reported only of a unit that was not started",
+    },
+    Rule {
+        role: "script",
+        states: These(&["ended", "gone"]),
+        inputs: &[Exited, Lost, Stopping],
+        why: "the script has ended already",
+    },
+    Rule {
+        role: "script",
+        states: These(&["gone"]),
+        inputs: &[Output, OutputOverflow, OutputTruncated, Gone],
+        why: "nothing of the unit is left, and all that it wrote was reported",
     },
 ];
 

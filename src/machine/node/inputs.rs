@@ -20,7 +20,8 @@ use crate::proto::peer::{
     StreamEnd,
 };
 use crate::proto::{
-    BarrierEntry, Bequest, BrokerRank, JobDigest, JobException, JobId, UnitName, WaitStatus,
+    BarrierEntry, Bequest, BrokerRank, JobDigest, JobException, JobId, PerilogRelease, UnitName,
+    WaitStatus,
 };
 
 impl Node {
@@ -77,6 +78,9 @@ impl Node {
                 }
                 None => out.push(Effect::Drop { to: request }),
             },
+            Event::PerilogRelease { request, release } => {
+                self.handle_perilog_release(now, request, &release, out);
+            }
             Event::Replied { stream, result } => self.handle_reply(now, stream, result, out),
             Event::Reported { stream, result } => self.handle_reports(now, stream, result, out),
             Event::RunningAsked => self.coordinator.handle_running_asked(),
@@ -317,7 +321,12 @@ impl Node {
         }
     }
 
-    fn reconfigure(&mut self, config: Config, out: &mut Effects) {
+    fn reconfigure(&mut self, mut config: Config, out: &mut Effects) {
+        if self.config.perilog.is_none() && config.perilog.take().is_some() {
+            // Whether perilog.so runs the scripts as well is looked at then.
+            let text = "exec.perilog.enable takes effect when the module is loaded again";
+            out.log(Level::Warning, text);
+        }
         let old = std::mem::replace(&mut self.config, config);
         let new = &self.config;
         if let Some(text) = new.warning() {
@@ -358,6 +367,27 @@ impl Node {
         } else if let Some(to) = leader.filter(|rank| *rank != self.facts.rank) {
             let payload = json!({ "id": id, "expiration": expiration });
             out.push(Effect::Pass { to, request, topic: Topic::Expiration, payload });
+        } else {
+            out.done(request, Err(not_found(id)));
+        }
+    }
+
+    /// The leader decides. Rank 0 knows which rank that is.
+    fn handle_perilog_release(
+        &mut self,
+        now: Now,
+        request: RequestId,
+        release: &PerilogRelease,
+        out: &mut Effects,
+    ) {
+        let (cx, id) = (context!(self, now), release.id);
+        let elsewhere = self.coordinator.leader_of(id).filter(|rank| *rank != self.facts.rank);
+        if let Some(leader) = self.leaders.get_mut(&id) {
+            let result = leader.release_scripts(cx, release, out);
+            out.done(request, result);
+        } else if let Some(to) = elsewhere {
+            let topic = Topic::PerilogRelease;
+            out.push(Effect::Pass { to, request, topic, payload: json!(release) });
         } else {
             out.done(request, Err(not_found(id)));
         }

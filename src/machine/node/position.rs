@@ -8,15 +8,17 @@ use crate::machine::node::Node;
 use crate::machine::schedule::Waiter;
 use crate::port::supervisor::UnitEvent;
 use crate::proto::peer::Question;
-use crate::proto::{BrokerRank, JobId};
+use crate::proto::{BrokerRank, JobId, Stage};
 
 const COORDINATOR: &str = "coordinator";
 const LEADER: &str = "leader";
 const AGENT: &str = "agent";
+const SCRIPT: &str = "script";
 
 /// The roles, each with its states. `none`: this rank does not have the role for the job.
-/// `no-shell`: the job has an agent here, and no shell.
-pub const ROLES: [(&str, &[&str]); 3] = [
+/// `no-shell`: the job has an agent here, and no shell. An agent has two scripts: a prolog and an
+/// epilog.
+pub const ROLES: [(&str, &[&str]); 4] = [
     (COORDINATOR, &["none", "unasked", "asked", "present", "away"]),
     (LEADER, &["none", "opening", "launching", "running", "exited", "moving", "ended"]),
     (
@@ -24,6 +26,7 @@ pub const ROLES: [(&str, &[&str]); 3] = [
         &[
             "none",
             "no-shell",
+            "waiting",
             "pending",
             "running",
             "exited",
@@ -33,6 +36,7 @@ pub const ROLES: [(&str, &[&str]); 3] = [
             "gone",
         ],
     ),
+    (SCRIPT, &["none", "pending", "running", "stuck", "ended", "gone"]),
 ];
 
 /// A role in one of its states.
@@ -103,11 +107,11 @@ inputs! {
     CriticalRanks "critical-ranks" [AGENT]
     Disconnected "disconnected" [COORDINATOR LEADER AGENT]
     Exception "exception" [COORDINATOR LEADER AGENT]
-    Exited "exited" [AGENT]
+    Exited "exited" [AGENT SCRIPT]
     Expiration "expiration" [COORDINATOR LEADER]
-    Failed "failed" [AGENT]
-    Found "found" [AGENT]
-    Gone "gone" [AGENT]
+    Failed "failed" [AGENT SCRIPT]
+    Found "found" [AGENT SCRIPT]
+    Gone "gone" [AGENT SCRIPT]
     Held "held" [COORDINATOR]
     KeepCommits "keep-commits" [AGENT]
     Kept "kept" [AGENT]
@@ -115,18 +119,19 @@ inputs! {
     Known "known" [COORDINATOR LEADER AGENT]
     KnownAnswered "known-answered" [LEADER AGENT]
     Lead "lead" [LEADER]
-    Left "left" [AGENT]
+    Left "left" [AGENT SCRIPT]
     Linked "linked" [LEADER]
-    Lost "lost" [AGENT]
+    Lost "lost" [AGENT SCRIPT]
     Moved "moved" [LEADER]
-    NeverStarted "never-started" [AGENT]
+    NeverStarted "never-started" [AGENT SCRIPT]
     Opened "opened" [LEADER]
     Order "order" [AGENT]
-    Output "output" [AGENT]
-    OutputOverflow "output-overflow" [AGENT]
-    OutputTruncated "output-truncated" [AGENT]
+    Output "output" [AGENT SCRIPT]
+    OutputOverflow "output-overflow" [AGENT SCRIPT]
+    OutputTruncated "output-truncated" [AGENT SCRIPT]
     Override "override" [LEADER]
     Parked "parked" [AGENT]
+    PerilogRelease "perilog-release" [LEADER]
     Ready "ready" []
     Recommitted "recommitted" [AGENT]
     Released "released" [COORDINATOR]
@@ -136,8 +141,8 @@ inputs! {
     ShellBarrier "shell-barrier" [AGENT]
     Shells "shells" [AGENT]
     Start "start" [COORDINATOR]
-    Started "started" [AGENT]
-    Stopping "stopping" [AGENT]
+    Started "started" [AGENT SCRIPT]
+    Stopping "stopping" [AGENT SCRIPT]
     Timeout "timeout" [COORDINATOR LEADER AGENT]
     Unreadable "unreadable" []
     Unusable "unusable" []
@@ -173,6 +178,7 @@ impl Event {
             Self::Order(_) => Input::Order,
             Self::Override { .. } => Input::Override,
             Self::Parked { .. } => Input::Parked,
+            Self::PerilogRelease { .. } => Input::PerilogRelease,
             Self::Replied { .. } => Input::Replied,
             Self::Reported { .. } => Input::Reported,
             Self::RunningAsked => Input::RunningAsked,
@@ -243,10 +249,17 @@ impl Node {
             // It waits for the supervisor. It comes again when that is ready.
             Event::Lead { .. } if self.is_starting() => Vec::new(),
             Event::Timeout => self.due(now).into_iter().flat_map(|w| self.waits(w)).collect(),
+            Event::Unit(event)
+                if input.roles().contains(&SCRIPT)
+                    && let Some(unit) = event.unit().filter(|unit| unit.is_script()) =>
+            {
+                vec![at(self.script_at(unit.job(), unit.stage()))]
+            }
             event => {
                 let owner = self.role_of(event);
                 let hears = |position: &Position| {
-                    input.roles().contains(&position.role) && owns(owner, position.role)
+                    let is_told = input.roles().contains(&position.role);
+                    is_told && position.role != SCRIPT && owns(owner, position.role)
                 };
                 let jobs = self.jobs_of(now, event).into_iter();
                 jobs.flat_map(|id| self.positions(id)).filter(hears).map(at).collect()
@@ -279,7 +292,8 @@ impl Node {
 
     /// Where all roles of a job are.
     pub(in crate::machine) fn positions(&self, id: JobId) -> Vec<Position> {
-        let others = [self.leader_at(id), self.agent_at(id)];
+        let scripts = [Stage::Prolog, Stage::Epilog].map(|stage| self.script_at(id, stage));
+        let others = [self.leader_at(id), self.agent_at(id)].into_iter().chain(scripts);
         self.coordinator_at(id).into_iter().chain(others).collect()
     }
 
@@ -300,6 +314,12 @@ impl Node {
             agent => agent.map_or("none", Agent::state_name),
         };
         Position { role: AGENT, state }
+    }
+
+    /// A script of the job's agent.
+    fn script_at(&self, id: JobId, stage: Stage) -> Position {
+        let state = self.agents.get(&id).map_or("none", |agent| agent.script_state_name(stage));
+        Position { role: SCRIPT, state }
     }
 
     /// What is still kept for jobs; empty when they are all over.

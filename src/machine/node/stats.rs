@@ -3,10 +3,11 @@
 use serde_json::{Map, Value, json};
 
 use super::Node;
+use crate::machine::context::Now;
 
 impl Node {
     /// The answer to `stats-get`.
-    pub fn stats(&self) -> Value {
+    pub fn stats(&self, now: Now) -> Value {
         let config = self.config();
         let mut jobs = Map::new();
         for (id, leader) in &self.leaders {
@@ -25,6 +26,12 @@ impl Node {
                 (id.to_string(), json!({ "unit": shell.unit(), "pid": shell.pid() }))
             })
             .collect();
+        let scripts: Map<String, Value> = self
+            .agents
+            .iter()
+            .map(|(id, agent)| (id.to_string(), agent.script_stats(now)))
+            .filter(|(_, scripts)| scripts.as_array().is_some_and(|all| !all.is_empty()))
+            .collect();
         json!({
             "method": config.implementation,
             "launcher": self.supervisor.launcher(),
@@ -40,6 +47,7 @@ impl Node {
             "jobs": jobs,
             "coordinated": coordinated,
             "shells": shells,
+            "scripts": scripts,
             "counters": self.counters.to_json(),
             "config": config.stats(&self.facts().job_shell),
         })

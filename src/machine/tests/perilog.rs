@@ -22,11 +22,11 @@ fn script(name: &str) -> Script {
     }
 }
 
-fn perilog() -> Perilog {
+pub(super) fn perilog() -> Perilog {
     Perilog { prolog: Some(script("prolog")), epilog: Some(script("epilog")), ..Perilog::default() }
 }
 
-fn world(size: usize, perilog: Perilog) -> World {
+pub(super) fn world(size: usize, perilog: Perilog) -> World {
     World::with(size, Config { fanout: 2, perilog: Some(perilog), ..Config::default() })
 }
 
@@ -60,17 +60,17 @@ fn running(size: usize, perilog: Perilog) -> World {
 }
 
 impl World {
-    fn unit_of_stage(&self, rank: usize, stage: Stage) -> UnitName {
+    pub(super) fn unit_of_stage(&self, rank: usize, stage: Stage) -> UnitName {
         self.unit_of(rank).of_stage(stage, false)
     }
 
-    fn script_started(&mut self, rank: usize, stage: Stage) {
+    pub(super) fn script_started(&mut self, rank: usize, stage: Stage) {
         let unit = self.unit_of_stage(rank, stage);
         assert!(self.disks[rank].records.contains_key(&unit), "{unit} was not asked for");
         self.happen(rank, Event::Unit(UnitEvent::Started { unit, pid: 7 }));
     }
 
-    fn script_exited(&mut self, rank: usize, stage: Stage, status: WaitStatus) {
+    pub(super) fn script_exited(&mut self, rank: usize, stage: Stage, status: WaitStatus) {
         let unit = self.unit_of_stage(rank, stage);
         let record = self.disks[rank].records.get_mut(&unit).expect("it was asked for");
         record.exited = Some(status);

@@ -10,8 +10,8 @@ use std::sync::LazyLock;
 use super::World;
 use crate::machine::{Event, Input, Now, Pair, ROLES, Role, all_pairs};
 use crate::port::supervisor::UnitEvent;
-use crate::proto::WaitStatus;
 use crate::proto::peer::StreamEnd;
+use crate::proto::{PerilogRelease, Stage, WaitStatus};
 use worlds::Named;
 
 /// A value of an input, and where it happens.
@@ -112,9 +112,27 @@ fn finish(world: &mut World) {
             world.exited(rank, WaitStatus::exited(1));
             let unit = world.unit_of(rank);
             world.happen(rank, Event::Unit(UnitEvent::Gone { unit }));
+            for stage in [Stage::Prolog, Stage::Epilog] {
+                end_script(world, rank, stage);
+            }
         }
     }
+    // An agent that has lied says no more, and epilogs have no time limit.
+    let release = PerilogRelease { id: super::JOB, ranks: None, drain: true, kill: false };
+    world.happen(0, Event::PerilogRelease { request: inputs::SENT, release });
     world.pass(2000.0);
+}
+
+fn end_script(world: &mut World, rank: usize, stage: Stage) {
+    let unit = || world.unit_of_stage(rank, stage);
+    let events = [
+        UnitEvent::Started { unit: unit(), pid: 7 },
+        UnitEvent::Exited { unit: unit(), status: WaitStatus(0) },
+        UnitEvent::Gone { unit: unit() },
+    ];
+    for event in events {
+        world.happen(rank, Event::Unit(event));
+    }
 }
 
 #[test]

@@ -143,9 +143,15 @@ pub enum Order {
     },
     /// No shell is going to be started any more: scripts that have to follow can run. A prolog that
     /// runs is told to end if its configuration wants that.
-    Conclude,
+    Conclude {
+        /// The fatal exception of the job; none if its shells have ended by themselves.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        reason: Option<EndReason>,
+    },
     /// The job is over: forget it.
     Forget,
+    /// The administrator wants scripts ended that nobody waits for.
+    KillScripts,
     /// All prologs of the job have ended well: start the shells.
     Launch,
     /// Send a signal.

@@ -26,7 +26,8 @@ impl World {
     }
 
     /// Checks the answer to the request `asked`: its receiver and number. Only a shell that has
-    /// ended does not answer.
+    /// ended does not answer. A second one, which was started because nothing said any more that
+    /// there was a first, is not the one that was asked.
     pub(in crate::adapter::sim) fn check_heard_answer(
         &mut self,
         id: ShellId,
@@ -38,7 +39,8 @@ impl World {
             let seen = format!("{} hears an answer twice: {answer:?}", shell.unit);
             return self.violate(NAME, seen);
         };
-        let is_there = self.ranks[to as usize].shells_of(&shell.digest).any(Shell::works);
+        let first = self.ranks[to as usize].shells_of(&shell.digest).next();
+        let is_there = first.is_some_and(Shell::works);
         let broken = match answer.errnum() {
             0 => answer.json()["n"] != number || answer.json()["rank"] != id.rank,
             _ => is_there,

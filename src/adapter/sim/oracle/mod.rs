@@ -7,12 +7,14 @@ mod barrier;
 mod bounded;
 mod channel_once;
 mod commit_once;
+mod epilog_follows;
 mod no_orphan;
 mod no_release_while_alive;
 mod nobody_gets_in;
 mod nothing_lost;
 mod once;
 mod only_ours;
+mod prologs_first;
 mod reason_outlives;
 mod released_once;
 mod true_status;
@@ -41,6 +43,7 @@ impl World {
                         ReleasedRanks::All | ReleasedRanks::These(_) => job.ranks.clone(),
                     };
                     self.check_release(&job, &ranks);
+                    self.check_epilogs(&job, &ranks);
                 }
                 Response::Exception(exception) => {
                     self.check_loss(&job, exception);
@@ -59,6 +62,7 @@ impl World {
         self.check_talks();
         self.check_jobs();
         self.check_units();
+        self.check_all_epilogs();
         self.check_memory();
         self.check_answers();
     }

@@ -61,6 +61,11 @@ impl Unit {
         self.main || (all && self.rest)
     }
 
+    /// systemd ends its main process alone (`KillMode=process`), and not by SIGKILL.
+    fn is_spared(&self) -> bool {
+        self.spec.multiuser || self.spec.unit.is_script()
+    }
+
     /// Its cgroup. The path is empty before the start, and when the unit is down and no process is
     /// left, because systemd then removes the cgroup.
     pub(super) fn control_group(&self, unit: &UnitName) -> String {
@@ -210,7 +215,7 @@ impl SimSystemd {
             return self.acts.push(Act::Alarm { unit: unit.clone(), number, after });
         }
         known.result = "timeout";
-        if known.spec.multiuser {
+        if known.is_spared() {
             // `SendSIGKILL=no`: the processes stay.
             return self.set_down(unit);
         }
@@ -390,19 +395,19 @@ impl SimSystemd {
         self.begin_stop(unit);
     }
 
-    /// Begins to end all processes of the unit. Multi-user units have `KillMode=process`: only
+    /// Begins to end all processes of the unit. Multi-user units and scripts have `KillMode=process`: only
     /// their main process gets a signal.
     fn begin_stop(&mut self, unit: &UnitName) {
         let Some(known) = self.units.get_mut(unit) else { return };
-        let multiuser = known.spec.multiuser;
-        if !known.can_get_signal(!multiuser) {
+        let is_spared = known.is_spared();
+        if !known.can_get_signal(!is_spared) {
             return self.set_down(unit);
         }
         let again = known.stage == Stage::Stopping;
         known.stage = Stage::Stopping;
         self.note_change(unit);
         let signal = libc::SIGTERM;
-        self.acts.push(Act::Signal { unit: unit.clone(), signal, all: !multiuser });
+        self.acts.push(Act::Signal { unit: unit.clone(), signal, all: !is_spared });
         if !again {
             self.arm(unit);
         }

@@ -14,7 +14,7 @@ use crate::adapter::sim::shell::ShellId;
 use crate::config::Config;
 use crate::machine::{Credential, Effects, Event, Fault, Now, RequestId};
 use crate::port::supervisor::{Method, UnitEvent};
-use crate::proto::{BrokerRank, JobId};
+use crate::proto::{BrokerRank, JobId, UnitName};
 
 /// How long a module waits for its last checkpoint, in seconds.
 const FINISH_SECONDS: f64 = 5.0;
@@ -66,6 +66,7 @@ impl World {
             FaultKind::ConfigReloaded => self.reconfigure(rng),
             FaultKind::DiskFull => {
                 note!(self, "the disk of rank {rank} is full");
+                self.ranks[rank as usize].disk_was_full = true;
                 self.ranks[rank as usize].disk.set_room(Some(rng.random_range(0..400)));
                 self.at(self.now + rng.random_range(0.1..30.0), Item::DiskEmptied(rank));
             }
@@ -153,7 +154,7 @@ impl World {
             shell_exit_timeout: rng.random_bool(0.5).then_some(20.0),
             barrier_timeout: rng.random_bool(0.5).then_some(60.0),
             checkpoint_interval: rng.random_range(0.1..5.0),
-            ..config()
+            ..config(self.site.clone())
         };
         self.note("a new configuration");
         for rank in 0..self.profile.ranks {
@@ -293,12 +294,16 @@ impl World {
             shell.lost_with_node = true;
             gone.push(ShellId { rank, index });
         }
+        for script in state.scripts.iter_mut().filter(|script| script.exited.is_none()) {
+            script.lost_with_node = true;
+        }
         self.links.retain(|id, _| id.rank != rank);
         let state = &mut self.ranks[rank as usize];
         for shell in &mut state.shells {
             shell.before_reboot = true;
             shell.record_damaged |= damaged.contains(&format!("{}.record", shell.unit.stem()));
         }
+        self.forget_records(rank, &damaged);
         for name in damaged {
             note!(self, "rank {rank} has lost something of {name}");
         }
@@ -325,9 +330,19 @@ impl World {
         for shell in &mut state.shells {
             shell.commits_lost |= jobs.contains(&shell.unit.job());
         }
+        self.forget_records(rank, &lost);
         for name in lost {
             note!(self, "rank {rank} has lost {name}");
         }
+    }
+
+    /// Nothing on the node says any more what has run for the jobs of these records.
+    fn forget_records<'a>(&mut self, rank: u32, files: impl IntoIterator<Item = &'a String>) {
+        let units = files.into_iter().filter_map(|file| file.strip_suffix(".record"));
+        let units = units.filter_map(|stem| format!("{stem}.service").parse::<UnitName>().ok());
+        let jobs: BTreeSet<JobId> = units.map(|unit| unit.job()).collect();
+        let lost = self.allocations.iter().filter(|(_, known)| jobs.contains(&known.id));
+        self.unrecorded.extend(lost.map(|(digest, _)| (digest.clone(), rank)));
     }
 
     pub(super) fn take_systemd_away(&mut self, rank: u32) {
@@ -401,7 +416,7 @@ impl World {
     pub(super) fn finish_load(&mut self, rank: u32, found: Vec<UnitEvent>) {
         let nested = self.nested;
         let state = &mut self.ranks[rank as usize];
-        state.node = Some(new_node(rank, state.brokers, nested));
+        state.node = Some(new_node(rank, state.brokers, nested, self.site.clone()));
         for shell in state.shells.iter_mut().filter(|shell| shell.record_lost) {
             let known = state.systemd.invocation_id(&shell.unit);
             let has_record = state.disk.has(&format!("{}.record", shell.unit.stem()));

@@ -257,6 +257,7 @@ fn job_of(topic: Topic, event: &Event, payload: &[u8]) -> Option<JobId> {
         | Event::Expiration { id, .. }
         | Event::Override { id, .. }
         | Event::ShellBarrier { id, .. } => Some(*id),
+        Event::PerilogRelease { release, .. } => Some(release.id),
         Event::Start { start, .. } => {
             let text = serde_json::from_slice::<Value>(payload).ok();
             let read = match &**start {

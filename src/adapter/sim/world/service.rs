@@ -248,8 +248,10 @@ impl World {
             .filter(|(_, known)| reason.contains(&known.id.to_string()))
             .map(|(digest, _)| digest.clone())
             .collect();
+        let is_for_script = reason.starts_with("prolog ") || reason.starts_with("epilog ");
+        let drained = if is_for_script { &mut self.drained_for_script } else { &mut self.drained };
         for digest in digests {
-            self.drained.extend(ranks.iter().map(|rank| (digest.clone(), rank)));
+            drained.extend(ranks.iter().map(|rank| (digest.clone(), rank)));
         }
     }
 }

@@ -24,7 +24,7 @@ const FLUX_KVS_APPEND: u32 = 32;
 
 impl World {
     /// systemd runs the start job of a unit: the process exists, and is executed a moment later.
-    pub(super) fn fork_shell(&mut self, rank: u32, boot: u32, unit: &UnitName) {
+    pub(super) fn fork(&mut self, rank: u32, boot: u32, unit: &UnitName) {
         let state = &mut self.ranks[rank as usize];
         if state.boot != boot {
             return;
@@ -34,7 +34,8 @@ impl World {
         self.after(0.000_1, 0.005, Item::Execute { rank, boot, unit: unit.clone() });
     }
 
-    pub(super) fn execute_shell(&mut self, rank: u32, boot: u32, unit: &UnitName) {
+    /// A unit's process executes its program.
+    pub(super) fn execute(&mut self, rank: u32, boot: u32, unit: &UnitName) {
         let state = &mut self.ranks[rank as usize];
         if state.boot != boot {
             return;
@@ -44,7 +45,12 @@ impl World {
         }
         // An IMP that cannot be executed is not modelled (rfc/0009-simulation.md, 9.1).
         if !unit.is_multiuser() && self.faults.draw(FaultKind::StartFails).is_some() {
-            state.not_executed.extend(state.systemd.digest(unit).map(str::to_string));
+            let digest = state.systemd.digest(unit).map(str::to_string);
+            if unit.is_script() {
+                state.scripts_not_executed.extend(digest);
+            } else {
+                state.not_executed.extend(digest);
+            }
             state.systemd.handle_exec_failed(unit, EXIT_EXEC);
             return self.forward_from_systemd(rank);
         }
@@ -53,6 +59,15 @@ impl World {
         if state.systemd.executions(unit) == before {
             return self.forward_from_systemd(rank);
         }
+        if unit.is_script() {
+            self.begin_script(rank, unit)
+        } else {
+            self.begin_shell(rank, boot, unit)
+        }
+    }
+
+    fn begin_shell(&mut self, rank: u32, boot: u32, unit: &UnitName) {
+        let state = &mut self.ranks[rank as usize];
         let text = |text: Option<&str>| text.unwrap_or_default().to_string();
         let (invocation, digest) =
             (text(state.systemd.invocation_id(unit)), text(state.systemd.digest(unit)));
@@ -71,6 +86,7 @@ impl World {
         note!(self, "{unit} runs");
         self.forward_from_systemd(rank);
         self.check_once(rank, index);
+        self.check_prologs(rank, index);
         let id = ShellId { rank, index };
         if unit.is_multiuser() {
             self.after(0.001, 0.1, Item::Ready { rank, boot, unit: unit.clone() });
@@ -201,6 +217,9 @@ impl World {
 
     /// A signal arrives at a unit's processes.
     pub(super) fn signal(&mut self, rank: u32, unit: &UnitName, signal: i32, all: bool) {
+        if unit.is_script() {
+            return self.signal_script(rank, unit, signal);
+        }
         let Some(index) = self.ranks[rank as usize].current_shell(unit) else { return };
         let id = ShellId { rank, index };
         let shell = self.shell(id);

@@ -15,8 +15,8 @@ use crate::proto::peer::{
 };
 use crate::proto::{
     BarrierEntry, Bequest, BrokerRank, Cleaning, EndReason, Exception, ExecEvent, Idset, JobDigest,
-    JobEventlog, JobException, Place, ReleasedRanks, Response, ScriptFailure, ScriptStop, Scripts,
-    Stage, StartRequest, Stream, UnitName, WaitStatus,
+    JobEventlog, JobException, PerilogRelease, Place, ReleasedRanks, Response, ScriptFailure,
+    ScriptStop, Scripts, Stage, StartRequest, Stream, UnitName, WaitStatus,
 };
 
 /// Streams of one rank of these worlds that can be open.
@@ -82,6 +82,7 @@ fn events(input: Input, world: &World, rank: usize) -> Vec<Event> {
             .to_vec(),
         Input::Order => orders(),
         Input::Override => overrides(request),
+        Input::PerilogRelease => releases(request),
         Input::Parked => [1, 2].map(|entry| Event::Parked { request, id: JOB, entry }).to_vec(),
         Input::Replied => replies(),
         Input::Reported => reported(),
@@ -90,10 +91,18 @@ fn events(input: Input, world: &World, rank: usize) -> Vec<Event> {
         Input::Shells => shells(request),
         Input::Start => starts(request),
         of_unit => {
-            let all = unit_events(&world.unit_of(rank)).into_iter().map(Event::Unit);
+            let units = [Stage::Shell, Stage::Prolog, Stage::Epilog];
+            let units = units.map(|stage| world.unit_of_stage(rank, stage));
+            let all = units.iter().flat_map(unit_events).map(Event::Unit);
             all.filter(|event| event.input() == of_unit).collect()
         }
     }
+}
+
+fn releases(request: RequestId) -> Vec<Event> {
+    let all = PerilogRelease { id: JOB, ranks: None, drain: true, kill: true };
+    let some = PerilogRelease { ranks: Some(Idset::from_range(2..9)), drain: false, ..all.clone() };
+    [all, some].map(|release| Event::PerilogRelease { request, release }).to_vec()
 }
 
 fn overrides(request: RequestId) -> Vec<Event> {
@@ -227,8 +236,9 @@ fn orders() -> Vec<Event> {
     let stream = Stream::Stderr;
     [
         (0, Order::Forget),
-        (0, Order::Conclude),
+        (0, Order::Conclude { reason: None }),
         (0, Order::Launch),
+        (0, Order::KillScripts),
         (1, Order::Signal { signal: 9, all: true, reason: None }),
         (
             0,

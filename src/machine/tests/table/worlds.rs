@@ -1,10 +1,10 @@
 //! Worlds with a job on ranks 1 and 2 of three. Together they have every role in every state.
 
-use super::super::{Credential, JOB, OWNER, World};
+use super::super::{Credential, JOB, OWNER, World, perilog};
 use crate::machine::{Event, Fault, RequestId, StreamId};
 use crate::port::supervisor::UnitEvent;
 use crate::proto::peer::{LeadReply, StreamEnd};
-use crate::proto::{ReleasedRanks, Response, UnitName, WaitStatus};
+use crate::proto::{ReleasedRanks, Response, Stage, UnitName, WaitStatus};
 
 /// A shell's request that waits for a checkpoint.
 pub(super) const ASKED: RequestId = RequestId::Remote(7);
@@ -49,6 +49,12 @@ pub(super) const WORLDS: &[Named] = &[
     ("streams open", with_streams_open),
     ("opening, streams open", opening_with_streams_open),
     ("parent over, a stream open", parent_over),
+    ("prologs asked", prologs_asked),
+    ("prologs running", prologs_running),
+    ("prologs stuck", prologs_stuck),
+    ("prolog 1 ended", prolog_ended),
+    ("prolog 1 gone", prolog_gone),
+    ("epilogs running", epilogs_running),
 ];
 
 /// Its shells outlive their brokers.
@@ -92,6 +98,50 @@ fn opening() -> World {
     let mut world = lasting();
     world.lose_namespace = true;
     world.start("1-2", true);
+    world
+}
+
+fn prologs_asked() -> World {
+    launched(perilog::world(3, perilog::perilog()))
+}
+
+fn prologs_running() -> World {
+    let mut world = prologs_asked();
+    (1..3).for_each(|rank| world.script_started(rank, Stage::Prolog));
+    world
+}
+
+/// They do not end at SIGTERM.
+fn prologs_stuck() -> World {
+    let mut world = prologs_running();
+    world.pass(100.0);
+    world.pass(10.0);
+    world
+}
+
+/// Not everything of the unit is gone.
+fn prolog_ended() -> World {
+    let mut world = prologs_running();
+    let unit = world.unit_of_stage(1, Stage::Prolog);
+    world.happen(1, Event::Unit(UnitEvent::Exited { unit, status: WaitStatus(0) }));
+    world
+}
+
+fn prolog_gone() -> World {
+    let mut world = prologs_running();
+    world.script_exited(1, Stage::Prolog, WaitStatus(0));
+    world
+}
+
+fn epilogs_running() -> World {
+    let mut world = prolog_gone();
+    world.script_exited(2, Stage::Prolog, WaitStatus(0));
+    world.pass(0.05);
+    world.all_started(1..3);
+    for rank in 1..3 {
+        world.exited(rank, WaitStatus(0));
+        world.script_started(rank, Stage::Epilog);
+    }
     world
 }
 

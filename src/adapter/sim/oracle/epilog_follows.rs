@@ -1,0 +1,76 @@
+//! **epilog-follows**: a rank on which a prolog or a shell was begun gets its epilog, and not before
+//! these have ended. **released-behind**: the rank is not released before its epilog has ended, or is
+//! stuck. Exempt are ranks whose records were lost, or whose disk did not take them, and scripts that
+//! could not be executed.
+
+use crate::adapter::sim::manager::Allocation;
+use crate::adapter::sim::rank::Rank;
+use crate::adapter::sim::script::Script;
+use crate::adapter::sim::shell::Shell;
+use crate::adapter::sim::world::World;
+use crate::proto::{Idset, Place, Stage, UnitName};
+
+impl World {
+    /// Checks an epilog that was executed just now.
+    pub(super) fn check_epilog(&mut self, rank: u32, digest: &str, unit: &UnitName) {
+        let state = &self.ranks[rank as usize];
+        let prolog = state.scripts.iter().any(|s| s.is(Stage::Prolog, digest) && s.runs());
+        if prolog || state.shells_of(digest).any(Shell::lives) {
+            let what = if prolog { "prolog" } else { "shell" };
+            self.violate("epilog-follows", format!("{unit} runs while a {what} of its job does"));
+        }
+    }
+
+    /// Checks a release.
+    pub(super) fn check_epilogs(&mut self, job: &Allocation, released: &Idset) {
+        let is_over = |script: &Script| script.exited.is_some() || script.lost_with_node;
+        for rank in self.ranks_due(&job.digest).intersection(released).iter() {
+            let has_epilog = self.epilogs(rank, &job.digest).any(is_over);
+            let key = (job.digest.clone(), rank);
+            let is_given_up = self.drained.contains(&key) || self.drained_for_script.contains(&key);
+            if !is_given_up && !has_epilog {
+                let seen = format!("{}: rank {rank} is released before its epilog ends", job.id);
+                self.violate("released-behind", seen);
+            }
+        }
+    }
+
+    /// Checks all jobs, at the end of the world.
+    pub(super) fn check_all_epilogs(&mut self) {
+        let digests: Vec<String> = self.allocations.keys().cloned().collect();
+        for digest in digests {
+            let due = self.ranks_due(&digest);
+            // It may have been lost with its node before it was executed. That is told by a drain.
+            let is_drained = |rank: u32| self.drained_for_script.contains(&(digest.clone(), rank));
+            let has_epilog = |rank: u32| self.epilogs(rank, &digest).next().is_some();
+            let missing = due.iter().find(|rank| !has_epilog(*rank) && !is_drained(*rank));
+            if let Some(rank) = missing {
+                let id = self.allocations[&digest].id;
+                self.violate("epilog-follows", format!("{id}: rank {rank} never got its epilog"));
+            }
+        }
+    }
+
+    fn epilogs(&self, rank: u32, digest: &str) -> impl Iterator<Item = &Script> {
+        let scripts = self.ranks[rank as usize].scripts.iter();
+        scripts.filter(move |script| script.is(Stage::Epilog, digest))
+    }
+
+    /// The ranks on which something was begun that an epilog follows.
+    fn ranks_due(&self, digest: &str) -> Idset {
+        let is_due = |rank: &u32| {
+            let Rank { scripts, boot, disk_was_full, scripts_not_executed, .. } =
+                &self.ranks[*rank as usize];
+            // It can have been lost with its node. Of one for the whole job no rank is drained.
+            let is_lost = *boot > 0 && self.place_of(Stage::Epilog) == Some(Place::FirstRank);
+            let is_exempt = is_lost
+                || *disk_was_full
+                || self.unrecorded.contains(&(digest.to_string(), *rank))
+                || scripts_not_executed.contains(digest);
+            let begun = scripts.iter().any(|script| script.is(Stage::Prolog, digest))
+                || self.ranks[*rank as usize].shells_of(digest).next().is_some();
+            begun && !is_exempt
+        };
+        self.ranks_with(Stage::Epilog, digest).iter().filter(is_due).collect()
+    }
+}
