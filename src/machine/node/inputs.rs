@@ -38,9 +38,8 @@ impl Node {
             Event::Cleaning(cleaning) => self.coordinator.handle_cleaning(cx, *cleaning, out),
             Event::Config(config) => self.reconfigure(*config, out),
             Event::Covered(covered) => {
-                if let Some(leader) = self.leaders.get_mut(&covered.id) {
-                    leader.handle_covered(&covered, out);
-                }
+                let leader = self.leaders.get_mut(&covered.id);
+                leader.into_iter().for_each(|leader| leader.handle_covered(&covered, out));
             }
             Event::CriticalRanks { request, credential, id, ranks } => {
                 let agent = of_user(self.agents.get_mut(&id), id, credential);
@@ -78,9 +77,7 @@ impl Node {
                 }
                 None => out.push(Effect::Drop { to: request }),
             },
-            Event::PerilogRelease { request, release } => {
-                self.handle_perilog_release(now, request, &release, out);
-            }
+            Event::PerilogRelease { request, release } => self.release(now, request, &release, out),
             Event::Replied { stream, result } => self.handle_reply(now, stream, result, out),
             Event::Reported { stream, result } => self.handle_reports(now, stream, result, out),
             Event::RunningAsked => self.coordinator.handle_running_asked(),
@@ -373,7 +370,7 @@ impl Node {
     }
 
     /// The leader decides. Rank 0 knows which rank that is.
-    fn handle_perilog_release(
+    fn release(
         &mut self,
         now: Now,
         request: RequestId,
