@@ -106,10 +106,11 @@ impl Topic {
         Self::Lead,
         Self::Order,
         Self::Override,
-        Self::PerilogRelease,
         Self::ShellBarrier,
         Self::Shells,
         Self::Start,
+        // Last: files of the fuzz corpus name the others by their place.
+        Self::PerilogRelease,
     ];
 
     /// The last part of the topic.

@@ -416,9 +416,9 @@ impl Shell {
         entry: Option<BarrierEntry>,
         out: &mut Effects,
     ) -> Option<Report> {
-        if self.has_ended() {
+        if self.has_ended() || self.is_waiting() {
             // What is kept for it now, nothing would take away.
-            let message = format!("{} has ended", self.unit);
+            let message = format!("{} does not run", self.unit);
             out.barrier(to, Err(Fault::new(libc::ENOENT, message)));
             return None;
         }
