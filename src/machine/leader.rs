@@ -322,7 +322,7 @@ impl Leader {
             State::Running(Running { expires, .. }) => *expires,
             _ => 0.0,
         };
-        json!({
+        let mut stats = json!({
             "implementation": if self.test.is_some() { "testexec" } else { config.implementation },
             "ns": self.id.namespace(),
             "critical_ranks": self.critical.to_string(),
@@ -339,9 +339,13 @@ impl Leader {
             "total_shells": self.ranks.len(),
             "active_shells": active.len(),
             "active_ranks": active.to_string(),
-            "prolog_ranks": self.prolog_ranks().to_string(),
-            "epilog_ranks": self.epilog_ranks().to_string(),
-        })
+        });
+        // flux-core's module has no such keys: they are shown while there is something to say.
+        let waits = [("prolog_ranks", self.prolog_ranks()), ("epilog_ranks", self.epilog_ranks())];
+        for (key, ranks) in waits.into_iter().filter(|(_, ranks)| !ranks.is_empty()) {
+            stats[key] = json!(ranks.to_string());
+        }
+        stats
     }
 }
 

@@ -243,7 +243,9 @@ test_expect_success 'epilog-finish that is posted by hand confuses nobody' '
 	flux post-job-event "$id" epilog-finish name=by-hand &&
 	open_gate gate-epilog-0 &&
 	wait_event "$id" clean &&
-	flux run true
+	scripts &&
+	flux run true &&
+	! flux dmesg | grep "err.* cannot post an event"
 '
 test_expect_success 'guests may neither list nor release' '
 	for topic in stats-get perilog-release; do

@@ -288,7 +288,10 @@ impl Driver {
                 let this = self.this.clone();
                 self.kvs.post(id, &event, move |result| {
                     if let (Err(error), Some(driver)) = (result, this.upgrade()) {
-                        driver.log(Level::Error, &format!("{id}: cannot post an event: {error}"));
+                        // The job manager has freed a job whose hold an administrator ended.
+                        let is_free = error.errnum == libc::ENOENT;
+                        let level = if is_free { Level::Debug } else { Level::Error };
+                        driver.log(level, &format!("{id}: cannot post an event: {error}"));
                     }
                 });
             }
