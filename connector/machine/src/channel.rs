@@ -5,22 +5,25 @@
 //! request is in its route: a response brings the route back, and a receiver without this
 //! connector ignores it.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 
 use serde::{Deserialize, Serialize};
 
+use crate::inquiry::Inquiry;
 use crate::packet::{Header, Kind, Packet};
 
 /// The method of a shell's service that the receiver's connector answers: what has it received?
 pub(crate) const RECEIVED: &str = ".resume-received";
+/// The method of a shell's service that the sender's connector answers: which answers does it need?
+pub(crate) const NEEDED: &str = ".resume-needed";
 /// Prefix of the first hop: whose channel it is.
 const FROM: &str = "resume:";
 /// Prefix of the second hop of a request that no receiver's connector has seen.
-const ASK: &str = "ask:";
+pub(crate) const ASK: &str = "ask:";
 /// Prefix of the second hop of a request that the receiver's connector has accepted.
-const GOT: &str = "got:";
-/// The method with which a broker says that a client is gone (RFC 6).
-const DISCONNECT: &str = ".disconnect";
+pub(crate) const GOT: &str = "got:";
+/// Prefix of the third hop, if the sender is a shell: its broker rank. It can be asked there.
+pub(crate) const HOME: &str = "home:";
 /// A tool that is started through a shell has a protocol of its own, with streams.
 const TOOLS: &str = "rexec.";
 
@@ -74,6 +77,8 @@ pub(crate) enum Flow {
 #[derive(Clone, Debug)]
 pub(crate) struct Outbox<P> {
     from: String,
+    /// The hop that says where the sender can be asked.
+    home: Option<String>,
     next: u64,
     entries: VecDeque<(u64, Kept<P>)>,
     /// Encoded size of the one-way requests that are kept.
@@ -85,16 +90,8 @@ pub(crate) struct Outbox<P> {
     /// The receiver has everything up to here.
     received: u64,
     pub(crate) flow: Flow,
-    /// When to ask the receiver what it has.
-    pub(crate) ask_at: Option<f64>,
-    /// Such a question, or the one whether its broker runs, is under way.
-    pub(crate) asking: bool,
-    /// When to ask again, because the receiver has not answered.
-    pub(crate) ask_again_at: Option<f64>,
-    /// Questions in a row that failed.
-    pub(crate) tries: u32,
-    /// Questions in a row that nobody has answered, before the last one.
-    pub(crate) unanswered: u32,
+    /// The question what the receiver has.
+    pub(crate) inquiry: Inquiry,
     /// A connection was lost since the receiver was last heard.
     pub(crate) trouble: bool,
     /// The last number when the receiver was asked.
@@ -104,10 +101,12 @@ pub(crate) struct Outbox<P> {
 }
 
 impl<P: Packet> Outbox<P> {
-    /// The channel with this number of the client that `client` identifies.
-    pub(crate) fn new(client: u64, number: u64) -> Self {
+    /// The channel with this number of the client that `client` identifies. `home` is the rank of a
+    /// shell's broker.
+    pub(crate) fn new(client: u64, number: u64, home: Option<u32>) -> Self {
         Self {
-            from: format!("{FROM}{client:016x}.{number}"),
+            from: join_from(&format!("{client:016x}"), number),
+            home: home.map(|rank| format!("{HOME}{rank}")),
             next: 1,
             entries: VecDeque::new(),
             bytes: 0,
@@ -115,11 +114,7 @@ impl<P: Packet> Outbox<P> {
             sent: 0,
             received: 0,
             flow: Flow::Open,
-            ask_at: None,
-            asking: false,
-            ask_again_at: None,
-            tries: 0,
-            unanswered: 0,
+            inquiry: Inquiry::default(),
             trouble: false,
             asked_at: 0,
             told: 1,
@@ -142,7 +137,9 @@ impl<P: Packet> Outbox<P> {
     pub(crate) fn addressed(&mut self, number: u64, request: &P) -> P {
         self.told = self.done();
         self.sent = self.sent.max(number);
-        request.with_hops(&[self.from.clone(), format!("{ASK}{number}.{}", self.told)])
+        let mut hops = vec![self.from.clone(), format!("{ASK}{number}.{}", self.told)];
+        hops.extend(self.home.clone());
+        request.with_hops(&hops)
     }
 
     /// The payload of the question what the receiver has.
@@ -154,8 +151,13 @@ impl<P: Packet> Outbox<P> {
         serde_json::to_string(&question).unwrap_or_default()
     }
 
+    /// Whether this is the channel of that name.
+    pub(crate) fn is_named(&self, from: &str) -> bool {
+        self.from == from
+    }
+
     /// All requests before this one need no answer any more.
-    fn done(&self) -> u64 {
+    pub(crate) fn done(&self) -> u64 {
         let first = self.entries.iter().find(|(_, kept)| matches!(kept, Kept::Tagged(_)));
         first.map_or(self.next, |(number, _)| *number)
     }
@@ -233,14 +235,26 @@ impl<P: Packet> Outbox<P> {
 /// The payload of [`RECEIVED`].
 #[derive(Deserialize, Serialize)]
 pub(crate) struct Question {
-    from: String,
-    done: u64,
+    pub(crate) from: String,
+    pub(crate) done: u64,
 }
 
 /// The answer to [`RECEIVED`].
 #[derive(Deserialize, Serialize)]
 pub(crate) struct Received {
     pub(crate) received: u64,
+}
+
+/// The payload of [`NEEDED`].
+#[derive(Deserialize, Serialize)]
+pub(crate) struct WhichNeeded {
+    pub(crate) from: String,
+}
+
+/// The answer to [`NEEDED`]: requests of the channel before this one need no answer any more.
+#[derive(Deserialize, Serialize)]
+pub(crate) struct Needed {
+    pub(crate) done: u64,
 }
 
 /// How the route of a response says who has answered.
@@ -256,135 +270,21 @@ pub(crate) enum Origin {
 
 /// Whether a request to the broker goes through a channel: its sender keeps it.
 pub(crate) fn is_numbered<P: Packet>(request: &P) -> bool {
-    request.header().kind == Kind::Request
-        && request.first_hop().is_some_and(|hop| hop.starts_with(FROM))
+    request.header().kind == Kind::Request && channel_of(request).is_some()
 }
 
-/// A request that has arrived.
-pub(crate) struct Arrived<P> {
-    client: String,
-    channel: u64,
-    pub(crate) number: u64,
-    done: u64,
-    /// With a route that says that the receiver has it.
-    pub(crate) request: P,
+/// The channel that a message belongs to.
+pub(crate) fn channel_of<P: Packet>(message: &P) -> Option<String> {
+    message.first_hop().filter(|hop| hop.starts_with(FROM))
 }
 
-impl<P: Packet> Arrived<P> {
-    /// Reads the route of a request. None if it does not come through a channel of the job's user
-    /// or of the instance owner: others must not fill the receiver's memory.
-    pub(crate) fn read(request: &P) -> Option<Self> {
-        // A broker makes it from a request of a client that is gone, with the same route (flux-core
-        // `librouter/disconnect.c`).
-        let is_disconnect = request.header().topic.ends_with(DISCONNECT);
-        if is_disconnect || !is_numbered(request) || !request.is_trusted() {
-            return None;
-        }
-        let mut hops = request.hops();
-        let (client, channel) = split_from(&hops[0])?;
-        let (number, done) = hops.get(1)?.strip_prefix(ASK)?.split_once('.')?;
-        let (number, done) = (number.parse().ok()?, done.parse().ok()?);
-        hops[1] = format!("{GOT}{number}");
-        let request = request.with_hops(&hops);
-        Some(Self { client, channel, number, done, request })
-    }
+/// The hop that names a channel.
+pub(crate) fn join_from(client: &str, channel: u64) -> String {
+    format!("{FROM}{client}.{channel}")
 }
 
-fn split_from(from: &str) -> Option<(String, u64)> {
+/// The client and the number of a channel.
+pub(crate) fn split_from(from: &str) -> Option<(String, u64)> {
     let (client, channel) = from.strip_prefix(FROM)?.split_once('.')?;
     Some((client.to_string(), channel.parse().ok()?))
-}
-
-/// The receiver's end of one channel.
-#[derive(Clone, Debug)]
-struct Inbox<P> {
-    /// The client's later channel replaces its earlier ones.
-    channel: u64,
-    next: u64,
-    /// Requests that the client has not answered: as they came last.
-    pending: BTreeMap<u64, P>,
-    /// Answered requests with their answers, until the sender needs them no more.
-    answered: BTreeMap<u64, (P, P)>,
-}
-
-/// What becomes of a request that has arrived.
-pub(crate) enum Admitted<P> {
-    /// The client gets it. Its answer comes back with this name.
-    Deliver(String, P),
-    /// It was answered before: this is sent again.
-    Again(P),
-    /// Nothing: it has arrived before, or one before it has not.
-    Drop,
-}
-
-/// The receiver's ends of all channels to this client.
-#[derive(Clone, Debug)]
-pub(crate) struct Inboxes<P>(BTreeMap<String, Inbox<P>>);
-
-impl<P> Default for Inboxes<P> {
-    fn default() -> Self {
-        Self(BTreeMap::new())
-    }
-}
-
-impl<P: Packet> Inboxes<P> {
-    fn inbox(&mut self, client: &str, channel: u64) -> Option<&mut Inbox<P>> {
-        let new =
-            || Inbox { channel, next: 1, pending: BTreeMap::new(), answered: BTreeMap::new() };
-        let inbox = self.0.entry(client.to_string()).or_insert_with(new);
-        if inbox.channel < channel {
-            *inbox = new();
-        }
-        (inbox.channel == channel).then_some(inbox)
-    }
-
-    /// Takes a request that has arrived.
-    pub(crate) fn admit(&mut self, arrived: Arrived<P>) -> Admitted<P> {
-        let Arrived { client, channel, number, done, request } = arrived;
-        let Some(inbox) = self.inbox(&client, channel) else { return Admitted::Drop };
-        inbox.answered.retain(|n, _| *n >= done);
-        let is_one_way = request.header().noresponse;
-        if number == inbox.next {
-            inbox.next += 1;
-            if !is_one_way {
-                // Only its route is needed, as it is now.
-                inbox.pending.insert(number, request.with_payload(""));
-            }
-            return Admitted::Deliver(format!("{client}.{channel}.{number}"), request);
-        }
-        if let Some(pending) = inbox.pending.get_mut(&number) {
-            *pending = request;
-        } else if let Some((asked, answer)) = inbox.answered.get_mut(&number) {
-            *asked = request;
-            return Admitted::Again(asked.respond(answer));
-        }
-        Admitted::Drop
-    }
-
-    /// The client has answered the request that was delivered with this name. Returns what to send.
-    pub(crate) fn answer(&mut self, name: &str, answer: P) -> Option<P> {
-        let (rest, number) = name.rsplit_once('.')?;
-        let (client, channel) = rest.split_once('.')?;
-        let number = number.parse().ok()?;
-        let inbox = self.inbox(client, channel.parse().ok()?)?;
-        let asked = inbox.pending.remove(&number)?;
-        let response = asked.respond(&answer);
-        inbox.answered.insert(number, (asked, answer));
-        Some(response)
-    }
-
-    /// Answers a [`RECEIVED`].
-    pub(crate) fn received(&mut self, question: &[u8]) -> Option<Received> {
-        let Question { from, done } = serde_json::from_slice(question).ok()?;
-        let (client, channel) = split_from(&from)?;
-        let inbox = self.inbox(&client, channel)?;
-        inbox.answered.retain(|n, _| *n >= done);
-        Some(Received { received: inbox.next - 1 })
-    }
-
-    /// All answers that senders may still need, for a new connection.
-    pub(crate) fn answers(&self) -> Vec<P> {
-        let answered = self.0.values().flat_map(|inbox| inbox.answered.values());
-        answered.map(|(asked, answer)| asked.respond(answer)).collect()
-    }
 }

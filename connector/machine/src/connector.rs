@@ -2,8 +2,9 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use crate::channel::{Inboxes, Outbox, Peer, is_numbered};
+use crate::channel::{Outbox, Peer, is_numbered};
 use crate::flight::{Again, Flight, NO_DATA, NOT_PERMITTED, RESET, TIMED_OUT};
+use crate::inbox::Inboxes;
 use crate::ledger::{Ledger, Settling};
 use crate::packet::{Header, Kind, NO_TAG, Packet};
 use crate::policy::Policy;
@@ -15,6 +16,7 @@ use run::Run;
 mod answers;
 mod barrier;
 mod channels;
+mod leaving;
 mod requests;
 pub(crate) mod restore;
 pub(crate) mod run;
@@ -119,8 +121,8 @@ pub struct Connector<P> {
     pub(crate) channels: u64,
     /// Channels from other clients.
     pub(crate) inboxes: Inboxes<P>,
-    /// The client closes the connection.
-    pub(crate) is_closing: bool,
+    /// The client closes the connection, and waits until this time for those that may need answers.
+    pub(crate) leaves_by: Option<f64>,
     /// The connector's own requests that wait for an answer, by matchtag.
     pub(crate) own: BTreeMap<u32, Own>,
     pub(crate) next_own: u32,
@@ -157,7 +159,7 @@ impl<P: Packet> Connector<P> {
             outboxes: BTreeMap::new(),
             channels: 0,
             inboxes: Inboxes::default(),
-            is_closing: false,
+            leaves_by: None,
             own: BTreeMap::new(),
             next_own: 0,
             ask_in_run_at: None,
@@ -398,7 +400,8 @@ impl<P: Packet> Connector<P> {
             self.retained -= packet.size();
             self.dispatch(now, packet);
         }
-        if self.is_closing && self.phase == Phase::Live {
+        if self.is_closing() && self.phase == Phase::Live {
+            self.begin_leaving(now);
             self.bequeath_all();
         }
     }
@@ -477,7 +480,7 @@ impl<P: Packet> Connector<P> {
         let doubt = self.ask_in_run_at.filter(|_| live);
         let stand = self.standing.retry_at.filter(|_| self.phase == Phase::Restoring);
         let question = self.next_question().filter(|_| live);
-        let one = [link, deadline, doubt, barrier, stand, question];
+        let one = [link, deadline, doubt, barrier, stand, question, self.next_inquiry()];
         let one = one.into_iter().flatten().chain(cover);
         one.chain(retries).chain(settling).reduce(f64::min)
     }
@@ -492,6 +495,7 @@ impl<P: Packet> Connector<P> {
             self.end(TIMED_OUT, format!("the broker has been away for {away} s"));
             return;
         }
+        self.give_up_on_senders(now);
         match self.phase {
             Phase::Live => self.live_timeout(now),
             Phase::Settling => self.settle(now),
@@ -508,6 +512,7 @@ impl<P: Packet> Connector<P> {
     /// The client is about to close the connection. It should wait while
     /// [`Connector::is_lingering`].
     pub fn closing(&mut self, now: f64) {
+        self.begin_leaving(now);
         self.hurry_channels(now);
         if self.phase == Phase::Live {
             self.bequeath_all();
@@ -517,7 +522,10 @@ impl<P: Packet> Connector<P> {
     /// Whether something that the client has sent is lost if the connection is closed now.
     pub fn is_lingering(&self) -> bool {
         !matches!(self.phase, Phase::Ended(..))
-            && (self.has_undelivered() || self.has_unsent_commits() || self.is_bequeathing())
+            && (self.has_undelivered()
+                || self.has_unsent_commits()
+                || self.is_bequeathing()
+                || self.is_owing())
     }
 
     /// The client closes the connection: removes its keys from namespaces that are no job's. The

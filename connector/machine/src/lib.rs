@@ -17,6 +17,8 @@ mod channel;
 mod connector;
 mod flight;
 mod frame;
+mod inbox;
+mod inquiry;
 mod ledger;
 mod options;
 mod packet;

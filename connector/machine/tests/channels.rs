@@ -33,7 +33,8 @@ struct Shell {
     up_since: f64,
     /// The broker is shutting down: its clients are gone already.
     is_stopping: bool,
-    sent: u64,
+    /// To whom it has sent the message with each number.
+    sent: Vec<usize>,
     next_tag: u32,
     /// Unanswered requests, by matchtag: what they ask.
     waiting: BTreeMap<u32, u64>,
@@ -41,22 +42,28 @@ struct Shell {
     received: [Vec<u64>; SIZE],
     /// Requests that it has not answered yet.
     to_answer: VecDeque<Message>,
+    /// It closes its connection: it does nothing else any more.
+    is_closing: bool,
+    /// It has closed its connection.
+    is_gone: bool,
 }
 
 impl Shell {
-    fn new(id: u64) -> Self {
+    fn new(id: u64, rank: u32) -> Self {
         Self {
-            connector: Connector::new(id, Limits::default(), true, 0.0),
+            connector: Connector::new(id, Limits::default(), true, 0.0).on_rank(Some(rank)),
             is_linked: true,
             has_service: false,
             is_up: true,
             up_since: -1000.0,
             is_stopping: false,
-            sent: 0,
+            sent: Vec::new(),
             next_tag: 2,
             waiting: BTreeMap::new(),
             received: Default::default(),
             to_answer: VecDeque::new(),
+            is_closing: false,
+            is_gone: false,
         }
     }
 }
@@ -81,6 +88,8 @@ struct World {
     tracked: Vec<(usize, usize, Message)>,
     /// The receivers do not know channels.
     is_plain: bool,
+    /// Shells close their connections.
+    closes: bool,
 }
 
 impl World {
@@ -88,10 +97,13 @@ impl World {
         let mut world = Self {
             rng: ChaCha8Rng::seed_from_u64(seed),
             now: 0.0,
-            shells: (0..SIZE as u64).map(|rank| Shell::new(seed * 8 + rank + 1)).collect(),
+            shells: (0..SIZE as u32)
+                .map(|rank| Shell::new(seed * 8 + u64::from(rank) + 1, rank))
+                .collect(),
             way: BTreeMap::new(),
             tracked: Vec::new(),
             is_plain: false,
+            closes: seed % 2 == 1,
         };
         for shell in &mut world.shells {
             let request = Message::ask("service.add", 1, &json!({ "service": SERVICE }));
@@ -195,11 +207,19 @@ impl World {
     fn hear(&mut self, rank: usize) {
         while let Some(message) = self.shells[rank].connector.for_client() {
             if message.kind == Kind::Request {
-                self.take(rank, message);
+                if !self.shells[rank].is_closing {
+                    self.take(rank, message);
+                }
                 continue;
             }
             let asked = self.shells[rank].waiting.remove(&message.tag);
             let asked = asked.unwrap_or_else(|| panic!("answered twice: {message:?}"));
+            if message.errnum == NO_SERVICE && message.topic != "service.add" {
+                let receiver = &self.shells[self.shells[rank].sent[asked as usize]];
+                assert!(receiver.is_gone, "it has ended: {message:?}");
+                assert!(!receiver.received[rank].contains(&asked), "not answered: {message:?}");
+                continue;
+            }
             assert_eq!(message.errnum, 0, "it is answered: {message:?}");
             if message.topic != "service.add" {
                 assert_eq!(message.json()["n"], asked, "with its own answer");
@@ -208,26 +228,30 @@ impl World {
     }
 
     fn client(&mut self, rank: usize) {
+        if self.shells[rank].is_closing {
+            return;
+        }
         let to = self.rng.random_range(0..SIZE);
         let shell = &mut self.shells[rank];
+        let number = shell.sent.len() as u64;
         match self.rng.random_range(0..8) {
             0..3 => {
-                let payload = json!({ "from": rank, "n": shell.sent });
+                let payload = json!({ "from": rank, "n": number });
                 let message = Message::one_way(&format!("{SERVICE}.write"), &payload);
                 let message = Message { rank: to as u32, ..message };
                 shell.connector.send(self.now, message).expect("there is room");
-                shell.sent += 1;
+                shell.sent.push(to);
             }
             3 => {
                 // libflux uses a matchtag again as soon as its request is answered.
                 let tag = (2..).find(|tag| !shell.waiting.contains_key(tag)).expect("there is one");
-                let payload = json!({ "from": rank, "n": shell.sent });
+                let payload = json!({ "from": rank, "n": number });
                 let message = Message::ask(&format!("{SERVICE}.exchange"), tag, &payload);
                 let message = Message { rank: to as u32, ..message };
                 shell.connector.send(self.now, message).expect("there is room");
                 shell.next_tag = shell.next_tag.max(tag);
-                shell.waiting.insert(tag, shell.sent);
-                shell.sent += 1;
+                shell.waiting.insert(tag, number);
+                shell.sent.push(to);
             }
             4..7 => self.answer(rank),
             _ => {}
@@ -241,6 +265,24 @@ impl World {
             return self.route(rank, answer);
         }
         self.shells[rank].connector.send(self.now, answer).expect("answers are taken");
+    }
+
+    /// A shell that has all answers, and has answered all, closes its connection.
+    fn close(&mut self, rank: usize) {
+        while !self.shells[rank].to_answer.is_empty() {
+            self.answer(rank);
+        }
+        let shell = &mut self.shells[rank];
+        if shell.waiting.is_empty() && !std::mem::replace(&mut shell.is_closing, true) {
+            shell.connector.closing(self.now);
+        }
+    }
+
+    fn end_if_closed(&mut self, rank: usize) {
+        let shell = &mut self.shells[rank];
+        if shell.is_closing && !shell.connector.is_lingering() {
+            (shell.is_gone, shell.is_linked, shell.has_service) = (true, false, false);
+        }
     }
 
     fn kill(&mut self, rank: usize) {
@@ -293,23 +335,7 @@ impl World {
     fn step(&mut self) {
         self.now += self.rng.random_range(0.0..0.2);
         for rank in 0..SIZE {
-            let shell = &mut self.shells[rank];
-            if shell.connector.next_timeout().is_some_and(|at| at <= self.now) {
-                shell.connector.timeout(self.now);
-            }
-            let idle = shell.connector.next_timeout().is_none_or(|at| at > self.now);
-            assert!(idle || shell.connector.wants_link(self.now), "the driver would spin");
-            if shell.connector.wants_link(self.now) {
-                shell.connector.connecting();
-                if shell.is_up && !shell.is_stopping {
-                    shell.is_linked = true;
-                    shell.connector.connected();
-                } else {
-                    shell.connector.refused(self.now, 111);
-                }
-            }
-            let count = self.rng.random_range(0..6);
-            self.write(rank, count);
+            self.turn(rank);
             for to in 0..SIZE {
                 for _ in 0..self.rng.random_range(0..4) {
                     self.arrive(rank, to);
@@ -321,10 +347,39 @@ impl World {
         }
     }
 
+    /// The driver of a connector does what there is to be done.
+    fn turn(&mut self, rank: usize) {
+        let shell = &mut self.shells[rank];
+        if shell.is_gone {
+            return;
+        }
+        if shell.connector.next_timeout().is_some_and(|at| at <= self.now) {
+            shell.connector.timeout(self.now);
+        }
+        let idle = shell.connector.next_timeout().is_none_or(|at| at > self.now);
+        assert!(idle || shell.connector.wants_link(self.now), "the driver would spin");
+        if shell.connector.wants_link(self.now) {
+            shell.connector.connecting();
+            if shell.is_up && !shell.is_stopping {
+                shell.is_linked = true;
+                shell.connector.connected();
+            } else {
+                shell.connector.refused(self.now, 111);
+            }
+        }
+        let count = self.rng.random_range(0..6);
+        self.write(rank, count);
+        self.end_if_closed(rank);
+    }
+
     fn run(mut self) {
         for _ in 0..STEPS {
             for rank in 0..SIZE {
                 self.client(rank);
+            }
+            if self.closes && self.rng.random_ratio(1, 60) {
+                let rank = self.rng.random_range(0..SIZE);
+                self.close(rank);
             }
             self.fault();
             self.step();
@@ -349,28 +404,33 @@ impl World {
 
     fn is_whole(&self) -> bool {
         self.shells.iter().all(|shell| {
-            *shell.connector.phase() == Phase::Live
-                && shell.waiting.is_empty()
-                && !shell.connector.is_lingering()
-                && shell.connector.retained() == 0
+            shell.is_gone
+                || *shell.connector.phase() == Phase::Live
+                    && shell.waiting.is_empty()
+                    && !shell.is_closing
+                    && !shell.connector.is_lingering()
+                    && shell.connector.retained() == 0
         })
     }
 
     fn check(&self) {
         for (rank, shell) in self.shells.iter().enumerate() {
-            assert_eq!(*shell.connector.phase(), Phase::Live);
+            if !shell.is_gone {
+                assert_eq!(*shell.connector.phase(), Phase::Live);
+                assert!(!shell.is_closing, "rank {rank}: it has ended");
+            }
             assert!(shell.waiting.is_empty(), "rank {rank}: {:?} are answered", shell.waiting);
             assert!(!shell.connector.is_lingering(), "rank {rank}: all has arrived");
-            assert_eq!(shell.connector.retained(), 0, "rank {rank}: nothing is kept");
-            let mut all: Vec<u64> = Vec::new();
-            for receiver in &self.shells {
+            assert!(shell.is_gone || shell.connector.retained() == 0, "rank {rank}: keeps nothing");
+            for (to, receiver) in self.shells.iter().enumerate() {
                 let received = &receiver.received[rank];
-                assert!(received.is_sorted(), "from {rank}: in order: {received:?}");
-                all.extend(received);
+                let in_order = received.is_sorted_by(|one, next| one < next);
+                assert!(in_order, "from {rank}: in order, each once: {received:?}");
+                let mut sent = (0..).zip(&shell.sent).filter(|(_, target)| **target == to);
+                let mut all = sent.all(|(number, _)| received.contains(&number));
+                all |= receiver.is_gone;
+                assert!(all, "from {rank}: all: {received:?}");
             }
-            all.sort_unstable();
-            let sent: Vec<u64> = (0..shell.sent).collect();
-            assert_eq!(all, sent, "from {rank}: each once");
         }
     }
 }

@@ -17,6 +17,8 @@ pub(super) struct Talk {
     pub(super) ended: BTreeSet<u32>,
     /// Whether it has said so itself. Then it asks and says nothing more.
     pub(super) is_over: bool,
+    /// What it has answered: who has asked, and the number of the request.
+    pub(super) answered: BTreeSet<(ShellId, u32)>,
     /// The status with which it will end when it has heard all that it waits for.
     pub(super) ending: Option<WaitStatus>,
 }
@@ -78,6 +80,10 @@ pub(super) struct Shell {
     pub(super) talk: Talk,
     /// The status with which it will end when it has closed its connection.
     pub(super) closing: Option<WaitStatus>,
+    /// When it began to close its connection.
+    pub(super) closing_at: f64,
+    /// For how long it has waited for others before it closed its connection.
+    pub(super) lingered: f64,
     /// It has closed its connection before it ended: it was not killed.
     pub(super) has_closed: bool,
 }
@@ -112,6 +118,8 @@ impl Shell {
             lines_refused: Vec::new(),
             talk: Talk::default(),
             closing: None,
+            closing_at: 0.0,
+            lingered: 0.0,
             has_closed: false,
         }
     }

@@ -1,5 +1,6 @@
 //! Messages from the broker to the client.
 
+use crate::channel::{Flow, Outbox, channel_of};
 use crate::connector::Connector;
 use crate::connector::requests::HOP;
 use crate::connector::restore::Own;
@@ -37,6 +38,9 @@ impl<P: Packet> Connector<P> {
     fn answer(&mut self, now: f64, tag: u32, packet: P) {
         let errnum = packet.header().errnum;
         let is_shell = self.standing.is_shell();
+        if self.is_of_other_request(tag, &packet) {
+            return;
+        }
         // The request has had its last answer already.
         let Some(flight) = self.flights.get_mut(&tag) else { return };
         if let Some(channel) = &flight.channel {
@@ -75,6 +79,17 @@ impl<P: Packet> Connector<P> {
             return;
         }
         self.last_answer(tag, packet);
+    }
+
+    /// Whether this answers an earlier request, which went through a channel: its matchtag is in use
+    /// again, for one that does not.
+    fn is_of_other_request(&self, tag: u32, packet: &P) -> bool {
+        let Some(from) = channel_of(packet) else { return false };
+        let flight = self.flights.get(&tag).filter(|flight| flight.channel.is_none());
+        // A client that passes on requests of others gets their routes back.
+        let is_own = flight.is_some_and(|flight| flight.request.first_hop().is_none());
+        let is_plain = |outbox: &Outbox<P>| outbox.flow == Flow::Plain && outbox.is_named(&from);
+        is_own && !self.outboxes.values().any(is_plain)
     }
 
     /// The answer that ends a request.
@@ -118,6 +133,7 @@ impl<P: Packet> Connector<P> {
             self.transmit(request);
         }
         self.ask_receivers(now);
+        self.ask_senders(now);
         self.ask_covered(now);
         if self.barrier.retry_at.is_some_and(|at| at <= now) {
             self.ask_barrier();

@@ -7,10 +7,11 @@
 
 use serde::Deserialize;
 
-use crate::channel::{Admitted, Arrived, Flow, Kept, Origin, Outbox, Peer, RECEIVED, Received};
+use crate::channel::{Flow, Kept, NEEDED, Origin, Outbox, Peer, RECEIVED, Received};
 use crate::connector::restore::Own;
 use crate::connector::{Connector, Phase};
 use crate::flight::{NO_HOST, NO_SERVICE, is_unreachable};
+use crate::inbox::{Admitted, Arrived};
 use crate::packet::{Header, Packet};
 
 /// Prefix of the hop that is added to a request for the client; the rest names the request.
@@ -24,16 +25,9 @@ const ASK_TAGGED_AFTER: f64 = 30.0;
 const TELL_AFTER: f64 = 10.0;
 /// The receiver is asked at once when requests of this many bytes were sent without an answer.
 const UNASKED_MAX: usize = 1 << 20;
-/// Pauses before the receiver is asked again, in seconds: each is twice the last.
-const PAUSE_FIRST: f64 = 0.1;
-const PAUSE_MAX: f64 = 2.0;
-/// Seconds until a receiver that does not answer is asked again; then twice as long each time. It
-/// may have ended before it read the question. Brokers do not tell.
-const ASK_AGAIN_FIRST: f64 = 2.0;
-const ASK_AGAIN_MAX: f64 = 30.0;
 /// Seconds for which the receiver's broker may be in RUN before the receiver has its service
 /// again. Its connector tries to connect every 2 s.
-const BACK_AFTER: f64 = 10.0;
+pub(crate) const BACK_AFTER: f64 = 10.0;
 /// How libflux answers for a client that does not know the method (flux-core
 /// `libflux/msg_handler.c`). A broker without the service has another text.
 const UNKNOWN_METHOD: &[u8] = b"Unknown service method";
@@ -54,6 +48,13 @@ struct BrokerState {
 /// The state in which a broker serves its clients.
 const RUN: &str = "run";
 
+/// For how many seconds the broker that has answered is in RUN; none if it is not.
+pub(crate) fn runs_for<P: Packet>(answer: &P) -> Option<f64> {
+    let answer = Some(answer).filter(|answer| answer.header().errnum == 0)?;
+    let BrokerState { state, duration } = serde_json::from_slice(answer.payload()).ok()?;
+    (state == RUN).then_some(duration)
+}
+
 impl<P: Packet> Connector<P> {
     /// Sends a request of the client through its channel. `tag` is none if it gets no answer.
     /// Returns its number; none if the receiver does not know channels.
@@ -70,7 +71,7 @@ impl<P: Packet> Connector<P> {
         }
         let kept = tag.map_or_else(|| Kept::OneWay(request.clone()), Kept::Tagged);
         let number = outbox.enter(kept);
-        outbox.ask_by(now + outbox.patience());
+        outbox.inquiry.ask_by(now + outbox.patience());
         if outbox.flow == Flow::Open {
             let request = outbox.addressed(number, request);
             self.transmit(request);
@@ -84,7 +85,8 @@ impl<P: Packet> Connector<P> {
     fn outbox(&mut self, peer: &Peer) -> &mut Outbox<P> {
         if !self.outboxes.contains_key(peer) {
             self.channels += 1;
-            self.outboxes.insert(peer.clone(), Outbox::new(self.id, self.channels));
+            let home = self.rank.filter(|_| self.standing.is_shell());
+            self.outboxes.insert(peer.clone(), Outbox::new(self.id, self.channels, home));
         }
         self.outboxes.get_mut(peer).expect("it was just made")
     }
@@ -117,16 +119,19 @@ impl<P: Packet> Connector<P> {
 
     /// The receiver has answered.
     fn heard(&mut self, now: f64, peer: &Peer, what: impl FnOnce(&mut Outbox<P>)) {
-        let is_closing = self.is_closing;
+        let is_closing = self.is_closing();
         let Some(outbox) = self.outboxes.get_mut(peer) else { return };
         let before = outbox.bytes;
         what(outbox);
-        (outbox.trouble, outbox.tries) = (false, 0);
+        outbox.trouble = false;
+        outbox.inquiry.reached();
         if outbox.flow == Flow::Open {
-            outbox.ask_at = outbox.ask_at.filter(|_| outbox.has_one_way());
+            if !outbox.has_one_way() {
+                outbox.inquiry.cancel();
+            }
             let wait = if is_closing { 0.0 } else { outbox.patience() };
             if outbox.entries().next().is_some() || outbox.is_untold() {
-                outbox.ask_by(now + wait);
+                outbox.inquiry.ask_by(now + wait);
             }
         }
         self.retained -= before - outbox.bytes;
@@ -137,7 +142,7 @@ impl<P: Packet> Connector<P> {
     fn give_up_numbers(&mut self, peer: &Peer) {
         let Some(outbox) = self.outboxes.get_mut(peer) else { return };
         outbox.flow = Flow::Plain;
-        outbox.ask_at = None;
+        outbox.inquiry.cancel();
         self.retained -= outbox.bytes;
         let (trouble, entries) = (outbox.trouble, outbox.take());
         let entries: Vec<(bool, Kept<P>)> =
@@ -173,8 +178,8 @@ impl<P: Packet> Connector<P> {
         let Some(outbox) = self.outboxes.get_mut(peer) else { return };
         outbox.flow = Flow::Halted;
         // The answer to the question that is under way comes first.
-        if !outbox.asking {
-            outbox.asked(now);
+        if !outbox.inquiry.is_open() {
+            outbox.inquiry.asked(now);
             let own = Own::PeerRuns(peer.clone());
             self.ask_rank(own, "state-machine.get", "{}", peer.rank);
         }
@@ -183,17 +188,11 @@ impl<P: Packet> Connector<P> {
     /// The broker of the receiver has said since when it is in RUN, because the service is missing.
     pub(crate) fn peer_runs(&mut self, now: f64, peer: &Peer, answer: &P) {
         let Some(outbox) = self.outboxes.get_mut(peer) else { return };
-        (outbox.asking, outbox.ask_again_at) = (false, None);
-        let standing = Some(answer).filter(|answer| answer.header().errnum == 0);
-        let standing = standing.and_then(|answer| serde_json::from_slice(answer.payload()).ok());
-        match standing {
-            Some(BrokerState { state, duration }) if state == RUN => {
-                if duration >= BACK_AFTER {
-                    return self.gone(peer);
-                }
-                outbox.halt(now);
-            }
-            Some(BrokerState { .. }) | None => self.unreachable(now, peer),
+        outbox.inquiry.answered();
+        match runs_for(answer) {
+            Some(duration) if duration >= BACK_AFTER => self.gone(peer),
+            Some(_) => outbox.halt(now),
+            None => self.unreachable(now, peer),
         }
     }
 
@@ -211,7 +210,7 @@ impl<P: Packet> Connector<P> {
     /// The receiver has said what it has.
     pub(crate) fn received(&mut self, now: f64, peer: &Peer, answer: &P) {
         let Some(outbox) = self.outboxes.get_mut(peer) else { return };
-        (outbox.asking, outbox.ask_again_at) = (false, None);
+        outbox.inquiry.answered();
         let Header { errnum, .. } = answer.header();
         let received = serde_json::from_slice::<Received>(answer.payload());
         match (errnum, received) {
@@ -268,7 +267,7 @@ impl<P: Packet> Connector<P> {
             };
             again.extend(request.map(|request| outbox.addressed(number, &request)));
         }
-        outbox.ask_by(now + outbox.patience());
+        outbox.inquiry.ask_by(now + outbox.patience());
         for request in again {
             self.transmit(request);
         }
@@ -277,8 +276,8 @@ impl<P: Packet> Connector<P> {
     /// The connection was lost: any message may be.
     pub(crate) fn halt_channels(&mut self, now: f64) {
         for outbox in self.outboxes.values_mut().filter(|outbox| outbox.flow != Flow::Plain) {
-            (outbox.flow, outbox.trouble, outbox.asking) = (Flow::Halted, true, false);
-            (outbox.ask_at, outbox.ask_again_at) = (Some(now), None);
+            (outbox.flow, outbox.trouble) = (Flow::Halted, true);
+            outbox.inquiry.lost(now);
         }
     }
 
@@ -292,10 +291,10 @@ impl<P: Packet> Connector<P> {
 
     /// Asks the receivers whose time has come.
     pub(crate) fn ask_receivers(&mut self, now: f64) {
-        let is_due = |outbox: &Outbox<P>| outbox.question_at().is_some_and(|at| at <= now);
+        let is_due = |outbox: &Outbox<P>| outbox.inquiry.next().is_some_and(|at| at <= now);
         let due = self.outboxes.iter_mut().filter(|(_, outbox)| is_due(outbox));
         let due = due.map(|(peer, outbox)| {
-            outbox.asked(now);
+            outbox.inquiry.asked(now);
             (peer.clone(), outbox.question())
         });
         let due: Vec<(Peer, String)> = due.collect();
@@ -310,13 +309,16 @@ impl<P: Packet> Connector<P> {
 
     /// When to ask a receiver next.
     pub(crate) fn next_question(&self) -> Option<f64> {
-        self.outboxes.values().filter_map(Outbox::question_at).reduce(f64::min)
+        self.outboxes.values().filter_map(|outbox| outbox.inquiry.next()).reduce(f64::min)
     }
 
     /// A request from the broker: false if it is not one of a channel.
     pub(crate) fn arrived(&mut self, packet: &P) -> bool {
         if packet.header().topic.ends_with(RECEIVED) {
             return self.asked(packet);
+        }
+        if packet.header().topic.ends_with(NEEDED) {
+            return self.asked_what_it_needs(packet);
         }
         let Some(arrived) = Arrived::read(packet) else { return false };
         match self.inboxes.admit(arrived) {
@@ -359,9 +361,8 @@ impl<P: Packet> Connector<P> {
 
     /// The client is about to close the connection: asks receivers at once.
     pub(crate) fn hurry_channels(&mut self, now: f64) {
-        self.is_closing = true;
         for outbox in self.outboxes.values_mut().filter(|outbox| outbox.has_one_way()) {
-            outbox.ask_at = Some(now);
+            outbox.inquiry.ask_by(now);
         }
         if self.phase == Phase::Live {
             self.ask_receivers(now);
@@ -383,33 +384,13 @@ impl<P: Packet> Outbox<P> {
         }
     }
 
-    fn ask_by(&mut self, at: f64) {
-        self.ask_at = Some(self.ask_at.map_or(at, |known| known.min(at)));
-    }
-
-    /// When to ask the receiver next.
-    fn question_at(&self) -> Option<f64> {
-        if self.asking { self.ask_again_at } else { self.ask_at }
-    }
-
-    /// The receiver is asked.
-    fn asked(&mut self, now: f64) {
-        let is_again = std::mem::replace(&mut self.asking, true);
-        self.unanswered = if is_again { self.unanswered + 1 } else { 0 };
-        let pause = ASK_AGAIN_FIRST * f64::from(1u32 << self.unanswered.min(10));
-        (self.ask_at, self.ask_again_at) = (None, Some(now + pause.min(ASK_AGAIN_MAX)));
-    }
-
     /// A message may be lost.
     fn halt(&mut self, now: f64) {
         self.flow = Flow::Halted;
         // The answer to the question that is under way comes first.
-        if self.asking {
-            return;
+        if !self.inquiry.is_open() {
+            self.inquiry.ask_later(now);
         }
-        let pause = PAUSE_FIRST * f64::from(1u32 << self.tries.min(10));
-        self.tries += 1;
-        self.ask_at = Some(now + pause.min(PAUSE_MAX));
     }
 }
 

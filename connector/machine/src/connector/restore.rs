@@ -47,12 +47,16 @@ pub(crate) enum Own {
     InRun,
     /// See [`Settling::Looking`].
     Look(String),
+    /// Which answers this client needs, that has sent requests through a channel.
+    Needed(String),
     /// Whether the broker of a channel's receiver is in RUN.
     PeerRuns(Peer),
     /// What a channel's receiver has.
     Received(Peer),
     /// Does a commit again that the client believes to be done.
     Replay(String),
+    /// Whether the broker of a channel's sender is in RUN.
+    SenderRuns(String),
     /// Makes a subscription, service or group again.
     Standing(Item),
     /// See [`Settling::Asking`].
@@ -109,6 +113,8 @@ impl<P: Packet> Connector<P> {
             Own::Bequest(namespace) => self.bequeathed(now, &namespace, packet),
             Own::Farewell => {}
             Own::Whose(namespace) => self.whose(now, &namespace, packet),
+            Own::Needed(client) => self.needed(now, &client, packet),
+            Own::SenderRuns(client) => self.sender_runs(now, &client, packet),
             Own::PeerRuns(peer) => self.peer_runs(now, &peer, packet),
             Own::Received(peer) => self.received(now, &peer, packet),
         }
@@ -315,7 +321,7 @@ impl<P: Packet> Connector<P> {
         });
         let due: Vec<String> = due.collect();
         for namespace in due {
-            if self.is_closing {
+            if self.is_closing() {
                 self.bequeath(&namespace);
             } else {
                 self.bound_commits(&namespace);
@@ -324,6 +330,7 @@ impl<P: Packet> Connector<P> {
     }
 
     fn covered(&mut self, now: f64, namespace: &str, mark: u64, errnum: i32) {
+        let is_closing = self.is_closing();
         let Some(ledger) = self.ledgers.get_mut(namespace) else { return };
         ledger.covering = false;
         if errnum == 0 {
@@ -332,7 +339,7 @@ impl<P: Packet> Connector<P> {
         } else {
             ledger.cover_at = Some(now + COVER_PAUSE);
         }
-        if !self.is_closing {
+        if !is_closing {
             self.bound_commits(namespace);
         } else if errnum == 0 {
             // Commits that were made meanwhile.
@@ -405,7 +412,7 @@ impl<P: Packet> Connector<P> {
         let left = |(namespace, ledger): (&String, &Ledger<P>)| {
             job_of(namespace).is_some() && !ledger.is_empty()
         };
-        self.is_closing && self.ledgers.iter().any(left)
+        self.is_closing() && self.ledgers.iter().any(left)
     }
 }
 

@@ -1,5 +1,6 @@
 //! **channel-once**: what a shell has sent to another shell of its job arrives once and in order,
-//! and each request that wants an answer has one. If the job had no exception, its leader shell has
+//! and each request that wants an answer has one, also if the shell that has answered it has ended
+//! since. If the job had no exception, its leader shell has
 //! heard all that the others have sent before they closed their connections. It need not, if it was
 //! ended by a signal, or did not come through the barriers, and so did not wait for them.
 
@@ -9,6 +10,9 @@ use crate::adapter::sim::world::World;
 use crate::proto::JobId;
 
 const NAME: &str = "channel-once";
+/// Seconds for which a shell waits for others that may need its answers (rfc/0010, answers-linger),
+/// less what rounding can take.
+const LINGER_MAX: f64 = 119.0;
 
 impl World {
     /// Checks a request that a shell hears. It may not be the first one of its sender if another
@@ -41,9 +45,13 @@ impl World {
         };
         let first = self.ranks[to as usize].shells_of(&shell.digest).next();
         let is_there = first.is_some_and(Shell::works);
+        // It may give up on a shell whose rank was lost for good.
+        let has_waited = |first: &Shell| first.has_closed && first.lingered < LINGER_MAX;
+        let is_kept =
+            |first: &Shell| has_waited(first) && first.talk.answered.contains(&(id, number));
         let broken = match answer.errnum() {
             0 => answer.json()["n"] != number || answer.json()["rank"] != id.rank,
-            _ => is_there,
+            _ => is_there || first.is_some_and(is_kept),
         };
         if broken {
             let seen = format!("{} asked {number} of rank {to}: {answer:?}", shell.unit);

@@ -179,7 +179,9 @@ impl World {
             return;
         }
         self.close_link(id);
+        let now = self.now;
         let shell = self.shell_mut(id);
+        shell.lingered = now - shell.closing_at;
         shell.exited = Some(status);
         shell.leftover = leftover;
         shell.has_closed = !is_killed;
@@ -196,9 +198,10 @@ impl World {
     /// The shell closes its connection, which can take as long as its broker is away. Returns true
     /// when it is closed. Before that, the shell is ended later.
     fn has_closed(&mut self, id: ShellId, status: WaitStatus) -> bool {
+        let now = self.now;
         let shell = self.shell_mut(id);
         if shell.closing.is_none() {
-            shell.closing = Some(status);
+            (shell.closing, shell.closing_at) = (Some(status), now);
             self.begin_closing(id);
         }
         !self.is_lingering(id)

@@ -152,6 +152,7 @@ impl World {
 
     pub(super) fn answer_as_shell(&mut self, id: ShellId, request: &SimPacket) {
         if self.shell(id).works() {
+            self.shell_mut(id).talk.answered.extend(sender(&request.json()));
             self.send_from_shell(id, request.answer(&request.json().to_string()));
         }
     }

@@ -1,0 +1,113 @@
+//! The client closes its connection, and has answered requests of other shells. An answer can have
+//! been lost with the sender's broker. So each sender that is a shell is asked whether it has its
+//! answers.
+
+use crate::channel::{NEEDED, Needed, WhichNeeded};
+use crate::connector::channels::{BACK_AFTER, is_unknown_method, runs_for};
+use crate::connector::restore::Own;
+use crate::connector::{Connector, Phase};
+use crate::flight::{NO_SERVICE, is_unreachable};
+use crate::packet::{Header, Packet};
+
+/// Seconds for which senders are waited for: the default of `exec.peer-timeout`, after which job-exec
+/// gives up a rank whose broker is away.
+const WAIT: f64 = 120.0;
+/// What a sender needs that has no such channel any more: no answer at all.
+const ALL_DONE: u64 = i64::MAX as u64;
+
+impl<P: Packet> Connector<P> {
+    /// Whether the client is about to close the connection.
+    pub(crate) fn is_closing(&self) -> bool {
+        self.leaves_by.is_some()
+    }
+
+    /// Asks all senders that may need an answer, from now on for [`WAIT`].
+    pub(crate) fn begin_leaving(&mut self, now: f64) {
+        self.leaves_by = Some(now + WAIT);
+        self.inboxes.ask_all(now);
+        if self.phase == Phase::Live {
+            self.ask_senders(now);
+        }
+    }
+
+    /// Whether senders may need answers.
+    pub(crate) fn is_owing(&self) -> bool {
+        self.is_closing() && self.inboxes.is_owing()
+    }
+
+    /// When [`Connector::ask_senders`] has something to do.
+    pub(crate) fn next_inquiry(&self) -> Option<f64> {
+        let asks = self.inboxes.next_question().filter(|_| self.phase == Phase::Live);
+        [asks, self.leaves_by].into_iter().flatten().reduce(f64::min).filter(|_| self.is_owing())
+    }
+
+    /// Gives up on senders if it has waited for long enough.
+    pub(crate) fn give_up_on_senders(&mut self, now: f64) {
+        if self.leaves_by.is_some_and(|at| at <= now) {
+            self.inboxes.forget_answers();
+        }
+    }
+
+    /// Asks the senders whose time has come.
+    pub(crate) fn ask_senders(&mut self, now: f64) {
+        if !self.is_closing() {
+            return;
+        }
+        for (client, peer, question) in self.inboxes.ask_due(now) {
+            // Only the answer to the last question counts.
+            let about = [Own::Needed(client.clone()), Own::SenderRuns(client.clone())];
+            self.own.retain(|_, own| !about.contains(own));
+            let question = serde_json::to_string(&question).unwrap_or_default();
+            let topic = format!("{}{NEEDED}", peer.service);
+            self.ask_rank(Own::Needed(client), &topic, &question, peer.rank);
+        }
+    }
+
+    /// A sender has said which answers it needs, or could not be asked.
+    pub(crate) fn needed(&mut self, now: f64, client: &str, answer: &P) {
+        let Some((home, inquiry)) = self.inboxes.inquiry(client) else { return };
+        inquiry.answered();
+        let Header { errnum, .. } = answer.header();
+        if is_unreachable(answer) {
+            return inquiry.ask_later(now);
+        }
+        if errnum == NO_SERVICE && !is_unknown_method(answer) {
+            inquiry.asked(now);
+            let rank = home.rank;
+            let own = Own::SenderRuns(client.to_string());
+            return self.ask_rank(own, "state-machine.get", "{}", rank);
+        }
+        // One of an earlier release does not say what it needs.
+        let done =
+            serde_json::from_slice(answer.payload()).map_or(ALL_DONE, |Needed { done }| done);
+        inquiry.ask_later(now);
+        for again in self.inboxes.needed(client, done) {
+            self.transmit(again);
+        }
+    }
+
+    /// The broker of a sender has said since when it is in RUN, because the service is missing.
+    pub(crate) fn sender_runs(&mut self, now: f64, client: &str, answer: &P) {
+        let Some((_, inquiry)) = self.inboxes.inquiry(client) else { return };
+        inquiry.answered();
+        if runs_for(answer).is_some_and(|duration| duration >= BACK_AFTER) {
+            // It has ended.
+            self.inboxes.needed(client, ALL_DONE);
+        } else {
+            inquiry.ask_later(now);
+        }
+    }
+
+    /// A receiver asks which answers of this client's requests it has to keep.
+    pub(crate) fn asked_what_it_needs(&mut self, packet: &P) -> bool {
+        let question = serde_json::from_slice::<WhichNeeded>(packet.payload()).ok();
+        let Some(WhichNeeded { from }) = question.filter(|_| packet.is_trusted()) else {
+            return false;
+        };
+        let outbox = self.outboxes.values().find(|outbox| outbox.is_named(&from));
+        let done = outbox.map_or(ALL_DONE, |outbox| outbox.done());
+        let answer = serde_json::to_string(&Needed { done }).unwrap_or_default();
+        self.transmit(packet.answer(&answer));
+        true
+    }
+}
