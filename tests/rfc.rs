@@ -37,8 +37,9 @@ const READERS: &[(&str, Reader)] = &[
     ("record-note-barrier-clients", barrier_clients),
     ("record-note-commits", commits),
     ("record-note-critical-ranks", critical_ranks),
+    ("record-note-degraded", note),
     ("record-note-end-reason", end_reason),
-    ("record-note-made-again", made_again),
+    ("record-note-made-again", note),
     ("record-note-parked", parked),
     ("record-started", fact),
 ];
@@ -120,7 +121,8 @@ fn end_reason(example: &Value) -> Result<Value, String> {
     Ok(fact)
 }
 
-fn made_again(example: &Value) -> Result<Value, String> {
+/// A note that [`Note`] reads by itself.
+fn note(example: &Value) -> Result<Value, String> {
     let mut fact = fact(example)?;
     let key = fact["note"]["key"].as_str().ok_or("no key")?.to_string();
     let notes = BTreeMap::from([(key, fact["note"]["value"].clone())]);

@@ -165,6 +165,7 @@ fn template(topic: Topic, bytes: &mut Bytes) -> Value {
                     "ended": bytes.flag() })
         }
         Topic::CriticalRanks => json!({ "id": id, "ranks": bytes.ranks() }),
+        Topic::Degraded => json!({ "id": id, "reason": bytes.ranks() }),
         Topic::Expiration => json!({ "id": id, "expiration": bytes.seconds() }),
         Topic::KeepCommits => {
             let commit = json!({ "flags": bytes.number(), "ops": [] });

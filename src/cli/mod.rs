@@ -2,6 +2,8 @@
 
 mod console;
 mod crash;
+#[cfg(flux)]
+mod degraded;
 mod demo;
 mod failure;
 mod flux_paths;
@@ -48,6 +50,8 @@ Examples:
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    #[cfg(flux)]
+    Degraded(degraded::Arguments),
     Demo(demo::Arguments),
     #[command(hide = true)]
     DemoLife(life::Arguments),
@@ -67,6 +71,8 @@ pub(crate) fn main() -> ExitCode {
         log_to_stderr(cli.verbose);
     }
     let result = match cli.command {
+        #[cfg(flux)]
+        Command::Degraded(arguments) => degraded::degraded(&arguments),
         Command::Demo(arguments) => demo::demo(&arguments),
         Command::DemoLife(arguments) => life::live(&arguments),
         Command::Install(arguments) => install::install(&arguments),

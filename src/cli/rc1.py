@@ -4,7 +4,11 @@ import json
 import subprocess
 import sys
 
+import flux
+import flux.job
 import flux.kvs
+from flux.idset import IDset
+from flux.job import JobID
 from flux.modprobe import task
 
 
@@ -32,6 +36,52 @@ def unallocate(context):
     except (OSError, ValueError) as error:
         # The instance is better off with it undone than down.
         print(f"job-exec-rs: looking for R without alloc events: {error}", file=sys.stderr)
+
+
+@task(
+    "drain-degraded",
+    ranks="0",
+    after=["resource"],
+    needs=["resource"],
+    needs_attrs=["parent-uri", "jobid", "broker.mapping"],
+)
+def drain_degraded(context):
+    """Drains the nodes of this instance of which its job's eventlog says that they are degraded.
+
+    The prolog of the job has marked them, and the user of the job has said that it bears them. The
+    eventlog tells before the job's shells are started."""
+    try:
+        get = context.handle.attr_get
+        reasons = degraded_shells(flux.Flux(get("parent-uri")), JobID(get("jobid")))
+        shells = shells_of_brokers(json.loads(get("broker.mapping")))
+        for rank, shell in enumerate(shells):
+            if shell in reasons:
+                drain = {"targets": str(rank), "reason": reasons[shell], "mode": "update"}
+                context.handle.rpc("resource.drain", drain, nodeid=0).get()
+    except (OSError, ValueError, KeyError) as error:
+        # The instance is better off with them than down.
+        print(f"job-exec-rs: draining degraded nodes: {error}", file=sys.stderr)
+
+
+def degraded_shells(parent, jobid):
+    """What is wrong, by shell rank."""
+    eventlog = flux.job.job_kvs_lookup(parent, jobid, keys=["eventlog"], decode=False)["eventlog"]
+    reasons = {}
+    for line in eventlog.splitlines():
+        event = json.loads(line)
+        if event["name"] == "node-degraded":
+            nodes = event["context"]
+            for shell, reason in zip(IDset(nodes["shell_ranks"]), nodes["reasons"]):
+                reasons[shell] = reason
+    return reasons
+
+
+def shells_of_brokers(mapping):
+    """The shell rank of each broker: RFC 34, [[first shell, shells, brokers of each, times], ...]."""
+    for first, count, each, times in mapping:
+        for _ in range(times):
+            for shell in range(first, first + count):
+                yield from [shell] * each
 
 
 def jobs(handle, key="job", depth=4):

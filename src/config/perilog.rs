@@ -28,6 +28,8 @@ pub struct Perilog {
     /// `exec.perilog.epilog-limit`: after this time the job does not wait for an epilog any more, and
     /// its rank is drained.
     pub epilog_limit: Option<f64>,
+    /// `exec.perilog.max-tolerance`: how many degraded nodes a job may say that it bears.
+    pub max_tolerance: u32,
     /// `job-manager.perilog.log-ignore`.
     pub log_ignore: LogIgnore,
 }
@@ -104,12 +106,13 @@ impl Perilog {
             epilog: script("epilog")?,
             epilogs_together,
             epilog_limit: own.duration("epilog-limit")?.flatten(),
+            max_tolerance: own.count("max-tolerance")?.unwrap_or(0),
             log_ignore: LogIgnore(shared.patterns("log-ignore")?),
         }))
     }
 }
 
-const OWN_KEYS: &[&str] = &["enable", "epilog-start", "epilog-limit"];
+const OWN_KEYS: &[&str] = &["enable", "epilog-start", "epilog-limit", "max-tolerance"];
 const SCRIPT_KEYS: &[&str] = &[
     "command",
     "timeout",
@@ -204,6 +207,12 @@ impl<'a> Table<'a> {
         self.read(key, "a number", Value::as_f64)
     }
 
+    fn count(&self, key: &str) -> Result<Option<u32>, ConfigError> {
+        self.read(key, "a number of nodes, 0 or more", |value| {
+            value.as_u64().and_then(|count| u32::try_from(count).ok())
+        })
+    }
+
     fn text(&self, key: &str) -> Result<Option<&'a str>, ConfigError> {
         self.read(key, "a string", Value::as_str)
     }
@@ -251,8 +260,9 @@ mod tests {
                         "cancel-on-exception": true, "exit-on-first-error": true },
             "perilog": { "log-ignore": ["^debug"] },
         }));
-        let Perilog { prolog, epilog, log_ignore, epilogs_together, epilog_limit } =
-            read(conf).expect("good").expect("enabled");
+        let perilog = read(conf).expect("good").expect("enabled");
+        let Perilog { prolog, epilog, log_ignore, epilogs_together, epilog_limit, max_tolerance } =
+            perilog;
         let (prolog, epilog) = (prolog.expect("a prolog"), epilog.expect("an epilog"));
         assert_eq!(prolog.command, ["/p", "x"]);
         assert_eq!((prolog.timeout, prolog.kill_timeout), (Some(1800.0), 60.0));
@@ -262,7 +272,7 @@ mod tests {
         assert!(
             log_ignore.matches("debug: x") && log_ignore.matches(" \t") && !log_ignore.matches("x")
         );
-        assert_eq!((epilogs_together, epilog_limit), (false, None));
+        assert_eq!((epilogs_together, epilog_limit, max_tolerance), (false, None, 0));
     }
 
     #[test]
@@ -281,12 +291,14 @@ mod tests {
         conf["exec"]["imp"] = json!("/imp");
         conf["exec"]["perilog"]["epilog-start"] = json!("job");
         conf["exec"]["perilog"]["epilog-limit"] = json!("2h");
+        conf["exec"]["perilog"]["max-tolerance"] = json!(10);
         let perilog = read(conf).expect("good").expect("enabled");
         let epilog = perilog.epilog.expect("an epilog");
         assert_eq!(epilog.command, ["/imp", "run", "epilog"]);
         assert!(epilog.under_imp && perilog.prolog.is_none());
         assert_eq!((epilog.timeout, epilog.cancel_on_exception), (None, false));
         assert_eq!((perilog.epilogs_together, perilog.epilog_limit), (true, Some(7200.0)));
+        assert_eq!(perilog.max_tolerance, 10);
     }
 
     #[test]
@@ -308,6 +320,10 @@ mod tests {
             (
                 json!({ "exec": { "perilog": { "enable": true, "epilog-start": "x" } } }),
                 "invalid exec.perilog.epilog-start: x",
+            ),
+            (
+                json!({ "exec": { "perilog": { "enable": true, "max-tolerance": -1 } } }),
+                "exec.perilog.max-tolerance: expected a number of nodes, 0 or more, got -1",
             ),
             (enabled(json!({ "prolog": {} })), "no job-manager.prolog.command, and no exec.imp"),
             (enabled(json!({ "epilog": { "command": [] } })), "no job-manager.epilog.command"),

@@ -35,6 +35,7 @@ mod barrier;
 mod eviction;
 mod kept;
 mod launch;
+mod mark;
 mod occupant;
 mod output;
 mod perilog;
@@ -201,7 +202,10 @@ impl Agent {
         if self.late.take_if(|late| late.to == request).is_some() {
             out.push(Effect::Drop { to: request });
         }
-        if self.occupant.as_mut().is_some_and(|there| there.shell.is_left_by(request)) {
+        let left = |there: &mut Occupant| {
+            there.shell.is_left_by(request) || there.perilog.is_left_by(request)
+        };
+        if self.occupant.as_mut().is_some_and(left) {
             out.push(Effect::Drop { to: request });
         }
         if matches!(&self.upstream, Upstream::Led(led) if led.to == request) {
@@ -475,6 +479,25 @@ impl Agent {
         self.own_shell()?.keep_commits(to, bequest, out)
     }
 
+    /// The prolog on this rank marks the node as degraded. It is answered when the mark is kept.
+    ///
+    /// # Errors
+    /// No prolog of the job runs here, or what it says is no reason.
+    pub(super) fn mark(
+        &mut self,
+        to: RequestId,
+        reason: &str,
+        out: &mut Effects,
+    ) -> Result<(), Fault> {
+        let own = self.occupant.as_mut().filter(|there| !there.is_foreign());
+        let none = || {
+            let message = format!("{}: no prolog of the job runs on this rank", self.id);
+            Fault::new(libc::ENOENT, message)
+        };
+        let prolog = own.and_then(|there| there.perilog.running_prolog()).ok_or_else(none)?;
+        prolog.mark(self.id, to, reason, out)
+    }
+
     /// Commits that a client has left were done again, or cannot be.
     pub(super) fn handle_recommitted(
         &mut self,
@@ -634,6 +657,7 @@ impl Agent {
         }
         if let Some(there) = &mut self.occupant {
             there.shell.shut_down(out);
+            there.perilog.shut_down(self.id, out);
         }
     }
 }

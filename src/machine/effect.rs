@@ -268,6 +268,14 @@ pub enum Effect {
         /// The answer.
         item: StreamItem,
     },
+    /// Have the KVS say something in a job's own eventlog, unless it says so already. Answered by
+    /// [`super::Event::Told`].
+    Tell {
+        /// The job.
+        id: JobId,
+        /// The event.
+        event: JobEvent,
+    },
     /// Command the supervisor.
     Unit(UnitCommand),
 }

@@ -9,8 +9,8 @@ use crate::proto::peer::{
     ShellsRequest, StreamEnd,
 };
 use crate::proto::{
-    BarrierEntry, Bequest, BrokerRank, Cleaning, ExecEvent, Idset, JobException, JobId,
-    PerilogRelease, StartError, StartRequest, WaitStatus,
+    BarrierEntry, Bequest, BrokerRank, Cleaning, DegradedNode, ExecEvent, Idset, JobException,
+    JobId, PerilogRelease, StartError, StartRequest, WaitStatus,
 };
 
 /// A request that waits for an answer.
@@ -149,6 +149,15 @@ pub enum Event {
         id: JobId,
         /// Shell ranks, as an idset that is not read before its sender was authorised.
         ranks: String,
+    },
+    /// A prolog marks its node as degraded (`job-exec.degraded`).
+    Degraded {
+        /// Which request to answer.
+        request: RequestId,
+        /// Who asks.
+        credential: Credential,
+        /// Of which job, and why.
+        degraded: DegradedNode,
     },
     /// The sender of a request is gone. Nobody waits for its answers any more.
     Disconnected {
@@ -302,6 +311,13 @@ pub enum Event {
     },
     /// Time has passed.
     Timeout,
+    /// [`super::Effect::Tell`] has ended.
+    Told {
+        /// The job.
+        id: JobId,
+        /// The KVS has the event. `true`: it did not have it before.
+        result: Result<bool, Fault>,
+    },
     /// The supervisor reports.
     Unit(UnitEvent),
 }

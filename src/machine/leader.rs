@@ -24,6 +24,7 @@ use state::{Launching, Opening, Running, State};
 use status::Status;
 use testexec::Test;
 use timer::{Timer, TimerTable};
+use tolerance::Told;
 use voice::Voice;
 
 mod agents;
@@ -48,6 +49,7 @@ mod state;
 mod status;
 mod testexec;
 mod timer;
+mod tolerance;
 mod voice;
 
 /// How long a job's last events wait for `done`, in seconds.
@@ -77,6 +79,8 @@ pub(super) struct Leader {
     /// The job is mocked.
     test: Option<Test>,
     timers: TimerTable,
+    /// Degraded nodes of which the job was told.
+    told: Told,
 }
 
 impl Leader {
@@ -108,6 +112,7 @@ impl Leader {
             release: Release::new(ranks, &request.released),
             test: Test::of(&start),
             timers: TimerTable::default(),
+            told: Told::default(),
             start,
         };
         // A job that cannot be run gets its guest namespace all the same, as users look there.
@@ -170,6 +175,7 @@ impl Leader {
         out: &mut Effects,
     ) {
         self.start.reattach = reattach;
+        self.told.forget();
         self.voice.turn_to(coordinator, reattach, out);
         if let Some(status) = self.state.finish() {
             self.voice.say(Response::Finish { status }, out);
@@ -230,6 +236,7 @@ impl Leader {
                 Timer::Release => self.release_partly(out),
                 Timer::Retry => self.retry(cx, out),
                 Timer::ShellExit => self.handle_shell_exit_timeout(cx, out),
+                Timer::Tell => (), // what follows tells it again
                 Timer::Test => self.handle_test_timeout(cx),
             }
         }
@@ -341,8 +348,12 @@ impl Leader {
             "active_ranks": active.to_string(),
         });
         // flux-core's module has no such keys: they are shown while there is something to say.
-        let waits = [("prolog_ranks", self.prolog_ranks()), ("epilog_ranks", self.epilog_ranks())];
-        for (key, ranks) in waits.into_iter().filter(|(_, ranks)| !ranks.is_empty()) {
+        let special = [
+            ("prolog_ranks", self.prolog_ranks()),
+            ("epilog_ranks", self.epilog_ranks()),
+            ("degraded_ranks", self.degraded_ranks()),
+        ];
+        for (key, ranks) in special.into_iter().filter(|(_, ranks)| !ranks.is_empty()) {
             stats[key] = json!(ranks.to_string());
         }
         stats

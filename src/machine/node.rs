@@ -22,6 +22,7 @@ mod impossible;
 mod inputs;
 mod position;
 mod routes;
+mod scripts;
 mod silence;
 mod stats;
 mod unreadable;
@@ -174,6 +175,7 @@ impl Node {
             Event::CheckpointAsked { id, .. }
             | Event::CriticalRanks { id, .. }
             | Event::KeepCommits { id, .. }
+            | Event::Told { id, .. }
             | Event::Expiration { id, .. }
             | Event::KillAnswered { id }
             | Event::KnownAnswered { id, .. }
@@ -188,6 +190,7 @@ impl Node {
             Event::Cleaning(cleaning) => Some(cleaning.start.id),
             Event::Exception(exception) => Some(exception.id),
             Event::Lead { lead, .. } => Some(lead.start.id),
+            Event::Degraded { degraded, .. } => Some(degraded.id),
             Event::PerilogRelease { release, .. } => Some(release.id),
             Event::Covered(covered) => Some(covered.id),
             Event::Order(order) => Some(order.id),

@@ -14,6 +14,8 @@ use crate::proto::{BarrierEntry, Bequest, BrokerRank, ClientId, JobId, StartRequ
 
 /// Largest payload of a user's request that names a job and no more, in bytes.
 const SMALL_MAX: usize = 1024;
+/// Largest payload of `degraded`, in bytes.
+const REASON_MAX: usize = 4096;
 /// Largest payload of `critical-ranks`, in bytes: the idset of half a million ranks.
 const IDSET_MAX: usize = 4 * 1024 * 1024;
 /// Largest payload of `keep-commits`, in bytes. It is written into a record as a whole. A
@@ -29,6 +31,8 @@ pub enum Topic {
     Covered,
     /// [`Event::CriticalRanks`].
     CriticalRanks,
+    /// [`Event::Degraded`].
+    Degraded,
     /// [`Event::Expiration`].
     Expiration,
     /// [`Event::KeepCommits`].
@@ -96,7 +100,7 @@ struct ShellBarrier {
 
 impl Topic {
     /// Every topic.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::Checkpoint,
         Self::Covered,
         Self::CriticalRanks,
@@ -111,6 +115,7 @@ impl Topic {
         Self::Start,
         // Last: files of the fuzz corpus name the others by their place.
         Self::PerilogRelease,
+        Self::Degraded,
     ];
 
     /// The last part of the topic.
@@ -119,6 +124,7 @@ impl Topic {
             Self::Checkpoint => "checkpoint",
             Self::Covered => COVERED,
             Self::CriticalRanks => "critical-ranks",
+            Self::Degraded => "degraded",
             Self::Expiration => "expiration",
             Self::KeepCommits => "keep-commits",
             Self::Known => KNOWN,
@@ -146,6 +152,7 @@ impl Topic {
     fn payload_max(self) -> Option<usize> {
         match self {
             Self::Checkpoint | Self::Override | Self::ShellBarrier => Some(SMALL_MAX),
+            Self::Degraded => Some(REASON_MAX),
             Self::CriticalRanks => Some(IDSET_MAX),
             Self::KeepCommits => Some(COMMITS_MAX),
             Self::Covered
@@ -184,6 +191,7 @@ impl Topic {
                 let CriticalRanks { id, ranks } = json(payload)?;
                 Event::CriticalRanks { request, credential, id, ranks }
             }
+            Self::Degraded => Event::Degraded { request, credential, degraded: json(payload)? },
             Self::Expiration => {
                 let Expiration { id, expiration } = json(payload)?;
                 Event::Expiration { request, id, expiration }

@@ -13,6 +13,7 @@ const ENTERED: &str = "barrier-entered";
 const CLIENTS: &str = "barrier-clients";
 const PASSED: &str = "barrier-passed";
 const CRITICAL: &str = "critical-ranks";
+const DEGRADED: &str = "degraded";
 const END_REASON: &str = "end-reason";
 const MADE_AGAIN: &str = "made-again";
 const PARKED: &str = "parked-";
@@ -32,6 +33,8 @@ pub enum Note {
     Commits(Arc<Bequest>),
     /// A nested instance named its critical shells, by shell rank.
     CriticalRanks(Idset),
+    /// The prolog has marked its node as degraded, and says why.
+    Degraded(String),
     /// A leader has had the shell ended for this exception.
     EndReason(EndReason),
     /// The record was lost and made again from the unit. So how often the shell has entered the
@@ -58,6 +61,7 @@ impl Note {
             Self::BarrierPassed(_) => PASSED.to_string(),
             Self::Commits(bequest) => format!("{COMMITS}{}", bequest.client),
             Self::CriticalRanks(_) => CRITICAL.to_string(),
+            Self::Degraded(_) => DEGRADED.to_string(),
             Self::EndReason(_) => END_REASON.to_string(),
             Self::MadeAgain { .. } => MADE_AGAIN.to_string(),
             Self::Parked { entry, .. } => format!("{PARKED}{entry}"),
@@ -71,6 +75,7 @@ impl Note {
             Self::BarrierClients(clients) => json!(clients),
             Self::Commits(bequest) => json!(**bequest),
             Self::CriticalRanks(ranks) => ranks.to_string().into(),
+            Self::Degraded(reason) => reason.as_str().into(),
             Self::EndReason(reason) => json!(reason),
             Self::MadeAgain { output_lost } => json!({ "output-lost": output_lost }),
             Self::Parked { message, .. } => message.as_deref().map(hex).into(),
@@ -92,6 +97,7 @@ impl Note {
                 let bequest: Bequest = serde_json::from_value(value.clone()).ok()?;
                 bequest.is_valid().then(|| Self::Commits(Arc::new(bequest)))
             }
+            DEGRADED => Some(Self::Degraded(value.as_str()?.to_string())),
             END_REASON => EndReason::deserialize(value).ok().map(Self::EndReason),
             MADE_AGAIN => {
                 let output_lost = value.get("output-lost")?.as_bool()?;
@@ -139,6 +145,7 @@ mod tests {
             Note::BarrierPassed(1),
             Note::Commits(Arc::new(serde_json::from_value(bequest).expect("a bequest"))),
             Note::CriticalRanks(Idset::from_range(0..3)),
+            Note::Degraded("no scratch".to_string()),
             Note::EndReason(EndReason::new("timeout", "expired", None)),
             Note::MadeAgain { output_lost: true },
             Note::Parked { entry: 1, message: None },
@@ -155,6 +162,7 @@ mod tests {
             [
                 ("barrier-entered", json!(-1)),
                 ("critical-ranks", json!("x")),
+                ("degraded", json!(1)),
                 ("end-reason", json!({ "note": "without a type" })),
                 ("parked-x", json!("00")),
                 ("parked-1", json!("0")),

@@ -295,6 +295,13 @@ pub enum UnitEvent {
         /// Why, for instance "node was rebooted".
         message: String,
     },
+    /// [`Note::Degraded`] is in the record, or cannot be written there.
+    Marked {
+        /// Which unit.
+        unit: UnitName,
+        /// It is there after a restart of the broker.
+        is_written: bool,
+    },
     /// There is a record with an intent, but the program was never executed. The unit may be
     /// launched again.
     NeverStarted {
@@ -379,6 +386,7 @@ impl UnitEvent {
             | Self::Kept { unit, .. }
             | Self::Left { unit }
             | Self::Lost { unit, .. }
+            | Self::Marked { unit, .. }
             | Self::NeverStarted { unit }
             | Self::Output { unit, .. }
             | Self::OutputOverflow { unit, .. }

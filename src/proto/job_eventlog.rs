@@ -1,7 +1,7 @@
 //! The job's own eventlog (RFC 21), which the job manager writes: `eventlog` in the job's directory
 //! of the primary namespace.
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use super::{ExecEvent, Idset, JobException, JobId, ReleasedRanks, Response, WaitStatus};
@@ -9,9 +9,43 @@ use super::{ExecEvent, Idset, JobException, JobId, ReleasedRanks, Response, Wait
 /// The description of our `epilog-start` and `epilog-finish`. It tells them from those of others.
 pub const HOLD: &str = "job-exec-rs";
 
+/// The name of [`JobEvent::NodeDegraded`].
+pub const NODE_DEGRADED: &str = "node-degraded";
+
+/// Degraded nodes of a job, and what is wrong with each: its prolog has marked it, or the instance
+/// has drained or lost it while the job runs. All members are in the order of the ranks.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+pub struct DegradedNodes {
+    /// Broker ranks of the instance that runs the job.
+    pub ranks: Idset,
+    /// The job's shell ranks.
+    pub shell_ranks: Idset,
+    /// Host names, as a hostlist (RFC 29).
+    pub nodelist: String,
+    /// One for each node.
+    pub reasons: Vec<String>,
+}
+
+impl DegradedNodes {
+    /// Those that an eventlog tells of, an event to a line.
+    pub fn read(eventlog: &str) -> impl Iterator<Item = Self> {
+        #[derive(Deserialize)]
+        struct Event {
+            name: String,
+            context: Value,
+        }
+        let events = eventlog.lines().filter_map(|line| serde_json::from_str::<Event>(line).ok());
+        events
+            .filter(|event| event.name == NODE_DEGRADED)
+            .filter_map(|event| serde_json::from_value(event.context).ok())
+    }
+}
+
 /// An event that this service posts there itself (`job-manager.post-event.post`).
 #[derive(Clone, Debug, PartialEq)]
 pub enum JobEvent {
+    /// `node-degraded`: prologs have marked nodes of the job.
+    NodeDegraded(DegradedNodes),
     /// `epilog-finish`: the job manager may free the job.
     EpilogFinish,
     /// `epilog-start`: the job manager frees the job only after an `epilog-finish`, also when it
@@ -22,6 +56,12 @@ pub enum JobEvent {
 }
 
 impl JobEvent {
+    /// Whether an entry of an eventlog is this event.
+    pub fn is_said_by(&self, entry: &Value) -> bool {
+        let Some(event) = self.encode(JobId(0), 0) else { return false };
+        entry["name"] == event["name"] && entry["context"] == event["context"]
+    }
+
     /// The payload of the request. `owner` is the instance owner. None: there is no such event.
     pub fn encode(&self, id: JobId, owner: u32) -> Option<Value> {
         let response;
@@ -30,6 +70,7 @@ impl JobEvent {
                 ("epilog-finish", Some(json!({ "description": HOLD, "status": 0 })))
             }
             Self::EpilogStart => ("epilog-start", Some(json!({ "description": HOLD }))),
+            Self::NodeDegraded(nodes) => (NODE_DEGRADED, Some(json!(nodes))),
             Self::Response(Response::Reattached {}) => return None,
             Self::Response(Response::Start {}) => ("start", None),
             Self::Response(said) => {

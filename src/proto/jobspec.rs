@@ -27,6 +27,9 @@ pub struct Jobspec {
     /// `starting`. flux-core's tests use it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mock_exception: Option<String>,
+    /// `attributes.system.exec.prolog-tolerance`: how many degraded nodes the job bears.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub prolog_tolerance: Option<u32>,
     /// `attributes.system.exec.test`: nothing is run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub test: Option<TestExec>,
@@ -56,6 +59,11 @@ impl Jobspec {
             let text = string(".method", method)?;
             let wrong = |_| JobspecError::expected(".method", METHODS, method);
             parsed.method = Some(text.parse().map_err(wrong)?);
+        }
+        if let Some(count) = members.get("prolog-tolerance") {
+            let key = ".prolog-tolerance";
+            let wrong = |_| JobspecError::expected(key, "a number of nodes, 0 or more", count);
+            parsed.prolog_tolerance = Some(serde_json::from_str(count.get()).map_err(wrong)?);
         }
         for name in ["bulkexec", "bgexec"] {
             if let Some(member) = members.get(name) {
@@ -160,13 +168,14 @@ mod tests {
             assert_eq!(Jobspec::read(none), Ok(Jobspec::default()), "{none}");
         }
         let parsed = parse(json!({"job_shell": "/x", "method": "rexec",
-                                  "bgexec": {"barrier-timeout": 1.5}}));
+                                  "bgexec": {"barrier-timeout": 1.5}, "prolog-tolerance": 10}));
         assert_eq!(
             parsed,
             Ok(Jobspec {
                 job_shell: Some("/x".into()),
                 method: Some(ExecMethod::Fork),
                 barrier_timeout: Some(1.5),
+                prolog_tolerance: Some(10),
                 ..Jobspec::default()
             })
         );
@@ -179,6 +188,11 @@ mod tests {
             (json!({"job_shell": 7}), "exec.job_shell: expected a string, got 7"),
             (json!({"method": "x"}), "exec.method: expected auto, systemd or fork, got \"x\""),
             (json!({"method": 1}), "exec.method: expected a string, got 1"),
+            (
+                json!({"prolog-tolerance": -1}),
+                "exec.prolog-tolerance: expected a number of nodes, 0 or more, got -1",
+            ),
+            (json!({"prolog-tolerance": "x"}), "exec.prolog-tolerance: expected a number"),
             (json!({"bgexec": {"foo": 1}}), "exec.bgexec: unknown key \"foo\" (value 1)"),
             (json!({"bulkexec": {"foo": 1}}), "exec.bulkexec: unknown key \"foo\" (value 1)"),
             (

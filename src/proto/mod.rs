@@ -38,13 +38,15 @@ pub use entry::{BarrierClients, BarrierEntry, ClientId, ENTRIES_MAX};
 pub use exec_event::{EventlogError, ExecEvent, decode_eventlog};
 pub use hostlist::Hostlist;
 pub use idset::{Idset, IdsetError};
-pub use job_eventlog::{HOLD, JobEvent, JobEventlog};
+pub use job_eventlog::{DegradedNodes, HOLD, JobEvent, JobEventlog, NODE_DEGRADED};
 pub use job_id::{JobId, JobIdError};
 pub use jobspec::Jobspec;
 pub use method::{ExecMethod, METHODS, MethodError};
 pub use response::{Exception, ReleasedRanks, Response};
 pub use rset::{ResourceSet, ResourceSetError};
-pub use scripts::{PERILOG_PLUGIN, PerilogRelease, Place, ScriptFailure, ScriptStop, Scripts};
+pub use scripts::{
+    DegradedNode, PERILOG_PLUGIN, PerilogRelease, Place, ScriptFailure, ScriptStop, Scripts,
+};
 pub use signal::{Signal, SignalError};
 pub use size::parse_size;
 pub use start::{JobException, StartError, StartRequest};

@@ -50,6 +50,15 @@ impl Scripts {
     }
 }
 
+/// What a prolog says that runs on a degraded node.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+pub struct DegradedNode {
+    /// The job.
+    pub id: JobId,
+    /// What is wrong with the node, in one line.
+    pub reason: String,
+}
+
 /// What an administrator wants who does not want a job to wait for scripts any more.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct PerilogRelease {

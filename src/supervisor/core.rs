@@ -158,11 +158,14 @@ impl Core {
             UnitCommand::Launch(spec) => self.launch(*spec, backend),
             UnitCommand::Note { unit, note } => {
                 self.record_fact(&unit, Fact::Note { key: note.key(), value: note.value() });
-                if let Note::Commits(bequest) = note {
-                    let known = self.units.get(&unit);
-                    let is_written = known.is_some_and(|known| !known.file.is_late());
-                    let client = bequest.client.clone();
-                    (self.sink)(UnitEvent::Kept { unit, client, is_written });
+                let is_written = self.units.get(&unit).is_some_and(|known| !known.file.is_late());
+                match note {
+                    Note::Commits(bequest) => {
+                        let client = bequest.client.clone();
+                        (self.sink)(UnitEvent::Kept { unit, client, is_written });
+                    }
+                    Note::Degraded(_) => (self.sink)(UnitEvent::Marked { unit, is_written }),
+                    _ => (), // nobody waits until it is there
                 }
             }
             UnitCommand::OutputAck { unit, stream, offset, checkpointed } => {

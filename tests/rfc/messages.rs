@@ -9,7 +9,8 @@ use job_exec_rs::proto::peer::{
     OrderRequest, Question, Report, Reports, ShellsRequest, StreamEnd, VERSION, decode,
 };
 use job_exec_rs::proto::{
-    BarrierEntry, JobDigest, JobException, JobId, ResourceSet, Response, StartRequest, format_fsd,
+    BarrierEntry, DegradedNodes, JobDigest, JobException, JobId, ResourceSet, Response,
+    StartRequest, format_fsd,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -24,6 +25,7 @@ pub(super) const READERS: &[(&str, Reader)] = &[
     ("config-reload", config_reload),
     ("covered", request::<CoveredRequest>),
     ("critical-ranks", |example| from_user(Topic::CriticalRanks, example)),
+    ("degraded", |example| from_user(Topic::Degraded, example)),
     ("digest", digest),
     ("expiration", |example| from_user(Topic::Expiration, example)),
     ("job-exception", typed::<JobException>),
@@ -36,6 +38,7 @@ pub(super) const READERS: &[(&str, Reader)] = &[
     ("lead-replies", typed::<Vec<LeadReply>>),
     ("order", request::<OrderRequest>),
     ("orders", typed::<Vec<Order>>),
+    ("node-degraded", typed::<DegradedNodes>),
     ("override", |example| from_user(Topic::Override, example)),
     ("perilog-release", |example| from_user(Topic::PerilogRelease, example)),
     ("reports", typed::<Reports>),
@@ -92,6 +95,7 @@ fn from_user(topic: Topic, example: &Value) -> Result<Value, String> {
     Ok(match event.map_err(|e| e.to_string())? {
         Event::CheckpointAsked { id, .. } => json!({ "id": id }),
         Event::CriticalRanks { id, ranks, .. } => json!({ "id": id, "ranks": ranks }),
+        Event::Degraded { degraded, .. } => json!(degraded),
         Event::Expiration { id, expiration, .. } => json!({ "id": id, "expiration": expiration }),
         Event::KeepCommits { id, bequest, .. } => {
             json!({ "id": id, "client": bequest.client, "commits": bequest.commits })
@@ -281,7 +285,7 @@ fn a_member_that_is_not_known_is_ignored() {
         ("order", "/order/signal"),
         ("reports", ""),
         ("reports", "/reports/0"),
-        ("reports", "/reports/3/report/barrier"),
+        ("reports", "/reports/4/report/barrier"),
         ("responses", "/1/data"),
         ("shell-barrier", ""),
         ("shells", ""),

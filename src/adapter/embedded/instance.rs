@@ -372,6 +372,7 @@ fn happening_of(event: &UnitEvent) -> Option<(JobId, Happening)> {
         | UnitEvent::Ready { .. }
         | UnitEvent::Stopping { .. }
         | UnitEvent::Kept { .. }
+        | UnitEvent::Marked { .. }
         | UnitEvent::Unreadable { .. }
         | UnitEvent::Unusable { .. } => return None,
     };

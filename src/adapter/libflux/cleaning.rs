@@ -64,6 +64,49 @@ impl Kvs {
         });
     }
 
+    /// Has a job's eventlog say an event, unless it says it already, and waits until the KVS has it.
+    /// `Ok(true)`: it did not say it before.
+    pub(super) fn tell(
+        &self,
+        id: JobId,
+        event: JobEvent,
+        done: impl FnOnce(Result<bool, Fault>) + 'static,
+    ) {
+        let this = self.clone();
+        let payload = json!({ "id": id, "attrs": ["eventlog"] }).to_string();
+        self.futures().rpc("job-manager.getattr", None, &payload, move |result| {
+            let said = result.map_err(Fault::from).and_then(|text| {
+                let attributes = serde_json::from_str::<Attributes>(&text);
+                let wrong =
+                    |error| Fault::new(libc::EPROTO, format!("job-manager.getattr: {error}"));
+                Ok(attributes.map_err(wrong)?.eventlog.iter().any(|entry| event.is_said_by(entry)))
+            });
+            match said {
+                Err(fault) => done(Err(fault)),
+                Ok(true) => this.wait_told(id, event, move |result| done(result.map(|()| false))),
+                Ok(false) => this.clone().post(id, &event.clone(), move |posted| match posted {
+                    Err(error) => done(Err(error.into())),
+                    Ok(_) => this.wait_told(id, event, move |result| done(result.map(|()| true))),
+                }),
+            }
+        });
+    }
+
+    /// The job manager commits its events later than it answers.
+    fn wait_told(
+        &self,
+        id: JobId,
+        event: JobEvent,
+        done: impl FnOnce(Result<(), Fault>) + 'static,
+    ) {
+        let says = move |eventlog: &str| {
+            let mut entries = eventlog.lines().filter_map(|line| serde_json::from_str(line).ok());
+            entries.any(|entry: Value| event.is_said_by(&entry))
+        };
+        let done = |result: Result<(), RpcError>| done(result.map_err(Fault::from));
+        self.watch_until(&id.kvs_key("eventlog"), says, done);
+    }
+
     /// Finds the jobs in CLEANUP that have to be led to their end. One request lists all active
     /// jobs: the job manager has no other that does not depend on a further module.
     ///

@@ -20,7 +20,7 @@ use crate::port::supervisor::{Supervisor, UnitCommand, UnitEvent};
 use crate::proto::peer::{
     COVERED, KNOWN, KnownAnswer, KnownRequest, LEAD, ORDER, SHELLS, StreamEnd, Version,
 };
-use crate::proto::{BrokerRank, JobId, UnitName};
+use crate::proto::{BrokerRank, JobEvent, JobId, UnitName};
 
 /// How long an unload waits for the last checkpoint, in seconds. A broker that stops may be waited
 /// for by systemd, and the KVS may not answer any more.
@@ -284,28 +284,38 @@ impl Driver {
             Effect::Order { to, request } => self.notify(ORDER, to, &request),
             Effect::Park { to, unit, entry } => self.park(to, unit, entry),
             Effect::Pass { to, request, topic, payload } => self.pass(to, request, topic, &payload),
-            Effect::Post { id, event } => {
-                let this = self.this.clone();
-                self.kvs.post(id, &event, move |result| {
-                    if let (Err(error), Some(driver)) = (result, this.upgrade()) {
-                        // The job manager has freed a job whose hold an administrator ended.
-                        let is_free = error.errnum == libc::ENOENT;
-                        let level = if is_free { Level::Debug } else { Level::Error };
-                        driver.log(level, &format!("{id}: cannot post an event: {error}"));
-                    }
-                });
-            }
+            Effect::Post { id, event } => self.post(id, &event),
             Effect::Raise { id, exception } => self.raise(id, &json!(exception)),
             Effect::Shells { stream, to, request, .. } => {
                 self.open(SHELLS, to, &*request, move |result| Event::Reported { stream, result });
             }
             Effect::Stream { to, item } => self.respond(to, &item),
+            Effect::Tell { id, event } => {
+                let this = self.this.clone();
+                self.kvs.tell(id, event, move |result| {
+                    if let Some(driver) = this.upgrade() {
+                        driver.handle(Event::Told { id, result });
+                    }
+                });
+            }
             Effect::Unit(command) => {
                 if let Some(supervisor) = &mut *self.supervisor.borrow_mut() {
                     supervisor.submit(command);
                 }
             }
         }
+    }
+
+    fn post(&self, id: JobId, event: &JobEvent) {
+        let this = self.this.clone();
+        self.kvs.post(id, event, move |result| {
+            if let (Err(error), Some(driver)) = (result, this.upgrade()) {
+                // The job manager has freed a job whose hold an administrator ended.
+                let is_free = error.errnum == libc::ENOENT;
+                let level = if is_free { Level::Debug } else { Level::Error };
+                driver.log(level, &format!("{id}: cannot post an event: {error}"));
+            }
+        });
     }
 
     /// Writes to the broker's log.

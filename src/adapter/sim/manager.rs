@@ -55,6 +55,8 @@ pub(super) struct ManagedJob {
     pub(super) cleaned_by_service: bool,
     /// `epilog-start` that have no `epilog-finish`. It is freed only when there is none.
     pub(super) holds: u32,
+    /// Nodes of which its eventlog says that they are degraded.
+    pub(super) degraded: Idset,
     /// Whether it was freed when the job manager was started again, because it was in CLEANUP and
     /// not held.
     pub(super) abandoned: bool,
@@ -255,12 +257,19 @@ impl Manager {
     }
 }
 
+/// How many degraded nodes a job says that it bears.
+pub(super) fn tolerance(id: JobId) -> u32 {
+    (id.0 >> 24) as u32 % 3
+}
+
 fn payload(id: JobId, allocation: &Allocation, job: &ManagedJob) -> Value {
     let Allocation { userid, ranks, starttime, .. } = allocation;
     let hosts: Vec<String> = ranks.iter().map(|rank| format!("n{rank}")).collect();
     let expiration = if job.duration > 0.0 { starttime + job.duration } else { 0.0 };
+    let exec = json!({ "prolog-tolerance": tolerance(id) });
+    let jobspec = json!({ "attributes": { "system": { "exec": exec } } });
     json!({
-        "id": id, "userid": userid, "jobspec": {}, "reattach": job.started,
+        "id": id, "userid": userid, "jobspec": jobspec, "reattach": job.started,
         "R": {"version": 1, "execution": {
             "R_lite": [{"rank": ranks.to_string(), "children": {"core": "0"}}],
             "nodelist": hosts, "starttime": starttime, "expiration": expiration}},

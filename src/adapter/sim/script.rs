@@ -15,10 +15,25 @@ pub(super) struct Script {
     /// The digest of the job that it runs for.
     pub(super) digest: String,
     pub(super) exited: Option<WaitStatus>,
+    /// Whether it finds its node degraded.
+    pub(super) mark: Mark,
     /// Whether it ignores SIGTERM.
     pub(super) deaf: bool,
     /// Whether it ended because its node was powered off.
     pub(super) lost_with_node: bool,
+}
+
+/// How far a script is with the mark of its node.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Mark {
+    /// The node is well.
+    None,
+    /// It has yet to be kept.
+    Wanted,
+    /// It was kept.
+    Kept,
+    /// It cannot be kept.
+    Refused,
 }
 
 impl Script {
@@ -51,6 +66,7 @@ pub(super) fn site(rng: &mut ChaCha8Rng) -> config::Perilog {
         epilog: (which < 5).then_some(epilog),
         epilogs_together: rng.random_bool(0.3),
         epilog_limit: rng.random_bool(0.5).then_some(40.0),
+        max_tolerance: rng.random_range(0..3),
         log_ignore: config::LogIgnore::default(),
     }
 }

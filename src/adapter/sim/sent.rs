@@ -67,6 +67,8 @@ pub(super) struct Messages {
     pub(super) deceived: BTreeSet<JobId>,
     /// Jobs that only messages from outside have asked to start.
     pub(super) started: BTreeSet<JobId>,
+    /// Jobs whose scripts the owner has released. They may end in any way.
+    pub(super) released: BTreeSet<JobId>,
 }
 
 impl Messages {

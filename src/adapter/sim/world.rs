@@ -105,11 +105,6 @@ pub(super) enum Item {
         boot: u32,
         unit: UnitName,
     },
-    EndScript {
-        rank: u32,
-        index: usize,
-        status: WaitStatus,
-    },
     EndShell {
         id: ShellId,
         status: WaitStatus,
@@ -223,6 +218,8 @@ pub(super) enum Item {
     /// The module of a rank is the same release as the others again.
     ReleaseReturns(u32),
     Resume(u32),
+    /// A script does something, or the job manager for one.
+    Script(scripts::Step),
     Submit,
     SystemdLeaves(u32),
     SystemdReturns(u32),
@@ -280,6 +277,8 @@ pub(super) struct World {
     /// Requests of shells to other shells that are not answered yet: the rank that each was passed
     /// on to. The broker of the asker keeps them (flux-core `librouter/rpc_track.c`).
     tracked: BTreeMap<(Asker, u32), (u32, SimPacket)>,
+    /// Prologs that mark their nodes, by the number of their request: rank and index.
+    marks: BTreeMap<u64, (u32, usize)>,
     /// Requests in the barrier that an unloaded module has kept, each with its entry.
     parked: Vec<(Waiter, u32)>,
     /// Numbers of requests that must be refused.
@@ -287,6 +286,8 @@ pub(super) struct World {
     /// Messages from outside to the nodes.
     pub(super) messages: Messages,
     told: Vec<(f64, JobId, Response)>,
+    /// Jobs, and degraded nodes of theirs of which the KVS had an event.
+    pub(super) told_degraded: BTreeSet<(String, u32)>,
     transcript: Option<Vec<String>>,
     events: u64,
     coverage: Coverage,
@@ -383,12 +384,14 @@ impl World {
             links: BTreeMap::new(),
             barriers: BTreeMap::new(),
             bequests: BTreeMap::new(),
+            marks: BTreeMap::new(),
             checkpoints: BTreeMap::new(),
             tracked: BTreeMap::new(),
             parked: Vec::new(),
             intruders: BTreeSet::new(),
             messages: Messages::default(),
             told: Vec::new(),
+            told_degraded: BTreeSet::new(),
             transcript: keep_transcript.then(Vec::new),
             events: 0,
             coverage: Coverage::default(),
@@ -457,7 +460,6 @@ impl World {
             Item::Connect(life) => self.connect_bus(life),
             Item::Deliver { to, event } => self.deliver(to, *event),
             Item::DiskEmptied(rank) => self.free_disk(rank),
-            Item::EndScript { rank, index, status } => self.end_script(rank, index, status),
             Item::EndShell { id, status } => self.end_shell(id, status),
             Item::Fault(id) => self.handle_fault(id),
             Item::OutputGrown { rank } => self.handle_growth(rank),
@@ -485,6 +487,7 @@ impl World {
             Item::Message(index) => self.deliver_message(index),
             Item::ReleaseReturns(rank) => self.set_release(rank, false),
             Item::Resume(rank) => self.resume(rank),
+            Item::Script(step) => self.handle_step(step),
             Item::Submit => self.submit(),
             Item::Timer(life) => self.handle_timer(life),
             Item::Unload(life) => self.end_unload(life),

@@ -12,6 +12,7 @@ use super::script::{Script, of_stage};
 use super::shell::Shell;
 use crate::machine::context::Context;
 use crate::machine::effect::{Effect, Effects};
+use crate::machine::event::RequestId;
 use crate::port::supervisor::{UnitCommand, UnitEvent, UnitRecord, UnitSpec};
 use crate::proto::peer::{Mode, Report};
 use crate::proto::{EndReason, JobId, Scripts, Stage, UnitName};
@@ -312,6 +313,23 @@ impl Perilog {
         }
     }
 
+    /// The prolog, if it may be running.
+    pub(super) fn running_prolog(&mut self) -> Option<&mut Script> {
+        self.prolog.as_mut().filter(|prolog| prolog.is_active())
+    }
+
+    /// A client does not wait any more. Returns whether it did.
+    pub(super) fn is_left_by(&mut self, request: RequestId) -> bool {
+        self.prolog.as_mut().is_some_and(|prolog| prolog.is_left_by(request))
+    }
+
+    /// The module is being unloaded.
+    pub(super) fn shut_down(&mut self, id: JobId, out: &mut Effects) {
+        if let Some(prolog) = &mut self.prolog {
+            prolog.shut_down(id, out);
+        }
+    }
+
     /// Whether this service runs scripts for the job.
     pub(super) fn is_wanted(&self) -> bool {
         self.wanted.is_some()
@@ -329,7 +347,9 @@ impl Perilog {
         };
         match script.failure() {
             Some(failure) => vec![Report::ScriptFailed { stage, failure }],
-            None if stage == Stage::Prolog => vec![Report::Prepared],
+            None if stage == Stage::Prolog => {
+                script.degraded().into_iter().chain([Report::Prepared]).collect()
+            }
             None => Vec::new(),
         }
     }

@@ -6,11 +6,14 @@
 
 use serde_json::{Value, json};
 
+use super::mark::Mark;
 use crate::config;
 use crate::machine::context::{Context, Now};
 use crate::machine::effect::{Effect, Effects, Level};
+use crate::machine::event::{Fault, RequestId};
 use crate::port::Note;
 use crate::port::supervisor::{UnitCommand, UnitEvent, UnitRecord, UnitSpec};
+use crate::proto::peer::Report;
 use crate::proto::{
     EndReason, JobId, ScriptFailure, ScriptStop, Stage, Stream, UnitName, WaitStatus,
 };
@@ -51,6 +54,7 @@ pub(super) struct Script {
     limit_at: Option<f64>,
     is_stuck: bool,
     lines: [Lines; 2],
+    mark: Mark,
     /// Nothing of its unit is left.
     gone: bool,
     forgotten: bool,
@@ -74,6 +78,7 @@ impl Script {
             limit_at: None,
             is_stuck: false,
             lines: [Lines::default(), Lines::default()],
+            mark: Mark::default(),
             gone: false,
             forgotten: false,
             spec: Box::new(spec),
@@ -92,7 +97,9 @@ impl Script {
     pub(super) fn found(cx: Context, record: &UnitRecord, out: &mut Effects) -> Self {
         let mut script = Self::new(cx, record.spec.clone());
         for note in Note::all(&record.notes) {
-            if let Note::EndReason(reason) = note {
+            if let Note::Degraded(reason) = note {
+                script.mark.found(reason);
+            } else if let Note::EndReason(reason) = note {
                 if reason.kind == script.stage().name() {
                     script.stop = Some(ScriptStop::TimedOut);
                 } else {
@@ -186,6 +193,38 @@ impl Script {
         }
     }
 
+    /// It marks its node as degraded, and is answered when that is kept.
+    ///
+    /// # Errors
+    /// It is no reason.
+    pub(super) fn mark(
+        &mut self,
+        id: JobId,
+        to: RequestId,
+        reason: &str,
+        out: &mut Effects,
+    ) -> Result<(), Fault> {
+        let (unit, note) = (self.unit.clone(), Note::Degraded(self.mark.add(id, to, reason)?));
+        out.push(Effect::Unit(UnitCommand::Note { unit, note }));
+        Ok(())
+    }
+
+    /// What it has said of its node, for the leader.
+    pub(super) fn degraded(&self) -> Option<Report> {
+        let reason = self.mark.reason()?.to_string();
+        Some(Report::Degraded { reason })
+    }
+
+    /// A client does not wait any more. Returns whether it did.
+    pub(super) fn is_left_by(&mut self, request: RequestId) -> bool {
+        self.mark.is_left_by(request)
+    }
+
+    /// The module is being unloaded.
+    pub(super) fn shut_down(&mut self, id: JobId, out: &mut Effects) {
+        self.mark.shut_down(id, out);
+    }
+
     pub(super) fn next_timeout(&self) -> Option<f64> {
         let limit = self.limit_at.filter(|_| !self.is_stuck);
         let times = [self.ends_at, limit].into_iter().flatten();
@@ -268,6 +307,7 @@ impl Script {
                 self.phase = Phase::Ended(End::Status(status));
                 self.collect(out);
             }
+            UnitEvent::Marked { is_written, .. } => self.mark.handle_written(id, is_written, out),
             UnitEvent::Failed { message, .. } => self.set_not_run(message),
             // The intent was written, and no more.
             UnitEvent::NeverStarted { .. } => {

@@ -124,6 +124,7 @@ impl Shell {
                 Note::CriticalRanks(ranks) => shell.critical = Some(ranks),
                 Note::EndReason(reason) => shell.reason = Some(reason),
                 Note::MadeAgain { output_lost } => shell.record_lost = Some(output_lost),
+                Note::Degraded(_) => (),   // a prolog's
                 Note::Parked { .. } => (), // comes as an event of its own
             }
         }
@@ -303,6 +304,7 @@ impl Shell {
                 self.set_dead(Phase::Failed { errnum, message: message.clone() }, out);
                 vec![Report::Failed { errnum, message }]
             }
+            UnitEvent::Marked { .. } => Vec::new(), // a prolog's
             UnitEvent::NeverStarted { .. } => {
                 self.set_dead(Phase::NeverStarted, out);
                 vec![Report::NeverStarted]

@@ -150,6 +150,7 @@ fn stage(report: &Report) -> Option<Stage> {
         | Report::Unreachable { .. } => Some(Stage::Over),
         Report::Barrier { .. }
         | Report::CriticalRanks { .. }
+        | Report::Degraded { .. }
         | Report::EndReason(_)
         | Report::Epilog
         | Report::Left

@@ -234,7 +234,7 @@ impl Leader {
         self.critical.contains(shell_rank.0)
     }
 
-    fn shell_rank(&self, rank: BrokerRank) -> ShellRank {
+    pub(super) fn shell_rank(&self, rank: BrokerRank) -> ShellRank {
         self.start.r.shell_rank(rank).unwrap_or_default()
     }
 }

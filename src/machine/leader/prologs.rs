@@ -18,7 +18,7 @@ use crate::proto::{
 };
 
 /// RFC 21 severity of a failure that does not change what the job has come to.
-const SEVERITY_CRIT: i32 = 2;
+pub(super) const SEVERITY_CRIT: i32 = 2;
 
 impl Leader {
     /// Shells wait for prologs.
@@ -61,33 +61,45 @@ impl Leader {
     /// Starts the shells when all prologs have ended well, or fails the job. A rank that has lost the
     /// record of its prolog runs it again, and it can fail then.
     pub(super) fn judge_prologs(&mut self, cx: Context, out: &mut Effects) {
+        if matches!(self.state, State::Running(_)) {
+            // A later coordinator's KVS may not have it.
+            self.tell_degraded(out);
+        }
         let has_failed = self.has_failed();
-        let State::Launching(launching) = &mut self.state else { return };
+        let State::Launching(launching) = &self.state else { return };
         if launching.prepares && !has_failed && !self.ranks.all_prologs_over() {
             return;
         }
-        let was_preparing = std::mem::replace(&mut launching.prepares, false);
         let failures = self.failures(Stage::Prolog, |_| true);
         if has_failed {
             // The job has failed otherwise meanwhile. Of those to come the ranks are drained at once.
-            if was_preparing {
+            if self.end_preparation() {
                 self.drain_failed(Stage::Prolog, &failures, out);
             }
             return;
         }
-        if failures.is_empty() {
-            if was_preparing {
+        let intolerable = self.find_intolerable(cx);
+        if failures.is_empty() && intolerable.is_none() {
+            if self.tell_degraded(out) && self.end_preparation() {
                 self.expect_status();
                 self.order(self.start.r.ranks(), &Order::Launch, out);
             }
             return;
         }
+        self.end_preparation();
         self.drain_failed(Stage::Prolog, &failures, out);
-        let note = self.describe(Stage::Prolog, &failures);
+        let failed = (!failures.is_empty()).then(|| self.describe(Stage::Prolog, &failures));
+        let note = failed.or(intolerable).unwrap_or_default();
         let kind = Stage::Prolog.name().to_string();
         let exception = Exception { severity: 0, kind, note };
         self.raise(cx, EndReason::from(&exception), exception, out);
         self.abort(cx, out);
+    }
+
+    /// Shells wait for prologs no longer. Returns whether they did.
+    fn end_preparation(&mut self) -> bool {
+        let State::Launching(launching) = &mut self.state else { return false };
+        std::mem::replace(&mut launching.prepares, false)
     }
 
     /// A rank has news of a script.
@@ -129,7 +141,9 @@ impl Leader {
     fn tell_what_is_next(&self, rank: BrokerRank, out: &mut Effects) {
         let next = match &self.state {
             _ if self.has_failed() => self.no_shell_more(),
-            State::Launching(Launching { prepares: false, .. }) | State::Running(_) => {
+            State::Launching(Launching { prepares: false, .. }) | State::Running(_)
+                if self.may_use(rank) =>
+            {
                 Order::Launch
             }
             _ => return,

@@ -46,6 +46,8 @@ pub(super) struct Rank {
     pub(super) away_since: Option<f64>,
     /// Its prolog has ended well, or it has none.
     pub(super) prepared: bool,
+    /// What its prolog has said is wrong with its node.
+    pub(super) degraded: Option<String>,
     /// What is wrong with its prolog, and with its epilog.
     pub(super) prolog_failure: Option<ScriptFailure>,
     pub(super) epilog_failure: Option<ScriptFailure>,
@@ -113,6 +115,7 @@ impl Ranks {
             output_lost: false,
             away_since: None,
             prepared: false,
+            degraded: None,
             prolog_failure: None,
             epilog_failure: None,
             refusal: None,

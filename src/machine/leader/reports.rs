@@ -59,6 +59,7 @@ impl Leader {
                 known.ended_before = true;
                 self.handle_reason(cx, reason, out);
             }
+            Report::Degraded { reason } => self.handle_degraded(rank, reason, out),
             Report::Epilog | Report::Prepared | Report::ScriptFailed { .. } => {
                 self.handle_script(cx, rank, report, out);
             }

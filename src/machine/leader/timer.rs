@@ -29,13 +29,15 @@ pub(super) enum Timer {
     Retry,
     /// When shells still run too long after the leader shell's exit.
     ShellExit,
+    /// When the job manager is told again of degraded nodes.
+    Tell,
     /// When a mocked job ends.
     Test,
 }
 
 /// All timers. Of two that are due at the same moment the one that stands first fires first: tasks
 /// are signalled before their shells.
-const ALL: [Timer; 14] = [
+const ALL: [Timer; 15] = [
     Timer::Barrier,
     Timer::Commit,
     Timer::Ended,
@@ -49,6 +51,7 @@ const ALL: [Timer; 14] = [
     Timer::Release,
     Timer::Retry,
     Timer::ShellExit,
+    Timer::Tell,
     Timer::Test,
 ];
 

@@ -42,7 +42,8 @@ impl Counters {
             | Event::Lead { .. }
             | Event::Kvs { .. }
             | Event::Override { .. }
-            | Event::PerilogRelease { .. } => self.leader_received += 1,
+            | Event::PerilogRelease { .. }
+            | Event::Told { .. } => self.leader_received += 1,
             Event::Reported { .. } => match role {
                 Some(Role::Agent) => self.agent_received += 1,
                 Some(Role::Coordinator | Role::Leader) | None => self.leader_received += 1,
@@ -52,6 +53,7 @@ impl Counters {
                 self.leader_received += 1;
             }
             Event::CriticalRanks { .. }
+            | Event::Degraded { .. }
             | Event::KeepCommits { .. }
             | Event::KnownAnswered { .. }
             | Event::Order(_)
@@ -88,6 +90,7 @@ impl Counters {
             | Effect::LostShell { .. }
             | Effect::Drain { .. }
             | Effect::Known { asker: Role::Leader, .. }
+            | Effect::Tell { .. }
             | Effect::Shells { role: Role::Leader, .. } => self.leader_sent += 1,
             Effect::Stream { item: StreamItem::Reports(_), .. }
             | Effect::Answer { answer: Answer::Barrier(_), .. }

@@ -20,8 +20,7 @@ use crate::proto::peer::{
     StreamEnd,
 };
 use crate::proto::{
-    BarrierEntry, Bequest, BrokerRank, JobDigest, JobException, JobId, PerilogRelease, UnitName,
-    WaitStatus,
+    BarrierEntry, Bequest, BrokerRank, JobDigest, JobException, JobId, UnitName, WaitStatus,
 };
 
 impl Node {
@@ -42,9 +41,10 @@ impl Node {
                 leader.into_iter().for_each(|leader| leader.handle_covered(&covered, out));
             }
             Event::CriticalRanks { request, credential, id, ranks } => {
-                let agent = of_user(self.agents.get_mut(&id), id, credential);
-                let result = agent.and_then(|agent| agent.handle_critical_ranks(cx, &ranks, out));
-                out.done(request, result);
+                self.handle_critical_ranks(now, request, (id, credential), &ranks, out);
+            }
+            Event::Degraded { request, credential, degraded } => {
+                self.mark(request, credential, &degraded, out);
             }
             Event::Disconnected { request } => self.handle_disconnect(now, request, out),
             Event::Exception(exception) => self.handle_exception(now, &exception, out),
@@ -71,12 +71,9 @@ impl Node {
             Event::Override { request, credential, id, event, status } => {
                 self.handle_override(now, request, credential, (id, &event, status), out);
             }
-            Event::Parked { request, id, entry } => match self.agents.get_mut(&id) {
-                Some(agent) => {
-                    agent.handle_barrier(cx, request, Some(BarrierEntry::of_shell(entry)), out)
-                }
-                None => out.push(Effect::Drop { to: request }),
-            },
+            Event::Parked { request, id, entry } => {
+                self.handle_parked(now, request, id, entry, out)
+            }
             Event::PerilogRelease { request, release } => self.release(now, request, &release, out),
             Event::Replied { stream, result } => self.handle_reply(now, stream, result, out),
             Event::Reported { stream, result } => self.handle_reports(now, stream, result, out),
@@ -88,12 +85,60 @@ impl Node {
             Event::Start { request, start } => {
                 self.coordinator.handle_start(cx, request, *start, out)
             }
+            Event::Told { id, result } => self.handle_told(now, id, &result, out),
             Event::Timeout => {
                 for waiter in self.schedule.due(now.mono) {
                     self.handle_timeout(now, waiter, out);
                 }
             }
             Event::Unit(event) => self.handle_unit(now, event, out),
+        }
+    }
+
+    /// A nested instance says which of its ranks it cannot do without.
+    fn handle_critical_ranks(
+        &mut self,
+        now: Now,
+        request: RequestId,
+        (id, credential): (JobId, Credential),
+        ranks: &str,
+        out: &mut Effects,
+    ) {
+        let cx = context!(self, now);
+        let agent = of_user(self.agents.get_mut(&id), id, credential);
+        let result = agent.and_then(|agent| agent.handle_critical_ranks(cx, ranks, out));
+        out.done(request, result);
+    }
+
+    /// A shell had entered a barrier before this module was loaded.
+    fn handle_parked(
+        &mut self,
+        now: Now,
+        request: RequestId,
+        id: JobId,
+        entry: u32,
+        out: &mut Effects,
+    ) {
+        let cx = context!(self, now);
+        match self.agents.get_mut(&id) {
+            Some(agent) => {
+                agent.handle_barrier(cx, request, Some(BarrierEntry::of_shell(entry)), out);
+            }
+            None => out.push(Effect::Drop { to: request }),
+        }
+    }
+
+    /// The job's eventlog has the event that tells of degraded nodes, or it could not be written.
+    fn handle_told(
+        &mut self,
+        now: Now,
+        id: JobId,
+        result: &Result<bool, Fault>,
+        out: &mut Effects,
+    ) {
+        let cx = context!(self, now);
+        if let Some(leader) = self.leaders.get_mut(&id) {
+            leader.handle_told(cx, result, out);
         }
     }
 
@@ -369,27 +414,6 @@ impl Node {
         }
     }
 
-    /// The leader decides. Rank 0 knows which rank that is.
-    fn release(
-        &mut self,
-        now: Now,
-        request: RequestId,
-        release: &PerilogRelease,
-        out: &mut Effects,
-    ) {
-        let (cx, id) = (context!(self, now), release.id);
-        let elsewhere = self.coordinator.leader_of(id).filter(|rank| *rank != self.facts.rank);
-        if let Some(leader) = self.leaders.get_mut(&id) {
-            let result = leader.release_scripts(cx, release, out);
-            out.done(request, result);
-        } else if let Some(to) = elsewhere {
-            let topic = Topic::PerilogRelease;
-            out.push(Effect::Pass { to, request, topic, payload: json!(release) });
-        } else {
-            out.done(request, Err(not_found(id)));
-        }
-    }
-
     /// A mocked job is led on rank 0.
     fn handle_override(
         &mut self,
@@ -448,6 +472,7 @@ impl Node {
             | UnitEvent::Kept { unit, .. }
             | UnitEvent::Left { unit }
             | UnitEvent::Lost { unit, .. }
+            | UnitEvent::Marked { unit, .. }
             | UnitEvent::NeverStarted { unit }
             | UnitEvent::Output { unit, .. }
             | UnitEvent::OutputOverflow { unit, .. }
@@ -495,7 +520,7 @@ impl Node {
     }
 }
 
-fn not_found(id: JobId) -> Fault {
+pub(super) fn not_found(id: JobId) -> Fault {
     Fault::new(libc::ENOENT, format!("{id}: job not found"))
 }
 

@@ -105,6 +105,7 @@ inputs! {
     Covered "covered" [LEADER]
     Created "created" [LEADER]
     CriticalRanks "critical-ranks" [AGENT]
+    Degraded "degraded" [AGENT]
     Disconnected "disconnected" [COORDINATOR LEADER AGENT]
     Exception "exception" [COORDINATOR LEADER AGENT]
     Exited "exited" [AGENT SCRIPT]
@@ -122,6 +123,7 @@ inputs! {
     Left "left" [AGENT SCRIPT]
     Linked "linked" [LEADER]
     Lost "lost" [AGENT SCRIPT]
+    Marked "marked" [AGENT SCRIPT]
     Moved "moved" [LEADER]
     NeverStarted "never-started" [AGENT SCRIPT]
     Opened "opened" [LEADER]
@@ -144,6 +146,7 @@ inputs! {
     Started "started" [AGENT SCRIPT]
     Stopping "stopping" [AGENT SCRIPT]
     Timeout "timeout" [COORDINATOR LEADER AGENT]
+    Told "told" [LEADER]
     Unreadable "unreadable" []
     Unusable "unusable" []
 }
@@ -159,6 +162,7 @@ impl Event {
             Self::Config(_) => Input::Config,
             Self::Covered(_) => Input::Covered,
             Self::CriticalRanks { .. } => Input::CriticalRanks,
+            Self::Degraded { .. } => Input::Degraded,
             Self::Disconnected { .. } => Input::Disconnected,
             Self::Exception(_) => Input::Exception,
             Self::Expiration { .. } => Input::Expiration,
@@ -186,6 +190,7 @@ impl Event {
             Self::Shells { .. } => Input::Shells,
             Self::Start { .. } => Input::Start,
             Self::Timeout => Input::Timeout,
+            Self::Told { .. } => Input::Told,
             Self::Unit(UnitEvent::Exited { .. }) => Input::Exited,
             Self::Unit(UnitEvent::Failed { .. }) => Input::Failed,
             Self::Unit(UnitEvent::Found(_)) => Input::Found,
@@ -193,6 +198,7 @@ impl Event {
             Self::Unit(UnitEvent::Kept { .. }) => Input::Kept,
             Self::Unit(UnitEvent::Left { .. }) => Input::Left,
             Self::Unit(UnitEvent::Lost { .. }) => Input::Lost,
+            Self::Unit(UnitEvent::Marked { .. }) => Input::Marked,
             Self::Unit(UnitEvent::NeverStarted { .. }) => Input::NeverStarted,
             Self::Unit(UnitEvent::Output { .. }) => Input::Output,
             Self::Unit(UnitEvent::OutputOverflow { .. }) => Input::OutputOverflow,

@@ -15,6 +15,13 @@ impl World {
         }
     }
 
+    pub(super) fn tell(&mut self, rank: usize, event: JobEvent) {
+        let result = if self.posted.contains(&event) { Ok(false) } else { Ok(true) };
+        self.posted.push(event);
+        let event = (rank, Event::Told { id: JOB, result });
+        if self.hold_holds { &mut self.held } else { &mut self.queue }.push_back(event);
+    }
+
     pub(super) fn post(&mut self, event: JobEvent) {
         if let JobEvent::Response(response) = &event {
             self.responses.push(response.clone());

@@ -79,7 +79,7 @@ impl World {
     }
 
     /// Units that were asked for and are not forgotten, without the instance.
-    fn units(&self) -> Vec<String> {
+    pub(super) fn units(&self) -> Vec<String> {
         let records = self.disks.iter().flat_map(|disk| disk.records.keys());
         let name = |unit: &UnitName| format!("{}-{}", unit.stage().name(), unit.rank());
         records.map(name).collect()

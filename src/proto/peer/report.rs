@@ -43,6 +43,11 @@ pub enum Report {
         /// Shell ranks.
         ranks: Idset,
     },
+    /// The prolog has marked the node as degraded. It has ended well otherwise.
+    Degraded {
+        /// What is wrong with the node.
+        reason: String,
+    },
     /// A leader has had the shell ended for this exception.
     EndReason(EndReason),
     /// Nothing is left of the shell, and the rank's epilog runs.

@@ -66,6 +66,10 @@ impl Instance<'_> {
             }
             // The job manager goes on with all its jobs.
             Effect::Post { .. } => (),
+            // Its eventlog is what is told.
+            Effect::Tell { id, .. } => {
+                self.queue.push_back((from, Event::Told { id, result: Ok(true) }));
+            }
             // This is the same as a response, because the coordinator is never unloaded.
             Effect::Raise { id, exception } => {
                 self.handle_response(id, Response::Exception(exception))
@@ -74,14 +78,18 @@ impl Instance<'_> {
                 let request = self.messages.open(Asker::Shells { rank: from, stream });
                 self.queue.push_back((to, Event::Shells { request, shells }));
             }
-            Effect::Stream { to, item } => match item {
-                StreamItem::Reply(reply) => self.queue.extend(self.messages.route_reply(to, reply)),
-                StreamItem::Reports(reports) => {
-                    self.queue.extend(self.messages.route_reports(to, reports));
-                }
-                StreamItem::Response { id, response } => self.handle_response(id, response),
-            },
+            Effect::Stream { to, item } => self.stream(to, item),
             Effect::Unit(command) => self.forward_command(from, command),
+        }
+    }
+
+    fn stream(&mut self, to: RequestId, item: StreamItem) {
+        match item {
+            StreamItem::Reply(reply) => self.queue.extend(self.messages.route_reply(to, reply)),
+            StreamItem::Reports(reports) => {
+                self.queue.extend(self.messages.route_reports(to, reports));
+            }
+            StreamItem::Response { id, response } => self.handle_response(id, response),
         }
     }
 

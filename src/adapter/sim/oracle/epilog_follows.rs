@@ -1,7 +1,7 @@
 //! **epilog-follows**: a rank on which a prolog or a shell was begun gets its epilog, and not before
 //! these have ended. **released-behind**: the rank is not released before its epilog has ended, or is
-//! stuck. Exempt are ranks whose records were lost, or whose disk did not take them, and scripts that
-//! could not be executed.
+//! stuck, or the owner has released it. Exempt are ranks whose records were lost, or whose disk did
+//! not take them, and scripts that could not be executed.
 
 use crate::adapter::sim::manager::Allocation;
 use crate::adapter::sim::rank::Rank;
@@ -27,7 +27,9 @@ impl World {
         for rank in self.ranks_due(&job.digest).intersection(released).iter() {
             let has_epilog = self.epilogs(rank, &job.digest).any(is_over);
             let key = (job.digest.clone(), rank);
-            let is_given_up = self.drained.contains(&key) || self.drained_for_script.contains(&key);
+            let is_given_up = self.drained.contains(&key)
+                || self.drained_for_script.contains(&key)
+                || self.messages.released.contains(&job.id);
             if !is_given_up && !has_epilog {
                 let seen = format!("{}: rank {rank} is released before its epilog ends", job.id);
                 self.violate("released-behind", seen);

@@ -3,6 +3,7 @@
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use super::scripts::Step;
 use super::{Item, World};
 use crate::adapter::sim::rank::OWNER;
 use crate::adapter::sim::request::{Asked, Life, Request};
@@ -29,6 +30,8 @@ impl World {
             Effect::Drain { ranks, reason } => self.drain(&ranks, &reason),
             Effect::Drop { to: RequestId::Remote(to) } => drop(self.requests.close(to)),
             Effect::Pass { to, request: RequestId::Remote(number), topic, payload } => {
+                // What comes later has other delays.
+                self.messages.disturb |= Messages::index(number).is_some();
                 self.ask(from, to.0, Asked::Passed(number), topic, &payload);
             }
             Effect::Hold { id } => {
@@ -60,6 +63,10 @@ impl World {
             }
             Effect::Stream { to: RequestId::Remote(to), item } => {
                 self.forward_answer(from, to, item)
+            }
+            Effect::Tell { id, event } => {
+                let event = Box::new(event);
+                self.send(from.rank, 0, Item::Script(Step::Tell { from, id, event }));
             }
             Effect::Unit(command) => self.forward_command(from, command),
             Effect::LostShell { .. } | Effect::Log { .. } => (),
@@ -180,7 +187,7 @@ impl World {
         if let Some(index) = Messages::index(to) {
             return self.record_answer(index, result);
         }
-        if self.answer_bequest(to, &result) {
+        if self.answer_mark(to, &result) || self.answer_bequest(to, &result) {
             return;
         }
         if self.answer_checkpoint(to, &result) {

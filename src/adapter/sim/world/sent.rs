@@ -56,6 +56,9 @@ impl World {
                 {
                     self.messages.started.insert(start.id);
                 }
+                if let Event::PerilogRelease { release, .. } = &event {
+                    self.messages.released.insert(release.id);
+                }
                 self.messages.is_handled = true;
                 self.handle(sent.rank, event);
                 self.messages.is_handled = false;
@@ -257,6 +260,7 @@ fn job_of(topic: Topic, event: &Event, payload: &[u8]) -> Option<JobId> {
         | Event::Expiration { id, .. }
         | Event::Override { id, .. }
         | Event::ShellBarrier { id, .. } => Some(*id),
+        Event::Degraded { degraded, .. } => Some(degraded.id),
         Event::PerilogRelease { release, .. } => Some(release.id),
         Event::Start { start, .. } => {
             let text = serde_json::from_slice::<Value>(payload).ok();

@@ -184,6 +184,7 @@ impl World {
         match event {
             JobEvent::Response(response) => self.handle_response(id, &response),
             JobEvent::EpilogStart => self.set_holds(id, |holds| holds + 1),
+            JobEvent::NodeDegraded(_) => (), // it is told, and not posted
             JobEvent::EpilogFinish => self.set_holds(id, |holds| holds.saturating_sub(1)),
         }
     }

@@ -14,9 +14,9 @@ use crate::proto::peer::{
     RankReport, Report, Reports, StreamEnd, StreamName, VERSION, Version,
 };
 use crate::proto::{
-    BarrierEntry, Bequest, BrokerRank, Cleaning, EndReason, Exception, ExecEvent, Idset, JobDigest,
-    JobEventlog, JobException, PerilogRelease, Place, ReleasedRanks, Response, ScriptFailure,
-    ScriptStop, Scripts, Stage, StartRequest, Stream, UnitName, WaitStatus,
+    BarrierEntry, Bequest, BrokerRank, Cleaning, DegradedNode, EndReason, Exception, ExecEvent,
+    Idset, JobDigest, JobEventlog, JobException, PerilogRelease, Place, ReleasedRanks, Response,
+    ScriptFailure, ScriptStop, Scripts, Stage, StartRequest, Stream, UnitName, WaitStatus,
 };
 
 /// Streams of one rank of these worlds that can be open.
@@ -70,6 +70,7 @@ fn events(input: Input, world: &World, rank: usize) -> Vec<Event> {
         Input::Expiration => [f64::NAN, -1.0, 0.0, 1.0, 2e9]
             .map(|expiration| Event::Expiration { request, id: JOB, expiration })
             .to_vec(),
+        Input::Degraded => degraded(request),
         Input::Held => {
             [Ok(()), Err(fault())].map(|result| Event::Held { id: JOB, result }).to_vec()
         }
@@ -90,6 +91,9 @@ fn events(input: Input, world: &World, rank: usize) -> Vec<Event> {
         Input::ShellBarrier => barriers(request, rank),
         Input::Shells => shells(request),
         Input::Start => starts(request),
+        Input::Told => [Ok(true), Ok(false), Err(fault())]
+            .map(|result| Event::Told { id: JOB, result })
+            .to_vec(),
         of_unit => {
             let units = [Stage::Shell, Stage::Prolog, Stage::Epilog];
             let units = units.map(|stage| world.unit_of_stage(rank, stage));
@@ -103,6 +107,14 @@ fn releases(request: RequestId) -> Vec<Event> {
     let all = PerilogRelease { id: JOB, ranks: None, drain: true, kill: true };
     let some = PerilogRelease { ranks: Some(Idset::from_range(2..9)), drain: false, ..all.clone() };
     [all, some].map(|release| Event::PerilogRelease { request, release }).to_vec()
+}
+
+fn degraded(request: RequestId) -> Vec<Event> {
+    let of = |credential, reason: &str| {
+        let degraded = DegradedNode { id: JOB, reason: reason.to_string() };
+        Event::Degraded { request, credential, degraded }
+    };
+    vec![of(OWNERS, "no scratch"), of(OWNERS, "\n"), of(STRANGERS, "no scratch")]
 }
 
 fn overrides(request: RequestId) -> Vec<Event> {
@@ -427,6 +439,8 @@ fn unit_events(unit: &UnitName) -> Vec<UnitEvent> {
         UnitEvent::Kept { unit: unit(), client: text(), is_written: false },
         UnitEvent::Left { unit: unit() },
         UnitEvent::Lost { unit: unit(), message: text() },
+        UnitEvent::Marked { unit: unit(), is_written: true },
+        UnitEvent::Marked { unit: unit(), is_written: false },
         UnitEvent::NeverStarted { unit: unit() },
         UnitEvent::Output { unit: unit(), stream, offset: 0, data: b"x\n".to_vec() },
         UnitEvent::Output { unit: unit(), stream, offset: u64::MAX, data: b"x\n".to_vec() },
