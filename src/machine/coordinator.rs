@@ -53,7 +53,8 @@ struct Coordinated {
     request: Option<RequestId>,
     start: StartRequest,
     digest: JobDigest,
-    /// It may have been allocated before this coordinator came up.
+    /// A leader may have begun it: one was asked, or it may have been allocated before this coordinator
+    /// came up.
     again: bool,
     /// The leader's rank.
     rank: BrokerRank,
@@ -482,6 +483,7 @@ impl Coordinated {
             status: self.status,
             released: self.released.clone(),
         };
+        self.again = true;
         out.push(Effect::Lead { stream, to: self.rank, request: Box::new(request) });
     }
 

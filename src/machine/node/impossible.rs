@@ -95,7 +95,7 @@ const RULES: &[Rule] = &[
     },
     Rule {
         role: "agent",
-        states: These(&["none", "no-shell", "waiting", "failed", "never-started", "gone"]),
+        states: These(&["no-shell", "waiting", "failed", "never-started", "gone"]),
         inputs: &[Parked],
         why: "it comes with the unit's record, before systemd was asked for the unit",
     },

@@ -248,6 +248,26 @@ fn a_job_that_has_ended_on_this_rank_is_not_begun_again() {
     assert_eq!(world.status(), Some(WaitStatus(0)));
 }
 
+/// The coordinator lives on, and has heard nothing of the job's end. Its node says nothing either.
+#[test]
+fn a_job_that_was_asked_for_before_is_not_begun_again() {
+    let mut world = lasting(2);
+    world.hold_replies = true;
+    world.start("1", false);
+    world.started(1);
+    world.exited(1, WaitStatus(0));
+    world.pass(1.0);
+    assert_eq!(world.event_names().last(), Some(&"done"));
+    world.lose(1);
+    world.disks[1].records.clear();
+    world.hold_replies = false;
+    world.load(1);
+    world.pass(20.0);
+    let names = world.event_names();
+    assert_eq!(names.iter().filter(|name| **name == "init").count(), 1, "{names:?}");
+    assert_eq!(world.status(), Some(WaitStatus(0)));
+}
+
 fn lead_replies(effects: &[Effect]) -> Vec<&LeadReply> {
     let reply = |effect| match effect {
         &Effect::Stream { item: StreamItem::Reply(ref reply), .. } => Some(reply),
