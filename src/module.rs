@@ -13,12 +13,13 @@ use nix::unistd::{Uid, User};
 use serde_json::{Value, json};
 
 use crate::adapter::libflux::{
-    Driver, FdWatcher, Futures, Handle, Inbox, dispatch, fenced, resume_uri,
+    Driver, FdWatcher, Futures, Handle, Inbox, OwnJob, ParentWatch, dispatch, fenced, resume_uri,
+    watch_nodes,
 };
 use crate::adapter::worker::{WorkerConfig, has_records};
 use crate::config::Config;
 use crate::machine::{Facts, Node};
-use crate::proto::{BrokerRank, ExecMethod, InstanceId, JobId, PERILOG_PLUGIN};
+use crate::proto::{BrokerMapping, BrokerRank, ExecMethod, InstanceId, JobId, PERILOG_PLUGIN};
 
 mod error;
 mod handlers;
@@ -110,7 +111,7 @@ fn run(handle: Handle, arguments: &[String]) -> Result<(), LoadError> {
         &driver,
         &futures,
     )?;
-    let result = serve(handle, &name, arguments, &driver, (&inbox, &supervision), rank);
+    let result = serve(handle, &name, arguments, &driver, &futures, (&inbox, &supervision), rank);
     driver.shut_down();
     supervision.stop();
     result
@@ -122,6 +123,7 @@ fn serve(
     name: &str,
     arguments: &[String],
     driver: &Rc<Driver>,
+    futures: &Futures,
     (inbox, supervision): (&Inbox, &Rc<Supervision>),
     rank: BrokerRank,
 ) -> Result<(), LoadError> {
@@ -138,7 +140,10 @@ fn serve(
             _ => LoadError::request(topic)(error),
         })?;
         driver.find_cleaning();
+        watch_nodes(futures, driver);
     }
+    let parent = if rank == BrokerRank(0) { own_job(handle) } else { None };
+    let _parent = parent.and_then(|job| ParentWatch::start(handle, job, driver));
     let result = handle.run_reactor();
     // Shells that end meanwhile leave commits. Without handlers libflux would answer them that there
     // is no such method.
@@ -180,6 +185,17 @@ fn place(handle: Handle, config: &Config) -> Result<Place, LoadError> {
         handle.log(libc::LOG_WARNING, notice);
     }
     Ok(place)
+}
+
+/// The job that this instance is in its parent, if it is one that has nodes there.
+fn own_job(handle: Handle) -> Option<OwnJob> {
+    let attribute = |name| handle.attribute(name).filter(|value| !value.is_empty());
+    Some(OwnJob {
+        parent_uri: attribute("parent-uri")?,
+        id: attribute("jobid")?.parse().ok()?,
+        mapping: BrokerMapping::read(&attribute("broker.mapping")?).ok()?,
+        size: attribute("size")?.parse().ok()?,
+    })
 }
 
 /// This instance is itself a job.

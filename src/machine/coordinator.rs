@@ -17,12 +17,14 @@ use crate::proto::{
 };
 
 use checkpoint::{Checkpoint, Waiting};
+use degraded::Nodes;
 use gate::{Gate, Reply};
 use hold::Holds;
 
 mod asked;
 mod checkpoint;
 mod cleaning;
+mod degraded;
 mod gate;
 mod hold;
 
@@ -82,6 +84,7 @@ pub(super) struct Coordinator {
     checkpoint: Checkpoint,
     holds: Holds,
     gate: Gate,
+    nodes: Nodes,
     /// The job manager has asked for all jobs that ran when this coordinator came up.
     running_asked: bool,
 }
@@ -128,6 +131,7 @@ impl Coordinator {
                         out.push(Effect::Drop { to });
                     }
                 }
+                self.tell_started(id, out);
             }
             Err(error @ (StartError::Field { id, .. } | StartError::R { id, .. })) => {
                 out.log(Level::Error, error.to_string());
@@ -217,7 +221,9 @@ impl Coordinator {
             }
             Ok(LeadReply::Response(response)) => {
                 job.leader = LeaderLink::Present { stream };
+                let has_started = job.start.reattach;
                 let is_end = job.pass_on(response, out);
+                let starts = job.start.reattach && !has_started;
                 job.is_stray |= (is_end || job.is_cleaned_up()) && self.checkpoint.is_writing(id);
                 if is_end {
                     let waiting = job.waiting(0, true);
@@ -226,6 +232,9 @@ impl Coordinator {
                     self.holds.end(id, out);
                 }
                 self.checkpoint.sweep_while(cx, !self.jobs.is_empty());
+                if starts {
+                    self.tell_started(id, out);
+                }
             }
             Err(end) => {
                 job.handle_leader_end(cx, &end, out);

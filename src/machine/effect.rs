@@ -12,8 +12,8 @@ use crate::proto::peer::{
     StreamEnd,
 };
 use crate::proto::{
-    Bequest, BrokerRank, Exception, ExecEvent, Idset, JobDigest, JobEvent, JobId, Response,
-    ShellRank, UnitName,
+    Bequest, BrokerRank, DegradedNodes, Exception, ExecEvent, Idset, JobDigest, JobEvent, JobId,
+    Response, ShellRank, UnitName,
 };
 
 /// Importance of a log line. The adapter maps it to a level of syslog.
@@ -268,13 +268,15 @@ pub enum Effect {
         /// The answer.
         item: StreamItem,
     },
-    /// Have the KVS say something in a job's own eventlog, unless it says so already. Answered by
-    /// [`super::Event::Told`].
+    /// Have the KVS say in a job's own eventlog ([`crate::proto::JobEvent::NodeDegraded`]) which of
+    /// its nodes are degraded, unless it says so already. Answered by [`super::Event::Told`].
     Tell {
+        /// Who wants it: the job's leader, or the coordinator.
+        asker: Role,
         /// The job.
         id: JobId,
-        /// The event.
-        event: JobEvent,
+        /// The nodes.
+        nodes: Box<DegradedNodes>,
     },
     /// Command the supervisor.
     Unit(UnitCommand),

@@ -9,8 +9,8 @@ use crate::proto::peer::{
     ShellsRequest, StreamEnd,
 };
 use crate::proto::{
-    BarrierEntry, Bequest, BrokerRank, Cleaning, DegradedNode, ExecEvent, Idset, JobException,
-    JobId, PerilogRelease, StartError, StartRequest, WaitStatus,
+    BarrierEntry, Bequest, BrokerRank, Cleaning, DegradedNode, DegradedNodes, ExecEvent, Idset,
+    JobException, JobId, PerilogRelease, ResourceNews, StartError, StartRequest, WaitStatus,
 };
 
 /// A request that waits for an answer.
@@ -264,6 +264,13 @@ pub enum Event {
         /// What he wants.
         release: PerilogRelease,
     },
+    /// The instance in which this one is a job tells of degraded nodes.
+    ParentDegraded {
+        /// When it has said so, in seconds since the epoch.
+        at: f64,
+        /// Brokers of this instance that run there, and what is wrong.
+        nodes: Vec<(Idset, String)>,
+    },
     /// A leader has answered this node's coordinator.
     Replied {
         /// Which stream.
@@ -278,6 +285,8 @@ pub enum Event {
         /// The reports, or the end of the stream.
         result: Result<Reports, StreamEnd>,
     },
+    /// The instance has drained nodes, or uses them again.
+    Resources(ResourceNews),
     /// The job manager has asked for all jobs that ran when this service said hello to it. Those that
     /// it asks for from now on were allocated later, or have waited for a prolog.
     RunningAsked,
@@ -313,8 +322,12 @@ pub enum Event {
     Timeout,
     /// [`super::Effect::Tell`] has ended.
     Told {
+        /// Who has asked for it.
+        asker: Role,
         /// The job.
         id: JobId,
+        /// The nodes of which it tells.
+        nodes: Box<DegradedNodes>,
         /// The KVS has the event. `true`: it did not have it before.
         result: Result<bool, Fault>,
     },

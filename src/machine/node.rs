@@ -157,7 +157,7 @@ impl Node {
     /// The role whose stream of reports, or whose question, the event answers.
     pub(super) fn role_of(&self, event: &Event) -> Option<Role> {
         match event {
-            Event::KnownAnswered { asker, .. } => Some(*asker),
+            Event::KnownAnswered { asker, .. } | Event::Told { asker, .. } => Some(*asker),
             Event::Reported { stream, .. } => self.routes.get(stream).map(|route| route.role),
             _ => None,
         }
@@ -199,7 +199,11 @@ impl Node {
             Event::Replied { stream, .. } | Event::Reported { stream, .. } => of_stream(stream),
             Event::Unit(event) => event.unit().map(UnitName::job),
             Event::CheckpointBegun | Event::Checkpointed(_) => return self.coordinator.gated(),
-            Event::Config(_) | Event::Known { .. } | Event::RunningAsked => None,
+            Event::Config(_)
+            | Event::Known { .. }
+            | Event::ParentDegraded { .. }
+            | Event::Resources(_)
+            | Event::RunningAsked => None,
             // A user can have many of these, so no job is looked at for them.
             Event::Disconnected { request } if self.coordinator.has_asked(*request) => None,
             Event::Disconnected { .. } => return self.agents.keys().copied().collect(),

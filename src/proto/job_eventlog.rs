@@ -27,24 +27,19 @@ pub struct DegradedNodes {
 }
 
 impl DegradedNodes {
-    /// Those that an eventlog tells of, an event to a line.
-    pub fn read(eventlog: &str) -> impl Iterator<Item = Self> {
-        #[derive(Deserialize)]
-        struct Event {
-            name: String,
-            context: Value,
+    /// Reads an entry of an eventlog, if it is such an event.
+    pub fn from_entry(entry: &Value) -> Option<Self> {
+        if entry["name"] != NODE_DEGRADED {
+            return None;
         }
-        let events = eventlog.lines().filter_map(|line| serde_json::from_str::<Event>(line).ok());
-        events
-            .filter(|event| event.name == NODE_DEGRADED)
-            .filter_map(|event| serde_json::from_value(event.context).ok())
+        Self::deserialize(&entry["context"]).ok()
     }
 }
 
 /// An event that this service posts there itself (`job-manager.post-event.post`).
 #[derive(Clone, Debug, PartialEq)]
 pub enum JobEvent {
-    /// `node-degraded`: prologs have marked nodes of the job.
+    /// `node-degraded`: prologs have marked nodes of the job, or the instance has drained them.
     NodeDegraded(DegradedNodes),
     /// `epilog-finish`: the job manager may free the job.
     EpilogFinish,

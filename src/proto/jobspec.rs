@@ -1,5 +1,7 @@
 //! What job execution reads of a jobspec (RFC 14, RFC 25): `attributes.system.exec`.
 
+use std::borrow::Cow;
+
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
@@ -30,6 +32,11 @@ pub struct Jobspec {
     /// `attributes.system.exec.prolog-tolerance`: how many degraded nodes the job bears.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub prolog_tolerance: Option<u32>,
+    /// `attributes.system.exec.tell-degraded`: the job is told of its nodes that the instance drains
+    /// while it runs. By default it is if it is an instance itself. Only the coordinator wants to
+    /// know.
+    #[serde(skip)]
+    pub tell_degraded: bool,
     /// `attributes.system.exec.test`: nothing is run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub test: Option<TestExec>,
@@ -45,7 +52,7 @@ impl Jobspec {
     /// # Errors
     /// If an attribute has a wrong type or an unknown key. The error names the key and the value.
     pub fn read(text: &str) -> Result<Self, JobspecError> {
-        let mut parsed = Self::default();
+        let mut parsed = Self { tell_degraded: is_instance(text), ..Self::default() };
         let attributes = member(text, "attributes");
         let system = attributes.and_then(|text| member(text.get(), "system"));
         let Some(exec) = system.and_then(|text| member(text.get(), "exec")) else {
@@ -64,6 +71,10 @@ impl Jobspec {
             let key = ".prolog-tolerance";
             let wrong = |_| JobspecError::expected(key, "a number of nodes, 0 or more", count);
             parsed.prolog_tolerance = Some(serde_json::from_str(count.get()).map_err(wrong)?);
+        }
+        if let Some(is_told) = members.get("tell-degraded") {
+            let wrong = |_| JobspecError::expected(".tell-degraded", "true or false", is_told);
+            parsed.tell_degraded = serde_json::from_str(is_told.get()).map_err(wrong)?;
         }
         for name in ["bulkexec", "bgexec"] {
             if let Some(member) = members.get(name) {
@@ -104,6 +115,25 @@ impl Jobspec {
         }
         Ok(())
     }
+}
+
+/// Whether the job's tasks are brokers: the command is `flux broker` (`flux batch` and `flux alloc`
+/// run that) or `flux start`.
+fn is_instance(text: &str) -> bool {
+    #[derive(Deserialize)]
+    struct Task<'a> {
+        #[serde(borrow)]
+        command: Vec<Cow<'a, str>>,
+    }
+    let tasks = member(text, "tasks").map(|tasks| serde_json::from_str::<Vec<Task>>(tasks.get()));
+    let Some(Ok(tasks)) = tasks else { return false };
+    tasks.iter().any(|task| match task.command.as_slice() {
+        [program, verb, ..] => {
+            let name = program.rsplit('/').next();
+            name == Some("flux") && matches!(verb.as_ref(), "broker" | "start")
+        }
+        [_] | [] => false,
+    })
 }
 
 /// The path of a program.
@@ -182,6 +212,28 @@ mod tests {
     }
 
     #[test]
+    fn instances_are_told_of_degraded_nodes_and_those_who_ask() {
+        let told = |command: Value, exec: Value| {
+            let jobspec = json!({"tasks": [{"command": command}],
+                                 "attributes": {"system": {"exec": exec}}});
+            Jobspec::read(&jobspec.to_string()).expect("readable").tell_degraded
+        };
+        for (command, is_instance) in [
+            (json!(["flux", "broker"]), true),
+            (json!(["/usr/bin/flux", "start", "-Sx=y", "a\n.sh"]), true),
+            (json!(["flux", "run", "hostname"]), false),
+            (json!(["flux"]), false),
+            (json!(["notflux", "broker"]), false),
+            (json!([]), false),
+            (json!(7), false),
+        ] {
+            assert_eq!(told(command.clone(), json!({})), is_instance, "{command}");
+            assert!(told(command.clone(), json!({"tell-degraded": true})));
+            assert!(!told(command, json!({"tell-degraded": false})));
+        }
+    }
+
+    #[test]
     fn errors_name_key_and_value() {
         for (exec, expect) in [
             (json!(3), "exec: expected an object, got 3"),
@@ -193,6 +245,7 @@ mod tests {
                 "exec.prolog-tolerance: expected a number of nodes, 0 or more, got -1",
             ),
             (json!({"prolog-tolerance": "x"}), "exec.prolog-tolerance: expected a number"),
+            (json!({"tell-degraded": 1}), "exec.tell-degraded: expected true or false, got 1"),
             (json!({"bgexec": {"foo": 1}}), "exec.bgexec: unknown key \"foo\" (value 1)"),
             (json!({"bulkexec": {"foo": 1}}), "exec.bulkexec: unknown key \"foo\" (value 1)"),
             (

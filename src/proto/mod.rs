@@ -17,6 +17,7 @@ mod job_id;
 mod jobspec;
 mod method;
 pub mod peer;
+mod resources;
 mod response;
 mod rset;
 mod scripts;
@@ -42,6 +43,7 @@ pub use job_eventlog::{DegradedNodes, HOLD, JobEvent, JobEventlog, NODE_DEGRADED
 pub use job_id::{JobId, JobIdError};
 pub use jobspec::Jobspec;
 pub use method::{ExecMethod, METHODS, MethodError};
+pub use resources::{BrokerMapping, NodeChange, ResourceNews};
 pub use response::{Exception, ReleasedRanks, Response};
 pub use rset::{ResourceSet, ResourceSetError};
 pub use scripts::{

@@ -290,11 +290,11 @@ impl Driver {
                 self.open(SHELLS, to, &*request, move |result| Event::Reported { stream, result });
             }
             Effect::Stream { to, item } => self.respond(to, &item),
-            Effect::Tell { id, event } => {
+            Effect::Tell { asker, id, nodes } => {
                 let this = self.this.clone();
-                self.kvs.tell(id, event, move |result| {
+                self.kvs.tell(id, JobEvent::NodeDegraded((*nodes).clone()), move |result| {
                     if let Some(driver) = this.upgrade() {
-                        driver.handle(Event::Told { id, result });
+                        driver.handle(Event::Told { asker, id, nodes, result });
                     }
                 });
             }

@@ -72,9 +72,28 @@ impl Futures {
         payload: &str,
         each: impl FnMut(Result<String, RpcError>) + 'static,
     ) {
-        let mut each = each;
+        self.open(topic, Some(nodeid), payload, each);
+    }
+
+    /// The same, of the nearest rank that has the service.
+    pub fn stream_anywhere(
+        &self,
+        topic: &str,
+        payload: &str,
+        each: impl FnMut(Result<String, RpcError>) + 'static,
+    ) {
+        self.open(topic, None, payload, each);
+    }
+
+    fn open(
+        &self,
+        topic: &str,
+        nodeid: Option<u32>,
+        payload: &str,
+        mut each: impl FnMut(Result<String, RpcError>) + 'static,
+    ) {
         let flags = flux_sys::FLUX_RPC_STREAMING as c_int;
-        let future = self.send(topic, Some(nodeid), payload, flags);
+        let future = self.send(topic, nodeid, payload, flags);
         self.then(future, true, NO_LIMIT, Box::new(move |result, _| each(result)));
     }
 

@@ -32,6 +32,32 @@ impl Handle {
         NonNull::new(handle).map(Self).ok_or_else(|| HandleError::last("cannot connect to Flux"))
     }
 
+    /// Connects to another broker. Its messages are handled in the reactor of `self`.
+    ///
+    /// # Errors
+    /// There is no broker behind the URI, or it does not let this user in.
+    pub(super) fn connect_beside(self, uri: &str) -> Result<Self, HandleError> {
+        let text = cstring(uri);
+        // SAFETY: the string outlives the call, which copies it.
+        let raw = unsafe { flux_sys::flux_open(text.as_ptr(), 0) };
+        let other = NonNull::new(raw).map(Self);
+        let other = other.ok_or_else(|| HandleError::last(format!("cannot connect to {uri}")))?;
+        // SAFETY: the new handle is ours, and has no reactor yet; the other one outlives it.
+        let rc = unsafe { flux_sys::flux_set_reactor(other.as_ptr(), self.reactor()) };
+        if rc < 0 {
+            let error = HandleError::last("set the reactor");
+            other.close();
+            return Err(error);
+        }
+        Ok(other)
+    }
+
+    /// Ends a connection of [`Self::connect_beside`]. It must not be used any more.
+    pub(super) fn close(self) {
+        // SAFETY: the handle is ours, and whoever calls this does not use it again.
+        unsafe { flux_sys::flux_close(self.as_ptr()) };
+    }
+
     pub(super) fn as_ptr(self) -> *mut flux_sys::flux_t {
         self.0.as_ptr()
     }

@@ -10,9 +10,9 @@ use super::prologs::SEVERITY_CRIT;
 use super::timer::Timer;
 use crate::machine::context::Context;
 use crate::machine::effect::{Effect, Effects, Level};
-use crate::machine::event::Fault;
+use crate::machine::event::{Fault, Role};
 use crate::proto::peer::Order;
-use crate::proto::{BrokerRank, DegradedNodes, Exception, Idset, JobEvent, Stage};
+use crate::proto::{BrokerRank, DegradedNodes, Exception, Idset, Stage};
 
 /// Pause before the job manager is told again, in seconds.
 const TELL_PAUSE: f64 = 2.0;
@@ -78,7 +78,8 @@ impl Leader {
                 nodelist: self.start.r.hosts(&news),
                 reasons: self.reasons(&news).map(str::to_string).collect(),
             };
-            out.push(Effect::Tell { id: self.id, event: JobEvent::NodeDegraded(nodes) });
+            let nodes = Box::new(nodes);
+            out.push(Effect::Tell { asker: Role::Leader, id: self.id, nodes });
             self.told.asked = Some(news);
         }
         false

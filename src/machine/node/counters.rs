@@ -33,6 +33,9 @@ impl Counters {
             | Event::Expiration { .. }
             | Event::Held { .. }
             | Event::Known { .. }
+            | Event::ParentDegraded { .. }
+            | Event::Resources(_)
+            | Event::Told { asker: Role::Coordinator, .. }
             | Event::Kvs { result: KvsResult::Released(_), .. }
             | Event::Replied { .. }
             | Event::RunningAsked
@@ -80,6 +83,7 @@ impl Counters {
             | Effect::Lead { .. }
             | Effect::Pass { .. }
             | Effect::Post { .. }
+            | Effect::Tell { asker: Role::Coordinator, .. }
             | Effect::Stream { item: StreamItem::Response { .. }, .. } => {
                 self.coordinator_sent += 1;
             }

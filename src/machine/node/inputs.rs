@@ -16,11 +16,12 @@ use crate::machine::request::Topic;
 use crate::machine::schedule::Waiter;
 use crate::port::supervisor::{Method, UnitCommand, UnitEvent};
 use crate::proto::peer::{
-    KnownRequest, LeadReply, LeadRequest, Order, OrderRequest, Question, Reports, ShellsRequest,
-    StreamEnd,
+    CoveredRequest, KnownRequest, LeadReply, LeadRequest, Order, OrderRequest, Question, Reports,
+    ShellsRequest, StreamEnd,
 };
 use crate::proto::{
-    BarrierEntry, Bequest, BrokerRank, JobDigest, JobException, JobId, UnitName, WaitStatus,
+    BarrierEntry, Bequest, BrokerRank, DegradedNodes, JobDigest, JobException, JobId, UnitName,
+    WaitStatus,
 };
 
 impl Node {
@@ -36,10 +37,7 @@ impl Node {
             Event::Checkpointed(result) => self.coordinator.handle_checkpointed(cx, result, out),
             Event::Cleaning(cleaning) => self.coordinator.handle_cleaning(cx, *cleaning, out),
             Event::Config(config) => self.reconfigure(*config, out),
-            Event::Covered(covered) => {
-                let leader = self.leaders.get_mut(&covered.id);
-                leader.into_iter().for_each(|leader| leader.handle_covered(&covered, out));
-            }
+            Event::Covered(covered) => self.handle_covered(&covered, out),
             Event::CriticalRanks { request, credential, id, ranks } => {
                 self.handle_critical_ranks(now, request, (id, credential), &ranks, out);
             }
@@ -74,9 +72,11 @@ impl Node {
             Event::Parked { request, id, entry } => {
                 self.handle_parked(now, request, id, entry, out)
             }
+            Event::ParentDegraded { at, nodes } => self.coordinator.handle_parent(at, nodes, out),
             Event::PerilogRelease { request, release } => self.release(now, request, &release, out),
             Event::Replied { stream, result } => self.handle_reply(now, stream, result, out),
             Event::Reported { stream, result } => self.handle_reports(now, stream, result, out),
+            Event::Resources(news) => self.coordinator.handle_resources(&news, out),
             Event::RunningAsked => self.coordinator.handle_running_asked(),
             Event::ShellBarrier { request, credential, id, rank, entry } => {
                 self.handle_barrier(now, request, credential, (id, rank, entry), out);
@@ -85,13 +85,22 @@ impl Node {
             Event::Start { request, start } => {
                 self.coordinator.handle_start(cx, request, *start, out)
             }
-            Event::Told { id, result } => self.handle_told(now, id, &result, out),
+            Event::Told { asker, id, nodes, result } => {
+                self.handle_told(now, asker, (id, &nodes, result), out);
+            }
             Event::Timeout => {
                 for waiter in self.schedule.due(now.mono) {
                     self.handle_timeout(now, waiter, out);
                 }
             }
             Event::Unit(event) => self.handle_unit(now, event, out),
+        }
+    }
+
+    /// The coordinator tells what a checkpoint holds.
+    fn handle_covered(&mut self, covered: &CoveredRequest, out: &mut Effects) {
+        if let Some(leader) = self.leaders.get_mut(&covered.id) {
+            leader.handle_covered(covered, out);
         }
     }
 
@@ -132,13 +141,15 @@ impl Node {
     fn handle_told(
         &mut self,
         now: Now,
-        id: JobId,
-        result: &Result<bool, Fault>,
+        asker: Role,
+        (id, nodes, result): (JobId, &DegradedNodes, Result<bool, Fault>),
         out: &mut Effects,
     ) {
         let cx = context!(self, now);
-        if let Some(leader) = self.leaders.get_mut(&id) {
-            leader.handle_told(cx, result, out);
+        if asker == Role::Coordinator {
+            self.coordinator.handle_told(id, nodes, result, out);
+        } else if let Some(leader) = self.leaders.get_mut(&id) {
+            leader.handle_told(cx, &result, out);
         }
     }
 

@@ -133,12 +133,14 @@ inputs! {
     OutputTruncated "output-truncated" [AGENT SCRIPT]
     Override "override" [LEADER]
     Parked "parked" [AGENT]
+    ParentDegraded "parent-degraded" []
     PerilogRelease "perilog-release" [LEADER]
     Ready "ready" []
     Recommitted "recommitted" [AGENT]
     Released "released" [COORDINATOR]
     Replied "replied" [COORDINATOR]
     Reported "reported" [LEADER AGENT]
+    Resources "resources" []
     RunningAsked "running-asked" []
     ShellBarrier "shell-barrier" [AGENT]
     Shells "shells" [AGENT]
@@ -146,7 +148,7 @@ inputs! {
     Started "started" [AGENT SCRIPT]
     Stopping "stopping" [AGENT SCRIPT]
     Timeout "timeout" [COORDINATOR LEADER AGENT]
-    Told "told" [LEADER]
+    Told "told" [COORDINATOR LEADER]
     Unreadable "unreadable" []
     Unusable "unusable" []
 }
@@ -181,10 +183,12 @@ impl Event {
             Self::Lead { .. } => Input::Lead,
             Self::Order(_) => Input::Order,
             Self::Override { .. } => Input::Override,
+            Self::ParentDegraded { .. } => Input::ParentDegraded,
             Self::Parked { .. } => Input::Parked,
             Self::PerilogRelease { .. } => Input::PerilogRelease,
             Self::Replied { .. } => Input::Replied,
             Self::Reported { .. } => Input::Reported,
+            Self::Resources(_) => Input::Resources,
             Self::RunningAsked => Input::RunningAsked,
             Self::ShellBarrier { .. } => Input::ShellBarrier,
             Self::Shells { .. } => Input::Shells,

@@ -1,8 +1,10 @@
 //! Jobs in CLEANUP when rank 0 goes.
 
 use super::{JOB, OWNER, World, start};
-use crate::machine::{Event, Fault};
-use crate::proto::{Cleaning, Exception, JobEvent, JobEventlog, Response, WaitStatus};
+use crate::machine::{Event, Fault, Role};
+use crate::proto::{
+    Cleaning, DegradedNodes, Exception, JobEvent, JobEventlog, Response, WaitStatus,
+};
 
 impl World {
     pub(super) fn begin_hold(&mut self, rank: usize) {
@@ -15,10 +17,11 @@ impl World {
         }
     }
 
-    pub(super) fn tell(&mut self, rank: usize, event: JobEvent) {
-        let result = if self.posted.contains(&event) { Ok(false) } else { Ok(true) };
+    pub(super) fn tell(&mut self, rank: usize, asker: Role, nodes: Box<DegradedNodes>) {
+        let event = JobEvent::NodeDegraded((*nodes).clone());
+        let result = Ok(!self.posted.contains(&event));
         self.posted.push(event);
-        let event = (rank, Event::Told { id: JOB, result });
+        let event = (rank, Event::Told { asker, id: JOB, nodes, result });
         if self.hold_holds { &mut self.held } else { &mut self.queue }.push_back(event);
     }
 

@@ -4,6 +4,7 @@
 mod barrier;
 mod checkpoint;
 mod degraded;
+mod drained;
 mod hold;
 mod hostile;
 mod job_life;
@@ -399,7 +400,7 @@ impl World {
             Effect::Hold { .. } => self.begin_hold(rank),
             Effect::Post { event, .. } => self.post(event),
             Effect::Drain { ranks, reason } => self.drained.push(format!("{ranks} {reason}")),
-            Effect::Tell { event, .. } => self.tell(rank, event),
+            Effect::Tell { asker, nodes, .. } => self.tell(rank, asker, nodes),
             Effect::Raise { exception, .. } => self.raised.push(exception.note),
             Effect::KillJob { id, signal } => {
                 self.killed.push(signal);

@@ -67,8 +67,8 @@ impl Instance<'_> {
             // The job manager goes on with all its jobs.
             Effect::Post { .. } => (),
             // Its eventlog is what is told.
-            Effect::Tell { id, .. } => {
-                self.queue.push_back((from, Event::Told { id, result: Ok(true) }));
+            Effect::Tell { asker, id, nodes } => {
+                self.queue.push_back((from, Event::Told { asker, id, nodes, result: Ok(true) }));
             }
             // This is the same as a response, because the coordinator is never unloaded.
             Effect::Raise { id, exception } => {

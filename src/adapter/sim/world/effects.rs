@@ -64,9 +64,8 @@ impl World {
             Effect::Stream { to: RequestId::Remote(to), item } => {
                 self.forward_answer(from, to, item)
             }
-            Effect::Tell { id, event } => {
-                let event = Box::new(event);
-                self.send(from.rank, 0, Item::Script(Step::Tell { from, id, event }));
+            Effect::Tell { id, nodes, .. } => {
+                self.send(from.rank, 0, Item::Script(Step::Tell { from, id, nodes }));
             }
             Effect::Unit(command) => self.forward_command(from, command),
             Effect::LostShell { .. } | Effect::Log { .. } => (),

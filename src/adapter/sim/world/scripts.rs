@@ -7,8 +7,8 @@ use serde_json::json;
 use super::{Item, World};
 use crate::adapter::sim::request::{Asked, Life};
 use crate::adapter::sim::script::{Mark, Script};
-use crate::machine::{Credential, Event, Fault, RequestId, Topic};
-use crate::proto::{JobEvent, JobId, Stage, UnitName, WaitStatus};
+use crate::machine::{Credential, Event, Fault, RequestId, Role, Topic};
+use crate::proto::{DegradedNodes, JobId, Stage, UnitName, WaitStatus};
 
 /// Of so many scripts one fails, one goes on until it is told to end, one does not listen, and some
 /// mark their node.
@@ -32,13 +32,13 @@ pub(in crate::adapter::sim) enum Step {
     Tell {
         from: Life,
         id: JobId,
-        event: Box<JobEvent>,
+        nodes: Box<DegradedNodes>,
     },
     /// The KVS has it, if rank 0's broker is still this one.
     Told {
         to: Life,
         id: JobId,
-        event: Box<JobEvent>,
+        nodes: Box<DegradedNodes>,
         broker: u32,
     },
 }
@@ -48,8 +48,8 @@ impl World {
         match step {
             Step::End { rank, index, status } => self.end_script(rank, index, status),
             Step::Mark { rank, index } => self.mark(rank, index),
-            Step::Tell { from, id, event } => self.ask_to_tell(from, id, event),
-            Step::Told { to, id, event, broker } => self.end_tell(to, id, &event, broker),
+            Step::Tell { from, id, nodes } => self.ask_to_tell(from, id, nodes),
+            Step::Told { to, id, nodes, broker } => self.end_tell(to, id, nodes, broker),
         }
     }
 
@@ -153,39 +153,37 @@ impl World {
     }
 
     /// The job manager is asked to have an eventlog say something, unless it says it already.
-    fn ask_to_tell(&mut self, from: Life, id: JobId, event: Box<JobEvent>) {
+    fn ask_to_tell(&mut self, from: Life, id: JobId, nodes: Box<DegradedNodes>) {
         let broker = self.ranks[0].brokers;
         if self.ranks[0].broker_up && self.manager.jobs.contains_key(&id) {
             return self.after(
                 0.000_1,
                 0.02,
-                Item::Script(Step::Told { to: from, id, event, broker }),
+                Item::Script(Step::Told { to: from, id, nodes, broker }),
             );
         }
-        self.refuse_tell(from, id);
+        self.refuse_tell(from, id, nodes);
     }
 
-    fn refuse_tell(&mut self, to: Life, id: JobId) {
-        let fault = Fault::new(libc::EHOSTUNREACH, "No route to host");
-        self.send_event(0, to, Event::Told { id, result: Err(fault) });
+    fn refuse_tell(&mut self, to: Life, id: JobId, nodes: Box<DegradedNodes>) {
+        let result = Err(Fault::new(libc::EHOSTUNREACH, "No route to host"));
+        self.send_event(0, to, Event::Told { asker: Role::Leader, id, nodes, result });
     }
 
-    fn end_tell(&mut self, to: Life, id: JobId, event: &JobEvent, broker: u32) {
+    fn end_tell(&mut self, to: Life, id: JobId, nodes: Box<DegradedNodes>, broker: u32) {
         let is_same = self.ranks[0].broker_up && self.ranks[0].brokers == broker;
         let Some(job) = self.manager.jobs.get_mut(&id).filter(|_| is_same) else {
-            return self.refuse_tell(to, id);
-        };
-        let JobEvent::NodeDegraded(nodes) = event else {
-            return self.violate("bounded", format!("{id}: {event:?} is told"));
+            return self.refuse_tell(to, id, nodes);
         };
         let is_news = !nodes.ranks.iter().all(|rank| job.degraded.contains(rank));
         job.degraded = job.degraded.union(&nodes.ranks);
         if let Some(digest) = job.allocation.as_ref().map(|known| known.digest.clone()) {
             self.told_degraded.extend(nodes.ranks.iter().map(|rank| (digest.clone(), rank)));
         }
-        note!(self, "{id}: {event:?}");
+        note!(self, "{id}: {nodes:?}");
         self.commit_manager(broker);
-        self.send_event(0, to, Event::Told { id, result: Ok(is_news) });
+        let result = Ok(is_news);
+        self.send_event(0, to, Event::Told { asker: Role::Leader, id, nodes, result });
     }
 
     /// A signal arrives at a script.

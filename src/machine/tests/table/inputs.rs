@@ -14,9 +14,10 @@ use crate::proto::peer::{
     RankReport, Report, Reports, StreamEnd, StreamName, VERSION, Version,
 };
 use crate::proto::{
-    BarrierEntry, Bequest, BrokerRank, Cleaning, DegradedNode, EndReason, Exception, ExecEvent,
-    Idset, JobDigest, JobEventlog, JobException, PerilogRelease, Place, ReleasedRanks, Response,
-    ScriptFailure, ScriptStop, Scripts, Stage, StartRequest, Stream, UnitName, WaitStatus,
+    BarrierEntry, Bequest, BrokerRank, Cleaning, DegradedNode, DegradedNodes, EndReason, Exception,
+    ExecEvent, Idset, JobDigest, JobEventlog, JobException, NodeChange, PerilogRelease, Place,
+    ReleasedRanks, ResourceNews, Response, ScriptFailure, ScriptStop, Scripts, Stage, StartRequest,
+    Stream, UnitName, WaitStatus,
 };
 
 /// Streams of one rank of these worlds that can be open.
@@ -91,9 +92,11 @@ fn events(input: Input, world: &World, rank: usize) -> Vec<Event> {
         Input::ShellBarrier => barriers(request, rank),
         Input::Shells => shells(request),
         Input::Start => starts(request),
-        Input::Told => [Ok(true), Ok(false), Err(fault())]
-            .map(|result| Event::Told { id: JOB, result })
-            .to_vec(),
+        Input::ParentDegraded => {
+            vec![Event::ParentDegraded { at: 1e9, nodes: vec![(ranks("1"), "hot".to_string())] }]
+        }
+        Input::Resources => resources(),
+        Input::Told => told(),
         of_unit => {
             let units = [Stage::Shell, Stage::Prolog, Stage::Epilog];
             let units = units.map(|stage| world.unit_of_stage(rank, stage));
@@ -101,6 +104,32 @@ fn events(input: Input, world: &World, rank: usize) -> Vec<Event> {
             all.filter(|event| event.input() == of_unit).collect()
         }
     }
+}
+
+fn ranks(text: &str) -> Idset {
+    text.parse().expect("ranks")
+}
+
+fn resources() -> Vec<Event> {
+    let at = 2e9;
+    let drain = NodeChange { at, ranks: ranks("0-7"), drained: Some("hot".to_string()) };
+    let undrain = NodeChange { at, ranks: ranks("1"), drained: None };
+    let news = |changes, is_up_to_date| Event::Resources(ResourceNews { changes, is_up_to_date });
+    vec![news(vec![drain, undrain], false), news(Vec::new(), true)]
+}
+
+fn told() -> Vec<Event> {
+    let nodes = Box::new(DegradedNodes {
+        ranks: ranks("1"),
+        shell_ranks: ranks("1"),
+        nodelist: "n1".to_string(),
+        reasons: vec!["hot".to_string()],
+    });
+    let of = |asker| {
+        let told = |result| Event::Told { asker, id: JOB, nodes: nodes.clone(), result };
+        [Ok(true), Ok(false), Err(fault())].map(told)
+    };
+    [of(Role::Coordinator), of(Role::Leader)].concat()
 }
 
 fn releases(request: RequestId) -> Vec<Event> {
