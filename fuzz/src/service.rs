@@ -159,7 +159,7 @@ fn with_member(topic: Topic, member: &str, bytes: &mut Bytes) -> Vec<u8> {
 fn template(topic: Topic, bytes: &mut Bytes) -> Value {
     let id = bytes.id();
     match topic {
-        Topic::Checkpoint => json!({ "id": id }),
+        Topic::Checkpoint | Topic::ShellRuns => json!({ "id": id }),
         Topic::Covered => {
             json!({ "version": bytes.version(), "id": id, "digest": "d", "mark": bytes.number(),
                     "ended": bytes.flag() })

@@ -177,6 +177,10 @@ impl Agent {
         self.occupant.as_ref().map(|occupant| &occupant.shell)
     }
 
+    pub(super) fn shell_has_ended(&self) -> bool {
+        self.shell().is_some_and(Shell::has_ended)
+    }
+
     pub(super) fn next_timeout(&self) -> Option<f64> {
         let evict_at = self.occupant.as_ref().and_then(Occupant::next_timeout);
         [self.upstream.next_timeout(), evict_at].into_iter().flatten().reduce(f64::min)

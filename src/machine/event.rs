@@ -304,6 +304,16 @@ pub enum Event {
         /// next one.
         entry: Option<BarrierEntry>,
     },
+    /// A shell of the job finds no service of the shell on this rank, and wants to know whether that
+    /// has ended (`job-exec.shell-runs`).
+    ShellRuns {
+        /// Which request to answer.
+        request: RequestId,
+        /// Who asks.
+        credential: Credential,
+        /// The job.
+        id: JobId,
+    },
     /// A leader or parent wants shells.
     Shells {
         /// Which request to answer, as a stream.

@@ -150,7 +150,7 @@ impl Node {
     }
 
     /// The supervisor has not told yet what it has found.
-    fn is_starting(&self) -> bool {
+    pub(super) fn is_starting(&self) -> bool {
         self.supervisor == SupervisorState::Starting
     }
 
@@ -182,7 +182,8 @@ impl Node {
             | Event::Kvs { id, .. }
             | Event::Override { id, .. }
             | Event::Parked { id, .. }
-            | Event::ShellBarrier { id, .. } => Some(*id),
+            | Event::ShellBarrier { id, .. }
+            | Event::ShellRuns { id, .. } => Some(*id),
             // The checkpoint may begin, or not be due any more.
             Event::Held { id, .. } => {
                 return self.coordinator.gated().into_iter().chain([*id]).collect();

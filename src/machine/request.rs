@@ -49,14 +49,17 @@ pub enum Topic {
     PerilogRelease,
     /// [`Event::ShellBarrier`].
     ShellBarrier,
+    /// [`Event::ShellRuns`].
+    ShellRuns,
     /// [`Event::Shells`].
     Shells,
     /// [`Event::Start`].
     Start,
 }
 
+/// The payload of `checkpoint` and `shell-runs`.
 #[derive(Deserialize)]
-struct Checkpoint {
+struct Named {
     id: JobId,
 }
 
@@ -100,7 +103,7 @@ struct ShellBarrier {
 
 impl Topic {
     /// Every topic.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::Checkpoint,
         Self::Covered,
         Self::CriticalRanks,
@@ -116,6 +119,7 @@ impl Topic {
         // Last: files of the fuzz corpus name the others by their place.
         Self::PerilogRelease,
         Self::Degraded,
+        Self::ShellRuns,
     ];
 
     /// The last part of the topic.
@@ -133,6 +137,7 @@ impl Topic {
             Self::Override => "override",
             Self::PerilogRelease => "perilog-release",
             Self::ShellBarrier => "shell-barrier",
+            Self::ShellRuns => "shell-runs",
             Self::Shells => SHELLS,
             Self::Start => "start",
         }
@@ -151,7 +156,9 @@ impl Topic {
 
     fn payload_max(self) -> Option<usize> {
         match self {
-            Self::Checkpoint | Self::Override | Self::ShellBarrier => Some(SMALL_MAX),
+            Self::Checkpoint | Self::Override | Self::ShellBarrier | Self::ShellRuns => {
+                Some(SMALL_MAX)
+            }
             Self::Degraded => Some(REASON_MAX),
             Self::CriticalRanks => Some(IDSET_MAX),
             Self::KeepCommits => Some(COMMITS_MAX),
@@ -183,7 +190,7 @@ impl Topic {
         }
         Ok(match self {
             Self::Checkpoint => {
-                let Checkpoint { id } = json(payload)?;
+                let Named { id } = json(payload)?;
                 Event::CheckpointAsked { request, credential, id }
             }
             Self::Covered => Event::Covered(peers(payload)?),
@@ -217,6 +224,10 @@ impl Topic {
                 let entry = entry.map(|number| BarrierEntry { number, client });
                 Event::ShellBarrier { request, credential, id, rank, entry }
             }
+            Self::ShellRuns => {
+                let Named { id } = json(payload)?;
+                Event::ShellRuns { request, credential, id }
+            }
             Self::Shells => Event::Shells { request, shells: Box::new(peers(payload)?) },
             Self::Start => Event::Start { request, start: Box::new(StartRequest::read(payload)) },
         })
@@ -245,7 +256,7 @@ mod tests {
     #[test]
     fn what_users_send_is_bounded() {
         let padded = |size| format!("{{\"id\":1,\"rank\":0,\"x\":\"{}\"}}", "y".repeat(size));
-        for method in [Topic::Checkpoint, Topic::ShellBarrier] {
+        for method in [Topic::Checkpoint, Topic::ShellBarrier, Topic::ShellRuns] {
             assert!(read(method, &padded(100)).is_ok(), "{method:?}");
             let refused = read(method, &padded(SMALL_MAX)).expect_err("refused");
             assert_eq!(refused.errnum, libc::EMSGSIZE, "{method:?}");
@@ -269,7 +280,7 @@ mod tests {
     #[test]
     fn nothing_is_too_deep_for_what_is_passed_over() {
         let deep = format!("{{\"x\":{}{},\"id\":1,\"rank\":0}}", "[".repeat(400), "]".repeat(400));
-        for method in [Topic::Checkpoint, Topic::ShellBarrier] {
+        for method in [Topic::Checkpoint, Topic::ShellBarrier, Topic::ShellRuns] {
             assert!(read(method, &deep).is_ok(), "{method:?}");
         }
     }

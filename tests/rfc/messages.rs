@@ -44,6 +44,7 @@ pub(super) const READERS: &[(&str, Reader)] = &[
     ("reports", typed::<Reports>),
     ("responses", responses),
     ("shell-barrier", |example| from_user(Topic::ShellBarrier, example)),
+    ("shell-runs", |example| from_user(Topic::ShellRuns, example)),
     ("shells", request::<ShellsRequest>),
     ("start", start),
     ("stats-get", super::node::stats),
@@ -93,7 +94,7 @@ fn from_user(topic: Topic, example: &Value) -> Result<Value, String> {
     let payload = example.to_string();
     let event = topic.read(RequestId::Remote(1), credential, payload.as_bytes());
     Ok(match event.map_err(|e| e.to_string())? {
-        Event::CheckpointAsked { id, .. } => json!({ "id": id }),
+        Event::CheckpointAsked { id, .. } | Event::ShellRuns { id, .. } => json!({ "id": id }),
         Event::CriticalRanks { id, ranks, .. } => json!({ "id": id, "ranks": ranks }),
         Event::Degraded { degraded, .. } => json!(degraded),
         Event::Expiration { id, expiration, .. } => json!({ "id": id, "expiration": expiration }),

@@ -155,7 +155,7 @@ test_expect_success 'another user may not ask for it' '
 	id=$(flux submit -N2 sleep inf) &&
 	wait_event -q "$id" start &&
 	decimal=$(flux job id --to=dec "$id") &&
-	for topic in critical-ranks shell-barrier checkpoint; do
+	for topic in critical-ranks shell-barrier shell-runs checkpoint; do
 		as_guest test_must_fail rpc job-exec.$topic \
 			"{\"id\": $decimal, \"rank\": 0, \"ranks\": \"0\"}" 2>err &&
 		grep EPERM err || return 1

@@ -146,6 +146,17 @@ test_expect_success UNITS 'shells under the IMP that end before the first barrie
 	flux resource undrain 0-1 &&
 	configure
 '
+test_expect_success UNITS 'a rank says whether its shell of a job has ended' '
+	rm -f end && gate end &&
+	id=$(flux submit -N2 -n2 sh -c "[ \$FLUX_TASK_RANK = 1 ] || cat end") &&
+	wait_event "$id" release &&
+	named="{\"id\": $(flux job id --to=dec "$id")}" &&
+	rpc 0 job-exec.shell-runs "$named" &&
+	test_must_fail rpc 1 job-exec.shell-runs "$named" 2>err &&
+	grep ESRCH err &&
+	open_gate end &&
+	wait_event "$id" clean
+'
 test_expect_success UNITS 'no unit is left' '
 	assert_no_units
 '

@@ -27,6 +27,9 @@ pub(crate) const HOME: &str = "home:";
 /// A tool that is started through a shell has a protocol of its own, with streams.
 const TOOLS: &str = "rexec.";
 
+/// The digits of a job id (RFC 19).
+const F58: &[u8; 58] = b"123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz";
+
 /// A shell's service on one rank.
 #[derive(Clone, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub(crate) struct Peer {
@@ -50,6 +53,14 @@ impl Peer {
         let is_own = request.first_hop().is_none();
         let rank = (rank < u32::MAX - 1).then_some(rank)?;
         (numbered && is_own).then(|| Self { service: service.to_string(), rank })
+    }
+
+    /// The shell's job.
+    pub(crate) fn job(&self) -> Option<u64> {
+        let (_, id) = self.service.split_once("-shell-f")?;
+        let digit = |byte| F58.iter().position(|known| *known == byte);
+        let append = |id: u64, byte| id.checked_mul(58)?.checked_add(digit(byte)? as u64);
+        id.bytes().try_fold(0, append)
     }
 }
 

@@ -11,6 +11,9 @@ use client::Client;
 use support::Message;
 
 const SERVICE: &str = "1000-shell-fA";
+const NO_ENTRY: i32 = 2;
+const NO_PROCESS: i32 = 3;
+const TRY_AGAIN: i32 = 11;
 const NO_SERVICE: i32 = 38;
 const NO_HOST: i32 = 113;
 /// The rank of the receiver.
@@ -177,6 +180,8 @@ fn a_service_that_a_broker_lacks_which_has_run_for_long_is_told_of_at_once() {
 #[test]
 fn a_client_of_a_shell_waits_until_that_is_connected_again() {
     let mut sender = refused_by_a_broker(1.5);
+    let asked = sender.sent();
+    sender.receive(asked[0].answer("{}"));
     sender.pass(2.0);
     let questions = sender.sent();
     assert_eq!(questions.len(), 1, "{questions:?}");
@@ -248,12 +253,49 @@ fn who_closes_waits_for_a_receiver_that_connects_again() {
     let asked = sender.sent();
     assert_eq!(asked[0].topic, "state-machine.get");
     sender.receive(runs(&asked[0], 1.0));
+    // The rank's module says that the receiver runs.
+    let asked = sender.sent();
+    assert_eq!((asked[0].topic.as_str(), asked[0].rank), ("job-exec.shell-runs", RANK));
+    assert_eq!(asked[0].json(), json!({ "id": 9 }));
+    sender.receive(asked[0].answer("{}"));
     sender.pass(2.0);
     assert!(sender.connector.is_lingering());
     let questions = sender.sent();
     sender.receive(received(&questions[0], 0));
     assert_eq!(sender.topics(), [format!("{SERVICE}.write")]);
     assert!(sender.connector.is_lingering());
+}
+
+/// In a new instance every broker is back for only a short time.
+#[test]
+fn who_closes_does_not_wait_for_a_shell_that_the_module_says_has_ended() {
+    let (mut sender, question) = Client::closing();
+    sender.receive(question.refusal(NO_SERVICE, "No service"));
+    let asked = sender.sent();
+    sender.receive(runs(&asked[0], 1.0));
+    let asked = sender.sent();
+    assert!(sender.connector.is_lingering());
+    sender.receive(asked[0].refusal(NO_PROCESS, "it has ended"));
+    assert!(!sender.connector.is_lingering());
+}
+
+#[test]
+fn a_module_that_does_not_know_is_no_help() {
+    let (mut sender, question) = Client::closing();
+    for errnum in [NO_SERVICE, TRY_AGAIN, NO_ENTRY] {
+        let question = if errnum == NO_SERVICE {
+            question.clone()
+        } else {
+            sender.pass(2.0);
+            sender.sent().remove(0)
+        };
+        sender.receive(question.refusal(NO_SERVICE, "No service"));
+        let asked = sender.sent();
+        sender.receive(runs(&asked[0], 1.0));
+        let asked = sender.sent();
+        sender.receive(asked[0].refusal(errnum, "no"));
+        assert!(sender.connector.is_lingering());
+    }
 }
 
 #[test]

@@ -21,6 +21,7 @@ const SIZE: usize = 3;
 const CLIENT: &str = "client-";
 const SERVICE: &str = "1000-shell-fA";
 const NO_HOST: i32 = 113;
+const NO_PROCESS: i32 = 3;
 const NO_SERVICE: i32 = 38;
 const NOT_RUNNING: i32 = 2;
 
@@ -177,6 +178,9 @@ impl World {
         } else if message.topic == "state-machine.wait" {
             let is_running = !self.shells[to].is_stopping;
             let errnum = if is_running { 0 } else { NOT_RUNNING };
+            self.route(to, message.refusal(errnum, "{}"));
+        } else if message.topic == "job-exec.shell-runs" {
+            let errnum = if self.shells[to].is_gone { NO_PROCESS } else { 0 };
             self.route(to, message.refusal(errnum, "{}"));
         } else if !self.shells[to].has_service {
             if message.tag != NO_TAG && !message.noresponse {

@@ -12,6 +12,7 @@ use support::Message;
 
 const SERVICE: &str = "1000-shell-fA";
 const NEEDED: &str = "1000-shell-fA.resume-needed";
+const NO_PROCESS: i32 = 3;
 const NO_SERVICE: i32 = 38;
 const NO_HOST: i32 = 113;
 /// The rank of the other shell.
@@ -119,11 +120,25 @@ fn it_does_not_wait_for_a_sender_that_has_ended() {
 }
 
 #[test]
+fn it_does_not_wait_for_a_sender_that_the_module_says_has_ended() {
+    let (mut shell, question) = closing_and_asking();
+    shell.receive(question.refusal(NO_SERVICE, "No service"));
+    let asked = shell.sent();
+    shell.receive(runs(&asked[0], 1.0));
+    let asked = shell.sent();
+    shell.receive(asked[0].refusal(NO_PROCESS, "it has ended"));
+    assert!(!shell.connector.is_lingering());
+}
+
+#[test]
 fn it_waits_for_a_sender_that_connects_again() {
     let (mut shell, question) = closing_and_asking();
     shell.receive(question.refusal(NO_SERVICE, "No service"));
     let asked = shell.sent();
     shell.receive(runs(&asked[0], 1.0));
+    let asked = shell.sent();
+    assert_eq!((asked[0].topic.as_str(), asked[0].rank), ("job-exec.shell-runs", RANK));
+    shell.receive(asked[0].answer("{}"));
     assert!(shell.connector.is_lingering());
     shell.pass(2.0);
     let question = shell.sent().remove(0);

@@ -272,6 +272,8 @@ pub(super) struct World {
     barriers: BTreeMap<u64, Waiter>,
     /// Shells that leave commits, by the number of their request. The module answers at once.
     bequests: BTreeMap<u64, Waiter>,
+    /// Questions whether a shell runs: which rank was asked, and with what.
+    asked_shells: BTreeMap<u64, (u32, SimPacket)>,
     /// Shells that wait for a checkpoint, by the number of their request.
     checkpoints: BTreeMap<u64, Waiter>,
     /// Requests of shells to other shells that are not answered yet: the rank that each was passed
@@ -384,6 +386,7 @@ impl World {
             links: BTreeMap::new(),
             barriers: BTreeMap::new(),
             bequests: BTreeMap::new(),
+            asked_shells: BTreeMap::new(),
             marks: BTreeMap::new(),
             checkpoints: BTreeMap::new(),
             tracked: BTreeMap::new(),

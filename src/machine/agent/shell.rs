@@ -238,7 +238,7 @@ impl Shell {
     }
 
     /// The shell itself has ended, or never ran.
-    fn has_ended(&self) -> bool {
+    pub(super) fn has_ended(&self) -> bool {
         !matches!(self.phase, Phase::Waiting | Phase::Pending | Phase::Running { .. })
     }
 

@@ -61,6 +61,7 @@ impl Counters {
             | Event::KnownAnswered { .. }
             | Event::Order(_)
             | Event::ShellBarrier { .. }
+            | Event::ShellRuns { .. }
             | Event::Shells { .. } => self.agent_received += 1,
             Event::CheckpointBegun
             | Event::Config(_)

@@ -81,6 +81,9 @@ impl Node {
             Event::ShellBarrier { request, credential, id, rank, entry } => {
                 self.handle_barrier(now, request, credential, (id, rank, entry), out);
             }
+            Event::ShellRuns { request, credential, id } => {
+                out.done(request, self.answer_shell_runs(id, credential));
+            }
             Event::Shells { request, shells } => self.handle_shells(now, request, *shells, out),
             Event::Start { request, start } => {
                 self.coordinator.handle_start(cx, request, *start, out)
@@ -88,11 +91,7 @@ impl Node {
             Event::Told { asker, id, nodes, result } => {
                 self.handle_told(now, asker, (id, &nodes, result), out);
             }
-            Event::Timeout => {
-                for waiter in self.schedule.due(now.mono) {
-                    self.handle_timeout(now, waiter, out);
-                }
-            }
+            Event::Timeout => self.handle_due(now, out),
             Event::Unit(event) => self.handle_unit(now, event, out),
         }
     }
@@ -272,6 +271,25 @@ impl Node {
         match of_user(self.agents.get_mut(&id), id, credential) {
             Ok(agent) => agent.handle_barrier(cx, request, entry, out),
             Err(fault) => out.barrier(request, Err(fault)),
+        }
+    }
+
+    /// Whether the job's shell on this rank runs, or is going to: `ESRCH` if it has ended.
+    fn answer_shell_runs(&mut self, id: JobId, credential: Credential) -> Result<(), Fault> {
+        if self.is_starting() {
+            let message = format!("{id}: this rank does not know its shells yet");
+            return Err(Fault::new(libc::EAGAIN, message));
+        }
+        let agent = of_user(self.agents.get_mut(&id), id, credential)?;
+        if agent.shell_has_ended() {
+            return Err(Fault::new(libc::ESRCH, format!("{id}: its shell on this rank has ended")));
+        }
+        Ok(())
+    }
+
+    fn handle_due(&mut self, now: Now, out: &mut Effects) {
+        for waiter in self.schedule.due(now.mono) {
+            self.handle_timeout(now, waiter, out);
         }
     }
 

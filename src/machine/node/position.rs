@@ -143,6 +143,7 @@ inputs! {
     Resources "resources" []
     RunningAsked "running-asked" []
     ShellBarrier "shell-barrier" [AGENT]
+    ShellRuns "shell-runs" [AGENT]
     Shells "shells" [AGENT]
     Start "start" [COORDINATOR]
     Started "started" [AGENT SCRIPT]
@@ -191,6 +192,7 @@ impl Event {
             Self::Resources(_) => Input::Resources,
             Self::RunningAsked => Input::RunningAsked,
             Self::ShellBarrier { .. } => Input::ShellBarrier,
+            Self::ShellRuns { .. } => Input::ShellRuns,
             Self::Shells { .. } => Input::Shells,
             Self::Start { .. } => Input::Start,
             Self::Timeout => Input::Timeout,

@@ -17,6 +17,7 @@ mod reason;
 mod recovery;
 mod reload;
 mod review;
+mod shell_runs;
 mod silence;
 mod table;
 mod testexec;

@@ -10,7 +10,7 @@ use serde::Deserialize;
 use crate::channel::{Flow, Kept, NEEDED, Origin, Outbox, Peer, RECEIVED, Received};
 use crate::connector::restore::Own;
 use crate::connector::{Connector, Phase};
-use crate::flight::{NO_HOST, NO_SERVICE, is_unreachable};
+use crate::flight::{NO_HOST, NO_PROCESS, NO_SERVICE, is_unreachable};
 use crate::inbox::{Admitted, Arrived};
 use crate::packet::{Header, Packet};
 
@@ -26,8 +26,10 @@ const TELL_AFTER: f64 = 10.0;
 /// The receiver is asked at once when requests of this many bytes were sent without an answer.
 const UNASKED_MAX: usize = 1 << 20;
 /// Seconds for which the receiver's broker may be in RUN before the receiver has its service
-/// again. Its connector tries to connect every 2 s.
+/// again. Its connector tries to connect every 2 s. Until then the rank's module is asked.
 pub(crate) const BACK_AFTER: f64 = 10.0;
+/// Asks the module of a rank whether the job's shell runs there.
+pub(crate) const SHELL_RUNS: &str = "job-exec.shell-runs";
 /// How libflux answers for a client that does not know the method (flux-core
 /// `libflux/msg_handler.c`). A broker without the service has another text.
 const UNKNOWN_METHOD: &[u8] = b"Unknown service method";
@@ -53,6 +55,11 @@ pub(crate) fn runs_for<P: Packet>(answer: &P) -> Option<f64> {
     let answer = Some(answer).filter(|answer| answer.header().errnum == 0)?;
     let BrokerState { state, duration } = serde_json::from_slice(answer.payload()).ok()?;
     (state == RUN).then_some(duration)
+}
+
+/// The payload of [`SHELL_RUNS`].
+pub(crate) fn job_payload(id: u64) -> String {
+    format!("{{\"id\":{id}}}")
 }
 
 impl<P: Packet> Connector<P> {
@@ -191,8 +198,27 @@ impl<P: Packet> Connector<P> {
         outbox.inquiry.answered();
         match runs_for(answer) {
             Some(duration) if duration >= BACK_AFTER => self.gone(peer),
-            Some(_) => outbox.halt(now),
+            Some(_) => match peer.job() {
+                Some(id) => {
+                    outbox.inquiry.asked(now);
+                    let own = Own::PeerShell(peer.clone());
+                    self.ask_rank(own, SHELL_RUNS, &job_payload(id), peer.rank);
+                }
+                None => outbox.halt(now),
+            },
             None => self.unreachable(now, peer),
+        }
+    }
+
+    /// The module of the receiver's rank has said whether the receiver runs. A module that does not
+    /// know is no help.
+    pub(crate) fn peer_shell(&mut self, now: f64, peer: &Peer, answer: &P) {
+        let Some(outbox) = self.outboxes.get_mut(peer) else { return };
+        outbox.inquiry.answered();
+        if answer.header().errnum == NO_PROCESS {
+            self.gone(peer);
+        } else {
+            outbox.halt(now);
         }
     }
 
@@ -300,7 +326,7 @@ impl<P: Packet> Connector<P> {
         let due: Vec<(Peer, String)> = due.collect();
         for (peer, question) in due {
             // Only the answer to the last question counts.
-            let about = [Own::Received(peer.clone()), Own::PeerRuns(peer.clone())];
+            let about = [Own::Received, Own::PeerRuns, Own::PeerShell].map(|own| own(peer.clone()));
             self.own.retain(|_, own| !about.contains(own));
             let (topic, rank) = (format!("{}{RECEIVED}", peer.service), peer.rank);
             self.ask_rank(Own::Received(peer), &topic, &question, rank);

@@ -3,10 +3,12 @@
 //! answers.
 
 use crate::channel::{NEEDED, Needed, WhichNeeded};
-use crate::connector::channels::{BACK_AFTER, is_unknown_method, runs_for};
+use crate::connector::channels::{
+    BACK_AFTER, SHELL_RUNS, is_unknown_method, job_payload, runs_for,
+};
 use crate::connector::restore::Own;
 use crate::connector::{Connector, Phase};
-use crate::flight::{NO_SERVICE, is_unreachable};
+use crate::flight::{NO_PROCESS, NO_SERVICE, is_unreachable};
 use crate::packet::{Header, Packet};
 
 /// Seconds for which senders are waited for: the default of `exec.peer-timeout`, after which job-exec
@@ -55,7 +57,8 @@ impl<P: Packet> Connector<P> {
         }
         for (client, peer, question) in self.inboxes.ask_due(now) {
             // Only the answer to the last question counts.
-            let about = [Own::Needed(client.clone()), Own::SenderRuns(client.clone())];
+            let about =
+                [Own::Needed, Own::SenderRuns, Own::SenderShell].map(|own| own(client.clone()));
             self.own.retain(|_, own| !about.contains(own));
             let question = serde_json::to_string(&question).unwrap_or_default();
             let topic = format!("{}{NEEDED}", peer.service);
@@ -88,14 +91,33 @@ impl<P: Packet> Connector<P> {
 
     /// The broker of a sender has said since when it is in RUN, because the service is missing.
     pub(crate) fn sender_runs(&mut self, now: f64, client: &str, answer: &P) {
+        let Some((home, inquiry)) = self.inboxes.inquiry(client) else { return };
+        inquiry.answered();
+        match (runs_for(answer), home.job()) {
+            (Some(duration), _) if duration >= BACK_AFTER => self.sender_gone(client),
+            (Some(_), Some(id)) => {
+                inquiry.asked(now);
+                let (rank, own) = (home.rank, Own::SenderShell(client.to_string()));
+                self.ask_rank(own, SHELL_RUNS, &job_payload(id), rank);
+            }
+            (Some(_), None) | (None, _) => inquiry.ask_later(now),
+        }
+    }
+
+    /// The module of the sender's rank has said whether the sender runs.
+    pub(crate) fn sender_shell(&mut self, now: f64, client: &str, answer: &P) {
         let Some((_, inquiry)) = self.inboxes.inquiry(client) else { return };
         inquiry.answered();
-        if runs_for(answer).is_some_and(|duration| duration >= BACK_AFTER) {
-            // It has ended.
-            self.inboxes.needed(client, ALL_DONE);
+        if answer.header().errnum == NO_PROCESS {
+            self.sender_gone(client);
         } else {
             inquiry.ask_later(now);
         }
+    }
+
+    /// The sender has ended.
+    fn sender_gone(&mut self, client: &str) {
+        self.inboxes.needed(client, ALL_DONE);
     }
 
     /// A receiver asks which answers of this client's requests it has to keep.

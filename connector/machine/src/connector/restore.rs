@@ -51,12 +51,16 @@ pub(crate) enum Own {
     Needed(String),
     /// Whether the broker of a channel's receiver is in RUN.
     PeerRuns(Peer),
+    /// Whether the receiver itself runs.
+    PeerShell(Peer),
     /// What a channel's receiver has.
     Received(Peer),
     /// Does a commit again that the client believes to be done.
     Replay(String),
     /// Whether the broker of a channel's sender is in RUN.
     SenderRuns(String),
+    /// Whether the sender itself runs.
+    SenderShell(String),
     /// Makes a subscription, service or group again.
     Standing(Item),
     /// See [`Settling::Asking`].
@@ -115,7 +119,9 @@ impl<P: Packet> Connector<P> {
             Own::Whose(namespace) => self.whose(now, &namespace, packet),
             Own::Needed(client) => self.needed(now, &client, packet),
             Own::SenderRuns(client) => self.sender_runs(now, &client, packet),
+            Own::SenderShell(client) => self.sender_shell(now, &client, packet),
             Own::PeerRuns(peer) => self.peer_runs(now, &peer, packet),
+            Own::PeerShell(peer) => self.peer_shell(now, &peer, packet),
             Own::Received(peer) => self.received(now, &peer, packet),
         }
     }

@@ -186,7 +186,8 @@ impl World {
         if let Some(index) = Messages::index(to) {
             return self.record_answer(index, result);
         }
-        if self.answer_mark(to, &result) || self.answer_bequest(to, &result) {
+        let is_shells = self.answer_bequest(to, &result) || self.answer_shell_runs(to, &result);
+        if is_shells || self.answer_mark(to, &result) {
             return;
         }
         if self.answer_checkpoint(to, &result) {

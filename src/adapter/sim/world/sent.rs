@@ -259,7 +259,8 @@ fn job_of(topic: Topic, event: &Event, payload: &[u8]) -> Option<JobId> {
         | Event::KeepCommits { id, .. }
         | Event::Expiration { id, .. }
         | Event::Override { id, .. }
-        | Event::ShellBarrier { id, .. } => Some(*id),
+        | Event::ShellBarrier { id, .. }
+        | Event::ShellRuns { id, .. } => Some(*id),
         Event::Degraded { degraded, .. } => Some(degraded.id),
         Event::PerilogRelease { release, .. } => Some(release.id),
         Event::Start { start, .. } => {

@@ -8,13 +8,17 @@ use serde_json::{Value, json};
 use super::links::{SERVICE_ADD, Waiter};
 use super::{Item, World};
 use crate::adapter::sim::packet::SimPacket;
+use crate::adapter::sim::rank::OWNER;
 use crate::adapter::sim::shell::{Shell, ShellId};
+use crate::machine::{Credential, Fault, RequestId, Topic};
 use crate::planted::Bug;
 use crate::proto::WaitStatus;
 
 /// Asks a broker for how long it is in which state. A simulated broker is in RUN as soon as it is
 /// up, or a moment later.
 const STATE: &str = "state-machine.get";
+/// Asks the module of a rank whether the job's shell runs there.
+const SHELL_RUNS: &str = "job-exec.shell-runs";
 /// Methods of a shell's service.
 const WRITE: &str = "write";
 const EXCHANGE: &str = "pmi-exchange";
@@ -41,7 +45,8 @@ pub(in crate::adapter::sim) struct Crossing {
 
 /// Whether brokers pass a request on to the rank that it names.
 pub(super) fn is_between_shells(packet: &SimPacket) -> bool {
-    packet.rank().is_some() && (packet.topic.contains("-shell-") || packet.topic == STATE)
+    let topic = packet.topic.as_str();
+    packet.rank().is_some() && (topic.contains("-shell-") || [STATE, SHELL_RUNS].contains(&topic))
 }
 
 impl World {
@@ -268,6 +273,9 @@ impl World {
             let answer = json!({ "state": "run", "duration": duration });
             return self.pass_back(rank, packet.answer(&answer.to_string()));
         }
+        if packet.topic == SHELL_RUNS {
+            return self.ask_whether_shell_runs(rank, packet);
+        }
         let service = packet.topic.split('.').next().unwrap_or_default();
         match self.connection_of(rank, service) {
             Some((id, number)) => self.send_to_link(id, number, packet),
@@ -276,6 +284,34 @@ impl World {
             }
             None => (),
         }
+    }
+
+    /// The module answers at once.
+    fn ask_whether_shell_runs(&mut self, rank: u32, packet: SimPacket) {
+        if self.ranks[rank as usize].node.is_none() {
+            return self.pass_back(rank, packet.refusal(libc::ENOSYS, "no such service"));
+        }
+        let number = self.open_shell_request(rank);
+        let owner = Credential { userid: OWNER, owner: true };
+        match Topic::ShellRuns.read(RequestId::Remote(number), owner, packet.payload()) {
+            Ok(event) => {
+                self.asked_shells.insert(number, (rank, packet));
+                self.handle(rank, event);
+            }
+            Err(fault) => self.violate("bounded", format!("shell-runs cannot be read: {fault}")),
+        }
+    }
+
+    /// Passes the module's answer on. Returns false if it is not one to such a question.
+    pub(super) fn answer_shell_runs(&mut self, number: u64, result: &Result<(), Fault>) -> bool {
+        let Some((rank, packet)) = self.asked_shells.remove(&number) else { return false };
+        self.requests.close(number);
+        let answer = match result {
+            Ok(()) => packet.answer("{}"),
+            Err(fault) => packet.refusal(fault.errnum, "no"),
+        };
+        self.pass_back(rank, answer);
+        true
     }
 
     /// Answers the requests that were passed on to a rank whose broker is gone.

@@ -90,6 +90,9 @@ fn events(input: Input, world: &World, rank: usize) -> Vec<Event> {
         Input::Reported => reported(),
         Input::RunningAsked => vec![Event::RunningAsked],
         Input::ShellBarrier => barriers(request, rank),
+        Input::ShellRuns => [OWNERS, STRANGERS]
+            .map(|credential| Event::ShellRuns { request, credential, id: JOB })
+            .to_vec(),
         Input::Shells => shells(request),
         Input::Start => starts(request),
         Input::ParentDegraded => {
