@@ -9,6 +9,7 @@ import re
 from dataclasses import dataclass
 
 from jobs import STEPS
+from scripts import account_scripts, members
 
 # A job that rank 0's KVS has forgotten: for how long it may have run, while rank 0 ran too, before
 # that was killed. The service makes a checkpoint each second while jobs change (rfc/0008, 8.3), and
@@ -54,15 +55,6 @@ def read_tasks(directory):
     return tasks
 
 
-def members(idset):
-    """Of a short idset."""
-    result = []
-    for part in idset.strip("[]").split(","):
-        first, _, last = part.partition("-")
-        result += range(int(first), int(last or first) + 1)
-    return result
-
-
 class Account:
     def __init__(self, instance, attempt, faults):
         self.instance, self.attempt, self.job = instance, attempt, attempt.job
@@ -95,6 +87,9 @@ class Account:
         else:
             self.account_events()
             self.account_tasks()
+            if instance.has_scripts and self.named("clean"):
+                allocated = instance.flux("jobs", "-no", "{ranks}", attempt.id).strip()
+                account_scripts(self, members(allocated) if allocated else [])
 
     def read(self, path):
         command = ["job", "eventlog", "-fjson", "-p", path, self.attempt.id]
@@ -296,14 +291,18 @@ class Account:
         if fenced:
             self.again = self.again or 0
         for task in before:
-            asked = task.started - EXECUTED_LATE_S
-            ages = [self.age_at_kill(then) for then in (task.started, asked, submitted)]
-            age = min((age for age in ages if age is not None), default=math.inf)
-            if age > FORGOTTEN_MAX_S:
-                self.say("started-again", f"rank {task.rank}: {age} s before a kill of rank 0")
-            else:
-                self.again = max(self.again or 0, age)
+            self.account_forgotten(task.started, f"rank {task.rank}", submitted)
         return [task for task in tasks if task not in before and task not in fenced]
+
+    def account_forgotten(self, started, what, submitted=math.inf):
+        """What was started for an allocation that the KVS has forgotten."""
+        asked = started - EXECUTED_LATE_S
+        ages = [self.age_at_kill(then) for then in (started, asked, submitted)]
+        age = min((age for age in ages if age is not None), default=math.inf)
+        if age > FORGOTTEN_MAX_S:
+            self.say("started-again", f"{what}: {age} s before a kill of rank 0")
+        else:
+            self.again = max(self.again or 0, age)
 
     def is_fenced(self, task, allocated):
         """It is of a run that the job manager has forgotten: its rank had found the unit, and had

@@ -19,6 +19,7 @@ from instance import SIZE, Instance
 from jobs import EXIT_TIMEOUT_S, KINDS
 from left import left
 from plan import FAULTS, make_plan
+from scripts import all_scripts, kills_meanwhile, of_attempt
 
 # How long jobs may take when all brokers are back, and what is left after that, past
 # exec.peer-timeout: more than flux-shell's exit-timeout.
@@ -58,6 +59,7 @@ def arguments():
     add("--jobs", type=int, default=0, help="how many; 0: one for each four seconds")
     add("--kinds", type=names(KINDS), default=list(KINDS), help="of jobs")
     add("--faults", type=names(FAULTS), default=list(FAULTS), help="of faults")
+    add("--scripts", action="store_true", help="with prologs and epilogs; disks are not full then")
     add("--short", action="store_true", help=f"with {SHORT}")
     add("--plan", action="store_true", help="print what would happen, and when")
     add("--keep", help="directory for logs of seeds that failed")
@@ -65,6 +67,9 @@ def arguments():
     if options.short:
         parser.set_defaults(**SHORT)
         options = parser.parse_args()
+    if options.scripts:
+        # A prolog that cannot be recorded fails its job, and its node is drained.
+        options.faults = [name for name in options.faults if name != "disk"]
     return options
 
 
@@ -77,7 +82,9 @@ class Run:
         self.plan = make_plan(seed, options)
         self.top = tempfile.mkdtemp(prefix="chaos-", dir=os.environ.get("TMPDIR", "/tmp"))
         self.patience = options.peer_timeout + PATIENCE_S
-        self.instance = Instance(self.top, options.peer_timeout, options.restart_after)
+        self.instance = Instance(
+            self.top, options.peer_timeout, options.restart_after, options.scripts
+        )
         self.faults = Faults(self.instance, self.plan)
         self.accounts = []
         self.left, self.late, self.last, self.waited = {}, {}, {}, 0
@@ -186,11 +193,18 @@ class Run:
             f"unheard {sum(a.unheard for a in self.accounts)}",
             f"unserved {sum(a.unserved for a in self.accounts)}",
             f"untyped {sum(a.untyped for a in self.accounts)}",
+            *self.scripts(),
             f"rests gone after {self.waited:.0f} s" + last(self.last, self.waited),
             f"{jobs} jobs wrong: " + listing(self.wrong()),
             f"{time.time() - self.began:.0f} s",
         ]
         return "; ".join(parts)
+
+    def scripts(self):
+        if not self.instance.has_scripts:
+            return []
+        count, kills = len(all_scripts(self.instance)), kills_meanwhile(self.instance, self.faults)
+        return [f"scripts {count}", f"kills while one ran {kills}"]
 
     def report(self, file):
         """Everything that somebody needs who looks for the cause."""
@@ -226,6 +240,8 @@ class Run:
         for task in account.tasks:
             since = task.started - self.began
             say(f"     task {task.rank} at {since:8.3f}: {len(task.lines)} lines, end {task.end}")
+        for script in of_attempt(self.instance, attempt):
+            say(f"     {script.began - self.began:8.3f} {script}")
         for path in ("eventlog", "guest.exec.eventlog"):
             say(f"     {path}:")
             command = ["job", "eventlog", "-p", path, attempt.id]

@@ -13,6 +13,7 @@ import threading
 import time
 
 import flux
+import scripts
 
 SIZE = 4
 # Of the overlay network, by kary:2.
@@ -32,15 +33,16 @@ def systemctl(*arguments, check=True):
     return run("systemctl", "--user", *arguments, check=check).stdout
 
 
-def shell_units():
-    """Name and state of each unit that could be a shell's."""
-    listed = systemctl("list-units", "--all", "--plain", "--no-legend", "*shell-*")
+def job_units():
+    """Name and state of each unit that could be a shell's, or a script's."""
+    kinds = ("*shell-*", "*prolog-*", "*epilog-*")
+    listed = systemctl("list-units", "--all", "--plain", "--no-legend", *kinds)
     return {line.split()[0]: " ".join(line.split()) for line in listed.splitlines()}
 
 
 class Instance:
-    def __init__(self, top, peer_timeout, restart_after=0.1):
-        self.top = top
+    def __init__(self, top, peer_timeout, restart_after=0.1, has_scripts=False):
+        self.top, self.has_scripts = top, has_scripts
         self.peer_timeout, self.restart_after = peer_timeout, restart_after
         self.tag = f"chaos-{os.getpid()}-{os.path.basename(top)}"
         self.held = {rank: 0 for rank in range(SIZE)}
@@ -48,12 +50,14 @@ class Instance:
         self.lock = threading.Lock()
         # Nobody else's (tests/user-systemd): its bus may be restarted, and disks be mounted.
         self.is_private = "USER_SYSTEMD_CGROUP" in os.environ and os.getuid() == 0
-        self.strangers = shell_units()
+        self.strangers = job_units()
         os.makedirs(self.path("conf.d"))
         run("flux", "keygen", "--name", "test", self.path("cert"))
         hosts = f"--hosts=fake[0-{SIZE - 1}]"
         self.write("R", run("flux", "R", "encode", hosts, f"-r0-{SIZE - 1}", "-c0-127").stdout)
         self.write("conf.d/instance.toml", self.configuration())
+        if has_scripts:
+            self.write("conf.d/scripts.toml", scripts.configuration(self))
         self.write("environment", self.environment())
         for rank in range(SIZE):
             self.make_disk(rank)

@@ -3,11 +3,11 @@
 import os
 import time
 
-from instance import CORES, SIZE, pause, shell_units
+from instance import CORES, SIZE, pause, job_units
 
 
 def units(instance):
-    found = shell_units().items()
+    found = job_units().items()
     return [state for name, state in found if name not in instance.strangers]
 
 

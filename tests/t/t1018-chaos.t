@@ -14,6 +14,11 @@ test_expect_success 'each job is accounted for, and nothing is left' '
 	flux python "$top/tests/chaos/chaos.py" --short --seed "${JOB_EXEC_RS_CHAOS_SEED:-1}"
 '
 
+test_expect_success 'so is each prolog and epilog' '
+	flux python "$top/tests/chaos/chaos.py" --short --scripts \
+		--seed "${JOB_EXEC_RS_CHAOS_SEED:-1}"
+'
+
 test_expect_success 'who starts late finds what the others wrote before they came to the barrier' '
 	flux python "$top/tests/chaos/late.py"
 '
