@@ -382,6 +382,9 @@ impl Config {
         if !self.properties.is_empty() {
             stats["sdexec_properties"] = json!(self.properties);
         }
+        if let Some(perilog) = &self.perilog {
+            stats["perilog"] = perilog.stats();
+        }
         stats
     }
 }

@@ -5,7 +5,7 @@
 use std::path::Path;
 
 use regex::Regex;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use super::error::{ConfigError, invalid};
 use crate::proto::{PERILOG_PLUGIN, parse_fsd};
@@ -70,6 +70,18 @@ impl LogIgnore {
 }
 
 impl Perilog {
+    /// For `stats-get`: the scripts as `flux jobtap query perilog.so` shows them, and our own keys.
+    pub(super) fn stats(&self) -> Value {
+        let script = |script: &Option<Script>| script.as_ref().map_or(json!({}), Script::stats);
+        json!({
+            "prolog": script(&self.prolog),
+            "epilog": script(&self.epilog),
+            "epilog-start": if self.epilogs_together { "job" } else { "rank" },
+            "epilog-limit": self.epilog_limit.unwrap_or(0.0),
+            "max-tolerance": self.max_tolerance,
+        })
+    }
+
     /// Reads `exec.perilog`, and what it refers to. None if it is not enabled.
     ///
     /// # Errors
@@ -124,6 +136,16 @@ const SCRIPT_KEYS: &[&str] = &[
 ];
 
 impl Script {
+    fn stats(&self) -> Value {
+        json!({
+            "command": self.command,
+            "per_rank": self.per_rank,
+            "cancel_on_exception": self.cancel_on_exception,
+            "timeout": self.timeout.unwrap_or(0.0),
+            "kill-timeout": self.kill_timeout,
+        })
+    }
+
     fn read(name: &'static str, table: &Value, imp: Option<&str>) -> Result<Self, ConfigError> {
         let is_prolog = name == "prolog";
         let table = Table::new(
