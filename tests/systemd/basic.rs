@@ -185,7 +185,7 @@ fn exec_failures_say_why() {
         (1, "/nonexistent/flux-shell", libc::ENOENT, "No such file or directory"),
         (2, "/etc/passwd", libc::EACCES, "Permission denied"),
         (3, &garbage, libc::ENOEXEC, "Exec format error"),
-        (4, "flux-shell", libc::EINVAL, "not an absolute path"),
+        (4, "./flux-shell", libc::EINVAL, "not an absolute path"),
     ] {
         let mut spec = h.spec(job, "");
         spec.argv[0] = program.to_string();

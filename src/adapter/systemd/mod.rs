@@ -12,6 +12,7 @@ mod error;
 mod link;
 mod main_process;
 mod pause;
+mod program;
 mod properties;
 mod readback;
 mod start;

@@ -11,6 +11,7 @@ use zbus::Variant;
 use crate::port::supervisor::UnitSpec;
 use crate::supervisor::OutputPaths;
 
+use super::program::{self, ProgramError};
 use super::properties::{Property, PropertyError, parse};
 
 /// Variables that systemd sets for a service. The broker may be a service itself. A shell must not
@@ -76,12 +77,9 @@ pub(super) enum StartError {
     /// A configured property cannot be set.
     #[error(transparent)]
     Property(#[from] PropertyError),
-    /// systemd wants an absolute path.
-    #[error("the program {program:?} is not an absolute path")]
-    RelativeProgram {
-        /// The program.
-        program: String,
-    },
+    /// The program is not found.
+    #[error(transparent)]
+    Program(#[from] ProgramError),
     /// systemd does not accept one of the job's environment variables.
     #[error("variable {name}={value:?}: {why}")]
     Variable {
@@ -115,14 +113,12 @@ impl Start {
     /// Convert a specification, or say what is wrong with it.
     pub(super) fn new(spec: &UnitSpec, output: &OutputPaths) -> Result<Self, StartError> {
         let program = spec.argv.first().ok_or(StartError::NoProgram)?;
-        if !program.starts_with('/') {
-            return Err(StartError::RelativeProgram { program: program.clone() });
-        }
         check_strings(spec)?;
+        let path = program::find(program, spec)?;
         let mut asked = parse(&spec.properties)?;
         // Without `no-env-expand` systemd would replace `$NAME` in arguments.
         let flags = vec!["no-env-expand".to_string()];
-        let command = (program.clone(), spec.argv.clone(), flags);
+        let command = (path, spec.argv.clone(), flags);
         let mut properties: BTreeMap<String, Variant<'static>> = BTreeMap::new();
         let mut set = |name: &str, value: Variant<'static>| {
             properties.insert(name.to_string(), value);
