@@ -87,9 +87,12 @@ pub struct UnitSpec {
     /// Of a script: when it was asked for, in seconds since the epoch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub began: Option<f64>,
+    /// Of an epilog: why no shell could be started on this rank. There is no record of that shell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shell_failed: Option<StartFailure>,
     /// Human readable, shown by `systemctl status`.
     pub description: String,
-    /// Absolute path of the program, then its arguments.
+    /// The program, then its arguments. A program without a slash is looked for in `PATH`.
     pub argv: Vec<String>,
     /// Variables set on top of the broker's own environment.
     pub environment: BTreeMap<String, String>,
@@ -127,6 +130,7 @@ impl UnitSpec {
             method: ExecMethod::Auto,
             scripts: None,
             began: None,
+            shell_failed: None,
             description: String::new(),
             argv: Vec::new(),
             environment: BTreeMap::new(),
@@ -138,6 +142,15 @@ impl UnitSpec {
             stop_timeout: None,
         }
     }
+}
+
+/// A unit could not be started.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+pub struct StartFailure {
+    /// Why, as errno.
+    pub errnum: i32,
+    /// What failed, for people.
+    pub message: String,
 }
 
 /// What is on disk about a unit: the intent, then what happened to it.

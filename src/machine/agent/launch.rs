@@ -33,6 +33,7 @@ pub(super) fn unit_spec(cx: Context, id: JobId, command: &ShellCommand) -> UnitS
         multiuser: command.multiuser,
         scripts: command.scripts.clone(),
         began: None,
+        shell_failed: None,
         description: format!("User workload for Flux job {}", id.f58plain()),
         argv: argv(facts, command),
         environment,

@@ -68,6 +68,7 @@ impl Occupant {
             }
             self.shell = Shell::found(record);
         }
+        self.shell.find_failure(record);
         self.perilog.find(cx, record, out);
         true
     }

@@ -233,6 +233,9 @@ impl Perilog {
         spec.size = shell.size();
         spec.scripts.clone_from(&self.wanted);
         spec.began = Some(cx.now.wall);
+        if stage == Stage::Epilog {
+            spec.shell_failed = shell.start_failure();
+        }
         spec.description = format!("{} of Flux job {}", stage.title(), id.f58plain());
         spec.working_directory.clone_from(&cx.facts.working_directory);
         spec.forget_failed = cx.facts.nested;

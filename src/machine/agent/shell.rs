@@ -9,7 +9,7 @@ use crate::machine::effect::{Effect, Effects};
 use crate::machine::event::{Fault, RequestId};
 use crate::planted::Bug;
 use crate::port::Note;
-use crate::port::supervisor::{UnitCommand, UnitEvent, UnitRecord, UnitSpec};
+use crate::port::supervisor::{StartFailure, UnitCommand, UnitEvent, UnitRecord, UnitSpec};
 use crate::proto::peer::{self, Order, Report};
 use crate::proto::{
     BarrierEntry, Bequest, EndReason, Idset, IdsetError, JobDigest, JobException, JobId, Stage,
@@ -112,6 +112,7 @@ impl Shell {
     pub(super) fn found(record: &UnitRecord) -> Self {
         let mut shell = Self::new(&record.spec);
         if record.spec.unit.is_script() {
+            shell.find_failure(record);
             return shell;
         }
         shell.phase = Phase::Pending;
@@ -130,6 +131,22 @@ impl Shell {
         }
         shell.entries.count_found();
         shell
+    }
+
+    /// An epilog's record says why the shell before it was not started: the epilog had begun, so it
+    /// is not tried again.
+    pub(super) fn find_failure(&mut self, record: &UnitRecord) {
+        if let Some(StartFailure { errnum, message }) = record.spec.shell_failed.clone()
+            && self.is_waiting()
+        {
+            self.phase = Phase::Failed { errnum, message };
+        }
+    }
+
+    /// Why it could not be started.
+    pub(super) fn start_failure(&self) -> Option<StartFailure> {
+        let Phase::Failed { errnum, message } = &self.phase else { return None };
+        Some(StartFailure { errnum: *errnum, message: message.clone() })
     }
 
     /// For [`crate::machine::Position`].

@@ -405,3 +405,32 @@ fn scripts_that_are_disabled_while_a_job_runs_are_not_missed() {
     world.assert_ended();
     assert_eq!((world.drained.len(), world.exceptions()), (0, vec![]));
 }
+
+/// The rank's leader dies before it has said that the shell could not be started, and so does the
+/// module that knew it. The epilog has begun.
+#[test]
+fn why_a_shell_was_not_started_outlives_its_epilog() {
+    let mut world = world(2, perilog());
+    (0..2).for_each(|rank| world.make_lasting(rank));
+    world.start("1", false);
+    world.script_started(1, Stage::Prolog);
+    world.script_exited(1, Stage::Prolog, DONE);
+    world.pass(0.05);
+    world.hold_replies = true;
+    let unit = world.unit_of(1);
+    let message = "/no/shell: No such file or directory".to_string();
+    world.disks[1].records.remove(&unit);
+    world.happen(1, Event::Unit(UnitEvent::Failed { unit, errnum: libc::ENOENT, message }));
+    world.script_started(1, Stage::Epilog);
+    assert_eq!(world.exceptions(), []);
+    world.lose(1);
+    world.hold_replies = false;
+    world.load(1);
+    world.pass(1.0);
+    world.script_exited(1, Stage::Epilog, DONE);
+    world.pass(1.0);
+    let exceptions = world.exceptions();
+    assert_eq!(exceptions.len(), 1, "{exceptions:?}");
+    assert!(exceptions[0].1.contains("/no/shell: No such file or directory"), "{exceptions:?}");
+    assert!(world.is_released());
+}
