@@ -20,12 +20,16 @@ pub enum Bug {
     CollectBeforeDurable,
     /// Commits that an ended shell has left are not done again after a rollback.
     CommitsOfEndedLost,
+    /// A job starts on degraded nodes before its eventlog tells of them.
+    DegradedUntold,
     /// The end of a job does not wait for the output of its shells.
     DoneBeforeOutput,
     /// An ended job is forgotten before a checkpoint holds its end.
     DuplicateStartAfterRollback,
     /// An entry into the barrier counts after a restart although its shell has not said it again.
     EntryBeforeCommits,
+    /// A rank gets no epilog.
+    EpilogForgotten,
     /// Clients of a run that the KVS has forgotten commit to the next run's guest namespace.
     FirstRunWrites,
     /// A job may come to CLEANUP while a checkpoint is being prepared.
@@ -34,20 +38,28 @@ pub enum Bug {
     HeldAgain,
     /// A checkpoint may have a job in CLEANUP that is not held.
     HoldForgotten,
-    /// After a reconnect to the bus, the supervisor does not ask what happened meanwhile.
-    LostSignalAfterReconnect,
     /// Nobody asks whether a request to another rank, on which nothing has come, was lost.
     LossUnnoticed,
+    /// After a reconnect to the bus, the supervisor does not ask what happened meanwhile.
+    LostSignalAfterReconnect,
     /// Output that a shell sends to another has no number: nobody notices when it is lost.
     OneWayUnnumbered,
+    /// A prolog that has ended is run again when its module is back.
+    PrologRunTwice,
     /// The exception for which a shell is ended is not written to the shell's record.
     ReasonForgotten,
-    /// A rank is released when its shell has exited, even if the shell has left processes behind.
-    ReleaseBeforeEmpty,
-    /// A new coordinator does not look up which ranks the job manager has back.
-    ReleasedAgain,
     /// Another job's unit is adopted because the id is the same.
     ReissuedIdAdopted,
+    /// A rank is released when its shell has exited, even if the shell has left processes behind.
+    ReleaseBeforeEmpty,
+    /// A rank is released before its epilog has ended.
+    ReleaseBeforeEpilog,
+    /// A new coordinator does not look up which ranks the job manager has back.
+    ReleasedAgain,
+    /// A script that goes on after SIGTERM gets SIGKILL.
+    ScriptKilled,
+    /// A shell is started when the prolog of its own rank has ended.
+    ShellBeforeProlog,
     /// A unit is started with an empty record.
     StartWithoutIntent,
     /// A rank whose broker is gone counts as dead at once, although its shells may live.
@@ -60,27 +72,33 @@ pub enum Bug {
 
 impl Bug {
     /// All bugs.
-    pub const ALL: [Self; 24] = [
+    pub const ALL: [Self; 30] = [
         Self::AdoptionByPid,
         Self::AnotherReleaseIsFatal,
         Self::BarrierAfterRestart,
         Self::BarrierJudgedUnheard,
         Self::CollectBeforeDurable,
         Self::CommitsOfEndedLost,
+        Self::DegradedUntold,
         Self::DoneBeforeOutput,
         Self::DuplicateStartAfterRollback,
         Self::EntryBeforeCommits,
+        Self::EpilogForgotten,
         Self::FirstRunWrites,
         Self::GateOpen,
         Self::HeldAgain,
         Self::HoldForgotten,
-        Self::LostSignalAfterReconnect,
         Self::LossUnnoticed,
+        Self::LostSignalAfterReconnect,
         Self::OneWayUnnumbered,
+        Self::PrologRunTwice,
         Self::ReasonForgotten,
-        Self::ReleaseBeforeEmpty,
-        Self::ReleasedAgain,
         Self::ReissuedIdAdopted,
+        Self::ReleaseBeforeEmpty,
+        Self::ReleaseBeforeEpilog,
+        Self::ReleasedAgain,
+        Self::ScriptKilled,
+        Self::ShellBeforeProlog,
         Self::StartWithoutIntent,
         Self::UnknownIsDead,
         Self::UnrecordedIgnored,

@@ -245,8 +245,18 @@ class Account:
                 self.say("released-twice", f"{sorted(ranks & seen)}")
             seen |= ranks
         final = [event for event in self.named("release") if event["context"]["final"]]
-        if self.named("free") and self.named("start") and not final and not self.ended_unserved():
+        is_freed = self.named("free") and self.named("start") and not final
+        if is_freed and not self.ended_unserved() and not self.was_done_before_a_kill():
             self.say("freed-unreleased", "free, and job-exec has not released the last ranks")
+
+    def was_done_before_a_kill(self):
+        """The job had ended, and the KVS has forgotten its release (rfc/0008, 8.10)."""
+        done = [e for e in self.read("guest.exec.eventlog") or [] if e["name"] == "done"]
+        return any(
+            0 <= kill - event["timestamp"] <= FORGOTTEN_MAX_S
+            for event in done
+            for kill in self.faults.killed_0
+        )
 
     def account_tasks(self):
         if self.unserved and not self.named("release"):

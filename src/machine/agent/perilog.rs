@@ -13,6 +13,7 @@ use super::shell::Shell;
 use crate::machine::context::Context;
 use crate::machine::effect::{Effect, Effects};
 use crate::machine::event::RequestId;
+use crate::planted::Bug;
 use crate::port::supervisor::{UnitCommand, UnitEvent, UnitRecord, UnitSpec};
 use crate::proto::peer::{Mode, Report};
 use crate::proto::{EndReason, JobId, Scripts, Stage, UnitName};
@@ -58,6 +59,7 @@ impl Perilog {
             // What was said before still holds.
             Mode::Adopt => self.go,
             Mode::Conclude => Go::Conclude,
+            Mode::Prepare if Bug::ShellBeforeProlog.is_planted() => Go::Start,
             Mode::Prepare => Go::Prepare,
             Mode::Start => Go::Start,
         };
@@ -77,12 +79,17 @@ impl Perilog {
         if self.wanted.is_none() {
             self.wanted.clone_from(&record.spec.scripts);
         }
+        let stage = record.spec.unit.stage();
+        if stage == Stage::Prolog && Bug::PrologRunTwice.is_planted() {
+            let unit = record.spec.unit.clone();
+            return out.push(Effect::Unit(UnitCommand::Forget { unit }));
+        }
         let mut script = || {
             let script = Script::found(cx, record, out);
             self.reason = self.reason.take().or_else(|| script.reason());
             script
         };
-        match record.spec.unit.stage() {
+        match stage {
             Stage::Prolog => self.prolog = Some(script()),
             Stage::Epilog => self.epilog = Some(script()),
             Stage::Shell => (),
@@ -282,7 +289,9 @@ impl Perilog {
 
     /// Something was begun on this rank that an epilog follows.
     fn may_get_epilog(&self, cx: Context, shell: &Shell) -> bool {
-        self.wants(cx, Stage::Epilog) && (self.prolog.is_some() || !shell.is_waiting())
+        self.wants(cx, Stage::Epilog)
+            && !Bug::EpilogForgotten.is_planted()
+            && (self.prolog.is_some() || !shell.is_waiting())
     }
 
     /// No shell runs here, and none will.
@@ -294,6 +303,7 @@ impl Perilog {
     pub(super) fn is_over(&self, cx: Context, shell: &Shell) -> bool {
         let is_stuck = |script: &Script| script.is_active() && script.is_over();
         let is_epilog_over = match &self.epilog {
+            _ if Bug::ReleaseBeforeEpilog.is_planted() => true,
             Some(epilog) => epilog.is_over(),
             None => !self.may_get_epilog(cx, shell) || self.prolog.as_ref().is_some_and(is_stuck),
         };

@@ -11,6 +11,7 @@ use crate::config;
 use crate::machine::context::{Context, Now};
 use crate::machine::effect::{Effect, Effects, Level};
 use crate::machine::event::{Fault, RequestId};
+use crate::planted::Bug;
 use crate::port::Note;
 use crate::port::supervisor::{UnitCommand, UnitEvent, UnitRecord, UnitSpec};
 use crate::proto::peer::Report;
@@ -247,6 +248,10 @@ impl Script {
                 let text = format!("{id}: timed out waiting for SIGTERM to terminate {stage}");
                 out.log(Level::Error, text);
                 self.is_stuck = true;
+                if Bug::ScriptKilled.is_planted() {
+                    let (unit, signal) = (self.unit.clone(), libc::SIGKILL);
+                    out.push(Effect::Unit(UnitCommand::Signal { unit, signal, all: true }));
+                }
             }
         }
         self.is_stuck |= self.limit_at.take_if(is_due).is_some();
