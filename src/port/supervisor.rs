@@ -21,7 +21,8 @@ use serde_json::Value;
 
 use super::Note;
 use crate::proto::{
-    BrokerRank, ExecMethod, JobDigest, JobId, ResourceSet, Scripts, Stream, UnitName, WaitStatus,
+    BrokerRank, EndReason, ExecMethod, JobDigest, JobId, ResourceSet, Scripts, Stream, UnitName,
+    WaitStatus,
 };
 
 /// Bytes of one stream that are sent ahead of the leader's acknowledgement.
@@ -90,6 +91,9 @@ pub struct UnitSpec {
     /// Of an epilog: why no shell could be started on this rank. There is no record of that shell.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shell_failed: Option<StartFailure>,
+    /// Of an epilog: why the job had failed when it was asked for, as far as the rank knew.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub end_reason: Option<EndReason>,
     /// Human readable, shown by `systemctl status`.
     pub description: String,
     /// The program, then its arguments. A program without a slash is looked for in `PATH`.
@@ -131,6 +135,7 @@ impl UnitSpec {
             scripts: None,
             began: None,
             shell_failed: None,
+            end_reason: None,
             description: String::new(),
             argv: Vec::new(),
             environment: BTreeMap::new(),

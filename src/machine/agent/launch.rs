@@ -34,6 +34,7 @@ pub(super) fn unit_spec(cx: Context, id: JobId, command: &ShellCommand) -> UnitS
         scripts: command.scripts.clone(),
         began: None,
         shell_failed: None,
+        end_reason: None,
         description: format!("User workload for Flux job {}", id.f58plain()),
         argv: argv(facts, command),
         environment,

@@ -86,7 +86,8 @@ impl Perilog {
         }
         let mut script = || {
             let script = Script::found(cx, record, out);
-            self.reason = self.reason.take().or_else(|| script.reason());
+            let known = || script.reason().or_else(|| record.spec.end_reason.clone());
+            self.reason = self.reason.take().or_else(known);
             script
         };
         match stage {
@@ -242,6 +243,7 @@ impl Perilog {
         spec.began = Some(cx.now.wall);
         if stage == Stage::Epilog {
             spec.shell_failed = shell.start_failure();
+            spec.end_reason.clone_from(&self.reason);
         }
         spec.description = format!("{} of Flux job {}", stage.title(), id.f58plain());
         spec.working_directory.clone_from(&cx.facts.working_directory);

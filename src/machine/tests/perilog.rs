@@ -434,3 +434,43 @@ fn why_a_shell_was_not_started_outlives_its_epilog() {
     assert!(exceptions[0].1.contains("/no/shell: No such file or directory"), "{exceptions:?}");
     assert!(world.is_released());
 }
+
+/// One rank's shell could not be started, so the others get their epilogs without a shell. Then all
+/// modules die, and so does what the first rank knew.
+#[test]
+fn why_a_job_failed_elsewhere_outlives_an_epilog() {
+    let mut world = world(3, perilog());
+    (0..3).for_each(|rank| world.make_lasting(rank));
+    world.hold_replies = true;
+    world.start("1-2", false);
+    for rank in [1, 2] {
+        world.script_started(rank, Stage::Prolog);
+        world.script_exited(rank, Stage::Prolog, DONE);
+    }
+    world.pass(0.05);
+    let message = "/no/shell: No such file or directory".to_string();
+    let unit = world.unit_of(2);
+    world.happen(2, Event::Unit(UnitEvent::Failed { unit, errnum: libc::ENOENT, message }));
+    let unit = world.unit_of(1);
+    let message = "killed with its module".to_string();
+    world.happen(1, Event::Unit(UnitEvent::Lost { unit: unit.clone(), message }));
+    world.happen(1, Event::Unit(UnitEvent::Gone { unit }));
+    world.pass(0.05);
+    world.script_started(1, Stage::Epilog);
+    for rank in [1, 2] {
+        world.lose(rank);
+    }
+    world.disks[2].records.clear();
+    world.disks[1].records.retain(|unit, _| unit.stage() == Stage::Epilog);
+    // The KVS has gone back, so the exec eventlog does not say it.
+    world.events.clear();
+    world.hold_replies = false;
+    world.load(2);
+    world.load(1);
+    world.pass(1.0);
+    let exceptions = world.exceptions();
+    assert!(
+        exceptions.iter().any(|(severity, text)| *severity == 0 && text.contains("/no/shell")),
+        "{exceptions:?}"
+    );
+}
