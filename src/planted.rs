@@ -28,8 +28,8 @@ pub enum Bug {
     DuplicateStartAfterRollback,
     /// An entry into the barrier counts after a restart although its shell has not said it again.
     EntryBeforeCommits,
-    /// A rank gets no epilog.
-    EpilogForgotten,
+    /// An epilog does not wait for the end of the shell.
+    EpilogEarly,
     /// Clients of a run that the KVS has forgotten commit to the next run's guest namespace.
     FirstRunWrites,
     /// A job may come to CLEANUP while a checkpoint is being prepared.
@@ -83,7 +83,7 @@ impl Bug {
         Self::DoneBeforeOutput,
         Self::DuplicateStartAfterRollback,
         Self::EntryBeforeCommits,
-        Self::EpilogForgotten,
+        Self::EpilogEarly,
         Self::FirstRunWrites,
         Self::GateOpen,
         Self::HeldAgain,

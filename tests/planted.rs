@@ -36,6 +36,29 @@ fn every_planted_bug_is_found() {
     assert_eq!(missed, []);
 }
 
+/// Each oracle of scripts, and a bug that it must find. Another can find the bug first.
+#[test]
+fn every_oracle_of_scripts_finds_a_bug() {
+    let profile = Profile::named("default").expect("known");
+    for (bug, invariant) in [
+        (Bug::DegradedUntold, "degraded-told"),
+        (Bug::EpilogEarly, "epilog-follows"),
+        (Bug::PrologRunTwice, "script-once"),
+        (Bug::ReleaseBeforeEpilog, "released-behind"),
+        (Bug::ScriptKilled, "script-not-killed"),
+        (Bug::ShellBeforeProlog, "prologs-first"),
+    ] {
+        plant(Some(bug));
+        let found = (1..=SEEDS_MAX).find(|seed| {
+            let outcome = run(*seed, &profile, &BTreeSet::new(), false);
+            outcome.violations.iter().any(|violation| violation.invariant == invariant)
+        });
+        plant(None);
+        println!("{invariant} finds {bug:?}: {found:?}");
+        assert!(found.is_some(), "{invariant} does not find {bug:?}");
+    }
+}
+
 #[test]
 fn without_a_bug_nothing_is_found() {
     assert_eq!(first_failure(None, 100), None);

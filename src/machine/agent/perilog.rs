@@ -285,15 +285,13 @@ impl Perilog {
         self.epilog.is_none()
             && self.may_get_epilog(cx, shell)
             && self.prolog.as_ref().is_none_or(|prolog| !prolog.is_active())
-            && self.is_shell_over(shell)
+            && (self.is_shell_over(shell) || Bug::EpilogEarly.is_planted() && !shell.is_waiting())
             && (self.go == Go::Conclude || !waits)
     }
 
     /// Something was begun on this rank that an epilog follows.
     fn may_get_epilog(&self, cx: Context, shell: &Shell) -> bool {
-        self.wants(cx, Stage::Epilog)
-            && !Bug::EpilogForgotten.is_planted()
-            && (self.prolog.is_some() || !shell.is_waiting())
+        self.wants(cx, Stage::Epilog) && (self.prolog.is_some() || !shell.is_waiting())
     }
 
     /// No shell runs here, and none will.
