@@ -52,6 +52,8 @@ pub enum Bug {
     ReissuedIdAdopted,
     /// A rank is released when its shell has exited, even if the shell has left processes behind.
     ReleaseBeforeEmpty,
+    /// A checkpoint does not wait until the KVS has the release of a job that has ended.
+    ReleaseUnawaited,
     /// A rank is released before its epilog has ended.
     ReleaseBeforeEpilog,
     /// A new coordinator does not look up which ranks the job manager has back.
@@ -72,7 +74,7 @@ pub enum Bug {
 
 impl Bug {
     /// All bugs.
-    pub const ALL: [Self; 30] = [
+    pub const ALL: [Self; 31] = [
         Self::AdoptionByPid,
         Self::AnotherReleaseIsFatal,
         Self::BarrierAfterRestart,
@@ -95,6 +97,7 @@ impl Bug {
         Self::ReasonForgotten,
         Self::ReissuedIdAdopted,
         Self::ReleaseBeforeEmpty,
+        Self::ReleaseUnawaited,
         Self::ReleaseBeforeEpilog,
         Self::ReleasedAgain,
         Self::ScriptKilled,

@@ -192,7 +192,7 @@ impl Coordinator {
         }
     }
 
-    /// A checkpoint waits for holds, or for what it writes to be looked up.
+    /// A checkpoint waits for holds or a release, or for what it writes to be looked up.
     fn prepares_checkpoint(&self) -> bool {
         self.holds.is_waiting() || self.checkpoint.is_prepared()
     }

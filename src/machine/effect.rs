@@ -145,6 +145,12 @@ pub enum Effect {
         /// For administrators.
         reason: String,
     },
+    /// Wait until the KVS has the final release of a job that the job manager has back. Answered by
+    /// [`super::Event::ReleaseKept`].
+    AwaitRelease {
+        /// The job.
+        id: JobId,
+    },
     /// Hold a job in CLEANUP ([`JobEvent::EpilogStart`]). Answered by [`super::Event::Held`] when
     /// the KVS has it.
     Hold {

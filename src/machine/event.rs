@@ -182,6 +182,11 @@ pub enum Event {
         /// Whether it is held.
         result: Result<(), Fault>,
     },
+    /// [`super::Effect::AwaitRelease`] has ended: the KVS has the release, or does not know the job.
+    ReleaseKept {
+        /// The job.
+        id: JobId,
+    },
     /// A client of a job on this rank closes its connection, and leaves commits
     /// (`job-exec.keep-commits`).
     KeepCommits {

@@ -185,7 +185,7 @@ impl Node {
             | Event::ShellBarrier { id, .. }
             | Event::ShellRuns { id, .. } => Some(*id),
             // The checkpoint may begin, or not be due any more.
-            Event::Held { id, .. } => {
+            Event::Held { id, .. } | Event::ReleaseKept { id } => {
                 return self.coordinator.gated().into_iter().chain([*id]).collect();
             }
             Event::Cleaning(cleaning) => Some(cleaning.start.id),

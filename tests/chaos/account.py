@@ -15,8 +15,6 @@ from scripts import account_scripts, members
 # that was killed. The service makes a checkpoint each second while jobs change (rfc/0008, 8.3), and
 # that takes a while on a busy machine.
 FORGOTTEN_MAX_S = 5
-# The job manager has not committed the release of a job, so long before it is killed.
-UNRECORDED_S = 1
 # A broker that may come back is in its place again so long after that, on a busy machine.
 REJOIN_S = 20
 # systemd may execute a shell so long after a killed broker has asked for it.
@@ -70,7 +68,6 @@ class Account:
         # The job manager had taken its shell's exception, and died before it told anybody.
         self.unheard = False
         # The KVS has forgotten its release, and nothing else of its end.
-        self.unrecorded = False
         # The client that typed heard from its rank again when the job was over (rfc/0008, 8.10).
         self.untyped = False
         # A forgotten one had not begun to run.
@@ -250,18 +247,8 @@ class Account:
             seen |= ranks
         final = [event for event in self.named("release") if event["context"]["final"]]
         is_freed = self.named("free") and self.named("start") and not final
-        self.unrecorded = bool(is_freed) and self.was_done_before_a_kill()
-        if is_freed and not self.ended_unserved() and not self.unrecorded:
+        if is_freed and not self.ended_unserved():
             self.say("freed-unreleased", "free, and job-exec has not released the last ranks")
-
-    def was_done_before_a_kill(self):
-        """The job had ended, and the KVS has forgotten its release (rfc/0008, 8.10)."""
-        done = [e for e in self.read("guest.exec.eventlog") or [] if e["name"] == "done"]
-        return any(
-            0 <= kill - event["timestamp"] <= UNRECORDED_S
-            for event in done
-            for kill in self.faults.killed_0
-        )
 
     def account_tasks(self):
         if self.unserved and not self.named("release"):

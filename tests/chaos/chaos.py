@@ -192,7 +192,6 @@ class Run:
             f"no space {sum(a.no_space for a in self.accounts)}",
             f"unheard {sum(a.unheard for a in self.accounts)}",
             f"unserved {sum(a.unserved for a in self.accounts)}",
-            f"unrecorded {sum(a.unrecorded for a in self.accounts)}",
             f"untyped {sum(a.untyped for a in self.accounts)}",
             *self.scripts(),
             f"rests gone after {self.waited:.0f} s" + last(self.last, self.waited),

@@ -64,6 +64,12 @@ impl Kvs {
         });
     }
 
+    /// Waits until the KVS has the final release of a job, or does not know the job.
+    pub(super) fn await_release(&self, id: JobId, done: impl FnOnce() + 'static) {
+        let is_kept = |eventlog: &str| JobEventlog::read(eventlog).is_released;
+        self.watch_until(&id.kvs_key("eventlog"), is_kept, |_| done());
+    }
+
     /// Has a job's eventlog say an event, unless it says it already, and waits until the KVS has it.
     /// `Ok(true)`: it did not say it before.
     pub(super) fn tell(

@@ -245,6 +245,14 @@ impl Driver {
     fn perform(&self, effect: Effect) {
         match effect {
             Effect::Answer { to, answer } => self.answer(to, answer),
+            Effect::AwaitRelease { id } => {
+                let this = self.this.clone();
+                self.kvs.await_release(id, move || {
+                    if let Some(driver) = this.upgrade() {
+                        driver.handle(Event::ReleaseKept { id });
+                    }
+                });
+            }
             Effect::Checkpoint { jobs, ended } => self.checkpoint(&jobs, &ended),
             Effect::Cover { to, request } => self.notify(COVERED, to, &request),
             Effect::Drop { to } => drop(self.requests.take(to)),

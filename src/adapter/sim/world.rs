@@ -151,6 +151,11 @@ pub(super) enum Item {
         id: JobId,
         broker: u32,
     },
+    ReleaseKept {
+        to: Life,
+        id: JobId,
+        broker: u32,
+    },
     KvsApply {
         from: Life,
         id: JobId,
@@ -472,6 +477,7 @@ impl World {
                 self.handle_grafted(from, id, *result, broker);
             }
             Item::HoldEnds { to, id, broker } => self.end_hold(to, id, broker),
+            Item::ReleaseKept { to, id, broker } => self.keep_release(to, id, broker),
             Item::KvsApply { from, id, op } => self.apply_kvs_op(from, id, *op),
             Item::KvsDone { to, id, result } => {
                 self.deliver(to, Event::Kvs { id, result: *result });

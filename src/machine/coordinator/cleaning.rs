@@ -71,4 +71,15 @@ impl Coordinator {
         }
         self.handle_checkpoint_timeout(cx, out);
     }
+
+    /// The KVS has the release of this job.
+    pub(in crate::machine) fn handle_release_kept(
+        &mut self,
+        cx: Context,
+        id: JobId,
+        out: &mut Effects,
+    ) {
+        self.holds.handle_release_kept(id);
+        self.handle_checkpoint_timeout(cx, out);
+    }
 }

@@ -6,7 +6,8 @@
 //! end between two checkpoints needs none: after a crash it runs again. So a hold is posted only for
 //! a job that a checkpoint is going to have in CLEANUP, or that the module leaves behind when it is
 //! unloaded. The checkpoint waits until the KVS has the holds, because the job manager commits its
-//! events later than it answers.
+//! events later than it answers. For the same reason it waits for the release of a job that has
+//! ended without a hold: it would have that job in CLEANUP as well.
 
 use std::collections::BTreeSet;
 
@@ -21,6 +22,14 @@ const PATIENCE: f64 = 60.0;
 /// the other do not keep it from beginning.
 const JOINS: f64 = 1.0;
 
+/// A job that the job manager has back.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Released {
+    id: JobId,
+    /// A checkpoint waits until the KVS has it.
+    is_awaited: bool,
+}
+
 /// The jobs in CLEANUP.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Holds {
@@ -29,6 +38,9 @@ pub(super) struct Holds {
     /// Those whose hold the KVS may not have yet.
     asked: BTreeSet<JobId>,
     held: BTreeSet<JobId>,
+    /// The last job that has ended and whose release the KVS may not have yet. The job manager commits
+    /// its events in order, so when the KVS has this one it has those of earlier jobs.
+    released: Option<Released>,
     /// Until when a checkpoint waits.
     until: Option<f64>,
 }
@@ -67,10 +79,14 @@ impl Holds {
         if self.until.is_none() {
             self.ask(out);
         }
+        if let Some(released) = self.released.as_mut().filter(|released| !released.is_awaited) {
+            released.is_awaited = true;
+            out.push(Effect::AwaitRelease { id: released.id });
+        }
         let until = *self.until.get_or_insert(now + PATIENCE);
-        let waits = until > now && !self.asked.is_empty();
+        let waits = until > now && (!self.asked.is_empty() || self.released.is_some());
         if !waits {
-            self.until = None;
+            (self.until, self.released) = (None, None);
         }
         waits
     }
@@ -98,12 +114,21 @@ impl Holds {
         }
     }
 
+    /// The KVS has the release of this job, or will never have it: it does not know the job any more.
+    pub(super) fn handle_release_kept(&mut self, id: JobId) {
+        self.released = self.released.filter(|released| released.id != id);
+    }
+
     /// The job manager has all ranks of this job back, and may free it.
     pub(super) fn end(&mut self, id: JobId, out: &mut Effects) {
-        if self.asked.contains(&id) || self.held.contains(&id) {
+        let is_held = self.held.contains(&id);
+        if is_held || self.asked.contains(&id) {
             out.push(Effect::Post { id, event: JobEvent::EpilogFinish });
         }
         self.forget(id);
+        if !is_held && !Bug::ReleaseUnawaited.is_planted() {
+            self.released = Some(Released { id, is_awaited: false });
+        }
     }
 
     /// This job is over, or runs again.
@@ -111,6 +136,7 @@ impl Holds {
         self.wanted.remove(&id);
         self.asked.remove(&id);
         self.held.remove(&id);
+        self.handle_release_kept(id);
     }
 }
 

@@ -37,6 +37,7 @@ impl Counters {
             | Event::Resources(_)
             | Event::Told { asker: Role::Coordinator, .. }
             | Event::Kvs { result: KvsResult::Released(_), .. }
+            | Event::ReleaseKept { .. }
             | Event::Replied { .. }
             | Event::RunningAsked
             | Event::Start { .. } => self.coordinator_received += 1,
@@ -76,6 +77,7 @@ impl Counters {
     pub(in crate::machine) fn count_effect(&mut self, effect: &Effect) {
         match effect {
             Effect::Answer { answer: Answer::Known(_), .. }
+            | Effect::AwaitRelease { .. }
             | Effect::Checkpoint { .. }
             | Effect::Cover { .. }
             | Effect::Hold { .. }

@@ -74,6 +74,7 @@ impl Node {
             }
             Event::ParentDegraded { at, nodes } => self.coordinator.handle_parent(at, nodes, out),
             Event::PerilogRelease { request, release } => self.release(now, request, &release, out),
+            Event::ReleaseKept { id } => self.coordinator.handle_release_kept(cx, id, out),
             Event::Replied { stream, result } => self.handle_reply(now, stream, result, out),
             Event::Reported { stream, result } => self.handle_reports(now, stream, result, out),
             Event::Resources(news) => self.coordinator.handle_resources(&news, out),

@@ -137,6 +137,7 @@ inputs! {
     PerilogRelease "perilog-release" [LEADER]
     Ready "ready" []
     Recommitted "recommitted" [AGENT]
+    ReleaseKept "release-kept" []
     Released "released" [COORDINATOR]
     Replied "replied" [COORDINATOR]
     Reported "reported" [LEADER AGENT]
@@ -187,6 +188,7 @@ impl Event {
             Self::ParentDegraded { .. } => Input::ParentDegraded,
             Self::Parked { .. } => Input::Parked,
             Self::PerilogRelease { .. } => Input::PerilogRelease,
+            Self::ReleaseKept { .. } => Input::ReleaseKept,
             Self::Replied { .. } => Input::Replied,
             Self::Reported { .. } => Input::Reported,
             Self::Resources(_) => Input::Resources,

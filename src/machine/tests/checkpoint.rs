@@ -20,10 +20,14 @@ fn coordinator() -> (Alone, StreamId) {
 
 /// Lets a checkpoint begin. Returns whose references it writes, and whose it removes.
 fn begin(node: &mut Alone) -> (Vec<JobId>, Vec<JobId>) {
+    let mut kept = Vec::new();
     for _ in 0..20_000 {
-        for effect in node.hear(Event::Timeout) {
-            if let Effect::Checkpoint { jobs, ended } = effect {
-                return (jobs, ended);
+        let event = kept.pop().map_or(Event::Timeout, |id| Event::ReleaseKept { id });
+        for effect in node.hear(event) {
+            match effect {
+                Effect::Checkpoint { jobs, ended } => return (jobs, ended),
+                Effect::AwaitRelease { id } => kept.push(id),
+                _ => (),
             }
         }
     }

@@ -3,7 +3,7 @@
 use super::{JOB, OWNER, World, start};
 use crate::machine::{Event, Fault, Role};
 use crate::proto::{
-    Cleaning, DegradedNodes, Exception, JobEvent, JobEventlog, Response, WaitStatus,
+    Cleaning, DegradedNodes, Exception, JobEvent, JobEventlog, JobId, Response, WaitStatus,
 };
 
 impl World {
@@ -15,6 +15,11 @@ impl World {
         } else {
             self.queue.push_back(event);
         }
+    }
+
+    pub(super) fn await_release(&mut self, rank: usize, id: JobId) {
+        let event = (rank, Event::ReleaseKept { id });
+        if self.hold_holds { &mut self.held } else { &mut self.queue }.push_back(event);
     }
 
     pub(super) fn tell(&mut self, rank: usize, asker: Role, nodes: Box<DegradedNodes>) {
@@ -80,6 +85,32 @@ fn a_checkpoint_waits_until_the_jobs_in_cleanup_are_held() {
     end_shells(&mut world);
     world.assert_ended();
     assert_eq!(world.posted, [JobEvent::EpilogStart, JobEvent::EpilogFinish], "once each");
+}
+
+/// [cleanup-held]. Else the checkpoint could have its `finish`, and not its release.
+#[test]
+fn a_checkpoint_waits_until_the_release_of_a_job_that_has_ended_is_kept() {
+    let mut world = running();
+    world.pass(2.0);
+    let before = world.checkpoints;
+    world.hold_holds = true;
+    end_shells(&mut world);
+    world.pass(2.0);
+    assert_eq!((&world.posted[..], world.checkpoints), (&[][..], before));
+    world.deliver_held();
+    assert_eq!(world.checkpoints, before + 1);
+    world.assert_ended();
+}
+
+#[test]
+fn a_release_that_is_never_kept_keeps_no_checkpoint_for_ever() {
+    let mut world = running();
+    world.pass(2.0);
+    let before = world.checkpoints;
+    world.hold_holds = true;
+    end_shells(&mut world);
+    world.pass(90.0);
+    assert!(world.checkpoints > before);
 }
 
 #[test]

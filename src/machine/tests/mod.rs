@@ -398,6 +398,7 @@ impl World {
                 self.barrier.push((to, result.map_err(|fault| fault.errnum)));
             }
             Effect::Answer { to, answer: Answer::End(end) } => self.end(rank, to, end),
+            Effect::AwaitRelease { id } => self.await_release(rank, id),
             Effect::Hold { .. } => self.begin_hold(rank),
             Effect::Post { event, .. } => self.post(event),
             Effect::Drain { ranks, reason } => self.drained.push(format!("{ranks} {reason}")),

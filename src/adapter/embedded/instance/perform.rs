@@ -28,6 +28,8 @@ impl Instance<'_> {
                     self.leave_barrier(&unit);
                 }
             }
+            // The KVS has it at once.
+            Effect::AwaitRelease { id } => self.queue.push_back((from, Event::ReleaseKept { id })),
             // The KVS is files, which do not roll back. So a checkpoint needs no work.
             Effect::Checkpoint { .. } => self.queue.push_back((from, Event::Checkpointed(Ok(())))),
             Effect::Cover { to, request } => self.queue.push_back((to, Event::Covered(request))),

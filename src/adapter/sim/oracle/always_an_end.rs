@@ -20,15 +20,14 @@ impl World {
         }
     }
 
-    /// Checks the jobs in CLEANUP, at each checkpoint. A job whose end is only not committed yet
-    /// may be freed.
+    /// Checks the jobs in CLEANUP, at each checkpoint.
     pub(in crate::adapter::sim) fn check_held(&mut self) {
         let now = self.now;
         let is_late = |since: f64| now - since.max(self.awake_since) > UNHELD_MAX;
         let manager = self.kvs.manager();
         let unheld = manager.cleaning().into_iter().filter(|id| {
             let job = &manager.jobs[id];
-            let is_over = self.manager.jobs.get(id).is_some_and(|job| job.ended || job.abandoned);
+            let is_over = self.manager.jobs.get(id).is_some_and(|job| job.abandoned);
             let is_late = job.cleaned_by_service || job.cleaning_since.is_some_and(is_late);
             job.holds == 0 && !is_over && is_late
         });

@@ -23,6 +23,10 @@ impl World {
             Effect::Answer { to: RequestId::Remote(to), answer } => {
                 self.perform_answer(from, to, answer);
             }
+            Effect::AwaitRelease { id } => {
+                let broker = self.ranks[0].brokers;
+                self.after(0.000_1, 0.02, Item::ReleaseKept { to: from, id, broker });
+            }
             Effect::Checkpoint { jobs, ended } => {
                 self.send(from.rank, 0, Item::CheckpointGathers { from, jobs, ended })
             }

@@ -205,6 +205,12 @@ impl World {
         self.deliver(to, Event::Held { id, result: Ok(()) });
     }
 
+    /// Tells the service that the KVS has the release of a job.
+    pub(super) fn keep_release(&mut self, to: Life, id: JobId, broker: u32) {
+        self.commit_manager(broker);
+        self.deliver(to, Event::ReleaseKept { id });
+    }
+
     /// The service has just come up: it looks for jobs in CLEANUP.
     pub(super) fn find_cleaning(&mut self) {
         let to = self.life(0);

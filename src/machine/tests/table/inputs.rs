@@ -75,6 +75,7 @@ fn events(input: Input, world: &World, rank: usize) -> Vec<Event> {
         Input::Held => {
             [Ok(()), Err(fault())].map(|result| Event::Held { id: JOB, result }).to_vec()
         }
+        Input::ReleaseKept => vec![Event::ReleaseKept { id: JOB }],
         Input::KeepCommits => keep_commits(request),
         Input::KillAnswered => vec![Event::KillAnswered { id: JOB }],
         Input::Known => known(world),
