@@ -123,8 +123,8 @@ fn recovery_is_met_in_every_state() {
     assert!(met("agent", "lost", "gone") && met("coordinator", "away", "timeout"));
 }
 
-const OWNER: Credential = Credential { userid: 1, owner: true };
-const STRANGER: Credential = Credential { userid: 99, owner: false };
+const OWNER: Credential = Credential { userid: 1, owner: true, local: true };
+const STRANGER: Credential = Credential { userid: 99, owner: false, local: true };
 
 fn sent(at: f64, rank: u32, topic: Topic, credential: Credential, payload: &Value) -> Sent {
     Sent { at, rank, topic, credential, payload: payload.to_string().into_bytes() }
@@ -184,7 +184,7 @@ fn a_start_request_is_answered_whatever_is_wrong_with_it() {
 /// Users who name what their shells never did get what they asked for, and nobody else does.
 #[test]
 fn users_can_only_deceive_themselves() {
-    let user = |number| Credential { userid: 1 + number % 3, owner: false };
+    let user = |number| Credential { userid: 1 + number % 3, owner: false, local: true };
     let mut messages = Vec::new();
     for number in 0..300 {
         let (at, rank) = (f64::from(number) / 5.0, number % 7);

@@ -88,11 +88,11 @@ fn message(bytes: &mut Bytes) -> Sent {
     let rank = u32::from(bytes.byte()) % RANKS;
     let topic = any_topic(bytes);
     let credential = match bytes.byte() {
-        0 => Credential { userid: OWNER, owner: true },
+        0 => Credential { userid: OWNER, owner: true, local: true },
         // FLUX_USERID_UNKNOWN.
-        255 => Credential { userid: u32::MAX, owner: false },
+        255 => Credential { userid: u32::MAX, owner: false, local: true },
         // The owner's user id without the owner's role, and guests with and without jobs.
-        userid => Credential { userid: OWNER + u32::from(userid) % 4, owner: false },
+        userid => Credential { userid: OWNER + u32::from(userid) % 4, owner: false, local: true },
     };
     let payload = payload(topic, bytes);
     Sent { at, rank, topic, credential, payload }

@@ -61,6 +61,9 @@ pub struct Credential {
     pub userid: u32,
     /// The sender has the instance owner's role.
     pub owner: bool,
+    /// The sender is a client of this rank's broker: no other has passed the message on
+    /// (`FLUX_ROLE_LOCAL`, flux-core `libflux/message.h`).
+    pub local: bool,
 }
 
 impl Credential {

@@ -213,7 +213,9 @@ impl Topic {
             Self::Override => {
                 let Override { jobid: id, event, status, userid } = json(payload)?;
                 let credential = match userid.filter(|_| credential.owner) {
-                    Some(userid) => Credential { userid, owner: userid == credential.userid },
+                    Some(userid) => {
+                        Credential { userid, owner: userid == credential.userid, ..credential }
+                    }
                     None => credential,
                 };
                 Event::Override { request, credential, id, event, status }
@@ -247,7 +249,7 @@ fn peers<T: DeserializeOwned>(payload: &[u8]) -> Result<T, Fault> {
 mod tests {
     use super::*;
 
-    const GUEST: Credential = Credential { userid: 42, owner: false };
+    const GUEST: Credential = Credential { userid: 42, owner: false, local: true };
 
     fn read(method: Topic, payload: &str) -> Result<Event, Fault> {
         method.read(RequestId::Remote(1), GUEST, payload.as_bytes())

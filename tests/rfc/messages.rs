@@ -90,7 +90,7 @@ fn start(example: &Value) -> Result<Value, String> {
 
 /// A request that only the service reads.
 fn from_user(topic: Topic, example: &Value) -> Result<Value, String> {
-    let credential = Credential { userid: 1000, owner: false };
+    let credential = Credential { userid: 1000, owner: false, local: true };
     let payload = example.to_string();
     let event = topic.read(RequestId::Remote(1), credential, payload.as_bytes());
     Ok(match event.map_err(|e| e.to_string())? {

@@ -74,7 +74,7 @@ impl Rank {
     }
 
     fn receive(&mut self, topic: Topic, number: u64, payload: &Value) -> Vec<Effect> {
-        let owner = Credential { userid: 1000, owner: true };
+        let owner = Credential { userid: 1000, owner: true, local: true };
         let (request, payload) = (RequestId::Remote(number), payload.to_string());
         let event = topic.read(request, owner, payload.as_bytes());
         self.hear(event.expect("a request of the document can be read"))

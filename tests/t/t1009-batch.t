@@ -45,6 +45,25 @@ test_expect_success OURS 'the nested instance has our module, on every rank' '
 	printf "%s\n" "0: $TMPDIR/modules/job-exec.so" "1: $TMPDIR/modules/job-exec.so" >expected &&
 	test_cmp expected out
 '
+test_expect_success OURS 'a nested instance starts while the module of its rank is away' '
+	gate here go &&
+	cat >start <<-\EOF &&
+	#!/bin/sh
+	echo >here
+	cat go
+	exec flux start --conf=resource.noverify=true flux run hostname
+	EOF
+	chmod 755 start &&
+	id=$(flux submit -N1 -n1 --requires=rank:1 --output=out ./start) &&
+	wait_gate here &&
+	flux exec -r 1 flux module remove job-exec &&
+	open_gate go &&
+	await test -s out
+	flux exec -r 1 flux module load job-exec &&
+	wait_event "$id" clean &&
+	flux job status "$id" &&
+	grep -x "$(hostname)" out
+'
 test_expect_success 'an instance in an instance in an instance' '
 	flux alloc -N2 -n2 "${nested[@]}" \
 		flux alloc -N1 -n1 "${nested[@]}" flux run hostname >out &&

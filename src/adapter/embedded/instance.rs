@@ -298,7 +298,8 @@ impl<'a> Instance<'a> {
         let id = unit.job();
         let request = self.messages.open(Asker::Unit(unit.clone()));
         self.shells.enter_barrier(unit);
-        let credential = Credential { userid: nix::unistd::getuid().as_raw(), owner: true };
+        let credential =
+            Credential { userid: nix::unistd::getuid().as_raw(), owner: true, local: true };
         // Its only barrier. A shell that had entered in an earlier life does not enter another.
         let entry = Some(BarrierEntry::of_shell(1));
         self.queue.push_back((rank, Event::ShellBarrier { request, credential, id, rank, entry }));

@@ -40,7 +40,12 @@ impl Message {
         let mut cred = flux_sys::flux_msg_cred { userid: u32::MAX, rolemask: 0 };
         // SAFETY: `cred` outlives the call; on failure it stays without any role.
         unsafe { flux_sys::flux_msg_get_cred(self.as_ptr(), &mut cred) };
-        Credential { userid: cred.userid, owner: cred.rolemask & flux_sys::FLUX_ROLE_OWNER != 0 }
+        let has = |role| cred.rolemask & role != 0;
+        Credential {
+            userid: cred.userid,
+            owner: has(flux_sys::FLUX_ROLE_OWNER),
+            local: has(flux_sys::FLUX_ROLE_LOCAL),
+        }
     }
 
     /// Answers with a JSON payload, or with none.

@@ -114,8 +114,14 @@ impl Node {
         out: &mut Effects,
     ) {
         let cx = context!(self, now);
-        let agent = of_user(self.agents.get_mut(&id), id, credential);
-        let result = agent.and_then(|agent| agent.handle_critical_ranks(cx, ranks, out));
+        let agent = self.agents.get_mut(&id);
+        let result = if agent.is_none() && !credential.local {
+            // The job's rank has passed it on, because the module is not loaded there.
+            Err(Fault::new(libc::ENOSYS, format!("{id}: rank {} does not run it", cx.facts.rank)))
+        } else {
+            of_user(agent, id, credential)
+                .and_then(|agent| agent.handle_critical_ranks(cx, ranks, out))
+        };
         out.done(request, result);
     }
 

@@ -8,7 +8,7 @@ impl World {
     /// The client of a rank's shell says its entry of this number.
     fn say_entry(&mut self, rank: usize, number: u32) -> u64 {
         let request = self.request();
-        let credential = Credential { userid: OWNER, owner: true };
+        let credential = Credential { userid: OWNER, owner: true, local: true };
         let entry = Some(BarrierEntry { number, client: Some(ClientId(rank as u64)) });
         let broker = BrokerRank(rank as u32);
         self.happen(

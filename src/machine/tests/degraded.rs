@@ -11,7 +11,7 @@ use crate::proto::{
     DegradedNode, DegradedNodes, Exception, Idset, JobEvent, Response, Stage, WaitStatus,
 };
 
-const ROOT: Credential = Credential { userid: 0, owner: false };
+const ROOT: Credential = Credential { userid: 0, owner: false, local: true };
 const DONE: WaitStatus = WaitStatus(0);
 
 /// A job on four ranks whose prologs run. It says that it tolerates so many degraded nodes.
@@ -128,7 +128,7 @@ fn a_prolog_is_answered_when_its_mark_is_written() {
 #[test]
 fn only_a_prolog_that_runs_marks_its_node() {
     let mut world = preparing(2, 2);
-    let guest = Credential { userid: 99, owner: false };
+    let guest = Credential { userid: 99, owner: false, local: true };
     world.ask_to_mark(1, guest, "no scratch");
     assert_eq!(world.answers, [Err(libc::EPERM)]);
     world.end_prologs();

@@ -9,7 +9,7 @@ use crate::port::supervisor::{UnitCommand, UnitEvent};
 use crate::proto::peer::{Mode, Order, OrderRequest, StreamEnd, Version};
 use crate::proto::{BarrierEntry, BrokerRank, Idset, JobDigest, Signal, UnitName, WaitStatus};
 
-const SHELL_USER: Credential = Credential { userid: OWNER, owner: false };
+const SHELL_USER: Credential = Credential { userid: OWNER, owner: false, local: true };
 
 fn barrier(number: u64, credential: Credential, entry: Option<u32>) -> Event {
     let request = RequestId::Remote(number);
@@ -51,7 +51,7 @@ fn a_jobspec_of_any_depth_reaches_its_leader() {
     payload["jobspec"] = json!({"attributes": {"user": "DEEP"}});
     let deep = format!("{}{}", "[".repeat(2000), "]".repeat(2000));
     let payload = payload.to_string().replace("\"DEEP\"", &deep);
-    let owner = Credential { userid: OWNER, owner: true };
+    let owner = Credential { userid: OWNER, owner: true, local: true };
     let event = Topic::Start.read(RequestId::Remote(1), owner, payload.as_bytes());
     world.happen(0, event.expect("an event"));
     world.all_started(1..3);
@@ -67,7 +67,7 @@ fn a_jobspec_of_any_depth_reaches_its_leader() {
 #[test]
 fn an_id_that_is_issued_again_is_its_new_users() {
     let mut node = Alone::new(1);
-    let user = |userid| Credential { userid, owner: false };
+    let user = |userid| Credential { userid, owner: false, local: true };
     let mut first = super::recovery::shells(1, "first", Mode::Start);
     first.command.userid = 601;
     node.hear(Event::Shells { request: RequestId::Remote(1), shells: Box::new(first) });

@@ -369,7 +369,7 @@ fn nobody_enters_another_users_barrier() {
     let mut world = World::new(2);
     world.start("0-1", false);
     world.all_started(0..2);
-    let credential = super::Credential { userid: 9999, owner: false };
+    let credential = super::Credential { userid: 9999, owner: false, local: true };
     let request = RequestId::Remote(5);
     let rank = super::BrokerRank(0);
     world.happen(0, Event::ShellBarrier { request, credential, id: JOB, rank, entry: None });
@@ -377,6 +377,20 @@ fn nobody_enters_another_users_barrier() {
     let ranks = "0".to_string();
     world.happen(0, Event::CriticalRanks { request, credential, id: JOB, ranks });
     assert_eq!(world.answers, [Err(libc::EPERM)]);
+}
+
+/// The module of its own rank is not loaded. A nested instance that heard anything else would fail.
+#[test]
+fn critical_ranks_that_another_broker_has_passed_on_are_to_be_said_again() {
+    let mut world = World::new(2);
+    world.start("1", false);
+    world.all_started(1..2);
+    for (rank, local) in [(0, true), (0, false), (1, false)] {
+        let credential = Credential { userid: OWNER, owner: true, local };
+        let (request, ranks) = (RequestId::Remote(5), "0".to_string());
+        world.happen(rank, Event::CriticalRanks { request, credential, id: JOB, ranks });
+    }
+    assert_eq!(world.answers, [Err(libc::ENOENT), Err(libc::ENOSYS), Ok(())]);
 }
 
 /// Its broker is stopping, or its module is being loaded again.
@@ -388,7 +402,7 @@ fn a_shell_that_enters_the_barrier_where_no_module_is_is_to_ask_again() {
     for here in [0, 1] {
         let request = RequestId::Remote(70 + here);
         let (id, rank, entry) = (JOB, BrokerRank(2), Some(BarrierEntry::of_shell(1)));
-        let credential = Credential { userid: OWNER, owner: true };
+        let credential = Credential { userid: OWNER, owner: true, local: true };
         let event = Event::ShellBarrier { request, credential, id, rank, entry };
         world.happen(here as usize, event);
     }
@@ -405,7 +419,7 @@ fn a_shell_enters_each_barrier_through_another_client() {
     let mut enter = |world: &mut World, rank: u32, client: u64| {
         asked += 1;
         let request = RequestId::Remote(asked);
-        let credential = Credential { userid: OWNER, owner: true };
+        let credential = Credential { userid: OWNER, owner: true, local: true };
         let (id, entry) = (JOB, BarrierEntry { number: 1, client: Some(ClientId(client)) });
         let (rank, entry) = (BrokerRank(rank), Some(entry));
         let event = Event::ShellBarrier { request, credential, id, rank, entry };

@@ -14,8 +14,8 @@ use crate::proto::{Bequest, UnitName, WaitStatus};
 use super::recovery::Alone;
 
 const CLIENT: &str = "0011223344556677";
-const USER: Credential = Credential { userid: super::OWNER, owner: false };
-const STRANGER: Credential = Credential { userid: 99, owner: false };
+const USER: Credential = Credential { userid: super::OWNER, owner: false, local: true };
+const STRANGER: Credential = Credential { userid: 99, owner: false, local: true };
 
 fn bequest() -> Arc<Bequest> {
     let commits = json!([{ "number": 1, "commit": { "flags": 0, "ops": [] } }]);
@@ -86,7 +86,7 @@ fn only_the_jobs_user_may_leave_commits_and_only_where_its_shell_is() {
 #[test]
 fn a_new_leader_does_not_hear_that_a_rank_is_gone_before_its_commits_are_done_again() {
     let mut world = World::running(3, "1-2");
-    world.happen(1, leave(7, Credential { userid: super::OWNER, owner: true }));
+    world.happen(1, leave(7, Credential { userid: super::OWNER, owner: true, local: true }));
     world.exited(1, WaitStatus::exited(0));
     assert_eq!(world.recommitted, [] as [&str; 0]);
     world.unload(1);

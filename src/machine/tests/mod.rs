@@ -75,7 +75,7 @@ pub(super) fn start(ranks: &str, reattach: bool) -> Value {
 /// The job manager's request with this payload.
 pub(super) fn start_event(request: RequestId, payload: &Value) -> Event {
     let payload = payload.to_string();
-    let owner = Credential { userid: OWNER, owner: true };
+    let owner = Credential { userid: OWNER, owner: true, local: true };
     Topic::Start.read(request, owner, payload.as_bytes()).expect("always an event")
 }
 
@@ -293,7 +293,7 @@ impl World {
     fn perform(&mut self, rank: usize, effect: Effect) {
         match effect {
             Effect::Pass { to, request, topic, payload } => {
-                let owner = Credential { userid: OWNER, owner: true };
+                let owner = Credential { userid: OWNER, owner: true, local: false };
                 match topic.read(request, owner, payload.to_string().as_bytes()) {
                     Ok(event) => self.queue.push_back((to.0 as usize, event)),
                     Err(fault) => self.answers.push(Err(fault.errnum)),
@@ -516,7 +516,7 @@ impl World {
 
     pub(super) fn enter_barrier(&mut self, rank: usize) -> u64 {
         let request = self.request();
-        let credential = Credential { userid: OWNER, owner: true };
+        let credential = Credential { userid: OWNER, owner: true, local: true };
         let broker = BrokerRank(rank as u32);
         self.happen(
             rank,

@@ -282,7 +282,7 @@ fn lead_event(number: u64, start: &Value) -> Event {
     start["jobspec"] = json!({"read": {}});
     let payload =
         json!({"version": crate::proto::peer::VERSION, "stream": 7, "start": start}).to_string();
-    let owner = super::Credential { userid: super::OWNER, owner: true };
+    let owner = super::Credential { userid: super::OWNER, owner: true, local: true };
     let request = RequestId::Remote(number);
     super::Topic::Lead.read(request, owner, payload.as_bytes()).expect("an event")
 }

@@ -207,7 +207,7 @@ fn a_lost_parents_children_are_asked_by_the_leader() {
 fn critical(ranks: &str) -> super::Event {
     super::Event::CriticalRanks {
         request: super::RequestId::Remote(3),
-        credential: super::Credential { userid: super::OWNER, owner: true },
+        credential: super::Credential { userid: super::OWNER, owner: true, local: true },
         id: JOB,
         ranks: ranks.to_string(),
     }

@@ -91,7 +91,7 @@ fn start_comes_before_finish_also_when_the_link_is_slow() {
 fn a_job_is_found_again_without_a_rank_that_it_can_do_without() {
     let mut world = World::running(3, "0-2");
     let ranks = "0-1".parse().unwrap_or_default();
-    let credential = super::Credential { userid: super::OWNER, owner: true };
+    let credential = super::Credential { userid: super::OWNER, owner: true, local: true };
     let request = RequestId::Remote(3);
     world.happen(0, Event::CriticalRanks { request, credential, id: JOB, ranks });
     world.unload(0);
@@ -313,7 +313,7 @@ fn exceptions_are_not_said_twice_to_a_new_coordinator() {
     let mut world = World::new(4);
     world.start("1-3", false);
     world.all_started(1..4);
-    let credential = super::Credential { userid: super::OWNER, owner: true };
+    let credential = super::Credential { userid: super::OWNER, owner: true, local: true };
     let (request, ranks) = (RequestId::Remote(3), "0".parse().unwrap_or_default());
     world.happen(1, Event::CriticalRanks { request, credential, id: JOB, ranks });
     for rank in 1..4 {

@@ -7,8 +7,8 @@ use crate::port::supervisor::{UnitCommand, UnitEvent};
 use crate::proto::WaitStatus;
 use crate::proto::peer::Mode;
 
-const USER: Credential = Credential { userid: OWNER, owner: false };
-const STRANGER: Credential = Credential { userid: 99, owner: false };
+const USER: Credential = Credential { userid: OWNER, owner: false, local: true };
+const STRANGER: Credential = Credential { userid: 99, owner: false, local: true };
 
 /// The errno with which the question is answered; 0 if the shell runs.
 fn asked(alone: &mut Alone, credential: Credential) -> i32 {

@@ -27,7 +27,7 @@ fn asked(test: &Value) -> World {
 
 /// The job's user has it start or end.
 fn say(world: &mut World, userid: u32, event: &str, status: i32) -> Result<(), i32> {
-    let credential = Credential { userid, owner: userid == OWNER };
+    let credential = Credential { userid, owner: userid == OWNER, local: true };
     let (event, status) = (event.to_string(), WaitStatus(status));
     let request = RequestId::Remote(9);
     world.happen(0, Event::Override { request, credential, id: JOB, event, status });
@@ -112,7 +112,7 @@ fn another_rank_passes_on_what_the_user_says() {
     let mut world = World::with(2, Config { testexec_allow_guests: true, ..Config::default() });
     ask(&mut world, GUEST, &json!({ "override": 1 }), false);
     for (userid, expected) in [(43, Err(libc::EPERM)), (GUEST, Ok(()))] {
-        let credential = Credential { userid, owner: false };
+        let credential = Credential { userid, owner: false, local: true };
         let (event, status, request) = ("start".to_string(), WaitStatus(0), RequestId::Remote(9));
         world.happen(1, Event::Override { request, credential, id: JOB, event, status });
         assert_eq!(world.answers.pop(), Some(expected));

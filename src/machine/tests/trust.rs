@@ -135,7 +135,7 @@ fn user_of(job: u64) -> u32 {
 
 /// Asks for a checkpoint, as the job's user; what is answered at once, if anything.
 fn ask(node: &mut Alone, number: u64, job: u64) -> Option<String> {
-    let credential = Credential { userid: user_of(job), owner: false };
+    let credential = Credential { userid: user_of(job), owner: false, local: true };
     let request = RequestId::Remote(number);
     let effects = node.hear(Event::CheckpointAsked { request, credential, id: JobId(job) });
     effects.into_iter().find_map(|effect| match effect {

@@ -229,7 +229,7 @@ fn one_still_waits() -> World {
 
 /// The connector says the shell's last entry.
 fn enters_again(world: &mut World, rank: usize) {
-    let credential = Credential { userid: OWNER, owner: true };
+    let credential = Credential { userid: OWNER, owner: true, local: true };
     let (request, entry) = (RequestId::Remote(70 + rank as u64), Some(BarrierEntry::of_shell(2)));
     let event =
         Event::ShellBarrier { request, credential, id: JOB, rank: BrokerRank(rank as u32), entry };

@@ -109,7 +109,8 @@ impl Instance<'_> {
         payload: &Value,
     ) {
         let request = self.messages.open(Asker::Forwarded { rank: from, request });
-        let owner = Credential { userid: nix::unistd::getuid().as_raw(), owner: true };
+        let owner =
+            Credential { userid: nix::unistd::getuid().as_raw(), owner: true, local: false };
         match topic.read(request, owner, payload.to_string().as_bytes()) {
             Ok(event) => self.queue.push_back((to, event)),
             Err(fault) => self.answer(request, Err(fault)),

@@ -135,7 +135,7 @@ impl World {
         number: RequestId,
         request: &impl Serialize,
     ) {
-        let owner = Credential { userid: OWNER, owner: true };
+        let owner = Credential { userid: OWNER, owner: true, local: false };
         let bytes = serde_json::to_vec(request).unwrap_or_default();
         match topic.read(number, owner, &bytes) {
             Ok(event) => self.send_event(from.rank, to, event),

@@ -173,7 +173,7 @@ impl World {
         let number = self.requests.open(life, life, Asked::Intruder);
         self.intruders.insert(number);
         let request = RequestId::Remote(number);
-        let credential = Credential { userid: STRANGER, owner: false };
+        let credential = Credential { userid: STRANGER, owner: false, local: true };
         let event = if rng.random_bool(0.5) {
             let rank = BrokerRank(rank);
             Event::ShellBarrier { request, credential, id, rank, entry: None }

@@ -293,7 +293,7 @@ impl World {
     /// Whom a shell runs as: the user of its job.
     fn credential(&self, id: ShellId) -> Credential {
         let userid = self.user_of(&self.shell(id).digest);
-        Credential { userid, owner: userid == OWNER }
+        Credential { userid, owner: userid == OWNER, local: true }
     }
 
     /// Gives a loaded module the barrier requests that its predecessor has kept.

@@ -123,7 +123,7 @@ impl World {
         self.marks.insert(number, (rank, index));
         // An answer that does not come is waited for in vain: the module is gone.
         self.mark_again(rank, index);
-        let credential = Credential { userid: 0, owner: false };
+        let credential = Credential { userid: 0, owner: false, local: true };
         let payload = json!({ "id": id, "reason": format!("script {index}") }).to_string();
         match Topic::Degraded.read(RequestId::Remote(number), credential, payload.as_bytes()) {
             Ok(event) => self.handle(rank, event),

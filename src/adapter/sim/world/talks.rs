@@ -292,7 +292,7 @@ impl World {
             return self.pass_back(rank, packet.refusal(libc::ENOSYS, "no such service"));
         }
         let number = self.open_shell_request(rank);
-        let owner = Credential { userid: OWNER, owner: true };
+        let owner = Credential { userid: OWNER, owner: true, local: true };
         match Topic::ShellRuns.read(RequestId::Remote(number), owner, packet.payload()) {
             Ok(event) => {
                 self.asked_shells.insert(number, (rank, packet));

@@ -26,8 +26,8 @@ const STREAMS: std::ops::Range<u64> = 1..7;
 /// The request that an input brings. Its sender is no rank of the world.
 pub(super) const SENT: RequestId = RequestId::Remote(1);
 
-const OWNERS: Credential = Credential { userid: OWNER, owner: true };
-const STRANGERS: Credential = Credential { userid: 99, owner: false };
+const OWNERS: Credential = Credential { userid: OWNER, owner: true, local: true };
+const STRANGERS: Credential = Credential { userid: 99, owner: false, local: true };
 
 /// Values of an input. Each waits so many seconds first.
 pub(super) fn values(input: Input, world: &World, rank: usize) -> Vec<(f64, Event)> {

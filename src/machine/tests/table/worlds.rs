@@ -75,7 +75,7 @@ fn unit(world: &mut World, rank: usize, event: impl FnOnce(UnitName) -> UnitEven
 }
 
 fn with_checkpoint_asked(mut world: World) -> World {
-    let credential = Credential { userid: OWNER, owner: true };
+    let credential = Credential { userid: OWNER, owner: true, local: true };
     world.happen(0, Event::CheckpointAsked { request: ASKED, credential, id: JOB });
     world
 }
