@@ -236,13 +236,13 @@ pub enum UnitCommand {
         /// Bytes from the stream's beginning that a checkpoint of the KVS holds.
         checkpointed: u64,
     },
-    /// Send a signal to the unit's main process, or to all of its processes.
+    /// Send a signal to the unit's main process and its process group, or to all of its processes.
     Signal {
         /// Which unit.
         unit: UnitName,
         /// Signal number.
         signal: i32,
-        /// Every process of the unit, instead of its main process alone.
+        /// Every process of the unit, instead of the main process's group alone.
         all: bool,
     },
 }

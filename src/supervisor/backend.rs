@@ -35,7 +35,7 @@ pub trait Backend {
     /// `Started` (followed by `Exited` if it has exited), `Absent` or `Replaced`.
     fn find(&mut self, unit: &UnitName, digest: &str, known: Option<&Started>);
 
-    /// Send a signal to the main process, or to all processes.
+    /// Send a signal to the main process and its process group, or to all processes.
     fn signal(&mut self, unit: &UnitName, signal: i32, all: bool);
 
     /// End the processes that are left and remove the unit. Answered by `Empty`, also if there is

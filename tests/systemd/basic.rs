@@ -152,7 +152,10 @@ fn collecting_a_running_unit_ends_it() {
 #[test]
 fn signals_reach_main_or_all() {
     let Some((mut h, _dir)) = harness() else { return };
-    h.launch(1, "trap 'echo usr1; exit 5' USR1; echo ready; while :; do sleep 0.05; done");
+    h.launch(
+        1,
+        "exec 2>/dev/null; trap 'echo usr1; exit 5' USR1; echo ready; while :; do sleep 0.05; done",
+    );
     h.started(1);
     assert_eq!(h.output(1, Stream::Stdout, 0, 6), b"ready\n");
     h.signal(1, libc::SIGUSR1, false);
@@ -170,6 +173,22 @@ fn signals_reach_main_or_all() {
     h.started(2);
     assert_eq!(h.exited(2), WaitStatus::signaled(9));
     h.clean(2);
+}
+
+/// A wrapper of the shell that is a script, and handles a signal only when what it waits for has ended.
+#[test]
+fn a_signal_reaches_the_process_group_of_the_main_process() {
+    let Some((mut h, dir)) = harness() else { return };
+    let fifo = dir.path().join("fifo");
+    nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    let waits = format!("sh -c 'echo ready; read line <{}'", fifo.display());
+    h.launch(1, &format!("exec 2>/dev/null; trap 'echo main' USR1; {waits}; exit 5"));
+    h.started(1);
+    assert_eq!(h.output(1, Stream::Stdout, 0, 6), b"ready\n");
+    h.signal(1, libc::SIGUSR1, false);
+    assert_eq!(h.output(1, Stream::Stdout, 6, 5), b"main\n");
+    assert_eq!(h.exited(1), WaitStatus::exited(5));
+    h.clean(1);
 }
 
 #[test]

@@ -10,6 +10,7 @@ use super::bus::unit_path;
 use super::bus::{Bus, MANAGER, MANAGER_PATH, PROPERTIES, Pending, SERVICE, SYSTEMD, UNIT};
 use super::link::Link;
 use super::main_process::Place;
+use super::process_group::Members;
 use super::properties::Property;
 use super::readback::ReadBack;
 
@@ -32,6 +33,13 @@ impl Systemd {
         match &ask.call {
             Call::Guard { unit, group } => self.guard(unit, group),
             Call::IsEmpty { unit, group } => self.ask_kernel(unit, group),
+            Call::Kill { unit, all: false, .. } => {
+                let members = self.group_members(unit);
+                if !members.is_empty() {
+                    self.signalled.insert(ask.number, members);
+                }
+                self.ask_bus(ask);
+            }
             Call::Later(_) => self.pauses.begin(ask.number),
             Call::Main { unit, pid } => {
                 self.main_processes.hold(unit, *pid);
@@ -78,6 +86,23 @@ impl Systemd {
     fn ask_bus(&mut self, ask: Ask) {
         if let Some(bus) = self.link.bus() {
             call(bus, ask, &self.pattern);
+        }
+    }
+
+    /// The process group of a unit's main process, as it is now, without the main process.
+    fn group_members(&mut self, unit: &UnitName) -> Members {
+        match (self.tracker.main_pid(unit), self.cgroups.mount()) {
+            (Some(main), Ok(mount)) => Members::of(unit, main, &mount),
+            _ => Members::default(),
+        }
+    }
+
+    /// systemd has signalled the main process, or there is none any more.
+    pub(super) fn signal_group(&mut self, ask: &Ask) {
+        if let Call::Kill { unit, signal, .. } = &ask.call
+            && let Some(members) = self.signalled.remove(&ask.number)
+        {
+            members.signal(unit, *signal);
         }
     }
 

@@ -102,7 +102,8 @@ impl Cgroups {
         });
     }
 
-    fn mount(&mut self) -> io::Result<PathBuf> {
+    /// Where the cgroup2 hierarchy is mounted.
+    pub(super) fn mount(&mut self) -> io::Result<PathBuf> {
         if let Some(mount) = &self.mount {
             return Ok(mount.clone());
         }

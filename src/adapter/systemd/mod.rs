@@ -12,6 +12,7 @@ mod error;
 mod link;
 mod main_process;
 mod pause;
+mod process_group;
 mod program;
 mod properties;
 mod readback;
@@ -32,6 +33,7 @@ use cgroup::Cgroups;
 use link::{Happening, Link};
 use main_process::MainProcesses;
 use pause::Pauses;
+use process_group::Members;
 use start::Start;
 
 pub use error::SystemdError;
@@ -69,6 +71,9 @@ pub struct Systemd {
     paths: HashMap<String, UnitName>,
     cgroups: Cgroups,
     main_processes: MainProcesses,
+    /// Whom a signal is for as well when systemd has sent it to the main process, by the number of
+    /// the call.
+    signalled: BTreeMap<u64, Members>,
     pauses: Pauses,
 }
 
@@ -98,6 +103,7 @@ impl Systemd {
             paths: HashMap::new(),
             cgroups: Cgroups::default(),
             main_processes: MainProcesses::default(),
+            signalled: BTreeMap::new(),
             pauses: Pauses::default(),
         };
         systemd.handle_connected(Box::new(bus));
@@ -128,9 +134,11 @@ impl Systemd {
             Happening::Incoming(Incoming::Closed(why)) => {
                 tracing::warn!(address = self.address, why, "lost the user bus");
                 self.link = Link::Down { connecting: None };
+                self.signalled.clear();
                 self.tracker.handle_lost();
             }
             Happening::Incoming(Incoming::Reply(Pending::Ask(ask), reply)) => {
+                self.signal_group(&ask);
                 let answer = decode::decode_answer(&ask.call, reply);
                 self.hear(News::Answer { number: ask.number, answer });
             }

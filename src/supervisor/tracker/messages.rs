@@ -58,7 +58,7 @@ pub enum Call {
         unit: UnitName,
         /// Signal number.
         signal: i32,
-        /// To all its processes, instead of the main process alone.
+        /// To all its processes, instead of the main process and its process group alone.
         all: bool,
     },
     /// A pause of about a second, before a refused call is tried again.

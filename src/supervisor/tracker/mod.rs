@@ -159,6 +159,11 @@ impl Tracker {
         self.units.get(unit).is_some_and(|watched| watched.start.is_some())
     }
 
+    /// The main process of a unit, as systemd has told it last. It may have ended.
+    pub fn main_pid(&self, unit: &UnitName) -> Option<u32> {
+        Some(self.units.get(unit)?.state.started()?.pid)
+    }
+
     /// Give up a start: report that nothing was started.
     pub fn fail(&mut self, unit: &UnitName, errnum: i32, message: String) {
         self.release(unit);
