@@ -19,7 +19,7 @@ from instance import SIZE, Instance
 from jobs import EXIT_TIMEOUT_S, KINDS
 from left import left
 from plan import FAULTS, make_plan
-from scripts import all_scripts, kills_meanwhile, of_attempt
+from scripts import SCRIPT, all_scripts, kills_meanwhile, of_job
 
 # How long jobs may take when all brokers are back, and what is left after that, past
 # exec.peer-timeout: more than flux-shell's exit-timeout.
@@ -82,9 +82,8 @@ class Run:
         self.plan = make_plan(seed, options)
         self.top = tempfile.mkdtemp(prefix="chaos-", dir=os.environ.get("TMPDIR", "/tmp"))
         self.patience = options.peer_timeout + PATIENCE_S
-        self.instance = Instance(
-            self.top, options.peer_timeout, options.restart_after, options.scripts
-        )
+        script = SCRIPT if options.scripts else None
+        self.instance = Instance(self.top, options.peer_timeout, options.restart_after, script)
         self.faults = Faults(self.instance, self.plan)
         self.accounts = []
         self.left, self.late, self.last, self.waited = {}, {}, {}, 0
@@ -240,7 +239,7 @@ class Run:
         for task in account.tasks:
             since = task.started - self.began
             say(f"     task {task.rank} at {since:8.3f}: {len(task.lines)} lines, end {task.end}")
-        for script in of_attempt(self.instance, attempt):
+        for script in of_job(self.instance, attempt.id):
             say(f"     {script.began - self.began:8.3f} {script}")
         for path in ("eventlog", "guest.exec.eventlog"):
             say(f"     {path}:")

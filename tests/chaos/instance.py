@@ -41,8 +41,9 @@ def job_units():
 
 
 class Instance:
-    def __init__(self, top, peer_timeout, restart_after=0.1, has_scripts=False):
-        self.top, self.has_scripts = top, has_scripts
+    def __init__(self, top, peer_timeout, restart_after=0.1, script=None):
+        """`script`: its prologs and epilogs, if there are any."""
+        self.top, self.has_scripts = top, script is not None
         self.peer_timeout, self.restart_after = peer_timeout, restart_after
         self.tag = f"chaos-{os.getpid()}-{os.path.basename(top)}"
         self.held = {rank: 0 for rank in range(SIZE)}
@@ -56,8 +57,8 @@ class Instance:
         hosts = f"--hosts=fake[0-{SIZE - 1}]"
         self.write("R", run("flux", "R", "encode", hosts, f"-r0-{SIZE - 1}", "-c0-127").stdout)
         self.write("conf.d/instance.toml", self.configuration())
-        if has_scripts:
-            self.write("conf.d/scripts.toml", scripts.configuration(self))
+        if script:
+            self.write("conf.d/scripts.toml", scripts.configuration(self, script))
         self.write("environment", self.environment())
         for rank in range(SIZE):
             self.make_disk(rank)
@@ -249,10 +250,10 @@ peer-timeout = "{self.peer_timeout}s"
 
 
 @contextlib.contextmanager
-def started(peer_timeout):
+def started(peer_timeout, script=None):
     """An instance in a directory of its own, which goes with it."""
     top = tempfile.mkdtemp(prefix="chaos-", dir=os.environ.get("TMPDIR", "/tmp"))
-    instance = Instance(top, peer_timeout)
+    instance = Instance(top, peer_timeout, script=script)
     try:
         instance.start()
         yield instance

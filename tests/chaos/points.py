@@ -1,9 +1,11 @@
 """usage: points.py [--kills N] [--points A,B] [--seed N] [--keep DIRECTORY]
 
-Kills brokers when the shells of a job on all ranks are at a known point: they wait there at gates.
-The job must then go on as if nothing had been. One line of summary for each point."""
+Kills brokers when the shells of a job on all ranks, or its prologs or epilogs, are at a known point:
+they wait there at gates. The job must then go on as if nothing had been. One line of summary for each
+point."""
 
 import argparse
+import json
 import os
 import random
 import select
@@ -15,6 +17,7 @@ from account import read_tasks
 from instance import SIZE, pause, run, started
 from jobs import PYTHON, SHELL, exited
 from left import left
+from scripts import BEGINS, ENDS, members, of_job
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 STATUS = 3
@@ -35,7 +38,11 @@ POINTS = {
     "second-barrier": ("shell.start", False),
     "exit": ("shell.exit", True),
     "pmi": (None, False),
+    "prolog": (None, True),
+    "epilog": (None, True),
 }
+# The instance has prologs and epilogs there.
+OF_SCRIPTS = ("prolog", "epilog")
 RC = """
 local function wait()
     local rank = shell.info.rank
@@ -53,10 +60,18 @@ echo $FLUX_TASK_RANK >{directory}/at
 read -r line <{directory}/gate-$FLUX_TASK_RANK
 flux pmi exchange --count=50 >/dev/null
 """
+# Waits in the directory that "now" leads to, if the job is of this point. `read` without a command
+# substitution, so that SIGTERM is heard.
+WAITS = """
+if [ -e "$directory/now/$kind" ]; then
+    echo "$rank" >"$directory/now/at"
+    read -r line <"$directory/now/gate-$rank"
+fi
+"""
 
 
 class Gates:
-    """Where shells or tasks of a job wait. The pipes are open on this side all the time."""
+    """Where shells, tasks or scripts of a job wait. The pipes are open on this side all the time."""
 
     def __init__(self, directory):
         self.at = self.make(f"{directory}/at")
@@ -109,8 +124,10 @@ class Round:
         command = ["submit", f"-N{SIZE}", f"-n{SIZE}", "--cwd=/", *SHELL]
         command += [f"--env=CHAOS_JOB={self.instance.tag}-{self.point}-{self.number}"]
         task = [PYTHON, "-I", f"{HERE}/task.py", self.directory, str(STATUS)]
-        if not self.topic:
+        if self.point == "pmi":
             return command + task + ["run", "sh", "-c", EXCHANGE.format(directory=self.directory)]
+        if self.point in OF_SCRIPTS:
+            return command + task + ["lines", str(LINES), "1", "0.001"]
         rc = f"{self.directory}/rc.lua"
         with open(rc, "w", encoding="utf-8") as file:
             file.write(RC.format(directory=self.directory, topic=self.topic))
@@ -119,6 +136,8 @@ class Round:
     def play(self):
         os.makedirs(self.directory)
         gates = Gates(self.directory)
+        if self.point in OF_SCRIPTS:
+            self.have_scripts_wait()
         self.id = self.instance.flux(*self.command()).strip()
         gates.await_all()
         # A job manager that is killed must not forget the job: that is another test's.
@@ -128,6 +147,14 @@ class Round:
         self.kill(lambda: gates.open(self.waiting))
         self.instance.flux("job", "wait-event", f"-t{PATIENCE_S}", self.id, "clean")
         gates.close()
+
+    def have_scripts_wait(self):
+        """Scripts know the job's id, which nobody knows yet. Jobs come one after the other."""
+        with open(f"{self.directory}/{self.point}", "w", encoding="utf-8"):
+            pass
+        now = self.instance.path("scripts", "now")
+        os.symlink(self.directory, f"{now}-next")
+        os.rename(f"{now}-next", now)
 
     def kill(self, go_on):
         self.instance.hold(self.killed)
@@ -159,7 +186,33 @@ class Round:
                     f"task {task.rank}: end {task.end}, {len(task.lines)} lines, of which flux has "
                     f"{len(lines)}"
                 )
+        if self.point in OF_SCRIPTS:
+            wrong += self.check_scripts(min(task.started for task in tasks))
         return wrong
+
+    def check_scripts(self, first):
+        """Each prolog once and before the first task, each epilog once and before the release."""
+        runs = of_job(self.instance, self.id)
+        wrong = [f"{run} has not ended by itself" for run in runs if run.how != "ends"]
+        for kind in OF_SCRIPTS:
+            ranks = sorted(run.rank for run in runs if run.kind == kind)
+            if ranks != list(range(SIZE)):
+                wrong.append(f"{kind} on ranks {ranks}")
+        ended = {(run.kind, run.rank): run.ended for run in runs if run.ended}
+        if any(at > first for (kind, _), at in ended.items() if kind == "prolog"):
+            wrong.append(f"a task began at {first}, before a prolog had ended: {runs}")
+        for at, ranks in self.releases():
+            late = [rank for rank in ranks if ended.get(("epilog", rank), at) > at]
+            if late:
+                wrong.append(f"ranks {late} were released at {at}, before their epilogs: {runs}")
+        return wrong
+
+    def releases(self):
+        said = self.instance.flux("job", "eventlog", "--format=json", self.id)
+        for event in map(json.loads, said.splitlines()):
+            if event["name"] == "release":
+                ranks = event["context"]["ranks"]
+                yield event["timestamp"], range(SIZE) if ranks == "all" else members(ranks)
 
     def output(self):
         environment = dict(os.environ, FLUX_URI=self.instance.uri(0))
@@ -216,9 +269,13 @@ def arguments():
 
 
 def main():
-    options = arguments()
-    with started(peer_timeout=60) as instance:
-        return sum(play(instance, point, options) for point in options.points.split(",")) > 0
+    options, bad = arguments(), 0
+    for script in (None, f"{BEGINS}{WAITS}{ENDS}"):
+        points = [p for p in options.points.split(",") if (p in OF_SCRIPTS) == (script is not None)]
+        if points:
+            with started(peer_timeout=60, script=script) as instance:
+                bad += sum(play(instance, point, options) for point in points)
+    return bad > 0
 
 
 sys.exit(main())

@@ -5,8 +5,9 @@ import os
 import re
 from dataclasses import dataclass
 
-# usage: script DIRECTORY prolog|epilog. Takes up to 2 s. The rank is that of the broker's socket.
-SCRIPT = r"""#!/bin/bash
+# usage: script DIRECTORY prolog|epilog. The rank is that of the broker's socket. What it does goes
+# between the two.
+BEGINS = r"""#!/bin/bash
 directory=$1 kind=$2
 case $FLUX_JOB_ID in ƒ*) id=${FLUX_JOB_ID#ƒ} ;; *) id=${FLUX_JOB_ID#f} ;; esac
 [[ $FLUX_URI =~ -([0-9]+)/local ]] && rank=${BASH_REMATCH[1]}
@@ -15,16 +16,21 @@ say() {
 }
 trap 'say terminated; exit 143' TERM
 say begins
-sleep "$((RANDOM % 2)).$((RANDOM % 10))" </dev/null >/dev/null 2>&1 &
-wait $!
+"""
+ENDS = """
 say ends
 """
+# Takes up to 2 s.
+SCRIPT = f"""{BEGINS}
+sleep "$((RANDOM % 2)).$((RANDOM % 10))" </dev/null >/dev/null 2>&1 &
+wait $!
+{ENDS}"""
 
 
-def configuration(instance):
+def configuration(instance, script):
     """Lines for the brokers' configuration. Makes the script."""
     path, directory = instance.path("script"), instance.path("scripts")
-    instance.write("script", SCRIPT)
+    instance.write("script", script)
     os.chmod(path, 0o755)
     os.makedirs(directory)
     tables = [
@@ -61,9 +67,9 @@ def read_scripts(path):
     return sorted(runs.values(), key=lambda run: run.began)
 
 
-def of_attempt(instance, attempt):
+def of_job(instance, job):
     # An id begins with f, or with ƒ.
-    return read_scripts(instance.path("scripts", attempt.id[1:]))
+    return read_scripts(instance.path("scripts", job[1:]))
 
 
 def all_scripts(instance):
@@ -115,7 +121,7 @@ def members(idset):
 
 def account_scripts(account, allocated):
     """Each script of the job once, and in its place. `allocated` are the job's ranks."""
-    runs = without_forgotten(account, of_attempt(account.instance, account.attempt))
+    runs = without_forgotten(account, of_job(account.instance, account.attempt.id))
     by_kind = {"prolog": {}, "epilog": {}}
     for run in runs:
         if run.rank in by_kind[run.kind]:
