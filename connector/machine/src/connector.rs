@@ -414,6 +414,9 @@ impl<P: Packet> Connector<P> {
         tags.sort_unstable();
         self.ask_barrier();
         for (_, tag) in tags {
+            if self.spare_other_run(tag) {
+                continue;
+            }
             let Some(flight) = self.flights.get_mut(&tag) else { continue };
             // The ledger and the channels repeat theirs.
             if flight.is_kept() {

@@ -88,6 +88,9 @@ impl<P: Packet> Connector<P> {
         let request = flight.request.clone();
         let namespace = flight.commit.as_ref().map(|(namespace, _)| namespace.clone());
         self.flights.insert(matchtag, flight);
+        if self.spare_other_run(matchtag) {
+            return;
+        }
         let is_kept = |this: &mut Self, namespace: String| {
             this.is_unknown(now, &namespace) || this.discard(&namespace)
         };

@@ -4,6 +4,8 @@
 //! second time. Until clients of the first run are ended they find a namespace of the same name, which
 //! lacks what they have committed. It is not theirs.
 
+use serde_json::Value;
+
 use crate::connector::Connector;
 use crate::connector::restore::{Own, PAUSE_MAX};
 use crate::flight::NO_NAMESPACE;
@@ -12,6 +14,10 @@ use crate::packet::Packet;
 
 /// The last part of the key that says which run a namespace belongs to. The job's leader sets it.
 pub const RUN: &str = "run";
+
+/// Requests that change a job. Their payload names it as `id` (flux-core `job-manager/raise.c`, `kill.c`,
+/// `memo` in `annotate.c`).
+const CHANGES: [&str; 3] = ["job-manager.kill", "job-manager.memo", "job-manager.raise"];
 
 /// A run of a job.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -99,6 +105,24 @@ impl<P: Packet> Connector<P> {
             }
             _ => self.look(namespace),
         }
+    }
+
+    /// A request that would change another run of the client's job is not done, and answered as if it
+    /// were, like a commit. Returns false if this is none.
+    pub(crate) fn spare_other_run(&mut self, tag: u32) -> bool {
+        let Some(run) = &self.run else { return false };
+        let ledger = self.ledgers.get(&run.namespace());
+        if ledger.is_none_or(|ledger| ledger.settling != Settling::Foreign) {
+            return false;
+        }
+        let Some(flight) = self.flights.get(&tag) else { return false };
+        let payload: Value = serde_json::from_slice(flight.request.payload()).unwrap_or_default();
+        if !CHANGES.contains(&flight.request.header().topic) || payload["id"] != run.job {
+            return false;
+        }
+        let answer = flight.request.answer("{}");
+        self.last_answer(tag, answer);
+        true
     }
 
     /// Commits to another run's namespace are not done. The client is told that they were: it is

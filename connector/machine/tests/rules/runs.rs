@@ -13,6 +13,11 @@ use super::support::Message;
 /// when the broker is lost. Then a broker is back, and has a namespace of the job's. Returns the
 /// question whose it is.
 fn asked_whose() -> (Client, Message) {
+    asked_whose_after(&[])
+}
+
+/// The same. The client waits for the answers to these requests as well.
+fn asked_whose_after(requests: &[Message]) -> (Client, Message) {
     let mut client = Client::new(Limits::default());
     let run = Run { job: 1, digest: "first".to_string() };
     client.connector = client.connector.of_run(Some(run));
@@ -22,6 +27,8 @@ fn asked_whose() -> (Client, Message) {
     let commit = client.sent().remove(0);
     client.answer(&commit, &json!({}));
     assert_eq!(client.heard(), [(1, 0)]);
+    requests.iter().for_each(|request| client.send(request.clone()));
+    client.sent();
     client.lose();
     client.greet();
     let whose = fenced(&mut client);
@@ -54,6 +61,32 @@ fn commits_to_the_namespace_of_another_run_are_not_done() {
     assert_eq!(client.sent().len(), 1, "another job's");
     client.connector.closing(client.now);
     assert!(client.topics().iter().all(|topic| topic != "job-exec.keep-commits"), "not of job 1");
+}
+
+/// Seen by `tests/chaos`, seed 3307: a shell of the first run raised the exception that ended the second.
+#[test]
+fn another_run_gets_no_exception() {
+    let raise = |tag, id: u64| Message::ask("job-manager.raise", tag, &json!({ "id": id }));
+    let (mut client, whose) = asked_whose_after(&[raise(8, 1), raise(9, 2)]);
+    tell_whose(&mut client, &whose, "second");
+    assert_eq!(client.heard(), [(2, 0), (8, 0)], "an error could have the shell try again");
+    assert_eq!(client.topics(), ["job-manager.raise"], "of another job");
+    client.send(raise(10, 1));
+    assert_eq!((client.heard(), client.sent()), (vec![(10, 0)], vec![]));
+    client.send(Message::ask("job-manager.wait", 11, &json!({ "id": 1 })));
+    assert_eq!(client.topics(), ["job-manager.wait"], "changes nothing");
+}
+
+#[test]
+fn the_own_run_gets_its_exception() {
+    let raise = Message::ask("job-manager.raise", 8, &json!({ "id": 1 }));
+    let (mut client, whose) = asked_whose_after(&[raise]);
+    tell_whose(&mut client, &whose, "first");
+    let look = client.sent().remove(0);
+    client.answer(&look, &json!({ "rootref": "r", "rootseq": 1 }));
+    let lacking: Vec<Message> = client.sent();
+    lacking.iter().for_each(|commit| client.answer(commit, &json!({})));
+    assert!(client.topics().iter().any(|topic| topic == "job-manager.raise"));
 }
 
 #[test]
