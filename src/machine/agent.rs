@@ -390,6 +390,7 @@ impl Agent {
         }
         if let Some(spec) = there.take_unstarted()
             && matches!(event, UnitEvent::NeverStarted { .. })
+            && there.shell.start_failure().is_none()
         {
             there.shell.wait();
             there.perilog.start_again(spec);

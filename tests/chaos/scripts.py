@@ -133,15 +133,15 @@ def account_scripts(account, allocated):
         run = prologs.get(rank)
         if not run or run.how != "ends" or run.ended > first:
             account.say("shell-before-prolog", f"rank {rank}: {run}, first task at {first}")
+    if account.unserved:
+        # The job manager has waited for nobody, so the epilogs may still be to come (rfc/0008, 8.10).
+        return
     for rank, run in prologs.items():
         epilog = epilogs.get(rank)
         if not epilog or epilog.how != "ends":
             account.say("epilog-missing", f"rank {rank}: {epilog}")
         elif epilog.began < (run.ended or run.began):
             account.say("epilog-early", f"rank {rank}: {epilog}, and {run}")
-    if account.unserved:
-        # The job manager has waited for nobody.
-        return
     for event in account.named("release"):
         said = event["context"]["ranks"]
         for rank in allocated if said == "all" else members(said):

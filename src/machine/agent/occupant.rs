@@ -62,13 +62,16 @@ impl Occupant {
         if self.shell.digest() != &record.spec.digest {
             return false;
         }
-        if !record.spec.unit.is_script() {
-            if !self.shell.is_waiting() {
+        if record.spec.unit.is_script() {
+            self.shell.find_failure(record.spec.shell_failed.clone());
+        } else {
+            let failure = self.shell.start_failure();
+            if failure.is_none() && !self.shell.is_waiting() {
                 return false;
             }
             self.shell = Shell::found(record);
+            self.shell.find_failure(failure);
         }
-        self.shell.find_failure(record);
         self.perilog.find(cx, record, out);
         true
     }

@@ -206,6 +206,7 @@ impl Perilog {
         let is_prepared = !wants_prolog || self.has_prolog_ended_well();
         if shell.is_waiting()
             && is_prepared
+            && self.epilog.is_none()
             && self.go == Go::Start
             && let Some(spec) = self.shell.take()
         {

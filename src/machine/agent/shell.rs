@@ -38,10 +38,7 @@ enum Phase {
     /// What it wrote, or has left behind, may still be there.
     Ended(End),
     /// Nothing was started.
-    Failed {
-        errnum: i32,
-        message: String,
-    },
+    Failed(StartFailure),
     /// An earlier life meant to start it, and did not.
     NeverStarted,
     /// Nothing is left of it, and all that it wrote was told.
@@ -112,7 +109,7 @@ impl Shell {
     pub(super) fn found(record: &UnitRecord) -> Self {
         let mut shell = Self::new(&record.spec);
         if record.spec.unit.is_script() {
-            shell.find_failure(record);
+            shell.find_failure(record.spec.shell_failed.clone());
             return shell;
         }
         shell.phase = Phase::Pending;
@@ -134,19 +131,20 @@ impl Shell {
     }
 
     /// An epilog's record says why the shell before it was not started: the epilog had begun, so it
-    /// is not tried again.
-    pub(super) fn find_failure(&mut self, record: &UnitRecord) {
-        if let Some(StartFailure { errnum, message }) = record.spec.shell_failed.clone()
-            && self.is_waiting()
+    /// is not tried again. If the shell has a record as well, the supervisor is going to say that it
+    /// was never started.
+    pub(super) fn find_failure(&mut self, failure: Option<StartFailure>) {
+        if let Some(failure) = failure
+            && matches!(self.phase, Phase::Waiting | Phase::Pending)
         {
-            self.phase = Phase::Failed { errnum, message };
+            self.phase = Phase::Failed(failure);
         }
     }
 
     /// Why it could not be started.
     pub(super) fn start_failure(&self) -> Option<StartFailure> {
-        let Phase::Failed { errnum, message } = &self.phase else { return None };
-        Some(StartFailure { errnum: *errnum, message: message.clone() })
+        let Phase::Failed(failure) = &self.phase else { return None };
+        Some(failure.clone())
     }
 
     /// For [`crate::machine::Position`].
@@ -157,7 +155,7 @@ impl Shell {
             Phase::Running { .. } => "running",
             Phase::Ended(End::Status(_)) => "exited",
             Phase::Ended(End::Lost(_)) => "lost",
-            Phase::Failed { .. } => "failed",
+            Phase::Failed(_) => "failed",
             Phase::NeverStarted => "never-started",
             Phase::Gone(_) => "gone",
         }
@@ -177,7 +175,7 @@ impl Shell {
             Phase::Waiting
             | Phase::Pending
             | Phase::Ended(_)
-            | Phase::Failed { .. }
+            | Phase::Failed(_)
             | Phase::NeverStarted
             | Phase::Gone(_) => None,
         }
@@ -218,7 +216,7 @@ impl Shell {
 
     /// No process of it is left, and none will come.
     pub(super) fn is_dead(&self) -> bool {
-        matches!(self.phase, Phase::Failed { .. } | Phase::Gone(_))
+        matches!(self.phase, Phase::Failed(_) | Phase::Gone(_))
     }
 
     /// It does not run, and never did.
@@ -250,7 +248,7 @@ impl Shell {
     fn may_live(&self) -> bool {
         match self.phase {
             Phase::Pending | Phase::Running { .. } | Phase::Ended(_) => true,
-            Phase::Waiting | Phase::Failed { .. } | Phase::NeverStarted | Phase::Gone(_) => false,
+            Phase::Waiting | Phase::Failed(_) | Phase::NeverStarted | Phase::Gone(_) => false,
         }
     }
 
@@ -318,10 +316,13 @@ impl Shell {
                 Vec::new()
             }
             UnitEvent::Failed { errnum, message, .. } => {
-                self.set_dead(Phase::Failed { errnum, message: message.clone() }, out);
+                let failure = StartFailure { errnum, message: message.clone() };
+                self.set_dead(Phase::Failed(failure), out);
                 vec![Report::Failed { errnum, message }]
             }
             UnitEvent::Marked { .. } => Vec::new(), // a prolog's
+            // Its epilog's record says why.
+            UnitEvent::NeverStarted { .. } if self.start_failure().is_some() => Vec::new(),
             UnitEvent::NeverStarted { .. } => {
                 self.set_dead(Phase::NeverStarted, out);
                 vec![Report::NeverStarted]
@@ -348,7 +349,7 @@ impl Shell {
                     Phase::Ended(end) => Some(end.clone()),
                     Phase::Gone(end) => end.clone(),
                     Phase::Waiting
-                    | Phase::Failed { .. }
+                    | Phase::Failed(_)
                     | Phase::NeverStarted
                     | Phase::Pending
                     | Phase::Running { .. } => None,
@@ -575,7 +576,7 @@ impl Shell {
         reports.push(match &self.phase {
             Phase::Waiting | Phase::Pending => Report::Pending,
             Phase::NeverStarted => Report::NeverStarted,
-            Phase::Failed { errnum, message } => {
+            Phase::Failed(StartFailure { errnum, message }) => {
                 Report::Failed { errnum: *errnum, message: message.clone() }
             }
             Phase::Ended(End::Lost(message)) | Phase::Gone(Some(End::Lost(message))) => {

@@ -560,28 +560,38 @@ impl World {
     /// The module of a rank is loaded again, and finds what is on disk.
     pub(super) fn load(&mut self, rank: usize) {
         for record in self.load_unseen(rank) {
-            let (unit, exited) = (record.spec.unit.clone(), record.exited);
-            if record.left {
-                self.happen(rank, Event::Unit(UnitEvent::Left { unit: unit.clone() }));
-            }
-            let started = UnitEvent::Started { unit: unit.clone(), pid: 100 };
-            self.happen(rank, Event::Unit(started));
-            if let Some(status) = exited {
-                self.happen(rank, Event::Unit(UnitEvent::Exited { unit, status }));
-            }
+            self.look_at_unit(rank, &record);
+        }
+    }
+
+    /// The supervisor has looked at the unit of a record, which was started.
+    pub(super) fn look_at_unit(&mut self, rank: usize, record: &UnitRecord) {
+        let (unit, exited) = (record.spec.unit.clone(), record.exited);
+        if record.left {
+            self.happen(rank, Event::Unit(UnitEvent::Left { unit: unit.clone() }));
+        }
+        let started = UnitEvent::Started { unit: unit.clone(), pid: 100 };
+        self.happen(rank, Event::Unit(started));
+        if let Some(status) = exited {
+            self.happen(rank, Event::Unit(UnitEvent::Exited { unit, status }));
         }
     }
 
     /// The module is loaded again, and its supervisor has not looked at the units yet. Returns the
     /// records that it has found.
     pub(super) fn load_unseen(&mut self, rank: usize) -> Vec<UnitRecord> {
+        let records: Vec<UnitRecord> = self.disks[rank].records.values().cloned().collect();
+        self.load_found(rank, &records);
+        records
+    }
+
+    /// The same. The supervisor finds these records, in this order.
+    pub(super) fn load_found(&mut self, rank: usize, records: &[UnitRecord]) {
         let node = Node::new(self.config.clone(), facts(rank as u32));
         self.nodes[rank] = Some(ready(node));
-        let records: Vec<UnitRecord> = self.disks[rank].records.values().cloned().collect();
-        for record in &records {
+        for record in records {
             self.happen(rank, Event::Unit(UnitEvent::Found(Box::new(record.clone()))));
         }
-        records
     }
 
     /// What was held on its way arrives.

@@ -5,7 +5,7 @@ use serde_json::json;
 use super::{JOB, World, start, start_event};
 use crate::config::{Config, Perilog, Script};
 use crate::machine::Event;
-use crate::port::supervisor::UnitEvent;
+use crate::port::supervisor::{UnitEvent, UnitRecord};
 use crate::proto::{Exception, Idset, Response, Stage, Stream, UnitName, WaitStatus};
 
 const FAILED: WaitStatus = WaitStatus(1 << 8);
@@ -437,6 +437,51 @@ fn why_a_shell_was_not_started_outlives_its_epilog() {
 
 /// One rank's shell could not be started, so the others get their epilogs without a shell. Then all
 /// modules die, and so does what the first rank knew.
+/// The same, and the shell's record is there still: its unit never was. The supervisor can find either
+/// record first, and be slower or faster than the leader (chaos seed 2216).
+#[test]
+fn a_shell_that_could_not_be_started_is_not_started_behind_its_epilog() {
+    for (shell_first, leader_first) in [(true, true), (true, false), (false, true), (false, false)]
+    {
+        let mut world = world(2, perilog());
+        (0..2).for_each(|rank| world.make_lasting(rank));
+        world.start("1", false);
+        world.script_started(1, Stage::Prolog);
+        world.script_exited(1, Stage::Prolog, DONE);
+        world.pass(0.05);
+        let unit = world.unit_of(1);
+        world.hold_replies = true;
+        let message = "/no/shell: No such file or directory".to_string();
+        let failed = UnitEvent::Failed { unit: unit.clone(), errnum: libc::ENOENT, message };
+        world.happen(1, Event::Unit(failed));
+        world.script_started(1, Stage::Epilog);
+        world.lose(1);
+        world.hold_replies = false;
+        let mut records: Vec<UnitRecord> = world.disks[1].records.values().cloned().collect();
+        records.sort_by_key(|record| (record.spec.unit == unit) != shell_first);
+        world.load_found(1, &records);
+        let never = Event::Unit(UnitEvent::NeverStarted { unit: unit.clone() });
+        let scripts = records.iter().filter(|record| record.spec.unit != unit);
+        scripts.for_each(|record| world.look_at_unit(1, record));
+        if !leader_first {
+            world.happen(1, never.clone());
+        }
+        world.pass(1.0);
+        if leader_first {
+            world.happen(1, never);
+        }
+        world.pass(1.0);
+        world.script_exited(1, Stage::Epilog, DONE);
+        world.pass(1.0);
+        let exceptions = world.exceptions();
+        assert_eq!(exceptions.len(), 1, "{exceptions:?}");
+        assert!(exceptions[0].1.contains("/no/shell: No such file"), "{exceptions:?}");
+        assert_eq!(world.launched, [1, 1, 1], "prolog, shell and epilog, by the earlier life");
+        assert!(world.is_released());
+        assert_eq!(world.records(), 0);
+    }
+}
+
 #[test]
 fn why_a_job_failed_elsewhere_outlives_an_epilog() {
     let mut world = world(3, perilog());
