@@ -167,13 +167,15 @@ class Account:
         return attached and attached.returncode > 0 and not self.untyped
 
     def ended_untyped(self):
-        """The job ended while the client's rank, or one above it, was away."""
+        """The job ended while the client's rank, or its own, or one above them, was away."""
         if not any("stdin not accepted by job" in text for _, text in self.attempt.story):
             return False
-        rank = self.attempt.attached_by
+        log = self.read("guest.exec.eventlog") or []
+        leaders = [event["context"]["leader-rank"] for event in log if event["name"] == "shell.init"]
         return any(
             begin <= event["timestamp"] <= end + REJOIN_S
             for event in self.named("finish")
+            for rank in {self.attempt.attached_by, *leaders}
             for one in {0, (rank - 1) // 2, rank}
             for begin, end in self.faults.away.get(one, [])
         )

@@ -184,7 +184,7 @@ test_expect_success 'what cannot be killed is drained, and said' '
 	sed "s/signal.signal(signal.SIGUSR1, kill_all)/signal.signal(signal.SIGUSR1, signal.SIG_IGN)/" \
 		imp.py >hung.py && chmod 755 hung.py &&
 	touch hung.pid && chmod 666 hung.pid &&
-	printf "#!/bin/bash\ntrap \"\" TERM; echo \$\$ >$PWD/hung.pid; exec sleep inf\n" >hung.sh &&
+	printf "#!/bin/bash\ntrap \"\" TERM USR1; echo \$\$ >$PWD/hung.pid; exec sleep inf\n" >hung.sh &&
 	chmod 755 hung.sh &&
 	flux python shells.py 1 88888 0123abcd $guest "$PWD/hung.py" exec "$PWD/hung.sh" 88888 &&
 	await eval "drained | grep \"1 unkillable user processes\"" &&

@@ -89,7 +89,7 @@ const RULES: &[Rule] = &[
     },
     Rule {
         role: "agent",
-        states: Not(&["none", "no-shell", "waiting"]),
+        states: Not(&["none", "no-shell", "waiting", "failed"]),
         inputs: &[Found],
         why: "the supervisor has the unit of each shell, and finds only others",
     },
@@ -129,8 +129,14 @@ const RULES: &[Rule] = &[
     Rule {
         role: "agent",
         states: Not(&["none", "no-shell", "waiting", "pending"]),
-        inputs: &[Started, NeverStarted],
+        inputs: &[Started],
         why: "the supervisor reports it once, before anything else of the unit",
+    },
+    Rule {
+        role: "agent",
+        states: Not(&["none", "no-shell", "waiting", "pending", "failed"]),
+        inputs: &[NeverStarted],
+        why: "the same; but the record of the epilog may have said before why",
     },
     Rule {
         role: "agent",
