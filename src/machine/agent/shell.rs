@@ -321,8 +321,12 @@ impl Shell {
                 vec![Report::Failed { errnum, message }]
             }
             UnitEvent::Marked { .. } => Vec::new(), // a prolog's
-            // Its epilog's record says why.
-            UnitEvent::NeverStarted { .. } if self.start_failure().is_some() => Vec::new(),
+            // Nothing was started: its epilog's record says why.
+            UnitEvent::Lost { .. } | UnitEvent::NeverStarted { .. }
+                if self.start_failure().is_some() =>
+            {
+                Vec::new()
+            }
             UnitEvent::NeverStarted { .. } => {
                 self.set_dead(Phase::NeverStarted, out);
                 vec![Report::NeverStarted]

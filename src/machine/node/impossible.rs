@@ -147,8 +147,14 @@ const RULES: &[Rule] = &[
     Rule {
         role: "agent",
         states: These(&["exited", "lost", "failed", "never-started", "gone"]),
-        inputs: &[Exited, Lost, Stopping],
+        inputs: &[Exited, Stopping],
         why: "the shell has ended already, or was never started",
+    },
+    Rule {
+        role: "agent",
+        states: These(&["exited", "lost", "never-started", "gone"]),
+        inputs: &[Lost],
+        why: "the same; but of a shell that has failed only the record of the epilog may know",
     },
     Rule {
         role: "agent",
