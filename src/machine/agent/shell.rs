@@ -338,16 +338,7 @@ impl Shell {
                 }
                 vec![Report::Left]
             }
-            UnitEvent::Lost { message, .. } => {
-                self.phase = Phase::Ended(End::Lost(message.clone()));
-                self.entries.drop_all(out);
-                // Answered when all that it wrote was told.
-                self.collect(out);
-                let mut reports = self.take_rest();
-                reports.extend(self.count_all());
-                reports.push(Report::Lost { message });
-                reports
-            }
+            UnitEvent::Lost { message, .. } => self.handle_loss(message, out),
             UnitEvent::Gone { .. } => {
                 let end = match &self.phase {
                     Phase::Ended(end) => Some(end.clone()),
@@ -388,6 +379,17 @@ impl Shell {
     }
 
     /// No process is left, and no news will come.
+    fn handle_loss(&mut self, message: String, out: &mut Effects) -> Vec<Report> {
+        self.phase = Phase::Ended(End::Lost(message.clone()));
+        self.entries.drop_all(out);
+        // Answered when all that it wrote was told.
+        self.collect(out);
+        let mut reports = self.take_rest();
+        reports.extend(self.count_all());
+        reports.push(Report::Lost { message });
+        reports
+    }
+
     fn set_dead(&mut self, phase: Phase, out: &mut Effects) {
         self.phase = phase;
         self.entries.drop_all(out);
