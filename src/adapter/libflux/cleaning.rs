@@ -64,7 +64,8 @@ impl Kvs {
         });
     }
 
-    /// Waits until the KVS has the final release of a job, or does not know the job.
+    /// Waits until the KVS has the final release of a job. If its eventlog cannot be read, because the
+    /// job was purged or the KVS serves no watches, there is nothing to wait for.
     pub(super) fn await_release(&self, id: JobId, done: impl FnOnce() + 'static) {
         let is_kept = |eventlog: &str| JobEventlog::read(eventlog).is_released;
         self.watch_until(&id.kvs_key("eventlog"), is_kept, |_| done());
