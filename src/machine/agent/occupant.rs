@@ -117,7 +117,7 @@ impl Occupant {
             (_, order) => {
                 self.shell.handle_order(order, out);
                 if *order == Order::Forget {
-                    self.perilog.forget(out);
+                    self.perilog.forget();
                 }
             }
         }
@@ -127,7 +127,7 @@ impl Occupant {
     pub(super) fn end(&mut self, cx: Context, out: &mut Effects) {
         self.perilog.conclude(cx, None, out);
         self.shell.end(out);
-        self.perilog.forget(out);
+        self.perilog.forget();
     }
 
     /// Nothing is left, and nobody wants to hear more.

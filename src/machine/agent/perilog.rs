@@ -129,14 +129,11 @@ impl Perilog {
         }
     }
 
-    /// The job is over.
-    pub(super) fn forget(&mut self, out: &mut Effects) {
+    /// The job is over. [`Self::advance`] has the records removed.
+    pub(super) fn forget(&mut self) {
         self.forgotten = true;
         self.go = Go::Conclude;
         self.shell = None;
-        for script in self.prolog.iter_mut().chain(&mut self.epilog) {
-            script.forget(out);
-        }
     }
 
     /// Handles news of a script's unit. Returns what to report.
@@ -213,15 +210,18 @@ impl Perilog {
             shell.launch(spec, out);
         }
         if self.is_epilog_due(cx, shell) {
-            let mut epilog = self.begin(cx, id, shell, Stage::Epilog, out);
-            if self.forgotten {
-                epilog.forget(out);
-            }
+            let epilog = self.begin(cx, id, shell, Stage::Epilog, out);
             reports.push(Report::Epilog);
             let is_over = epilog.is_over();
             self.epilog = Some(epilog);
             if is_over {
                 reports.extend(self.tell_end(Some(Stage::Epilog)));
+            }
+        }
+        // A prolog's record tells the next life of the epilog that is to follow, until that has one.
+        if self.forgotten && (self.epilog.is_some() || !self.may_get_epilog(cx, shell)) {
+            for script in self.prolog.iter_mut().chain(&mut self.epilog) {
+                script.forget(out);
             }
         }
         reports

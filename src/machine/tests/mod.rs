@@ -39,8 +39,8 @@ use crate::port::Note;
 use crate::port::supervisor::{Method, UnitCommand, UnitEvent, UnitRecord, UnitSpec};
 use crate::proto::peer::{KnownRequest, Question, StreamEnd, Version};
 use crate::proto::{
-    BrokerRank, ExecEvent, Idset, InstanceId, JobEvent, JobException, JobId, Response, Stream,
-    UnitName, WaitStatus,
+    BrokerRank, ExecEvent, Idset, InstanceId, JobEvent, JobException, JobId, Response, Stage,
+    Stream, UnitName, WaitStatus,
 };
 
 pub(super) const JOB: JobId = JobId(77);
@@ -109,6 +109,8 @@ pub(super) struct World {
     pub(super) drained: Vec<String>,
     pub(super) signals: Vec<(u32, i32)>,
     pub(super) launched: Vec<u32>,
+    /// How many records of prologs the rank had when each epilog was asked for.
+    pub(super) prologs_at_epilogs: Vec<usize>,
     pub(super) barrier: Vec<(u64, Result<(), i32>)>,
     /// Commits to the exec eventlog before the last.
     pub(super) commits: usize,
@@ -189,6 +191,7 @@ impl World {
             drained: Vec::new(),
             signals: Vec::new(),
             launched: Vec::new(),
+            prologs_at_epilogs: Vec::new(),
             barrier: Vec::new(),
             commits: 0,
             killed: Vec::new(),
@@ -447,11 +450,14 @@ impl World {
                     self.queue.push_back((rank, Event::Unit(UnitEvent::Gone { unit })));
                 }
             }
-            UnitCommand::Forget { unit } => {
-                disk.records.remove(&unit);
-            }
+            UnitCommand::Forget { unit } => drop(disk.records.remove(&unit)),
             UnitCommand::Launch(spec) => {
                 self.launched.push(rank as u32);
+                if spec.unit.stage() == Stage::Epilog {
+                    let units = disk.records.keys();
+                    let prologs = units.filter(|unit| unit.stage() == Stage::Prolog).count();
+                    self.prologs_at_epilogs.push(prologs);
+                }
                 disk.records.insert(spec.unit.clone(), record(&spec));
             }
             UnitCommand::Note { unit, note } => {
