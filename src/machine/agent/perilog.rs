@@ -218,11 +218,12 @@ impl Perilog {
                 reports.extend(self.tell_end(Some(Stage::Epilog)));
             }
         }
-        // A prolog's record tells the next life of the epilog that is to follow, until that has one.
-        if self.forgotten && (self.epilog.is_some() || !self.may_get_epilog(cx, shell)) {
-            for script in self.prolog.iter_mut().chain(&mut self.epilog) {
-                script.forget(out);
-            }
+        // The records of shell and prolog tell the next life of the epilog that is to follow, until that
+        // has one. Its own tells that it has run, as long as one of the others is there.
+        if shell.is_done() && (self.epilog.is_some() || !self.may_get_epilog(cx, shell)) {
+            shell.discard_if_done(out);
+            let scripts = self.prolog.iter_mut().chain(&mut self.epilog);
+            scripts.filter(|_| self.forgotten).for_each(|script| script.forget(out));
         }
         reports
     }

@@ -77,6 +77,8 @@ pub(in crate::machine) struct Shell {
     /// The first exception for which a leader has had it ended.
     reason: Option<EndReason>,
     forgotten: bool,
+    /// Its record was to be removed.
+    discarded: bool,
     /// Collected once only: each request is answered, and the name may be another job's by
     /// the time of a second answer.
     collected: bool,
@@ -101,6 +103,7 @@ impl Shell {
             kept: Kept::default(),
             reason: None,
             forgotten: false,
+            discarded: false,
             collected: false,
         }
     }
@@ -288,8 +291,10 @@ impl Shell {
 
     /// Has its record and output files removed. One that was never started in an earlier life has
     /// them, too, when it waits again.
-    fn discard(&self, out: &mut Effects) {
-        out.push(Effect::Unit(UnitCommand::Forget { unit: self.unit.clone() }));
+    pub(super) fn discard_if_done(&mut self, out: &mut Effects) {
+        if self.is_done() && !std::mem::replace(&mut self.discarded, true) {
+            out.push(Effect::Unit(UnitCommand::Forget { unit: self.unit.clone() }));
+        }
     }
 
     /// Handles news of the unit; returns what to report.
@@ -393,9 +398,6 @@ impl Shell {
     fn set_dead(&mut self, phase: Phase, out: &mut Effects) {
         self.phase = phase;
         self.entries.drop_all(out);
-        if self.forgotten {
-            self.discard(out);
-        }
     }
 
     fn handle_exit(&mut self, status: WaitStatus, out: &mut Effects) -> Vec<Report> {
@@ -532,8 +534,6 @@ impl Shell {
                     for stream in [Stream::Stdout, Stream::Stderr] {
                         self.acknowledge(stream, u64::MAX, out);
                     }
-                } else {
-                    self.discard(out);
                 }
             }
             Order::Signal { signal, all, reason } => {
