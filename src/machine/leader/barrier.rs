@@ -40,6 +40,8 @@ pub(super) struct Barrier {
     passed: u32,
     completed: u32,
     failed: bool,
+    /// The job ends without its shells: nobody is let go any more.
+    closed: bool,
 }
 
 impl Barrier {
@@ -55,6 +57,7 @@ impl Barrier {
             passed: 0,
             completed: 0,
             failed: false,
+            closed: false,
         }
     }
 
@@ -92,6 +95,9 @@ impl Barrier {
         let before = *known;
         *known = before.max(count);
         self.unknown.remove(&rank);
+        if self.closed {
+            return Entered::Failed;
+        }
         // A shell in its second barrier proves that the first one was complete, although other
         // ranks may not have heard that.
         let completed = self.everyone().max(count.saturating_sub(1));
@@ -163,6 +169,13 @@ impl Barrier {
         self.completed = self.completed.max(been);
         self.failed = true;
         true
+    }
+
+    /// The job ends, and shells that cannot be killed may still wait or enter. The job's namespace
+    /// goes, so they would not find in it what the others wrote. Returns true the first time.
+    pub(super) fn close(&mut self) -> bool {
+        self.failed = true;
+        !std::mem::replace(&mut self.closed, true)
     }
 
     pub(super) fn completed(&self) -> u32 {
@@ -273,6 +286,17 @@ mod tests {
         barrier.set_ended(&Idset::from_range(0..1), true);
         assert!(barrier.fail());
         assert_eq!(barrier.completed(), 1, "rank 0 may not have entered the second");
+    }
+
+    #[test]
+    fn a_closed_one_lets_nobody_go() {
+        let mut barrier = Barrier::new(&Idset::from_range(0..2));
+        barrier.enter(BrokerRank(0), 1);
+        assert!(barrier.close() && !barrier.close());
+        assert_eq!(barrier.enter(BrokerRank(1), 1), Entered::Failed);
+        assert_eq!(barrier.completed(), 0);
+        barrier.set_ended(&Idset::from_range(0..2), true);
+        assert!(!barrier.fail(), "it was said");
     }
 
     #[test]

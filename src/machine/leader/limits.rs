@@ -264,8 +264,12 @@ impl Leader {
     /// What can't be killed is drained, and the job ends without it.
     pub(super) fn give_up_unsettled(&mut self, cx: Context, out: &mut Effects) {
         let unsettled = self.ranks.unsettled();
+        let active = self.ranks.active();
         if !unsettled.is_empty() {
             self.drain_unkillable(cx, &unsettled, out);
+        }
+        if !active.is_empty() && self.barrier.close() {
+            self.fail_barrier(&active, out);
         }
     }
 

@@ -1,6 +1,7 @@
 //! Entries into the shell barrier that a record holds (`rfc/0008-recovery.md`, entry-said-again).
 
 use super::{JOB, OWNER, World};
+use crate::config::Config;
 use crate::machine::{Credential, Event};
 use crate::proto::{BarrierEntry, BrokerRank, ClientId, WaitStatus};
 
@@ -31,7 +32,11 @@ impl World {
 
 /// A job on three ranks, all of whose shells run.
 fn started() -> World {
-    let mut world = World::new(3);
+    started_with(Config { fanout: 2, ..Config::default() })
+}
+
+fn started_with(config: Config) -> World {
+    let mut world = World::with(3, config);
     world.start("0-2", false);
     world.all_started(0..3);
     world.pass(0.1);
@@ -130,4 +135,21 @@ fn one_that_is_said_again_after_its_barrier_was_complete_is_passed() {
     world.unload(0);
     world.say_entry(1, 1);
     assert!(world.disks[1].records[&unit].notes.contains_key("barrier-passed"));
+}
+
+/// Its namespace goes with the job, and what they wrote before is in it.
+#[test]
+fn shells_that_cannot_be_killed_do_not_leave_the_barrier_after_their_job() {
+    let config = Config { kill_timeout: 1.0, max_kill_count: 1, ..Config::default() };
+    let mut world = started_with(config);
+    let first = world.say_entry(0, 1);
+    let second = world.say_entry(1, 1);
+    world.cancel();
+    world.pass(100.0);
+    assert_eq!(world.released(), [("all".to_string(), true)]);
+    let third = world.say_entry(2, 1);
+    for entry in [first, second, third] {
+        let is_refused = |(to, result): &(u64, Result<(), _>)| *to == entry && result.is_err();
+        assert!(world.barrier.iter().any(is_refused), "{entry}: {:?}", world.barrier);
+    }
 }
