@@ -84,7 +84,7 @@ fn run(handle: Handle, arguments: &[String]) -> Result<(), LoadError> {
     let place = place(handle, &config)?;
     let facts = facts(handle, &place, config.constrain_resources)?;
     if config.method != ExecMethod::Fork {
-        warn_of_site(handle, &facts);
+        warn_of_site(handle, &conf, &facts);
     }
     let directory = place.directory;
     let rank = facts.rank;
@@ -251,7 +251,7 @@ fn is_configured(handle: Handle) -> bool {
 }
 
 /// Says what keeps jobs from outliving a system instance's brokers.
-fn warn_of_site(handle: Handle, facts: &Facts) {
+fn warn_of_site(handle: Handle, conf: &Value, facts: &Facts) {
     if !is_configured(handle) {
         return;
     }
@@ -260,6 +260,7 @@ fn warn_of_site(handle: Handle, facts: &Facts) {
     let site = Site {
         is_rank_0: facts.rank == BrokerRank(0),
         keeps_jobs: std::env::var_os("FLUX_DISABLE_JOB_CLEANUP").is_some(),
+        makes_checkpoints: conf.pointer("/kvs/checkpoint-period").is_some(),
         lingers: site::lingers(&user),
         user,
     };

@@ -57,6 +57,10 @@ What to do next, on every node of the instance:
       systemctl edit flux, and there:
         [Service]
         Environment=FLUX_DISABLE_JOB_CLEANUP=1
+  - Have the KVS saved while nothing runs, too, or jobs that wait for resources can be forgotten
+    when rank 0's broker is killed. In the broker's configuration:
+        [kvs]
+        checkpoint-period = \"10s\"
   - Restart the instance: systemctl restart flux (running jobs end this once).
 Then `flux module list` shows job-exec-rs. Back to flux-core's job-exec without uninstalling:
       [modules.alternatives]

@@ -11,6 +11,8 @@ pub(super) struct Site {
     /// `FLUX_DISABLE_JOB_CLEANUP` is in the broker's environment. flux-core's rc1 reads it on rank
     /// 0 (`etc/modprobe/rc1.py`).
     pub(super) keeps_jobs: bool,
+    /// `kvs.checkpoint-period` is configured (flux-core `kvs/kvs_checkpoint.c`).
+    pub(super) makes_checkpoints: bool,
     /// The instance owner's user manager runs without a login; none if nobody can say.
     pub(super) lingers: Option<bool>,
     /// The instance owner.
@@ -33,11 +35,17 @@ impl Site {
              rank 0's broker"
                 .to_string()
         });
+        let forgets = self.is_rank_0 && !self.makes_checkpoints;
+        let forgets = forgets.then(|| {
+            "a kill of rank 0's broker can forget jobs that wait for resources: set \
+             kvs.checkpoint-period"
+                .to_string()
+        });
         let user = &self.user;
         let ends = (self.lingers == Some(false)).then(|| {
             format!("jobs end when {user} has no login any more: run loginctl enable-linger {user}")
         });
-        cleans_up.into_iter().chain(ends).collect()
+        cleans_up.into_iter().chain(forgets).chain(ends).collect()
     }
 }
 
@@ -47,21 +55,26 @@ mod tests {
 
     fn site() -> Site {
         let user = "flux".to_string();
-        Site { is_rank_0: true, keeps_jobs: true, lingers: Some(true), user }
+        let lingers = Some(true);
+        Site { is_rank_0: true, keeps_jobs: true, makes_checkpoints: true, lingers, user }
     }
 
     #[test]
     fn nothing_is_said_where_all_is_set_or_nobody_can_say() {
         assert_eq!(site().missing(), [""; 0]);
         assert_eq!(Site { lingers: None, ..site() }.missing(), [""; 0]);
-        let follower = Site { is_rank_0: false, keeps_jobs: false, ..site() };
+        let follower =
+            Site { is_rank_0: false, keeps_jobs: false, makes_checkpoints: false, ..site() };
         assert_eq!(follower.missing(), [""; 0]);
     }
 
     #[test]
     fn what_is_missing_is_named_with_what_to_do() {
-        let missing = Site { keeps_jobs: false, lingers: Some(false), ..site() }.missing();
+        let nothing_set =
+            Site { keeps_jobs: false, makes_checkpoints: false, lingers: Some(false), ..site() };
+        let missing = nothing_set.missing();
         assert!(missing[0].contains("FLUX_DISABLE_JOB_CLEANUP=1"), "{missing:?}");
-        assert!(missing[1].contains("loginctl enable-linger flux"), "{missing:?}");
+        assert!(missing[1].contains("kvs.checkpoint-period"), "{missing:?}");
+        assert!(missing[2].contains("loginctl enable-linger flux"), "{missing:?}");
     }
 }

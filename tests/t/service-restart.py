@@ -81,6 +81,7 @@ def check_warning(brokers):
     with open(brokers.path("log"), encoding="utf-8") as log:
         text = log.read()
     assert "set FLUX_DISABLE_JOB_CLEANUP=1" in text, text
+    assert "set kvs.checkpoint-period" in text, text
 
 
 with Brokers(SIZE, as_service=True) as instance:

@@ -17,4 +17,8 @@ test_expect_success 'what was written before a clean stop is there' '
 	flux python "$here/clean-stop.py"
 '
 
+test_expect_success 'a job that waits is not forgotten where the KVS is saved periodically' '
+	flux python "$here/waiting-job.py"
+'
+
 test_done

@@ -383,7 +383,7 @@ impl Shell {
         output.take(everything)
     }
 
-    /// No process is left, and no news will come.
+    /// It cannot be found any more.
     fn handle_loss(&mut self, message: String, out: &mut Effects) -> Vec<Report> {
         self.phase = Phase::Ended(End::Lost(message.clone()));
         self.entries.drop_all(out);
@@ -395,6 +395,7 @@ impl Shell {
         reports
     }
 
+    /// No process is left, and no news will come.
     fn set_dead(&mut self, phase: Phase, out: &mut Effects) {
         self.phase = phase;
         self.entries.drop_all(out);
