@@ -24,6 +24,8 @@ pub(crate) const ASK: &str = "ask:";
 pub(crate) const GOT: &str = "got:";
 /// Prefix of the third hop, if the sender is a shell: its broker rank. It can be asked there.
 pub(crate) const HOME: &str = "home:";
+/// Prefix of the hop after those, if the sender belongs to a run of the receiver's job: which run.
+pub(crate) const OF_RUN: &str = "run:";
 /// A tool that is started through a shell has a protocol of its own, with streams.
 const TOOLS: &str = "rexec.";
 
@@ -90,6 +92,8 @@ pub(crate) struct Outbox<P> {
     from: String,
     /// The hop that says where the sender can be asked.
     home: Option<String>,
+    /// The mark of the sender's run of the job.
+    run: Option<String>,
     next: u64,
     entries: VecDeque<(u64, Kept<P>)>,
     /// Encoded size of the one-way requests that are kept.
@@ -113,11 +117,12 @@ pub(crate) struct Outbox<P> {
 
 impl<P: Packet> Outbox<P> {
     /// The channel with this number of the client that `client` identifies. `home` is the rank of a
-    /// shell's broker.
-    pub(crate) fn new(client: u64, number: u64, home: Option<u32>) -> Self {
+    /// shell's broker, `run` the mark of the client's run of the receiver's job.
+    pub(crate) fn new(client: u64, number: u64, home: Option<u32>, run: Option<String>) -> Self {
         Self {
             from: join_from(&format!("{client:016x}"), number),
             home: home.map(|rank| format!("{HOME}{rank}")),
+            run,
             next: 1,
             entries: VecDeque::new(),
             bytes: 0,
@@ -150,6 +155,7 @@ impl<P: Packet> Outbox<P> {
         self.sent = self.sent.max(number);
         let mut hops = vec![self.from.clone(), format!("{ASK}{number}.{}", self.told)];
         hops.extend(self.home.clone());
+        hops.extend(self.run.as_ref().map(|run| format!("{OF_RUN}{run}")));
         request.with_hops(&hops)
     }
 
@@ -158,7 +164,7 @@ impl<P: Packet> Outbox<P> {
         self.told = self.done();
         (self.asked_at, self.unasked) = (self.next - 1, 0);
         let from = self.from.clone();
-        let question = Question { from, done: self.told };
+        let question = Question { from, done: self.told, run: self.run.clone() };
         serde_json::to_string(&question).unwrap_or_default()
     }
 
@@ -248,6 +254,9 @@ impl<P: Packet> Outbox<P> {
 pub(crate) struct Question {
     pub(crate) from: String,
     pub(crate) done: u64,
+    /// As in the hop.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) run: Option<String>,
 }
 
 /// The answer to [`RECEIVED`].

@@ -5,7 +5,8 @@
 use std::collections::BTreeMap;
 
 use crate::channel::{
-    ASK, GOT, HOME, Peer, Question, Received, WhichNeeded, is_numbered, join_from, split_from,
+    ASK, GOT, HOME, OF_RUN, Peer, Question, Received, WhichNeeded, is_numbered, join_from,
+    split_from,
 };
 use crate::inquiry::Inquiry;
 use crate::packet::Packet;
@@ -21,6 +22,8 @@ pub(crate) struct Arrived<P> {
     done: u64,
     /// Where its sender can be asked.
     home: Option<Peer>,
+    /// The mark of its sender's run of the job.
+    pub(crate) run: Option<String>,
     /// With a route that says that the receiver has it.
     pub(crate) request: P,
 }
@@ -40,9 +43,10 @@ impl<P: Packet> Arrived<P> {
         let (number, done) = hops.get(1)?.strip_prefix(ASK)?.split_once('.')?;
         let (number, done) = (number.parse().ok()?, done.parse().ok()?);
         let home = hops.get(2).and_then(|hop| home(hop, request));
+        let run = hops[2..].iter().find_map(|hop| hop.strip_prefix(OF_RUN)).map(str::to_string);
         hops[1] = format!("{GOT}{number}");
         let request = request.with_hops(&hops);
-        Some(Self { client, channel, number, done, home, request })
+        Some(Self { client, channel, number, done, home, run, request })
     }
 }
 
@@ -126,7 +130,7 @@ impl<P: Packet> Inboxes<P> {
 
     /// Takes a request that has arrived.
     pub(crate) fn admit(&mut self, arrived: Arrived<P>) -> Admitted<P> {
-        let Arrived { client, channel, number, done, home, request } = arrived;
+        let Arrived { client, channel, number, done, home, request, .. } = arrived;
         let Some(inbox) = self.inbox(&client, channel) else { return Admitted::Drop };
         inbox.home = home;
         inbox.answered.retain(|n, _| *n >= done);
@@ -161,11 +165,10 @@ impl<P: Packet> Inboxes<P> {
     }
 
     /// Answers a [`RECEIVED`].
-    pub(crate) fn received(&mut self, question: &[u8]) -> Option<Received> {
-        let Question { from, done } = serde_json::from_slice(question).ok()?;
-        let (client, channel) = split_from(&from)?;
+    pub(crate) fn received(&mut self, question: &Question) -> Option<Received> {
+        let (client, channel) = split_from(&question.from)?;
         let inbox = self.inbox(&client, channel)?;
-        inbox.answered.retain(|n, _| *n >= done);
+        inbox.answered.retain(|n, _| *n >= question.done);
         Some(Received { received: inbox.next - 1 })
     }
 

@@ -4,7 +4,7 @@
 mod client;
 mod support;
 
-use resume_machine::{Connector, Kind, Limits, Packet, SendError};
+use resume_machine::{Connector, Kind, Limits, Packet, Run, SendError};
 use serde_json::{Value, json};
 
 use client::Client;
@@ -453,6 +453,48 @@ fn that_a_sender_is_gone_is_no_request_of_its_channel() {
     }
     arrives(&mut connector, &write(9), 2);
     assert!(connector.for_client().is_some(), "its number is still free");
+}
+
+/// A client of this run of job 9, whose shells' service is [`SERVICE`].
+fn of_run(digest: &str) -> Client {
+    let mut client = Client::new(Limits::default());
+    let run = Run { job: 9, digest: digest.to_string() };
+    client.connector = client.connector.of_run(Some(run)).on_rank(Some(3));
+    client
+}
+
+#[test]
+fn a_sender_says_of_which_run_of_the_receivers_job_it_is() {
+    let mut client = of_run("0123456789abcdef0123");
+    client.send(write(0));
+    let hops = client.sent().remove(0).hops();
+    assert_eq!(hops[2..], ["run:0123456789abcdef"], "it is no shell");
+    client.pass(2.0);
+    assert_eq!(client.sent().remove(0).json()["run"], "0123456789abcdef");
+    let topic = "1000-shell-fB.write";
+    client.send(Message { rank: RANK, ..Message::one_way(topic, &json!({})) });
+    assert_eq!(client.sent().remove(0).hops().len(), 2, "of another job");
+}
+
+/// Seen by `tests/chaos`, seed 5102: the output of a run that the KVS had forgotten was in that of the
+/// next one.
+#[test]
+fn a_receiver_takes_nothing_from_another_run_of_its_job() {
+    let mut receiver = of_run("second");
+    let question = |run: &str| {
+        let question = json!({ "from": "resume:08.1", "done": 1, "run": run });
+        Message::ask(&format!("{SERVICE}.resume-received"), 5, &question)
+    };
+    for (run, taken) in [("first", 0), ("second", 1)] {
+        let hops = ["resume:08.1", "ask:1.1", "home:4", &format!("run:{run}")].map(str::to_string);
+        receiver.receive(write(0).with_hops(&hops));
+        receiver.receive(question(run));
+        assert_eq!(receiver.heard().len(), taken, "{run}");
+        let answer = receiver.sent().remove(0);
+        let expected = if taken == 0 { (NO_HOST, json!(null)) } else { (0, json!(taken)) };
+        let said = serde_json::from_slice::<Value>(answer.payload()).unwrap_or_default();
+        assert_eq!((answer.errnum, said["received"].clone()), expected, "{run}");
+    }
 }
 
 #[test]

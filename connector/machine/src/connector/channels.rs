@@ -7,8 +7,9 @@
 
 use serde::Deserialize;
 
-use crate::channel::{Flow, Kept, NEEDED, Origin, Outbox, Peer, RECEIVED, Received};
+use crate::channel::{Flow, Kept, NEEDED, Origin, Outbox, Peer, Question, RECEIVED, Received};
 use crate::connector::restore::Own;
+use crate::connector::run::Run;
 use crate::connector::{Connector, Phase};
 use crate::flight::{NO_HOST, NO_PROCESS, NO_SERVICE, is_unreachable};
 use crate::inbox::{Admitted, Arrived};
@@ -93,7 +94,8 @@ impl<P: Packet> Connector<P> {
         if !self.outboxes.contains_key(peer) {
             self.channels += 1;
             let home = self.rank.filter(|_| self.standing.is_shell());
-            self.outboxes.insert(peer.clone(), Outbox::new(self.id, self.channels, home));
+            let run = self.run.as_ref().filter(|run| peer.job() == Some(run.job)).map(Run::mark);
+            self.outboxes.insert(peer.clone(), Outbox::new(self.id, self.channels, home, run));
         }
         self.outboxes.get_mut(peer).expect("it was just made")
     }
@@ -347,6 +349,10 @@ impl<P: Packet> Connector<P> {
             return self.asked_what_it_needs(packet);
         }
         let Some(arrived) = Arrived::read(packet) else { return false };
+        // Its sender hears that when it asks what has arrived.
+        if self.is_other_run(arrived.run.as_deref()) {
+            return true;
+        }
         match self.inboxes.admit(arrived) {
             Admitted::Deliver(name, mut request) => {
                 request.push_hop(&format!("{ARRIVED}{name}"));
@@ -360,8 +366,14 @@ impl<P: Packet> Connector<P> {
 
     /// A sender asks what this client has received.
     fn asked(&mut self, packet: &P) -> bool {
-        let answer = packet.is_trusted().then(|| self.inboxes.received(packet.payload())).flatten();
-        let Some(answer) = answer else { return false };
+        let question = serde_json::from_slice::<Question>(packet.payload()).ok();
+        let Some(question) = question.filter(|_| packet.is_trusted()) else { return false };
+        if self.is_other_run(question.run.as_deref()) {
+            let text = "another run of the job has this service";
+            self.transmit(packet.refusal(NO_HOST, text));
+            return true;
+        }
+        let Some(answer) = self.inboxes.received(&question) else { return false };
         let answer = serde_json::to_string(&answer).unwrap_or_default();
         self.transmit(packet.answer(&answer));
         true

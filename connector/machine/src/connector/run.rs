@@ -19,6 +19,9 @@ pub const RUN: &str = "run";
 /// `memo` in `annotate.c`).
 const CHANGES: [&str; 3] = ["job-manager.kill", "job-manager.memo", "job-manager.raise"];
 
+/// Characters of a digest that tell runs of one job apart.
+const MARK_LENGTH: usize = 16;
+
 /// A run of a job.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub struct Run {
@@ -34,6 +37,11 @@ impl Run {
         let (job, digest) = text.split_once('-')?;
         let digest = Some(digest).filter(|digest| !digest.is_empty())?;
         Some(Self { job: job.parse().ok()?, digest: digest.to_string() })
+    }
+
+    /// What tells it from the job's other runs in each message to a shell: a part of the digest.
+    pub(crate) fn mark(&self) -> String {
+        self.digest.chars().take(MARK_LENGTH).collect()
     }
 
     fn namespace(&self) -> String {
@@ -123,6 +131,14 @@ impl<P: Packet> Connector<P> {
         let answer = flight.request.answer("{}");
         self.last_answer(tag, answer);
         true
+    }
+
+    /// Whether a sender has the mark of another run of the client's job. One of the two is about to be
+    /// ended, and what the other hears must not come from it. A client that belongs to no run, like
+    /// `flux job attach`, has no mark.
+    pub(crate) fn is_other_run(&self, mark: Option<&str>) -> bool {
+        let own = self.run.as_ref().map(Run::mark);
+        own.zip(mark).is_some_and(|(own, mark)| own != mark)
     }
 
     /// Commits to another run's namespace are not done. The client is told that they were: it is

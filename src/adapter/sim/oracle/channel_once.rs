@@ -1,5 +1,5 @@
-//! **channel-once**: what a shell has sent to another shell of its job arrives once and in order,
-//! and each request that wants an answer has one, also if the shell that has answered it has ended
+//! **channel-once**: what a shell has sent to another shell of its job arrives once and in order, at
+//! none of another run of the job, and each request that wants an answer has one, also if the shell that has answered it has ended
 //! since. If the job had no exception, its leader shell has
 //! heard all that the others have sent before they closed their connections. It need not, if it was
 //! ended by a signal, or did not come through the barriers, and so did not wait for them.
@@ -19,6 +19,11 @@ impl World {
     /// shell of a job with this id has heard the others.
     pub(in crate::adapter::sim) fn check_heard(&mut self, id: ShellId, from: ShellId, number: u32) {
         let shell = self.shell(id);
+        if self.shell(from).digest != shell.digest {
+            let sender = &self.shell(from).unit;
+            let seen = format!("{} hears {sender}, which is of another run of the job", shell.unit);
+            return self.violate(NAME, seen);
+        }
         let known = shell.talk.heard.get(&from).copied();
         let of_job = |other: &&Shell| other.unit == shell.unit;
         let is_second = self.ranks[id.rank as usize].shells.iter().filter(of_job).count() > 1;
