@@ -168,7 +168,8 @@ class Account:
 
     def ended_untyped(self):
         """The job ended while the client's rank, or its own, or one above them, was away."""
-        if not any("stdin not accepted by job" in text for _, text in self.attempt.story):
+        if not self.told("stdin not accepted by job") or self.told("cancelled: yes"):
+            # If it could be cancelled it had not ended.
             return False
         log = self.read("guest.exec.eventlog") or []
         leaders = [event["context"]["leader-rank"] for event in log if event["name"] == "shell.init"]
@@ -179,6 +180,20 @@ class Account:
             for one in {0, (rank - 1) // 2, rank}
             for begin, end in self.faults.away.get(one, [])
         )
+
+    def told(self, words):
+        """When the attempt's story says this, in seconds since the epoch."""
+        return [then for then, text in self.attempt.story if words in text]
+
+    def typed_to_forgotten(self):
+        """The client ended because the KVS had forgotten the run that it typed into: the last run had
+        no shell yet (rfc/0008, 8.10)."""
+        ended = self.told("attach exited")
+        log = self.read("guest.exec.eventlog") or []
+        inits = [event["timestamp"] for event in log if event["name"] == "shell.init"]
+        allocated = max((event["timestamp"] for event in self.named("alloc")), default=math.inf)
+        killed = self.killed_meanwhile(self.attempt.asked_at, allocated)
+        return bool(killed and ended and inits) and ended[-1] < inits[-1]
 
     def ended_unserved(self):
         """Without the service the job manager waits for nobody (rfc/0008, 8.10)."""
@@ -261,6 +276,8 @@ class Account:
                 self.account_step(number)
             return
         self.tasks = self.account_starts(self.without_forgotten(self.tasks))
+        if self.attempt.attached and self.typed_to_forgotten():
+            self.again = self.again or 0
         if self.attempt.attached and self.again is not None:
             # What was typed into the forgotten run is lost with it (rfc/0008, 8.10).
             return
@@ -290,7 +307,8 @@ class Account:
         fenced = [
             task
             for task in tasks
-            if last <= task.started < newest[task.rank] and self.is_fenced(task, last)
+            if last <= task.started < newest[task.rank]
+            and (self.is_fenced(task, last) or self.is_unended(task, last))
         ]
         if fenced:
             self.again = self.again or 0
@@ -315,6 +333,14 @@ class Account:
             return False
         words = (f"{self.attempt.id[1:]}: stopping", "it belongs to another job")
         return any(then < task.started < then + FENCED_S for then in self.instance.logged(*words))
+
+    def is_unended(self, task, allocated):
+        """It is of a run that the job manager has forgotten, on a rank that the last run does not
+        have. Its module had not been loaded for long enough to ask whether it may go on."""
+        if not self.killed_meanwhile(self.attempt.asked_at, allocated):
+            return False
+        words = (f"{self.attempt.id[1:]}: stopping", "the job manager does not have this job")
+        return any(task.started < then for then in self.instance.logged(*words))
 
     def account_starts(self, tasks, where=""):
         """Each task once. Returns one for each."""

@@ -118,6 +118,10 @@ class Run:
         unserved = [account.attempt for account in self.accounts if account.unserved]
         self.left, self.late, self.last = left(self.instance, served, unserved, patience)
         self.waited = time.monotonic() - began
+        # Whether a run that was forgotten went on is known when its rank has ended it.
+        for place, account in enumerate(self.accounts):
+            if account.wrong:
+                self.accounts[place] = Account(self.instance, account.attempt, self.faults)
 
     def find_unanswered(self):
         """Jobs whose submission was not answered, but done."""
