@@ -176,15 +176,22 @@ fn place(handle: Handle, config: &Config) -> Result<Place, LoadError> {
     let candidates = Candidates {
         configured: config.state_directory.clone(),
         of_service,
-        statedir: handle.attribute("statedir"),
+        // Without a setting the broker makes one, and removes it when it ends (flux-core
+        // `broker/broker.c`).
+        statedir: handle.attribute("statedir").filter(|_| !removes(handle, "statedir")),
         rundir: handle.attribute("rundir"),
         rank,
     };
     let place = candidates.choose(has_records).ok_or(LoadError::NoPlace)?;
-    if let Some(notice) = place.notice.as_ref().filter(|_| !is_job(handle)) {
+    if let Some(notice) = place.notice.as_ref().filter(|_| is_configured(handle)) {
         handle.log(libc::LOG_WARNING, notice);
     }
     Ok(place)
+}
+
+/// The broker removes this directory of its own when it ends.
+fn removes(handle: Handle, directory: &str) -> bool {
+    handle.attribute(&format!("{directory}-cleanup")).is_some_and(|cleanup| cleanup != "0")
 }
 
 /// The job that this instance is in its parent, if it is one that has nodes there.
