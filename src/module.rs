@@ -176,9 +176,10 @@ fn place(handle: Handle, config: &Config) -> Result<Place, LoadError> {
     let candidates = Candidates {
         configured: config.state_directory.clone(),
         of_service,
-        // Without a setting the broker makes one, and removes it when it ends (flux-core
-        // `broker/broker.c`).
-        statedir: handle.attribute("statedir").filter(|_| !removes(handle, "statedir")),
+        statedir: handle.attribute("statedir"),
+        removes_statedir: handle
+            .attribute("statedir-cleanup")
+            .is_some_and(|removes| removes != "0"),
         rundir: handle.attribute("rundir"),
         rank,
     };
@@ -187,11 +188,6 @@ fn place(handle: Handle, config: &Config) -> Result<Place, LoadError> {
         handle.log(libc::LOG_WARNING, notice);
     }
     Ok(place)
-}
-
-/// The broker removes this directory of its own when it ends.
-fn removes(handle: Handle, directory: &str) -> bool {
-    handle.attribute(&format!("{directory}-cleanup")).is_some_and(|cleanup| cleanup != "0")
 }
 
 /// The job that this instance is in its parent, if it is one that has nodes there.

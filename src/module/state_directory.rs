@@ -20,6 +20,9 @@ pub(super) struct Candidates {
     pub(super) of_service: Option<String>,
     /// The broker attribute `statedir`.
     pub(super) statedir: Option<String>,
+    /// The broker has made `statedir` itself, and removes it when it ends (flux-core
+    /// `broker/rundir.c`). Earlier releases have used it nevertheless.
+    pub(super) removes_statedir: bool,
     /// The broker attribute `rundir`.
     pub(super) rundir: Option<String>,
     /// Of this broker. A configured directory can be shared by brokers of one node.
@@ -76,15 +79,18 @@ impl Candidates {
             .filter(|path| path.starts_with('/'));
         let configured = path(&self.configured)
             .map(|path| PathBuf::from(path).join(NAME).join(format!("rank-{}", self.rank)));
-        let lasting = [of_service, path(&self.statedir)].into_iter().flatten();
-        let lasting = lasting.map(|path| PathBuf::from(path).join(NAME));
-        let rundir = path(&self.rundir).map(|path| PathBuf::from(path).join(NAME));
+        let statedir = path(&self.statedir);
+        let (kept, removed) =
+            if self.removes_statedir { (None, statedir) } else { (statedir, None) };
+        let below = |path: String| PathBuf::from(path).join(NAME);
+        let lasting = [of_service, kept].into_iter().flatten().map(below);
+        let brief = [path(&self.rundir), removed].into_iter().flatten().map(below);
         let mut places = Vec::new();
         for (directory, lasts) in configured
             .into_iter()
             .chain(lasting)
             .map(|d| (d, true))
-            .chain(rundir.map(|d| (d, false)))
+            .chain(brief.map(|d| (d, false)))
         {
             if !places.iter().any(|(known, _)| *known == directory) {
                 places.push((directory, lasts));
@@ -104,6 +110,7 @@ mod tests {
             configured: text("/var/lib/exec"),
             of_service: text("/var/lib/flux:/var/lib/other"),
             statedir: text("/var/lib/flux"),
+            removes_statedir: false,
             rundir: text("/run/flux"),
             rank: 3,
         }
@@ -139,5 +146,20 @@ mod tests {
         // Records in the first place count more.
         let place = all().choose(|_| true).expect("a place");
         assert_eq!(place.directory, Path::new("/var/lib/exec/job-exec/rank-3"));
+    }
+
+    #[test]
+    fn a_statedir_that_the_broker_removes_serves_only_shells_that_have_their_records_there() {
+        let candidates = Candidates {
+            removes_statedir: true,
+            configured: None,
+            of_service: None,
+            statedir: Some("/var/tmp/flux-x".to_string()),
+            ..all()
+        };
+        assert_eq!(directory(&candidates), ("/run/flux/job-exec".to_string(), false, true));
+        let statedir = Path::new("/var/tmp/flux-x/job-exec");
+        let place = candidates.choose(|directory| directory == statedir).expect("a place");
+        assert_eq!((place.directory.as_path(), place.lasts), (statedir, false));
     }
 }

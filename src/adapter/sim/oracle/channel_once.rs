@@ -1,8 +1,8 @@
-//! **channel-once**: what a shell has sent to another shell of its job arrives once and in order, at
-//! none of another run of the job, and each request that wants an answer has one, also if the shell that has answered it has ended
-//! since. If the job had no exception, its leader shell has
-//! heard all that the others have sent before they closed their connections. It need not, if it was
-//! ended by a signal, or did not come through the barriers, and so did not wait for them.
+//! **channel-once**: what a shell has sent to another shell of its job arrives once and in order, and
+//! at none of another run of the job. Each request that wants an answer has one, also if the shell
+//! that has answered it has ended since. If the job had no exception, its leader shell has heard all
+//! that the others have sent before they closed their connections. It need not, if it was ended by a
+//! signal, or did not come through the barriers, and so did not wait for them.
 
 use crate::adapter::sim::packet::SimPacket;
 use crate::adapter::sim::shell::{Shell, ShellId};
