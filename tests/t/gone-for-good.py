@@ -8,6 +8,7 @@ import subprocess
 import sys
 
 import flux
+from brokers import pause
 from flux.job import JobspecV1, event_wait, submit
 
 PATIENCE_MS = 60_000
@@ -41,7 +42,7 @@ def outside():
         assert end.poll(PATIENCE_MS), "the shell waits for a broker that nobody starts again"
     # It has failed, and its status is kept until somebody asks for it. Nobody does.
     while subprocess.run(["systemctl", "--user", "reset-failed", unit], check=False).returncode:
-        pass
+        pause(0.02)
 
 
 if len(sys.argv) > 1:

@@ -2,7 +2,7 @@
 rank 0's broker is killed (README, Install)."""
 
 import flux
-from brokers import Brokers
+from brokers import Brokers, pause
 
 CONFIG = """
 [kvs]
@@ -19,7 +19,8 @@ def await_checkpoint(brokers):
         try:
             saved = handle.rpc("content.checkpoint-get").get()["value"][0]["sequence"]
         except FileNotFoundError:
-            continue
+            pass
+        pause(0.02)
 
 
 instance = Brokers(1, as_service=True)
