@@ -29,7 +29,8 @@ printf '%s\n' "\$@" "\$FLUX_IMP_EXEC_HELPER" >imp.args
 exec '$here/imp.py' "\$@"
 END
 printf '#!/bin/sh\nexit 1\n' >no-shell
-printf '#!/bin/sh\ntrap "" TERM\necho >%s\nexec sleep inf\n' "$PWD/told" >stubborn-shell
+# It ignores SIGUSR1, which is for the IMP: a broker that is not root could not send it that.
+printf '#!/bin/sh\ntrap "" TERM USR1\necho >%s\nexec sleep inf\n' "$PWD/told" >stubborn-shell
 chmod 755 ./*-shell telling-imp
 
 # usage: told_by [OPTION...]. Submits a job with that shell; what it has told is there then.
