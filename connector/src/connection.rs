@@ -14,6 +14,7 @@ use resume_machine::{Connector, Options, Packet, Phase, SendError};
 use crate::left_open::User;
 use crate::link::{Link, Read};
 use crate::message::Message;
+use crate::signals;
 
 /// Longest sleep, in seconds: a timer cannot be set to more than some decades.
 const SLEEP_MAX: f64 = 86400.0;
@@ -22,6 +23,10 @@ const SLEEP_MAX: f64 = 86400.0;
 const FIRST_ANSWER_MS: u16 = 1000;
 /// First pause between the first attempts to connect; each is twice the last.
 const FIRST_PAUSE: Duration = Duration::from_millis(16);
+
+/// What a shell asks for when its tasks have ended and it has left its reactor (flux-core
+/// `shell/svc.c`, `shell_svc_destroy()`).
+const SHELL_ENDS: &str = "service.remove";
 
 /// A client's connection.
 pub(crate) struct Connection {
@@ -134,6 +139,9 @@ impl Connection {
             self.pump(true);
         }
         self.write();
+        if self.machine.is_shell() && message.header().topic == SHELL_ENDS {
+            signals::ignore();
+        }
         while wait == Wait::Yes && !self.is_flushed() {
             self.wait()?;
             self.pump(false);

@@ -17,6 +17,8 @@ mod link;
 mod message;
 #[cfg(flux)]
 mod operations;
+#[cfg(flux)]
+mod signals;
 
 #[cfg(flux)]
 pub use operations::connector_init;

@@ -17,4 +17,8 @@ test_expect_success 'what is typed before the shells are connected again arrives
 	flux python "$here/ride-input.py" 4
 '
 
+test_expect_success 'signals to a shell that has ended but for its output do not lose it' '
+	flux python "$here/ride-signals.py"
+'
+
 test_done

@@ -231,6 +231,17 @@ fn a_receiver_that_never_says_what_it_has_stops_the_sender_at_the_limit() {
 }
 
 #[test]
+fn a_client_is_a_shell_as_long_as_it_has_a_shells_service() {
+    assert!(!Client::new(Limits::default()).connector.is_shell());
+    let mut shell = Client::shell();
+    shell.send(Message::ask("service.remove", 2, &json!({ "service": SERVICE })));
+    let asked = shell.sent();
+    assert!(shell.connector.is_shell(), "the broker has not answered");
+    shell.receive(asked[0].answer("{}"));
+    assert!(!shell.connector.is_shell());
+}
+
+#[test]
 fn who_closes_asks_at_once_and_waits_until_all_has_arrived() {
     let (mut sender, question) = Client::closing();
     sender.receive(received(&question, 1));
