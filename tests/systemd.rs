@@ -7,6 +7,8 @@ mod support;
 
 #[path = "systemd/basic.rs"]
 mod basic;
+#[path = "systemd/early.rs"]
+mod early;
 #[path = "systemd/hostile.rs"]
 mod hostile;
 #[path = "systemd/leave.rs"]

@@ -17,7 +17,7 @@ use tokio::sync::mpsc;
 
 use crate::adapter::fork::Fork;
 use crate::adapter::host::HostDisk;
-use crate::adapter::systemd::{Systemd, SystemdConfig, SystemdError};
+use crate::adapter::systemd::{Systemd, SystemdConfig, SystemdError, manager_listens};
 use crate::port::supervisor::{OutputLimits, Supervisor, UnitCommand, UnitEvent};
 use crate::proto::{BrokerRank, ExecMethod, InstanceId};
 use crate::supervisor::{BackendDriver, Core, OutputWatch, Sink};
@@ -29,8 +29,9 @@ pub const STARTS_IN_FLIGHT_MAX: usize = 16;
 /// found no space on the disk.
 const LATE_RETRY_PAUSE: Duration = Duration::from_secs(1);
 
-/// How long systemd is waited for, if there are records: it may run their shells. A node that is
-/// short of memory or processors can keep its user manager from answering for some seconds.
+/// How long systemd is waited for, if there are records, because it may run their shells, or if a
+/// user manager runs: the bus may be on its way, at boot or after a restart. A node that is short of
+/// memory or processors can keep its user manager from answering for some seconds.
 const SYSTEMD_PATIENCE: Duration = Duration::from_secs(30);
 
 /// Pause before systemd is tried again.
@@ -210,8 +211,9 @@ pub fn has_records(directory: &Path) -> bool {
 }
 
 async fn open_systemd(config: &WorkerConfig) -> Result<Systemd, NoSystemd> {
-    let until = Instant::now()
-        + if has_records(&config.directory) { SYSTEMD_PATIENCE } else { Duration::ZERO };
+    let will_come =
+        has_records(&config.directory) || manager_listens(config.bus_address.as_deref());
+    let until = Instant::now() + if will_come { SYSTEMD_PATIENCE } else { Duration::ZERO };
     loop {
         let opened = Systemd::open(SystemdConfig {
             address: config.bus_address.clone(),

@@ -1,0 +1,75 @@
+//! A user manager that is not on its bus yet, as at boot, or while the bus is restarted.
+
+use std::os::unix::fs::symlink;
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
+
+use job_exec_rs::port::supervisor::{Method, UnitEvent};
+use job_exec_rs::proto::ExecMethod;
+
+use crate::support::{self, Harness};
+
+/// A runtime directory whose bus ends as soon as somebody is connected.
+struct Early {
+    runtime: tempfile::TempDir,
+    bus: UnixListener,
+}
+
+impl Early {
+    fn new() -> Self {
+        let runtime = tempfile::tempdir().unwrap();
+        std::fs::create_dir(runtime.path().join("systemd")).unwrap();
+        let bus = UnixListener::bind(runtime.path().join("bus")).unwrap();
+        Self { runtime, bus }
+    }
+
+    fn manager(&self) -> UnixListener {
+        UnixListener::bind(self.runtime.path().join("systemd/private")).unwrap()
+    }
+
+    fn path(&self) -> PathBuf {
+        self.runtime.path().join("bus")
+    }
+
+    fn worker(&self, records: &Path) -> Harness {
+        let mut config = support::config(ExecMethod::Systemd, records);
+        config.bus_address = Some(format!("unix:path={}", self.path().display()));
+        let worker = Harness::start(config);
+        drop(self.bus.accept().unwrap());
+        worker
+    }
+}
+
+#[test]
+fn a_manager_that_runs_is_waited_for() {
+    if !support::bus() {
+        return;
+    }
+    let (early, records) = (Early::new(), tempfile::tempdir().unwrap());
+    let _manager = early.manager();
+    let mut h = early.worker(records.path());
+    let address = std::env::var("DBUS_SESSION_BUS_ADDRESS").unwrap();
+    let bus = address.strip_prefix("unix:path=").unwrap().split(',').next().unwrap();
+    std::fs::remove_file(early.path()).unwrap();
+    symlink(bus, early.path()).unwrap();
+    let method = h.wait("Ready", |event| match event {
+        UnitEvent::Ready { method, .. } => Some(*method),
+        UnitEvent::Unusable { message } => panic!("unusable: {message}"),
+        _ => None,
+    });
+    assert_eq!(method, Method::Systemd);
+}
+
+#[test]
+fn one_that_has_ended_is_not() {
+    let (early, records) = (Early::new(), tempfile::tempdir().unwrap());
+    // Its socket is left.
+    drop(early.manager());
+    let mut h = early.worker(records.path());
+    let message = h.wait("Unusable", |event| match event {
+        UnitEvent::Ready { .. } => panic!("there is no systemd"),
+        UnitEvent::Unusable { message } => Some(message.clone()),
+        _ => None,
+    });
+    assert!(message.contains("enable lingering"), "{message}");
+}
