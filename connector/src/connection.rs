@@ -9,7 +9,7 @@ use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
 use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
-use resume_machine::{Connector, Options, Packet, Phase, SendError};
+use resume_machine::{Connector, Options, Packet, Phase, SendError, ends_shell};
 
 use crate::left_open::User;
 use crate::link::{Link, Read};
@@ -23,10 +23,6 @@ const SLEEP_MAX: f64 = 86400.0;
 const FIRST_ANSWER_MS: u16 = 1000;
 /// First pause between the first attempts to connect; each is twice the last.
 const FIRST_PAUSE: Duration = Duration::from_millis(16);
-
-/// What a shell asks for when its tasks have ended and it has left its reactor (flux-core
-/// `shell/svc.c`, `shell_svc_destroy()`).
-const SHELL_ENDS: &str = "service.remove";
 
 /// A client's connection.
 pub(crate) struct Connection {
@@ -139,7 +135,7 @@ impl Connection {
             self.pump(true);
         }
         self.write();
-        if self.machine.is_shell() && message.header().topic == SHELL_ENDS {
+        if ends_shell(message) {
             signals::ignore();
         }
         while wait == Wait::Yes && !self.is_flushed() {

@@ -512,11 +512,6 @@ impl<P: Packet> Connector<P> {
         self.lost_at.or(self.starts_since)
     }
 
-    /// Whether the client is a job shell, and offers its service.
-    pub fn is_shell(&self) -> bool {
-        self.standing.is_shell()
-    }
-
     /// The client is about to close the connection. It should wait while
     /// [`Connector::is_lingering`].
     pub fn closing(&mut self, now: f64) {

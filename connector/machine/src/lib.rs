@@ -33,4 +33,5 @@ pub use ledger::MARKERS;
 pub use options::{Options, OptionsError, RETRY_COUNT, TIMEOUT};
 pub use packet::{ANY_RANK, Header, Kind, NO_TAG, Packet};
 pub use policy::{Policy, TABLE, WatchKind};
+pub use standing::ends_shell;
 pub use watch::TAIL_MAX;

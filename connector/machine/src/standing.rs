@@ -21,6 +21,19 @@ struct Named {
     name: String,
 }
 
+/// Whether a job shell offers a service of this name (flux-core `shell/svc.c`).
+fn is_of_shell(name: &str) -> bool {
+    name.contains("-shell-")
+}
+
+/// Whether a job shell gives its service up with this request: its tasks have ended, and it has left
+/// its reactor (flux-core `shell/svc.c`, `shell_svc_destroy()`).
+pub fn ends_shell<P: Packet>(request: &P) -> bool {
+    request.header().topic == "service.remove"
+        && serde_json::from_slice(request.payload())
+            .is_ok_and(|named: Named| is_of_shell(&named.name))
+}
+
 /// A request to make again: topic and payload.
 pub(crate) type Item = (&'static str, String);
 
@@ -62,9 +75,7 @@ impl Standing {
     /// Whether the client is a job shell: it has registered a shell's service (flux-core
     /// `shell/svc.c`).
     pub(crate) fn is_shell(&self) -> bool {
-        let of_shell =
-            |(add, name): &(&str, String)| *add == "service.add" && name.contains("-shell-");
-        self.items.keys().any(of_shell)
+        self.items.keys().any(|(add, name)| *add == "service.add" && is_of_shell(name))
     }
 
     /// The broker has refused an item that it had granted before.

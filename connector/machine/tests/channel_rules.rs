@@ -4,7 +4,7 @@
 mod client;
 mod support;
 
-use resume_machine::{Connector, Kind, Limits, Packet, Run, SendError};
+use resume_machine::{Connector, Kind, Limits, Packet, Run, SendError, ends_shell};
 use serde_json::{Value, json};
 
 use client::Client;
@@ -231,14 +231,12 @@ fn a_receiver_that_never_says_what_it_has_stops_the_sender_at_the_limit() {
 }
 
 #[test]
-fn a_client_is_a_shell_as_long_as_it_has_a_shells_service() {
-    assert!(!Client::new(Limits::default()).connector.is_shell());
-    let mut shell = Client::shell();
-    shell.send(Message::ask("service.remove", 2, &json!({ "service": SERVICE })));
-    let asked = shell.sent();
-    assert!(shell.connector.is_shell(), "the broker has not answered");
-    shell.receive(asked[0].answer("{}"));
-    assert!(!shell.connector.is_shell());
+fn a_shell_ends_when_it_gives_its_own_service_up() {
+    let ends = |topic, service| ends_shell(&Message::ask(topic, 2, &json!({ "service": service })));
+    assert!(ends("service.remove", SERVICE));
+    // A plugin of the shell has had this one.
+    assert!(!ends("service.remove", "tool"));
+    assert!(!ends("service.add", SERVICE));
 }
 
 #[test]
