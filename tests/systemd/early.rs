@@ -4,6 +4,7 @@ use std::os::unix::fs::symlink;
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
+use job_exec_rs::adapter::worker::WorkerConfig;
 use job_exec_rs::port::supervisor::{Method, UnitEvent};
 use job_exec_rs::proto::ExecMethod;
 
@@ -31,10 +32,14 @@ impl Early {
         self.runtime.path().join("bus")
     }
 
-    fn worker(&self, records: &Path) -> Harness {
+    fn config(&self, records: &Path) -> WorkerConfig {
         let mut config = support::config(ExecMethod::Systemd, records);
         config.bus_address = Some(format!("unix:path={}", self.path().display()));
-        let worker = Harness::start(config);
+        config
+    }
+
+    fn worker(&self, records: &Path) -> Harness {
+        let worker = Harness::start(self.config(records));
         drop(self.bus.accept().unwrap());
         worker
     }
@@ -65,7 +70,20 @@ fn one_that_has_ended_is_not() {
     let (early, records) = (Early::new(), tempfile::tempdir().unwrap());
     // Its socket is left.
     drop(early.manager());
-    let mut h = early.worker(records.path());
+    assert_refused(&mut early.worker(records.path()));
+}
+
+/// As where no user bus is installed.
+#[test]
+fn one_without_a_bus_is_not() {
+    let (early, records) = (Early::new(), tempfile::tempdir().unwrap());
+    let _manager = early.manager();
+    std::fs::remove_file(early.path()).unwrap();
+    assert_refused(&mut Harness::start(early.config(records.path())));
+}
+
+/// At once: the harness waits no longer than the worker would wait for a manager.
+fn assert_refused(h: &mut Harness) {
     let message = h.wait("Unusable", |event| match event {
         UnitEvent::Ready { .. } => panic!("there is no systemd"),
         UnitEvent::Unusable { message } => Some(message.clone()),

@@ -247,14 +247,15 @@ impl BackendDriver for Systemd {
     }
 }
 
-/// Whether a user manager listens beside this bus, or the user's: systemd has a socket of its own in
-/// the same directory (`systemd/private`), from its start to its end. Then it will come to the bus, or
-/// come back.
+/// Whether there is this bus, or the user's, and a user manager listens beside it: systemd has a socket
+/// of its own in the same directory (`systemd/private`), from its start to its end. Then it will come
+/// to the bus, or come back. Where no bus is installed it never does.
 pub(crate) fn manager_listens(address: Option<&str>) -> bool {
     let address = address.map_or_else(user_bus_address, str::to_string);
     let path = address.strip_prefix("unix:path=").and_then(|rest| rest.split([',', ';']).next());
-    let directory = path.and_then(|path| Path::new(path).parent());
-    directory.is_some_and(|there| UnixStream::connect(there.join("systemd/private")).is_ok())
+    let bus = path.map(Path::new).filter(|path| path.exists());
+    bus.and_then(Path::parent)
+        .is_some_and(|there| UnixStream::connect(there.join("systemd/private")).is_ok())
 }
 
 /// The address of the user bus, found as sd_bus_open_user(3) does. Without environment variables it
