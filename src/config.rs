@@ -334,6 +334,15 @@ impl Config {
         ))
     }
 
+    /// The key that bounds what shells use, if one does. Only a unit can be bounded so.
+    pub fn needs_units(&self) -> Option<&'static str> {
+        match (self.constrain_resources, self.properties.is_empty()) {
+            (true, _) => Some("sdexec-constrain-resources"),
+            (false, false) => Some("sdexec-properties"),
+            (false, true) => None,
+        }
+    }
+
     /// Estimate of the time that the kill escalation takes before ranks are drained, in
     /// seconds (flux-core `job_exec_max_kill_timeout`).
     pub fn effective_max_kill_timeout(&self) -> f64 {

@@ -16,6 +16,7 @@ use crate::adapter::libflux::{
     Driver, FdWatcher, Futures, Handle, Inbox, OwnJob, ParentWatch, dispatch, fenced, resume_uri,
     watch_nodes,
 };
+use crate::adapter::systemd::check_properties;
 use crate::adapter::worker::{WorkerConfig, has_records};
 use crate::config::Config;
 use crate::machine::{Facts, Node};
@@ -70,6 +71,7 @@ fn run(handle: Handle, arguments: &[String]) -> Result<(), LoadError> {
     let conf = handle.ask("config.get", "{}").map_err(LoadError::request("config.get"))?;
     let conf: Value = serde_json::from_str(&conf).map_err(LoadError::Answer)?;
     let config = Config::new(&conf, arguments)?;
+    check_properties(&config.properties)?;
     if let Some(text) = config.warning() {
         handle.log(libc::LOG_WARNING, &text);
     }

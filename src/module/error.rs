@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use super::handlers::SERVICE;
 use crate::adapter::libflux::{HandleError, RpcError};
+use crate::adapter::systemd::PropertyError;
 use crate::config::ConfigError;
 use crate::proto::PERILOG_PLUGIN;
 
@@ -41,10 +42,12 @@ pub(super) enum LoadError {
         /// What it says.
         error: RpcError,
     },
-    /// Shells would use more than the resources of their jobs.
-    #[error("exec.sdexec-constrain-resources: {message}")]
+    /// The configuration bounds what shells use, and nothing here can.
+    #[error("exec.{key}: {message}")]
     NotConfined {
-        /// Why they cannot be confined.
+        /// The key that bounds them.
+        key: &'static str,
+        /// Why they cannot be bounded.
         message: String,
     },
     /// `exec.method` is `systemd`, and there is none.
@@ -65,6 +68,9 @@ pub(super) enum LoadError {
         /// What is wrong with systemd.
         message: String,
     },
+    /// A property of `exec.sdexec-properties` that no unit can have.
+    #[error("error parsing config: exec.sdexec-properties: {0}")]
+    Property(#[from] PropertyError),
     /// Each script would run twice.
     #[error(
         "exec.perilog.enable = true, and the job manager has {PERILOG_PLUGIN} loaded: each prolog and \

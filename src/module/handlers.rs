@@ -5,6 +5,7 @@ use std::rc::Rc;
 use serde_json::Value;
 
 use crate::adapter::libflux::{Driver, Handle, HandleError, Message, MessageHandler};
+use crate::adapter::systemd::check_properties;
 use crate::config::Config;
 use crate::machine::{Event, Fault, Level, Topic};
 use crate::proto::JobException;
@@ -127,7 +128,11 @@ fn stats_get(handle: Handle, driver: &Driver, message: Message) {
 fn config_reload(handle: Handle, driver: &Driver, message: &Message, arguments: &[String]) {
     let config = serde_json::from_slice::<Value>(message.payload())
         .map_err(|error| format!("Error parsing new config: {error}"))
-        .and_then(|conf| Config::new(&conf, arguments).map_err(|error| error.to_string()));
+        .and_then(|conf| Config::new(&conf, arguments).map_err(|error| error.to_string()))
+        .and_then(|config| match check_properties(&config.properties) {
+            Ok(()) => Ok(config),
+            Err(error) => Err(format!("exec.sdexec-properties: {error}")),
+        });
     let answer = match config {
         Ok(config) => {
             driver.handle(Event::Config(Box::new(config)));

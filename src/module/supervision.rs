@@ -137,10 +137,10 @@ fn find_worker(
         ExecMethod::Auto if has_records(&directory) => {
             Err(LoadError::Recorded { directory, message })
         }
-        ExecMethod::Auto | ExecMethod::Fork if config.constrain_resources => {
-            Err(LoadError::NotConfined { message })
-        }
-        ExecMethod::Auto | ExecMethod::Fork => Ok(worker),
+        ExecMethod::Auto | ExecMethod::Fork => match config.needs_units() {
+            Some(key) => Err(LoadError::NotConfined { key, message }),
+            None => Ok(worker),
+        },
     }
 }
 

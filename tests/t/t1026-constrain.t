@@ -6,7 +6,7 @@ instance_size=2
 
 # usage: configure LINE...
 configure() {
-	printf '[exec]\n%s\n' "$*" | flux config load
+	printf '%s\n' '[exec]' "$@" | flux config load
 }
 note() {
 	contexts "$1" exception | jq -r .note
@@ -29,27 +29,43 @@ else
 	test_have_prereq UNITS && test_set_prereq NO_CPUSET
 fi
 
-test_expect_success NO_CPUSET 'what cannot be kept is refused at load, with the reason' '
-	configure "sdexec-constrain-resources = true" &&
+# usage: not_loaded LINE TEXT [ARGUMENT...]
+# With this configuration the module does not load, and says TEXT. Without it it does.
+not_loaded() {
 	flux module remove job-exec &&
+	configure "$1" &&
 	flux dmesg -C &&
-	test_must_fail flux module load job-exec &&
+	test_must_fail flux module load job-exec "${@:3}" &&
 	flux dmesg -H >log &&
-	grep "exec.sdexec-constrain-resources: .*cpuset is not delegated" log &&
 	configure &&
 	flux module load job-exec &&
+	grep -e "$2" log &&
 	flux run true
+}
+test_expect_success NO_CPUSET 'what cannot be kept is refused at load, with the reason' '
+	not_loaded "sdexec-constrain-resources = true" \
+		"exec.sdexec-constrain-resources: .*cpuset is not delegated"
 '
 test_expect_success 'so is a method that cannot keep it' '
-	configure "sdexec-constrain-resources = true" &&
-	flux module remove job-exec &&
+	not_loaded "sdexec-constrain-resources = true" \
+		"exec.sdexec-constrain-resources: exec.method is fork" method=fork &&
+	not_loaded "sdexec-properties.MemoryHigh = \"1G\"" \
+		"exec.sdexec-properties: exec.method is fork" method=fork
+'
+test_expect_success 'and a property that no unit can have' '
+	not_loaded "sdexec-properties.MemoryHigh = \"much\"" \
+		"exec.sdexec-properties: unit property MemoryHigh=.much.: " &&
+	test_must_fail configure "sdexec-properties.MemoryHi = \"1G\"" 2>err &&
+	grep "exec.sdexec-properties: unit property MemoryHi=.1G.: not a property that can be set" err
+'
+test_expect_success 'where properties come later and cannot be kept, this is said' '
+	flux module reload job-exec method=fork &&
 	flux dmesg -C &&
-	test_must_fail flux module load job-exec method=fork &&
+	configure "sdexec-properties.MemoryHigh = \"1G\"" &&
 	flux dmesg -H >log &&
-	grep "exec.sdexec-constrain-resources: exec.method is fork" log &&
 	configure &&
-	flux module load job-exec &&
-	flux run true
+	flux module reload job-exec &&
+	grep "exec.sdexec-properties has no effect: jobs are children of the broker" log
 '
 test_expect_success 'a change while the module is loaded waits for the next load, and this is said' '
 	flux dmesg -C &&
@@ -82,9 +98,35 @@ test_expect_success BELIEVES 'a shell that is not confined is ended, its job fai
 	grep "sdexec constraint check failed on .* (rank 0): AllowedCPUs not enforced" note &&
 	contexts "$id" finish >finish &&
 	flux resource drain -no "{ranks} {reason}" >drained &&
-	grep "^0 sdexec constraint check failed" drained &&
+	sed "s/ƒ/f/" drained >actual &&
+	failed="sdexec constraint check failed on [^ ]+ for job $(flux job id --to=f58plain "$id")" &&
+	grep -E "^0 $failed: AllowedCPUs not enforced" actual &&
 	assert_no_units "$id" &&
 	flux resource undrain 0
+'
+test_expect_success BELIEVES 'what the mapper says of the job wins over the configuration' '
+	flux exec -r all flux module remove sdexec-mapper &&
+	gate asked &&
+	{ flux python "$here/mapper.py" asked "{\"DevicePolicy\": \"closed\",
+		\"DeviceAllow\": \"/dev/null rw\", \"MemoryHigh\": \"64M\"}" & } &&
+	mapper=$! &&
+	wait_gate asked &&
+	configure "sdexec-constrain-resources = true" "sdexec-properties.MemoryHigh = \"1G\"" &&
+	id=$(flux submit --requires=rank:0 sleep inf) &&
+	wait_gate asked >R &&
+	wait_event "$id" start &&
+	for name in DevicePolicy DeviceAllow MemoryHigh; do
+		systemctl --user show -P $name "$(units_of "$id")" || return 1
+	done >actual &&
+	kill $mapper &&
+	flux cancel "$id" &&
+	wait_event "$id" clean &&
+	printf "%s\n" closed "/dev/null rw" $((64 << 20)) >expected &&
+	test_cmp expected actual &&
+	flux job info "$id" R | jq -S .execution.R_lite >expected &&
+	jq -S .execution.R_lite R >actual &&
+	test_cmp expected actual &&
+	flux exec -r all flux module load sdexec-mapper
 '
 test_expect_success BELIEVES 'a job that is to run outside of a unit fails, too' '
 	id=$(flux submit --setattr=system.exec.method=fork true) &&

@@ -39,9 +39,18 @@ use process_group::Members;
 use start::Start;
 
 pub use error::SystemdError;
+pub use properties::PropertyError;
 
 #[doc(hidden)]
 pub use decode::decode_properties;
+
+/// Looks at configured properties before any job has them.
+///
+/// # Errors
+/// The first that no unit can have.
+pub fn check_properties(properties: &BTreeMap<String, String>) -> Result<(), PropertyError> {
+    properties::parse(properties).map(drop)
+}
 
 /// What a [`Systemd`] needs to know.
 #[derive(Clone, Debug)]

@@ -26,7 +26,7 @@ pub(super) struct Property {
 /// A property that cannot be set.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[error("unit property {name}={value:?}: {reason}")]
-pub(super) struct PropertyError {
+pub struct PropertyError {
     name: String,
     value: String,
     reason: PropertyErrorReason,
@@ -34,7 +34,7 @@ pub(super) struct PropertyError {
 
 /// Why it cannot.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
-pub(super) enum PropertyErrorReason {
+enum PropertyErrorReason {
     #[error("is set by the job execution service")]
     Ours,
     #[error("not a property that can be set")]

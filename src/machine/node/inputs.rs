@@ -410,6 +410,13 @@ impl Node {
         if let Some(text) = new.warning() {
             out.log(Level::Warning, text);
         }
+        let needs = new.needs_units().filter(|_| self.supervisor.launcher() == "fork");
+        if let Some(key) = needs
+            && old.needs_units().is_none()
+        {
+            let text = format!("exec.{key} has no effect: jobs are children of the broker");
+            out.log(Level::Warning, text);
+        }
         let at_load = |config: &Config| {
             let place = config.state_directory.clone();
             (
