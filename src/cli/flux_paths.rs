@@ -1,5 +1,6 @@
 //! Where this host's Flux looks for modules and for its configuration.
 
+use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -15,7 +16,13 @@ pub(super) struct FluxPaths {
     pub(super) connectors: PathBuf,
     /// `modprobe/modprobe.d` is below it.
     pub(super) configuration: PathBuf,
+    /// `flux uri` finds resolvers here by the scheme of a URI. `None`: Flux is not there yet, and its
+    /// directory has Python's version in its name.
+    pub(super) resolvers: Option<PathBuf>,
 }
+
+/// Below Flux's Python modules.
+const RESOLVERS: &str = "flux/uri/resolvers";
 
 impl FluxPaths {
     /// The directories below a prefix, or else those that the flux command, or pkg-config, names.
@@ -24,7 +31,8 @@ impl FluxPaths {
             let (modules, connectors) = ("lib/flux/modules", "lib/flux/connectors");
             let [modules, connectors, configuration] =
                 [modules, connectors, "etc/flux"].map(|below| prefix.join(below));
-            return Ok(Self { modules, connectors, configuration });
+            let resolvers = python_below(&prefix.join("lib/flux")).map(|path| path.join(RESOLVERS));
+            return Ok(Self { modules, connectors, configuration, resolvers });
         }
         let asked = [("module_path", "fluxmoddir"), ("confdir", "fluxconfdir")];
         let [modules, configuration] =
@@ -44,8 +52,15 @@ impl FluxPaths {
             // pkg-config does not have it. flux-core uses this directory.
             None => modules.with_file_name("connectors"),
         };
-        let paths = Self { modules, connectors, configuration: PathBuf::from(configuration?) };
-        for path in [&paths.modules, &paths.connectors, &paths.configuration] {
+        let resolvers = match ask("flux", &["config", "builtin", "python_path"])? {
+            Some(answer) => Some(first_of(&answer)),
+            None => modules.parent().and_then(python_below),
+        };
+        let resolvers = resolvers.map(|path| path.join(RESOLVERS));
+        let configuration = PathBuf::from(configuration?);
+        let paths = Self { modules, connectors, configuration, resolvers };
+        let all = [&paths.modules, &paths.connectors, &paths.configuration];
+        for path in all.into_iter().chain(&paths.resolvers) {
             if !path.is_absolute() {
                 let path = path.display();
                 return Err(Failure(format!("Flux says that a directory of its own is '{path}'")));
@@ -60,8 +75,15 @@ impl FluxPaths {
         let below = |path: &Path| destdir.join(path.strip_prefix("/").unwrap_or(path));
         let [modules, connectors, configuration] =
             [&self.modules, &self.connectors, &self.configuration].map(|path| below(path));
-        Self { modules, connectors, configuration }
+        let resolvers = self.resolvers.as_deref().map(below);
+        Self { modules, connectors, configuration, resolvers }
     }
+}
+
+/// The directory of Flux's Python modules: `python3.11`, for one.
+fn python_below(directory: &Path) -> Option<PathBuf> {
+    let paths = fs::read_dir(directory).ok()?.filter_map(|entry| Some(entry.ok()?.path()));
+    paths.filter(|path| path.join("flux/uri").is_dir()).max()
 }
 
 /// A search path is a list; its first directory is flux-core's own.

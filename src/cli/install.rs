@@ -1,9 +1,9 @@
 //! `job-exec-rs install` and `uninstall`
 //!
-//! There are four files: the connector that job shells use, the module, what has to be done before
-//! flux-core's job manager is loaded, and the drop-in that makes `flux modprobe` load the module in
-//! place of job-exec. The order matters: no broker starts while a drop-in names a module that is
-//! missing.
+//! There are five files: the connector that job shells use, what `flux uri` says for its URIs, the
+//! module, what has to be done before flux-core's job manager is loaded, and the drop-in that makes
+//! `flux modprobe` load the module in place of job-exec. The order matters: no broker starts while a
+//! drop-in names a module that is missing.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
@@ -25,6 +25,9 @@ const CONNECTOR: &str = "resume.so";
 const DROP_IN: &str = "modprobe/modprobe.d/50-job-exec-rs.toml";
 const TASKS: &str = "modprobe/rc1.d/50-job-exec-rs.py";
 const TASKS_TEXT: &str = include_str!("rc1.py");
+/// Named after the scheme that it is for.
+const RESOLVER: &str = "resume.py";
+const RESOLVER_TEXT: &str = include_str!("resume.py");
 
 /// Read by `flux modprobe rc1` and `rc3` on every rank. A module of its own name, not a new
 /// file behind job-exec's: `flux module reload job-exec` would quietly put flux-core's back.
@@ -69,9 +72,10 @@ in the broker's configuration.";
 
 /// Put the module where Flux finds it, and have it loaded in place of job-exec
 ///
-/// Writes four files: resume.so in Flux's connector directory, job-exec-rs.so in its module
-/// directory, and modprobe/rc1.d/50-job-exec-rs.py and modprobe/modprobe.d/50-job-exec-rs.toml in its
-/// configuration directory. Flux itself says where those are. Running instances are not touched; the
+/// Writes five files: resume.so in Flux's connector directory, job-exec-rs.so in its module
+/// directory, flux/uri/resolvers/resume.py below that of its Python modules, and
+/// modprobe/rc1.d/50-job-exec-rs.py and modprobe/modprobe.d/50-job-exec-rs.toml in its configuration
+/// directory. Flux itself says where those are. Running instances are not touched; the
 /// next start loads the module.
 #[derive(Args, Debug)]
 #[command(after_help = "\
@@ -115,6 +119,7 @@ struct Place {
 /// The files of an installation.
 struct Files {
     connector: PathBuf,
+    resolver: Option<PathBuf>,
     module: PathBuf,
     tasks: PathBuf,
     drop_in: PathBuf,
@@ -125,6 +130,7 @@ impl Place {
         let paths = FluxPaths::find(self.prefix.as_deref())?.below(self.destdir.as_deref());
         Ok(Files {
             connector: paths.connectors.join(CONNECTOR),
+            resolver: paths.resolvers.map(|path| path.join(RESOLVER)),
             module: paths.modules.join(MODULE),
             tasks: paths.configuration.join(TASKS),
             drop_in: paths.configuration.join(DROP_IN),
@@ -145,6 +151,10 @@ impl Files {
         let connector = read_library(&connector, hint, CONNECTOR_ENTRY)?;
         put(&self.connector, &connector, 0o755)?;
         wrote(&self.connector)?;
+        if let Some(resolver) = &self.resolver {
+            put(resolver, RESOLVER_TEXT.as_bytes(), 0o644)?;
+            wrote(resolver)?;
+        }
         put(&self.module, &module, 0o755)?;
         wrote(&self.module)?;
         put(&self.tasks, TASKS_TEXT.as_bytes(), 0o644)?;
@@ -172,11 +182,12 @@ pub(super) fn into_prefix(prefix: &Path) -> Result<(), Failure> {
     place.files()?.write(&beside_the_program()?, |_| Ok(()))
 }
 
-/// Removes what `flux modprobe` reads, then the module, then the connector. Shells that run have it
+/// Removes what `flux modprobe` reads, then the module, then what belongs to the connector. Shells that run have it
 /// open.
 pub(super) fn uninstall(arguments: &UninstallArguments) -> Result<ExitCode, Failure> {
     let files = arguments.place.files()?;
-    for path in [&files.drop_in, &files.tasks, &files.module, &files.connector] {
+    let first = [&files.drop_in, &files.tasks, &files.module];
+    for path in first.into_iter().chain(&files.resolver).chain([&files.connector]) {
         let shown = path.display();
         match fs::remove_file(path) {
             Ok(()) => say(&format!("removed {shown}"))?,

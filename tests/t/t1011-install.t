@@ -30,17 +30,18 @@ start_installed() {
 		run_instance 4 "$@"
 }
 
-test_expect_success 'install puts a connector, a module, rc1 tasks and a drop-in where Flux looks' '
+test_expect_success 'install puts a connector, a resolver, a module, rc1 tasks and a drop-in where Flux looks' '
 	mkdir -p "$dest$module_dir" "$dest$conf_dir/modprobe/modprobe.d" &&
 	touch "$dest$module_dir/other.so" "$dest$conf_dir/modprobe/modprobe.d/10-other.toml" &&
 	installed_files >before &&
 	"$program" install --destdir "$dest" >out &&
 	installed_files >after &&
 	comm -13 before after >new &&
-	test "$(wc -l <new)" -eq 4 &&
+	test "$(wc -l <new)" -eq 5 &&
 	grep -x ".$connector_dir/resume.so" new &&
 	grep -x ".$module_dir/job-exec-rs.so" new &&
 	grep "^.$conf_dir/modprobe/modprobe.d/.*\.toml$" new &&
+	cmp "$top/src/cli/resume.py" "$dest$(flux config builtin python_path)/flux/uri/resolvers/resume.py" &&
 	cmp "$top/src/cli/rc1.py" "$dest/$(grep "^.$conf_dir/modprobe/rc1.d/.*\.py$" new)"
 '
 test_expect_success 'it says what it did' '

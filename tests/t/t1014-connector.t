@@ -51,6 +51,15 @@ test_expect_success 'a nested instance has it on both sides' '
 	echo "3 resume" >expected &&
 	test_cmp expected actual
 '
+test_expect_success 'commands in a nested instance reach its parent' '
+	mkdir -p python/resolvers && cp "$top/src/cli/resume.py" python/resolvers &&
+	flux alloc -N1 flux python "$here/parent-uri.py" "$PWD/python" >actual &&
+	cat actual &&
+	path=$(flux getattr local-uri) && path=${path#local://} &&
+	printf "%s\n" "..=local://$path" "..?local=local://$path" "..?remote=ssh://$(hostname)$path" \
+		"/=local://$path" proxy=4 parent=4 >expected &&
+	test_cmp expected actual
+'
 test_expect_success 'what it keeps in the guest namespace is gone when the job has ended' '
 	gate marked &&
 	id=$(flux submit -n1 sh -c "echo hello; echo \$FLUX_URI >uri; echo >marked; sleep inf") &&
