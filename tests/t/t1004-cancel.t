@@ -104,6 +104,24 @@ test_expect_success 'a time limit that is moved before it is reached' '
 	wait_event "$id" clean &&
 	test "$(flux jobs -no "{result}" "$id")" = TIMEOUT
 '
+test_expect_success OURS 'also of a job that does not run on rank 0' '
+	id=$(running_sleep -t 1h --requires=rank:3) &&
+	flux update "$id" duration=1s &&
+	wait_event "$id" clean &&
+	test "$(flux jobs -no "{result}" "$id")" = TIMEOUT
+'
+test_expect_success UNITS 'if its rank does not answer, the job is told, and goes on' '
+	id=$(running_sleep -t 1h --requires=rank:3) &&
+	flux exec -r 3 flux module remove job-exec &&
+	flux update "$id" duration=2h &&
+	wait_event "$id" exception &&
+	contexts "$id" exception >exceptions &&
+	flux exec -r 3 flux module load job-exec &&
+	test "$(jq -c "[.type, .severity]" exceptions)" = "[\"exec\",1]" &&
+	test "$(flux jobs -no "{state}" "$id")" = RUN &&
+	flux cancel "$id" &&
+	wait_event "$id" clean
+'
 test_expect_success 'an exception that is not severe does not end a job' '
 	id=$(running_sleep) &&
 	flux job raise --severity=1 --type=note "$id" a remark &&

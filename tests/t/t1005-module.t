@@ -35,6 +35,42 @@ test_expect_success 'jobs submitted while it is away run when it is back' '
 	flux job status "$id"
 '
 
+started_once() {
+	job_events "$1" >events && test "$(grep -cx start events)" = 1 && ! grep -x exception events
+}
+test_expect_success 'a start request meets no gap while the module is reloaded' '
+	{ flux submit --cc=1-40 true >ids & } &&
+	for i in $(seq 10); do
+		flux module reload job-exec || return 1
+	done &&
+	wait $! &&
+	for id in $(cat ids); do
+		wait_event -q "$id" clean &&
+		flux job status "$id" &&
+		started_once "$id" || return 1
+	done &&
+	test "$(wc -l <ids)" -eq 40
+'
+# usage: late JOBID. How much later than in its R a job expires, in seconds.
+late() {
+	local expires
+	expires=$(flux job info "$1" R | jq .execution.expiration) &&
+	stats_of "$1" | jq ".expiration - $expires"
+}
+# The delay is what is tested: over a quarter of the first job's time, under that of the second.
+test_expect_success 'a job that starts late has its time all the same, if much of it is gone' '
+	flux module remove job-exec &&
+	short=$(flux submit -t 6s sleep inf) &&
+	long=$(flux submit -t 1h sleep inf) &&
+	for id in $short $long; do wait_event "$id" alloc || return 1; done &&
+	sleep 2 &&
+	flux module load job-exec &&
+	for id in $short $long; do wait_event "$id" start || return 1; done &&
+	late "$short" | jq -e ". > 1.9" &&
+	late "$long" | jq -e "fabs < 0.01" &&
+	flux cancel "$short" "$long" &&
+	for id in $short $long; do wait_event "$id" clean || return 1; done
+'
 test_expect_success 'stats have what administrators are told to look at' '
 	flux module stats job-exec >stats &&
 	for key in method kill-timeout term-signal kill-signal max-kill-count \
@@ -90,12 +126,22 @@ test_expect_success 'arguments are used' '
 	test "$(stat_of .config.flux_imp_path)" = \"/no/imp\" &&
 	test "$(stat_of .config.shell_exit_timeout | jq ". == 7")" = true
 '
+all_of_them() {
+	stat_of "[.[\"kill-timeout\", \"max-kill-count\", \"max-kill-timeout\", \"term-signal\",
+		\"kill-signal\"], .config[\"default_job_shell\", \"flux_imp_path\", \"shell_exit_timeout\"]]" |
+		jq -c "map(if type == \"number\" then floor else . end)"
+}
 test_expect_success 'and win over the configuration' '
-	echo "exec.kill-timeout = \"30s\"" >"$FLUX_TEST_CONFIG/exec.toml" &&
-	flux config reload &&
-	test "$(stat_of ".[\"kill-timeout\"] == 60")" = true &&
+	all_of_them >arguments &&
+	configure "kill-timeout = \"30s\"" "max-kill-count = 5" "max-kill-timeout = \"20s\"" \
+		"term-signal = \"SIGHUP\"" "kill-signal = \"SIGINT\"" "job-shell = \"/a/shell\"" \
+		"imp = \"/an/imp\"" "shell-exit-timeout = \"9s\"" &&
+	all_of_them >actual &&
+	test_cmp arguments actual &&
 	flux module reload job-exec &&
-	test "$(stat_of ".[\"kill-timeout\"] == 30")" = true &&
+	all_of_them >actual &&
+	echo "[30,5,20,\"SIGHUP\",\"SIGINT\",\"/a/shell\",\"/an/imp\",9]" >expected &&
+	test_cmp expected actual &&
 	rm "$FLUX_TEST_CONFIG/exec.toml" &&
 	flux config reload &&
 	test "$(stat_of ".[\"kill-timeout\"] == 5")" = true

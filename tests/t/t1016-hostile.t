@@ -94,6 +94,35 @@ test_expect_success 'what its shell leaves behind ends, too, and its status is t
 	assert_no_units "$id" &&
 	test -z "$(drained)"
 '
+# usage: with_stop_timer LINE... The configuration with these lines, and time for nothing else to end.
+with_stop_timer() {
+	cp "$FLUX_TEST_CONFIG/hostile.toml" hostile.toml &&
+	{ sed "s/^kill-timeout.*/kill-timeout = \"1h\"/" hostile.toml && printf "%s\n" "$@"; } \
+		>"$FLUX_TEST_CONFIG/hostile.toml" &&
+	flux config reload
+}
+without_stop_timer() {
+	cp hostile.toml "$FLUX_TEST_CONFIG/hostile.toml" && flux config reload
+}
+test_expect_success 'the stop timer, not the kill timeout, says when the IMP is to kill it' '
+	with_stop_timer "sdexec-stop-timer-sec = 1" &&
+	id=$(guest_submit -N1 "trap \"\" TERM; setsid sleep inf & exit 3") &&
+	wait_event -q "$id" clean &&
+	without_stop_timer &&
+	test_expect_code 3 flux job status "$id" &&
+	assert_no_units "$id"
+'
+test_expect_success 'with the signal that is configured' '
+	sed "s/signal.SIGUSR1, kill_all/signal.SIGUSR2, kill_all/" imp.py >usr2.py && chmod 755 usr2.py &&
+	with_stop_timer "sdexec-stop-timer-sec = 1" "sdexec-stop-timer-signal = 12" &&
+	sed -i "s/imp.py/usr2.py/" "$FLUX_TEST_CONFIG/hostile.toml" &&
+	flux config reload &&
+	id=$(guest_submit -N1 "trap \"\" TERM; setsid sleep inf & exit 3") &&
+	wait_event -q "$id" clean &&
+	without_stop_timer &&
+	test_expect_code 3 flux job status "$id" &&
+	assert_no_units "$id"
+'
 test_expect_success 'endless output ends its job with a word, and others go on' '
 	id=$(guest_submit -N1 "cat /dev/zero") &&
 	victims_jobs_run &&

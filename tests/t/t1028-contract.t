@@ -38,6 +38,7 @@ test_expect_success 'only the owner sees stats and reloads the configuration' '
 test_expect_success 'barrier-timeout 0 and shell-exit-timeout none turn them off' '
 	configure "barrier-timeout = \"0\"" "shell-exit-timeout = \"none\"" &&
 	stats | jq -c "[.config[\"default_barrier_timeout\", \"shell_exit_timeout\"]]" >off &&
+	flux run -N2 -n2 true &&
 	configure &&
 	test "$(jq -c "map(. == 0)" off)" = "[true,true]"
 '
@@ -57,6 +58,7 @@ test_expect_success 'what cannot be used is refused with these words' '
 test_expect_success 'all keys of system.exec.bulkexec are taken' '
 	flux run --setattr=system.exec.bulkexec.service=rexec \
 		--setattr=system.exec.bulkexec.barrier-timeout=7.5 \
+		--setattr=system.exec.bulkexec.sdexec-test-expected-cpus=0-1 \
 		--setattr=system.exec.bulkexec.mock_exception=none true
 '
 test_expect_success 'stats of a job have these keys and no others' '

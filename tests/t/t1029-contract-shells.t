@@ -127,6 +127,21 @@ test_expect_success UNITS 'its job ends with the status of the shell' '
 	test "$(contexts "$id" finish)" = "{\"status\":0}" &&
 	configure
 '
+test_expect_success UNITS 'the helper tells the IMP which devices its unit may use' '
+	cat >asking-imp <<-EOF &&
+	#!/bin/sh
+	\$FLUX_IMP_EXEC_HELPER >$PWD/helper.json
+	exec $here/imp.py "\$@"
+	EOF
+	chmod 755 asking-imp &&
+	flux exec -r all flux module load sdbus &&
+	configure "imp = \"$PWD/asking-imp\"" "sdexec-properties.DevicePolicy = \"closed\"" &&
+	id=$(guest_submit $guest -n1 true) &&
+	wait_event "$id" clean &&
+	configure &&
+	flux exec -r all flux module remove sdbus &&
+	jq -e ".J and .options.DevicePolicy == \"closed\"" helper.json
+'
 test_expect_success UNITS 'a shell that does not end is killed by the IMP, which is asked to' '
 	configure "imp = \"$here/imp.py\"" "kill-timeout = \"0.1s\"" &&
 	id=$(guest_submit $guest -n1 --setattr=system.exec.job_shell="$PWD/stubborn-shell" true) &&

@@ -105,6 +105,20 @@ test_expect_success 'a shell is killed that the job can do without: the job is t
 	wait_event "$id" clean &&
 	test "$(finish "$id")" = 768
 '
+test_expect_success 'its leader shell does not wait for one that is lost' '
+	gate shell.1 end &&
+	id=$(flux submit -N2 -n2 -o exit-timeout=none --requires=rank:0,3 sh -c "
+		[ \$FLUX_TASK_RANK = 0 ] && exec cat end; echo \$PPID >shell.1; exec sleep inf") &&
+	wait_gate shell.1 >pid &&
+	wait_event "$id" start &&
+	rpc 0 job-exec.critical-ranks "{\"id\": $(flux job id --to=dec "$id"), \"ranks\": \"0\"}" &&
+	kill -KILL $(cat pid) &&
+	wait_event "$id" exception &&
+	open_gate end &&
+	wait_event "$id" clean &&
+	has_exception "$id" "node-failure 2 shell rank 1 \(on [^ ]+\): Killed" &&
+	test "$(contexts "$id" exception | wc -l)" = 1
+'
 test_expect_success 'the leader shell is gone and another is not: it is named, with the time' '
 	flux module reload job-exec shell-exit-timeout=0.2s &&
 	gate never.3 &&
@@ -166,6 +180,16 @@ test_expect_success 'a job that was ended has failed, whatever its shell says' '
 	wait_event "$id" clean &&
 	test "$(finish "$id")" = 256 &&
 	test "$(contexts -p exec "$id" complete)" = "{\"status\":256}"
+'
+test_expect_success 'while it is ended, the stats say so' '
+	rm -f ending leave.it && gate ending leave.it &&
+	trapping TERM "echo >ending; cat leave.it; exit 5" &&
+	stats_of "$id" | jq -e ".exception_in_progress == 0" &&
+	raise "$id" &&
+	ready ending &&
+	stats_of "$id" | jq -e ".exception_in_progress == 1" &&
+	open_gate leave.it &&
+	wait_event "$id" clean
 '
 test_expect_success 'unless the exception has a status: then it is the jobs' '
 	trapping TERM "exit 9" &&

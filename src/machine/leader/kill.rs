@@ -83,6 +83,18 @@ impl Kill {
 mod tests {
     use super::*;
 
+    #[test]
+    fn no_pause_is_longer_than_five_minutes() {
+        let config = Config { kill_timeout: 100.0, ..Config::default() };
+        let mut timers = TimerTable::default();
+        let mut kill = Kill::start(0.0, &config, &mut timers);
+        let pauses = [(); 4].map(|()| {
+            kill.signal_shells(0.0, &config, &mut timers);
+            kill.pause
+        });
+        assert_eq!(pauses, [200.0, 300.0, 300.0, 300.0]);
+    }
+
     /// What is done when, until the escalation gives up.
     fn run(config: &Config, until: f64) -> Vec<(f64, &'static str)> {
         let mut timers = TimerTable::default();
