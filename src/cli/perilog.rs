@@ -81,8 +81,15 @@ fn list(flux: Handle) -> Result<(), Failure> {
         }
     }
     let mut out = std::io::stdout().lock();
+    let mut silent = Vec::new();
     for rank in ranks.iter() {
-        let scripts = self::stats(flux, rank)?["scripts"].take();
+        let scripts = match self::stats(flux, rank) {
+            Ok(mut stats) => stats["scripts"].take(),
+            Err(Failure(why)) => {
+                silent.push(why);
+                continue;
+            }
+        };
         for (job, scripts) in scripts.as_object().into_iter().flatten() {
             // The broker may show ids in another form.
             let job: JobId = job.parse().map_err(Failure::new)?;
@@ -92,7 +99,7 @@ fn list(flux: Handle) -> Result<(), Failure> {
             }
         }
     }
-    Ok(())
+    if silent.is_empty() { Ok(()) } else { Err(Failure(silent.join("\n"))) }
 }
 
 fn stats(flux: Handle, rank: u32) -> Result<Value, Failure> {

@@ -234,6 +234,34 @@ test_expect_success 'a job whose prolog is not waited for fails' '
 	test_must_fail flux job status "$id" &&
 	undrain
 '
+test_expect_success 'one that does not want to end is listed, and released' '
+	prolog=("kill-timeout = 1e6") && scripts && prolog=() &&
+	touch deaf-prolog-1 && mkfifo gate-prolog-1 &&
+	id=$(flux submit -N2 true) &&
+	came prolog-1 &&
+	flux cancel "$id" &&
+	wait_event "$id" exception &&
+	"$program" perilog list >list &&
+	grep "^$id 1 prolog " list &&
+	"$program" perilog release "$id" --no-drain &&
+	wait_event "$id" clean &&
+	open_gate gate-prolog-1 &&
+	await no_script_units &&
+	test "$(count epilog)" = 2 &&
+	test -z "$(drained)"
+'
+test_expect_success 'a rank that was given back is not drained when its stuck prolog ends' '
+	prolog=("timeout = \"0.2s\"" "kill-timeout = 0.2") && scripts && prolog=() &&
+	touch deaf-prolog-1 && mkfifo gate-prolog-1 &&
+	id=$(flux submit --requires=rank:1 true) &&
+	wait_event "$id" clean &&
+	drained | grep "^1 prolog timed out for job " &&
+	undrain &&
+	open_gate gate-prolog-1 &&
+	await no_script_units &&
+	test "$(count epilog)" = 1 &&
+	test -z "$(drained)"
+'
 test_expect_success 'epilog-finish that is posted by hand confuses nobody' '
 	scripts &&
 	mkfifo gate-epilog-0 &&

@@ -177,18 +177,22 @@ impl Leader {
             Stage::Epilog => &mut known.epilog_failure,
             Stage::Shell => return,
         };
-        let is_news = kept.replace(failure.clone()).as_ref() != Some(failure);
+        // The first word counts. A stuck script that ends later must not drain its rank again: the
+        // administrator may have given that back.
+        let is_first = kept.replace(failure.clone()).is_none();
         // Of prologs, the job is told when all have ended.
         let waits = stage == Stage::Prolog && !has_failed;
-        if is_news && !waits && !self.release.released().contains_rank(rank) {
+        if is_first && !waits && !self.release.released().contains_rank(rank) {
             let failures = BTreeMap::from([(rank, failure.clone())]);
             self.drain_failed(stage, &failures, out);
         }
     }
 
-    /// Ranks whose prologs the job waits for.
+    /// Ranks whose prologs the job waits for, to start its shells or to end.
     pub(super) fn prolog_ranks(&self) -> Idset {
-        if self.is_preparing() { self.ranks.select(Rank::is_in_prolog) } else { Idset::new() }
+        let has_prologs = self.starting_mode() == Mode::Prepare;
+        let waits = has_prologs && matches!(self.state, State::Launching(_));
+        if waits { self.ranks.select(Rank::is_in_prolog) } else { Idset::new() }
     }
 
     /// Ranks whose epilogs the job waits for.
@@ -233,9 +237,13 @@ impl Leader {
         for rank in epilogs.ranks() {
             self.set_gone(cx, rank);
         }
+        let has_failed = self.has_failed();
         for rank in prologs.ranks() {
             if let Some(known) = self.ranks.get_mut(rank) {
                 known.prolog_failure = Some(ScriptFailure::Stopped(ScriptStop::Canceled));
+            }
+            if has_failed {
+                self.set_gone(cx, rank); // no shell follows, and the epilog comes when it can
             }
         }
         self.advance(cx, out);

@@ -4,9 +4,11 @@ use serde_json::json;
 
 use super::{JOB, World, start, start_event};
 use crate::config::{Config, Perilog, Script};
-use crate::machine::Event;
+use crate::machine::{Event, Now};
 use crate::port::supervisor::{UnitEvent, UnitRecord};
-use crate::proto::{Exception, Idset, Response, Stage, Stream, UnitName, WaitStatus};
+use crate::proto::{
+    Exception, Idset, PerilogRelease, Response, Stage, Stream, UnitName, WaitStatus,
+};
 
 const FAILED: WaitStatus = WaitStatus(1 << 8);
 const DONE: WaitStatus = WaitStatus(0);
@@ -235,6 +237,42 @@ fn a_prolog_that_is_stuck_holds_nobody_and_its_epilog_comes_when_it_ends() {
     assert_eq!(world.units(), ["epilog-1"]);
     world.script_exited(1, Stage::Epilog, DONE);
     world.assert_ended();
+}
+
+#[test]
+fn a_stuck_prolog_that_ends_drains_its_rank_no_second_time() {
+    let mut world = preparing(1, perilog());
+    while !world.is_released() {
+        world.pass(0.1);
+    }
+    assert_eq!(world.drained, [format!("0 prolog timed out for job {JOB}")]);
+    world.script_exited(0, Stage::Prolog, DONE);
+    world.script_exited(0, Stage::Epilog, DONE);
+    world.assert_ended();
+    assert_eq!(world.drained.len(), 1, "whoever has given the rank back has it");
+}
+
+#[test]
+fn a_prolog_that_does_not_want_to_end_can_be_released() {
+    let mut world = preparing(2, perilog());
+    world.script_exited(0, Stage::Prolog, DONE);
+    world.cancel();
+    world.pass(0.05);
+    world.script_exited(0, Stage::Epilog, DONE);
+    world.pass(1.0);
+    let now = Now { mono: 0.0, wall: 0.0 };
+    let stats = world.nodes[0].as_ref().map(|node| node.stats(now)).unwrap_or_default();
+    assert_eq!(stats["jobs"][JOB.to_string()]["prolog_ranks"], "1");
+    assert!(!world.is_released());
+    let release = PerilogRelease { id: JOB, ranks: None, drain: false, kill: false };
+    let request = world.request();
+    world.happen(0, Event::PerilogRelease { request, release });
+    world.pass(1.0);
+    assert!(world.is_released());
+    world.script_exited(1, Stage::Prolog, FAILED);
+    world.script_exited(1, Stage::Epilog, DONE);
+    world.assert_ended();
+    assert_eq!(world.drained, Vec::<String>::new());
 }
 
 #[test]
