@@ -75,8 +75,8 @@ in the broker's configuration.";
 /// Writes five files: resume.so in Flux's connector directory, job-exec-rs.so in its module
 /// directory, flux/uri/resolvers/resume.py below that of its Python modules, and
 /// modprobe/rc1.d/50-job-exec-rs.py and modprobe/modprobe.d/50-job-exec-rs.toml in its configuration
-/// directory. Flux itself says where those are. Running instances are not touched; the
-/// next start loads the module.
+/// directory. Flux itself says where those are. Running instances are not touched; the next start loads
+/// the module.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -182,8 +182,8 @@ pub(super) fn into_prefix(prefix: &Path) -> Result<(), Failure> {
     place.files()?.write(&beside_the_program()?, |_| Ok(()))
 }
 
-/// Removes what `flux modprobe` reads, then the module, then what belongs to the connector. Shells that run have it
-/// open.
+/// Removes what `flux modprobe` reads, then the module, then what belongs to the connector. Shells that
+/// run have that open.
 pub(super) fn uninstall(arguments: &UninstallArguments) -> Result<ExitCode, Failure> {
     let files = arguments.place.files()?;
     let first = [&files.drop_in, &files.tasks, &files.module];
