@@ -121,6 +121,10 @@ pub struct Connector<P> {
     pub(crate) channels: u64,
     /// Channels from other clients.
     pub(crate) inboxes: Inboxes<P>,
+    /// The service of the job's leader shell, as far as it is known: of all that the shell has sent to
+    /// on ranks below its own, the one on the lowest.
+    pub(crate) leader: Option<Peer>,
+    pub(crate) leader_ended: bool,
     /// The client closes the connection, and waits until this time for those that may need answers.
     pub(crate) leaves_by: Option<f64>,
     /// The connector's own requests that wait for an answer, by matchtag.
@@ -159,6 +163,8 @@ impl<P: Packet> Connector<P> {
             outboxes: BTreeMap::new(),
             channels: 0,
             inboxes: Inboxes::default(),
+            leader: None,
+            leader_ended: false,
             leaves_by: None,
             own: BTreeMap::new(),
             next_own: 0,

@@ -165,6 +165,46 @@ fn it_waits_as_long_as_job_exec_waits_for_a_rank() {
     assert_eq!(shell.connector.next_timeout(), None);
 }
 
+/// A shell on rank 3, which has sent a line to the leader shell on rank 0, and has answered rank 4.
+fn follower() -> Client {
+    let mut shell = Client::new(Limits::default());
+    shell.connector = shell.connector.on_rank(Some(3));
+    shell.send(Message::ask("service.add", 1, &json!({ "service": SERVICE })));
+    let asked = shell.sent();
+    shell.receive(asked[0].answer("{}"));
+    shell.heard();
+    shell.send(Message { rank: 0, ..Message::one_way(&format!("{SERVICE}.write"), &json!({})) });
+    let hops = ["resume:07.1", "ask:1.1", "home:4"].map(str::to_string);
+    shell.receive(exchange(2).with_hops(&hops));
+    let request = shell.connector.for_client().expect("a request");
+    shell.send(request.answer("{}"));
+    shell.sent();
+    shell
+}
+
+/// The sender is asked, and cannot be. Returns the question to the leader's module.
+fn sender_is_out_of_reach(shell: &mut Client) -> Message {
+    let needed = |asked: &Message| asked.topic == NEEDED && asked.rank == RANK;
+    let question = shell.sent().into_iter().find(needed).expect("it asks");
+    shell.receive(question.refusal(NO_HOST, "no host"));
+    let asked = shell.sent().remove(0);
+    assert_eq!((asked.topic.as_str(), asked.rank), ("job-exec.shell-runs", 0));
+    asked
+}
+
+#[test]
+fn it_waits_for_nobody_when_the_leader_shell_has_ended() {
+    let mut shell = follower();
+    shell.connector.closing(shell.now);
+    let asked = sender_is_out_of_reach(&mut shell);
+    shell.receive(asked.answer("{}"));
+    shell.pass(0.1);
+    let asked = sender_is_out_of_reach(&mut shell);
+    shell.receive(asked.refusal(NO_PROCESS, "it has ended"));
+    shell.pass(10.0);
+    assert!(shell.sent().iter().all(|asked| asked.topic != NEEDED));
+}
+
 #[test]
 fn it_asks_again_when_its_own_broker_is_back() {
     let (mut shell, _) = closing_and_asking();

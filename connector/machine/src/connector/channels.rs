@@ -94,6 +94,7 @@ impl<P: Packet> Connector<P> {
         if !self.outboxes.contains_key(peer) {
             self.channels += 1;
             let home = self.rank.filter(|_| self.standing.is_shell());
+            self.may_be_leader(peer);
             let run = self.run.as_ref().filter(|run| peer.job() == Some(run.job)).map(Run::mark);
             self.outboxes.insert(peer.clone(), Outbox::new(self.id, self.channels, home, run));
         }
@@ -228,6 +229,7 @@ impl<P: Packet> Connector<P> {
     fn gone(&mut self, peer: &Peer) {
         let Some(mut outbox) = self.outboxes.remove(peer) else { return };
         self.retained -= outbox.bytes;
+        self.leader_ended |= self.leader.as_ref() == Some(peer);
         for (_, kept) in outbox.take() {
             if let Kept::Tagged(tag) = kept {
                 self.refuse(tag, NO_SERVICE, "the shell has ended");

@@ -2,7 +2,7 @@
 //! been lost with the sender's broker. So each sender that is a shell is asked whether it has its
 //! answers.
 
-use crate::channel::{NEEDED, Needed, WhichNeeded};
+use crate::channel::{NEEDED, Needed, Peer, WhichNeeded};
 use crate::connector::channels::{
     BACK_AFTER, SHELL_RUNS, is_unknown_method, job_payload, runs_for,
 };
@@ -32,9 +32,34 @@ impl<P: Packet> Connector<P> {
         }
     }
 
-    /// Whether senders may need answers.
+    /// Whether senders may need answers. The leader shell ends when all tasks have ended, or are not
+    /// waited for: nobody needs any then.
     pub(crate) fn is_owing(&self) -> bool {
-        self.is_closing() && self.inboxes.is_owing()
+        self.is_closing() && !self.leader_ended && self.inboxes.is_owing()
+    }
+
+    /// The client has a channel to this shell. Each follower has one to the leader shell, which is on
+    /// the job's lowest rank.
+    pub(crate) fn may_be_leader(&mut self, peer: &Peer) {
+        let is_below = self.rank.is_some_and(|own| peer.rank < own);
+        if is_below && self.leader.as_ref().is_none_or(|known| peer.rank < known.rank) {
+            self.leader = Some(peer.clone());
+        }
+    }
+
+    /// A sender cannot be reached. Its rank may have been given up, and then it never can.
+    fn ask_for_leader(&mut self) {
+        let leader = self.leader.as_ref();
+        let Some((rank, id)) = leader.and_then(|peer| Some((peer.rank, peer.job()?))) else {
+            return;
+        };
+        self.own.retain(|_, own| *own != Own::LeaderShell);
+        self.ask_rank(Own::LeaderShell, SHELL_RUNS, &job_payload(id), rank);
+    }
+
+    /// The module of the leader shell's rank has said whether that runs.
+    pub(crate) fn leader_shell(&mut self, answer: &P) {
+        self.leader_ended |= answer.header().errnum == NO_PROCESS;
     }
 
     /// When [`Connector::ask_senders`] has something to do.
@@ -52,7 +77,7 @@ impl<P: Packet> Connector<P> {
 
     /// Asks the senders whose time has come.
     pub(crate) fn ask_senders(&mut self, now: f64) {
-        if !self.is_closing() {
+        if !self.is_owing() {
             return;
         }
         for (client, peer, question) in self.inboxes.ask_due(now) {
@@ -72,7 +97,8 @@ impl<P: Packet> Connector<P> {
         inquiry.answered();
         let Header { errnum, .. } = answer.header();
         if is_unreachable(answer) {
-            return inquiry.ask_later(now);
+            inquiry.ask_later(now);
+            return self.ask_for_leader();
         }
         if errnum == NO_SERVICE && !is_unknown_method(answer) {
             inquiry.asked(now);

@@ -45,6 +45,8 @@ pub(crate) enum Own {
     Greeting,
     /// Asks whether the broker is in RUN, because errors are held back.
     InRun,
+    /// Whether the job's leader shell runs.
+    LeaderShell,
     /// See [`Settling::Looking`].
     Look(String),
     /// Which answers this client needs, that has sent requests through a channel.
@@ -120,6 +122,7 @@ impl<P: Packet> Connector<P> {
             Own::Needed(client) => self.needed(now, &client, packet),
             Own::SenderRuns(client) => self.sender_runs(now, &client, packet),
             Own::SenderShell(client) => self.sender_shell(now, &client, packet),
+            Own::LeaderShell => self.leader_shell(packet),
             Own::PeerRuns(peer) => self.peer_runs(now, &peer, packet),
             Own::PeerShell(peer) => self.peer_shell(now, &peer, packet),
             Own::Received(peer) => self.received(now, &peer, packet),
