@@ -1,8 +1,9 @@
 //! **channel-once**: what a shell has sent to another shell of its job arrives once and in order, and
 //! at none of another run of the job. Each request that wants an answer has one, also if the shell
-//! that has answered it has ended since. If the job had no exception, its leader shell has heard all
-//! that the others have sent before they closed their connections. It need not, if it was ended by a
-//! signal, or did not come through the barriers, and so did not wait for them.
+//! that has answered it has ended since, unless the leader shell has. If the job had no exception, its
+//! leader shell has heard all that the others have sent before they closed their connections. It need
+//! not, if it was ended by a signal, or did not come through the barriers, and so did not wait for
+//! them.
 
 use crate::adapter::sim::packet::SimPacket;
 use crate::adapter::sim::shell::{Shell, ShellId};
@@ -52,8 +53,14 @@ impl World {
         let is_there = first.is_some_and(Shell::works);
         // It may give up on a shell whose rank was lost for good.
         let has_waited = |first: &Shell| first.has_closed && first.lingered < LINGER_MAX;
-        let is_kept =
-            |first: &Shell| has_waited(first) && first.talk.answered.contains(&(id, number));
+        // It need not wait when the leader shell has ended: all tasks have, or the job was ended.
+        let leader = self.ranks_of(&shell.digest).first();
+        let leader =
+            leader.and_then(|rank| self.ranks[rank as usize].shells_of(&shell.digest).next());
+        let is_led = leader.is_none_or(Shell::works);
+        let is_kept = |first: &Shell| {
+            is_led && has_waited(first) && first.talk.answered.contains(&(id, number))
+        };
         let broken = match answer.errnum() {
             0 => answer.json()["n"] != number || answer.json()["rank"] != id.rank,
             _ => is_there || first.is_some_and(is_kept),
