@@ -57,12 +57,12 @@ late() {
 	expires=$(flux job info "$1" R | jq .execution.expiration) &&
 	stats_of "$1" | jq ".expiration - $expires"
 }
-# The delay is what is tested: over a quarter of the first job's time, under that of the second.
 test_expect_success 'a job that starts late has its time all the same, if much of it is gone' '
 	flux module remove job-exec &&
 	short=$(flux submit -t 6s sleep inf) &&
 	long=$(flux submit -t 1h sleep inf) &&
 	for id in $short $long; do wait_event "$id" alloc || return 1; done &&
+	# The delay is what is tested: over a quarter of the time of one job, and not of the other.
 	sleep 2 &&
 	flux module load job-exec &&
 	for id in $short $long; do wait_event "$id" start || return 1; done &&

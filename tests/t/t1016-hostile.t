@@ -104,24 +104,24 @@ with_stop_timer() {
 without_stop_timer() {
 	cp hostile.toml "$FLUX_TEST_CONFIG/hostile.toml" && flux config reload
 }
-test_expect_success 'the stop timer, not the kill timeout, says when the IMP is to kill it' '
-	with_stop_timer "sdexec-stop-timer-sec = 1" &&
-	id=$(guest_submit -N1 "trap \"\" TERM; setsid sleep inf & exit 3") &&
+# What a shell has left behind, and that ignores SIGTERM, is killed, and its job ends.
+leftovers_are_killed() {
+	id=$(guest_submit -N1 "trap '' TERM; setsid sleep inf & exit 3") &&
 	wait_event -q "$id" clean &&
 	without_stop_timer &&
 	test_expect_code 3 flux job status "$id" &&
 	assert_no_units "$id"
+}
+test_expect_success 'the stop timer, not the kill timeout, says when the IMP is to kill it' '
+	with_stop_timer "sdexec-stop-timer-sec = 1" &&
+	leftovers_are_killed
 '
 test_expect_success 'with the signal that is configured' '
 	sed "s/signal.SIGUSR1, kill_all/signal.SIGUSR2, kill_all/" imp.py >usr2.py && chmod 755 usr2.py &&
 	with_stop_timer "sdexec-stop-timer-sec = 1" "sdexec-stop-timer-signal = 12" &&
 	sed -i "s/imp.py/usr2.py/" "$FLUX_TEST_CONFIG/hostile.toml" &&
 	flux config reload &&
-	id=$(guest_submit -N1 "trap \"\" TERM; setsid sleep inf & exit 3") &&
-	wait_event -q "$id" clean &&
-	without_stop_timer &&
-	test_expect_code 3 flux job status "$id" &&
-	assert_no_units "$id"
+	leftovers_are_killed
 '
 test_expect_success 'endless output ends its job with a word, and others go on' '
 	id=$(guest_submit -N1 "cat /dev/zero") &&
