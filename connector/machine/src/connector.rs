@@ -124,6 +124,7 @@ pub struct Connector<P> {
     /// The service of the job's leader shell, as far as it is known: of all that the shell has sent to
     /// on ranks below its own, the one on the lowest.
     pub(crate) leader: Option<Peer>,
+    /// The leader shell is known to have ended.
     pub(crate) leader_ended: bool,
     /// The client closes the connection, and waits until this time for those that may need answers.
     pub(crate) leaves_by: Option<f64>,
