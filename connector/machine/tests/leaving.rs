@@ -4,13 +4,17 @@
 mod client;
 mod support;
 
-use resume_machine::{Kind, Limits, Packet};
+use resume_machine::{Kind, Limits, Packet, Run};
 use serde_json::json;
 
 use client::Client;
 use support::Message;
 
 const SERVICE: &str = "1000-shell-fA";
+/// Its job.
+const JOB: u64 = 9;
+/// The service of another job's shells.
+const OTHER: &str = "1000-shell-fB";
 const NEEDED: &str = "1000-shell-fA.resume-needed";
 const NO_PROCESS: i32 = 3;
 const NO_SERVICE: i32 = 38;
@@ -165,15 +169,19 @@ fn it_waits_as_long_as_job_exec_waits_for_a_rank() {
     assert_eq!(shell.connector.next_timeout(), None);
 }
 
-/// A shell on rank 3, which has sent a line to the leader shell on rank 0, and has answered rank 4.
+/// A shell on rank 3, which has sent a line to the leader shell on rank 1, and one to a shell of
+/// another job on rank 0, and has answered rank 4.
 fn follower() -> Client {
     let mut shell = Client::new(Limits::default());
-    shell.connector = shell.connector.on_rank(Some(3));
+    let run = Run { job: JOB, digest: "first".to_string() };
+    shell.connector = shell.connector.on_rank(Some(3)).of_run(Some(run));
     shell.send(Message::ask("service.add", 1, &json!({ "service": SERVICE })));
     let asked = shell.sent();
     shell.receive(asked[0].answer("{}"));
     shell.heard();
-    shell.send(Message { rank: 0, ..Message::one_way(&format!("{SERVICE}.write"), &json!({})) });
+    for (rank, service) in [(1, SERVICE), (0, OTHER)] {
+        shell.send(Message { rank, ..Message::one_way(&format!("{service}.write"), &json!({})) });
+    }
     let hops = ["resume:07.1", "ask:1.1", "home:4"].map(str::to_string);
     shell.receive(exchange(2).with_hops(&hops));
     let request = shell.connector.for_client().expect("a request");
@@ -188,7 +196,7 @@ fn sender_is_out_of_reach(shell: &mut Client) -> Message {
     let question = shell.sent().into_iter().find(needed).expect("it asks");
     shell.receive(question.refusal(NO_HOST, "no host"));
     let asked = shell.sent().remove(0);
-    assert_eq!((asked.topic.as_str(), asked.rank), ("job-exec.shell-runs", 0));
+    assert_eq!((asked.topic.as_str(), asked.rank), ("job-exec.shell-runs", 1));
     asked
 }
 

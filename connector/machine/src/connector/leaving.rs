@@ -38,11 +38,12 @@ impl<P: Packet> Connector<P> {
         self.is_closing() && !self.leader_ended && self.inboxes.is_owing()
     }
 
-    /// The client has a channel to this shell. Each follower has one to the leader shell, which is on
-    /// the job's lowest rank.
+    /// The client has a channel to this shell. Each follower has one to the leader shell of its job,
+    /// which is on the job's lowest rank.
     pub(crate) fn may_be_leader(&mut self, peer: &Peer) {
+        let is_own = self.run.as_ref().is_some_and(|run| peer.job() == Some(run.job));
         let is_below = self.rank.is_some_and(|own| peer.rank < own);
-        if is_below && self.leader.as_ref().is_none_or(|known| peer.rank < known.rank) {
+        if is_own && is_below && self.leader.as_ref().is_none_or(|known| peer.rank < known.rank) {
             self.leader = Some(peer.clone());
         }
     }
