@@ -207,7 +207,7 @@ impl Core {
 
     /// Handle an event of the backend.
     pub(crate) fn handle_event(&mut self, event: BackendEvent, backend: &mut impl Backend) {
-        tracing::debug!(?event, "backend");
+        tracing::trace!(?event, "backend");
         self.write_late(backend);
         match event {
             BackendEvent::Absent { unit } => {
