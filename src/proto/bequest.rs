@@ -1,13 +1,14 @@
 //! Commits to a guest namespace that a client has made and no checkpoint has, as far as the client
 //! knows (`rfc/0010-connector.md`, 10.4).
 
+use resume_machine::own_key;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 /// What a client leaves when it closes its connection.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct Bequest {
-    /// Identifies the client: 16 hex digits. It sets the key `resume.CLIENT` with each commit.
+    /// Identifies the client: 16 hex digits. It sets the key `resume-CLIENT` with each commit.
     pub client: String,
     /// Its commits, in the order of their numbers.
     pub commits: Vec<BequeathedCommit>,
@@ -38,9 +39,13 @@ impl Bequest {
         self.client.len() == 16 && self.client.bytes().all(|byte| byte.is_ascii_hexdigit())
     }
 
-    /// The client's key in the guest namespace.
+    /// The client's key in the guest namespace. Connectors of earlier releases had it in a
+    /// directory.
     pub fn key(&self) -> String {
-        format!("resume.{}", self.client)
+        let older = format!("resume.{}", self.client);
+        let ops = self.commits.iter().filter_map(|kept| kept.commit.ops.as_array());
+        let is_older = ops.flatten().any(|op| op["key"] == older.as_str());
+        if is_older { older } else { own_key(&self.client) }
     }
 
     /// Encoded size of the commits, in bytes: about what it takes to keep them.
@@ -72,6 +77,16 @@ mod tests {
         let bequest = bequest("00112233445566ff");
         let lacking = |held| bequest.lacking(held).count();
         assert_eq!([lacking(None), lacking(Some(4)), lacking(Some(5))], [2, 1, 0]);
+    }
+
+    #[test]
+    fn the_key_is_the_one_that_its_commits_set() {
+        let client = "00112233445566ff";
+        let mut bequest = bequest(client);
+        assert_eq!(bequest.key(), format!("resume-{client}"));
+        let older = format!("resume.{client}");
+        bequest.commits[0].commit.ops = json!([{ "key": "output" }, { "key": older }]);
+        assert_eq!(bequest.key(), older);
     }
 
     #[test]

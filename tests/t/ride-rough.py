@@ -309,7 +309,7 @@ def put(handle, key, text, append=False):
 def begin_run(brokers, digest):
     """As a job's leader does."""
     brokers.flux("kvs", "namespace", "create", "job-1")
-    put(flux.Flux(brokers.uri(0)), "resume.run", digest)
+    put(flux.Flux(brokers.uri(0)), "resume-run", digest)
 
 
 def a_forgotten_run(brokers):

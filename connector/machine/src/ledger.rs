@@ -15,13 +15,34 @@ use serde_json::value::RawValue;
 
 use crate::packet::Packet;
 
-/// The directory of the clients' keys. A directory, because whoever ends the job removes it as a
-/// whole and need not know its keys.
-pub const MARKERS: &str = "resume";
+/// Clients' own keys begin with this. They are in the namespace's root directory, which the KVS
+/// stores with each commit anyway: in a directory of theirs they would cost each commit one more
+/// object.
+const OWN_PREFIX: &str = "resume-";
+/// Digits of a client's number in its key.
+const CLIENT_DIGITS: usize = 16;
+/// Says which run of its job a namespace belongs to. The job's leader sets it.
+pub const RUN_KEY: &str = "resume-run";
 /// The namespace that outlives the instance. Clients' keys would stay in it for ever.
 const PRIMARY: &str = "primary";
 /// flux-core `libkvs/kvs.h`.
 const FLUX_KVS_APPEND: u32 = 32;
+
+/// The key that a client sets with each commit to a namespace.
+#[must_use]
+pub fn own_key(client: &str) -> String {
+    format!("{OWN_PREFIX}{client}")
+}
+
+/// Whether a key in the root directory of a guest namespace is the job's user's, and not this
+/// service's.
+#[must_use]
+pub fn is_users(key: &str) -> bool {
+    let is_client = |rest: &str| {
+        rest.len() == CLIENT_DIGITS && rest.bytes().all(|byte| byte.is_ascii_hexdigit())
+    };
+    key != RUN_KEY && !key.strip_prefix(OWN_PREFIX).is_some_and(is_client)
+}
 
 /// The payload of `kvs.commit` (flux-core `modules/kvs/kvs.c`, `commit_request_cb`).
 #[derive(Deserialize)]
@@ -134,10 +155,11 @@ pub(crate) struct Ledger<P> {
 impl<P: Packet> Ledger<P> {
     /// The ledger of a client, which `client` identifies.
     pub(crate) fn new(namespace: &str, client: u64, settling: Settling) -> Self {
+        let name = format!("{client:016x}");
         Self {
             namespace: namespace.to_string(),
-            client: format!("{client:016x}"),
-            key: format!("{MARKERS}.{client:016x}"),
+            key: own_key(&name),
+            client: name,
             entries: VecDeque::new(),
             next: 1,
             settling,

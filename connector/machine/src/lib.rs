@@ -26,10 +26,10 @@ mod policy;
 mod standing;
 mod watch;
 
-pub use connector::run::{RUN, Run};
+pub use connector::run::Run;
 pub use connector::{Connector, Limits, Phase, SendError};
 pub use frame::{BUFFER_MAX, Frames, HEADER, Malformed, header};
-pub use ledger::MARKERS;
+pub use ledger::{RUN_KEY, is_users, own_key};
 pub use options::{Options, OptionsError, RETRY_COUNT, TIMEOUT};
 pub use packet::{ANY_RANK, Header, Kind, NO_TAG, Packet};
 pub use policy::{Policy, TABLE, WatchKind};

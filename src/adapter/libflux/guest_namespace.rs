@@ -1,9 +1,12 @@
 //! A job's guest namespace in the KVS, the link to it, and its eventlog (flux-core `namespace.c`).
 
+use std::collections::BTreeMap;
 use std::ffi::c_int;
 
-use resume_machine::{MARKERS, RUN};
-use serde_json::Value;
+use resume_machine::{RUN_KEY, is_users};
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+use serde_json::{Value, json};
 
 use super::error::RpcError;
 use super::eventlog::EVENTLOG_KEY;
@@ -18,6 +21,9 @@ const LEADERS_KEY: &str = "guest-leaders";
 
 /// The key of the reference that a checkpoint holds, in the job's directory of the primary namespace.
 pub(super) const CHECKPOINT_KEY: &str = "guest-checkpoint";
+
+/// Where connectors of earlier releases had their keys.
+const OLD_DIRECTORY: &str = "resume";
 
 type Done = Box<dyn FnOnce(KvsResult)>;
 
@@ -105,23 +111,31 @@ impl Kvs {
     /// setroot_event_process).
     fn graft_root(&self, id: JobId, done: Done) {
         let this = self.clone();
-        self.lookup(Some(&id.namespace()), ".", true, move |result| match result {
-            Ok(root) => this.graft(id, &root, done),
-            Err(error) => done(KvsResult::Moved(Err(error.into()))),
+        let (namespace, flags) = (id.namespace(), flux_sys::kvs_op_FLUX_KVS_READDIR);
+        let look = json!({ "namespace": namespace, "flags": flags, "key": "." }).to_string();
+        self.futures().rpc("kvs.lookup-plus", None, &look, move |result| {
+            let root = result.map_err(Fault::from).and_then(|found| {
+                serde_json::from_str(&found).map_err(|e| Fault::new(libc::EPROTO, e.to_string()))
+            });
+            match root {
+                Ok(root) => this.graft(id, &root, done),
+                Err(fault) => done(KvsResult::Moved(Err(fault))),
+            }
         });
     }
 
-    fn graft(&self, id: JobId, root: &str, done: Done) {
+    fn graft(&self, id: JobId, found: &FoundRoot, done: Done) {
         let future = self.commit(None, 0, |txn| {
-            let (key, root) = (cstring(&id.kvs_key("guest")), cstring(root));
+            let (key, root) = (cstring(&id.kvs_key("guest")), cstring(&found.treeobj()));
             // SAFETY: the transaction is valid, the strings live through the call.
             let put =
                 unsafe { flux_sys::flux_kvs_txn_put_treeobj(txn, 0, key.as_ptr(), root.as_ptr()) };
             // The keys of connectors go with the move. Without them a leader that takes over before
             // it would have commits done again that are there.
-            let markers = format!("guest.{MARKERS}");
-            [markers.as_str(), CHECKPOINT_KEY, LEADERS_KEY].into_iter().fold(put, |rc, key| {
-                let key = cstring(&id.kvs_key(key));
+            let own = found.own_keys().map(|name| format!("guest.{name}"));
+            let more = [CHECKPOINT_KEY, LEADERS_KEY].map(str::to_string);
+            own.chain(more).fold(put, |rc, key| {
+                let key = cstring(&id.kvs_key(&key));
                 // SAFETY: as above.
                 rc.min(unsafe { flux_sys::flux_kvs_txn_unlink(txn, 0, key.as_ptr()) })
             })
@@ -277,6 +291,32 @@ impl Kvs {
     }
 }
 
+/// The root directory of a guest namespace: the answer of `kvs.lookup-plus` to `FLUX_KVS_READDIR`
+/// (flux-core `modules/kvs/kvs.c`). `kvs.lookup` does not say which root it has read.
+#[derive(Deserialize)]
+struct FoundRoot {
+    val: Directory,
+    rootref: String,
+}
+
+/// RFC 11.
+#[derive(Deserialize)]
+struct Directory {
+    data: BTreeMap<String, IgnoredAny>,
+}
+
+impl FoundRoot {
+    fn treeobj(&self) -> String {
+        json!({ "data": [self.rootref], "type": "dirref", "ver": 1 }).to_string()
+    }
+
+    /// Keys that are not the user's.
+    fn own_keys(&self) -> impl Iterator<Item = &str> {
+        let names = self.val.data.keys().map(String::as_str);
+        names.filter(|name| !is_users(name) || *name == OLD_DIRECTORY)
+    }
+}
+
 /// The root of a guest namespace, as the primary namespace holds it.
 pub(super) struct Root {
     treeobj: String,
@@ -304,7 +344,7 @@ fn put_events(txn: *mut flux_sys::flux_kvs_txn_t, text: &str) -> c_int {
 
 /// Says whose namespace it is (`rfc/0010-connector.md`, 10.4). The result is libflux's.
 fn put_run(txn: *mut flux_sys::flux_kvs_txn_t, run: &JobDigest) -> c_int {
-    let (key, run) = (cstring(&format!("{MARKERS}.{RUN}")), cstring(run.as_str()));
+    let (key, run) = (cstring(RUN_KEY), cstring(run.as_str()));
     // SAFETY: as in `put_events`.
     unsafe { flux_sys::flux_kvs_txn_put(txn, 0, key.as_ptr(), run.as_ptr()) }
 }

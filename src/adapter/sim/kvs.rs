@@ -7,7 +7,7 @@ use std::rc::Rc;
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
-use resume_machine::{MARKERS, RUN};
+use resume_machine::RUN_KEY;
 use serde_json::{Value, json};
 
 use super::manager::Manager;
@@ -66,7 +66,7 @@ impl Kvs {
                     if let Some(run) = run {
                         let data = BASE64_STANDARD.encode(run.as_str());
                         let val = json!({ "data": data, "type": "val", "ver": 1 });
-                        guest.keys.insert(format!("{MARKERS}.{RUN}"), val);
+                        guest.keys.insert(RUN_KEY.to_string(), val);
                     }
                     Ok(())
                 }

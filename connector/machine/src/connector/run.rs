@@ -9,11 +9,8 @@ use serde_json::Value;
 use crate::connector::Connector;
 use crate::connector::restore::{Own, PAUSE_MAX};
 use crate::flight::NO_NAMESPACE;
-use crate::ledger::{Found, MARKERS, Settling};
+use crate::ledger::{Found, RUN_KEY, Settling};
 use crate::packet::Packet;
-
-/// The last part of the key that says which run a namespace belongs to. The job's leader sets it.
-pub const RUN: &str = "run";
 
 /// Requests that change a job. Their payload names it as `id` (flux-core `job-manager/raise.c`, `kill.c`,
 /// `memo` in `annotate.c`).
@@ -86,7 +83,7 @@ impl<P: Packet> Connector<P> {
         }
         let Some(ledger) = self.ledgers.get_mut(namespace) else { return false };
         ledger.settling = Settling::Asking;
-        let look = ledger.look_up(&format!("{MARKERS}.{RUN}"));
+        let look = ledger.look_up(RUN_KEY);
         self.ask(Own::Whose(namespace.to_string()), "kvs.lookup-plus", &look);
         true
     }

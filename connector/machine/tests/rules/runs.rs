@@ -2,7 +2,7 @@
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
-use resume_machine::{Limits, MARKERS, Phase, RUN, Run};
+use resume_machine::{Limits, Phase, RUN_KEY, Run};
 use serde_json::json;
 
 use super::client::Client;
@@ -32,7 +32,7 @@ fn asked_whose_after(requests: &[Message]) -> (Client, Message) {
     client.lose();
     client.greet();
     let whose = fenced(&mut client);
-    assert_eq!(whose.json()["key"], format!("{MARKERS}.{RUN}"));
+    assert_eq!(whose.json()["key"], RUN_KEY);
     (client, whose)
 }
 
