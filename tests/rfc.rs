@@ -125,7 +125,7 @@ fn end_reason(example: &Value) -> Result<Value, String> {
 fn note(example: &Value) -> Result<Value, String> {
     let mut fact = fact(example)?;
     let key = fact["note"]["key"].as_str().ok_or("no key")?.to_string();
-    let notes = BTreeMap::from([(key, fact["note"]["value"].clone())]);
+    let notes = BTreeMap::from([(key, fact["note"]["value"].clone().into())]);
     let note = Note::all(&notes).next().ok_or("no note of this release")?;
     fact["note"] = json!({ "key": note.key(), "value": note.value() });
     Ok(fact)

@@ -10,7 +10,9 @@ use serde::de::DeserializeOwned;
 
 use crate::machine::event::{Credential, Event, Fault, RequestId};
 use crate::proto::peer::{self, COVERED, KNOWN, LEAD, ORDER, SHELLS};
-use crate::proto::{BarrierEntry, Bequest, BrokerRank, ClientId, JobId, StartRequest, WaitStatus};
+use crate::proto::{
+    BarrierEntry, BequeathedCommit, Bequest, BrokerRank, ClientId, JobId, StartRequest, WaitStatus,
+};
 
 /// Largest payload of a user's request that names a job and no more, in bytes.
 const SMALL_MAX: usize = 1024;
@@ -78,8 +80,8 @@ struct Expiration {
 #[derive(Deserialize)]
 struct KeepCommits {
     id: JobId,
-    #[serde(flatten)]
-    bequest: Bequest,
+    client: String,
+    commits: Vec<BequeathedCommit>,
 }
 
 #[derive(Deserialize)]
@@ -204,8 +206,9 @@ impl Topic {
                 Event::Expiration { request, id, expiration }
             }
             Self::KeepCommits => {
-                let KeepCommits { id, bequest } = json(payload)?;
-                Event::KeepCommits { request, credential, id, bequest: Arc::new(bequest) }
+                let KeepCommits { id, client, commits } = json(payload)?;
+                let bequest = Arc::new(Bequest { client, commits });
+                Event::KeepCommits { request, credential, id, bequest }
             }
             Self::Known => Event::Known { request, asked: peers(payload)? },
             Self::Lead => Event::Lead { request, lead: Box::new(peers(payload)?) },

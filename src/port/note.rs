@@ -4,10 +4,9 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::sync::Arc;
 
-use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::proto::{BarrierClients, Bequest, EndReason, Idset};
+use crate::proto::{BarrierClients, Bequest, EndReason, Idset, Json};
 
 const ENTERED: &str = "barrier-entered";
 const CLIENTS: &str = "barrier-clients";
@@ -69,45 +68,45 @@ impl Note {
     }
 
     /// The value in the record. Null is as good as no value.
-    pub fn value(&self) -> Value {
+    pub fn value(&self) -> Json {
         match self {
-            Self::BarrierEntered(count) | Self::BarrierPassed(count) => (*count).into(),
-            Self::BarrierClients(clients) => json!(clients),
-            Self::Commits(bequest) => json!(**bequest),
-            Self::CriticalRanks(ranks) => ranks.to_string().into(),
-            Self::Degraded(reason) => reason.as_str().into(),
-            Self::EndReason(reason) => json!(reason),
-            Self::MadeAgain { output_lost } => json!({ "output-lost": output_lost }),
-            Self::Parked { message, .. } => message.as_deref().map(hex).into(),
+            Self::BarrierEntered(count) | Self::BarrierPassed(count) => Json::of(count),
+            Self::BarrierClients(clients) => Json::of(clients),
+            Self::Commits(bequest) => Json::of(&**bequest),
+            Self::CriticalRanks(ranks) => Json::of(&ranks.to_string()),
+            Self::Degraded(reason) => Json::of(reason),
+            Self::EndReason(reason) => Json::of(reason),
+            Self::MadeAgain { output_lost } => json!({ "output-lost": output_lost }).into(),
+            Self::Parked { message, .. } => Json::of(&message.as_deref().map(hex)),
         }
     }
 
     /// The notes of a record. Those that are no notes of this release are passed over.
-    pub fn all(notes: &BTreeMap<String, Value>) -> impl Iterator<Item = Self> {
+    pub fn all(notes: &BTreeMap<String, Json>) -> impl Iterator<Item = Self> {
         notes.iter().filter_map(|(key, value)| Self::read(key, value))
     }
 
-    fn read(key: &str, value: &Value) -> Option<Self> {
+    fn read(key: &str, value: &Json) -> Option<Self> {
         match key {
-            ENTERED => u32::try_from(value.as_u64()?).ok().map(Self::BarrierEntered),
-            CLIENTS => BarrierClients::deserialize(value).ok().map(Self::BarrierClients),
-            PASSED => u32::try_from(value.as_u64()?).ok().map(Self::BarrierPassed),
-            CRITICAL => value.as_str()?.parse().ok().map(Self::CriticalRanks),
+            ENTERED => value.read().map(Self::BarrierEntered),
+            CLIENTS => value.read().map(Self::BarrierClients),
+            PASSED => value.read().map(Self::BarrierPassed),
+            CRITICAL => value.read::<String>()?.parse().ok().map(Self::CriticalRanks),
             _ if key.starts_with(COMMITS) => {
-                let bequest: Bequest = serde_json::from_value(value.clone()).ok()?;
+                let bequest: Bequest = value.read()?;
                 bequest.is_valid().then(|| Self::Commits(Arc::new(bequest)))
             }
-            DEGRADED => Some(Self::Degraded(value.as_str()?.to_string())),
-            END_REASON => EndReason::deserialize(value).ok().map(Self::EndReason),
+            DEGRADED => value.read().map(Self::Degraded),
+            END_REASON => value.read().map(Self::EndReason),
             MADE_AGAIN => {
-                let output_lost = value.get("output-lost")?.as_bool()?;
+                let output_lost = value.read::<Value>()?.get("output-lost")?.as_bool()?;
                 Some(Self::MadeAgain { output_lost })
             }
             _ => {
                 let entry = key.strip_prefix(PARKED)?.parse().ok()?;
-                let message = match value {
-                    Value::Null => None,
-                    value => Some(bytes(value.as_str()?)?),
+                let message = match value.read::<Option<String>>()? {
+                    Some(text) => Some(bytes(&text)?),
+                    None => None,
                 };
                 Some(Self::Parked { entry, message })
             }
@@ -153,7 +152,7 @@ mod tests {
         ];
         let kept = notes.iter().map(|note| (note.key(), note.value())).collect();
         assert_eq!(Note::all(&kept).collect::<Vec<_>>(), notes);
-        assert_eq!(kept["parked-2"], "00ff10");
+        assert_eq!(kept["parked-2"].text(), "\"00ff10\"");
     }
 
     #[test]
@@ -169,7 +168,7 @@ mod tests {
                 ("parked-2", json!("zz")),
                 ("of-a-later-release", json!({})),
             ]
-            .map(|(key, value)| (key.to_string(), value)),
+            .map(|(key, value)| (key.to_string(), value.into())),
         );
         assert_eq!(Note::all(&kept).count(), 0);
     }

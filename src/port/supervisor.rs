@@ -17,12 +17,11 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
 use super::Note;
 use crate::proto::{
-    BrokerRank, EndReason, ExecMethod, JobDigest, JobId, ResourceSet, Scripts, Stream, UnitName,
-    WaitStatus,
+    BrokerRank, EndReason, ExecMethod, JobDigest, JobId, Json, ResourceSet, Scripts, Stream,
+    UnitName, WaitStatus,
 };
 
 /// Bytes of one stream that are sent ahead of the leader's acknowledgement.
@@ -176,7 +175,7 @@ pub struct UnitRecord {
     pub left: bool,
     /// What the agent wrote with [`UnitCommand::Note`], newest value of each key. [`Note::all`] reads
     /// it.
-    pub notes: BTreeMap<String, Value>,
+    pub notes: BTreeMap<String, Json>,
 }
 
 /// Identity of a running unit: a name can be used again, an invocation can not.

@@ -5,6 +5,11 @@ use resume_machine::own_key;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::Json;
+
+/// Encoded size of a commit without its operations, in bytes.
+const COMMIT_BYTES: usize = 64;
+
 /// What a client leaves when it closes its connection.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub struct Bequest {
@@ -30,7 +35,7 @@ pub struct Commit {
     /// `FLUX_KVS_TXN_*`.
     pub flags: i64,
     /// RFC 11 operations.
-    pub ops: Value,
+    pub ops: Json,
 }
 
 impl Bequest {
@@ -43,14 +48,14 @@ impl Bequest {
     /// directory.
     pub fn key(&self) -> String {
         let older = format!("resume.{}", self.client);
-        let ops = self.commits.iter().filter_map(|kept| kept.commit.ops.as_array());
+        let ops = self.commits.iter().filter_map(|kept| kept.commit.ops.read::<Vec<Value>>());
         let is_older = ops.flatten().any(|op| op["key"] == older.as_str());
         if is_older { older } else { own_key(&self.client) }
     }
 
     /// Encoded size of the commits, in bytes: about what it takes to keep them.
     pub fn size(&self) -> usize {
-        serde_json::to_string(self).map_or(0, |text| text.len())
+        self.commits.iter().map(|kept| COMMIT_BYTES + kept.commit.ops.text().len()).sum()
     }
 
     /// The commits that a namespace lacks in which the client's key has this value, or none.
@@ -85,7 +90,7 @@ mod tests {
         let mut bequest = bequest(client);
         assert_eq!(bequest.key(), format!("resume-{client}"));
         let older = format!("resume.{client}");
-        bequest.commits[0].commit.ops = json!([{ "key": "output" }, { "key": older }]);
+        bequest.commits[0].commit.ops = json!([{ "key": "output" }, { "key": older }]).into();
         assert_eq!(bequest.key(), older);
     }
 

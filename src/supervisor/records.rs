@@ -15,7 +15,7 @@ use serde_json::Value;
 use crate::planted::Bug;
 use crate::port::disk::{Disk, Extent, IfExists};
 use crate::port::supervisor::{Started, UnitRecord, UnitSpec};
-use crate::proto::{BrokerRank, InstanceId, Stream, UnitName, WaitStatus};
+use crate::proto::{BrokerRank, InstanceId, Json, Stream, UnitName, WaitStatus};
 
 use super::output::extension;
 
@@ -62,7 +62,7 @@ pub(super) enum Fact {
         /// Its name.
         key: String,
         /// Its value.
-        value: Value,
+        value: Json,
     },
     /// The unit was seen running.
     Started(Started),

@@ -24,7 +24,7 @@ fn a_unit_runs_on_without_a_worker_and_is_found() {
     assert_eq!(found.len(), 1);
     assert_eq!(found[0].spec.digest.as_str(), "digest-of-1");
     assert_eq!(found[0].started.as_ref().unwrap().pid, pid);
-    assert_eq!(found[0].notes["barrier-entered"], 17);
+    assert_eq!(found[0].notes["barrier-entered"].text(), "17");
     assert_eq!(h.started(1), pid);
     gate.open();
     assert_eq!(h.exited(1), WaitStatus::exited(4));

@@ -27,7 +27,7 @@ impl Kvs {
             done(KvsResult::Recommitted { client, result: result.map_err(Fault::from) });
         });
         let this = self.clone();
-        let fence = Commit { flags: 0, ops: json!([]) };
+        let fence = Commit { flags: 0, ops: json!([]).into() };
         self.commit_again(id, &fence, move |result| match result {
             Ok(_) => this.recommit_lacking(id, bequest, done),
             Err(error) => done(Err(error)),

@@ -3,7 +3,7 @@
 use super::{JOB, OWNER, World};
 use crate::config::Config;
 use crate::machine::{Credential, Event};
-use crate::proto::{BarrierEntry, BrokerRank, ClientId, WaitStatus};
+use crate::proto::{BarrierEntry, BrokerRank, ClientId, Json, WaitStatus};
 
 impl World {
     /// The client of a rank's shell says its entry of this number.
@@ -113,8 +113,8 @@ fn nothing_is_refused_because_an_entry_was_lost_of_a_barrier_that_another_has_le
     for (rank, entered) in [(1, 1), (2, 2)] {
         let unit = world.unit_of(rank);
         let notes = &mut world.disks[rank].records.get_mut(&unit).expect("a record").notes;
-        notes.insert("barrier-entered".to_string(), entered.into());
-        notes.insert("barrier-passed".to_string(), 1.into());
+        notes.insert("barrier-entered".to_string(), Json::of(&entered));
+        notes.insert("barrier-passed".to_string(), Json::of(&1));
     }
     assert_rank_2_is_let_go(world);
 }

@@ -2,7 +2,7 @@ use std::path::PathBuf;
 
 use super::*;
 use crate::adapter::host::HostDisk;
-use crate::proto::JobId;
+use crate::proto::{JobId, Json};
 
 fn spec(job: u64) -> UnitSpec {
     let instance = InstanceId::new("/test", 1);
@@ -38,8 +38,8 @@ fn what_is_written_is_read() {
     let (mut file, mut record) = store.create(&spec(1), "boot", false).unwrap();
     for fact in [
         Fact::Started(started()),
-        Fact::Note { key: "seq".to_string(), value: 1.into() },
-        Fact::Note { key: "seq".to_string(), value: 2.into() },
+        Fact::Note { key: "seq".to_string(), value: Json::of(&1) },
+        Fact::Note { key: "seq".to_string(), value: Json::of(&2) },
         Fact::Exited(WaitStatus::exited(3)),
         Fact::Gone(true),
     ] {
@@ -88,11 +88,11 @@ fn a_record_that_grows_is_written_anew() {
     file.append(&mut record, Fact::Left(true));
     let large = "x".repeat(10_000);
     for n in 0..100 {
-        let value = format!("{n}{large}").into();
+        let value = Json::of(&format!("{n}{large}"));
         file.append(&mut record, Fact::Note { key: "critical-ranks".to_string(), value });
-        file.append(&mut record, Fact::Note { key: "other".to_string(), value: n.into() });
+        file.append(&mut record, Fact::Note { key: "other".to_string(), value: Json::of(&n) });
     }
-    file.append(&mut record, Fact::Note { key: "other".to_string(), value: Value::Null });
+    file.append(&mut record, Fact::Note { key: "other".to_string(), value: Value::Null.into() });
     file.append(&mut record, Fact::Exited(WaitStatus::exited(3)));
     let size = std::fs::metadata(path(&store, 1)).unwrap().len();
     assert!(size < 2 * COMPACT_MIN_BYTES, "{size}");

@@ -406,7 +406,7 @@ fn a_crash_anywhere_in_a_fact_loses_no_other() {
         };
         assert_eq!(*status, WaitStatus::exited(3));
         assert!(record.started.is_some());
-        assert_eq!(record.notes["barrier-entered"], 7);
+        assert_eq!(record.notes["barrier-entered"].text(), "7");
     }
 }
 
