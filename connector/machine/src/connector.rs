@@ -15,6 +15,7 @@ use run::Run;
 
 mod answers;
 mod barrier;
+pub(crate) mod bequest;
 mod channels;
 mod leaving;
 mod requests;

@@ -123,6 +123,25 @@ impl Settling {
     }
 }
 
+/// What was handed over last.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Handed {
+    /// The version of the ledger.
+    version: Option<u64>,
+    /// It is kept: the client was answered.
+    pub(crate) is_kept: bool,
+}
+
+impl Handed {
+    pub(crate) fn of(version: u64) -> Self {
+        Self { version: Some(version), is_kept: false }
+    }
+
+    pub(crate) fn is_of(self, version: u64) -> bool {
+        self.version == Some(version)
+    }
+}
+
 /// Commits to one namespace.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Ledger<P> {
@@ -132,6 +151,10 @@ pub(crate) struct Ledger<P> {
     key: String,
     entries: VecDeque<Entry<P>>,
     next: u64,
+    /// Another one when there is something else to hand over: a new entry, or one less that was
+    /// refused.
+    pub(crate) version: u64,
+    pub(crate) handed: Handed,
     pub(crate) settling: Settling,
     /// What commits to another run's namespace are answered.
     pub(crate) answer: String,
@@ -162,6 +185,8 @@ impl<P: Packet> Ledger<P> {
             client: name,
             entries: VecDeque::new(),
             next: 1,
+            version: 0,
+            handed: Handed::default(),
             settling,
             answer: String::new(),
             tries: 0,
@@ -180,6 +205,7 @@ impl<P: Packet> Ledger<P> {
         let payload = self.numbered(packet.payload(), number)?;
         let packet = packet.with_payload(&payload);
         self.next += 1;
+        self.version += 1;
         self.bytes += packet.size();
         self.entries.push_back(Entry { number, packet: packet.clone(), is_open: true });
         Some((number, packet))
@@ -210,6 +236,7 @@ impl<P: Packet> Ledger<P> {
         if let Some(at) = self.entries.iter().position(|entry| entry.number == number)
             && let Some(entry) = self.entries.remove(at)
         {
+            self.version += 1;
             self.forget(&entry);
         }
     }
@@ -249,6 +276,7 @@ impl<P: Packet> Ledger<P> {
     pub(crate) fn lost(&mut self, now: f64) {
         self.covering = false;
         self.cover_at = None;
+        self.handed = Handed::default();
         self.settling =
             if self.entries.is_empty() { Settling::Unknown } else { Settling::Due(now) };
     }

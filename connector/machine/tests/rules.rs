@@ -2,6 +2,8 @@
 
 #[path = "rules/barrier.rs"]
 mod barrier;
+#[path = "rules/bequest.rs"]
+mod bequest;
 #[path = "support/client.rs"]
 mod client;
 #[path = "support/kvs.rs"]

@@ -78,6 +78,8 @@ pub(super) struct Shell {
     pub(super) lines_refused: Vec<u32>,
     /// Its messages to and from the other shells of its job.
     pub(super) talk: Talk,
+    /// It has given its service up: it is at its end.
+    pub(super) has_left: bool,
     /// The status with which it will end when it has closed its connection.
     pub(super) closing: Option<WaitStatus>,
     /// When it began to close its connection.
@@ -117,6 +119,7 @@ impl Shell {
             lines_done: 0,
             lines_refused: Vec::new(),
             talk: Talk::default(),
+            has_left: false,
             closing: None,
             closing_at: 0.0,
             lingered: 0.0,

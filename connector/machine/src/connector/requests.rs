@@ -9,6 +9,7 @@ use crate::flight::{Again, Flight, NO_DATA};
 use crate::ledger::{Ledger, Settling, Treatment, treatment};
 use crate::packet::{Header, Kind, NO_TAG, Packet};
 use crate::policy::Policy;
+use crate::standing::ends_shell;
 
 /// Prefix of the hop that the connector adds to requests to the client.
 pub(crate) const HOP: &str = "resume-";
@@ -96,6 +97,9 @@ impl<P: Packet> Connector<P> {
         };
         if !namespace.is_some_and(|namespace| is_kept(self, namespace)) {
             self.transmit(request);
+        }
+        if ends_shell(&packet) {
+            self.bequeath_all();
         }
     }
 

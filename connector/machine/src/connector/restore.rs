@@ -3,11 +3,8 @@
 use serde_json::json;
 
 use crate::channel::Peer;
-use crate::connector::channels::is_unknown_method;
-use crate::connector::{Connector, Phase};
-use crate::flight::{
-    BAD_ANSWER, NO_ENTRY, NO_HOST, NO_NAMESPACE, NO_SERVICE, NO_SPACE, TOO_LARGE, is_unreachable,
-};
+use crate::connector::{Connector, Phase, bequest};
+use crate::flight::{BAD_ANSWER, NO_HOST, NO_NAMESPACE, NO_SERVICE};
 use crate::ledger::{Found, Ledger, Settling};
 use crate::packet::{ANY_RANK, Packet};
 use crate::standing::Item;
@@ -16,17 +13,14 @@ use crate::standing::Item;
 /// free matchtag, so a client would need two thousand million requests in flight to reach it.
 const OWN_TAGS: u32 = 0x8000_0000;
 /// The rank of the coordinator, which makes checkpoints.
-const RANK_0: u32 = 0;
+pub(crate) const RANK_0: u32 = 0;
 /// Pauses before a namespace is asked again, in seconds: each is twice the last.
-const PAUSE_FIRST: f64 = 0.1;
+pub(crate) const PAUSE_FIRST: f64 = 0.1;
 pub(crate) const PAUSE_MAX: f64 = 2.0;
 /// A checkpoint is requested when done commits take this fraction of their limit.
 const COVER_PART: usize = 4;
 /// Seconds until a checkpoint is requested again after an error.
 const COVER_PAUSE: f64 = 2.0;
-/// How often commits are offered to a module that is not there, with growing pauses. A reload, and
-/// the end of a broker after its modules, take less.
-const BEQUEST_TRIES_MAX: u32 = 16;
 
 /// The purpose of a request of the connector's own.
 #[derive(Clone, Debug, PartialEq)]
@@ -35,8 +29,9 @@ pub(crate) enum Own {
     Barrier(u32),
     /// Asks for a checkpoint with the commits of a namespace up to this number.
     Cover(String, u64),
-    /// Hands the commits that no checkpoint has over to the rank's module.
-    Bequest(String),
+    /// Hands the commits that no checkpoint has over to the rank's module, from this version of the
+    /// ledger.
+    Bequest(String, u64),
     /// Removes the client's key, because the client has closed the connection.
     Farewell,
     /// See [`Settling::Fencing`].
@@ -116,7 +111,7 @@ impl<P: Packet> Connector<P> {
             Own::Look(namespace) => self.looked(now, &namespace, packet),
             Own::Replay(namespace) => self.replayed(now, &namespace, header.errnum),
             Own::Cover(namespace, mark) => self.covered(now, &namespace, mark, header.errnum),
-            Own::Bequest(namespace) => self.bequeathed(now, &namespace, packet),
+            Own::Bequest(namespace, version) => self.bequeathed(now, &namespace, version, packet),
             Own::Farewell => {}
             Own::Whose(namespace) => self.whose(now, &namespace, packet),
             Own::Needed(client) => self.needed(now, &client, packet),
@@ -353,75 +348,11 @@ impl<P: Packet> Connector<P> {
         } else if errnum == 0 {
             // Commits that were made meanwhile.
             self.bequeath(namespace);
-        } else if ledger.tries >= BEQUEST_TRIES_MAX {
+        } else if ledger.tries >= bequest::TRIES_MAX {
             self.ledgers.remove(namespace);
         } else {
             ledger.tries += 1;
         }
-    }
-}
-
-impl<P: Packet> Connector<P> {
-    /// The client is about to close the connection. Commits that no checkpoint has are handed over
-    /// to the rank's module, because nobody else could do them again.
-    pub(crate) fn bequeath_all(&mut self) {
-        let namespaces: Vec<String> = self.ledgers.keys().cloned().collect();
-        for namespace in namespaces {
-            self.bequeath(&namespace);
-        }
-    }
-
-    fn bequeath(&mut self, namespace: &str) {
-        let Some(ledger) = self.ledgers.get_mut(namespace) else { return };
-        let payload = job_of(namespace).and_then(|id| ledger.bequest(id));
-        if let Some(payload) = payload.filter(|_| !ledger.covering) {
-            // Else a broker whose module is away would pass it on to another rank's.
-            let rank = self.rank.unwrap_or(ANY_RANK);
-            let own = Own::Bequest(namespace.to_string());
-            self.ask_rank(own, "job-exec.keep-commits", &payload, rank);
-        }
-    }
-
-    fn bequeathed(&mut self, now: f64, namespace: &str, answer: &P) {
-        let is_own = self.run.as_ref().is_some_and(|run| job_of(namespace) == Some(run.job));
-        let Some(ledger) = self.ledgers.get_mut(namespace) else { return };
-        // The module is being reloaded, or the broker is stopping. A client that does not know its
-        // rank may have been answered by the module of another one, which does not know the job.
-        let is_early = match answer.header().errnum {
-            _ if is_unreachable(answer) => true,
-            NO_SERVICE => !is_unknown_method(answer),
-            NO_ENTRY => is_own && self.rank.is_none(),
-            _ => false,
-        };
-        match answer.header().errnum {
-            _ if is_early && ledger.tries < BEQUEST_TRIES_MAX => {
-                let pause = PAUSE_FIRST * f64::from(1u32 << ledger.tries.min(10));
-                ledger.cover_at = Some(now + pause.min(PAUSE_MAX));
-                ledger.tries += 1;
-            }
-            // The module has no room for them. A checkpoint takes longer, and has.
-            NO_SPACE | TOO_LARGE => {
-                ledger.covering = true;
-                let id = job_of(namespace);
-                let own = Own::Cover(namespace.to_string(), ledger.mark());
-                self.ask_rank(own, "job-exec.checkpoint", &json!({ "id": id }).to_string(), RANK_0);
-            }
-            // Kept; or this is no rank of the job.
-            _ => drop(self.ledgers.remove(namespace)),
-        }
-    }
-
-    /// Whether commits wait for the broker.
-    pub(crate) fn has_unsent_commits(&self) -> bool {
-        self.unsent.iter().any(|packet| packet.header().topic == "kvs.commit")
-    }
-
-    /// Whether a client that closes its connection has commits that are not handed over yet.
-    pub(crate) fn is_bequeathing(&self) -> bool {
-        let left = |(namespace, ledger): (&String, &Ledger<P>)| {
-            job_of(namespace).is_some() && !ledger.is_empty()
-        };
-        self.is_closing() && self.ledgers.iter().any(left)
     }
 }
 

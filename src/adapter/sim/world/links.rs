@@ -17,6 +17,7 @@ use crate::planted::Bug;
 use crate::proto::{BarrierEntry, BrokerRank, JobId};
 
 pub(super) const SERVICE_ADD: &str = "service.add";
+pub(super) const SERVICE_REMOVE: &str = "service.remove";
 const RUN_AWAITED: &str = "state-machine.wait";
 const OFFLINE: &str = "Upstream Flux broker is offline. Try again later.";
 /// Ways of sockets begin at this number, above those of ranks. No message overtakes another on a
@@ -204,6 +205,8 @@ impl World {
             // A simulated broker is in state RUN as soon as it takes requests.
             RUN_AWAITED => self.answer_shell(&waiter, Ok(json!({}))),
             SERVICE_ADD => self.add_service(&waiter),
+            // It goes on hearing others until it closes its connection: its tasks may not have ended.
+            SERVICE_REMOVE => self.answer_shell(&waiter, Ok(json!({}))),
             "job-exec.shell-barrier" => self.handle_barrier_request(waiter),
             "job-exec.keep-commits" => self.handle_bequest(&waiter),
             _ => self.send(id.rank, 0, Item::ToRank0(Box::new(waiter))),

@@ -4,7 +4,7 @@ use rand::Rng;
 use resume_machine::NO_TAG;
 use serde_json::json;
 
-use super::links::SERVICE_ADD;
+use super::links::{SERVICE_ADD, SERVICE_REMOVE};
 use super::{Item, World};
 use crate::adapter::sim::kind::FaultKind;
 use crate::adapter::sim::packet::SimPacket;
@@ -175,7 +175,7 @@ impl World {
             leftover = false;
         }
         let status = self.shell(id).awaited.unwrap_or(status);
-        if !is_killed && !self.has_closed(id, status) {
+        if !is_killed && (self.has_just_left(id, status) || !self.has_closed(id, status)) {
             return;
         }
         self.close_link(id);
@@ -193,6 +193,17 @@ impl World {
         self.ranks[id.rank as usize].systemd.handle_exited(&unit, status, leftover);
         self.forward_from_systemd(id.rank);
         self.handle_shell_gone(id);
+    }
+
+    /// The shell gives its service up, and has some more to do before it closes its connection.
+    /// Returns false if it has done that before.
+    fn has_just_left(&mut self, id: ShellId, status: WaitStatus) -> bool {
+        if std::mem::replace(&mut self.shell_mut(id).has_left, true) {
+            return false;
+        }
+        self.unregister(id);
+        self.after(0.000_1, 0.02, Item::EndShell { id, status });
+        true
     }
 
     /// The shell closes its connection, which can take as long as its broker is away. Returns true
@@ -342,6 +353,7 @@ impl World {
         match packet.topic.as_str() {
             BARRIER => self.leave_barrier(id, packet.errnum()),
             SERVICE_ADD => self.handle_registered(id, packet.errnum()),
+            SERVICE_REMOVE => (),
             "kvs.commit" => self.handle_committed(id, packet),
             _ => self.hear_answer(id, packet),
         }

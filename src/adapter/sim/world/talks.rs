@@ -5,7 +5,7 @@ use rand::Rng;
 use resume_machine::{NO_TAG, Packet};
 use serde_json::{Value, json};
 
-use super::links::{SERVICE_ADD, Waiter};
+use super::links::{SERVICE_ADD, SERVICE_REMOVE, Waiter};
 use super::{Item, World};
 use crate::adapter::sim::packet::SimPacket;
 use crate::adapter::sim::rank::OWNER;
@@ -28,6 +28,7 @@ const CLIENT: &str = "client-";
 /// A shell gives its requests to others the lowest free matchtag from here on, as libflux does.
 const FIRST_TAG: u32 = 100;
 const REGISTER_TAG: u32 = 99;
+const UNREGISTER_TAG: u32 = 98;
 
 /// A shell, and which of its connections.
 pub(super) type Asker = (ShellId, u64);
@@ -65,6 +66,12 @@ impl World {
     pub(super) fn register(&mut self, id: ShellId) {
         let payload = json!({ "service": self.service_of(id) });
         self.send_from_shell(id, SimPacket::ask(SERVICE_ADD, REGISTER_TAG, &payload));
+    }
+
+    /// The shell gives its service up. It does not wait for the answer.
+    pub(super) fn unregister(&mut self, id: ShellId) {
+        let payload = json!({ "service": self.service_of(id) });
+        self.send_from_shell(id, SimPacket::ask(SERVICE_REMOVE, UNREGISTER_TAG, &payload));
     }
 
     pub(super) fn handle_registered(&mut self, id: ShellId, errnum: i32) {

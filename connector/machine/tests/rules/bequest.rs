@@ -1,0 +1,102 @@
+//! One test for each rule of a shell that hands its commits over when it gives its service up.
+
+use resume_machine::{Limits, Packet};
+use serde_json::json;
+
+use super::client::Client;
+use super::kvs::append;
+use super::support::Message;
+
+const SERVICE: &str = "1000-shell-fA";
+const KEEP: &str = "job-exec.keep-commits";
+const NO_PROCESS: i32 = 3;
+const NO_SERVICE: i32 = 38;
+
+/// A shell that has committed, and has given its service up. Returns what it hands over.
+fn at_its_end() -> (Client, Message) {
+    let mut shell = Client::new(Limits::default());
+    shell.connector = shell.connector.on_rank(Some(3));
+    shell.send(Message::ask("kvs.commit", 1, &append("job-9", 1)));
+    shell.sent();
+    shell.send(Message::ask("service.remove", 2, &json!({ "service": SERVICE })));
+    let [remove, bequest] = shell.sent().try_into().expect("two messages");
+    assert_eq!((remove.topic.as_str(), bequest.topic.as_str()), ("service.remove", KEEP));
+    (shell, bequest)
+}
+
+/// How many commits it hands over now.
+fn handed_over(shell: &mut Client) -> Vec<usize> {
+    let sent = shell.sent();
+    let bequests = sent.iter().filter(|message| message.topic == KEEP);
+    bequests.filter_map(|message| Some(message.json()["commits"].as_array()?.len())).collect()
+}
+
+#[test]
+fn what_a_shell_hands_over_at_its_end_it_does_not_hand_over_again() {
+    for is_answered_before in [true, false] {
+        let (mut shell, bequest) = at_its_end();
+        if is_answered_before {
+            shell.receive(bequest.answer("{}"));
+        }
+        shell.connector.closing(shell.now);
+        assert_eq!(handed_over(&mut shell), [0; 0]);
+        assert_eq!(shell.connector.is_lingering(), !is_answered_before);
+        if !is_answered_before {
+            shell.receive(bequest.answer("{}"));
+        }
+        assert!(!shell.connector.is_lingering());
+    }
+}
+
+#[test]
+fn what_it_has_committed_since_is_handed_over_with_the_rest() {
+    for is_answered_before in [true, false] {
+        let (mut shell, bequest) = at_its_end();
+        if is_answered_before {
+            shell.receive(bequest.answer("{}"));
+        }
+        shell.send(Message::ask("kvs.commit", 3, &append("job-9", 2)));
+        shell.sent();
+        shell.connector.closing(shell.now);
+        let sent = shell.sent();
+        assert_eq!(sent[0].json()["commits"].as_array().map(Vec::len), Some(2));
+        if !is_answered_before {
+            shell.receive(bequest.answer("{}"));
+        }
+        assert!(shell.connector.is_lingering(), "the newer one is not answered");
+        shell.receive(sent[0].answer("{}"));
+        assert!(!shell.connector.is_lingering());
+    }
+}
+
+#[test]
+fn a_commit_that_was_refused_is_not_left_among_them() {
+    let (mut shell, bequest) = at_its_end();
+    shell.send(Message::ask("kvs.commit", 3, &append("job-9", 2)));
+    let commit = shell.sent().remove(0);
+    shell.receive(bequest.answer("{}"));
+    shell.receive(commit.refusal(NO_PROCESS, "refused"));
+    shell.connector.closing(shell.now);
+    assert_eq!(handed_over(&mut shell), [1]);
+}
+
+#[test]
+fn it_offers_them_again_when_it_closes_if_they_were_refused_or_lost() {
+    let (mut shell, bequest) = at_its_end();
+    shell.receive(bequest.refusal(NO_SERVICE, "No service"));
+    assert_eq!(handed_over(&mut shell), [0; 0], "it has not closed its connection yet");
+    shell.connector.closing(shell.now);
+    assert_eq!(handed_over(&mut shell), [1]);
+    let (mut shell, _) = at_its_end();
+    shell.connector.lost(shell.now);
+    shell.connector.closing(shell.now);
+    shell.connector.connecting();
+    shell.connector.connected();
+    let mut handed = Vec::new();
+    while let Some(message) = shell.connector.for_broker() {
+        handed.extend(message.json()["commits"].as_array().map(Vec::len));
+        shell.receive(message.answer(r#"{"rootref":"r","rootseq":1}"#));
+    }
+    assert_eq!(handed, [1]);
+    assert!(!shell.connector.is_lingering());
+}
