@@ -38,6 +38,23 @@ pub struct Commit {
     pub ops: Json,
 }
 
+impl Commit {
+    /// The payload of `kvs.commit`.
+    pub fn payload(&self, namespace: &str) -> String {
+        let Self { flags, ops } = self;
+        let payload = Payload { namespace, flags: *flags, ops };
+        serde_json::to_string(&payload).expect("only maps with other keys than text have no JSON")
+    }
+}
+
+/// As text, because a user can nest operations more deeply than a parser takes.
+#[derive(Serialize)]
+struct Payload<'a> {
+    namespace: &'a str,
+    flags: i64,
+    ops: &'a Json,
+}
+
 impl Bequest {
     /// Whether it can be a client's: else its key could name anything.
     pub fn is_valid(&self) -> bool {
@@ -92,6 +109,17 @@ mod tests {
         let older = format!("resume.{client}");
         bequest.commits[0].commit.ops = json!([{ "key": "output" }, { "key": older }]).into();
         assert_eq!(bequest.key(), older);
+    }
+
+    #[test]
+    fn operations_that_are_nested_deeply_are_passed_on() {
+        let deep = format!("{}{}", "[".repeat(400), "]".repeat(400));
+        let text = format!(r#"{{"namespace":"job-1","flags":0,"ops":{deep}}}"#);
+        let commit: Commit = serde_json::from_str(&text).expect("a commit");
+        assert_eq!(commit.payload("job-1"), text);
+        let commits = vec![BequeathedCommit { number: 1, commit }];
+        let bequest = Bequest { client: "00112233445566ff".to_string(), commits };
+        assert_eq!(bequest.key(), "resume-00112233445566ff");
     }
 
     #[test]

@@ -62,8 +62,6 @@ impl Kvs {
         commit: &Commit,
         done: impl FnOnce(Result<String, RpcError>) + 'static,
     ) {
-        let Commit { flags, ops } = commit;
-        let payload = json!({ "namespace": id.namespace(), "flags": flags, "ops": ops });
-        self.futures().rpc("kvs.commit", None, &payload.to_string(), done);
+        self.futures().rpc("kvs.commit", None, &commit.payload(&id.namespace()), done);
     }
 }
