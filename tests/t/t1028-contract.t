@@ -35,10 +35,12 @@ test_expect_success 'only the owner sees stats and reloads the configuration' '
 		grep ^EPERM err || return 1
 	done
 '
+# The second shell is late: with a timeout of no time at all the barrier would fail.
 test_expect_success 'barrier-timeout 0 and shell-exit-timeout none turn them off' '
 	configure "barrier-timeout = \"0\"" "shell-exit-timeout = \"none\"" &&
 	stats | jq -c "[.config[\"default_barrier_timeout\", \"shell_exit_timeout\"]]" >off &&
-	flux run -N2 -n2 true &&
+	echo "if shell.info.rank == 1 then os.execute(\"sleep 1\") end" >late.lua &&
+	flux run -N2 -n2 -o userrc=late.lua true &&
 	configure &&
 	test "$(jq -c "map(. == 0)" off)" = "[true,true]"
 '
