@@ -35,7 +35,7 @@ test_expect_success 'only the owner sees stats and reloads the configuration' '
 		grep ^EPERM err || return 1
 	done
 '
-# The second shell is late: with a timeout of no time at all the barrier would fail.
+# The delay is what is tested: with a timeout of no time at all the barrier would fail meanwhile.
 test_expect_success 'barrier-timeout 0 and shell-exit-timeout none turn them off' '
 	configure "barrier-timeout = \"0\"" "shell-exit-timeout = \"none\"" &&
 	stats | jq -c "[.config[\"default_barrier_timeout\", \"shell_exit_timeout\"]]" >off &&
