@@ -222,10 +222,21 @@ impl Perilog {
         // has one. Its own tells that it has run, as long as one of the others is there.
         if shell.is_done() && (self.epilog.is_some() || !self.may_get_epilog(cx, shell)) {
             shell.discard_if_done(out);
-            let scripts = self.prolog.iter_mut().chain(&mut self.epilog);
-            scripts.filter(|_| self.forgotten).for_each(|script| script.forget(out));
+            if self.forgotten {
+                self.forget_scripts(out);
+            }
         }
         reports
+    }
+
+    fn forget_scripts(&mut self, out: &mut Effects) {
+        let is_prolog_gone = self.prolog.as_mut().is_none_or(|prolog| {
+            prolog.forget(out);
+            prolog.is_done()
+        });
+        if is_prolog_gone && let Some(epilog) = &mut self.epilog {
+            epilog.forget(out);
+        }
     }
 
     fn begin(

@@ -422,6 +422,23 @@ fn the_epilog_of_a_job_that_nobody_knows_runs() {
     assert_eq!(world.records(), 0);
 }
 
+/// The unit of the prolog goes last, as its cgroup is not empty (simulator seed 4302334).
+#[test]
+fn an_epilog_is_remembered_as_long_as_its_prolog() {
+    let mut world = preparing(1, perilog());
+    let unit = world.unit_of_stage(0, Stage::Prolog);
+    world.happen(0, Event::Unit(UnitEvent::Exited { unit: unit.clone(), status: DONE }));
+    world.pass(0.05);
+    world.all_started(0..1);
+    world.exited(0, DONE);
+    world.script_exited(0, Stage::Epilog, DONE);
+    world.pass(2.0);
+    assert!(world.is_released());
+    assert_eq!(world.units(), ["prolog-0", "epilog-0"]);
+    world.happen(0, Event::Unit(UnitEvent::Gone { unit }));
+    world.assert_ended();
+}
+
 #[test]
 fn a_script_writes_to_the_log_and_not_to_the_job() {
     let mut world = preparing(1, perilog());
