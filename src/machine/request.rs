@@ -81,6 +81,8 @@ struct Expiration {
 struct KeepCommits {
     id: JobId,
     client: String,
+    #[serde(default)]
+    shell: bool,
     commits: Vec<BequeathedCommit>,
 }
 
@@ -206,8 +208,8 @@ impl Topic {
                 Event::Expiration { request, id, expiration }
             }
             Self::KeepCommits => {
-                let KeepCommits { id, client, commits } = json(payload)?;
-                let bequest = Arc::new(Bequest { client, commits });
+                let KeepCommits { id, client, shell, commits } = json(payload)?;
+                let bequest = Arc::new(Bequest { client, shell, commits });
                 Event::KeepCommits { request, credential, id, bequest }
             }
             Self::Known => Event::Known { request, asked: peers(payload)? },

@@ -15,6 +15,10 @@ const COMMIT_BYTES: usize = 64;
 pub struct Bequest {
     /// Identifies the client: 16 hex digits. It sets the key `resume-CLIENT` with each commit.
     pub client: String,
+    /// The client is the job shell. As long as that lives, it does its commits again itself.
+    /// Connectors of earlier releases do not say so.
+    #[serde(default)]
+    pub shell: bool,
     /// Its commits, in the order of their numbers.
     pub commits: Vec<BequeathedCommit>,
 }
@@ -118,7 +122,7 @@ mod tests {
         let commit: Commit = serde_json::from_str(&text).expect("a commit");
         assert_eq!(commit.payload("job-1"), text);
         let commits = vec![BequeathedCommit { number: 1, commit }];
-        let bequest = Bequest { client: "00112233445566ff".to_string(), commits };
+        let bequest = Bequest { client: "00112233445566ff".to_string(), shell: false, commits };
         assert_eq!(bequest.key(), "resume-00112233445566ff");
     }
 

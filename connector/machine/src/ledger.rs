@@ -310,13 +310,13 @@ impl<P: Packet> Ledger<P> {
 
     /// What others need to do the commits that no checkpoint has again: the payload of
     /// `job-exec.keep-commits`. None if there are none.
-    pub(crate) fn bequest(&self, id: u64) -> Option<String> {
+    pub(crate) fn bequest(&self, id: u64, shell: bool) -> Option<String> {
         let commits = self.entries.iter().filter_map(|entry| {
             let commit = serde_json::from_slice::<&RawValue>(entry.packet.payload()).ok()?;
             Some(Bequeathed { number: entry.number, commit })
         });
         let commits: Vec<Bequeathed> = commits.collect();
-        let bequest = Bequest { id, client: &self.client, commits: &commits };
+        let bequest = Bequest { id, client: &self.client, shell, commits: &commits };
         (!commits.is_empty()).then(|| serde_json::to_string(&bequest).ok())?
     }
 
@@ -343,6 +343,8 @@ impl<P: Packet> Ledger<P> {
 struct Bequest<'a> {
     id: u64,
     client: &'a str,
+    /// It is the job shell, which does its commits again itself as long as it lives.
+    shell: bool,
     commits: &'a [Bequeathed<'a>],
 }
 

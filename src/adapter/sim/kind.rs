@@ -29,6 +29,8 @@ pub enum FaultKind {
     ExpirationMoved,
     /// A guest asks for another user's barrier or critical ranks.
     Intruder,
+    /// All brokers are killed when commits that a shell hands over are kept, before it hears of it.
+    KilledAtHandover,
     /// The module of a rank is unloaded, and loaded again.
     ModuleReloaded,
     /// A node is powered off, and boots again.
@@ -56,7 +58,7 @@ pub enum FaultKind {
 
 impl FaultKind {
     /// All kinds.
-    pub const ALL: [Self; 24] = [
+    pub const ALL: [Self; 25] = [
         Self::AllKilled,
         Self::BrokerKilled,
         Self::BusLost,
@@ -70,6 +72,7 @@ impl FaultKind {
         Self::DiskFull,
         Self::ExpirationMoved,
         Self::Intruder,
+        Self::KilledAtHandover,
         Self::ModuleReloaded,
         Self::NodeRebooted,
         Self::RankStalls,
@@ -91,6 +94,7 @@ impl FaultKind {
             | Self::CommitFails
             | Self::CrashBetweenEffects
             | Self::CrashInWrite
+            | Self::KilledAtHandover
             | Self::StartFails
             | Self::StartIsSlow => false,
             Self::AllKilled

@@ -53,6 +53,7 @@ const DEFAULT: Rates = &[
     (Kind::DiskFull, 0.01),
     (Kind::ExpirationMoved, 0.02),
     (Kind::Intruder, 0.02),
+    (Kind::KilledAtHandover, 0.005),
     (Kind::ModuleReloaded, 0.1),
     (Kind::NodeRebooted, 0.005),
     (Kind::RankStalls, 0.02),
@@ -80,6 +81,7 @@ const KILLS: Rates = &[
     (Kind::CheckpointFails, 0.05),
     (Kind::CrashBetweenEffects, 0.000_5),
     (Kind::CrashInWrite, 0.002),
+    (Kind::KilledAtHandover, 0.05),
     (Kind::ModuleReloaded, 0.1),
 ];
 

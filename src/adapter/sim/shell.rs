@@ -78,8 +78,10 @@ pub(super) struct Shell {
     pub(super) lines_refused: Vec<u32>,
     /// Its messages to and from the other shells of its job.
     pub(super) talk: Talk,
-    /// It has given its service up: it is at its end.
-    pub(super) has_left: bool,
+    /// The status with which it will end. It has given its service up.
+    pub(super) leaving: Option<WaitStatus>,
+    /// Its broker has answered that.
+    pub(super) is_unregistered: bool,
     /// The status with which it will end when it has closed its connection.
     pub(super) closing: Option<WaitStatus>,
     /// When it began to close its connection.
@@ -119,7 +121,8 @@ impl Shell {
             lines_done: 0,
             lines_refused: Vec::new(),
             talk: Talk::default(),
-            has_left: false,
+            leaving: None,
+            is_unregistered: false,
             closing: None,
             closing_at: 0.0,
             lingered: 0.0,

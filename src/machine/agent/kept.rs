@@ -1,7 +1,9 @@
 //! Commits that clients of a job have left on this rank: flux-shell, and commands of its tasks.
 //!
 //! A guest namespace goes back to its last checkpoint, or is empty, when rank 0's broker dies. A
-//! client that lives does its commits again. For a client that has ended its rank does.
+//! client that lives does its commits again. For a client that has ended its rank does. A shell hands
+//! its commits over before it ends, so its rank waits for the end: if both did them at once, each would
+//! be done twice.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -24,6 +26,8 @@ pub(super) struct Kept {
     waiting: Vec<(String, RequestId)>,
     /// Clients whose commits are being done again.
     again: BTreeSet<String>,
+    /// The shell's commits are to be done again when it has ended.
+    is_shells_due: bool,
 }
 
 impl Kept {
@@ -82,8 +86,20 @@ impl Kept {
     }
 
     /// A new leader: the namespace may have lost commits.
-    pub(super) fn commit_again(&mut self, id: JobId, out: &mut Effects) {
-        for (client, bequest) in &self.bequests {
+    pub(super) fn commit_again(&mut self, id: JobId, has_shell_ended: bool, out: &mut Effects) {
+        self.is_shells_due = !has_shell_ended;
+        self.commit_all(id, |bequest| has_shell_ended || !bequest.shell, out);
+    }
+
+    /// The shell has ended.
+    pub(super) fn handle_shell_end(&mut self, id: JobId, out: &mut Effects) {
+        if std::mem::take(&mut self.is_shells_due) {
+            self.commit_all(id, |bequest| bequest.shell, out);
+        }
+    }
+
+    fn commit_all(&mut self, id: JobId, is_due: impl Fn(&Bequest) -> bool, out: &mut Effects) {
+        for (client, bequest) in self.bequests.iter().filter(|(_, bequest)| is_due(bequest)) {
             if !Bug::CommitsOfEndedLost.is_planted() && self.again.insert(client.clone()) {
                 let op = KvsOp::Recommit(Arc::clone(bequest));
                 out.push(Effect::Kvs { id, op });
@@ -96,7 +112,7 @@ impl Kept {
         self.again.remove(client);
     }
 
-    /// The namespace has all commits, as far as this rank can see to it.
+    /// The namespace has all commits of clients that have ended, as far as this rank can see to it.
     pub(super) fn is_settled(&self) -> bool {
         self.again.is_empty()
     }
@@ -136,13 +152,30 @@ mod tests {
         let client = "0011223344556677";
         let (mut kept, mut out) = (Kept::default(), Effects::default());
         assert_eq!(kept.take(ID, &bequest(client, 10)), Ok(()));
-        kept.commit_again(ID, &mut out);
-        kept.commit_again(ID, &mut out);
+        kept.commit_again(ID, true, &mut out);
+        kept.commit_again(ID, true, &mut out);
         assert_eq!(out.list.len(), 1);
         assert!(!kept.is_settled());
         kept.handle_recommitted(client);
         assert!(kept.is_settled());
-        kept.commit_again(ID, &mut out);
+        kept.commit_again(ID, true, &mut out);
         assert_eq!(out.list.len(), 2);
+    }
+
+    #[test]
+    fn the_shells_are_done_again_when_it_has_ended() {
+        let (mut kept, mut out) = (Kept::default(), Effects::default());
+        let (shells, others) = ("0011223344556677", "8899aabbccddeeff");
+        let of_shell = Bequest { shell: true, ..Bequest::clone(&bequest(shells, 10)) };
+        assert_eq!(kept.take(ID, &Arc::new(of_shell)), Ok(()));
+        assert_eq!(kept.take(ID, &bequest(others, 10)), Ok(()));
+        kept.handle_shell_end(ID, &mut out);
+        assert_eq!(out.list, [], "no leader asks");
+        let of = |out: &Effects| format!("{:?}", out.list).matches("client").count();
+        kept.commit_again(ID, false, &mut out);
+        assert_eq!(of(&out), 1);
+        kept.handle_shell_end(ID, &mut out);
+        kept.handle_shell_end(ID, &mut out);
+        assert_eq!(of(&out), 2, "{:?}", out.list);
     }
 }

@@ -322,7 +322,7 @@ impl Shell {
             }
             UnitEvent::Failed { errnum, message, .. } => {
                 let failure = StartFailure { errnum, message: message.clone() };
-                self.set_dead(Phase::Failed(failure), out);
+                self.set_ended(Phase::Failed(failure), out);
                 vec![Report::Failed { errnum, message }]
             }
             UnitEvent::Marked { .. } => Vec::new(), // a prolog's
@@ -333,7 +333,7 @@ impl Shell {
                 Vec::new()
             }
             UnitEvent::NeverStarted { .. } => {
-                self.set_dead(Phase::NeverStarted, out);
+                self.set_ended(Phase::NeverStarted, out);
                 vec![Report::NeverStarted]
             }
             UnitEvent::Left { .. } => {
@@ -354,7 +354,7 @@ impl Shell {
                     | Phase::Pending
                     | Phase::Running { .. } => None,
                 };
-                self.set_dead(Phase::Gone(end), out);
+                self.set_ended(Phase::Gone(end), out);
                 self.take_rest()
             }
             UnitEvent::Found(_)
@@ -385,8 +385,7 @@ impl Shell {
 
     /// It cannot be found any more.
     fn handle_loss(&mut self, message: String, out: &mut Effects) -> Vec<Report> {
-        self.phase = Phase::Ended(End::Lost(message.clone()));
-        self.entries.drop_all(out);
+        self.set_ended(Phase::Ended(End::Lost(message.clone())), out);
         // Answered when all that it wrote was told.
         self.collect(out);
         let mut reports = self.take_rest();
@@ -395,15 +394,15 @@ impl Shell {
         reports
     }
 
-    /// No process is left, and no news will come.
-    fn set_dead(&mut self, phase: Phase, out: &mut Effects) {
+    /// The shell itself does nothing any more.
+    fn set_ended(&mut self, phase: Phase, out: &mut Effects) {
         self.phase = phase;
         self.entries.drop_all(out);
+        self.kept.handle_shell_end(self.unit.job(), out);
     }
 
     fn handle_exit(&mut self, status: WaitStatus, out: &mut Effects) -> Vec<Report> {
-        self.phase = Phase::Ended(End::Status(status));
-        self.entries.drop_all(out);
+        self.set_ended(Phase::Ended(End::Status(status)), out);
         // The status is in the record: what is left of the unit can go.
         self.collect(out);
         let mut reports = self.take_rest();
@@ -614,7 +613,7 @@ impl Shell {
             reports.push(Report::Exited { status });
         }
         // The leader moves the namespace when all ranks are gone. So nothing may be missing then.
-        self.kept.commit_again(self.unit.job(), out);
+        self.kept.commit_again(self.unit.job(), ended, out);
         reports
     }
 

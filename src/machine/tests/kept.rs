@@ -97,6 +97,23 @@ fn a_new_leader_does_not_hear_that_a_rank_is_gone_before_its_commits_are_done_ag
     world.assert_ended();
 }
 
+/// The shell lives, and does them again itself.
+#[test]
+fn those_of_the_shell_are_done_again_when_it_has_ended() {
+    let mut world = World::running(3, "1-2");
+    let of_shell = Arc::new(Bequest { shell: true, ..Bequest::clone(&bequest()) });
+    let (request, credential) = (RequestId::Remote(7), USER);
+    world.happen(1, Event::KeepCommits { request, credential, id: JOB, bequest: of_shell });
+    world.unload(1);
+    world.load(1);
+    world.pass(1.0);
+    assert_eq!(world.recommitted, [] as [&str; 0]);
+    world.exited(1, WaitStatus::exited(0));
+    assert_eq!(world.recommitted, [CLIENT]);
+    world.exited(2, WaitStatus::exited(0));
+    world.assert_ended();
+}
+
 #[test]
 fn another_leader_has_them_done_again_too() {
     let (mut alone, unit) = with_shell();

@@ -28,6 +28,7 @@ impl<P: Packet> Connector<P> {
 
     pub(crate) fn bequeath(&mut self, namespace: &str) {
         let is_closing = self.is_closing();
+        let is_shells = self.standing.was_shell();
         let Some(ledger) = self.ledgers.get_mut(namespace) else { return };
         if ledger.handed.is_of(ledger.version) {
             if is_closing && ledger.handed.is_kept {
@@ -35,7 +36,7 @@ impl<P: Packet> Connector<P> {
             }
             return;
         }
-        let payload = job_of(namespace).and_then(|id| ledger.bequest(id));
+        let payload = job_of(namespace).and_then(|id| ledger.bequest(id, is_shells));
         if let Some(payload) = payload.filter(|_| !ledger.covering) {
             ledger.handed = Handed::of(ledger.version);
             let own = Own::Bequest(namespace.to_string(), ledger.version);

@@ -16,6 +16,9 @@ const NO_SERVICE: i32 = 38;
 fn at_its_end() -> (Client, Message) {
     let mut shell = Client::new(Limits::default());
     shell.connector = shell.connector.on_rank(Some(3));
+    shell.send(Message::ask("service.add", 3, &json!({ "service": SERVICE })));
+    let add = shell.sent().remove(0);
+    shell.receive(add.answer("{}"));
     shell.send(Message::ask("kvs.commit", 1, &append("job-9", 1)));
     shell.sent();
     shell.send(Message::ask("service.remove", 2, &json!({ "service": SERVICE })));
@@ -46,6 +49,22 @@ fn what_a_shell_hands_over_at_its_end_it_does_not_hand_over_again() {
         }
         assert!(!shell.connector.is_lingering());
     }
+}
+
+#[test]
+fn it_says_that_it_is_the_shell_also_when_it_has_no_service_any_more() {
+    let (mut shell, bequest) = at_its_end();
+    assert_eq!(bequest.json()["shell"], true);
+    let remove = Message::ask("service.remove", 2, &json!({ "service": SERVICE }));
+    shell.answer(&remove, &json!({}));
+    shell.receive(bequest.refusal(NO_SERVICE, "No service"));
+    shell.connector.closing(shell.now);
+    assert_eq!(shell.sent()[0].json()["shell"], true);
+    let mut other = Client::new(Limits::default());
+    other.send(Message::ask("kvs.commit", 1, &append("job-9", 1)));
+    other.sent();
+    other.connector.closing(other.now);
+    assert_eq!(other.sent()[0].json()["shell"], false);
 }
 
 #[test]

@@ -51,7 +51,7 @@ impl World {
         };
         let first = self.ranks[to as usize].shells_of(&shell.digest).next();
         // One that has given its service up does not get it again from a broker that is back.
-        let is_there = first.is_some_and(|first| first.works() && !first.has_left);
+        let is_there = first.is_some_and(|first| first.works() && first.leaving.is_none());
         // It may give up on a shell whose rank was lost for good.
         let has_waited = |first: &Shell| first.has_closed && first.lingered < LINGER_MAX;
         // It need not wait when the leader shell has ended: all tasks have, or the job was ended.

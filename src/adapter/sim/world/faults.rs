@@ -103,6 +103,7 @@ impl World {
             | FaultKind::CommitFails
             | FaultKind::CrashBetweenEffects
             | FaultKind::CrashInWrite
+            | FaultKind::KilledAtHandover
             | FaultKind::StartFails
             | FaultKind::StartIsSlow => (), // not timed: each strikes at its occasions
         }

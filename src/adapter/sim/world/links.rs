@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use super::talks::is_between_shells;
 use super::{Item, World};
+use crate::adapter::sim::kind::FaultKind;
 use crate::adapter::sim::packet::SimPacket;
 use crate::adapter::sim::rank::OWNER;
 use crate::adapter::sim::shell::ShellId;
@@ -288,6 +289,10 @@ impl World {
     pub(super) fn answer_bequest(&mut self, number: u64, result: &Result<(), Fault>) -> bool {
         let Some(waiter) = self.bequests.remove(&number) else { return false };
         self.requests.close(number);
+        if result.is_ok() && self.faults.draw(FaultKind::KilledAtHandover).is_some() {
+            self.kill(0);
+            return true;
+        }
         let answer = result.as_ref().map(|()| json!({})).map_err(|fault| fault.errnum);
         self.answer_shell(&waiter, answer);
         true

@@ -175,7 +175,7 @@ impl World {
             leftover = false;
         }
         let status = self.shell(id).awaited.unwrap_or(status);
-        if !is_killed && (self.has_just_left(id, status) || !self.has_closed(id, status)) {
+        if !is_killed && (!self.has_left(id, status) || !self.has_closed(id, status)) {
             return;
         }
         self.close_link(id);
@@ -195,15 +195,28 @@ impl World {
         self.handle_shell_gone(id);
     }
 
-    /// The shell gives its service up, and has some more to do before it closes its connection.
-    /// Returns false if it has done that before.
-    fn has_just_left(&mut self, id: ShellId, status: WaitStatus) -> bool {
-        if std::mem::replace(&mut self.shell_mut(id).has_left, true) {
-            return false;
+    /// The shell gives its service up, and waits for the answer, which can take as long as its broker
+    /// is away. Returns true when it has that. Before that, the shell is ended later.
+    fn has_left(&mut self, id: ShellId, status: WaitStatus) -> bool {
+        let shell = self.shell_mut(id);
+        if shell.leaving.is_none() {
+            shell.leaving = Some(status);
+            self.unregister(id);
         }
-        self.unregister(id);
-        self.after(0.000_1, 0.02, Item::EndShell { id, status });
-        true
+        self.shell(id).is_unregistered
+    }
+
+    /// The shell has given its service up, and has some more to do before it closes its connection.
+    fn handle_unregistered(&mut self, id: ShellId, errnum: i32) {
+        if errnum != 0 {
+            let seen = format!("{} cannot give its service up: {errnum}", self.shell(id).unit);
+            return self.violate("channel-once", seen);
+        }
+        let shell = self.shell_mut(id);
+        shell.is_unregistered = true;
+        if let Some(status) = shell.leaving {
+            self.after(0.000_1, 0.02, Item::EndShell { id, status });
+        }
     }
 
     /// The shell closes its connection, which can take as long as its broker is away. Returns true
@@ -353,7 +366,7 @@ impl World {
         match packet.topic.as_str() {
             BARRIER => self.leave_barrier(id, packet.errnum()),
             SERVICE_ADD => self.handle_registered(id, packet.errnum()),
-            SERVICE_REMOVE => (),
+            SERVICE_REMOVE => self.handle_unregistered(id, packet.errnum()),
             "kvs.commit" => self.handle_committed(id, packet),
             _ => self.hear_answer(id, packet),
         }

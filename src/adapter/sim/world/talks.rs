@@ -68,7 +68,7 @@ impl World {
         self.send_from_shell(id, SimPacket::ask(SERVICE_ADD, REGISTER_TAG, &payload));
     }
 
-    /// The shell gives its service up. It does not wait for the answer.
+    /// The shell gives its service up (flux-core `shell/svc.c`, `shell_svc_destroy()`).
     pub(super) fn unregister(&mut self, id: ShellId) {
         let payload = json!({ "service": self.service_of(id) });
         self.send_from_shell(id, SimPacket::ask(SERVICE_REMOVE, UNREGISTER_TAG, &payload));
