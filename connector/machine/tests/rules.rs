@@ -519,7 +519,7 @@ fn who_closes_hands_commits_over_that_no_checkpoint_has() {
     let commits = json!([{ "number": 1, "commit": commit.json() }]);
     assert_eq!(
         bequest.json(),
-        json!({ "id": 5, "client": "0000000000000007", "commits": commits })
+        json!({ "id": 5, "client": "0000000000000007", "shell": false, "commits": commits })
     );
     assert!(client.connector.is_lingering());
     client.answer(&bequest, &json!({}));
