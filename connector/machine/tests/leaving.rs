@@ -213,6 +213,36 @@ fn it_waits_for_nobody_when_the_leader_shell_has_ended() {
     assert!(shell.sent().iter().all(|asked| asked.topic != NEEDED));
 }
 
+/// Until its end it has sent something to another shell only, which has ended (simulator seed
+/// 5005106).
+#[test]
+fn a_shell_that_is_not_the_leader_shell_may_end_first() {
+    let mut shell = Client::new(Limits::default());
+    let run = Run { job: JOB, digest: "first".to_string() };
+    shell.connector = shell.connector.on_rank(Some(3)).of_run(Some(run));
+    shell.send(Message {
+        rank: 2,
+        ..Message::ask(&format!("{SERVICE}.pmi-exchange"), 1, &json!({}))
+    });
+    let request = shell.sent().remove(0);
+    shell.receive(request.refusal(NO_SERVICE, "no such service"));
+    let question = shell.sent().into_iter().find(|sent| sent.topic == "state-machine.get");
+    let answer = json!({ "state": "run", "duration": 1000.0 }).to_string();
+    shell.receive(question.expect("whether its broker runs").answer(&answer));
+    assert_eq!(shell.heard(), [(1, NO_SERVICE)]);
+    let hops = ["resume:07.1", "ask:1.1", "home:4"].map(str::to_string);
+    shell.receive(exchange(2).with_hops(&hops));
+    let request = shell.connector.for_client().expect("a request");
+    shell.send(request.answer("{}"));
+    shell.send(Message {
+        rank: 1,
+        ..Message::one_way(&format!("{SERVICE}.tasks-complete"), &json!({}))
+    });
+    shell.sent();
+    shell.connector.closing(shell.now);
+    assert!(shell.sent().iter().any(|asked| asked.topic == NEEDED));
+}
+
 #[test]
 fn it_asks_again_when_its_own_broker_is_back() {
     let (mut shell, _) = closing_and_asking();

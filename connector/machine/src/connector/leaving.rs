@@ -45,6 +45,9 @@ impl<P: Packet> Connector<P> {
         let is_below = self.rank.is_some_and(|own| peer.rank < own);
         if is_own && is_below && self.leader.as_ref().is_none_or(|known| peer.rank < known.rank) {
             self.leader = Some(peer.clone());
+            // What is known, or being asked, is of another shell.
+            self.leader_ended = false;
+            self.own.retain(|_, own| *own != Own::LeaderShell);
         }
     }
 
