@@ -53,6 +53,10 @@ impl<P: Packet> Connector<P> {
         if !ledger.handed.is_of(version) {
             return; // more was handed over since
         }
+        if version != ledger.version {
+            ledger.handed = Handed::default();
+            return; // it has committed more since, and waits for a checkpoint before it offers that
+        }
         let errnum = answer.header().errnum;
         if errnum == 0 && !is_closing {
             ledger.handed.is_kept = true;

@@ -14,7 +14,11 @@ const NO_SERVICE: i32 = 38;
 
 /// A shell that has committed, and has given its service up. Returns what it hands over.
 fn at_its_end() -> (Client, Message) {
-    let mut shell = Client::new(Limits::default());
+    at_its_end_with(Limits::default())
+}
+
+fn at_its_end_with(limits: Limits) -> (Client, Message) {
+    let mut shell = Client::new(limits);
     shell.connector = shell.connector.on_rank(Some(3));
     shell.send(Message::ask("service.add", 3, &json!({ "service": SERVICE })));
     let add = shell.sent().remove(0);
@@ -86,6 +90,23 @@ fn what_it_has_committed_since_is_handed_over_with_the_rest() {
         shell.receive(sent[0].answer("{}"));
         assert!(!shell.connector.is_lingering());
     }
+}
+
+/// It waits for a checkpoint, so it cannot hand over the newer one yet (simulator seed 5023796).
+#[test]
+fn the_answer_to_an_earlier_bequest_is_not_for_what_it_has_committed_since() {
+    let (mut shell, bequest) = at_its_end_with(Limits { commits_max: 1, ..Limits::default() });
+    let commit = Message::ask("kvs.commit", 1, &append("job-9", 1));
+    shell.answer(&commit, &json!({ "rootref": "r", "rootseq": 1 }));
+    let checkpoint = shell.sent().remove(0);
+    assert_eq!(checkpoint.topic, "job-exec.checkpoint");
+    shell.send(Message::ask("kvs.commit", 3, &append("job-9", 2)));
+    shell.sent();
+    shell.connector.closing(shell.now);
+    shell.receive(bequest.answer("{}"));
+    assert!(shell.connector.is_lingering(), "the newer one is not handed over");
+    shell.receive(checkpoint.answer("{}"));
+    assert_eq!(handed_over(&mut shell), [1]);
 }
 
 #[test]
