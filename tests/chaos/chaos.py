@@ -295,8 +295,10 @@ def last(rests, waited):
 def run_seed(seed, options):
     """Whether nothing was wrong."""
     run = Run(seed, options)
+    is_over = False
     try:
         run.run()
+        is_over = True
         print(run.summary(), flush=True)
         if not run.wrong():
             return True
@@ -305,7 +307,7 @@ def run_seed(seed, options):
         print(run.summary(), flush=True)
     finally:
         try:
-            if options.keep and run.wrong():
+            if options.keep and (not is_over or run.wrong()):
                 print(f"logs: {run.keep(options.keep)}")
         finally:
             run.close()
