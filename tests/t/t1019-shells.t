@@ -17,6 +17,10 @@ test_expect_success 'what is typed before the shells are connected again arrives
 	flux python "$here/ride-input.py" 4
 '
 
+test_expect_success 'who has typed is shown the end of a job if the answer was lost' '
+	flux python "$here/ride-unanswered.py"
+'
+
 test_expect_success 'signals to a shell that has ended but for its output do not lose it' '
 	flux python "$here/ride-signals.py"
 '

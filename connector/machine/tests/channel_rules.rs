@@ -176,6 +176,40 @@ fn a_service_that_a_broker_lacks_which_has_run_for_long_is_told_of_at_once() {
     assert_eq!(sender.heard(), [(2, NO_SERVICE)]);
 }
 
+fn input(tag: u32) -> Message {
+    let payload = json!({ "stream": "stdin", "rank": "all", "eof": true });
+    Message { rank: RANK, ..Message::ask(&format!("{SERVICE}.stdin"), tag, &payload) }
+}
+
+/// The shell may have had the input, and have ended because of it, while the answer was lost. Then
+/// `flux job attach` would end with an error before it has shown the rest of the output (chaos seed
+/// 6909).
+#[test]
+fn input_that_a_shell_may_have_had_before_a_loss_counts_as_taken_when_it_has_ended() {
+    let mut sender = Client::new(Limits::default());
+    sender.send(input(2));
+    sender.send(exchange(3));
+    sender.sent();
+    sender.connector.lost(sender.now);
+    sender.send(input(4));
+    sender.connector.connected();
+    let asked = sender.sent();
+    sender.receive(asked[0].answer("{}"));
+    sender.refuse_questions(NO_SERVICE);
+    assert_eq!(sender.heard(), [(2, 0), (3, NO_SERVICE), (4, NO_SERVICE)]);
+    assert_eq!(sender.connector.retained(), 0);
+}
+
+#[test]
+fn input_that_a_shell_does_not_take_before_it_ends_is_refused_if_nothing_was_lost() {
+    let mut sender = Client::new(Limits::default());
+    sender.send(input(2));
+    let sent = sender.sent();
+    sender.receive(sent[0].refusal(NO_SERVICE, "No service"));
+    sender.refuse_questions(NO_SERVICE);
+    assert_eq!(sender.heard(), [(2, NO_SERVICE)]);
+}
+
 /// `flux job attach` by a user who could not know that a broker was away.
 #[test]
 fn a_client_of_a_shell_waits_until_that_is_connected_again() {

@@ -29,6 +29,8 @@ const UNASKED_MAX: usize = 1 << 20;
 /// Seconds for which the receiver's broker may be in RUN before the receiver has its service
 /// again. Its connector tries to connect every 2 s. Until then the rank's module is asked.
 pub(crate) const BACK_AFTER: f64 = 10.0;
+/// The method of a shell's service that takes input.
+const INPUT: &str = ".stdin";
 /// Asks the module of a rank whether the job's shell runs there.
 pub(crate) const SHELL_RUNS: &str = "job-exec.shell-runs";
 /// How libflux answers for a client that does not know the method (flux-core
@@ -56,6 +58,11 @@ pub(crate) fn runs_for<P: Packet>(answer: &P) -> Option<f64> {
     let answer = Some(answer).filter(|answer| answer.header().errnum == 0)?;
     let BrokerState { state, duration } = serde_json::from_slice(answer.payload()).ok()?;
     (state == RUN).then_some(duration)
+}
+
+/// Whether this is input for tasks (flux-core `shell/input/service.c`).
+fn is_input<P: Packet>(request: &P) -> bool {
+    request.header().topic.ends_with(INPUT)
 }
 
 /// The payload of [`SHELL_RUNS`].
@@ -230,9 +237,15 @@ impl<P: Packet> Connector<P> {
         let Some(mut outbox) = self.outboxes.remove(peer) else { return };
         self.retained -= outbox.bytes;
         self.leader_ended |= self.leader.as_ref() == Some(peer);
-        for (_, kept) in outbox.take() {
-            if let Kept::Tagged(tag) = kept {
-                self.refuse(tag, NO_SERVICE, "the shell has ended");
+        for (number, kept) in outbox.take() {
+            let Kept::Tagged(tag) = kept else { continue };
+            let may_have_it = outbox.trouble && outbox.was_sent(number);
+            match self.flights.get(&tag).map(|flight| &flight.request) {
+                Some(request) if may_have_it && is_input(request) => {
+                    let taken = request.answer("{}");
+                    self.last_answer(tag, taken);
+                }
+                _ => self.refuse(tag, NO_SERVICE, "the shell has ended"),
             }
         }
     }
