@@ -203,6 +203,15 @@ fn own_job(handle: Handle) -> Option<OwnJob> {
     })
 }
 
+/// The broker: its pid, and the time at which it was started, in ticks since the node has booted
+/// (proc(5), `/proc/pid/stat`, field 22). A pid alone can be another broker's, as in a container.
+fn this_process() -> String {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    let (_, fields) = stat.rsplit_once(')').unwrap_or_default();
+    let started = fields.split_whitespace().nth(19).unwrap_or_default();
+    format!("{}-{started}", std::process::id())
+}
+
 /// This instance is itself a job.
 fn is_job(handle: Handle) -> bool {
     handle.attribute("jobid").is_some_and(|id| !id.is_empty())
@@ -215,6 +224,7 @@ fn facts(handle: Handle, place: &Place, confines: bool) -> Result<Facts, LoadErr
     let (shell_uri, no_connector) = shell_uri(handle, rank, place.lasts)?;
     Ok(Facts {
         rank: BrokerRank(rank),
+        broker: this_process(),
         hostname: handle.attribute("hostname").unwrap_or_default(),
         owner,
         instance: InstanceId::new(&place.directory.to_string_lossy(), owner),

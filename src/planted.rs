@@ -44,6 +44,8 @@ pub enum Bug {
     LostSignalAfterReconnect,
     /// Output that a shell sends to another has no number: nobody notices when it is lost.
     OneWayUnnumbered,
+    /// A barrier request that the module of an earlier broker has kept counts as an entry.
+    ParkedOutlivesBroker,
     /// A prolog that has ended is run again when its module is back.
     PrologRunTwice,
     /// The exception for which a shell is ended is not written to the shell's record.
@@ -74,7 +76,7 @@ pub enum Bug {
 
 impl Bug {
     /// All bugs.
-    pub const ALL: [Self; 31] = [
+    pub const ALL: [Self; 32] = [
         Self::AdoptionByPid,
         Self::AnotherReleaseIsFatal,
         Self::BarrierAfterRestart,
@@ -93,6 +95,7 @@ impl Bug {
         Self::LossUnnoticed,
         Self::LostSignalAfterReconnect,
         Self::OneWayUnnumbered,
+        Self::ParkedOutlivesBroker,
         Self::PrologRunTwice,
         Self::ReasonForgotten,
         Self::ReissuedIdAdopted,

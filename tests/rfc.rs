@@ -40,7 +40,7 @@ const READERS: &[(&str, Reader)] = &[
     ("record-note-degraded", note),
     ("record-note-end-reason", end_reason),
     ("record-note-made-again", note),
-    ("record-note-parked", parked),
+    ("record-note-parked", note),
     ("record-started", fact),
 ];
 
@@ -129,21 +129,6 @@ fn note(example: &Value) -> Result<Value, String> {
     let note = Note::all(&notes).next().ok_or("no note of this release")?;
     fact["note"] = json!({ "key": note.key(), "value": note.value() });
     Ok(fact)
-}
-
-/// A whole Flux message in hex. Only libflux can read the message itself.
-fn parked(example: &Value) -> Result<Value, String> {
-    let fact = fact(example)?;
-    let note = &fact["note"];
-    let entry = note["key"].as_str().and_then(|key| key.strip_prefix("parked-"));
-    let entry = entry.is_some_and(|entry| entry.parse::<u32>().is_ok());
-    let hex = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
-    let value = note["value"].as_str().unwrap_or_default();
-    if entry && !value.is_empty() && value.len().is_multiple_of(2) && value.bytes().all(hex) {
-        Ok(fact)
-    } else {
-        Err("not an entry, or not hex".to_string())
-    }
 }
 
 /// `Root::of` in `adapter/libflux/kvs.rs`.

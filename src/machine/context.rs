@@ -31,6 +31,8 @@ pub(super) struct Context<'a> {
 pub struct Facts {
     /// This rank.
     pub rank: BrokerRank,
+    /// Tells the rank's broker from those that it had before.
+    pub broker: String,
     /// Its host, for log lines.
     pub hostname: String,
     /// The instance owner's user id. The owner's jobs need no IMP.

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::sync::Arc;
 
+use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::proto::{BarrierClients, Bequest, EndReason, Idset, Json};
@@ -48,6 +49,21 @@ pub enum Note {
         entry: u32,
         /// The request, as the broker encodes messages. None once the module has taken it back.
         message: Option<Vec<u8>>,
+        /// The broker that has its client. None in a record of an earlier release.
+        broker: Option<String>,
+    },
+}
+
+/// The value of [`Note::Parked`].
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Parked {
+    Taken,
+    /// Of an earlier release.
+    Earlier(String),
+    By {
+        broker: String,
+        message: String,
     },
 }
 
@@ -77,7 +93,11 @@ impl Note {
             Self::Degraded(reason) => Json::of(reason),
             Self::EndReason(reason) => Json::of(reason),
             Self::MadeAgain { output_lost } => json!({ "output-lost": output_lost }).into(),
-            Self::Parked { message, .. } => Json::of(&message.as_deref().map(hex)),
+            Self::Parked { message: None, .. } => Json::of(&Value::Null),
+            Self::Parked { message: Some(message), broker: None, .. } => Json::of(&hex(message)),
+            Self::Parked { message: Some(message), broker: Some(broker), .. } => {
+                json!({ "broker": broker, "message": hex(message) }).into()
+            }
         }
     }
 
@@ -104,11 +124,14 @@ impl Note {
             }
             _ => {
                 let entry = key.strip_prefix(PARKED)?.parse().ok()?;
-                let message = match value.read::<Option<String>>()? {
-                    Some(text) => Some(bytes(&text)?),
-                    None => None,
+                let (broker, text) = match value.read::<Parked>()? {
+                    Parked::Taken => {
+                        return Some(Self::Parked { entry, message: None, broker: None });
+                    }
+                    Parked::Earlier(text) => (None, text),
+                    Parked::By { broker, message } => (Some(broker), message),
                 };
-                Some(Self::Parked { entry, message })
+                Some(Self::Parked { entry, message: Some(bytes(&text)?), broker })
             }
         }
     }
@@ -147,12 +170,14 @@ mod tests {
             Note::Degraded("no scratch".to_string()),
             Note::EndReason(EndReason::new("timeout", "expired", None)),
             Note::MadeAgain { output_lost: true },
-            Note::Parked { entry: 1, message: None },
-            Note::Parked { entry: 2, message: Some(vec![0, 0xff, 16]) },
+            Note::Parked { entry: 1, message: None, broker: None },
+            Note::Parked { entry: 2, message: Some(vec![0, 0xff, 16]), broker: None },
+            Note::Parked { entry: 3, message: Some(vec![7]), broker: Some("9-1".to_string()) },
         ];
         let kept = notes.iter().map(|note| (note.key(), note.value())).collect();
         assert_eq!(Note::all(&kept).collect::<Vec<_>>(), notes);
         assert_eq!(kept["parked-2"].text(), "\"00ff10\"");
+        assert_eq!(kept["parked-3"].text(), r#"{"broker":"9-1","message":"07"}"#);
     }
 
     #[test]

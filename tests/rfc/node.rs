@@ -30,6 +30,7 @@ impl Rank {
         let instance = InstanceId::new("/var/lib/flux/job-exec", 1000);
         let facts = Facts {
             rank,
+            broker: "1".to_string(),
             hostname: "node".to_string(),
             owner: 1000,
             instance: instance.clone(),

@@ -175,20 +175,20 @@ impl Driver {
         let mut parked = Vec::new();
         if let UnitEvent::Found(record) = &event {
             for note in Note::all(&record.notes) {
-                if let Note::Parked { entry, message: Some(bytes) } = note
+                if let Note::Parked { entry, message: Some(bytes), broker } = note
                     && let Some(message) = Message::decode(&bytes)
                 {
-                    parked.push((record.spec.job, entry, message));
-                    let note = Note::Parked { entry, message: None };
+                    parked.push((record.spec.job, entry, message, broker));
+                    let note = Note::Parked { entry, message: None, broker: None };
                     let unit = record.spec.unit.clone();
                     self.perform(Effect::Unit(UnitCommand::Note { unit, note }));
                 }
             }
         }
         self.handle(Event::Unit(event));
-        for (id, entry, message) in parked {
+        for (id, entry, message, broker) in parked {
             let request = self.requests.hold(message);
-            self.handle(Event::Parked { request, id, entry });
+            self.handle(Event::Parked { request, id, entry, broker });
         }
     }
 
@@ -476,7 +476,8 @@ impl Driver {
         let Some(bytes) = self.requests.take(to).and_then(|message| message.encode()) else {
             return;
         };
-        let note = Note::Parked { entry, message: Some(bytes) };
+        let broker = Some(self.node.borrow().facts().broker.clone());
+        let note = Note::Parked { entry, message: Some(bytes), broker };
         self.perform(Effect::Unit(UnitCommand::Note { unit, note }));
     }
 }

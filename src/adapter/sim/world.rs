@@ -286,8 +286,9 @@ pub(super) struct World {
     tracked: BTreeMap<(Asker, u32), (u32, SimPacket)>,
     /// Prologs that mark their nodes, by the number of their request: rank and index.
     marks: BTreeMap<u64, (u32, usize)>,
-    /// Requests in the barrier that an unloaded module has kept, each with its entry.
-    parked: Vec<(Waiter, u32)>,
+    /// Requests in the barrier that an unloaded module has kept, each with its entry and the module's
+    /// broker.
+    parked: Vec<(Waiter, u32, String)>,
     /// Numbers of requests that must be refused.
     pub(super) intruders: BTreeSet<u64>,
     /// Messages from outside to the nodes.
@@ -337,6 +338,7 @@ pub(super) fn new_node(
 ) -> Node {
     let facts = Facts {
         rank: BrokerRank(rank),
+        broker: broker.to_string(),
         hostname: format!("sim{rank}"),
         owner: OWNER,
         instance: instance(),

@@ -14,6 +14,7 @@ use crate::machine::event::{Credential, Event, Fault, KvsResult, RequestId, Role
 use crate::machine::leader::Leader;
 use crate::machine::request::Topic;
 use crate::machine::schedule::Waiter;
+use crate::planted::Bug;
 use crate::port::supervisor::{Method, UnitCommand, UnitEvent};
 use crate::proto::peer::{
     CoveredRequest, KnownRequest, LeadReply, LeadRequest, Order, OrderRequest, Question, Reports,
@@ -69,8 +70,8 @@ impl Node {
             Event::Override { request, credential, id, event, status } => {
                 self.handle_override(now, request, credential, (id, &event, status), out);
             }
-            Event::Parked { request, id, entry } => {
-                self.handle_parked(now, request, id, entry, out)
+            Event::Parked { request, id, entry, broker } => {
+                self.handle_parked(now, request, (id, entry, broker), out)
             }
             Event::ParentDegraded { at, nodes } => self.coordinator.handle_parent(at, nodes, out),
             Event::PerilogRelease { request, release } => self.release(now, request, &release, out),
@@ -125,21 +126,22 @@ impl Node {
         out.done(request, result);
     }
 
-    /// A shell had entered a barrier before this module was loaded.
+    /// A shell had entered a barrier before this module was loaded. Another broker than this one cannot
+    /// pass the answer on. Its client says the entry again, after what the KVS may have lost.
     fn handle_parked(
         &mut self,
         now: Now,
         request: RequestId,
-        id: JobId,
-        entry: u32,
+        (id, entry, broker): (JobId, u32, Option<String>),
         out: &mut Effects,
     ) {
+        let is_here = broker.is_none_or(|broker| broker == self.facts.broker);
         let cx = context!(self, now);
         match self.agents.get_mut(&id) {
-            Some(agent) => {
+            Some(agent) if is_here || Bug::ParkedOutlivesBroker.is_planted() => {
                 agent.handle_barrier(cx, request, Some(BarrierEntry::of_shell(entry)), out);
             }
-            None => out.push(Effect::Drop { to: request }),
+            _ => out.push(Effect::Drop { to: request }),
         }
     }
 

@@ -49,6 +49,7 @@ const OWNER: u32 = 500;
 pub(super) fn facts(rank: u32) -> Facts {
     Facts {
         rank: BrokerRank(rank),
+        broker: "1".to_string(),
         hostname: format!("node{rank}"),
         owner: OWNER,
         instance: InstanceId::new("/test", OWNER),

@@ -171,7 +171,6 @@ impl World {
         self.barriers.retain(|_, waiter| waiter.shell.rank != rank);
         self.bequests.retain(|_, waiter| waiter.shell.rank != rank);
         self.checkpoints.retain(|_, waiter| waiter.shell.rank != rank && rank != 0);
-        self.parked.retain(|(waiter, _)| waiter.shell.rank != rank);
         let shells: Vec<ShellId> =
             self.links.keys().filter(|id| id.rank == rank).copied().collect();
         for id in shells {
@@ -308,14 +307,14 @@ impl World {
     pub(super) fn unpark_barriers(&mut self, rank: u32) {
         let (here, others) = std::mem::take(&mut self.parked)
             .into_iter()
-            .partition(|(waiter, _)| waiter.shell.rank == rank);
+            .partition(|(waiter, _, _)| waiter.shell.rank == rank);
         self.parked = others;
-        for (waiter, entry) in here {
+        for (waiter, entry, broker) in here {
             let id = self.shell(waiter.shell).unit.job();
             let number = self.open_shell_request(rank);
             self.barriers.insert(number, waiter);
             let request = RequestId::Remote(number);
-            self.handle(rank, Event::Parked { request, id, entry });
+            self.handle(rank, Event::Parked { request, id, entry, broker: Some(broker) });
         }
     }
 
@@ -343,7 +342,8 @@ impl World {
     pub(super) fn park(&mut self, number: u64, entry: u32) {
         self.requests.close(number);
         if let Some(waiter) = self.barriers.remove(&number) {
-            self.parked.push((waiter, entry));
+            let broker = self.ranks[waiter.shell.rank as usize].brokers.to_string();
+            self.parked.push((waiter, entry, broker));
         }
     }
 

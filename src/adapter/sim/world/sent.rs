@@ -148,7 +148,9 @@ impl World {
             }
             Effect::Park { entry, .. } => {
                 self.messages.all[index].holder = None;
-                self.messages.parked.push((index, entry));
+                let rank = self.messages.all[index].sent.rank;
+                let broker = self.ranks[rank as usize].brokers.to_string();
+                self.messages.parked.push((index, entry, broker));
                 self.check_granted(index);
             }
             Effect::Stream { item: StreamItem::Response { id, response }, .. } => {
@@ -211,15 +213,15 @@ impl World {
     /// Gives a loaded module the messages that its predecessor has kept.
     pub(super) fn unpark_messages(&mut self, rank: u32) {
         let all = &self.messages.all;
-        let of_rank = |(index, _): &mut (usize, u32)| all[*index].sent.rank == rank;
-        let here: Vec<(usize, u32)> = self.messages.parked.extract_if(.., of_rank).collect();
-        for (index, entry) in here {
+        let of_rank = |(index, _, _): &mut (usize, u32, String)| all[*index].sent.rank == rank;
+        let here: Vec<_> = self.messages.parked.extract_if(.., of_rank).collect();
+        for (index, entry, broker) in here {
             let holder = self.life(rank);
             let told = &mut self.messages.all[index];
             let Some(id) = told.job else { continue };
             told.holder = Some(holder);
             let request = RequestId::Remote(Messages::number(index));
-            self.handle(rank, Event::Parked { request, id, entry });
+            self.handle(rank, Event::Parked { request, id, entry, broker: Some(broker) });
         }
     }
 

@@ -86,7 +86,7 @@ fn events(input: Input, world: &World, rank: usize) -> Vec<Event> {
         Input::Order => orders(),
         Input::Override => overrides(request),
         Input::PerilogRelease => releases(request),
-        Input::Parked => [1, 2].map(|entry| Event::Parked { request, id: JOB, entry }).to_vec(),
+        Input::Parked => parked(request),
         Input::Replied => replies(),
         Input::Reported => reported(),
         Input::RunningAsked => vec![Event::RunningAsked],
@@ -509,4 +509,14 @@ fn keep_commits(request: RequestId) -> Vec<Event> {
         Event::KeepCommits { request, credential, id: JOB, bequest }
     };
     vec![of(OWNERS, &good), of(OWNERS, &bad), of(STRANGERS, &good)]
+}
+
+fn parked(request: RequestId) -> Vec<Event> {
+    let of = |(entry, broker): (u32, Option<&str>)| Event::Parked {
+        request,
+        id: JOB,
+        entry,
+        broker: broker.map(str::to_string),
+    };
+    [(1, Some("1")), (2, Some("1")), (1, Some("earlier")), (1, None)].map(of).to_vec()
 }
