@@ -314,8 +314,8 @@ pub enum Event {
         /// next one.
         entry: Option<BarrierEntry>,
     },
-    /// A shell of the job finds no service of the shell on this rank, and wants to know whether that
-    /// has ended (`job-exec.shell-runs`).
+    /// A shell of the job cannot reach another one, and wants to know whether that has ended
+    /// (`job-exec.shell-runs`).
     ShellRuns {
         /// Which request to answer.
         request: RequestId,
@@ -323,6 +323,8 @@ pub enum Event {
         credential: Credential,
         /// The job.
         id: JobId,
+        /// The broker rank of the shell that is meant. None: this rank.
+        rank: Option<BrokerRank>,
     },
     /// A leader or parent wants shells.
     Shells {

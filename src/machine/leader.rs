@@ -11,7 +11,7 @@ use crate::machine::effect::{Effect, Effects, KvsOp, Level};
 use crate::machine::event::RequestId;
 use crate::proto::peer::{LeadNote, LeadRequest, ShellCommand, StreamEnd};
 use crate::proto::{
-    Exception, ExecEvent, ExecMethod, Idset, JobDigest, JobException, JobId, Jobspec,
+    BrokerRank, Exception, ExecEvent, ExecMethod, Idset, JobDigest, JobException, JobId, Jobspec,
     ReleasedRanks, Response, StartRequest,
 };
 use agents::Agents;
@@ -157,6 +157,11 @@ impl Leader {
     /// Which of the job's leaders it is, counted from 1; 0 while the KVS has not told.
     fn generation(&self) -> u64 {
         self.journal.as_ref().map_or(0, |journal| journal.generation)
+    }
+
+    /// Whether the shell on this rank has ended, or the rank was given up.
+    pub(super) fn shell_has_ended(&self, rank: BrokerRank) -> bool {
+        self.ranks.get(rank).is_some_and(|known| !known.is_active())
     }
 
     /// Whether this is the job of the request: its id may have been issued again.

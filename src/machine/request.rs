@@ -59,7 +59,7 @@ pub enum Topic {
     Start,
 }
 
-/// The payload of `checkpoint` and `shell-runs`.
+/// The payload of `checkpoint`.
 #[derive(Deserialize)]
 struct Named {
     id: JobId,
@@ -103,6 +103,12 @@ struct ShellBarrier {
     /// The resume connector says which entry it is, and whose.
     entry: Option<u32>,
     client: Option<ClientId>,
+}
+
+#[derive(Deserialize)]
+struct ShellRuns {
+    id: JobId,
+    rank: Option<BrokerRank>,
 }
 
 impl Topic {
@@ -232,8 +238,8 @@ impl Topic {
                 Event::ShellBarrier { request, credential, id, rank, entry }
             }
             Self::ShellRuns => {
-                let Named { id } = json(payload)?;
-                Event::ShellRuns { request, credential, id }
+                let ShellRuns { id, rank } = json(payload)?;
+                Event::ShellRuns { request, credential, id, rank }
             }
             Self::Shells => Event::Shells { request, shells: Box::new(peers(payload)?) },
             Self::Start => Event::Start { request, start: Box::new(StartRequest::read(payload)) },

@@ -94,7 +94,8 @@ fn from_user(topic: Topic, example: &Value) -> Result<Value, String> {
     let payload = example.to_string();
     let event = topic.read(RequestId::Remote(1), credential, payload.as_bytes());
     Ok(match event.map_err(|e| e.to_string())? {
-        Event::CheckpointAsked { id, .. } | Event::ShellRuns { id, .. } => json!({ "id": id }),
+        Event::CheckpointAsked { id, .. } => json!({ "id": id }),
+        Event::ShellRuns { id, rank, .. } => json!({ "id": id, "rank": rank }),
         Event::CriticalRanks { id, ranks, .. } => json!({ "id": id, "ranks": ranks }),
         Event::Degraded { degraded, .. } => json!(degraded),
         Event::Expiration { id, expiration, .. } => json!({ "id": id, "expiration": expiration }),

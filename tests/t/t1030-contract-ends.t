@@ -165,33 +165,51 @@ test_expect_success 'a node is lost that it can do without: the job is told, and
 	test "$(jq "select(.name == \"finish\").context.status" eventlog)" = 0
 '
 
-# The tree of PMI has shell 3 behind shell 1, which waits for it before it ends, but not for ever.
-gate met.0 met.1 met.2 met.3 part.0 part.1 part.2
-cat >without-3 <<END
-id=\$(flux submit -N4 -n4 -o exit-timeout=none sh -c 'flux pmi exchange >/dev/null &&
-	echo >met.\$FLUX_TASK_RANK; [ \$FLUX_TASK_RANK = 3 ] && exec sleep inf; cat part.\$FLUX_TASK_RANK') &&
+# The tree of PMI has shells 1 and 2 behind shell 0, and shell 3 behind shell 1. Each waits for those
+# behind it before it ends, but not for ever.
+gate met.0 met.1 met.2 met.3 part.0 part.1 part.2 part.3
+# usage: bash without RANK CRITICAL
+cat >without <<END
+id=\$(flux submit -N4 -n4 -o exit-timeout=none sh -c "flux pmi exchange >/dev/null &&
+	echo >met.\\\$FLUX_TASK_RANK; [ \\\$FLUX_TASK_RANK = \$1 ] && exec sleep inf
+	cat part.\\\$FLUX_TASK_RANK") &&
 flux job id --to=f58plain \$id >id.lost &&
 timeout $patience cat met.0 met.1 met.2 met.3 &&
 flux job wait-event -t $patience \$id start &&
 flux python $here/rpc.py job-exec.critical-ranks \\
-	"{\"id\": \$(flux job id --to=dec \$id), \"ranks\": \"0-2\"}" &&
-flux overlay disconnect 3 &&
+	"{\"id\": \$(flux job id --to=dec \$id), \"ranks\": \"\$2\"}" &&
+flux overlay disconnect \$1 &&
 flux job wait-event -t $patience \$id exception &&
-for rank in 0 1 2; do timeout $patience bash -c ": >part.\$rank" || exit; done &&
+for rank in 0 1 2 3; do
+	[ \$rank = \$1 ] || timeout $patience bash -c ": >part.\$rank" || exit
+done &&
 flux job wait-event -t $patience \$id clean &&
 flux job eventlog -f json \$id >eventlog
 END
+# usage: goes_on_without RANK CRITICAL
+goes_on_without() {
+	run_instance 4 bash without "$1" "$2" &&
+		lost_with "node-failure 2 node failure on [^ ]+ \(shell rank $1\)" &&
+		test "$(wc -l <exceptions)" -eq 1 &&
+		test "$(jq "select(.name == \"finish\").context.status" eventlog)" = 0
+}
+# usage: stopped_by_hand RANK. Its broker does not come back, and nobody else looks after its unit.
+stopped_by_hand() {
+	unit=$(all_units | grep "^shell-$1-$(cat id.lost)-") &&
+		systemctl --user stop "$unit" &&
+		{ systemctl --user reset-failed "$unit" 2>/dev/null || true; }
+}
 test_expect_success UNITS,CONNECTOR 'a shell does not wait for one whose rank was given up' '
-	run_instance 4 bash without-3 &&
-	lost_with "node-failure 2 node failure on [^ ]+ \(shell rank 3\)" &&
-	test "$(wc -l <exceptions)" -eq 1 &&
-	test "$(jq "select(.name == \"finish\").context.status" eventlog)" = 0
+	goes_on_without 3 0-2
 '
-# Its broker does not come back, and nobody else looks after its unit.
 test_expect_success UNITS,CONNECTOR 'the unit of that rank can be stopped by hand' '
-	unit=$(all_units | grep "^shell-3-$(cat id.lost)-") &&
-	systemctl --user stop "$unit" &&
-	{ systemctl --user reset-failed "$unit" 2>/dev/null || true; }
+	stopped_by_hand 3
+'
+test_expect_success UNITS,CONNECTOR 'neither does the leader shell' '
+	goes_on_without 2 0-1,3
+'
+test_expect_success UNITS,CONNECTOR 'nor has that unit to stay' '
+	stopped_by_hand 2
 '
 
 # ---- exceptions ------------------------------------------------------------------------------

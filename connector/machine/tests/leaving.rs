@@ -213,6 +213,41 @@ fn it_waits_for_nobody_when_the_leader_shell_has_ended() {
     assert!(shell.sent().iter().all(|asked| asked.topic != NEEDED));
 }
 
+/// The leader shell, on rank 1, which has answered rank 4. It sends nothing to lower ranks.
+fn leader_shell() -> Client {
+    let mut shell = Client::new(Limits::default());
+    let run = Run { job: JOB, digest: "first".to_string() };
+    shell.connector = shell.connector.on_rank(Some(1)).of_run(Some(run));
+    let hops = ["resume:07.1", "ask:1.1", "home:4"].map(str::to_string);
+    shell.receive(exchange(2).with_hops(&hops));
+    let request = shell.connector.for_client().expect("a request");
+    shell.send(request.answer("{}"));
+    shell.sent();
+    shell
+}
+
+#[test]
+fn the_leader_shell_does_not_wait_for_a_rank_that_was_given_up() {
+    let mut shell = leader_shell();
+    shell.connector.closing(shell.now);
+    for (answer, pause) in [(0, 0.1), (NO_SERVICE, 0.2), (NO_PROCESS, 0.4)] {
+        let question = shell.sent().remove(0);
+        assert_eq!((question.topic.as_str(), question.rank), (NEEDED, RANK));
+        shell.receive(question.refusal(NO_HOST, "no host"));
+        let asked = shell.sent().remove(0);
+        assert_eq!((asked.topic.as_str(), asked.rank), ("job-exec.shell-runs", 1));
+        assert_eq!(asked.json(), json!({ "id": JOB, "rank": RANK }));
+        assert!(shell.connector.is_lingering());
+        shell.receive(match answer {
+            0 => asked.answer("{}"),
+            errnum => asked.refusal(errnum, "no"),
+        });
+        shell.pass(pause);
+    }
+    assert!(!shell.connector.is_lingering());
+    assert_eq!(shell.topics(), [""; 0]);
+}
+
 /// Until its end it has sent something to another shell only, which has ended (simulator seed
 /// 5005106).
 #[test]

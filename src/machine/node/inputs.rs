@@ -83,8 +83,8 @@ impl Node {
             Event::ShellBarrier { request, credential, id, rank, entry } => {
                 self.handle_barrier(now, request, credential, (id, rank, entry), out);
             }
-            Event::ShellRuns { request, credential, id } => {
-                out.done(request, self.answer_shell_runs(id, credential));
+            Event::ShellRuns { request, credential, id, rank } => {
+                out.done(request, self.answer_shell_runs(id, rank, credential));
             }
             Event::Shells { request, shells } => self.handle_shells(now, request, *shells, out),
             Event::Start { request, start } => {
@@ -283,15 +283,30 @@ impl Node {
         }
     }
 
-    /// Whether the job's shell on this rank runs, or is going to: `ESRCH` if it has ended.
-    fn answer_shell_runs(&mut self, id: JobId, credential: Credential) -> Result<(), Fault> {
+    /// Whether the job's shell on this rank, or on another one if this rank leads the job, runs, or is
+    /// going to: `ESRCH` if it has ended, or was given up.
+    fn answer_shell_runs(
+        &mut self,
+        id: JobId,
+        rank: Option<BrokerRank>,
+        credential: Credential,
+    ) -> Result<(), Fault> {
         if self.is_starting() {
             let message = format!("{id}: this rank does not know its shells yet");
             return Err(Fault::new(libc::EAGAIN, message));
         }
         let agent = of_user(self.agents.get_mut(&id), id, credential)?;
-        if agent.shell_has_ended() {
-            return Err(Fault::new(libc::ESRCH, format!("{id}: its shell on this rank has ended")));
+        let rank = rank.unwrap_or(self.facts.rank);
+        let has_ended = if rank == self.facts.rank {
+            agent.shell_has_ended()
+        } else {
+            self.leaders.get(&id).is_some_and(|leader| leader.shell_has_ended(rank))
+        };
+        if has_ended {
+            return Err(Fault::new(
+                libc::ESRCH,
+                format!("{id}: its shell on rank {rank} has ended"),
+            ));
         }
         Ok(())
     }

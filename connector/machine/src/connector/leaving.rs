@@ -2,6 +2,8 @@
 //! been lost with the sender's broker. So each sender that is a shell is asked whether it has its
 //! answers.
 
+use serde_json::json;
+
 use crate::channel::{NEEDED, Needed, Peer, WhichNeeded};
 use crate::connector::channels::{
     BACK_AFTER, SHELL_RUNS, is_unknown_method, job_payload, runs_for,
@@ -51,14 +53,26 @@ impl<P: Packet> Connector<P> {
         }
     }
 
-    /// A sender cannot be reached. Its rank may have been given up, and then it never can.
-    fn ask_for_leader(&mut self) {
-        let leader = self.leader.as_ref();
-        let Some((rank, id)) = leader.and_then(|peer| Some((peer.rank, peer.job()?))) else {
-            return;
-        };
-        self.own.retain(|_, own| *own != Own::LeaderShell);
-        self.ask_rank(Own::LeaderShell, SHELL_RUNS, &job_payload(id), rank);
+    /// A sender cannot be reached. Its rank may have been given up, and then it never can. So a
+    /// follower asks whether the leader shell has ended, and the leader shell asks its own module,
+    /// which leads the job.
+    fn sender_unreachable(&mut self, now: f64, client: &str) {
+        let leader = self.leader.as_ref().and_then(|peer| Some((peer.rank, peer.job()?)));
+        let own = self.run.as_ref().map(|run| run.job).zip(self.rank);
+        let Some((home, inquiry)) = self.inboxes.inquiry(client) else { return };
+        match (leader, own) {
+            (Some((rank, id)), _) => {
+                inquiry.ask_later(now);
+                self.own.retain(|_, own| *own != Own::LeaderShell);
+                self.ask_rank(Own::LeaderShell, SHELL_RUNS, &job_payload(id), rank);
+            }
+            (None, Some((id, rank))) if home.job() == Some(id) => {
+                inquiry.asked(now);
+                let question = json!({ "id": id, "rank": home.rank }).to_string();
+                self.ask_rank(Own::SenderShell(client.to_string()), SHELL_RUNS, &question, rank);
+            }
+            _ => inquiry.ask_later(now),
+        }
     }
 
     /// The module of the leader shell's rank has said whether that runs.
@@ -101,8 +115,7 @@ impl<P: Packet> Connector<P> {
         inquiry.answered();
         let Header { errnum, .. } = answer.header();
         if is_unreachable(answer) {
-            inquiry.ask_later(now);
-            return self.ask_for_leader();
+            return self.sender_unreachable(now, client);
         }
         if errnum == NO_SERVICE && !is_unknown_method(answer) {
             inquiry.asked(now);
@@ -134,7 +147,7 @@ impl<P: Packet> Connector<P> {
         }
     }
 
-    /// The module of the sender's rank has said whether the sender runs.
+    /// A module has said whether the sender runs.
     pub(crate) fn sender_shell(&mut self, now: f64, client: &str, answer: &P) {
         let Some((_, inquiry)) = self.inboxes.inquiry(client) else { return };
         inquiry.answered();

@@ -91,8 +91,8 @@ fn events(input: Input, world: &World, rank: usize) -> Vec<Event> {
         Input::Reported => reported(),
         Input::RunningAsked => vec![Event::RunningAsked],
         Input::ShellBarrier => barriers(request, rank),
-        Input::ShellRuns => [OWNERS, STRANGERS]
-            .map(|credential| Event::ShellRuns { request, credential, id: JOB })
+        Input::ShellRuns => [(OWNERS, None), (OWNERS, Some(BrokerRank(1))), (STRANGERS, None)]
+            .map(|(credential, rank)| Event::ShellRuns { request, credential, id: JOB, rank })
             .to_vec(),
         Input::Shells => shells(request),
         Input::Start => starts(request),
