@@ -2,7 +2,8 @@
 
 A shell starts after the KVS has gone back, and finds the others of its job in the barrier, where
 they have waited since before. What they had written must be there when it is let go. The leader's
-shell stands still until then, so that it can't be there by chance."""
+shell stands still until then, so that it can't be there by chance. Its broker is killed, or ends in
+order because rank 0's was killed; then its module keeps what waits in the barrier."""
 
 import json
 import os
@@ -19,6 +20,10 @@ PATIENCE_S = 60
 # A shell that is let go is in the next barrier after some 10 ms.
 HELD_S = 1
 STATUS = 3
+# The job's ranks, the one that is late, and the brokers that are killed. With kary:2 rank 3 is a child
+# of 1, the others are children of 0.
+KILLED = ([0, 1, 2], 1, [0, 1])
+IN_ORDER = ([1, 2, 3], 2, [0, 2])
 
 
 def await_true(what, condition):
@@ -39,39 +44,41 @@ def entered(instance, rank):
     return max((note["value"] for note in notes if note["key"] == "barrier-entered"), default=0)
 
 
-def leader_shell():
+def shell_on(rank):
     """Its pid."""
-    units = systemctl("list-units", "--plain", "--no-legend", "shell-0-*")
+    units = systemctl("list-units", "--plain", "--no-legend", f"shell-{rank}-*")
     return int(systemctl("show", "-P", "MainPID", units.split()[0]))
 
 
-def submit(instance):
-    directory = instance.path("jobs", "late")
+def submit(instance, ranks):
+    directory = instance.path("jobs", f"late-{ranks[0]}")
     os.makedirs(directory)
-    command = ["submit", "-N3", "-n3", "--requires=rank:0-2", "--cwd=/", *SHELL]
+    where = f"--requires=rank:{ranks[0]}-{ranks[-1]}"
+    command = ["submit", "-N3", "-n3", where, "--cwd=/", *SHELL]
     command += [f"--env=CHAOS_JOB={instance.tag}-late", PYTHON, "-I", f"{HERE}/task.py"]
     return instance.flux(*command, directory, str(STATUS), "lines", "10", "1", "0.001").strip()
 
 
-def play(instance):
-    # Rank 1 hears of the job only when it is back.
-    instance.signal([1], signal.SIGSTOP)
-    job = submit(instance)
+def play(instance, ranks, late, killed):
+    # That rank hears of the job only when it is back.
+    instance.signal([late], signal.SIGSTOP)
+    job = submit(instance, ranks)
     instance.flux("job", "wait-event", f"-t{PATIENCE_S}", job, "alloc")
-    await_true("ranks 0 and 2 wait", lambda: all(entered(instance, rank) for rank in (0, 2)))
-    shell = leader_shell()
+    others = [rank for rank in ranks if rank != late]
+    await_true("the others wait", lambda: all(entered(instance, rank) for rank in others))
+    shell = shell_on(ranks[0])
     os.kill(shell, signal.SIGSTOP)
     # The job is not to be forgotten. No reference to its guest namespace is there yet.
     instance.flux("kvs", "put", "--sync", "late=1")
-    instance.signal([0, 1], signal.SIGKILL)
+    instance.signal(killed, signal.SIGKILL)
     try:
-        # All ranks have answered the leader. Rank 2 has lost its parent, and comes back late.
+        # All ranks have answered the leader. Those that have lost their parent come back late.
         instance.await_run(0)
         instance.flux("job", "wait-event", f"-t{PATIENCE_S}", job, "start")
-        await_true("rank 1 is there, too", lambda: entered(instance, 1))
+        await_true("the last rank is there, too", lambda: entered(instance, late))
         # Nothing tells that it is not let go.
         pause(HELD_S)
-        assert entered(instance, 1) == 1, "rank 1 is let go before the leader's shell is back"
+        assert entered(instance, late) == 1, "it is let go before the leader's shell is back"
     finally:
         os.kill(shell, signal.SIGCONT)
     instance.flux("job", "wait-event", f"-t{PATIENCE_S}", job, "clean")
@@ -79,15 +86,15 @@ def play(instance):
     return " exception " not in said and f"finish status={exited(STATUS)}" in said, said
 
 
-def main():
+def is_good(how):
     with started(peer_timeout=60) as instance:
         try:
-            is_good, said = play(instance)
+            good, said = play(instance, *how)
         except (AssertionError, subprocess.CalledProcessError) as error:
-            is_good, said = False, str(error)
-    if not is_good:
-        print(said)
-    return not is_good
+            good, said = False, str(error)
+    if not good:
+        print(how, said)
+    return good
 
 
-sys.exit(main())
+sys.exit(not all([is_good(how) for how in (KILLED, IN_ORDER)]))
