@@ -213,7 +213,11 @@ impl Leader {
         self.journal = Some(journal);
         self.status.posted = found.complete;
         let lost = self.enter_launching(true);
-        let is_fresh = !self.start.reattach && !has_failed;
+        if found.complete.is_some() {
+            // All shells have ended, even if nothing is known of one any more: none is started.
+            self.expect_status();
+        }
+        let is_fresh = !self.start.reattach && !has_failed && found.complete.is_none();
         self.adopt(cx, &lost, if is_fresh { Mode::Start } else { Mode::Adopt }, out);
     }
 

@@ -120,7 +120,9 @@ impl Leader {
         let Some(known) = self.ranks.get_mut(rank) else { return false };
         let was_running = known.seen_running;
         known.phase = Phase::Exited(None);
-        let is_loss = !self.has_failed() || was_running;
+        // If the eventlog says that all shells have ended, its status is the job's.
+        let has_ended = self.status.posted.is_some() && !was_running;
+        let is_loss = (!self.has_failed() || was_running) && !has_ended;
         if is_loss {
             self.handle_lost(cx, rank, message, out);
         }

@@ -439,3 +439,26 @@ fn a_shell_enters_each_barrier_through_another_client() {
     world.pass(1.0);
     assert_eq!(world.barrier, [(second, Err(libc::EIO))]);
 }
+
+/// Simulator seed 6734362: its rank had lost the records of the shell and of its epilog.
+#[test]
+fn no_shell_is_started_again_when_all_have_ended_and_the_job_manager_has_not_heard_of_a_start() {
+    let mut world = World::running(2, "0-1");
+    world.fail_moves = 9;
+    for rank in [0, 1] {
+        world.exited(rank, WaitStatus(0));
+    }
+    assert!(world.event_names().contains(&"complete"), "{:?}", world.event_names());
+    for rank in [0, 1] {
+        world.unload(rank);
+        world.disks[rank].records.clear();
+        world.load(rank);
+    }
+    (world.fail_moves, world.launched) = (0, Vec::new());
+    world.responses.clear();
+    world.start("0-1", false);
+    world.pass(20.0);
+    assert_eq!(world.launched, [0; 0]);
+    assert_eq!(world.status(), Some(WaitStatus(0)), "{:?}", world.responses);
+    world.assert_ended();
+}
