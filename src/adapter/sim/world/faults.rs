@@ -426,6 +426,7 @@ impl World {
             shell.record_damaged |= !has_record && known != Some(shell.invocation.as_str());
         }
         note!(self, "ready on rank {rank}");
+        self.lose_parked(rank, &found);
         for event in found {
             self.handle(rank, Event::Unit(event));
         }

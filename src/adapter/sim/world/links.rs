@@ -1,6 +1,7 @@
 //! The connections of shells to their brokers, with the real resume connector. A socket ends with
 //! its broker. The broker passes requests on to its module, to rank 0's coordinator or to the KVS.
 
+use std::collections::BTreeSet;
 use std::iter;
 
 use rand::Rng;
@@ -12,9 +13,11 @@ use super::{Item, World};
 use crate::adapter::sim::kind::FaultKind;
 use crate::adapter::sim::packet::SimPacket;
 use crate::adapter::sim::rank::OWNER;
+use crate::adapter::sim::sent::Messages;
 use crate::adapter::sim::shell::ShellId;
 use crate::machine::{Credential, Event, Fault, RequestId, Topic};
 use crate::planted::Bug;
+use crate::port::supervisor::UnitEvent;
 use crate::proto::{BarrierEntry, BrokerRank, JobId};
 
 pub(super) const SERVICE_ADD: &str = "service.add";
@@ -301,6 +304,25 @@ impl World {
     fn credential(&self, id: ShellId) -> Credential {
         let userid = self.user_of(&self.shell(id).digest);
         Credential { userid, owner: userid == OWNER, local: true }
+    }
+
+    /// Requests in the barrier are kept in the records of shells, and are lost with them.
+    pub(super) fn lose_parked(&mut self, rank: u32, found: &[UnitEvent]) {
+        let kept = |event: &UnitEvent| match event {
+            UnitEvent::Found(record) if !record.spec.unit.is_script() => Some(record.spec.job),
+            _ => None,
+        };
+        let kept: BTreeSet<JobId> = found.iter().filter_map(kept).collect();
+        let mut parked = std::mem::take(&mut self.parked);
+        parked.retain(|(waiter, _, _)| {
+            waiter.shell.rank != rank || kept.contains(&self.shell(waiter.shell).unit.job())
+        });
+        self.parked = parked;
+        let Messages { all, parked, .. } = &mut self.messages;
+        parked.retain(|(index, _, _)| {
+            let sent = &all[*index];
+            sent.sent.rank != rank || sent.job.is_some_and(|id| kept.contains(&id))
+        });
     }
 
     /// Gives a loaded module the barrier requests that its predecessor has kept.
