@@ -204,7 +204,7 @@ fn own_job(handle: Handle) -> Option<OwnJob> {
 }
 
 /// The broker: its pid, and the time at which it was started, in ticks since the node has booted
-/// (proc(5), `/proc/pid/stat`, field 22). A pid alone can be another broker's, as in a container.
+/// (proc(5), `/proc/pid/stat`, field 22). A pid alone can be another broker's, as in a container. Without `/proc` it has to do.
 fn this_process() -> String {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
     let (_, fields) = stat.rsplit_once(')').unwrap_or_default();

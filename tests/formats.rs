@@ -52,7 +52,11 @@ fn records_of_version_1_are_read() {
         assert!(notes.contains(&Note::BarrierEntered(1)), "{notes:?}");
         assert!(notes.contains(&Note::CriticalRanks(critical)), "{notes:?}");
         assert!(notes.contains(&Note::EndReason(reason)), "{notes:?}");
-        assert!(notes.iter().any(|note| matches!(note, Note::Parked { entry: 2, .. })));
+        let message = Some(vec![0x8e, 1, 1, 6, 0, 0, 0, 0]);
+        let earlier = Note::Parked { entry: 2, message: message.clone(), broker: None };
+        assert!(notes.contains(&earlier), "{notes:?}");
+        let broker = Some("4711-81234".to_string());
+        assert!(notes.contains(&Note::Parked { entry: 3, message, broker }), "{notes:?}");
     }
 }
 

@@ -43,7 +43,6 @@ fn every_oracle_of_scripts_finds_a_bug() {
     for (bug, invariant) in [
         (Bug::DegradedUntold, "degraded-told"),
         (Bug::EpilogEarly, "epilog-follows"),
-        (Bug::ParkedOutlivesBroker, "barrier"),
         (Bug::PrologRunTwice, "script-once"),
         (Bug::ReleaseBeforeEpilog, "released-behind"),
         (Bug::ScriptKilled, "script-not-killed"),

@@ -169,12 +169,26 @@ fn it_waits_as_long_as_job_exec_waits_for_a_rank() {
     assert_eq!(shell.connector.next_timeout(), None);
 }
 
+/// A client of the job on this rank.
+fn on_rank(rank: u32) -> Client {
+    let mut client = Client::new(Limits::default());
+    let run = Run { job: JOB, digest: "first".to_string() };
+    client.connector = client.connector.on_rank(Some(rank)).of_run(Some(run));
+    client
+}
+
+/// The shell on rank 4 asks, and is answered.
+fn answer_rank_4(shell: &mut Client) {
+    let hops = ["resume:07.1", "ask:1.1", "home:4"].map(str::to_string);
+    shell.receive(exchange(2).with_hops(&hops));
+    let request = shell.connector.for_client().expect("a request");
+    shell.send(request.answer("{}"));
+}
+
 /// A shell on rank 3, which has sent a line to the leader shell on rank 1, and one to a shell of
 /// another job on rank 0, and has answered rank 4.
 fn follower() -> Client {
-    let mut shell = Client::new(Limits::default());
-    let run = Run { job: JOB, digest: "first".to_string() };
-    shell.connector = shell.connector.on_rank(Some(3)).of_run(Some(run));
+    let mut shell = on_rank(3);
     shell.send(Message::ask("service.add", 1, &json!({ "service": SERVICE })));
     let asked = shell.sent();
     shell.receive(asked[0].answer("{}"));
@@ -182,10 +196,7 @@ fn follower() -> Client {
     for (rank, service) in [(1, SERVICE), (0, OTHER)] {
         shell.send(Message { rank, ..Message::one_way(&format!("{service}.write"), &json!({})) });
     }
-    let hops = ["resume:07.1", "ask:1.1", "home:4"].map(str::to_string);
-    shell.receive(exchange(2).with_hops(&hops));
-    let request = shell.connector.for_client().expect("a request");
-    shell.send(request.answer("{}"));
+    answer_rank_4(&mut shell);
     shell.sent();
     shell
 }
@@ -213,29 +224,15 @@ fn it_waits_for_nobody_when_the_leader_shell_has_ended() {
     assert!(shell.sent().iter().all(|asked| asked.topic != NEEDED));
 }
 
-/// The leader shell, on rank 1, which has answered rank 4. It sends nothing to lower ranks.
-fn leader_shell() -> Client {
-    let mut shell = Client::new(Limits::default());
-    let run = Run { job: JOB, digest: "first".to_string() };
-    shell.connector = shell.connector.on_rank(Some(1)).of_run(Some(run));
-    let hops = ["resume:07.1", "ask:1.1", "home:4"].map(str::to_string);
-    shell.receive(exchange(2).with_hops(&hops));
-    let request = shell.connector.for_client().expect("a request");
-    shell.send(request.answer("{}"));
-    shell.sent();
-    shell
-}
-
 #[test]
 fn the_leader_shell_does_not_wait_for_a_rank_that_was_given_up() {
-    let mut shell = leader_shell();
+    // It sends nothing to lower ranks.
+    let mut shell = on_rank(1);
+    answer_rank_4(&mut shell);
+    shell.sent();
     shell.connector.closing(shell.now);
     for (answer, pause) in [(0, 0.1), (NO_SERVICE, 0.2), (NO_PROCESS, 0.4)] {
-        let question = shell.sent().remove(0);
-        assert_eq!((question.topic.as_str(), question.rank), (NEEDED, RANK));
-        shell.receive(question.refusal(NO_HOST, "no host"));
-        let asked = shell.sent().remove(0);
-        assert_eq!((asked.topic.as_str(), asked.rank), ("job-exec.shell-runs", 1));
+        let asked = sender_is_out_of_reach(&mut shell);
         assert_eq!(asked.json(), json!({ "id": JOB, "rank": RANK }));
         assert!(shell.connector.is_lingering());
         shell.receive(match answer {
@@ -252,9 +249,7 @@ fn the_leader_shell_does_not_wait_for_a_rank_that_was_given_up() {
 /// 5005106).
 #[test]
 fn a_shell_that_is_not_the_leader_shell_may_end_first() {
-    let mut shell = Client::new(Limits::default());
-    let run = Run { job: JOB, digest: "first".to_string() };
-    shell.connector = shell.connector.on_rank(Some(3)).of_run(Some(run));
+    let mut shell = on_rank(3);
     shell.send(Message {
         rank: 2,
         ..Message::ask(&format!("{SERVICE}.pmi-exchange"), 1, &json!({}))
@@ -265,10 +260,7 @@ fn a_shell_that_is_not_the_leader_shell_may_end_first() {
     let answer = json!({ "state": "run", "duration": 1000.0 }).to_string();
     shell.receive(question.expect("whether its broker runs").answer(&answer));
     assert_eq!(shell.heard(), [(1, NO_SERVICE)]);
-    let hops = ["resume:07.1", "ask:1.1", "home:4"].map(str::to_string);
-    shell.receive(exchange(2).with_hops(&hops));
-    let request = shell.connector.for_client().expect("a request");
-    shell.send(request.answer("{}"));
+    answer_rank_4(&mut shell);
     shell.send(Message {
         rank: 1,
         ..Message::one_way(&format!("{SERVICE}.tasks-complete"), &json!({}))
