@@ -144,6 +144,11 @@ impl Barrier {
         }
     }
 
+    /// An earlier leader has ended the shells, so those that have ended were wherever they were.
+    pub(super) fn set_ended_by_leader(&mut self) {
+        self.may_have_passed = Idset::new();
+    }
+
     /// Those that have ended since the last time and have certainly not left the first barrier.
     pub(super) fn take_inside(&mut self) -> Idset {
         let ended = std::mem::take(&mut self.unjudged);
@@ -284,6 +289,19 @@ mod tests {
         barrier.set_unknown(BrokerRank(0));
         barrier.enter(BrokerRank(1), 2);
         barrier.set_ended(&Idset::from_range(0..1), true);
+        assert!(barrier.fail());
+        assert_eq!(barrier.completed(), 1, "rank 0 may not have entered the second");
+    }
+
+    /// Simulator seed 109405 of an earlier release: a later rank knew why the shell was ended.
+    #[test]
+    fn so_does_one_that_turns_out_to_have_been_ended() {
+        let mut barrier = Barrier::new(&Idset::from_range(0..3));
+        barrier.set_unknown(BrokerRank(0));
+        barrier.enter(BrokerRank(1), 2);
+        barrier.set_ended(&Idset::from_range(0..1), false);
+        barrier.set_ended_by_leader();
+        assert_eq!(barrier.enter(BrokerRank(2), 2), Entered::Waiting);
         assert!(barrier.fail());
         assert_eq!(barrier.completed(), 1, "rank 0 may not have entered the second");
     }

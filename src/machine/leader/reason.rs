@@ -26,6 +26,7 @@ impl Leader {
         }
         let is_open = matches!(self.state, State::Launching(_) | State::Running(_));
         if is_open && self.status.promised.is_none() {
+            self.barrier.set_ended_by_leader();
             self.raise(cx, reason.clone(), reason.exception(), out);
             self.abort(cx, out);
         }

@@ -1,5 +1,7 @@
 //! Entries into the shell barrier that a record holds (`rfc/0008-recovery.md`, entry-said-again).
 
+use serde_json::json;
+
 use super::{JOB, OWNER, World};
 use crate::config::Config;
 use crate::machine::{Credential, Event};
@@ -152,4 +154,44 @@ fn shells_that_cannot_be_killed_do_not_leave_the_barrier_after_their_job() {
         let is_refused = |(to, result): &(u64, Result<(), _>)| *to == entry && result.is_err();
         assert!(world.barrier.iter().any(is_refused), "{entry}: {:?}", world.barrier);
     }
+}
+
+/// Simulator seed 109405 of an earlier release. The job was cancelled, and the record of the shell that
+/// has ended of it is lost. That it was cancelled is known from ranks that come back later.
+#[test]
+fn who_was_ended_has_not_passed_although_its_record_is_lost() {
+    for are_said_before in [true, false] {
+        assert_nobody_passes_one_that_was_ended(are_said_before);
+    }
+}
+
+/// The clients say their entries before or after the leader asks their ranks.
+fn assert_nobody_passes_one_that_was_ended(are_said_before: bool) {
+    let mut world = started();
+    (0..3).for_each(|rank| _ = world.say_entry(rank, 1));
+    (1..3).for_each(|rank| _ = world.say_entry(rank, 2));
+    world.cancel();
+    (0..3).for_each(|rank| world.unload(rank));
+    let unit = world.unit_of(0);
+    let record = world.disks[0].records.get_mut(&unit).expect("a record");
+    record.exited = Some(WaitStatus::signaled(libc::SIGTERM));
+    let made_again = Json::of(&json!({ "output-lost": false }));
+    record.notes = [("made-again".to_string(), made_again)].into();
+    world.barrier.clear();
+    world.events.retain(|event| event.name != "debug.exception");
+    world.load(0);
+    world.start("0-2", true);
+    world.pass(1.0);
+    for rank in 1..3 {
+        world.load(rank);
+        if are_said_before {
+            world.say_entry(rank, 2);
+            world.pass(10.0);
+        } else {
+            world.pass(10.0);
+            world.say_entry(rank, 2);
+        }
+    }
+    let refused = world.barrier.iter().filter(|(_, result)| result.is_err());
+    assert_eq!((refused.count(), world.barrier.len()), (2, 2), "{:?}", world.barrier);
 }
