@@ -83,6 +83,8 @@ struct KeepCommits {
     client: String,
     #[serde(default)]
     shell: bool,
+    #[serde(default)]
+    again: bool,
     commits: Vec<BequeathedCommit>,
 }
 
@@ -214,8 +216,8 @@ impl Topic {
                 Event::Expiration { request, id, expiration }
             }
             Self::KeepCommits => {
-                let KeepCommits { id, client, shell, commits } = json(payload)?;
-                let bequest = Arc::new(Bequest { client, shell, commits });
+                let KeepCommits { id, client, shell, again, commits } = json(payload)?;
+                let bequest = Arc::new(Bequest { client, shell, again, commits });
                 Event::KeepCommits { request, credential, id, bequest }
             }
             Self::Known => Event::Known { request, asked: peers(payload)? },

@@ -19,6 +19,10 @@ pub struct Bequest {
     /// Connectors of earlier releases do not say so.
     #[serde(default)]
     pub shell: bool,
+    /// The client has offered them before its broker was lost. The namespace may lack them, and the
+    /// client does not do them itself.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub again: bool,
     /// Its commits, in the order of their numbers.
     pub commits: Vec<BequeathedCommit>,
 }
@@ -122,7 +126,8 @@ mod tests {
         let commit: Commit = serde_json::from_str(&text).expect("a commit");
         assert_eq!(commit.payload("job-1"), text);
         let commits = vec![BequeathedCommit { number: 1, commit }];
-        let bequest = Bequest { client: "00112233445566ff".to_string(), shell: false, commits };
+        let bequest =
+            Bequest { client: "00112233445566ff".to_string(), shell: false, again: false, commits };
         assert_eq!(bequest.key(), "resume-00112233445566ff");
     }
 

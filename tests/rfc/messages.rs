@@ -9,7 +9,7 @@ use job_exec_rs::proto::peer::{
     OrderRequest, Question, Report, Reports, ShellsRequest, StreamEnd, VERSION, decode,
 };
 use job_exec_rs::proto::{
-    BarrierEntry, Bequest, DegradedNodes, JobDigest, JobException, JobId, ResourceSet, Response,
+    BarrierEntry, DegradedNodes, JobDigest, JobException, JobId, ResourceSet, Response,
     StartRequest, format_fsd,
 };
 use serde::Serialize;
@@ -100,8 +100,9 @@ fn from_user(topic: Topic, example: &Value) -> Result<Value, String> {
         Event::Degraded { degraded, .. } => json!(degraded),
         Event::Expiration { id, expiration, .. } => json!({ "id": id, "expiration": expiration }),
         Event::KeepCommits { id, bequest, .. } => {
-            let Bequest { client, shell, commits } = &*bequest;
-            json!({ "id": id, "client": client, "shell": shell, "commits": commits })
+            let mut read = json!(&*bequest);
+            read["id"] = json!(id);
+            read
         }
         Event::Override { id, event, status, .. } => {
             json!({ "jobid": id, "event": event, "status": status })

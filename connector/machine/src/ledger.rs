@@ -110,6 +110,8 @@ pub(crate) enum Settling {
     Asking,
     /// The client's own key is being looked up.
     Looking,
+    /// The client ends. The commits that it has offered to its rank before are offered again.
+    Offering,
     /// This many commits that the client believes to be done are being done again.
     Replaying(usize),
     /// It is another run's: commits to it are not done.
@@ -155,6 +157,9 @@ pub(crate) struct Ledger<P> {
     /// refused.
     pub(crate) version: u64,
     pub(crate) handed: Handed,
+    /// The client's rank was asked to keep the commits, and may do them again. That of a shell waits
+    /// for its end.
+    pub(crate) may_be_kept: bool,
     pub(crate) settling: Settling,
     /// What commits to another run's namespace are answered.
     pub(crate) answer: String,
@@ -187,6 +192,7 @@ impl<P: Packet> Ledger<P> {
             next: 1,
             version: 0,
             handed: Handed::default(),
+            may_be_kept: false,
             settling,
             answer: String::new(),
             tries: 0,
@@ -310,13 +316,13 @@ impl<P: Packet> Ledger<P> {
 
     /// What others need to do the commits that no checkpoint has again: the payload of
     /// `job-exec.keep-commits`. None if there are none.
-    pub(crate) fn bequest(&self, id: u64, shell: bool) -> Option<String> {
+    pub(crate) fn bequest(&self, id: u64, shell: bool, again: bool) -> Option<String> {
         let commits = self.entries.iter().filter_map(|entry| {
             let commit = serde_json::from_slice::<&RawValue>(entry.packet.payload()).ok()?;
             Some(Bequeathed { number: entry.number, commit })
         });
         let commits: Vec<Bequeathed> = commits.collect();
-        let bequest = Bequest { id, client: &self.client, shell, commits: &commits };
+        let bequest = Bequest { id, client: &self.client, shell, again, commits: &commits };
         (!commits.is_empty()).then(|| serde_json::to_string(&bequest).ok())?
     }
 
@@ -345,6 +351,9 @@ struct Bequest<'a> {
     client: &'a str,
     /// It is the job shell, which does its commits again itself as long as it lives.
     shell: bool,
+    /// They were offered before the rank's broker was lost, and the client leaves them to the rank.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    again: bool,
     commits: &'a [Bequeathed<'a>],
 }
 

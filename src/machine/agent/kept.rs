@@ -1,9 +1,10 @@
 //! Commits that clients of a job have left on this rank: flux-shell, and commands of its tasks.
 //!
 //! A guest namespace goes back to its last checkpoint, or is empty, when rank 0's broker dies. A
-//! client that lives does its commits again. For a client that has ended its rank does. A shell hands
-//! its commits over before it ends, so its rank waits for the end: if both did them at once, each would
-//! be done twice.
+//! client that lives does its commits again. For a client that has ended its rank does. If both did
+//! them at once, each would be done twice. So the rank waits for the end of a shell, which hands its
+//! commits over before. Another client leaves them to the rank once it has offered them: if its broker
+//! is lost before it has the answer, it offers them again, and then the rank does them at once.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -28,6 +29,8 @@ pub(super) struct Kept {
     again: BTreeSet<String>,
     /// The shell's commits are to be done again when it has ended.
     is_shells_due: bool,
+    /// A leader has asked for what is kept.
+    is_led: bool,
 }
 
 impl Kept {
@@ -70,6 +73,9 @@ impl Kept {
         for (_, to) in self.waiting.extract_if(.., |(name, _)| name == client) {
             out.done(to, result.clone());
         }
+        if is_written && self.is_led {
+            self.commit_all(id, |bequest| bequest.again && bequest.client == client, out);
+        }
     }
 
     /// The module is being unloaded: clients that wait offer their commits to the next one.
@@ -87,7 +93,7 @@ impl Kept {
 
     /// A new leader: the namespace may have lost commits.
     pub(super) fn commit_again(&mut self, id: JobId, has_shell_ended: bool, out: &mut Effects) {
-        self.is_shells_due = !has_shell_ended;
+        (self.is_led, self.is_shells_due) = (true, !has_shell_ended);
         self.commit_all(id, |bequest| has_shell_ended || !bequest.shell, out);
     }
 
@@ -160,6 +166,28 @@ mod tests {
         assert!(kept.is_settled());
         kept.commit_again(ID, true, &mut out);
         assert_eq!(out.list.len(), 2);
+    }
+
+    #[test]
+    fn what_is_offered_again_is_done_at_once() {
+        let (client, other) = ("0011223344556677", "8899aabbccddeeff");
+        let (mut kept, mut out) = (Kept::default(), Effects::default());
+        let again = Bequest { again: true, ..Bequest::clone(&bequest(client, 10)) };
+        assert_eq!(kept.take(ID, &Arc::new(again)), Ok(()));
+        assert_eq!(kept.take(ID, &bequest(other, 10)), Ok(()));
+        kept.handle_written(ID, client, true, &mut out);
+        assert_eq!(out.list, [], "the leader will ask");
+        kept.commit_again(ID, true, &mut out);
+        kept.handle_recommitted(client);
+        kept.handle_recommitted(other);
+        let of = |out: &Effects| format!("{:?}", out.list).matches("client").count();
+        assert_eq!(of(&out), 2);
+        kept.handle_written(ID, other, true, &mut out);
+        kept.handle_written(ID, client, false, &mut out);
+        assert_eq!(of(&out), 2, "the client of one has seen to it, that of the other will");
+        kept.handle_written(ID, client, true, &mut out);
+        assert_eq!(of(&out), 3);
+        assert!(!kept.is_settled());
     }
 
     #[test]

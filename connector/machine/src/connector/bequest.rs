@@ -8,9 +8,9 @@ use serde_json::json;
 
 use crate::connector::Connector;
 use crate::connector::channels::is_unknown_method;
-use crate::connector::restore::{Own, PAUSE_FIRST, PAUSE_MAX, RANK_0, job_of};
+use crate::connector::restore::{Own, RANK_0, job_of};
 use crate::flight::{NO_ENTRY, NO_SERVICE, NO_SPACE, TOO_LARGE, is_unreachable};
-use crate::ledger::{Handed, Ledger};
+use crate::ledger::{Handed, Ledger, Settling};
 use crate::packet::{ANY_RANK, Packet};
 
 /// How often commits are offered to a module that is not there, with growing pauses. A reload, and
@@ -28,7 +28,6 @@ impl<P: Packet> Connector<P> {
 
     pub(crate) fn bequeath(&mut self, namespace: &str) {
         let is_closing = self.is_closing();
-        let is_shells = self.standing.was_shell();
         let Some(ledger) = self.ledgers.get_mut(namespace) else { return };
         if ledger.handed.is_of(ledger.version) {
             if is_closing && ledger.handed.is_kept {
@@ -36,20 +35,73 @@ impl<P: Packet> Connector<P> {
             }
             return;
         }
-        let payload = job_of(namespace).and_then(|id| ledger.bequest(id, is_shells));
-        if let Some(payload) = payload.filter(|_| !ledger.covering) {
-            ledger.handed = Handed::of(ledger.version);
-            let own = Own::Bequest(namespace.to_string(), ledger.version);
-            // Else a broker whose module is away would pass it on to another rank's.
-            let rank = self.rank.unwrap_or(ANY_RANK);
-            self.ask_rank(own, "job-exec.keep-commits", &payload, rank);
+        if !ledger.covering {
+            self.offer(namespace, false);
+        }
+    }
+
+    /// Asks the client's rank to keep its commits. Returns false if there are none that it could keep.
+    fn offer(&mut self, namespace: &str, again: bool) -> bool {
+        let shell = self.standing.was_shell();
+        let Some(ledger) = self.ledgers.get_mut(namespace) else { return false };
+        let payload = job_of(namespace).and_then(|id| ledger.bequest(id, shell, again));
+        let Some(payload) = payload else { return false };
+        ledger.handed = Handed::of(ledger.version);
+        ledger.may_be_kept = !shell;
+        let own = Own::Bequest(namespace.to_string(), ledger.version);
+        // Else a broker whose module is away would pass it on to another rank's.
+        let rank = self.rank.unwrap_or(ANY_RANK);
+        self.ask_rank(own, "job-exec.keep-commits", &payload, rank);
+        true
+    }
+
+    /// The broker is back, and the answer to what was offered is lost: the rank may have it, and do
+    /// the commits again. If the client did them as well, each could be done twice. So it leaves them
+    /// to the rank, if that takes them. A rank waits for the end of a shell, so a shell does its own.
+    ///
+    /// Returns false if this is no such client.
+    pub(crate) fn offers_again(&mut self, namespace: &str) -> bool {
+        let is_whole = self.is_closing() && !self.has_unsent_commits();
+        let may_be_kept = self.ledgers.get(namespace).is_some_and(|ledger| ledger.may_be_kept);
+        is_whole && may_be_kept && self.offer(namespace, true)
+    }
+
+    fn offered_again(&mut self, now: f64, namespace: &str, answer: &P) {
+        let is_early = self.is_early(namespace, answer);
+        let Some(ledger) = self.ledgers.get_mut(namespace) else { return };
+        if answer.header().errnum == 0 {
+            self.ledgers.remove(namespace);
+        } else if is_early && ledger.tries < TRIES_MAX {
+            ledger.settling = Settling::Due(now + ledger.next_pause());
+        } else {
+            // It does not have them.
+            (ledger.may_be_kept, ledger.tries) = (false, 0);
+            ledger.handed = Handed::default();
+            ledger.settling = Settling::Due(now);
+        }
+        self.settle(now);
+    }
+
+    /// Whether the client's module was asked too early, or too late: it is being reloaded, or the
+    /// broker is stopping. A client that does not know its rank may have been answered by the module
+    /// of another one, which does not know the job.
+    fn is_early(&self, namespace: &str, answer: &P) -> bool {
+        let is_own = self.run.as_ref().is_some_and(|run| job_of(namespace) == Some(run.job));
+        match answer.header().errnum {
+            _ if is_unreachable(answer) => true,
+            NO_SERVICE => !is_unknown_method(answer),
+            NO_ENTRY => is_own && self.rank.is_none(),
+            _ => false,
         }
     }
 
     pub(crate) fn bequeathed(&mut self, now: f64, namespace: &str, version: u64, answer: &P) {
-        let is_own = self.run.as_ref().is_some_and(|run| job_of(namespace) == Some(run.job));
         let is_closing = self.is_closing();
+        let is_early = self.is_early(namespace, answer);
         let Some(ledger) = self.ledgers.get_mut(namespace) else { return };
+        if ledger.settling == Settling::Offering {
+            return self.offered_again(now, namespace, answer);
+        }
         if !ledger.handed.is_of(version) {
             return; // more was handed over since
         }
@@ -66,19 +118,9 @@ impl<P: Packet> Connector<P> {
         if !is_closing {
             return; // they are offered again when it closes its connection
         }
-        // The module is being reloaded, or the broker is stopping. A client that does not know its
-        // rank may have been answered by the module of another one, which does not know the job.
-        let is_early = match errnum {
-            _ if is_unreachable(answer) => true,
-            NO_SERVICE => !is_unknown_method(answer),
-            NO_ENTRY => is_own && self.rank.is_none(),
-            _ => false,
-        };
         match errnum {
             _ if is_early && ledger.tries < TRIES_MAX => {
-                let pause = PAUSE_FIRST * f64::from(1u32 << ledger.tries.min(10));
-                ledger.cover_at = Some(now + pause.min(PAUSE_MAX));
-                ledger.tries += 1;
+                ledger.cover_at = Some(now + ledger.next_pause());
             }
             // The module has no room for them. A checkpoint takes longer, and has.
             NO_SPACE | TOO_LARGE => {

@@ -201,8 +201,12 @@ impl<P: Packet> Connector<P> {
 
     /// Asks which commits the namespace holds.
     pub(crate) fn look(&mut self, namespace: &str) {
+        let offers = self.offers_again(namespace);
         let Some(ledger) = self.ledgers.get_mut(namespace) else { return };
-        ledger.settling = Settling::Looking;
+        ledger.settling = if offers { Settling::Offering } else { Settling::Looking };
+        if offers {
+            return;
+        }
         let look = ledger.look();
         self.ask(Own::Look(namespace.to_string()), "kvs.lookup-plus", &look);
     }
@@ -211,8 +215,7 @@ impl<P: Packet> Connector<P> {
     pub(crate) fn wait_for(&mut self, now: f64, namespace: &str, errnum: i32) {
         let patience = self.limits.patience;
         let Some(ledger) = self.ledgers.get_mut(namespace) else { return };
-        let pause = (PAUSE_FIRST * f64::from(1u32 << ledger.tries.min(10))).min(PAUSE_MAX);
-        ledger.tries += 1;
+        let pause = ledger.next_pause();
         ledger.waited += pause;
         let comes = matches!(errnum, NO_HOST | NO_NAMESPACE | NO_SERVICE);
         if comes && ledger.waited < patience {
@@ -362,6 +365,13 @@ pub(crate) fn job_of(namespace: &str) -> Option<u64> {
 }
 
 impl<P: Packet> Ledger<P> {
+    /// Seconds before the next attempt.
+    pub(crate) fn next_pause(&mut self) -> f64 {
+        let pause = PAUSE_FIRST * f64::from(1u32 << self.tries.min(10));
+        self.tries += 1;
+        pause.min(PAUSE_MAX)
+    }
+
     /// Bytes that count against [`crate::Limits::retained_max`]. Where checkpoints are made, done
     /// commits count too, because they are kept until a checkpoint has them.
     pub(crate) fn kept(&self) -> usize {

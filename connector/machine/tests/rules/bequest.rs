@@ -1,4 +1,5 @@
-//! One test for each rule of a shell that hands its commits over when it gives its service up.
+//! One test for each rule of a shell that hands its commits over when it gives its service up, and of
+//! another client that hands its own over when it closes its connection.
 
 use resume_machine::{Limits, Packet};
 use serde_json::json;
@@ -9,7 +10,9 @@ use super::support::Message;
 
 const SERVICE: &str = "1000-shell-fA";
 const KEEP: &str = "job-exec.keep-commits";
+const NO_ENTRY: i32 = 2;
 const NO_PROCESS: i32 = 3;
+const NO_SPACE: i32 = 28;
 const NO_SERVICE: i32 = 38;
 
 /// A shell that has committed, and has given its service up. Returns what it hands over.
@@ -139,4 +142,100 @@ fn it_offers_them_again_when_it_closes_if_they_were_refused_or_lost() {
     }
     assert_eq!(handed, [1]);
     assert!(!shell.connector.is_lingering());
+}
+
+/// A command that closes its connection. Its broker is lost before it has answered the bequest, and is
+/// back. Returns what it asks after the steps that each client takes.
+fn closes_when_its_broker_is_lost() -> (Client, Message) {
+    let mut command = Client::new(Limits::default());
+    command.connector = command.connector.on_rank(Some(3));
+    command.send(Message::ask("kvs.commit", 1, &append("job-9", 1)));
+    let commit = command.sent().remove(0);
+    command.receive(commit.answer(r#"{"rootref":"r","rootseq":1}"#));
+    command.connector.closing(command.now);
+    let bequest = command.sent().remove(0);
+    assert!(bequest.json()["again"].is_null(), "{bequest:?}");
+    command.connector.lost(command.now);
+    command.connector.connecting();
+    command.connector.connected();
+    let question = settle(&mut command);
+    (command, question)
+}
+
+/// Answers until the client asks something else than whether its broker runs, and than a commit
+/// without operations.
+fn settle(command: &mut Client) -> Message {
+    loop {
+        let [asked] = command.sent().try_into().expect("one message");
+        let is_fence = asked.json()["ops"].as_array().is_some_and(Vec::is_empty);
+        if asked.topic != "state-machine.wait" && !is_fence {
+            return asked;
+        }
+        command.receive(asked.answer(r#"{"rootref":"r","rootseq":1}"#));
+    }
+}
+
+/// Its rank may have them, and do them again: the client must not do the same.
+#[test]
+fn what_a_command_has_offered_before_it_leaves_to_its_rank() {
+    let (mut command, bequest) = closes_when_its_broker_is_lost();
+    assert_eq!((bequest.topic.as_str(), &bequest.json()["again"]), (KEEP, &json!(true)));
+    assert_eq!(bequest.json()["commits"].as_array().map(Vec::len), Some(1));
+    assert!(command.connector.is_lingering());
+    command.receive(bequest.answer("{}"));
+    assert!(!command.connector.is_lingering());
+    assert_eq!(command.topics(), [""; 0]);
+}
+
+#[test]
+fn it_asks_again_while_the_module_of_its_rank_is_not_there() {
+    let (mut command, bequest) = closes_when_its_broker_is_lost();
+    command.receive(bequest.refusal(NO_SERVICE, "No service"));
+    assert_eq!(command.topics(), [""; 0], "a pause");
+    command.pass(0.1);
+    let bequest = settle(&mut command);
+    assert_eq!(bequest.json()["again"], true);
+    command.connector.lost(command.now);
+    command.connector.connecting();
+    command.connector.connected();
+    let bequest = settle(&mut command);
+    assert_eq!(bequest.json()["again"], true, "its broker was lost again");
+    command.receive(bequest.answer("{}"));
+    assert!(!command.connector.is_lingering());
+}
+
+#[test]
+fn if_its_rank_does_not_take_them_it_does_them_itself() {
+    for errnum in [NO_ENTRY, NO_SPACE] {
+        let (mut command, bequest) = closes_when_its_broker_is_lost();
+        command.receive(bequest.refusal(errnum, "no"));
+        let look = settle(&mut command);
+        assert_eq!(look.topic, "kvs.lookup-plus", "errno {errnum}");
+        command.receive(look.answer(r#"{"val":null,"rootref":"r","rootseq":0}"#));
+        let commit = command.sent().remove(0);
+        assert_eq!(commit.topic, "kvs.commit", "errno {errnum}");
+        command.receive(commit.answer(r#"{"rootref":"r","rootseq":1}"#));
+        let bequest = command.sent().remove(0);
+        assert_eq!(bequest.topic, KEEP, "it is still nobody's: errno {errnum}");
+        assert!(bequest.json()["again"].is_null(), "it has done them: {bequest:?}");
+        command.receive(bequest.answer("{}"));
+        assert!(!command.connector.is_lingering());
+    }
+}
+
+/// Its rank waits until it has ended.
+#[test]
+fn a_shell_does_them_itself() {
+    let (mut shell, _) = at_its_end();
+    shell.connector.closing(shell.now);
+    shell.connector.lost(shell.now);
+    shell.connector.connecting();
+    shell.connector.connected();
+    let [add] = {
+        let wait = shell.sent().remove(0);
+        shell.receive(wait.answer("{}"));
+        shell.sent().try_into().expect("one message")
+    };
+    shell.receive(add.answer("{}"));
+    assert_eq!(settle(&mut shell).topic, "kvs.lookup-plus");
 }

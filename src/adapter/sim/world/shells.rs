@@ -92,7 +92,13 @@ impl World {
             self.after(0.001, 0.1, Item::Ready { rank, boot, unit: unit.clone() });
         }
         self.open_link(id);
-        if self.ranks_of(&digest).len() > 1 { self.register(id) } else { self.work(id) }
+        if self.has_service(id) { self.register(id) } else { self.work(id) }
+    }
+
+    /// Whether the client is a job shell to its connector. One that is alone in its job has nobody to
+    /// offer a service to. So it stands for a command of a task as well, which has none.
+    fn has_service(&self, id: ShellId) -> bool {
+        self.ranks_of(&self.shell(id).digest).len() > 1
     }
 
     /// The IMP says that it is ready.
@@ -198,6 +204,9 @@ impl World {
     /// The shell gives its service up, and waits for the answer, which can take as long as its broker
     /// is away. Returns true when it has that. Before that, the shell is ended later.
     fn has_left(&mut self, id: ShellId, status: WaitStatus) -> bool {
+        if !self.has_service(id) {
+            return true;
+        }
         let shell = self.shell_mut(id);
         if shell.leaving.is_none() {
             shell.leaving = Some(status);

@@ -501,7 +501,7 @@ fn spec(unit: UnitName) -> UnitSpec {
 fn keep_commits(request: RequestId) -> Vec<Event> {
     let bequest = |client: &str| {
         let (client, commits) = (client.to_string(), Vec::new());
-        Arc::new(Bequest { client, shell: false, commits })
+        Arc::new(Bequest { client, shell: false, again: false, commits })
     };
     let (good, bad) = (bequest("0011223344556677"), bequest("x"));
     let of = |credential, bequest: &Arc<Bequest>| {
