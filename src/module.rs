@@ -20,7 +20,9 @@ use crate::adapter::systemd::check_properties;
 use crate::adapter::worker::{WorkerConfig, has_records};
 use crate::config::Config;
 use crate::machine::{Facts, Node};
-use crate::proto::{BrokerMapping, BrokerRank, ExecMethod, InstanceId, JobId, PERILOG_PLUGIN};
+use crate::proto::{
+    BrokerMapping, BrokerRank, ExecMethod, InstanceId, JobId, PERILOG_PLUGIN, parse_fsd,
+};
 
 mod error;
 mod handlers;
@@ -86,7 +88,7 @@ fn run(handle: Handle, arguments: &[String]) -> Result<(), LoadError> {
     let place = place(handle, &config)?;
     let facts = facts(handle, &place, config.constrain_resources)?;
     if config.method != ExecMethod::Fork {
-        warn_of_site(handle, &conf, &facts);
+        warn_of_site(handle, &conf, &config, &facts);
     }
     let directory = place.directory;
     let rank = facts.rank;
@@ -204,7 +206,8 @@ fn own_job(handle: Handle) -> Option<OwnJob> {
 }
 
 /// The broker: its pid, and the time at which it was started, in ticks since the node has booted
-/// (proc(5), `/proc/pid/stat`, field 22). A pid alone can be another broker's, as in a container. Without `/proc` it has to do.
+/// (proc(5), `/proc/pid/stat`, field 22). A pid alone can be another broker's, as in a container.
+/// Without `/proc` it has to do.
 fn this_process() -> String {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
     let (_, fields) = stat.rsplit_once(')').unwrap_or_default();
@@ -265,8 +268,20 @@ fn is_configured(handle: Handle) -> bool {
     !is_job(handle) && handle.attribute("broker.boot-method").is_some_and(|m| m == "config")
 }
 
+/// How long the broker waits for those below it when it shuts down, in seconds; 0 without any
+/// (flux-broker-attributes(7)).
+fn shutdown_timeout(handle: Handle) -> f64 {
+    let below = handle.attribute("tbon.descendants");
+    if below.is_none_or(|count| count == "0") {
+        return 0.0;
+    }
+    let timeout = handle.attribute("broker.shutdown-timeout");
+    // "none", or -1.
+    timeout.and_then(|text| parse_fsd(&text).ok()).unwrap_or(f64::INFINITY)
+}
+
 /// Says what keeps jobs from outliving a system instance's brokers.
-fn warn_of_site(handle: Handle, conf: &Value, facts: &Facts) {
+fn warn_of_site(handle: Handle, conf: &Value, config: &Config, facts: &Facts) {
     if !is_configured(handle) {
         return;
     }
@@ -276,6 +291,8 @@ fn warn_of_site(handle: Handle, conf: &Value, facts: &Facts) {
         is_rank_0: facts.rank == BrokerRank(0),
         keeps_jobs: std::env::var_os("FLUX_DISABLE_JOB_CLEANUP").is_some(),
         makes_checkpoints: conf.pointer("/kvs/checkpoint-period").is_some(),
+        waits: shutdown_timeout(handle),
+        peer_timeout: config.peer_timeout,
         lingers: site::lingers(&user),
         user,
     };

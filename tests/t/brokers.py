@@ -112,9 +112,9 @@ noverify = true
                     if self.processes[rank].poll() is not None:
                         raise RuntimeError(f"broker {rank} has ended: see {self.top}")
 
-    def flux(self, *command):
-        """Runs a flux command on rank 0, and returns what it prints."""
-        environment = dict(os.environ, FLUX_URI=self.uri(0))
+    def flux(self, *command, rank=0):
+        """Runs a flux command on a rank, and returns what it prints."""
+        environment = dict(os.environ, FLUX_URI=self.uri(rank))
         run = subprocess.run(("flux",) + command, check=True, capture_output=True, env=environment)
         return run.stdout.decode()
 
