@@ -48,7 +48,10 @@ impl Leader {
         let is_heard = !matches!(report, Report::Unreachable { .. });
         self.end_absence(cx, rank, is_heard);
         let Some(known) = self.ranks.get_mut(rank) else { return };
-        known.heard |= is_heard;
+        if is_heard && !std::mem::replace(&mut known.heard, true) {
+            self.allow_time_to_end(cx);
+        }
+        let Some(known) = self.ranks.get_mut(rank) else { return };
         let (is_pending, is_active) = (known.phase == Phase::Pending, known.is_active());
         match report {
             Report::Barrier { entered, found, passed } => {
@@ -137,6 +140,17 @@ impl Leader {
         }
         if was_away && is_heard {
             self.spare_shells(cx);
+            self.allow_time_to_end(cx);
+        }
+    }
+
+    /// A rank is heard for the first time, or again. Its shell may hear only now that the leader shell
+    /// has ended, and has as long to end as it would have had.
+    fn allow_time_to_end(&mut self, cx: Context) {
+        if let Some(seconds) = cx.config.shell_exit_timeout
+            && self.timers.is_armed(Timer::ShellExit)
+        {
+            self.timers.postpone(Timer::ShellExit, cx.now.mono + seconds);
         }
     }
 

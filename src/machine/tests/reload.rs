@@ -122,6 +122,46 @@ fn a_shell_exits_while_its_module_is_away() {
     world.assert_ended();
 }
 
+/// Its shell may not have heard before that the leader shell has ended (chaos seeds 5943 and 8000).
+#[test]
+fn a_shell_has_as_long_to_end_when_its_module_is_back() {
+    let mut world = World::running(4, "1-3");
+    let timeout = world.config.shell_exit_timeout.expect("it is set");
+    world.exited(2, WaitStatus(0));
+    world.unload(3);
+    world.pass(1.0);
+    world.exited(1, WaitStatus(0));
+    world.pass(timeout * 2.0);
+    world.load(3);
+    world.pass(timeout * 0.9);
+    assert_eq!(world.notes(), [""; 0]);
+    world.pass(timeout * 0.2);
+    assert_eq!(
+        world.notes(),
+        ["job shells still active on n2 (rank 3) 30s after leader shell exit"]
+    );
+}
+
+#[test]
+fn a_new_leader_gives_as_long_to_a_shell_that_it_hears_of_late() {
+    let mut world = World::running(4, "1-3");
+    let timeout = world.config.shell_exit_timeout.expect("it is set");
+    for rank in 1..3 {
+        world.exited(rank, WaitStatus(0));
+    }
+    (0..4).for_each(|rank| world.unload(rank));
+    (0..3).for_each(|rank| world.load(rank));
+    world.start("1-3", true);
+    world.pass(timeout * 0.9);
+    world.load(3);
+    world.pass(timeout * 0.9);
+    assert_eq!(world.notes(), [""; 0]);
+    world.exited(3, WaitStatus(0));
+    world.pass(20.0);
+    assert_eq!(world.status(), Some(WaitStatus(0)));
+    world.assert_ended();
+}
+
 #[test]
 fn all_modules_are_reloaded_in_any_order() {
     for order in [[0, 1, 2, 3], [3, 2, 1, 0], [2, 0, 3, 1]] {
