@@ -20,6 +20,8 @@ pub enum Bug {
     CollectBeforeDurable,
     /// Commits that an ended shell has left are not done again after a rollback.
     CommitsOfEndedLost,
+    /// A client's commits are for any rank: a broker that unloads its KVS passes them on.
+    CommitsPassedOn,
     /// A job starts on degraded nodes before its eventlog tells of them.
     DegradedUntold,
     /// The end of a job does not wait for the output of its shells.
@@ -76,13 +78,14 @@ pub enum Bug {
 
 impl Bug {
     /// All bugs.
-    pub const ALL: [Self; 32] = [
+    pub const ALL: [Self; 33] = [
         Self::AdoptionByPid,
         Self::AnotherReleaseIsFatal,
         Self::BarrierAfterRestart,
         Self::BarrierJudgedUnheard,
         Self::CollectBeforeDurable,
         Self::CommitsOfEndedLost,
+        Self::CommitsPassedOn,
         Self::DegradedUntold,
         Self::DoneBeforeOutput,
         Self::DuplicateStartAfterRollback,

@@ -198,6 +198,13 @@ impl Packet for Message {
         copy
     }
 
+    fn to_rank(&self, rank: u32) -> Self {
+        let copy = self.copy(true);
+        // SAFETY: the copy is ours alone.
+        unsafe { sys::flux_msg_set_nodeid(copy.as_ptr(), rank) };
+        copy
+    }
+
     fn answer(&self, payload: &str) -> Self {
         self.derived(0, payload)
     }

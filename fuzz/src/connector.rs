@@ -64,6 +64,10 @@ impl Packet for Message {
         Self { payload: payload.as_bytes().into(), ..self.clone() }
     }
 
+    fn to_rank(&self, _rank: u32) -> Self {
+        self.clone()
+    }
+
     fn answer(&self, payload: &str) -> Self {
         self.response(0, payload.as_bytes())
     }

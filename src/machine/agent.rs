@@ -177,8 +177,9 @@ impl Agent {
         self.occupant.as_ref().map(|occupant| &occupant.shell)
     }
 
+    /// Whether the shell has ended, or nothing is known of it.
     pub(super) fn shell_has_ended(&self) -> bool {
-        self.shell().is_some_and(Shell::has_ended)
+        self.shell().map_or(self.denied.is_some(), Shell::has_ended)
     }
 
     pub(super) fn next_timeout(&self) -> Option<f64> {

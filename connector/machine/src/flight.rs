@@ -123,7 +123,7 @@ pub(crate) fn is_unreachable<P: Packet>(answer: &P) -> bool {
 /// Linux errno values, as on the wire.
 pub(crate) const NO_ENTRY: i32 = 2;
 pub(crate) const NO_PROCESS: i32 = 3;
-const TRY_AGAIN: i32 = 11;
+pub(crate) const TRY_AGAIN: i32 = 11;
 pub(crate) const NO_SPACE: i32 = 28;
 pub(crate) const NO_SERVICE: i32 = 38;
 pub(crate) const NO_DATA: i32 = 61;

@@ -50,6 +50,9 @@ pub trait Packet: Clone {
     /// The same message with another payload.
     #[must_use]
     fn with_payload(&self, payload: &str) -> Self;
+    /// The same request, for this rank.
+    #[must_use]
+    fn to_rank(&self, rank: u32) -> Self;
     /// A successful response to this request, as from the broker.
     #[must_use]
     fn answer(&self, payload: &str) -> Self;

@@ -176,6 +176,31 @@ fn a_service_that_a_broker_lacks_which_has_run_for_long_is_told_of_at_once() {
     assert_eq!(sender.heard(), [(2, NO_SERVICE)]);
 }
 
+/// On a busy node a shell can take long to be back.
+#[test]
+fn a_service_that_is_not_back_has_ended_if_its_module_does_not_say_that_it_runs() {
+    for (duration, errnum, has_ended) in [
+        (30.0, NO_PROCESS, true),
+        (30.0, NO_SERVICE, true),
+        (30.0, NO_ENTRY, true),
+        (30.0, 0, false),
+        (30.0, NO_HOST, false),
+        (30.0, TRY_AGAIN, false),
+        (1.0, NO_PROCESS, true),
+        (1.0, NO_SERVICE, false),
+    ] {
+        let mut sender = refused_by_a_broker(duration);
+        let [asked] = sender.sent().try_into().expect("one question");
+        assert_eq!((asked.topic.as_str(), asked.rank), ("job-exec.shell-runs", RANK));
+        sender.receive(match errnum {
+            0 => asked.answer("{}"),
+            errnum => asked.refusal(errnum, "no"),
+        });
+        let told = if has_ended { vec![(2, NO_SERVICE)] } else { vec![] };
+        assert_eq!(sender.heard(), told, "in RUN for {duration} s, errno {errnum}");
+    }
+}
+
 fn input(tag: u32) -> Message {
     let payload = json!({ "stream": "stdin", "rank": "all", "eof": true });
     Message { rank: RANK, ..Message::ask(&format!("{SERVICE}.stdin"), tag, &payload) }

@@ -6,6 +6,8 @@ mod barrier;
 mod bequest;
 #[path = "support/client.rs"]
 mod client;
+#[path = "rules/home.rs"]
+mod home;
 #[path = "support/kvs.rs"]
 mod kvs;
 #[path = "rules/runs.rs"]

@@ -31,6 +31,9 @@ pub enum FaultKind {
     Intruder,
     /// All brokers are killed when commits that a shell hands over are kept, before it hears of it.
     KilledAtHandover,
+    /// A broker other than rank 0's shuts down, and refuses a shell's commit because its KVS is being
+    /// unloaded. It passes on what is for any rank, and ends a little later.
+    KvsUnloaded,
     /// The module of a rank is unloaded, and loaded again.
     ModuleReloaded,
     /// A node is powered off, and boots again.
@@ -58,7 +61,7 @@ pub enum FaultKind {
 
 impl FaultKind {
     /// All kinds.
-    pub const ALL: [Self; 25] = [
+    pub const ALL: [Self; 26] = [
         Self::AllKilled,
         Self::BrokerKilled,
         Self::BusLost,
@@ -73,6 +76,7 @@ impl FaultKind {
         Self::ExpirationMoved,
         Self::Intruder,
         Self::KilledAtHandover,
+        Self::KvsUnloaded,
         Self::ModuleReloaded,
         Self::NodeRebooted,
         Self::RankStalls,
@@ -95,6 +99,7 @@ impl FaultKind {
             | Self::CrashBetweenEffects
             | Self::CrashInWrite
             | Self::KilledAtHandover
+            | Self::KvsUnloaded
             | Self::StartFails
             | Self::StartIsSlow => false,
             Self::AllKilled

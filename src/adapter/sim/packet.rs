@@ -84,6 +84,10 @@ impl Packet for SimPacket {
         Self { payload: payload.to_string(), ..self.clone() }
     }
 
+    fn to_rank(&self, rank: u32) -> Self {
+        Self { rank, ..self.clone() }
+    }
+
     fn answer(&self, payload: &str) -> Self {
         Self { kind: Kind::Response, payload: payload.to_string(), ..self.clone() }
     }

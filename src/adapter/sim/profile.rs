@@ -54,6 +54,7 @@ const DEFAULT: Rates = &[
     (Kind::ExpirationMoved, 0.02),
     (Kind::Intruder, 0.02),
     (Kind::KilledAtHandover, 0.005),
+    (Kind::KvsUnloaded, 0.005),
     (Kind::ModuleReloaded, 0.1),
     (Kind::NodeRebooted, 0.005),
     (Kind::RankStalls, 0.02),
@@ -82,6 +83,7 @@ const KILLS: Rates = &[
     (Kind::CrashBetweenEffects, 0.000_5),
     (Kind::CrashInWrite, 0.002),
     (Kind::KilledAtHandover, 0.05),
+    (Kind::KvsUnloaded, 0.02),
     (Kind::ModuleReloaded, 0.1),
 ];
 

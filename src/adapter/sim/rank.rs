@@ -124,6 +124,8 @@ pub(super) struct Rank {
     pub(super) up_since: f64,
     /// When the broker takes requests of its clients: until then it is only just starting.
     pub(super) online_at: f64,
+    /// The broker shuts down, and has unloaded its KVS.
+    pub(super) kvs_unloaded: bool,
     /// How many brokers ran here before this one.
     pub(super) brokers: u32,
     pub(super) disk: SimDisk,
@@ -174,6 +176,7 @@ impl Rank {
             broker_up: true,
             up_since: 0.0,
             online_at: 0.0,
+            kvs_unloaded: false,
             brokers: 0,
             disk,
             systemd: if slow_systemd { SimSystemd::slow() } else { SimSystemd::default() },

@@ -120,9 +120,7 @@ pub(super) enum Item {
         boot: u32,
         unit: UnitName,
     },
-    OutputGrown {
-        rank: u32,
-    },
+    OutputGrown(u32),
     Hangup {
         rank: u32,
         connection: u64,
@@ -225,6 +223,7 @@ pub(super) enum Item {
     Resume(u32),
     /// A script does something, or the job manager for one.
     Script(scripts::Step),
+    ShutDown(u32, u32),
     Submit,
     SystemdLeaves(u32),
     SystemdReturns(u32),
@@ -472,7 +471,7 @@ impl World {
             Item::DiskEmptied(rank) => self.free_disk(rank),
             Item::EndShell { id, status } => self.end_shell(id, status),
             Item::Fault(id) => self.handle_fault(id),
-            Item::OutputGrown { rank } => self.handle_growth(rank),
+            Item::OutputGrown(rank) => self.handle_growth(rank),
             Item::KillJob { from, id, signal } => self.kill_job(from, id, signal),
             Item::Graft { from, id, root, broker } => self.graft(from, id, *root, broker),
             Item::Grafted { from, id, result, broker } => {
@@ -499,6 +498,7 @@ impl World {
             Item::ReleaseReturns(rank) => self.set_release(rank, false),
             Item::Resume(rank) => self.resume(rank),
             Item::Script(step) => self.handle_step(step),
+            Item::ShutDown(rank, brokers) => self.end_shutdown(rank, brokers),
             Item::Submit => self.submit(),
             Item::Timer(life) => self.handle_timer(life),
             Item::Unload(life) => self.end_unload(life),

@@ -48,10 +48,6 @@ impl Leader {
         let is_heard = !matches!(report, Report::Unreachable { .. });
         self.end_absence(cx, rank, is_heard);
         let Some(known) = self.ranks.get_mut(rank) else { return };
-        if is_heard && !std::mem::replace(&mut known.heard, true) {
-            self.allow_time_to_end(cx);
-        }
-        let Some(known) = self.ranks.get_mut(rank) else { return };
         let (is_pending, is_active) = (known.phase == Phase::Pending, known.is_active());
         match report {
             Report::Barrier { entered, found, passed } => {
@@ -134,12 +130,17 @@ impl Leader {
 
     /// Something has come from a rank, or its parent says again that it is away.
     fn end_absence(&mut self, cx: Context, rank: BrokerRank, is_heard: bool) {
-        let was_away = self.ranks.get_mut(rank).and_then(|known| known.away_since.take()).is_some();
+        let Some(known) = self.ranks.get_mut(rank) else { return };
+        let was_away = known.away_since.take().is_some();
+        let is_news = is_heard && (was_away || !known.heard);
+        known.heard |= is_heard;
         if was_away {
             self.agents.reset_retry();
         }
         if was_away && is_heard {
             self.spare_shells(cx);
+        }
+        if is_news {
             self.allow_time_to_end(cx);
         }
     }

@@ -40,6 +40,14 @@ fn a_shell_runs_until_it_has_ended() {
     assert_eq!(asked(&mut alone, USER), libc::ESRCH);
 }
 
+/// Else others would wait for it (simulator seed 1730).
+#[test]
+fn a_shell_of_which_nothing_is_known_does_not_run() {
+    let mut alone = Alone::new(1);
+    alone.shells(1, 1, "digest", Mode::Adopt);
+    assert_eq!(asked(&mut alone, USER), libc::ESRCH);
+}
+
 /// What the module of this rank says of the shell on another.
 fn said_of(world: &mut World, asked: usize, rank: u32) -> i32 {
     let (request, rank) = (RequestId::Remote(7), Some(BrokerRank(rank)));

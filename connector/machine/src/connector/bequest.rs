@@ -11,7 +11,7 @@ use crate::connector::channels::is_unknown_method;
 use crate::connector::restore::{Own, RANK_0, job_of};
 use crate::flight::{NO_ENTRY, NO_SERVICE, NO_SPACE, TOO_LARGE, is_unreachable};
 use crate::ledger::{Handed, Ledger, Settling};
-use crate::packet::{ANY_RANK, Packet};
+use crate::packet::Packet;
 
 /// How often commits are offered to a module that is not there, with growing pauses. A reload, and
 /// the end of a broker after its modules, take less.
@@ -50,8 +50,7 @@ impl<P: Packet> Connector<P> {
         ledger.may_be_kept = !shell;
         let own = Own::Bequest(namespace.to_string(), ledger.version);
         // Else a broker whose module is away would pass it on to another rank's.
-        let rank = self.rank.unwrap_or(ANY_RANK);
-        self.ask_rank(own, "job-exec.keep-commits", &payload, rank);
+        self.ask_rank(own, "job-exec.keep-commits", &payload, self.home());
         true
     }
 

@@ -11,7 +11,7 @@ use crate::channel::{Flow, Kept, NEEDED, Origin, Outbox, Peer, Question, RECEIVE
 use crate::connector::restore::Own;
 use crate::connector::run::Run;
 use crate::connector::{Connector, Phase};
-use crate::flight::{NO_HOST, NO_PROCESS, NO_SERVICE, is_unreachable};
+use crate::flight::{NO_HOST, NO_PROCESS, NO_SERVICE, TRY_AGAIN, is_unreachable};
 use crate::inbox::{Admitted, Arrived};
 use crate::packet::{Header, Packet};
 
@@ -27,8 +27,11 @@ const TELL_AFTER: f64 = 10.0;
 /// The receiver is asked at once when requests of this many bytes were sent without an answer.
 const UNASKED_MAX: usize = 1 << 20;
 /// Seconds for which the receiver's broker may be in RUN before the receiver has its service
-/// again. Its connector tries to connect every 2 s. Until then the rank's module is asked.
+/// again, if its module cannot say whether it runs. Its connector tries to connect every 2 s.
 pub(crate) const BACK_AFTER: f64 = 10.0;
+/// When it counts as ended even if the module of its rank says that it runs: it has given its service
+/// up, and hears nothing any more.
+pub(crate) const SURELY_BACK_AFTER: f64 = 60.0;
 /// The method of a shell's service that takes input.
 const INPUT: &str = ".stdin";
 /// Asks the module of a rank whether the job's shell runs there.
@@ -63,6 +66,16 @@ pub(crate) fn runs_for<P: Packet>(answer: &P) -> Option<f64> {
 /// Whether this is input for tasks (flux-core `shell/input/service.c`).
 fn is_input<P: Packet>(request: &P) -> bool {
     request.header().topic.ends_with(INPUT)
+}
+
+/// Whether a shell has ended, by what the module of its rank has answered to [`SHELL_RUNS`].
+pub(crate) fn has_ended<P: Packet>(answer: &P, is_back: bool) -> bool {
+    match answer.header().errnum {
+        // The module may just have been loaded.
+        0 | NO_HOST | TRY_AGAIN => false,
+        NO_PROCESS => true,
+        _ => is_back,
+    }
 }
 
 /// The payload of [`SHELL_RUNS`].
@@ -206,26 +219,25 @@ impl<P: Packet> Connector<P> {
     pub(crate) fn peer_runs(&mut self, now: f64, peer: &Peer, answer: &P) {
         let Some(outbox) = self.outboxes.get_mut(peer) else { return };
         outbox.inquiry.answered();
-        match runs_for(answer) {
-            Some(duration) if duration >= BACK_AFTER => self.gone(peer),
-            Some(_) => match peer.job() {
-                Some(id) => {
-                    outbox.inquiry.asked(now);
-                    let own = Own::PeerShell(peer.clone());
-                    self.ask_rank(own, SHELL_RUNS, &job_payload(id), peer.rank);
-                }
-                None => outbox.halt(now),
-            },
-            None => self.unreachable(now, peer),
+        let Some(duration) = runs_for(answer) else { return self.unreachable(now, peer) };
+        let is_back = duration >= BACK_AFTER;
+        match peer.job().filter(|_| duration < SURELY_BACK_AFTER) {
+            Some(id) => {
+                outbox.inquiry.asked(now);
+                let own = Own::PeerShell(peer.clone(), is_back);
+                self.ask_rank(own, SHELL_RUNS, &job_payload(id), peer.rank);
+            }
+            None if is_back => self.gone(peer),
+            None => outbox.halt(now),
         }
     }
 
-    /// The module of the receiver's rank has said whether the receiver runs. A module that does not
-    /// know is no help.
-    pub(crate) fn peer_shell(&mut self, now: f64, peer: &Peer, answer: &P) {
+    /// The module of the receiver's rank has said whether the receiver runs. On a busy node it can take
+    /// long to be back. If the module does not know, a shell whose broker is back counts as ended.
+    pub(crate) fn peer_shell(&mut self, now: f64, peer: &Peer, is_back: bool, answer: &P) {
         let Some(outbox) = self.outboxes.get_mut(peer) else { return };
         outbox.inquiry.answered();
-        if answer.header().errnum == NO_PROCESS {
+        if has_ended(answer, is_back) {
             self.gone(peer);
         } else {
             outbox.halt(now);
@@ -343,8 +355,7 @@ impl<P: Packet> Connector<P> {
         let due: Vec<(Peer, String)> = due.collect();
         for (peer, question) in due {
             // Only the answer to the last question counts.
-            let about = [Own::Received, Own::PeerRuns, Own::PeerShell].map(|own| own(peer.clone()));
-            self.own.retain(|_, own| !about.contains(own));
+            self.own.retain(|_, own| own.receiver() != Some(&peer));
             let (topic, rank) = (format!("{}{RECEIVED}", peer.service), peer.rank);
             self.ask_rank(Own::Received(peer), &topic, &question, rank);
         }

@@ -6,7 +6,7 @@ use serde_json::json;
 
 use crate::channel::{NEEDED, Needed, Peer, WhichNeeded};
 use crate::connector::channels::{
-    BACK_AFTER, SHELL_RUNS, is_unknown_method, job_payload, runs_for,
+    BACK_AFTER, SHELL_RUNS, SURELY_BACK_AFTER, has_ended, is_unknown_method, job_payload, runs_for,
 };
 use crate::connector::restore::Own;
 use crate::connector::{Connector, Phase};
@@ -69,7 +69,12 @@ impl<P: Packet> Connector<P> {
             (None, Some((id, rank))) if home.job() == Some(id) => {
                 inquiry.asked(now);
                 let question = json!({ "id": id, "rank": home.rank }).to_string();
-                self.ask_rank(Own::SenderShell(client.to_string()), SHELL_RUNS, &question, rank);
+                self.ask_rank(
+                    Own::SenderShell(client.to_string(), false),
+                    SHELL_RUNS,
+                    &question,
+                    rank,
+                );
             }
             _ => inquiry.ask_later(now),
         }
@@ -100,9 +105,7 @@ impl<P: Packet> Connector<P> {
         }
         for (client, peer, question) in self.inboxes.ask_due(now) {
             // Only the answer to the last question counts.
-            let about =
-                [Own::Needed, Own::SenderRuns, Own::SenderShell].map(|own| own(client.clone()));
-            self.own.retain(|_, own| !about.contains(own));
+            self.own.retain(|_, own| own.sender() != Some(&client));
             let question = serde_json::to_string(&question).unwrap_or_default();
             let topic = format!("{}{NEEDED}", peer.service);
             self.ask_rank(Own::Needed(client), &topic, &question, peer.rank);
@@ -137,21 +140,22 @@ impl<P: Packet> Connector<P> {
         let Some((home, inquiry)) = self.inboxes.inquiry(client) else { return };
         inquiry.answered();
         match (runs_for(answer), home.job()) {
-            (Some(duration), _) if duration >= BACK_AFTER => self.sender_gone(client),
-            (Some(_), Some(id)) => {
+            (Some(duration), Some(id)) if duration < SURELY_BACK_AFTER => {
                 inquiry.asked(now);
-                let (rank, own) = (home.rank, Own::SenderShell(client.to_string()));
+                let own = Own::SenderShell(client.to_string(), duration >= BACK_AFTER);
+                let rank = home.rank;
                 self.ask_rank(own, SHELL_RUNS, &job_payload(id), rank);
             }
-            (Some(_), None) | (None, _) => inquiry.ask_later(now),
+            (Some(duration), _) if duration >= BACK_AFTER => self.sender_gone(client),
+            (Some(_), _) | (None, _) => inquiry.ask_later(now),
         }
     }
 
     /// A module has said whether the sender runs.
-    pub(crate) fn sender_shell(&mut self, now: f64, client: &str, answer: &P) {
+    pub(crate) fn sender_shell(&mut self, now: f64, client: &str, is_back: bool, answer: &P) {
         let Some((_, inquiry)) = self.inboxes.inquiry(client) else { return };
         inquiry.answered();
-        if answer.header().errnum == NO_PROCESS {
+        if has_ended(answer, is_back) {
             self.sender_gone(client);
         } else {
             inquiry.ask_later(now);

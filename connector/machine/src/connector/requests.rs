@@ -7,7 +7,7 @@ use crate::connector::channels::ARRIVED;
 use crate::connector::{Connector, Phase};
 use crate::flight::{Again, Flight, NO_DATA};
 use crate::ledger::{Ledger, Settling, Treatment, treatment};
-use crate::packet::{Header, Kind, NO_TAG, Packet};
+use crate::packet::{ANY_RANK, Header, Kind, NO_TAG, Packet};
 use crate::policy::Policy;
 use crate::standing::ends_shell;
 
@@ -143,8 +143,12 @@ impl<P: Packet> Connector<P> {
                 let known =
                     if self.doubts(&namespace) { Settling::Unknown } else { Settling::Done };
                 let new = Ledger::new(&namespace, self.id, known);
+                let request = match flight.request.header().rank {
+                    ANY_RANK => flight.request.to_rank(self.home()),
+                    _ => flight.request.clone(),
+                };
                 let ledger = self.ledgers.entry(namespace.clone()).or_insert(new);
-                if let Some((number, request)) = ledger.enter(&flight.request) {
+                if let Some((number, request)) = ledger.enter(&request) {
                     flight.commit = Some((namespace.clone(), number));
                     flight.request = request;
                 }

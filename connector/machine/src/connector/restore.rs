@@ -48,16 +48,16 @@ pub(crate) enum Own {
     Needed(String),
     /// Whether the broker of a channel's receiver is in RUN.
     PeerRuns(Peer),
-    /// Whether the receiver itself runs.
-    PeerShell(Peer),
+    /// Whether the receiver itself runs. True if its broker has been in RUN for [`BACK_AFTER`].
+    PeerShell(Peer, bool),
     /// What a channel's receiver has.
     Received(Peer),
     /// Does a commit again that the client believes to be done.
     Replay(String),
     /// Whether the broker of a channel's sender is in RUN.
     SenderRuns(String),
-    /// Whether the sender itself runs.
-    SenderShell(String),
+    /// Whether the sender itself runs. True as with [`Own::PeerShell`].
+    SenderShell(String, bool),
     /// Makes a subscription, service or group again.
     Standing(Item),
     /// See [`Settling::Asking`].
@@ -67,6 +67,24 @@ pub(crate) enum Own {
 impl Own {
     pub(crate) fn is_tag(tag: u32) -> bool {
         tag >= OWN_TAGS
+    }
+
+    /// The receiver of a channel that it is about.
+    pub(crate) fn receiver(&self) -> Option<&Peer> {
+        match self {
+            Self::Received(peer) | Self::PeerRuns(peer) | Self::PeerShell(peer, _) => Some(peer),
+            _ => None,
+        }
+    }
+
+    /// The sender of a channel that it is about.
+    pub(crate) fn sender(&self) -> Option<&String> {
+        match self {
+            Self::Needed(client) | Self::SenderRuns(client) | Self::SenderShell(client, _) => {
+                Some(client)
+            }
+            _ => None,
+        }
     }
 }
 
@@ -78,6 +96,17 @@ impl<P: Packet> Connector<P> {
     pub(crate) fn ask_rank(&mut self, own: Own, topic: &str, payload: &str, rank: u32) {
         let tag = self.own_tag(own);
         self.transmit(P::request(topic, tag, rank, payload));
+    }
+
+    /// Asks the KVS of the client's own rank. A broker whose KVS is being unloaded passes on what is for
+    /// any rank: then a later commit could be done and an earlier one be refused.
+    pub(crate) fn ask_kvs(&mut self, own: Own, topic: &str, payload: &str) {
+        self.ask_rank(own, topic, payload, self.home());
+    }
+
+    /// The client's own rank, if that is known.
+    pub(crate) fn home(&self) -> u32 {
+        self.rank.unwrap_or(ANY_RANK)
     }
 
     fn own_tag(&mut self, own: Own) -> u32 {
@@ -116,10 +145,10 @@ impl<P: Packet> Connector<P> {
             Own::Whose(namespace) => self.whose(now, &namespace, packet),
             Own::Needed(client) => self.needed(now, &client, packet),
             Own::SenderRuns(client) => self.sender_runs(now, &client, packet),
-            Own::SenderShell(client) => self.sender_shell(now, &client, packet),
+            Own::SenderShell(client, is_back) => self.sender_shell(now, &client, is_back, packet),
             Own::LeaderShell => self.leader_shell(packet),
             Own::PeerRuns(peer) => self.peer_runs(now, &peer, packet),
-            Own::PeerShell(peer) => self.peer_shell(now, &peer, packet),
+            Own::PeerShell(peer, is_back) => self.peer_shell(now, &peer, is_back, packet),
             Own::Received(peer) => self.received(now, &peer, packet),
         }
     }
@@ -182,7 +211,7 @@ impl<P: Packet> Connector<P> {
             })
             .collect();
         for (namespace, fence) in due {
-            self.ask(Own::Fence(namespace), "kvs.commit", &fence);
+            self.ask_kvs(Own::Fence(namespace), "kvs.commit", &fence);
         }
         let settled = self.ledgers.values().all(|ledger| ledger.settling.is_over());
         if self.phase == Phase::Settling && settled {
@@ -208,7 +237,7 @@ impl<P: Packet> Connector<P> {
             return;
         }
         let look = ledger.look();
-        self.ask(Own::Look(namespace.to_string()), "kvs.lookup-plus", &look);
+        self.ask_kvs(Own::Look(namespace.to_string()), "kvs.lookup-plus", &look);
     }
 
     /// The namespace does not exist. Its restoration may take time.
@@ -281,9 +310,8 @@ impl<P: Packet> Connector<P> {
                 self.transmit(packet);
             } else {
                 left += 1;
-                let tag = self.own_tag(Own::Replay(namespace.to_string()));
                 let payload = String::from_utf8_lossy(packet.payload()).into_owned();
-                self.transmit(P::request("kvs.commit", tag, ANY_RANK, &payload));
+                self.ask_kvs(Own::Replay(namespace.to_string()), "kvs.commit", &payload);
             }
         }
         if let Some(ledger) = self.ledgers.get_mut(namespace) {

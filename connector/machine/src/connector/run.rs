@@ -84,7 +84,7 @@ impl<P: Packet> Connector<P> {
         let Some(ledger) = self.ledgers.get_mut(namespace) else { return false };
         ledger.settling = Settling::Asking;
         let look = ledger.look_up(RUN_KEY);
-        self.ask(Own::Whose(namespace.to_string()), "kvs.lookup-plus", &look);
+        self.ask_kvs(Own::Whose(namespace.to_string()), "kvs.lookup-plus", &look);
         true
     }
 

@@ -82,6 +82,10 @@ impl Packet for Message {
         Self { payload: payload.to_string(), ..self.with_hops(&self.hops()) }
     }
 
+    fn to_rank(&self, rank: u32) -> Self {
+        Self { rank, ..self.with_hops(&self.hops()) }
+    }
+
     fn answer(&self, payload: &str) -> Self {
         Self { kind: Kind::Response, ..self.with_payload(payload) }
     }

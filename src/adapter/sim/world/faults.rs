@@ -104,6 +104,7 @@ impl World {
             | FaultKind::CrashBetweenEffects
             | FaultKind::CrashInWrite
             | FaultKind::KilledAtHandover
+            | FaultKind::KvsUnloaded
             | FaultKind::StartFails
             | FaultKind::StartIsSlow => (), // not timed: each strikes at its occasions
         }
@@ -406,6 +407,7 @@ impl World {
         };
         if !std::mem::replace(&mut state.broker_up, true) {
             state.up_since = self.now;
+            state.kvs_unloaded = false;
             state.online_at = self.now + START_SECONDS * f64::from((state.brokers + rank) % 3);
         }
         state.supervisor = Some(supervisor);

@@ -205,6 +205,9 @@ impl World {
             return self.pass_on(waiter);
         }
         match waiter.packet.topic.as_str() {
+            RUN_AWAITED if self.ranks[id.rank as usize].kvs_unloaded => {
+                self.answer_shell(&waiter, Err(libc::ENOENT));
+            }
             // A simulated broker is in state RUN as soon as it takes requests.
             RUN_AWAITED => self.answer_shell(&waiter, Ok(json!({}))),
             SERVICE_ADD => self.add_service(&waiter),
@@ -212,7 +215,37 @@ impl World {
             SERVICE_REMOVE => self.answer_shell(&waiter, Ok(json!({}))),
             "job-exec.shell-barrier" => self.handle_barrier_request(waiter),
             "job-exec.keep-commits" => self.handle_bequest(&waiter),
+            _ if self.lacks_kvs(&waiter) => self.answer_shell(&waiter, Err(libc::ENOSYS)),
             _ => self.send(id.rank, 0, Item::ToRank0(Box::new(waiter))),
+        }
+    }
+
+    /// Whether the broker refuses a request to the KVS because it has unloaded that. It passes on what
+    /// is not for its own rank (flux-core `broker.c`, `broker_request_sendmsg_new_internal`), but not
+    /// what the KVS has not read when it is unloaded (`libflux/module.c`, `respond_to_unhandled`).
+    fn lacks_kvs(&mut self, waiter: &Waiter) -> bool {
+        let rank = waiter.shell.rank;
+        let is_commit = waiter.packet.topic == "kvs.commit";
+        if rank == 0 || !waiter.packet.topic.starts_with("kvs.") {
+            return false;
+        }
+        if self.ranks[rank as usize].kvs_unloaded {
+            return waiter.packet.rank() == Some(rank) && !Bug::CommitsPassedOn.is_planted();
+        }
+        let is_unloaded = is_commit && self.faults.draw(FaultKind::KvsUnloaded).is_some();
+        if is_unloaded {
+            let state = &mut self.ranks[rank as usize];
+            state.kvs_unloaded = true;
+            let brokers = state.brokers;
+            self.after(0.01, 5.0, Item::ShutDown(rank, brokers));
+        }
+        is_unloaded
+    }
+
+    /// A broker has shut down, if it is still the same.
+    pub(super) fn end_shutdown(&mut self, rank: u32, brokers: u32) {
+        if self.ranks[rank as usize].brokers == brokers {
+            self.kill(rank);
         }
     }
 

@@ -151,7 +151,7 @@ impl World {
         let path = state.disk.path(&format!("{}.out", shell.unit.stem()));
         let fits = state.disk.write_output(&path, line.as_bytes());
         shell.output.extend(line.bytes().take(fits));
-        self.after(0.000_1, 0.005, Item::OutputGrown { rank: id.rank });
+        self.after(0.000_1, 0.005, Item::OutputGrown(id.rank));
     }
 
     /// inotify reports that output files have grown.
