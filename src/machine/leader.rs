@@ -267,6 +267,7 @@ impl Leader {
             && !awaits_link
             && self.ranks.all_ended()
         {
+            self.say_that_all_ran(out);
             self.complete(cx, out);
         }
         if let State::Launching(Launching { has_status: false, .. }) | State::Exited(_) = self.state
@@ -281,6 +282,15 @@ impl Leader {
             State::Exited(_) => self.flush_soon(cx),
             State::Moving(_) => self.move_namespace(cx, out),
             State::Opening(_) | State::Ended(_) | State::Released | State::Superseded => (),
+        }
+    }
+
+    /// The exec eventlog says that all shells have ended, but their ranks know nothing of them any more:
+    /// they have run, and the job manager may not have heard of it.
+    fn say_that_all_ran(&mut self, out: &mut Effects) {
+        let is_unseen = matches!(self.state, State::Launching(_)) && self.failure.is_none();
+        if is_unseen && self.status.posted.is_some() && !self.start.reattach {
+            self.voice.say_started(false, out);
         }
     }
 

@@ -459,6 +459,8 @@ fn no_shell_is_started_again_when_all_have_ended_and_the_job_manager_has_not_hea
     world.start("0-1", false);
     world.pass(20.0);
     assert_eq!(world.launched, [0; 0]);
+    // They have run (simulator seed 11145495).
+    assert_eq!(world.responses[0], Response::Start {}, "{:?}", world.responses);
     assert_eq!(world.status(), Some(WaitStatus(0)), "{:?}", world.responses);
     assert_eq!(world.notes(), Vec::<String>::new(), "its shells are not lost");
     world.assert_ended();
