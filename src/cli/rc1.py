@@ -11,6 +11,9 @@ from flux.idset import IDset
 from flux.job import JobID
 from flux.modprobe import task
 
+# What a job has in the KVS once it is allocated.
+OF_ALLOCATED = {"R", "guest", "guest-checkpoint", "guest-leaders"}
+
 
 @task(
     "unallocate",
@@ -29,9 +32,12 @@ def unallocate(context):
         if subprocess.run(["flux", "startlog", "--check", "--quiet"], check=False).returncode == 0:
             return
         for key in jobs(context.handle):
-            if has_lost_its_alloc(context.handle, key):
+            names = set(flux.kvs.get_dir(context.handle, key))
+            if "R" in names and "alloc" not in events(context.handle, f"{key}.eventlog"):
                 print(f"job-exec-rs: removing {key}.R, of which there is no alloc event")
-                flux.kvs.put_unlink(context.handle, f"{key}.R")
+                # job-exec may have begun with the job already.
+                for name in names.intersection(OF_ALLOCATED):
+                    flux.kvs.put_unlink(context.handle, f"{key}.{name}")
                 flux.kvs.commit(context.handle)
     except (OSError, ValueError) as error:
         # The instance is better off with it undone than down.
@@ -95,14 +101,6 @@ def jobs(handle, key="job", depth=4):
         return
     for name in names:
         yield from jobs(handle, f"{key}.{name}", depth - 1)
-
-
-def has_lost_its_alloc(handle, key):
-    names = set(flux.kvs.get_dir(handle, key))
-    # A job that was started, and most are, has `guest`. Its eventlog need not be read.
-    if "R" not in names or "guest" in names:
-        return False
-    return "alloc" not in events(handle, f"{key}.eventlog")
 
 
 def events(handle, key):

@@ -16,13 +16,20 @@ with Brokers(1, as_service=True) as brokers:
     job = brokers.flux("submit", "--urgency=hold", "true").strip()
     brokers.flux("job", "wait-event", "-t60", job, "priority")
     # As the scheduler does, a moment before the job manager posts alloc.
-    brokers.flux("kvs", "put", "--sync", f"{key(job, 'R')}={resources}")
+    brokers.flux("kvs", "put", f"{key(job, 'R')}={resources}")
+    # job-exec can have begun with the job (chaos seed 8704).
+    begun = brokers.flux("submit", "--urgency=hold", "true").strip()
+    brokers.flux("job", "wait-event", "-t60", begun, "priority")
+    namespace = f"job-{JobID(begun).dec}"
+    brokers.flux("kvs", "link", f"--target-namespace={namespace}", ".", key(begun, "guest"))
+    brokers.flux("kvs", "put", "--sync", f"{key(begun, 'R')}={resources}")
     brokers.kill()
     brokers.start()
     brokers.await_run()
-    brokers.flux("job", "urgency", job, "16")
+    for one in (job, begun):
+        brokers.flux("job", "urgency", one, "16")
     behind = brokers.flux("submit", "true").strip()
-    for one in (job, behind):
+    for one in (job, begun, behind):
         brokers.flux("job", "wait-event", "-t60", one, "clean")
         assert brokers.flux("jobs", "-no", "{result}", one).strip() == "COMPLETED"
     assert brokers.flux("kvs", "get", "--raw", key(ended, "R")) == resources
