@@ -245,7 +245,10 @@ class Run:
             say(f"     task {task.rank} at {since:8.3f}: {len(task.lines)} lines, end {task.end}")
         for script in of_job(self.instance, attempt.id):
             say(f"     {script.began - self.began:8.3f} {script}")
-        for path in ("eventlog", "guest.exec.eventlog"):
+        paths = ["eventlog", "guest.exec.eventlog"]
+        if any(kind == "input" for kind, _ in account.wrong):
+            paths.append("guest.input")
+        for path in paths:
             say(f"     {path}:")
             command = ["job", "eventlog", "-p", path, attempt.id]
             for line in self.instance.flux(*command, check=False).splitlines():

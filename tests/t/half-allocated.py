@@ -22,10 +22,14 @@ with Brokers(1, as_service=True) as brokers:
     brokers.flux("job", "wait-event", "-t60", begun, "priority")
     namespace = f"job-{JobID(begun).dec}"
     brokers.flux("kvs", "link", f"--target-namespace={namespace}", ".", key(begun, "guest"))
+    brokers.flux("kvs", "put", f"{key(begun, 'guest-checkpoint')}=1")
     brokers.flux("kvs", "put", "--sync", f"{key(begun, 'R')}={resources}")
     brokers.kill()
     brokers.start()
     brokers.await_run()
+    # Else the job could get what the forgotten run has written.
+    left = brokers.flux("kvs", "ls", "-1", str(JobID(begun).kvs)).split()
+    assert sorted(left) == ["J", "eventlog", "jobspec"], left
     for one in (job, begun):
         brokers.flux("job", "urgency", one, "16")
     behind = brokers.flux("submit", "true").strip()

@@ -123,6 +123,26 @@ fn it_does_not_wait_for_a_sender_that_has_ended() {
     assert!(!shell.connector.is_lingering());
 }
 
+/// On a busy node it can take long to be back.
+#[test]
+fn it_waits_for_a_sender_that_is_not_back_if_the_module_says_that_it_runs() {
+    for (duration, errnum, waits) in
+        [(1.0, NO_SERVICE, true), (30.0, NO_SERVICE, false), (30.0, 0, true)]
+    {
+        let (mut shell, question) = closing_and_asking();
+        shell.receive(question.refusal(NO_SERVICE, "No service"));
+        let asked = shell.sent();
+        shell.receive(runs(&asked[0], duration));
+        let [asked] = shell.sent().try_into().expect("one question");
+        shell.receive(match errnum {
+            0 => asked.answer("{}"),
+            errnum => asked.refusal(errnum, "no"),
+        });
+        let what = format!("in RUN for {duration} s, errno {errnum}");
+        assert_eq!(shell.connector.is_lingering(), waits, "{what}");
+    }
+}
+
 #[test]
 fn it_does_not_wait_for_a_sender_that_the_module_says_has_ended() {
     let (mut shell, question) = closing_and_asking();

@@ -9,7 +9,7 @@ use crate::machine::Now;
 use crate::machine::{Creation, Credential, Effect, Event, KvsResult, RequestId};
 use crate::port::supervisor::UnitCommand;
 use crate::proto::{
-    BarrierEntry, BrokerRank, ClientId, Exception, ReleasedRanks, Response, WaitStatus,
+    BarrierEntry, BrokerRank, ClientId, Exception, ExecEvent, ReleasedRanks, Response, WaitStatus,
 };
 
 #[test]
@@ -443,6 +443,18 @@ fn a_shell_enters_each_barrier_through_another_client() {
 /// Simulator seed 6734362: its rank had lost the records of the shell and of its epilog.
 #[test]
 fn no_shell_is_started_again_when_all_have_ended_and_the_job_manager_has_not_heard_of_a_start() {
+    let world = found_complete(false, None);
+    // They have run (simulator seed 11145495).
+    assert_eq!(world.responses[0], Response::Start {}, "{:?}", world.responses);
+    assert_eq!(world.notes(), Vec::<String>::new(), "its shells are not lost");
+    let starts = |world: &World| world.responses.contains(&Response::Start {});
+    assert!(!starts(&found_complete(true, None)), "it was said");
+    let failed = found_complete(false, Some(&Exception::fatal("failed".to_string())));
+    assert!(!starts(&failed), "it may have failed before: {:?}", failed.responses);
+}
+
+/// A job of which only its exec eventlog knows, which has `complete`, is asked for again, and ends.
+fn found_complete(reattach: bool, exception: Option<&Exception>) -> World {
     let mut world = World::running(2, "0-1");
     world.fail_moves = 9;
     for rank in [0, 1] {
@@ -456,12 +468,11 @@ fn no_shell_is_started_again_when_all_have_ended_and_the_job_manager_has_not_hea
     }
     (world.fail_moves, world.launched) = (0, Vec::new());
     world.responses.clear();
-    world.start("0-1", false);
+    world.events.extend(exception.map(|exception| ExecEvent::exception(1e9, exception)));
+    world.start("0-1", reattach);
     world.pass(20.0);
     assert_eq!(world.launched, [0; 0]);
-    // They have run (simulator seed 11145495).
-    assert_eq!(world.responses[0], Response::Start {}, "{:?}", world.responses);
     assert_eq!(world.status(), Some(WaitStatus(0)), "{:?}", world.responses);
-    assert_eq!(world.notes(), Vec::<String>::new(), "its shells are not lost");
     world.assert_ended();
+    world
 }

@@ -162,6 +162,29 @@ fn a_new_leader_gives_as_long_to_a_shell_that_it_hears_of_late() {
     world.assert_ended();
 }
 
+/// It has the request, and takes long to answer.
+#[test]
+fn a_shell_of_which_nothing_was_heard_is_not_said_to_run() {
+    let mut world = World::running(4, "1-3");
+    let timeout = world.config.shell_exit_timeout.expect("it is set");
+    for rank in 1..3 {
+        world.exited(rank, WaitStatus(0));
+    }
+    (0..4).for_each(|rank| world.unload(rank));
+    (0..4).for_each(|rank| world.load(rank));
+    world.hold_answers_of = Some(3);
+    world.start("1-3", true);
+    world.pass(timeout * 1.5);
+    world.hold_answers_of = None;
+    world.deliver_held();
+    world.pass(timeout * 0.9);
+    assert_eq!(world.notes(), [""; 0]);
+    world.exited(3, WaitStatus(0));
+    world.pass(20.0);
+    assert_eq!(world.status(), Some(WaitStatus(0)));
+    world.assert_ended();
+}
+
 #[test]
 fn all_modules_are_reloaded_in_any_order() {
     for order in [[0, 1, 2, 3], [3, 2, 1, 0], [2, 0, 3, 1]] {

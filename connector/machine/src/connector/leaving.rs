@@ -69,12 +69,8 @@ impl<P: Packet> Connector<P> {
             (None, Some((id, rank))) if home.job() == Some(id) => {
                 inquiry.asked(now);
                 let question = json!({ "id": id, "rank": home.rank }).to_string();
-                self.ask_rank(
-                    Own::SenderShell(client.to_string(), false),
-                    SHELL_RUNS,
-                    &question,
-                    rank,
-                );
+                let own = Own::SenderShell(client.to_string(), false);
+                self.ask_rank(own, SHELL_RUNS, &question, rank);
             }
             _ => inquiry.ask_later(now),
         }
@@ -147,7 +143,7 @@ impl<P: Packet> Connector<P> {
                 self.ask_rank(own, SHELL_RUNS, &job_payload(id), rank);
             }
             (Some(duration), _) if duration >= BACK_AFTER => self.sender_gone(client),
-            (Some(_), _) | (None, _) => inquiry.ask_later(now),
+            _ => inquiry.ask_later(now),
         }
     }
 

@@ -223,6 +223,21 @@ fn if_its_rank_does_not_take_them_it_does_them_itself() {
     }
 }
 
+/// It goes on, and its rank may give the commits up.
+#[test]
+fn who_does_not_close_does_them_itself() {
+    let mut client = Client::new(Limits::default());
+    client.send(Message::ask("kvs.commit", 1, &append("job-9", 1)));
+    client.send(Message::ask("service.remove", 2, &json!({ "service": SERVICE })));
+    assert_eq!(handed_over(&mut client), [1], "it looks like a shell that ends");
+    client.connector.lost(client.now);
+    client.connector.connecting();
+    client.connector.connected();
+    let wait = client.sent().remove(0);
+    client.receive(wait.answer("{}"));
+    assert_eq!(settle(&mut client).topic, "kvs.lookup-plus");
+}
+
 /// Its rank waits until it has ended.
 #[test]
 fn a_shell_does_them_itself() {
