@@ -35,11 +35,13 @@ def ride(brokers):
     here = os.path.dirname(os.path.abspath(__file__))
     uri = brokers.uri(0, "resume")
     command = ["flux", "python", f"{here}/ride-bulk.py", uri, NAMESPACE, str(MEGABYTES)]
-    client = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    pipe = subprocess.PIPE
+    client = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True)
     assert client.stdout.readline() == "ready\n"
     before = status(client, "VmRSS")
-    pause(0.2)
     brokers.kill()
+    client.stdin.write("go on\n")
+    client.stdin.flush()
     # Until it is held back.
     pause(min(2, SECONDS / 2))
     worked = cpu(client)
