@@ -117,10 +117,7 @@ impl Leader {
     }
 
     pub(super) fn handle_shell_exit_timeout(&mut self, cx: Context, out: &mut Effects) {
-        // Of a rank that does not answer, or that this leader has not heard, it is not known whether its
-        // shell is active.
-        let is_known = |known: &Rank| known.heard && known.away_since.is_none();
-        let active = self.ranks.select(|known| known.is_active() && is_known(known));
+        let active = self.ranks.select(|known| known.is_active() && known.is_known());
         if active.is_empty() {
             return self.timers.arm(Timer::ShellExit, cx.now.mono + SHELL_EXIT_AGAIN);
         }

@@ -36,6 +36,8 @@ pub(super) struct Rank {
     pub(super) seen_running: bool,
     /// Its agent has told this leader what it knows, or nothing more can be learned.
     pub(super) heard: bool,
+    /// Its shell was started before, and its agent has not learned yet what has become of it.
+    pub(super) unsure: bool,
     /// Its record says why its shell was ended: that has had its first signal.
     pub(super) ended_before: bool,
     /// The shell has left its unit, and that was told.
@@ -76,6 +78,11 @@ impl Rank {
         !is_over && !self.seen_running && self.phase == Phase::Pending
     }
 
+    /// Whether its shell is active can be said.
+    pub(super) fn is_known(&self) -> bool {
+        self.heard && !self.unsure && self.away_since.is_none()
+    }
+
     pub(super) fn is_gone(&self) -> bool {
         matches!(self.phase, Phase::Gone(_))
     }
@@ -110,6 +117,7 @@ impl Ranks {
             phase: Phase::Pending,
             seen_running: false,
             heard: false,
+            unsure: false,
             ended_before: false,
             left: false,
             output_lost: false,

@@ -45,8 +45,7 @@ impl Leader {
         exits: &mut Exits,
         out: &mut Effects,
     ) {
-        let is_heard = !matches!(report, Report::Unreachable { .. });
-        self.end_absence(cx, rank, is_heard);
+        self.listen(cx, rank, report);
         let Some(known) = self.ranks.get_mut(rank) else { return };
         let (is_pending, is_active) = (known.phase == Phase::Pending, known.is_active());
         match report {
@@ -129,24 +128,31 @@ impl Leader {
     }
 
     /// Something has come from a rank, or its parent says again that it is away.
-    fn end_absence(&mut self, cx: Context, rank: BrokerRank, is_heard: bool) {
+    fn listen(&mut self, cx: Context, rank: BrokerRank, report: &Report) {
         let Some(known) = self.ranks.get_mut(rank) else { return };
+        let was_known = known.is_known();
         let was_away = known.away_since.take().is_some();
-        let is_news = is_heard && (was_away || !known.heard);
+        let is_heard = !matches!(report, Report::Unreachable { .. });
         known.heard |= is_heard;
+        match report {
+            Report::Pending => known.unsure = self.start.reattach || known.seen_running,
+            _ if says_state(report) => known.unsure = false,
+            _ => (),
+        }
+        let is_known = is_heard && known.is_known();
         if was_away {
             self.agents.reset_retry();
         }
         if was_away && is_heard {
             self.spare_shells(cx);
         }
-        if is_news {
+        if is_known && !was_known {
             self.allow_time_to_end(cx);
         }
     }
 
-    /// A rank is heard for the first time, or again. Its shell may hear only now that the leader shell
-    /// has ended, and has as long to end as it would have had.
+    /// What a rank's shell does is known for the first time, or again. It may hear only now that the
+    /// leader shell has ended, and has as long to end as it would have had.
     fn allow_time_to_end(&mut self, cx: Context) {
         if let Some(seconds) = cx.config.shell_exit_timeout
             && self.timers.is_armed(Timer::ShellExit)
@@ -216,4 +222,17 @@ impl Leader {
         let order = Order::Barrier { count: self.barrier.completed(), failed: true };
         self.order(ranks, &order, out);
     }
+}
+
+/// Whether it says what has become of the shell.
+fn says_state(report: &Report) -> bool {
+    matches!(
+        report,
+        Report::Exited { .. }
+            | Report::Failed { .. }
+            | Report::Gone
+            | Report::Lost { .. }
+            | Report::NeverStarted
+            | Report::Running
+    )
 }

@@ -185,6 +185,37 @@ fn a_shell_of_which_nothing_was_heard_is_not_said_to_run() {
     world.assert_ended();
 }
 
+/// systemd is slow to answer the module that is back: whether the shell runs is not known yet.
+#[test]
+fn a_shell_that_was_not_looked_at_is_not_said_to_run() {
+    for has_new_leader in [false, true] {
+        let mut world = World::running(4, "1-3");
+        let timeout = world.config.shell_exit_timeout.expect("it is set");
+        if has_new_leader {
+            (0..3).for_each(|rank| world.unload(rank));
+        }
+        world.unload(3);
+        let records = world.load_unseen(3);
+        if has_new_leader {
+            (0..3).for_each(|rank| world.load(rank));
+            world.start("1-3", true);
+        }
+        (1..3).for_each(|rank| world.exited(rank, WaitStatus(0)));
+        world.pass(timeout * 1.5);
+        assert_eq!(world.notes(), [""; 0], "{has_new_leader}");
+        for record in records {
+            world.look_at_unit(3, &record);
+        }
+        world.pass(timeout * 0.9);
+        assert_eq!(world.notes(), [""; 0], "{has_new_leader}");
+        world.pass(timeout * 0.2);
+        assert_eq!(
+            world.notes(),
+            ["job shells still active on n2 (rank 3) 30s after leader shell exit"]
+        );
+    }
+}
+
 #[test]
 fn all_modules_are_reloaded_in_any_order() {
     for order in [[0, 1, 2, 3], [3, 2, 1, 0], [2, 0, 3, 1]] {
