@@ -13,35 +13,59 @@ from flux.modprobe import task
 
 # What a job has in the KVS once it is allocated.
 OF_ALLOCATED = {"R", "guest", "guest-checkpoint", "guest-leaders"}
+# flux-core libkvs/kvs.h.
+FLUX_KVS_TREEOBJ = 16
 
 
 @task(
-    "unallocate",
+    "mend-jobs",
     ranks="0",
     after=["kvs", "check-clean-shutdown"],
     before=["job-manager"],
     needs=["kvs", "content-backing", "job-manager"],
 )
-def unallocate(context):
-    """Removes the resources of jobs that the KVS has gone back to before their allocation.
-
-    The scheduler commits a job's R, and the job manager the alloc event a moment later. If a
-    checkpoint fell between the two and the broker then died, the job manager would count the job
-    as allocated, ask for its resources nevertheless, and stop scheduling at the answer."""
+def mend_jobs(context):
+    """Removes from jobs what only a checkpoint has that the KVS has gone back to."""
     try:
         if subprocess.run(["flux", "startlog", "--check", "--quiet"], check=False).returncode == 0:
             return
         for key in jobs(context.handle):
-            names = set(flux.kvs.get_dir(context.handle, key))
-            if "R" in names and "alloc" not in events(context.handle, f"{key}.eventlog"):
-                print(f"job-exec-rs: removing {key}.R, of which there is no alloc event")
-                # job-exec may have begun with the job already.
-                for name in names.intersection(OF_ALLOCATED):
+            unwanted = left_by_checkpoint(context.handle, key)
+            if unwanted:
+                print(f"job-exec-rs: removing {', '.join(sorted(unwanted))} of {key}")
+                for name in unwanted:
                     flux.kvs.put_unlink(context.handle, f"{key}.{name}")
                 flux.kvs.commit(context.handle)
     except (OSError, ValueError) as error:
         # The instance is better off with it undone than down.
-        print(f"job-exec-rs: looking for R without alloc events: {error}", file=sys.stderr)
+        print(f"job-exec-rs: mending jobs after a crash: {error}", file=sys.stderr)
+
+
+def left_by_checkpoint(handle, key):
+    """Names in a job's directory that nobody will use.
+
+    The scheduler commits a job's R, and the job manager the alloc event a moment later. If a
+    checkpoint fell between the two and the broker then died, the job manager would count the job
+    as allocated, ask for its resources nevertheless, and stop scheduling at the answer. job-exec
+    may have begun with the job already.
+
+    A checkpoint of a job that has just ended can hold a reference to its guest namespace beside
+    the data that was moved. The next checkpoint removes it, if the broker lives until then."""
+    names = set(flux.kvs.get_dir(handle, key))
+    if "R" in names and "alloc" not in events(handle, f"{key}.eventlog"):
+        return names.intersection(OF_ALLOCATED)
+    if "guest-checkpoint" in names and is_moved(handle, key):
+        return {"guest-checkpoint"}
+    return set()
+
+
+def is_moved(handle, key):
+    """Whether a job's data is in its place. A guest namespace is linked there before."""
+    request = {"key": f"{key}.guest", "namespace": "primary", "flags": FLUX_KVS_TREEOBJ}
+    try:
+        return handle.rpc("kvs.lookup", request).get()["val"]["type"] != "symlink"
+    except FileNotFoundError:
+        return False
 
 
 @task(

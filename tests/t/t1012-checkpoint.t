@@ -127,5 +127,8 @@ test_expect_success 'commits are taken, or offered again, until the module is go
 test_expect_success 'a job whose resources a checkpoint holds without their alloc event holds up nobody' '
 	flux python "$here/half-allocated.py"
 '
+test_expect_success 'a reference that a checkpoint holds beside the moved data is removed after a crash' '
+	flux python "$here/stray-reference.py"
+'
 
 test_done

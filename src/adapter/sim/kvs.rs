@@ -183,7 +183,14 @@ impl Kvs {
         self.guests.clear();
         self.writing.clear();
         self.primary = self.checkpoint.clone();
+        self.remove_stray_roots();
         self.primary.manager.clone()
+    }
+
+    /// As the task `mend-jobs` of `cli/rc1.py` does.
+    fn remove_stray_roots(&mut self) {
+        let Primary { moved, roots, .. } = &mut self.primary;
+        roots.retain(|id, _| !moved.contains_key(id));
     }
 
     /// Jobs whose data was moved, and whose root is there still.
