@@ -30,15 +30,23 @@ def mend_jobs(context):
         if subprocess.run(["flux", "startlog", "--check", "--quiet"], check=False).returncode == 0:
             return
         for key in jobs(context.handle):
-            unwanted = left_by_checkpoint(context.handle, key)
-            if unwanted:
-                print(f"job-exec-rs: removing {', '.join(sorted(unwanted))} of {key}")
-                for name in unwanted:
-                    flux.kvs.put_unlink(context.handle, f"{key}.{name}")
-                flux.kvs.commit(context.handle)
-    except (OSError, ValueError) as error:
+            mend_job(context.handle, key)
+    except OSError as error:
         # The instance is better off with it undone than down.
         print(f"job-exec-rs: mending jobs after a crash: {error}", file=sys.stderr)
+
+
+def mend_job(handle, key):
+    try:
+        unwanted = left_by_checkpoint(handle, key)
+        if unwanted:
+            print(f"job-exec-rs: removing {', '.join(sorted(unwanted))} of {key}")
+            for name in unwanted:
+                flux.kvs.put_unlink(handle, f"{key}.{name}")
+            flux.kvs.commit(handle)
+    except (OSError, ValueError, KeyError) as error:
+        # The others still have to be looked at.
+        print(f"job-exec-rs: mending {key} after a crash: {error}", file=sys.stderr)
 
 
 def left_by_checkpoint(handle, key):

@@ -17,6 +17,8 @@ def names(brokers, job):
 
 
 with Brokers(1, as_service=True) as brokers:
+    # A job that cannot be read, before the others in the KVS, keeps none of them from being mended.
+    brokers.flux("kvs", "put", f"{key(0, 'R')}={{}}")
     ended = brokers.flux("submit", "true").strip()
     brokers.flux("job", "wait-event", "-t60", ended, "clean")
     brokers.flux("kvs", "put", f"{key(ended, 'guest-checkpoint')}=1")
