@@ -54,6 +54,11 @@ script_units() {
 no_script_units() {
 	! script_units
 }
+# usage: epilogs_over COUNT. The epilog of a stuck prolog comes when that has ended: in between there is
+# no unit.
+epilogs_over() {
+	test "$(count epilog)" = "$1" && no_script_units
+}
 prolog=() epilog=()
 program=$(dirname "$JOB_EXEC_RS_MODULE")/job-exec-rs
 
@@ -246,8 +251,7 @@ test_expect_success 'one that does not want to end is listed, and released' '
 	"$program" perilog release "$id" --no-drain &&
 	wait_event "$id" clean &&
 	open_gate gate-prolog-1 &&
-	await no_script_units &&
-	test "$(count epilog)" = 2 &&
+	await epilogs_over 2 &&
 	test -z "$(drained)"
 '
 test_expect_success 'a rank that was given back is not drained when its stuck prolog ends' '
@@ -258,8 +262,7 @@ test_expect_success 'a rank that was given back is not drained when its stuck pr
 	drained | grep "^1 prolog timed out for job " &&
 	undrain &&
 	open_gate gate-prolog-1 &&
-	await no_script_units &&
-	test "$(count epilog)" = 1 &&
+	await epilogs_over 1 &&
 	test -z "$(drained)"
 '
 test_expect_success 'epilog-finish that is posted by hand confuses nobody' '
