@@ -38,6 +38,7 @@ const READERS: &[(&str, Reader)] = &[
     ("record-note-commits", commits),
     ("record-note-critical-ranks", critical_ranks),
     ("record-note-degraded", note),
+    ("record-note-given-back", note),
     ("record-note-end-reason", end_reason),
     ("record-note-made-again", note),
     ("record-note-parked", note),

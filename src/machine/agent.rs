@@ -374,6 +374,7 @@ impl Agent {
         if !there.is_foreign() {
             self.gather(cx, reports);
         }
+        self.drain_for_scripts(cx, out);
     }
 
     /// What this leader has asked before it was told, by another way through the tree, may come

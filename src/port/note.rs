@@ -15,6 +15,7 @@ const PASSED: &str = "barrier-passed";
 const CRITICAL: &str = "critical-ranks";
 const DEGRADED: &str = "degraded";
 const END_REASON: &str = "end-reason";
+const GIVEN_BACK: &str = "given-back";
 const MADE_AGAIN: &str = "made-again";
 const PARKED: &str = "parked-";
 const COMMITS: &str = "commits-";
@@ -37,6 +38,8 @@ pub enum Note {
     Degraded(String),
     /// A leader has had the shell ended for this exception.
     EndReason(EndReason),
+    /// The job is over, and its rank given back, while this script goes on: how it ends drains nobody.
+    GivenBack,
     /// The record was lost and made again from the unit. So how often the shell has entered the
     /// barrier is not known.
     MadeAgain {
@@ -78,6 +81,7 @@ impl Note {
             Self::CriticalRanks(_) => CRITICAL.to_string(),
             Self::Degraded(_) => DEGRADED.to_string(),
             Self::EndReason(_) => END_REASON.to_string(),
+            Self::GivenBack => GIVEN_BACK.to_string(),
             Self::MadeAgain { .. } => MADE_AGAIN.to_string(),
             Self::Parked { entry, .. } => format!("{PARKED}{entry}"),
         }
@@ -92,6 +96,7 @@ impl Note {
             Self::CriticalRanks(ranks) => Json::of(&ranks.to_string()),
             Self::Degraded(reason) => Json::of(reason),
             Self::EndReason(reason) => Json::of(reason),
+            Self::GivenBack => Json::of(&true),
             Self::MadeAgain { output_lost } => json!({ "output-lost": output_lost }).into(),
             Self::Parked { message: None, .. } => Json::of(&Value::Null),
             Self::Parked { message: Some(message), broker: None, .. } => Json::of(&hex(message)),
@@ -118,6 +123,7 @@ impl Note {
             }
             DEGRADED => value.read().map(Self::Degraded),
             END_REASON => value.read().map(Self::EndReason),
+            GIVEN_BACK => value.read::<bool>()?.then_some(Self::GivenBack),
             MADE_AGAIN => {
                 let output_lost = value.read::<Value>()?.get("output-lost")?.as_bool()?;
                 Some(Self::MadeAgain { output_lost })
@@ -169,6 +175,7 @@ mod tests {
             Note::CriticalRanks(Idset::from_range(0..3)),
             Note::Degraded("no scratch".to_string()),
             Note::EndReason(EndReason::new("timeout", "expired", None)),
+            Note::GivenBack,
             Note::MadeAgain { output_lost: true },
             Note::Parked { entry: 1, message: None, broker: None },
             Note::Parked { entry: 2, message: Some(vec![0, 0xff, 16]), broker: None },
@@ -188,6 +195,7 @@ mod tests {
                 ("critical-ranks", json!("x")),
                 ("degraded", json!(1)),
                 ("end-reason", json!({ "note": "without a type" })),
+                ("given-back", json!("yes")),
                 ("parked-x", json!("00")),
                 ("parked-1", json!("0")),
                 ("parked-2", json!("zz")),

@@ -35,14 +35,18 @@ pub enum Place {
 }
 
 impl Scripts {
-    /// Whether this script runs on this rank.
-    pub fn runs(&self, stage: Stage, rank: BrokerRank) -> bool {
-        let place = match stage {
+    /// Where this script runs; none if there is none.
+    pub fn place(&self, stage: Stage) -> Option<Place> {
+        match stage {
             Stage::Prolog => self.prolog,
             Stage::Epilog => self.epilog,
             Stage::Shell => None,
-        };
-        match place {
+        }
+    }
+
+    /// Whether this script runs on this rank.
+    pub fn runs(&self, stage: Stage, rank: BrokerRank) -> bool {
+        match self.place(stage) {
             Some(Place::EachRank) => self.ranks.contains_rank(rank),
             Some(Place::FirstRank) => self.ranks.first() == Some(rank.0),
             None => false,
@@ -101,4 +105,28 @@ pub enum ScriptFailure {
     Exited(WaitStatus),
     /// It did not run, or how it ended is not known.
     NotRun(String),
+}
+
+impl ScriptFailure {
+    /// It has ended because the job was to end.
+    pub fn is_canceled(&self) -> bool {
+        *self == Self::Stopped(ScriptStop::Canceled)
+    }
+
+    /// What `perilog.so` says of it.
+    pub fn words(&self) -> &'static str {
+        match self {
+            Self::Stuck(ScriptStop::Canceled) => "canceled then timed out",
+            Self::Stopped(_) | Self::Stuck(ScriptStop::TimedOut) => "timed out",
+            Self::Exited(_) | Self::NotRun(_) => "failed",
+        }
+    }
+
+    /// Why its rank is drained, if it is. One script for the whole job says nothing of its node, as
+    /// long as it ends.
+    pub fn drain_reason(&self, stage: Stage, place: Option<Place>, job: JobId) -> Option<String> {
+        let is_of_node = matches!(self, Self::Stuck(_)) || place == Some(Place::EachRank);
+        let is_drained = is_of_node && !self.is_canceled();
+        is_drained.then(|| format!("{} {} for job {job}", stage.name(), self.words()))
+    }
 }

@@ -1,7 +1,7 @@
-"""usage: flux python shells.py RANK JOBID DIGEST USERID PROGRAM...
+"""usage: flux python shells.py [--epilog] RANK JOBID DIGEST USERID PROGRAM...
 
 Asks the module on RANK, as a leader does, for the shell of a job that nobody has submitted, and
-ends when it runs: then nobody leads it.
+ends when it runs: then nobody leads it. With --epilog the job gets the epilog of the site.
 """
 
 import os
@@ -10,6 +10,9 @@ import time
 
 import flux
 
+has_epilog = sys.argv[1] == "--epilog"
+if has_epilog:
+    sys.argv.pop(1)
 rank, job, digest, userid = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], int(sys.argv[4])
 request = {
     "version": 6,
@@ -31,6 +34,8 @@ request = {
         "environment": {},
     },
 }
+if has_epilog:
+    request["command"]["scripts"] = {"ranks": str(rank), "epilog": "each-rank"}
 stream = flux.Flux().rpc("job-exec.shells", request, nodeid=rank, flags=flux.constants.FLUX_RPC_STREAMING)
 while True:
     reports = [report["report"] for report in stream.get()["reports"]]

@@ -278,6 +278,17 @@ test_expect_success 'epilog-finish that is posted by hand confuses nobody' '
 	flux run true &&
 	! flux dmesg | grep "err.* cannot post an event"
 '
+test_expect_success 'an epilog of a job that nobody leads drains its rank if it fails' '
+	scripts &&
+	sed -i "s/^\[exec\]$/&\npeer-timeout = \"1s\"/" "$FLUX_TEST_CONFIG/exec.toml" &&
+	flux config reload &&
+	touch fail-epilog-1 &&
+	flux python "$here/shells.py" --epilog 1 77777 0123abcd "$(id -u)" /bin/sleep inf &&
+	await eval "drained | grep \"^1 epilog failed for job .*Q7z\"" &&
+	await no_script_units &&
+	test "$(drained | wc -l)" = 1 &&
+	undrain
+'
 test_expect_success 'guests may neither list nor release' '
 	for topic in stats-get perilog-release; do
 		export FLUX_HANDLE_ROLEMASK=0x2 FLUX_HANDLE_USERID=9999 &&

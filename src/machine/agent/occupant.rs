@@ -117,6 +117,7 @@ impl Occupant {
             (_, order) => {
                 self.shell.handle_order(order, out);
                 if *order == Order::Forget {
+                    self.perilog.give_back(out);
                     self.perilog.forget();
                 }
             }

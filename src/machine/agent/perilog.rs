@@ -229,6 +229,23 @@ impl Perilog {
         reports
     }
 
+    /// The leader is done with the job.
+    pub(super) fn give_back(&mut self, out: &mut Effects) {
+        for script in self.prolog.iter_mut().chain(&mut self.epilog) {
+            script.give_back(out);
+        }
+    }
+
+    /// Why this rank is to be drained, if nobody but its agent does it. Each reason comes once.
+    pub(super) fn take_drain_reasons(&mut self, id: JobId) -> Vec<String> {
+        let wanted = self.wanted.as_ref();
+        let reason = |script: &mut Script| {
+            let (stage, failure) = (script.stage(), script.take_failure()?);
+            failure.drain_reason(stage, wanted.and_then(|wanted| wanted.place(stage)), id)
+        };
+        self.prolog.iter_mut().chain(&mut self.epilog).filter_map(reason).collect()
+    }
+
     fn forget_scripts(&mut self, out: &mut Effects) {
         let is_prolog_gone = self.prolog.as_mut().is_none_or(|prolog| {
             prolog.forget(out);

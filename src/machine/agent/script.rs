@@ -56,6 +56,8 @@ pub(super) struct Script {
     is_stuck: bool,
     lines: [Lines; 2],
     mark: Mark,
+    /// Somebody has decided whether its rank is drained for it.
+    is_judged: bool,
     /// Nothing of its unit is left.
     gone: bool,
     forgotten: bool,
@@ -80,6 +82,7 @@ impl Script {
             is_stuck: false,
             lines: [Lines::default(), Lines::default()],
             mark: Mark::default(),
+            is_judged: false,
             gone: false,
             forgotten: false,
             spec: Box::new(spec),
@@ -100,6 +103,8 @@ impl Script {
         for note in Note::all(&record.notes) {
             if let Note::Degraded(reason) = note {
                 script.mark.found(reason);
+            } else if note == Note::GivenBack {
+                script.is_judged = true;
             } else if let Note::EndReason(reason) = note {
                 if reason.kind == script.stage().name() {
                     script.stop = Some(ScriptStop::TimedOut);
@@ -191,6 +196,21 @@ impl Script {
                 Some(ScriptStop::Canceled) => Some(ScriptFailure::Stopped(stop)),
                 None => Some(ScriptFailure::Exited(*status)),
             },
+        }
+    }
+
+    /// What is wrong with it, if nobody has decided yet whether its rank is drained for that.
+    pub(super) fn take_failure(&mut self) -> Option<ScriptFailure> {
+        let failure = self.failure().filter(|_| !self.is_judged)?;
+        self.is_judged = true;
+        Some(failure)
+    }
+
+    /// The leader is done with the job: it has decided. That must be known after a restart, too.
+    pub(super) fn give_back(&mut self, out: &mut Effects) {
+        if !std::mem::replace(&mut self.is_judged, true) && self.is_active() {
+            let (unit, note) = (self.unit.clone(), Note::GivenBack);
+            out.push(Effect::Unit(UnitCommand::Note { unit, note }));
         }
     }
 

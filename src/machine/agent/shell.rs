@@ -125,8 +125,8 @@ impl Shell {
                 Note::CriticalRanks(ranks) => shell.critical = Some(ranks),
                 Note::EndReason(reason) => shell.reason = Some(reason),
                 Note::MadeAgain { output_lost } => shell.record_lost = Some(output_lost),
-                Note::Degraded(_) => (),   // a prolog's
-                Note::Parked { .. } => (), // comes as an event of its own
+                Note::Degraded(_) | Note::GivenBack => (), // a script's
+                Note::Parked { .. } => (),                 // comes as an event of its own
             }
         }
         shell.entries.count_found();

@@ -1,7 +1,7 @@
 //! Shells that nobody wants, and those of another job that had the same id.
 
 use super::eviction::{Eviction, Step};
-use super::{After, Agent, Claim, Upstream};
+use super::{After, Agent, Claim, Over, Unled, Upstream};
 use crate::machine::context::Context;
 use crate::machine::effect::{Effect, Effects, Level};
 use crate::planted::Bug;
@@ -57,6 +57,18 @@ impl Agent {
             self.refuse_fenced(cx);
         }
         self.send_if_ready(cx, out);
+    }
+
+    /// Drains the rank for a script that has failed, of a job that no leader will do it for.
+    pub(super) fn drain_for_scripts(&mut self, cx: Context, out: &mut Effects) {
+        let Some(there) = &mut self.occupant else { return };
+        let is_unwanted =
+            matches!(self.upstream, Upstream::Unled(Unled { over: Over::Unwanted, .. }));
+        if is_unwanted || there.is_foreign() {
+            for reason in there.perilog.take_drain_reasons(self.id) {
+                out.push(Effect::Drain { ranks: Idset::from_iter([cx.facts.rank]), reason });
+            }
+        }
     }
 
     /// Nothing can be started here, because the shell of another job with the same id lives on.

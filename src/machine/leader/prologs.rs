@@ -13,8 +13,8 @@ use crate::machine::effect::{Effect, Effects, Level};
 use crate::machine::event::Fault;
 use crate::proto::peer::{Mode, Order, Report};
 use crate::proto::{
-    BrokerRank, EndReason, Exception, Idset, PerilogRelease, Place, ScriptFailure, ScriptStop,
-    Stage, WaitStatus,
+    BrokerRank, EndReason, Exception, Idset, PerilogRelease, ScriptFailure, ScriptStop, Stage,
+    WaitStatus,
 };
 
 /// RFC 21 severity of a failure that does not change what the job has come to.
@@ -252,7 +252,7 @@ impl Leader {
 
     /// Epilogs that have not ended well are told when the last one is over.
     pub(super) fn tell_failed_epilogs(&mut self, out: &mut Effects) {
-        let failures = self.failures(Stage::Epilog, |failure| !is_canceled(failure));
+        let failures = self.failures(Stage::Epilog, |failure| !failure.is_canceled());
         if !failures.is_empty() {
             let note = self.describe(Stage::Epilog, &failures);
             let kind = Stage::Epilog.name().to_string();
@@ -277,30 +277,21 @@ impl Leader {
         failures.filter(|(_, failure)| counts(failure)).collect()
     }
 
-    /// A node whose script has failed is not given to other jobs. One script for the whole job says
-    /// nothing of its node, as long as it ends.
+    /// A node whose script has failed is not given to other jobs.
     fn drain_failed(
         &self,
         stage: Stage,
         failures: &BTreeMap<BrokerRank, ScriptFailure>,
         out: &mut Effects,
     ) {
-        let scripts = self.command.scripts.as_ref();
-        let place = scripts.and_then(|scripts| match stage {
-            Stage::Prolog => scripts.prolog,
-            Stage::Epilog => scripts.epilog,
-            Stage::Shell => None,
-        });
-        let mut reasons: BTreeMap<&str, Idset> = BTreeMap::new();
+        let place = self.command.scripts.as_ref().and_then(|scripts| scripts.place(stage));
+        let mut reasons: BTreeMap<String, Idset> = BTreeMap::new();
         for (rank, failure) in failures {
-            let is_stuck = matches!(failure, ScriptFailure::Stuck(_));
-            if is_canceled(failure) || !(is_stuck || place == Some(Place::EachRank)) {
-                continue;
+            if let Some(reason) = failure.drain_reason(stage, place, self.id) {
+                reasons.entry(reason).or_default().insert(rank.0);
             }
-            reasons.entry(drain_words(failure)).or_default().insert(rank.0);
         }
-        for (words, ranks) in reasons {
-            let reason = format!("{} {words} for job {}", stage.name(), self.id);
+        for (reason, ranks) in reasons {
             out.push(Effect::Drain { ranks, reason });
         }
     }
@@ -329,19 +320,6 @@ impl Leader {
     }
 }
 
-/// It has ended because the job was to end.
-fn is_canceled(failure: &ScriptFailure) -> bool {
-    *failure == ScriptFailure::Stopped(ScriptStop::Canceled)
-}
-
-fn drain_words(failure: &ScriptFailure) -> &'static str {
-    match failure {
-        ScriptFailure::Stuck(ScriptStop::Canceled) => "canceled then timed out",
-        ScriptFailure::Stopped(_) | ScriptFailure::Stuck(ScriptStop::TimedOut) => "timed out",
-        ScriptFailure::Exited(_) | ScriptFailure::NotRun(_) => "failed",
-    }
-}
-
 fn failure_words(failure: &ScriptFailure) -> String {
     match failure {
         ScriptFailure::Exited(status) => match script_signal(*status) {
@@ -349,7 +327,7 @@ fn failure_words(failure: &ScriptFailure) -> String {
             None => format!("exited with code={}", status.code().unwrap_or(-1)),
         },
         ScriptFailure::NotRun(why) => format!("did not run ({why})"),
-        ScriptFailure::Stopped(_) | ScriptFailure::Stuck(_) => drain_words(failure).to_string(),
+        ScriptFailure::Stopped(_) | ScriptFailure::Stuck(_) => failure.words().to_string(),
     }
 }
 

@@ -422,6 +422,70 @@ fn the_epilog_of_a_job_that_nobody_knows_runs() {
     assert_eq!(world.records(), 0);
 }
 
+/// Rank 0 has forgotten the job, and whoever led it.
+fn forget_job(world: &mut World, size: usize) {
+    for rank in 0..size {
+        world.unload(rank);
+        world.make_stoppable(rank);
+    }
+    for rank in 0..size {
+        world.load(rank);
+        world.make_lasting(rank);
+    }
+    world.pass(1000.0);
+}
+
+/// Simulator seed 13885335.
+#[test]
+fn an_epilog_that_fails_when_nobody_leads_drains_its_node_once() {
+    let mut world = running(2, perilog());
+    (0..2).for_each(|rank| world.make_lasting(rank));
+    forget_job(&mut world, 2);
+    world.script_exited(0, Stage::Epilog, FAILED);
+    let (unit, message) = (world.unit_of_stage(1, Stage::Epilog), "node was rebooted".to_string());
+    world.happen(1, Event::Unit(UnitEvent::Lost { unit: unit.clone(), message }));
+    world.happen(1, Event::Unit(UnitEvent::Gone { unit }));
+    world.pass(10.0);
+    let reason = |rank| format!("{rank} epilog failed for job {JOB}");
+    assert_eq!(world.drained, [reason(0), reason(1)]);
+    assert_eq!(world.records(), 0);
+}
+
+#[test]
+fn a_failed_epilog_waits_until_it_is_known_that_nobody_leads() {
+    let mut world = running(1, perilog());
+    world.make_lasting(0);
+    world.exited(0, DONE);
+    world.unload(0);
+    world.make_stoppable(0);
+    world.load(0);
+    world.make_lasting(0);
+    world.script_exited(0, Stage::Epilog, FAILED);
+    assert_eq!(world.drained, Vec::<String>::new(), "a leader may come");
+    world.pass(1000.0);
+    assert_eq!(world.drained, [format!("0 epilog failed for job {JOB}")]);
+    assert_eq!(world.records(), 0);
+}
+
+#[test]
+fn a_rank_that_was_given_back_is_not_drained_after_a_restart() {
+    let mut world = preparing(1, perilog());
+    world.make_lasting(0);
+    world.cancel();
+    world.pass(1.0);
+    let release = PerilogRelease { id: JOB, ranks: None, drain: false, kill: false };
+    let request = world.request();
+    world.happen(0, Event::PerilogRelease { request, release });
+    world.pass(1.0);
+    assert!(world.is_released());
+    forget_job(&mut world, 1);
+    assert_eq!(world.drained, Vec::<String>::new(), "it is stuck");
+    world.script_exited(0, Stage::Prolog, FAILED);
+    world.script_exited(0, Stage::Epilog, DONE);
+    world.assert_ended();
+    assert_eq!(world.drained, Vec::<String>::new());
+}
+
 /// The unit of the prolog goes last, as its cgroup is not empty (simulator seed 4302334).
 #[test]
 fn an_epilog_is_remembered_as_long_as_its_prolog() {

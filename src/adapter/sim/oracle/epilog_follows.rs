@@ -1,6 +1,7 @@
 //! **epilog-follows**: a rank on which a prolog or a shell was begun gets its epilog, and not before
 //! these have ended. **released-behind**: the rank is not released before its epilog has ended, or is
-//! stuck, or the owner has released it. Exempt are ranks whose records were lost, or whose disk did
+//! stuck, or the owner has released it. **failed-unled**: the rank of an epilog that has failed, or was
+//! lost with its node, is drained, also if nobody led the job. Exempt are ranks whose records were lost, or whose disk did
 //! not take them, and scripts that could not be executed.
 
 use crate::adapter::sim::manager::Allocation;
@@ -8,7 +9,7 @@ use crate::adapter::sim::rank::Rank;
 use crate::adapter::sim::script::Script;
 use crate::adapter::sim::shell::Shell;
 use crate::adapter::sim::world::World;
-use crate::proto::{Idset, Place, Stage, UnitName};
+use crate::proto::{Idset, Place, Stage, UnitName, WaitStatus};
 
 impl World {
     /// Checks an epilog that was executed just now.
@@ -50,7 +51,25 @@ impl World {
                 let id = self.allocations[&digest].id;
                 self.violate("epilog-follows", format!("{id}: rank {rank} never got its epilog"));
             }
+            if let Some(rank) = due.iter().find(|rank| self.lacks_drain(*rank, &digest)) {
+                let id = self.allocations[&digest].id;
+                let seen = format!("{id}: rank {rank} is not drained, and its epilog has failed");
+                self.violate("failed-unled", seen);
+            }
         }
+    }
+
+    /// No epilog has ended well there, and the rank is not drained for that.
+    fn lacks_drain(&self, rank: u32, digest: &str) -> bool {
+        let key = (digest.to_string(), rank);
+        let is_well = |script: &Script| script.exited == Some(WaitStatus(0));
+        let epilog = self.site.as_ref().and_then(|site| site.epilog.as_ref());
+        // One that was cancelled has not failed.
+        epilog.is_some_and(|epilog| epilog.per_rank && !epilog.cancel_on_exception)
+            && !self.epilogs(rank, digest).any(is_well)
+            && !self.drained_for_script.contains(&key)
+            && !self.drained.contains(&key)
+            && !self.messages.released.contains(&self.allocations[digest].id)
     }
 
     fn epilogs(&self, rank: u32, digest: &str) -> impl Iterator<Item = &Script> {
