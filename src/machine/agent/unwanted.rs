@@ -62,9 +62,9 @@ impl Agent {
     /// Drains the rank for a script that has failed, of a job that no leader will do it for.
     pub(super) fn drain_for_scripts(&mut self, cx: Context, out: &mut Effects) {
         let Some(there) = &mut self.occupant else { return };
-        let is_unwanted =
-            matches!(self.upstream, Upstream::Unled(Unled { over: Over::Unwanted, .. }));
-        if is_unwanted || there.is_foreign() {
+        let is_over =
+            matches!(self.upstream, Upstream::Unled(Unled { over, .. }) if over != Over::No);
+        if is_over || there.is_foreign() {
             for reason in there.perilog.take_drain_reasons(self.id) {
                 out.push(Effect::Drain { ranks: Idset::from_iter([cx.facts.rank]), reason });
             }

@@ -468,6 +468,22 @@ fn a_failed_epilog_waits_until_it_is_known_that_nobody_leads() {
 }
 
 #[test]
+fn an_epilog_that_begins_when_its_job_is_over_drains_its_rank_if_it_fails() {
+    let mut world = preparing(1, perilog());
+    world.cancel();
+    world.pass(1.0);
+    let release = PerilogRelease { id: JOB, ranks: None, drain: false, kill: false };
+    let request = world.request();
+    world.happen(0, Event::PerilogRelease { request, release });
+    world.pass(1.0);
+    assert!(world.is_released());
+    world.script_exited(0, Stage::Prolog, FAILED);
+    world.script_exited(0, Stage::Epilog, FAILED);
+    world.assert_ended();
+    assert_eq!(world.drained, [format!("0 epilog failed for job {JOB}")]);
+}
+
+#[test]
 fn a_rank_that_was_given_back_is_not_drained_after_a_restart() {
     let mut world = preparing(1, perilog());
     world.make_lasting(0);
