@@ -6,6 +6,7 @@ use super::{JOB, World, start, start_event};
 use crate::config::{Config, Perilog, Script};
 use crate::machine::{Event, Now};
 use crate::port::supervisor::{UnitEvent, UnitRecord};
+use crate::proto::peer::Mode;
 use crate::proto::{
     Exception, Idset, PerilogRelease, Response, Stage, Stream, UnitName, WaitStatus,
 };
@@ -108,6 +109,15 @@ impl World {
             _ => None,
         };
         self.responses.iter().filter_map(exception).collect()
+    }
+
+    /// The administrator does not want the job to wait for scripts any more. It is over then.
+    fn release_scripts(&mut self) {
+        let release = PerilogRelease { id: JOB, ranks: None, drain: false, kill: false };
+        let request = self.request();
+        self.happen(0, Event::PerilogRelease { request, release });
+        self.pass(1.0);
+        assert!(self.is_released());
     }
 
     fn is_released(&self) -> bool {
@@ -264,11 +274,7 @@ fn a_prolog_that_does_not_want_to_end_can_be_released() {
     let stats = world.nodes[0].as_ref().map(|node| node.stats(now)).unwrap_or_default();
     assert_eq!(stats["jobs"][JOB.to_string()]["prolog_ranks"], "1");
     assert!(!world.is_released());
-    let release = PerilogRelease { id: JOB, ranks: None, drain: false, kill: false };
-    let request = world.request();
-    world.happen(0, Event::PerilogRelease { request, release });
-    world.pass(1.0);
-    assert!(world.is_released());
+    world.release_scripts();
     world.script_exited(1, Stage::Prolog, FAILED);
     world.script_exited(1, Stage::Epilog, DONE);
     world.assert_ended();
@@ -399,29 +405,6 @@ fn a_later_leader_starts_the_shells_that_wait() {
     assert_eq!(world.responses, [Response::Start {}]);
 }
 
-#[test]
-fn the_epilog_of_a_job_that_nobody_knows_runs() {
-    let mut world = running(2, perilog());
-    (0..2).for_each(|rank| world.make_lasting(rank));
-    // Rank 0 has forgotten the job, and whoever led it.
-    for rank in 0..2 {
-        world.unload(rank);
-    }
-    (0..2).for_each(|rank| world.make_stoppable(rank));
-    for rank in 0..2 {
-        world.load(rank);
-        world.make_lasting(rank);
-    }
-    world.pass(1000.0);
-    for rank in 0..2 {
-        world.script_exited(rank, Stage::Epilog, DONE);
-    }
-    world.pass(10.0);
-    // If the module dies before the epilog has a record, those of prolog and shell say that one is owed.
-    assert_eq!(world.records_at_epilogs, [2, 2]);
-    assert_eq!(world.records(), 0);
-}
-
 /// Rank 0 has forgotten the job, and whoever led it.
 fn forget_job(world: &mut World, size: usize) {
     for rank in 0..size {
@@ -433,6 +416,20 @@ fn forget_job(world: &mut World, size: usize) {
         world.make_lasting(rank);
     }
     world.pass(1000.0);
+}
+
+#[test]
+fn the_epilog_of_a_job_that_nobody_knows_runs() {
+    let mut world = running(2, perilog());
+    (0..2).for_each(|rank| world.make_lasting(rank));
+    forget_job(&mut world, 2);
+    for rank in 0..2 {
+        world.script_exited(rank, Stage::Epilog, DONE);
+    }
+    world.pass(10.0);
+    // If the module dies before the epilog has a record, those of prolog and shell say that one is owed.
+    assert_eq!(world.records_at_epilogs, [2, 2]);
+    assert_eq!(world.records(), 0);
 }
 
 /// Simulator seed 13885335.
@@ -468,15 +465,27 @@ fn a_failed_epilog_waits_until_it_is_known_that_nobody_leads() {
 }
 
 #[test]
+fn the_epilog_of_a_job_whose_id_another_has_drains_its_rank_if_it_fails() {
+    let mut world = running(2, perilog());
+    world.make_lasting(1);
+    world.make_stoppable(1);
+    let request = world.request();
+    let shells = Box::new(super::recovery::shells(9, "another job", Mode::Start));
+    world.happen(1, Event::Shells { request, shells });
+    world.pass(1.0);
+    world.script_exited(1, Stage::Epilog, FAILED);
+    world.pass(1.0);
+    assert_eq!(world.drained, [format!("1 epilog failed for job {JOB}")]);
+    let record = world.disks[1].records.get(&world.unit_of(1)).expect("the other job's shell");
+    assert_eq!(record.spec.digest, "another job".into());
+}
+
+#[test]
 fn an_epilog_that_begins_when_its_job_is_over_drains_its_rank_if_it_fails() {
     let mut world = preparing(1, perilog());
     world.cancel();
     world.pass(1.0);
-    let release = PerilogRelease { id: JOB, ranks: None, drain: false, kill: false };
-    let request = world.request();
-    world.happen(0, Event::PerilogRelease { request, release });
-    world.pass(1.0);
-    assert!(world.is_released());
+    world.release_scripts();
     world.script_exited(0, Stage::Prolog, FAILED);
     world.script_exited(0, Stage::Epilog, FAILED);
     world.assert_ended();
@@ -489,11 +498,7 @@ fn a_rank_that_was_given_back_is_not_drained_after_a_restart() {
     world.make_lasting(0);
     world.cancel();
     world.pass(1.0);
-    let release = PerilogRelease { id: JOB, ranks: None, drain: false, kill: false };
-    let request = world.request();
-    world.happen(0, Event::PerilogRelease { request, release });
-    world.pass(1.0);
-    assert!(world.is_released());
+    world.release_scripts();
     forget_job(&mut world, 1);
     assert_eq!(world.drained, Vec::<String>::new(), "it is stuck");
     world.script_exited(0, Stage::Prolog, FAILED);
