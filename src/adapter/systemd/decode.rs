@@ -1,11 +1,13 @@
 //! Decodes D-Bus messages for the tracker.
 
 use std::collections::HashMap;
+use std::fmt;
 
+use serde::de::{Deserialize, Deserializer, IgnoredAny, MapAccess, Visitor};
 use zbus::message::Message;
 use zbus::wire::LE;
 use zbus::wire::serialized::{Context, Data};
-use zbus::{OwnedObjectPath, Variant};
+use zbus::{OwnedObjectPath, Signature, Type, Variant};
 
 use crate::proto::UnitName;
 use crate::supervisor::tracker::{Active, Answer, Call, Changes, News, Refusal};
@@ -33,9 +35,9 @@ pub(super) fn decode_answer(
         Call::List => body
             .deserialize::<Vec<Listed>>()
             .map(|units| Answer::Listed(units.into_iter().map(|(name, ..)| name).collect())),
-        Call::Main { .. } | Call::Service(_) | Call::Unit(_) => body
-            .deserialize::<HashMap<&str, Variant<'_>>>()
-            .map(|properties| Answer::Properties(decode_changes(&properties))),
+        Call::Main { .. } | Call::Service(_) | Call::Unit(_) => {
+            body.deserialize::<Properties>().map(|Properties(told)| Answer::Properties(told))
+        }
         _ => Ok(Answer::Done),
     };
     answer.map_err(|e| Refusal { name: "unreadable".to_string(), text: e.to_string() })
@@ -52,11 +54,11 @@ pub(super) fn decode_signal(
     Ok(match member.as_str() {
         "PropertiesChanged" => {
             let Some(unit) = paths.get(path.as_str()).cloned() else { return Ok(None) };
-            let (interface, changed, _): (&str, HashMap<&str, Variant<'_>>, Vec<&str>) =
+            let (interface, Properties(changes), _): (&str, Properties, Vec<&str>) =
                 body.deserialize()?;
             // systemd sends a change as two signals, the one of this interface last.
             let whole = interface == UNIT;
-            Some(News::Changed { unit, changes: decode_changes(&changed), whole })
+            Some(News::Changed { unit, changes, whole })
         }
         "NameOwnerChanged" => match body.deserialize::<(&str, &str, &str)>()? {
             (SYSTEMD, _, "") => Some(News::ManagerAway),
@@ -68,49 +70,98 @@ pub(super) fn decode_signal(
     })
 }
 
-/// Decode properties of any interface.
-fn decode_changes(properties: &HashMap<&str, Variant<'_>>) -> Changes {
-    let unsigned = |name: &str| match properties.get(name) {
-        Some(Variant::U32(n)) => Some(*n),
-        _ => None,
-    };
-    let signed = |name: &str| match properties.get(name) {
-        Some(Variant::I32(n)) => Some(*n),
-        _ => None,
-    };
-    let text = |name: &str| match properties.get(name) {
-        Some(Variant::Str(s)) => Some(s.as_str()),
-        _ => None,
-    };
-    let marks = match properties.get("LogExtraFields") {
-        Some(Variant::Array(fields)) => Some(fields),
-        _ => None,
-    };
-    Changes {
-        active: text("ActiveState").map(parse_active),
-        was_active: match properties.get("ActiveEnterTimestampMonotonic") {
-            Some(Variant::U64(at)) => Some(*at != 0),
-            _ => None,
-        },
-        job: match properties.get("Job") {
-            Some(Variant::Structure(job)) => {
-                Some(!matches!(job.fields().first(), Some(Variant::U32(0)) | None))
-            }
-            _ => None,
-        },
-        invocation_id: match properties.get("InvocationID") {
-            Some(Variant::Array(id)) => Some(hex(id)),
-            _ => None,
-        },
-        main_pid: unsigned("ExecMainPID"),
-        main_code: signed("ExecMainCode"),
-        main_status: signed("ExecMainStatus"),
-        result: text("Result").map(str::to_string),
-        digest: marks.map(|marks| mark(marks, DIGEST_FIELD).unwrap_or_default()),
-        userid: marks.and_then(|marks| mark(marks, USERID_FIELD)?.parse().ok()),
-        size: marks.and_then(|marks| mark(marks, SIZE_FIELD)?.parse().ok()),
-        control_group: text("ControlGroup").map(str::to_string),
+/// Properties of any interface, `a{sv}`. The values of those that the tracker does not know are passed
+/// over: systemd tells a hundred for one that is of use.
+struct Properties(Changes);
+
+impl Type for Properties {
+    const SIGNATURE: &'static Signature = <HashMap<&str, Variant<'_>>>::SIGNATURE;
+}
+
+impl<'de> Deserialize<'de> for Properties {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(PropertiesVisitor)
     }
+}
+
+struct PropertiesVisitor;
+
+impl<'de> Visitor<'de> for PropertiesVisitor {
+    type Value = Properties;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("properties by name")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut told: A) -> Result<Properties, A::Error> {
+        let mut changes = Changes::default();
+        while let Some(name) = told.next_key::<&str>()? {
+            match name {
+                "ActiveState" => changes.active = text(&told.next_value()?).map(parse_active),
+                "ActiveEnterTimestampMonotonic" => {
+                    changes.was_active = match told.next_value()? {
+                        Variant::U64(at) => Some(at != 0),
+                        _ => None,
+                    };
+                }
+                "ControlGroup" => {
+                    changes.control_group = text(&told.next_value()?).map(str::to_string);
+                }
+                "ExecMainCode" => changes.main_code = signed(&told.next_value()?),
+                "ExecMainPID" => {
+                    changes.main_pid = match told.next_value()? {
+                        Variant::U32(pid) => Some(pid),
+                        _ => None,
+                    };
+                }
+                "ExecMainStatus" => changes.main_status = signed(&told.next_value()?),
+                "InvocationID" => {
+                    changes.invocation_id = match told.next_value()? {
+                        Variant::Array(id) => Some(hex(&id)),
+                        _ => None,
+                    };
+                }
+                "Job" => changes.job = has_job(&told.next_value()?),
+                "LogExtraFields" => read_marks(&told.next_value()?, &mut changes),
+                "Result" => changes.result = text(&told.next_value()?).map(str::to_string),
+                _ => {
+                    told.next_value::<IgnoredAny>()?;
+                }
+            }
+        }
+        Ok(Properties(changes))
+    }
+}
+
+fn text<'a>(value: &'a Variant<'_>) -> Option<&'a str> {
+    match value {
+        Variant::Str(text) => Some(text.as_str()),
+        _ => None,
+    }
+}
+
+fn signed(value: &Variant<'_>) -> Option<i32> {
+    match value {
+        Variant::I32(n) => Some(*n),
+        _ => None,
+    }
+}
+
+/// Whether systemd has a job for the unit: the job's id, 0 for none, and its path.
+fn has_job(value: &Variant<'_>) -> Option<bool> {
+    match value {
+        Variant::Structure(job) => {
+            Some(!matches!(job.fields().first(), Some(Variant::U32(0)) | None))
+        }
+        _ => None,
+    }
+}
+
+fn read_marks(value: &Variant<'_>, changes: &mut Changes) {
+    let Variant::Array(fields) = value else { return };
+    changes.digest = Some(mark(fields, DIGEST_FIELD).unwrap_or_default());
+    changes.userid = mark(fields, USERID_FIELD).and_then(|id| id.parse().ok());
+    changes.size = mark(fields, SIZE_FIELD).and_then(|size| size.parse().ok());
 }
 
 /// For the fuzz target: decode properties from D-Bus's encoding; `None` if the bytes are not
@@ -118,8 +169,8 @@ fn decode_changes(properties: &HashMap<&str, Variant<'_>>) -> Changes {
 #[doc(hidden)]
 pub fn decode_properties(bytes: &[u8]) -> Option<Changes> {
     let data = Data::new(bytes, Context::new(LE, 0));
-    let (properties, _) = data.deserialize::<HashMap<&str, Variant<'_>>>().ok()?;
-    Some(decode_changes(&properties))
+    let (Properties(changes), _) = data.deserialize().ok()?;
+    Some(changes)
 }
 
 fn parse_active(state: &str) -> Active {
@@ -162,45 +213,81 @@ fn hex(bytes: &zbus::Array<'_>) -> String {
 mod tests {
     use super::*;
 
+    fn encoded(told: &HashMap<&str, Variant<'_>>) -> Data<'static, 'static> {
+        zbus::wire::to_bytes(Context::new(LE, 0), told).expect("encoded")
+    }
+
+    fn decoded(told: &HashMap<&str, Variant<'_>>) -> Changes {
+        decode_properties(&encoded(told)).expect("decoded")
+    }
+
     #[test]
-    fn bytes_become_changes() {
-        use zbus::wire::to_bytes;
-        let context = Context::new(LE, 0);
-        let told: HashMap<&str, Variant<'_>> = HashMap::from([("ExecMainPID", 7u32.into())]);
-        let bytes = to_bytes(context, &told).expect("encoded");
-        let changes = decode_properties(&bytes).expect("decoded");
-        assert_eq!(changes.main_pid, Some(7));
+    fn properties_that_are_cut_off_are_none() {
+        let bytes = encoded(&HashMap::from([("ExecMainPID", 7u32.into())]));
+        assert_eq!(decode_properties(&bytes[..bytes.len() - 1]), None);
+        let bytes = encoded(&HashMap::from([("Other", 7u32.into())]));
         assert_eq!(decode_properties(&bytes[..bytes.len() - 1]), None);
     }
 
     #[test]
     fn properties_become_changes() {
-        let told = decode_changes(&HashMap::from([
+        let marks = ["JOB_EXEC_DIGEST=abc", "JOB_EXEC_USERID=7", "JOB_EXEC_SIZE=2", "OTHER=1"];
+        let marks = marks.map(|mark| mark.as_bytes().to_vec()).to_vec();
+        let path = zbus::ObjectPath::try_from("/a").unwrap();
+        let told = decoded(&HashMap::from([
             ("ActiveState", "failed".into()),
             ("ActiveEnterTimestampMonotonic", 0u64.into()),
+            ("ControlGroup", "/x".into()),
             ("ExecMainPID", 7u32.into()),
             ("ExecMainCode", 1i32.into()),
             ("ExecMainStatus", 203i32.into()),
             ("InvocationID", vec![0x0au8, 0xff].into()),
-            (
-                "LogExtraFields",
-                vec![b"JOB_EXEC_DIGEST=abc".to_vec(), b"JOB_EXEC_USERID=7".to_vec()].into(),
-            ),
+            ("Job", (4u32, path).into()),
+            ("LogExtraFields", marks.into()),
             ("Result", "exit-code".into()),
         ]));
         let expected = Changes {
             active: Some(Active::Failed),
             was_active: Some(false),
+            control_group: Some("/x".to_string()),
             main_pid: Some(7),
             main_code: Some(1),
             main_status: Some(203),
             invocation_id: Some("0aff".to_string()),
+            job: Some(true),
             digest: Some("abc".to_string()),
             userid: Some(7),
+            size: Some(2),
             result: Some("exit-code".to_string()),
-            ..Changes::default()
         };
         assert_eq!(told, expected);
-        assert_eq!(decode_changes(&HashMap::new()), Changes::default());
+    }
+
+    #[test]
+    fn unknown_properties_are_passed_over() {
+        let nested: HashMap<&str, Variant<'_>> =
+            HashMap::from([("a", vec!["b", ""].into()), ("c", (1u8, true, 0.5f64).into())]);
+        let command = vec![("/bin/true", vec!["true", "x y"], false, 1u64, 2i16)];
+        let mut told = HashMap::from([
+            ("Environment", Variant::from(vec!["A=1", "B="])),
+            ("ExecStart", command.into()),
+            ("Nested", nested.into()),
+            ("Nothing", Vec::<u64>::new().into()),
+            ("Within", Variant::Variant(Box::new(3i64.into()))),
+        ]);
+        assert_eq!(decoded(&told), Changes::default());
+        told.insert("ExecMainPID", 7u32.into());
+        told.insert("Result", "success".into());
+        let result = Some("success".to_string());
+        assert_eq!(decoded(&told), Changes { main_pid: Some(7), result, ..Changes::default() });
+    }
+
+    #[test]
+    fn values_of_other_types_are_passed_over() {
+        let names = ["ActiveState", "ExecMainPID", "InvocationID", "Job", "LogExtraFields"];
+        let told = names.map(|name| (name, Variant::from(1u16)));
+        assert_eq!(decoded(&HashMap::from(told)), Changes::default());
+        let told = HashMap::from([("Job", (0u32, "/").into())]);
+        assert_eq!(decoded(&told), Changes { job: Some(false), ..Changes::default() });
     }
 }
