@@ -1,4 +1,4 @@
-"""usage: bench-against.py THIS OTHER PAIRS JOBS ONES. See tests/bench-against."""
+"""usage: bench-against.py THIS OTHER ROUNDS PAIRS JOBS ONES. See tests/bench-against."""
 
 import math
 import os
@@ -12,7 +12,7 @@ import time
 import flux
 import flux.job
 
-PAIRS, JOBS, ONES = (int(argument) for argument in sys.argv[3:6])
+ROUNDS, PAIRS, JOBS, ONES = (int(argument) for argument in sys.argv[3:7])
 
 
 class Instance:
@@ -80,42 +80,50 @@ class Instance:
         self.process.wait()
 
 
-def by_turns(times, this, other, measure):
-    """Pairs of results, a list for each figure. Whoever is first in one pair is second in the next."""
-    pairs = []
+def by_turns(times, sides, measure):
+    """Sums of each side's figures. Whoever is first in one turn is second in the next."""
+    sums = {side: [] for side in sides}
     for turn in range(times):
-        order = (this, other) if turn % 2 else (other, this)
-        result = {side: measure(side) for side in order}
-        pairs.append(zip(result[this], result[other]))
-    return [list(figure) for figure in zip(*pairs)]
+        for side in reversed(sides) if turn % 2 else sides:
+            sums[side].append(measure(side))
+    return {side: [sum(figure) for figure in zip(*results)] for side, results in sums.items()}
 
 
-def show(name, pairs):
-    """The ratio of the sums, with two standard errors, and the median of the ratios, with the order
-    statistics between which it lies with 95 % probability."""
-    count = len(pairs)
-    base = sum(b for _, b in pairs)
-    total = sum(a for a, _ in pairs) / base
-    error = 2 * math.sqrt(count) * statistics.stdev(a - total * b for a, b in pairs) / base
-    line = f"{name:24} {total:.3f} ± {error:.3f}"
-    if all(b for _, b in pairs):
-        ratios = sorted(a / b for a, b in pairs)
-        low = max(0, math.floor(count / 2 - 0.98 * math.sqrt(count)))
-        line += f"   {statistics.median(ratios):.3f} [{ratios[low]:.3f} {ratios[-1 - low]:.3f}]"
-    print(line, flush=True)
-
-
-with tempfile.TemporaryDirectory() as top:
-    this, other = (Instance(build, f"{top}/{build is sys.argv[1]}") for build in sys.argv[1:3])
-    for side in (this, other):
-        side.batch()  # what is there only once in a broker's life is not measured
-    seconds, cpu = by_turns(PAIRS, this, other, Instance.batch)
-    print(f"this / other, {PAIRS} pairs of {JOBS} jobs, {ONES} of one: of sums ± 2 SE, median [95 %]")
-    show("seconds a job", seconds)
-    show("broker's CPU a job", cpu)
-    by_turns(2, this, other, Instance.one)  # what the last batch has left is done
-    to_start, to_clean = by_turns(ONES, this, other, Instance.one)
-    show("one job, alloc to start", to_start)
-    show("one job, alloc to clean", to_clean)
-    for side in (this, other):
+def play(number, scratch):
+    """A round: two new instances. Returns for each figure the sums of this build and of the other one."""
+    builds = sys.argv[1:3]
+    order = (1, 0) if number % 2 else (0, 1)
+    instances = {which: Instance(builds[which], f"{scratch}/{which}") for which in order}
+    sides = list(instances.values())
+    by_turns(1, sides, Instance.batch)  # what is there only once in a broker's life is not measured
+    batches = by_turns(PAIRS, sides, Instance.batch)
+    by_turns(2, sides, Instance.one)  # what the last batch has left is done
+    ones = by_turns(ONES, sides, Instance.one)
+    for side in sides:
         side.stop()
+    this, other = instances[0], instances[1]
+    return list(zip(batches[this] + ones[this], batches[other] + ones[other]))
+
+
+def show(name, rounds):
+    """The ratio of the sums, with two standard errors, and the median of the rounds' ratios, with the order
+    statistics between which it lies with 95 % probability."""
+    count = len(rounds)
+    base = sum(b for _, b in rounds)
+    total = sum(a for a, _ in rounds) / base
+    error = 2 * math.sqrt(count) * statistics.stdev(a - total * b for a, b in rounds) / base
+    ratios = sorted(a / b for a, b in rounds)
+    low = max(0, math.floor(count / 2 - 0.98 * math.sqrt(count)))
+    median = f"{statistics.median(ratios):.3f} [{ratios[low]:.3f} {ratios[-1 - low]:.3f}]"
+    print(f"{name:24} {total:.3f} ± {error:.3f}   {median}", flush=True)
+
+
+figures = []
+for number in range(ROUNDS):
+    with tempfile.TemporaryDirectory() as top:
+        figures.append(play(number, top))
+batches = f"{ROUNDS} rounds of {PAIRS} batches of {JOBS} jobs and {ONES} of one"
+print(f"this / other, {batches}: of sums ± 2 SE, median [95 %]")
+names = ("seconds a job", "broker's CPU a job", "one job, alloc to start", "one job, alloc to clean")
+for name, rounds in zip(names, zip(*figures)):
+    show(name, rounds)
