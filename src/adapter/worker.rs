@@ -251,6 +251,10 @@ async fn serve<B: BackendDriver>(
     core.report(UnitEvent::Ready { method: backend.method(), notice });
     batch.drain(..).for_each(|command| core.handle_command(command, &mut backend));
     loop {
+        // Mostly it is the records that grew, by what was done just now.
+        if let Some(grown) = watch.grown_already() {
+            core.handle_growth(&grown, &mut backend);
+        }
         backend.flush().await;
         tokio::select! {
             n = commands.recv_many(&mut batch, COMMAND_BATCH_MAX) => {

@@ -41,6 +41,14 @@ impl Watcher {
         let _ = self.0.get_ref().0.rm_watch(watch);
     }
 
+    /// The events until now.
+    pub(crate) fn events_already(&self) -> io::Result<Vec<InotifyEvent>> {
+        match self.0.get_ref().0.read_events() {
+            Err(Errno::EAGAIN) => Ok(Vec::new()),
+            result => Ok(result?),
+        }
+    }
+
     /// Wait for events. May be dropped and called again without losing one.
     pub(crate) async fn events(&self) -> io::Result<Vec<InotifyEvent>> {
         loop {

@@ -81,7 +81,7 @@ pub(super) struct RecordFile {
     is_missing: bool,
     /// Its length when it was last rewritten, in bytes; 0 if not known.
     compact: u64,
-    /// Its length after the last write, in bytes.
+    /// Its length in bytes, without what an append has left that failed.
     length: u64,
 }
 
@@ -148,16 +148,18 @@ impl RecordStore {
         let name = file_name(&spec.unit, RECORD);
         let intent =
             Intent { version: VERSION, intent: spec.clone(), boot_id: boot_id.to_string() };
+        let mut content = line(&intent)?;
         if replace {
             // The old record stays until the new one is complete, because its unit may run after
             // all.
             let new = file_name(&spec.unit, REPLACEMENT);
-            write_file(self.disk(), &new, IfExists::Truncate, &line(&intent)?)?;
+            write_file(self.disk(), &new, IfExists::Truncate, &content)?;
             self.disk.rename(&new, &name)?;
-        } else if Bug::StartWithoutIntent.is_planted() {
-            write_file(self.disk(), &name, IfExists::Fail, b"")?;
         } else {
-            write_file(self.disk(), &name, IfExists::Fail, &line(&intent)?)?;
+            if Bug::StartWithoutIntent.is_planted() {
+                content.clear();
+            }
+            write_file(self.disk(), &name, IfExists::Fail, &content)?;
         }
         let record = UnitRecord {
             spec: spec.clone(),
@@ -168,10 +170,10 @@ impl RecordStore {
             left: false,
             notes: BTreeMap::new(),
         };
-        Ok((self.file(name, None), record))
+        Ok((self.file(name, content.len(), None), record))
     }
 
-    fn file(&self, name: String, torn_at: Option<u64>) -> RecordFile {
+    fn file(&self, name: String, length: usize, torn_at: Option<u64>) -> RecordFile {
         RecordFile {
             disk: Arc::clone(&self.disk),
             name,
@@ -179,7 +181,7 @@ impl RecordStore {
             late: Vec::new(),
             is_missing: false,
             compact: 0,
-            length: 0,
+            length: length as u64,
         }
     }
 
@@ -258,7 +260,7 @@ impl RecordStore {
     /// Write a record in the place of one that was lost. If that fails, it is tried again later, as
     /// for a fact.
     pub(super) fn make_again(&self, record: &UnitRecord) -> RecordFile {
-        let mut file = self.file(file_name(&record.spec.unit, RECORD), None);
+        let mut file = self.file(file_name(&record.spec.unit, RECORD), 0, None);
         file.is_missing = true;
         if let Err(e) = file.write(record) {
             let path = self.disk.path(&file.name);
@@ -277,7 +279,7 @@ impl RecordStore {
         let whole = whole_lines(&bytes);
         let torn_at = (whole < bytes.len()).then_some(whole as u64);
         let record = parse(&bytes, unit)?;
-        Ok(record.map(|record| (self.file(name.to_string(), torn_at), record)))
+        Ok(record.map(|record| (self.file(name.to_string(), bytes.len(), torn_at), record)))
     }
 
     /// Remove the record and both output files.
@@ -414,11 +416,10 @@ impl RecordFile {
         let lines = self.late.iter().map(line).collect::<io::Result<Vec<_>>>()?.concat();
         if let Some(length) = self.torn_at {
             self.disk.set_length(&self.name, length)?;
-            self.torn_at = None;
+            (self.length, self.torn_at) = (length, None);
         }
-        let before = self.disk.extent(&self.name)?.size;
-        self.disk.append(&self.name, &lines).inspect_err(|_| self.torn_at = Some(before))?;
-        self.length = before + lines.len() as u64;
+        self.disk.append(&self.name, &lines).inspect_err(|_| self.torn_at = Some(self.length))?;
+        self.length += lines.len() as u64;
         self.late.clear();
         Ok(())
     }

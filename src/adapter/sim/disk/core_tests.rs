@@ -651,3 +651,37 @@ fn a_unit_is_not_collected_before_its_status_is_durable() {
     life.core.write_late(&mut life.asked);
     assert_eq!(life.asked.collects, [unit(1)]);
 }
+
+/// [status-first].
+#[test]
+fn the_unit_of_a_shell_that_exits_is_collected_without_a_command() {
+    let disk = SimDisk::default();
+    let mut life = Life::new(&disk, BOOT);
+    life.launch(1);
+    life.event(started(1));
+    assert_eq!(life.asked.collects, []);
+    life.event(exited(1));
+    assert_eq!(life.asked.collects, [unit(1)]);
+    life.event(BackendEvent::Empty { unit: unit(1) });
+    life.command(UnitCommand::Collect { unit: unit(1) });
+    assert_eq!(life.asked.collects.len(), 1);
+    let gone = life.take().iter().filter(|e| matches!(e, UnitEvent::Gone { .. })).count();
+    assert_eq!(gone, 1);
+}
+
+/// [record-torn].
+#[test]
+fn a_fact_after_a_torn_line_that_finds_no_space_leaves_no_other_torn_line() {
+    let disk = SimDisk::without_reserves();
+    Life::new(&disk, BOOT).launch(1);
+    disk.append(&record(1), b"{\"note\":{\"key\":\"torn").unwrap();
+    let mut life = Life::new(&disk, BOOT);
+    life.command(note(1, 1));
+    disk.set_room(Some(5));
+    life.command(note(1, 2));
+    disk.set_full(false);
+    life.core.write_late(&mut life.asked);
+    let values: Vec<Value> =
+        facts(&disk, 1).iter().map(|fact| fact["note"]["value"].clone()).collect();
+    assert_eq!(values, [1, 2]);
+}
