@@ -73,15 +73,15 @@ pub(super) enum Fact {
 pub(super) struct RecordFile {
     disk: Arc<dyn Disk>,
     name: String,
-    /// Where an incomplete last line begins. It is cut off before the next append.
-    torn_at: Option<u64>,
+    /// An incomplete line follows. It is cut off before the next append.
+    is_torn: bool,
     /// Facts that could not be written yet, in order. Only the newest of each kind and key is kept.
     late: Vec<Fact>,
     /// The file is not there, or is of no use: the whole record is to be written.
     is_missing: bool,
     /// Its length when it was last rewritten, in bytes; 0 if not known.
     compact: u64,
-    /// Its length in bytes, without what an append has left that failed.
+    /// The length of its whole lines, in bytes.
     length: u64,
 }
 
@@ -170,14 +170,14 @@ impl RecordStore {
             left: false,
             notes: BTreeMap::new(),
         };
-        Ok((self.file(name, content.len(), None), record))
+        Ok((self.file(name, content.len(), false), record))
     }
 
-    fn file(&self, name: String, length: usize, torn_at: Option<u64>) -> RecordFile {
+    fn file(&self, name: String, length: usize, is_torn: bool) -> RecordFile {
         RecordFile {
             disk: Arc::clone(&self.disk),
             name,
-            torn_at,
+            is_torn,
             late: Vec::new(),
             is_missing: false,
             compact: 0,
@@ -260,7 +260,7 @@ impl RecordStore {
     /// Write a record in the place of one that was lost. If that fails, it is tried again later, as
     /// for a fact.
     pub(super) fn make_again(&self, record: &UnitRecord) -> RecordFile {
-        let mut file = self.file(file_name(&record.spec.unit, RECORD), 0, None);
+        let mut file = self.file(file_name(&record.spec.unit, RECORD), 0, false);
         file.is_missing = true;
         if let Err(e) = file.write(record) {
             let path = self.disk.path(&file.name);
@@ -277,9 +277,9 @@ impl RecordStore {
     ) -> Result<Option<(RecordFile, UnitRecord)>, RecordError> {
         let bytes = self.disk.read(name)?;
         let whole = whole_lines(&bytes);
-        let torn_at = (whole < bytes.len()).then_some(whole as u64);
+        let is_torn = whole < bytes.len();
         let record = parse(&bytes, unit)?;
-        Ok(record.map(|record| (self.file(name.to_string(), bytes.len(), torn_at), record)))
+        Ok(record.map(|record| (self.file(name.to_string(), whole, is_torn), record)))
     }
 
     /// Remove the record and both output files.
@@ -414,11 +414,11 @@ impl RecordFile {
             return Ok(());
         }
         let lines = self.late.iter().map(line).collect::<io::Result<Vec<_>>>()?.concat();
-        if let Some(length) = self.torn_at {
-            self.disk.set_length(&self.name, length)?;
-            (self.length, self.torn_at) = (length, None);
+        if self.is_torn {
+            self.disk.set_length(&self.name, self.length)?;
+            self.is_torn = false;
         }
-        self.disk.append(&self.name, &lines).inspect_err(|_| self.torn_at = Some(self.length))?;
+        self.disk.append(&self.name, &lines).inspect_err(|_| self.is_torn = true)?;
         self.length += lines.len() as u64;
         self.late.clear();
         Ok(())
