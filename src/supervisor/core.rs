@@ -283,9 +283,7 @@ impl Core {
         }
         (self.sink)(UnitEvent::Exited { unit: unit.clone(), status });
         // The agent will order it, too. Until then the job's end would wait for two threads.
-        if !unit.is_script() {
-            self.collect(unit, backend);
-        }
+        self.collect(unit, backend);
     }
 
     /// The record is written before the event is sent, because a later life must not trust this

@@ -654,7 +654,7 @@ fn a_unit_is_not_collected_before_its_status_is_durable() {
 
 /// [status-first].
 #[test]
-fn the_unit_of_a_shell_that_exits_is_collected_without_a_command() {
+fn a_unit_that_exits_is_collected_without_a_command() {
     let disk = SimDisk::default();
     let mut life = Life::new(&disk, BOOT);
     life.launch(1);
