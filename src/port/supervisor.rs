@@ -201,7 +201,7 @@ pub enum Method {
 #[derive(Clone, Debug, PartialEq)]
 pub enum UnitCommand {
     /// End the processes that are left and remove the unit. The caller has kept the shell's result.
-    /// Answered by `Gone`.
+    /// Answered by `Gone`. A unit whose exit the supervisor has seen is collected without it.
     Collect {
         /// Which unit.
         unit: UnitName,

@@ -223,7 +223,7 @@ impl Core {
                 self.report_gone_if_done(&unit);
             }
             BackendEvent::Exists { unit } => self.handle_exists(&unit, backend),
-            BackendEvent::Exited { unit, status } => self.handle_exited(&unit, status),
+            BackendEvent::Exited { unit, status } => self.handle_exited(&unit, status, backend),
             BackendEvent::Failed { unit, errnum, message } => {
                 self.handle_failed(&unit, errnum, message)
             }
@@ -269,7 +269,7 @@ impl Core {
         self.report_output(unit);
     }
 
-    fn handle_exited(&mut self, unit: &UnitName, status: WaitStatus) {
+    fn handle_exited(&mut self, unit: &UnitName, status: WaitStatus, backend: &mut impl Backend) {
         let Some(known) = self.units.get_mut(unit) else { return };
         if known.phase != Phase::Running {
             return;
@@ -282,6 +282,8 @@ impl Core {
             self.record_fact(unit, Fact::Exited(status));
         }
         (self.sink)(UnitEvent::Exited { unit: unit.clone(), status });
+        // The agent will order it, too. Until then the job's end would wait for two threads.
+        self.collect(unit, backend);
     }
 
     /// The record is written before the event is sent, because a later life must not trust this

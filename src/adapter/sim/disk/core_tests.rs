@@ -652,6 +652,23 @@ fn a_unit_is_not_collected_before_its_status_is_durable() {
     assert_eq!(life.asked.collects, [unit(1)]);
 }
 
+/// [status-first].
+#[test]
+fn a_unit_that_exits_is_collected_without_a_command() {
+    let disk = SimDisk::default();
+    let mut life = Life::new(&disk, BOOT);
+    life.launch(1);
+    life.event(started(1));
+    assert_eq!(life.asked.collects, []);
+    life.event(exited(1));
+    assert_eq!(life.asked.collects, [unit(1)]);
+    life.event(BackendEvent::Empty { unit: unit(1) });
+    life.command(UnitCommand::Collect { unit: unit(1) });
+    assert_eq!(life.asked.collects.len(), 1);
+    let gone = life.take().iter().filter(|e| matches!(e, UnitEvent::Gone { .. })).count();
+    assert_eq!(gone, 1);
+}
+
 /// [record-torn].
 #[test]
 fn a_fact_after_a_torn_line_that_finds_no_space_leaves_no_other_torn_line() {
