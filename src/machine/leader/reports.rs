@@ -136,8 +136,8 @@ impl Leader {
         known.heard |= is_heard;
         match report {
             Report::Pending => known.unsure = self.start.reattach || known.seen_running,
-            _ if says_state(report) => known.unsure = false,
-            _ => (),
+            Report::Running => known.unsure = false,
+            _ => (), // of a shell that has ended nobody asks whether it is active
         }
         let is_known = is_heard && known.is_known();
         if was_away {
@@ -222,17 +222,4 @@ impl Leader {
         let order = Order::Barrier { count: self.barrier.completed(), failed: true };
         self.order(ranks, &order, out);
     }
-}
-
-/// Whether it says what has become of the shell.
-fn says_state(report: &Report) -> bool {
-    matches!(
-        report,
-        Report::Exited { .. }
-            | Report::Failed { .. }
-            | Report::Gone
-            | Report::Lost { .. }
-            | Report::NeverStarted
-            | Report::Running
-    )
 }
