@@ -1,4 +1,4 @@
-"""usage: bench-against.py THIS OTHER PAIRS JOBS ONES. See tests/bench-against."""
+"""usage: bench-against.py THIS OTHER ROUNDS PAIRS JOBS ONES. See tests/bench-against."""
 
 import math
 import os
@@ -12,74 +12,55 @@ import time
 import flux
 import flux.job
 
-BUILDS = sys.argv[1:3]
-PAIRS, JOBS, ONES = (int(argument) for argument in sys.argv[3:6])
-FIGURES = ("seconds a job", "broker's CPU a job", "one job, alloc to start", "one job, alloc to clean")
+ROUNDS, PAIRS, JOBS, ONES = (int(argument) for argument in sys.argv[3:7])
 
 
 class Instance:
-    """A broker that has one build of the module, and then the other."""
+    """One broker with a build of the module."""
 
-    def __init__(self, scratch):
-        self.scratch = scratch
-        os.makedirs(f"{scratch}/modprobe.d")
+    def __init__(self, build, scratch):
+        for name in ("modules", "connectors", "modprobe.d"):
+            os.makedirs(os.path.join(scratch, name))
+        copy = shutil.copyfile
+        copy(f"{build}/libjob_exec_rs.so", f"{scratch}/modules/job-exec.so")
+        copy(f"{build}/libresume.so", f"{scratch}/connectors/resume.so")
         with open(f"{scratch}/modprobe.d/ours.toml", "w", encoding="utf-8") as file:
             file.write('[job-exec]\nranks = "all"\n')
-        for which, build in enumerate(BUILDS):
-            os.makedirs(f"{scratch}/{which}")
-            shutil.copyfile(f"{build}/libjob_exec_rs.so", f"{scratch}/{which}/job-exec.so")
-            shutil.copyfile(f"{build}/libresume.so", f"{scratch}/{which}/resume.so")
-        self.point_to(0)
-        self.environment = dict(
+        environment = dict(
             os.environ,
-            FLUX_MODULE_PATH_PREPEND=f"{scratch}/now",
-            FLUX_CONNECTOR_PATH_PREPEND=f"{scratch}/now",
+            FLUX_MODULE_PATH_PREPEND=f"{scratch}/modules",
+            FLUX_CONNECTOR_PATH_PREPEND=f"{scratch}/connectors",
             FLUX_MODPROBE_PATH_APPEND=scratch,
         )
         command = "flux getattr local-uri; flux getattr broker.pid; exec cat"
         self.process = subprocess.Popen(
             ["flux", "start", "--conf=resource.noverify=true", "sh", "-c", command],
-            env=self.environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+            env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
         )
-        uri = self.process.stdout.readline().strip()
-        self.environment["FLUX_URI"] = uri
-        self.handle = flux.Flux(uri)
+        self.handle = flux.Flux(self.process.stdout.readline().strip())
         self.pid = int(self.process.stdout.readline())
+        stats = self.handle.rpc("job-exec.stats-get").get()
+        assert stats.get("connector") == "resume", f"{build}: job-exec is not this module, with its connector"
         self.spec = flux.job.JobspecV1.from_command(["true"])
         self.spec.environment = dict(os.environ)
-
-    def point_to(self, which):
-        """Shells find this build's connector from now on."""
-        new = f"{self.scratch}/new"
-        os.symlink(f"{self.scratch}/{which}", new)
-        os.rename(new, f"{self.scratch}/now")
-
-    def swap(self, which):
-        """Loads a build in the place of the one that is loaded."""
-        self.module("remove", "job-exec")
-        self.point_to(which)
-        self.module("load", f"{self.scratch}/{which}/job-exec.so")
-        stats = self.handle.rpc("job-exec.stats-get").get()
-        assert stats.get("connector") == "resume", f"{BUILDS[which]}: job-exec is not this module, with its connector"
-
-    def module(self, *arguments):
-        subprocess.run(["flux", "module", *arguments], env=self.environment, check=True)
 
     def submit(self):
         return flux.job.submit_async(self.handle, self.spec, waitable=True)
 
     def cpu(self):
         """CPU time of the broker, in seconds."""
-        return time.clock_gettime(~self.pid << 3 | 2)  # CPUCLOCK_SCHED of a process
+        with open(f"/proc/{self.pid}/stat", encoding="utf-8") as file:
+            fields = file.read().rsplit(")", 1)[1].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def batch(self):
-        """Runs many jobs at once. Returns the seconds that one took, and those of the broker's CPU."""
+        """Runs many jobs at once. Returns the seconds they took, and those of the broker's CPU."""
         cpu, begin = self.cpu(), time.monotonic()
         for future in [self.submit() for _ in range(JOBS)]:
             future.get_id()
         for _ in range(JOBS):
             self.await_job()
-        return (time.monotonic() - begin) / JOBS, (self.cpu() - cpu) / JOBS
+        return time.monotonic() - begin, self.cpu() - cpu
 
     def await_job(self):
         jobid, success, error = flux.job.wait(self.handle)
@@ -94,51 +75,55 @@ class Instance:
         self.await_job()
         return times["start"] - times["alloc"], times["clean"] - times["alloc"]
 
-    def ones(self, count):
-        """Runs single jobs. Returns the means of what `one` returns."""
-        return tuple(map(statistics.mean, zip(*[self.one() for _ in range(count)])))
-
-    def measure(self, which):
-        """The figures of a build."""
-        self.swap(which)
-        self.ones(3)  # what is there only once in a module's life is not measured
-        batch = self.batch()
-        self.ones(2)  # what the batch has left is done
-        return batch + self.ones(ONES)
-
     def stop(self):
         self.process.stdin.close()
         self.process.wait()
 
 
-def show(name, pairs):
-    """The ratio of the sums, with two standard errors, and the median of the pairs' ratios, with the order
+def by_turns(times, sides, measure):
+    """Sums of each side's figures. Whoever is first in one turn is second in the next."""
+    sums = {side: [] for side in sides}
+    for turn in range(times):
+        for side in reversed(sides) if turn % 2 else sides:
+            sums[side].append(measure(side))
+    return {side: [sum(figure) for figure in zip(*results)] for side, results in sums.items()}
+
+
+def play(number, scratch):
+    """A round: two new instances. Returns for each figure the sums of this build and of the other one."""
+    builds = sys.argv[1:3]
+    order = (1, 0) if number % 2 else (0, 1)
+    instances = {which: Instance(builds[which], f"{scratch}/{which}") for which in order}
+    sides = list(instances.values())
+    by_turns(1, sides, Instance.batch)  # what is there only once in a broker's life is not measured
+    batches = by_turns(PAIRS, sides, Instance.batch)
+    by_turns(2, sides, Instance.one)  # what the last batch has left is done
+    ones = by_turns(ONES, sides, Instance.one)
+    for side in sides:
+        side.stop()
+    this, other = instances[0], instances[1]
+    return list(zip(batches[this] + ones[this], batches[other] + ones[other]))
+
+
+def show(name, rounds):
+    """The ratio of the sums, with two standard errors, and the median of the rounds' ratios, with the order
     statistics between which it lies with 95 % probability."""
-    count = len(pairs)
-    base = sum(b for _, b in pairs)
-    total = sum(a for a, _ in pairs) / base
-    error = 2 * math.sqrt(count) * statistics.stdev(a - total * b for a, b in pairs) / base
-    ratios = sorted(a / b for a, b in pairs)
+    count = len(rounds)
+    base = sum(b for _, b in rounds)
+    total = sum(a for a, _ in rounds) / base
+    error = 2 * math.sqrt(count) * statistics.stdev(a - total * b for a, b in rounds) / base
+    ratios = sorted(a / b for a, b in rounds)
     low = max(0, math.floor(count / 2 - 0.98 * math.sqrt(count)))
     median = f"{statistics.median(ratios):.3f} [{ratios[low]:.3f} {ratios[-1 - low]:.3f}]"
-    print(f"{name:24} {total:.3f} ± {error:.3f}   {median}   of {base / count * 1000:.1f} ms", flush=True)
+    print(f"{name:24} {total:.3f} ± {error:.3f}   {median}", flush=True)
 
 
-def main():
-    figures = []
-    with tempfile.TemporaryDirectory() as scratch:
-        instance = Instance(scratch)
-        for which in (0, 1):
-            instance.measure(which)  # what is there only once in a broker's life is not measured
-        for number in range(PAIRS):
-            # Whoever is first in one pair is second in the next.
-            order = (1, 0) if number % 2 else (0, 1)
-            measured = {which: instance.measure(which) for which in order}
-            figures.append(list(zip(measured[0], measured[1])))
-        instance.stop()
-    print(f"this / other, {PAIRS} pairs of {JOBS} jobs at once and {ONES} one by one: of sums ± 2 SE, median [95 %]")
-    for name, pairs in zip(FIGURES, zip(*figures)):
-        show(name, pairs)
-
-
-main()
+figures = []
+for number in range(ROUNDS):
+    with tempfile.TemporaryDirectory() as top:
+        figures.append(play(number, top))
+batches = f"{ROUNDS} rounds of {PAIRS} batches of {JOBS} jobs and {ONES} of one"
+print(f"this / other, {batches}: of sums ± 2 SE, median [95 %]")
+names = ("seconds a job", "broker's CPU a job", "one job, alloc to start", "one job, alloc to clean")
+for name, rounds in zip(names, zip(*figures)):
+    show(name, rounds)
