@@ -13,16 +13,14 @@ use nix::unistd::{Uid, User};
 use serde_json::{Value, json};
 
 use crate::adapter::libflux::{
-    Driver, FdWatcher, Futures, Handle, Inbox, OwnJob, ParentWatch, dispatch, fenced, resume_uri,
-    watch_nodes,
+    BelowWatch, Driver, FdWatcher, Futures, Handle, Inbox, OwnJob, ParentWatch, dispatch, fenced,
+    resume_uri, watch_nodes,
 };
 use crate::adapter::systemd::check_properties;
 use crate::adapter::worker::{WorkerConfig, has_records};
 use crate::config::Config;
 use crate::machine::{Facts, Node};
-use crate::proto::{
-    BrokerMapping, BrokerRank, ExecMethod, InstanceId, JobId, PERILOG_PLUGIN, parse_fsd,
-};
+use crate::proto::{BrokerMapping, BrokerRank, ExecMethod, InstanceId, JobId, PERILOG_PLUGIN};
 
 mod error;
 mod handlers;
@@ -88,7 +86,7 @@ fn run(handle: Handle, arguments: &[String]) -> Result<(), LoadError> {
     let place = place(handle, &config)?;
     let facts = facts(handle, &place, config.constrain_resources)?;
     if config.method != ExecMethod::Fork {
-        warn_of_site(handle, &conf, &config, &facts);
+        warn_of_site(handle, &conf, &facts);
     }
     let directory = place.directory;
     let rank = facts.rank;
@@ -127,13 +125,16 @@ fn serve(
     name: &str,
     arguments: &[String],
     driver: &Rc<Driver>,
-    futures: &Futures,
+    futures: &Rc<Futures>,
     (inbox, supervision): (&Inbox, &Rc<Supervision>),
     rank: BrokerRank,
 ) -> Result<(), LoadError> {
     let heard = Rc::clone(supervision);
     let _inbox = FdWatcher::new(handle, inbox.fd(), move || heard.pass_on())?;
     let _handlers = handlers::all(handle, name, arguments, driver)?;
+    let _below = has_brokers_below(handle)
+        .then(|| BelowWatch::start(handle, rank.0, futures))
+        .transpose()?;
     handle.subscribe("job-exception")?;
     if rank == BrokerRank(0) {
         let hello = json!({ "service": SERVICE }).to_string();
@@ -268,20 +269,13 @@ fn is_configured(handle: Handle) -> bool {
     !is_job(handle) && handle.attribute("broker.boot-method").is_some_and(|m| m == "config")
 }
 
-/// How long the broker waits for those below it when it shuts down, in seconds; 0 without any
-/// (flux-broker-attributes(7)).
-fn shutdown_timeout(handle: Handle) -> f64 {
-    let below = handle.attribute("tbon.descendants");
-    if below.is_none_or(|count| count == "0") {
-        return 0.0;
-    }
-    let timeout = handle.attribute("broker.shutdown-timeout");
-    // "none", or -1.
-    timeout.and_then(|text| parse_fsd(&text).ok()).unwrap_or(f64::INFINITY)
+/// flux-broker-attributes(7)
+fn has_brokers_below(handle: Handle) -> bool {
+    handle.attribute("tbon.descendants").is_some_and(|count| count != "0")
 }
 
 /// Says what keeps jobs from outliving a system instance's brokers.
-fn warn_of_site(handle: Handle, conf: &Value, config: &Config, facts: &Facts) {
+fn warn_of_site(handle: Handle, conf: &Value, facts: &Facts) {
     if !is_configured(handle) {
         return;
     }
@@ -291,8 +285,6 @@ fn warn_of_site(handle: Handle, conf: &Value, config: &Config, facts: &Facts) {
         is_rank_0: facts.rank == BrokerRank(0),
         keeps_jobs: std::env::var_os("FLUX_DISABLE_JOB_CLEANUP").is_some(),
         makes_checkpoints: conf.pointer("/kvs/checkpoint-period").is_some(),
-        waits: shutdown_timeout(handle),
-        peer_timeout: config.peer_timeout,
         lingers: site::lingers(&user),
         user,
     };

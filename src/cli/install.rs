@@ -64,11 +64,6 @@ What to do next, on every node of the instance:
     when rank 0's broker is killed. In the broker's configuration:
         [kvs]
         checkpoint-period = \"10s\"
-  - Where some brokers other than rank 0's have brokers below them (`flux getattr tbon.descendants`
-    is not 0), let them not wait for those longer than exec.peer-timeout (120 s) when they shut
-    down, or their nodes are given up if a broker below is killed meanwhile. flux.service has 5m:
-      systemctl edit --full flux, and there:
-        -Sbroker.shutdown-timeout=60s
   - Restart the instance: systemctl restart flux (running jobs end this once).
 Then `flux module list` shows job-exec-rs. Back to flux-core's job-exec without uninstalling:
       [modules.alternatives]

@@ -3,8 +3,6 @@
 
 use std::path::Path;
 
-use crate::proto::format_fsd;
-
 /// What of it is set here.
 #[derive(Clone, Debug)]
 pub(super) struct Site {
@@ -15,11 +13,6 @@ pub(super) struct Site {
     pub(super) keeps_jobs: bool,
     /// `kvs.checkpoint-period` is configured (flux-core `kvs/kvs_checkpoint.c`).
     pub(super) makes_checkpoints: bool,
-    /// How long the broker, when it shuts down, waits for a broker below it that is killed meanwhile
-    /// (`broker.shutdown-timeout`), in seconds; 0 if there is none below it.
-    pub(super) waits: f64,
-    /// `exec.peer-timeout`, in seconds.
-    pub(super) peer_timeout: f64,
     /// The instance owner's user manager runs without a login; none if nobody can say.
     pub(super) lingers: Option<bool>,
     /// The instance owner.
@@ -48,22 +41,11 @@ impl Site {
              kvs.checkpoint-period"
                 .to_string()
         });
-        // Rank 0's takes all others with it, and then no leader waits for a rank.
-        let is_given_up = !self.is_rank_0 && self.waits >= self.peer_timeout;
-        let is_given_up = is_given_up.then(|| {
-            format!(
-                "jobs of this node fail if a broker below its own is killed while its own shuts \
-                 down: set broker.shutdown-timeout, which is {}, to less than exec.peer-timeout, \
-                 {}",
-                format_fsd(self.waits),
-                format_fsd(self.peer_timeout)
-            )
-        });
         let user = &self.user;
         let ends = (self.lingers == Some(false)).then(|| {
             format!("jobs end when {user} has no login any more: run loginctl enable-linger {user}")
         });
-        [cleans_up, forgets, is_given_up, ends].into_iter().flatten().collect()
+        [cleans_up, forgets, ends].into_iter().flatten().collect()
     }
 }
 
@@ -77,8 +59,6 @@ mod tests {
             is_rank_0: true,
             keeps_jobs: true,
             makes_checkpoints: true,
-            waits: f64::INFINITY,
-            peer_timeout: 120.0,
             lingers: Some(true),
             user,
         }
@@ -88,9 +68,8 @@ mod tests {
     fn nothing_is_said_where_all_is_set_or_nobody_can_say() {
         assert_eq!(site().missing(), [""; 0]);
         assert_eq!(Site { lingers: None, ..site() }.missing(), [""; 0]);
-        let (is_rank_0, waits) = (false, 60.0);
-        let follower =
-            Site { is_rank_0, keeps_jobs: false, makes_checkpoints: false, waits, ..site() };
+        let is_rank_0 = false;
+        let follower = Site { is_rank_0, keeps_jobs: false, makes_checkpoints: false, ..site() };
         assert_eq!(follower.missing(), [""; 0]);
     }
 
@@ -102,9 +81,5 @@ mod tests {
         assert!(missing[0].contains("FLUX_DISABLE_JOB_CLEANUP=1"), "{missing:?}");
         assert!(missing[1].contains("kvs.checkpoint-period"), "{missing:?}");
         assert!(missing[2].contains("loginctl enable-linger flux"), "{missing:?}");
-        let waits = Site { is_rank_0: false, waits: 300.0, ..site() };
-        let missing = waits.missing();
-        assert!(missing[0].contains("set broker.shutdown-timeout, which is 5m,"), "{missing:?}");
-        assert!(missing[0].ends_with("less than exec.peer-timeout, 2m"), "{missing:?}");
     }
 }

@@ -162,9 +162,7 @@ peer-timeout = "{self.peer_timeout}s"
             "broker.quorum": "1",
             "broker.quorum-warn": "none",
             "broker.cleanup-timeout": "45",
-            # As README.md has it, instead of 5m: a broker that shuts down does not notice that one
-            # below it is killed.
-            "broker.shutdown-timeout": "60s",
+            "broker.shutdown-timeout": "5m",
             "broker.exit-norestart": "42",
             "broker.sd-notify": "1",
             "broker.sd-stop-timeout": "90",

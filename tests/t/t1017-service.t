@@ -13,6 +13,10 @@ test_expect_success 'a job outlives all brokers, their run directories and its r
 	flux python "$here/service-restart.py"
 '
 
+test_expect_success 'a job outlives a broker that is killed while the one above it shuts down' '
+	flux python "$here/lost-below.py"
+'
+
 test_expect_success 'what was written before a clean stop is there' '
 	flux python "$here/clean-stop.py"
 '

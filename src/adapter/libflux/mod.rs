@@ -4,6 +4,7 @@
 //! `Send`. No panic crosses into C: every callback goes through [`fence::call`].
 #![allow(unsafe_code)]
 
+mod below;
 mod checkpoint;
 mod cleaning;
 mod connector;
@@ -28,6 +29,7 @@ mod stats;
 mod text;
 mod watcher;
 
+pub use below::BelowWatch;
 pub use connector::{ResumeError, resume_uri};
 pub use constrain::Constrain;
 pub use driver::Driver;

@@ -1,0 +1,148 @@
+//! Has a broker that shuts down notice that a broker below it is gone.
+//!
+//! A broker that leaves RUN waits until those below it have left, and only on rank 0 does
+//! `broker.shutdown-timeout` end that (flux-core `broker/state_machine.c`, `action_shutdown()`). It
+//! notices that one of them was killed when it cannot send it a message (flux-core
+//! `modules/overlay/overlay.c`, `overlay_sendmsg_child()`). In RUN there are always messages: rank
+//! 0's heartbeat. A broker whose parent has died gets none to pass on. It would wait for ever, and
+//! refuse the broker that is started in the place of the one that was killed. So this sends those
+//! below it something (`rfc/0008-recovery.md`, [below-noticed]).
+
+use std::cell::{Cell, RefCell};
+use std::rc::{Rc, Weak};
+
+use serde_json::Value;
+
+use super::{Futures, Handle, HandleError, RpcError, Timer};
+
+/// Answered in RUN (flux-core `broker/state_machine.c`).
+const WAIT: &str = "state-machine.wait";
+/// Tells each state of the broker: a number that only grows.
+const MONITOR: &str = "state-machine.monitor";
+/// Tells who is below the broker (flux-core `modules/overlay/overlay.c`).
+const HEALTH: &str = "overlay.health";
+/// Any request would do: no answer is wanted.
+const PING: &str = "broker.ping";
+
+/// Pause between two messages to each broker below, in seconds.
+const PING_PAUSE: f64 = 1.0;
+
+/// Waits until the broker leaves RUN, and then looks after those below it.
+pub struct BelowWatch {
+    handle: Handle,
+    rank: u32,
+    futures: Weak<Futures>,
+    timer: RefCell<Option<Timer>>,
+    /// The number of RUN; none before the broker was in it.
+    running: Cell<Option<i64>>,
+}
+
+impl BelowWatch {
+    /// Begins to follow the states of this rank's broker.
+    ///
+    /// # Errors
+    /// When libflux has no memory.
+    pub fn start(
+        handle: Handle,
+        rank: u32,
+        futures: &Rc<Futures>,
+    ) -> Result<Rc<Self>, HandleError> {
+        let watch = Rc::new(Self {
+            handle,
+            rank,
+            futures: Rc::downgrade(futures),
+            timer: RefCell::default(),
+            running: Cell::default(),
+        });
+        let this = Rc::downgrade(&watch);
+        let timer = Timer::new(handle, move || {
+            if let Some(watch) = this.upgrade() {
+                watch.ping_all();
+            }
+        })?;
+        watch.timer.replace(Some(timer));
+        let this = Rc::downgrade(&watch);
+        futures.rpc(WAIT, Some(rank), "{}", move |result| {
+            // Else the broker is shutting down already, and unloads this module soon.
+            if let (Ok(_), Some(watch)) = (result, this.upgrade()) {
+                watch.follow();
+            }
+        });
+        Ok(watch)
+    }
+
+    fn follow(self: &Rc<Self>) {
+        let Some(futures) = self.futures.upgrade() else { return };
+        let this = Rc::downgrade(self);
+        futures.stream(MONITOR, self.rank, "{}", move |result| {
+            let Some(watch) = this.upgrade() else { return };
+            match result {
+                Ok(answer) => watch.handle_state(&answer),
+                Err(RpcError { errnum: libc::ENODATA, .. }) => (),
+                Err(error) => watch.warn(&error.to_string()),
+            }
+        });
+    }
+
+    fn handle_state(&self, answer: &str) {
+        let Some(state) = read_state(answer) else {
+            return self.warn(&format!("not a state: {answer}"));
+        };
+        match self.running.get() {
+            None => self.running.set(Some(state)),
+            Some(running) if state > running => self.ping_all(),
+            Some(_) => (),
+        }
+    }
+
+    fn ping_all(&self) {
+        let Some(futures) = self.futures.upgrade() else { return };
+        let sender = Weak::clone(&self.futures);
+        futures.rpc(HEALTH, Some(self.rank), "{}", move |result| {
+            if let (Ok(answer), Some(futures)) = (result, sender.upgrade()) {
+                for rank in read_online(&answer) {
+                    futures.notify(PING, Some(rank), "{}");
+                }
+            }
+        });
+        if let Some(timer) = &*self.timer.borrow() {
+            timer.set(Some(PING_PAUSE));
+        }
+    }
+
+    fn warn(&self, why: &str) {
+        let text = "brokers below that are killed while this one shuts down go unnoticed";
+        self.handle.log(libc::LOG_WARNING, &format!("{text}: {MONITOR}: {why}"));
+    }
+}
+
+fn read_state(answer: &str) -> Option<i64> {
+    serde_json::from_str::<Value>(answer).ok()?["state"].as_i64()
+}
+
+/// The brokers directly below that are not known to be gone.
+fn read_online(answer: &str) -> Vec<u32> {
+    let answer: Value = serde_json::from_str(answer).unwrap_or_default();
+    let children = answer["children"].as_array().into_iter().flatten();
+    let online = children.filter(|child| {
+        let status = child["status"].as_str();
+        status.is_some_and(|status| status != "lost" && status != "offline")
+    });
+    online.filter_map(|child| child["rank"].as_u64()?.try_into().ok()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_is_gone_gets_no_message() {
+        let answer = r#"{"rank":1,"status":"partial","duration":1.5,"children":[
+            {"rank":3,"status":"full","duration":1.5},
+            {"rank":4,"status":"lost","duration":0.1,"error":"lost connection"},
+            {"rank":5,"status":"offline","duration":0.1},
+            {"rank":6,"status":"degraded","duration":1.0}]}"#;
+        assert_eq!(read_online(answer), [3, 6]);
+        assert!(read_online("").is_empty() && read_online("{}").is_empty());
+    }
+}
