@@ -289,6 +289,22 @@ test_expect_success 'an epilog of a job that nobody leads drains its rank if it 
 	test "$(drained | wc -l)" = 1 &&
 	undrain
 '
+test_expect_success 'a drain is asked for until the resource module has answered' '
+	scripts &&
+	sed -i "s/^\[exec\]$/&\npeer-timeout = \"1s\"/" "$FLUX_TEST_CONFIG/exec.toml" &&
+	flux config reload &&
+	touch fail-epilog-1 &&
+	flux module remove sched-simple &&
+	flux module remove resource &&
+	flux python "$here/shells.py" --epilog 1 77778 0123abcd "$(id -u)" /bin/sleep inf &&
+	await eval "flux exec -r 1 flux dmesg | grep \"drain 1 (epilog failed .*: not answered, trying again\"" &&
+	flux module load resource &&
+	flux module load sched-simple &&
+	await eval "drained | grep \"^1 epilog failed for job \"" &&
+	await no_script_units &&
+	undrain &&
+	flux run true
+'
 test_expect_success 'guests may neither list nor release' '
 	for topic in stats-get perilog-release; do
 		export FLUX_HANDLE_ROLEMASK=0x2 FLUX_HANDLE_USERID=9999 &&

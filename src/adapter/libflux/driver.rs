@@ -10,6 +10,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
+use super::drains::Drains;
 use super::kvs::Kvs;
 use super::{Futures, Handle, HandleError, Message, Requests, RpcError, Timer};
 use crate::machine::{
@@ -32,6 +33,7 @@ pub struct Driver {
     service: String,
     futures: Rc<Futures>,
     kvs: Kvs,
+    drains: Rc<Drains>,
     node: RefCell<Node>,
     effects: RefCell<Effects>,
     requests: Requests,
@@ -57,11 +59,13 @@ impl Driver {
         futures: Rc<Futures>,
         node: Node,
     ) -> Result<Rc<Self>, HandleError> {
+        let drains = Drains::new(handle, Rc::clone(&futures))?;
         let driver = Rc::new_cyclic(|this: &Weak<Driver>| Self {
             handle,
             service: service.to_string(),
             kvs: Kvs::new(handle, Rc::clone(&futures)),
             futures,
+            drains,
             node: RefCell::new(node),
             effects: RefCell::default(),
             requests: Requests::default(),
@@ -225,6 +229,7 @@ impl Driver {
         for effect in effects.list {
             self.perform(effect);
         }
+        self.drains.give_up();
     }
 
     fn now(&self) -> Now {
@@ -256,7 +261,7 @@ impl Driver {
             Effect::Checkpoint { jobs, ended } => self.checkpoint(&jobs, &ended),
             Effect::Cover { to, request } => self.notify(COVERED, to, &request),
             Effect::Drop { to } => drop(self.requests.take(to)),
-            Effect::Drain { ranks, reason } => self.drain(&ranks.to_string(), &reason),
+            Effect::Drain { ranks, reason } => self.drains.ask(ranks.to_string(), reason),
             Effect::Hold { id } => {
                 let this = self.this.clone();
                 self.kvs.hold(id, move |result| {
@@ -375,17 +380,6 @@ impl Driver {
     fn notify(&self, method: &str, to: BrokerRank, request: &impl Serialize) {
         let topic = format!("{}.{method}", self.service);
         self.futures.notify(&topic, Some(to.0), &encode(request));
-    }
-
-    fn drain(&self, targets: &str, reason: &str) {
-        let payload = json!({ "targets": targets, "reason": reason, "mode": "update" });
-        let text = format!("drain {targets} ({reason})");
-        let this = self.this.clone();
-        self.futures.rpc("resource.drain", Some(0), &payload.to_string(), move |result| {
-            if let (Err(error), Some(driver)) = (result, this.upgrade()) {
-                driver.log(Level::Error, &format!("{text}: {error}"));
-            }
-        });
     }
 
     fn kill_job(&self, id: JobId, signal: i32) {

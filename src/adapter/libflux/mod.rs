@@ -9,6 +9,7 @@ mod checkpoint;
 mod cleaning;
 mod connector;
 mod constrain;
+mod drains;
 mod driver;
 mod error;
 mod eventlog;
