@@ -79,14 +79,14 @@ impl BelowWatch {
             match result {
                 Ok(answer) => watch.handle_state(&answer),
                 Err(RpcError { errnum: libc::ENODATA, .. }) => (),
-                Err(error) => watch.warn(&error.to_string()),
+                Err(error) => warn(watch.handle, MONITOR, &error.to_string()),
             }
         });
     }
 
     fn handle_state(&self, answer: &str) {
         let Some(state) = read_state(answer) else {
-            return self.warn(&format!("not a state: {answer}"));
+            return warn(self.handle, MONITOR, &format!("not a state: {answer}"));
         };
         match self.running.get() {
             None => self.running.set(Some(state)),
@@ -97,23 +97,25 @@ impl BelowWatch {
 
     fn ping_all(&self) {
         let Some(futures) = self.futures.upgrade() else { return };
-        let sender = Weak::clone(&self.futures);
-        futures.rpc(HEALTH, Some(self.rank), "{}", move |result| {
-            if let (Ok(answer), Some(futures)) = (result, sender.upgrade()) {
+        let (handle, sender) = (self.handle, Weak::clone(&self.futures));
+        futures.rpc(HEALTH, Some(self.rank), "{}", move |result| match result {
+            Ok(answer) => {
+                let Some(futures) = sender.upgrade() else { return };
                 for rank in read_online(&answer) {
                     futures.notify(PING, Some(rank), "{}");
                 }
             }
+            Err(error) => warn(handle, HEALTH, &error.to_string()),
         });
         if let Some(timer) = &*self.timer.borrow() {
             timer.set(Some(PING_PAUSE));
         }
     }
+}
 
-    fn warn(&self, why: &str) {
-        let text = "brokers below that are killed while this one shuts down go unnoticed";
-        self.handle.log(libc::LOG_WARNING, &format!("{text}: {MONITOR}: {why}"));
-    }
+fn warn(handle: Handle, topic: &str, why: &str) {
+    let text = "brokers below that are killed while this one shuts down go unnoticed";
+    handle.log(libc::LOG_WARNING, &format!("{text}: {topic}: {why}"));
 }
 
 fn read_state(answer: &str) -> Option<i64> {
