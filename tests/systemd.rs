@@ -15,6 +15,8 @@ mod hostile;
 mod leave;
 #[path = "systemd/recovery.rs"]
 mod recovery;
+#[path = "systemd/reload.rs"]
+mod reload;
 #[path = "systemd/rough.rs"]
 mod rough;
 

@@ -14,6 +14,9 @@ use super::values::{
     ValueError, bitmap, boolean, limit, microseconds, number, pairs, percent, size,
 };
 
+/// Linux's largest pid, where it does not tell how many tasks there may be.
+const TASKS_MAX: u64 = 1 << 22;
+
 /// A property as `StartTransientUnit` takes it.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Property {
@@ -195,7 +198,9 @@ fn convert(name: &str, kind: Kind, text: &str) -> Result<Vec<Property>, ValueErr
         Kind::Pairs => one(pairs(text)?.into()),
         Kind::Signal => one(text.parse::<Signal>()?.number().into()),
         Kind::Tasks => match percent(text, 100) {
-            Some(hundredths) => scale(name, hundredths?),
+            // systemd 252 writes a tenth of a percentage to the unit's file, and reads that again
+            // when it reloads.
+            Some(hundredths) => one((tasks_max() * hundredths? / 10_000).into()),
             None => one(number(text)?.into()),
         },
         Kind::Text => one(text.to_string().into()),
@@ -218,6 +223,13 @@ fn scale(name: &str, hundredths: u64) -> Vec<Property> {
     let scaled = u64::from(u32::MAX) * hundredths / 10_000;
     let scaled = u32::try_from(scaled).unwrap_or(u32::MAX);
     vec![Property { name: format!("{name}Scale"), value: scaled.into() }]
+}
+
+/// How many tasks the kernel allows, of which systemd takes a percentage.
+fn tasks_max() -> u64 {
+    let limits = ["/proc/sys/kernel/pid_max", "/proc/sys/kernel/threads-max"];
+    let limits = limits.map(|path| std::fs::read_to_string(path).ok()?.trim().parse().ok());
+    limits.into_iter().flatten().min().unwrap_or(TASKS_MAX)
 }
 
 fn limits(name: &str, (soft, hard): (u64, u64)) -> Vec<Property> {

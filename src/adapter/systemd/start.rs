@@ -56,6 +56,10 @@ pub(super) const SIZE_FIELD: &str = "JOB_EXEC_SIZE=";
 /// guest's processes, however long it takes. `Type` cannot be configured for any unit.
 const FIXED_UNDER_IMP: &[&str] = &["KillMode", "SendSIGKILL", "TimeoutStopUSec"];
 
+/// Once a list of variables has this many bytes, the next one begins another list. The kernel does not
+/// execute a program with a variable of more than 128 KiB.
+const LINE_BYTES: usize = 64 * 1024;
+
 /// Why a specification cannot become a unit.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub(super) enum StartError {
@@ -68,8 +72,8 @@ pub(super) enum StartError {
         /// The string.
         text: String,
     },
-    /// An output file's path is not UTF-8.
-    #[error("path {} is not UTF-8", path.display())]
+    /// An output file's path cannot be a line of a unit file.
+    #[error("no unit file can have the path {path:?}")]
     Path {
         /// The path.
         path: PathBuf,
@@ -116,9 +120,6 @@ impl Start {
         check_strings(spec)?;
         let path = program::find(program, spec)?;
         let mut asked = parse(&spec.properties)?;
-        // Without `no-env-expand` systemd would replace `$NAME` in arguments.
-        let flags = vec!["no-env-expand".to_string()];
-        let command = (path, spec.argv.clone(), flags);
         let mut properties: BTreeMap<String, Variant<'static>> = BTreeMap::new();
         let mut set = |name: &str, value: Variant<'static>| {
             properties.insert(name.to_string(), value);
@@ -126,16 +127,21 @@ impl Start {
         set("Description", spec.description.clone().into());
         set("Type", if spec.multiuser { "notify" } else { "exec" }.into());
         set("RemainAfterExit", true.into());
-        set("ExecStartEx", vec![command].into());
-        set("Environment", environment(spec, std::env::vars_os())?.into());
+        let (name, command) = command(path, &spec.argv);
+        set(name, command);
         set("UnsetEnvironment", unset_variables(spec).into());
         set("LogExtraFields", marks(spec).into());
         set("StandardInput", "null".into());
-        set("StandardOutputFileToAppend", utf8_path(&output.stdout)?.into());
-        set("StandardErrorFileToAppend", utf8_path(&output.stderr)?.into());
+        set("StandardOutputFileToAppend", unit_path(&output.stdout)?.into());
+        set("StandardErrorFileToAppend", unit_path(&output.stderr)?.into());
         if let Some(directory) = &spec.working_directory {
-            // With `-` a missing directory is not an error.
-            set("WorkingDirectory", format!("-{directory}").into());
+            if is_one_line(directory) {
+                // With `-` a missing directory is not an error.
+                set("WorkingDirectory", format!("-{directory}").into());
+            } else {
+                tracing::warn!(unit = %spec.unit, ?directory,
+                    "no unit file can have this working directory: the shell starts without it");
+            }
         }
         if spec.forget_failed {
             set("CollectMode", "inactive-or-failed".into());
@@ -168,7 +174,29 @@ impl Start {
         }
         // systemd does not return a percentage as a percentage.
         read_back.retain(|property| !property.name.ends_with("Scale"));
-        Ok(Self { properties: properties.into_iter().collect(), read_back })
+        let mut properties: Vec<_> = properties.into_iter().collect();
+        for line in lines(environment(spec, std::env::vars_os())?) {
+            properties.push(("Environment".to_string(), line.into()));
+        }
+        Ok(Self { properties, read_back })
+    }
+}
+
+/// The property with the unit's command line.
+///
+/// systemd writes it to a file, which it reads again when its configuration is reloaded. In the file
+/// of systemd 252 `ExecStartEx` has that name, which is no setting: the unit cannot be started any
+/// more, and shows as one with a bad setting if it runs. `ExecStart` is read as it was set, but for
+/// `$` and `;`, which get a backslash there; and systemd would replace `$NAME`. With an argument that
+/// has one of these it is better that systemd refuses the start, which is then repeated, than that
+/// it runs another command.
+fn command(path: String, argv: &[String]) -> (&'static str, Variant<'static>) {
+    if argv.iter().any(|argument| argument.contains(['$', ';'])) {
+        let flags = vec!["no-env-expand".to_string()];
+        ("ExecStartEx", vec![(path, argv.to_vec(), flags)].into())
+    } else {
+        let ignores_failure = false;
+        ("ExecStart", vec![(path, argv.to_vec(), ignores_failure)].into())
     }
 }
 
@@ -258,9 +286,31 @@ fn unset_variables(spec: &UnitSpec) -> Vec<String> {
     names.into_iter().map(str::to_string).collect()
 }
 
-fn utf8_path(path: &Path) -> Result<String, StartError> {
-    let text = path.to_str().map(str::to_string);
+/// The variables, in lists that are each one line of a file to systemd. It refuses to read a longer
+/// one than 1 MiB again, where each byte of a character can have become four.
+fn lines(environment: Vec<String>) -> Vec<Vec<String>> {
+    let mut lines: Vec<Vec<String>> = Vec::new();
+    let mut bytes = LINE_BYTES;
+    for variable in environment {
+        if bytes >= LINE_BYTES {
+            lines.push(Vec::new());
+            bytes = 0;
+        }
+        bytes += variable.len();
+        lines.last_mut().into_iter().for_each(|line| line.push(variable.clone()));
+    }
+    lines
+}
+
+fn unit_path(path: &Path) -> Result<String, StartError> {
+    let text = path.to_str().filter(|text| is_one_line(text)).map(str::to_string);
     text.ok_or_else(|| StartError::Path { path: path.to_path_buf() })
+}
+
+/// Whether this is the same when it is read again from a line of a unit file that ends with it, which
+/// systemd writes as it is.
+fn is_one_line(text: &str) -> bool {
+    !text.contains(char::is_control) && !text.ends_with([' ', '\\'])
 }
 
 /// The timeout in microseconds, at least 1: for systemd 0 means no timeout.
