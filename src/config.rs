@@ -24,6 +24,8 @@ mod perilog;
 pub struct Config {
     /// `exec.method`.
     pub method: ExecMethod,
+    /// The setting that has chosen the method, as `exec.KEY=VALUE`. Empty: nothing has.
+    pub method_setting: String,
     /// What flux-core calls the way in which jobs are run that are not mocked: its own value of
     /// `exec.method`, else its default. Tools look for it in `stats-get`.
     pub implementation: &'static str,
@@ -107,6 +109,7 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             method: ExecMethod::Auto,
+            method_setting: String::new(),
             implementation: BULK_EXEC,
             service: None,
             job_shell: None,
@@ -174,12 +177,10 @@ impl Config {
         }
         // In flux-core `service` chooses the launcher. Here it only counts if no method is
         // configured.
-        if config.method == ExecMethod::Auto {
-            match config.service.as_deref() {
-                Some("sdexec") => config.method = ExecMethod::Systemd,
-                Some("rexec") => config.method = ExecMethod::Fork,
-                Some(_) | None => (),
-            }
+        let launcher = config.service.as_deref().filter(|_| config.method.is_auto());
+        if let Some((service, method)) = launcher.and_then(|name| Some((name, of_service(name)?))) {
+            config.method_setting = format!("exec.service={service}");
+            config.method = method;
         }
         Ok(config)
     }
@@ -249,6 +250,7 @@ impl Config {
             "method" => {
                 let unknown = |_| ConfigError::Method { value: value.to_string() };
                 self.method = value.parse().map_err(unknown)?;
+                self.method_setting = format!("exec.method={value}");
                 self.implementation = if value == BGEXEC { BGEXEC } else { BULK_EXEC };
             }
             "service" => self.service = Some(value.to_string()),
@@ -398,6 +400,15 @@ impl Config {
     }
 }
 
+/// What flux-core's launcher of this name does.
+fn of_service(name: &str) -> Option<ExecMethod> {
+    match name {
+        "sdexec" => Some(ExecMethod::Systemd),
+        "rexec" => Some(ExecMethod::Fork),
+        _ => None,
+    }
+}
+
 fn bounded(key: &str, value: i64) -> Result<u32, ConfigError> {
     let bounded = u32::try_from(value).ok().filter(|value| *value > 0);
     bounded.ok_or_else(|| ConfigError::OutOfRange { key: key.to_string(), value })
@@ -458,6 +469,19 @@ mod tests {
             Ok(ExecMethod::Fork)
         );
         assert_eq!(method(json!({"method": "sdexec"}), &[]), Ok(ExecMethod::Systemd));
+    }
+
+    #[test]
+    fn the_setting_that_has_chosen_the_method_is_known() {
+        let setting =
+            |exec, arguments: &[&str]| parse(exec, arguments).expect("good").method_setting;
+        assert_eq!(setting(json!({}), &[]), "");
+        assert_eq!(setting(json!({"method": "sdexec"}), &[]), "exec.method=sdexec");
+        assert_eq!(setting(json!({"service": "sdexec"}), &[]), "exec.service=sdexec");
+        let narrowed = setting(json!({"method": "auto", "service": "sdexec"}), &[]);
+        assert_eq!(narrowed, "exec.service=sdexec");
+        let overridden = setting(json!({"service": "sdexec"}), &["method=systemd"]);
+        assert_eq!(overridden, "exec.method=systemd");
     }
 
     #[test]

@@ -21,6 +21,7 @@ use crate::adapter::worker::{WorkerConfig, has_records};
 use crate::config::Config;
 use crate::machine::{Facts, Node};
 use crate::proto::{BrokerMapping, BrokerRank, ExecMethod, InstanceId, JobId, PERILOG_PLUGIN};
+use crate::supervisor::OuterJob;
 
 mod error;
 mod handlers;
@@ -103,6 +104,7 @@ fn run(handle: Handle, arguments: &[String]) -> Result<(), LoadError> {
             instance,
             rank,
             directory,
+            outer_job: outer_job(handle),
             starts_in_flight_max: config.starts_in_flight,
             confines: config.constrain_resources,
             output: config.output,
@@ -216,9 +218,14 @@ fn this_process() -> String {
     format!("{}-{started}", std::process::id())
 }
 
-/// This instance is itself a job.
+/// The job that this broker is part of.
+fn outer_job(handle: Handle) -> Option<OuterJob> {
+    OuterJob::find(handle.attribute("jobid"))
+}
+
+/// This instance is itself a job, or runs inside one.
 fn is_job(handle: Handle) -> bool {
-    handle.attribute("jobid").is_some_and(|id| !id.is_empty())
+    outer_job(handle).is_some()
 }
 
 fn facts(handle: Handle, place: &Place, confines: bool) -> Result<Facts, LoadError> {

@@ -8,6 +8,7 @@ use std::time::Duration;
 use job_exec_rs::port::supervisor::{Method, OUTPUT_WINDOW_BYTES, UnitCommand, UnitEvent};
 use job_exec_rs::proto::ExecMethod;
 use job_exec_rs::proto::{Stream, WaitStatus};
+use job_exec_rs::supervisor::OuterJob;
 use support::{Harness, RUNS_ON};
 use tempfile::TempDir;
 
@@ -34,6 +35,24 @@ fn auto_without_a_bus_says_what_is_lost() {
         _ => None,
     });
     assert!(message.contains("/nonexistent/bus") && message.contains("enable-linger"), "{message}");
+}
+
+#[test]
+fn nothing_inside_a_job_becomes_a_unit() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut config = support::config(ExecMethod::Auto, dir.path());
+    config.outer_job = OuterJob::find(Some("fABC".to_string()));
+    let (_h, _, (method, notice)) = Harness::ready(config.clone());
+    assert_eq!(method, Method::Fork);
+    let notice = notice.unwrap();
+    assert!(notice.contains("job fABC of Flux") && !notice.contains("linger"), "{notice}");
+
+    config.method = ExecMethod::Systemd;
+    let message = Harness::start(config).wait("Unusable", |event| match event {
+        UnitEvent::Unusable { message } => Some(message.clone()),
+        _ => None,
+    });
+    assert!(message.contains("job fABC of Flux") && !message.contains("linger"), "{message}");
 }
 
 #[test]

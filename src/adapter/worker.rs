@@ -20,7 +20,7 @@ use crate::adapter::host::HostDisk;
 use crate::adapter::systemd::{Systemd, SystemdConfig, SystemdError, manager_listens};
 use crate::port::supervisor::{OutputLimits, Supervisor, UnitCommand, UnitEvent};
 use crate::proto::{BrokerRank, ExecMethod, InstanceId};
-use crate::supervisor::{BackendDriver, Core, OutputWatch, Sink};
+use crate::supervisor::{BackendDriver, Core, OuterJob, OutputWatch, Sink};
 
 /// Default of [`WorkerConfig::starts_in_flight_max`]. More would only make systemd's queue longer.
 pub const STARTS_IN_FLIGHT_MAX: usize = 16;
@@ -54,6 +54,8 @@ pub struct WorkerConfig {
     pub directory: PathBuf,
     /// How many units systemd is asked to start at the same time. The others wait.
     pub starts_in_flight_max: usize,
+    /// The job that this process is part of: what it starts must not leave that job.
+    pub outer_job: Option<OuterJob>,
     /// Units are to be confined to the CPUs of their jobs.
     pub confines: bool,
     /// How much output of a shell is kept.
@@ -69,14 +71,17 @@ pub struct WorkerConfig {
 enum NoSystemd {
     #[error("exec.method is \"fork\"")]
     NotWanted,
+    #[error("{0}")]
+    InJob(OuterJob),
     #[error(transparent)]
     Unreachable(#[from] SystemdError),
 }
 
 impl NoSystemd {
-    /// What to do about it.
-    fn hint(&self) -> &'static str {
-        match self {
+    /// It, and what to do about it.
+    fn message(&self) -> String {
+        let hint = match self {
+            Self::InJob(_) => return self.to_string(),
             Self::Unreachable(SystemdError::CannotConfine { .. }) => {
                 "delegate it (Delegate= of user@.service)"
             }
@@ -84,6 +89,19 @@ impl NoSystemd {
                 "enable lingering for the instance owner (loginctl enable-linger) or check \
                  DBUS_SESSION_BUS_ADDRESS and XDG_RUNTIME_DIR"
             }
+        };
+        format!("{self}; {hint}")
+    }
+
+    /// What somebody should know whose shells are children instead.
+    fn notice(&self) -> String {
+        match self {
+            Self::InJob(_) => format!("jobs are plain child processes: {self}"),
+            Self::NotWanted | Self::Unreachable(_) => format!(
+                "jobs will not survive a restart of this broker: {self}, so shells are plain child \
+                 processes; for systemd units, enable lingering for the instance owner \
+                 (loginctl enable-linger) and set exec.method to \"auto\" or \"systemd\""
+            ),
         }
     }
 }
@@ -183,23 +201,18 @@ async fn run(config: WorkerConfig, sink: Sink, commands: mpsc::UnboundedReceiver
         }
     };
     let core = Core::new(Arc::new(disk), boot_id, config.output, sink);
-    let systemd = match config.method {
-        ExecMethod::Auto | ExecMethod::Systemd => open_systemd(&config).await,
-        ExecMethod::Fork => Err(NoSystemd::NotWanted),
+    let systemd = match (config.method, &config.outer_job) {
+        (ExecMethod::Fork, _) => Err(NoSystemd::NotWanted),
+        (_, Some(job)) => Err(NoSystemd::InJob(job.clone())),
+        (ExecMethod::Auto | ExecMethod::Systemd, None) => open_systemd(&config).await,
     };
     match (systemd, config.method) {
         (Ok(systemd), _) => serve(core, systemd, &config, watch, None, commands).await,
         (Err(e), ExecMethod::Systemd) => {
-            let message = format!("{e}; {}", e.hint());
-            refuse_all(message, |event| core.report(event), commands).await;
+            refuse_all(e.message(), |event| core.report(event), commands).await;
         }
         (Err(e), ExecMethod::Auto | ExecMethod::Fork) => {
-            let notice = format!(
-                "jobs will not survive a restart of this broker: {e}, so shells are plain child \
-                 processes; for systemd units, enable lingering for the instance owner \
-                 (loginctl enable-linger) and set exec.method to \"auto\" or \"systemd\""
-            );
-            serve(core, Fork::new(), &config, watch, Some(notice), commands).await;
+            serve(core, Fork::new(), &config, watch, Some(e.notice()), commands).await;
         }
     }
 }

@@ -50,16 +50,18 @@ pub(super) enum LoadError {
         /// Why they cannot be bounded.
         message: String,
     },
-    /// `exec.method` is `systemd`, and there is none.
-    #[error("exec.method=systemd: {message}")]
+    /// Units are configured, and there is no systemd, or nothing here may be a unit.
+    #[error("{configured}: {message}")]
     NoSystemd {
+        /// Key and value that ask for units.
+        configured: String,
         /// What is wrong with it.
         message: String,
     },
     /// Shells of running jobs would be taken for lost.
     #[error(
-        "shells of running jobs are recorded in {directory}, and systemd, which runs them, does \
-         not answer: {message}",
+        "shells of running jobs are recorded in {directory}, and systemd, which runs them, cannot \
+         be used: {message}",
         directory = directory.display()
     )]
     Recorded {

@@ -132,7 +132,9 @@ fn find_worker(
     let Err(message) = &worker else { return Ok(worker) };
     let message = message.clone();
     match config.method {
-        ExecMethod::Systemd => Err(LoadError::NoSystemd { message }),
+        ExecMethod::Systemd => {
+            Err(LoadError::NoSystemd { configured: config.method_setting.clone(), message })
+        }
         // Without systemd these shells would count as lost, but run on.
         ExecMethod::Auto if has_records(&directory) => {
             Err(LoadError::Recorded { directory, message })

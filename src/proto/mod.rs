@@ -56,7 +56,7 @@ pub use size::parse_size;
 pub use start::{JobException, StartError, StartRequest};
 pub use stream::Stream;
 pub use testexec::TestExec;
-pub use unit_name::{InstanceId, Stage, UnitName, UnitNameError};
+pub use unit_name::{InstanceId, Stage, UnitName, UnitNameError, job_of_unit};
 pub use wait_status::WaitStatus;
 
 use serde::{Deserialize, Serialize};

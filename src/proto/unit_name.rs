@@ -176,6 +176,14 @@ impl FromStr for UnitName {
     }
 }
 
+/// The job whose shell runs in a unit of this name, or whose prolog or epilog. flux-core's names have
+/// no instance.
+pub fn job_of_unit(name: &str) -> Option<JobId> {
+    let stem = name.strip_suffix(".service")?;
+    let with_instance = || format!("{stem}-00000000.service").parse::<UnitName>();
+    name.parse().or_else(|_| with_instance()).ok().map(|unit| unit.job())
+}
+
 impl TryFrom<String> for UnitName {
     type Error = UnitNameError;
 

@@ -24,6 +24,7 @@ pub(crate) mod cgroup2;
 mod core;
 mod inotify;
 mod launch;
+mod outer_job;
 mod output;
 mod output_watch;
 mod readable;
@@ -35,6 +36,7 @@ mod unrecorded;
 pub use backend::{Backend, BackendDriver, BackendEvent, OutputPaths, UnrecordedUnit};
 pub(crate) use core::{Core, Sink};
 pub(crate) use inotify::Watcher;
+pub use outer_job::OuterJob;
 #[allow(unused_imports, reason = "the simulator's tests make them")]
 pub(crate) use output::Grown;
 pub(crate) use output_watch::OutputWatch;

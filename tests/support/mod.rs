@@ -43,6 +43,7 @@ pub fn config(method: ExecMethod, directory: &Path) -> WorkerConfig {
         rank: RANK,
         directory: directory.to_path_buf(),
         starts_in_flight_max: STARTS_IN_FLIGHT_MAX,
+        outer_job: None,
         confines: false,
         output: OutputLimits::default(),
         bus_address: None,

@@ -173,8 +173,8 @@ if [ "$JOB_EXEC_RS_STAGE" = outside ]; then
     export JOB_EXEC_RS_STAGE=inside
     [ -z "$JOB_EXEC_RS_MODULE" ] || swap_module "$JOB_EXEC_RS_MODULE"
     [ -z "$JOB_EXEC_RS_MODULE" ] || put_connector "$JOB_EXEC_RS_MODULE"
-    # The test has nothing to do with an instance that this may have been started in.
-    unset FLUX_URI FLUX_JOB_ID FLUX_KVS_NAMESPACE
+    # The test has nothing to do with an instance or a job that this may have been started in.
+    unset FLUX_URI FLUX_JOB_ID FLUX_KVS_NAMESPACE SLURM_JOB_ID PBS_JOBID LSB_JOBID
     before=$(all_units)
     inside=(env "JOB_EXEC_RS_RUN=$TMPDIR" timeout -k 10 "$script_limit" bash "$script" "$@")
     if [ "$instance_size" -gt 0 ]; then

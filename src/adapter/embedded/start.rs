@@ -13,6 +13,7 @@ use crate::config::Config;
 use crate::machine::{Facts, Node};
 use crate::port::supervisor::{Method, Supervisor, UnitCommand, UnitEvent};
 use crate::proto::{BrokerRank, InstanceId, JobId, UnitName};
+use crate::supervisor::OuterJob;
 
 /// The supervisors of all ranks, which are ready.
 pub(super) struct Supervision {
@@ -172,6 +173,7 @@ fn worker(
         rank,
         directory: statedir.join(format!("rank-{rank}")),
         starts_in_flight_max: config.config.starts_in_flight,
+        outer_job: OuterJob::find(None),
         confines: false,
         output: config.config.output,
         bus_address: config.bus_address.clone(),

@@ -550,7 +550,9 @@ impl Node {
                 self.supervisor = SupervisorState::Ready(*method);
                 self.notice.clone_from(notice);
                 if let Some(notice) = notice {
-                    out.log(Level::Warning, notice.clone());
+                    // In a job it is as it should be.
+                    let level = if cx.facts.nested { Level::Info } else { Level::Warning };
+                    out.log(level, notice.clone());
                 }
                 return;
             }
