@@ -43,7 +43,7 @@ pub trait Disk: Debug + Send + Sync {
 
     /// Make an empty file that only the instance owner can read. Its first `room` bytes get space
     /// that nothing else can take, if the file system can do that. [`set_length`](Self::set_length)
-    /// may give it back.
+    /// may give it back. If the directory was removed, it is made again.
     ///
     /// # Errors
     ///

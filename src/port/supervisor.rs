@@ -336,6 +336,14 @@ pub enum UnitEvent {
         /// At most [`OUTPUT_CHUNK_BYTES`].
         data: Vec<u8>,
     },
+    /// An output file is gone: what the shell wrote, or writes from now on, may be
+    /// missing from its output. Reported once in each life of the module.
+    OutputLost {
+        /// Which unit.
+        unit: UnitName,
+        /// Why.
+        message: String,
+    },
     /// One of its output files takes more of the disk than [`OutputLimits::disk`]. Reported once
     /// for each unit.
     OutputOverflow {
@@ -406,6 +414,7 @@ impl UnitEvent {
             | Self::Marked { unit, .. }
             | Self::NeverStarted { unit }
             | Self::Output { unit, .. }
+            | Self::OutputLost { unit, .. }
             | Self::OutputOverflow { unit, .. }
             | Self::OutputTruncated { unit, .. }
             | Self::Started { unit, .. }

@@ -186,20 +186,22 @@ impl Core {
         }
     }
 
-    /// Report what output files that grew hold now.
+    /// Report what output files that grew hold now, and make again what was removed.
     pub(crate) fn handle_growth(&mut self, grown: &Grown, backend: &mut impl Backend) {
         self.write_late(backend);
         match grown {
             Grown::Any => {
                 self.store.trim_strays();
                 for unit in self.units.keys().cloned().collect::<Vec<_>>() {
+                    self.keep_record(&unit);
                     self.report_output(&unit);
                 }
             }
-            Grown::These { files, strays } => {
+            Grown::These { files, records, strays } => {
                 if *strays {
                     self.store.trim_strays();
                 }
+                records.iter().for_each(|unit| self.keep_record(unit));
                 files.iter().for_each(|(unit, _)| self.report_output(unit));
             }
         }
@@ -433,14 +435,25 @@ impl Core {
         }
     }
 
+    /// Make a record again that somebody has removed.
+    fn keep_record(&mut self, unit: &UnitName) {
+        let Some(known) = self.units.get_mut(unit) else { return };
+        if known.file.is_removed() {
+            tracing::warn!(%unit, "the record was removed: it is made again");
+            known.file = self.store.make_again(&known.record);
+            if known.file.is_late() && !self.late.contains(unit) {
+                self.late.push_back(unit.clone());
+            }
+        }
+    }
+
     /// Try again to write facts that could not be written. Stops at the first unit that fails
     /// again, because most often all fail for the same reason.
     pub(crate) fn write_late(&mut self, backend: &mut impl Backend) {
         for _ in 0..self.late.len() {
             let Some(unit) = self.late.pop_front() else { return };
             let Some(known) = self.units.get_mut(&unit) else { continue };
-            if let Err(e) = known.file.write_late(&known.record) {
-                tracing::debug!(%unit, error = %e, "still cannot write to the record");
+            if known.file.write_late(&known.record).is_err() {
                 return self.late.push_back(unit);
             }
             if known.collect == CollectState::Asked

@@ -81,11 +81,13 @@ impl Core {
         let Some(known) = self.units.get(unit) else { return false };
         // A record that was made again has no command line, and its files may be lost.
         let is_whole = !known.record.spec.argv.is_empty();
-        let trace = self.store.disk().extent(&file_name(unit, extension(Stream::Stderr)));
+        let extent = |stream| self.store.disk().extent(&file_name(unit, extension(stream)));
         is_whole
             && known.record.started.is_none()
             && leaves_trace(&known.record.spec, backend)
-            && trace.is_err_and(|e| e.kind() == io::ErrorKind::NotFound)
+            // Otherwise somebody has removed the trace as well.
+            && extent(Stream::Stdout).is_ok()
+            && extent(Stream::Stderr).is_err_and(|e| e.kind() == io::ErrorKind::NotFound)
     }
 
     /// Start a unit again whose call to start it was lost. Returns false if it was often enough.

@@ -37,6 +37,8 @@ pub(super) struct OutputTail {
     punched: u64,
     /// Nobody wants the rest.
     discarded: bool,
+    /// Why bytes may be missing from what was sent.
+    lost: Option<String>,
     /// The largest size and the most space that the file was seen to have.
     most: Extent,
 }
@@ -53,6 +55,7 @@ impl OutputTail {
             sent: 0,
             punched: 0,
             discarded: false,
+            lost: None,
             most: Extent::default(),
         }
     }
@@ -93,7 +96,12 @@ impl OutputTail {
     pub(super) fn pump(&mut self, emit: &mut dyn FnMut(u64, Vec<u8>)) -> bool {
         match self.try_pump(emit) {
             Ok(all) => all,
-            Err(e) if e.kind() == io::ErrorKind::NotFound => true,
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {
+                if self.lost.is_none() && !self.discarded {
+                    self.lost = Some("its file on the node was lost".to_string());
+                }
+                true
+            }
             Err(e) => {
                 tracing::warn!(path = %self.path().display(), offset = self.sent, error = %e,
                     "cannot read output");
@@ -101,6 +109,11 @@ impl OutputTail {
                 true
             }
         }
+    }
+
+    /// Why bytes may be missing from what was sent: the file is gone.
+    pub(super) fn lost(&self) -> Option<&str> {
+        self.lost.as_deref()
     }
 
     /// The space that the file takes, if it is so much that the job is to be ended.
@@ -207,15 +220,17 @@ pub(super) fn extension(stream: Stream) -> &'static str {
     }
 }
 
-/// Which output files grew.
+/// Which output files grew, and which files are gone.
 #[derive(Debug)]
 pub(crate) enum Grown {
-    /// Events were lost: any file may have grown.
+    /// Events were lost: any file may have grown, or may be gone.
     Any,
     /// These files.
     These {
-        /// Output files of units.
+        /// Output files of units. They can have been removed as well.
         files: BTreeSet<(UnitName, Stream)>,
+        /// Units whose records were removed.
+        records: BTreeSet<UnitName>,
         /// Files that were set aside have grown, too.
         strays: bool,
     },

@@ -354,10 +354,13 @@ impl RecordFile {
     /// Add a fact, to the file and to `record`. A fact that cannot be written is logged and kept
     /// for later.
     pub(super) fn append(&mut self, record: &mut UnitRecord, fact: Fact) {
+        let was_late = self.is_late();
         self.late.retain(|late| !fact.replaces(late));
         self.late.push(fact.clone());
         apply(record, fact.clone());
-        if let Err(e) = self.write(record) {
+        if let Err(e) = self.write(record)
+            && !was_late
+        {
             let path = self.disk.path(&self.name);
             tracing::error!(unit = %record.spec.unit, path = %path.display(), ?fact, error = %e,
                 "cannot write to the record: the fact is lost if the broker dies");
@@ -396,6 +399,12 @@ impl RecordFile {
         self.is_missing || !self.late.is_empty()
     }
 
+    /// Whether somebody has removed the file.
+    pub(super) fn is_removed(&self) -> bool {
+        let extent = self.disk.extent(&self.name);
+        !self.is_missing && extent.is_err_and(|e| e.kind() == io::ErrorKind::NotFound)
+    }
+
     /// Write the facts that could not be written before.
     pub(super) fn write_late(&mut self, record: &UnitRecord) -> io::Result<()> {
         if self.is_late() {
@@ -409,10 +418,21 @@ impl RecordFile {
     fn write(&mut self, record: &UnitRecord) -> io::Result<()> {
         if self.is_missing {
             self.rewrite(record)?;
-            self.is_missing = false;
+            (self.is_missing, self.is_torn) = (false, false);
             self.late.clear();
             return Ok(());
         }
+        let appended = self.append_late();
+        if appended.as_ref().is_err_and(|e| e.kind() == io::ErrorKind::NotFound) {
+            let path = self.disk.path(&self.name);
+            tracing::warn!(path = %path.display(), "the record was removed: it is made again");
+            self.is_missing = true;
+            return self.write(record);
+        }
+        appended
+    }
+
+    fn append_late(&mut self) -> io::Result<()> {
         let lines = self.late.iter().map(line).collect::<io::Result<Vec<_>>>()?.concat();
         if self.is_torn {
             self.disk.set_length(&self.name, self.length)?;

@@ -57,6 +57,8 @@ pub(super) struct Unit {
     held: Vec<HeldSignal>,
     /// `OutputOverflow` was reported.
     has_overflowed: bool,
+    /// `OutputLost` was reported.
+    has_lost_output: bool,
     /// How often its start was repeated.
     starts_again: u32,
 }
@@ -79,6 +81,7 @@ impl Unit {
             stderr,
             held: Vec::new(),
             has_overflowed: false,
+            has_lost_output: false,
             starts_again: 0,
         }
     }
@@ -109,7 +112,18 @@ impl Unit {
             tracing::error!(%unit, allocated, "a shell's output takes more of the disk than exec.output-disk-limit");
             sink(UnitEvent::OutputOverflow { unit, allocated });
         }
+        self.report_lost_output(sink);
         stdout && stderr
+    }
+
+    /// Report that output may be missing. What never ran has no files.
+    fn report_lost_output(&mut self, sink: &dyn Fn(UnitEvent)) {
+        let lost = self.stdout.lost().or(self.stderr.lost());
+        if let Some(why) = lost.filter(|_| !self.has_lost_output && self.record.started.is_some()) {
+            self.has_lost_output = true;
+            let (unit, message) = (self.record.spec.unit.clone(), why.to_string());
+            sink(UnitEvent::OutputLost { unit, message });
+        }
     }
 
     /// Report which streams were longer than their limit.

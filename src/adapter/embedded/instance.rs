@@ -368,6 +368,7 @@ fn happening_of(event: &UnitEvent) -> Option<(JobId, Happening)> {
         }
         UnitEvent::Started { unit, pid } => (unit.clone(), Happening::UnitStarted { unit, pid }),
         UnitEvent::Found(_)
+        | UnitEvent::OutputLost { .. }
         | UnitEvent::OutputOverflow { .. }
         | UnitEvent::OutputTruncated { .. }
         | UnitEvent::Ready { .. }

@@ -49,6 +49,31 @@ impl HostDisk {
         Err(io::Error::new(io::ErrorKind::PermissionDenied, why))
     }
 
+    /// Make the directory again, because somebody has removed it.
+    ///
+    /// Whoever owns the directory above could put another one into its place later, so that must be
+    /// root or the instance owner.
+    fn make_again(&self) -> io::Result<()> {
+        let is_missing = |path: &&Path| std::fs::symlink_metadata(path).is_err();
+        let missing: Vec<&Path> = self.directory.ancestors().take_while(is_missing).collect();
+        let above = self.directory.ancestors().nth(missing.len()).unwrap_or(Path::new("/"));
+        let uid = std::fs::symlink_metadata(above)?.uid();
+        if uid != 0 && uid != geteuid().as_raw() {
+            let why = format!("{} belongs to user {uid}", above.display());
+            return Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
+        }
+        for path in missing.iter().rev() {
+            match DirBuilder::new().mode(0o700).create(path) {
+                // By another broker of this owner that shares it, or by somebody else.
+                Err(e) if e.kind() == io::ErrorKind::AlreadyExists => drop(Self::open(path)?),
+                made => made?,
+            }
+        }
+        tracing::warn!(directory = %self.directory.display(),
+            "the state directory was removed: it is made again");
+        Ok(())
+    }
+
     fn write(&self, name: &str) -> io::Result<File> {
         OpenOptions::new().write(true).custom_flags(libc::O_NOFOLLOW).open(self.path(name))
     }
@@ -79,7 +104,14 @@ impl Disk for HostDisk {
             IfExists::Keep => options.create(true),
             IfExists::Truncate => options.create(true).truncate(true),
         };
-        let file = options.open(self.path(name))?;
+        let path = self.path(name);
+        let file = match options.open(&path) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {
+                self.make_again()?;
+                options.open(&path)?
+            }
+            opened => opened?,
+        };
         if room == 0 {
             return Ok(());
         }
@@ -194,6 +226,25 @@ mod tests {
         let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
         assert_eq!(mode(&disk.directory), 0o700);
         assert_eq!(mode(&disk.path("x")), 0o600);
+    }
+
+    /// [swept-made-again] [state-directory-private]
+    #[test]
+    fn a_directory_that_was_removed_is_made_again() {
+        let (disk, dir) = disk();
+        let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        for removed in ["a/b", "a"] {
+            std::fs::remove_dir_all(dir.path().join(removed)).unwrap();
+            disk.create("x", IfExists::Fail, 0).unwrap();
+            assert_eq!((mode(&dir.path().join("a")), mode(&disk.directory)), (0o700, 0o700));
+            assert_eq!(disk.names().unwrap(), ["x"]);
+        }
+        if geteuid().is_root() {
+            std::fs::remove_dir_all(&disk.directory).unwrap();
+            std::os::unix::fs::chown(dir.path().join("a"), Some(12345), None).unwrap();
+            let refused = disk.create("x", IfExists::Fail, 0).unwrap_err();
+            assert!(refused.to_string().ends_with("belongs to user 12345"), "{refused}");
+        }
     }
 
     #[test]

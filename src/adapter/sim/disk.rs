@@ -42,6 +42,8 @@ struct State {
     files: BTreeMap<String, File>,
     /// How many bytes can still be written. `None` means that there is no limit.
     room: Option<u64>,
+    /// A file to which nothing can be appended.
+    broken: Option<String>,
     /// The file system cannot reserve space.
     reserves_nothing: bool,
     crash: Option<Crash>,
@@ -152,7 +154,7 @@ impl SimDisk {
         damaged
     }
 
-    /// Files of these kinds are lost: `record`, `out`, `err`. Returns their names.
+    /// Files of these kinds are lost, or removed by somebody: `record`, `out`, `err`. Returns their names.
     pub(crate) fn lose_files(&self, extensions: &[&str]) -> Vec<String> {
         let mut lost = Vec::new();
         self.lock().files.retain(|name, _| {
@@ -198,6 +200,12 @@ impl SimDisk {
     #[cfg(test)]
     pub(crate) fn contents(&self, name: &str) -> Option<Vec<u8>> {
         self.lock().files.get(name).map(|file| file.bytes.clone())
+    }
+
+    /// Nothing can be appended to this file any more.
+    #[cfg(test)]
+    pub(crate) fn break_file(&self, name: &str) {
+        self.lock().broken = Some(name.to_string());
     }
 
     /// What happened so far.
@@ -256,6 +264,9 @@ impl State {
 
     fn append(&mut self, name: &str, bytes: &[u8]) -> io::Result<()> {
         let room = self.room.map_or(usize::MAX, |room| usize::try_from(room).unwrap_or(usize::MAX));
+        if self.broken.as_deref() == Some(name) {
+            return Err(error(libc::EIO));
+        }
         let file = self.file(name)?;
         let reserved = file.reserved.saturating_sub(file.bytes.len());
         let fits = bytes.len().min(room.saturating_add(reserved));

@@ -51,6 +51,8 @@ pub enum FaultKind {
     StartIsSlow,
     /// A broker is killed, and the records and the output of its rank are lost.
     StateLost,
+    /// Somebody removes the records and the output of a rank, while its module may run.
+    StateSwept,
     /// The user manager is executed again.
     SystemdReexecuted,
     /// The user manager refuses a call without a good reason.
@@ -61,7 +63,7 @@ pub enum FaultKind {
 
 impl FaultKind {
     /// All kinds.
-    pub const ALL: [Self; 26] = [
+    pub const ALL: [Self; 27] = [
         Self::AllKilled,
         Self::BrokerKilled,
         Self::BusLost,
@@ -85,6 +87,7 @@ impl FaultKind {
         Self::StartFails,
         Self::StartIsSlow,
         Self::StateLost,
+        Self::StateSwept,
         Self::SystemdReexecuted,
         Self::SystemdRefuses,
         Self::SystemdReloaded,
@@ -117,6 +120,7 @@ impl FaultKind {
             | Self::RecordsLost
             | Self::Replaced
             | Self::StateLost
+            | Self::StateSwept
             | Self::SystemdReexecuted
             | Self::SystemdRefuses
             | Self::SystemdReloaded => true,

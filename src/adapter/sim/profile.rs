@@ -63,6 +63,7 @@ const DEFAULT: Rates = &[
     (Kind::StartFails, 0.01),
     (Kind::StartIsSlow, 0.02),
     (Kind::StateLost, 0.01),
+    (Kind::StateSwept, 0.01),
     (Kind::SystemdReexecuted, 0.01),
     (Kind::SystemdRefuses, 0.02),
     (Kind::SystemdReloaded, 0.01),

@@ -142,6 +142,8 @@ pub(super) struct Rank {
     pub(super) facts_lost: bool,
     /// Whether records, and perhaps output files, were lost.
     pub(super) files_lost: bool,
+    /// Files that somebody has removed in this life of the module. It can make records again.
+    pub(super) swept: BTreeSet<String>,
     /// Whether its disk was full at any time.
     pub(super) disk_was_full: bool,
     /// Digests of jobs whose program could not be executed here.
@@ -186,6 +188,7 @@ impl Rank {
             scripts: Vec::new(),
             facts_lost: false,
             files_lost: false,
+            swept: BTreeSet::new(),
             disk_was_full: false,
             not_executed: BTreeSet::new(),
             scripts_not_executed: BTreeSet::new(),

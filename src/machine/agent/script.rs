@@ -354,6 +354,7 @@ impl Script {
             | UnitEvent::Kept { .. }
             | UnitEvent::Left { .. }
             | UnitEvent::Lost { .. }
+            | UnitEvent::OutputLost { .. }
             | UnitEvent::OutputOverflow { .. }
             | UnitEvent::OutputTruncated { .. }
             | UnitEvent::Ready { .. }

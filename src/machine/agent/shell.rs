@@ -309,6 +309,7 @@ impl Shell {
             UnitEvent::Output { stream, offset, data, .. } => {
                 self.take_output(stream, offset, &data, out).into_iter().collect()
             }
+            UnitEvent::OutputLost { message, .. } => self.remark(Report::OutputLost { message }),
             UnitEvent::OutputOverflow { allocated, .. } => {
                 self.remark(Report::OutputOverflow { allocated })
             }

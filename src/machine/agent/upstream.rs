@@ -155,6 +155,7 @@ fn stage(report: &Report) -> Option<Stage> {
         | Report::Epilog
         | Report::Left
         | Report::Output { .. }
+        | Report::OutputLost { .. }
         | Report::OutputOverflow { .. }
         | Report::OutputTruncated { .. }
         | Report::Pending

@@ -88,13 +88,12 @@ impl Leader {
     }
 
     /// A rank has lost what its shell wrote; the log says so once.
-    pub(super) fn log_lost_output(&mut self, cx: Context, rank: BrokerRank) {
+    pub(super) fn log_lost_output(&mut self, cx: Context, rank: BrokerRank, why: &str) {
         let Some(known) = self.ranks.get_mut(rank) else { return };
         if std::mem::replace(&mut known.output_lost, true) {
             return;
         }
         let component = launch::component(&self.command);
-        let why = "its file on the node was lost";
         let event = ExecEvent::output_missing(cx.now.wall, component, rank, why);
         self.post(event);
     }

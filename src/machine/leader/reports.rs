@@ -84,6 +84,7 @@ impl Leader {
             Report::Output { stream, offset, data } => {
                 self.log_output(cx, (rank, *stream), *offset, data);
             }
+            Report::OutputLost { message } => self.log_lost_output(cx, rank, message),
             Report::OutputOverflow { allocated } => self.handle_overflow(cx, rank, *allocated, out),
             Report::OutputTruncated { stream, kept, dropped } => {
                 self.log_truncation(cx, (rank, *stream), (*kept, *dropped));
@@ -168,7 +169,7 @@ impl Leader {
             self.timers.cancel(Timer::Barrier);
         }
         if output {
-            self.log_lost_output(cx, rank);
+            self.log_lost_output(cx, rank, "its file on the node was lost");
         }
     }
 

@@ -105,6 +105,7 @@ const RULES: &[Rule] = &[
         inputs: &[
             Started,
             Output,
+            OutputLost,
             OutputOverflow,
             OutputTruncated,
             Exited,
@@ -117,7 +118,7 @@ const RULES: &[Rule] = &[
     Rule {
         role: "agent",
         states: These(&["pending"]),
-        inputs: &[Output, OutputOverflow, Stopping],
+        inputs: &[Output, OutputLost, OutputOverflow, Stopping],
         why: "the supervisor reports first that the shell has started, or how it has ended",
     },
     Rule {
@@ -159,13 +160,13 @@ const RULES: &[Rule] = &[
     Rule {
         role: "agent",
         states: These(&["failed", "never-started"]),
-        inputs: &[Left, Output, OutputOverflow, OutputTruncated],
+        inputs: &[Left, Output, OutputLost, OutputOverflow, OutputTruncated],
         why: "what was never started has no process and no output",
     },
     Rule {
         role: "agent",
         states: These(&["gone"]),
-        inputs: &[Output, OutputOverflow, OutputTruncated],
+        inputs: &[Output, OutputLost, OutputOverflow, OutputTruncated],
         why: "the supervisor reports the end when all output was reported",
     },
     Rule {
@@ -192,6 +193,7 @@ const RULES: &[Rule] = &[
         inputs: &[
             Started,
             Output,
+            OutputLost,
             OutputOverflow,
             OutputTruncated,
             Exited,
@@ -204,7 +206,7 @@ const RULES: &[Rule] = &[
     Rule {
         role: "script",
         states: These(&["pending"]),
-        inputs: &[Output, OutputOverflow, Stopping],
+        inputs: &[Output, OutputLost, OutputOverflow, Stopping],
         why: "the supervisor reports first that the script has started, or how it has ended",
     },
     Rule {
@@ -234,7 +236,7 @@ const RULES: &[Rule] = &[
     Rule {
         role: "script",
         states: These(&["gone"]),
-        inputs: &[Output, OutputOverflow, OutputTruncated, Gone],
+        inputs: &[Output, OutputLost, OutputOverflow, OutputTruncated, Gone],
         why: "nothing of the unit is left, and all that it wrote was reported",
     },
 ];

@@ -535,6 +535,7 @@ impl Node {
             | UnitEvent::Marked { unit, .. }
             | UnitEvent::NeverStarted { unit }
             | UnitEvent::Output { unit, .. }
+            | UnitEvent::OutputLost { unit, .. }
             | UnitEvent::OutputOverflow { unit, .. }
             | UnitEvent::OutputTruncated { unit, .. }
             | UnitEvent::Started { unit, .. }

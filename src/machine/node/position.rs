@@ -129,6 +129,7 @@ inputs! {
     Opened "opened" [LEADER]
     Order "order" [AGENT]
     Output "output" [AGENT SCRIPT]
+    OutputLost "output-lost" [AGENT SCRIPT]
     OutputOverflow "output-overflow" [AGENT SCRIPT]
     OutputTruncated "output-truncated" [AGENT SCRIPT]
     Override "override" [LEADER]
@@ -209,6 +210,7 @@ impl Event {
             Self::Unit(UnitEvent::Marked { .. }) => Input::Marked,
             Self::Unit(UnitEvent::NeverStarted { .. }) => Input::NeverStarted,
             Self::Unit(UnitEvent::Output { .. }) => Input::Output,
+            Self::Unit(UnitEvent::OutputLost { .. }) => Input::OutputLost,
             Self::Unit(UnitEvent::OutputOverflow { .. }) => Input::OutputOverflow,
             Self::Unit(UnitEvent::OutputTruncated { .. }) => Input::OutputTruncated,
             Self::Unit(UnitEvent::Ready { .. }) => Input::Ready,

@@ -87,6 +87,11 @@ pub enum Report {
         #[serde(serialize_with = "bytes_out", deserialize_with = "bytes_in")]
         data: Vec<u8>,
     },
+    /// Output that was not reported may be lost.
+    OutputLost {
+        /// Why.
+        message: String,
+    },
     /// One of its output files takes more than its share of the node's disk.
     OutputOverflow {
         /// Bytes on the disk.

@@ -88,6 +88,7 @@ impl World {
                 self.at(self.now + rng.random_range(1.0..20.0), Item::ReleaseReturns(rank));
             }
             FaultKind::StateLost => self.lose_files(rank, &["record", "out", "err"]),
+            FaultKind::StateSwept => self.sweep(rank),
             FaultKind::SystemdReexecuted => {
                 note!(self, "systemd on rank {rank} is executed again");
                 self.ranks[rank as usize].muted = true;
@@ -317,8 +318,38 @@ impl World {
     /// A broker is killed, and files of its rank are gone when it is back.
     fn lose_files(&mut self, rank: u32, extensions: &[&str]) {
         self.kill(rank);
+        let lost = self.ranks[rank as usize].disk.lose_files(extensions);
+        self.note_lost(rank, &lost);
+    }
+
+    /// Somebody removes what is in the state directory. The module notices, if there is one.
+    fn sweep(&mut self, rank: u32) {
         let state = &mut self.ranks[rank as usize];
-        let lost = state.disk.lose_files(extensions);
+        let removed = state.disk.lose_files(&["record", "out", "err"]);
+        for name in &removed {
+            note!(self, "somebody removes {name} of rank {rank}");
+        }
+        let state = &mut self.ranks[rank as usize];
+        state.swept.extend(removed);
+        if state.supervisor.is_some() {
+            self.after(0.000_1, 0.005, Item::OutputGrown(rank));
+        } else {
+            self.lose_swept(rank);
+        }
+    }
+
+    /// Nothing is there any more that could make these files again.
+    fn lose_swept(&mut self, rank: u32) {
+        let state = &mut self.ranks[rank as usize];
+        let swept = std::mem::take(&mut state.swept).into_iter();
+        let lost: Vec<String> = swept.filter(|name| !state.disk.has(name)).collect();
+        if !lost.is_empty() {
+            self.note_lost(rank, &lost);
+        }
+    }
+
+    fn note_lost(&mut self, rank: u32, lost: &[String]) {
+        let state = &mut self.ranks[rank as usize];
         state.files_lost = true;
         for shell in &mut state.shells {
             if lost.contains(&format!("{}.record", shell.unit.stem())) {
@@ -332,7 +363,7 @@ impl World {
         for shell in &mut state.shells {
             shell.commits_lost |= jobs.contains(&shell.unit.job());
         }
-        self.forget_records(rank, &lost);
+        self.forget_records(rank, lost);
         for name in lost {
             note!(self, "rank {rank} has lost {name}");
         }
@@ -377,6 +408,7 @@ impl World {
         rank.life += 1;
         rank.effects = Effects::default();
         self.close_bus(life.rank);
+        self.lose_swept(life.rank);
         if life.rank == 0 {
             self.manager.handle_disconnect();
         }

@@ -41,7 +41,9 @@ impl World {
             return;
         }
         if state.systemd.is_starting(unit) {
-            state.disk.open_output(&format!("{}.err", unit.stem()));
+            for extension in ["out", "err"] {
+                state.disk.open_output(&format!("{}.{extension}", unit.stem()));
+            }
         }
         // An IMP that cannot be executed is not modelled (rfc/0009-simulation.md, 9.1).
         if !unit.is_multiuser() && self.faults.draw(FaultKind::StartFails).is_some() {
@@ -81,7 +83,8 @@ impl World {
         shell.last_allocation = self.last_allocation;
         shell.rollbacks = self.kvs.rollbacks();
         // Its record can be lost before it is executed.
-        shell.record_lost = !state.disk.has(&format!("{}.record", unit.stem()));
+        let record = format!("{}.record", unit.stem());
+        shell.record_lost = !state.disk.has(&record) && !state.swept.contains(&record);
         state.shells.push(shell);
         note!(self, "{unit} runs");
         self.forward_from_systemd(rank);
@@ -149,7 +152,10 @@ impl World {
         let state = &mut self.ranks[id.rank as usize];
         let shell = &mut state.shells[id.index];
         let path = state.disk.path(&format!("{}.out", shell.unit.stem()));
+        let is_removed = !state.disk.has(&format!("{}.out", shell.unit.stem()));
         let fits = state.disk.write_output(&path, line.as_bytes());
+        // It cannot know that nobody reads the file any more.
+        let fits = if is_removed { line.len() } else { fits };
         shell.output.extend(line.bytes().take(fits));
         self.after(0.000_1, 0.005, Item::OutputGrown(id.rank));
     }
