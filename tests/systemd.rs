@@ -9,6 +9,8 @@ mod support;
 mod basic;
 #[path = "systemd/early.rs"]
 mod early;
+#[path = "systemd/environment.rs"]
+mod environment;
 #[path = "systemd/hostile.rs"]
 mod hostile;
 #[path = "systemd/leave.rs"]

@@ -71,6 +71,8 @@ pub(super) enum Pending {
     ReadBack(ReadBack),
     /// The check whether systemd is on the bus. It asks for systemd's own cgroup.
     ControlGroup,
+    /// Starts that wait for it. It asks for the variables that systemd has for all units.
+    Environment,
 }
 
 /// What a connection receives.

@@ -1,11 +1,13 @@
 //! The calls that the tracker asks for.
 
+use std::collections::BTreeSet;
+
 use zbus::Variant;
+use zbus::message::Message;
 
 use crate::proto::UnitName;
-use crate::supervisor::tracker::{Ask, Call, News};
+use crate::supervisor::tracker::{Ask, Call, News, Refusal};
 
-use super::Systemd;
 use super::bus::unit_path;
 use super::bus::{Bus, MANAGER, MANAGER_PATH, PROPERTIES, Pending, SERVICE, SYSTEMD, UNIT};
 use super::link::Link;
@@ -13,6 +15,7 @@ use super::main_process::Place;
 use super::process_group::Members;
 use super::properties::Property;
 use super::readback::ReadBack;
+use super::{Systemd, decode, environment};
 
 /// The part of a match rule for the signal that a unit's object sends when its properties change.
 const CHANGED: &str = "interface='org.freedesktop.DBus.Properties',member='PropertiesChanged'";
@@ -55,14 +58,13 @@ impl Systemd {
                 self.attempts = self.attempts.saturating_add(1);
                 self.link = Link::Down { connecting: None };
             }
-            Call::Start(unit) => {
+            Call::Start(_) => {
                 let Some(bus) = self.link.bus() else { return };
-                let Some(start) = self.starts.get(unit) else {
-                    return tracing::error!(%unit, "there are no arguments to start the unit with");
-                };
-                let auxiliary: &[(&str, &[(&str, Variant<'_>)])] = &[];
-                let body = (unit.to_string(), "fail", &start.properties, auxiliary);
-                bus.call_manager(Pending::Ask(ask), "StartTransientUnit", &body);
+                if self.unsent.is_empty() {
+                    let property = (MANAGER, "Environment");
+                    bus.call_properties(Pending::Environment, MANAGER_PATH, "Get", &property);
+                }
+                self.unsent.push(ask);
             }
             Call::Unwatch(unit) => {
                 let path = unit_path(&unit.to_string());
@@ -81,6 +83,37 @@ impl Systemd {
             }
             _ => self.ask_bus(ask),
         }
+    }
+
+    /// systemd has said which variables it has for all units. Make the starts that have waited for
+    /// that.
+    pub(super) fn handle_environment(&mut self, reply: Result<Message, Refusal>) {
+        let unsent = std::mem::take(&mut self.unsent);
+        match reply.and_then(|message| decode::decode_strings(&message)) {
+            Ok(variables) => {
+                let names = environment::names(&variables);
+                unsent.into_iter().for_each(|ask| self.send_start(ask, &names));
+            }
+            Err(refusal) => {
+                for Ask { number, .. } in unsent {
+                    self.hear(News::Answer { number, answer: Err(refusal.clone()) });
+                }
+            }
+        }
+    }
+
+    fn send_start(&mut self, ask: Ask, names: &BTreeSet<String>) {
+        let Some(unit) = ask.call.unit().filter(|_| self.tracker.awaits(ask.number)) else {
+            return;
+        };
+        let Some(start) = self.starts.get_mut(unit) else {
+            return tracing::error!(%unit, "there are no arguments to start the unit with");
+        };
+        let Some(bus) = self.link.bus() else { return };
+        start.unset(names);
+        let auxiliary: &[(&str, &[(&str, Variant<'_>)])] = &[];
+        let body = (unit.to_string(), "fail", &start.properties, auxiliary);
+        bus.call_manager(Pending::Ask(ask), "StartTransientUnit", &body);
     }
 
     fn ask_bus(&mut self, ask: Ask) {

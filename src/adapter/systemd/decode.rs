@@ -40,7 +40,18 @@ pub(super) fn decode_answer(
         }
         _ => Ok(Answer::Done),
     };
-    answer.map_err(|e| Refusal { name: "unreadable".to_string(), text: e.to_string() })
+    answer.map_err(unreadable)
+}
+
+/// Decode a property that is a list of strings.
+pub(super) fn decode_strings(message: &Message) -> Result<Vec<String>, Refusal> {
+    let body = message.body();
+    let value = body.deserialize::<Variant<'_>>().map_err(unreadable)?;
+    Vec::try_from(value).map_err(unreadable)
+}
+
+fn unreadable(why: impl std::fmt::Display) -> Refusal {
+    Refusal { name: "unreadable".to_string(), text: why.to_string() }
 }
 
 /// Decode a signal. `paths` has the watched units by object path.

@@ -8,6 +8,7 @@ mod bus;
 mod calls;
 mod cgroup;
 mod decode;
+mod environment;
 mod error;
 mod link;
 mod main_process;
@@ -27,11 +28,12 @@ use nix::errno::Errno;
 
 use crate::port::supervisor::{Method, Started, UnitSpec};
 use crate::proto::{BrokerRank, InstanceId, UnitName};
-use crate::supervisor::tracker::{Answer, News, Tracker, TrackerConfig};
+use crate::supervisor::tracker::{Answer, Ask, News, Tracker, TrackerConfig};
 use crate::supervisor::{Backend, BackendDriver, BackendEvent, OutputPaths};
 
 use bus::{Bus, Incoming, Pending};
 use cgroup::Cgroups;
+use environment::Inherited;
 use link::{Happening, Link};
 use main_process::MainProcesses;
 use pause::Pauses;
@@ -76,8 +78,13 @@ pub struct Systemd {
     /// How often it was tried to connect, or to list units, since systemd last answered.
     attempts: u32,
     tracker: Tracker,
+    /// The broker's variables.
+    inherited: Inherited,
     /// Arguments of `StartTransientUnit` for units that are to be started.
     starts: BTreeMap<UnitName, Start>,
+    /// Starts that wait until systemd has said which variables it has for all units. It does not say
+    /// when these change, so it is asked each time.
+    unsent: Vec<Ask>,
     /// Watched units by object path, by which signals name them.
     paths: HashMap<String, UnitName>,
     cgroups: Cgroups,
@@ -110,7 +117,9 @@ impl Systemd {
                 starts_in_flight_max: config.starts_in_flight_max,
                 exec_failure: start::exec_failure,
             }),
+            inherited: Inherited::new(std::env::vars_os()),
             starts: BTreeMap::new(),
+            unsent: Vec::new(),
             paths: HashMap::new(),
             cgroups: Cgroups::default(),
             main_processes: MainProcesses::default(),
@@ -123,6 +132,7 @@ impl Systemd {
 
     fn handle_connected(&mut self, bus: Box<Bus>) {
         self.link = Link::Up(bus);
+        self.unsent.clear();
         self.tracker.handle_connected();
         self.perform();
     }
@@ -157,6 +167,9 @@ impl Systemd {
                 read_back.handle_answer(reply);
             }
             Happening::Incoming(Incoming::Reply(Pending::ControlGroup, _)) => {}
+            Happening::Incoming(Incoming::Reply(Pending::Environment, reply)) => {
+                self.handle_environment(reply);
+            }
             Happening::Incoming(Incoming::Signal(signal)) => {
                 match decode::decode_signal(&signal, &self.paths) {
                     Ok(Some(news)) => self.hear(news),
@@ -182,7 +195,7 @@ impl Backend for Systemd {
     }
 
     fn start(&mut self, spec: &UnitSpec, output: &OutputPaths) {
-        match Start::new(spec, output) {
+        match Start::new(spec, output, &self.inherited) {
             Ok(start) => {
                 self.starts.insert(spec.unit.clone(), start);
                 self.tracker.start(spec, output);

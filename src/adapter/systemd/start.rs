@@ -1,7 +1,6 @@
 //! The arguments of `StartTransientUnit` for a unit.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -11,39 +10,11 @@ use zbus::Variant;
 use crate::port::supervisor::UnitSpec;
 use crate::supervisor::OutputPaths;
 
+use super::environment::{
+    BadVariable, Inherited, is_noncharacter, is_of_imp, lines, unset_variables,
+};
 use super::program::{self, ProgramError};
 use super::properties::{Property, PropertyError, parse};
-
-/// Variables that systemd sets for a service. The broker may be a service itself. A shell must not
-/// use the broker's variables, nor its own unit's, as if they were meant for it.
-const MANAGER_VARIABLES: &[&str] = &[
-    "CACHE_DIRECTORY",
-    "CONFIGURATION_DIRECTORY",
-    "CREDENTIALS_DIRECTORY",
-    "EXIT_CODE",
-    "EXIT_STATUS",
-    "INVOCATION_ID",
-    "JOURNAL_STREAM",
-    "LISTEN_FDNAMES",
-    "LISTEN_FDS",
-    "LISTEN_PID",
-    "LOGS_DIRECTORY",
-    "MAINPID",
-    "MANAGERPID",
-    "MEMORY_PRESSURE_WATCH",
-    "MEMORY_PRESSURE_WRITE",
-    "MONITOR_EXIT_CODE",
-    "NOTIFY_SOCKET",
-    "PIDFILE",
-    "REMOTE_ADDR",
-    "REMOTE_PORT",
-    "RUNTIME_DIRECTORY",
-    "SERVICE_RESULT",
-    "STATE_DIRECTORY",
-    "SYSTEMD_EXEC_PID",
-    "WATCHDOG_PID",
-    "WATCHDOG_USEC",
-];
 
 /// Journal field that holds the job's digest.
 pub(super) const DIGEST_FIELD: &str = "JOB_EXEC_DIGEST=";
@@ -52,13 +23,12 @@ pub(super) const USERID_FIELD: &str = "JOB_EXEC_USERID=";
 /// Journal field that says how many shells the job has.
 pub(super) const SIZE_FIELD: &str = "JOB_EXEC_SIZE=";
 
+/// The property with the names of variables that the unit does not get.
+const UNSET: &str = "UnsetEnvironment";
+
 /// Properties that cannot be configured for a unit under the IMP, because the IMP alone must end a
 /// guest's processes, however long it takes. `Type` cannot be configured for any unit.
 const FIXED_UNDER_IMP: &[&str] = &["KillMode", "SendSIGKILL", "TimeoutStopUSec"];
-
-/// Once a list of variables has this many bytes, the next one begins another list. The kernel does not
-/// execute a program with a variable of more than 128 KiB.
-const LINE_BYTES: usize = 64 * 1024;
 
 /// Why a specification cannot become a unit.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
@@ -66,6 +36,12 @@ pub(super) enum StartError {
     /// It has no program.
     #[error("the command line is empty")]
     NoProgram,
+    /// A string holds what systemd reads in no message.
+    #[error("{text:?} has a noncharacter of Unicode, which systemd does not accept")]
+    Noncharacter {
+        /// The string.
+        text: String,
+    },
     /// A string holds what D-Bus cannot carry.
     #[error("{text:?} has a NUL, which no string of D-Bus may have")]
     Nul {
@@ -85,24 +61,8 @@ pub(super) enum StartError {
     #[error(transparent)]
     Program(#[from] ProgramError),
     /// systemd does not accept one of the job's environment variables.
-    #[error("variable {name}={value:?}: {why}")]
-    Variable {
-        /// Its name.
-        name: String,
-        /// Its value.
-        value: String,
-        /// What is wrong with it.
-        why: VariableError,
-    },
-}
-
-/// Why systemd does not accept an environment variable.
-#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
-pub(super) enum VariableError {
-    #[error("systemd accepts no control characters")]
-    ControlCharacter,
-    #[error("not a name that systemd accepts")]
-    Name,
+    #[error(transparent)]
+    Variable(#[from] BadVariable),
 }
 
 /// A unit that is to be started: its specification, checked and converted.
@@ -111,11 +71,20 @@ pub(super) struct Start {
     pub(super) properties: Vec<(String, Variant<'static>)>,
     /// Properties that systemd may silently ignore. They are compared later with what systemd has.
     pub(super) read_back: Vec<Property>,
+    /// The variables that are set for it.
+    names: BTreeSet<String>,
+    /// The variables that it must not have, whatever the user manager has.
+    unset: BTreeSet<String>,
+    multiuser: bool,
 }
 
 impl Start {
     /// Convert a specification, or say what is wrong with it.
-    pub(super) fn new(spec: &UnitSpec, output: &OutputPaths) -> Result<Self, StartError> {
+    pub(super) fn new(
+        spec: &UnitSpec,
+        output: &OutputPaths,
+        inherited: &Inherited,
+    ) -> Result<Self, StartError> {
         let program = spec.argv.first().ok_or(StartError::NoProgram)?;
         check_strings(spec)?;
         let path = program::find(program, spec)?;
@@ -129,7 +98,6 @@ impl Start {
         set("RemainAfterExit", true.into());
         let (name, command) = command(path, &spec.argv);
         set(name, command);
-        set("UnsetEnvironment", unset_variables(spec).into());
         set("LogExtraFields", marks(spec).into());
         set("StandardInput", "null".into());
         set("StandardOutputFileToAppend", unit_path(&output.stdout)?.into());
@@ -175,10 +143,23 @@ impl Start {
         // systemd does not return a percentage as a percentage.
         read_back.retain(|property| !property.name.ends_with("Scale"));
         let mut properties: Vec<_> = properties.into_iter().collect();
-        for line in lines(environment(spec, std::env::vars_os())?) {
+        let environment = inherited.for_unit(spec)?;
+        for line in lines(&environment) {
             properties.push(("Environment".to_string(), line.into()));
         }
-        Ok(Self { properties, read_back })
+        let unset = unset_variables(spec);
+        let names = environment.into_keys().collect();
+        Ok(Self { properties, read_back, names, unset, multiuser: spec.multiuser })
+    }
+
+    /// Take these variables out of the unit's environment, which the user manager has for all units.
+    pub(super) fn unset(&mut self, manager: &BTreeSet<String>) {
+        let theirs =
+            manager.difference(&self.names).filter(|name| !is_of_imp(self.multiuser, name));
+        let names: BTreeSet<&String> = self.unset.iter().chain(theirs).collect();
+        let names: Vec<String> = names.into_iter().cloned().collect();
+        self.properties.retain(|(name, _)| name != UNSET);
+        self.properties.push((UNSET.to_string(), names.into()));
     }
 }
 
@@ -212,94 +193,16 @@ fn marks(spec: &UnitSpec) -> Vec<Vec<u8>> {
 }
 
 /// Refuse strings with a NUL, which D-Bus does not allow: the bus would close the connection, and
-/// no unit could be seen then. [`check_variable`] checks variables.
+/// no unit could be seen then. systemd says no more than "Bad message" of a noncharacter. Variables
+/// are checked with the environment.
 fn check_strings(spec: &UnitSpec) -> Result<(), StartError> {
-    let one = [&spec.description].into_iter().chain(&spec.working_directory);
-    let mut all = one.chain(&spec.argv).chain(spec.properties.values());
-    match all.find(|text| text.contains('\0')) {
-        Some(text) => Err(StartError::Nul { text: text.clone() }),
+    let mut all = [&spec.description].into_iter().chain(&spec.argv).chain(spec.properties.values());
+    let bad = all.find(|text| text.contains(|c| c == '\0' || is_noncharacter(c)));
+    match bad.cloned() {
+        Some(text) if text.contains('\0') => Err(StartError::Nul { text }),
+        Some(text) => Err(StartError::Noncharacter { text }),
         None => Ok(()),
     }
-}
-
-/// The broker's environment without what the shell must not see, and with what is set for the
-/// shell.
-fn environment(
-    spec: &UnitSpec,
-    own: impl Iterator<Item = (OsString, OsString)>,
-) -> Result<Vec<String>, StartError> {
-    let mut environment = BTreeMap::new();
-    for (name, value) in own {
-        let Some((name, value)) = name.to_str().zip(value.to_str()) else {
-            tracing::warn!(unit = %spec.unit, ?name, "variable not passed on: it is not UTF-8");
-            continue;
-        };
-        let hidden = MANAGER_VARIABLES.contains(&name)
-            || spec.unset_environment.iter().any(|unset| unset == name)
-            || spec.environment.contains_key(name);
-        if hidden {
-            continue;
-        }
-        match check_variable(name, value) {
-            Ok(()) => {
-                environment.insert(name.to_string(), value.to_string());
-            }
-            // For instance an exported bash function.
-            Err(why) => {
-                tracing::debug!(unit = %spec.unit, name, %why, "variable not passed on");
-            }
-        }
-    }
-    for (name, value) in &spec.environment {
-        check_variable(name, value).map_err(|why| {
-            let (name, value) = (name.clone(), value.clone());
-            StartError::Variable { name, value, why }
-        })?;
-        environment.insert(name.clone(), value.clone());
-    }
-    Ok(environment.into_iter().map(|(name, value)| format!("{name}={value}")).collect())
-}
-
-/// Check a variable, because systemd would refuse the whole unit for a bad one.
-fn check_variable(name: &str, value: &str) -> Result<(), VariableError> {
-    let word = |b: u8| b.is_ascii_alphanumeric() || b == b'_';
-    if name.is_empty() || name.as_bytes()[0].is_ascii_digit() || !name.bytes().all(word) {
-        return Err(VariableError::Name);
-    }
-    if value.bytes().any(|b| (b < b' ' && b != b'\n' && b != b'\t') || b == 0x7f) {
-        return Err(VariableError::ControlCharacter);
-    }
-    Ok(())
-}
-
-/// The variables that the user manager would add and that the shell must not see.
-fn unset_variables(spec: &UnitSpec) -> Vec<String> {
-    let names: BTreeSet<&str> = MANAGER_VARIABLES
-        .iter()
-        .copied()
-        // The IMP reports through `NOTIFY_SOCKET`, and its helper finds the unit by
-        // `INVOCATION_ID`. Both have the unit's own values.
-        .filter(|name| !(spec.multiuser && matches!(*name, "INVOCATION_ID" | "NOTIFY_SOCKET")))
-        .chain(spec.unset_environment.iter().map(String::as_str))
-        .filter(|name| !spec.environment.contains_key(*name) && check_variable(name, "").is_ok())
-        .collect();
-    names.into_iter().map(str::to_string).collect()
-}
-
-/// The variables, in lists that are each one line of a file to systemd. It refuses to read a longer
-/// one than 1 MiB again, where each byte of a character can have become four.
-fn lines(environment: Vec<String>) -> Vec<Vec<String>> {
-    let mut lines: Vec<Vec<String>> = Vec::new();
-    let mut bytes = LINE_BYTES;
-    for variable in environment {
-        if bytes >= LINE_BYTES {
-            lines.push(Vec::new());
-            bytes = 0;
-        }
-        bytes += variable.len();
-        lines.last_mut().into_iter().for_each(|line| line.push(variable.clone()));
-    }
-    lines
 }
 
 fn unit_path(path: &Path) -> Result<String, StartError> {
@@ -310,7 +213,7 @@ fn unit_path(path: &Path) -> Result<String, StartError> {
 /// Whether this is the same when it is read again from a line of a unit file that ends with it, which
 /// systemd writes as it is.
 fn is_one_line(text: &str) -> bool {
-    !text.contains(char::is_control) && !text.ends_with([' ', '\\'])
+    !text.contains(|c: char| c.is_control() || is_noncharacter(c)) && !text.ends_with([' ', '\\'])
 }
 
 /// The timeout in microseconds, at least 1: for systemd 0 means no timeout.
@@ -370,31 +273,13 @@ mod tests {
         }
     }
 
-    #[test]
-    fn the_environment_is_the_brokers_and_the_jobs() {
-        let own = [
-            ("A", "broker"),
-            ("B", "kept"),
-            ("BASH_FUNC_x%%", "() { :; }"),
-            ("BELL", "\x07"),
-            ("INVOCATION_ID", "of the broker"),
-            ("SECRET", "hidden"),
-        ];
-        let own = own.map(|(name, value)| (name.into(), value.into()));
-        let environment = environment(&spec(), own.into_iter()).unwrap();
-        assert_eq!(environment, ["A=job", "B=kept"]);
-        let unset = unset_variables(&spec());
-        assert!(unset.contains(&"SECRET".to_string()) && unset.contains(&"NOTIFY_SOCKET".into()));
-        assert!(!unset.contains(&"A".to_string()), "set wins over unset");
-    }
-
     /// What a unit gets with these properties configured, and what it is compared with later.
     fn given(multiuser: bool, name: &str) -> (Option<Variant<'static>>, Vec<Property>) {
         let configured = [("KillMode", "mixed"), ("SendSIGKILL", "yes"), ("TimeoutStopSec", "5")];
         let configured = configured.map(|(name, value)| (name.to_string(), value.to_string()));
         let spec = UnitSpec { multiuser, properties: BTreeMap::from(configured), ..spec() };
         let output = OutputPaths { stdout: "/out".into(), stderr: "/err".into() };
-        let start = Start::new(&spec, &output).unwrap();
+        let start = Start::new(&spec, &output, &Inherited::default()).unwrap();
         let value = start.properties.into_iter().find(|(given, _)| given == name);
         let read_back = start.read_back.into_iter().filter(|property| property.name == name);
         (value.map(|(_, value)| value), read_back.collect())
@@ -415,14 +300,6 @@ mod tests {
             assert_eq!(read_back, [Property { name: name.to_string(), value: configured }]);
         }
         assert_eq!(given(true, "TimeoutStopUSec").1.len(), 1, "seen ignored by systemd");
-    }
-
-    #[test]
-    fn a_bad_variable_of_the_job_is_an_error() {
-        let mut spec = spec();
-        spec.environment.insert("1X".to_string(), "y".to_string());
-        let error = environment(&spec, std::iter::empty()).unwrap_err().to_string();
-        assert!(error.contains("1X=\"y\""), "{error}");
     }
 
     #[test]

@@ -159,6 +159,11 @@ impl Tracker {
         self.units.get(unit).is_some_and(|watched| watched.start.is_some())
     }
 
+    /// Whether this call is still to be answered.
+    pub fn awaits(&self, number: u64) -> bool {
+        self.unanswered.contains_key(&number)
+    }
+
     /// The main process of a unit, as systemd has told it last. It may have ended.
     pub fn main_pid(&self, unit: &UnitName) -> Option<u32> {
         Some(self.units.get(unit)?.state.started()?.pid)
