@@ -96,22 +96,26 @@ impl OutputTail {
     pub(super) fn pump(&mut self, emit: &mut dyn FnMut(u64, Vec<u8>)) -> bool {
         match self.try_pump(emit) {
             Ok(all) => all,
-            Err(e) if e.kind() == io::ErrorKind::NotFound => {
-                if self.lost.is_none() && !self.discarded {
-                    self.lost = Some("its file on the node was lost".to_string());
-                }
-                true
-            }
+            // Waiting would not make these bytes readable.
             Err(e) => {
-                tracing::warn!(path = %self.path().display(), offset = self.sent, error = %e,
-                    "cannot read output");
-                // Waiting would not make these bytes readable.
+                if self.lost.is_none() && !self.discarded {
+                    self.lost = Some(self.explain(&e));
+                }
                 true
             }
         }
     }
 
-    /// Why bytes may be missing from what was sent: the file is gone.
+    fn explain(&self, error: &io::Error) -> String {
+        if error.kind() == io::ErrorKind::NotFound {
+            return "its file on the node was lost".to_string();
+        }
+        tracing::warn!(path = %self.path().display(), offset = self.sent, %error,
+            "cannot read output");
+        format!("its file on the node cannot be read: {error}")
+    }
+
+    /// Why bytes may be missing from what was sent: the file is gone, or cannot be read.
     pub(super) fn lost(&self) -> Option<&str> {
         self.lost.as_deref()
     }
@@ -281,6 +285,27 @@ mod tests {
         std::fs::write(&path, vec![b'x'; size as usize * 2]).unwrap();
         tail.ack(u64::MAX, 0);
         assert_eq!(pump(&mut tail), (true, vec![]), "nobody wants the rest");
+    }
+
+    /// [missing-said]
+    #[test]
+    fn what_cannot_be_read_is_said_to_be_lost() {
+        let (disk, dir) = disk();
+        let path = dir.path().join("x.out");
+        let mut tail = OutputTail::fresh(&disk, "x.out".to_string(), LIMITS);
+        std::fs::write(&path, "01234").unwrap();
+        assert_eq!(pump(&mut tail), (true, vec![(0, 5)]));
+        assert_eq!(tail.lost(), None);
+        // A link is not followed.
+        std::fs::rename(&path, dir.path().join("other")).unwrap();
+        std::os::unix::fs::symlink("other-than-before", &path).unwrap();
+        assert_eq!(pump(&mut tail), (true, vec![]), "nobody waits for the rest");
+        assert!(tail.lost().is_some_and(|why| why.contains("cannot be read: Too many levels")));
+        std::fs::remove_file(&path).unwrap();
+        let mut tail = OutputTail::fresh(&disk, "x.out".to_string(), LIMITS);
+        tail.ack(u64::MAX, 0);
+        assert_eq!(pump(&mut tail), (true, vec![]));
+        assert_eq!(tail.lost(), None, "nobody wants it");
     }
 
     #[test]
