@@ -32,6 +32,8 @@ pub enum Bug {
     EntryBeforeCommits,
     /// An epilog does not wait for the end of the shell.
     EpilogEarly,
+    /// What the instance has forgotten lives on for `peer-timeout` before anybody asks rank 0 about it.
+    ForgottenLives,
     /// Clients of a run that the KVS has forgotten commit to the next run's guest namespace.
     FirstRunWrites,
     /// A job may come to CLEANUP while a checkpoint is being prepared.
@@ -78,7 +80,7 @@ pub enum Bug {
 
 impl Bug {
     /// All bugs.
-    pub const ALL: [Self; 33] = [
+    pub const ALL: [Self; 34] = [
         Self::AdoptionByPid,
         Self::AnotherReleaseIsFatal,
         Self::BarrierAfterRestart,
@@ -92,6 +94,7 @@ impl Bug {
         Self::EntryBeforeCommits,
         Self::EpilogEarly,
         Self::FirstRunWrites,
+        Self::ForgottenLives,
         Self::GateOpen,
         Self::HeldAgain,
         Self::HoldForgotten,

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use crate::machine::context::Context;
 use crate::machine::effect::{Effect, Effects, KvsOp, Level, StreamItem};
-use crate::machine::event::{Credential, Fault, RequestId, StreamId};
+use crate::machine::event::{Credential, Fault, Listing, RequestId, StreamId};
 use crate::planted::Bug;
 use crate::proto::peer::{LeadNote, LeadReply, LeadRequest, StreamEnd, StreamName, Version};
 use crate::proto::{
@@ -20,6 +20,7 @@ use checkpoint::{Checkpoint, Waiting};
 use degraded::Nodes;
 use gate::{Gate, Reply};
 use hold::Holds;
+use unasked::Unasked;
 
 mod asked;
 mod checkpoint;
@@ -27,6 +28,7 @@ mod cleaning;
 mod degraded;
 mod gate;
 mod hold;
+mod unasked;
 
 /// First pause before a leader is asked again, in seconds.
 const RETRY_FIRST: f64 = 0.1;
@@ -85,8 +87,8 @@ pub(super) struct Coordinator {
     holds: Holds,
     gate: Gate,
     nodes: Nodes,
-    /// The job manager has asked for all jobs that ran when this coordinator came up.
-    running_asked: bool,
+    /// What the job manager has, and has not asked for.
+    unasked: Unasked,
 }
 
 impl Coordinator {
@@ -105,7 +107,7 @@ impl Coordinator {
                 let mut job = Coordinated {
                     request: Some(request),
                     digest: JobDigest::new(start.id, start.userid, &start.r),
-                    again: !self.running_asked || start.r.starttime() <= cx.born.wall,
+                    again: self.unasked.may_have_run(start.id),
                     rank: start.leader_rank(),
                     leader: LeaderLink::Unasked,
                     refusal: None,
@@ -125,6 +127,7 @@ impl Coordinator {
                 }
                 let id = job.start.id;
                 self.holds.forget(id);
+                self.unasked.ask(id);
                 if let Some(old) = self.jobs.insert(id, job) {
                     old.close(out);
                     if let Some(to) = old.request {
@@ -152,9 +155,10 @@ impl Coordinator {
         }
     }
 
-    /// The job manager asks from now on for jobs only that did not run when this coordinator came up.
-    pub(super) fn handle_running_asked(&mut self) {
-        self.running_asked = true;
+    /// The job manager has listed its jobs. From now on it asks only for jobs that did not run when
+    /// this coordinator came up, or wait for their prolog.
+    pub(super) fn handle_running_asked(&mut self, listing: Listing) {
+        self.unasked.list(listing, |id| self.jobs.contains_key(id));
     }
 
     /// The KVS has told which ranks the job manager has back. If it could not, they are said again:
@@ -372,6 +376,9 @@ impl Coordinator {
         exception: &JobException,
         out: &mut Effects,
     ) {
+        if exception.severity == 0 {
+            self.unasked.cancel(exception.id);
+        }
         let Some(job) = self.jobs.get_mut(&exception.id) else { return };
         if exception.severity != 0 || job.exception.is_some() {
             return;
@@ -389,21 +396,33 @@ impl Coordinator {
     }
 
     /// Whether the job manager has this very job running, or could have it again after a crash.
-    /// `None` until the first checkpoint: what an earlier coordinator has ended may come back.
-    pub(super) fn has(&mut self, cx: Context, id: JobId, digest: &JobDigest) -> Option<bool> {
+    ///
+    /// # Errors
+    /// It cannot be said yet: the job manager may ask for the job, or, until the first checkpoint, may
+    /// have again after a crash what an earlier coordinator has ended. That checkpoint is made now.
+    pub(super) fn has(
+        &mut self,
+        cx: Context,
+        id: JobId,
+        digest: &JobDigest,
+    ) -> Result<bool, Fault> {
         let runs = self.jobs.get(&id).is_some_and(|job| job.digest == *digest);
         if runs || self.checkpoint.has_ended(id, digest) {
-            return Some(true);
+            return Ok(true);
         }
+        let not_yet = |why: &str| Err(Fault::new(libc::EAGAIN, why));
         if !self.checkpoint.is_made() {
-            self.touch(cx);
-            return None;
+            self.checkpoint.make_first(cx);
+            return not_yet("no checkpoint has been made since the coordinator was loaded");
+        }
+        if !self.jobs.contains_key(&id) && !self.unasked.leaves_out(id) {
+            return not_yet("the job manager may ask for the job yet");
         }
         if !self.jobs.contains_key(&id) {
             // An earlier coordinator may have gone before it could.
             self.checkpoint.take_back(cx, id);
         }
-        Some(false)
+        Ok(false)
     }
 
     /// The rank of the job's leader, which keeps the time limit.

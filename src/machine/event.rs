@@ -73,6 +73,16 @@ impl Credential {
     }
 }
 
+/// What the job manager lists when this service has said hello to it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Listing {
+    /// Jobs in RUN. It has asked for those that do not wait for their prolog.
+    pub run: Vec<JobId>,
+    /// Jobs in CLEANUP. [`Event::Cleaning`] or [`Event::NotCleaning`] follows for each that can be
+    /// read.
+    pub cleanup: Vec<JobId>,
+}
+
 /// What was found when a job's guest namespace was opened again.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Opened {
@@ -281,6 +291,11 @@ pub enum Event {
         /// Brokers of this instance that run there, and what is wrong.
         nodes: Vec<(Idset, String)>,
     },
+    /// A job in CLEANUP needs nobody to lead it to its end.
+    NotCleaning {
+        /// The job.
+        id: JobId,
+    },
     /// A leader has answered this node's coordinator.
     Replied {
         /// Which stream.
@@ -299,7 +314,7 @@ pub enum Event {
     Resources(ResourceNews),
     /// The job manager has asked for all jobs that ran when this service said hello to it. Those that
     /// it asks for from now on were allocated later, or have waited for a prolog.
-    RunningAsked,
+    RunningAsked(Listing),
     /// A shell enters the barrier (`job-exec.shell-barrier`).
     ShellBarrier {
         /// Which request to answer.

@@ -39,6 +39,8 @@ mod tests;
 
 pub use context::{Facts, Now};
 pub use effect::{Answer, Effect, Effects, KvsOp, Level, StreamItem};
-pub use event::{Creation, Credential, Event, Fault, KvsResult, Opened, RequestId, Role, StreamId};
+pub use event::{
+    Creation, Credential, Event, Fault, KvsResult, Listing, Opened, RequestId, Role, StreamId,
+};
 pub use node::{Input, Node, Pair, Position, ROLES, all_pairs};
 pub use request::Topic;

@@ -202,9 +202,10 @@ impl Node {
             Event::CheckpointBegun | Event::Checkpointed(_) => return self.coordinator.gated(),
             Event::Config(_)
             | Event::Known { .. }
+            | Event::NotCleaning { .. }
             | Event::ParentDegraded { .. }
             | Event::Resources(_)
-            | Event::RunningAsked => None,
+            | Event::RunningAsked(_) => None,
             // A user can have many of these, so no job is looked at for them.
             Event::Disconnected { request } if self.coordinator.has_asked(*request) => None,
             Event::Disconnected { .. } => return self.agents.keys().copied().collect(),

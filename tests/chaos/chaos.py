@@ -111,8 +111,8 @@ class Run:
         self.accounts = [Account(self.instance, a, self.faults) for a in self.attempts()]
         self.end_hanging()
         began = time.monotonic()
-        # An agent asks its parent, then rank 0, each after this time ([parent-asked],
-        # [known-or-ended]), and asks once more where the other was just coming back.
+        # An agent asks its parent, and a leader whose job has ended asks rank 0, each after this time
+        # ([parent-asked], [known-or-ended]), and once more where the other was just coming back.
         patience = self.patience + 2 * self.plan.peer_timeout
         served = [account.attempt for account in self.accounts if not account.unserved]
         unserved = [account.attempt for account in self.accounts if account.unserved]

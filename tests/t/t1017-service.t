@@ -25,6 +25,10 @@ test_expect_success 'a job that waits is not forgotten where the KVS is saved pe
 	flux python "$here/waiting-job.py"
 '
 
+test_expect_success 'what the instance has forgotten ends, and waits for no peer-timeout' '
+	flux python "$here/forgotten.py"
+'
+
 test_expect_success 'shells of an instance that does not come back end with its broker' '
 	flux python "$here/gone-for-good.py"
 '

@@ -19,7 +19,7 @@ use super::messages::{Asker, Messages};
 use super::shell::Shells;
 use super::start::{Supervision, nodes};
 use crate::adapter::worker::Worker;
-use crate::machine::{Credential, Effects, Event, Node, Now};
+use crate::machine::{Credential, Effects, Event, Listing, Node, Now};
 use crate::port::supervisor::{Method, UnitEvent};
 use crate::proto::{BarrierEntry, BrokerRank, Exception, JobId, StartRequest, UnitName};
 
@@ -111,7 +111,7 @@ impl<'a> Instance<'a> {
         for (id, job) in kept {
             instance.adopt(id, job);
         }
-        instance.queue.push_back((BrokerRank(0), Event::RunningAsked));
+        instance.queue.push_back((BrokerRank(0), Event::RunningAsked(Listing::default())));
         instance.handle_queue();
         Ok(instance)
     }

@@ -7,10 +7,11 @@ use serde_json::{Value, json};
 
 use super::error::RpcError;
 use super::kvs::Kvs;
-use crate::machine::Fault;
+use crate::machine::{Fault, Listing};
 use crate::proto::{Cleaning, JobEvent, JobEventlog, JobId};
 
-/// `FLUX_JOB_STATE_CLEANUP` (flux-core `libjob/job.h`).
+/// `FLUX_JOB_STATE_RUN` and `FLUX_JOB_STATE_CLEANUP` (flux-core `libjob/job.h`).
+const RUN: u64 = 16;
 const CLEANUP: u64 = 32;
 /// The job manager's built-in plugin that posts events (flux-core `plugins/post-event.c`).
 const POST: &str = "job-manager.post-event.post";
@@ -21,12 +22,14 @@ struct Attributes {
     eventlog: Vec<Value>,
 }
 
+/// A job in CLEANUP, and what there is to do for it, if anything.
+type Found = (JobId, Option<Cleaning>);
 /// Takes each job that is found, or says what is wrong with one.
-type Each = Rc<dyn Fn(Result<Cleaning, String>)>;
+type Each = Rc<dyn Fn(Result<Found, String>)>;
 
 /// The answer to `job-manager.list`.
 #[derive(Deserialize)]
-struct Listing {
+struct List {
     jobs: Vec<Listed>,
 }
 
@@ -121,23 +124,28 @@ impl Kvs {
     /// it reads the list request, because its answer to hello came before (`hello_cb()`).
     pub(super) fn find_cleaning(
         &self,
-        listed: impl FnOnce() + 'static,
-        each: impl Fn(Result<Cleaning, String>) + 'static,
+        listed: impl FnOnce(Listing) + 'static,
+        each: impl Fn(Result<Found, String>) + 'static,
     ) {
         let (this, each): (Self, Each) = (self.clone(), Rc::new(each));
         let payload = json!({ "max_entries": 0 }).to_string();
         self.futures().rpc("job-manager.list", None, &payload, move |result| {
-            listed();
             let failed = |reason: String| {
                 format!("jobs in CLEANUP cannot be found: job-manager.list: {reason}")
             };
             let listing = result.map_err(|error| failed(error.to_string())).and_then(|text| {
-                serde_json::from_str::<Listing>(&text).map_err(|error| failed(error.to_string()))
+                serde_json::from_str::<List>(&text).map_err(|error| failed(error.to_string()))
             });
             match listing {
-                Ok(Listing { jobs }) => {
-                    for job in jobs.iter().filter(|job| job.state == CLEANUP) {
-                        this.read_cleaning(job.id, Rc::clone(&each));
+                Ok(List { jobs }) => {
+                    let jobs_in = |state| {
+                        let jobs = jobs.iter().filter(move |job| job.state == state);
+                        jobs.map(|job| job.id).collect::<Vec<JobId>>()
+                    };
+                    let (run, cleanup) = (jobs_in(RUN), jobs_in(CLEANUP));
+                    listed(Listing { run, cleanup: cleanup.clone() });
+                    for id in cleanup {
+                        this.read_cleaning(id, Rc::clone(&each));
                     }
                 }
                 Err(text) => each(Err(text)),
@@ -161,6 +169,8 @@ impl Kvs {
                     let log: JobEventlog = eventlog.into_iter().collect();
                     if log.wants_end() {
                         this.read_request(id, log, each);
+                    } else {
+                        each(Ok((id, None)));
                     }
                 }
             }
@@ -173,8 +183,7 @@ impl Kvs {
         self.read(id, "R", Rc::clone(&each), move |r| {
             this.read(id, "jobspec", Rc::clone(&each), move |jobspec| {
                 match Cleaning::read(id, log, &jobspec, &r) {
-                    Ok(Some(cleaning)) => each(Ok(cleaning)),
-                    Ok(None) => (),
+                    Ok(cleaning) => each(Ok((id, cleaning))),
                     Err(error) => each(Err(unled(id, &error))),
                 }
             });

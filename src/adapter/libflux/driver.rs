@@ -105,15 +105,16 @@ impl Driver {
     /// when the job manager has answered hello.
     pub fn find_cleaning(&self) {
         let (this, that) = (self.this.clone(), self.this.clone());
-        let listed = move || {
+        let listed = move |listing| {
             if let Some(driver) = that.upgrade() {
-                driver.handle(Event::RunningAsked);
+                driver.handle(Event::RunningAsked(listing));
             }
         };
         self.kvs.find_cleaning(listed, move |found| {
             if let Some(driver) = this.upgrade() {
                 match found {
-                    Ok(cleaning) => driver.handle(Event::Cleaning(Box::new(cleaning))),
+                    Ok((_, Some(cleaning))) => driver.handle(Event::Cleaning(Box::new(cleaning))),
+                    Ok((id, None)) => driver.handle(Event::NotCleaning { id }),
                     Err(text) => driver.log(Level::Error, &text),
                 }
             }

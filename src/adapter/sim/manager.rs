@@ -76,6 +76,8 @@ impl ManagedJob {
 pub(super) struct Manager {
     pub(super) jobs: BTreeMap<JobId, ManagedJob>,
     last: u64,
+    /// It was started again, and no service has said hello to it.
+    is_fresh: bool,
 }
 
 impl Manager {
@@ -115,22 +117,15 @@ impl Manager {
         }
     }
 
-    /// Takes the start request of a job, for a service that has said hello, or says it now (`at_load`).
-    /// `None` if none is due. `wall` is rank 0's clock.
-    pub(super) fn take_start_request(
-        &mut self,
-        id: JobId,
-        at_load: bool,
-        wall: f64,
-    ) -> Option<Value> {
+    /// Takes the start request of a job. `None` if none is due.
+    pub(super) fn take_start_request(&mut self, id: JobId) -> Option<Value> {
         let job = self.jobs.get_mut(&id)?;
         if job.pending || job.ended || job.cleaning_since.is_some() {
             return None;
         }
         let allocation = job.allocation.as_ref()?;
         let payload = payload(id, allocation, job);
-        let looks_new = !at_load && !job.started && allocation.starttime > wall;
-        job.told = if looks_new { Idset::new() } else { job.released.clone() };
+        job.told = job.released.clone();
         job.pending = true;
         Some(payload)
     }
@@ -140,6 +135,35 @@ impl Manager {
         if let Some(job) = self.jobs.get_mut(&id) {
             job.told = released;
         }
+    }
+
+    /// Whether this job, which runs, may have to wait for its prolog: the job manager was started
+    /// again, and does not know that the prolog had ended.
+    pub(super) fn may_wait_for_prolog(&self, id: JobId) -> bool {
+        self.is_fresh && self.jobs.get(&id).is_some_and(|job| !job.started)
+    }
+
+    /// A service has said hello.
+    pub(super) fn handle_hello(&mut self) {
+        self.is_fresh = false;
+    }
+
+    /// The jobs that run. Those that were not asked for wait for their prolog.
+    pub(super) fn running(&self) -> Vec<JobId> {
+        let runs = |job: &ManagedJob| {
+            job.allocation.is_some() && !job.ended && job.cleaning_since.is_none()
+        };
+        self.jobs.iter().filter(|(_, job)| runs(job)).map(|(id, _)| *id).collect()
+    }
+
+    /// Whether nobody may end the shells of the job with this digest: it has its resources, or one with
+    /// its id waits for its prolog, and the service does not know its digest yet.
+    pub(super) fn may_have(&self, id: JobId, digest: &str) -> bool {
+        let Some(job) = self.jobs.get(&id).filter(|job| !job.ended && !job.abandoned) else {
+            return false;
+        };
+        let waits = !job.pending && job.cleaning_since.is_none();
+        job.allocation.as_ref().is_some_and(|known| known.digest == digest || waits)
     }
 
     /// The jobs in CLEANUP whose resources the service has not given back, or that it holds.
@@ -182,6 +206,7 @@ impl Manager {
 
     /// Starts again from the eventlogs. Jobs in CLEANUP are freed unless they are held.
     pub(super) fn restart(&mut self) {
+        self.is_fresh = true;
         self.handle_disconnect();
         for job in self.jobs.values_mut().filter(|job| !job.ended) {
             job.abandoned |= job.cleaning_since.is_some() && job.holds == 0;

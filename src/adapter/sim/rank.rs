@@ -10,7 +10,8 @@ use super::request::Life;
 use super::script::Script;
 use super::shell::Shell;
 use super::systemd::SimSystemd;
-use crate::machine::{Effects, Event, Node};
+use crate::config::{self, Config};
+use crate::machine::{Effects, Event, Facts, Node};
 use crate::port::disk::Disk;
 use crate::port::supervisor::{Method, OutputLimits, Started, UnitEvent, UnitSpec};
 use crate::proto::{BrokerRank, InstanceId, UnitName};
@@ -219,4 +220,32 @@ impl Rank {
 /// The instance that all units belong to.
 pub(super) fn instance() -> InstanceId {
     InstanceId::new("/sim", 1)
+}
+
+pub(super) fn config(perilog: Option<config::Perilog>) -> Config {
+    Config { fanout: 2, imp: Some("/bin/imp".to_string()), perilog, ..Config::default() }
+}
+
+/// `broker` tells the brokers of this rank apart, as a process id does.
+pub(super) fn new_node(
+    rank: u32,
+    broker: u32,
+    nested: bool,
+    site: Option<config::Perilog>,
+) -> Node {
+    let facts = Facts {
+        rank: BrokerRank(rank),
+        broker: broker.to_string(),
+        hostname: format!("sim{rank}"),
+        owner: OWNER,
+        instance: instance(),
+        shell_uri: format!("resume:///sim?rank={rank}&broker={broker}"),
+        no_connector: None,
+        job_shell: "/bin/shell".to_string(),
+        brokers_return: true,
+        confines: false,
+        nested,
+        working_directory: None,
+    };
+    Node::new(config(site), facts)
 }

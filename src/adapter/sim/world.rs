@@ -15,15 +15,15 @@ use super::kvs::{Kvs, Roots};
 use super::manager::{Allocation, Manager};
 use super::packet::SimPacket;
 use super::profile::Profile;
-use super::rank::{OWNER, Rank, instance};
+use super::rank::Rank;
 use super::request::{Life, Requests};
 use super::script;
 use super::sent::{Heard, Messages, Sent};
 use super::shell::ShellId;
-use crate::config::{self, Config};
-use crate::machine::{Effect, Event, Facts, KvsOp, KvsResult, Node, Now};
+use crate::config;
+use crate::machine::{Effect, Event, KvsOp, KvsResult, Node, Now};
 use crate::port::supervisor::UnitSpec;
-use crate::proto::{BrokerRank, JobId, Response, UnitName, WaitStatus};
+use crate::proto::{JobId, Response, UnitName, WaitStatus};
 use crate::supervisor::tracker::{Ask, News};
 
 mod effects;
@@ -88,6 +88,7 @@ pub(super) enum Item {
     },
     BusClosed(Life),
     CancelDeceived,
+    CheckForgotten,
     /// The service has read what the KVS has of a job in CLEANUP.
     Cleaning {
         to: Life,
@@ -179,6 +180,8 @@ pub(super) enum Item {
         to: Life,
         number: u64,
     },
+    /// A job's prolog has ended: the job manager asks for the job.
+    PrologEnded(JobId),
     PauseOver {
         rank: u32,
         connection: u64,
@@ -261,6 +264,8 @@ pub(super) struct World {
     /// The last arrival from one place at another. No message overtakes another on the same way.
     ways: BTreeMap<(u32, u32), f64>,
     pub(super) violations: Vec<Violation>,
+    /// Shells that the instance has forgotten, and since when it could know.
+    pub(super) forgotten: BTreeMap<(ShellId, Life, Life), f64>,
     /// Ranks that were drained, each with the digest of the job.
     pub(super) drained: BTreeSet<(String, u32)>,
     /// The same, if it was for a script that has failed or is stuck.
@@ -324,34 +329,6 @@ pub fn run_with(
     world.run()
 }
 
-pub(super) fn config(perilog: Option<config::Perilog>) -> Config {
-    Config { fanout: 2, imp: Some("/bin/imp".to_string()), perilog, ..Config::default() }
-}
-
-/// `broker` tells the brokers of this rank apart, as a process id does.
-pub(super) fn new_node(
-    rank: u32,
-    broker: u32,
-    nested: bool,
-    site: Option<config::Perilog>,
-) -> Node {
-    let facts = Facts {
-        rank: BrokerRank(rank),
-        broker: broker.to_string(),
-        hostname: format!("sim{rank}"),
-        owner: OWNER,
-        instance: instance(),
-        shell_uri: format!("resume:///sim?rank={rank}&broker={broker}"),
-        no_connector: None,
-        job_shell: "/bin/shell".to_string(),
-        brokers_return: true,
-        confines: false,
-        nested,
-        working_directory: None,
-    };
-    Node::new(config(site), facts)
-}
-
 impl World {
     fn new(
         seed: u64,
@@ -384,6 +361,7 @@ impl World {
             awake_since: 0.0,
             ways: BTreeMap::new(),
             violations: Vec::new(),
+            forgotten: BTreeMap::new(),
             drained: BTreeSet::new(),
             drained_for_script: BTreeSet::new(),
             unrecorded: BTreeSet::new(),
@@ -465,6 +443,7 @@ impl World {
             Item::Allocate(id) => self.allocate(id),
             Item::BusClosed(life) => self.handle_bus_closed(life),
             Item::CancelDeceived => self.cancel_deceived(),
+            Item::CheckForgotten => self.check_forgotten(),
             Item::Cleaning { to, id } => self.read_cleaning(to, id),
             Item::Connect(life) => self.connect_bus(life),
             Item::Deliver { to, event } => self.deliver(to, *event),
@@ -472,6 +451,7 @@ impl World {
             Item::EndShell { id, status } => self.end_shell(id, status),
             Item::Fault(id) => self.handle_fault(id),
             Item::OutputGrown(rank) => self.handle_growth(rank),
+            Item::PrologEnded(id) => self.send_start_request(id),
             Item::KillJob { from, id, signal } => self.kill_job(from, id, signal),
             Item::Graft { from, id, root, broker } => self.graft(from, id, *root, broker),
             Item::Grafted { from, id, result, broker } => {

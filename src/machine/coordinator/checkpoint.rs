@@ -91,6 +91,14 @@ impl Checkpoint {
         }
     }
 
+    /// A rank waits for the first one since this coordinator came up.
+    pub(super) fn make_first(&mut self, cx: Context) {
+        self.changed = true;
+        if self.in_flight.is_none() {
+            self.due = Some(cx.now.mono);
+        }
+    }
+
     /// The checkpoint under way may have a job in CLEANUP that is not held. The next one has the hold.
     pub(super) fn hurry(&mut self) {
         if self.in_flight.is_some() && self.haste == Haste::None {

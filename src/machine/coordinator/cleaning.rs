@@ -17,6 +17,7 @@ impl Coordinator {
     ) {
         let Cleaning { start, exception, finish, released, is_released, is_held } = cleaning;
         let id = start.id;
+        self.unasked.read(id);
         // The job manager has asked for it, and it came to CLEANUP after that.
         if self.jobs.contains_key(&id) {
             return;
@@ -55,6 +56,11 @@ impl Coordinator {
             self.holds.want(id);
             self.holds.ask(out);
         }
+    }
+
+    /// This job in CLEANUP needs nobody to lead it to its end.
+    pub(in crate::machine) fn handle_not_cleaning(&mut self, id: JobId) {
+        self.unasked.read(id);
     }
 
     /// The KVS has a hold, or it could not be made.

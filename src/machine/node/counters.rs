@@ -33,13 +33,14 @@ impl Counters {
             | Event::Expiration { .. }
             | Event::Held { .. }
             | Event::Known { .. }
+            | Event::NotCleaning { .. }
             | Event::ParentDegraded { .. }
             | Event::Resources(_)
             | Event::Told { asker: Role::Coordinator, .. }
             | Event::Kvs { result: KvsResult::Released(_), .. }
             | Event::ReleaseKept { .. }
             | Event::Replied { .. }
-            | Event::RunningAsked
+            | Event::RunningAsked(_)
             | Event::Start { .. } => self.coordinator_received += 1,
             Event::Kvs { result: KvsResult::Recommitted { .. }, .. } => self.agent_received += 1,
             Event::Covered(_)

@@ -66,6 +66,7 @@ impl Node {
             }
             Event::Kvs { id, result } => self.handle_kvs(now, id, result, out),
             Event::Lead { request, lead } => self.handle_lead(now, request, lead, out),
+            Event::NotCleaning { id } => self.coordinator.handle_not_cleaning(id),
             Event::Order(order) => self.handle_order(now, &order, out),
             Event::Override { request, credential, id, event, status } => {
                 self.handle_override(now, request, credential, (id, &event, status), out);
@@ -79,7 +80,7 @@ impl Node {
             Event::Replied { stream, result } => self.handle_reply(now, stream, result, out),
             Event::Reported { stream, result } => self.handle_reports(now, stream, result, out),
             Event::Resources(news) => self.coordinator.handle_resources(&news, out),
-            Event::RunningAsked => self.coordinator.handle_running_asked(),
+            Event::RunningAsked(listing) => self.coordinator.handle_running_asked(listing),
             Event::ShellBarrier { request, credential, id, rank, entry } => {
                 self.handle_barrier(now, request, credential, (id, rank, entry), out);
             }
@@ -353,14 +354,7 @@ impl Node {
             }
         }
         let cx = context!(self, now);
-        if now.mono - cx.born.mono < self.config.peer_timeout / 2.0 {
-            let message = "the coordinator was loaded a moment ago".to_string();
-            return Err(Fault::new(libc::EAGAIN, message));
-        }
-        self.coordinator.has(cx, request.id, &request.digest).ok_or_else(|| {
-            let message = "no checkpoint has been made since the coordinator was loaded";
-            Fault::new(libc::EAGAIN, message.to_string())
-        })
+        self.coordinator.has(cx, request.id, &request.digest)
     }
 
     fn handle_shells(

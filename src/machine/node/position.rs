@@ -126,6 +126,7 @@ inputs! {
     Marked "marked" [AGENT SCRIPT]
     Moved "moved" [LEADER]
     NeverStarted "never-started" [AGENT SCRIPT]
+    NotCleaning "not-cleaning" []
     Opened "opened" [LEADER]
     Order "order" [AGENT]
     Output "output" [AGENT SCRIPT]
@@ -184,6 +185,7 @@ impl Event {
             Self::Kvs { result: KvsResult::Recommitted { .. }, .. } => Input::Recommitted,
             Self::Kvs { result: KvsResult::Released(_), .. } => Input::Released,
             Self::Lead { .. } => Input::Lead,
+            Self::NotCleaning { .. } => Input::NotCleaning,
             Self::Order(_) => Input::Order,
             Self::Override { .. } => Input::Override,
             Self::ParentDegraded { .. } => Input::ParentDegraded,
@@ -193,7 +195,7 @@ impl Event {
             Self::Replied { .. } => Input::Replied,
             Self::Reported { .. } => Input::Reported,
             Self::Resources(_) => Input::Resources,
-            Self::RunningAsked => Input::RunningAsked,
+            Self::RunningAsked(_) => Input::RunningAsked,
             Self::ShellBarrier { .. } => Input::ShellBarrier,
             Self::ShellRuns { .. } => Input::ShellRuns,
             Self::Shells { .. } => Input::Shells,

@@ -5,6 +5,7 @@ mod barrier;
 mod checkpoint;
 mod degraded;
 mod drained;
+mod forgotten;
 mod hold;
 mod hostile;
 mod job_life;
@@ -32,8 +33,8 @@ use serde_json::{Value, json};
 
 use crate::config::Config;
 use crate::machine::{
-    Answer, Credential, Effect, Effects, Event, Facts, Fault, KvsOp, Level, Node, Now, RequestId,
-    Role, StreamId, StreamItem, Topic,
+    Answer, Credential, Effect, Effects, Event, Facts, Fault, KvsOp, Level, Listing, Node, Now,
+    RequestId, Role, StreamId, StreamItem, Topic,
 };
 use crate::port::Note;
 use crate::port::supervisor::{Method, UnitCommand, UnitEvent, UnitRecord, UnitSpec};
@@ -673,7 +674,7 @@ fn ready(mut node: Node) -> Node {
     let ready = UnitEvent::Ready { method: Method::Fork, notice: None };
     let now = Now { mono: -10.0, wall: 1e9 - 10.0 };
     node.handle(now, Event::Unit(ready), &mut Effects::default());
-    node.handle(now, Event::RunningAsked, &mut Effects::default());
+    node.handle(now, Event::RunningAsked(Listing::default()), &mut Effects::default());
     node
 }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::recovery::Alone;
 use super::{World, facts, start, start_event};
 use crate::config::Config;
-use crate::machine::{Effect, Effects, Event, Node, Now, RequestId};
+use crate::machine::{Effect, Effects, Event, Listing, Node, Now, RequestId};
 use crate::proto::WaitStatus;
 use crate::proto::peer::{Mode, StreamName};
 
@@ -85,7 +85,7 @@ fn no_two_streams_of_a_rank_have_one_name() {
     let names = |loaded: f64| {
         let (mut node, mut out) = (Node::new(Config::default(), facts(0)), Effects::default());
         let now = Now { mono: 0.0, wall: loaded };
-        node.handle(now, Event::RunningAsked, &mut out);
+        node.handle(now, Event::RunningAsked(Listing::default()), &mut out);
         for number in 1..4 {
             let start = start_event(RequestId::Remote(number), &start("1", false));
             node.handle(now, start, &mut out);

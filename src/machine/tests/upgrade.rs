@@ -51,10 +51,10 @@ fn all_ranks_are_loaded_anew_in_any_order() {
         for rank in order {
             world.load(rank);
             world.make_lasting(rank);
-            world.pass(10.0);
             if rank == 0 {
                 world.start("1-2", true);
             }
+            world.pass(10.0);
         }
         end(&mut world);
     }

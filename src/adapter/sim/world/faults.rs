@@ -5,10 +5,10 @@ use std::collections::BTreeSet;
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
 
-use super::{Item, World, config, new_node};
+use super::{Item, World};
 use crate::adapter::sim::fault::FaultId;
 use crate::adapter::sim::kind::FaultKind;
-use crate::adapter::sim::rank::{STRANGER, Supervisor};
+use crate::adapter::sim::rank::{STRANGER, Supervisor, config, new_node};
 use crate::adapter::sim::request::{Asked, Life};
 use crate::adapter::sim::shell::ShellId;
 use crate::config::Config;
@@ -18,6 +18,8 @@ use crate::proto::{BrokerRank, JobId, UnitName};
 
 /// How long a module waits for its last checkpoint, in seconds.
 const FINISH_SECONDS: f64 = 5.0;
+/// For how long after the last fault it is looked for what the instance has forgotten, in seconds.
+const FORGOTTEN_SECONDS: u32 = 300;
 /// How long some brokers take no requests of their clients when they have come up, in seconds;
 /// others take twice as long, or no time.
 const START_SECONDS: f64 = 0.4;
@@ -471,14 +473,12 @@ impl World {
         self.unpark_messages(rank);
         if rank == 0 {
             self.awake_since = self.now;
-            self.find_cleaning();
+            self.say_hello();
             let jobs: Vec<JobId> = self.manager.jobs.keys().copied().collect();
             for id in jobs {
-                self.send_start_request(id, true);
                 // The scheduler goes on with jobs that have no resources yet.
                 self.after(0.001, 1.0, Item::Allocate(id));
             }
-            self.handle(0, Event::RunningAsked);
         }
     }
 
@@ -487,6 +487,9 @@ impl World {
         self.faults.end();
         self.note("no more faults");
         self.cancel_deceived_later();
+        for second in 0..FORGOTTEN_SECONDS {
+            self.at(self.now + f64::from(second), Item::CheckForgotten);
+        }
         for rank in 0..self.profile.ranks {
             self.free_disk(rank);
         }

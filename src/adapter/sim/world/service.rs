@@ -7,12 +7,16 @@ use crate::adapter::sim::kind::FaultKind;
 use crate::adapter::sim::kvs::Roots;
 use crate::adapter::sim::rank::{GUESTS, OWNER};
 use crate::adapter::sim::request::{Asked, Life};
-use crate::machine::{Event, Fault, KvsOp, KvsResult, RequestId};
+use crate::machine::{Event, Fault, KvsOp, KvsResult, Listing, RequestId};
 use crate::proto::{Exception, Idset, JobEvent, JobException, JobId, Response, StartRequest};
 
 /// Least number of seconds between the start times of two allocations. So no two have the same
 /// start time.
 const TICK: f64 = 0.001;
+/// How many jobs that have not started wait for their prolog when the job manager was started again.
+const WAIT_FOR_PROLOG: f64 = 0.3;
+/// How long they wait at most, in seconds.
+const PROLOG_SECONDS: f64 = 60.0;
 
 impl World {
     /// A user submits a job. If rank 0's broker is down, the user tries again later.
@@ -43,7 +47,7 @@ impl World {
         if let Some(allocation) = self.manager.allocate(id, ranks, wall) {
             self.allocations.insert(allocation.digest.clone(), allocation);
             self.schedule_commit();
-            self.send_start_request(id, false);
+            self.send_start_request(id);
         }
     }
 
@@ -74,12 +78,12 @@ impl World {
     }
 
     /// The job manager sends the start request of a job, if the service is there and the job needs
-    /// one. `at_load`: the service has just said hello.
-    pub(super) fn send_start_request(&mut self, id: JobId, at_load: bool) {
+    /// one.
+    pub(super) fn send_start_request(&mut self, id: JobId) {
         if self.ranks[0].node.is_none() {
             return;
         }
-        if let Some(payload) = self.manager.take_start_request(id, at_load, self.wall(0)) {
+        if let Some(payload) = self.manager.take_start_request(id) {
             note!(self, "start request for {id}");
             let life = self.life(0);
             let number = self.requests.open(life, life, Asked::Manager);
@@ -211,21 +215,37 @@ impl World {
         self.deliver(to, Event::ReleaseKept { id });
     }
 
-    /// The service has just come up: it looks for jobs in CLEANUP.
-    pub(super) fn find_cleaning(&mut self) {
+    /// The service has just come up. The job manager asks it for the jobs that run, but for some that
+    /// wait for their prolog. Then it lists its jobs, and the service reads those in CLEANUP.
+    pub(super) fn say_hello(&mut self) {
+        for id in self.manager.running() {
+            let may_wait = self.manager.may_wait_for_prolog(id);
+            if may_wait && self.rng.random_bool(WAIT_FOR_PROLOG) {
+                self.after(0.001, PROLOG_SECONDS, Item::PrologEnded(id));
+            } else {
+                self.send_start_request(id);
+            }
+        }
+        self.manager.handle_hello();
+        let cleanup = self.manager.cleaning();
+        let listing = Listing { run: self.manager.running(), cleanup: cleanup.clone() };
+        self.handle(0, Event::RunningAsked(listing));
         let to = self.life(0);
-        for id in self.manager.cleaning() {
+        for id in cleanup {
             self.send(0, 0, Item::Cleaning { to, id });
         }
     }
 
     /// The service has read a job that it has found.
     pub(super) fn read_cleaning(&mut self, to: Life, id: JobId) {
-        if self.is_alive(to)
-            && let Some(cleaning) = self.manager.read_cleaning(id)
-        {
-            self.deliver(to, Event::Cleaning(Box::new(cleaning)));
+        if !self.is_alive(to) {
+            return;
         }
+        let event = match self.manager.read_cleaning(id) {
+            Some(cleaning) => Event::Cleaning(Box::new(cleaning)),
+            None => Event::NotCleaning { id },
+        };
+        self.deliver(to, event);
     }
 
     pub(super) fn raise(&mut self, id: JobId, exception: &Exception) {

@@ -7,7 +7,9 @@ use serde_json::json;
 use super::super::{Credential, JOB, OWNER, Topic, World, record, recovery, start, start_event};
 use super::worlds::ASKED;
 use crate::config::Config;
-use crate::machine::{Creation, Event, Fault, Input, KvsResult, Opened, RequestId, Role, StreamId};
+use crate::machine::{
+    Creation, Event, Fault, Input, KvsResult, Listing, Opened, RequestId, Role, StreamId,
+};
 use crate::port::supervisor::{Method, UnitEvent, UnitSpec};
 use crate::proto::peer::{
     CoveredRequest, KnownRequest, LeadNote, LeadReply, Mode, Order, OrderRequest, Question,
@@ -83,22 +85,21 @@ fn events(input: Input, world: &World, rank: usize) -> Vec<Event> {
         Input::Lead => [(false, false), (true, false), (true, true)]
             .map(|(reattach, has_failed)| lead(request, reattach, has_failed))
             .to_vec(),
+        Input::NotCleaning => vec![Event::NotCleaning { id: JOB }],
         Input::Order => orders(),
         Input::Override => overrides(request),
         Input::PerilogRelease => releases(request),
         Input::Parked => parked(request),
         Input::Replied => replies(),
         Input::Reported => reported(),
-        Input::RunningAsked => vec![Event::RunningAsked],
+        Input::RunningAsked => vec![Event::RunningAsked(listing())],
         Input::ShellBarrier => barriers(request, rank),
         Input::ShellRuns => [(OWNERS, None), (OWNERS, Some(BrokerRank(1))), (STRANGERS, None)]
             .map(|(credential, rank)| Event::ShellRuns { request, credential, id: JOB, rank })
             .to_vec(),
         Input::Shells => shells(request),
         Input::Start => starts(request),
-        Input::ParentDegraded => {
-            vec![Event::ParentDegraded { at: 1e9, nodes: vec![(ranks("1"), "hot".to_string())] }]
-        }
+        Input::ParentDegraded => parent_degraded(),
         Input::Resources => resources(),
         Input::Told => told(),
         of_unit => {
@@ -108,6 +109,14 @@ fn events(input: Input, world: &World, rank: usize) -> Vec<Event> {
             all.filter(|event| event.input() == of_unit).collect()
         }
     }
+}
+
+fn parent_degraded() -> Vec<Event> {
+    vec![Event::ParentDegraded { at: 1e9, nodes: vec![(ranks("1"), "hot".to_string())] }]
+}
+
+fn listing() -> Listing {
+    Listing { run: vec![JOB], cleanup: Vec::new() }
 }
 
 fn ranks(text: &str) -> Idset {

@@ -1,0 +1,128 @@
+//! What the instance has forgotten ends soon, and what the job manager may ask for yet does not.
+
+use super::recovery::{Alone, started};
+use super::{JOB, start, start_event};
+use crate::config::Config;
+use crate::machine::{
+    Answer, Effect, Event, Fault, KvsOp, KvsResult, Listing, Node, RequestId, Role,
+};
+use crate::port::supervisor::{Method, UnitEvent};
+use crate::proto::peer::{KnownRequest, Mode, Question, Version};
+use crate::proto::{Idset, JobException};
+
+/// A coordinator whose next checkpoint would be far away, and that knows nothing of any job.
+fn coordinator() -> Alone {
+    let checkpoint_interval = 1e6;
+    let config = Config { checkpoint_interval, ..Config::default() };
+    let mut node = Alone::with(Node::new(config, super::facts(0)));
+    node.hear(Event::Unit(UnitEvent::Ready { method: Method::Systemd, notice: None }));
+    node
+}
+
+/// Rank 0 is asked whether the job manager has the job.
+fn has(node: &mut Alone) -> Result<bool, i32> {
+    let question = Question::Manager;
+    let asked = KnownRequest { version: Version, id: JOB, digest: "old".into(), question };
+    let effects = node.hear(Event::Known { request: RequestId::Remote(7), asked });
+    match effects.as_slice() {
+        [Effect::Answer { answer: Answer::Known(known), .. }] => {
+            known.clone().map_err(|fault| fault.errnum)
+        }
+        other => panic!("no answer: {other:?}"),
+    }
+}
+
+/// Its first checkpoint begins at once, because a rank waits for it, and is made.
+fn make_checkpoint(node: &mut Alone) {
+    let effects = node.hear(Event::Timeout);
+    assert!(matches!(effects[..], [Effect::Checkpoint { .. }]), "{effects:?}");
+    node.hear(Event::CheckpointBegun);
+    node.hear(Event::Checkpointed(Ok(())));
+}
+
+fn cancel(node: &mut Alone) {
+    let kind = "cancel".to_string();
+    node.hear(Event::Exception(JobException { id: JOB, kind, severity: 0, wait_status: None }));
+}
+
+const NOT_YET: Result<bool, i32> = Err(libc::EAGAIN);
+
+/// [may-be-asked-for] [ended-known]
+#[test]
+fn rank_0_is_sure_when_it_has_heard_of_all_jobs_and_made_a_checkpoint() {
+    let mut node = coordinator();
+    assert_eq!(has(&mut node), NOT_YET);
+    make_checkpoint(&mut node);
+    assert_eq!(has(&mut node), NOT_YET);
+    node.hear(Event::RunningAsked(Listing::default()));
+    assert_eq!(has(&mut node), Ok(false));
+}
+
+/// [may-be-asked-for]
+#[test]
+fn a_job_that_waits_for_its_prolog_is_not_denied() {
+    let mut node = coordinator();
+    node.hear(Event::RunningAsked(Listing { run: vec![JOB], cleanup: Vec::new() }));
+    assert_eq!(has(&mut node), NOT_YET);
+    make_checkpoint(&mut node);
+    assert_eq!(has(&mut node), NOT_YET);
+    // The job manager does not start a job that was cancelled.
+    cancel(&mut node);
+    assert_eq!(has(&mut node), Ok(false));
+}
+
+/// [again-opens]
+#[test]
+fn a_job_that_was_listed_before_it_is_asked_for_may_have_run() {
+    let is_again = |listing| {
+        let mut node = coordinator();
+        node.hear(Event::RunningAsked(listing));
+        let mut effects = node.hear(start_event(RequestId::Remote(1), &start("1", false)));
+        if effects == [Effect::Kvs { id: JOB, op: KvsOp::Released }] {
+            let released = KvsResult::Released(Ok(Idset::new()));
+            effects = node.hear(Event::Kvs { id: JOB, result: released });
+        }
+        match effects.as_slice() {
+            [Effect::Lead { request, .. }] => request.again,
+            other => panic!("nobody is asked to lead: {other:?}"),
+        }
+    };
+    assert!(is_again(Listing { run: vec![JOB], cleanup: Vec::new() }));
+    assert!(!is_again(Listing::default()));
+}
+
+/// [may-be-asked-for]
+#[test]
+fn a_job_in_cleanup_is_not_denied_before_it_is_read() {
+    let mut node = coordinator();
+    node.hear(Event::RunningAsked(Listing { run: Vec::new(), cleanup: vec![JOB] }));
+    assert_eq!(has(&mut node), NOT_YET);
+    make_checkpoint(&mut node);
+    // It was cancelled before.
+    cancel(&mut node);
+    assert_eq!(has(&mut node), NOT_YET);
+    node.hear(Event::NotCleaning { id: JOB });
+    assert_eq!(has(&mut node), Ok(false));
+}
+
+/// [known-or-ended]
+#[test]
+fn a_rank_that_has_lost_its_leader_asks_soon_and_waits_for_a_job_that_is_known() {
+    let mut node = Alone::new(1);
+    node.shells(1, 1, "job", Mode::Start);
+    node.unit(started);
+    node.hear(Event::Disconnected { request: RequestId::Remote(1) });
+    let mut pauses = Vec::new();
+    let not_yet = Err(Fault::new(libc::EAGAIN, "not yet"));
+    for result in [not_yet, Ok(true), Ok(true)] {
+        let at = node.node.next_timeout().expect("it asks");
+        pauses.push((at - node.now).round());
+        node.now = at;
+        let asks =
+            |effect: &Effect| matches!(effect, Effect::Known { question: Question::Manager, .. });
+        assert!(node.hear(Event::Timeout).iter().any(asks));
+        let (asker, question) = (Role::Agent, Question::Manager);
+        node.hear(Event::KnownAnswered { id: JOB, asker, question, result });
+    }
+    assert_eq!(pauses, [3.0, 3.0, node.node.config().peer_timeout]);
+}
