@@ -33,6 +33,7 @@ class Task:
     lines: list
     # None: it was killed.
     end: str = None
+    cgroup: str = ""
 
 
 def read_tasks(directory):
@@ -49,6 +50,8 @@ def read_tasks(directory):
             word, _, rest = line.partition(" ")
             if word == "line":
                 task.lines.append(rest)
+            elif word == "cgroup":
+                task.cgroup = rest
             else:
                 task.end = rest
         tasks.append(task)
@@ -157,9 +160,13 @@ class Account:
         self.no_space = self.ended_by_full_disk()
         self.unserved = self.ended_unserved()
         self.untyped = self.ended_untyped()
-        if not self.no_space and not self.unserved and not self.attach_ended():
+        if not self.is_excused():
             self.account_reason()
             self.account_status()
+
+    def is_excused(self):
+        """It may have ended otherwise than its kind does."""
+        return self.no_space or self.unserved or self.attach_ended()
 
     def attach_ended(self):
         """The client has failed, and the job was cancelled because of that."""

@@ -5,7 +5,7 @@ import subprocess
 import threading
 import time
 
-from instance import pause
+from instance import pause, run
 
 # Between two lines that are typed.
 TYPING = 0.05
@@ -38,11 +38,8 @@ class Attempt:
 
     def submit(self):
         """Whether an answer came."""
-        command = self.job.command(self.directory, self.name)
-        environment = dict(
-            os.environ, FLUX_URI=self.instance.uri(0), CHAOS_JOB=f"{self.instance.tag}-{self.name}"
-        )
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        mark = f"{self.instance.tag}-{self.name}"
+        done = self.client(*self.job.command(self.directory, self.name), CHAOS_JOB=mark)
         if done.returncode == 0:
             self.answered_at = time.time()
             self.id = done.stdout.strip()
@@ -51,17 +48,16 @@ class Attempt:
         self.note(f"not submitted: {done.stderr.strip()}")
         return False
 
+    def client(self, *command, **more):
+        """What the job's user runs, with more in its environment."""
+        environment = dict(os.environ, FLUX_URI=self.instance.uri(0), **more)
+        return run(*command, check=False, env=environment)
+
     def cancel(self):
         """Until somebody answers."""
         while True:
             self.instance.await_run(0)
-            done = subprocess.run(
-                ["flux", "cancel", self.id],
-                env=dict(os.environ, FLUX_URI=self.instance.uri(0)),
-                capture_output=True,
-                text=True,
-                check=False,
-            )
+            done = self.client("flux", "cancel", self.id)
             said = done.stderr.strip()
             if done.returncode == 0 or "inactive" in said or "unknown job" in said:
                 self.note(f"cancelled: {said or 'yes'}")
@@ -117,25 +113,26 @@ def await_submission(instance, stopping):
     return False
 
 
-def submit(instance, job, stopping):
+def submit(instance, job, stopping, make):
     """The attempt that was answered; None at the end of the run."""
     stopping.wait(job.at)
     while not stopping.is_set():
         if not await_submission(instance, stopping):
             break
-        attempt = Attempt(instance, job)
+        attempt = make(instance, job)
         job.attempts.append(attempt)
         if attempt.submit():
             return attempt
     return None
 
 
-def begin(instance, job, stopping):
-    """A thread for each job: submits it, and does to it what its kind has done to it."""
+def begin(instance, job, stopping, make=Attempt):
+    """A thread for each job: submits it, and does to it what its kind has done to it. `make` makes an
+    attempt."""
 
     def work():
         try:
-            attempt = submit(instance, job, stopping)
+            attempt = submit(instance, job, stopping, make)
         finally:
             job.settled.set()
         if not attempt:

@@ -13,11 +13,11 @@ import time
 from collections import Counter
 
 from account import Account
-from attempt import begin
+from attempt import Attempt, begin
 from faults import Faults
 from instance import SIZE, Instance
 from jobs import EXIT_TIMEOUT_S, KINDS
-from left import left
+from left import left, looks
 from plan import FAULTS, make_plan
 from scripts import SCRIPT, all_scripts, kills_meanwhile, of_job
 
@@ -78,17 +78,25 @@ LOOKS = ["module list", "queue status -v", "resource status", "resource list", "
 
 
 class Run:
+    """One seed. What a run of another kind has instead of these is for it to say."""
+
+    Account, Attempt, Faults = Account, Attempt, Faults
+    make_plan, looks = staticmethod(make_plan), staticmethod(looks)
+
     def __init__(self, seed, options):
-        self.plan = make_plan(seed, options)
+        self.plan = self.make_plan(seed, options)
         self.top = tempfile.mkdtemp(prefix="chaos-", dir=os.environ.get("TMPDIR", "/tmp"))
         self.patience = options.peer_timeout + PATIENCE_S
-        script = SCRIPT if options.scripts else None
-        self.instance = Instance(self.top, options.peer_timeout, options.restart_after, script)
-        self.faults = Faults(self.instance, self.plan)
+        self.instance = self.make_instance(options)
+        self.faults = self.Faults(self.instance, self.plan)
         self.accounts = []
         self.left, self.late, self.last, self.waited = {}, {}, {}, 0
         self.seen = {}
         self.began = time.time()
+
+    def make_instance(self, options):
+        script = SCRIPT if options.scripts else None
+        return Instance(self.top, options.peer_timeout, options.restart_after, script)
 
     def attempts(self):
         """Each that there is a job of."""
@@ -96,9 +104,10 @@ class Run:
 
     def run(self):
         self.instance.start()
+        self.started()
         self.began = time.time()
         stopping = threading.Event()
-        threads = [begin(self.instance, job, stopping) for job in self.plan.jobs]
+        threads = [begin(self.instance, job, stopping, self.Attempt) for job in self.plan.jobs]
         self.faults.run()
         self.instance.await_all()
         stopping.set()
@@ -108,7 +117,7 @@ class Run:
         self.find_unanswered()
         self.await_jobs(until)
         self.end_clients(threads)
-        self.accounts = [Account(self.instance, a, self.faults) for a in self.attempts()]
+        self.accounts = [self.account(attempt) for attempt in self.attempts()]
         self.end_hanging()
         began = time.monotonic()
         # An agent asks its parent, and a leader whose job has ended asks rank 0, each after this time
@@ -116,12 +125,20 @@ class Run:
         patience = self.patience + 2 * self.plan.peer_timeout
         served = [account.attempt for account in self.accounts if not account.unserved]
         unserved = [account.attempt for account in self.accounts if account.unserved]
-        self.left, self.late, self.last = left(self.instance, served, unserved, patience)
+        self.left, self.late, self.last = left(
+            self.instance, served, unserved, patience, self.looks
+        )
         self.waited = time.monotonic() - began
         # Whether a run that was forgotten went on is known when its rank has ended it.
         for place, account in enumerate(self.accounts):
             if account.wrong:
-                self.accounts[place] = Account(self.instance, account.attempt, self.faults)
+                self.accounts[place] = self.account(account.attempt)
+
+    def account(self, attempt):
+        return self.Account(self.instance, attempt, self.faults)
+
+    def started(self):
+        """Before the first job and the first fault."""
 
     def find_unanswered(self):
         """Jobs whose submission was not answered, but done."""
@@ -178,7 +195,6 @@ class Run:
 
     def summary(self):
         faults = Counter(fault.kind for fault in self.plan.faults)
-        killed = sum("killed [" in text and "killed []" not in text for _, text in self.faults.done)
         forgotten = [a for a in self.accounts if a.forgotten is not None]
         ran = [a.forgotten for a in forgotten if not a.waited]
         waited = [a.forgotten for a in forgotten if a.waited]
@@ -186,7 +202,7 @@ class Run:
         jobs = sum(bool(a.wrong) for a in self.accounts)
         parts = [
             f"seed {self.plan.seed}: {len(self.accounts)} jobs",
-            f"{killed} kills, {len(self.faults.killed_0)} of rank 0",
+            f"{self.kills()} kills, {len(self.faults.killed_0)} of rank 0",
             "faults: " + listing(faults),
             f"forgotten {len(ran)} that ran" + oldest(ran),
             f"{len(waited)} that waited" + oldest(waited),
@@ -196,14 +212,17 @@ class Run:
             f"unheard {sum(a.unheard for a in self.accounts)}",
             f"unserved {sum(a.unserved for a in self.accounts)}",
             f"untyped {sum(a.untyped for a in self.accounts)}",
-            *self.scripts(),
+            *self.more(),
             f"rests gone after {self.waited:.0f} s" + last(self.last, self.waited),
             f"{jobs} jobs wrong: " + listing(self.wrong()),
             f"{time.time() - self.began:.0f} s",
         ]
         return "; ".join(parts)
 
-    def scripts(self):
+    def kills(self):
+        return sum("killed [" in text and "killed []" not in text for _, text in self.faults.done)
+
+    def more(self):
         if not self.instance.has_scripts:
             return []
         count, kills = len(all_scripts(self.instance)), kills_meanwhile(self.instance, self.faults)
@@ -295,9 +314,9 @@ def last(rests, waited):
     return f" (the last {', '.join(map(str, rests.values()))})" if rests and waited > 240 else ""
 
 
-def run_seed(seed, options):
+def run_seed(seed, options, make=Run):
     """Whether nothing was wrong."""
-    run = Run(seed, options)
+    run = make(seed, options)
     is_over = False
     try:
         run.run()

@@ -38,12 +38,15 @@ class Job:
     max_ranks = 4
     # Whether its tasks print what is in the job's KVS output.
     prints = True
+    # Options of flux-shell.
+    shell = SHELL
+    program = f"{HERE}/task.py"
 
-    def __init__(self, number, at, draw):
-        self.number, self.at, self.draw = number, at, draw
-        self.ranks = draw.randint(1, self.max_ranks)
+    def __init__(self, number, at, draw, size=4):
+        self.number, self.at, self.draw, self.size = number, at, draw, size
+        self.ranks = draw.randint(1, min(self.max_ranks, size))
         # Of a job of one rank: where it has to run, so that all ranks lead some.
-        self.where = draw.choice([None, draw.randrange(4)]) if self.ranks == 1 else None
+        self.where = draw.choice([None, draw.randrange(size)]) if self.ranks == 1 else None
         lengths = [(0.1, 3), (3, 15), (10, 30)]
         self.seconds = draw.uniform(*draw.choice(lengths))
         # When somebody acts on it, after it was submitted.
@@ -62,7 +65,7 @@ class Job:
         return type(self).__name__.lower()
 
     def task(self, directory):
-        return [PYTHON, "-I", f"{HERE}/task.py", directory, self.end] + self.what()
+        return [PYTHON, "-I", self.program, directory, self.end] + self.what()
 
     def what(self):
         """A line each 10 ms."""
@@ -73,7 +76,7 @@ class Job:
 
     def command(self, directory, name):
         command = ["flux", "submit", f"-N{self.ranks}", f"-n{self.ranks}", f"--job-name={name}"]
-        command += [*SHELL, "--cwd=/"] + self.options(directory)
+        command += [*self.shell, "--cwd=/"] + self.options(directory)
         if self.where is not None:
             command += [f"--requires=rank:{self.where}"]
         return command + self.task(directory)
@@ -136,7 +139,7 @@ class Attach(Job):
         return ["echo"]
 
     def act(self, attempt):
-        self.rank = self.draw.randrange(4)
+        self.rank = self.draw.randrange(self.size)
         attempt.attach(self.rank, int(self.seconds * 20))
 
     def expected_lines(self, directory):
@@ -203,17 +206,17 @@ class Batch(Job):
 
     def prepare(self, directory):
         task = " ".join(self.task(f"{directory}/$number"))
-        options = " ".join(SHELL)
+        options = " ".join(self.shell)
         run = f"flux run -N{self.ranks} -n{self.ranks} {options} {task}"
         with open(f"{directory}/script", "w", encoding="utf-8") as file:
             file.write(
-                f"#!/bin/sh\nfor number in {' '.join(map(str, range(STEPS)))}; do\n"
+                f"#!/bin/sh\numask 0\nfor number in {' '.join(map(str, range(STEPS)))}; do\n"
                 f"mkdir {directory}/$number; {run} >{directory}/$number.out || exit $?\ndone\n"
             )
 
     def command(self, directory, name):
         command = ["flux", "batch", f"-N{self.ranks}", f"-n{self.ranks}", f"--job-name={name}"]
-        command += [*SHELL, "--cwd=/", f"--output={directory}/output"]
+        command += [*self.shell, "--cwd=/", f"--output={directory}/output"]
         return command + [f"{directory}/script"]
 
     def what(self):

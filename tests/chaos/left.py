@@ -65,23 +65,28 @@ def drained(instance):
     return instance.flux("resource", "drain", "-no", "{ranks} {reason}").splitlines()
 
 
-def left(instance, attempts, unserved, patience):
-    """What is left, by kind, after what goes by itself has gone; what there was of that first, and
-    what last. No one event tells of it all."""
-    until = time.monotonic() + patience
-    looks = {
+def looks(instance, unserved):
+    """What goes by itself, by kind."""
+    return {
         "unit-left": lambda: units(instance),
         "record-left": lambda: records(instance),
         "namespace-left": lambda: namespaces(instance, unserved),
         "process-left": lambda: processes(instance),
         "cores-left": lambda: cores(instance),
     }
-    found = {kind: look() for kind, look in looks.items()}
+
+
+def left(instance, attempts, unserved, patience, looks_at=looks):
+    """What is left, by kind, after what goes by itself has gone; what there was of that first, and
+    what last. No one event tells of it all."""
+    until = time.monotonic() + patience
+    look_at = looks_at(instance, unserved)
+    found = {kind: look() for kind, look in look_at.items()}
     first = last = found
     while any(found.values()) and time.monotonic() < until:
         last = found
         pause(0.5)
-        found = {kind: looks[kind]() if what else [] for kind, what in found.items()}
+        found = {kind: look_at[kind]() if what else [] for kind, what in found.items()}
     found["key-left"] = keys(instance, attempts)
     found["drained"] = drained(instance)
     return not_empty(found), not_empty(first), not_empty(last)

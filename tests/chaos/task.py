@@ -4,8 +4,8 @@
           task.py DIRECTORY END run COMMAND...
 
 One task of a job. What it does is also written to a file of its own below DIRECTORY, which is the
-truth that the account compares with what Flux says: "start TIME", each line before it is printed,
-"end HOW". END is an exit status, "signal NUMBER", or "never"."""
+truth that the account compares with what Flux says: "start TIME", "cgroup PATH", each line before it
+is printed, "end HOW". END is an exit status, "signal NUMBER", or "never"."""
 
 import os
 import select
@@ -75,10 +75,18 @@ def work(truth, rank, what, *arguments):
     return 0
 
 
+def own_cgroup():
+    """Of cgroup v2; empty where there is none."""
+    with open("/proc/self/cgroup", encoding="utf-8") as file:
+        paths = [line.rstrip("\n").split(":", 2) for line in file]
+    return next((path for number, _, path in paths if number == "0"), "")
+
+
 def main(directory, end, *what):
     rank = os.environ["FLUX_TASK_RANK"]
     truth = Truth(directory, rank)
     truth.note(f"start {time.time()}")
+    truth.note(f"cgroup {own_cgroup()}")
     try:
         status = work(truth, rank, *what)
     except OSError as error:

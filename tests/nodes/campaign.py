@@ -1,0 +1,183 @@
+"""usage: campaign.py --image DIRECTORY [--seed N] [--seeds COUNT] [--seconds S] ... (see --help)
+
+Runs jobs of every kind, of the instance's owner and of guests, on booted nodes that lose power, are
+parted, and whose Flux is killed and restarted, and accounts for each job. One line of summary for each
+seed."""
+
+import argparse
+import os
+import shutil
+import sys
+
+import chaos
+from chaos import Run
+from cluster import CORES, OWNER, USERS, Cluster
+from jobs import KINDS
+from ledger import NodeAccount, NodeAttempt, Watch
+from left import namespaces
+from schedule import FAULTS, PEER_TIMEOUT_S, make_plan
+from trouble import Trouble
+
+# How long jobs may take when all nodes are back: more than flux-shell's exit-timeout.
+PATIENCE_S = 320
+
+# In every run. The times of the faults are fixed.
+SHORT = {
+    "seconds": 25,
+    "jobs": 8,
+    "kinds": ["lines", "file", "input", "fails", "cancelled", "batch", "pmi", "nocommand"],
+    "peer_timeout": 0,
+}
+
+
+def arguments():
+    def names(known):
+        def read(text):
+            chosen = [name for name in text.split(",") if name]
+            for name in chosen:
+                if name not in known:
+                    raise argparse.ArgumentTypeError(f"{name} is none of {', '.join(known)}")
+            return chosen
+
+        return read
+
+    parser = argparse.ArgumentParser(formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+    add = parser.add_argument
+    add("--image", required=True, help="what tests/nodes/image has made")
+    add("--nodes", type=int, default=3, help="how many")
+    add("--seed", type=int, default=1, help="the first seed")
+    add("--seeds", type=int, default=1, help="how many seeds, one after the other")
+    add("--seconds", type=float, default=300, help="how long faults happen")
+    add("--every", type=float, default=12, help="seconds from one fault to the next, on average")
+    add("--peer-timeout", type=int, default=0, help="exec.peer-timeout in seconds; 0: the default")
+    add("--jobs", type=int, default=0, help="how many; 0: one for each six seconds")
+    add("--kinds", type=names(KINDS), default=list(KINDS), help="of jobs")
+    add("--faults", type=names(FAULTS), default=list(FAULTS), help="of faults")
+    add("--by-hand", action="store_true", help="with what a site had to set, to see what else is wrong")
+    add("--short", action="store_true", help=f"with {SHORT}")
+    add("--plan", action="store_true", help="print what would happen, and when")
+    add("--keep", help="directory for logs of seeds that failed")
+    options = parser.parse_args()
+    if options.short:
+        parser.set_defaults(**SHORT)
+        options = parser.parse_args()
+    # What chaos.Run asks for.
+    options.scripts = False
+    return options
+
+
+def looks(cluster, unserved):
+    """What must not be left when all jobs have ended, by kind. It goes by itself."""
+
+    def of_nodes(kind, show=str):
+        found = enumerate(cluster.each(lambda rank: cluster.probe(rank)[kind]))
+        return [f"n{rank}: {show(one)}" for rank, some in found for one in some]
+
+    def processes():
+        found = of_nodes("processes", lambda one: f"{one['pid']} {one['mark']} {one['command']} in {one['cgroup']}")
+        return [one for one in found if "node-agent.service" not in one]
+
+    def cores():
+        free = cluster.flux("resource", "list", "-s", "free", "-no", "{ncores}").split()
+        total = cluster.count * CORES
+        return [] if free == [str(total)] else [f"{free} of {total} are free"]
+
+    return {
+        "unit-left": lambda: of_nodes("units"),
+        "record-left": lambda: of_nodes("records"),
+        "namespace-left": lambda: namespaces(cluster, unserved),
+        "process-left": processes,
+        "cores-left": cores,
+    }
+
+
+class NodesRun(Run):
+    Attempt, Faults = NodeAttempt, Trouble
+    make_plan, looks = staticmethod(make_plan), staticmethod(looks)
+
+    def __init__(self, seed, options):
+        super().__init__(seed, options)
+        self.patience = self.plan.peer_timeout + PATIENCE_S
+        self.watch = Watch(self.instance)
+        for job in self.plan.jobs:
+            job.program = self.instance.path("task.py")
+        # What the service has warned of before anything was done to it.
+        self.warnings = []
+
+    def make_instance(self, options):
+        return Cluster(options.nodes, options.image, self.top, options.peer_timeout, options.by_hand)
+
+    def account(self, attempt):
+        return NodeAccount(self.instance, attempt, self.faults, self.watch)
+
+    def started(self):
+        self.warnings = [
+            f"n{rank}: {text}"
+            for rank in self.instance.ranks
+            for _, text in self.instance.log(rank)
+            if " job-exec-rs.warning" in text or " job-exec-rs.err" in text
+        ]
+        self.watch.start()
+
+    def run(self):
+        try:
+            super().run()
+        finally:
+            self.watch.stop()
+
+    def wrong(self):
+        count = super().wrong()
+        if self.warnings:
+            count["warning"] = len(self.warnings)
+        return count
+
+    def kills(self):
+        return sum(fault.kind in ("kill", "power") for fault in self.plan.faults)
+
+    def more(self):
+        lost = sum(bool(account.lost) for account in self.accounts)
+        users = [sum(a.job.user == user for a in self.attempts()) for user in USERS]
+        return [
+            "users: " + ", ".join(f"{count} {user}" for user, count in zip(USERS, users)),
+            f"lost with a node {lost}",
+        ]
+
+    def report(self, file):
+        super().report(file)
+        for warning in self.warnings:
+            print(f"---- warning: {warning}", file=file)
+
+    def keep(self, directory):
+        """What the tasks wrote, and the journals of the nodes."""
+        target = os.path.join(directory, f"nodes-{self.plan.seed}")
+        shutil.rmtree(target, ignore_errors=True)
+        shutil.copytree(self.instance.path("jobs"), os.path.join(target, "jobs"))
+        for rank in self.instance.ranks:
+            shutil.copy(self.instance.path(f"log-{rank}"), target)
+            shutil.copy(os.path.join(self.top, f"console-{rank}"), target)
+        with open(os.path.join(target, "report"), "w", encoding="utf-8") as file:
+            print(self.summary(), file=file)
+            self.report(file)
+        return target
+
+    def close(self):
+        self.instance.stop()
+        shutil.rmtree(self.top, ignore_errors=True)
+
+
+def main():
+    options = arguments()
+    # Guests write into what the nodes share with the test.
+    os.umask(0)
+    good = True
+    for seed in range(options.seed, options.seed + options.seeds):
+        if options.plan:
+            plan = make_plan(seed, options)
+            for item in sorted(plan.jobs + plan.faults, key=lambda item: item.at):
+                print(item)
+        else:
+            good = chaos.run_seed(seed, options, NodesRun) and good
+    return 0 if good else 1
+
+
+sys.exit(main())

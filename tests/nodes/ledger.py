@@ -1,0 +1,201 @@
+"""The account of one job on booted nodes: that of tests/chaos, with what a power cut takes with it, and
+where a job's processes are."""
+
+import re
+import threading
+
+from account import Account
+from attempt import Attempt
+from cluster import OWNER
+from instance import pause
+
+# What may be wrong with a job of which a node was lost, beside its end with that reason.
+OF_LOST = {
+    "exception",
+    "other-exception",
+    "no-exception",
+    "status",
+    "input",
+    "task-killed",
+    "not-started",
+    "attach-ended",
+    "leader-lines-missing",
+    "follower-lines-missing",
+}
+# How a job is told that its part on a node was lost.
+REASONS = ("lost", "nothing is known of it on its node", "rebooted", "booted", "no trace of it")
+# systemd hears of the end of a unit, and Flux of that.
+TOLD_S = 5
+# Between two looks at what runs on the nodes.
+LOOKS_S = 5
+# Of the test itself.
+AGENT = "/system.slice/node-agent.service"
+
+
+class NodeAttempt(Attempt):
+    """By a user on a node. Clients that need rank 0's broker run there."""
+
+    def client(self, *command, **more):
+        return self.instance.as_user(self.job.user, command, **more)
+
+    def submit(self):
+        try:
+            return super().submit()
+        except OSError as error:
+            self.note(f"not submitted: {error}")
+            return False
+
+    def cancel(self):
+        while True:
+            try:
+                return super().cancel()
+            except OSError as error:
+                self.note(f"cancel not answered: {error}")
+
+    def attach_once(self, rank, lines):
+        """All of it is done by a script on the node; its client goes with the power."""
+        self.instance.await_run(rank)
+        script = (
+            f"for ((n = 0; n < {lines}; n++)); do echo typed $n; sleep 0.05; done | "
+            f"FLUX_URI=resume:///run/flux/local flux job attach --unbuffered {self.id} "
+            f">{self.directory}-attached"
+        )
+        self.attached, self.attached_by = Client(), rank
+        self.note(f"attached by rank {rank}")
+        try:
+            done = self.instance.as_user(self.job.user, ["bash", "-c", script], rank, limit=1200)
+        except OSError as error:
+            self.attached.returncode = self.attached.lost = 1
+            self.note(f"attach exited with its node: {error}")
+            return True
+        said = done.stderr.strip()
+        self.note(f"attach exited with {done.returncode}: {said}")
+        is_unrestored = "event_watch_get: Operation not supported" in said
+        self.unrestored += is_unrestored
+        self.attached.returncode = done.returncode
+        return not is_unrestored and "flux_open" not in said and "No such job" not in said
+
+
+class Client:
+    """What the account asks of an attached client, in place of its process."""
+
+    def __init__(self):
+        self.returncode = self.lost = None
+
+    def poll(self):
+        return self.returncode
+
+    def wait(self, timeout):
+        pause(0 if self.returncode is not None else timeout)
+        if self.returncode is None:
+            raise TimeoutError
+
+    def kill(self):
+        self.returncode = -9
+
+
+class Watch:
+    """Looks now and then at which processes run where."""
+
+    def __init__(self, cluster):
+        self.cluster, self.stopping = cluster, threading.Event()
+        # For each attempt, (node, cgroup): command and time of what was seen there.
+        self.seen = {}
+        self.thread = threading.Thread(target=self.look, name="watch", daemon=True)
+
+    def start(self):
+        self.thread.start()
+
+    def stop(self):
+        self.stopping.set()
+        self.thread.join()
+
+    def look(self):
+        while not self.stopping.wait(LOOKS_S):
+            self.cluster.each(self.look_at)
+
+    def look_at(self, rank):
+        try:
+            found = self.cluster.probe(rank)
+        except OSError:
+            return
+        for process in found["processes"]:
+            name = process["mark"].removeprefix(f"{self.cluster.tag}-")
+            where = (rank, process["cgroup"])
+            self.seen.setdefault(name, {}).setdefault(where, process["command"])
+
+
+class NodeAccount(Account):
+    def __init__(self, cluster, attempt, trouble, watch):
+        self.cluster, self.watch = cluster, watch
+        # The ranks of its allocation that were lost while it ran, if it has ended for it.
+        self.lost = []
+        super().__init__(cluster, attempt, trouble)
+        self.account_places()
+
+    def say(self, kind, text):
+        if not (self.lost and kind in OF_LOST):
+            super().say(kind, text)
+
+    def read(self, path):
+        events = super().read(path)
+        for event in events or []:
+            event["timestamp"] = self.cluster.true_time(event["timestamp"])
+        return events
+
+    def account_events(self):
+        for task in self.tasks:
+            task.started = self.cluster.true_time(task.started)
+        self.lost = self.lost_ranks()
+        super().account_events()
+
+    def is_excused(self):
+        return bool(self.lost) or super().is_excused()
+
+    def lost_ranks(self):
+        """Those whose loss the job was told of."""
+        fatal = [e for e in self.named("exception") if e["context"]["severity"] == 0]
+        notes = [e["context"].get("note", "") for e in fatal if e["context"]["type"] == "exec"]
+        if not any(reason in note for note in notes for reason in REASONS):
+            return []
+        said = fatal[0]["timestamp"]
+        return [
+            rank
+            for rank in self.allocated()
+            if any(
+                self.attempt.asked_at <= end and begin <= said + TOLD_S
+                for begin, end in self.faults.lost.get(rank, [])
+            )
+        ]
+
+    def allocated(self):
+        said = self.cluster.flux("jobs", "-no", "{ranks}", self.attempt.id, check=False).strip()
+        return members_of(said) if said else []
+
+    def account_places(self):
+        """No process of a job is ever outside the unit of the outermost job."""
+        if not self.attempt.id:
+            return
+        ident = f"f{self.attempt.id[1:]}"
+        unit = re.compile(
+            rf"/user\.slice/user-\d+\.slice/user@\d+\.service/app\.slice/(imp-)?shell-\d+-{ident}-\w+\.service(/|$)"
+        )
+        places = {
+            (f"n{rank}", cgroup): command
+            for (rank, cgroup), command in self.watch.seen.get(self.attempt.name, {}).items()
+        }
+        places.update({(f"task {task.rank}", task.cgroup): "a task" for task in self.all_tasks()})
+        for (where, cgroup), command in places.items():
+            if not unit.match(cgroup) and cgroup != AGENT:
+                self.say("outside-unit", f"{where}: {command!r} in {cgroup}")
+
+    def all_tasks(self):
+        return self.tasks
+
+
+def members_of(idset):
+    result = []
+    for part in idset.strip("[]").split(","):
+        first, _, last = part.partition("-")
+        result += range(int(first), int(last or first) + 1)
+    return result

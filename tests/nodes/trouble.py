@@ -1,0 +1,191 @@
+"""Carries out the faults of a plan on booted nodes."""
+
+import threading
+import time
+
+from cluster import CLOCK_JUMP_S, OWNER
+from instance import pause
+
+MANAGER_UNIT = "user@$(id -u flux).service"
+MANAGER_COMMANDS = {
+    "restart": f"systemctl restart {MANAGER_UNIT}",
+    "reexec": "{owner} systemctl --user daemon-reexec",
+    "reload": "{owner} systemctl --user daemon-reload",
+}
+FILLER = "/var/lib/flux/filler"
+FILL = f"""for size in 1G 256M 64M 16M 4M 1M 256K 64K 16K 4K; do
+    n=0; while fallocate -l $size {FILLER}-{{number}}-$size-$n 2>/dev/null; do n=$((n + 1)); done
+    rm -f {FILLER}-{{number}}-$size-$n
+done"""
+
+
+class Trouble:
+    """Has what the account of tests/chaos asks of its faults."""
+
+    def __init__(self, cluster, plan):
+        self.cluster, self.nodes, self.plan = cluster, cluster.nodes, plan
+        # (time, what) of each that was done.
+        self.done = []
+        # When rank 0's broker was killed, or its node lost power.
+        self.killed_0 = []
+        # Of each rank, from when to when it was kept away.
+        self.away = {}
+        # When rank 0 may have had no module: the beginning and the end of each reload.
+        self.reloaded_0 = []
+        # Of each rank, when its disk was full.
+        self.full = {}
+        # Of each rank, when everything that ran there was lost, and when there was a new beginning.
+        self.lost = {}
+        # As tests/chaos has it.
+        self.stopped_0 = []
+        # How often somebody keeps a node without power.
+        self.held = {rank: 0 for rank in cluster.ranks}
+        self.lock = threading.Lock()
+
+    def note(self, text, now=None):
+        self.done.append((now or time.time(), text))
+
+    def run(self):
+        """Each at its time; they overlap. Returns when the last one is over."""
+        begin = time.monotonic()
+        threads = []
+        for fault in self.plan.faults:
+            pause(max(0, begin + fault.at - time.monotonic()))
+            thread = threading.Thread(target=self.carry_out, args=(fault,), name=str(fault))
+            thread.start()
+            threads.append(thread)
+        pause(max(0, begin + self.plan.seconds - time.monotonic()))
+        for thread in threads:
+            thread.join()
+
+    def carry_out(self, fault):
+        began = time.time()
+        self.note(f"begins: {fault}")
+        try:
+            getattr(self, fault.kind)(fault)
+        except OSError as error:
+            # Another fault has the node.
+            self.note(f"{fault.kind} of {fault.ranks}: {error}")
+        if fault.kind in ("power", "kill", "restart", "shutdown", "part", "frames"):
+            self.await_run(fault.ranks)
+            for rank in fault.ranks:
+                self.away.setdefault(rank, []).append((began, time.time()))
+        self.note(f"over: {fault}")
+
+    def await_run(self, ranks):
+        for rank in ranks:
+            try:
+                self.cluster.await_run(rank)
+            except OSError as error:
+                self.note(f"rank {rank} is not back: {error}")
+
+    def sh(self, rank, command):
+        """On a node that is up, as root."""
+        done = self.nodes.run(rank, command)
+        if done.returncode != 0:
+            self.note(f"n{rank}: {command[:60]}: {done.returncode} {done.stderr.strip()[-200:]}")
+        return done
+
+    def insist(self, rank, command):
+        """What undoes a fault: when the node is up."""
+        while True:
+            try:
+                return self.sh(rank, command)
+            except OSError:
+                # Who has taken its power gives it back.
+                pause(0.5)
+
+    def power(self, fault):
+        with self.lock:
+            for rank in fault.ranks:
+                self.held[rank] += 1
+            now = time.time()
+            self.nodes.cut_power(*fault.ranks)
+        self.note(f"power cut of {fault.ranks}", now)
+        if 0 in fault.ranks:
+            self.killed_0.append(now)
+        pause(fault.lasts)
+        with self.lock:
+            for rank in fault.ranks:
+                self.held[rank] -= 1
+            back = [rank for rank in fault.ranks if not self.held[rank]]
+            self.nodes.boot(*back)
+        self.nodes.await_boot(*back)
+        for rank in fault.ranks:
+            self.lost.setdefault(rank, []).append((now, time.time()))
+
+    def kill(self, fault):
+        """systemd starts them again."""
+        command = "kill -9 $(systemctl show --value --property=MainPID flux)"
+        now = time.time()
+        if 0 in fault.ranks:
+            self.killed_0.append(now)
+        self.cluster.each(lambda rank: self.try_on(rank, command), fault.ranks)
+
+    def try_on(self, rank, command):
+        try:
+            return self.sh(rank, command)
+        except OSError as error:
+            self.note(f"n{rank}: {error}")
+
+    def restart(self, fault):
+        self.cluster.each(lambda rank: self.try_on(rank, "systemctl restart flux"), fault.ranks)
+
+    def shutdown(self, fault):
+        try:
+            self.cluster.flux("shutdown", "--quiet", check=False)
+        finally:
+            pause(fault.lasts)
+            self.cluster.each(lambda rank: self.insist(rank, "systemctl start flux"))
+
+    def part(self, fault):
+        """The node reaches no other."""
+        rank = fault.ranks[0]
+        others = [other for other in self.cluster.ranks if other != rank]
+        self.nodes.network.part(rank, others)
+        pause(fault.lasts)
+        self.nodes.network.part(rank, others, -1)
+
+    def frames(self, fault):
+        rank = fault.ranks[0]
+        self.nodes.network.loss[rank] = float(fault.how.rstrip("%")) / 100
+        pause(fault.lasts)
+        self.nodes.network.loss[rank] = 0.0
+
+    def clock(self, fault):
+        rank = fault.ranks[0]
+        off = CLOCK_JUMP_S if fault.how == "forward" else -CLOCK_JUMP_S
+        self.sh(rank, f"date -s @$(($(date +%s) + {off}))")
+        pause(fault.lasts)
+        # What the host says, for the node may have booted meanwhile.
+        self.insist(rank, f"date -s @{time.time():.3f}")
+
+    def disk(self, fault):
+        rank, began = fault.ranks[0], time.time()
+        number = f"{fault.at:.2f}"
+        self.sh(rank, FILL.format(number=number))
+        pause(fault.lasts)
+        self.insist(rank, f"rm -f {FILLER}-{number}-*")
+        self.full.setdefault(rank, []).append((began, time.time()))
+
+    def manager(self, fault):
+        rank = fault.ranks[0]
+        if fault.how == "stop":
+            pid = f"systemctl show --value --property=MainPID {MANAGER_UNIT}"
+            self.sh(rank, f"kill -STOP $({pid})")
+            pause(fault.lasts)
+            self.insist(rank, f"kill -CONT $({pid})")
+            return
+        began = time.time()
+        owner = f"setpriv --reuid={OWNER} --regid={OWNER} --init-groups "
+        owner += f"env XDG_RUNTIME_DIR=/run/user/$(id -u {OWNER})"
+        self.sh(rank, MANAGER_COMMANDS[fault.how].format(owner=owner))
+        if fault.how == "restart":
+            self.lost.setdefault(rank, []).append((began, time.time()))
+
+    def reload(self, fault):
+        rank, began = fault.ranks[0], time.time()
+        said = self.cluster.flux("module", "reload", "job-exec-rs", check=False, rank=rank)
+        self.note(f"reloaded on {rank} {said}")
+        if rank == 0:
+            self.reloaded_0.append((began, time.time()))
