@@ -23,9 +23,9 @@ PATIENCE_S = 320
 
 # In every run. The times of the faults are fixed.
 SHORT = {
-    "seconds": 25,
+    "seconds": 15,
     "jobs": 8,
-    "kinds": ["lines", "file", "input", "fails", "cancelled", "batch", "pmi", "nocommand"],
+    "kinds": ["batch", "lines", "file", "input", "fails", "cancelled", "pmi", "nocommand"],
     "peer_timeout": 0,
 }
 

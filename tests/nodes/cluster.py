@@ -109,7 +109,7 @@ class Cluster:
         while not self.is_running(rank):
             if time.monotonic() > until:
                 raise NodeDown(f"no broker of rank {rank} is in RUN")
-            pause(0.5)
+            pause(1)
 
     def await_all(self):
         for rank in self.ranks:

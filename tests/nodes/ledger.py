@@ -27,7 +27,7 @@ REASONS = ("lost", "nothing is known of it on its node", "rebooted", "booted", "
 # systemd hears of the end of a unit, and Flux of that.
 TOLD_S = 5
 # Between two looks at what runs on the nodes.
-LOOKS_S = 5
+LOOKS_S = 8
 # Of the test itself.
 AGENT = "/system.slice/node-agent.service"
 

@@ -1,0 +1,23 @@
+#!/bin/bash
+test_description='jobs of owner and guests on booted nodes: power cut, restart of all, systemd executed anew'
+instance_size=0
+# shellcheck source=lib.sh
+. "$(dirname "$0")/lib.sh"
+
+if ! test_have_prereq CONNECTOR; then
+	skip_all='needs the connector, which is built with our module'
+	test_done
+fi
+build=$(dirname "$JOB_EXEC_RS_MODULE")
+"$top/tests/nodes/image" "$build" >image 2>why
+if [ $? = 3 ]; then
+	skip_all=$(tail -n 1 why)
+	test_done
+fi
+
+# The long form, with other seeds, is tests/nodes/run.
+test_expect_success 'each job is accounted for, and nothing is left' '
+	"$top/tests/nodes/run" --build "$build" --short --seed "${JOB_EXEC_RS_NODES_SEED:-2}"
+'
+
+test_done
