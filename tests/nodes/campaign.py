@@ -11,10 +11,10 @@ import sys
 
 import chaos
 from chaos import Run
-from cluster import CORES, OWNER, USERS, Cluster
+from cluster import CORES, USERS, Cluster
 from jobs import KINDS
-from ledger import NodeAccount, NodeAttempt, Watch
-from left import namespaces
+from ledger import AGENT, NodeAccount, NodeAttempt, Watch
+from left import drained, namespaces
 from schedule import FAULTS, PEER_TIMEOUT_S, make_plan
 from trouble import Trouble
 
@@ -74,8 +74,8 @@ def looks(cluster, unserved):
         return [f"n{rank}: {show(one)}" for rank, some in found for one in some]
 
     def processes():
-        found = of_nodes("processes", lambda one: f"{one['pid']} {one['mark']} {one['command']} in {one['cgroup']}")
-        return [one for one in found if "node-agent.service" not in one]
+        found = of_nodes("processes", lambda one: " ".join(map(str, one.values())))
+        return [one for one in found if AGENT not in one]
 
     def cores():
         free = cluster.flux("resource", "list", "-s", "free", "-no", "{ncores}").split()
@@ -103,6 +103,8 @@ class NodesRun(Run):
             job.program = self.instance.path("task.py")
         # What the service has warned of before anything was done to it.
         self.warnings = []
+        # Nodes that were drained when the last fault was over.
+        self.drained = []
 
     def make_instance(self, options):
         return Cluster(options.nodes, options.image, self.top, options.peer_timeout, options.by_hand)
@@ -125,11 +127,19 @@ class NodesRun(Run):
         finally:
             self.watch.stop()
 
+    def await_jobs(self, until):
+        """Nodes that are drained are wrong enough: jobs need not wait for them as well."""
+        self.drained = drained(self.instance)
+        for line in self.drained:
+            self.instance.flux("resource", "undrain", line.split()[0], check=False)
+        super().await_jobs(until)
+
     def wrong(self):
         count = super().wrong()
+        count["drained"] += len(self.drained)
         if self.warnings:
             count["warning"] = len(self.warnings)
-        return count
+        return +count
 
     def kills(self):
         return sum(fault.kind in ("kill", "power") for fault in self.plan.faults)
@@ -144,8 +154,9 @@ class NodesRun(Run):
 
     def report(self, file):
         super().report(file)
-        for warning in self.warnings:
-            print(f"---- warning: {warning}", file=file)
+        for kind, what in (("warning", self.warnings), ("drained", self.drained)):
+            for item in what:
+                print(f"---- {kind}: {item}", file=file)
 
     def keep(self, directory):
         """What the tasks wrote, and the journals of the nodes."""

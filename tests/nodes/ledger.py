@@ -6,8 +6,8 @@ import threading
 
 from account import Account
 from attempt import Attempt
-from cluster import OWNER
 from instance import pause
+from scripts import members
 
 # What may be wrong with a job of which a node was lost, beside its end with that reason.
 OF_LOST = {
@@ -130,6 +130,7 @@ class NodeAccount(Account):
         self.cluster, self.watch = cluster, watch
         # The ranks of its allocation that were lost while it ran, if it has ended for it.
         self.lost = []
+        self.every_task = []
         super().__init__(cluster, attempt, trouble)
         self.account_places()
 
@@ -144,6 +145,7 @@ class NodeAccount(Account):
         return events
 
     def account_events(self):
+        self.every_task = list(self.tasks)
         for task in self.tasks:
             task.started = self.cluster.true_time(task.started)
         self.lost = self.lost_ranks()
@@ -170,32 +172,20 @@ class NodeAccount(Account):
 
     def allocated(self):
         said = self.cluster.flux("jobs", "-no", "{ranks}", self.attempt.id, check=False).strip()
-        return members_of(said) if said else []
+        return members(said) if said else []
 
     def account_places(self):
         """No process of a job is ever outside the unit of the outermost job."""
-        if not self.attempt.id:
-            return
-        ident = f"f{self.attempt.id[1:]}"
         unit = re.compile(
-            rf"/user\.slice/user-\d+\.slice/user@\d+\.service/app\.slice/(imp-)?shell-\d+-{ident}-\w+\.service(/|$)"
+            r"/user\.slice/user-\d+\.slice/user@\d+\.service/app\.slice/"
+            rf"(imp-)?shell-\d+-f{self.attempt.id[1:]}-\w+\.service(/|$)"
         )
         places = {
             (f"n{rank}", cgroup): command
             for (rank, cgroup), command in self.watch.seen.get(self.attempt.name, {}).items()
         }
-        places.update({(f"task {task.rank}", task.cgroup): "a task" for task in self.all_tasks()})
+        places.update({(f"task {task.rank}", task.cgroup): "a task" for task in self.every_task})
         for (where, cgroup), command in places.items():
             if not unit.match(cgroup) and cgroup != AGENT:
                 self.say("outside-unit", f"{where}: {command!r} in {cgroup}")
 
-    def all_tasks(self):
-        return self.tasks
-
-
-def members_of(idset):
-    result = []
-    for part in idset.strip("[]").split(","):
-        first, _, last = part.partition("-")
-        result += range(int(first), int(last or first) + 1)
-    return result

@@ -122,6 +122,10 @@ def make_jobs(draw, options):
     for number, (kind, at) in enumerate(zip(order, times)):
         job = KINDS[kind](number, at, random.Random(draw.random()), options.nodes)
         job.user = draw.choice([OWNER, *USERS])
+        if job.kind == "noshell":
+            # The IMP does not run a shell that it does not know, and flux-core's rule then drains the
+            # nodes: "terminated before first barrier".
+            job.user = OWNER
         job.shell = SHELL_BY_HAND if options.by_hand else SHELL
         jobs.append(job)
     return jobs
