@@ -155,13 +155,13 @@ class NodeAccount(Account):
         return bool(self.lost) or super().is_excused()
 
     def lost_ranks(self):
-        """Those whose loss the job was told of."""
+        """Those of the job's, if it was told of the loss of one of them."""
         fatal = [e for e in self.named("exception") if e["context"]["severity"] == 0]
-        notes = [e["context"].get("note", "") for e in fatal if e["context"]["type"] == "exec"]
-        if not any(reason in note for note in notes for reason in REASONS):
+        told = [e for e in fatal if any(word in e["context"].get("note", "") for word in REASONS)]
+        if not told:
             return []
-        said = fatal[0]["timestamp"]
-        return [
+        said, note = told[0]["timestamp"], told[0]["context"]["note"]
+        lost = [
             rank
             for rank in self.allocated()
             if any(
@@ -169,6 +169,11 @@ class NodeAccount(Account):
                 for begin, end in self.faults.lost.get(rank, [])
             )
         ]
+        return lost if self.rank_in(note) in (None, *lost) else []
+
+    def account_attached(self):
+        if not self.attempt.attached.lost:
+            super().account_attached()
 
     def allocated(self):
         said = self.cluster.flux("jobs", "-no", "{ranks}", self.attempt.id, check=False).strip()

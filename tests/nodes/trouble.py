@@ -18,6 +18,9 @@ FILL = f"""for size in 1G 256M 64M 16M 4M 1M 256K 64K 16K 4K; do
     rm -f {FILLER}-{{number}}-$size-$n
 done"""
 
+# A node boots so long on a machine that is busy.
+BOOTS_S = 30
+
 
 class Trouble:
     """Has what the account of tests/chaos asks of its faults."""
@@ -104,6 +107,9 @@ class Trouble:
         self.note(f"power cut of {fault.ranks}", now)
         if 0 in fault.ranks:
             self.killed_0.append(now)
+        for rank in fault.ranks:
+            # It has nothing to lose before it is up.
+            self.lost.setdefault(rank, []).append((now, now + fault.lasts + BOOTS_S))
         pause(fault.lasts)
         with self.lock:
             for rank in fault.ranks:
@@ -111,8 +117,6 @@ class Trouble:
             back = [rank for rank in fault.ranks if not self.held[rank]]
             self.nodes.boot(*back)
         self.nodes.await_boot(*back)
-        for rank in fault.ranks:
-            self.lost.setdefault(rank, []).append((now, time.time()))
 
     def kill(self, fault):
         """systemd starts them again."""
