@@ -264,8 +264,9 @@ fn shell_uri(
         Ok(uri) if comes_back => Ok((uri, None)),
         Ok(uri) => Ok((format!("{uri}&timeout={GONE_FOR_GOOD}"), None)),
         Err(why) => {
-            let notice = format!("job shells may end with this broker: no resume connector: {why}");
-            handle.log(libc::LOG_WARNING, &notice);
+            let notice = format!("job shells end with this broker: no resume connector: {why}");
+            let level = if is_configured(handle) { libc::LOG_WARNING } else { libc::LOG_INFO };
+            handle.log(level, &notice);
             Ok((local, Some(why.to_string())))
         }
     }

@@ -44,11 +44,12 @@ test_expect_success 'flux commands of tasks have it' '
 	test "$(flux run -n1 flux getattr rank)" = 0 &&
 	test "$(flux run -n1 --requires=rank:2 flux getattr rank)" = 2
 '
-test_expect_success 'a nested instance has it on both sides' '
+# Its own shells end with their broker, and the rexec service gives them its broker's own URI.
+test_expect_success 'an instance that is a job reaches its parent by it' '
 	flux alloc -N2 sh -c "flux getattr parent-uri; flux run -N2 printenv FLUX_URI" >uris &&
-	sed "s/:.*//" uris | sort | uniq -c | sed "s/^ *//" >actual &&
-	cat actual uris &&
-	echo "3 resume" >expected &&
+	sed "s/:.*//" uris >actual &&
+	cat uris &&
+	printf "%s\n" resume local local >expected &&
 	test_cmp expected actual
 '
 test_expect_success 'commands in a nested instance reach its parent' '
@@ -118,13 +119,29 @@ test_expect_success 'without it shells use local://, and it is said once and sho
 	FLUX_CONNECTOR_PATH=$PWD flux start -s1 --config-path="$FLUX_TEST_CONFIG" sh -c "
 		flux module stats job-exec >stats &&
 		flux dmesg | grep -c \"no resume connector\" >said &&
-		flux run -n1 printenv FLUX_URI >uri &&
-		flux run -n1 sh -c \"tr \\\"\\\\0\\\" \\\" \\\" </proc/\\\$PPID/cmdline\" >shell" &&
+		flux run -n1 printenv FLUX_URI >uri" &&
 	jq -e ".connector == \"local\"" stats &&
 	jq -r ".[\"connector-notice\"]" stats | grep "connector name .resume." &&
 	test "$(cat said)" = 1 &&
-	grep ^local: uri &&
-	grep -e --reconnect shell
+	grep ^local: uri
+'
+cat >fatal.lua <<-\EOF
+	plugin.register { name = "fatal", handlers = {
+	  { topic = "task.exec", fn = function () shell.die ("before its exec") end } } }
+EOF
+cat >fails <<-EOF
+	id=\$(flux submit -n2 -N2 -o initrc=$PWD/fatal.lua true) &&
+	flux job wait-event -t $patience "\$id" clean && flux job attach "\$id"
+EOF
+# The task is a fork of its shell then, which must not look for a broker.
+test_expect_success 'a task that fails before its exec fails its job' '
+	test_expect_code 1 bash fails >out 2>&1 &&
+	grep "before its exec" out
+'
+test_expect_success 'so it does without the connector' '
+	FLUX_CONNECTOR_PATH=$PWD test_expect_code 1 \
+		flux start --test-size=2 --config-path="$FLUX_TEST_CONFIG" bash fails >out 2>&1 &&
+	grep "before its exec" out
 '
 
 test_done

@@ -36,7 +36,7 @@ pub(super) fn unit_spec(cx: Context, id: JobId, command: &ShellCommand) -> UnitS
         shell_failed: None,
         end_reason: None,
         description: format!("User workload for Flux job {}", id.f58plain()),
-        argv: argv(facts, command),
+        argv: command.argv.clone(),
         environment,
         unset_environment: Vec::new(),
         working_directory: facts.working_directory.clone(),
@@ -55,15 +55,4 @@ fn shell_uri(facts: &Facts, id: JobId, digest: &JobDigest) -> String {
     }
     let mark = if uri.contains('?') { '&' } else { '?' };
     format!("{uri}{mark}run={}-{}", id.0, digest.as_str())
-}
-
-/// flux-core's shell has a way of its own to find a broker again (flux-core `shell/shell.c`).
-fn argv(facts: &Facts, command: &ShellCommand) -> Vec<String> {
-    let mut argv = command.argv.clone();
-    if facts.no_connector.is_some()
-        && let Some(at) = argv.iter().position(|argument| *argument == facts.job_shell)
-    {
-        argv.insert(at + 1, "--reconnect".to_string());
-    }
-    argv
 }
