@@ -8,19 +8,20 @@ from plan import SUBMIT_UNTIL, Plan
 
 from cluster import OWNER, USERS
 
-# How often each fault comes, and how long its nodes are out of reach afterwards, at most, on a
-# machine that is busy: flux.service has RestartSec=30s, and a node boots.
+# How often each fault comes, and how long nodes are out of reach afterwards, at most, on a machine
+# that is busy: a node boots, and flux.service has RestartSec=30s. The last is for rank 0, whose
+# followers end when they notice.
 FAULTS = {
-    "power": (4, 30),
-    "kill": (3, 45),
-    "restart": (3, 20),
-    "shutdown": (1, 40),
-    "part": (3, 25),
-    "frames": (2, 25),
-    "clock": (2, 0),
-    "disk": (1, 0),
-    "manager": (4, 10),
-    "reload": (2, 0),
+    "power": (4, 30, 60),
+    "kill": (3, 45, 50),
+    "restart": (3, 20, 45),
+    "shutdown": (1, 40, 40),
+    "part": (3, 35, 40),
+    "frames": (2, 35, 40),
+    "clock": (2, 0, 0),
+    "disk": (1, 0, 0),
+    "manager": (4, 10, 10),
+    "reload": (2, 0, 0),
 }
 # What is done to the user manager of the instance's owner.
 MANAGER = ("stop", "restart", "reexec", "reload")
@@ -53,7 +54,7 @@ class Reach:
     times: dict = field(default_factory=dict)
 
     def admit(self, fault):
-        span = [fault.at, fault.at + fault.lasts + FAULTS[fault.kind][1]]
+        span = [fault.at, fault.at + fault.lasts + FAULTS[fault.kind][2 if 0 in fault.ranks else 1]]
         # Where rank 0 is away, all are.
         ranks = fault.ranks if 0 not in fault.ranks else ["all"]
         for rank in ranks:

@@ -18,8 +18,14 @@ FILL = f"""for size in 1G 256M 64M 16M 4M 1M 256K 64K 16K 4K; do
     rm -f {FILLER}-{{number}}-$size-$n
 done"""
 
+# `flux shutdown` waits for rank 0 alone.
+START_WHEN_ENDED = """for try in {1..60}; do
+    case $(systemctl is-active flux) in active | deactivating) sleep 1 ;; *) break ;; esac
+done
+systemctl start flux"""
 # A node boots so long on a machine that is busy.
 BOOTS_S = 30
+INSIST_S = 300
 
 
 class Trouble:
@@ -91,11 +97,14 @@ class Trouble:
 
     def insist(self, rank, command):
         """What undoes a fault: when the node is up."""
+        until = time.monotonic() + INSIST_S
         while True:
             try:
                 return self.sh(rank, command)
             except OSError:
                 # Who has taken its power gives it back.
+                if time.monotonic() > until:
+                    raise
                 pause(0.5)
 
     def power(self, fault):
@@ -140,7 +149,7 @@ class Trouble:
             self.cluster.flux("shutdown", "--quiet", check=False)
         finally:
             pause(fault.lasts)
-            self.cluster.each(lambda rank: self.insist(rank, "systemctl start flux"))
+            self.cluster.each(lambda rank: self.insist(rank, START_WHEN_ENDED))
 
     def part(self, fault):
         """The node reaches no other."""
