@@ -262,10 +262,17 @@ impl Leader {
 
     /// What can't be killed is drained, and the job ends without it.
     pub(super) fn give_up_unsettled(&mut self, cx: Context, out: &mut Effects) {
-        let unsettled = self.ranks.unsettled();
         let active = self.ranks.active();
-        if !unsettled.is_empty() {
-            self.drain_unkillable(cx, &unsettled, out);
+        let may_have_run = self.start.reattach;
+        let has_never_run = |rank: &Rank| !may_have_run && rank.has_never_run();
+        let never_ran = self.ranks.select(has_never_run);
+        let others = self.ranks.select(|rank| rank.is_unsettled() && !has_never_run(rank));
+        if !others.is_empty() {
+            self.drain_unkillable(cx, &others, out);
+        }
+        if !never_ran.is_empty() {
+            let reason = format!("shell of job {} was seen neither to run nor to end", self.id);
+            self.drain_and_give_up(cx, &never_ran, reason, out);
         }
         if !active.is_empty() && self.barrier.close() {
             self.fail_barrier(&active, out);
@@ -275,6 +282,10 @@ impl Leader {
     /// The job ends without these ranks.
     pub(super) fn drain_unkillable(&mut self, cx: Context, ranks: &Idset, out: &mut Effects) {
         let reason = format!("unkillable user processes for job {}", self.id);
+        self.drain_and_give_up(cx, ranks, reason, out);
+    }
+
+    fn drain_and_give_up(&mut self, cx: Context, ranks: &Idset, reason: String, out: &mut Effects) {
         out.push(Effect::Drain { ranks: ranks.clone(), reason });
         self.status.add(WaitStatus(1));
         for rank in ranks.ranks().collect::<Vec<BrokerRank>>() {

@@ -72,6 +72,17 @@ impl Rank {
         matches!(self.phase, Phase::Pending | Phase::Running)
     }
 
+    /// Its agent, which has the request, has not told that its shell runs.
+    pub(super) fn has_never_run(&self) -> bool {
+        let may_run = self.seen_running || self.unsure || self.away_since.is_some();
+        self.phase == Phase::Pending && !may_run
+    }
+
+    /// Something of its shell may be left.
+    pub(super) fn is_unsettled(&self) -> bool {
+        !matches!(self.phase, Phase::Epilog(_) | Phase::Gone(_))
+    }
+
     /// Its prolog has not ended, as far as the job waits for it.
     pub(super) fn is_in_prolog(&self) -> bool {
         let is_over = self.prepared || self.prolog_failure.is_some();
@@ -160,7 +171,7 @@ impl Ranks {
 
     /// Ranks on which something of a shell may be left.
     pub(super) fn unsettled(&self) -> Idset {
-        self.select(|known| !matches!(known.phase, Phase::Epilog(_) | Phase::Gone(_)))
+        self.select(Rank::is_unsettled)
     }
 
     /// No prolog runs any more, as far as the job waits for it.

@@ -190,6 +190,20 @@ fn what_cannot_be_killed_is_drained_and_the_job_ends() {
     assert_eq!(world.status(), Some(WaitStatus(libc::SIGKILL)));
 }
 
+/// Its systemd does not answer, say.
+#[test]
+fn a_rank_whose_shell_never_ran_is_drained_for_that() {
+    let config = Config { kill_timeout: 1.0, max_kill_count: 3, ..Config::default() };
+    let mut world = World::with(2, config);
+    world.start("0-1", false);
+    world.started(0);
+    world.cancel();
+    world.exited(0, WaitStatus::signaled(libc::SIGKILL));
+    world.pass(100.0);
+    assert_eq!(world.drained, [format!("1 shell of job {JOB} was seen neither to run nor to end")]);
+    assert_eq!(world.released().last(), Some(&("1".to_string(), true)));
+}
+
 /// The leader's shell waits for the output of a rank that is away.
 #[test]
 fn shells_are_not_killed_while_a_rank_is_away() {
