@@ -17,6 +17,7 @@ OF_LOST = {
     "status",
     "input",
     "task-killed",
+    "task-error",
     "not-started",
     "attach-ended",
     "leader-lines-missing",
