@@ -118,6 +118,7 @@ fn run(handle: Handle, arguments: &[String]) -> Result<(), LoadError> {
     let result = serve(handle, &name, arguments, &driver, &futures, (&inbox, &supervision), rank);
     driver.shut_down();
     supervision.stop();
+    futures.close();
     result
 }
 

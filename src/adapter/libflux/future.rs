@@ -85,6 +85,17 @@ impl Futures {
         self.open(topic, None, payload, each);
     }
 
+    /// Gives up all that is pending. Who waits for an answer holds what it then needs, this included,
+    /// so it would not go by itself.
+    pub fn close(&self) {
+        loop {
+            let pending = self.registry.borrow_mut().pop_first();
+            let Some((future, ())) = pending else { return };
+            // SAFETY: what is registered was not destroyed; no callback runs during unload.
+            unsafe { flux_sys::flux_future_destroy(future as RawFuture) };
+        }
+    }
+
     fn open(
         &self,
         topic: &str,
@@ -172,11 +183,7 @@ fn once(then: impl FnOnce(Result<String, RpcError>, RawFuture) + 'static) -> Cal
 
 impl Drop for Futures {
     fn drop(&mut self) {
-        let pending = std::mem::take(&mut *self.registry.borrow_mut());
-        for future in pending.into_keys() {
-            // SAFETY: what is registered was not destroyed; no callback runs during unload.
-            unsafe { flux_sys::flux_future_destroy(future as RawFuture) };
-        }
+        self.close();
     }
 }
 
@@ -211,5 +218,27 @@ unsafe extern "C" fn fulfilled(future: RawFuture, arg: *mut c_void) {
         pending.registry.borrow_mut().remove(&(future as usize));
         // SAFETY: the future is ours and not used again; this frees `pending`.
         unsafe { flux_sys::flux_future_destroy(future) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_pending_goes_although_it_holds_its_own_sender() {
+        // SAFETY: the address is a string; the handle is used by this thread alone.
+        let handle = unsafe { Handle::new(flux_sys::flux_open(c"loop://".as_ptr(), 0)) };
+        let handle = handle.expect("a handle that leads back to itself");
+        let futures = Rc::new(Futures::new(handle));
+        for _ in 0..3 {
+            let held = Rc::clone(&futures);
+            futures.rpc("kvs.commit", None, "{}", move |_| held.notify("kvs.sync", None, "{}"));
+        }
+        assert_eq!(Rc::strong_count(&futures), 4);
+        futures.close();
+        assert_eq!(Rc::strong_count(&futures), 1);
+        drop(futures);
+        handle.close();
     }
 }
