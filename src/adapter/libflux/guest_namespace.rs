@@ -167,7 +167,10 @@ impl Kvs {
     fn open(&self, id: JobId, userid: u32, done: Done) {
         let this = self.clone();
         self.lookup(None, &id.kvs_key("guest"), true, move |result| {
-            let treeobj = result.unwrap_or_default();
+            let treeobj = match unless_absent(result) {
+                Ok(treeobj) => treeobj.unwrap_or_default(),
+                Err(fault) => return done(KvsResult::Opened(Err(fault))),
+            };
             match Root::of(treeobj) {
                 Ok(root) => this.open_grafted(id, userid, root, done),
                 // There is a link to the namespace, or no link yet. The namespace itself decides.
@@ -244,7 +247,10 @@ impl Kvs {
         let this = self.clone();
         let key = id.kvs_key(LEADERS_KEY);
         self.lookup(None, &key.clone(), false, move |count| {
-            let before = count.ok().and_then(|count| count.parse().ok()).unwrap_or(0_u64);
+            let before = match counted(count) {
+                Ok(before) => before,
+                Err(fault) => return done(KvsResult::Opened(Err(fault))),
+            };
             let leaders = before.saturating_add(1);
             let commit = this.commit(None, 0, |txn| {
                 let (key, count) = (cstring(&key), cstring(&leaders.to_string()));
@@ -265,7 +271,11 @@ impl Kvs {
     fn restore(&self, id: JobId, userid: u32, done: Done) {
         let this = self.clone();
         self.lookup(None, &id.kvs_key(CHECKPOINT_KEY), true, move |result| {
-            let Ok(root) = Root::of(result.unwrap_or_default()) else {
+            let treeobj = match unless_absent(result) {
+                Ok(treeobj) => treeobj.unwrap_or_default(),
+                Err(fault) => return done(KvsResult::Opened(Err(fault))),
+            };
+            let Ok(root) = Root::of(treeobj) else {
                 return this.restore_empty(id, userid, done);
             };
             this.clone().read_eventlog(id, &root.treeobj.clone(), move |result| {
@@ -361,4 +371,42 @@ fn read(eventlog: &str, grafted: bool) -> Result<Opened, Fault> {
 
 fn outcome(result: Result<String, RpcError>) -> Result<(), Fault> {
     result.map(|_| ()).map_err(Fault::from)
+}
+
+/// What a lookup has found. Only one error says that there is nothing under the key.
+fn unless_absent(found: Result<String, RpcError>) -> Result<Option<String>, Fault> {
+    match found {
+        Ok(text) => Ok(Some(text)),
+        Err(error) if error.errnum == libc::ENOENT => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// How many leaders were counted so far. A smaller number must not take the place of one that could
+/// not be read: agents would refuse the leader as an earlier one.
+fn counted(found: Result<String, RpcError>) -> Result<u64, Fault> {
+    let Some(count) = unless_absent(found)? else { return Ok(0) };
+    count.trim().parse().map_err(|_| {
+        Fault::new(libc::EPROTO, format!("{LEADERS_KEY}: expected a number, got {count:?}"))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// [older-leader-refused]
+    #[test]
+    fn only_a_count_that_is_not_there_is_none() {
+        let error = |errnum| Err(RpcError { errnum, message: String::new() });
+        let count = |text: &str| counted(Ok(text.to_string()));
+        assert_eq!(counted(error(libc::ENOENT)), Ok(0));
+        assert_eq!((count("7"), count("7\n")), (Ok(7), Ok(7)));
+        for errnum in [libc::EIO, libc::ENOSYS, libc::EHOSTUNREACH, libc::ENOTDIR] {
+            assert_eq!(counted(error(errnum)).map_err(|fault| fault.errnum), Err(errnum));
+        }
+        for text in ["", "-1", "seven"] {
+            assert_eq!(count(text).map_err(|fault| fault.errnum), Err(libc::EPROTO));
+        }
+    }
 }
