@@ -476,7 +476,19 @@ impl Agent {
         Ok(())
     }
 
-    /// A client of the job on this rank leaves commits. It is answered when they are kept.
+    /// Whose shell is here.
+    pub(super) fn shell_userid(&self) -> Option<u32> {
+        self.occupant.as_ref().map(|there| there.shell.userid())
+    }
+
+    /// How many bytes of commits are kept on this rank for this job, if it is this user's.
+    pub(super) fn kept_bytes(&self, userid: u32) -> usize {
+        let theirs = self.occupant.as_ref().filter(|there| there.shell.userid() == userid);
+        theirs.map_or(0, |there| there.shell.kept_bytes())
+    }
+
+    /// A client of the job on this rank leaves commits. It is answered when they are kept. So many
+    /// bytes are kept for other jobs of its user.
     ///
     /// # Errors
     /// Nothing to keep them with, or no room.
@@ -484,9 +496,10 @@ impl Agent {
         &mut self,
         to: RequestId,
         bequest: &Arc<Bequest>,
+        others: usize,
         out: &mut Effects,
     ) -> Result<(), Fault> {
-        self.own_shell()?.keep_commits(to, bequest, out)
+        self.own_shell()?.keep_commits(to, bequest, others, out)
     }
 
     /// The prolog on this rank marks the node as degraded. It is answered when the mark is kept.

@@ -18,6 +18,9 @@ use crate::proto::{Bequest, JobId};
 /// checkpoint.
 const KEPT_MAX: usize = 16 << 20;
 
+/// How much is kept for all jobs of one user on one rank, in bytes: a user can have many.
+const USER_KEPT_MAX: usize = 64 << 20;
+
 /// All that clients have left.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Kept {
@@ -34,11 +37,21 @@ pub(super) struct Kept {
 }
 
 impl Kept {
-    /// Keeps a bequest.
+    /// How much is kept, in bytes.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Keeps a bequest. So many bytes are kept for other jobs of the same user.
     ///
     /// # Errors
     /// `EPROTO` if it is no client's, `ENOSPC` if there is no room.
-    pub(super) fn take(&mut self, id: JobId, bequest: &Arc<Bequest>) -> Result<(), Fault> {
+    pub(super) fn take(
+        &mut self,
+        id: JobId,
+        bequest: &Arc<Bequest>,
+        others: usize,
+    ) -> Result<(), Fault> {
         if !bequest.is_valid() {
             let message = format!("{id}: client {:?}: expected 16 hex digits", bequest.client);
             return Err(Fault::new(libc::EPROTO, message));
@@ -47,6 +60,13 @@ impl Kept {
         let bytes = self.bytes - before + bequest.size();
         if bytes > KEPT_MAX {
             let message = format!("{id}: {bytes} bytes of commits on one rank: at most {KEPT_MAX}");
+            return Err(Fault::new(libc::ENOSPC, message));
+        }
+        let all = others.saturating_add(bytes);
+        if all > USER_KEPT_MAX {
+            let message = format!(
+                "{id}: {all} bytes of commits of its user on one rank: at most {USER_KEPT_MAX}"
+            );
             return Err(Fault::new(libc::ENOSPC, message));
         }
         self.bytes = bytes;
@@ -144,12 +164,17 @@ mod tests {
         let (client, other) = ("0011223344556677", "8899aabbccddeeff");
         let mut kept = Kept::default();
         let half = bequest(client, KEPT_MAX / 2);
-        assert_eq!(kept.take(ID, &half), Ok(()));
-        assert_eq!(kept.take(ID, &half), Ok(()));
-        let refused = kept.take(ID, &bequest(other, KEPT_MAX / 2)).expect_err("refused");
+        assert_eq!(kept.take(ID, &half, 0), Ok(()));
+        assert_eq!(kept.take(ID, &half, 0), Ok(()));
+        let refused = kept.take(ID, &bequest(other, KEPT_MAX / 2), 0).expect_err("refused");
         assert_eq!(refused.errnum, libc::ENOSPC);
-        assert_eq!(kept.take(ID, &bequest(other, 10)), Ok(()));
-        let refused = kept.take(ID, &bequest("x", 10)).expect_err("refused");
+        assert_eq!(kept.take(ID, &bequest(other, 10), 0), Ok(()));
+        let others = USER_KEPT_MAX - kept.bytes();
+        let refused = kept.take(ID, &bequest("7766554433221100", 10), others).expect_err("refused");
+        assert_eq!(refused.errnum, libc::ENOSPC);
+        assert!(refused.message.contains("of its user"), "{}", refused.message);
+        assert_eq!(kept.take(ID, &bequest(other, 10), others), Ok(()), "no more than before");
+        let refused = kept.take(ID, &bequest("x", 10), 0).expect_err("refused");
         assert_eq!(refused.errnum, libc::EPROTO);
     }
 
@@ -157,7 +182,7 @@ mod tests {
     fn each_is_done_again_once_for_all_leaders_that_ask_meanwhile() {
         let client = "0011223344556677";
         let (mut kept, mut out) = (Kept::default(), Effects::default());
-        assert_eq!(kept.take(ID, &bequest(client, 10)), Ok(()));
+        assert_eq!(kept.take(ID, &bequest(client, 10), 0), Ok(()));
         kept.commit_again(ID, true, &mut out);
         kept.commit_again(ID, true, &mut out);
         assert_eq!(out.list.len(), 1);
@@ -173,8 +198,8 @@ mod tests {
         let (client, other) = ("0011223344556677", "8899aabbccddeeff");
         let (mut kept, mut out) = (Kept::default(), Effects::default());
         let again = Bequest { again: true, ..Bequest::clone(&bequest(client, 10)) };
-        assert_eq!(kept.take(ID, &Arc::new(again)), Ok(()));
-        assert_eq!(kept.take(ID, &bequest(other, 10)), Ok(()));
+        assert_eq!(kept.take(ID, &Arc::new(again), 0), Ok(()));
+        assert_eq!(kept.take(ID, &bequest(other, 10), 0), Ok(()));
         kept.handle_written(ID, client, true, &mut out);
         assert_eq!(out.list, [], "the leader will ask");
         kept.commit_again(ID, true, &mut out);
@@ -195,8 +220,8 @@ mod tests {
         let (mut kept, mut out) = (Kept::default(), Effects::default());
         let (shells, others) = ("0011223344556677", "8899aabbccddeeff");
         let of_shell = Bequest { shell: true, ..Bequest::clone(&bequest(shells, 10)) };
-        assert_eq!(kept.take(ID, &Arc::new(of_shell)), Ok(()));
-        assert_eq!(kept.take(ID, &bequest(others, 10)), Ok(()));
+        assert_eq!(kept.take(ID, &Arc::new(of_shell), 0), Ok(()));
+        assert_eq!(kept.take(ID, &bequest(others, 10), 0), Ok(()));
         kept.handle_shell_end(ID, &mut out);
         assert_eq!(out.list, [], "no leader asks");
         let of = |out: &Effects| format!("{:?}", out.list).matches("client").count();

@@ -618,7 +618,12 @@ impl Shell {
         reports
     }
 
-    /// A client of the job leaves commits.
+    /// How many bytes of commits are kept for it.
+    pub(super) fn kept_bytes(&self) -> usize {
+        self.kept.bytes()
+    }
+
+    /// A client of the job leaves commits. So many bytes are kept for other jobs of its user.
     ///
     /// # Errors
     /// If they cannot be kept.
@@ -626,9 +631,10 @@ impl Shell {
         &mut self,
         to: RequestId,
         bequest: &Arc<Bequest>,
+        others: usize,
         out: &mut Effects,
     ) -> Result<(), Fault> {
-        self.kept.take(self.unit.job(), bequest)?;
+        self.kept.take(self.unit.job(), bequest, others)?;
         self.kept.wait(to, &bequest.client);
         self.keep(Note::Commits(Arc::clone(bequest)), out);
         Ok(())
@@ -641,7 +647,7 @@ impl Shell {
 
     fn keep_found(&mut self, bequest: &Arc<Bequest>) {
         // It was checked when it was written.
-        let _ = self.kept.take(self.unit.job(), bequest);
+        let _ = self.kept.take(self.unit.job(), bequest, 0);
     }
 
     /// Commits were done again, or cannot be.

@@ -1,15 +1,16 @@
 //! Commits that ended shells have left.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde_json::json;
 
-use super::{Credential, JOB, World};
+use super::{Credential, JOB, World, facts, record};
 use crate::machine::{Answer, Effect, Effects, Event, KvsOp, RequestId};
 use crate::port::Note;
-use crate::port::supervisor::{UnitCommand, UnitEvent};
+use crate::port::supervisor::{UnitCommand, UnitEvent, UnitRecord, UnitSpec};
 use crate::proto::peer::Mode;
-use crate::proto::{Bequest, UnitName, WaitStatus};
+use crate::proto::{Bequest, BrokerRank, JobId, UnitName, WaitStatus};
 
 use super::recovery::Alone;
 
@@ -48,6 +49,34 @@ fn with_shell() -> (Alone, UnitName) {
         _ => None,
     });
     (alone, unit.expect("it is launched"))
+}
+
+/// A shell of another job is found, with as many commits as one job may leave.
+fn find_full(alone: &mut Alone, job: JobId, userid: u32) {
+    let unit = UnitName::new(false, BrokerRank(1), job, facts(1).instance);
+    let commit = json!({ "flags": 0, "ops": ["x".repeat((16 << 20) - 1000)] });
+    let commits = json!([{ "number": 1, "commit": commit }]);
+    let bequest = json!({ "client": CLIENT, "commits": commits });
+    let note = Note::Commits(Arc::new(serde_json::from_value(bequest).expect("a bequest")));
+    let spec = UnitSpec { userid, size: 1, ..UnitSpec::bare(unit, "another".into()) };
+    let notes = BTreeMap::from([(note.key(), note.value())]);
+    let record = UnitRecord { notes, ..record(&spec) };
+    alone.hear(Event::Unit(UnitEvent::Found(Box::new(record))));
+}
+
+/// [user-requests-bounded]
+#[test]
+fn a_user_with_many_jobs_leaves_no_more_than_so_much_on_a_rank() {
+    let (mut alone, _) = with_shell();
+    for job in 1..5 {
+        find_full(&mut alone, JobId(job + 1000), super::OWNER);
+        find_full(&mut alone, JobId(job + 2000), 99);
+    }
+    let taken = alone.hear(leave(7, USER));
+    assert_eq!(answer_of(&taken, 7), None, "others have theirs: {taken:?}");
+    find_full(&mut alone, JobId(3000), super::OWNER);
+    let refused = alone.hear(leave(8, USER));
+    assert_eq!(answer_of(&refused, 8), Some(Some(libc::ENOSPC)));
 }
 
 #[test]
