@@ -240,6 +240,14 @@ impl Harness {
         }
     }
 
+    /// A file of its output is not there.
+    pub fn output_lost(&mut self, job: u64) {
+        match self.next_of(job) {
+            UnitEvent::OutputLost { .. } => (),
+            other => panic!("expected OutputLost of job {job}, got {other:?}"),
+        }
+    }
+
     pub fn gone(&mut self, job: u64) {
         match self.next_of(job) {
             UnitEvent::Gone { .. } => {}

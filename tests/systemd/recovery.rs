@@ -301,6 +301,9 @@ fn a_unit_without_a_record_is_known_by_systemd() {
     for (job, pid) in [0, 6, 4, 5].into_iter().zip(pids) {
         assert_eq!(h.started(job), pid);
     }
+    for job in [0, 6, 4] {
+        h.output_lost(job);
+    }
     for job in [0, 6] {
         assert_eq!(h.exited(job), WaitStatus::exited(job as i32));
         h.clean(job);
@@ -312,6 +315,7 @@ fn a_unit_without_a_record_is_known_by_systemd() {
     let (mut h, found) = h.restart();
     assert_eq!(found.iter().map(|record| record.spec.job.0).collect::<Vec<_>>(), [4, 5]);
     assert_eq!([4, 5].map(|job| h.started(job)), [pids[2], pids[3]]);
+    h.output_lost(4);
     end.open();
     for job in [4, 5] {
         assert_eq!(h.exited(job), WaitStatus::exited(job as i32));
@@ -335,6 +339,7 @@ fn a_unit_without_a_record_that_is_another_jobs_makes_room() {
     let (mut h, found, _) = Harness::ready(h.config);
     assert_eq!(found[0].spec.digest.as_str(), "another");
     h.started(1);
+    h.output_lost(1);
     h.launch(1, "exit 3");
     assert_eq!(h.failed(1).0, libc::EEXIST);
     // As the agent does.
@@ -390,10 +395,12 @@ fn the_unit_decides_where_the_record_says_nothing() {
 fn no_record_no_start() {
     let Some((mut h, dir)) = harness() else { return };
     let marker = dir.path().join("marker");
+    // Where the state directory was is a file.
     std::fs::remove_dir_all(&h.config.directory).unwrap();
+    std::fs::write(&h.config.directory, "").unwrap();
     h.launch(1, &format!("touch {}", marker.display()));
     let (errnum, message) = h.failed(1);
-    assert_eq!(errnum, libc::ENOENT);
+    assert_eq!(errnum, libc::ENOTDIR);
     assert!(message.contains(&h.file(1, "record").display().to_string()), "{message}");
     assert!(!marker.exists());
     // A full disk.
