@@ -4,7 +4,7 @@
 //! (`flux-config-exec(5)`), so that a site's configuration works unchanged. Arguments override the
 //! table. This module adds the values `auto`, `systemd` and `fork` of `method`, and the keys
 //! `fanout`, `starts-in-flight`, `peer-timeout`, `checkpoint-interval`, `output-limit`,
-//! `output-disk-limit` and `state-directory`.
+//! `output-disk-limit`, `state-directory` and `keep-jobs`.
 
 use std::collections::BTreeMap;
 
@@ -75,6 +75,8 @@ pub struct Config {
     pub output: OutputLimits,
     /// `exec.state-directory`: where each rank keeps records and output, an absolute path.
     pub state_directory: Option<String>,
+    /// `exec.keep-jobs`: a stop of an instance that comes back leaves its jobs running.
+    pub keep_jobs: bool,
     /// `exec.perilog`: this service runs prologs and epilogs.
     pub perilog: Option<Perilog>,
 }
@@ -134,6 +136,7 @@ impl Default for Config {
             checkpoint_interval: 1.0,
             output: OutputLimits::default(),
             state_directory: None,
+            keep_jobs: true,
             perilog: None,
         }
     }
@@ -206,6 +209,11 @@ impl Config {
             }
             "sdexec-constrain-resources" => {
                 self.constrain_resources =
+                    value.as_bool().ok_or_else(|| wrong_type(key, "true or false", value))?;
+                Ok(())
+            }
+            "keep-jobs" => {
+                self.keep_jobs =
                     value.as_bool().ok_or_else(|| wrong_type(key, "true or false", value))?;
                 Ok(())
             }
@@ -516,6 +524,7 @@ mod tests {
             (json!({"kill-signal": "FOO"}), vec![], "invalid kill-signal: FOO"),
             (json!({"job-shell": 1}), vec![], "error reading config value exec.job-shell"),
             (json!({"method": "x"}), vec![], "unknown exec.method 'x'"),
+            (json!({"keep-jobs": "no"}), vec![], "exec.keep-jobs: expected true or false, got"),
             (json!({"testexec": 1}), vec![], "exec.testexec: expected a table, got 1"),
             (
                 json!({"testexec": {"allow-guests": 1}}),

@@ -31,7 +31,6 @@ mod supervision;
 
 use error::LoadError;
 use handlers::SERVICE;
-use site::Site;
 use state_directory::{Candidates, Place};
 use supervision::Supervision;
 
@@ -87,7 +86,7 @@ fn run(handle: Handle, arguments: &[String]) -> Result<(), LoadError> {
     let place = place(handle, &config)?;
     let facts = facts(handle, &place, config.constrain_resources)?;
     if config.method != ExecMethod::Fork {
-        warn_of_site(handle, &conf, &facts);
+        warn_of_site(handle, facts.owner);
     }
     let directory = place.directory;
     let rank = facts.rank;
@@ -284,20 +283,10 @@ fn has_brokers_below(handle: Handle) -> bool {
 }
 
 /// Says what keeps jobs from outliving a system instance's brokers.
-fn warn_of_site(handle: Handle, conf: &Value, facts: &Facts) {
-    if !is_configured(handle) {
-        return;
-    }
-    let user = User::from_uid(Uid::from_raw(facts.owner)).ok().flatten();
-    let user = user.map_or_else(|| facts.owner.to_string(), |user| user.name);
-    let site = Site {
-        is_rank_0: facts.rank == BrokerRank(0),
-        keeps_jobs: std::env::var_os("FLUX_DISABLE_JOB_CLEANUP").is_some(),
-        makes_checkpoints: conf.pointer("/kvs/checkpoint-period").is_some(),
-        lingers: site::lingers(&user),
-        user,
-    };
-    for text in site.missing() {
+fn warn_of_site(handle: Handle, owner: u32) {
+    let user = User::from_uid(Uid::from_raw(owner)).ok().flatten();
+    let user = user.map_or_else(|| owner.to_string(), |user| user.name);
+    if let Some(text) = site::ends_with_login(&user).filter(|_| is_configured(handle)) {
         handle.log(libc::LOG_WARNING, &text);
     }
 }

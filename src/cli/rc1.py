@@ -1,6 +1,7 @@
 """Written by `job-exec-rs install`; `job-exec-rs uninstall` removes it. Run by `flux modprobe rc1`."""
 
 import json
+import os
 import subprocess
 import sys
 
@@ -15,6 +16,8 @@ from flux.modprobe import task
 OF_ALLOCATED = {"R", "guest", "guest-checkpoint", "guest-leaders"}
 # flux-core libkvs/kvs.h.
 FLUX_KVS_TREEOBJ = 16
+# Said at a stop.
+KEPT = "jobs that run are not canceled, and are found again at the next start (exec.keep-jobs)"
 
 
 @task(
@@ -73,6 +76,25 @@ def is_moved(handle, key):
     try:
         return handle.rpc("kvs.lookup", request).get()["val"]["type"] != "symlink"
     except FileNotFoundError:
+        return False
+
+
+@task("keep-jobs", ranks="0", after=["job-exec"], before=["push-cleanup"], needs=["job-exec"])
+def keep_jobs(context):
+    """Keeps a stop of the instance from canceling its jobs, if they outlive it: push-cleanup of
+    flux-core's rc1 looks for this variable."""
+    if keeps_jobs(context.handle):
+        os.environ["FLUX_DISABLE_JOB_CLEANUP"] = "1"
+        # What it prints is in the log, and on the terminal of `flux shutdown`.
+        context.rpc("runat.push", {"name": "cleanup", "commands": [f"echo '{KEPT}'"]}).get()
+
+
+def keeps_jobs(handle):
+    """What job-exec-rs says. flux-core's job-exec knows no such thing."""
+    try:
+        return handle.rpc("job-exec.stats-get", {"own": True}).get().get("keeps-jobs", False)
+    except OSError as error:
+        print(f"job-exec-rs: whether jobs are kept at a stop: {error}", file=sys.stderr)
         return False
 
 

@@ -116,12 +116,18 @@ fn exception(_: Handle, driver: &Driver, message: Message) {
     }
 }
 
+/// A rank answers at once for itself. What other ranks lead can take a while.
 fn stats_get(handle: Handle, driver: &Driver, message: Message) {
-    driver.stats(move |stats| {
+    let request: Value = serde_json::from_slice(message.payload()).unwrap_or_default();
+    let answer = move |stats: Value| {
         if let Err(error) = message.respond(handle, Some(&stats.to_string())) {
             handle.log(libc::LOG_ERR, &error.to_string());
         }
-    });
+    };
+    if request["own"] == true {
+        return answer(driver.own_stats());
+    }
+    driver.stats(answer);
 }
 
 /// Handles a new configuration. One that cannot be used changes nothing, and the answer says why.

@@ -1,7 +1,8 @@
 """usage: clean-stop.py
 
-What the tasks of a job have written is there after a clean stop of the instance, also if nobody can
-write it again, because the shells were killed meanwhile."""
+A clean stop of the instance leaves its jobs running, with nothing set by hand, and says so. What the
+tasks of a job have written is there after it, also if nobody can write it again, because the shells
+were killed meanwhile. Where the owner does not want it (exec.keep-jobs) jobs are canceled."""
 
 import os
 import subprocess
@@ -10,9 +11,6 @@ from brokers import Brokers
 
 SIZE = 2
 LINE = "written before the stop"
-
-# Jobs are to outlive the stop (README.md).
-os.environ["FLUX_DISABLE_JOB_CLEANUP"] = "1"
 
 
 def units(job):
@@ -44,5 +42,43 @@ def stop(brokers):
     assert written(brokers, job) == SIZE, brokers.flux("job", "eventlog", "-p", "guest.output", job)
 
 
+def shut_down(brokers):
+    """By hand, while a job runs."""
+    job = brokers.flux("submit", f"-N{SIZE}", "sleep", "inf").strip()
+    brokers.flux("job", "wait-event", "-t60", job, "start")
+    environment = dict(os.environ, FLUX_URI=brokers.uri(0))
+    said = subprocess.run(
+        ["flux", "shutdown"], check=True, capture_output=True, text=True, env=environment
+    )
+    brokers.await_end(*range(SIZE))
+    return job, said.stdout + said.stderr
+
+
+def shut_down_and_start(brokers):
+    job, said = shut_down(brokers)
+    assert "jobs that run are not canceled" in said, said
+    assert len(units(job)) == SIZE, units(job)
+    brokers.start()
+    brokers.await_run()
+    assert brokers.flux("jobs", "-no", "{state}", job).strip() == "RUN"
+    brokers.flux("cancel", job)
+    brokers.flux("job", "wait-event", "-t60", job, "clean")
+
+
+def cancel_instead(brokers):
+    brokers.stop()
+    brokers.write("conf.d/keep.toml", "exec.keep-jobs = false\n")
+    brokers.start()
+    brokers.await_run()
+    job, said = shut_down(brokers)
+    assert "jobs that run are not canceled" not in said, said
+    assert not units(job), units(job)
+    brokers.start()
+    brokers.await_run()
+    assert brokers.flux("jobs", "-ano", "{result}", job).strip() == "CANCELED"
+
+
 with Brokers(SIZE, as_service=True) as instance:
     stop(instance)
+    shut_down_and_start(instance)
+    cancel_instead(instance)

@@ -121,10 +121,14 @@ impl Driver {
         });
     }
 
+    /// What this rank has to say to `stats-get`.
+    pub fn own_stats(&self) -> Value {
+        self.node.borrow().stats(self.now())
+    }
+
     /// Passes the answer to `stats-get` to `done`.
     pub fn stats(&self, done: impl FnOnce(Value) + 'static) {
-        let (stats, own) =
-            (self.node.borrow().stats(self.now()), self.node.borrow().facts().rank.0);
+        let (stats, own) = (self.own_stats(), self.node.borrow().facts().rank.0);
         let topic = format!("{}.stats-get", self.service);
         super::stats::gather(&self.futures, &topic, own, stats, done);
     }

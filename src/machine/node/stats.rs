@@ -36,6 +36,7 @@ impl Node {
             "method": config.implementation,
             "launcher": self.supervisor.launcher(),
             "notice": self.notice,
+            "keeps-jobs": self.keeps_jobs(),
             "connector": if self.facts().no_connector.is_some() { "local" } else { "resume" },
             "connector-notice": self.facts().no_connector,
             "kill-timeout": config.kill_timeout,
@@ -51,5 +52,12 @@ impl Node {
             "counters": self.counters.to_json(),
             "config": config.stats(&self.facts().job_shell),
         })
+    }
+
+    /// A stop of the instance is to leave its jobs running: this rank's shells outlive its broker,
+    /// which comes back.
+    fn keeps_jobs(&self) -> bool {
+        let outlive = self.supervisor.launcher() == "systemd" && self.facts().has_connector();
+        outlive && self.facts().brokers_return && self.config().keep_jobs
     }
 }

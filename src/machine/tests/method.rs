@@ -2,7 +2,10 @@
 
 use serde_json::{Value, json};
 
-use super::{OWNER, World, start, start_event};
+use super::{OWNER, World, facts, start, start_event};
+use crate::config::Config;
+use crate::machine::{Effects, Event, Facts, Node, Now};
+use crate::port::supervisor::{Method, UnitEvent};
 
 /// A job on all three ranks, of this user, where shells outlive brokers.
 fn ask(userid: u32, method: &Value) -> World {
@@ -67,4 +70,22 @@ fn a_guest_gets_an_exception_for_any_method() {
         assert!(notes[0].contains("guests may not choose system.exec.method"), "{notes:?}");
         assert!(world.launched.is_empty());
     }
+}
+
+#[test]
+fn a_stop_keeps_jobs_where_brokers_come_back_and_shells_outlive_them() {
+    let keeps = |method, facts: Facts, config| {
+        let mut node = Node::new(config, facts);
+        let now = Now { mono: 0.0, wall: 1e9 };
+        let ready = UnitEvent::Ready { method, notice: None };
+        node.handle(now, Event::Unit(ready), &mut Effects::default());
+        node.stats(now)["keeps-jobs"] == true
+    };
+    assert!(keeps(Method::Systemd, facts(0), Config::default()));
+    assert!(!keeps(Method::Fork, facts(0), Config::default()));
+    assert!(!keeps(Method::Systemd, facts(0), Config { keep_jobs: false, ..Config::default() }));
+    let ends = Facts { brokers_return: false, ..facts(0) };
+    assert!(!keeps(Method::Systemd, ends, Config::default()));
+    let no_connector = Some("it is not installed".to_string());
+    assert!(!keeps(Method::Systemd, Facts { no_connector, ..facts(0) }, Config::default()));
 }
