@@ -2,6 +2,7 @@
 
 import json
 import os
+import pwd
 import subprocess
 import sys
 
@@ -18,6 +19,8 @@ OF_ALLOCATED = {"R", "guest", "guest-checkpoint", "guest-leaders"}
 FLUX_KVS_TREEOBJ = 16
 # Said at a stop.
 KEPT = "jobs that run are not canceled, and are found again at the next start (exec.keep-jobs)"
+# systemd-logind keeps a file there for each user whose units live without a login.
+LINGERING = "/var/lib/systemd/linger"
 
 
 @task(
@@ -96,6 +99,22 @@ def keeps_jobs(handle):
     except OSError as error:
         print(f"job-exec-rs: whether jobs are kept at a stop: {error}", file=sys.stderr)
         return False
+
+
+@task("linger", before=["job-exec"], needs=["job-exec"])
+def linger(context):
+    """Has the units of the instance owner live without a login, as flux.service does. The module
+    warns where it does not work, and where the broker is no service of the system."""
+    try:
+        with open("/proc/self/cgroup", encoding="utf-8") as cgroups:
+            is_service = ":/system.slice/" in cgroups.read()
+        if not is_service or context.attr_get("broker.boot-method") != "config":
+            return
+        user = pwd.getpwuid(os.getuid()).pw_name
+        if os.path.isdir(LINGERING) and not os.path.exists(os.path.join(LINGERING, user)):
+            subprocess.run(["loginctl", "enable-linger"], check=False, timeout=10)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        print(f"job-exec-rs: loginctl enable-linger: {error}", file=sys.stderr)
 
 
 @task(
