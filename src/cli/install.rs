@@ -1,8 +1,8 @@
 //! `job-exec-rs install` and `uninstall`
 //!
-//! There are five files: the connector that job shells use, what `flux uri` says for its URIs, the
-//! module, what has to be done before flux-core's job manager is loaded, and the drop-in that makes
-//! `flux modprobe` load the module in place of job-exec. The order matters: no broker starts while a
+//! There are six files: the connector that job shells use, what `flux uri` says for its URIs, the
+//! time that job shells wait for each other's ends, the module, what has to be done when an instance
+//! starts, and the drop-in that makes `flux modprobe` load the module in place of job-exec. The order matters: no broker starts while a
 //! drop-in names a module that is missing.
 
 use std::fs::{self, OpenOptions};
@@ -25,6 +25,9 @@ const CONNECTOR: &str = "resume.so";
 const DROP_IN: &str = "modprobe/modprobe.d/50-job-exec-rs.toml";
 const TASKS: &str = "modprobe/rc1.d/50-job-exec-rs.py";
 const TASKS_TEXT: &str = include_str!("rc1.py");
+/// Read by flux-shell.
+const SHELL: &str = "shell/lua.d/50-job-exec-rs.lua";
+const SHELL_TEXT: &str = include_str!("shell.lua");
 /// Named after the scheme that it is for.
 const RESOLVER: &str = "resume.py";
 const RESOLVER_TEXT: &str = include_str!("resume.py");
@@ -51,31 +54,15 @@ args = [\"usr_glob=flux-*\"]
 ";
 
 const NEXT: &str = "\
-What to do next, on every node of the instance:
-  - Install it there too: every rank loads the module, and all need the same release.
-  - Let systemd units of the instance owner live without a login (flux.service does it by
-    itself; other ways to start Flux do not):
-      loginctl enable-linger flux
-  - Keep a stop of Flux from canceling all jobs, which it does before any module is asked:
-      systemctl edit flux, and there:
-        [Service]
-        Environment=FLUX_DISABLE_JOB_CLEANUP=1
-  - Have the KVS saved while nothing runs, too, or jobs that wait for resources can be forgotten
-    when rank 0's broker is killed. In the broker's configuration:
-        [kvs]
-        checkpoint-period = \"10s\"
-  - Restart the instance: systemctl restart flux (running jobs end this once).
-Then `flux module list` shows job-exec-rs. Back to flux-core's job-exec without uninstalling:
-      [modules.alternatives]
-      job-exec = \"job-exec\"
-in the broker's configuration.";
+Next, when this is done on every node of the instance: restart it (running jobs end this once).
+    systemctl restart flux";
 
 /// Put the module where Flux finds it, and have it loaded in place of job-exec
 ///
-/// Writes five files: resume.so in Flux's connector directory, job-exec-rs.so in its module
+/// Writes six files: resume.so in Flux's connector directory, job-exec-rs.so in its module
 /// directory, flux/uri/resolvers/resume.py below that of its Python modules, and
-/// modprobe/rc1.d/50-job-exec-rs.py and modprobe/modprobe.d/50-job-exec-rs.toml in its configuration
-/// directory. Flux itself says where those are. Running instances are not touched; the next start loads
+/// shell/lua.d/50-job-exec-rs.lua, modprobe/rc1.d/50-job-exec-rs.py and
+/// modprobe/modprobe.d/50-job-exec-rs.toml in its configuration directory. Flux itself says where those are. Running instances are not touched; the next start loads
 /// the module.
 #[derive(Args, Debug)]
 #[command(after_help = "\
@@ -120,6 +107,7 @@ struct Place {
 struct Files {
     connector: PathBuf,
     resolver: Option<PathBuf>,
+    shell: PathBuf,
     module: PathBuf,
     tasks: PathBuf,
     drop_in: PathBuf,
@@ -131,6 +119,7 @@ impl Place {
         Ok(Files {
             connector: paths.connectors.join(CONNECTOR),
             resolver: paths.resolvers.map(|path| path.join(RESOLVER)),
+            shell: paths.configuration.join(SHELL),
             module: paths.modules.join(MODULE),
             tasks: paths.configuration.join(TASKS),
             drop_in: paths.configuration.join(DROP_IN),
@@ -155,6 +144,8 @@ impl Files {
             put(resolver, RESOLVER_TEXT.as_bytes(), 0o644)?;
             wrote(resolver)?;
         }
+        put(&self.shell, SHELL_TEXT.as_bytes(), 0o644)?;
+        wrote(&self.shell)?;
         put(&self.module, &module, 0o755)?;
         wrote(&self.module)?;
         put(&self.tasks, TASKS_TEXT.as_bytes(), 0o644)?;
@@ -187,7 +178,8 @@ pub(super) fn into_prefix(prefix: &Path) -> Result<(), Failure> {
 pub(super) fn uninstall(arguments: &UninstallArguments) -> Result<ExitCode, Failure> {
     let files = arguments.place.files()?;
     let first = [&files.drop_in, &files.tasks, &files.module];
-    for path in first.into_iter().chain(&files.resolver).chain([&files.connector]) {
+    let last = [&files.shell, &files.connector];
+    for path in first.into_iter().chain(&files.resolver).chain(last) {
         let shown = path.display();
         match fs::remove_file(path) {
             Ok(()) => say(&format!("removed {shown}"))?,

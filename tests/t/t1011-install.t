@@ -30,21 +30,24 @@ start_installed() {
 		run_instance 4 "$@"
 }
 
-test_expect_success 'install puts a connector, a resolver, a module, rc1 tasks and a drop-in where Flux looks' '
+test_expect_success 'install puts a connector, a resolver, a module, rc1 tasks, a drop-in and a shell rc where Flux looks' '
 	mkdir -p "$dest$module_dir" "$dest$conf_dir/modprobe/modprobe.d" &&
 	touch "$dest$module_dir/other.so" "$dest$conf_dir/modprobe/modprobe.d/10-other.toml" &&
 	installed_files >before &&
 	"$program" install --destdir "$dest" >out &&
 	installed_files >after &&
 	comm -13 before after >new &&
-	test "$(wc -l <new)" -eq 5 &&
+	test "$(wc -l <new)" -eq 6 &&
+	cmp "$top/src/cli/shell.lua" "$dest$conf_dir/shell/lua.d/50-job-exec-rs.lua" &&
 	grep -x ".$connector_dir/resume.so" new &&
 	grep -x ".$module_dir/job-exec-rs.so" new &&
 	grep "^.$conf_dir/modprobe/modprobe.d/.*\.toml$" new &&
 	cmp "$top/src/cli/resume.py" "$dest$(flux config builtin python_path)/flux/uri/resolvers/resume.py" &&
 	cmp "$top/src/cli/rc1.py" "$dest/$(grep "^.$conf_dir/modprobe/rc1.d/.*\.py$" new)"
 '
-test_expect_success 'it says what it did' '
+test_expect_success 'it says what it did, and the one next step' '
+	sed -n "/^Next/,\$p" out | grep "systemctl restart flux" &&
+	test "$(sed -n "/^Next/,\$p" out | wc -l)" -eq 2 &&
 	while read -r file; do grep -F "${file#.}" out || return 1; done <new
 '
 test_expect_success 'module and connector are the built ones, for everybody to read' '
@@ -87,6 +90,26 @@ test_expect_success 'a reload does not bring upstream back' '
 		flux module reload \$name &&
 		flux run -n1 true && bash on-all-ranks" >actual &&
 	test_cmp expected actual
+'
+# usage: exit_timeout OPTION... What flux-shell makes of it, in an instance whose brokers come back if
+# their state directory does.
+mkdir -p rc
+cat >rc/say.lua <<-\EOF
+	shell.log ("exit-timeout is " .. tostring (shell.options["exit-timeout"]))
+EOF
+exit_timeout() {
+	FLUX_CONNECTOR_PATH=$dest$connector_dir FLUX_MODULE_PATH_PREPEND=$dest$module_dir \
+	FLUX_MODPROBE_PATH_APPEND=$dest$conf_dir/modprobe \
+	FLUX_SHELL_RC_PATH=$dest$conf_dir/shell/lua.d:$PWD/rc \
+		flux start --test-size=1 "$start" flux run "$@" true 2>&1 |
+		sed -n "s/.*exit-timeout is //p"
+}
+test_expect_success 'shells wait longer for each other where brokers come back, if nobody has set it' '
+	start=-Sstatedir=$PWD/state && mkdir -p state &&
+	test "$(exit_timeout)" = 150s &&
+	test "$(exit_timeout -o exit-timeout=7s)" = 7s &&
+	start=-Slog-level=7 &&
+	test "$(exit_timeout)" = nil
 '
 test_expect_success 'uninstall removes exactly that' '
 	"$program" uninstall --destdir "$dest" &&
