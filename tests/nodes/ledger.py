@@ -1,6 +1,7 @@
 """The account of one job on booted nodes: that of tests/chaos, with what a power cut takes with it, and
 where a job's processes are."""
 
+import math
 import re
 import threading
 
@@ -9,12 +10,8 @@ from attempt import Attempt
 from instance import pause
 from scripts import members
 
-# What may be wrong with a job of which a node was lost, beside its end with that reason.
-OF_LOST = {
-    "exception",
-    "other-exception",
-    "no-exception",
-    "status",
+# What may be wrong with a job that a node was lost from.
+OF_TOUCHED = {
     "input",
     "task-killed",
     "task-error",
@@ -25,6 +22,8 @@ OF_LOST = {
 }
 # How a job is told that its part on a node was lost.
 REASONS = ("lost", "nothing is known of it on its node", "rebooted", "booted", "no trace of it")
+# How shells say that they miss another.
+OF_SHELLS = ("PMI-1 wire protocol error",)
 # systemd hears of the end of a unit, and Flux of that.
 TOLD_S = 5
 # Between two looks at what runs on the nodes.
@@ -129,14 +128,14 @@ class Watch:
 class NodeAccount(Account):
     def __init__(self, cluster, attempt, trouble, watch):
         self.cluster, self.watch = cluster, watch
-        # The ranks of its allocation that were lost while it ran, if it has ended for it.
-        self.lost = []
+        # The ranks of its allocation that were lost while it ran, and again if it has ended for it.
+        self.touched, self.lost = [], []
         self.every_task = []
         super().__init__(cluster, attempt, trouble)
         self.account_places()
 
     def say(self, kind, text):
-        if not (self.lost and kind in OF_LOST):
+        if not (self.touched and kind in OF_TOUCHED):
             super().say(kind, text)
 
     def read(self, path):
@@ -149,28 +148,33 @@ class NodeAccount(Account):
         self.every_task = list(self.tasks)
         for task in self.tasks:
             task.started = self.cluster.true_time(task.started)
-        self.lost = self.lost_ranks()
+        self.account_lost()
         super().account_events()
 
     def is_excused(self):
+        """Its end has this reason."""
         return bool(self.lost) or super().is_excused()
 
-    def lost_ranks(self):
-        """Those of the job's, if it was told of the loss of one of them."""
-        fatal = [e for e in self.named("exception") if e["context"]["severity"] == 0]
-        told = [e for e in fatal if any(word in e["context"].get("note", "") for word in REASONS)]
-        if not told:
-            return []
-        said, note = told[0]["timestamp"], told[0]["context"]["note"]
-        lost = [
+    def account_lost(self):
+        """Who hears first of a lost node tells the job: the service, or a shell that misses another."""
+        ran = min((event["timestamp"] for event in self.named("alloc")), default=math.inf)
+        ends = [e["timestamp"] for e in self.named("finish") + self.named("exception")]
+        self.touched = [
             rank
             for rank in self.allocated()
             if any(
-                self.attempt.asked_at <= end and begin <= said + TOLD_S
+                ran <= end and begin <= max(ends, default=begin) + TOLD_S
                 for begin, end in self.faults.lost.get(rank, [])
             )
         ]
-        return lost if self.rank_in(note) in (None, *lost) else []
+        fatal = [e["context"] for e in self.named("exception") if e["context"]["severity"] == 0]
+        if not fatal or fatal[0]["type"] != "exec" or not self.touched:
+            return
+        note = fatal[0].get("note", "")
+        if any(word in note for word in REASONS):
+            self.lost = self.touched if self.rank_in(note) in (None, *self.touched) else []
+        elif any(word in note for word in OF_SHELLS):
+            self.lost = self.touched
 
     def account_attached(self):
         if not self.attempt.attached.lost:

@@ -26,6 +26,8 @@ systemctl start flux"""
 # A node boots so long on a machine that is busy.
 BOOTS_S = 30
 INSIST_S = 300
+# It waits so long, and longer, for guests' shells, to which it cannot send a signal.
+MANAGER_S = 200
 
 
 class Trouble:
@@ -88,9 +90,9 @@ class Trouble:
             except OSError as error:
                 self.note(f"rank {rank} is not back: {error}")
 
-    def sh(self, rank, command):
+    def sh(self, rank, command, limit=120):
         """On a node that is up, as root."""
-        done = self.nodes.run(rank, command)
+        done = self.nodes.run(rank, command, limit)
         if done.returncode != 0:
             self.note(f"n{rank}: {command[:60]}: {done.returncode} {done.stderr.strip()[-200:]}")
         return done
@@ -192,9 +194,11 @@ class Trouble:
         began = time.time()
         owner = f"setpriv --reuid={OWNER} --regid={OWNER} --init-groups "
         owner += f"env XDG_RUNTIME_DIR=/run/user/$(id -u {OWNER})"
-        self.sh(rank, MANAGER_COMMANDS[fault.how].format(owner=owner))
-        if fault.how == "restart":
-            self.lost.setdefault(rank, []).append((began, time.time()))
+        try:
+            self.sh(rank, MANAGER_COMMANDS[fault.how].format(owner=owner), MANAGER_S)
+        finally:
+            if fault.how == "restart":
+                self.lost.setdefault(rank, []).append((began, time.time()))
 
     def reload(self, fault):
         rank, began = fault.ranks[0], time.time()
