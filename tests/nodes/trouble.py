@@ -30,6 +30,13 @@ INSIST_S = 300
 MANAGER_S = 200
 
 
+def signal_to(unit, name):
+    """A command. A unit that is about to be started again has the process 0, to which a signal would go
+    to whoever sends it."""
+    show = f"systemctl show --value --property=MainPID {unit}"
+    return f"pid=$({show}); [ $pid = 0 ] || kill -{name} $pid"
+
+
 class Trouble:
     """Has what the account of tests/chaos asks of its faults."""
 
@@ -131,7 +138,7 @@ class Trouble:
 
     def kill(self, fault):
         """systemd starts them again."""
-        command = "kill -9 $(systemctl show --value --property=MainPID flux)"
+        command = signal_to("flux", "KILL")
         now = time.time()
         if 0 in fault.ranks:
             self.killed_0.append(now)
@@ -186,10 +193,9 @@ class Trouble:
     def manager(self, fault):
         rank = fault.ranks[0]
         if fault.how == "stop":
-            pid = f"systemctl show --value --property=MainPID {MANAGER_UNIT}"
-            self.sh(rank, f"kill -STOP $({pid})")
+            self.sh(rank, signal_to(MANAGER_UNIT, "STOP"))
             pause(fault.lasts)
-            self.insist(rank, f"kill -CONT $({pid})")
+            self.insist(rank, signal_to(MANAGER_UNIT, "CONT"))
             return
         began = time.time()
         owner = f"setpriv --reuid={OWNER} --regid={OWNER} --init-groups "
