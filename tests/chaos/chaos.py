@@ -80,12 +80,13 @@ LOOKS = ["module list", "queue status -v", "resource status", "resource list", "
 class Run:
     """One seed. What a run of another kind has instead of these is for it to say."""
 
+    name = "chaos"
     Account, Attempt, Faults = Account, Attempt, Faults
     make_plan, looks = staticmethod(make_plan), staticmethod(looks)
 
     def __init__(self, seed, options):
         self.plan = self.make_plan(seed, options)
-        self.top = tempfile.mkdtemp(prefix="chaos-", dir=os.environ.get("TMPDIR", "/tmp"))
+        self.top = tempfile.mkdtemp(prefix=f"{self.name}-", dir=os.environ.get("TMPDIR", "/tmp"))
         self.patience = options.peer_timeout + PATIENCE_S
         self.instance = self.make_instance(options)
         self.faults = self.Faults(self.instance, self.plan)

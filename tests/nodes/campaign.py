@@ -92,6 +92,7 @@ def looks(cluster, unserved):
 
 
 class NodesRun(Run):
+    name = "nodes"
     Attempt, Faults = NodeAttempt, Trouble
     make_plan, looks = staticmethod(make_plan), staticmethod(looks)
 
