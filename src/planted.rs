@@ -66,6 +66,9 @@ pub enum Bug {
     ReleasedAgain,
     /// A script that goes on after SIGTERM gets SIGKILL.
     ScriptKilled,
+    /// A script that was told to end before it was known to run, or by an earlier life of its module,
+    /// is not told when it is found.
+    ScriptStopLost,
     /// A shell is started when the prolog of its own rank has ended.
     ShellBeforeProlog,
     /// A unit is started with an empty record.
@@ -110,6 +113,7 @@ impl Bug {
         Self::ReleaseBeforeEpilog,
         Self::ReleasedAgain,
         Self::ScriptKilled,
+        Self::ScriptStopLost,
         Self::ShellBeforeProlog,
         Self::StartWithoutIntent,
         Self::UnknownIsDead,

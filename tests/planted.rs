@@ -46,6 +46,7 @@ fn every_oracle_of_scripts_finds_a_bug() {
         (Bug::PrologRunTwice, "script-once"),
         (Bug::ReleaseBeforeEpilog, "released-behind"),
         (Bug::ScriptKilled, "script-not-killed"),
+        (Bug::ScriptStopLost, "script-told"),
         (Bug::ShellBeforeProlog, "prologs-first"),
     ] {
         plant(Some(bug));

@@ -19,6 +19,10 @@ pub(super) struct Script {
     pub(super) mark: Mark,
     /// Whether it ignores SIGTERM.
     pub(super) deaf: bool,
+    /// When it was executed.
+    pub(super) began: f64,
+    /// Whether it got SIGTERM.
+    pub(super) is_told: bool,
     /// Whether it ended because its node was powered off.
     pub(super) lost_with_node: bool,
 }

@@ -112,7 +112,11 @@ impl Script {
                     script.stop = Some(ScriptStop::Canceled);
                     script.reason = Some(reason);
                 }
-                script.ends_at = Some(cx.now.mono + script.kill_timeout(cx));
+                if Bug::ScriptStopLost.is_planted() {
+                    script.ends_at = Some(cx.now.mono + script.kill_timeout(cx));
+                } else {
+                    script.tell_to_end(cx, out);
+                }
             }
         }
         // The supervisor waits for this before it tells what the script has written.
@@ -302,9 +306,22 @@ impl Script {
     /// Why it is told to end is written down first: after a restart its end could not be explained.
     fn stop(&mut self, cx: Context, why: ScriptStop, reason: EndReason, out: &mut Effects) {
         self.stop = Some(why);
-        self.ends_at = Some(cx.now.mono + self.kill_timeout(cx));
         let (unit, note) = (self.unit.clone(), Note::EndReason(reason));
         out.push(Effect::Unit(UnitCommand::Note { unit, note }));
+        self.tell_to_end(cx, out);
+    }
+
+    /// Sends SIGTERM to a script that is known to run. Another one gets it as soon as it is: a signal
+    /// that waits for it would be lost with the module. An earlier life may have sent it already, and
+    /// may not.
+    fn tell_to_end(&mut self, cx: Context, out: &mut Effects) {
+        let kill_timeout = self.kill_timeout(cx);
+        if self.phase != Phase::Running && !Bug::ScriptStopLost.is_planted() {
+            // For as long as systemd may be away.
+            self.ends_at = Some(cx.now.mono + cx.config.peer_timeout + kill_timeout);
+            return;
+        }
+        self.ends_at = Some(cx.now.mono + kill_timeout);
         // The IMP passes the signal on.
         let (unit, all) = (self.unit.clone(), !self.config(cx).is_some_and(|c| c.under_imp));
         out.push(Effect::Unit(UnitCommand::Signal { unit, signal: libc::SIGTERM, all }));
@@ -322,6 +339,9 @@ impl Script {
         match event {
             UnitEvent::Started { .. } if self.phase == Phase::Pending => {
                 self.phase = Phase::Running;
+                if self.stop.is_some() && !Bug::ScriptStopLost.is_planted() {
+                    self.tell_to_end(cx, out);
+                }
             }
             UnitEvent::Output { stream, offset, data, .. } => {
                 let end = offset.saturating_add(data.len() as u64);

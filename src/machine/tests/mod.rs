@@ -18,6 +18,7 @@ mod reason;
 mod recovery;
 mod reload;
 mod review;
+mod script_stop;
 mod shell_runs;
 mod silence;
 mod table;

@@ -17,6 +17,7 @@ mod only_ours;
 mod prologs_first;
 mod reason_outlives;
 mod released_once;
+mod script_told;
 mod true_status;
 mod unknown_is_not_dead;
 

@@ -66,6 +66,8 @@ impl World {
             exited: None,
             mark: if is_prolog && (3..8).contains(&what) { Mark::Wanted } else { Mark::None },
             deaf: what == 2,
+            began: self.now,
+            is_told: false,
             lost_with_node: false,
         };
         let index = state.scripts.len();
@@ -195,7 +197,9 @@ impl World {
         let Some(invocation) = state.systemd.invocation_id(unit) else { return };
         let is_it = |script: &Script| script.unit == *unit && script.invocation == invocation;
         let Some(index) = state.scripts.iter().rposition(is_it) else { return };
-        if !state.scripts[index].deaf {
+        let script = &mut self.ranks[rank as usize].scripts[index];
+        script.is_told |= signal == libc::SIGTERM;
+        if !script.deaf {
             let status = WaitStatus::signaled(signal);
             self.after(0.001, 0.5, Item::Script(Step::End { rank, index, status }));
         }

@@ -269,6 +269,7 @@ impl World {
     /// The resource module drains ranks. The reason contains the id of the job.
     pub(super) fn drain(&mut self, ranks: &Idset, reason: &str) {
         note!(self, "drain {ranks}: {reason}");
+        self.check_stuck(ranks, reason);
         let digests: Vec<String> = self
             .allocations
             .iter()
