@@ -79,11 +79,13 @@ pub enum Bug {
     UnrecordedIgnored,
     /// A guest's shell that nobody wants gets SIGTERM, and is not killed if it ignores the signal.
     UnwantedGuestLives,
+    /// No checkpoint is made for jobs that only wait.
+    WaitingForgotten,
 }
 
 impl Bug {
     /// All bugs.
-    pub const ALL: [Self; 34] = [
+    pub const ALL: [Self; 36] = [
         Self::AdoptionByPid,
         Self::AnotherReleaseIsFatal,
         Self::BarrierAfterRestart,
@@ -119,6 +121,7 @@ impl Bug {
         Self::UnknownIsDead,
         Self::UnrecordedIgnored,
         Self::UnwantedGuestLives,
+        Self::WaitingForgotten,
     ];
 
     /// This bug is built in.

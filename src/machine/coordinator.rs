@@ -265,6 +265,11 @@ impl Coordinator {
         self.checkpoint.touch(cx);
     }
 
+    /// Something that nobody else tells of has changed, as a job that is submitted and waits.
+    pub(super) fn handle_kvs_changed(&mut self, cx: Context) {
+        self.checkpoint.note_change(cx);
+    }
+
     /// The checkpoint under way has ended.
     pub(super) fn handle_checkpointed(
         &mut self,

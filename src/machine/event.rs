@@ -237,6 +237,9 @@ pub enum Event {
         /// How.
         result: KvsResult,
     },
+    /// Somebody has changed the primary namespace since the last checkpoint, or this service was loaded
+    /// just now. It comes at most once for each checkpoint, and not while one is under way.
+    KvsChanged,
     /// The job manager has answered [`super::Effect::KillJob`]. Whether it could signal tasks does
     /// not matter: some may not run yet, or any more.
     KillAnswered {

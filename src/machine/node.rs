@@ -202,6 +202,7 @@ impl Node {
             Event::CheckpointBegun | Event::Checkpointed(_) => return self.coordinator.gated(),
             Event::Config(_)
             | Event::Known { .. }
+            | Event::KvsChanged
             | Event::NotCleaning { .. }
             | Event::ParentDegraded { .. }
             | Event::Resources(_)

@@ -21,7 +21,7 @@ test_expect_success 'what was written before a clean stop is there' '
 	flux python "$here/clean-stop.py"
 '
 
-test_expect_success 'a job that waits is not forgotten where the KVS is saved periodically' '
+test_expect_success 'a job that waits is not forgotten, although nothing runs' '
 	flux python "$here/waiting-job.py"
 '
 

@@ -11,6 +11,9 @@ use std::cell::{Cell, RefCell};
 use std::ffi::c_int;
 use std::rc::Rc;
 
+use serde::Deserialize;
+use serde_json::json;
+
 use super::error::RpcError;
 use super::guest_namespace::{CHECKPOINT_KEY, Root};
 use super::kvs::Kvs;
@@ -18,7 +21,13 @@ use super::text::cstring;
 use crate::machine::Fault;
 use crate::proto::JobId;
 
-type Done = Box<dyn FnOnce(Result<(), Fault>)>;
+/// The answer to a commit, and to `kvs.wait-version`: how many roots the namespace has had.
+#[derive(Deserialize)]
+struct Version {
+    rootseq: u64,
+}
+
+type Done = Box<dyn FnOnce(Result<Option<u64>, Fault>)>;
 
 /// A checkpoint whose roots are being looked up.
 struct Gathering {
@@ -35,14 +44,16 @@ impl Kvs {
     /// Makes a checkpoint of the KVS that includes the guest namespaces of `jobs`, and no reference
     /// to one of `ended` whose data was moved. If it was not, that may be all there is. Without a
     /// backing store there are no checkpoints, and the KVS cannot be rolled back to one, so that is
-    /// not an error. `begun`: its commit was sent.
+    /// not an error. `begun`: its commit was sent. `done` gets the version of the primary namespace that
+    /// was saved.
     pub(super) fn checkpoint(
         &self,
         jobs: &[JobId],
         ended: &[JobId],
         begun: impl Fn() + 'static,
-        done: impl FnOnce(Result<(), Fault>) + 'static,
+        done: impl FnOnce(Result<Option<u64>, Fault>) + 'static,
     ) {
+        self.checkpoints().set(self.checkpoints().get() + 1);
         let gathering = Rc::new(Gathering {
             kvs: self.clone(),
             left: Cell::new(jobs.len() + ended.len()),
@@ -115,16 +126,32 @@ impl Gathering {
 }
 
 impl Kvs {
-    fn checkpointed(&self, result: Result<String, RpcError>) -> Result<(), Fault> {
+    /// Waits until the primary namespace is newer than this version, unless a later checkpoint begins
+    /// before. One request and its answer for each checkpoint are cheaper than the events of all
+    /// commits, and an idle KVS costs nothing.
+    pub(super) fn await_change(&self, saved: u64, changed: impl FnOnce() + 'static) {
+        let payload = json!({ "namespace": "primary", "rootseq": saved + 1 }).to_string();
+        let (this, checkpoint) = (self.clone(), self.checkpoints().get());
+        self.futures().rpc("kvs.wait-version", None, &payload, move |result| {
+            if result.is_ok() && this.checkpoints().get() == checkpoint {
+                changed();
+            }
+        });
+    }
+
+    fn checkpointed(&self, result: Result<String, RpcError>) -> Result<Option<u64>, Fault> {
         match result {
             Err(error) if error.errnum == libc::ENOSYS => {
                 self.warn_once(
                     "the KVS has no backing store: when rank 0's broker is killed, all jobs are \
                      lost",
                 );
-                Ok(())
+                Ok(None)
             }
-            result => result.map(|_| ()).map_err(Fault::from),
+            result => {
+                let text = result.map_err(Fault::from)?;
+                Ok(serde_json::from_str(&text).ok().map(|Version { rootseq }| rootseq))
+            }
         }
     }
 }

@@ -102,8 +102,9 @@ impl Driver {
     }
 
     /// Finds jobs that were in CLEANUP when rank 0's broker or module was started again. To be called
-    /// when the job manager has answered hello.
+    /// when the job manager has answered hello. What waits then may be in no checkpoint.
     pub fn find_cleaning(&self) {
+        self.handle(Event::KvsChanged);
         let (this, that) = (self.this.clone(), self.this.clone());
         let listed = move |listing| {
             if let Some(driver) = that.upgrade() {
@@ -432,9 +433,16 @@ impl Driver {
             }
         };
         self.kvs.checkpoint(jobs, ended, begun, move |result| {
-            if let Some(driver) = this.upgrade() {
-                driver.handle(Event::Checkpointed(result));
+            let Some(driver) = this.upgrade() else { return };
+            if let Ok(Some(saved)) = result {
+                let this = driver.this.clone();
+                driver.kvs.await_change(saved, move || {
+                    if let Some(driver) = this.upgrade() {
+                        driver.handle(Event::KvsChanged);
+                    }
+                });
             }
+            driver.handle(Event::Checkpointed(result.map(drop)));
         });
     }
 

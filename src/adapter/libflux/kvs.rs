@@ -17,11 +17,13 @@ pub(super) struct Kvs {
     futures: Rc<Futures>,
     /// Whether it was logged that the KVS has no backing store.
     warned: Rc<Cell<bool>>,
+    /// How many checkpoints were begun.
+    checkpoints: Rc<Cell<u64>>,
 }
 
 impl Kvs {
     pub(super) fn new(handle: Handle, futures: Rc<Futures>) -> Self {
-        Self { handle, futures, warned: Rc::default() }
+        Self { handle, futures, warned: Rc::default(), checkpoints: Rc::default() }
     }
 
     pub(super) fn futures(&self) -> &Futures {
@@ -36,6 +38,11 @@ impl Kvs {
         if !self.warned.replace(true) {
             self.handle.log(libc::LOG_WARNING, text);
         }
+    }
+
+    /// How many checkpoints were begun.
+    pub(super) fn checkpoints(&self) -> &Cell<u64> {
+        &self.checkpoints
     }
 
     pub(super) fn commit(

@@ -41,6 +41,8 @@ struct Primary {
     roots: Guests,
     /// The job manager's state, as of its last commit.
     manager: Manager,
+    /// How many commits have changed it.
+    version: u64,
 }
 
 /// The KVS of an instance. Commits are applied in the order in which they arrive.
@@ -80,6 +82,7 @@ impl Kvs {
                 }
             }),
             KvsOp::Link => {
+                self.primary.version += 1;
                 self.primary.moved.remove(&id);
                 KvsResult::Linked(Ok(()))
             }
@@ -98,6 +101,7 @@ impl Kvs {
 
     /// Puts a copy of a guest namespace in the place of its link.
     pub(super) fn graft(&mut self, roots: Roots) -> KvsResult {
+        self.primary.version += 1;
         KvsResult::Moved(match roots.0.into_iter().next() {
             Some((id, guest)) => {
                 self.primary.moved.insert(id, guest);
@@ -144,6 +148,7 @@ impl Kvs {
     /// The job manager commits its eventlogs.
     pub(super) fn commit(&mut self, manager: &Manager) {
         self.primary.manager = manager.clone();
+        self.primary.version += 1;
     }
 
     /// The job manager, as of its last commit.
@@ -165,6 +170,7 @@ impl Kvs {
         for id in ended.iter().filter(|id| self.primary.moved.contains_key(id)) {
             self.primary.roots.remove(id);
         }
+        self.primary.version += 1;
         self.last += 1;
         self.writing.insert(self.last, self.primary.clone());
         self.last
@@ -175,6 +181,16 @@ impl Kvs {
         let Some(primary) = self.writing.remove(&number) else { return false };
         self.checkpoint = primary;
         true
+    }
+
+    /// Whether the primary namespace has changed since the last checkpoint.
+    pub(super) fn has_changed(&self) -> bool {
+        self.primary.version > self.checkpoint.version
+    }
+
+    /// The job manager, as the next one would read it if rank 0's broker died now.
+    pub(super) fn kept_manager(&self) -> &Manager {
+        &self.checkpoint.manager
     }
 
     /// Rank 0's broker has died. Returns what the next job manager reads.

@@ -33,6 +33,8 @@ pub(super) struct Allocation {
 #[derive(Clone, Debug, Default)]
 pub(super) struct ManagedJob {
     pub(super) allocation: Option<Allocation>,
+    /// When it was submitted.
+    pub(super) submitted_at: f64,
     /// The job's user.
     pub(super) userid: u32,
     /// How long it may run, in seconds. 0 is no limit.
@@ -82,10 +84,11 @@ pub(super) struct Manager {
 
 impl Manager {
     /// Makes a job with the next id. An id that the KVS has forgotten is issued again.
-    pub(super) fn submit(&mut self, userid: u32, duration: f64) -> JobId {
+    pub(super) fn submit(&mut self, userid: u32, duration: f64, now: f64) -> JobId {
         self.last += 1;
         let id = JobId(self.last << 24);
-        self.jobs.insert(id, ManagedJob { userid, duration, ..ManagedJob::default() });
+        let job = ManagedJob { userid, duration, submitted_at: now, ..ManagedJob::default() };
+        self.jobs.insert(id, job);
         id
     }
 

@@ -261,6 +261,10 @@ pub(super) struct World {
     pub(super) manager: Manager,
     /// When the service on rank 0 was loaded, or went on after a stall.
     pub(super) awake_since: f64,
+    /// When a checkpoint has failed last.
+    pub(super) unsteady_at: f64,
+    /// The service that waits until the KVS has changed since its last checkpoint.
+    awaits_change: Option<Life>,
     /// The last arrival from one place at another. No message overtakes another on the same way.
     ways: BTreeMap<(u32, u32), f64>,
     pub(super) violations: Vec<Violation>,
@@ -359,6 +363,8 @@ impl World {
             kvs: Kvs::default(),
             manager: Manager::default(),
             awake_since: 0.0,
+            unsteady_at: 0.0,
+            awaits_change: None,
             ways: BTreeMap::new(),
             violations: Vec::new(),
             forgotten: BTreeMap::new(),

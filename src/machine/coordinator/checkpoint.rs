@@ -5,6 +5,9 @@
 //! most every `exec.checkpoint-interval`. So its cost does not grow with the rate of jobs, and the
 //! interval bounds how much has to be found again.
 //!
+//! The KVS also changes for jobs that only wait. A checkpoint follows such a change after
+//! [`CHANGE_SECONDS`].
+//!
 //! Shells write to their job's guest namespace without telling anybody. So checkpoints also take
 //! the namespaces of running jobs in turn, a bounded number every [`SWEEP_SECONDS`].
 
@@ -14,9 +17,13 @@ use super::asked::Asked;
 use crate::machine::context::Context;
 use crate::machine::effect::{Effect, Effects, Level};
 use crate::machine::event::{Fault, RequestId};
+use crate::planted::Bug;
 use crate::proto::peer::{CoveredRequest, Version};
 use crate::proto::{BrokerRank, JobDigest, JobId};
 
+/// How long a change of the KVS waits that no running job has made, in seconds: that of a job that
+/// waits for resources.
+const CHANGE_SECONDS: f64 = 5.0;
 /// How often guest namespaces of running jobs are put into a checkpoint unasked, in seconds.
 const SWEEP_SECONDS: f64 = 10.0;
 /// How many of them at most.
@@ -85,17 +92,26 @@ pub(super) struct Checkpoint {
 impl Checkpoint {
     /// Something has changed that a crash must not undo for long.
     pub(super) fn touch(&mut self, cx: Context) {
-        self.changed = true;
-        if self.in_flight.is_none() {
-            self.due.get_or_insert(cx.now.mono + cx.config.checkpoint_interval);
-        }
+        self.want_within(cx, cx.config.checkpoint_interval);
     }
 
     /// A rank waits for the first one since this coordinator came up.
     pub(super) fn make_first(&mut self, cx: Context) {
+        self.want_within(cx, 0.0);
+    }
+
+    /// The KVS has changed, perhaps for jobs that only wait.
+    pub(super) fn note_change(&mut self, cx: Context) {
+        if !Bug::WaitingForgotten.is_planted() {
+            self.want_within(cx, cx.config.checkpoint_interval.max(CHANGE_SECONDS));
+        }
+    }
+
+    fn want_within(&mut self, cx: Context, seconds: f64) {
         self.changed = true;
         if self.in_flight.is_none() {
-            self.due = Some(cx.now.mono);
+            let at = cx.now.mono + seconds;
+            self.due = Some(self.due.map_or(at, |due| due.min(at)));
         }
     }
 

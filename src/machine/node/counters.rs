@@ -33,6 +33,7 @@ impl Counters {
             | Event::Expiration { .. }
             | Event::Held { .. }
             | Event::Known { .. }
+            | Event::KvsChanged
             | Event::NotCleaning { .. }
             | Event::ParentDegraded { .. }
             | Event::Resources(_)

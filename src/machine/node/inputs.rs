@@ -65,6 +65,7 @@ impl Node {
                 self.handle_known(now, (id, asker, question), result, out);
             }
             Event::Kvs { id, result } => self.handle_kvs(now, id, result, out),
+            Event::KvsChanged => self.coordinator.handle_kvs_changed(cx),
             Event::Lead { request, lead } => self.handle_lead(now, request, lead, out),
             Event::NotCleaning { id } => self.coordinator.handle_not_cleaning(id),
             Event::Order(order) => self.handle_order(now, &order, out),

@@ -119,6 +119,7 @@ inputs! {
     KillAnswered "kill-answered" [LEADER]
     Known "known" [COORDINATOR LEADER AGENT]
     KnownAnswered "known-answered" [LEADER AGENT]
+    KvsChanged "kvs-changed" []
     Lead "lead" [LEADER]
     Left "left" [AGENT SCRIPT]
     Linked "linked" [LEADER]
@@ -184,6 +185,7 @@ impl Event {
             Self::Kvs { result: KvsResult::Opened(_), .. } => Input::Opened,
             Self::Kvs { result: KvsResult::Recommitted { .. }, .. } => Input::Recommitted,
             Self::Kvs { result: KvsResult::Released(_), .. } => Input::Released,
+            Self::KvsChanged => Input::KvsChanged,
             Self::Lead { .. } => Input::Lead,
             Self::NotCleaning { .. } => Input::NotCleaning,
             Self::Order(_) => Input::Order,

@@ -263,3 +263,19 @@ fn a_checkpoint_that_is_not_due_any_more_waits_for_nothing() {
     let due = node.node.next_timeout();
     assert!(due.is_some_and(|at| at < 11.0), "{due:?}: as the change before wants it");
 }
+
+/// [waiting-kept]
+#[test]
+fn a_change_that_no_running_job_makes_is_saved_soon() {
+    let mut node = Alone::new(0);
+    node.hear(Event::Unit(UnitEvent::Ready { method: Method::Systemd, notice: None }));
+    assert_eq!(node.node.next_timeout(), None, "an idle instance costs nothing");
+    node.hear(Event::KvsChanged);
+    assert_eq!(pause(&node).round(), 5.0);
+    // What runs waits for a shorter time.
+    node.hear(start_event(RequestId::Remote(1), &start("1", false)));
+    assert_eq!(pause(&node).round(), node.node.config().checkpoint_interval);
+    assert_eq!(begin(&mut node), (vec![], vec![]));
+    made(&mut node);
+    assert_eq!(node.node.next_timeout().filter(|at| *at < node.now + 5.0), None);
+}

@@ -20,6 +20,7 @@ mod released_once;
 mod script_told;
 mod true_status;
 mod unknown_is_not_dead;
+mod waiting_kept;
 
 use super::world::World;
 use crate::proto::{JobId, ReleasedRanks, Response};

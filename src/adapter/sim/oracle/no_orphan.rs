@@ -55,7 +55,7 @@ impl World {
             .flat_map(|rank| {
                 let shells = self.ranks[rank as usize].shells.iter().enumerate();
                 let forgotten = shells.filter(|(_, shell)| {
-                    shell.lives() && !self.manager.may_have(shell.unit.job(), &shell.digest)
+                    shell.runs() && !self.manager.may_have(shell.unit.job(), &shell.digest)
                 });
                 let lives = (self.life(rank), self.life(0));
                 forgotten.map(move |(index, _)| (ShellId { rank, index }, lives.0, lives.1))

@@ -258,6 +258,9 @@ impl World {
             return;
         }
         note!(self, "kill -9 of the broker on rank {rank}");
+        if rank == 0 {
+            self.check_waiting();
+        }
         let below: Vec<u32> =
             (0..self.profile.ranks).filter(|other| is_below(*other, rank)).collect();
         for rank in below {
@@ -280,6 +283,7 @@ impl World {
             }
         }
         if rank == 0 {
+            self.awaits_change = None;
             self.manager = self.kvs.crash();
             self.manager.restart();
         }

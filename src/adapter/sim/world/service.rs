@@ -13,6 +13,10 @@ use crate::proto::{Exception, Idset, JobEvent, JobException, JobId, Response, St
 /// Least number of seconds between the start times of two allocations. So no two have the same
 /// start time.
 const TICK: f64 = 0.001;
+/// How many jobs have to wait for resources.
+const WAIT_FOR_RESOURCES: f64 = 0.2;
+/// How long they wait at most, in seconds.
+const WAIT_SECONDS: f64 = 60.0;
 /// How many jobs that have not started wait for their prolog when the job manager was started again.
 const WAIT_FOR_PROLOG: f64 = 0.3;
 /// How long they wait at most, in seconds.
@@ -28,10 +32,11 @@ impl World {
         let duration = if limited { self.rng.random_range(5.0..60.0) } else { 0.0 };
         let of_guest = self.rng.random_bool(self.profile.guests);
         let userid = if of_guest { self.rng.random_range(GUESTS) } else { OWNER };
-        let id = self.manager.submit(userid, duration);
+        let id = self.manager.submit(userid, duration, self.now);
         note!(self, "{id} of user {userid} is submitted");
         self.schedule_commit();
-        self.after(0.001, 1.0, Item::Allocate(id));
+        let waits = self.rng.random_bool(WAIT_FOR_RESOURCES);
+        self.after(0.001, if waits { WAIT_SECONDS } else { 1.0 }, Item::Allocate(id));
     }
 
     /// The scheduler gives a job its ranks.
@@ -74,6 +79,14 @@ impl World {
     pub(super) fn commit_manager(&mut self, broker: u32) {
         if self.ranks[0].broker_up && self.ranks[0].brokers == broker {
             self.kvs.commit(&self.manager);
+            self.tell_change();
+        }
+    }
+
+    /// The primary namespace has changed. The service waits for that after each checkpoint.
+    fn tell_change(&mut self) {
+        if let Some(to) = self.awaits_change.take() {
+            self.send(0, 0, Item::Deliver { to, event: Box::new(Event::KvsChanged) });
         }
     }
 
@@ -127,6 +140,7 @@ impl World {
         }
         note!(self, "{id} is moved");
         let result = self.kvs.graft(root);
+        self.tell_change();
         self.after(0.000_1, 0.01, Item::Grafted { from, id, result: Box::new(result), broker });
     }
 
@@ -140,6 +154,7 @@ impl World {
 
     /// The roots of guest namespaces are looked up before the commit that puts them there.
     pub(super) fn gather_checkpoint(&mut self, from: Life, jobs: &[JobId], ended: Vec<JobId>) {
+        self.awaits_change = None;
         let (roots, broker) = (Box::new(self.kvs.roots(jobs)), self.ranks[0].brokers);
         self.after(0.000_1, 0.01, Item::CheckpointBegins { from, roots, ended, broker });
     }
@@ -154,6 +169,7 @@ impl World {
             return;
         }
         if self.faults.draw(FaultKind::CheckpointFails).is_some() {
+            self.unsteady_at = self.now;
             let full = Fault::new(libc::ENOSPC, "No space left on device");
             let event = Box::new(Event::Checkpointed(Err(full)));
             return self.after(0.001, 0.05, Item::Deliver { to: from, event });
@@ -167,6 +183,10 @@ impl World {
     pub(super) fn end_checkpoint(&mut self, to: Life, number: u64) {
         if self.kvs.end_checkpoint(number) {
             note!(self, "checkpoint {number}");
+            self.awaits_change = Some(to);
+            if self.kvs.has_changed() {
+                self.tell_change();
+            }
             self.send(0, 0, Item::Deliver { to, event: Box::new(Event::Checkpointed(Ok(()))) });
         }
     }
@@ -227,6 +247,7 @@ impl World {
             }
         }
         self.manager.handle_hello();
+        self.handle(0, Event::KvsChanged);
         let cleanup = self.manager.cleaning();
         let listing = Listing { run: self.manager.running(), cleanup: cleanup.clone() };
         self.handle(0, Event::RunningAsked(listing));
