@@ -111,6 +111,8 @@ impl NoSystemd {
 pub struct Worker {
     commands: Option<mpsc::UnboundedSender<UnitCommand>>,
     thread: Option<JoinHandle<()>>,
+    /// Where it logs to. The thread that submits commands may have nothing of its own.
+    dispatch: tracing::Dispatch,
 }
 
 impl Worker {
@@ -124,6 +126,7 @@ impl Worker {
         sink: impl Fn(UnitEvent) + Send + Sync + 'static,
     ) -> io::Result<Worker> {
         let (sender, receiver) = mpsc::unbounded_channel();
+        let dispatch = config.dispatch.clone();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let thread =
             std::thread::Builder::new().name("supervisor".to_string()).spawn(move || {
@@ -141,7 +144,7 @@ impl Worker {
                     drop(runtime);
                 });
             })?;
-        Ok(Worker { commands: Some(sender), thread: Some(thread) })
+        Ok(Worker { commands: Some(sender), thread: Some(thread), dispatch })
     }
 
     /// Obey the commands that were submitted, end the thread, and wait until it has ended.
@@ -152,12 +155,16 @@ impl Worker {
         self.end();
     }
 
+    fn say(&self, text: &str) {
+        tracing::dispatcher::with_default(&self.dispatch, || tracing::error!("{text}"));
+    }
+
     fn end(&mut self) {
         drop(self.commands.take());
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()
         {
-            tracing::error!("the supervisor's thread has panicked");
+            self.say("the supervisor's thread has panicked");
         }
     }
 }
@@ -180,9 +187,10 @@ impl Drop for Worker {
 
 impl Supervisor for Worker {
     fn submit(&mut self, command: UnitCommand) {
+        let unit = command.unit().clone();
         let sent = self.commands.as_ref().is_some_and(|commands| commands.send(command).is_ok());
         if !sent {
-            tracing::error!("command dropped: the supervisor's thread has ended");
+            self.say(&format!("command for {unit} dropped: the supervisor's thread has ended"));
         }
     }
 }
@@ -336,5 +344,42 @@ async fn refuse_all(
         };
         let (errnum, message) = (Errno::ENXIO as i32, message.clone());
         report(UnitEvent::Failed { unit, errnum, message });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::sync::Mutex;
+
+    use super::*;
+    use crate::proto::{JobId, UnitName};
+
+    #[derive(Clone, Default)]
+    struct Log(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Log {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().write(bytes)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_command_that_nobody_takes_is_said_to_be_lost() {
+        let log = Log::default();
+        let writer = log.clone();
+        let subscriber = tracing_subscriber::fmt().with_writer(move || writer.clone()).finish();
+        let (commands, receiver) = mpsc::unbounded_channel();
+        drop(receiver);
+        let dispatch = tracing::Dispatch::new(subscriber);
+        let mut worker = Worker { commands: Some(commands), thread: None, dispatch };
+        let unit = UnitName::new(false, BrokerRank(0), JobId(1), InstanceId::new("/test", 1));
+        worker.submit(UnitCommand::Forget { unit: unit.clone() });
+        let text = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
+        assert!(text.contains(&format!("command for {unit} dropped")), "{text}");
     }
 }

@@ -2,7 +2,7 @@
 //! subprocesses.
 
 use std::rc::{Rc, Weak};
-use std::sync::{Arc, Mutex, mpsc};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
 
 use super::error::LoadError;
 use crate::adapter::libflux::{
@@ -19,9 +19,9 @@ struct SharedWorker(Arc<Mutex<Option<Worker>>>);
 
 impl Supervisor for SharedWorker {
     fn submit(&mut self, command: UnitCommand) {
-        if let Ok(mut worker) = self.0.lock()
-            && let Some(worker) = worker.as_mut()
-        {
+        let mut worker = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        // Nothing comes after `stop`, which takes it: the last commands of a node come before.
+        if let Some(worker) = worker.as_mut() {
             worker.submit(command);
         }
     }
