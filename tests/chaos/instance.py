@@ -90,8 +90,6 @@ peer-timeout = "{self.peer_timeout}s"
     def environment():
         names = [name for name in os.environ if name in PASSED_ON or name.startswith("FLUX_")]
         values = {name: os.environ[name] for name in names}
-        # A stop is no reason to cancel jobs (README.md).
-        values["FLUX_DISABLE_JOB_CLEANUP"] = "1"
         return "".join(f'{name}="{value}"\n' for name, value in values.items())
 
     def path(self, *names):

@@ -126,8 +126,6 @@ def play_undisturbed(brokers):
     assert "epilog-start" not in names(brokers, job), names(brokers, job)
 
 
-# A stop does not cancel what is left (README, Install).
-os.environ["FLUX_DISABLE_JOB_CLEANUP"] = "1"
 instance = Brokers(SIZE, as_service=True)
 has_no_checkpoint = sys.argv[1] in ("reloaded", "undisturbed")
 instance.write("conf.d/exec.toml", CONFIG + NO_CHECKPOINT * has_no_checkpoint)
