@@ -34,6 +34,7 @@ use upstream::{Gathering, Led, Over, Unled, Upstream};
 mod barrier;
 mod eviction;
 mod kept;
+mod known;
 mod launch;
 mod mark;
 mod occupant;
@@ -476,15 +477,9 @@ impl Agent {
         Ok(())
     }
 
-    /// Whose shell is here.
-    pub(super) fn shell_userid(&self) -> Option<u32> {
-        self.occupant.as_ref().map(|there| there.shell.userid())
-    }
-
-    /// How many bytes of commits are kept on this rank for this job, if it is this user's.
-    pub(super) fn kept_bytes(&self, userid: u32) -> usize {
-        let theirs = self.occupant.as_ref().filter(|there| there.shell.userid() == userid);
-        theirs.map_or(0, |there| there.shell.kept_bytes())
+    /// Whose shell is here, and how many bytes of commits are kept for it.
+    pub(super) fn kept(&self) -> Option<(u32, usize)> {
+        self.occupant.as_ref().map(|there| (there.shell.userid(), there.shell.kept_bytes()))
     }
 
     /// A client of the job on this rank leaves commits. It is answered when they are kept. So many
@@ -606,54 +601,6 @@ impl Agent {
             && led.reports.is_due(cx.now.mono)
         {
             self.send(out);
-        }
-    }
-
-    /// Another rank has answered a question about the job.
-    pub(super) fn handle_known(
-        &mut self,
-        cx: Context,
-        question: Question,
-        result: Result<bool, Fault>,
-        out: &mut Effects,
-    ) {
-        let soon = cx.now.mono + cx.config.peer_timeout;
-        if let Question::Leader { generation } = question
-            && self.late.as_ref().is_some_and(|late| late.request.generation == generation)
-        {
-            self.upstream.ask_at_mut().get_or_insert(soon);
-            return self.handle_confirmation(cx, generation, result == Ok(true), out);
-        }
-        match (question, &mut self.upstream) {
-            (asked, Upstream::Led(led)) if asked == led.probe && result == Ok(true) => {
-                led.ask_at = Some(cx.now.mono + PROBE_SECONDS);
-            }
-            (asked, Upstream::Led(led)) if asked == led.probe => {
-                // Its broker has died, or it has stepped down, and nobody told us. Rank 0 is asked
-                // next.
-                out.end(led.to, StreamEnd::ParentGone);
-                self.lose_leader(cx);
-            }
-            (Question::Manager, Upstream::Unled(unled)) if result == Ok(false) => {
-                unled.over = Over::Unwanted;
-                // Nobody will ever end the shell but this agent.
-                self.evict(cx, "the job manager does not have this job running", out);
-                self.start_nothing();
-            }
-            // The job manager has it: a leader will come. Or rank 0 could not say.
-            (Question::Manager, Upstream::Unled(unled)) => {
-                unled.ask_at = Some(if result.is_ok() { soon } else { ask_soon(cx) });
-            }
-            // Asked before it was led, or before it was not, or of another parent: the answer says
-            // nothing now.
-            (_, Upstream::Led(led)) => {
-                led.ask_at.get_or_insert(soon);
-            }
-            (Question::Leader { .. } | Question::Parent, Upstream::Unled(unled)) => {
-                unled.ask_at.get_or_insert(soon);
-            }
-            // The node's own.
-            (Question::Request { .. }, Upstream::Unled(_)) => (),
         }
     }
 

@@ -171,13 +171,11 @@ impl Node {
         bequest: &Arc<Bequest>,
         out: &mut Effects,
     ) {
-        let others = match self.agents.get(&id).and_then(Agent::shell_userid) {
-            Some(userid) => {
-                let others = self.agents.iter().filter(|(other, _)| **other != id);
-                others.map(|(_, agent)| agent.kept_bytes(userid)).sum()
-            }
-            None => 0,
-        };
+        let owner = self.agents.get(&id).and_then(Agent::kept).map(|(userid, _)| userid);
+        let others = self.agents.iter().filter(|(other, _)| **other != id);
+        let others = others.filter_map(|(_, agent)| agent.kept());
+        let others = others.filter(|(userid, _)| Some(*userid) == owner);
+        let others = others.map(|(_, bytes)| bytes).sum();
         let agent = of_user(self.agents.get_mut(&id), id, credential);
         let kept = agent.and_then(|agent| agent.handle_keep_commits(request, bequest, others, out));
         if let Err(fault) = kept {

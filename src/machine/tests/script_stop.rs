@@ -35,13 +35,14 @@ fn a_script_is_told_when_it_runs() {
 fn a_script_that_is_found_is_told_again_to_end() {
     let mut world = asked();
     world.script_started(1, Stage::Prolog);
-    world.make_lasting(1);
+    (0..2).for_each(|rank| world.make_lasting(rank));
     world.cancel();
     world.pass(9.0);
     assert_eq!(world.signals, [SIGTERM]);
-    world.lose(1);
+    world.unload(1);
     world.signals.clear();
     world.load(1);
+    world.make_lasting(1);
     world.pass(9.0);
     assert_eq!(world.signals, [SIGTERM], "the first may not have been sent");
     assert_eq!(world.drained.len(), 0);
