@@ -77,6 +77,8 @@ pub enum Bug {
     UnknownIsDead,
     /// A unit whose record was lost is left alone.
     UnrecordedIgnored,
+    /// A checkpoint counts as made before the disk has it.
+    UnsyncedCounts,
     /// A guest's shell that nobody wants gets SIGTERM, and is not killed if it ignores the signal.
     UnwantedGuestLives,
     /// No checkpoint is made for jobs that only wait.
@@ -85,7 +87,7 @@ pub enum Bug {
 
 impl Bug {
     /// All bugs.
-    pub const ALL: [Self; 36] = [
+    pub const ALL: [Self; 37] = [
         Self::AdoptionByPid,
         Self::AnotherReleaseIsFatal,
         Self::BarrierAfterRestart,
@@ -120,6 +122,7 @@ impl Bug {
         Self::StartWithoutIntent,
         Self::UnknownIsDead,
         Self::UnrecordedIgnored,
+        Self::UnsyncedCounts,
         Self::UnwantedGuestLives,
         Self::WaitingForgotten,
     ];

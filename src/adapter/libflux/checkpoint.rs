@@ -53,7 +53,8 @@ impl Kvs {
         begun: impl Fn() + 'static,
         done: impl FnOnce(Result<Option<u64>, Fault>) + 'static,
     ) {
-        self.checkpoints().set(self.checkpoints().get() + 1);
+        let checkpoints = self.checkpoints();
+        checkpoints.set(checkpoints.get() + 1);
         let gathering = Rc::new(Gathering {
             kvs: self.clone(),
             left: Cell::new(jobs.len() + ended.len()),
@@ -118,8 +119,20 @@ impl Gathering {
         (self.begun)();
         let (done, kvs) = (self.done.take(), self.kvs.clone());
         self.kvs.futures().then_once(future, move |result, _| {
-            if let Some(done) = done {
-                done(kvs.checkpointed(result));
+            let Some(done) = done else { return };
+            match kvs.checkpointed(result) {
+                Ok(Some(saved)) => {
+                    let unsynced = kvs.unsynced_warning();
+                    kvs.sync(move |synced| {
+                        done(synced.map(|is_synced| {
+                            if !is_synced {
+                                unsynced();
+                            }
+                            Some(saved)
+                        }));
+                    });
+                }
+                other => done(other),
             }
         });
     }
@@ -131,12 +144,26 @@ impl Kvs {
     /// commits, and an idle KVS costs nothing.
     pub(super) fn await_change(&self, saved: u64, changed: impl FnOnce() + 'static) {
         let payload = json!({ "namespace": "primary", "rootseq": saved + 1 }).to_string();
-        let (this, checkpoint) = (self.clone(), self.checkpoints().get());
+        let (checkpoints, checkpoint) = (self.checkpoints(), self.checkpoints().get());
         self.futures().rpc("kvs.wait-version", None, &payload, move |result| {
-            if result.is_ok() && this.checkpoints().get() == checkpoint {
+            if result.is_ok() && checkpoints.get() == checkpoint {
                 changed();
             }
         });
+    }
+
+    /// Says once that nobody has the checkpoint on the disk.
+    fn unsynced_warning(&self) -> impl FnOnce() + 'static {
+        let warn = self.warning();
+        let lasts = self.lasts();
+        move || {
+            if lasts {
+                warn(
+                    "the KVS is not kept by content-sqlite with a write-ahead log: a power cut of \
+                     this node can forget jobs",
+                );
+            }
+        }
     }
 
     fn checkpointed(&self, result: Result<String, RpcError>) -> Result<Option<u64>, Fault> {
@@ -150,7 +177,11 @@ impl Kvs {
             }
             result => {
                 let text = result.map_err(Fault::from)?;
-                Ok(serde_json::from_str(&text).ok().map(|Version { rootseq }| rootseq))
+                let version = serde_json::from_str(&text);
+                let Version { rootseq } = version.map_err(|error| {
+                    Fault::new(libc::EPROTO, format!("answer to a commit: {error}"))
+                })?;
+                Ok(Some(rootseq))
             }
         }
     }

@@ -236,6 +236,7 @@ impl Driver {
             self.perform(effect);
         }
         self.drains.give_up();
+        self.kvs.stop();
     }
 
     fn now(&self) -> Now {

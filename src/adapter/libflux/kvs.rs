@@ -1,10 +1,11 @@
 //! Commits to the KVS and lookups in it.
 
-use std::cell::Cell;
+use std::cell::{Cell, OnceCell};
 use std::ffi::c_int;
 use std::ptr;
 use std::rc::Rc;
 
+use super::database::{Database, Synced};
 use super::error::{HandleError, RpcError};
 use super::future::Futures;
 use super::handle::Handle;
@@ -19,11 +20,14 @@ pub(super) struct Kvs {
     warned: Rc<Cell<bool>>,
     /// How many checkpoints were begun.
     checkpoints: Rc<Cell<u64>>,
+    /// None inside: there is no directory for it.
+    database: Rc<OnceCell<Option<Database>>>,
 }
 
 impl Kvs {
     pub(super) fn new(handle: Handle, futures: Rc<Futures>) -> Self {
-        Self { handle, futures, warned: Rc::default(), checkpoints: Rc::default() }
+        let (warned, checkpoints, database) = Default::default();
+        Self { handle, futures, warned, checkpoints, database }
     }
 
     pub(super) fn futures(&self) -> &Futures {
@@ -35,14 +39,48 @@ impl Kvs {
     }
 
     pub(super) fn warn_once(&self, text: &str) {
-        if !self.warned.replace(true) {
-            self.handle.log(libc::LOG_WARNING, text);
+        self.warning()(text);
+    }
+
+    /// What [`Self::warn_once`] does, for a closure that must not keep this alive.
+    pub(super) fn warning(&self) -> impl FnOnce(&str) + 'static {
+        let (handle, warned) = (self.handle, Rc::clone(&self.warned));
+        move |text| {
+            if !warned.replace(true) {
+                handle.log(libc::LOG_WARNING, text);
+            }
         }
     }
 
+    /// Waits for a sync that is under way: its thread must not outlive the module.
+    pub(super) fn stop(&self) {
+        if let Some(Some(database)) = self.database.get() {
+            database.stop();
+        }
+    }
+
+    /// Has on the disk what the KVS has given to its backing store.
+    pub(super) fn sync(&self, done: impl FnOnce(Synced) + 'static) {
+        let database = self.database.get_or_init(|| {
+            let directory = self.handle.attribute("statedir")?;
+            let database = Database::new(self.handle, directory.as_ref());
+            database.map_err(|error| self.warn_once(&error.to_string())).ok()
+        });
+        match database {
+            Some(database) => database.sync(done),
+            None => done(Ok(false)),
+        }
+    }
+
+    /// Whether a broker that is started in this one's place has its backing store.
+    pub(super) fn lasts(&self) -> bool {
+        let removes = self.handle.attribute("statedir-cleanup");
+        removes.is_none_or(|removes| removes == "0")
+    }
+
     /// How many checkpoints were begun.
-    pub(super) fn checkpoints(&self) -> &Cell<u64> {
-        &self.checkpoints
+    pub(super) fn checkpoints(&self) -> Rc<Cell<u64>> {
+        Rc::clone(&self.checkpoints)
     }
 
     pub(super) fn commit(

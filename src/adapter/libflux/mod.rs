@@ -9,6 +9,7 @@ mod checkpoint;
 mod cleaning;
 mod connector;
 mod constrain;
+mod database;
 mod drains;
 mod driver;
 mod error;

@@ -38,6 +38,8 @@ pub enum FaultKind {
     ModuleReloaded,
     /// A node is powered off, and boots again.
     NodeRebooted,
+    /// Rank 0's node is powered off before a checkpoint that was written is synced, and boots again.
+    PowerCutUnsynced,
     /// A rank does not do anything for a while.
     RankStalls,
     /// A broker is killed, and the records of its rank are lost.
@@ -63,7 +65,7 @@ pub enum FaultKind {
 
 impl FaultKind {
     /// All kinds.
-    pub const ALL: [Self; 27] = [
+    pub const ALL: [Self; 28] = [
         Self::AllKilled,
         Self::BrokerKilled,
         Self::BusLost,
@@ -81,6 +83,7 @@ impl FaultKind {
         Self::KvsUnloaded,
         Self::ModuleReloaded,
         Self::NodeRebooted,
+        Self::PowerCutUnsynced,
         Self::RankStalls,
         Self::RecordsLost,
         Self::Replaced,
@@ -103,6 +106,7 @@ impl FaultKind {
             | Self::CrashInWrite
             | Self::KilledAtHandover
             | Self::KvsUnloaded
+            | Self::PowerCutUnsynced
             | Self::StartFails
             | Self::StartIsSlow => false,
             Self::AllKilled

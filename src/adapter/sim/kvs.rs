@@ -51,8 +51,12 @@ pub(super) struct Kvs {
     guests: Guests,
     primary: Primary,
     checkpoint: Primary,
-    /// Checkpoints that are being written. Each is durable when that has ended.
+    /// What a power cut leaves: the last checkpoint that was synced.
+    synced: Primary,
+    /// Checkpoints that are being written. Each outlives the broker when that has ended.
     writing: BTreeMap<u64, Primary>,
+    /// Checkpoints that are being synced. Each outlives a power cut when that has ended.
+    syncing: BTreeMap<u64, Primary>,
     last: u64,
     rollbacks: u32,
 }
@@ -176,11 +180,26 @@ impl Kvs {
         self.last
     }
 
-    /// A checkpoint was written to disk. Returns false if the broker died before that.
-    pub(super) fn end_checkpoint(&mut self, number: u64) -> bool {
+    /// A checkpoint was written, to the page cache. Returns false if the broker died before that.
+    pub(super) fn write_checkpoint(&mut self, number: u64) -> bool {
         let Some(primary) = self.writing.remove(&number) else { return false };
-        self.checkpoint = primary;
+        self.checkpoint = primary.clone();
+        self.syncing.insert(number, primary);
         true
+    }
+
+    /// A checkpoint was synced. Returns false if the broker died before that.
+    pub(super) fn end_checkpoint(&mut self, number: u64) -> bool {
+        let Some(primary) = self.syncing.remove(&number) else { return false };
+        self.synced = primary;
+        true
+    }
+
+    /// Rank 0's node, whose broker has died, has lost its power. Returns what the next job manager
+    /// reads.
+    pub(super) fn lose_unsynced(&mut self) -> Manager {
+        self.checkpoint = self.synced.clone();
+        self.crash()
     }
 
     /// Whether the primary namespace has changed since the last checkpoint.
@@ -198,6 +217,7 @@ impl Kvs {
         self.rollbacks += 1;
         self.guests.clear();
         self.writing.clear();
+        self.syncing.clear();
         self.primary = self.checkpoint.clone();
         self.remove_stray_roots();
         self.primary.manager.clone()
@@ -299,14 +319,29 @@ mod tests {
         kvs.apply(ID, KvsOp::Create { userid: 1 });
         kvs.apply(ID, append("init"));
         let first = kvs.begin_checkpoint(kvs.roots(&[ID]), &[]);
-        assert!(kvs.end_checkpoint(first));
+        assert!(kvs.write_checkpoint(first) && kvs.end_checkpoint(first));
         kvs.apply(ID, append("starting"));
         let second = kvs.begin_checkpoint(kvs.roots(&[ID]), &[]);
         kvs.crash();
-        assert!(!kvs.end_checkpoint(second), "it died before it was written");
+        assert!(!kvs.write_checkpoint(second), "it died before it was written");
         let opened = kvs.apply(ID, KvsOp::Open { userid: 1 });
         let expected = Opened { events: events("init"), moved: false, ..Opened::default() };
         assert_eq!(opened, KvsResult::Opened(Ok(expected)));
+    }
+
+    #[test]
+    fn after_a_power_cut_everything_is_as_the_last_synced_checkpoint_has_it() {
+        let mut kvs = Kvs::default();
+        let (mut manager, mut numbers) = (Manager::default(), Vec::new());
+        for _ in 0..2 {
+            manager.submit(1, 0.0, 0.0);
+            kvs.commit(&manager);
+            numbers.push(kvs.begin_checkpoint(Roots::default(), &[]));
+        }
+        assert!(kvs.write_checkpoint(numbers[0]) && kvs.end_checkpoint(numbers[0]));
+        assert!(kvs.write_checkpoint(numbers[1]));
+        assert_eq!(kvs.crash().jobs.len(), 2);
+        assert_eq!(kvs.lose_unsynced().jobs.len(), 1);
     }
 
     #[test]

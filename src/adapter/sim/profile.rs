@@ -57,6 +57,7 @@ const DEFAULT: Rates = &[
     (Kind::KvsUnloaded, 0.005),
     (Kind::ModuleReloaded, 0.1),
     (Kind::NodeRebooted, 0.005),
+    (Kind::PowerCutUnsynced, 0.005),
     (Kind::RankStalls, 0.02),
     (Kind::RecordsLost, 0.01),
     (Kind::Replaced, 0.02),
@@ -94,6 +95,7 @@ const NODES: Rates = &[
     (Kind::ClockJumps, 0.05),
     (Kind::DiskFull, 0.1),
     (Kind::NodeRebooted, 0.05),
+    (Kind::PowerCutUnsynced, 0.02),
     (Kind::RankStalls, 0.1),
 ];
 

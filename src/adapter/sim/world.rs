@@ -176,10 +176,16 @@ pub(super) enum Item {
         ended: Vec<JobId>,
         broker: u32,
     },
+    CheckpointWritten {
+        to: Life,
+        number: u64,
+    },
     CheckpointEnds {
         to: Life,
         number: u64,
     },
+    /// Rank 0's node is powered off.
+    PowerCut(FaultId),
     /// A job's prolog has ended: the job manager asks for the job.
     PrologEnded(JobId),
     PauseOver {
@@ -457,6 +463,10 @@ impl World {
             Item::EndShell { id, status } => self.end_shell(id, status),
             Item::Fault(id) => self.handle_fault(id),
             Item::OutputGrown(rank) => self.handle_growth(rank),
+            Item::PowerCut(id) => {
+                let mut rng = self.faults.rng(id);
+                self.reboot(0, &mut rng);
+            }
             Item::PrologEnded(id) => self.send_start_request(id),
             Item::KillJob { from, id, signal } => self.kill_job(from, id, signal),
             Item::Graft { from, id, root, broker } => self.graft(from, id, *root, broker),
@@ -475,6 +485,7 @@ impl World {
             Item::CheckpointBegins { from, roots, ended, broker } => {
                 self.begin_checkpoint(from, (*roots, &ended), broker);
             }
+            Item::CheckpointWritten { to, number } => self.write_checkpoint(to, number),
             Item::CheckpointEnds { to, number } => self.end_checkpoint(to, number),
             Item::LeftoverEnds(id) => self.end_leftover(id),
             Item::CommitLine(id) => drop(self.commit_line(id)),

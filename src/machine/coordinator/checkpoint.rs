@@ -83,6 +83,8 @@ pub(super) struct Checkpoint {
     /// One has been made since this coordinator came up.
     made: bool,
     last: Last,
+    /// Why the last one was not made, which was said.
+    trouble: Option<Fault>,
     /// When running jobs have their turn, if there are any.
     sweep_at: Option<f64>,
     /// The last running job that had its turn.
@@ -311,6 +313,7 @@ impl Checkpoint {
         match result {
             Ok(()) => {
                 self.made = true;
+                self.trouble = None;
                 for to in self.asked.take_made() {
                     out.done(to, Ok(()));
                 }
@@ -321,7 +324,10 @@ impl Checkpoint {
                 }
             }
             Err(fault) => {
-                out.log(Level::Error, format!("checkpoint of the KVS: {fault}"));
+                if self.trouble.as_ref() != Some(&fault) {
+                    out.log(Level::Error, format!("checkpoint of the KVS: {fault}"));
+                    self.trouble = Some(fault);
+                }
                 for (id, job) in jobs {
                     self.waiting.entry(id).or_insert(job);
                 }

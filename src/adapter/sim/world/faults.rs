@@ -108,6 +108,7 @@ impl World {
             | FaultKind::CrashInWrite
             | FaultKind::KilledAtHandover
             | FaultKind::KvsUnloaded
+            | FaultKind::PowerCutUnsynced
             | FaultKind::StartFails
             | FaultKind::StartIsSlow => (), // not timed: each strikes at its occasions
         }
@@ -290,9 +291,13 @@ impl World {
     }
 
     /// Powers a node off, with all that runs on it. It boots again.
-    fn reboot(&mut self, rank: u32, rng: &mut ChaCha8Rng) {
+    pub(super) fn reboot(&mut self, rank: u32, rng: &mut ChaCha8Rng) {
         self.kill(rank);
         note!(self, "the node of rank {rank} is powered off");
+        if rank == 0 {
+            self.manager = self.kvs.lose_unsynced();
+            self.manager.restart();
+        }
         let state = &mut self.ranks[rank as usize];
         state.boot += 1;
         state.muted = false;

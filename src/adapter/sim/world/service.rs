@@ -8,11 +8,14 @@ use crate::adapter::sim::kvs::Roots;
 use crate::adapter::sim::rank::{GUESTS, OWNER};
 use crate::adapter::sim::request::{Asked, Life};
 use crate::machine::{Event, Fault, KvsOp, KvsResult, Listing, RequestId};
+use crate::planted::Bug;
 use crate::proto::{Exception, Idset, JobEvent, JobException, JobId, Response, StartRequest};
 
 /// Least number of seconds between the start times of two allocations. So no two have the same
 /// start time.
 const TICK: f64 = 0.001;
+/// How long a sync takes that a power cut ends, in seconds.
+const SLOW_SYNC: f64 = 1.0;
 /// How many jobs have to wait for resources.
 const WAIT_FOR_RESOURCES: f64 = 0.2;
 /// How long they wait at most, in seconds.
@@ -176,8 +179,21 @@ impl World {
         }
         self.check_held();
         let number = self.kvs.begin_checkpoint(roots, ended);
-        self.after(0.001, 0.05, Item::CheckpointEnds { to: from, number });
+        self.after(0.001, 0.05, Item::CheckpointWritten { to: from, number });
         self.deliver(from, Event::CheckpointBegun);
+    }
+
+    /// It outlives the broker now. The service has it synced.
+    pub(super) fn write_checkpoint(&mut self, to: Life, number: u64) {
+        if self.kvs.write_checkpoint(number) {
+            match self.faults.draw(FaultKind::PowerCutUnsynced) {
+                Some(id) => self.at(self.now + SLOW_SYNC, Item::PowerCut(id)),
+                None => self.after(0.001, 0.3, Item::CheckpointEnds { to, number }),
+            }
+            if Bug::UnsyncedCounts.is_planted() {
+                self.send(0, 0, Item::Deliver { to, event: Box::new(Event::Checkpointed(Ok(()))) });
+            }
+        }
     }
 
     pub(super) fn end_checkpoint(&mut self, to: Life, number: u64) {
@@ -187,7 +203,9 @@ impl World {
             if self.kvs.has_changed() {
                 self.tell_change();
             }
-            self.send(0, 0, Item::Deliver { to, event: Box::new(Event::Checkpointed(Ok(()))) });
+            if !Bug::UnsyncedCounts.is_planted() {
+                self.send(0, 0, Item::Deliver { to, event: Box::new(Event::Checkpointed(Ok(()))) });
+            }
         }
     }
 
