@@ -239,6 +239,7 @@ fn facts(handle: Handle, place: &Place, confines: bool) -> Result<Facts, LoadErr
         hostname: handle.attribute("hostname").unwrap_or_default(),
         owner,
         instance: InstanceId::new(&place.directory.to_string_lossy(), owner),
+        size: handle.attribute("size").and_then(|size| size.parse().ok()).unwrap_or(u32::MAX),
         shell_uri,
         no_connector,
         nested: is_job(handle),

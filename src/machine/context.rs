@@ -39,6 +39,8 @@ pub struct Facts {
     pub owner: u32,
     /// Identity of the instance in unit names.
     pub instance: InstanceId,
+    /// How many ranks the instance has.
+    pub size: u32,
     /// What shells connect to. Empty without a broker.
     pub shell_uri: String,
     /// Why shells do without the resume connector, if they do.

@@ -102,7 +102,7 @@ impl Coordinator {
         out: &mut Effects,
     ) {
         self.touch(cx);
-        match start {
+        match start.and_then(|start| self.with_ranks(cx, start)) {
             Ok(start) => {
                 let mut job = Coordinated {
                     request: Some(request),
@@ -153,6 +153,20 @@ impl Coordinator {
                 out.done(request, Err(fault));
             }
         }
+    }
+
+    /// Refuses a job with ranks that the instance does not have. One that may have run is found or given
+    /// up, rank by rank. A mocked job has nothing on its ranks.
+    fn with_ranks(&self, cx: Context, start: StartRequest) -> Result<StartRequest, StartError> {
+        let size = cx.facts.size;
+        let is_mocked = start.jobspec.as_ref().is_ok_and(|jobspec| jobspec.test.is_some());
+        let lacks = start.r.ranks().last().is_some_and(|last| last >= size);
+        if !lacks || is_mocked || start.reattach || self.unasked.may_have_run(start.id) {
+            return Ok(start);
+        }
+        let ranks: Idset = start.r.ranks().iter().filter(|rank| *rank >= size).collect();
+        let reason = format!("ranks {ranks} do not exist: the instance has {size} ranks");
+        Err(StartError::Field { id: start.id, key: "R", reason })
     }
 
     /// The job manager has listed its jobs. From now on it asks only for jobs that did not run when

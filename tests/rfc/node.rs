@@ -34,6 +34,7 @@ impl Rank {
             hostname: "node".to_string(),
             owner: 1000,
             instance: instance.clone(),
+            size: 100,
             shell_uri: "resume:///run/flux/local".to_string(),
             no_connector: None,
             job_shell: "/usr/libexec/flux/flux-shell".to_string(),

@@ -110,6 +110,15 @@ test_expect_success OURS 'and of another release of it' '
 	still_works
 '
 
+test_expect_success OURS 'a job on a rank that the instance lacks fails at once, and drains nothing' '
+	flux jobtap load alloc-bypass.so &&
+	r=$(flux R encode -r 0,70-79 -c 0 -H "n[0-10]") &&
+	id=$(flux submit --setattr=alloc-bypass.R="$r" true) &&
+	wait_event "$id" clean &&
+	contexts "$id" exception | grep "ranks 70-79 do not exist" &&
+	test "$(contexts "$id" exception | wc -l)" = 1 &&
+	test "$(flux resource drain -no "{ranks}")" = ""
+'
 test_expect_success 'start a job to ask about' '
 	id=$(flux submit -N2 -n2 sleep inf) &&
 	wait_event "$id" start &&

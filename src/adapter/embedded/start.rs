@@ -49,6 +49,7 @@ pub(super) fn nodes(config: &InstanceConfig, ranks: u32, statedir: &Path) -> Vec
             hostname: String::new(),
             owner: nix::unistd::getuid().as_raw(),
             instance: instance.clone(),
+            size: ranks,
             shell_uri: String::new(),
             no_connector: None,
             job_shell: "flux-shell".to_string(),

@@ -239,6 +239,7 @@ pub(super) fn new_node(
         hostname: format!("sim{rank}"),
         owner: OWNER,
         instance: instance(),
+        size: u32::MAX,
         shell_uri: format!("resume:///sim?rank={rank}&broker={broker}"),
         no_connector: None,
         job_shell: "/bin/shell".to_string(),

@@ -332,6 +332,19 @@ fn a_bad_request_fails_its_job_and_no_other() {
     world.assert_ended();
 }
 
+/// [ranks-exist]
+#[test]
+fn a_job_with_ranks_that_the_instance_lacks_fails_at_once() {
+    let mut world = World::new(1);
+    world.happen(0, super::start_event(RequestId::Remote(1), &super::start("0,100-4999", false)));
+    let note = format!(
+        "start request for job {JOB}: R: ranks 100-4999 do not exist: the instance has 100 ranks"
+    );
+    assert_eq!(world.notes(), [note]);
+    assert!(world.launched.is_empty() && world.drained.is_empty());
+    world.assert_ended();
+}
+
 #[test]
 fn a_guests_job_without_an_imp_is_refused() {
     let mut world = World::new(1);

@@ -55,6 +55,7 @@ pub(super) fn facts(rank: u32) -> Facts {
         hostname: format!("node{rank}"),
         owner: OWNER,
         instance: InstanceId::new("/test", OWNER),
+        size: 100,
         shell_uri: format!("local:///test/{rank}"),
         no_connector: None,
         job_shell: "/bin/flux-shell".to_string(),
