@@ -152,8 +152,9 @@ class NodeAccount(Account):
         super().account_events()
 
     def is_excused(self):
-        """Its end has this reason."""
-        return bool(self.lost) or super().is_excused()
+        """Its end has this reason. An instance goes on without a node, and its own job fails."""
+        is_instance = self.job.kind == "batch" and self.touched
+        return bool(self.lost or is_instance) or super().is_excused()
 
     def account_lost(self):
         """Who hears first of a lost node tells the job: the service, or a shell that misses another."""
