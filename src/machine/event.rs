@@ -10,7 +10,8 @@ use crate::proto::peer::{
 };
 use crate::proto::{
     BarrierEntry, Bequest, BrokerRank, Cleaning, DegradedNode, DegradedNodes, ExecEvent, Idset,
-    JobException, JobId, PerilogRelease, ResourceNews, StartError, StartRequest, WaitStatus,
+    JobDigest, JobException, JobId, PerilogRelease, ResourceNews, StartError, StartRequest,
+    WaitStatus,
 };
 
 /// A request that waits for an answer.
@@ -225,6 +226,10 @@ pub enum Event {
         id: JobId,
         /// Who has asked.
         asker: Role,
+        /// Which rank was asked.
+        to: BrokerRank,
+        /// Which of the jobs with this id was asked about.
+        digest: JobDigest,
         /// What was asked.
         question: Question,
         /// Whether the job is known.

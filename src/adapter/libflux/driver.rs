@@ -415,13 +415,13 @@ impl Driver {
 
     fn ask_known(&self, to: BrokerRank, asker: Role, request: &KnownRequest) {
         let topic = format!("{}.{KNOWN}", self.service);
-        let (id, question) = (request.id, request.question);
+        let KnownRequest { id, digest, question, .. } = request.clone();
         let this = self.this.clone();
         self.futures.rpc(&topic, Some(to.0), &encode(request), move |result| {
             let answer = result.map_err(Fault::from).and_then(|text| read(&text));
             let result = answer.map(|KnownAnswer { known }| known);
             if let Some(driver) = this.upgrade() {
-                driver.handle(Event::KnownAnswered { id, asker, question, result });
+                driver.handle(Event::KnownAnswered { id, asker, to, digest, question, result });
             }
         });
     }

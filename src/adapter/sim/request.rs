@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use crate::machine::{Role, StreamId};
-use crate::proto::JobId;
-use crate::proto::peer::Question;
+use crate::proto::BrokerRank;
+use crate::proto::peer::KnownRequest;
 
 /// One life of a module, from load to unload or death. Answers to an earlier life reach nobody.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
@@ -14,14 +14,14 @@ pub(super) struct Life {
 }
 
 /// What was asked.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(super) enum Asked {
     /// A guest's request, which must be refused.
     Intruder,
     Known {
-        id: JobId,
         asker: Role,
-        question: Question,
+        to: BrokerRank,
+        request: Box<KnownRequest>,
     },
     Lead(StreamId),
     Manager,
@@ -31,7 +31,7 @@ pub(super) enum Asked {
     Shells(StreamId),
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Request {
     pub(super) asker: Life,
     pub(super) holder: Life,
@@ -54,7 +54,7 @@ impl Requests {
 
     /// Who has asked a request, and what.
     pub(super) fn asker(&self, number: u64) -> Option<(Life, Asked)> {
-        self.open.get(&number).map(|request| (request.asker, request.asked))
+        self.open.get(&number).map(|request| (request.asker, request.asked.clone()))
     }
 
     /// Who has to answer a request.
@@ -76,6 +76,6 @@ impl Requests {
     /// The requests that a life has sent.
     pub(super) fn asked_by(&self, life: Life) -> Vec<(u64, Request)> {
         let asked = self.open.iter().filter(|(_, request)| request.asker == life);
-        asked.map(|(number, request)| (*number, *request)).collect()
+        asked.map(|(number, request)| (*number, request.clone())).collect()
     }
 }

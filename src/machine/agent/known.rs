@@ -1,33 +1,42 @@
 //! What other ranks answer: whether they know the job.
 
 use super::upstream::{Over, Upstream};
-use super::{Agent, PROBE_SECONDS, ask_soon};
+use super::{Agent, Late, PROBE_SECONDS, ask_soon};
 use crate::machine::context::Context;
 use crate::machine::effect::Effects;
 use crate::machine::event::Fault;
-use crate::proto::peer::{Question, StreamEnd};
+use crate::proto::BrokerRank;
+use crate::proto::peer::{KnownRequest, Question, StreamEnd};
 
 impl Agent {
     /// Another rank has answered a question about the job.
     pub(in crate::machine) fn handle_known(
         &mut self,
         cx: Context,
-        question: Question,
+        (to, asked): (BrokerRank, &KnownRequest),
         result: Result<bool, Fault>,
         out: &mut Effects,
     ) {
         let soon = cx.now.mono + cx.config.peer_timeout;
+        let KnownRequest { digest, question, .. } = asked;
+        let question = *question;
         if let Question::Leader { generation } = question
-            && self.late.as_ref().is_some_and(|late| late.request.generation == generation)
+            && let Some(Late { request: late, .. }) = &self.late
+            && (late.generation, late.leader, &late.command.digest) == (generation, to, digest)
         {
             self.upstream.ask_at_mut().get_or_insert(soon);
             return self.handle_confirmation(cx, generation, result == Ok(true), out);
         }
+        // Another job with this id was asked about.
+        if *digest != self.digest {
+            self.upstream.ask_at_mut().get_or_insert(soon);
+            return;
+        }
         match (question, &mut self.upstream) {
-            (asked, Upstream::Led(led)) if asked == led.probe && result == Ok(true) => {
+            (asked, Upstream::Led(led)) if led.has_asked(to, asked) && result == Ok(true) => {
                 led.ask_at = Some(cx.now.mono + PROBE_SECONDS);
             }
-            (asked, Upstream::Led(led)) if asked == led.probe => {
+            (asked, Upstream::Led(led)) if led.has_asked(to, asked) => {
                 // Its broker has died, or it has stepped down, and nobody told us. Rank 0 is asked
                 // next.
                 out.end(led.to, StreamEnd::ParentGone);

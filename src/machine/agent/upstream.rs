@@ -30,6 +30,13 @@ pub(super) struct Led {
     pub(super) reports: Gathering,
 }
 
+impl Led {
+    /// Whether this is what its parent was asked.
+    pub(super) fn has_asked(&self, to: BrokerRank, question: Question) -> bool {
+        (to, question) == (self.parent, self.probe)
+    }
+}
+
 /// Nobody waits for reports.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Unled {

@@ -8,7 +8,7 @@ use crate::machine::context::Context;
 use crate::machine::effect::{Effect, Effects, KvsOp, Level};
 use crate::machine::event::{Fault, Role};
 use crate::planted::Bug;
-use crate::proto::peer::{CoveredRequest, LeadNote, Question, StreamEnd};
+use crate::proto::peer::{CoveredRequest, KnownRequest, LeadNote, Question, StreamEnd};
 use crate::proto::{BrokerRank, ExecEvent, ReleasedRanks, Response, WaitStatus};
 
 impl Leader {
@@ -77,10 +77,12 @@ impl Leader {
     /// The coordinator's answer.
     pub(in crate::machine) fn handle_known(
         &mut self,
+        asked: &KnownRequest,
         result: Result<bool, Fault>,
         out: &mut Effects,
     ) {
-        if result == Ok(false) && matches!(self.state, State::Ended(_)) {
+        let is_mine = asked.digest == self.command.digest;
+        if is_mine && result == Ok(false) && matches!(self.state, State::Ended(_)) {
             self.let_go(out);
         }
     }

@@ -18,7 +18,7 @@ use crate::planted::Bug;
 use crate::port::supervisor::{Method, UnitCommand, UnitEvent};
 use crate::proto::peer::{
     CoveredRequest, KnownRequest, LeadReply, LeadRequest, Order, OrderRequest, Question, Reports,
-    ShellsRequest, StreamEnd,
+    ShellsRequest, StreamEnd, Version,
 };
 use crate::proto::{
     BarrierEntry, Bequest, BrokerRank, DegradedNodes, JobDigest, JobException, JobId, UnitName,
@@ -61,8 +61,9 @@ impl Node {
                 let answer = Answer::Known(self.answer_known(now, &asked));
                 out.push(Effect::Answer { to: request, answer });
             }
-            Event::KnownAnswered { id, asker, question, result } => {
-                self.handle_known(now, (id, asker, question), result, out);
+            Event::KnownAnswered { id, asker, to, digest, question, result } => {
+                let asked = KnownRequest { version: Version, id, digest, question };
+                self.handle_known(now, (asker, to, &asked), result, out);
             }
             Event::Kvs { id, result } => self.handle_kvs(now, id, result, out),
             Event::KvsChanged => self.coordinator.handle_kvs_changed(cx),
@@ -223,17 +224,17 @@ impl Node {
     fn handle_known(
         &mut self,
         now: Now,
-        (id, asker, question): (JobId, Role, Question),
+        (asker, to, asked): (Role, BrokerRank, &KnownRequest),
         result: Result<bool, Fault>,
         out: &mut Effects,
     ) {
-        if let Question::Request { stream, .. } = question {
+        if let Question::Request { stream, .. } = asked.question {
             return self.end_lost(stream, result, out);
         }
         let cx = context!(self, now);
-        match (asker, self.agents.get_mut(&id), self.leaders.get_mut(&id)) {
-            (Role::Agent, Some(agent), _) => agent.handle_known(cx, question, result, out),
-            (Role::Leader, _, Some(leader)) => leader.handle_known(result, out),
+        match (asker, self.agents.get_mut(&asked.id), self.leaders.get_mut(&asked.id)) {
+            (Role::Agent, Some(agent), _) => agent.handle_known(cx, (to, asked), result, out),
+            (Role::Leader, _, Some(leader)) => leader.handle_known(asked, result, out),
             (Role::Agent | Role::Coordinator | Role::Leader, ..) => (),
         }
     }

@@ -50,7 +50,8 @@ impl Node {
             Effect::Known { to, question, asker, id, digest } if to == here => {
                 let asked = KnownRequest { version: Version, id, digest, question };
                 let result = self.answer_known(now, &asked);
-                queue.push_back(Event::KnownAnswered { id, asker, question, result });
+                let digest = asked.digest;
+                queue.push_back(Event::KnownAnswered { id, asker, to, digest, question, result });
             }
             Effect::Stream { to: RequestId::Local(stream), item: StreamItem::Reply(reply) } => {
                 queue.push_back(Event::Replied { stream, result: Ok(reply) });

@@ -8,7 +8,7 @@ use crate::machine::{
 };
 use crate::port::supervisor::{Method, UnitEvent};
 use crate::proto::peer::{KnownRequest, Mode, Question, Version};
-use crate::proto::{Idset, JobException};
+use crate::proto::{BrokerRank, Idset, JobException};
 
 /// A coordinator whose next checkpoint would be far away, and that knows nothing of any job.
 fn coordinator() -> Alone {
@@ -121,8 +121,9 @@ fn a_rank_that_has_lost_its_leader_asks_soon_and_waits_for_a_job_that_is_known()
         let asks =
             |effect: &Effect| matches!(effect, Effect::Known { question: Question::Manager, .. });
         assert!(node.hear(Event::Timeout).iter().any(asks));
-        let (asker, question) = (Role::Agent, Question::Manager);
-        node.hear(Event::KnownAnswered { id: JOB, asker, question, result });
+        let (id, asker, question) = (JOB, Role::Agent, Question::Manager);
+        let (to, digest) = (BrokerRank(0), "job".into());
+        node.hear(Event::KnownAnswered { id, asker, to, digest, question, result });
     }
     assert_eq!(pauses, [3.0, 3.0, node.node.config().peer_timeout]);
 }

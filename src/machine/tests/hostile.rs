@@ -247,7 +247,8 @@ fn a_guest_that_nobody_wants_is_killed_by_the_imp_and_its_rank_drained() {
     node.hear(Event::Disconnected { request: RequestId::Remote(1) });
     let question = crate::proto::peer::Question::Manager;
     let asker = crate::machine::Role::Agent;
-    let answer = Event::KnownAnswered { id: JOB, asker, question, result: Ok(false) };
+    let (id, to, digest, result) = (JOB, BrokerRank(0), "job".into(), Ok(false));
+    let answer = Event::KnownAnswered { id, asker, to, digest, question, result };
     let effects = node.hear(answer);
     let collects = |e: &&Effect| matches!(e, Effect::Unit(UnitCommand::Collect { .. }));
     assert_eq!(effects.iter().filter(collects).count(), 1);

@@ -39,7 +39,7 @@ use crate::machine::{
 };
 use crate::port::Note;
 use crate::port::supervisor::{Method, UnitCommand, UnitEvent, UnitRecord, UnitSpec};
-use crate::proto::peer::{KnownRequest, Question, StreamEnd, Version};
+use crate::proto::peer::{KnownRequest, StreamEnd, Version};
 use crate::proto::{
     BrokerRank, ExecEvent, Idset, InstanceId, JobEvent, JobException, JobId, Response, Stage,
     Stream, UnitName, WaitStatus,
@@ -128,7 +128,7 @@ pub(super) struct World {
     pub(super) checkpoints: usize,
     /// How checkpoints end.
     pub(super) checkpoint: Result<(), Fault>,
-    questions: Vec<(usize, Role, Question)>,
+    questions: Vec<(usize, Role, BrokerRank, KnownRequest)>,
     pub(super) answers: Vec<Result<(), i32>>,
     /// What leaders answer gets lost.
     pub(super) hold_replies: bool,
@@ -318,8 +318,9 @@ impl World {
                 self.ask_known(rank, to, asker, asked);
             }
             Effect::Answer { to: RequestId::Remote(to), answer: Answer::Known(result) } => {
-                let (rank, asker, question) = self.questions[(to - 1_000_000) as usize];
-                let event = Event::KnownAnswered { id: JOB, asker, question, result };
+                let (rank, asker, to, asked) = self.questions[(to - 1_000_000) as usize].clone();
+                let KnownRequest { id, digest, question, .. } = asked;
+                let event = Event::KnownAnswered { id, asker, to, digest, question, result };
                 self.queue.push_back((rank, event));
             }
             Effect::Kvs { id, op } => {
@@ -384,14 +385,14 @@ impl World {
 
     fn ask_known(&mut self, rank: usize, to: BrokerRank, asker: Role, asked: KnownRequest) {
         let request = RequestId::Remote(1_000_000 + self.questions.len() as u64);
-        let question = asked.question;
-        self.questions.push((rank, asker, question));
-        let to = to.0 as usize;
-        if self.nodes[to].is_some() {
-            self.queue.push_back((to, Event::Known { request, asked }));
+        self.questions.push((rank, asker, to, asked.clone()));
+        if self.nodes[to.0 as usize].is_some() {
+            self.queue.push_back((to.0 as usize, Event::Known { request, asked }));
         } else {
             let result = Err(Fault::new(libc::ENOSYS, "no such service"));
-            self.queue.push_back((rank, Event::KnownAnswered { id: JOB, asker, question, result }));
+            let KnownRequest { id, digest, question, .. } = asked;
+            let event = Event::KnownAnswered { id, asker, to, digest, question, result };
+            self.queue.push_back((rank, event));
         }
     }
 

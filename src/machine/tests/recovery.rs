@@ -410,8 +410,7 @@ fn a_job_that_nobody_knows_is_not_started_by_a_late_request() {
     node.shells(1, 1, "job", Mode::Start);
     node.unit(started);
     node.hear(Event::Disconnected { request: RequestId::Remote(1) });
-    let (id, asker, question) = (JOB, Role::Agent, Question::Manager);
-    let stop = node.hear(Event::KnownAnswered { id, asker, question, result: Ok(false) });
+    let stop = node.hear(answered(0, "job", Question::Manager, Ok(false)));
     assert_eq!(collects(&stop), 1);
     node.unit(|unit| UnitEvent::Gone { unit });
     assert_eq!(launches(&node.shells(2, 1, "job", Mode::Start)), 0);
@@ -492,6 +491,12 @@ fn what_a_lost_shell_wrote_comes_before_it_is_gone() {
     assert!(gone.iter().filter_map(report).any(|r| r.to_string().contains("gone")));
 }
 
+/// An agent is answered.
+fn answered(to: u32, digest: &str, question: Question, result: Result<bool, Fault>) -> Event {
+    let (id, asker, to, digest) = (JOB, Role::Agent, BrokerRank(to), digest.into());
+    Event::KnownAnswered { id, asker, to, digest, question, result }
+}
+
 fn report(effect: &Effect) -> Option<Value> {
     match effect {
         Effect::Stream { item: StreamItem::Reports(reports), .. } => Some(json!(reports)),
@@ -508,8 +513,12 @@ fn a_request_that_was_long_on_its_way_is_confirmed_before_anything_is_started() 
         let question = Question::Leader { generation: 2 };
         let [Effect::Known { question: asked, .. }] = effects[..] else { panic!("{effects:?}") };
         assert_eq!(asked, question);
-        let (id, asker, result) = (JOB, Role::Agent, answer);
-        let effects = node.hear(Event::KnownAnswered { id, asker, question, result });
+        let leader = shells(2, "job", Mode::Start).leader.0;
+        let of_another = answered(leader, "another", question, answer.clone());
+        assert_eq!(node.hear(of_another), [], "which had the same id");
+        let of_another = answered(leader + 1, "job", question, answer.clone());
+        assert_eq!(node.hear(of_another), [], "it does not lead");
+        let effects = node.hear(answered(leader, "job", question, answer));
         assert_eq!(launches(&effects), starts);
         assert_eq!(ends_with(&effects, &StreamEnd::superseded("")), starts == 0);
     }
@@ -534,8 +543,8 @@ fn a_newer_request_takes_the_place_of_one_that_waits_to_be_confirmed() {
     node.now = 100.0;
     node.shells(1, 2, "job", Mode::Start);
     assert!(ends_with(&node.shells(2, 2, "job", Mode::Adopt), &StreamEnd::AskedAgain));
-    let (id, asker, question) = (JOB, Role::Agent, Question::Leader { generation: 2 });
-    let answer = Event::KnownAnswered { id, asker, question, result: Ok(true) };
+    let leader = shells(2, "job", Mode::Start).leader.0;
+    let answer = answered(leader, "job", Question::Leader { generation: 2 }, Ok(true));
     assert_eq!(node.hear(answer), []);
 }
 
@@ -544,15 +553,15 @@ fn an_answer_to_an_earlier_question_says_nothing_of_the_parent() {
     let mut node = Alone::new(1);
     node.shells(1, 1, "job", Mode::Start);
     let result = Err(Fault::new(libc::EAGAIN, "the coordinator was loaded a moment ago"));
-    let answer =
-        Event::KnownAnswered { id: JOB, asker: Role::Agent, question: Question::Manager, result };
+    let answer = answered(0, "job", Question::Manager, result);
     assert_eq!(node.hear(answer), [], "it was asked of rank 0, before there was a parent");
-    let answer = Event::KnownAnswered {
-        id: JOB,
-        asker: Role::Agent,
-        question: Question::Leader { generation: 1 },
-        result: Ok(false),
-    };
+    let parent = shells(1, "job", Mode::Start).parent.0;
+    let question = Question::Leader { generation: 1 };
+    let answer = answered(parent + 1, "job", question, Ok(false));
+    assert_eq!(node.hear(answer), [], "it was the parent before");
+    let answer = answered(parent, "another", question, Ok(false));
+    assert_eq!(node.hear(answer), [], "it had the same id");
+    let answer = answered(parent, "job", question, Ok(false));
     assert!(ends_with(&node.hear(answer), &StreamEnd::ParentGone));
 }
 

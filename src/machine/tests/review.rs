@@ -3,7 +3,7 @@
 use super::{JOB, World};
 use crate::machine::{Event, Fault, KvsOp, KvsResult, RequestId, Role};
 use crate::port::supervisor::{Method, UnitEvent};
-use crate::proto::peer::Question;
+use crate::proto::peer::{KnownRequest, Question};
 use crate::proto::{BrokerRank, ExecEvent, Idset, JobException, Response, WaitStatus};
 
 fn cancel() -> Event {
@@ -529,8 +529,8 @@ fn output_that_a_lost_node_may_have_kept_is_said_to_be_missing() {
 #[test]
 fn a_rank_whose_shell_is_gone_misses_its_leader_before_long() {
     let mut world = World::running(3, "1-2");
-    let asks_leader = |(rank, _, question): &(usize, Role, Question)| {
-        *rank == 2 && matches!(question, Question::Leader { .. })
+    let asks_leader = |(rank, _, _, asked): &(usize, Role, BrokerRank, KnownRequest)| {
+        *rank == 2 && matches!(asked.question, Question::Leader { .. })
     };
     world.pass(2.0 * world.config.peer_timeout);
     assert!(!world.questions.iter().any(asks_leader), "while its shell runs it asks rarely");

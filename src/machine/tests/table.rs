@@ -11,7 +11,7 @@ use super::World;
 use crate::machine::{Event, Input, Now, Pair, ROLES, Role, all_pairs};
 use crate::port::supervisor::UnitEvent;
 use crate::proto::peer::StreamEnd;
-use crate::proto::{PerilogRelease, Stage, WaitStatus};
+use crate::proto::{BrokerRank, PerilogRelease, Stage, WaitStatus};
 use worlds::Named;
 
 /// A value of an input, and where it happens.
@@ -59,7 +59,7 @@ impl Case {
         let mut world = (self.make)();
         let ended = ends(&world);
         if let Event::Known { asked, .. } = &self.event {
-            world.questions.push((self.rank, Role::Agent, asked.question));
+            world.questions.push((self.rank, Role::Agent, BrokerRank(0), asked.clone()));
         }
         world.now += self.wait;
         world.happen(self.rank, self.event.clone());

@@ -42,10 +42,10 @@ impl Instance<'_> {
                 }
                 self.queue.push_back((from, Event::KillAnswered { id }));
             }
-            Effect::Known { id, asker, question, .. } => {
+            Effect::Known { to, question, asker, id, digest } => {
                 let is_here = matches!(question, Question::Request { .. });
                 let result = Ok(is_here || asker == Role::Agent && self.is_known(id, question));
-                let answer = Event::KnownAnswered { id, asker, question, result };
+                let answer = Event::KnownAnswered { id, asker, to, digest, question, result };
                 self.queue.push_back((from, answer));
             }
             Effect::Kvs { id, op } => self.run_kvs_op(from, id, op),

@@ -9,7 +9,7 @@ use crate::adapter::sim::rank::OWNER;
 use crate::adapter::sim::request::{Asked, Life, Request};
 use crate::adapter::sim::sent::Messages;
 use crate::machine::{
-    Answer, Credential, Effect, Event, Fault, Level, RequestId, StreamItem, Topic,
+    Answer, Credential, Effect, Event, Fault, Level, RequestId, Role, StreamItem, Topic,
 };
 use crate::proto::peer::{KnownRequest, StreamEnd, Version};
 use crate::proto::{BrokerRank, JobEvent};
@@ -48,7 +48,7 @@ impl World {
             }
             Effect::Known { to, question, asker, id, digest } => {
                 let request = KnownRequest { version: Version, id, digest, question };
-                let asked = Asked::Known { id, asker, question };
+                let asked = Asked::Known { asker, to, request: Box::new(request.clone()) };
                 self.ask(from, to.0, asked, Topic::Known, &request);
             }
             Effect::Kvs { id, op } => {
@@ -145,10 +145,10 @@ impl World {
 
     fn ask(&mut self, from: Life, rank: u32, asked: Asked, topic: Topic, payload: &impl Serialize) {
         let holder = self.life(rank);
-        let request = Request { asker: from, holder, asked };
+        let may_be_lost = !matches!(asked, Asked::Passed(_));
+        let request = Request { asker: from, holder, asked: asked.clone() };
         let state = &mut self.ranks[rank as usize];
         if !state.broker_up {
-            let may_be_lost = !matches!(asked, Asked::Passed(_));
             if may_be_lost && std::mem::take(&mut state.unnoticed) {
                 return note!(self, "a request to rank {rank} is lost without an error");
             }
@@ -171,9 +171,7 @@ impl World {
         let event = match request.asked {
             Asked::Lead(stream) => Event::Replied { stream, result: Err(end(fault)) },
             Asked::Shells(stream) => Event::Reported { stream, result: Err(end(fault)) },
-            Asked::Known { id, asker, question } => {
-                Event::KnownAnswered { id, asker, question, result: Err(fault) }
-            }
+            Asked::Known { asker, to, request } => known_answered(asker, to, *request, Err(fault)),
             Asked::Passed(number) => {
                 match Messages::index(number) {
                     Some(index) => self.record_answer(index, Err(fault)),
@@ -206,12 +204,22 @@ impl World {
 
     fn answer_known(&mut self, from: Life, number: u64, result: Result<bool, Fault>) {
         if let Some(request) = self.requests.close(number)
-            && let Asked::Known { id, asker, question } = request.asked
+            && let Asked::Known { asker, to, request: asked } = request.asked
         {
-            let event = Event::KnownAnswered { id, asker, question, result };
+            let event = known_answered(asker, to, *asked, result);
             self.send_event(from.rank, request.asker, event);
         }
     }
+}
+
+fn known_answered(
+    asker: Role,
+    to: BrokerRank,
+    asked: KnownRequest,
+    result: Result<bool, Fault>,
+) -> Event {
+    let KnownRequest { id, digest, question, .. } = asked;
+    Event::KnownAnswered { id, asker, to, digest, question, result }
 }
 
 /// Writes a message as JSON and reads it again, as if it crossed the network.

@@ -257,12 +257,17 @@ fn known(world: &World) -> Vec<Event> {
     events
 }
 
+fn of_each_job(question: Question) -> Vec<(Question, JobDigest)> {
+    digests().into_iter().map(|digest| (question, digest)).collect()
+}
+
 fn known_answered() -> Vec<Event> {
     let mut events = Vec::new();
     for asker in [Role::Agent, Role::Leader] {
-        for question in questions() {
+        for (question, digest) in questions().into_iter().flat_map(of_each_job) {
             for result in [Ok(true), Ok(false), Err(fault())] {
-                events.push(Event::KnownAnswered { id: JOB, asker, question, result });
+                let (id, to, digest) = (JOB, BrokerRank(0), digest.clone());
+                events.push(Event::KnownAnswered { id, asker, to, digest, question, result });
             }
         }
     }
