@@ -57,10 +57,7 @@ impl Node {
             Event::KillAnswered { id } => {
                 self.leaders.get_mut(&id).into_iter().for_each(Leader::handle_kill_answered);
             }
-            Event::Known { request, asked } => {
-                let answer = Answer::Known(self.answer_known(now, &asked));
-                out.push(Effect::Answer { to: request, answer });
-            }
+            Event::Known { request, asked } => self.tell_known(now, request, &asked, out),
             Event::KnownAnswered { id, asker, to, digest, question, result } => {
                 let asked = KnownRequest { version: Version, id, digest, question };
                 self.handle_known(now, (asker, to, &asked), result, out);
@@ -342,6 +339,10 @@ impl Node {
             }
             Waiter::Stream(stream) => self.ask_silent(now, stream, out),
         }
+    }
+
+    fn tell_known(&mut self, now: Now, to: RequestId, asked: &KnownRequest, out: &mut Effects) {
+        out.push(Effect::Answer { to, answer: Answer::Known(self.answer_known(now, asked)) });
     }
 
     /// Whether the job manager has a job running, as far as can be said yet.
