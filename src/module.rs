@@ -17,7 +17,7 @@ use crate::adapter::libflux::{
     resume_uri, watch_nodes,
 };
 use crate::adapter::systemd::check_properties;
-use crate::adapter::worker::{WorkerConfig, has_records};
+use crate::adapter::worker::{ANSWER_WITHIN, WorkerConfig, has_records};
 use crate::config::Config;
 use crate::machine::{Facts, Node};
 use crate::proto::{BrokerMapping, BrokerRank, ExecMethod, InstanceId, JobId, PERILOG_PLUGIN};
@@ -105,6 +105,7 @@ fn run(handle: Handle, arguments: &[String]) -> Result<(), LoadError> {
             directory,
             outer_job: outer_job(handle),
             starts_in_flight_max: config.starts_in_flight,
+            answer_within: ANSWER_WITHIN,
             confines: config.constrain_resources,
             output: config.output,
             bus_address: None,

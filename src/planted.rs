@@ -71,6 +71,8 @@ pub enum Bug {
     ScriptStopLost,
     /// A shell is started when the prolog of its own rank has ended.
     ShellBeforeProlog,
+    /// Nobody notices that systemd does not answer.
+    SilenceUnnoticed,
     /// A unit is started with an empty record.
     StartWithoutIntent,
     /// A rank whose broker is gone counts as dead at once, although its shells may live.
@@ -87,7 +89,7 @@ pub enum Bug {
 
 impl Bug {
     /// All bugs.
-    pub const ALL: [Self; 37] = [
+    pub const ALL: [Self; 38] = [
         Self::AdoptionByPid,
         Self::AnotherReleaseIsFatal,
         Self::BarrierAfterRestart,
@@ -119,6 +121,7 @@ impl Bug {
         Self::ScriptKilled,
         Self::ScriptStopLost,
         Self::ShellBeforeProlog,
+        Self::SilenceUnnoticed,
         Self::StartWithoutIntent,
         Self::UnknownIsDead,
         Self::UnrecordedIgnored,

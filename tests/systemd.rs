@@ -21,6 +21,8 @@ mod recovery;
 mod reload;
 #[path = "systemd/rough.rs"]
 mod rough;
+#[path = "systemd/silent.rs"]
+mod silent;
 
 use std::process::Command;
 

@@ -25,6 +25,10 @@ use crate::supervisor::{BackendDriver, Core, OuterJob, OutputWatch, Sink};
 /// Default of [`WorkerConfig::starts_in_flight_max`]. More would only make systemd's queue longer.
 pub const STARTS_IN_FLIGHT_MAX: usize = 16;
 
+/// Default of [`WorkerConfig::answer_within`]. A systemd that is short of memory can take long, and
+/// what is asked of it again only adds to that.
+pub const ANSWER_WITHIN: Duration = Duration::from_secs(30);
+
 /// How long the worker waits, if nothing else happens, before it tries again to write facts that
 /// found no space on the disk.
 const LATE_RETRY_PAUSE: Duration = Duration::from_secs(1);
@@ -56,6 +60,8 @@ pub struct WorkerConfig {
     pub starts_in_flight_max: usize,
     /// The job that this process is part of: what it starts must not leave that job.
     pub outer_job: Option<OuterJob>,
+    /// How long systemd may leave a call without an answer, before it is looked what became of it.
+    pub answer_within: Duration,
     /// Units are to be confined to the CPUs of their jobs.
     pub confines: bool,
     /// How much output of a shell is kept.
@@ -241,6 +247,7 @@ async fn open_systemd(config: &WorkerConfig) -> Result<Systemd, NoSystemd> {
             rank: config.rank,
             instance: config.instance.clone(),
             starts_in_flight_max: config.starts_in_flight_max.max(1),
+            answer_within: config.answer_within,
             confines: config.confines,
         });
         match opened.await {
@@ -266,8 +273,16 @@ async fn serve<B: BackendDriver>(
         return refuse_all(message, |event| core.report(event), commands).await;
     }
     let mut batch = Vec::with_capacity(COMMAND_BATCH_MAX);
-    if !settle(&mut core, &mut backend, &mut commands, &mut batch).await {
-        return backend.close().await;
+    let settled = settle(&mut core, &mut backend, &mut commands, &mut batch);
+    match tokio::time::timeout(SYSTEMD_PATIENCE, settled).await {
+        Ok(true) => {}
+        Ok(false) => return backend.close().await,
+        Err(_) => {
+            let seconds = SYSTEMD_PATIENCE.as_secs();
+            let message = format!("systemd has not told its units within {seconds} s");
+            backend.close().await;
+            return refuse_all(message, |event| core.report(event), commands).await;
+        }
     }
     core.report(UnitEvent::Ready { method: backend.method(), notice });
     batch.drain(..).for_each(|command| core.handle_command(command, &mut backend));

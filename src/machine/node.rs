@@ -25,6 +25,7 @@ mod routes;
 mod scripts;
 mod silence;
 mod stats;
+mod systemd;
 mod unreadable;
 
 pub use position::{Input, Pair, Position, ROLES, all_pairs};
@@ -74,6 +75,8 @@ pub struct Node {
     counters: Counters,
     supervisor: SupervisorState,
     notice: Option<String>,
+    /// systemd does not answer.
+    silent: Option<systemd::Silent>,
 }
 
 impl Node {
@@ -95,6 +98,7 @@ impl Node {
             counters: Counters::default(),
             supervisor: SupervisorState::Starting,
             notice: None,
+            silent: None,
         }
     }
 
@@ -217,7 +221,7 @@ impl Node {
                         Waiter::Agent(id) | Waiter::Coordinator(id) | Waiter::Leader(id) => {
                             Some(id)
                         }
-                        Waiter::Checkpoint | Waiter::Stream(_) => None,
+                        Waiter::Checkpoint | Waiter::Stream(_) | Waiter::Systemd => None,
                     })
                     .chain(self.coordinator.gated())
                     .collect();

@@ -14,6 +14,8 @@ pub(super) enum Waiter {
     Leader(JobId),
     /// A stream on which nothing has come yet.
     Stream(StreamId),
+    /// systemd, which does not answer.
+    Systemd,
 }
 
 /// Timers of all jobs, sorted, so that an event costs no more with many jobs than with one. Times

@@ -263,6 +263,8 @@ impl UnitCommand {
 /// What the supervisor reports.
 #[derive(Clone, Debug, PartialEq)]
 pub enum UnitEvent {
+    /// After `Silent`: systemd answers again.
+    Answers,
     /// The shell has exited; its status is on disk.
     Exited {
         /// Which unit.
@@ -372,6 +374,11 @@ pub enum UnitEvent {
         /// survive.
         notice: Option<String>,
     },
+    /// systemd does not answer. Commands wait, and nothing is known of what happens to units.
+    Silent {
+        /// What is waited for, for people.
+        what: String,
+    },
     /// The shell runs (or ran: an exit may follow at once).
     Started {
         /// Which unit.
@@ -421,7 +428,9 @@ impl UnitEvent {
             | Self::Stopping { unit }
             | Self::Unreadable { unit, .. } => Some(unit),
             Self::Found(record) => Some(&record.spec.unit),
-            Self::Ready { .. } | Self::Unusable { .. } => None,
+            Self::Answers | Self::Ready { .. } | Self::Silent { .. } | Self::Unusable { .. } => {
+                None
+            }
         }
     }
 }

@@ -98,6 +98,14 @@ pub enum BackendEvent {
         /// What went wrong.
         message: String,
     },
+    /// systemd has not answered a call in time. What became of the call, and what happens on the node,
+    /// is not known until it answers again.
+    Silent {
+        /// What is waited for.
+        what: String,
+    },
+    /// systemd answers again.
+    Answers,
     /// Each unit of this rank that nobody has asked about was reported as `Unrecorded`.
     Listed,
     /// The unit's cgroup is empty, but its main process lives in another cgroup. From now on

@@ -230,6 +230,8 @@ impl Core {
                 self.handle_failed(&unit, errnum, message)
             }
             BackendEvent::Left { unit } => self.handle_left(&unit),
+            BackendEvent::Answers => (self.sink)(UnitEvent::Answers),
+            BackendEvent::Silent { what } => (self.sink)(UnitEvent::Silent { what }),
             BackendEvent::Listed => self.settle(),
             BackendEvent::Stopping { unit } => {
                 if self.look_up(&unit, "stop").is_some_and(|known| known.phase == Phase::Running) {

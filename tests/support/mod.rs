@@ -13,7 +13,7 @@ use std::path::Path;
 use std::sync::mpsc;
 use std::time::Duration;
 
-use job_exec_rs::adapter::worker::{STARTS_IN_FLIGHT_MAX, Worker, WorkerConfig};
+use job_exec_rs::adapter::worker::{ANSWER_WITHIN, STARTS_IN_FLIGHT_MAX, Worker, WorkerConfig};
 use job_exec_rs::port::supervisor::{
     Method, OutputLimits, Supervisor, UnitCommand, UnitEvent, UnitRecord, UnitSpec,
 };
@@ -44,6 +44,7 @@ pub fn config(method: ExecMethod, directory: &Path) -> WorkerConfig {
         directory: directory.to_path_buf(),
         starts_in_flight_max: STARTS_IN_FLIGHT_MAX,
         outer_job: None,
+        answer_within: ANSWER_WITHIN,
         confines: false,
         output: OutputLimits::default(),
         bus_address: None,

@@ -11,7 +11,7 @@ use crate::support::{self, Gate, Harness, RUNS_ON};
 use crate::{harness, systemctl};
 
 /// Set for a test that runs in a process, and on a bus, of its own.
-const OWN_PROCESS: &str = "JOB_EXEC_RS_OWN_PROCESS";
+pub(crate) const OWN_PROCESS: &str = "JOB_EXEC_RS_OWN_PROCESS";
 
 #[test]
 fn systemd_is_reexecuted_and_reloaded_while_units_run() {
@@ -100,7 +100,7 @@ fn inside_no_thread_survives() {
 }
 
 /// Other tests in this process have threads, and a bus, of their own.
-fn in_a_process_of_its_own(test: &str) {
+pub(crate) fn in_a_process_of_its_own(test: &str) {
     if !support::bus() {
         return;
     }

@@ -367,11 +367,13 @@ fn happening_of(event: &UnitEvent) -> Option<(JobId, Happening)> {
             (unit, Happening::Output { rank, stream, data })
         }
         UnitEvent::Started { unit, pid } => (unit.clone(), Happening::UnitStarted { unit, pid }),
-        UnitEvent::Found(_)
+        UnitEvent::Answers
+        | UnitEvent::Found(_)
         | UnitEvent::OutputLost { .. }
         | UnitEvent::OutputOverflow { .. }
         | UnitEvent::OutputTruncated { .. }
         | UnitEvent::Ready { .. }
+        | UnitEvent::Silent { .. }
         | UnitEvent::Stopping { .. }
         | UnitEvent::Kept { .. }
         | UnitEvent::Marked { .. }

@@ -8,7 +8,7 @@ use super::config::InstanceConfig;
 use super::control::Inward;
 use super::error::InstanceError;
 use super::event::Happening;
-use crate::adapter::worker::{Worker, WorkerConfig};
+use crate::adapter::worker::{ANSWER_WITHIN, Worker, WorkerConfig};
 use crate::config::Config;
 use crate::machine::{Facts, Node};
 use crate::port::supervisor::{Method, Supervisor, UnitCommand, UnitEvent};
@@ -175,6 +175,7 @@ fn worker(
         directory: statedir.join(format!("rank-{rank}")),
         starts_in_flight_max: config.config.starts_in_flight,
         outer_job: OuterJob::find(None),
+        answer_within: ANSWER_WITHIN,
         confines: false,
         output: config.config.output,
         bus_address: config.bus_address.clone(),

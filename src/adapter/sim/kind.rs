@@ -55,6 +55,8 @@ pub enum FaultKind {
     StateLost,
     /// Somebody removes the records and the output of a rank, while its module may run.
     StateSwept,
+    /// The user manager takes calls, and answers none, for a while. Some it does not carry out either.
+    SystemdHangs,
     /// The user manager is executed again.
     SystemdReexecuted,
     /// The user manager refuses a call without a good reason.
@@ -65,7 +67,7 @@ pub enum FaultKind {
 
 impl FaultKind {
     /// All kinds.
-    pub const ALL: [Self; 28] = [
+    pub const ALL: [Self; 29] = [
         Self::AllKilled,
         Self::BrokerKilled,
         Self::BusLost,
@@ -91,6 +93,7 @@ impl FaultKind {
         Self::StartIsSlow,
         Self::StateLost,
         Self::StateSwept,
+        Self::SystemdHangs,
         Self::SystemdReexecuted,
         Self::SystemdRefuses,
         Self::SystemdReloaded,
@@ -125,6 +128,7 @@ impl FaultKind {
             | Self::Replaced
             | Self::StateLost
             | Self::StateSwept
+            | Self::SystemdHangs
             | Self::SystemdReexecuted
             | Self::SystemdRefuses
             | Self::SystemdReloaded => true,

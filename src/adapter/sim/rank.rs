@@ -15,7 +15,7 @@ use crate::machine::{Effects, Event, Facts, Node};
 use crate::port::disk::Disk;
 use crate::port::supervisor::{Method, OutputLimits, Started, UnitEvent, UnitSpec};
 use crate::proto::{BrokerRank, InstanceId, UnitName};
-use crate::supervisor::tracker::{Tracker, TrackerConfig};
+use crate::supervisor::tracker::{News, Tracker, TrackerConfig};
 use crate::supervisor::{Backend, Core, OutputPaths};
 
 /// User id of the instance's owner.
@@ -133,6 +133,10 @@ pub(super) struct Rank {
     pub(super) systemd: SimSystemd,
     /// Whether systemd is about to leave. What it says until then reaches nobody.
     pub(super) muted: bool,
+    /// systemd answers nothing until this time.
+    pub(super) hangs_until: f64,
+    /// What systemd has said of its units while it answers nothing. It is sent later.
+    pub(super) held_news: Vec<(u64, News)>,
     /// How often the node was booted again.
     pub(super) boot: u32,
     /// All shells that were executed here.
@@ -184,6 +188,8 @@ impl Rank {
             disk,
             systemd: if slow_systemd { SimSystemd::slow() } else { SimSystemd::default() },
             muted: false,
+            hangs_until: 0.0,
+            held_news: Vec::new(),
             boot: 0,
             shells: Vec::new(),
             scripts: Vec::new(),

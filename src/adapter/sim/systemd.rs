@@ -170,7 +170,7 @@ impl SimSystemd {
         match &ask.call {
             Call::IsEmpty { unit, group } => return self.ask_kernel(connection, unit, group),
             Call::Later(_) => return self.acts.push(Act::Later { connection, number }),
-            Call::Guard { .. } | Call::ReadBack(_) | Call::Reconnect => return,
+            Call::Guard { .. } | Call::Patience | Call::ReadBack(_) | Call::Reconnect => return,
             Call::Unwatch(unit) => self.waits.retain(|wait| *wait != (connection, unit.clone())),
             _ => {}
         }

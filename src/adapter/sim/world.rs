@@ -232,8 +232,10 @@ pub(super) enum Item {
     Resume(u32),
     /// A script does something, or the job manager for one.
     Script(scripts::Step),
+    PatienceOver(Life),
     ShutDown(u32, u32),
     Submit,
+    SystemdAnswers(u32),
     SystemdLeaves(u32),
     SystemdReturns(u32),
     Timer(Life),
@@ -550,15 +552,12 @@ impl World {
                 self.keep_reason(rank, &unit, signal);
                 self.signal(rank, &unit, signal, all);
             }
+            Item::PatienceOver(life) => self.end_patience(life),
             Item::SystemdLeaves(rank) => self.take_systemd_away(rank),
+            Item::SystemdAnswers(rank) => self.end_hang(rank),
             Item::SystemdReturns(rank) => self.bring_systemd_back(rank),
             _ => (), // the callers have handled the others
         }
-    }
-
-    /// The wall clock of a rank, in seconds since the epoch.
-    pub(super) fn wall(&self, rank: u32) -> f64 {
-        1e9 + self.now + self.ranks[rank as usize].clock
     }
 
     pub(super) fn life(&self, rank: u32) -> Life {

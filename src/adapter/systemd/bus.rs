@@ -41,6 +41,9 @@ const BUS: &str = "org.freedesktop.DBus";
 /// The bus, and systemd on it, must answer within this time. Otherwise they count as absent.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
+/// The bus must take messages within this time. Otherwise it counts as lost.
+const SEND_TIMEOUT: Duration = Duration::from_secs(30);
+
 /// Largest message that is sent, in bytes. D-Bus allows arrays of up to 64 MiB and messages of up
 /// to 128 MiB, and a bus closes a connection that sends more. With this limit no array can be too
 /// long.
@@ -58,6 +61,8 @@ pub(super) struct Bus {
     calls: HashMap<NonZeroU32, Pending>,
     /// Calls that could not be sent, and why, in order.
     unsent: VecDeque<(Pending, Refusal)>,
+    /// The bus has not taken a message in time.
+    is_stuck: bool,
     /// systemd's own cgroup.
     control_group: String,
 }
@@ -109,6 +114,7 @@ impl Bus {
             outbox: Vec::new(),
             calls: HashMap::new(),
             unsent: VecDeque::new(),
+            is_stuck: false,
             control_group: String::new(),
         };
         bus.call_properties(Pending::ControlGroup, MANAGER_PATH, "Get", &(MANAGER, "ControlGroup"));
@@ -162,6 +168,12 @@ impl Bus {
         self.call(pending, (BUS, "/org/freedesktop/DBus", BUS), "AddMatch", &(rule,));
     }
 
+    /// Ask systemd for a sign of life.
+    pub(super) fn ping(&mut self, pending: Pending) {
+        let object = (SYSTEMD, MANAGER_PATH, "org.freedesktop.DBus.Peer");
+        self.call(pending, object, "Ping", &());
+    }
+
     /// The opposite of [`add_match`](Self::add_match).
     pub(super) fn remove_match(&mut self, rule: &str) {
         let object = (BUS, "/org/freedesktop/DBus", BUS);
@@ -195,15 +207,22 @@ impl Bus {
         if self.outbox.is_empty() {
             return;
         }
-        // After an error the stream ends as well, and that is handled.
-        if let Err(e) = self.connection.send_all(&self.outbox).await {
-            tracing::warn!(error = %e, "cannot send to the user bus");
+        let sent = self.connection.send_all(&self.outbox);
+        match tokio::time::timeout(SEND_TIMEOUT, sent).await {
+            Ok(Ok(())) => {}
+            // After an error the stream ends as well, and that is handled.
+            Ok(Err(e)) => tracing::warn!(error = %e, "cannot send to the user bus"),
+            // A message may be cut off.
+            Err(_) => self.is_stuck = true,
         }
         self.outbox.clear();
     }
 
     /// The next reply or signal. May be dropped and called again.
     pub(super) async fn receive(&mut self) -> Incoming {
+        if self.is_stuck {
+            return Incoming::Closed("the bus takes no messages".to_string());
+        }
         if let Some((pending, refusal)) = self.unsent.pop_front() {
             return Incoming::Reply(pending, Err(refusal));
         }
@@ -237,8 +256,13 @@ impl Bus {
     /// Send the rest and close the connection. The bus drops our match rules with it.
     pub(super) async fn close(mut self) {
         self.flush().await;
-        if let Err(e) = self.connection.close().await {
-            tracing::debug!(error = %e, "closing the user bus");
+        if self.is_stuck {
+            return;
+        }
+        match tokio::time::timeout(ANSWER_TIMEOUT, self.connection.close()).await {
+            Ok(Ok(())) => {}
+            Ok(Err(e)) => tracing::debug!(error = %e, "closing the user bus"),
+            Err(_) => tracing::debug!("the user bus does not close its connection"),
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use tokio::time::Instant;
 use zbus::Variant;
 use zbus::message::Message;
 
@@ -48,6 +49,7 @@ impl Systemd {
                 self.main_processes.hold(unit, *pid);
                 self.ask_bus(ask);
             }
+            Call::Patience => self.patience = Some(Instant::now() + self.answer_within),
             Call::ReadBack(unit) => {
                 let start = self.starts.remove(unit);
                 if let (Some(start), Some(bus)) = (start, self.link.bus()) {
@@ -222,6 +224,7 @@ fn call(bus: &mut Bus, ask: Ask, pattern: &str) {
             let patterns: &[&str] = &[pattern];
             bus.call_manager(pending, "ListUnitsByPatterns", &(states, patterns));
         }
+        Call::Ping => bus.ping(pending),
         Call::Reset(_) => bus.call_manager(pending, "ResetFailedUnit", &(name,)),
         Call::Main { .. } | Call::Service(_) => {
             bus.call_properties(pending, &path, "GetAll", &(SERVICE,))
@@ -251,6 +254,7 @@ fn call(bus: &mut Bus, ask: Ask, pattern: &str) {
         Call::Guard { .. }
         | Call::IsEmpty { .. }
         | Call::Later(_)
+        | Call::Patience
         | Call::ReadBack(_)
         | Call::Reconnect
         | Call::Start(_)

@@ -23,8 +23,10 @@ mod values;
 use std::collections::{BTreeMap, HashMap};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::time::Duration;
 
 use nix::errno::Errno;
+use tokio::time::Instant;
 
 use crate::port::supervisor::{Method, Started, UnitSpec};
 use crate::proto::{BrokerRank, InstanceId, UnitName};
@@ -65,6 +67,8 @@ pub struct SystemdConfig {
     pub instance: InstanceId,
     /// How many units may be in the course of being started.
     pub starts_in_flight_max: usize,
+    /// How long systemd may leave a call without an answer, before it is looked what became of it.
+    pub answer_within: Duration,
     /// Units are to be confined to CPUs.
     pub confines: bool,
 }
@@ -93,6 +97,9 @@ pub struct Systemd {
     /// the call.
     signalled: BTreeMap<u64, Members>,
     pauses: Pauses,
+    answer_within: Duration,
+    /// When the tracker has been patient for long enough.
+    patience: Option<Instant>,
 }
 
 impl Systemd {
@@ -125,6 +132,8 @@ impl Systemd {
             main_processes: MainProcesses::default(),
             signalled: BTreeMap::new(),
             pauses: Pauses::default(),
+            answer_within: config.answer_within,
+            patience: None,
         };
         systemd.handle_connected(Box::new(bus));
         Ok(systemd)
@@ -254,6 +263,10 @@ impl BackendDriver for Systemd {
                 self.handle_main_end(&unit, ended);
                 self.perform();
             }
+            () = wait_until(self.patience) => {
+                self.patience = None;
+                self.hear(News::PatienceOver);
+            }
             number = self.pauses.wait_ended() => {
                 self.hear(News::Answer { number, answer: Ok(Answer::Done) });
             }
@@ -266,6 +279,13 @@ impl BackendDriver for Systemd {
         if let Link::Up(bus) = std::mem::replace(&mut self.link, down) {
             bus.close().await;
         }
+    }
+}
+
+async fn wait_until(at: Option<Instant>) {
+    match at {
+        Some(at) => tokio::time::sleep_until(at).await,
+        None => std::future::pending().await,
     }
 }
 

@@ -369,7 +369,8 @@ impl Script {
                 self.gone = true;
                 self.discard_if_done(out);
             }
-            UnitEvent::Exited { .. }
+            UnitEvent::Answers
+            | UnitEvent::Exited { .. }
             | UnitEvent::Found(_)
             | UnitEvent::Kept { .. }
             | UnitEvent::Left { .. }
@@ -378,6 +379,7 @@ impl Script {
             | UnitEvent::OutputOverflow { .. }
             | UnitEvent::OutputTruncated { .. }
             | UnitEvent::Ready { .. }
+            | UnitEvent::Silent { .. }
             | UnitEvent::Started { .. }
             | UnitEvent::Stopping { .. }
             | UnitEvent::Unreadable { .. }

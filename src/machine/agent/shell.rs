@@ -358,8 +358,10 @@ impl Shell {
                 self.set_ended(Phase::Gone(end), out);
                 self.take_rest()
             }
-            UnitEvent::Found(_)
+            UnitEvent::Answers
+            | UnitEvent::Found(_)
             | UnitEvent::Ready { .. }
+            | UnitEvent::Silent { .. }
             | UnitEvent::Stopping { .. }
             | UnitEvent::Unreadable { .. }
             | UnitEvent::Unusable { .. } => Vec::new(),

@@ -337,6 +337,7 @@ impl Node {
                     leader.handle_timeout(cx, out);
                 }
             }
+            Waiter::Systemd => self.drain_silent(now, out),
             Waiter::Stream(stream) => self.ask_silent(now, stream, out),
         }
     }
@@ -549,6 +550,8 @@ impl Node {
                 }
                 return;
             }
+            UnitEvent::Answers => return self.end_silence(out),
+            UnitEvent::Silent { what } => return self.begin_silence(now, what, out),
             UnitEvent::Ready { method, notice } => {
                 self.supervisor = SupervisorState::Ready(*method);
                 self.notice.clone_from(notice);

@@ -95,6 +95,7 @@ macro_rules! inputs {
 }
 
 inputs! {
+    Answers "answers" []
     Appended "appended" [LEADER]
     CheckpointAsked "checkpoint-asked" [COORDINATOR]
     CheckpointBegun "checkpoint-begun" []
@@ -149,6 +150,7 @@ inputs! {
     ShellBarrier "shell-barrier" [AGENT]
     ShellRuns "shell-runs" [AGENT]
     Shells "shells" [AGENT]
+    Silent "silent" []
     Start "start" [COORDINATOR]
     Started "started" [AGENT SCRIPT]
     Stopping "stopping" [AGENT SCRIPT]
@@ -204,6 +206,7 @@ impl Event {
             Self::Start { .. } => Input::Start,
             Self::Timeout => Input::Timeout,
             Self::Told { .. } => Input::Told,
+            Self::Unit(UnitEvent::Answers) => Input::Answers,
             Self::Unit(UnitEvent::Exited { .. }) => Input::Exited,
             Self::Unit(UnitEvent::Failed { .. }) => Input::Failed,
             Self::Unit(UnitEvent::Found(_)) => Input::Found,
@@ -218,6 +221,7 @@ impl Event {
             Self::Unit(UnitEvent::OutputOverflow { .. }) => Input::OutputOverflow,
             Self::Unit(UnitEvent::OutputTruncated { .. }) => Input::OutputTruncated,
             Self::Unit(UnitEvent::Ready { .. }) => Input::Ready,
+            Self::Unit(UnitEvent::Silent { .. }) => Input::Silent,
             Self::Unit(UnitEvent::Started { .. }) => Input::Started,
             Self::Unit(UnitEvent::Stopping { .. }) => Input::Stopping,
             Self::Unit(UnitEvent::Unreadable { .. }) => Input::Unreadable,
@@ -295,7 +299,7 @@ impl Node {
             Waiter::Checkpoint => self.of_all_jobs(Input::CheckpointDue),
             Waiter::Coordinator(id) => self.coordinator_at(id).map(at).into_iter().collect(),
             Waiter::Leader(id) => vec![at(self.leader_at(id))],
-            Waiter::Stream(_) => Vec::new(),
+            Waiter::Stream(_) | Waiter::Systemd => Vec::new(),
         }
     }
 

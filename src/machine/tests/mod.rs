@@ -21,6 +21,7 @@ mod review;
 mod script_stop;
 mod shell_runs;
 mod silence;
+mod silent;
 mod table;
 mod testexec;
 mod trust;

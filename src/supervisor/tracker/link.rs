@@ -100,6 +100,7 @@ impl Tracker {
         };
         let (present, others) = self.watched_among(&names);
         self.link = Link::Ready;
+        self.end_silence();
         self.units.values_mut().for_each(Watched::reset_refusals);
         // Handling an absent unit can start one that waits. The list cannot have that one.
         let known = self.units.iter().filter(|(_, watched)| watched.phase != Phase::Queued);

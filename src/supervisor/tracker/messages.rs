@@ -63,6 +63,12 @@ pub enum Call {
     },
     /// A pause of about a second, before a refused call is tried again.
     Later(UnitName),
+    /// A pause as long as systemd may leave a call without an answer. Answered with
+    /// [`News::PatienceOver`]. There is never a second one at the same time. Also asked without a
+    /// connection.
+    Patience,
+    /// systemd: answer (`Ping`).
+    Ping,
     /// systemd: the names of this rank's units (`ListUnitsByPatterns`).
     List,
     /// The kernel: hold on to this process, so that its pid cannot become another's. Then systemd:
@@ -125,6 +131,8 @@ impl Call {
             | Self::Unwatch(unit)
             | Self::Watch(unit) => Some(unit),
             Self::List
+            | Self::Patience
+            | Self::Ping
             | Self::Reconnect
             | Self::Subscribe
             | Self::WatchAll
@@ -139,10 +147,41 @@ impl Call {
             self,
             Self::Guard { .. }
                 | Self::IsEmpty { .. }
+                | Self::Patience
                 | Self::ReadBack(_)
                 | Self::Reconnect
                 | Self::Unwatch(_)
         )
+    }
+}
+
+/// The call, as people are told that it has no answer.
+impl std::fmt::Display for Call {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let what = match self {
+            Self::ControlGroup(_) | Self::Main { .. } | Self::Service(_) | Self::Unit(_) => {
+                "the properties"
+            }
+            Self::Guard { .. } | Self::IsEmpty { .. } => "the cgroup",
+            Self::Kill { .. } => "a signal",
+            Self::Later(_) | Self::Patience => "a pause",
+            Self::List => "the list of units",
+            Self::Ping => "a sign of life",
+            Self::ReadBack(_) => "the configured properties",
+            Self::Reconnect => "a connection",
+            Self::Reset(_) | Self::Stop(_) => "the removal",
+            Self::Start(_) => "the start",
+            Self::Subscribe => "a subscription",
+            Self::Unwatch(_)
+            | Self::Watch(_)
+            | Self::WatchAll
+            | Self::WatchPresence
+            | Self::WatchReloading => "a match rule",
+        };
+        match self.unit() {
+            Some(unit) => write!(f, "{what} of {unit}"),
+            None => f.write_str(what),
+        }
     }
 }
 
@@ -180,6 +219,8 @@ pub enum News {
     ManagerAway,
     /// systemd is on the bus again.
     ManagerBack,
+    /// The pause of [`Call::Patience`] has ended.
+    PatienceOver,
     /// systemd starts (true) or finishes (false) a reload of its configuration.
     Reloading(bool),
 }

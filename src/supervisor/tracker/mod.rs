@@ -22,7 +22,8 @@
 //! tracker subscribes, lists all units, and asks for their properties. Until it has the list it
 //! concludes nothing, and starts and stops no unit. Answers can overtake signals. So if a unit is
 //! down and nothing says how its program ended, the tracker believes that only after a second
-//! answer. If systemd is unreachable nothing is known; it never means that something has ended.
+//! answer. If systemd is unreachable, or does not answer, nothing is known; it never means
+//! that something has ended.
 //!
 //! A unit in the list that nobody has asked about is looked at once, and reported with what systemd
 //! knows of it. Its record was lost.
@@ -30,6 +31,7 @@
 mod leave;
 mod link;
 mod messages;
+mod patience;
 mod state;
 mod sweep;
 #[cfg(test)]
@@ -44,6 +46,7 @@ use crate::proto::UnitName;
 
 use super::backend::{Backend, BackendEvent, OutputPaths};
 use link::Link;
+use patience::Patience;
 use units::Watched;
 use unrecorded::Probes;
 
@@ -91,6 +94,7 @@ pub struct Tracker {
     number: u64,
     /// Calls that wait for their answers.
     unanswered: BTreeMap<u64, Call>,
+    patience: Patience,
     events: VecDeque<BackendEvent>,
 }
 
@@ -111,12 +115,14 @@ impl Tracker {
             outgoing: Vec::new(),
             number: 0,
             unanswered: BTreeMap::new(),
+            patience: Patience::default(),
             events: VecDeque::new(),
         }
     }
 
     /// Take the calls that are to be made, in this order.
     pub fn take_asks(&mut self) -> Vec<Ask> {
+        self.be_patient();
         std::mem::take(&mut self.outgoing)
     }
 
@@ -125,12 +131,13 @@ impl Tracker {
         self.events.pop_front()
     }
 
-    /// Handle what came in. Without a connection only the kernel's news count: [`News::Emptied`]
-    /// and [`News::Left`].
+    /// Handle what came in. Without a connection only the kernel's news and the clock's count:
+    /// [`News::Emptied`], [`News::Left`] and [`News::PatienceOver`].
     pub fn handle_news(&mut self, news: News) {
         match news {
             News::Emptied { unit } => self.handle_emptied(&unit),
             News::Left { unit } => self.handle_left(&unit),
+            News::PatienceOver => self.handle_patience_over(),
             _ if self.link == Link::Down => {}
             News::Answer { number, answer } => {
                 // Other answers are about an earlier unit of that name, or to a call that was

@@ -1,6 +1,7 @@
 //! Tests of the tracker: each plays systemd's part itself.
 
 mod leave;
+mod patience;
 mod trouble;
 mod unrecorded;
 
@@ -33,10 +34,16 @@ impl Talk {
         Self { tracker: Tracker::new(config), asks: Vec::new() }
     }
 
+    /// The pauses of which nothing comes here are left out.
+    fn take_asks(&mut self) {
+        let asks = self.tracker.take_asks().into_iter();
+        self.asks.extend(asks.filter(|ask| ask.call != Call::Patience));
+    }
+
     /// Expect this call as the next one.
     #[track_caller]
     fn asked(&mut self, call: &Call) -> u64 {
-        self.asks.extend(self.tracker.take_asks());
+        self.take_asks();
         assert!(!self.asks.is_empty(), "nothing is asked, expected {call:?}");
         let ask = self.asks.remove(0);
         assert_eq!(ask.call, *call);
@@ -51,7 +58,7 @@ impl Talk {
 
     #[track_caller]
     fn nothing_asked(&mut self) {
-        self.asks.extend(self.tracker.take_asks());
+        self.take_asks();
         assert_eq!(self.asks, [], "nothing was to be asked");
     }
 
@@ -65,7 +72,7 @@ impl Talk {
 
     #[track_caller]
     fn list(&mut self) -> u64 {
-        self.asks.extend(self.tracker.take_asks());
+        self.take_asks();
         let at = self.asks.iter().position(|ask| ask.call == Call::List).expect("list");
         assert_eq!(self.asks[at - 1].call, Call::Subscribe, "subscribed before");
         self.asks.drain(..=at).next_back().map_or(0, |ask| ask.number)

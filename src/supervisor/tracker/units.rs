@@ -568,6 +568,8 @@ impl Tracker {
             }
             // systemd knows this connection already.
             (Call::Subscribe, _) => {}
+            // It was a sign of life, or the link is lost.
+            (Call::Ping, _) => {}
             (Call::Watch(unit), Err(error)) => self.handle_watch_refusal(&unit, &error),
             (Call::WatchAll, Err(error)) => tracing::error!(
                 %error,

@@ -122,7 +122,7 @@ impl Walk {
         for ask in self.tracker.take_asks() {
             if ask.call == Call::Reconnect {
                 self.hang_up();
-            } else {
+            } else if ask.call != Call::Patience {
                 self.asks.push_back(ask);
             }
         }
@@ -324,6 +324,7 @@ impl Walk {
 
     fn event(&mut self, event: BackendEvent) {
         let (unit, live) = match &event {
+            BackendEvent::Answers | BackendEvent::Silent { .. } => return,
             BackendEvent::Listed => return self.end_lost(),
             BackendEvent::Unrecorded(found) => return self.find_again(found),
             BackendEvent::Absent { unit }
@@ -367,7 +368,10 @@ impl Walk {
                 self.assert(false, "nobody else starts units");
             }
             BackendEvent::Left { .. } => self.assert(false, "nobody leaves its unit"),
-            BackendEvent::Listed | BackendEvent::Unrecorded(_) => {}
+            BackendEvent::Answers
+            | BackendEvent::Listed
+            | BackendEvent::Silent { .. }
+            | BackendEvent::Unrecorded(_) => {}
             BackendEvent::Stopping { .. } => self.assert(started && !exited, "a stop of nothing"),
         }
     }

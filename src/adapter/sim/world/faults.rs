@@ -91,6 +91,7 @@ impl World {
             }
             FaultKind::StateLost => self.lose_files(rank, &["record", "out", "err"]),
             FaultKind::StateSwept => self.sweep(rank),
+            FaultKind::SystemdHangs => self.hang_systemd(rank, rng),
             FaultKind::SystemdReexecuted => {
                 note!(self, "systemd on rank {rank} is executed again");
                 self.ranks[rank as usize].muted = true;
@@ -302,6 +303,8 @@ impl World {
         state.boot += 1;
         state.muted = false;
         state.systemd.reboot();
+        state.hangs_until = 0.0;
+        state.held_news.clear();
         let damaged = state.disk.lose_unsynced(rng);
         let mut gone = Vec::new();
         for (index, shell) in state.shells.iter_mut().enumerate().filter(|(_, s)| s.lives()) {
@@ -397,6 +400,30 @@ impl World {
         self.after(0.01, 3.0, Item::SystemdReturns(rank));
     }
 
+    /// The wall clock of a rank, in seconds since the epoch.
+    pub(super) fn wall(&self, rank: u32) -> f64 {
+        1e9 + self.now + self.ranks[rank as usize].clock
+    }
+
+    fn hang_systemd(&mut self, rank: u32, rng: &mut ChaCha8Rng) {
+        let seconds = rng.random_range(0.1..300.0);
+        note!(self, "systemd on rank {rank} answers nothing for {seconds:.1} s");
+        let until = &mut self.ranks[rank as usize].hangs_until;
+        *until = until.max(self.now + seconds);
+        let until = *until;
+        self.at(until, Item::SystemdAnswers(rank));
+    }
+
+    /// systemd answers again, unless it has begun to hang anew.
+    pub(super) fn end_hang(&mut self, rank: u32) {
+        if !self.hangs(rank) {
+            let held = std::mem::take(&mut self.ranks[rank as usize].held_news);
+            for (connection, news) in held {
+                self.send_news(rank, connection, news);
+            }
+        }
+    }
+
     pub(super) fn bring_systemd_back(&mut self, rank: u32) {
         self.ranks[rank as usize].systemd.come_back();
         self.forward_from_systemd(rank);
@@ -433,7 +460,7 @@ impl World {
         }
         // A broker can only come up if its parent is up. A module needs systemd.
         let orphan = rank > 0 && !self.ranks[(rank as usize - 1) / 2].broker_up;
-        if orphan || !state.systemd.is_present() || state.muted {
+        if orphan || !state.systemd.is_present() || state.muted || self.hangs(rank) {
             return self.after(0.1, 5.0, Item::Load { rank });
         }
         let state = &mut self.ranks[rank as usize];

@@ -15,6 +15,9 @@ const TO_SYSTEMD: u32 = 1 << 16;
 const FROM_SYSTEMD: u32 = 1 << 17;
 const FROM_SUPERVISOR: u32 = 1 << 18;
 
+/// How long systemd may leave a call without an answer, in seconds.
+const ANSWER_SECONDS: f64 = 30.0;
+
 impl World {
     /// Passes a node's command to its supervisor.
     pub(super) fn forward_command(&mut self, from: Life, command: UnitCommand) {
@@ -55,7 +58,9 @@ impl World {
             .collect();
         for (ask, spec) in asks {
             self.check_ask(rank, &ask);
-            if let (Some(connection), true) = (connection, ask.call == Call::Reconnect) {
+            if ask.call == Call::Patience {
+                self.at(self.now + ANSWER_SECONDS, Item::PatienceOver(self.life(rank)));
+            } else if let (Some(connection), true) = (connection, ask.call == Call::Reconnect) {
                 self.send_on(rank, TO_SYSTEMD, Item::Hangup { rank, connection });
                 self.handle_bus_closed(self.life(rank));
             } else if let Some(connection) = connection {
@@ -91,6 +96,10 @@ impl World {
         ask: &Ask,
         spec: Option<&UnitSpec>,
     ) {
+        // Half of the calls that are not answered are not carried out either.
+        if self.hangs(rank) && ask.number.is_multiple_of(2) && is_of_systemd(&ask.call) {
+            return;
+        }
         self.ranks[rank as usize].systemd.handle_ask(connection, ask, spec);
         self.forward_from_systemd(rank);
     }
@@ -107,8 +116,13 @@ impl World {
                 News::Changed { .. } | News::Reloading(_) if muted => continue,
                 news => news,
             };
-            let news = Box::new(news);
-            self.send_on(rank, FROM_SYSTEMD, Item::News { rank, connection, news });
+            match news {
+                News::Answer { .. } if self.hangs(rank) => {}
+                News::Changed { .. } | News::Reloading(_) if self.hangs(rank) => {
+                    self.ranks[rank as usize].held_news.push((connection, news));
+                }
+                news => self.send_news(rank, connection, news),
+            }
         }
         for act in self.ranks[rank as usize].systemd.take_acts() {
             match act {
@@ -130,6 +144,26 @@ impl World {
                     self.after(0.000_1, 0.01, Item::Signal { rank, unit, signal, all });
                 }
             }
+        }
+    }
+
+    pub(super) fn send_news(&mut self, rank: u32, connection: u64, news: News) {
+        let news = Box::new(news);
+        self.send_on(rank, FROM_SYSTEMD, Item::News { rank, connection, news });
+    }
+
+    /// Whether systemd takes calls and answers none.
+    pub(super) fn hangs(&self, rank: u32) -> bool {
+        self.now < self.ranks[rank as usize].hangs_until
+    }
+
+    /// The tracker has been patient for long enough.
+    pub(super) fn end_patience(&mut self, life: Life) {
+        if self.life(life.rank) == life
+            && let Some(supervisor) = &mut self.ranks[life.rank as usize].supervisor
+        {
+            supervisor.backend.tracker.handle_news(News::PatienceOver);
+            self.forward_from_supervisor(life.rank);
         }
     }
 
@@ -166,7 +200,8 @@ impl World {
         }
         let state = &mut self.ranks[life.rank as usize];
         let Some(supervisor) = &mut state.supervisor else { return };
-        match state.systemd.connect() {
+        let hangs = self.now < state.hangs_until;
+        match state.systemd.connect().filter(|_| !hangs) {
             Some(connection) => {
                 supervisor.connection = Some(connection);
                 supervisor.backend.tracker.handle_connected();
@@ -175,4 +210,9 @@ impl World {
             None => self.after(0.05, 5.0, Item::Connect(life)),
         }
     }
+}
+
+/// Whether systemd carries the call out, and neither the bus nor the kernel.
+fn is_of_systemd(call: &Call) -> bool {
+    matches!(call, Call::Kill { .. } | Call::List | Call::Reset(_) | Call::Start(_) | Call::Stop(_))
 }

@@ -498,6 +498,8 @@ fn unit_events(unit: &UnitName) -> Vec<UnitEvent> {
         UnitEvent::OutputTruncated { unit: unit(), stream, kept: 7, dropped: 9 },
         UnitEvent::Ready { method: Method::Fork, notice: Some(text()) },
         UnitEvent::Ready { method: Method::Systemd, notice: None },
+        UnitEvent::Silent { what: text() },
+        UnitEvent::Answers,
         UnitEvent::Started { unit: unit(), pid: 1 },
         UnitEvent::Stopping { unit: unit() },
         UnitEvent::Unreadable { unit: unit(), message: text() },

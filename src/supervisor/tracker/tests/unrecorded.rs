@@ -119,7 +119,7 @@ fn who_asks_about_it_hears_of_it_alone() {
     let mut talk = listed();
     talk.tracker.find(&unit(1), "digest", None);
     assert_eq!(talk.tracker.next_event(), Some(BackendEvent::Listed));
-    talk.asks.extend(talk.tracker.take_asks());
+    talk.take_asks();
     let watched = talk.asks.iter().position(|ask| ask.call == Call::Watch(unit(1)));
     talk.asks.drain(..watched.expect("it is watched") + 1);
     talk.looked(&unit(1), &running("a"));
