@@ -1,9 +1,9 @@
 //! `job-exec-rs install` and `uninstall`
 //!
-//! There are six files: the connector that job shells use, what `flux uri` says for its URIs, the
+//! There are seven files: the connector that job shells use, what `flux uri` says for its URIs, the
 //! time that job shells wait for each other's ends, the module, what has to be done when an instance
-//! starts, and the drop-in that makes `flux modprobe` load the module in place of job-exec. The order matters: no broker starts while a
-//! drop-in names a module that is missing.
+//! starts and when it stops, and the drop-in that makes `flux modprobe` load the module in place of
+//! job-exec. The order matters: no broker starts while a drop-in names a module that is missing.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
@@ -23,8 +23,10 @@ const MODULE: &str = "job-exec-rs.so";
 const CONNECTOR_LIBRARY: &str = "libresume.so";
 const CONNECTOR: &str = "resume.so";
 const DROP_IN: &str = "modprobe/modprobe.d/50-job-exec-rs.toml";
-const TASKS: &str = "modprobe/rc1.d/50-job-exec-rs.py";
-const TASKS_TEXT: &str = include_str!("rc1.py");
+const START_TASKS: &str = "modprobe/rc1.d/50-job-exec-rs.py";
+const START_TASKS_TEXT: &str = include_str!("rc1.py");
+const STOP_TASKS: &str = "modprobe/rc3.d/50-job-exec-rs.py";
+const STOP_TASKS_TEXT: &str = include_str!("rc3.py");
 /// Read by flux-shell.
 const SHELL: &str = "shell/lua.d/50-job-exec-rs.lua";
 const SHELL_TEXT: &str = include_str!("shell.lua");
@@ -59,11 +61,11 @@ Next, when this is done on every node of the instance: restart it (running jobs 
 
 /// Put the module where Flux finds it, and have it loaded in place of job-exec
 ///
-/// Writes six files: resume.so in Flux's connector directory, job-exec-rs.so in its module
+/// Writes seven files: resume.so in Flux's connector directory, job-exec-rs.so in its module
 /// directory, flux/uri/resolvers/resume.py below that of its Python modules, and
-/// shell/lua.d/50-job-exec-rs.lua, modprobe/rc1.d/50-job-exec-rs.py and
-/// modprobe/modprobe.d/50-job-exec-rs.toml in its configuration directory. Flux itself says where those are. Running instances are not touched; the next start loads
-/// the module.
+/// shell/lua.d/50-job-exec-rs.lua, modprobe/rc1.d/50-job-exec-rs.py, modprobe/rc3.d/50-job-exec-rs.py
+/// and modprobe/modprobe.d/50-job-exec-rs.toml in its configuration directory. Flux itself says where
+/// those are. Running instances are not touched; the next start loads the module.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -109,7 +111,8 @@ struct Files {
     resolver: Option<PathBuf>,
     shell: PathBuf,
     module: PathBuf,
-    tasks: PathBuf,
+    start_tasks: PathBuf,
+    stop_tasks: PathBuf,
     drop_in: PathBuf,
 }
 
@@ -121,7 +124,8 @@ impl Place {
             resolver: paths.resolvers.map(|path| path.join(RESOLVER)),
             shell: paths.configuration.join(SHELL),
             module: paths.modules.join(MODULE),
-            tasks: paths.configuration.join(TASKS),
+            start_tasks: paths.configuration.join(START_TASKS),
+            stop_tasks: paths.configuration.join(STOP_TASKS),
             drop_in: paths.configuration.join(DROP_IN),
         })
     }
@@ -148,8 +152,10 @@ impl Files {
         wrote(&self.shell)?;
         put(&self.module, &module, 0o755)?;
         wrote(&self.module)?;
-        put(&self.tasks, TASKS_TEXT.as_bytes(), 0o644)?;
-        wrote(&self.tasks)?;
+        put(&self.start_tasks, START_TASKS_TEXT.as_bytes(), 0o644)?;
+        wrote(&self.start_tasks)?;
+        put(&self.stop_tasks, STOP_TASKS_TEXT.as_bytes(), 0o644)?;
+        wrote(&self.stop_tasks)?;
         put(&self.drop_in, DROP_IN_TEXT.as_bytes(), 0o644)?;
         wrote(&self.drop_in)
     }
@@ -177,7 +183,7 @@ pub(super) fn into_prefix(prefix: &Path) -> Result<(), Failure> {
 /// run have that open.
 pub(super) fn uninstall(arguments: &UninstallArguments) -> Result<ExitCode, Failure> {
     let files = arguments.place.files()?;
-    let first = [&files.drop_in, &files.tasks, &files.module];
+    let first = [&files.drop_in, &files.start_tasks, &files.stop_tasks, &files.module];
     let last = [&files.shell, &files.connector];
     for path in first.into_iter().chain(&files.resolver).chain(last) {
         let shown = path.display();

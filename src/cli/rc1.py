@@ -82,6 +82,29 @@ def is_moved(handle, key):
         return False
 
 
+@task(
+    "sync-restored",
+    ranks="0",
+    after=["restore"],
+    before=["kvs"],
+    needs=["content-backing"],
+    needs_attrs=["content.restore"],
+)
+def sync_restored(context):
+    """Has the database on the disk that flux-core's rc1 makes from a dump: it removes the link to the dump
+    at once, and the old database before."""
+    statedir = context.attr_get("statedir")
+    try:
+        for name in ("content.sqlite-wal", "content.sqlite", "."):
+            path = os.path.join(statedir, name)
+            if os.path.exists(path):
+                descriptor = os.open(path, os.O_RDONLY)
+                os.fsync(descriptor)
+                os.close(descriptor)
+    except OSError as error:
+        print(f"job-exec-rs: the KVS may not outlive a power cut: {error}", file=sys.stderr)
+
+
 @task("keep-jobs", ranks="0", after=["job-exec"], before=["push-cleanup"], needs=["job-exec"])
 def keep_jobs(context):
     """Keeps a stop of the instance from canceling its jobs, if they outlive it: push-cleanup of

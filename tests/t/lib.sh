@@ -99,8 +99,9 @@ choose_module() {
 # `flux module load|reload job-exec` and rc1 both take the first job-exec.so on the module
 # path; rc1 learns from a modprobe drop-in that it belongs on every rank.
 swap_module() {
-    mkdir -p "$TMPDIR/modules" "$TMPDIR/modprobe/modprobe.d" "$TMPDIR/modprobe/rc1.d"
+    mkdir -p "$TMPDIR/modules" "$TMPDIR"/modprobe/{modprobe,rc1,rc3}.d
     cp "$top/src/cli/rc1.py" "$TMPDIR/modprobe/rc1.d/job-exec-rs.py"
+    cp "$top/src/cli/rc3.py" "$TMPDIR/modprobe/rc3.d/job-exec-rs.py"
     cp "$1" "$TMPDIR/modules/job-exec.so"
     printf '[job-exec]\nranks = "all"\n' >"$TMPDIR/modprobe/modprobe.d/job-exec.toml"
     export FLUX_MODULE_PATH_PREPEND=$TMPDIR/modules

@@ -30,20 +30,22 @@ start_installed() {
 		run_instance 4 "$@"
 }
 
-test_expect_success 'install puts a connector, a resolver, a module, rc1 tasks, a drop-in and a shell rc where Flux looks' '
+test_expect_success 'install puts a connector, a resolver, a module, rc1 and rc3 tasks, a drop-in and a shell rc where Flux looks' '
 	mkdir -p "$dest$module_dir" "$dest$conf_dir/modprobe/modprobe.d" &&
 	touch "$dest$module_dir/other.so" "$dest$conf_dir/modprobe/modprobe.d/10-other.toml" &&
 	installed_files >before &&
 	"$program" install --destdir "$dest" >out &&
 	installed_files >after &&
 	comm -13 before after >new &&
-	test "$(wc -l <new)" -eq 6 &&
+	test "$(wc -l <new)" -eq 7 &&
 	cmp "$top/src/cli/shell.lua" "$dest$conf_dir/shell/lua.d/50-job-exec-rs.lua" &&
 	grep -x ".$connector_dir/resume.so" new &&
 	grep -x ".$module_dir/job-exec-rs.so" new &&
 	grep "^.$conf_dir/modprobe/modprobe.d/.*\.toml$" new &&
 	cmp "$top/src/cli/resume.py" "$dest$(flux config builtin python_path)/flux/uri/resolvers/resume.py" &&
-	cmp "$top/src/cli/rc1.py" "$dest/$(grep "^.$conf_dir/modprobe/rc1.d/.*\.py$" new)"
+	for rc in rc1 rc3; do
+		cmp "$top/src/cli/$rc.py" "$dest/$(grep "^.$conf_dir/modprobe/$rc.d/.*\.py$" new)" || return 1
+	done
 '
 test_expect_success 'it says what it did, and the one next step' '
 	sed -n "/^Next/,\$p" out | grep "systemctl restart flux" &&

@@ -21,6 +21,10 @@ test_expect_success 'what was written before a clean stop is there' '
 	flux python "$here/clean-stop.py"
 '
 
+test_expect_success 'a clean stop and the start after it sync the dump and the database made from it' '
+	flux python "$here/dump-synced.py"
+'
+
 test_expect_success 'a job that waits is not forgotten, although nothing runs' '
 	flux python "$here/waiting-job.py"
 '
