@@ -252,7 +252,8 @@ async fn open_systemd(config: &WorkerConfig) -> Result<Systemd, NoSystemd> {
         });
         match opened.await {
             Err(error) if error.may_pass() && Instant::now() < until => {
-                tracing::warn!(%error, "cannot connect to systemd, trying again");
+                // At boot this is as it should be. If it stays, the module says so.
+                tracing::info!(%error, "cannot connect to systemd yet, trying again");
                 tokio::time::sleep(SYSTEMD_PAUSE).await;
             }
             opened => return opened.map_err(NoSystemd::from),
