@@ -116,13 +116,13 @@ fn messages_of_another_version_are_refused_by_name() {
         // Responses have no version.
         value.get("version").is_some()
     };
-    for met in [4, 5] {
+    for met in [4, 5, 6] {
         for path in files(&format!("peer-{met}")).iter().filter(|path| requests(path)) {
             let bytes = fs::read(path).expect("a file");
             let error = refusal(&name_of(path), &bytes).expect("it is of another version");
             assert_eq!(error, PeerError::Version { met });
             let said = error.to_string();
-            assert!(said.contains(&format!("protocol {met}, this one speaks 6")), "{said}");
+            assert!(said.contains(&format!("protocol {met}, this one speaks 7")), "{said}");
         }
     }
 }

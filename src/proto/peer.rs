@@ -23,7 +23,7 @@ pub use stream_name::StreamName;
 pub use version::Version;
 
 /// Version of these messages.
-pub const VERSION: u32 = if cfg!(feature = "next-release") { 7 } else { 6 };
+pub const VERSION: u32 = if cfg!(feature = "next-release") { 8 } else { 7 };
 
 /// Topic of coordinator to leader, streaming, below the service name.
 pub const LEAD: &str = "lead";

@@ -15,7 +15,7 @@ if has_epilog:
     sys.argv.pop(1)
 rank, job, digest, userid = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], int(sys.argv[4])
 request = {
-    "version": 6,
+    "version": 7,
     "stream": 1,
     "id": job,
     "parent": rank,
