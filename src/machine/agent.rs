@@ -562,7 +562,9 @@ impl Agent {
             }
         }
         if request.order == Order::Forget {
-            let ask_at = *self.upstream.ask_at_mut();
+            // What is left here nobody ends any more but this agent.
+            let ask_at = self.occupant.is_some().then(|| ask_soon(cx));
+            let ask_at = ask_at.or(*self.upstream.ask_at_mut());
             let unled = Upstream::Unled(Unled { ask_at, over: Over::Forgotten });
             if let Upstream::Led(led) = std::mem::replace(&mut self.upstream, unled) {
                 out.end(led.to, StreamEnd::Forgotten);

@@ -7,7 +7,7 @@ use crate::machine::{
     Answer, Effect, Event, Fault, KvsOp, KvsResult, Listing, Node, RequestId, Role,
 };
 use crate::port::supervisor::{Method, UnitEvent};
-use crate::proto::peer::{KnownRequest, Mode, Question, Version};
+use crate::proto::peer::{KnownRequest, Mode, Order, OrderRequest, Question, Version};
 use crate::proto::{BrokerRank, Idset, JobException};
 
 /// A coordinator whose next checkpoint would be far away, and that knows nothing of any job.
@@ -126,4 +126,30 @@ fn a_rank_that_has_lost_its_leader_asks_soon_and_waits_for_a_job_that_is_known()
         node.hear(Event::KnownAnswered { id, asker, to, digest, question, result });
     }
     assert_eq!(pauses, [3.0, 3.0, node.node.config().peer_timeout]);
+}
+
+/// [known-or-ended]. Its leader has given up on the rank, and rank 0 still had the job when it was asked.
+#[test]
+fn a_rank_whose_job_is_over_asks_soon_about_what_is_left_on_it() {
+    let mut node = Alone::new(1);
+    node.shells(1, 1, "job", Mode::Start);
+    node.unit(started);
+    node.hear(Event::Disconnected { request: RequestId::Remote(1) });
+    node.now = node.node.next_timeout().expect("it asks");
+    node.hear(Event::Timeout);
+    let (asker, question, to) = (Role::Agent, Question::Manager, BrokerRank(0));
+    let digest = "job".into();
+    let result = Ok(true);
+    node.hear(Event::KnownAnswered { id: JOB, asker, to, digest, question, result });
+    let order = OrderRequest {
+        version: Version,
+        id: JOB,
+        digest: "job".into(),
+        generation: 1,
+        ranks: "1".parse().expect("ranks"),
+        order: Order::Forget,
+    };
+    node.hear(Event::Order(order));
+    let pause = node.node.next_timeout().expect("it asks again") - node.now;
+    assert_eq!(pause.round(), 3.0);
 }
