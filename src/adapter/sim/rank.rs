@@ -188,7 +188,7 @@ impl Rank {
             disk,
             systemd: if slow_systemd { SimSystemd::slow() } else { SimSystemd::default() },
             muted: false,
-            hangs_until: 0.0,
+            hangs_until: f64::NEG_INFINITY,
             held_news: Vec::new(),
             boot: 0,
             shells: Vec::new(),

@@ -16,7 +16,7 @@ const FROM_SYSTEMD: u32 = 1 << 17;
 const FROM_SUPERVISOR: u32 = 1 << 18;
 
 /// How long systemd may leave a call without an answer, in seconds.
-const ANSWER_SECONDS: f64 = 30.0;
+pub(in crate::adapter::sim) const ANSWER_SECONDS: f64 = 30.0;
 
 impl World {
     /// Passes a node's command to its supervisor.
