@@ -38,7 +38,6 @@ mod talks;
 
 pub(super) use effects::OTHER_RELEASE;
 use links::{Link, Waiter};
-pub(super) use supervise::ANSWER_SECONDS;
 use talks::{Asker, Crossing};
 
 /// How many file systems can reserve space.

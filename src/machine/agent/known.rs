@@ -8,6 +8,10 @@ use crate::machine::event::Fault;
 use crate::proto::BrokerRank;
 use crate::proto::peer::{KnownRequest, Question, StreamEnd};
 
+/// How long an agent that nobody leads waits before it asks again about a job that the job manager has,
+/// in seconds.
+const KNOWN_SECONDS: f64 = 7.0;
+
 impl Agent {
     /// Another rank has answered a question about the job.
     pub(in crate::machine) fn handle_known(
@@ -48,10 +52,13 @@ impl Agent {
                 self.evict(cx, "the job manager does not have this job running", out);
                 self.start_nothing();
             }
-            // The job manager has it: a leader will come. Or rank 0 could not say.
-            (Question::Manager, Upstream::Unled(unled)) => {
-                unled.ask_at = Some(if result.is_ok() { soon } else { ask_soon(cx) });
+            // The job manager has it: a leader comes, or has given up on this rank, and does not tell it
+            // when the job is over.
+            (Question::Manager, Upstream::Unled(unled)) if result.is_ok() => {
+                unled.ask_at = Some(cx.now.mono + KNOWN_SECONDS);
             }
+            // Rank 0 could not say.
+            (Question::Manager, Upstream::Unled(unled)) => unled.ask_at = Some(ask_soon(cx)),
             // Asked before it was led, or before it was not, or of another parent: the answer says
             // nothing now.
             (_, Upstream::Led(led)) => {

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use crate::adapter::sim::request::Life;
 use crate::adapter::sim::shell::ShellId;
-use crate::adapter::sim::world::{ANSWER_SECONDS, World};
+use crate::adapter::sim::world::World;
 
 /// How long a rank may take to find out that a shell is forgotten and to end it, without the time
 /// that the shell has to end by itself, in seconds.
@@ -45,9 +45,7 @@ impl World {
             let state = &self.ranks[rank as usize];
             let has_bus = state.supervisor.as_ref().is_some_and(|own| own.connection.is_some());
             let is_up = state.node.is_some() && !state.is_leaving && !state.is_other_release;
-            // What was asked while systemd was silent is asked again after that time.
-            let is_heard = self.now > state.hangs_until + 2.0 * ANSWER_SECONDS;
-            is_up && has_bus && is_heard && state.stalled_until <= self.now
+            is_up && has_bus && !self.was_silent(rank) && state.stalled_until <= self.now
         };
         if !works(0) {
             return Vec::new();

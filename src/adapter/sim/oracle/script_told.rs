@@ -1,5 +1,6 @@
 //! **script-told**: a rank is drained for a script that goes on only if the script was told to end:
-//! SIGTERM has reached it. One that was executed only just now may not have got it yet.
+//! SIGTERM has reached it. One that was executed only just now may not have got it yet, nor one whose
+//! systemd takes calls and does not answer.
 
 use crate::adapter::sim::world::World;
 use crate::proto::{Idset, ScriptFailure, ScriptStop, Stage};
@@ -17,7 +18,8 @@ impl World {
         let (prolog, epilog, limit) =
             (site.prolog.as_ref(), site.epilog.as_ref(), site.epilog_limit);
         let mut untold = Vec::new();
-        for rank in ranks.iter() {
+        let is_heard = |rank: &u32| !self.was_silent(*rank);
+        for rank in ranks.iter().filter(is_heard) {
             let scripts = self.ranks[rank as usize].scripts.iter().filter(|script| {
                 script.unit.stage().name() == stage
                     && rest.ends_with(&format!("for job {}", script.unit.job()))

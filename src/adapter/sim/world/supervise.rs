@@ -16,7 +16,7 @@ const FROM_SYSTEMD: u32 = 1 << 17;
 const FROM_SUPERVISOR: u32 = 1 << 18;
 
 /// How long systemd may leave a call without an answer, in seconds.
-pub(in crate::adapter::sim) const ANSWER_SECONDS: f64 = 30.0;
+const ANSWER_SECONDS: f64 = 30.0;
 
 impl World {
     /// Passes a node's command to its supervisor.
@@ -155,6 +155,11 @@ impl World {
     /// Whether systemd takes calls and answers none.
     pub(super) fn hangs(&self, rank: u32) -> bool {
         self.now < self.ranks[rank as usize].hangs_until
+    }
+
+    /// systemd hangs, or has a moment ago: what it was asked then is asked again after that time.
+    pub(in crate::adapter::sim) fn was_silent(&self, rank: u32) -> bool {
+        self.now < self.ranks[rank as usize].hangs_until + 2.0 * ANSWER_SECONDS
     }
 
     /// The tracker has been patient for long enough.
