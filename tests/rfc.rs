@@ -25,6 +25,7 @@ const READERS: &[(&str, Reader)] = &[
     ("event-debug-lead", event),
     ("event-log-bytes", event),
     ("event-log-missing", event),
+    ("event-log-silent", event),
     ("event-log-truncated", event),
     ("guest-checkpoint", guest_checkpoint),
     ("guest-leaders", guest_leaders),
@@ -54,6 +55,7 @@ fn event(example: &Value) -> Result<Value, String> {
         "log" if has("truncated") => {
             event.logged_truncation().is_some() && event.logged().is_none()
         }
+        "log" if has("silent") => event.logged_silence().is_some() && event.logged().is_none(),
         "log" if has("missing") => event.logged_missing().is_some() && event.logged().is_none(),
         "log" => event.logged().map(|logged| logged.2) == event.context["bytes"].as_u64(),
         _ => false,

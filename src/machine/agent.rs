@@ -419,6 +419,11 @@ impl Agent {
         self.settle(cx, reports, out);
     }
 
+    /// systemd does not answer on this rank.
+    pub(super) fn handle_silence(&mut self, cx: Context, out: &mut Effects) {
+        self.settle(cx, Vec::new(), out);
+    }
+
     /// Something has changed for this rank's shell, or for a script.
     fn settle(&mut self, cx: Context, reports: Vec<Report>, out: &mut Effects) {
         if self.occupant.as_ref().is_some_and(|there| !there.is_foreign()) {

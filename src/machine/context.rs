@@ -24,6 +24,17 @@ pub(super) struct Context<'a> {
     pub(super) facts: &'a Facts,
     /// Shells outlive their brokers on this rank. The machines assume the same of all ranks.
     pub(super) shells_survive: bool,
+    /// systemd does not answer on this rank.
+    pub(super) silent: Option<&'a Silent>,
+}
+
+/// systemd does not answer.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Silent {
+    /// When the rank has learned it.
+    pub(super) since: Now,
+    /// What is waited for.
+    pub(super) what: String,
 }
 
 /// What does not change while the module is loaded.

@@ -4,14 +4,14 @@ use std::collections::{BTreeMap, VecDeque};
 
 use crate::config::Config;
 use crate::machine::agent::Agent;
-use crate::machine::context::{Context, Facts, Now, SupervisorState};
+use crate::machine::context::{Context, Facts, Now, Silent, SupervisorState};
 use crate::machine::coordinator::Coordinator;
 use crate::machine::effect::{Effect, Effects};
 use crate::machine::event::{Event, RequestId, Role, StreamId};
 use crate::machine::leader::Leader;
 use crate::machine::recently_ended::RecentlyEnded;
 use crate::machine::schedule::{Schedule, Waiter};
-use crate::port::supervisor::Method;
+use crate::port::supervisor::{Method, UnitEvent};
 use crate::proto::peer::{LeadRequest, StreamEnd, StreamName};
 use crate::proto::{BrokerRank, JobId, UnitName};
 use counters::Counters;
@@ -39,6 +39,7 @@ macro_rules! context {
             config: &$node.config,
             facts: &$node.facts,
             shells_survive: $node.supervisor == SupervisorState::Ready(Method::Systemd),
+            silent: $node.silent.as_ref(),
         }
     };
 }
@@ -76,7 +77,7 @@ pub struct Node {
     supervisor: SupervisorState,
     notice: Option<String>,
     /// systemd does not answer.
-    silent: Option<systemd::Silent>,
+    silent: Option<Silent>,
 }
 
 impl Node {
@@ -202,6 +203,7 @@ impl Node {
             Event::Shells { shells, .. } => Some(shells.id),
             Event::Start { start, .. } => (**start).as_ref().ok().map(|start| start.id),
             Event::Replied { stream, .. } | Event::Reported { stream, .. } => of_stream(stream),
+            Event::Unit(UnitEvent::Silent { .. }) => return self.agents.keys().copied().collect(),
             Event::Unit(event) => event.unit().map(UnitName::job),
             Event::CheckpointBegun | Event::Checkpointed(_) => return self.coordinator.gated(),
             Event::Config(_)

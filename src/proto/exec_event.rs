@@ -152,6 +152,27 @@ impl ExecEvent {
         self.context.get("missing").and(self.origin()).map(|(rank, _)| rank)
     }
 
+    /// `log`: systemd does not answer on a rank's node, so nothing happens to its shell. The key
+    /// `silent` has the time when the rank has learned it, in seconds since the epoch.
+    pub fn silent(
+        timestamp: f64,
+        component: &str,
+        (host, rank): (impl std::fmt::Display, BrokerRank),
+        since: u64,
+        what: &str,
+    ) -> Self {
+        let text = format!("systemd on {host} (rank {rank}) does not answer: waiting for {what}\n");
+        let mut event = Self::log(timestamp, component, Stream::Stderr, rank, text.as_bytes());
+        event.context.insert("silent".to_string(), json!(since));
+        event
+    }
+
+    /// Rank and time of an event of [`Self::silent`].
+    pub fn logged_silence(&self) -> Option<(BrokerRank, u64)> {
+        let since = self.context.get("silent")?.as_u64()?;
+        self.origin().map(|(rank, _)| (rank, since))
+    }
+
     /// Rank and stream of an event of [`Self::truncated`].
     pub fn logged_truncation(&self) -> Option<(BrokerRank, Stream)> {
         self.context.get("truncated").and(self.origin())
@@ -159,7 +180,7 @@ impl ExecEvent {
 
     /// Rank, stream and number of bytes of a `log` event with output of a shell.
     pub fn logged(&self) -> Option<(BrokerRank, Stream, u64)> {
-        if ["truncated", "missing"].iter().any(|key| self.context.contains_key(*key)) {
+        if ["truncated", "missing", "silent"].iter().any(|key| self.context.contains_key(*key)) {
             return None;
         }
         let (rank, stream) = self.origin()?;

@@ -20,6 +20,8 @@ pub(super) struct Occupant {
     pub(super) perilog: Perilog,
     /// Whoever leads was told that nothing is left.
     told_gone: bool,
+    /// Whoever leads was told that systemd has not answered since then.
+    told_silent: Option<u64>,
 }
 
 /// Whose shell it is.
@@ -47,7 +49,8 @@ pub(super) enum After {
 
 impl Occupant {
     pub(super) fn new(shell: Shell, claim: Claim) -> Self {
-        Self { shell, claim, eviction: None, perilog: Perilog::default(), told_gone: false }
+        let perilog = Perilog::default();
+        Self { shell, claim, eviction: None, perilog, told_gone: false, told_silent: None }
     }
 
     /// From the record of an earlier life.
@@ -87,7 +90,18 @@ impl Occupant {
         if is_gone && !std::mem::replace(&mut self.told_gone, true) {
             reports.push(Report::Gone);
         }
+        if !self.told_gone {
+            reports.extend(self.tell_silence(cx));
+        }
         reports
+    }
+
+    /// What is to happen to the shell needs systemd, which does not answer.
+    fn tell_silence(&mut self, cx: Context) -> Option<Report> {
+        let silent = cx.silent.filter(|_| self.shell.needs_systemd())?;
+        let since = silent.since.wall as u64;
+        let is_news = self.told_silent.replace(since) != Some(since);
+        is_news.then(|| Report::Silent { since, message: silent.what.clone() })
     }
 
     /// Everything that a new leader has to know.
@@ -97,7 +111,7 @@ impl Occupant {
         positions: [u64; 2],
         out: &mut Effects,
     ) -> Vec<Report> {
-        self.told_gone = false;
+        (self.told_gone, self.told_silent) = (false, None);
         let mut reports = self.shell.tell_again(positions, out);
         reports.extend(self.perilog.tell_again(cx));
         reports

@@ -255,6 +255,11 @@ impl Shell {
         }
     }
 
+    /// It is to be started, or something of it may be left.
+    pub(super) fn needs_systemd(&self) -> bool {
+        self.is_waiting() || self.may_live()
+    }
+
     /// The shell itself has ended, or never ran.
     pub(super) fn has_ended(&self) -> bool {
         !matches!(self.phase, Phase::Waiting | Phase::Pending | Phase::Running { .. })

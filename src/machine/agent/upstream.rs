@@ -168,6 +168,7 @@ fn stage(report: &Report) -> Option<Stage> {
         | Report::Pending
         | Report::RecordLost { .. }
         | Report::ScriptFailed { .. }
+        | Report::Silent { .. }
         | Report::Unkillable => None,
     }
 }

@@ -285,6 +285,11 @@ impl Leader {
         if let Some(known) = event.logged_missing().and_then(|rank| self.ranks.get_mut(rank)) {
             known.output_lost = true;
         }
+        if let Some((rank, since)) = event.logged_silence()
+            && let Some(known) = self.ranks.get_mut(rank)
+        {
+            known.silent_since = Some(since);
+        }
     }
 
     /// An exception that an earlier leader has said may have reached nobody.

@@ -98,6 +98,17 @@ impl Leader {
         self.post(event);
     }
 
+    /// systemd does not answer on a rank's node; the log says so once.
+    pub(super) fn log_silence(&mut self, cx: Context, rank: BrokerRank, since: u64, what: &str) {
+        let Some(known) = self.ranks.get_mut(rank) else { return };
+        if known.silent_since.replace(since) == Some(since) {
+            return;
+        }
+        let component = launch::component(&self.command);
+        let on = (self.start.r.hostname(rank), rank);
+        self.post(ExecEvent::silent(cx.now.wall, component, on, since, what));
+    }
+
     /// Output that is in the exec eventlog need not be kept on its node any more.
     pub(super) fn acknowledge(&mut self, logged: Logged, out: &mut Effects) {
         let Logged { rank, stream, offset } = logged;

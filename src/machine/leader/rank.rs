@@ -44,6 +44,8 @@ pub(super) struct Rank {
     pub(super) left: bool,
     /// The log says that output of its shell may be missing, because it was lost on its node.
     pub(super) output_lost: bool,
+    /// The log says that systemd has not answered on its node since then.
+    pub(super) silent_since: Option<u64>,
     /// Since when its module has been away, in monotonic seconds.
     pub(super) away_since: Option<f64>,
     /// Its prolog has ended well, or it has none.
@@ -132,6 +134,7 @@ impl Ranks {
             ended_before: false,
             left: false,
             output_lost: false,
+            silent_since: None,
             away_since: None,
             prepared: false,
             degraded: None,

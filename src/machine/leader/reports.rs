@@ -91,6 +91,7 @@ impl Leader {
             }
             Report::RecordLost { output } => self.handle_lost_record(cx, rank, *output),
             Report::Running => self.handle_running(cx, rank, out),
+            Report::Silent { since, message } => self.log_silence(cx, rank, *since, message),
             Report::Unkillable if !known.is_gone() => {
                 self.drain_unkillable(cx, &Idset::from_iter([rank]), out);
                 exits.insert(rank, None);

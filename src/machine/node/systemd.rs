@@ -1,29 +1,25 @@
 //! A systemd that does not answer. What happens to this rank's units is unknown then, and unknown is
 //! not dead: their jobs wait. But no more jobs are to come here.
 
-use super::Node;
-use crate::machine::context::Now;
+use super::{Node, context};
+use crate::machine::context::{Context, Now, Silent, SupervisorState};
 use crate::machine::effect::{Effect, Effects, Level};
 use crate::machine::schedule::Waiter;
+use crate::port::supervisor::Method;
 use crate::proto::Idset;
 
-/// systemd does not answer.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) struct Silent {
-    /// Since when, in seconds.
-    since: f64,
-    /// What is waited for.
-    pub(super) what: String,
-}
-
 impl Node {
-    /// systemd does not answer.
+    /// systemd does not answer. The jobs here are told why nothing happens to them.
     pub(super) fn begin_silence(&mut self, now: Now, what: &str, out: &mut Effects) {
         let text =
             format!("systemd on {} does not answer: waiting for {what}", self.facts.hostname);
         out.log(Level::Warning, text);
-        self.silent = Some(Silent { since: now.mono, what: what.to_string() });
+        self.silent = Some(Silent { since: now, what: what.to_string() });
         self.schedule.set(Waiter::Systemd, Some(now.mono + self.config.peer_timeout));
+        let cx = context!(self, now);
+        for agent in self.agents.values_mut() {
+            agent.handle_silence(cx, out);
+        }
     }
 
     /// systemd answers again. If the rank was drained, an administrator looks at it first.
@@ -37,7 +33,7 @@ impl Node {
     pub(super) fn drain_silent(&mut self, now: Now, out: &mut Effects) {
         self.schedule.set(Waiter::Systemd, None);
         let Some(Silent { since, what }) = &self.silent else { return };
-        let seconds = now.mono - since;
+        let seconds = now.mono - since.mono;
         let reason = format!("systemd has not answered for {seconds:.0} s: waiting for {what}");
         out.push(Effect::Drain { ranks: Idset::from_iter([self.facts.rank]), reason });
     }

@@ -3,6 +3,7 @@
 use super::{World, start, start_event};
 use crate::machine::Event;
 use crate::port::supervisor::UnitEvent;
+use crate::proto::{ExecEvent, WaitStatus};
 
 #[test]
 fn a_rank_whose_systemd_hangs_drains_itself() {
@@ -24,4 +25,53 @@ fn a_rank_whose_systemd_hangs_drains_itself() {
         // What is unknown is not dead.
         assert!(world.notes().is_empty(), "{:?}", world.notes());
     }
+}
+
+/// What the exec eventlog says of it: rank, and seconds since the world began.
+fn said(world: &World) -> Vec<(u32, u64)> {
+    let silences = world.events.iter().filter_map(ExecEvent::logged_silence);
+    silences.map(|(rank, since)| (rank.0, since - 1_000_000_000)).collect()
+}
+
+#[test]
+fn a_job_is_told_once_that_systemd_hangs_on_a_node_of_it() {
+    let silent = || Event::Unit(UnitEvent::Silent { what: "a sign of life".to_string() });
+    let mut world = World::running(3, "0-1");
+    world.pass(100.0);
+    let now = world.now as u64;
+    world.happen(2, silent());
+    world.pass(1.0);
+    assert_eq!(said(&world), [], "nothing of the job is there");
+    world.happen(1, silent());
+    world.pass(1.0);
+    assert_eq!(said(&world), [(1, now + 1)]);
+    let text = format!("{:?}", world.events.last());
+    assert!(text.contains("systemd on n1 (rank 1) does not answer: waiting for a sign"), "{text}");
+    // Another leader is told everything, and reads what the log says.
+    world.lose(0);
+    world.load(0);
+    world.start("0-1", true);
+    world.pass(10.0);
+    assert_eq!(said(&world).len(), 1);
+    world.happen(1, Event::Unit(UnitEvent::Answers));
+    world.pass(10.0);
+    let now = world.now as u64;
+    world.happen(1, silent());
+    world.pass(1.0);
+    assert_eq!(said(&world)[1..], [(1, now)]);
+    // All the same a shell ends if systemd says so, and no more is said of it.
+    world.exited(1, WaitStatus(0));
+    world.pass(10.0);
+    assert_eq!(said(&world).len(), 2);
+}
+
+#[test]
+fn a_job_that_comes_while_systemd_hangs_is_told_so() {
+    let mut world = World::new(2);
+    let what = "the list of units".to_string();
+    world.happen(1, Event::Unit(UnitEvent::Silent { what }));
+    world.pass(7.0);
+    world.start("0-1", false);
+    world.pass(1.0);
+    assert_eq!(said(&world), [(1, 0)]);
 }

@@ -132,6 +132,13 @@ pub enum Report {
         /// How.
         failure: ScriptFailure,
     },
+    /// systemd does not answer on the shell's node, so nothing happens to the shell.
+    Silent {
+        /// When the rank has learned it, in seconds since the epoch.
+        since: u64,
+        /// What it waits for.
+        message: String,
+    },
     /// The shell has ended, but processes that it left behind cannot be killed.
     Unkillable,
 }

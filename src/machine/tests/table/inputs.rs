@@ -388,6 +388,7 @@ fn reports() -> Vec<Report> {
         Report::ScriptFailed { stage: Stage::Shell, failure: ScriptFailure::NotRun(text()) },
         Report::RecordLost { output: true },
         Report::Running,
+        Report::Silent { since: 7, message: text() },
         Report::Unkillable,
     ];
     reports.extend(ends().into_iter().map(|end| Report::Unreachable { end }));
