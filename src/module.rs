@@ -17,7 +17,7 @@ use crate::adapter::libflux::{
     resume_uri, watch_nodes,
 };
 use crate::adapter::systemd::check_properties;
-use crate::adapter::worker::{ANSWER_WITHIN, WorkerConfig, has_records};
+use crate::adapter::worker::{ANSWER_WITHIN, WorkerConfig, has_records, uptime};
 use crate::config::Config;
 use crate::machine::{Facts, Node};
 use crate::proto::{BrokerMapping, BrokerRank, ExecMethod, InstanceId, JobId, PERILOG_PLUGIN};
@@ -241,6 +241,7 @@ fn facts(handle: Handle, place: &Place, confines: bool) -> Result<Facts, LoadErr
         owner,
         instance: InstanceId::new(&place.directory.to_string_lossy(), owner),
         size: handle.attribute("size").and_then(|size| size.parse().ok()).unwrap_or(u32::MAX),
+        uptime: uptime(),
         shell_uri,
         no_connector,
         nested: is_job(handle),

@@ -237,6 +237,12 @@ pub fn has_records(directory: &Path) -> bool {
     entries.map(|entry| entry.path()).any(|path| path.extension().is_some_and(|e| e == "record"))
 }
 
+/// How long the node has been up, in seconds. Without `/proc` it was always.
+pub fn uptime() -> f64 {
+    let text = std::fs::read_to_string("/proc/uptime").unwrap_or_default();
+    text.split_whitespace().next().and_then(|up| up.parse().ok()).unwrap_or(f64::INFINITY)
+}
+
 async fn open_systemd(config: &WorkerConfig) -> Result<Systemd, NoSystemd> {
     let will_come =
         has_records(&config.directory) || manager_listens(config.bus_address.as_deref());

@@ -19,7 +19,7 @@ use crate::machine::context::{Context, Now};
 use crate::machine::effect::{Effect, Effects, Level};
 use crate::machine::event::{Credential, Fault, RequestId, Role, StreamId};
 use crate::planted::Bug;
-use crate::port::supervisor::{UnitEvent, UnitRecord};
+use crate::port::supervisor::{REBOOTED, UnitEvent, UnitRecord};
 use crate::proto::peer::{Mode, Order, OrderRequest, Question, Report, ShellsRequest, StreamEnd};
 use crate::proto::{
     BarrierEntry, Bequest, BrokerRank, EndReason, Idset, JobDigest, JobException, JobId, Stage,
@@ -346,7 +346,7 @@ impl Agent {
                 there.shell.set_size(request.command.size);
                 there.perilog.want(request.mode, scripts, spec());
                 if request.mode == Mode::Adopt {
-                    there.shell.lose_if_waiting(NOT_KNOWN);
+                    there.shell.lose_if_waiting(why_unknown(cx, request));
                 }
                 let positions = launch::positions(request, cx.facts.rank);
                 let reports = there.tell_again(cx, positions, out);
@@ -355,7 +355,7 @@ impl Agent {
             }
             None if !starts || was_denied => {
                 self.denied = Some(request.generation);
-                let message = NOT_KNOWN.to_string();
+                let message = why_unknown(cx, request).to_string();
                 self.gather(cx, [Report::Lost { message }, Report::Gone]);
             }
             Some(_) | None => {
@@ -645,6 +645,14 @@ impl Agent {
 fn ask_soon(cx: Context) -> f64 {
     let waits_as_before = Bug::ForgottenLives.is_planted();
     cx.now.mono + if waits_as_before { cx.config.peer_timeout } else { ASK_SECONDS }
+}
+
+/// Why nothing is known of a shell that was started, as its leader says. Both times are the
+/// instance's, so this rank's clock does not matter.
+fn why_unknown(cx: Context, request: &ShellsRequest) -> &'static str {
+    let uptime = cx.facts.uptime + cx.now.mono - cx.born.mono;
+    let is_older = |allocated| request.issued - allocated > uptime;
+    if request.command.allocated.is_some_and(is_older) { REBOOTED } else { NOT_KNOWN }
 }
 
 /// It may start something, and an agent that does not know better may have met a later leader since

@@ -50,6 +50,8 @@ pub struct Facts {
     pub owner: u32,
     /// Identity of the instance in unit names.
     pub instance: InstanceId,
+    /// How long its node had been up when the module was loaded, in seconds.
+    pub uptime: f64,
     /// How many ranks the instance has.
     pub size: u32,
     /// What shells connect to. Empty without a broker.

@@ -24,6 +24,9 @@ use crate::proto::{
     UnitName, WaitStatus,
 };
 
+/// Why a shell is lost whose node has booted since it was started.
+pub const REBOOTED: &str = "node was rebooted";
+
 /// Bytes of one stream that are sent ahead of the leader's acknowledgement.
 pub const OUTPUT_WINDOW_BYTES: u64 = 1024 * 1024;
 
@@ -311,7 +314,7 @@ pub enum UnitEvent {
     Lost {
         /// Which unit.
         unit: UnitName,
-        /// Why, for instance "node was rebooted".
+        /// Why, for instance [`REBOOTED`].
         message: String,
     },
     /// [`Note::Degraded`] is in the record, or cannot be written there.

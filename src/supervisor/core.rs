@@ -13,7 +13,9 @@ use nix::errno::Errno;
 use crate::planted::Bug;
 use crate::port::Note;
 use crate::port::disk::Disk;
-use crate::port::supervisor::{Method, OutputLimits, Started, UnitCommand, UnitEvent, UnitRecord};
+use crate::port::supervisor::{
+    Method, OutputLimits, REBOOTED, Started, UnitCommand, UnitEvent, UnitRecord,
+};
 use crate::proto::{BrokerRank, InstanceId, Stream, UnitName, WaitStatus};
 
 use super::backend::{Backend, BackendEvent};
@@ -144,7 +146,7 @@ impl Core {
         } else if found.phase == Phase::Finding {
             // The node was booted since, so no process is left and there is nothing to look for.
             found.phase = Phase::Lost;
-            let message = "node was rebooted".to_string();
+            let message = REBOOTED.to_string();
             (self.sink)(UnitEvent::Lost { unit: unit.clone(), message });
         }
     }

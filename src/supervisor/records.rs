@@ -209,7 +209,7 @@ impl RecordStore {
             match self.read(&name, &unit) {
                 Ok(Some(record)) => records.push(record),
                 Ok(None) => {
-                    tracing::warn!(%unit, path = %path.display(), "a record without a complete intent says nothing: its unit decides");
+                    tracing::info!(%unit, path = %path.display(), "a record without a complete intent says nothing: its unit decides");
                     self.unclaimed.insert(unit);
                 }
                 Err(e @ RecordError::Version { found }) if found > u64::from(VERSION) => {

@@ -35,6 +35,7 @@ impl Rank {
             owner: 1000,
             instance: instance.clone(),
             size: 100,
+            uptime: f64::INFINITY,
             shell_uri: "resume:///run/flux/local".to_string(),
             no_connector: None,
             job_shell: "/usr/libexec/flux/flux-shell".to_string(),

@@ -8,7 +8,7 @@ use super::config::InstanceConfig;
 use super::control::Inward;
 use super::error::InstanceError;
 use super::event::Happening;
-use crate::adapter::worker::{ANSWER_WITHIN, Worker, WorkerConfig};
+use crate::adapter::worker::{ANSWER_WITHIN, Worker, WorkerConfig, uptime};
 use crate::config::Config;
 use crate::machine::{Facts, Node};
 use crate::port::supervisor::{Method, Supervisor, UnitCommand, UnitEvent};
@@ -50,6 +50,7 @@ pub(super) fn nodes(config: &InstanceConfig, ranks: u32, statedir: &Path) -> Vec
             owner: nix::unistd::getuid().as_raw(),
             instance: instance.clone(),
             size: ranks,
+            uptime: uptime(),
             shell_uri: String::new(),
             no_connector: None,
             job_shell: "flux-shell".to_string(),

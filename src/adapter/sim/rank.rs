@@ -139,6 +139,8 @@ pub(super) struct Rank {
     pub(super) held_news: Vec<(u64, News)>,
     /// How often the node was booted again.
     pub(super) boot: u32,
+    /// When it was booted.
+    pub(super) booted: f64,
     /// All shells that were executed here.
     pub(super) shells: Vec<Shell>,
     /// All prologs and epilogs that were executed here.
@@ -191,6 +193,7 @@ impl Rank {
             hangs_until: f64::NEG_INFINITY,
             held_news: Vec::new(),
             boot: 0,
+            booted: f64::NEG_INFINITY,
             shells: Vec::new(),
             scripts: Vec::new(),
             facts_lost: false,
@@ -237,6 +240,7 @@ pub(super) fn new_node(
     rank: u32,
     broker: u32,
     nested: bool,
+    uptime: f64,
     site: Option<config::Perilog>,
 ) -> Node {
     let facts = Facts {
@@ -245,6 +249,7 @@ pub(super) fn new_node(
         hostname: format!("sim{rank}"),
         owner: OWNER,
         instance: instance(),
+        uptime,
         size: u32::MAX,
         shell_uri: format!("resume:///sim?rank={rank}&broker={broker}"),
         no_connector: None,

@@ -90,6 +90,7 @@ fn shell_command(
         environment,
         properties: cx.config.properties.clone(),
         resources: cx.facts.confines.then(|| start.r.clone()),
+        allocated: allocated(start),
         scripts: scripts(cx, start),
         // The IMP ends what its shell has left behind. systemd has not the rights to.
         stop_timeout: (!multiuser).then_some(cx.config.kill_timeout),
@@ -118,9 +119,14 @@ pub(super) fn adopting_command(cx: Context, start: &StartRequest) -> ShellComman
         environment: BTreeMap::new(),
         properties: BTreeMap::new(),
         resources: None,
+        allocated: allocated(start),
         scripts: scripts(cx, start),
         stop_timeout: None,
     }
+}
+
+fn allocated(start: &StartRequest) -> Option<f64> {
+    Some(start.r.starttime()).filter(|time| *time > 0.0)
 }
 
 /// Which scripts the job gets. A mocked one has none.

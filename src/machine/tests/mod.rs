@@ -15,6 +15,7 @@ mod leave;
 mod method;
 mod perilog;
 mod reason;
+mod rebooted;
 mod recovery;
 mod reload;
 mod review;
@@ -57,6 +58,7 @@ pub(super) fn facts(rank: u32) -> Facts {
         owner: OWNER,
         instance: InstanceId::new("/test", OWNER),
         size: 100,
+        uptime: f64::INFINITY,
         shell_uri: format!("local:///test/{rank}"),
         no_connector: None,
         job_shell: "/bin/flux-shell".to_string(),

@@ -100,6 +100,7 @@ pub(super) fn shells(generation: u64, digest: &str, mode: Mode) -> ShellsRequest
             environment: std::collections::BTreeMap::new(),
             properties: std::collections::BTreeMap::new(),
             resources: None,
+            allocated: None,
             scripts: None,
             stop_timeout: None,
         },
@@ -497,7 +498,7 @@ fn answered(to: u32, digest: &str, question: Question, result: Result<bool, Faul
     Event::KnownAnswered { id, asker, to, digest, question, result }
 }
 
-fn report(effect: &Effect) -> Option<Value> {
+pub(super) fn report(effect: &Effect) -> Option<Value> {
     match effect {
         Effect::Stream { item: StreamItem::Reports(reports), .. } => Some(json!(reports)),
         _ => None,

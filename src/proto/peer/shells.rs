@@ -48,6 +48,9 @@ pub struct ShellCommand {
     /// Confine each shell to its rank's part of these: R.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resources: Option<ResourceSet>,
+    /// When the job got its resources, in seconds since the epoch by rank 0's clock.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub allocated: Option<f64>,
     /// The scripts before and behind the shells.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scripts: Option<Scripts>,

@@ -301,6 +301,7 @@ impl World {
         }
         let state = &mut self.ranks[rank as usize];
         state.boot += 1;
+        state.booted = self.now;
         state.muted = false;
         state.systemd.reboot();
         state.hangs_until = 0.0;
@@ -489,7 +490,8 @@ impl World {
     pub(super) fn finish_load(&mut self, rank: u32, found: Vec<UnitEvent>) {
         let nested = self.nested;
         let state = &mut self.ranks[rank as usize];
-        state.node = Some(new_node(rank, state.brokers, nested, self.site.clone()));
+        let uptime = self.now - state.booted;
+        state.node = Some(new_node(rank, state.brokers, nested, uptime, self.site.clone()));
         for shell in state.shells.iter_mut().filter(|shell| shell.record_lost) {
             let known = state.systemd.invocation_id(&shell.unit);
             let has_record = state.disk.has(&format!("{}.record", shell.unit.stem()));
