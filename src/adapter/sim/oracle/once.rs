@@ -1,6 +1,7 @@
 //! **once**: at most one shell of a job lives on a rank at a time, and a shell that was started
 //! is never started a second time for the same job.
 
+use crate::adapter::sim::shell::Shell;
 use crate::adapter::sim::world::World;
 
 impl World {
@@ -14,8 +15,12 @@ impl World {
         // same id.
         let alive = others().any(|other| other.unit.job() == id && other.runs());
         // A node that is powered off may lose the whole record of a shell. Such a shell may be
-        // started again.
-        let again = others().any(|other| other.digest == shell.digest && !other.record_damaged);
+        // started again, unless the job manager knows that the job has started.
+        let is_started = self.manager.jobs.get(&id).is_some_and(|job| {
+            job.started && job.allocation.as_ref().is_some_and(|its| its.digest == shell.digest)
+        });
+        let counts = |other: &Shell| is_started || !other.record_damaged;
+        let again = others().any(|other| other.digest == shell.digest && counts(other));
         if alive {
             self.violate("once", format!("{unit} runs while another shell of {id} does"));
         } else if again {
