@@ -47,7 +47,9 @@ impl Agent {
                 self.lose_leader(cx);
             }
             (Question::Manager, Upstream::Unled(unled)) if result == Ok(false) => {
-                unled.over = Over::Unwanted;
+                if unled.over == Over::No {
+                    unled.over = Over::Unwanted;
+                }
                 // Nobody will ever end the shell but this agent.
                 self.evict(cx, "the job manager does not have this job running", out);
                 self.start_nothing();

@@ -39,19 +39,23 @@ impl Agent {
         }
     }
 
-    /// The leader drains the rank itself. The agent does it if nobody leads, or if the shell is
-    /// another job's.
+    /// The leader drains the rank itself, or has done so before it said that the job is over. The agent
+    /// does it if nobody leads, or if the shell is another job's.
     fn give_up_eviction(&mut self, cx: Context, out: &mut Effects) {
         let Some(there) = &mut self.occupant else { return };
         let is_foreign = there.is_foreign();
         let text = format!("{}: cannot end {}: draining its rank", self.id, there.shell.unit());
         out.log(Level::Error, text);
-        if !is_foreign && matches!(self.upstream, Upstream::Led(_)) {
-            let reports = there.shell.set_unkillable();
-            self.gather(cx, reports);
-        } else {
-            let reason = format!("unkillable user processes for job {}", self.id);
-            out.push(Effect::Drain { ranks: Idset::from_iter([cx.facts.rank]), reason });
+        match self.upstream {
+            Upstream::Led(_) if !is_foreign => {
+                let reports = there.shell.set_unkillable();
+                self.gather(cx, reports);
+            }
+            Upstream::Unled(Unled { over: Over::Forgotten, .. }) if !is_foreign => (),
+            Upstream::Led(_) | Upstream::Unled(_) => {
+                let reason = format!("unkillable user processes for job {}", self.id);
+                out.push(Effect::Drain { ranks: Idset::from_iter([cx.facts.rank]), reason });
+            }
         }
         if is_foreign {
             self.refuse_fenced(cx);

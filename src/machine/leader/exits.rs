@@ -203,9 +203,11 @@ impl Leader {
         }
     }
 
-    /// The job goes on without this rank, whatever is left there.
+    /// The job goes on without this rank, whatever is left there. A rank that an earlier leader has
+    /// released had a shell, and may have kept what the KVS has lost since.
     pub(super) fn give_up_rank(&mut self, cx: Context, rank: BrokerRank) {
-        if self.ranks.get(rank).is_some_and(|known| known.phase != Phase::Pending) {
+        let has_run = self.ranks.get(rank).is_some_and(|known| known.phase != Phase::Pending);
+        if has_run || self.release.released().contains_rank(rank) {
             self.log_missing_output(cx, rank);
         }
         self.set_gone(cx, rank);

@@ -42,8 +42,8 @@ fn another_version_is_refused_by_name() {
     other["version"] = json!(VERSION + 1);
     let error = decode::<OrderRequest>(other.to_string().as_bytes()).expect_err("refused");
     assert_eq!(error, PeerError::Version { met: u64::from(VERSION) + 1 });
-    assert!(error.to_string().contains("this one speaks 6"), "{error}");
+    assert!(error.to_string().contains("this one speaks 7"), "{error}");
     assert_eq!(decode::<OrderRequest>(b"{}"), Err(PeerError::NoVersion));
-    let torn = decode::<OrderRequest>(b"{\"version\": 6, \"id\": 7}").expect_err("refused");
+    let torn = decode::<OrderRequest>(b"{\"version\": 7, \"id\": 7}").expect_err("refused");
     assert!(matches!(torn, PeerError::Malformed(_)), "{torn}");
 }
