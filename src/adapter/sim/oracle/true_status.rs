@@ -76,6 +76,7 @@ impl World {
         } else if (statuses.len() < job.ranks.len() || statuses.contains(&None))
             // The job's user may have said that the job does without some shells.
             && !self.messages.deceived.contains(&job.id)
+            && !job.ranks.iter().any(|rank| self.is_unheard(job, rank))
         {
             let seen = format!("{}: not all shells have exited, and no exception says so", job.id);
             self.violate("true-status", seen);
@@ -87,13 +88,15 @@ impl World {
     /// This is the largest status of all ranks but those that an earlier leader has released, and that a
     /// later one could not ask, because systemd was silent there (`rfc/0006-differences.md`, 6.5).
     fn is_of_those_heard(&self, job: &Allocation, status: WaitStatus) -> bool {
-        let released = &self.manager.jobs[&job.id].released;
-        let is_unheard =
-            |rank: &u32| released.contains_rank(BrokerRank(*rank)) && self.was_silent(*rank);
-        let heard = job.ranks.iter().filter(|rank| !is_unheard(rank));
+        let heard = job.ranks.iter().filter(|rank| !self.is_unheard(job, *rank));
         let shells =
             heard.filter_map(|rank| self.ranks[rank as usize].shells_of(&job.digest).last());
         shells.filter_map(|shell| shell.exited).max().unwrap_or_default() == status
+    }
+
+    fn is_unheard(&self, job: &Allocation, rank: u32) -> bool {
+        let released = &self.manager.jobs[&job.id].released;
+        released.contains_rank(BrokerRank(rank)) && self.was_silent(rank)
     }
 }
 
