@@ -568,7 +568,7 @@ impl Agent {
         }
         if request.order == Order::Forget {
             // What is left here nobody ends any more but this agent.
-            let ask_at = self.occupant.is_some().then(|| ask_soon(cx));
+            let ask_at = self.shell().is_some_and(Shell::may_live).then(|| ask_soon(cx));
             let ask_at = ask_at.or(*self.upstream.ask_at_mut());
             let unled = Upstream::Unled(Unled { ask_at, over: Over::Forgotten });
             if let Upstream::Led(led) = std::mem::replace(&mut self.upstream, unled) {

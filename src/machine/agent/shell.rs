@@ -248,7 +248,7 @@ impl Shell {
     }
 
     /// A process of it may be left on the node, or news of it on its way.
-    fn may_live(&self) -> bool {
+    pub(super) fn may_live(&self) -> bool {
         match self.phase {
             Phase::Pending | Phase::Running { .. } | Phase::Ended(_) => true,
             Phase::Waiting | Phase::Failed(_) | Phase::NeverStarted | Phase::Gone(_) => false,
