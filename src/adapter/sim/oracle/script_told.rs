@@ -18,13 +18,16 @@ impl World {
         let (prolog, epilog, limit) =
             (site.prolog.as_ref(), site.epilog.as_ref(), site.epilog_limit);
         let mut untold = Vec::new();
-        let is_heard = |rank: &u32| !self.was_silent(*rank);
-        for rank in ranks.iter().filter(is_heard) {
+        for rank in ranks.iter() {
+            let silent_until = self.ranks[rank as usize].hangs_until;
             let scripts = self.ranks[rank as usize].scripts.iter().filter(|script| {
                 script.unit.stage().name() == stage
                     && rest.ends_with(&format!("for job {}", script.unit.job()))
             });
             for script in scripts.filter(|script| script.runs() && !script.is_told) {
+                if script.began < silent_until {
+                    continue;
+                }
                 let (config, limit) = match script.unit.stage() {
                     Stage::Epilog => (epilog, limit),
                     Stage::Prolog | Stage::Shell => (prolog, None),

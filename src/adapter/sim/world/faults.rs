@@ -304,7 +304,7 @@ impl World {
         state.booted = self.now;
         state.muted = false;
         state.systemd.reboot();
-        state.hangs_until = 0.0;
+        state.hangs_until = f64::NEG_INFINITY;
         state.held_news.clear();
         let damaged = state.disk.lose_unsynced(rng);
         let mut gone = Vec::new();
