@@ -8,6 +8,9 @@ if ! test_have_prereq CONNECTOR; then
 	skip_all='needs the connector, which is built with our module'
 	test_done
 fi
+# sharness gives each script a home of its own. The image is kept in the user's.
+home=$(getent passwd "$(id -u)" | cut -d: -f6)
+export XDG_CACHE_HOME=${XDG_CACHE_HOME:-$home/.cache}
 build=$(dirname "$JOB_EXEC_RS_MODULE")
 "$top/tests/nodes/image" "$build" >image 2>why
 if [ $? = 3 ]; then
