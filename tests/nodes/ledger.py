@@ -53,7 +53,8 @@ class NodeAttempt(Attempt):
                 self.note(f"cancel not answered: {error}")
 
     def attach_once(self, rank, lines):
-        """All of it is done by a script on the node; its client goes with the power."""
+        """All of it is done by a script on the node; its client goes with the power. It types slowly, so that
+        faults meet it."""
         self.instance.await_run(rank)
         script = (
             f"for ((n = 0; n < {lines}; n++)); do echo typed $n; sleep 0.05; done | "

@@ -18,7 +18,7 @@ FILL = f"""for size in 1G 256M 64M 16M 4M 1M 256K 64K 16K 4K; do
     rm -f {FILLER}-{{number}}-$size-$n
 done"""
 
-# `flux shutdown` waits for rank 0 alone.
+# `flux shutdown` waits for rank 0 alone, and systemctl has no command that waits for a unit to end.
 START_WHEN_ENDED = """for try in {1..60}; do
     case $(systemctl is-active flux) in active | deactivating) sleep 1 ;; *) break ;; esac
 done

@@ -20,6 +20,7 @@ log_lines() {
 	flux dmesg | grep 'job-exec\.' | grep -vc 'job-exec\.debug'
 }
 # usage: holding_job FILE. A job of two ranks whose tasks end with status 5 when FILE is there.
+# Its two tasks look for a file, because only one of them could read a gate.
 holding_job() {
 	local id
 	id=$(flux submit -N2 -n2 sh -c "until [ -e $1 ]; do sleep 0.1; done; echo done; exit 5") &&
