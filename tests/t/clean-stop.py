@@ -51,6 +51,9 @@ def shut_down(brokers):
         ["flux", "shutdown"], check=True, capture_output=True, text=True, env=environment
     )
     brokers.await_end(*range(SIZE))
+    with open(brokers.path("log"), encoding="utf-8") as log:
+        failed = [line for line in log if "failing pending" in line]
+    assert not failed, failed
     return job, said.stdout + said.stderr
 
 

@@ -12,7 +12,6 @@ use std::ffi::c_int;
 use std::rc::Rc;
 
 use serde::Deserialize;
-use serde_json::json;
 
 use super::error::RpcError;
 use super::guest_namespace::{CHECKPOINT_KEY, Root};
@@ -21,10 +20,10 @@ use super::text::cstring;
 use crate::machine::Fault;
 use crate::proto::JobId;
 
-/// The answer to a commit, and to `kvs.wait-version`: how many roots the namespace has had.
+/// The answer to a commit, and to `kvs.getroot`: how many roots the namespace has had.
 #[derive(Deserialize)]
-struct Version {
-    rootseq: u64,
+pub(super) struct Version {
+    pub(super) rootseq: u64,
 }
 
 type Done = Box<dyn FnOnce(Result<Option<u64>, Fault>)>;
@@ -53,8 +52,6 @@ impl Kvs {
         begun: impl Fn() + 'static,
         done: impl FnOnce(Result<Option<u64>, Fault>) + 'static,
     ) {
-        let checkpoints = self.checkpoints();
-        checkpoints.set(checkpoints.get() + 1);
         let gathering = Rc::new(Gathering {
             kvs: self.clone(),
             left: Cell::new(jobs.len() + ended.len()),
@@ -139,19 +136,6 @@ impl Gathering {
 }
 
 impl Kvs {
-    /// Waits until the primary namespace is newer than this version, unless a later checkpoint begins
-    /// before. One request and its answer for each checkpoint are cheaper than the events of all
-    /// commits, and an idle KVS costs nothing.
-    pub(super) fn await_change(&self, saved: u64, changed: impl FnOnce() + 'static) {
-        let payload = json!({ "namespace": "primary", "rootseq": saved + 1 }).to_string();
-        let (checkpoints, checkpoint) = (self.checkpoints(), self.checkpoints().get());
-        self.futures().rpc("kvs.wait-version", None, &payload, move |result| {
-            if result.is_ok() && checkpoints.get() == checkpoint {
-                changed();
-            }
-        });
-    }
-
     /// Says once that nobody has the checkpoint on the disk.
     fn unsynced_warning(&self) -> impl FnOnce() + 'static {
         let warn = self.warning();

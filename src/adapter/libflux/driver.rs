@@ -1,7 +1,7 @@
 //! The driver of a node in a real broker: it gives the node events and carries out the node's
 //! effects.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::VecDeque;
 use std::rc::{Rc, Weak};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 
 use super::drains::Drains;
 use super::kvs::Kvs;
+use super::unsaved::Unsaved;
 use super::{Futures, Handle, HandleError, Message, Requests, RpcError, Timer};
 use crate::machine::{
     Answer, Effect, Effects, Event, Fault, Level, Node, Now, RequestId, Role, StreamItem, Topic,
@@ -34,6 +35,7 @@ pub struct Driver {
     futures: Rc<Futures>,
     kvs: Kvs,
     drains: Rc<Drains>,
+    unsaved: OnceCell<Rc<Unsaved>>,
     node: RefCell<Node>,
     effects: RefCell<Effects>,
     requests: Requests,
@@ -66,6 +68,7 @@ impl Driver {
             kvs: Kvs::new(handle, Rc::clone(&futures)),
             futures,
             drains,
+            unsaved: OnceCell::new(),
             node: RefCell::new(node),
             effects: RefCell::default(),
             requests: Requests::default(),
@@ -86,6 +89,13 @@ impl Driver {
             }
         })?;
         driver.timer.replace(Some(timer));
+        let weak = driver.this.clone();
+        let unsaved = Unsaved::new(handle, Rc::clone(&driver.futures), move || {
+            if let Some(driver) = weak.upgrade() {
+                driver.handle(Event::KvsChanged);
+            }
+        })?;
+        let _ = driver.unsaved.set(unsaved);
         Ok(driver)
     }
 
@@ -427,6 +437,9 @@ impl Driver {
     }
 
     fn checkpoint(&self, jobs: &[JobId], ended: &[JobId]) {
+        if let Some(unsaved) = self.unsaved.get() {
+            unsaved.stop();
+        }
         let (this, that) = (self.this.clone(), self.this.clone());
         let begun = move || {
             if let Some(driver) = that.upgrade() {
@@ -435,13 +448,8 @@ impl Driver {
         };
         self.kvs.checkpoint(jobs, ended, begun, move |result| {
             let Some(driver) = this.upgrade() else { return };
-            if let Ok(Some(saved)) = result {
-                let this = driver.this.clone();
-                driver.kvs.await_change(saved, move || {
-                    if let Some(driver) = this.upgrade() {
-                        driver.handle(Event::KvsChanged);
-                    }
-                });
+            if let (Ok(Some(saved)), Some(unsaved)) = (&result, driver.unsaved.get()) {
+                unsaved.look_after(*saved);
             }
             driver.handle(Event::Checkpointed(result.map(drop)));
         });

@@ -18,16 +18,14 @@ pub(super) struct Kvs {
     futures: Rc<Futures>,
     /// Whether it was logged that the KVS has no backing store.
     warned: Rc<Cell<bool>>,
-    /// How many checkpoints were begun.
-    checkpoints: Rc<Cell<u64>>,
     /// None inside: there is no directory for it.
     database: Rc<OnceCell<Option<Database>>>,
 }
 
 impl Kvs {
     pub(super) fn new(handle: Handle, futures: Rc<Futures>) -> Self {
-        let (warned, checkpoints, database) = Default::default();
-        Self { handle, futures, warned, checkpoints, database }
+        let (warned, database) = Default::default();
+        Self { handle, futures, warned, database }
     }
 
     pub(super) fn futures(&self) -> &Futures {
@@ -76,11 +74,6 @@ impl Kvs {
     pub(super) fn lasts(&self) -> bool {
         let removes = self.handle.attribute("statedir-cleanup");
         removes.is_none_or(|removes| removes == "0")
-    }
-
-    /// How many checkpoints were begun.
-    pub(super) fn checkpoints(&self) -> Rc<Cell<u64>> {
-        Rc::clone(&self.checkpoints)
     }
 
     pub(super) fn commit(

@@ -29,6 +29,7 @@ mod requests;
 mod rexec;
 mod stats;
 mod text;
+mod unsaved;
 mod watcher;
 
 pub use below::BelowWatch;

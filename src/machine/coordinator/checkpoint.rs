@@ -5,8 +5,8 @@
 //! most every `exec.checkpoint-interval`. So its cost does not grow with the rate of jobs, and the
 //! interval bounds how much has to be found again.
 //!
-//! The KVS also changes for jobs that only wait. A checkpoint follows such a change after
-//! [`CHANGE_SECONDS`].
+//! The KVS also changes for jobs that only wait. The adapter looks for that
+//! ([`Event::KvsChanged`](crate::machine::Event::KvsChanged)).
 //!
 //! Shells write to their job's guest namespace without telling anybody. So checkpoints also take
 //! the namespaces of running jobs in turn, a bounded number every [`SWEEP_SECONDS`].
@@ -21,9 +21,6 @@ use crate::planted::Bug;
 use crate::proto::peer::{CoveredRequest, Version};
 use crate::proto::{BrokerRank, JobDigest, JobId};
 
-/// How long a change of the KVS waits that no running job has made, in seconds: that of a job that
-/// waits for resources.
-const CHANGE_SECONDS: f64 = 5.0;
 /// How often guest namespaces of running jobs are put into a checkpoint unasked, in seconds.
 const SWEEP_SECONDS: f64 = 10.0;
 /// How many of them at most.
@@ -105,7 +102,7 @@ impl Checkpoint {
     /// The KVS has changed, perhaps for jobs that only wait.
     pub(super) fn note_change(&mut self, cx: Context) {
         if !Bug::WaitingForgotten.is_planted() {
-            self.want_within(cx, cx.config.checkpoint_interval.max(CHANGE_SECONDS));
+            self.touch(cx);
         }
     }
 

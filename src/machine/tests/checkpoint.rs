@@ -271,9 +271,6 @@ fn a_change_that_no_running_job_makes_is_saved_soon() {
     node.hear(Event::Unit(UnitEvent::Ready { method: Method::Systemd, notice: None }));
     assert_eq!(node.node.next_timeout(), None, "an idle instance costs nothing");
     node.hear(Event::KvsChanged);
-    assert_eq!(pause(&node).round(), 5.0);
-    // What runs waits for a shorter time.
-    node.hear(start_event(RequestId::Remote(1), &start("1", false)));
     assert_eq!(pause(&node).round(), node.node.config().checkpoint_interval);
     assert_eq!(begin(&mut node), (vec![], vec![]));
     made(&mut node);

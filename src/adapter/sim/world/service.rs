@@ -24,6 +24,8 @@ const WAIT_SECONDS: f64 = 60.0;
 const WAIT_FOR_PROLOG: f64 = 0.3;
 /// How long they wait at most, in seconds.
 const PROLOG_SECONDS: f64 = 60.0;
+/// How long a change of the KVS goes unseen at most, in seconds (`adapter/libflux/unsaved.rs`).
+const LOOK_SECONDS: f64 = 4.1;
 
 impl World {
     /// A user submits a job. If rank 0's broker is down, the user tries again later.
@@ -86,10 +88,11 @@ impl World {
         }
     }
 
-    /// The primary namespace has changed. The service waits for that after each checkpoint.
+    /// The primary namespace has changed. The service looks for that after each checkpoint.
     fn tell_change(&mut self) {
         if let Some(to) = self.awaits_change.take() {
-            self.send(0, 0, Item::Deliver { to, event: Box::new(Event::KvsChanged) });
+            let item = Item::Deliver { to, event: Box::new(Event::KvsChanged) };
+            self.after(0.001, LOOK_SECONDS, item);
         }
     }
 
