@@ -526,6 +526,24 @@ fn output_that_a_lost_node_may_have_kept_is_said_to_be_missing() {
     assert_eq!(missing, [BrokerRank(2)]);
 }
 
+/// [missing-said]
+#[test]
+fn output_that_a_released_rank_may_have_kept_is_said_to_be_missing() {
+    let mut world = World::running(4, "1-3");
+    world.exited(3, WaitStatus(0));
+    world.pass(1.0);
+    assert_eq!(world.released(), [("3".to_string(), false)]);
+    // Another leader, which has heard nothing of it.
+    world.unload(1);
+    world.lose(3);
+    world.load(1);
+    world.pass(world.config.peer_timeout * 2.0);
+    assert_eq!(world.notes(), Vec::<String>::new());
+    let missing: Vec<BrokerRank> =
+        world.events.iter().filter_map(ExecEvent::logged_missing).collect();
+    assert_eq!(missing, [BrokerRank(3)]);
+}
+
 #[test]
 fn a_rank_whose_shell_is_gone_misses_its_leader_before_long() {
     let mut world = World::running(3, "1-2");
