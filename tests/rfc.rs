@@ -23,6 +23,7 @@ type Reader = fn(&Value) -> Result<Value, String>;
 const READERS: &[(&str, Reader)] = &[
     ("event-debug-exception", event),
     ("event-debug-lead", event),
+    ("event-debug-status", event),
     ("event-log-bytes", event),
     ("event-log-missing", event),
     ("event-log-silent", event),
@@ -51,6 +52,7 @@ fn event(example: &Value) -> Result<Value, String> {
     let has = |key: &str| event.context.contains_key(key);
     let holds = match event.name.as_str() {
         "debug.lead" => event.context.is_empty(),
+        "debug.status" => event.raw_status("wait_status").is_some(),
         "debug.exception" => event.logged_exception().is_some_and(|e| e.severity == 0),
         "log" if has("truncated") => {
             event.logged_truncation().is_some() && event.logged().is_none()

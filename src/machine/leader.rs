@@ -108,7 +108,7 @@ impl Leader {
             barrier: Barrier::new(ranks),
             first_shell_ended: false,
             failure: None,
-            status: Status { largest, promised, posted: None },
+            status: Status { largest, promised, ..Status::default() },
             release: Release::new(ranks, &request.released),
             test: Test::of(&start),
             timers: TimerTable::default(),
@@ -238,7 +238,7 @@ impl Leader {
                 Timer::Leftover => self.give_up_unsettled(cx, out),
                 Timer::MaxKill => self.give_up(cx, "max-kill-timeout", out),
                 Timer::Open => self.open(out),
-                Timer::Release => self.release_partly(out),
+                Timer::Release => self.release_partly(cx, out),
                 Timer::Retry => self.retry(cx, out),
                 Timer::ShellExit => self.handle_shell_exit_timeout(cx, out),
                 Timer::Tell => (), // what follows tells it again

@@ -84,6 +84,12 @@ impl ExecEvent {
         Exception::deserialize(context).ok()
     }
 
+    /// `debug.status`: the largest status of the shells that have ended, when ranks are released. A
+    /// later leader may not be able to ask them.
+    pub fn status(timestamp: f64, status: WaitStatus) -> Self {
+        Self::new(timestamp, "debug.status", json!({ "wait_status": status }))
+    }
+
     /// `shell-exit`: the leader shell has ended.
     pub fn shell_exit(
         timestamp: f64,

@@ -122,7 +122,7 @@ impl Leader {
     }
 
     /// Releases the ranks that are gone, but never the last ones.
-    pub(super) fn release_partly(&mut self, out: &mut Effects) {
+    pub(super) fn release_partly(&mut self, cx: Context, out: &mut Effects) {
         if self.may_begin_again()
             && let State::Launching(launching) = &mut self.state
         {
@@ -132,7 +132,11 @@ impl Leader {
         let gone = self.ranks.select(Rank::is_gone);
         if let Some(ranks) = self.release.take_ready(&gone) {
             let ranks = ReleasedRanks::These(ranks);
-            self.voice.note(LeadNote::Progress { status: self.status.largest }, out);
+            let status = self.status.largest;
+            if std::mem::replace(&mut self.status.logged, status) != status {
+                self.post(ExecEvent::status(cx.now.wall, status));
+            }
+            self.voice.note(LeadNote::Progress { status }, out);
             self.voice.say(Response::Release { ranks, is_final: false }, out);
         }
     }

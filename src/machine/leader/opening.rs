@@ -255,6 +255,10 @@ impl Leader {
                     // Its rank may be gone for good, and its status with it.
                     self.status.add(event.raw_status("wait_status").unwrap_or_default());
                 }
+                "debug.status" => {
+                    self.status.add(event.raw_status("wait_status").unwrap_or_default());
+                    self.status.logged = self.status.largest;
+                }
                 "complete" => {
                     let status = event.raw_status("status");
                     found.complete = Some(status.unwrap_or(WaitStatus::exited(1)));

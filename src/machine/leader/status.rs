@@ -9,6 +9,8 @@ use crate::proto::WaitStatus;
 pub(super) struct Status {
     /// The largest one of shells that have ended, also of ranks that are not there any more.
     pub(super) largest: WaitStatus,
+    /// What the exec eventlog has of it.
+    pub(super) logged: WaitStatus,
     /// The one that an earlier leader has told the job manager: it stays.
     pub(super) promised: Option<WaitStatus>,
     /// The one that is posted as `complete`, by an earlier leader or by the job's user.

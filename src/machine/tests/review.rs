@@ -544,6 +544,24 @@ fn output_that_a_released_rank_may_have_kept_is_said_to_be_missing() {
     assert_eq!(missing, [BrokerRank(3)]);
 }
 
+/// [released-status]
+#[test]
+fn a_status_counts_although_its_rank_was_released_and_cannot_be_asked() {
+    let mut world = World::running(4, "1-3");
+    world.exited(3, WaitStatus(512));
+    world.pass(1.0);
+    assert_eq!(world.released(), [("3".to_string(), false)]);
+    world.unload(1);
+    world.lose(3);
+    world.load(1);
+    world.pass(world.config.peer_timeout * 2.0);
+    world.exited(1, WaitStatus(0));
+    world.exited(2, WaitStatus(0));
+    world.pass(1.0);
+    assert_eq!(world.status(), Some(WaitStatus(512)));
+    assert_eq!(world.event_names().iter().filter(|name| **name == "debug.status").count(), 1);
+}
+
 #[test]
 fn a_rank_whose_shell_is_gone_misses_its_leader_before_long() {
     let mut world = World::running(3, "1-2");

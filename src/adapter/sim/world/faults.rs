@@ -344,7 +344,10 @@ impl World {
         for name in &removed {
             note!(self, "somebody removes {name} of rank {rank}");
         }
+        let nested = self.nested;
         let state = &mut self.ranks[rank as usize];
+        // There the files of a start that is under way say whether anything was executed.
+        state.files_lost |= nested && !removed.is_empty();
         state.swept.extend(removed);
         if state.supervisor.is_some() {
             self.after(0.000_1, 0.005, Item::OutputGrown(rank));
