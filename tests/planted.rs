@@ -10,7 +10,7 @@ use job_exec_rs::adapter::sim::{Profile, minimise, run};
 use job_exec_rs::planted::{Bug, plant};
 
 /// Seeds in which each bug must show.
-const SEEDS_MAX: u64 = 2000;
+const SEEDS_MAX: u64 = 4000;
 
 /// The first seed that fails with this bug, and the invariant that it breaks.
 fn first_failure(bug: Option<Bug>, seeds: u64) -> Option<(u64, &'static str)> {
