@@ -27,7 +27,7 @@ pub(super) struct Unsaved {
 }
 
 impl Unsaved {
-    /// `changed` is called when the primary namespace is newer than what was saved.
+    /// `changed` is called when the primary namespace may be another than what was saved.
     ///
     /// # Errors
     /// If libflux has no memory.
@@ -70,11 +70,13 @@ impl Unsaved {
             }
             let version = result.ok().and_then(|answer| serde_json::from_str(&answer).ok());
             match version {
-                Some(Version { rootseq }) if rootseq > saved => {
+                Some(Version { rootseq }) if rootseq == saved => unsaved.set_timer(),
+                // Nor is it known that nothing has changed when the KVS does not say. If it is at
+                // fault, the log says so of the checkpoint.
+                _ => {
                     unsaved.stop();
                     (unsaved.changed)();
                 }
-                _ => unsaved.set_timer(),
             }
         });
     }

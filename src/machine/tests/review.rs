@@ -526,18 +526,26 @@ fn output_that_a_lost_node_may_have_kept_is_said_to_be_missing() {
     assert_eq!(missing, [BrokerRank(2)]);
 }
 
+/// Rank 3 was released and is lost, and neither rank 0 nor the job's leader has heard of it in this life.
+fn released_and_lost(status: WaitStatus) -> World {
+    let mut world = World::running(4, "1-3");
+    world.exited(3, status);
+    world.pass(1.0);
+    assert_eq!(world.released(), [("3".to_string(), false)]);
+    world.unload(1);
+    world.lose(3);
+    world.lose(0);
+    world.load(0);
+    world.load(1);
+    world.start("1-3", true);
+    world.pass(world.config.peer_timeout * 2.0);
+    world
+}
+
 /// [missing-said]
 #[test]
 fn output_that_a_released_rank_may_have_kept_is_said_to_be_missing() {
-    let mut world = World::running(4, "1-3");
-    world.exited(3, WaitStatus(0));
-    world.pass(1.0);
-    assert_eq!(world.released(), [("3".to_string(), false)]);
-    // Another leader, which has heard nothing of it.
-    world.unload(1);
-    world.lose(3);
-    world.load(1);
-    world.pass(world.config.peer_timeout * 2.0);
+    let world = released_and_lost(WaitStatus(0));
     assert_eq!(world.notes(), Vec::<String>::new());
     let missing: Vec<BrokerRank> =
         world.events.iter().filter_map(ExecEvent::logged_missing).collect();
@@ -547,14 +555,7 @@ fn output_that_a_released_rank_may_have_kept_is_said_to_be_missing() {
 /// [released-status]
 #[test]
 fn a_status_counts_although_its_rank_was_released_and_cannot_be_asked() {
-    let mut world = World::running(4, "1-3");
-    world.exited(3, WaitStatus(512));
-    world.pass(1.0);
-    assert_eq!(world.released(), [("3".to_string(), false)]);
-    world.unload(1);
-    world.lose(3);
-    world.load(1);
-    world.pass(world.config.peer_timeout * 2.0);
+    let mut world = released_and_lost(WaitStatus(512));
     world.exited(1, WaitStatus(0));
     world.exited(2, WaitStatus(0));
     world.pass(1.0);
