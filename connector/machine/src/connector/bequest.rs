@@ -15,7 +15,9 @@ use crate::packet::Packet;
 
 /// How often commits are offered to a module that is not there, with growing pauses. A reload, and
 /// the end of a broker after its modules, take less.
-pub(crate) const TRIES_MAX: u32 = 16;
+const TRIES_MAX: u32 = 16;
+/// How often a client that ends asks its rank or rank 0, in all.
+pub(crate) const ASKED_MAX: u32 = 2 * TRIES_MAX;
 
 impl<P: Packet> Connector<P> {
     /// The client is about to end.
@@ -121,8 +123,8 @@ impl<P: Packet> Connector<P> {
             _ if is_early && ledger.tries < TRIES_MAX => {
                 ledger.cover_at = Some(now + ledger.next_pause());
             }
-            // The module has no room for them. A checkpoint takes longer, and has.
-            NO_SPACE | TOO_LARGE => {
+            // The module has no room for them, or stays away. A checkpoint takes longer, and has them.
+            _ if is_early || matches!(errnum, NO_SPACE | TOO_LARGE) => {
                 ledger.covering = true;
                 let id = job_of(namespace);
                 let own = Own::Cover(namespace.to_string(), ledger.mark());

@@ -379,7 +379,7 @@ impl<P: Packet> Connector<P> {
         } else if errnum == 0 {
             // Commits that were made meanwhile.
             self.bequeath(namespace);
-        } else if ledger.tries >= bequest::TRIES_MAX {
+        } else if ledger.tries >= bequest::ASKED_MAX {
             self.ledgers.remove(namespace);
         } else {
             ledger.tries += 1;

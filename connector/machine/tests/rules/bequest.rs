@@ -144,6 +144,47 @@ fn it_offers_them_again_when_it_closes_if_they_were_refused_or_lost() {
     assert!(!shell.connector.is_lingering());
 }
 
+/// A shell that closes its connection while the module of its rank is away for as long as the shell
+/// offers its commits. Returns what it asks after that.
+fn closes_while_its_module_stays_away() -> (Client, Message) {
+    let (mut shell, bequest) = at_its_end();
+    let commit = Message::ask("kvs.commit", 1, &append("job-9", 1));
+    shell.answer(&commit, &json!({ "rootref": "r", "rootseq": 1 }));
+    shell.connector.closing(shell.now);
+    let mut asked = bequest;
+    while asked.topic == KEEP {
+        shell.receive(asked.refusal(NO_SERVICE, "No service"));
+        shell.pass(2.0);
+        asked = shell.sent().remove(0);
+    }
+    (shell, asked)
+}
+
+/// A module that is loaded while its systemd hangs is away for longer (simulator seed 20036248).
+#[test]
+fn if_the_module_of_its_rank_stays_away_it_waits_for_a_checkpoint() {
+    let (mut shell, asked) = closes_while_its_module_stays_away();
+    assert_eq!((asked.topic.as_str(), &asked.json()["id"]), ("job-exec.checkpoint", &json!(9)));
+    assert!(shell.connector.is_lingering());
+    shell.receive(asked.answer("{}"));
+    assert!(!shell.connector.is_lingering());
+}
+
+#[test]
+fn if_rank_0_has_no_module_either_it_asks_both_for_a_while() {
+    let (mut shell, mut asked) = closes_while_its_module_stays_away();
+    let mut seconds = 0;
+    while shell.connector.is_lingering() {
+        shell.receive(asked.refusal(NO_SERVICE, "No service"));
+        shell.pass(2.0);
+        seconds += 2;
+        if let Some(next) = shell.sent().pop() {
+            asked = next;
+        }
+    }
+    assert!((20..120).contains(&seconds), "{seconds} s");
+}
+
 /// A command that closes its connection. Its broker is lost before it has answered the bequest, and is
 /// back. Returns what it asks after the steps that each client takes.
 fn closes_when_its_broker_is_lost() -> (Client, Message) {
