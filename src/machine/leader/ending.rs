@@ -133,7 +133,8 @@ impl Leader {
         if let Some(ranks) = self.release.take_ready(&gone) {
             let ranks = ReleasedRanks::These(ranks);
             let status = self.status.largest;
-            if std::mem::replace(&mut self.status.logged, status) != status {
+            if status > self.status.logged {
+                self.status.logged = status;
                 self.post(ExecEvent::status(cx.now.wall, status));
             }
             self.voice.note(LeadNote::Progress { status }, out);

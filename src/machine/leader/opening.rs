@@ -256,8 +256,9 @@ impl Leader {
                     self.status.add(event.raw_status("wait_status").unwrap_or_default());
                 }
                 "debug.status" => {
-                    self.status.add(event.raw_status("wait_status").unwrap_or_default());
-                    self.status.logged = self.status.largest;
+                    let status = event.raw_status("wait_status").unwrap_or_default();
+                    self.status.add(status);
+                    self.status.logged = self.status.logged.max(status);
                 }
                 "complete" => {
                     let status = event.raw_status("status");

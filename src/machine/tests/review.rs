@@ -563,6 +563,24 @@ fn a_status_counts_although_its_rank_was_released_and_cannot_be_asked() {
     assert_eq!(world.event_names().iter().filter(|name| **name == "debug.status").count(), 1);
 }
 
+/// [released-status]
+#[test]
+fn a_status_whose_commit_was_lost_is_posted_by_the_next_leader() {
+    let mut world = World::running(4, "1-3");
+    world.exited(3, WaitStatus(512));
+    world.pass(1.0);
+    let posted = world.events.iter_mut().find(|event| event.name == "debug.status");
+    *posted.expect("it is posted") = ExecEvent::status(world.now, WaitStatus(256));
+    world.unload(1);
+    world.load(1);
+    world.exited(2, WaitStatus(0));
+    world.pass(1.0);
+    assert_eq!(world.released().len(), 2);
+    let posted = world.events.iter().filter(|event| event.name == "debug.status");
+    let posted: Vec<_> = posted.filter_map(|event| event.raw_status("wait_status")).collect();
+    assert_eq!(posted, [WaitStatus(256), WaitStatus(512)]);
+}
+
 #[test]
 fn a_rank_whose_shell_is_gone_misses_its_leader_before_long() {
     let mut world = World::running(3, "1-2");
