@@ -218,9 +218,10 @@ fn convert(name: &str, kind: Kind, text: &str) -> Result<Vec<Property>, ValueErr
 }
 
 /// A percentage of what the machine has, as property `…Scale`. There the largest number stands for
-/// 100 %.
+/// 100 %. It is rounded as `systemctl` does: less would be a page less than systemd reads from the
+/// unit's file.
 fn scale(name: &str, hundredths: u64) -> Vec<Property> {
-    let scaled = u64::from(u32::MAX) * hundredths / 10_000;
+    let scaled = (u64::from(u32::MAX) * hundredths + 5_000) / 10_000;
     let scaled = u32::try_from(scaled).unwrap_or(u32::MAX);
     vec![Property { name: format!("{name}Scale"), value: scaled.into() }]
 }
@@ -255,7 +256,7 @@ mod tests {
     fn values_get_their_types() {
         for (name, value, expected) in [
             ("MemoryMax", "1G", property("MemoryMax", 1u64 << 30)),
-            ("MemoryHigh", "50%", property("MemoryHighScale", u32::MAX / 2)),
+            ("MemoryHigh", "50%", property("MemoryHighScale", 1u32 << 31)),
             ("MemoryMax", "infinity", property("MemoryMax", u64::MAX)),
             ("AllowedCPUs", "0-3,8", property("AllowedCPUs", vec![0x0fu8, 1])),
             ("CPUQuota", "150%", property("CPUQuotaPerSecUSec", 1_500_000u64)),
