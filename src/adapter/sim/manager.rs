@@ -39,7 +39,8 @@ pub(super) struct ManagedJob {
     pub(super) userid: u32,
     /// How long it may run, in seconds. 0 is no limit.
     pub(super) duration: f64,
-    pub(super) started: bool,
+    /// When it was told that all its shells were started.
+    pub(super) started_at: Option<f64>,
     /// Whether the execution service was asked to start it.
     pub(super) pending: bool,
     pub(super) failed: bool,
@@ -143,7 +144,7 @@ impl Manager {
     /// Whether this job, which runs, may have to wait for its prolog: the job manager was started
     /// again, and does not know that the prolog had ended.
     pub(super) fn may_wait_for_prolog(&self, id: JobId) -> bool {
-        self.is_fresh && self.jobs.get(&id).is_some_and(|job| !job.started)
+        self.is_fresh && self.jobs.get(&id).is_some_and(|job| job.started_at.is_none())
     }
 
     /// A service has said hello.
@@ -185,7 +186,7 @@ impl Manager {
         let log = JobEventlog {
             userid: Some(allocation.userid),
             has_resources: !job.ended,
-            is_started: job.started,
+            is_started: job.started_at.is_some(),
             exception: job.exception.clone(),
             finish: job.finish,
             released: job.released.clone(),
@@ -241,13 +242,13 @@ impl Manager {
         }
         match response {
             Response::Start {} => {
-                if job.started || job.finish.is_some() {
+                if job.started_at.is_some() || job.finish.is_some() {
                     return broken(format!("{id}: start comes after start or finish"));
                 }
-                job.started = true;
+                job.started_at = Some(now);
             }
             Response::Reattached {} => {
-                if !job.started {
+                if job.started_at.is_none() {
                     return broken(format!("{id}: reattached, but it was never started"));
                 }
             }
@@ -259,7 +260,7 @@ impl Manager {
                 if job.finish.is_some_and(|finish| finish != *status) {
                     return broken(format!("{id}: two different statuses"));
                 }
-                if !job.started && !job.failed {
+                if job.started_at.is_none() && !job.failed {
                     return broken(format!("{id}: finish of a job that never started"));
                 }
                 job.cleaning_since.get_or_insert(now);
@@ -297,7 +298,7 @@ fn payload(id: JobId, allocation: &Allocation, job: &ManagedJob) -> Value {
     let exec = json!({ "prolog-tolerance": tolerance(id) });
     let jobspec = json!({ "attributes": { "system": { "exec": exec } } });
     json!({
-        "id": id, "userid": userid, "jobspec": jobspec, "reattach": job.started,
+        "id": id, "userid": userid, "jobspec": jobspec, "reattach": job.started_at.is_some(),
         "R": {"version": 1, "execution": {
             "R_lite": [{"rank": ranks.to_string(), "children": {"core": "0"}}],
             "nodelist": hosts, "starttime": starttime, "expiration": expiration}},

@@ -4,6 +4,9 @@
 use crate::adapter::sim::shell::Shell;
 use crate::adapter::sim::world::World;
 
+/// Seconds that an order to start a shell is on its way, from the leader to systemd.
+const ON_ITS_WAY: f64 = 0.1;
+
 impl World {
     /// Checks a shell that was executed just now.
     pub(in crate::adapter::sim) fn check_once(&mut self, rank: u32, index: usize) {
@@ -15,9 +18,10 @@ impl World {
         // same id.
         let alive = others().any(|other| other.unit.job() == id && other.runs());
         // A node that is powered off may lose the whole record of a shell. Such a shell may be
-        // started again, unless the job manager knows that the job has started.
+        // started again, unless the job manager knew, when that was decided, that the job has started.
+        let now = self.now;
         let is_started = self.manager.jobs.get(&id).is_some_and(|job| {
-            job.started && job.allocation.as_ref().is_some_and(|its| its.digest == shell.digest)
+            job.started_at.is_some_and(|at| at + ON_ITS_WAY < now) && job.allocation.as_ref().is_some_and(|its| its.digest == shell.digest)
         });
         let counts = |other: &Shell| is_started || !other.record_damaged;
         let again = others().any(|other| other.digest == shell.digest && counts(other));
