@@ -19,6 +19,8 @@ pub(super) struct Script {
     pub(super) mark: Mark,
     /// Whether it ignores SIGTERM.
     pub(super) deaf: bool,
+    /// When systemd was asked to start it.
+    pub(super) asked: f64,
     /// When it was executed.
     pub(super) began: f64,
     /// Whether it got SIGTERM.

@@ -105,6 +105,7 @@ pub(super) enum Item {
         rank: u32,
         boot: u32,
         unit: UnitName,
+        asked: f64,
     },
     EndShell {
         id: ShellId,
@@ -120,6 +121,7 @@ pub(super) enum Item {
         rank: u32,
         boot: u32,
         unit: UnitName,
+        asked: f64,
     },
     OutputGrown(u32),
     Hangup {
@@ -533,8 +535,8 @@ impl World {
             Item::Ask { rank, connection, ask, spec } => {
                 self.handle_ask(rank, connection, &ask, spec.as_deref());
             }
-            Item::Execute { rank, boot, unit } => self.execute(rank, boot, &unit),
-            Item::Fork { rank, boot, unit } => self.fork(rank, boot, &unit),
+            Item::Execute { rank, boot, unit, asked } => self.execute(rank, boot, &unit, asked),
+            Item::Fork { rank, boot, unit, asked } => self.fork(rank, boot, &unit, asked),
             Item::Hangup { rank, connection } => {
                 self.ranks[rank as usize].systemd.disconnect(connection);
             }

@@ -43,8 +43,12 @@ impl World {
         let digests: Vec<String> = self.allocations.keys().cloned().collect();
         for digest in digests {
             let due = self.ranks_due(&digest);
-            // It may have been lost with its node before it was executed. That is told by a drain.
-            let is_drained = |rank: u32| self.drained_for_script.contains(&(digest.clone(), rank));
+            // It may have been lost with its node before it was executed. That is told by a drain, if
+            // the rank was not drained for the job before.
+            let is_drained = |rank: u32| {
+                let key = (digest.clone(), rank);
+                self.drained_for_script.contains(&key) || self.drained.contains(&key)
+            };
             let has_epilog = |rank: u32| self.epilogs(rank, &digest).next().is_some();
             let missing = due.iter().find(|rank| !has_epilog(*rank) && !is_drained(*rank));
             if let Some(rank) = missing {

@@ -21,7 +21,8 @@ impl World {
         // started again, unless the job manager knew, when that was decided, that the job has started.
         let now = self.now;
         let is_started = self.manager.jobs.get(&id).is_some_and(|job| {
-            job.started_at.is_some_and(|at| at + ON_ITS_WAY < now) && job.allocation.as_ref().is_some_and(|its| its.digest == shell.digest)
+            job.started_at.is_some_and(|at| at + ON_ITS_WAY < now)
+                && job.allocation.as_ref().is_some_and(|its| its.digest == shell.digest)
         });
         let counts = |other: &Shell| is_started || !other.record_damaged;
         let again = others().any(|other| other.digest == shell.digest && counts(other));

@@ -5,6 +5,10 @@
 use crate::adapter::sim::world::World;
 use crate::proto::{Idset, ScriptFailure, ScriptStop, Stage};
 
+/// Seconds that pass at most, if systemd answers, between the call that starts a script and the moment
+/// from which its rank counts.
+const ASKED_EARLIER: f64 = 0.5;
+
 impl World {
     /// Checks a drain.
     pub(in crate::adapter::sim) fn check_stuck(&mut self, ranks: &Idset, reason: &str) {
@@ -33,7 +37,8 @@ impl World {
                     Stage::Prolog | Stage::Shell => (prolog, None),
                 };
                 let ran = self.now - script.began;
-                let is_over = limit.is_some_and(|limit| ran >= limit);
+                let is_over =
+                    limit.is_some_and(|limit| self.now - script.asked >= limit - ASKED_EARLIER);
                 if !is_over && config.is_some_and(|config| ran >= config.kill_timeout) {
                     untold.push(format!("{}: {reason}, but it got no SIGTERM", script.unit));
                 }

@@ -54,7 +54,7 @@ impl World {
     }
 
     /// systemd has executed a script.
-    pub(super) fn begin_script(&mut self, rank: u32, unit: &UnitName) {
+    pub(super) fn begin_script(&mut self, rank: u32, unit: &UnitName, asked: f64) {
         let what = self.rng.random_range(0..TROUBLE);
         let is_prolog = unit.stage() == Stage::Prolog;
         let state = &mut self.ranks[rank as usize];
@@ -66,6 +66,7 @@ impl World {
             exited: None,
             mark: if is_prolog && (3..8).contains(&what) { Mark::Wanted } else { Mark::None },
             deaf: what == 2,
+            asked,
             began: self.now,
             is_told: false,
             lost_with_node: false,

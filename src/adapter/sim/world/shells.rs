@@ -24,18 +24,18 @@ const FLUX_KVS_APPEND: u32 = 32;
 
 impl World {
     /// systemd runs the start job of a unit: the process exists, and is executed a moment later.
-    pub(super) fn fork(&mut self, rank: u32, boot: u32, unit: &UnitName) {
+    pub(super) fn fork(&mut self, rank: u32, boot: u32, unit: &UnitName, asked: f64) {
         let state = &mut self.ranks[rank as usize];
         if state.boot != boot {
             return;
         }
         state.systemd.handle_forked(unit);
         self.forward_from_systemd(rank);
-        self.after(0.000_1, 0.005, Item::Execute { rank, boot, unit: unit.clone() });
+        self.after(0.000_1, 0.005, Item::Execute { rank, boot, unit: unit.clone(), asked });
     }
 
     /// A unit's process executes its program.
-    pub(super) fn execute(&mut self, rank: u32, boot: u32, unit: &UnitName) {
+    pub(super) fn execute(&mut self, rank: u32, boot: u32, unit: &UnitName, asked: f64) {
         let state = &mut self.ranks[rank as usize];
         if state.boot != boot {
             return;
@@ -62,7 +62,7 @@ impl World {
             return self.forward_from_systemd(rank);
         }
         if unit.is_script() {
-            self.begin_script(rank, unit)
+            self.begin_script(rank, unit, asked)
         } else {
             self.begin_shell(rank, boot, unit)
         }

@@ -138,7 +138,7 @@ impl World {
                     let slow = self.faults.draw(FaultKind::StartIsSlow).is_some();
                     let most = if slow { 60.0 } else { 0.5 };
                     let boot = self.ranks[rank as usize].boot;
-                    self.after(0.005, most, Item::Fork { rank, boot, unit });
+                    self.after(0.005, most, Item::Fork { rank, boot, unit, asked: self.now });
                 }
                 Act::Signal { unit, signal, all } => {
                     self.after(0.000_1, 0.01, Item::Signal { rank, unit, signal, all });
