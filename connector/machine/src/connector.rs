@@ -18,6 +18,7 @@ mod barrier;
 pub(crate) mod bequest;
 mod channels;
 mod leaving;
+mod repeat;
 mod requests;
 pub(crate) mod restore;
 pub(crate) mod run;
@@ -436,11 +437,7 @@ impl<P: Packet> Connector<P> {
                 continue;
             }
             flight.again = Some(Again::new(until, true));
-            if let Some(seen) = &mut flight.seen {
-                seen.resume();
-            }
-            let request = flight.request.clone();
-            self.transmit(request);
+            self.repeat(tag);
         }
     }
 
@@ -481,6 +478,7 @@ impl<P: Packet> Connector<P> {
         let live = self.phase == Phase::Live;
         let retries = self.flights.values().filter(|_| live);
         let retries = retries.filter_map(|flight| flight.again?.retry_at);
+        let retries = retries.filter(|at| at.is_finite());
         let settling = self.ledgers.values().filter(|_| self.phase == Phase::Settling);
         let settling = settling.filter_map(|ledger| match ledger.settling {
             Settling::Due(at) => Some(at),

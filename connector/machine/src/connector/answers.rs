@@ -2,6 +2,7 @@
 
 use crate::channel::{Flow, Outbox, channel_of};
 use crate::connector::Connector;
+use crate::connector::repeat::EVENTLOG_WATCH;
 use crate::connector::requests::HOP;
 use crate::connector::restore::Own;
 use crate::flight::{NO_HOST, NO_SERVICE, is_offline};
@@ -11,12 +12,6 @@ use crate::policy::Policy;
 /// Seconds between an error that a lost parent of the broker may have caused, and the question
 /// whether the broker is in RUN.
 const ASK_IN_RUN_AFTER: f64 = 1.0;
-/// Pauses before a service is asked again, in seconds: each is twice the last.
-const RETRY_FIRST: f64 = 0.1;
-const RETRY_MAX: f64 = 2.0;
-
-/// A watch of a job's log.
-const EVENTLOG_WATCH: &str = "job-info.eventlog-watch";
 
 impl<P: Packet> Connector<P> {
     /// A message arrived on the socket.
@@ -64,10 +59,7 @@ impl<P: Packet> Connector<P> {
         if (is_doubtful || flight.is_premature(errnum, now, is_shell))
             && let Some(again) = &mut flight.again
         {
-            let pause = RETRY_FIRST * f64::from(1u32 << again.tries.min(10));
-            again.tries += 1;
-            again.retry_at = Some(now + pause.min(RETRY_MAX));
-            return;
+            return again.pause(now);
         }
         let repeated = flight.policy != Policy::Refuse || flight.commit.is_some();
         // The broker, or its parent, may be shutting down. The request was not done.
@@ -120,17 +112,14 @@ impl<P: Packet> Connector<P> {
     /// Repeats requests to services that were not ready, and asks whether the broker is in RUN if
     /// errors are held back.
     pub(crate) fn live_timeout(&mut self, now: f64) {
-        let due = self.flights.iter_mut().filter_map(|(_, flight)| {
+        let due = self.flights.iter_mut().filter_map(|(tag, flight)| {
             let again = flight.again.as_mut()?;
             again.retry_at.take_if(|at| *at <= now)?;
-            if let Some(seen) = &mut flight.seen {
-                seen.resume();
-            }
-            Some(flight.request.clone())
+            Some(*tag)
         });
-        let due: Vec<P> = due.collect();
-        for request in due {
-            self.transmit(request);
+        let due: Vec<u32> = due.collect();
+        for tag in due {
+            self.repeat(tag);
         }
         self.ask_receivers(now);
         self.ask_senders(now);

@@ -44,6 +44,8 @@ pub(crate) enum Own {
     LeaderShell,
     /// See [`Settling::Looking`].
     Look(String),
+    /// Whether there is the guest namespace that the watch with this matchtag needs.
+    Namespace(u32),
     /// Which answers this client needs, that has sent requests through a channel.
     Needed(String),
     /// Whether the broker of a channel's receiver is in RUN.
@@ -142,6 +144,7 @@ impl<P: Packet> Connector<P> {
             Own::Cover(namespace, mark) => self.covered(now, &namespace, mark, header.errnum),
             Own::Bequest(namespace, version) => self.bequeathed(now, &namespace, version, packet),
             Own::Farewell => {}
+            Own::Namespace(tag) => self.namespace_found(now, tag, header.errnum),
             Own::Whose(namespace) => self.whose(now, &namespace, packet),
             Own::Needed(client) => self.needed(now, &client, packet),
             Own::SenderRuns(client) => self.sender_runs(now, &client, packet),

@@ -1,0 +1,77 @@
+//! Requests that are sent again: after a restart, and when a service was not ready.
+
+use serde_json::{Value, json};
+
+use crate::connector::Connector;
+use crate::connector::restore::Own;
+use crate::flight::{Again, Flight, NO_NAMESPACE};
+use crate::packet::Packet;
+
+/// Pauses before a service is asked again, in seconds: each is twice the last.
+const RETRY_FIRST: f64 = 0.1;
+const RETRY_MAX: f64 = 2.0;
+
+/// A watch of a job's log.
+pub(crate) const EVENTLOG_WATCH: &str = "job-info.eventlog-watch";
+
+impl Again {
+    /// The service is not ready.
+    pub(crate) fn pause(&mut self, now: f64) {
+        let pause = RETRY_FIRST * f64::from(1u32 << self.tries.min(10));
+        self.tries += 1;
+        self.retry_at = Some(now + pause.min(RETRY_MAX));
+    }
+
+    /// Whether it waits for the answer to [`Own::Namespace`].
+    fn is_asked(&self) -> bool {
+        self.retry_at == Some(f64::INFINITY)
+    }
+}
+
+impl<P: Packet> Flight<P> {
+    /// Whether it watches a log of this job.
+    fn watches(&self, job: u64) -> bool {
+        let payload = || serde_json::from_slice::<Value>(self.request.payload()).ok();
+        self.request.header().topic == EVENTLOG_WATCH
+            && payload().is_some_and(|payload| payload["id"].as_u64() == Some(job))
+    }
+}
+
+impl<P: Packet> Connector<P> {
+    /// Sends a request again. For a watch of the client's own job it asks first whether the job's guest
+    /// namespace is there, which the job's leader sees to: flux-core's job-info logs an error for each
+    /// watch that finds none (`modules/job-info/guest_watch.c`, `main_namespace_watch_continuation()`).
+    pub(crate) fn repeat(&mut self, tag: u32) {
+        let job = self.run.as_ref().map(|run| run.job);
+        let Some(flight) = self.flights.get_mut(&tag) else { return };
+        if let Some(job) = job.filter(|job| flight.watches(*job))
+            && let Some(again) = &mut flight.again
+        {
+            again.retry_at = Some(f64::INFINITY);
+            let payload = json!({ "namespace": format!("job-{job}") }).to_string();
+            return self.ask_kvs(Own::Namespace(tag), "kvs.getroot", &payload);
+        }
+        self.send_repeated(tag);
+    }
+
+    fn send_repeated(&mut self, tag: u32) {
+        let Some(flight) = self.flights.get_mut(&tag) else { return };
+        if let Some(seen) = &mut flight.seen {
+            seen.resume();
+        }
+        let request = flight.request.clone();
+        self.transmit(request);
+    }
+
+    /// The KVS has said whether there is the namespace that a watch needs.
+    pub(crate) fn namespace_found(&mut self, now: f64, tag: u32, errnum: i32) {
+        let again = self.flights.get_mut(&tag).and_then(|flight| flight.again.as_mut());
+        // Else the client has cancelled it.
+        let Some(again) = again.filter(|again| again.is_asked()) else { return };
+        if errnum == NO_NAMESPACE && now < again.until {
+            return again.pause(now);
+        }
+        again.retry_at = None;
+        self.send_repeated(tag);
+    }
+}
