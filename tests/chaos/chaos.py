@@ -4,6 +4,7 @@ Runs jobs of every kind in an instance whose brokers are killed, stopped, reload
 and accounts for each job. One line of summary for each seed."""
 
 import argparse
+import math
 import os
 import shutil
 import sys
@@ -24,6 +25,8 @@ from scripts import SCRIPT, all_scripts, kills_meanwhile, of_job
 # How long jobs may take when all brokers are back, and what is left after that, past
 # exec.peer-timeout: more than flux-shell's exit-timeout.
 PATIENCE_S = EXIT_TIMEOUT_S + 20
+# How long one command waits for a job.
+WAIT_S = 90
 
 # In every run: about 40 s, if nothing hangs. The peer-timeout decides how long rests stay.
 SHORT = {
@@ -154,12 +157,15 @@ class Run:
     def await_jobs(self, until):
         """Jobs that nobody acts on any more are ended, as a user would."""
         for attempt in self.attempts():
-            seconds = max(1, until - time.monotonic())
-            wait = ["job", "wait-event", f"-t{seconds:.0f}", attempt.id, "clean"]
             if attempt.job.exception == "cancel" and not self.has_exception(attempt):
                 # The KVS may have forgotten it, and a user would ask again (rfc/0008, 8.2).
                 attempt.cancel()
-            self.instance.flux(*wait, check=False)
+            seconds = max(1, until - time.monotonic())
+            # No command may take longer than the nodes' agents wait for one.
+            for _ in range(math.ceil(seconds / WAIT_S)):
+                wait = ["job", "wait-event", f"-t{min(seconds, WAIT_S):.0f}", attempt.id, "clean"]
+                if self.instance.flux(*wait, check=False):
+                    break
 
     def has_exception(self, attempt):
         log = self.instance.flux("job", "eventlog", attempt.id, check=False)

@@ -137,6 +137,8 @@ class NodesRun(Run):
 
     def wrong(self):
         count = super().wrong()
+        refused = [account.attempt.id for account in self.accounts if account.refused]
+        self.drained = [line for line in self.drained if not any(id in line for id in refused)]
         count["drained"] += len(self.drained)
         if self.warnings:
             count["warning"] = len(self.warnings)

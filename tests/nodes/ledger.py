@@ -7,6 +7,7 @@ import threading
 
 from account import Account
 from attempt import Attempt
+from cluster import OWNER
 from instance import pause
 from scripts import members
 
@@ -24,6 +25,8 @@ OF_TOUCHED = {
 REASONS = ("lost", "nothing is known of it on its node", "rebooted", "booted", "no trace of it")
 # How shells say that they miss another.
 OF_SHELLS = ("PMI-1 wire protocol error",)
+# How the IMP ends that refuses what was signed later than its node's clock says, or too long ago.
+OF_IMP = "terminated before first barrier"
 # systemd hears of the end of a unit, and Flux of that.
 TOLD_S = 5
 # Between two looks at what runs on the nodes.
@@ -131,12 +134,14 @@ class NodeAccount(Account):
         self.cluster, self.watch = cluster, watch
         # The ranks of its allocation that were lost while it ran, and again if it has ended for it.
         self.touched, self.lost = [], []
+        # The IMP has refused it.
+        self.refused = False
         self.every_task = []
         super().__init__(cluster, attempt, trouble)
         self.account_places()
 
     def say(self, kind, text):
-        if not (self.touched and kind in OF_TOUCHED):
+        if not ((self.touched or self.refused) and kind in OF_TOUCHED):
             super().say(kind, text)
 
     def read(self, path):
@@ -150,12 +155,13 @@ class NodeAccount(Account):
         for task in self.tasks:
             task.started = self.cluster.true_time(task.started)
         self.account_lost()
+        self.account_refused()
         super().account_events()
 
     def is_excused(self):
         """Its end has this reason. An instance goes on without a node, and its own job fails."""
         is_instance = self.job.kind == "batch" and self.touched
-        return bool(self.lost or is_instance) or super().is_excused()
+        return bool(self.lost or self.refused or is_instance) or super().is_excused()
 
     def account_lost(self):
         """Who hears first of a lost node tells the job: the service, or a shell that misses another."""
@@ -177,6 +183,15 @@ class NodeAccount(Account):
             self.lost = self.touched if self.rank_in(note) in (None, *self.touched) else []
         elif any(word in note for word in OF_SHELLS):
             self.lost = self.touched
+
+    def account_refused(self):
+        ran = min((event["timestamp"] for event in self.named("alloc")), default=math.inf)
+        fatal = [e for e in self.named("exception") if e["context"]["severity"] == 0]
+        note = fatal[0]["context"].get("note", "") if fatal else ""
+        if self.job.user != OWNER and note.endswith(OF_IMP):
+            wrong = self.faults.clocks.get(self.rank_in(note), [])
+            told = fatal[0]["timestamp"]
+            self.refused = any(ran <= end and begin <= told for begin, end in wrong)
 
     def account_attached(self):
         if not self.attempt.attached.lost:
