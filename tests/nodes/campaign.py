@@ -16,6 +16,7 @@ from jobs import KINDS
 from ledger import AGENT, NodeAccount, NodeAttempt, Watch
 from left import drained, namespaces
 from schedule import FAULTS, PEER_TIMEOUT_S, make_plan
+from scripts import members
 from trouble import Trouble
 
 # How long jobs may take when all nodes are back: more than flux-shell's exit-timeout.
@@ -133,7 +134,23 @@ class NodesRun(Run):
         self.drained = drained(self.instance)
         for line in self.drained:
             self.instance.flux("resource", "undrain", line.split()[0], check=False)
+        for attempt in self.attempts():
+            if attempt.job.kind == "batch":
+                self.end_instance(attempt)
         super().await_jobs(until)
+
+    def end_instance(self, attempt):
+        """An instance in a job, of flux-core's own, waits for ever for a broker of it that was parted from it
+        at its start, and for nodes that were drained outside: it takes over their drains."""
+        if self.instance.flux("job", "wait-event", "-t60", attempt.id, "clean", check=False):
+            return
+        log = self.instance.flux("job", "eventlog", attempt.id, check=False)
+        ranks = self.instance.flux("jobs", "-no", "{ranks}", attempt.id, check=False).strip()
+        began = [float(line.split()[0]) for line in log.splitlines() if " alloc " in line]
+        away = [end for rank in members(ranks or "0") for _, end in self.faults.away.get(rank, [])]
+        if ' exception type="drain"' in log or began and max(away, default=0) > began[-1]:
+            attempt.waits = True
+            attempt.cancel()
 
     def wrong(self):
         count = super().wrong()

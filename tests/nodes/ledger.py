@@ -38,6 +38,9 @@ AGENT = "/system.slice/node-agent.service"
 class NodeAttempt(Attempt):
     """By a user on a node. Clients that need rank 0's broker run there."""
 
+    # Its own instance waits for ever.
+    waits = False
+
     def client(self, *command, **more):
         return self.instance.as_user(self.job.user, command, **more)
 
@@ -141,7 +144,8 @@ class NodeAccount(Account):
         self.account_places()
 
     def say(self, kind, text):
-        if not ((self.touched or self.refused) and kind in OF_TOUCHED):
+        is_touched = self.touched or self.refused or self.attempt.waits
+        if not (is_touched and kind in OF_TOUCHED):
             super().say(kind, text)
 
     def read(self, path):
@@ -160,7 +164,7 @@ class NodeAccount(Account):
 
     def is_excused(self):
         """Its end has this reason. An instance goes on without a node, and its own job fails."""
-        is_instance = self.job.kind == "batch" and self.touched
+        is_instance = self.job.kind == "batch" and (self.touched or self.attempt.waits)
         return bool(self.lost or self.refused or is_instance) or super().is_excused()
 
     def account_lost(self):
