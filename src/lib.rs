@@ -4,7 +4,7 @@
 //! three roles as pure state machines. [`port`] says what the machines and the supervisor need from
 //! outside. [`supervisor`] keeps the units of one rank. [`adapter`] connects all this to Flux,
 //! systemd and the host, or to a simulator. `rfc/` in the repository has the specification, and
-//! README.md a drawing of the way of one start request through the files.
+//! `doc/code.md` a drawing of the way of one start request through the files.
 
 pub mod adapter;
 pub mod config;

@@ -166,6 +166,17 @@ fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
 }
 
+/// What is not a specification: guides, and what stands at the top.
+fn guides() -> BTreeMap<PathBuf, String> {
+    let mut found = files("doc", "md");
+    for name in ["CONTRIBUTING.md", "NEWS.md", "README.md", "SECURITY.md"] {
+        let path = root().join(name);
+        let text = fs::read_to_string(&path).expect("a text");
+        found.insert(path, text);
+    }
+    found
+}
+
 /// Files below a directory whose names end so, with their text.
 fn files(below: &str, extension: &str) -> BTreeMap<PathBuf, String> {
     fn walk(directory: &Path, extension: &str, found: &mut BTreeMap<PathBuf, String>) {
@@ -390,8 +401,7 @@ fn every_reference_and_link_leads_somewhere() {
     let clauses = clauses();
     let mut found = Vec::new();
     let mut all = files("rfc", "md");
-    let readme = root().join("README.md");
-    all.insert(readme.clone(), fs::read_to_string(&readme).expect("a text"));
+    all.append(&mut guides());
     for (path, text) in all {
         for (number, line) in prose(&text) {
             for (text, target) in brackets(line) {
@@ -434,8 +444,7 @@ fn sections(line: &str) -> Vec<(String, String)> {
 fn every_section_that_is_referred_to_exists() {
     let documents = documents();
     let mut all = files("rfc", "md");
-    let readme = root().join("README.md");
-    all.insert(readme.clone(), fs::read_to_string(&readme).expect("a text"));
+    all.append(&mut guides());
     let (mut found, mut count) = (Vec::new(), 0);
     for (path, text) in all {
         for (line, (document, section)) in prose(&text)
