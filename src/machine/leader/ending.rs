@@ -123,7 +123,7 @@ impl Leader {
 
     /// Releases the ranks that are gone, but never the last ones.
     pub(super) fn release_partly(&mut self, cx: Context, out: &mut Effects) {
-        if self.may_begin_again()
+        if self.must_keep_ranks()
             && let State::Launching(launching) = &mut self.state
         {
             launching.release_missed = true;

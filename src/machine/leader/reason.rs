@@ -38,10 +38,11 @@ impl Leader {
             && !self.ranks.all_heard()
     }
 
-    /// The job manager has heard neither of a start nor of what was found wrong. If this leader dies,
-    /// the next one starts the shells that it does not find, also where one has failed.
-    pub(super) fn may_begin_again(&self) -> bool {
-        self.is_listening() && !self.start.reattach
+    /// If this leader dies, the next one has to ask all ranks. It must find again what is wrong and was
+    /// not said yet, and if the job manager has not heard of a start, it starts the shells that it does
+    /// not find.
+    pub(super) fn must_keep_ranks(&self) -> bool {
+        self.is_listening() && (!self.start.reattach || self.suspicion().is_some())
     }
 
     /// What was found wrong, and does not count yet.

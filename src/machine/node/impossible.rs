@@ -95,9 +95,9 @@ const RULES: &[Rule] = &[
     },
     Rule {
         role: "agent",
-        states: These(&["no-shell", "waiting", "failed", "never-started", "gone"]),
+        states: These(&["no-shell", "waiting", "failed", "never-started"]),
         inputs: &[Parked],
-        why: "it comes with the unit's record, before systemd was asked for the unit",
+        why: "it comes with the unit's record, and a shell in the barrier was started",
     },
     Rule {
         role: "agent",

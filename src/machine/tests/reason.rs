@@ -261,6 +261,22 @@ fn nothing_is_released_before_a_failure_counts() {
     assert_eq!(world.released(), [("1".to_string(), false)]);
 }
 
+/// [reason-outlives]: the next leader does not ask a rank that was released (simulator seed 40019085).
+#[test]
+fn a_rank_whose_shell_is_lost_is_not_released_before_that_counts() {
+    let mut world = World::running(3, "0-2");
+    world.disks[1].records.clear();
+    crash(&mut world);
+    world.nodes[2] = None;
+    world.start("0-2", true);
+    world.pass(5.0);
+    assert_eq!((world.released(), kinds(&world)), (vec![], vec![]));
+    world.load(2);
+    world.pass(5.0);
+    assert_eq!(kinds(&world), ["exec"]);
+    assert_eq!(world.released(), [("1".to_string(), false)]);
+}
+
 /// [reason-outlives]
 #[test]
 fn a_rank_that_does_not_come_back_is_not_waited_for_for_ever() {
