@@ -38,9 +38,9 @@ const RETRY_MAX: f64 = 5.0;
 /// The leader of a job, seen from here.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum LeaderLink {
-    /// It was asked to lead `at` this time, and has not answered yet. `since` is when leaders on its
-    /// rank began not to answer, over several tries.
-    Asked { stream: StreamId, since: Option<f64>, at: f64 },
+    /// It was asked to lead, and has not answered yet. `since` is when leaders on its rank began not to
+    /// answer, over several tries. None if its rank has said that it has the request.
+    Asked { stream: StreamId, since: Option<f64> },
     /// It does not answer, and is asked again at `retry_at`.
     Away { since: f64, retry_at: f64 },
     /// It leads. It hears of exceptions by itself.
@@ -123,7 +123,7 @@ impl Coordinator {
                     job.is_stray = true;
                     out.push(Effect::Kvs { id: job.start.id, op: KvsOp::Released });
                 } else {
-                    job.ask(cx.now.mono, None, out);
+                    job.ask(None, out);
                 }
                 let id = job.start.id;
                 self.holds.forget(id);
@@ -179,7 +179,6 @@ impl Coordinator {
     /// the job manager only records a partial release, so a second one does no harm.
     pub(super) fn handle_released(
         &mut self,
-        cx: Context,
         id: JobId,
         result: Result<Idset, Fault>,
         out: &mut Effects,
@@ -196,7 +195,7 @@ impl Coordinator {
                 out.log(Level::Warning, text);
             }
         }
-        job.ask(cx.now.mono, None, out);
+        job.ask(None, out);
     }
 
     /// A leader has answered, or its stream has ended.
@@ -406,7 +405,7 @@ impl Coordinator {
         if let LeaderLink::Asked { since, .. } = job.leader
             && job.rank != cx.facts.rank
         {
-            job.ask(cx.now.mono, since, out);
+            job.ask(since, out);
         }
         self.want_hold(cx, exception.id, out);
         self.holds.join(cx.now.mono, out);
@@ -456,6 +455,16 @@ impl Coordinator {
         }
     }
 
+    /// A rank has the request to lead, and nothing to say yet: it is there.
+    pub(super) fn handle_present(&mut self, id: JobId, held: StreamId) {
+        if let Some(job) = self.jobs.get_mut(&id)
+            && let LeaderLink::Asked { stream, since } = &mut job.leader
+            && *stream == held
+        {
+            *since = None;
+        }
+    }
+
     pub(super) fn next_timeout(&self, id: JobId) -> Option<f64> {
         match self.jobs.get(&id)?.leader {
             LeaderLink::Asked { .. } | LeaderLink::Present { .. } | LeaderLink::Unasked => None,
@@ -469,9 +478,9 @@ impl Coordinator {
             && retry_at <= cx.now.mono
         {
             if cx.now.mono - since >= cx.config.peer_timeout {
-                job.give_up_leader(cx, out);
+                job.give_up_leader(out);
             } else {
-                job.ask(cx.now.mono, Some(since), out);
+                job.ask(Some(since), out);
             }
         }
     }
@@ -509,10 +518,10 @@ impl Coordinated {
     }
 
     /// Asks its rank to lead.
-    fn ask(&mut self, at: f64, since: Option<f64>, out: &mut Effects) {
+    fn ask(&mut self, since: Option<f64>, out: &mut Effects) {
         self.close(out);
         let stream = out.stream();
-        self.leader = LeaderLink::Asked { stream, since, at };
+        self.leader = LeaderLink::Asked { stream, since };
         let request = LeadRequest {
             version: Version,
             stream: StreamName::default(),
@@ -616,9 +625,6 @@ impl Coordinated {
         let id = self.start.id;
         let now = cx.now.mono;
         let since = match self.leader {
-            // A rank that has held the request for that long was there, also if it had nothing to
-            // say.
-            LeaderLink::Asked { at, .. } if now - at >= cx.config.peer_timeout => now,
             LeaderLink::Asked { since, .. } => since.unwrap_or(now),
             LeaderLink::Away { since, .. } => since,
             LeaderLink::Present { .. } | LeaderLink::Unasked => now,
@@ -632,7 +638,7 @@ impl Coordinated {
     }
 
     /// Has the job's next rank lead. If none is left this rank leads, to bring the job to its end.
-    fn give_up_leader(&mut self, cx: Context, out: &mut Effects) {
+    fn give_up_leader(&mut self, out: &mut Effects) {
         self.lost.insert(self.rank.0);
         let next = self.start.r.ranks().ranks().find(|rank| !self.lost.contains_rank(*rank));
         self.rank = next.unwrap_or(BrokerRank(0));
@@ -640,6 +646,6 @@ impl Coordinated {
         let why = self.refusal.take().map(|reason| format!(" ({reason})")).unwrap_or_default();
         let text = format!("{id}: gave up on its leader{why}; rank {} leads", self.rank);
         out.log(Level::Error, text);
-        self.ask(cx.now.mono, None, out);
+        self.ask(None, out);
     }
 }

@@ -47,7 +47,7 @@ impl Coordinator {
             is_stray: true,
             start,
         };
-        job.ask(cx.now.mono, None, out);
+        job.ask(None, out);
         self.jobs.insert(id, job);
         if is_held && !Bug::HeldAgain.is_planted() {
             self.holds.find(id);

@@ -8,7 +8,7 @@
 use super::{Node, Route};
 use crate::machine::context::Now;
 use crate::machine::effect::{Effect, Effects};
-use crate::machine::event::{Fault, RequestId, StreamId};
+use crate::machine::event::{Fault, RequestId, Role, StreamId};
 use crate::machine::schedule::Waiter;
 use crate::planted::Bug;
 use crate::proto::peer::{Question, StreamEnd, StreamName};
@@ -88,10 +88,13 @@ impl Node {
         out: &mut Effects,
     ) {
         let stream = self.named(name);
-        if self.routes.get(&stream).is_none_or(|route| route.silent.is_none()) {
+        let Some(Route { role, id, silent: Some(_) }) = self.routes.get(&stream).copied() else {
             return;
-        }
+        };
         let end = match result {
+            Ok(true) if role == Role::Coordinator => {
+                return self.coordinator.handle_present(id, stream);
+            }
             Ok(true) => return,
             Ok(false) => StreamEnd::BrokerGone,
             Err(Fault { errnum, message }) => StreamEnd::from_error(errnum, message),

@@ -67,6 +67,26 @@ fn a_rank_that_has_the_request_is_not_asked_for_anything_again() {
     end(world, 0..3);
 }
 
+/// It has nothing to say while a shell is slow to start. Seen by `tests/nodes`, seed 5.
+#[test]
+fn a_leader_that_has_the_request_is_not_given_up_for_the_time_before() {
+    let mut world = World::new(3);
+    let almost = world.config.peer_timeout * 0.8;
+    world.lose(1);
+    world.start("1-2", false);
+    world.pass(almost);
+    world.load(1);
+    world.pass(25.0);
+    assert_eq!(world.launched, [1, 2]);
+    world.lose(1);
+    world.pass(almost);
+    assert!(world.errors.iter().all(|text| !text.contains("gave up")), "{:?}", world.errors);
+    world.load(1);
+    world.pass(10.0);
+    world.all_started(1..3);
+    end(world, 1..3);
+}
+
 /// [parent-asked], and the question is lost.
 #[test]
 fn a_parent_that_says_nothing_is_asked_again() {
