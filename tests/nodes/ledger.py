@@ -7,7 +7,6 @@ import threading
 
 from account import Account
 from attempt import Attempt
-from cluster import OWNER
 from instance import pause
 from scripts import members
 
@@ -25,8 +24,8 @@ OF_TOUCHED = {
 REASONS = ("lost", "nothing is known of it on its node", "rebooted", "booted", "no trace of it")
 # How shells say that they miss another.
 OF_SHELLS = ("PMI-1 wire protocol error",)
-# How the IMP ends that refuses what was signed later than its node's clock says, or too long ago.
-OF_IMP = "terminated before first barrier"
+# What munge says to the IMP and to flux-shell, if their node's clock says that it was signed later.
+OF_MUNGE = "Rewound credential"
 # systemd hears of the end of a unit, and Flux of that.
 TOLD_S = 5
 # Between two looks at what runs on the nodes.
@@ -137,7 +136,7 @@ class NodeAccount(Account):
         self.cluster, self.watch = cluster, watch
         # The ranks of its allocation that were lost while it ran, and again if it has ended for it.
         self.touched, self.lost = [], []
-        # The IMP has refused it.
+        # Its signature was refused.
         self.refused = False
         self.every_task = []
         super().__init__(cluster, attempt, trouble)
@@ -189,13 +188,8 @@ class NodeAccount(Account):
             self.lost = self.touched
 
     def account_refused(self):
-        ran = min((event["timestamp"] for event in self.named("alloc")), default=math.inf)
-        fatal = [e for e in self.named("exception") if e["context"]["severity"] == 0]
-        note = fatal[0]["context"].get("note", "") if fatal else ""
-        if self.job.user != OWNER and note.endswith(OF_IMP):
-            wrong = self.faults.clocks.get(self.rank_in(note), [])
-            told = fatal[0]["timestamp"]
-            self.refused = any(ran <= end and begin <= told for begin, end in wrong)
+        logs = [self.read(path) or [] for path in ("guest.exec.eventlog", "guest.output")]
+        self.refused = any(OF_MUNGE in str(event["context"]) for log in logs for event in log)
 
     def account_attached(self):
         if not self.attempt.attached.lost:

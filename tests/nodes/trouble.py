@@ -52,8 +52,6 @@ class Trouble:
         self.reloaded_0 = []
         # Of each rank, when its disk was full.
         self.full = {}
-        # Of each rank, when its clock was wrong.
-        self.clocks = {}
         # Of each rank, when everything that ran there was lost, and when there was a new beginning.
         self.lost = {}
         # As tests/chaos has it.
@@ -177,13 +175,12 @@ class Trouble:
         self.nodes.network.loss[rank] = 0.0
 
     def clock(self, fault):
-        rank, began = fault.ranks[0], time.time()
+        rank = fault.ranks[0]
         off = CLOCK_JUMP_S if fault.how == "forward" else -CLOCK_JUMP_S
         self.sh(rank, f"date -s @$(($(date +%s) + {off}))")
         pause(fault.lasts)
         # What the host says, for the node may have booted meanwhile.
         self.insist(rank, f"date -s @{time.time():.3f}")
-        self.clocks.setdefault(rank, []).append((began, time.time()))
 
     def disk(self, fault):
         rank, began = fault.ranks[0], time.time()
