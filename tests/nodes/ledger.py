@@ -189,7 +189,7 @@ class NodeAccount(Account):
 
     def account_refused(self):
         logs = [self.read(path) or [] for path in ("guest.exec.eventlog", "guest.output")]
-        self.refused = any(OF_MUNGE in str(event["context"]) for log in logs for event in log)
+        self.refused = any(OF_MUNGE in str(event) for log in logs for event in log)
 
     def account_attached(self):
         if not self.attempt.attached.lost:
