@@ -170,6 +170,8 @@ class NodesRun(Run):
         return [
             "users: " + ", ".join(f"{count} {user}" for user, count in zip(USERS, users)),
             f"lost with a node {lost}",
+            f"refused by munge {sum(account.refused for account in self.accounts)}",
+            f"instances ended {sum(attempt.waits for attempt in self.attempts())}",
         ]
 
     def report(self, file):

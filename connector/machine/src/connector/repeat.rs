@@ -42,13 +42,12 @@ impl<P: Packet> Connector<P> {
     /// namespace is there, which the job's leader sees to: flux-core's job-info logs an error for each
     /// watch that finds none (`modules/job-info/guest_watch.c`, `main_namespace_watch_continuation()`).
     pub(crate) fn repeat(&mut self, tag: u32) {
-        let job = self.run.as_ref().map(|run| run.job);
         let Some(flight) = self.flights.get_mut(&tag) else { return };
-        if let Some(job) = job.filter(|job| flight.watches(*job))
+        if let Some(run) = self.run.as_ref().filter(|run| flight.watches(run.job))
             && let Some(again) = &mut flight.again
         {
             again.retry_at = Some(f64::INFINITY);
-            let payload = json!({ "namespace": format!("job-{job}") }).to_string();
+            let payload = json!({ "namespace": run.namespace() }).to_string();
             return self.ask_kvs(Own::Namespace(tag), "kvs.getroot", &payload);
         }
         self.send_repeated(tag);

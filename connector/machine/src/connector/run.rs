@@ -41,7 +41,7 @@ impl Run {
         self.digest.chars().take(MARK_LENGTH).collect()
     }
 
-    fn namespace(&self) -> String {
+    pub(crate) fn namespace(&self) -> String {
         format!("job-{}", self.job)
     }
 }

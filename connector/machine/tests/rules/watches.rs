@@ -77,6 +77,9 @@ fn a_watch_that_waits_for_its_namespace_can_be_cancelled() {
     shell.send(Message::one_way("job-info.eventlog-watch-cancel", &json!({ "matchtag": 1 })));
     assert_eq!(shell.heard(), [(1, NO_DATA)]);
     shell.sent();
+    // The matchtag is in use again.
+    shell.send(stream("job-info.eventlog-watch", 1, &json!({ "id": 7, "path": "guest.input" })));
+    assert_eq!(shell.sent().len(), 1);
     shell.answer(&asked, &json!({ "rootref": "r" }));
     assert_eq!(shell.sent(), []);
 }
