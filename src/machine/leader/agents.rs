@@ -127,6 +127,19 @@ impl Leader {
         }
     }
 
+    /// A rank has the request for its shell, which is slow to start: it is there. One whose shell has run
+    /// says at once what that does, if it can.
+    pub(in crate::machine) fn handle_present(&mut self, stream: StreamId) {
+        if let Some((root, _)) = self.agents.streams.get(&stream)
+            && let Some(known) = self.ranks.get_mut(*root)
+            && known.phase == Phase::Pending
+            && !known.seen_running
+            && !known.unsure
+        {
+            known.away_since = None;
+        }
+    }
+
     /// A stream to an agent has brought reports, or has ended.
     pub(in crate::machine) fn handle_reports(
         &mut self,

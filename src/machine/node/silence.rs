@@ -12,7 +12,7 @@ use crate::machine::event::{Fault, RequestId, Role, StreamId};
 use crate::machine::schedule::Waiter;
 use crate::planted::Bug;
 use crate::proto::peer::{Question, StreamEnd, StreamName};
-use crate::proto::{BrokerRank, JobDigest};
+use crate::proto::{BrokerRank, JobDigest, JobId};
 
 /// How long a rank may say nothing before it is asked, and asked again, in seconds.
 const SILENCE_SECONDS: f64 = 10.0;
@@ -92,13 +92,19 @@ impl Node {
             return;
         };
         let end = match result {
-            Ok(true) if role == Role::Coordinator => {
-                return self.coordinator.handle_present(id, stream);
-            }
-            Ok(true) => return,
+            Ok(true) => return self.note_present(role, id, stream),
             Ok(false) => StreamEnd::BrokerGone,
             Err(Fault { errnum, message }) => StreamEnd::from_error(errnum, message),
         };
         out.end(RequestId::Local(stream), end);
+    }
+
+    /// A rank has the request of this stream, and nothing to say yet.
+    fn note_present(&mut self, role: Role, id: JobId, stream: StreamId) {
+        match (role, self.leaders.get_mut(&id)) {
+            (Role::Coordinator, _) => self.coordinator.handle_present(id, stream),
+            (Role::Leader, Some(leader)) => leader.handle_present(stream),
+            (Role::Agent | Role::Leader, _) => (),
+        }
     }
 }

@@ -87,6 +87,26 @@ fn a_leader_that_has_the_request_is_not_given_up_for_the_time_before() {
     end(world, 1..3);
 }
 
+/// The same of another rank of the job.
+#[test]
+fn a_rank_that_has_the_request_is_not_given_up_for_the_time_before() {
+    let mut world = World::new(3);
+    let almost = world.config.peer_timeout * 0.8;
+    world.lose(2);
+    world.start("1-2", false);
+    world.pass(almost);
+    world.load(2);
+    world.pass(25.0);
+    assert_eq!(world.launched, [1, 2]);
+    world.unload(2);
+    world.pass(almost);
+    assert_eq!(world.notes(), [""; 0]);
+    world.load(2);
+    world.pass(10.0);
+    world.all_started(1..3);
+    end(world, 1..3);
+}
+
 /// [parent-asked], and the question is lost.
 #[test]
 fn a_parent_that_says_nothing_is_asked_again() {
