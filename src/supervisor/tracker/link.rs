@@ -47,7 +47,11 @@ impl Tracker {
     pub fn handle_lost(&mut self) {
         self.link = Link::Down;
         self.watching_all = false;
-        self.unanswered.clear();
+        for call in std::mem::take(&mut self.unanswered).into_values() {
+            if let Call::Kill { unit, signal, all } = call {
+                self.hold_signal(&unit, signal, all);
+            }
+        }
         self.swept.clear();
         self.drop_probes();
         // Calls that do not need a connection stay.

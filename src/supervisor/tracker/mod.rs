@@ -190,6 +190,15 @@ impl Tracker {
         self.outgoing.push(Ask { number: self.number, call });
     }
 
+    /// Send a signal when systemd has listed its units.
+    fn hold_signal(&mut self, unit: &UnitName, signal: i32, all: bool) {
+        if self.held_signals.len() < WAITING_MAX {
+            self.held_signals.push((unit.clone(), signal, all));
+        } else {
+            tracing::warn!(%unit, signal, "signal dropped: systemd is unreachable");
+        }
+    }
+
     /// Ignore answers about this unit that are still to come.
     fn drop_answers(&mut self, unit: &UnitName) {
         self.unanswered.retain(|_, call| call.unit() != Some(unit));
@@ -223,10 +232,8 @@ impl Backend for Tracker {
     fn signal(&mut self, unit: &UnitName, signal: i32, all: bool) {
         if self.is_ready() {
             self.ask(Call::Kill { unit: unit.clone(), signal, all });
-        } else if self.held_signals.len() < WAITING_MAX {
-            self.held_signals.push((unit.clone(), signal, all));
         } else {
-            tracing::warn!(%unit, signal, "signal dropped: systemd is unreachable");
+            self.hold_signal(unit, signal, all);
         }
     }
 

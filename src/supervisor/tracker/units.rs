@@ -562,6 +562,10 @@ impl Tracker {
             }
             (Call::Later(unit), _) if self.swept.contains_key(&unit) => self.sweep(unit),
             (Call::Later(unit), _) => self.ask_properties(&unit),
+            // systemd has gone, and its next list comes.
+            (Call::Kill { unit, signal, all }, Err(error)) if error.is_absence() => {
+                self.hold_signal(&unit, signal, all);
+            }
             // The process, or the whole unit, has ended already, which the signal was for.
             (Call::Kill { unit, .. }, Err(error)) => {
                 tracing::debug!(%unit, %error, "signal not sent");

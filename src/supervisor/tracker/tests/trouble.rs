@@ -50,6 +50,34 @@ fn a_unit_that_cannot_be_stopped_is_over_when_it_is_empty() {
     talk.event(BackendEvent::Empty { unit });
 }
 
+/// [signal-repeated]
+#[test]
+fn a_signal_without_an_answer_is_sent_again() {
+    let (mut talk, unit) = (Talk::ready(), unit(1));
+    let kill = Call::Kill { unit: unit.clone(), signal: libc::SIGTERM, all: true };
+    talk.run(&unit);
+    talk.tracker.signal(&unit, libc::SIGTERM, true);
+    talk.asked(&kill);
+    talk.tracker.handle_lost();
+    talk.nothing_asked();
+    talk.tracker.handle_connected();
+    talk.listed(&[&unit]);
+    talk.looked(&unit, &running("a"));
+    // systemd leaves before it has read the call.
+    talk.answer(&kill, Err(refusal(Refusal::NO_REPLY)));
+    talk.tracker.handle_news(News::ManagerAway);
+    talk.nothing_asked();
+    talk.tracker.handle_news(News::ManagerBack);
+    talk.listed(&[&unit]);
+    talk.looked(&unit, &running("a"));
+    talk.answer(&kill, Ok(Answer::Done));
+    talk.tracker.handle_lost();
+    talk.tracker.handle_connected();
+    talk.listed(&[&unit]);
+    talk.looked(&unit, &running("a"));
+    talk.nothing_asked();
+}
+
 #[test]
 fn a_reset_that_is_refused_is_tried_again() {
     let (mut talk, unit) = (Talk::ready(), unit(1));
