@@ -3,6 +3,7 @@ where a job's processes are."""
 
 import math
 import re
+import signal
 import threading
 
 from account import Account
@@ -138,12 +139,17 @@ class NodeAccount(Account):
         self.touched, self.lost = [], []
         # Its signature was refused.
         self.refused = False
+        # Its leader shell had not ended 25 s after an exception, and got SIGKILL: with it goes what
+        # other shells have told it, as with flux-core. Nodes that share processors are that slow.
+        self.leader_killed = False
         self.every_task = []
         super().__init__(cluster, attempt, trouble)
         self.account_places()
 
     def say(self, kind, text):
         is_touched = self.touched or self.refused or self.attempt.waits
+        if self.leader_killed and kind == "follower-lines-missing":
+            return
         if not (is_touched and kind in OF_TOUCHED):
             super().say(kind, text)
 
@@ -190,6 +196,9 @@ class NodeAccount(Account):
     def account_refused(self):
         logs = [self.read(path) or [] for path in ("guest.exec.eventlog", "guest.output")]
         self.refused = any(OF_MUNGE in str(event) for log in logs for event in log)
+
+        exits = [e["context"] for e in logs[0] if e["name"] == "shell-exit"]
+        self.leader_killed = any(exit["wait_status"] == signal.SIGKILL for exit in exits)
 
     def account_attached(self):
         if not self.attempt.attached.lost:
