@@ -223,7 +223,11 @@ class Account:
         leader and rank 0 are there to say so."""
         for event in self.named("exception"):
             if "No space left on device" in event["context"].get("note", ""):
-                times = self.faults.full.get(self.rank_in(event["context"]["note"]), [])
+                rank = self.rank_in(event["context"]["note"])
+                full = self.faults.full
+                # flux-shell does not say where.
+                ranks = full if rank is None else [rank]
+                times = [time for rank in ranks for time in full.get(rank, [])]
                 asked, said = self.attempt.asked_at, event["timestamp"]
                 return any(begin <= said and asked <= end for begin, end in times)
         return False
