@@ -9,7 +9,6 @@
 pub mod adapter;
 pub mod config;
 pub mod machine;
-#[cfg(flux)]
 pub mod module;
 pub mod planted;
 pub mod port;

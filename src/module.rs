@@ -48,6 +48,12 @@ pub unsafe extern "C" fn mod_main(
     argc: c_int,
     argv: *mut *mut c_char,
 ) -> c_int {
+    if let Err(error) = flux_sys::load() {
+        // The broker's log is not to be had either.
+        eprintln!("job-exec-rs: this release does not fit this Flux: {error}");
+        nix::errno::Errno::ENOSYS.set();
+        return -1;
+    }
     // SAFETY: the broker passes the module's own handle, valid until mod_main returns.
     let Some(handle) = (unsafe { Handle::new(handle) }) else { return -1 };
     let count = usize::try_from(argc).unwrap_or(0);
@@ -239,6 +245,7 @@ fn facts(handle: Handle, place: &Place, confines: bool) -> Result<Facts, LoadErr
         broker: this_process(),
         hostname: handle.attribute("hostname").unwrap_or_default(),
         owner,
+        directory: place.directory.to_string_lossy().into_owned(),
         instance: InstanceId::new(&place.directory.to_string_lossy(), owner),
         size: handle.attribute("size").and_then(|size| size.parse().ok()).unwrap_or(u32::MAX),
         uptime: uptime(),

@@ -5,20 +5,12 @@
 //! `FLUX_CONNECTOR_PATH`, and calls [`connector_init`] (flux-core `libflux/connector.h`). The crate
 //! `resume-machine` decides what happens to messages. `rfc/0010-connector.md` says what a client
 //! may rely on.
-#![cfg_attr(not(flux), allow(dead_code))]
 
-#[cfg(flux)]
 mod connection;
-#[cfg(flux)]
 mod left_open;
-#[cfg(flux)]
 mod link;
-#[cfg(flux)]
 mod message;
-#[cfg(flux)]
 mod operations;
-#[cfg(flux)]
 mod signals;
 
-#[cfg(flux)]
 pub use operations::connector_init;

@@ -5,7 +5,7 @@ use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::ptr::{self, NonNull};
 use std::slice;
 
-use flux_sys as sys;
+use flux_sys::{self as sys, libflux};
 use resume_machine::{ANY_RANK, Header, Kind, Packet};
 
 /// A message. libflux counts the references.
@@ -34,20 +34,21 @@ impl Message {
     /// `message` is a valid message.
     pub(crate) unsafe fn shared(message: *const sys::flux_msg_t) -> Option<Self> {
         // SAFETY: valid, says the caller.
-        NonNull::new(unsafe { sys::flux_msg_incref(message) }.cast_mut()).map(Self)
+        NonNull::new(unsafe { libflux().flux_msg_incref(message) }.cast_mut()).map(Self)
     }
 
     /// Decodes a message from the wire.
     pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
         // SAFETY: libflux reads `len` bytes, and copies them.
-        NonNull::new(unsafe { sys::flux_msg_decode(bytes.as_ptr().cast(), bytes.len()) }).map(Self)
+        NonNull::new(unsafe { libflux().flux_msg_decode(bytes.as_ptr().cast(), bytes.len()) })
+            .map(Self)
     }
 
     /// Encodes the message into a buffer of [`Packet::size`] bytes.
     pub(crate) fn encode(&self, buffer: &mut [u8]) {
         // SAFETY: the message is ours, and the buffer has the length that is passed.
         let rc = unsafe {
-            sys::flux_msg_encode(self.as_ptr(), buffer.as_mut_ptr().cast(), buffer.len())
+            libflux().flux_msg_encode(self.as_ptr(), buffer.as_mut_ptr().cast(), buffer.len())
         };
         assert_eq!(rc, 0, "a message has the size that libflux said");
     }
@@ -70,7 +71,7 @@ impl Message {
 
     fn copy(&self, with_payload: bool) -> Self {
         // SAFETY: the message is ours; the copy is, too.
-        Self::own(unsafe { sys::flux_msg_copy(self.as_ptr(), with_payload) })
+        Self::own(unsafe { libflux().flux_msg_copy(self.as_ptr(), with_payload) })
     }
 
     /// The same message with another user's credential. For tests: the broker accepts this from
@@ -78,7 +79,9 @@ impl Message {
     pub(crate) fn with_credential(&self, userid: u32, rolemask: u32) -> Self {
         let copy = self.copy(true);
         // SAFETY: the copy is ours alone.
-        unsafe { sys::flux_msg_set_cred(copy.as_ptr(), sys::flux_msg_cred { userid, rolemask }) };
+        unsafe {
+            libflux().flux_msg_set_cred(copy.as_ptr(), sys::flux_msg_cred { userid, rolemask })
+        };
         copy
     }
 
@@ -88,12 +91,12 @@ impl Message {
         let noresponse = sys::FLUX_MSGFLAG_NORESPONSE as c_int;
         // SAFETY: the copy is ours alone; the response is, too.
         let response = Self::own(unsafe {
-            sys::flux_msg_clear_flag(request.as_ptr(), noresponse);
-            sys::flux_response_derive(request.as_ptr(), errnum)
+            libflux().flux_msg_clear_flag(request.as_ptr(), noresponse);
+            libflux().flux_response_derive(request.as_ptr(), errnum)
         });
         let owner = sys::flux_msg_cred { userid: 0, rolemask: sys::FLUX_ROLE_OWNER };
         // SAFETY: the response is ours alone.
-        unsafe { sys::flux_msg_set_cred(response.as_ptr(), owner) };
+        unsafe { libflux().flux_msg_set_cred(response.as_ptr(), owner) };
         response.set_payload(payload);
         response
     }
@@ -102,7 +105,7 @@ impl Message {
         let payload = (!payload.is_empty()).then(|| cstring(payload));
         let payload = payload.as_ref().map_or(ptr::null(), |text| text.as_ptr());
         // SAFETY: only called for messages that are ours alone; the text is copied.
-        let rc = unsafe { sys::flux_msg_set_string(self.as_ptr(), payload) };
+        let rc = unsafe { libflux().flux_msg_set_string(self.as_ptr(), payload) };
         assert_eq!(rc, 0, "libflux takes a payload");
     }
 }
@@ -110,7 +113,7 @@ impl Message {
 impl Clone for Message {
     fn clone(&self) -> Self {
         // SAFETY: the message is ours, hence valid; one more reference is, too.
-        unsafe { sys::flux_msg_incref(self.as_ptr()) };
+        unsafe { libflux().flux_msg_incref(self.as_ptr()) };
         Self(self.0)
     }
 }
@@ -118,7 +121,7 @@ impl Clone for Message {
 impl Drop for Message {
     fn drop(&mut self) {
         // SAFETY: the reference is ours.
-        unsafe { sys::flux_msg_decref(self.as_ptr()) };
+        unsafe { libflux().flux_msg_decref(self.as_ptr()) };
     }
 }
 
@@ -131,14 +134,14 @@ impl Packet for Message {
         // SAFETY: the message is ours, and all results outlive the calls. libflux does not write
         // to the result of a field that the message does not have.
         unsafe {
-            sys::flux_msg_get_type(message, &mut kind);
-            sys::flux_msg_get_topic(message, &mut topic);
-            sys::flux_msg_get_matchtag(message, &mut matchtag);
+            libflux().flux_msg_get_type(message, &mut kind);
+            libflux().flux_msg_get_topic(message, &mut topic);
+            libflux().flux_msg_get_matchtag(message, &mut matchtag);
             if kind as u32 == sys::FLUX_MSGTYPE_RESPONSE {
-                sys::flux_msg_get_errnum(message, &mut errnum);
+                libflux().flux_msg_get_errnum(message, &mut errnum);
             }
             if kind as u32 == sys::FLUX_MSGTYPE_REQUEST {
-                sys::flux_msg_get_nodeid(message, &mut rank);
+                libflux().flux_msg_get_nodeid(message, &mut rank);
             }
         }
         let kind = match kind as u32 {
@@ -154,9 +157,9 @@ impl Packet for Message {
             matchtag,
             errnum,
             // SAFETY: the message is ours.
-            noresponse: unsafe { sys::flux_msg_is_noresponse(message) },
+            noresponse: unsafe { libflux().flux_msg_is_noresponse(message) },
             // SAFETY: the message is ours.
-            streaming: unsafe { sys::flux_msg_is_streaming(message) },
+            streaming: unsafe { libflux().flux_msg_is_streaming(message) },
             rank,
         }
     }
@@ -164,7 +167,7 @@ impl Packet for Message {
     fn payload(&self) -> &[u8] {
         let (mut bytes, mut size): (*const c_void, usize) = (ptr::null(), 0);
         // SAFETY: the message is ours; the payload lives as long as it does.
-        let rc = unsafe { sys::flux_msg_get_payload(self.as_ptr(), &mut bytes, &mut size) };
+        let rc = unsafe { libflux().flux_msg_get_payload(self.as_ptr(), &mut bytes, &mut size) };
         if rc < 0 || bytes.is_null() {
             return &[];
         }
@@ -175,17 +178,17 @@ impl Packet for Message {
 
     fn size(&self) -> usize {
         // SAFETY: the message is ours.
-        let size = unsafe { sys::flux_msg_encode_size(self.as_ptr()) };
+        let size = unsafe { libflux().flux_msg_encode_size(self.as_ptr()) };
         usize::try_from(size).expect("a message has a size")
     }
 
     fn request(topic: &str, matchtag: u32, rank: u32, payload: &str) -> Self {
         // SAFETY: a new message is ours alone; the topic is copied.
         let request = unsafe {
-            let request = Self::own(sys::flux_msg_create(sys::FLUX_MSGTYPE_REQUEST as c_int));
-            sys::flux_msg_set_topic(request.as_ptr(), cstring(topic).as_ptr());
-            sys::flux_msg_set_matchtag(request.as_ptr(), matchtag);
-            sys::flux_msg_set_nodeid(request.as_ptr(), rank);
+            let request = Self::own(libflux().flux_msg_create(sys::FLUX_MSGTYPE_REQUEST as c_int));
+            libflux().flux_msg_set_topic(request.as_ptr(), cstring(topic).as_ptr());
+            libflux().flux_msg_set_matchtag(request.as_ptr(), matchtag);
+            libflux().flux_msg_set_nodeid(request.as_ptr(), rank);
             request
         };
         request.set_payload(payload);
@@ -201,7 +204,7 @@ impl Packet for Message {
     fn to_rank(&self, rank: u32) -> Self {
         let copy = self.copy(true);
         // SAFETY: the copy is ours alone.
-        unsafe { sys::flux_msg_set_nodeid(copy.as_ptr(), rank) };
+        unsafe { libflux().flux_msg_set_nodeid(copy.as_ptr(), rank) };
         copy
     }
 
@@ -217,10 +220,10 @@ impl Packet for Message {
         let errnum = response.header().errnum;
         // SAFETY: both messages are ours, and the new one is, too; libflux copies the payload.
         unsafe {
-            let own = Self::own(sys::flux_response_derive(self.as_ptr(), errnum));
+            let own = Self::own(libflux().flux_response_derive(self.as_ptr(), errnum));
             let (mut bytes, mut size): (*const c_void, usize) = (ptr::null(), 0);
-            sys::flux_msg_get_payload(response.as_ptr(), &mut bytes, &mut size);
-            sys::flux_msg_set_payload(own.as_ptr(), bytes, size);
+            libflux().flux_msg_get_payload(response.as_ptr(), &mut bytes, &mut size);
+            libflux().flux_msg_set_payload(own.as_ptr(), bytes, size);
             own
         }
     }
@@ -230,9 +233,9 @@ impl Packet for Message {
         let mut hops = Vec::new();
         // SAFETY: the copy is ours alone; its text is copied before it changes.
         unsafe {
-            while sys::flux_msg_route_count(rest.as_ptr()) > 0 {
-                hops.push(text(sys::flux_msg_route_last(rest.as_ptr())).to_string());
-                sys::flux_msg_route_delete_last(rest.as_ptr());
+            while libflux().flux_msg_route_count(rest.as_ptr()) > 0 {
+                hops.push(text(libflux().flux_msg_route_last(rest.as_ptr())).to_string());
+                libflux().flux_msg_route_delete_last(rest.as_ptr());
             }
         }
         hops.reverse();
@@ -241,7 +244,7 @@ impl Packet for Message {
 
     fn first_hop(&self) -> Option<String> {
         // SAFETY: the message is ours, and so is the text until it changes.
-        let first = unsafe { text(sys::flux_msg_route_first(self.as_ptr())) };
+        let first = unsafe { text(libflux().flux_msg_route_first(self.as_ptr())) };
         (!first.is_empty()).then(|| first.to_string())
     }
 
@@ -249,10 +252,10 @@ impl Packet for Message {
         let copy = self.copy(true);
         // SAFETY: the copy is ours alone; libflux copies the hops.
         unsafe {
-            sys::flux_msg_route_enable(copy.as_ptr());
-            sys::flux_msg_route_clear(copy.as_ptr());
+            libflux().flux_msg_route_enable(copy.as_ptr());
+            libflux().flux_msg_route_clear(copy.as_ptr());
             for hop in hops {
-                sys::flux_msg_route_push(copy.as_ptr(), cstring(hop).as_ptr());
+                libflux().flux_msg_route_push(copy.as_ptr(), cstring(hop).as_ptr());
             }
         }
         copy
@@ -261,24 +264,24 @@ impl Packet for Message {
     fn is_trusted(&self) -> bool {
         let user = nix::unistd::getuid().as_raw();
         // SAFETY: the message is ours.
-        unsafe { sys::flux_msg_authorize(self.as_ptr(), user) == 0 }
+        unsafe { libflux().flux_msg_authorize(self.as_ptr(), user) == 0 }
     }
 
     fn push_hop(&mut self, hop: &str) {
         // SAFETY: the message has just been decoded, and is ours alone.
         unsafe {
-            sys::flux_msg_route_enable(self.as_ptr());
-            sys::flux_msg_route_push(self.as_ptr(), cstring(hop).as_ptr());
+            libflux().flux_msg_route_enable(self.as_ptr());
+            libflux().flux_msg_route_push(self.as_ptr(), cstring(hop).as_ptr());
         }
     }
 
     fn pop_hop(&mut self, prefix: &str) -> Option<String> {
         // SAFETY: the message is ours, and so is the text until it changes.
-        let last = unsafe { text(sys::flux_msg_route_last(self.as_ptr())) };
+        let last = unsafe { text(libflux().flux_msg_route_last(self.as_ptr())) };
         let rest = last.strip_prefix(prefix)?.to_string();
         *self = self.copy(true);
         // SAFETY: the copy is ours alone.
-        unsafe { sys::flux_msg_route_delete_last(self.as_ptr()) };
+        unsafe { libflux().flux_msg_route_delete_last(self.as_ptr()) };
         Some(rest)
     }
 }

@@ -8,7 +8,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 use std::sync::atomic::Ordering;
 
-use flux_sys as sys;
+use flux_sys::{self as sys, libflux};
 use nix::errno::Errno;
 use resume_machine::{Options, OptionsError, RETRY_COUNT, TIMEOUT};
 
@@ -62,7 +62,7 @@ pub unsafe extern "C" fn connector_init(
         }
     };
     // SAFETY: the operations live for ever; libflux owns the connection until `destroy`.
-    let handle = unsafe { sys::flux_handle_create(connection.cast(), &SHARED.0, flags) };
+    let handle = unsafe { libflux().flux_handle_create(connection.cast(), &SHARED.0, flags) };
     if handle.is_null() {
         // SAFETY: libflux has not taken the connection.
         drop(unsafe { Box::from_raw(connection) });
@@ -79,6 +79,8 @@ pub unsafe extern "C" fn connector_init(
 enum OpenError {
     /// The socket at this path, with this errno.
     Connect { path: String, errnum: Errno },
+    /// libflux lacks a function.
+    Library(String),
     /// A bad URI or variable.
     Options(OptionsError),
     /// A panic in the connector.
@@ -89,6 +91,7 @@ impl OpenError {
     fn errnum(&self) -> Errno {
         match self {
             Self::Connect { errnum, .. } => *errnum,
+            Self::Library(_) => Errno::ENOSYS,
             Self::Options(_) => Errno::EINVAL,
             Self::Panic => Errno::EIO,
         }
@@ -102,6 +105,9 @@ impl fmt::Display for OpenError {
                 write!(f, "broker socket {path} was not found")
             }
             Self::Connect { path, errnum } => write!(f, "{path}: {}", errnum.desc()),
+            Self::Library(error) => {
+                write!(f, "the resume connector does not fit this libflux: {error}")
+            }
             Self::Options(error) => error.fmt(f),
             Self::Panic => write!(f, "internal error in the resume connector"),
         }
@@ -109,6 +115,7 @@ impl fmt::Display for OpenError {
 }
 
 fn open(uri: &str) -> Result<Connection, OpenError> {
+    sys::load().map_err(|error| OpenError::Library(error.to_string()))?;
     let variable = |name| std::env::var(name).ok();
     let (timeout, retries) = (variable(TIMEOUT), variable(RETRY_COUNT));
     let options = Options::read(uri, timeout.as_deref(), retries.as_deref());

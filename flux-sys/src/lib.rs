@@ -1,7 +1,40 @@
-//! Raw bindings to libflux-core, generated from `flux/core.h`, and one system call that no safe
-//! crate has. No logic lives here.
-#![allow(non_camel_case_types, non_snake_case, non_upper_case_globals)]
-#![allow(missing_docs, clippy::all, rustdoc::all)]
+//! Raw bindings to libflux-core, and one system call that no safe crate has. No logic lives here.
+//!
+//! Nothing is linked against libflux. [`load`] takes the one that the process has already, as a
+//! broker or a shell, or else the system's. So all of this project builds where Flux is not
+//! installed, and a module that is loaded into a Flux that lacks something can say so.
+
+use std::sync::OnceLock;
+
+#[allow(non_camel_case_types, non_upper_case_globals)]
+#[allow(missing_docs, clippy::all, rustdoc::all)]
+#[rustfmt::skip]
+mod bindings;
+
+pub use bindings::*;
+
+/// The name under which every release of this ABI is found (flux-core `src/common/Makefile.am`).
+const LIBRARY: &str = "libflux-core.so.2";
+
+static LIBFLUX: OnceLock<Result<Libflux, libloading::Error>> = OnceLock::new();
+
+/// Finds libflux-core and all functions of it that are called.
+///
+/// # Errors
+/// There is no libflux-core, or it lacks a function, which the error names: it is too old.
+pub fn load() -> Result<&'static Libflux, &'static libloading::Error> {
+    // SAFETY: libflux-core has no initialisers that need anything, and its functions have the
+    // types that are in its headers.
+    LIBFLUX.get_or_init(|| unsafe { Libflux::new(LIBRARY) }).as_ref()
+}
+
+/// libflux-core, for those that are called by it, or run after [`load`] has found it.
+///
+/// # Panics
+/// If it cannot be loaded.
+pub fn libflux() -> &'static Libflux {
+    load().unwrap_or_else(|error| panic!("no libflux-core: {error}"))
+}
 
 /// Whether anybody has the file of this descriptor open for writing, which the kernel says when
 /// it is asked for a read lease (fcntl(2), `F_SETLEASE`). The file must be the caller's own and
@@ -24,6 +57,3 @@ pub fn has_writer(file: std::os::fd::BorrowedFd<'_>) -> std::io::Result<bool> {
         Err(error) => Err(error),
     }
 }
-
-#[cfg(flux)]
-include!(concat!(env!("OUT_DIR"), "/bindings.rs"));

@@ -6,7 +6,6 @@
 pub mod embedded;
 pub mod fork;
 pub mod host;
-#[cfg(flux)]
 pub mod libflux;
 pub mod sim;
 pub mod systemd;

@@ -48,6 +48,8 @@ pub struct Facts {
     pub hostname: String,
     /// The instance owner's user id. The owner's jobs need no IMP.
     pub owner: u32,
+    /// Where its records are, for `stats-get`. Empty: nowhere that lasts.
+    pub directory: String,
     /// Identity of the instance in unit names.
     pub instance: InstanceId,
     /// How long its node had been up when the module was loaded, in seconds.

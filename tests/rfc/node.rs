@@ -33,6 +33,7 @@ impl Rank {
             broker: "1".to_string(),
             hostname: "node".to_string(),
             owner: 1000,
+            directory: String::new(),
             instance: instance.clone(),
             size: 100,
             uptime: f64::INFINITY,

@@ -48,6 +48,7 @@ pub(super) fn nodes(config: &InstanceConfig, ranks: u32, statedir: &Path) -> Vec
             broker: String::new(),
             hostname: String::new(),
             owner: nix::unistd::getuid().as_raw(),
+            directory: String::new(),
             instance: instance.clone(),
             size: ranks,
             uptime: uptime(),

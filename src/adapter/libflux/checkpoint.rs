@@ -11,6 +11,7 @@ use std::cell::{Cell, RefCell};
 use std::ffi::c_int;
 use std::rc::Rc;
 
+use flux_sys::libflux;
 use serde::Deserialize;
 
 use super::error::RpcError;
@@ -101,7 +102,7 @@ impl Gathering {
                 let (key, root) = (cstring(&id.kvs_key(CHECKPOINT_KEY)), cstring(root));
                 // SAFETY: the transaction is valid, the strings live through the call.
                 let put = unsafe {
-                    flux_sys::flux_kvs_txn_put_treeobj(txn, 0, key.as_ptr(), root.as_ptr())
+                    libflux().flux_kvs_txn_put_treeobj(txn, 0, key.as_ptr(), root.as_ptr())
                 };
                 if put < 0 {
                     return put;
@@ -110,7 +111,7 @@ impl Gathering {
             moved.iter().fold(0, |rc, id| {
                 let key = cstring(&id.kvs_key(CHECKPOINT_KEY));
                 // SAFETY: as above.
-                rc.min(unsafe { flux_sys::flux_kvs_txn_unlink(txn, 0, key.as_ptr()) })
+                rc.min(unsafe { libflux().flux_kvs_txn_unlink(txn, 0, key.as_ptr()) })
             })
         });
         (self.begun)();

@@ -3,6 +3,8 @@
 use std::ffi::c_char;
 use std::io;
 
+use flux_sys::libflux;
+
 use super::text::{cstring, string};
 
 /// The scheme of the resume connector, by which libflux finds it.
@@ -64,7 +66,7 @@ fn rank_behind(uri: &str) -> Result<u32, ResumeError> {
     let text = cstring(uri);
     let mut error = flux_sys::flux_error_t { text: [0; 160] };
     // SAFETY: text and error outlive the call.
-    let handle = unsafe { flux_sys::flux_open_ex(text.as_ptr(), 0, &mut error) };
+    let handle = unsafe { libflux().flux_open_ex(text.as_ptr(), 0, &mut error) };
     if handle.is_null() {
         let why: *const c_char = error.text.as_ptr();
         // SAFETY: libflux leaves a text in it.
@@ -73,12 +75,12 @@ fn rank_behind(uri: &str) -> Result<u32, ResumeError> {
     }
     let mut rank = 0;
     // SAFETY: the handle is ours; `rank` outlives the call.
-    let result = if unsafe { flux_sys::flux_get_rank(handle, &mut rank) } < 0 {
+    let result = if unsafe { libflux().flux_get_rank(handle, &mut rank) } < 0 {
         Err(ResumeError::Rank { uri: uri.to_string(), error: io::Error::last_os_error() })
     } else {
         Ok(rank)
     };
     // SAFETY: ours, and not used again.
-    unsafe { flux_sys::flux_close(handle) };
+    unsafe { libflux().flux_close(handle) };
     result
 }

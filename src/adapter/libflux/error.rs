@@ -2,6 +2,8 @@
 
 use std::io;
 
+use flux_sys::libflux;
+
 use super::text::string;
 use crate::machine::Fault;
 
@@ -16,6 +18,11 @@ pub struct HandleError {
 impl HandleError {
     pub(super) fn last(operation: impl Into<String>) -> Self {
         Self { operation: operation.into(), error: io::Error::last_os_error() }
+    }
+
+    pub(super) fn library(error: impl std::fmt::Display) -> Self {
+        let error = io::Error::new(io::ErrorKind::NotFound, error.to_string());
+        Self { operation: "cannot use Flux".to_string(), error }
     }
 
     /// The POSIX errno.
@@ -39,7 +46,7 @@ impl RpcError {
     pub(super) fn of(future: *mut flux_sys::flux_future_t) -> Self {
         let errnum = std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EINVAL);
         // SAFETY: a null future is answered with a static text; the text is copied.
-        let text = unsafe { string(flux_sys::flux_future_error_string(future)) };
+        let text = unsafe { string(libflux().flux_future_error_string(future)) };
         let message = text.unwrap_or_else(|| std::io::Error::from_raw_os_error(errnum).to_string());
         Self { errnum, message }
     }

@@ -9,6 +9,7 @@ use std::cell::RefCell;
 use std::ffi::c_int;
 use std::rc::Rc;
 
+use flux_sys::libflux;
 use serde_json::Value;
 
 use super::error::RpcError;
@@ -65,7 +66,7 @@ impl Kvs {
         let handle = self.handle();
         // SAFETY: the strings live through the call, which copies them.
         let future = unsafe {
-            flux_sys::flux_kvs_lookupat(handle.as_ptr(), flags, key.as_ptr(), root.as_ptr())
+            libflux().flux_kvs_lookupat(handle.as_ptr(), flags, key.as_ptr(), root.as_ptr())
         };
         self.take_lookup(future, treeobj, done);
     }

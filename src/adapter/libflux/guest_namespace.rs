@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::ffi::c_int;
 
+use flux_sys::libflux;
 use resume_machine::{RUN_KEY, is_users};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
@@ -80,7 +81,7 @@ impl Kvs {
             let (key, namespace) = (cstring(&id.kvs_key("guest")), cstring(&id.namespace()));
             // SAFETY: the transaction is valid, the strings live through the call.
             unsafe {
-                flux_sys::flux_kvs_txn_symlink(
+                libflux().flux_kvs_txn_symlink(
                     txn,
                     0,
                     key.as_ptr(),
@@ -101,7 +102,7 @@ impl Kvs {
         let name = cstring(&id.namespace());
         // SAFETY: the name lives through the call, which copies it.
         let future = unsafe {
-            flux_sys::flux_kvs_namespace_create(self.handle().as_ptr(), name.as_ptr(), userid, 0)
+            libflux().flux_kvs_namespace_create(self.handle().as_ptr(), name.as_ptr(), userid, 0)
         };
         self.futures().then_once(future, |result, _| done(result));
     }
@@ -129,7 +130,7 @@ impl Kvs {
             let (key, root) = (cstring(&id.kvs_key("guest")), cstring(&found.treeobj()));
             // SAFETY: the transaction is valid, the strings live through the call.
             let put =
-                unsafe { flux_sys::flux_kvs_txn_put_treeobj(txn, 0, key.as_ptr(), root.as_ptr()) };
+                unsafe { libflux().flux_kvs_txn_put_treeobj(txn, 0, key.as_ptr(), root.as_ptr()) };
             // The keys of connectors go with the move. Without them a leader that takes over before
             // it would have commits done again that are there.
             let own = found.own_keys().map(|name| format!("guest.{name}"));
@@ -137,7 +138,7 @@ impl Kvs {
             own.chain(more).fold(put, |rc, key| {
                 let key = cstring(&id.kvs_key(&key));
                 // SAFETY: as above.
-                rc.min(unsafe { flux_sys::flux_kvs_txn_unlink(txn, 0, key.as_ptr()) })
+                rc.min(unsafe { libflux().flux_kvs_txn_unlink(txn, 0, key.as_ptr()) })
             })
         });
         let this = self.clone();
@@ -153,7 +154,7 @@ impl Kvs {
         let name = cstring(&id.namespace());
         let handle = self.handle();
         // SAFETY: the name lives through the call, which copies it.
-        let future = unsafe { flux_sys::flux_kvs_namespace_remove(handle.as_ptr(), name.as_ptr()) };
+        let future = unsafe { libflux().flux_kvs_namespace_remove(handle.as_ptr(), name.as_ptr()) };
         self.futures().then_once(future, move |result, _| {
             if let Err(error) = result {
                 let text = format!("{id}: removing the guest namespace failed: {error}");
@@ -218,7 +219,7 @@ impl Kvs {
         let handle = self.handle().as_ptr();
         // SAFETY: the strings live through the call, which copies them.
         let future = unsafe {
-            flux_sys::flux_kvs_namespace_create_with(
+            libflux().flux_kvs_namespace_create_with(
                 handle,
                 name.as_ptr(),
                 root.as_ptr(),
@@ -255,7 +256,7 @@ impl Kvs {
             let commit = this.commit(None, 0, |txn| {
                 let (key, count) = (cstring(&key), cstring(&leaders.to_string()));
                 // SAFETY: the transaction is valid, the strings live through the call.
-                unsafe { flux_sys::flux_kvs_txn_put(txn, 0, key.as_ptr(), count.as_ptr()) }
+                unsafe { libflux().flux_kvs_txn_put(txn, 0, key.as_ptr(), count.as_ptr()) }
             });
             let handle = this.handle();
             this.futures().then_once(commit, move |result, _| {
@@ -349,14 +350,14 @@ fn put_events(txn: *mut flux_sys::flux_kvs_txn_t, text: &str) -> c_int {
     let (key, text) = (cstring(EVENTLOG_KEY), cstring(text));
     let append = flux_sys::kvs_op_FLUX_KVS_APPEND as c_int;
     // SAFETY: libflux refuses a null transaction, and the strings live through the call.
-    unsafe { flux_sys::flux_kvs_txn_put(txn, append, key.as_ptr(), text.as_ptr()) }
+    unsafe { libflux().flux_kvs_txn_put(txn, append, key.as_ptr(), text.as_ptr()) }
 }
 
 /// Says whose namespace it is (`rfc/0010-connector.md`, 10.4). The result is libflux's.
 fn put_run(txn: *mut flux_sys::flux_kvs_txn_t, run: &JobDigest) -> c_int {
     let (key, run) = (cstring(RUN_KEY), cstring(run.as_str()));
     // SAFETY: as in `put_events`.
-    unsafe { flux_sys::flux_kvs_txn_put(txn, 0, key.as_ptr(), run.as_ptr()) }
+    unsafe { libflux().flux_kvs_txn_put(txn, 0, key.as_ptr(), run.as_ptr()) }
 }
 
 fn encode(events: &[ExecEvent]) -> String {

@@ -3,6 +3,8 @@
 use std::ffi::c_int;
 use std::ptr::{self, NonNull};
 
+use flux_sys::libflux;
+
 use super::error::{HandleError, RpcError};
 use super::text::{cstring, string};
 
@@ -25,10 +27,11 @@ impl Handle {
     /// with the process.
     ///
     /// # Errors
-    /// There is no broker, or it does not let this user in.
+    /// There is no libflux, no broker, or it does not let this user in.
     pub fn connect() -> Result<Self, HandleError> {
+        flux_sys::load().map_err(HandleError::library)?;
         // SAFETY: a null URI means the default one.
-        let handle = unsafe { flux_sys::flux_open(ptr::null(), 0) };
+        let handle = unsafe { libflux().flux_open(ptr::null(), 0) };
         NonNull::new(handle).map(Self).ok_or_else(|| HandleError::last("cannot connect to Flux"))
     }
 
@@ -39,11 +42,11 @@ impl Handle {
     pub(super) fn connect_beside(self, uri: &str) -> Result<Self, HandleError> {
         let text = cstring(uri);
         // SAFETY: the string outlives the call, which copies it.
-        let raw = unsafe { flux_sys::flux_open(text.as_ptr(), 0) };
+        let raw = unsafe { libflux().flux_open(text.as_ptr(), 0) };
         let other = NonNull::new(raw).map(Self);
         let other = other.ok_or_else(|| HandleError::last(format!("cannot connect to {uri}")))?;
         // SAFETY: the new handle is ours, and has no reactor yet; the other one outlives it.
-        let rc = unsafe { flux_sys::flux_set_reactor(other.as_ptr(), self.reactor()) };
+        let rc = unsafe { libflux().flux_set_reactor(other.as_ptr(), self.reactor()) };
         if rc < 0 {
             let error = HandleError::last("set the reactor");
             other.close();
@@ -55,7 +58,7 @@ impl Handle {
     /// Ends a connection of [`Self::connect_beside`]. It must not be used any more.
     pub(super) fn close(self) {
         // SAFETY: the handle is ours, and whoever calls this does not use it again.
-        unsafe { flux_sys::flux_close(self.as_ptr()) };
+        unsafe { libflux().flux_close(self.as_ptr()) };
     }
 
     pub(super) fn as_ptr(self) -> *mut flux_sys::flux_t {
@@ -64,7 +67,7 @@ impl Handle {
 
     pub(super) fn reactor(self) -> *mut flux_sys::flux_reactor_t {
         // SAFETY: the handle is valid while the module runs.
-        unsafe { flux_sys::flux_get_reactor(self.as_ptr()) }
+        unsafe { libflux().flux_get_reactor(self.as_ptr()) }
     }
 
     /// Runs the reactor until it is stopped.
@@ -73,27 +76,27 @@ impl Handle {
     /// When the reactor was stopped with an error.
     pub fn run_reactor(self) -> Result<(), HandleError> {
         // SAFETY: the reactor belongs to the valid handle, and this is the module's thread.
-        let rc = unsafe { flux_sys::flux_reactor_run(self.reactor(), 0) };
+        let rc = unsafe { libflux().flux_reactor_run(self.reactor(), 0) };
         if rc < 0 { Err(HandleError::last("reactor")) } else { Ok(()) }
     }
 
     /// Makes [`Handle::run_reactor`] return.
     pub(super) fn stop_reactor(self) {
         // SAFETY: the reactor belongs to the valid handle.
-        unsafe { flux_sys::flux_reactor_stop(self.reactor()) }
+        unsafe { libflux().flux_reactor_stop(self.reactor()) }
     }
 
     /// Makes [`Handle::run_reactor`] return an error.
     pub fn stop_reactor_with_error(self) {
         // SAFETY: the reactor belongs to the valid handle.
-        unsafe { flux_sys::flux_reactor_stop_error(self.reactor()) }
+        unsafe { libflux().flux_reactor_stop_error(self.reactor()) }
     }
 
     /// Writes a line to the broker's log, with a syslog level.
     pub fn log(self, level: c_int, text: &str) {
         let text = cstring(text);
         // SAFETY: the format takes one string, and one NUL-terminated string is given.
-        unsafe { flux_sys::flux_log(self.as_ptr(), level, c"%s".as_ptr(), text.as_ptr()) };
+        unsafe { (libflux().flux_log)(self.as_ptr(), level, c"%s".as_ptr(), text.as_ptr()) };
     }
 
     /// This broker's rank.
@@ -103,7 +106,7 @@ impl Handle {
     pub fn rank(self) -> Result<u32, HandleError> {
         let mut rank = 0;
         // SAFETY: `rank` outlives the call.
-        let rc = unsafe { flux_sys::flux_get_rank(self.as_ptr(), &mut rank) };
+        let rc = unsafe { libflux().flux_get_rank(self.as_ptr(), &mut rank) };
         if rc < 0 { Err(HandleError::last("get rank")) } else { Ok(rank) }
     }
 
@@ -111,14 +114,14 @@ impl Handle {
     pub fn attribute(self, name: &str) -> Option<String> {
         let name = cstring(name);
         // SAFETY: the result is copied before the handle is used again.
-        unsafe { string(flux_sys::flux_attr_get(self.as_ptr(), name.as_ptr())) }
+        unsafe { string(libflux().flux_attr_get(self.as_ptr(), name.as_ptr())) }
     }
 
     /// The name that this module was loaded under.
     pub fn module_name(self) -> Option<String> {
         let key = c"flux::name".as_ptr();
         // SAFETY: the broker keeps the name, a string, under this key for the module's life.
-        unsafe { string(flux_sys::flux_aux_get(self.as_ptr(), key).cast()) }
+        unsafe { string(libflux().flux_aux_get(self.as_ptr(), key).cast()) }
     }
 
     /// Whether flux-core shows job ids with `f` in this broker, and not with `ƒ`: its locale has no
@@ -128,7 +131,7 @@ impl Handle {
         // SAFETY: libflux writes a string into the buffer, whose size it is told.
         let rc = unsafe {
             let buffer = text.as_mut_ptr().cast();
-            flux_sys::flux_job_id_encode(1, c"f58".as_ptr(), buffer, text.len())
+            libflux().flux_job_id_encode(1, c"f58".as_ptr(), buffer, text.len())
         };
         rc == 0 && text[0] == b'f'
     }
@@ -138,7 +141,7 @@ impl Handle {
         let key = cstring(key);
         let hint = flux_sys::flux_conf_builtin_hint_FLUX_CONF_AUTO;
         // SAFETY: the result is a static string or null.
-        unsafe { string(flux_sys::flux_conf_builtin_get(key.as_ptr(), hint)) }
+        unsafe { string(libflux().flux_conf_builtin_get(key.as_ptr(), hint)) }
     }
 
     /// Sends a request and waits for the answer. It blocks, so use it only before the reactor runs.
@@ -157,10 +160,10 @@ impl Handle {
         let (topic, payload) = (cstring(topic), cstring(payload));
         // SAFETY: both strings outlive the call, which copies them.
         let future =
-            unsafe { flux_sys::flux_rpc(self.as_ptr(), topic.as_ptr(), payload.as_ptr(), rank, 0) };
+            unsafe { libflux().flux_rpc(self.as_ptr(), topic.as_ptr(), payload.as_ptr(), rank, 0) };
         let mut text = ptr::null();
         // SAFETY: a null future is refused by libflux with EINVAL; `text` outlives the call.
-        let rc = unsafe { flux_sys::flux_rpc_get(future, &mut text) };
+        let rc = unsafe { libflux().flux_rpc_get(future, &mut text) };
         let answer = if rc < 0 {
             Err(RpcError::of(future))
         } else {
@@ -168,7 +171,7 @@ impl Handle {
             Ok(unsafe { string(text) }.unwrap_or_default())
         };
         // SAFETY: the future is ours and not used again.
-        unsafe { flux_sys::flux_future_destroy(future) };
+        unsafe { libflux().flux_future_destroy(future) };
         answer
     }
 
@@ -179,12 +182,12 @@ impl Handle {
     pub fn register_service(self, name: &str) -> Result<(), RpcError> {
         let name = cstring(name);
         // SAFETY: the string outlives the call, which copies it.
-        let future = unsafe { flux_sys::flux_service_register(self.as_ptr(), name.as_ptr()) };
+        let future = unsafe { libflux().flux_service_register(self.as_ptr(), name.as_ptr()) };
         // SAFETY: a null future is refused by libflux with EINVAL.
-        let rc = unsafe { flux_sys::flux_future_get(future, ptr::null_mut()) };
+        let rc = unsafe { libflux().flux_future_get(future, ptr::null_mut()) };
         let result = if rc < 0 { Err(RpcError::of(future)) } else { Ok(()) };
         // SAFETY: the future is ours and not used again.
-        unsafe { flux_sys::flux_future_destroy(future) };
+        unsafe { libflux().flux_future_destroy(future) };
         result
     }
 
@@ -195,13 +198,13 @@ impl Handle {
     pub fn subscribe(self, topic: &str) -> Result<(), HandleError> {
         let text = cstring(topic);
         // SAFETY: the string outlives the call.
-        let rc = unsafe { flux_sys::flux_event_subscribe(self.as_ptr(), text.as_ptr()) };
+        let rc = unsafe { libflux().flux_event_subscribe(self.as_ptr(), text.as_ptr()) };
         if rc < 0 { Err(HandleError::last(format!("subscribe {topic}"))) } else { Ok(()) }
     }
 
     /// Whether a debug flag of this module is set (`flux module debug`).
     pub fn debug_flag(self, flag: c_int) -> bool {
         // SAFETY: the handle is valid; the flag is not cleared.
-        unsafe { flux_sys::flux_module_debug_test(self.as_ptr(), flag, false) }
+        unsafe { libflux().flux_module_debug_test(self.as_ptr(), flag, false) }
     }
 }

@@ -5,6 +5,8 @@ use std::ffi::c_int;
 use std::ptr;
 use std::rc::Rc;
 
+use flux_sys::libflux;
+
 use super::database::{Database, Synced};
 use super::error::{HandleError, RpcError};
 use super::future::Futures;
@@ -85,15 +87,15 @@ impl Kvs {
         let namespace = namespace.map(cstring);
         let namespace = namespace.as_ref().map_or(ptr::null(), |text| text.as_ptr());
         // SAFETY: a transaction of our own; a null one is refused by the calls below.
-        let txn = unsafe { flux_sys::flux_kvs_txn_create() };
+        let txn = unsafe { libflux().flux_kvs_txn_create() };
         let future = if fill(txn) < 0 {
             ptr::null_mut()
         } else {
             // SAFETY: transaction and name live through the call, which copies them.
-            unsafe { flux_sys::flux_kvs_commit(self.handle.as_ptr(), namespace, flags, txn) }
+            unsafe { libflux().flux_kvs_commit(self.handle.as_ptr(), namespace, flags, txn) }
         };
         // SAFETY: ours, and not used again; errno is kept by libflux.
-        unsafe { flux_sys::flux_kvs_txn_destroy(txn) };
+        unsafe { libflux().flux_kvs_txn_destroy(txn) };
         future
     }
 
@@ -109,7 +111,7 @@ impl Kvs {
         let space = namespace.as_ref().map_or(ptr::null(), |text| text.as_ptr());
         let handle = self.handle.as_ptr();
         // SAFETY: the strings live through the call, which copies them.
-        let future = unsafe { flux_sys::flux_kvs_lookup(handle, space, flags, key.as_ptr()) };
+        let future = unsafe { libflux().flux_kvs_lookup(handle, space, flags, key.as_ptr()) };
         self.take_lookup(future, treeobj, done);
     }
 
@@ -124,7 +126,7 @@ impl Kvs {
         let (key, handle) = (cstring(key), self.handle.as_ptr());
         let flags = flux_sys::kvs_op_FLUX_KVS_WATCH as c_int;
         // SAFETY: the string lives through the call, which copies it.
-        let future = unsafe { flux_sys::flux_kvs_lookup(handle, ptr::null(), flags, key.as_ptr()) };
+        let future = unsafe { libflux().flux_kvs_lookup(handle, ptr::null(), flags, key.as_ptr()) };
         let mut done = Some(done);
         self.futures.then_each(future, move |result, future| {
             let found = result.and_then(|_| value_of(future, false)).map(|text| is_it(&text));
@@ -134,7 +136,7 @@ impl Kvs {
             {
                 if found.is_ok() {
                     // SAFETY: the future is a lookup of ours with the watch flag, and lives.
-                    unsafe { flux_sys::flux_kvs_lookup_cancel(future) };
+                    unsafe { libflux().flux_kvs_lookup_cancel(future) };
                 }
                 done(found.map(drop));
             }
@@ -160,9 +162,9 @@ fn value_of(future: *mut flux_sys::flux_future_t, treeobj: bool) -> Result<Strin
     // SAFETY: the lookup has succeeded; the text is copied while the future lives.
     let rc = unsafe {
         if treeobj {
-            flux_sys::flux_kvs_lookup_get_treeobj(future, &mut text)
+            libflux().flux_kvs_lookup_get_treeobj(future, &mut text)
         } else {
-            flux_sys::flux_kvs_lookup_get(future, &mut text)
+            libflux().flux_kvs_lookup_get(future, &mut text)
         }
     };
     if rc < 0 {

@@ -3,6 +3,8 @@
 use std::ffi::{c_int, c_void};
 use std::ptr::{self, NonNull};
 
+use flux_sys::libflux;
+
 use super::error::HandleError;
 use super::handle::Handle;
 use super::text::cstring;
@@ -15,7 +17,7 @@ impl Message {
     /// Takes a reference to a message that libflux lends.
     fn borrowed(message: *const flux_sys::flux_msg_t) -> Option<Self> {
         // SAFETY: libflux passes a valid message to handlers; null stays null.
-        let message = unsafe { flux_sys::flux_msg_incref(message) };
+        let message = unsafe { libflux().flux_msg_incref(message) };
         NonNull::new(message.cast_mut()).map(Self)
     }
 
@@ -27,7 +29,7 @@ impl Message {
     pub fn payload(&self) -> &[u8] {
         let mut text = ptr::null();
         // SAFETY: the message is ours; `text` points into it.
-        let rc = unsafe { flux_sys::flux_msg_get_string(self.as_ptr(), &mut text) };
+        let rc = unsafe { libflux().flux_msg_get_string(self.as_ptr(), &mut text) };
         if rc < 0 || text.is_null() {
             return b"null";
         }
@@ -39,7 +41,7 @@ impl Message {
     pub fn credential(&self) -> Credential {
         let mut cred = flux_sys::flux_msg_cred { userid: u32::MAX, rolemask: 0 };
         // SAFETY: `cred` outlives the call; on failure it stays without any role.
-        unsafe { flux_sys::flux_msg_get_cred(self.as_ptr(), &mut cred) };
+        unsafe { libflux().flux_msg_get_cred(self.as_ptr(), &mut cred) };
         let has = |role| cred.rolemask & role != 0;
         Credential {
             userid: cred.userid,
@@ -56,7 +58,7 @@ impl Message {
         let text = payload.map(cstring);
         let text = text.as_ref().map_or(ptr::null(), |text| text.as_ptr());
         // SAFETY: the message is ours and the text lives through the call, which copies it.
-        let rc = unsafe { flux_sys::flux_respond(handle.as_ptr(), self.as_ptr(), text) };
+        let rc = unsafe { libflux().flux_respond(handle.as_ptr(), self.as_ptr(), text) };
         if rc < 0 { Err(HandleError::last("respond")) } else { Ok(()) }
     }
 
@@ -74,7 +76,7 @@ impl Message {
         let request = self.as_ptr();
         // SAFETY: the message is ours and the text lives through the call, which copies it.
         let rc = unsafe {
-            flux_sys::flux_respond_error(handle.as_ptr(), request, errnum, text.as_ptr())
+            libflux().flux_respond_error(handle.as_ptr(), request, errnum, text.as_ptr())
         };
         if rc < 0 { Err(HandleError::last("respond")) } else { Ok(()) }
     }
@@ -92,11 +94,11 @@ impl Message {
         let failed = || HandleError::last("respond to shell barrier");
         let mut matchtag = 0;
         // SAFETY: the message is ours; `matchtag` outlives the call.
-        if unsafe { flux_sys::flux_msg_get_matchtag(self.as_ptr(), &mut matchtag) } < 0 {
+        if unsafe { libflux().flux_msg_get_matchtag(self.as_ptr(), &mut matchtag) } < 0 {
             return Err(failed());
         }
         // SAFETY: the message is ours; the copy is owned below.
-        let mut copy = unsafe { flux_sys::flux_msg_copy(self.as_ptr(), false) };
+        let mut copy = unsafe { libflux().flux_msg_copy(self.as_ptr(), false) };
         if copy.is_null() {
             return Err(failed());
         }
@@ -104,9 +106,9 @@ impl Message {
         let noresponse = flux_sys::FLUX_MSGFLAG_NORESPONSE as c_int;
         // SAFETY: `copy` is a message of our own until flux_send_new takes it.
         let rc = unsafe {
-            flux_sys::flux_msg_set_type(copy, response)
-                | flux_sys::flux_msg_clear_flag(copy, noresponse)
-                | flux_sys::flux_msg_set_matchtag(copy, matchtag)
+            libflux().flux_msg_set_type(copy, response)
+                | libflux().flux_msg_clear_flag(copy, noresponse)
+                | libflux().flux_msg_set_matchtag(copy, matchtag)
         };
         let rc = rc
             | error.map_or(0, |(errnum, message)| {
@@ -115,34 +117,34 @@ impl Message {
                 let text = if message.is_empty() { ptr::null() } else { text.as_ptr() };
                 // SAFETY: as above; the text is copied.
                 unsafe {
-                    flux_sys::flux_msg_set_errnum(copy, errnum)
-                        | flux_sys::flux_msg_set_string(copy, text)
+                    libflux().flux_msg_set_errnum(copy, errnum)
+                        | libflux().flux_msg_set_string(copy, text)
                 }
             });
         // SAFETY: on success the message is consumed and `copy` nulled.
         let sent =
-            rc == 0 && unsafe { flux_sys::flux_send_new(handle.as_ptr(), &mut copy, 0) } == 0;
+            rc == 0 && unsafe { libflux().flux_send_new(handle.as_ptr(), &mut copy, 0) } == 0;
         let result = if sent { Ok(()) } else { Err(failed()) };
         // SAFETY: null, or still ours.
-        unsafe { flux_sys::flux_msg_decref(copy) };
+        unsafe { libflux().flux_msg_decref(copy) };
         result
     }
 
     /// Whether this disconnect request is from the sender of `request`.
     pub fn is_disconnect_of(&self, request: &Message) -> bool {
         // SAFETY: both messages are ours.
-        unsafe { flux_sys::flux_disconnect_match(self.as_ptr(), request.as_ptr()) }
+        unsafe { libflux().flux_disconnect_match(self.as_ptr(), request.as_ptr()) }
     }
 
     /// The whole message as bytes. They include the route, so a later life of this module can
     /// answer it.
     pub fn encode(&self) -> Option<Vec<u8>> {
         // SAFETY: the message is ours.
-        let size = unsafe { flux_sys::flux_msg_encode_size(self.as_ptr()) };
+        let size = unsafe { libflux().flux_msg_encode_size(self.as_ptr()) };
         let mut bytes = vec![0u8; usize::try_from(size).ok()?];
         // SAFETY: the buffer has the size that libflux asked for.
         let rc = unsafe {
-            flux_sys::flux_msg_encode(self.as_ptr(), bytes.as_mut_ptr().cast(), bytes.len())
+            libflux().flux_msg_encode(self.as_ptr(), bytes.as_mut_ptr().cast(), bytes.len())
         };
         (rc == 0).then_some(bytes)
     }
@@ -150,7 +152,7 @@ impl Message {
     /// A message from [`Message::encode`].
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         // SAFETY: libflux reads no further than the given size, and copies.
-        let message = unsafe { flux_sys::flux_msg_decode(bytes.as_ptr().cast(), bytes.len()) };
+        let message = unsafe { libflux().flux_msg_decode(bytes.as_ptr().cast(), bytes.len()) };
         NonNull::new(message).map(Self)
     }
 }
@@ -158,7 +160,7 @@ impl Message {
 impl Drop for Message {
     fn drop(&mut self) {
         // SAFETY: the reference is ours.
-        unsafe { flux_sys::flux_msg_decref(self.as_ptr()) };
+        unsafe { libflux().flux_msg_decref(self.as_ptr()) };
     }
 }
 
@@ -200,7 +202,7 @@ impl MessageHandler {
         let arg = ptr::from_ref(&*target).cast_mut().cast::<c_void>();
         // SAFETY: `arg` lives as long as the handler (see Drop); the glob is copied.
         let raw = unsafe {
-            flux_sys::flux_msg_handler_create(handle.as_ptr(), matching, Some(received), arg)
+            libflux().flux_msg_handler_create(handle.as_ptr(), matching, Some(received), arg)
         };
         if raw.is_null() {
             return Err(HandleError::last(format!("handle {topic}")));
@@ -208,9 +210,9 @@ impl MessageHandler {
         // SAFETY: the handler is ours.
         unsafe {
             if for_users {
-                flux_sys::flux_msg_handler_allow_rolemask(raw, flux_sys::FLUX_ROLE_USER);
+                libflux().flux_msg_handler_allow_rolemask(raw, flux_sys::FLUX_ROLE_USER);
             }
-            flux_sys::flux_msg_handler_start(raw);
+            libflux().flux_msg_handler_start(raw);
         }
         Ok(Self { raw, _target: target })
     }
@@ -219,7 +221,7 @@ impl MessageHandler {
 impl Drop for MessageHandler {
     fn drop(&mut self) {
         // SAFETY: the handler is ours; after this no callback sees the target.
-        unsafe { flux_sys::flux_msg_handler_destroy(self.raw) };
+        unsafe { libflux().flux_msg_handler_destroy(self.raw) };
     }
 }
 

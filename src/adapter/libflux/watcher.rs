@@ -4,6 +4,8 @@ use std::ffi::{c_int, c_void};
 use std::os::fd::RawFd;
 use std::ptr;
 
+use flux_sys::libflux;
+
 use super::error::HandleError;
 use super::handle::Handle;
 
@@ -38,7 +40,7 @@ impl Watcher {
 impl Drop for Watcher {
     fn drop(&mut self) {
         // SAFETY: the watcher is ours; after this no callback sees the target.
-        unsafe { flux_sys::flux_watcher_destroy(self.raw) };
+        unsafe { libflux().flux_watcher_destroy(self.raw) };
     }
 }
 
@@ -65,7 +67,7 @@ impl Timer {
         let reactor = handle.reactor();
         // SAFETY: the target outlives the watcher.
         let create = |arg| unsafe {
-            flux_sys::flux_timer_watcher_create(reactor, 0.0, 0.0, Some(fired), arg)
+            libflux().flux_timer_watcher_create(reactor, 0.0, 0.0, Some(fired), arg)
         };
         Watcher::new(handle, "timer", body, create).map(Self)
     }
@@ -74,10 +76,10 @@ impl Timer {
     pub fn set(&self, after: Option<f64>) {
         // SAFETY: the watcher is ours.
         unsafe {
-            flux_sys::flux_watcher_stop(self.0.raw);
+            libflux().flux_watcher_stop(self.0.raw);
             if let Some(after) = after {
-                flux_sys::flux_timer_watcher_reset(self.0.raw, after.max(0.0), 0.0);
-                flux_sys::flux_watcher_start(self.0.raw);
+                libflux().flux_timer_watcher_reset(self.0.raw, after.max(0.0), 0.0);
+                libflux().flux_watcher_start(self.0.raw);
             }
         }
     }
@@ -96,11 +98,11 @@ impl FdWatcher {
         let readable = flux_sys::FLUX_POLLIN as c_int;
         // SAFETY: the target outlives the watcher.
         let create = |arg| unsafe {
-            flux_sys::flux_fd_watcher_create(reactor, fd, readable, Some(fired), arg)
+            libflux().flux_fd_watcher_create(reactor, fd, readable, Some(fired), arg)
         };
         let watcher = Watcher::new(handle, "supervisor events", body, create)?;
         // SAFETY: the watcher is ours.
-        unsafe { flux_sys::flux_watcher_start(watcher.raw) };
+        unsafe { libflux().flux_watcher_start(watcher.raw) };
         Ok(Self(watcher))
     }
 }

@@ -248,6 +248,7 @@ pub(super) fn new_node(
         broker: broker.to_string(),
         hostname: format!("sim{rank}"),
         owner: OWNER,
+        directory: String::new(),
         instance: instance(),
         uptime,
         size: u32::MAX,

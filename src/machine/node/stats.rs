@@ -33,6 +33,9 @@ impl Node {
             .filter(|(_, scripts)| scripts.as_array().is_some_and(|all| !all.is_empty()))
             .collect();
         json!({
+            "release": env!("CARGO_PKG_VERSION"),
+            "protocol": crate::proto::peer::VERSION,
+            "records": self.facts().directory,
             "method": config.implementation,
             "launcher": self.supervisor.launcher(),
             "notice": self.notice,

@@ -56,6 +56,7 @@ pub(super) fn facts(rank: u32) -> Facts {
         broker: "1".to_string(),
         hostname: format!("node{rank}"),
         owner: OWNER,
+        directory: "/test".to_string(),
         instance: InstanceId::new("/test", OWNER),
         size: 100,
         uptime: f64::INFINITY,

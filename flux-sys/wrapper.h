@@ -1,1 +1,0 @@
-#include <flux/core.h>
