@@ -204,6 +204,8 @@ fn install_writes_files_and_uninstall_removes_them() {
     let place = ["--prefix", "/opt/flux", "--destdir", root.to_str().expect("UTF-8")];
     let install = [&["install", "--module", &module][..], &place].concat();
     let so = root.join("opt/flux/lib/flux/modules/job-exec-rs.so");
+    let command = root.join("opt/flux/libexec/flux/cmd/flux-job-exec-rs");
+    let manual = root.join("opt/flux/share/man/man1/flux-job-exec-rs.1");
     let connector = root.join("opt/flux/lib/flux/connectors/resume.so");
     let drop_in = root.join("opt/flux/etc/flux/modprobe/modprobe.d/50-job-exec-rs.toml");
     // The second time replaces the first.
@@ -219,6 +221,7 @@ fn install_writes_files_and_uninstall_removes_them() {
         std::os::unix::fs::PermissionsExt::mode(&metadata.permissions()) & 0o777
     };
     assert_eq!((mode(&so), mode(&connector), mode(&drop_in)), (0o755, 0o755, 0o644));
+    assert_eq!((mode(&command), mode(&manual)), (0o755, 0o644));
     assert_eq!(files(so.parent().expect("a directory")), 1, "no temporary file is left");
     let text = std::fs::read_to_string(&drop_in).expect("text");
     assert!(text.contains("provides = [\"job-exec\"]"), "{text}");
@@ -229,6 +232,7 @@ fn install_writes_files_and_uninstall_removes_them() {
     let said = output(&uninstall);
     assert!(stdout(&said).contains("removed"), "{}", stdout(&said));
     assert!(!so.exists() && !connector.exists() && !drop_in.exists() && other.exists());
+    assert!(!command.exists() && !manual.exists());
     let said = output(&uninstall);
     assert_eq!(said.status.code(), Some(0));
     assert!(stdout(&said).contains("was not there"), "{}", stdout(&said));

@@ -16,6 +16,10 @@ pub(super) struct FluxPaths {
     pub(super) connectors: PathBuf,
     /// `modprobe/modprobe.d` is below it.
     pub(super) configuration: PathBuf,
+    /// `flux NAME` runs `flux-NAME` here.
+    pub(super) commands: PathBuf,
+    /// `flux help NAME` shows `man1/flux-NAME.1` below it. Beside it is what belongs to shells.
+    pub(super) manual: PathBuf,
     /// `flux uri` finds resolvers here by the scheme of a URI. `None`: Flux is not there yet, and its
     /// directory has Python's version in its name.
     pub(super) resolvers: Option<PathBuf>,
@@ -28,25 +32,37 @@ impl FluxPaths {
     /// The directories below a prefix, or else those that the flux command, or pkg-config, names.
     pub(super) fn find(prefix: Option<&Path>) -> Result<Self, Failure> {
         if let Some(prefix) = prefix {
-            let (modules, connectors) = ("lib/flux/modules", "lib/flux/connectors");
-            let [modules, connectors, configuration] =
-                [modules, connectors, "etc/flux"].map(|below| prefix.join(below));
-            let resolvers = python_below(&prefix.join("lib/flux")).map(|path| path.join(RESOLVERS));
-            return Ok(Self { modules, connectors, configuration, resolvers });
-        }
-        let asked = [("module_path", "fluxmoddir"), ("confdir", "fluxconfdir")];
-        let [modules, configuration] =
-            asked.map(|(builtin, variable)| match ask("flux", &["config", "builtin", builtin])? {
-                Some(answer) => Ok(answer),
-                None => ask("pkg-config", &[&format!("--variable={variable}"), "flux-core"])?
-                    .ok_or_else(|| {
-                        Failure::new(
-                            "no Flux found: neither the command flux nor pkg-config is there \
-                             (--prefix says where Flux is installed)",
-                        )
-                    }),
+            let below = |directory| prefix.join(directory);
+            return Ok(Self {
+                modules: below("lib/flux/modules"),
+                connectors: below("lib/flux/connectors"),
+                configuration: below("etc/flux"),
+                commands: below("libexec/flux/cmd"),
+                manual: below("share/man"),
+                resolvers: python_below(&below("lib/flux")).map(|path| path.join(RESOLVERS)),
             });
-        let modules = first_of(&modules?);
+        }
+        let asked = [
+            ("module_path", "fluxmoddir"),
+            ("confdir", "fluxconfdir"),
+            ("exec_path", "fluxcmddir"),
+            ("man_path", "mandir"),
+        ];
+        let mut told = Vec::new();
+        for (builtin, variable) in asked {
+            let answer = match ask("flux", &["config", "builtin", builtin])? {
+                Some(answer) => Some(answer),
+                None => ask("pkg-config", &[&format!("--variable={variable}"), "flux-core"])?,
+            };
+            told.push(first_of(&answer.ok_or_else(|| {
+                Failure::new(
+                    "no Flux found: neither the command flux nor pkg-config is there \
+                     (--prefix says where Flux is installed)",
+                )
+            })?));
+        }
+        let [modules, configuration, commands, manual] =
+            <[PathBuf; 4]>::try_from(told).expect("one answer for each");
         let connectors = match ask("flux", &["config", "builtin", "connector_path"])? {
             Some(answer) => first_of(&answer),
             // pkg-config does not have it. flux-core uses this directory.
@@ -57,10 +73,8 @@ impl FluxPaths {
             None => modules.parent().and_then(python_below),
         };
         let resolvers = resolvers.map(|path| path.join(RESOLVERS));
-        let configuration = PathBuf::from(configuration?);
-        let paths = Self { modules, connectors, configuration, resolvers };
-        let all = [&paths.modules, &paths.connectors, &paths.configuration];
-        for path in all.into_iter().chain(&paths.resolvers) {
+        let paths = Self { modules, connectors, configuration, commands, manual, resolvers };
+        for path in paths.all() {
             if !path.is_absolute() {
                 let path = path.display();
                 return Err(Failure(format!("Flux says that a directory of its own is '{path}'")));
@@ -69,14 +83,24 @@ impl FluxPaths {
         Ok(paths)
     }
 
+    fn all(&self) -> impl Iterator<Item = &Path> {
+        let all =
+            [&self.modules, &self.connectors, &self.configuration, &self.commands, &self.manual];
+        all.into_iter().chain(&self.resolvers).map(PathBuf::as_path)
+    }
+
     /// The same directories below the root of a package that is being built.
     pub(super) fn below(self, destdir: Option<&Path>) -> Self {
         let Some(destdir) = destdir else { return self };
-        let below = |path: &Path| destdir.join(path.strip_prefix("/").unwrap_or(path));
-        let [modules, connectors, configuration] =
-            [&self.modules, &self.connectors, &self.configuration].map(|path| below(path));
-        let resolvers = self.resolvers.as_deref().map(below);
-        Self { modules, connectors, configuration, resolvers }
+        let below = |path: PathBuf| destdir.join(path.strip_prefix("/").unwrap_or(&path));
+        Self {
+            modules: below(self.modules),
+            connectors: below(self.connectors),
+            configuration: below(self.configuration),
+            commands: below(self.commands),
+            manual: below(self.manual),
+            resolvers: self.resolvers.map(below),
+        }
     }
 }
 

@@ -1,9 +1,7 @@
 //! `job-exec-rs install` and `uninstall`
 //!
-//! There are seven files: the connector that job shells use, what `flux uri` says for its URIs, the
-//! time that job shells wait for each other's ends, the module, what has to be done when an instance
-//! starts and when it stops, and the drop-in that makes `flux modprobe` load the module in place of
-//! job-exec. The order matters: no broker starts while a drop-in names a module that is missing.
+//! The files are written in the order of [`File::all`], and removed in the reverse one: so no broker
+//! starts while a drop-in names a module that is missing.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
@@ -11,10 +9,11 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use clap::Args;
+use clap::{Args, Command};
 
 use super::failure::Failure;
 use super::flux_paths::FluxPaths;
+use super::manual;
 
 /// Beside the executable, as cargo builds it and packages ship it.
 const LIBRARY: &str = "libjob_exec_rs.so";
@@ -22,6 +21,8 @@ const MODULE: &str = "job-exec-rs.so";
 /// Beside the module as it was built.
 const CONNECTOR_LIBRARY: &str = "libresume.so";
 const CONNECTOR: &str = "resume.so";
+/// What `flux job-exec-rs` runs.
+const COMMAND: &str = "flux-job-exec-rs";
 const DROP_IN: &str = "modprobe/modprobe.d/50-job-exec-rs.toml";
 const START_TASKS: &str = "modprobe/rc1.d/50-job-exec-rs.py";
 const START_TASKS_TEXT: &str = include_str!("rc1.py");
@@ -61,10 +62,11 @@ Next, when this is done on every node of the instance: restart it (running jobs 
 
 /// Put the module where Flux finds it, and have it loaded in place of job-exec
 ///
-/// Writes seven files: resume.so in Flux's connector directory, job-exec-rs.so in its module
-/// directory, flux/uri/resolvers/resume.py below that of its Python modules, and
-/// shell/lua.d/50-job-exec-rs.lua, modprobe/rc1.d/50-job-exec-rs.py, modprobe/rc3.d/50-job-exec-rs.py
-/// and modprobe/modprobe.d/50-job-exec-rs.toml in its configuration directory. Flux itself says where
+/// The module, job-exec-rs.so, goes to Flux's module directory; the connector of job shells, resume.so,
+/// to its connector directory, and what `flux uri` has to know of it below its Python modules. What
+/// Flux reads when it starts and stops, and when a shell starts, goes to its configuration directory
+/// (modprobe/ and shell/lua.d/). This program becomes `flux job-exec-rs`, with its manual pages and
+/// completions. Flux itself says where all
 /// those are. Running instances are not touched; the next start loads the module.
 #[derive(Args, Debug)]
 #[command(after_help = "\
@@ -103,90 +105,129 @@ struct Place {
     /// Put this directory before every path, to build a package
     #[arg(long, value_name = "DIR")]
     destdir: Option<PathBuf>,
+    /// Say which files, and change nothing
+    #[arg(long)]
+    dry_run: bool,
 }
 
-/// The files of an installation.
-struct Files {
-    connector: PathBuf,
-    resolver: Option<PathBuf>,
-    shell: PathBuf,
-    module: PathBuf,
-    start_tasks: PathBuf,
-    stop_tasks: PathBuf,
-    drop_in: PathBuf,
+/// A file of an installation.
+struct File {
+    path: PathBuf,
+    content: Content,
+}
+
+enum Content {
+    Text(String),
+    /// A library that cargo has built, with what it has to export.
+    Library(Entry),
+    /// This program.
+    Program,
 }
 
 impl Place {
-    fn files(&self) -> Result<Files, Failure> {
+    fn files(&self, command: Option<&Command>) -> Result<Vec<File>, Failure> {
         let paths = FluxPaths::find(self.prefix.as_deref())?.below(self.destdir.as_deref());
-        Ok(Files {
-            connector: paths.connectors.join(CONNECTOR),
-            resolver: paths.resolvers.map(|path| path.join(RESOLVER)),
-            shell: paths.configuration.join(SHELL),
-            module: paths.modules.join(MODULE),
-            start_tasks: paths.configuration.join(START_TASKS),
-            stop_tasks: paths.configuration.join(STOP_TASKS),
-            drop_in: paths.configuration.join(DROP_IN),
-        })
+        Ok(File::all(&paths, command))
     }
 }
 
-impl Files {
-    /// Writes them, from the module as it was built, and tells of each.
-    fn write(
-        &self,
-        source: &Path,
-        wrote: impl Fn(&Path) -> Result<(), Failure>,
-    ) -> Result<(), Failure> {
-        let module = read_library(source, "--module names the module", MODULE_ENTRY)?;
-        let connector = source.with_file_name(CONNECTOR_LIBRARY);
-        let hint = "cargo build --release builds it";
-        let connector = read_library(&connector, hint, CONNECTOR_ENTRY)?;
-        put(&self.connector, &connector, 0o755)?;
-        wrote(&self.connector)?;
-        if let Some(resolver) = &self.resolver {
-            put(resolver, RESOLVER_TEXT.as_bytes(), 0o644)?;
-            wrote(resolver)?;
+impl File {
+    /// What is installed, in the order in which it is written. Manual pages and completions are those
+    /// of `command`.
+    fn all(paths: &FluxPaths, command: Option<&Command>) -> Vec<Self> {
+        let text = |path: PathBuf, text: &str| File { path, content: Content::Text(text.into()) };
+        let configured = |name: &str, content| text(paths.configuration.join(name), content);
+        let library = |path: PathBuf, entry| File { path, content: Content::Library(entry) };
+        let mut files = vec![library(paths.connectors.join(CONNECTOR), CONNECTOR_ENTRY)];
+        let resolver = paths.resolvers.as_ref().map(|path| path.join(RESOLVER));
+        files.extend(resolver.map(|path| text(path, RESOLVER_TEXT)));
+        files.push(configured(SHELL, SHELL_TEXT));
+        files.push(File { path: paths.commands.join(COMMAND), content: Content::Program });
+        let pages = command.map(|command| manual::pages(command, &paths.manual));
+        files.extend(pages.into_iter().flatten().map(|(path, page)| text(path, &page)));
+        files.push(library(paths.modules.join(MODULE), MODULE_ENTRY));
+        files.push(configured(START_TASKS, START_TASKS_TEXT));
+        files.push(configured(STOP_TASKS, STOP_TASKS_TEXT));
+        files.push(configured(DROP_IN, DROP_IN_TEXT));
+        files
+    }
+}
+
+/// Where everything is that Flux needs, if it is installed.
+pub(super) fn paths(paths: &FluxPaths) -> Vec<PathBuf> {
+    File::all(paths, None).into_iter().map(|file| file.path).collect()
+}
+
+/// The bytes of each file, and its mode. `module` is as cargo has built it, and the connector beside it.
+fn contents(files: &[File], module: &Path) -> Result<Vec<(Vec<u8>, u32)>, Failure> {
+    // Somebody may have named it: that is what an error is about first.
+    read_library(module, &MODULE_ENTRY)?;
+    let read = |file: &File| match &file.content {
+        Content::Text(text) => Ok((text.clone().into_bytes(), 0o644)),
+        Content::Library(entry) => {
+            let beside = entry.file.map(|name| module.with_file_name(name));
+            Ok((read_library(beside.as_deref().unwrap_or(module), entry)?, 0o755))
         }
-        put(&self.shell, SHELL_TEXT.as_bytes(), 0o644)?;
-        wrote(&self.shell)?;
-        put(&self.module, &module, 0o755)?;
-        wrote(&self.module)?;
-        put(&self.start_tasks, START_TASKS_TEXT.as_bytes(), 0o644)?;
-        wrote(&self.start_tasks)?;
-        put(&self.stop_tasks, STOP_TASKS_TEXT.as_bytes(), 0o644)?;
-        wrote(&self.stop_tasks)?;
-        put(&self.drop_in, DROP_IN_TEXT.as_bytes(), 0o644)?;
-        wrote(&self.drop_in)
-    }
+        Content::Program => {
+            let program = std::env::current_exe().map_err(Failure::new)?;
+            Ok((fs::read(&program).map_err(|error| at(&program, &error))?, 0o755))
+        }
+    };
+    files.iter().map(read).collect()
 }
 
-/// Copies the connector and the module, then writes what `flux modprobe` reads.
-pub(super) fn install(arguments: &Arguments) -> Result<ExitCode, Failure> {
-    let source = match &arguments.module {
+/// Writes everything, once everything could be read.
+fn write(
+    files: &[File],
+    module: &Path,
+    wrote: impl Fn(&Path) -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    let contents = contents(files, module)?;
+    for (file, (bytes, mode)) in files.iter().zip(contents) {
+        put(&file.path, &bytes, mode)?;
+        wrote(&file.path)?;
+    }
+    Ok(())
+}
+
+/// Copies the libraries and this program, then writes what `flux modprobe` reads.
+pub(super) fn install(arguments: &Arguments, command: &Command) -> Result<ExitCode, Failure> {
+    let module = match &arguments.module {
         Some(path) => path.clone(),
         None => beside_the_program()?,
     };
-    let wrote = |path: &Path| say(&format!("wrote {}", path.display()));
-    arguments.place.files()?.write(&source, wrote)?;
+    let files = arguments.place.files(Some(command))?;
+    if arguments.place.dry_run {
+        contents(&files, &module)?;
+        for file in files {
+            say(&format!("would write {}", file.path.display()))?;
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
+    write(&files, &module, |path| say(&format!("wrote {}", path.display())))?;
     say(&format!("\n{NEXT}"))?;
     Ok(ExitCode::SUCCESS)
 }
 
 /// Installs below a prefix of its own what is beside the program, and says nothing.
 pub(super) fn into_prefix(prefix: &Path) -> Result<(), Failure> {
-    let place = Place { prefix: Some(prefix.to_path_buf()), destdir: None };
-    place.files()?.write(&beside_the_program()?, |_| Ok(()))
+    let prefix = Some(prefix.to_path_buf());
+    let place = Place { prefix, destdir: None, dry_run: false };
+    write(&place.files(None)?, &beside_the_program()?, |_| Ok(()))
 }
 
-/// Removes what `flux modprobe` reads, then the module, then what belongs to the connector. Shells that
-/// run have that open.
-pub(super) fn uninstall(arguments: &UninstallArguments) -> Result<ExitCode, Failure> {
-    let files = arguments.place.files()?;
-    let first = [&files.drop_in, &files.start_tasks, &files.stop_tasks, &files.module];
-    let last = [&files.shell, &files.connector];
-    for path in first.into_iter().chain(&files.resolver).chain(last) {
+/// Removes what `install` writes, what `flux modprobe` reads first. Shells that run have the connector
+/// open.
+pub(super) fn uninstall(
+    arguments: &UninstallArguments,
+    command: &Command,
+) -> Result<ExitCode, Failure> {
+    for File { path, .. } in arguments.place.files(Some(command))?.iter().rev() {
         let shown = path.display();
+        if arguments.place.dry_run {
+            say(&format!("would remove {shown}"))?;
+            continue;
+        }
         match fs::remove_file(path) {
             Ok(()) => say(&format!("removed {shown}"))?,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -195,7 +236,9 @@ pub(super) fn uninstall(arguments: &UninstallArguments) -> Result<ExitCode, Fail
             Err(error) => return Err(at(path, &error)),
         }
     }
-    say("\nRestart the instance: Flux then loads its own job-exec again.")?;
+    if !arguments.place.dry_run {
+        say("\nRestart the instance: Flux then loads its own job-exec again.")?;
+    }
     Ok(ExitCode::SUCCESS)
 }
 
@@ -212,21 +255,34 @@ fn beside_the_program() -> Result<PathBuf, Failure> {
     Ok(program.with_file_name(LIBRARY))
 }
 
-/// A symbol that the broker, or libflux, needs, as it stands in an ELF string table, and which
-/// library has it.
+/// A library, by the symbol that the broker, or libflux, needs, as it stands in an ELF string table.
 struct Entry {
     symbol: &'static str,
     of: &'static str,
+    /// Its name beside the module, if it is another library.
+    file: Option<&'static str>,
+    /// What to do if it is not there.
+    hint: &'static str,
 }
 
-const MODULE_ENTRY: Entry = Entry { symbol: "mod_main", of: "broker module" };
-const CONNECTOR_ENTRY: Entry = Entry { symbol: "connector_init", of: "connector" };
+const MODULE_ENTRY: Entry = Entry {
+    symbol: "mod_main",
+    of: "broker module",
+    file: None,
+    hint: "--module names the module",
+};
+const CONNECTOR_ENTRY: Entry = Entry {
+    symbol: "connector_init",
+    of: "connector",
+    file: Some(CONNECTOR_LIBRARY),
+    hint: "cargo build --release builds it",
+};
 
 /// The bytes of a library, if it is the right one.
-fn read_library(path: &Path, hint: &str, entry: Entry) -> Result<Vec<u8>, Failure> {
+fn read_library(path: &Path, entry: &Entry) -> Result<Vec<u8>, Failure> {
     let bytes = fs::read(path).map_err(|error| {
         let hint = match error.kind() {
-            io::ErrorKind::NotFound => format!(" ({hint})"),
+            io::ErrorKind::NotFound => format!(" ({})", entry.hint),
             _ => String::new(),
         };
         Failure(format!("{}: {error}{hint}", path.display()))
@@ -234,16 +290,13 @@ fn read_library(path: &Path, hint: &str, entry: Entry) -> Result<Vec<u8>, Failur
     if has_symbol(&bytes, entry.symbol) {
         return Ok(bytes);
     }
-    let (path, Entry { symbol, of }) = (path.display(), entry);
-    Err(Failure(format!(
-        "{path}: not a {of}: it has no symbol {symbol} \
-         (was it built where flux-core's headers are not installed?)"
-    )))
+    let (path, Entry { symbol, of, .. }) = (path.display(), entry);
+    Err(Failure(format!("{path}: not a {of}: it has no symbol {symbol}")))
 }
 
 /// Whether the file is an ELF file with this name in a string table. Flux itself reports a missing
-/// symbol, but only at its next start. This finds the common mistake, a library that was built
-/// without flux-core, at once, and without an ELF parser.
+/// symbol, but only at its next start. This finds the common mistake, another library, at once, and
+/// without an ELF parser.
 fn has_symbol(bytes: &[u8], symbol: &str) -> bool {
     let name = format!("\0{symbol}\0").into_bytes();
     bytes.starts_with(b"\x7fELF") && bytes.windows(name.len()).any(|window| window == name)

@@ -30,14 +30,14 @@ start_installed() {
 		run_instance 4 "$@"
 }
 
-test_expect_success 'install puts a connector, a resolver, a module, rc1 and rc3 tasks, a drop-in and a shell rc where Flux looks' '
+test_expect_success 'install puts everything where Flux looks' '
 	mkdir -p "$dest$module_dir" "$dest$conf_dir/modprobe/modprobe.d" &&
 	touch "$dest$module_dir/other.so" "$dest$conf_dir/modprobe/modprobe.d/10-other.toml" &&
 	installed_files >before &&
 	"$program" install --destdir "$dest" >out &&
 	installed_files >after &&
 	comm -13 before after >new &&
-	test "$(wc -l <new)" -eq 7 &&
+	grep -x ".$(flux config builtin exec_path)/flux-job-exec-rs" new &&
 	cmp "$top/src/cli/shell.lua" "$dest$conf_dir/shell/lua.d/50-job-exec-rs.lua" &&
 	grep -x ".$connector_dir/resume.so" new &&
 	grep -x ".$module_dir/job-exec-rs.so" new &&
@@ -46,6 +46,33 @@ test_expect_success 'install puts a connector, a resolver, a module, rc1 and rc3
 	for rc in rc1 rc3; do
 		cmp "$top/src/cli/$rc.py" "$dest/$(grep "^.$conf_dir/modprobe/$rc.d/.*\.py$" new)" || return 1
 	done
+'
+test_expect_success 'with --dry-run it says the same, and does nothing' '
+	"$program" install --destdir "$PWD/dry" --dry-run >dry-out &&
+	test_must_fail test -e dry &&
+	sed "s|^would write $PWD/dry/|./|" dry-out | sort >would &&
+	test_cmp new would
+'
+test_expect_success 'it is a command of Flux, and man knows it, its commands and its keys' '
+	cp -r "$dest$(flux config builtin man_path)" man &&
+	test "$(FLUX_EXEC_PATH=$dest$(flux config builtin exec_path) flux job-exec-rs --version)" = \
+	    "$("$program" --version)" &&
+	for page in man1/job-exec-rs.1 man1/flux-job-exec-rs.1 man1/job-exec-rs-install.1 \
+		man1/job-exec-rs-perilog-release.1 man5/flux-config-exec-rs.5 man7/job-exec-rs.7
+	do
+		test -s man/$page || return 1
+	done &&
+	grep "checkpoint.*interval" man/man5/flux-config-exec-rs.5
+'
+test_expect_success 'bash completes its commands' '
+	cat >complete.bash <<-\EOF &&
+		. "$1"
+		COMP_WORDS=(job-exec-rs unin) COMP_CWORD=1
+		_job__exec__rs job-exec-rs unin job-exec-rs
+		echo "${COMPREPLY[@]}"
+	EOF
+	share=$(dirname "$dest$(flux config builtin man_path)") &&
+	test "$(bash complete.bash "$share/bash-completion/completions/job-exec-rs")" = uninstall
 '
 test_expect_success 'it says what it did, and the one next step' '
 	sed -n "/^Next/,\$p" out | grep "systemctl restart flux" &&
