@@ -2,27 +2,32 @@
 
 mod console;
 mod crash;
-#[cfg(flux)]
 mod degraded;
 mod demo;
+mod doctor;
+mod everywhere;
 mod failure;
 mod flux_paths;
 mod install;
 mod interrupts;
 mod life;
+mod logs;
+mod manual;
 mod method;
-#[cfg(flux)]
+mod own;
 mod perilog;
 mod run;
 mod signals;
 mod sim;
 mod site;
+mod status;
 mod story;
+mod units;
 
 use std::io::Write;
 use std::process::ExitCode;
 
-use clap::{ArgAction, Parser, Subcommand};
+use clap::{ArgAction, CommandFactory, Parser, Subcommand};
 use tracing_subscriber::EnvFilter;
 
 /// A job execution service for Flux: jobs as systemd units, that outlive their brokers.
@@ -46,21 +51,24 @@ Examples:
   job-exec-rs demo --crash --flux            the same with the brokers of a real Flux
   job-exec-rs run -N4 --label hostname       one command on four ranks of this host
   job-exec-rs run -t 10s -- make check       end it after ten seconds
+  sudo -u flux flux job-exec-rs doctor --all   is every node fit
   sudo job-exec-rs install                   let Flux load the module from its next start on";
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    #[cfg(flux)]
     Degraded(degraded::Arguments),
     Demo(demo::Arguments),
+    Doctor(doctor::Arguments),
     #[command(hide = true)]
     DemoLife(life::Arguments),
     Install(install::Arguments),
-    #[cfg(flux)]
+    Logs(logs::Arguments),
     Perilog(perilog::Arguments),
     Run(run::Arguments),
     Sim(sim::Arguments),
+    Status(status::Arguments),
     Uninstall(install::UninstallArguments),
+    Units(units::Arguments),
 }
 
 /// From arguments to exit status: that of the job for `run`, else 0, or 1 after an error.
@@ -71,16 +79,18 @@ pub(crate) fn main() -> ExitCode {
         log_to_stderr(cli.verbose);
     }
     let result = match cli.command {
-        #[cfg(flux)]
         Command::Degraded(arguments) => degraded::degraded(&arguments),
         Command::Demo(arguments) => demo::demo(&arguments),
+        Command::Doctor(arguments) => doctor::doctor(&arguments),
         Command::DemoLife(arguments) => life::live(&arguments),
-        Command::Install(arguments) => install::install(&arguments),
-        #[cfg(flux)]
+        Command::Install(arguments) => install::install(&arguments, &Cli::command()),
+        Command::Logs(arguments) => logs::logs(&arguments),
         Command::Perilog(arguments) => perilog::perilog(&arguments),
         Command::Run(arguments) => run::run(&arguments),
         Command::Sim(arguments) => sim::sim(&arguments),
-        Command::Uninstall(arguments) => install::uninstall(&arguments),
+        Command::Status(arguments) => status::status(&arguments),
+        Command::Uninstall(arguments) => install::uninstall(&arguments, &Cli::command()),
+        Command::Units(arguments) => units::units(&arguments),
     };
     result.unwrap_or_else(|failure| {
         // Without stderr only the exit status can tell.
@@ -106,8 +116,6 @@ fn log_to_stderr(verbose: u8) {
 
 #[cfg(test)]
 mod tests {
-    use clap::CommandFactory;
-
     use super::*;
 
     #[test]

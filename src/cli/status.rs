@@ -1,0 +1,114 @@
+//! `job-exec-rs status`: what the service does, in words.
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use clap::Args;
+use job_exec_rs::adapter::libflux::Handle;
+use job_exec_rs::proto::JobId;
+use serde_json::Value;
+
+use super::failure::Failure;
+
+/// Show what the service does: jobs, their ranks, and what each waits for
+///
+/// For the instance owner. It asks rank 0, which asks the ranks that lead jobs.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  flux job-exec-rs status
+  flux job-exec-rs status --json | jq .jobs")]
+pub(super) struct Arguments {
+    /// The statistics, as flux module stats shows them
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn status(arguments: &Arguments) -> Result<ExitCode, Failure> {
+    let flux = Handle::connect().map_err(Failure::new)?;
+    JobId::show_ascii(flux.shows_ascii_f58());
+    let text = flux.ask_rank(0, "job-exec.stats-get", "{}").map_err(Failure::new)?;
+    let mut out = std::io::stdout().lock();
+    if arguments.json {
+        writeln!(out, "{text}").map_err(Failure::new)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let stats: Value = serde_json::from_str(&text).map_err(Failure::new)?;
+    show(&stats, &mut out).map_err(Failure::new)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn show(stats: &Value, out: &mut impl Write) -> std::io::Result<()> {
+    let word = |key: &str| stats[key].as_str().unwrap_or("?").to_string();
+    writeln!(out, "job-exec-rs {} on rank 0: shells by {}", word("release"), word("launcher"))?;
+    for key in ["notice", "connector-notice"] {
+        if let Some(text) = stats[key].as_str() {
+            writeln!(out, "  {text}")?;
+        }
+    }
+    if let Some(what) = stats["waits-for"].as_str() {
+        writeln!(out, "  systemd does not answer: {what}")?;
+    }
+    let led = stats["coordinated"].as_object().cloned().unwrap_or_default();
+    let plural = if led.len() == 1 { "" } else { "s" };
+    writeln!(out, "{} job{plural}{}", led.len(), if led.is_empty() { "" } else { ":" })?;
+    for (id, job) in &led {
+        let leader =
+            job["leader"].as_u64().map_or("nobody yet".to_string(), |rank| format!("rank {rank}"));
+        writeln!(out, "  {id}  led by {leader}: {}", words(&stats["jobs"][id]))?;
+    }
+    let started = &stats["counters"]["agent"]["units_started"];
+    writeln!(out, "{started} units started here since the module was loaded")
+}
+
+/// How far a job is, and what it waits for.
+fn words(job: &Value) -> String {
+    if job.is_null() {
+        return "its leader does not answer".to_string();
+    }
+    let is = |key: &str| job[key] == 1;
+    let mut text = if is("finalizing") {
+        "its output is being kept".to_string()
+    } else if is("running") {
+        format!("runs, {} of {} shells", job["active_shells"], job["total_shells"])
+    } else if is("started") {
+        format!("starts, {} shells", job["total_shells"])
+    } else {
+        "begins".to_string()
+    };
+    if is("exception_in_progress") {
+        text += &format!(", is being ended ({} signals)", job["kill_count"]);
+    }
+    let waits = [
+        ("prolog_ranks", "prologs on"),
+        ("epilog_ranks", "epilogs on"),
+        ("away_ranks", "modules that are away, of"),
+    ];
+    for (key, what) in waits {
+        if let Some(ranks) = job[key].as_str() {
+            text += &format!(", waits for {what} ranks {ranks}");
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_job_says_how_far_it_is_and_what_it_waits_for() {
+        let job = json!({ "started": 1, "running": 1, "active_shells": 3, "total_shells": 4,
+                          "exception_in_progress": 1, "kill_count": 2, "away_ranks": "2" });
+        assert_eq!(
+            words(&job),
+            "runs, 3 of 4 shells, is being ended (2 signals), waits for modules that are away, of \
+             ranks 2"
+        );
+        let job = json!({ "started": 1, "running": 0, "total_shells": 2, "prolog_ranks": "0-1" });
+        assert_eq!(words(&job), "starts, 2 shells, waits for prologs on ranks 0-1");
+        assert_eq!(words(&Value::Null), "its leader does not answer");
+    }
+}

@@ -1,0 +1,84 @@
+#!/bin/bash
+test_description='Debian packages: install, upgrade under a running job, remove'
+instance_size=0
+# shellcheck source=lib.sh
+. "$(dirname "$0")/lib.sh"
+
+build=
+[ -n "$JOB_EXEC_RS_MODULE" ] && build=$(dirname "$JOB_EXEC_RS_MODULE")
+if ! [ -x "${build:-/nonexistent}/job-exec-rs" ]; then
+	skip_all="needs our program beside our module"
+	test_done
+fi
+if ! command -v dpkg-deb >/dev/null || [ "$(id -u)" != 0 ]; then
+	skip_all="needs dpkg, and root"
+	test_done
+fi
+# Without the module swap of lib.sh: the installed drop-in has to load the module.
+unset FLUX_MODULE_PATH_PREPEND FLUX_MODPROBE_PATH_APPEND
+
+prefix=$(cd "$(dirname "$(command -v flux)")/.." && pwd)
+root=$PWD/root
+mkdir -p "$root/var/lib/dpkg/updates" "$root/var/lib/dpkg/info" "$root/var/lib/dpkg/triggers"
+touch "$root/var/lib/dpkg/status" "$root/var/lib/dpkg/available"
+# flux-core is no package here, so that nothing holds its directories.
+dpkg_in_root() {
+	dpkg --root="$root" --force-depends --force-script-chrootless --log="$PWD/dpkg.log" "$@"
+}
+installed() {
+	(cd "$root" && find . -type f -not -path './var/lib/dpkg/*' | sort)
+}
+# usage: start_installed COMMAND...
+start_installed() {
+	FLUX_CONNECTOR_PATH=$root$prefix/lib/flux/connectors \
+	FLUX_EXEC_PATH_PREPEND=$root$prefix/libexec/flux/cmd \
+	FLUX_MODULE_PATH_PREPEND=$root$prefix/lib/flux/modules \
+	FLUX_MODPROBE_PATH_APPEND=$root$prefix/etc/flux/modprobe \
+		run_instance 2 "$@"
+}
+
+test_expect_success 'two packages are made, for this flux-core' '
+	"$top/packaging/deb" --build "$build" --prefix "$prefix" --version 0.1.0 old >made &&
+	"$top/packaging/deb" --build "$build" --prefix "$prefix" --version 0.1.1 new &&
+	test "$(wc -l <made)" = 2 &&
+	for file in $(cat made); do
+		dpkg-deb -f "$file" Depends | grep "flux-core (>= 0.88), flux-core (<< 1)" || return 1
+	done
+'
+test_expect_success 'what they have is what install writes, and the program' '
+	for file in $(cat made); do dpkg-deb -c "$file"; done | grep -o " \./.*[^/]$" | sort >have &&
+	for path in lib/flux/modules/job-exec-rs.so lib/flux/connectors/resume.so bin/job-exec-rs \
+		libexec/flux/cmd/flux-job-exec-rs share/man/man1/job-exec-rs.1 \
+		etc/flux/modprobe/modprobe.d/50-job-exec-rs.toml
+	do
+		grep -x " \.$prefix/$path" have || return 1
+	done
+'
+test_expect_success 'installed, they say the one next step' '
+	dpkg_in_root -i $(cat made) >install-out 2>&1 &&
+	grep "systemctl restart flux" install-out
+'
+cat >upgrade <<-\EOF
+	id=$(flux submit -N2 -n2 sh -c 'while ! test -e '"$PWD"'/go; do sleep 0.1; done') &&
+	flux job wait-event -t 30 $id start &&
+	flux module list | grep job-exec-rs &&
+	dpkg --root="$1" --force-depends --force-script-chrootless -i new/*.deb >upgrade-out 2>&1 &&
+	flux exec -r all flux module reload job-exec-rs &&
+	flux run -N2 -n2 true &&
+	touch go &&
+	flux job status $id &&
+	flux job-exec-rs status &&
+	echo all is well
+EOF
+test_expect_success 'an instance runs a job, that goes on through an upgrade and a reload' '
+	start_installed bash upgrade "$root" >out &&
+	tail -n 1 out | grep "all is well" &&
+	grep "brokers go on with 0.1.0" upgrade-out &&
+	grep "flux exec -r all flux module reload job-exec-rs" upgrade-out
+'
+test_expect_success 'removed, they leave nothing' '
+	dpkg_in_root --purge job-exec-rs job-exec-rs-connector &&
+	installed >left &&
+	test_must_be_empty left
+'
+test_done
