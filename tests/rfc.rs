@@ -461,6 +461,65 @@ fn every_section_that_is_referred_to_exists() {
     report(&found);
 }
 
+/// The first text of each warning and error that the module logs itself.
+fn logged() -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    for (path, text) in files("src", "rs") {
+        let path = path.to_string_lossy().into_owned();
+        let is_for_others = ["/sim", "/tests", "_tests", "/cli/", "/embedded"]
+            .iter()
+            .any(|part| path.contains(part));
+        if is_for_others || path.ends_with("tests.rs") {
+            continue;
+        }
+        let code = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
+        let code = code.replace("\\\n", "");
+        for macro_name in ["tracing::warn!(", "tracing::error!("] {
+            for call in code.split(macro_name).skip(1) {
+                let call = call.split(");").next().unwrap_or_default();
+                let message = call.split('"').nth(1).unwrap_or_default();
+                let words = message.split_whitespace().collect::<Vec<_>>().join(" ");
+                found.insert(words);
+            }
+        }
+    }
+    // What the machines say; the module passes it on.
+    found.retain(|message| message != "{text}" && !message.is_empty());
+    found
+}
+
+/// Whether a line of the list is this message: a word in capitals stands for what is filled in.
+fn is_line_of(line: &str, message: &str) -> bool {
+    let (line, message): (Vec<&str>, Vec<&str>) =
+        (line.split(' ').collect(), message.split(' ').collect());
+    let fits = |(shown, said): (&&str, &&str)| {
+        shown == said || said.contains('{') && shown.chars().all(|c| c.is_ascii_uppercase())
+    };
+    line.len() == message.len() && line.iter().zip(&message).all(fits)
+}
+
+#[test]
+fn every_warning_of_the_module_is_explained_and_nothing_else() {
+    let text = fs::read_to_string(root().join("doc/messages.md")).expect("doc/messages.md");
+    let lines: Vec<String> = text
+        .lines()
+        .filter_map(|line| Some(line.strip_prefix("| `")?.split_once("` |")?.0.to_string()))
+        .collect();
+    let logged = logged();
+    let mut found = Vec::new();
+    for message in &logged {
+        if !lines.iter().any(|line| is_line_of(line, message)) {
+            found.push(format!("doc/messages.md does not have: {message}"));
+        }
+    }
+    for line in &lines {
+        if !logged.iter().any(|message| is_line_of(line, message)) {
+            found.push(format!("the module does not say: {line}"));
+        }
+    }
+    report(&found);
+}
+
 #[test]
 fn what_falls_short_is_said_in_one_place() {
     let words = ["Today:", "not built yet", "not tested yet", "not tried", "ot mended"];
