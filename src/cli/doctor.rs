@@ -9,8 +9,8 @@ use std::process::ExitCode;
 use clap::Args;
 use serde::{Deserialize, Serialize};
 
-use super::everywhere::on_ranks;
 use super::failure::Failure;
+use super::programs::on_ranks;
 use findings::{Finding, Grade, findings};
 use site::Site;
 

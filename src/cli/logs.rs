@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::Write;
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
 use std::time::{Duration, SystemTime};
 
 use clap::Args;
@@ -12,9 +12,9 @@ use job_exec_rs::proto::{Idset, JobId};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::everywhere::on_ranks;
 use super::failure::Failure;
 use super::own::own_stats;
+use super::programs::{on_ranks, run};
 
 /// Show all that the service has on a job: what to attach to a report
 ///
@@ -83,20 +83,6 @@ fn ranks(id: &str) -> Result<Idset, Failure> {
         ranks = ranks.union(&more);
     }
     Ok(ranks)
-}
-
-fn run(program: &str, arguments: &[&str]) -> Result<String, Failure> {
-    let mut command = Command::new(program);
-    if std::env::var_os("XDG_RUNTIME_DIR").is_none() {
-        command.env("XDG_RUNTIME_DIR", format!("/run/user/{}", nix::unistd::getuid()));
-    }
-    let output = command.args(arguments).output();
-    let output = output.map_err(|error| Failure(format!("{program}: {error}")))?;
-    if !output.status.success() {
-        let said = String::from_utf8_lossy(&output.stderr);
-        return Err(Failure(format!("{program} {}: {}", arguments.join(" "), said.trim())));
-    }
-    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
 /// An eventlog (RFC 18). The job itself has to be there; it may have no exec eventlog yet.

@@ -2,16 +2,16 @@
 
 use std::collections::BTreeMap;
 use std::io::Write;
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
 
 use clap::Args;
 use job_exec_rs::adapter::libflux::Handle;
 use job_exec_rs::proto::JobId;
 use serde_json::{Value, json};
 
-use super::everywhere::on_ranks;
 use super::failure::Failure;
 use super::own::{OwnUnit, own_stats, own_units};
+use super::programs::{on_ranks, run};
 
 const FORMAT: &str = "{jobid:<14} {rank:>5} {host:<12} {stage:<7} {state:<10} {pid:>8} {processes:>9} {memory:>10} {unit}";
 
@@ -117,14 +117,10 @@ fn ask_systemd(units: &[OwnUnit]) -> BTreeMap<String, BTreeMap<String, String>> 
     if units.is_empty() {
         return BTreeMap::new();
     }
-    let mut systemctl = Command::new("systemctl");
-    if std::env::var_os("XDG_RUNTIME_DIR").is_none() {
-        systemctl.env("XDG_RUNTIME_DIR", format!("/run/user/{}", nix::unistd::getuid()));
-    }
-    let names = units.iter().map(|unit| &unit.unit);
-    let output = systemctl.args(["--user", "show", PROPERTIES, "--"]).args(names).output();
-    let text = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
-    properties(&text.unwrap_or_default())
+    let names = units.iter().map(|unit| unit.unit.as_str());
+    let show = ["--user", "show", PROPERTIES, "--"];
+    let arguments: Vec<&str> = show.into_iter().chain(names).collect();
+    properties(&run("systemctl", &arguments).unwrap_or_default())
 }
 
 /// What `systemctl show` prints of several units, by `Id`.

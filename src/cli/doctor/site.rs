@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use job_exec_rs::adapter::libflux::Handle;
 use job_exec_rs::proto::{InstanceId, UnitName};
@@ -16,6 +15,7 @@ use crate::cli::failure::Failure;
 use crate::cli::flux_paths::FluxPaths;
 use crate::cli::install;
 use crate::cli::own::{own_stats, own_units};
+use crate::cli::programs::run;
 
 /// A node, as its commands and files describe it. Times are seconds, sizes are bytes.
 #[derive(Clone, Debug)]
@@ -168,31 +168,19 @@ fn name_of(user: Uid) -> String {
     User::from_uid(user).ok().flatten().map_or_else(|| user.to_string(), |user| user.name)
 }
 
-/// What a command prints, or what it says is wrong.
-fn run(program: &str, arguments: &[&str]) -> Result<String, String> {
-    let mut command = Command::new(program);
-    if std::env::var_os("XDG_RUNTIME_DIR").is_none() {
-        command.env("XDG_RUNTIME_DIR", format!("/run/user/{}", getuid()));
-    }
-    let output = command.args(arguments).output();
-    let output = output.map_err(|error| format!("{program}: {error}"))?;
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_string();
-    if output.status.success() {
-        return Ok(text(&output.stdout));
-    }
-    let said = text(&output.stderr);
-    Err(if said.is_empty() { format!("{program}: {}", output.status) } else { said })
+/// A user manager that hangs is given up after 30 s.
+fn user_systemctl(arguments: &[&str]) -> Result<String, String> {
+    said("timeout", &[&["30", "systemctl", "--user"], arguments].concat())
 }
 
-/// A user manager that hangs is given up, as [`job_exec_rs`] does.
-fn user_systemctl(arguments: &[&str]) -> Result<String, String> {
-    run("timeout", &[&["30", "systemctl", "--user"], arguments].concat())
+fn said(program: &str, arguments: &[&str]) -> Result<String, String> {
+    run(program, arguments).map_err(|Failure(why)| why)
 }
 
 fn start_unit() -> Result<(), String> {
     let unit = format!("--unit=job-exec-rs-doctor-{}", std::process::id());
     let start = ["30", "systemd-run", "--user", "--wait", "--collect", "--quiet", &unit, "true"];
-    run("timeout", &start).map(drop)
+    said("timeout", &start).map(drop)
 }
 
 /// Units of this instance and rank that the module of this rank does not have.
