@@ -18,6 +18,8 @@ OF_TOUCHED = {
     "task-error",
     "not-started",
     "attach-ended",
+    # Its leader shell can be waiting for the lost one while no broker is there to tell.
+    "exit-timeout",
     "leader-lines-missing",
     "follower-lines-missing",
 }
