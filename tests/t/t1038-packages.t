@@ -17,6 +17,8 @@ fi
 # Without the module swap of lib.sh: the installed drop-in has to load the module.
 unset FLUX_MODULE_PATH_PREPEND FLUX_MODPROBE_PATH_APPEND
 
+# A debug build is large.
+export DPKG_DEB_COMPRESSOR_TYPE=none
 prefix=$(cd "$(dirname "$(command -v flux)")/.." && pwd)
 root=$PWD/root
 mkdir -p "$root/var/lib/dpkg/updates" "$root/var/lib/dpkg/info" "$root/var/lib/dpkg/triggers"

@@ -165,13 +165,17 @@ impl Barrier {
 
     /// Once a shell has ended, a barrier that not all have entered fails. Not before each rank whose
     /// shell runs knows how often it has entered. Returns true the first time.
-    pub(super) fn fail(&mut self) -> bool {
+    ///
+    /// What a record alone says lets nobody go if the job has failed: the rank may be one that was given
+    /// up on, and the KVS may have lost what its shell wrote before it entered.
+    pub(super) fn fail(&mut self, has_failed: bool) -> bool {
         let is_known = self.unknown.iter().all(|rank| self.ended.contains_rank(*rank));
         if self.failed || self.ended.is_empty() || !is_known {
             return false;
         }
         let been = self.least(|(rank, _)| self.been(*rank)).max(self.passed);
-        self.completed = self.completed.max(been);
+        let counts = if has_failed { self.everyone() } else { been };
+        self.completed = self.completed.max(counts);
         self.failed = true;
         true
     }
@@ -242,7 +246,7 @@ mod tests {
         assert_eq!(barrier.enter(BrokerRank(0), 2), Entered::Complete(2));
         assert_eq!(barrier.enter(BrokerRank(1), 1), Entered::Complete(2));
         barrier.set_ended(&Idset::from_range(1..2), false);
-        assert!(barrier.fail());
+        assert!(barrier.fail(false));
         assert_eq!(barrier.completed(), 2);
     }
 
@@ -262,9 +266,9 @@ mod tests {
         barrier.enter(BrokerRank(2), 1);
         assert_eq!(ended(&mut barrier.clone(), "0-2"), "", "all may have passed");
         assert_eq!(ended(&mut barrier, "2"), "");
-        assert!(!barrier.fail(), "rank 0 knows it, and has not said it");
+        assert!(!barrier.fail(false), "rank 0 knows it, and has not said it");
         assert_eq!(barrier.enter(BrokerRank(0), 1), Entered::Complete(1), "a late count counts");
-        assert!(barrier.fail() && !barrier.fail(), "the second cannot complete");
+        assert!(barrier.fail(false) && !barrier.fail(false), "the second cannot complete");
         assert_eq!(barrier.enter(BrokerRank(0), 2), Entered::Failed);
         assert!(!barrier.set_unknown(BrokerRank(2)), "the leader has its count");
     }
@@ -276,10 +280,10 @@ mod tests {
         barrier.set_unknown(BrokerRank(1));
         assert_eq!(barrier.enter(BrokerRank(2), 2), Entered::Complete(1), "it waits in the second");
         assert_eq!(ended(&mut barrier, "0"), "");
-        assert!(!barrier.fail());
+        assert!(!barrier.fail(false));
         assert_eq!(barrier.completed(), 1, "rank 1 may come");
         assert_eq!(ended(&mut barrier, "1"), "");
-        assert!(barrier.fail());
+        assert!(barrier.fail(false));
         assert_eq!(barrier.completed(), 2, "both may have passed");
     }
 
@@ -289,7 +293,7 @@ mod tests {
         barrier.set_unknown(BrokerRank(0));
         barrier.enter(BrokerRank(1), 2);
         barrier.set_ended(&Idset::from_range(0..1), true);
-        assert!(barrier.fail());
+        assert!(barrier.fail(false));
         assert_eq!(barrier.completed(), 1, "rank 0 may not have entered the second");
     }
 
@@ -302,8 +306,20 @@ mod tests {
         barrier.set_ended(&Idset::from_range(0..1), false);
         barrier.set_ended_by_leader();
         assert_eq!(barrier.enter(BrokerRank(2), 2), Entered::Waiting);
-        assert!(barrier.fail());
+        assert!(barrier.fail(false));
         assert_eq!(barrier.completed(), 1, "rank 0 may not have entered the second");
+    }
+
+    /// Simulator seed 70038272: rank 1 was given up on, and the KVS had lost what its shell wrote.
+    #[test]
+    fn an_entry_that_only_a_record_has_lets_nobody_go_when_the_job_has_failed() {
+        let mut barrier = Barrier::new(&Idset::from_range(0..2));
+        barrier.enter(BrokerRank(0), 1);
+        barrier.find(BrokerRank(1), 1);
+        barrier.set_ended(&Idset::from_range(1..2), true);
+        let mut unfailed = barrier.clone();
+        assert!(barrier.fail(true) && unfailed.fail(false));
+        assert_eq!((barrier.completed(), unfailed.completed()), (0, 1));
     }
 
     #[test]
@@ -314,16 +330,16 @@ mod tests {
         assert_eq!(barrier.enter(BrokerRank(1), 1), Entered::Failed);
         assert_eq!(barrier.completed(), 0);
         barrier.set_ended(&Idset::from_range(0..2), true);
-        assert!(!barrier.fail(), "it was said");
+        assert!(!barrier.fail(false), "it was said");
     }
 
     #[test]
     fn after_an_exit_everyone_hears_of_it() {
         let mut barrier = Barrier::new(&Idset::from_range(0..2));
-        assert!(!barrier.fail(), "all shells run");
+        assert!(!barrier.fail(false), "all shells run");
         assert_eq!(ended(&mut barrier, "1"), "1");
         assert_eq!(ended(&mut barrier, "1"), "", "no news");
-        assert!(barrier.fail());
+        assert!(barrier.fail(false));
         assert_eq!(barrier.enter(BrokerRank(0), 1), Entered::Failed);
         assert_eq!(barrier.enter(BrokerRank(7), 1), Entered::Waiting, "not of this job");
     }

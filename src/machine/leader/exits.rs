@@ -46,7 +46,7 @@ impl Leader {
         if !inside.is_empty() && is_news {
             self.fail_before_barrier(cx, &inside, out);
         }
-        if self.barrier.fail() {
+        if self.barrier.fail(self.failure.is_some()) {
             self.fail_barrier(&self.ranks.active(), out);
         }
     }
