@@ -72,6 +72,8 @@ impl FluxPaths {
             Some(answer) => Some(first_of(&answer)),
             None => modules.parent().and_then(python_below),
         };
+        // It can be a link, which would lead out of a destdir that has it, too.
+        let resolvers = resolvers.map(|path| path.canonicalize().unwrap_or(path));
         let resolvers = resolvers.map(|path| path.join(RESOLVERS));
         let paths = Self { modules, connectors, configuration, commands, manual, resolvers };
         for path in paths.all() {

@@ -42,7 +42,7 @@ test_expect_success 'install puts everything where Flux looks' '
 	grep -x ".$connector_dir/resume.so" new &&
 	grep -x ".$module_dir/job-exec-rs.so" new &&
 	grep "^.$conf_dir/modprobe/modprobe.d/.*\.toml$" new &&
-	cmp "$top/src/cli/resume.py" "$dest$(flux config builtin python_path)/flux/uri/resolvers/resume.py" &&
+	cmp "$top/src/cli/resume.py" "$dest$(realpath "$(flux config builtin python_path)")/flux/uri/resolvers/resume.py" &&
 	for rc in rc1 rc3; do
 		cmp "$top/src/cli/$rc.py" "$dest/$(grep "^.$conf_dir/modprobe/$rc.d/.*\.py$" new)" || return 1
 	done
