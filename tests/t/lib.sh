@@ -201,6 +201,18 @@ if [ -n "$JOB_EXEC_RS_MODULE" ]; then
     [ -e "$TMPDIR/connectors/resume.so" ] && test_set_prereq CONNECTOR
 fi
 
+# usage: need_program
+# Sets $program to our command beside our module; without one the script is skipped.
+need_program() {
+    program=
+    [ -z "$JOB_EXEC_RS_MODULE" ] || program=$(dirname "$JOB_EXEC_RS_MODULE")/job-exec-rs
+    if ! [ -x "${program:-/nonexistent}" ]; then
+        # shellcheck disable=SC2034 # test_done reads it
+        skip_all="needs our program beside our module"
+        test_done
+    fi
+}
+
 # usage: wait_event [OPTION...] JOBID EVENT
 wait_event() {
     flux job wait-event -t "$patience" "$@"

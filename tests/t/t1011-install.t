@@ -4,12 +4,7 @@ instance_size=0
 # shellcheck source=lib.sh
 . "$(dirname "$0")/lib.sh"
 
-program=
-[ -n "$JOB_EXEC_RS_MODULE" ] && program=$(dirname "$JOB_EXEC_RS_MODULE")/job-exec-rs
-if ! [ -x "${program:-/nonexistent}" ]; then
-	skip_all="needs our program beside our module"
-	test_done
-fi
+need_program
 # Without the module swap of lib.sh: the installed drop-in has to load the module.
 unset FLUX_MODULE_PATH_PREPEND FLUX_MODPROBE_PATH_APPEND
 

@@ -4,12 +4,7 @@ instance_size=0
 # shellcheck source=lib.sh
 . "$(dirname "$0")/lib.sh"
 
-program=
-[ -n "$JOB_EXEC_RS_MODULE" ] && program=$(dirname "$JOB_EXEC_RS_MODULE")/job-exec-rs
-if ! [ -x "${program:-/nonexistent}" ]; then
-	skip_all="needs our program beside our module"
-	test_done
-fi
+need_program
 mkdir cmd
 ln -s "$(realpath "$program")" cmd/flux-job-exec-rs
 export FLUX_EXEC_PATH_PREPEND=$PWD/cmd
@@ -19,10 +14,6 @@ cat >look <<-\EOF
 	id=$(flux submit -N2 -n2 sleep inf) &&
 	flux job wait-event -t 30 $id start >/dev/null &&
 	flux job id --to=f58plain $id >id &&
-	for try in $(seq 100); do
-		flux job-exec-rs units --json | jq -e "select(.pid)" >/dev/null && break
-		sleep 0.1
-	done
 	flux job-exec-rs units >units-here 2>&1
 	flux job-exec-rs units --all --json >units-all 2>units-err
 	flux job-exec-rs units --all $id -o "{rank}:{stage}" >units-columns 2>&1
@@ -86,6 +77,7 @@ test_expect_success 'a rank without the module is named, with what to do' '
 test_expect_success 'logs has what the KVS, the brokers and the records know, in order of time' '
 	grep " job  *submit" logs &&
 	grep " exec  *complete" logs &&
+	grep "rank 0  *broker .*: rank 1 does not answer" logs &&
 	cut -d" " -f1 logs >times &&
 	sort -c times
 '

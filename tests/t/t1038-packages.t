@@ -4,12 +4,8 @@ instance_size=0
 # shellcheck source=lib.sh
 . "$(dirname "$0")/lib.sh"
 
-build=
-[ -n "$JOB_EXEC_RS_MODULE" ] && build=$(dirname "$JOB_EXEC_RS_MODULE")
-if ! [ -x "${build:-/nonexistent}/job-exec-rs" ]; then
-	skip_all="needs our program beside our module"
-	test_done
-fi
+need_program
+build=$(dirname "$program")
 if ! command -v dpkg-deb >/dev/null || [ "$(id -u)" != 0 ]; then
 	skip_all="needs dpkg, and root"
 	test_done
@@ -61,13 +57,14 @@ test_expect_success 'installed, they say the one next step' '
 	grep "systemctl restart flux" install-out
 '
 cat >upgrade <<-\EOF
-	id=$(flux submit -N2 -n2 sh -c 'while ! test -e '"$PWD"'/go; do sleep 0.1; done') &&
+	mkfifo go.0 go.1 &&
+	id=$(flux submit -N2 -n2 sh -c 'read line <go.$FLUX_TASK_RANK') &&
 	flux job wait-event -t 30 $id start &&
 	flux module list | grep job-exec-rs &&
 	dpkg --root="$1" --force-depends --force-script-chrootless -i new/*.deb >upgrade-out 2>&1 &&
 	flux exec -r all flux module reload job-exec-rs &&
 	flux run -N2 -n2 true &&
-	touch go &&
+	for rank in 0 1; do echo go >go.$rank; done &&
 	flux job status $id &&
 	flux job-exec-rs status &&
 	echo all is well
