@@ -31,6 +31,7 @@ mod supervision;
 
 use error::LoadError;
 use handlers::SERVICE;
+pub use site::lingers;
 use state_directory::{Candidates, Place};
 use supervision::Supervision;
 

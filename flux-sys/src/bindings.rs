@@ -1,4 +1,4 @@
-// Made by tests/bindings.rs from flux/core.h. Do not edit.
+// Made by tests/bindings.rs from flux/core.h, and longer than a file that is to be read: bindgen writes each function four times. Do not edit.
 
 pub const FLUX_OPT_TESTING_USERID: &[u8; 21] = b"flux::testing_userid\0";
 pub const FLUX_OPT_TESTING_ROLEMASK: &[u8; 23] = b"flux::testing_rolemask\0";

@@ -50,7 +50,8 @@ fn generate(include_paths: &[PathBuf]) -> String {
     let mut builder = bindgen::Builder::default()
         .header_contents("flux.h", "#include <flux/core.h>\n")
         .clang_args(include_paths.iter().map(|path| format!("-I{}", path.display())))
-        .raw_line("// Made by tests/bindings.rs from flux/core.h. Do not edit.")
+        .raw_line("// Made by tests/bindings.rs from flux/core.h, and longer than a file that is to be read: bindgen \
+                   writes each function four times. Do not edit.")
         .dynamic_library_name("Libflux")
         .dynamic_link_require_all(true)
         .rust_target(bindgen::RustTarget::stable(85, 0).expect("a release that bindgen knows"))
