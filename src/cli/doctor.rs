@@ -42,13 +42,14 @@ struct Report {
 }
 
 pub(super) fn doctor(arguments: &Arguments) -> Result<ExitCode, Failure> {
-    let site = Site::look()?;
-    let reports = match (arguments.all, site.size()) {
-        (true, Some(size)) => everywhere(size)?,
-        (true, None) => return Err(Failure::new("--all needs a broker on this node")),
-        (false, _) => {
-            vec![Report { host: site.host.clone(), rank: site.rank(), findings: findings(&site) }]
-        }
+    let broker = site::broker()?;
+    let reports = if arguments.all {
+        let broker = broker.map_err(|why| Failure(format!("--all needs a broker here: {why}")))?;
+        everywhere(broker.size)?
+    } else {
+        let site = Site::look(broker);
+        let (rank, findings) = (site.rank(), findings(&site));
+        vec![Report { host: site.host, rank, findings }]
     };
     let mut out = std::io::stdout().lock();
     for report in &reports {

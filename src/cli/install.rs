@@ -66,8 +66,8 @@ Next, when this is done on every node of the instance: restart it (running jobs 
 /// to its connector directory, and what `flux uri` has to know of it below its Python modules. What
 /// Flux reads when it starts and stops, and when a shell starts, goes to its configuration directory
 /// (modprobe/ and shell/lua.d/). This program becomes `flux job-exec-rs`, with its manual pages and
-/// completions. Flux itself says where all
-/// those are. Running instances are not touched; the next start loads the module.
+/// completions. Flux itself says where its directories are. Running instances are not touched; the next
+/// start loads the module.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:

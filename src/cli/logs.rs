@@ -13,8 +13,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::failure::Failure;
-use super::own::own_stats;
 use super::programs::{on_ranks, run};
+use super::stats;
 
 /// Show all that the service has on a job: what to attach to a report
 ///
@@ -115,17 +115,24 @@ fn utc(seconds: f64) -> String {
 fn here(flux: Handle, job: JobId) -> Result<Vec<Entry>, Failure> {
     let rank = flux.rank().map_err(Failure::new)?;
     let place = format!("rank {rank}");
-    let stats = own_stats(flux, rank)?;
+    let stats = stats::of_rank(flux, rank)?;
     let id = job.to_string();
     // As units have it in their names.
     let plain = format!("f{}", id.trim_start_matches(['ƒ', 'f']));
-    let mut entries = dmesg(&place, &id);
+    let mut entries = dmesg(&place, &plain);
     entries.extend(journal(&place, &plain));
     entries.extend(records(&place, stats["records"].as_str().unwrap_or_default(), &plain));
     Ok(entries)
 }
 
-fn dmesg(place: &str, id: &str) -> Vec<Entry> {
+/// Whether a line names the job, and not one whose id only begins so. A broker writes `ƒ` where it can.
+fn names(line: &str, plain: &str) -> bool {
+    let is_end = |rest: &str| !rest.starts_with(|c: char| c.is_ascii_alphanumeric());
+    let of = |id: &str| line.match_indices(id).any(|(at, _)| is_end(&line[at + id.len()..]));
+    of(plain) || of(&plain.replacen('f', "ƒ", 1))
+}
+
+fn dmesg(place: &str, plain: &str) -> Vec<Entry> {
     let text = run("flux", &["dmesg"]).unwrap_or_default();
     let entry = |line: &str| {
         let (time, text) = line.split_once(' ')?;
@@ -133,7 +140,7 @@ fn dmesg(place: &str, id: &str) -> Vec<Entry> {
         let (place, from) = (place.to_string(), "broker".to_string());
         Some(Entry { time, place, from, text: text.to_string() })
     };
-    text.lines().filter(|line| line.contains(id)).filter_map(entry).collect()
+    text.lines().filter(|line| names(line, plain)).filter_map(entry).collect()
 }
 
 /// What the owner's systemd says of its units. The journal may be out of reach.
@@ -186,6 +193,12 @@ mod tests {
         assert_eq!(utc(0.5), "1970-01-01T00:00:00.500000Z");
         let of_broker = parse_rfc3339("2026-11-27T12:00:00.25Z").expect("as flux dmesg has it");
         assert_eq!(format_rfc3339_micros(of_broker).to_string(), "2026-11-27T12:00:00.250000Z");
+    }
+
+    #[test]
+    fn a_line_names_a_job_by_its_whole_id() {
+        assert!(names("ƒ2Xy: rank 1 does not answer", "f2Xy") && names("of f2Xy", "f2Xy"));
+        assert!(!names("ƒ2XyZ: rank 1 does not answer", "f2Xy"));
     }
 
     #[test]

@@ -9,6 +9,7 @@ use job_exec_rs::proto::{Idset, JobId, PerilogRelease};
 use serde_json::{Value, json};
 
 use super::failure::Failure;
+use super::stats;
 
 /// Show the prologs and epilogs that jobs wait for, or have a job wait no longer
 ///
@@ -72,7 +73,7 @@ pub(super) fn perilog(arguments: &Arguments) -> Result<ExitCode, Failure> {
 
 /// Rank 0 knows which ranks' scripts each job waits for; what these do, the ranks know.
 fn list(flux: Handle) -> Result<(), Failure> {
-    let stats = stats(flux, 0)?;
+    let stats = stats::of_instance(flux)?;
     let mut ranks = Idset::new();
     for job in stats["jobs"].as_object().into_iter().flatten().map(|(_, job)| job) {
         for key in ["prolog_ranks", "epilog_ranks"] {
@@ -83,7 +84,7 @@ fn list(flux: Handle) -> Result<(), Failure> {
     let mut out = std::io::stdout().lock();
     let mut silent = Vec::new();
     for rank in ranks.iter() {
-        let scripts = match self::stats(flux, rank) {
+        let scripts = match stats::of_rank(flux, rank) {
             Ok(mut stats) => stats["scripts"].take(),
             Err(Failure(why)) => {
                 silent.push(why);
@@ -100,12 +101,6 @@ fn list(flux: Handle) -> Result<(), Failure> {
         }
     }
     if silent.is_empty() { Ok(()) } else { Err(Failure(silent.join("\n"))) }
-}
-
-fn stats(flux: Handle, rank: u32) -> Result<Value, Failure> {
-    let stats = flux.ask_rank(rank, "job-exec.stats-get", "{}");
-    let stats = stats.map_err(|error| Failure(format!("rank {rank}: {error}")))?;
-    serde_json::from_str(&stats).map_err(Failure::new)
 }
 
 fn line(job: &str, rank: u32, script: &Value) -> String {

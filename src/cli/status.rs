@@ -9,6 +9,7 @@ use job_exec_rs::proto::JobId;
 use serde_json::Value;
 
 use super::failure::Failure;
+use super::stats;
 
 /// Show what the service does: jobs, their ranks, and what each waits for
 ///
@@ -27,13 +28,12 @@ pub(super) struct Arguments {
 pub(super) fn status(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let flux = Handle::connect().map_err(Failure::new)?;
     JobId::show_ascii(flux.shows_ascii_f58());
-    let text = flux.ask_rank(0, "job-exec.stats-get", "{}").map_err(Failure::new)?;
+    let stats = stats::of_instance(flux)?;
     let mut out = std::io::stdout().lock();
     if arguments.json {
-        writeln!(out, "{text}").map_err(Failure::new)?;
+        writeln!(out, "{stats}").map_err(Failure::new)?;
         return Ok(ExitCode::SUCCESS);
     }
-    let stats: Value = serde_json::from_str(&text).map_err(Failure::new)?;
     show(&stats, &mut out).map_err(Failure::new)?;
     Ok(ExitCode::SUCCESS)
 }

@@ -10,8 +10,8 @@ use job_exec_rs::proto::JobId;
 use serde_json::{Value, json};
 
 use super::failure::Failure;
-use super::own::{OwnUnit, own_stats, own_units};
 use super::programs::{on_ranks, run};
+use super::stats::{self, Unit};
 
 const FORMAT: &str = "{jobid:<14} {rank:>5} {host:<12} {stage:<7} {state:<10} {pid:>8} {processes:>9} {memory:>10} {unit}";
 
@@ -77,11 +77,11 @@ pub(super) fn units(arguments: &Arguments) -> Result<ExitCode, Failure> {
 /// The units of this rank.
 fn here(flux: Handle, job: Option<JobId>) -> Result<Vec<Value>, Failure> {
     let rank = flux.rank().map_err(Failure::new)?;
-    let mut units = own_units(&own_stats(flux, rank)?);
+    let mut units = stats::units(&stats::of_rank(flux, rank)?);
     units.retain(|unit| job.is_none_or(|job| unit.job.parse() == Ok(job)));
     let told = ask_systemd(&units);
     let host = flux.attribute("hostname").unwrap_or_default();
-    let row = |unit: &OwnUnit| {
+    let row = |unit: &Unit| {
         let told = told.get(&unit.unit);
         let text = |name: &str| told.and_then(|told| told.get(name)).filter(|text| is_set(text));
         let number = |name: &str| text(name)?.parse::<u64>().ok();
@@ -113,7 +113,7 @@ fn is_set(text: &str) -> bool {
 }
 
 /// The properties of each unit. Nothing where there is no user manager.
-fn ask_systemd(units: &[OwnUnit]) -> BTreeMap<String, BTreeMap<String, String>> {
+fn ask_systemd(units: &[Unit]) -> BTreeMap<String, BTreeMap<String, String>> {
     if units.is_empty() {
         return BTreeMap::new();
     }

@@ -70,7 +70,8 @@ pub(super) fn silent(rank: u32, why: &str) -> Finding {
 pub(super) fn findings(site: &Site) -> Vec<Finding> {
     let mut all = vec![flux(site), files(site)];
     all.extend(cgroups(site));
-    all.extend([user_manager(site), unit(site)]);
+    all.push(user_manager(site));
+    all.extend(site.unit.as_ref().map(unit));
     let broker = match &site.broker {
         Ok(broker) => broker,
         Err(why) => {
@@ -163,8 +164,8 @@ fn user_manager(site: &Site) -> Finding {
     }
 }
 
-fn unit(site: &Site) -> Finding {
-    match &site.unit {
+fn unit(started: &Result<(), String>) -> Finding {
+    match started {
         Ok(()) => good("unit", "one can be started"),
         Err(why) => bad("unit", format!("none can be started: {why}"), "systemctl --user status"),
     }
@@ -396,7 +397,7 @@ mod tests {
             missing: Vec::new(),
             controllers: Some(["cpu", "memory", "pids"].map(String::from).to_vec()),
             systemd: Ok("252.39-1~deb12u2".into()),
-            unit: Ok(()),
+            unit: Some(Ok(())),
             lingers: Some(true),
             restart_sec: Some(30.0),
             imp: Some(Imp { path: "/imp".into(), is_setuid: true, pam: None }),
@@ -438,9 +439,11 @@ mod tests {
     fn each_fault_is_named_alone_with_the_words_that_mend_it() {
         let faults: [(&str, &str, Break); 22] = [
             ("linger", "enable-linger flux", |site| site.lingers = Some(false)),
-            ("user manager", "user@", |site| site.systemd = Err("no bus".into())),
+            ("user manager", "user@", |site| {
+                (site.systemd, site.unit) = (Err("no bus".into()), None);
+            }),
             ("user manager", "240", |site| site.systemd = Ok("237".into())),
-            ("unit", "status", |site| site.unit = Err("refused".into())),
+            ("unit", "status", |site| site.unit = Some(Err("refused".into()))),
             ("cgroup", "unified", |site| site.controllers = None),
             ("installation", "install", |site| site.missing = vec![PathBuf::from("/x")]),
             ("flux-core", "PATH", |site| site.flux = None),

@@ -6,6 +6,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use job_exec_rs::adapter::libflux::Handle;
+use job_exec_rs::module::lingers;
 use job_exec_rs::proto::{InstanceId, UnitName};
 use nix::sys::statfs::{TMPFS_MAGIC, statfs};
 use nix::unistd::{Uid, User, getuid};
@@ -14,8 +15,8 @@ use serde_json::{Value, json};
 use crate::cli::failure::Failure;
 use crate::cli::flux_paths::FluxPaths;
 use crate::cli::install;
-use crate::cli::own::{own_stats, own_units};
 use crate::cli::programs::run;
+use crate::cli::stats::{self, units};
 
 /// A node, as its commands and files describe it. Times are seconds, sizes are bytes.
 #[derive(Clone, Debug)]
@@ -31,8 +32,8 @@ pub(super) struct Site {
     pub(super) controllers: Option<Vec<String>>,
     /// systemd's version, or why the owner's user manager does not say it.
     pub(super) systemd: Result<String, String>,
-    /// A unit was started.
-    pub(super) unit: Result<(), String>,
+    /// Whether a unit could be started. None: there is no user manager to ask.
+    pub(super) unit: Option<Result<(), String>>,
     pub(super) lingers: Option<bool>,
     /// Of `flux.service`, if there is such a unit.
     pub(super) restart_sec: Option<f64>,
@@ -76,25 +77,29 @@ pub(super) struct Records {
     pub(super) strange: Vec<String>,
 }
 
-impl Site {
-    /// # Errors
-    /// The instance is somebody else's.
-    pub(super) fn look() -> Result<Self, Failure> {
-        let broker = Broker::ask();
-        if let Ok((_, owner)) = &broker
-            && *owner != getuid()
-        {
-            let owner = name_of(*owner);
-            return Err(Failure(format!(
+/// This node's broker, or why there is none.
+///
+/// # Errors
+/// The instance is somebody else's.
+pub(super) fn broker() -> Result<Result<Broker, String>, Failure> {
+    match Broker::ask() {
+        Ok((_, owner)) if owner != getuid() => {
+            let owner = name_of(owner);
+            Err(Failure(format!(
                 "the instance is {owner}'s: sudo -u {owner} flux job-exec-rs doctor"
-            )));
+            )))
         }
-        let broker = broker.map(|(broker, _)| broker);
+        answer => Ok(answer.map(|(broker, _)| broker)),
+    }
+}
+
+impl Site {
+    pub(super) fn look(broker: Result<Broker, String>) -> Self {
         let owner = name_of(getuid());
         let rank = broker.as_ref().ok().map(|broker| broker.rank);
         let stats = broker.as_ref().ok().and_then(|broker| broker.stats.as_ref().ok());
         let known: BTreeSet<String> =
-            stats.map(own_units).into_iter().flatten().map(|unit| unit.unit).collect();
+            stats.map(units).into_iter().flatten().map(|unit| unit.unit).collect();
         let units = user_systemctl(&["list-units", "--plain", "--no-legend", "*shell-*", "*log-*"]);
         let units = units.unwrap_or_default();
         let records = stats.and_then(|stats| records(rank?, stats, &known));
@@ -103,7 +108,7 @@ impl Site {
             strange(units.split_whitespace(), (rank, &instance), &known)
         });
         let version = user_systemctl(&["show", "--value", "--property=Version"]);
-        Ok(Self {
+        Self {
             host: nix::sys::utsname::uname()
                 .map_or_else(|_| "?".into(), |name| name.nodename().to_string_lossy().into()),
             flux: run("flux", &["version"]).ok().and_then(|text| {
@@ -112,7 +117,7 @@ impl Site {
             }),
             missing: missing(),
             controllers: controllers(),
-            unit: if version.is_ok() { start_unit() } else { Ok(()) },
+            unit: version.is_ok().then(start_unit),
             systemd: version.map(|text| text.trim().to_string()),
             lingers: lingers(&owner),
             restart_sec: restart_sec(),
@@ -121,15 +126,11 @@ impl Site {
             strange_units,
             owner,
             broker,
-        })
+        }
     }
 
     pub(super) fn rank(&self) -> Option<u32> {
         self.broker.as_ref().ok().map(|broker| broker.rank)
-    }
-
-    pub(super) fn size(&self) -> Option<u32> {
-        self.broker.as_ref().ok().map(|broker| broker.size)
     }
 }
 
@@ -150,7 +151,7 @@ impl Broker {
             modules: modules(flux, rank),
             modules_0: modules(flux, 0),
             has_perilog: flux.ask_rank(0, "job-manager.jobtap-query", &plugin).is_ok(),
-            stats: own_stats(flux, rank).map_err(|Failure(why)| why),
+            stats: stats::of_rank(flux, rank).map_err(|Failure(why)| why),
         };
         Ok((broker, owner))
     }
@@ -242,12 +243,6 @@ fn controllers() -> Option<Vec<String>> {
     let file = root.join(group.trim_start_matches('/')).join("cgroup.controllers");
     let own = fs::read_to_string(file).unwrap_or_default();
     Some(own.split_whitespace().map(str::to_string).collect())
-}
-
-/// loginctl(1), `enable-linger`. None where nobody can say.
-fn lingers(user: &str) -> Option<bool> {
-    let directory = Path::new("/var/lib/systemd/linger");
-    directory.is_dir().then(|| directory.join(user).exists())
 }
 
 fn restart_sec() -> Option<f64> {

@@ -1,22 +1,34 @@
-//! What the module of this node's broker says of itself.
+//! What modules say of themselves (`rfc/0005-configuration.md`, 5.5).
 
 use job_exec_rs::adapter::libflux::Handle;
 use serde_json::Value;
 
 use super::failure::Failure;
 
-/// The statistics of this rank alone (`rfc/0005-configuration.md`, 5.5).
+/// The statistics of the instance: those of rank 0, with the jobs that other ranks lead.
 ///
 /// # Errors
-/// There is no broker, or it has no module.
-pub(super) fn own_stats(flux: Handle, rank: u32) -> Result<Value, Failure> {
-    let text = flux.ask_rank(rank, "job-exec.stats-get", r#"{"own":true}"#);
+/// There is no broker, or rank 0 has no module.
+pub(super) fn of_instance(flux: Handle) -> Result<Value, Failure> {
+    ask(flux, 0, "{}")
+}
+
+/// The statistics of one rank alone.
+///
+/// # Errors
+/// There is no broker, or the rank has no module.
+pub(super) fn of_rank(flux: Handle, rank: u32) -> Result<Value, Failure> {
+    ask(flux, rank, r#"{"own":true}"#)
+}
+
+fn ask(flux: Handle, rank: u32, payload: &str) -> Result<Value, Failure> {
+    let text = flux.ask_rank(rank, "job-exec.stats-get", payload);
     let text = text.map_err(|error| Failure(format!("rank {rank}: {error}")))?;
     serde_json::from_str(&text).map_err(Failure::new)
 }
 
-/// One unit that this rank's module has.
-pub(super) struct OwnUnit {
+/// One unit that a rank's module has.
+pub(super) struct Unit {
     /// As the module shows it.
     pub(super) job: String,
     /// `shell`, `prolog` or `epilog`.
@@ -26,9 +38,9 @@ pub(super) struct OwnUnit {
 }
 
 /// Shells and scripts in the statistics of a rank.
-pub(super) fn own_units(stats: &Value) -> Vec<OwnUnit> {
+pub(super) fn units(stats: &Value) -> Vec<Unit> {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_string();
-    let shells = stats["shells"].as_object().into_iter().flatten().map(|(job, shell)| OwnUnit {
+    let shells = stats["shells"].as_object().into_iter().flatten().map(|(job, shell)| Unit {
         job: job.clone(),
         stage: "shell".to_string(),
         unit: text(&shell["unit"]),
@@ -36,7 +48,7 @@ pub(super) fn own_units(stats: &Value) -> Vec<OwnUnit> {
     });
     let scripts = stats["scripts"].as_object().into_iter().flatten().flat_map(|(job, all)| {
         let all = all.as_array().into_iter().flatten();
-        all.map(|script| OwnUnit {
+        all.map(|script| Unit {
             job: job.clone(),
             stage: text(&script["stage"]),
             unit: text(&script["unit"]),
