@@ -31,7 +31,6 @@ mod supervision;
 
 use error::LoadError;
 use handlers::SERVICE;
-pub use site::lingers;
 use state_directory::{Candidates, Place};
 use supervision::Supervision;
 

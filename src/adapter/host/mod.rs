@@ -1,5 +1,7 @@
 //! The node's own file system.
 
+mod linger;
+
 use std::fs::{DirBuilder, File, OpenOptions, Permissions};
 use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
@@ -11,6 +13,7 @@ use nix::fcntl::{FallocateFlags, fallocate};
 use nix::unistd::{Whence, geteuid, lseek};
 
 use crate::port::disk::{Disk, Extent, IfExists};
+pub use linger::lingers;
 
 /// A directory, private to the instance owner.
 ///

@@ -5,8 +5,8 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use job_exec_rs::adapter::host::lingers;
 use job_exec_rs::adapter::libflux::Handle;
-use job_exec_rs::module::lingers;
 use job_exec_rs::proto::{InstanceId, UnitName};
 use nix::sys::statfs::{TMPFS_MAGIC, statfs};
 use nix::unistd::{Uid, User, getuid};
