@@ -1,24 +1,31 @@
-//! Output that is committed, and output that a checkpoint holds.
+//! Output and statuses that are committed, and those that a checkpoint holds.
 //!
 //! When rank 0's broker is killed, the KVS loses commits that no checkpoint holds. A later leader
-//! asks the nodes for that output again. So a node discards only output that is covered.
+//! asks the nodes for that output again. So a node discards only output that is covered, and a rank
+//! is released only when what is known of the job's status is covered.
 
 use std::collections::BTreeMap;
 
 use super::exec_log::Logged;
-use crate::proto::{BrokerRank, Stream};
+use crate::proto::{BrokerRank, Stream, WaitStatus};
 
-type Offsets = BTreeMap<(BrokerRank, Stream), u64>;
+/// What was committed.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Committed {
+    offsets: BTreeMap<(BrokerRank, Stream), u64>,
+    /// The largest one.
+    status: WaitStatus,
+}
 
-/// How far the output of one job is covered by checkpoints.
+/// How far the output and the status of one job are covered by checkpoints.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Cover {
     mark: u64,
     /// Committed since the coordinator was last asked.
-    fresh: Offsets,
+    fresh: Committed,
     /// The coordinator was asked, with the current mark.
-    asked: Option<Offsets>,
-    covered: Offsets,
+    asked: Option<Committed>,
+    covered: Committed,
 }
 
 impl Cover {
@@ -30,12 +37,18 @@ impl Cover {
 
     /// Output was committed. Returns the mark to ask the coordinator with, if it is time.
     pub(super) fn handle_commit(&mut self, logged: Logged) -> Option<u64> {
-        self.fresh.insert((logged.rank, logged.stream), logged.offset);
+        self.fresh.offsets.insert((logged.rank, logged.stream), logged.offset);
+        self.ask()
+    }
+
+    /// A status was committed. Returns as [`Self::handle_commit`].
+    pub(super) fn handle_status(&mut self, status: WaitStatus) -> Option<u64> {
+        self.fresh.status = self.fresh.status.max(status);
         self.ask()
     }
 
     fn ask(&mut self) -> Option<u64> {
-        if self.asked.is_some() || self.fresh.is_empty() {
+        if self.asked.is_some() || self.fresh == Committed::default() {
             return None;
         }
         self.mark += 1;
@@ -53,14 +66,20 @@ impl Cover {
         if mark == self.mark
             && let Some(asked) = self.asked.take()
         {
-            self.covered.extend(asked);
+            self.covered.offsets.extend(asked.offsets);
+            self.covered.status = self.covered.status.max(asked.status);
         }
         self.ask()
     }
 
+    /// The largest status that a checkpoint holds.
+    pub(super) fn status(&self) -> WaitStatus {
+        self.covered.status
+    }
+
     /// Bytes of this stream that a checkpoint holds.
     pub(super) fn offset(&self, rank: BrokerRank, stream: Stream) -> u64 {
-        self.covered.get(&(rank, stream)).copied().unwrap_or(0)
+        self.covered.offsets.get(&(rank, stream)).copied().unwrap_or(0)
     }
 }
 

@@ -90,15 +90,21 @@ impl Leader {
     /// A checkpoint holds what was committed up to a mark, and perhaps the job's end.
     pub(in crate::machine) fn handle_covered(
         &mut self,
+        cx: Context,
         request: &CoveredRequest,
         out: &mut Effects,
     ) {
         if request.digest != self.command.digest {
             return;
         }
-        let journal = self.journal.as_mut();
-        if let Some(mark) = journal.and_then(|j| j.cover.handle_covered(request.mark)) {
-            self.voice.note(LeadNote::Changed { mark }, out);
+        if let Some(journal) = &mut self.journal {
+            let status = journal.cover.status();
+            if let Some(mark) = journal.cover.handle_covered(request.mark) {
+                self.voice.note(LeadNote::Changed { mark }, out);
+            }
+            if journal.cover.status() > status {
+                self.release.arm(cx.now.mono, &mut self.timers);
+            }
         }
         if request.ended && matches!(self.state, State::Ended(_)) {
             self.let_go(out);
@@ -130,16 +136,29 @@ impl Leader {
             return;
         }
         let gone = self.ranks.select(Rank::is_gone);
+        if self.release.has_ready(&gone) && self.must_save_status(cx) {
+            return;
+        }
         if let Some(ranks) = self.release.take_ready(&gone) {
-            let ranks = ReleasedRanks::These(ranks);
-            let status = self.status.largest;
-            if status > self.status.logged {
-                self.status.logged = status;
-                self.post(ExecEvent::status(cx.now.wall, status));
-            }
+            let (ranks, status) = (ReleasedRanks::These(ranks), self.status.largest);
             self.voice.note(LeadNote::Progress { status }, out);
             self.voice.say(Response::Release { ranks, is_final: false }, out);
         }
+    }
+
+    /// Ranks wait for a checkpoint that holds the job's status so far. A later leader may not reach
+    /// them any more.
+    fn must_save_status(&mut self, cx: Context) -> bool {
+        let status = self.status.largest;
+        let Some(journal) = &mut self.journal else { return false };
+        if journal.is_done || status <= journal.cover.status() {
+            return false;
+        }
+        if status > self.status.logged {
+            self.status.logged = status;
+            journal.log.post_status(cx.now.wall, status);
+        }
+        true
     }
 
     /// Nothing is left of the rank's shell, or nothing more can be learned.

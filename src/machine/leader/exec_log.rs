@@ -2,7 +2,7 @@
 //! next one. So order is kept, a quiet job is not delayed, and a busy job costs few commits.
 
 use crate::machine::effect::{Effect, Effects, KvsOp};
-use crate::proto::{BrokerRank, ExecEvent, JobDigest, JobId, Stream};
+use crate::proto::{BrokerRank, ExecEvent, JobDigest, JobId, Stream, WaitStatus};
 
 /// Times that a commit is tried before its events are given up, and that the move is tried.
 const TRIES_MAX: u32 = 5;
@@ -16,10 +16,18 @@ pub(super) struct Logged {
     pub(super) offset: u64,
 }
 
+/// What a commit holds that somebody waits for.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Held {
+    pub(super) output: Vec<Logged>,
+    /// The largest status that `debug.status` says.
+    pub(super) status: WaitStatus,
+}
+
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Batch {
     events: Vec<ExecEvent>,
-    output: Vec<Logged>,
+    held: Held,
 }
 
 /// How far the last commit is.
@@ -57,7 +65,12 @@ impl ExecLog {
 
     pub(super) fn post_output(&mut self, event: ExecEvent, logged: Logged) {
         self.waiting.events.push(event);
-        self.waiting.output.push(logged);
+        self.waiting.held.output.push(logged);
+    }
+
+    pub(super) fn post_status(&mut self, now: f64, status: WaitStatus) {
+        self.waiting.events.push(ExecEvent::status(now, status));
+        self.waiting.held.status = status;
     }
 
     /// Events wait that no commit holds yet.
@@ -84,23 +97,24 @@ impl ExecLog {
         self.in_flight = Some(batch);
     }
 
-    /// The commit under way is durable; returns the output that it held.
-    pub(super) fn take_committed(&mut self) -> Vec<Logged> {
+    /// The commit under way is durable; returns what it held.
+    pub(super) fn take_committed(&mut self) -> Held {
         (self.tries, self.run) = (0, None);
-        self.in_flight.take().unwrap_or_default().output
+        self.in_flight.take().unwrap_or_default().held
     }
 
     /// The commit under way has failed. Returns nothing if it is to be tried again after a pause. Else
-    /// its events are given up, and the output that they held is returned.
-    pub(super) fn take_failed(&mut self) -> Option<Vec<Logged>> {
+    /// its events are given up, and what they held is returned.
+    pub(super) fn take_failed(&mut self) -> Option<Held> {
         let mut batch = self.in_flight.take().unwrap_or_default();
         self.tries += 1;
         if self.tries >= TRIES_MAX {
             self.tries = 0;
-            return Some(batch.output);
+            return Some(batch.held);
         }
         batch.events.append(&mut self.waiting.events);
-        batch.output.append(&mut self.waiting.output);
+        batch.held.output.append(&mut self.waiting.held.output);
+        batch.held.status = batch.held.status.max(self.waiting.held.status);
         self.waiting = batch;
         self.holding = true;
         None

@@ -9,7 +9,7 @@ use super::{Leader, launch};
 use crate::machine::context::Context;
 use crate::machine::effect::{Effect, Effects, KvsOp, Level};
 use crate::machine::event::{Creation, Fault, KvsResult, Opened};
-use crate::proto::peer::Mode;
+use crate::proto::peer::{LeadNote, Mode};
 use crate::proto::{ExecEvent, Idset, JobDigest, Response, WaitStatus};
 
 /// How often opening the guest namespace is tried again.
@@ -105,7 +105,7 @@ impl Leader {
 
     fn handle_commit(&mut self, cx: Context, result: Result<(), Fault>, out: &mut Effects) {
         let Some(journal) = &mut self.journal else { return };
-        let logged = match result {
+        let held = match result {
             Ok(()) => journal.log.take_committed(),
             Err(fault) => {
                 let text = format!("{}: exec.eventlog commit failed: {fault}", self.id);
@@ -119,7 +119,11 @@ impl Leader {
                 }
             }
         };
-        for piece in logged {
+        let mark = journal.cover.handle_status(held.status);
+        if let Some(mark) = mark {
+            self.voice.note(LeadNote::Changed { mark }, out);
+        }
+        for piece in held.output {
             self.acknowledge(piece, out);
         }
     }
@@ -256,9 +260,7 @@ impl Leader {
                     self.status.add(event.raw_status("wait_status").unwrap_or_default());
                 }
                 "debug.status" => {
-                    let status = event.raw_status("wait_status").unwrap_or_default();
-                    self.status.add(status);
-                    self.status.logged = self.status.logged.max(status);
+                    self.status.add(event.raw_status("wait_status").unwrap_or_default());
                 }
                 "complete" => {
                     let status = event.raw_status("status");

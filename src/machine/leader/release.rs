@@ -38,13 +38,20 @@ impl Release {
         }
     }
 
-    /// Takes the ranks of `gone` that can be released now. The last ranks are never among them: they
-    /// go with the final release, when the job's data is in place.
-    pub(super) fn take_ready(&mut self, gone: &Idset) -> Option<Idset> {
+    /// The ranks of `gone` that can be released now. The last ranks are never among them: they go
+    /// with the final release, when the job's data is in place.
+    fn ready(&self, gone: &Idset) -> Option<Idset> {
         let ready = self.held.intersection(gone);
-        if ready.is_empty() || ready == self.held {
-            return None;
-        }
+        (!ready.is_empty() && ready != self.held).then_some(ready)
+    }
+
+    pub(super) fn has_ready(&self, gone: &Idset) -> bool {
+        self.ready(gone).is_some()
+    }
+
+    /// Takes the ranks of `gone` that can be released now.
+    pub(super) fn take_ready(&mut self, gone: &Idset) -> Option<Idset> {
+        let ready = self.ready(gone)?;
         self.count += 1;
         self.held = self.held.difference(&ready);
         self.released = self.released.union(&ready);

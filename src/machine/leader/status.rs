@@ -9,7 +9,7 @@ use crate::proto::WaitStatus;
 pub(super) struct Status {
     /// The largest one of shells that have ended, also of ranks that are not there any more.
     pub(super) largest: WaitStatus,
-    /// What the exec eventlog has of it.
+    /// What this leader has posted of it as `debug.status`.
     pub(super) logged: WaitStatus,
     /// The one that an earlier leader has told the job manager: it stays.
     pub(super) promised: Option<WaitStatus>,

@@ -38,7 +38,7 @@ impl Node {
             Event::Checkpointed(result) => self.coordinator.handle_checkpointed(cx, result, out),
             Event::Cleaning(cleaning) => self.coordinator.handle_cleaning(cx, *cleaning, out),
             Event::Config(config) => self.reconfigure(*config, out),
-            Event::Covered(covered) => self.handle_covered(&covered, out),
+            Event::Covered(covered) => self.handle_covered(now, &covered, out),
             Event::CriticalRanks { request, credential, id, ranks } => {
                 self.handle_critical_ranks(now, request, (id, credential), &ranks, out);
             }
@@ -99,9 +99,10 @@ impl Node {
     }
 
     /// The coordinator tells what a checkpoint holds.
-    fn handle_covered(&mut self, covered: &CoveredRequest, out: &mut Effects) {
+    fn handle_covered(&mut self, now: Now, covered: &CoveredRequest, out: &mut Effects) {
+        let cx = context!(self, now);
         if let Some(leader) = self.leaders.get_mut(&covered.id) {
-            leader.handle_covered(covered, out);
+            leader.handle_covered(cx, covered, out);
         }
     }
 

@@ -565,6 +565,23 @@ fn a_status_counts_although_its_rank_was_released_and_cannot_be_asked() {
 
 /// [released-status]
 #[test]
+fn no_rank_is_released_before_a_checkpoint_holds_the_status() {
+    let mut world = World::running(4, "1-3");
+    world.checkpoint = Err(Fault::new(libc::ENOSPC, "No space left on device"));
+    world.exited(3, WaitStatus(512));
+    world.pass(10.0);
+    assert_eq!(world.event_names().iter().filter(|name| **name == "debug.status").count(), 1);
+    assert_eq!(world.released(), []);
+    world.checkpoint = Ok(());
+    world.pass(10.0);
+    assert_eq!(world.released(), [("3".to_string(), false)]);
+    world.exited(2, WaitStatus(512));
+    world.pass(0.2);
+    assert_eq!(world.released().len(), 2, "the same status is not waited for again");
+}
+
+/// [released-status]
+#[test]
 fn a_status_whose_commit_was_lost_is_posted_by_the_next_leader() {
     let mut world = World::running(4, "1-3");
     world.exited(3, WaitStatus(512));
