@@ -1,5 +1,5 @@
 #!/bin/bash
-test_description='Debian packages: install, upgrade under a running job, remove'
+test_description='packages: install, upgrade under a running job, remove'
 instance_size=0
 # shellcheck source=lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -78,6 +78,29 @@ test_expect_success 'an instance runs a job, that goes on through an upgrade and
 test_expect_success 'removed, they leave nothing' '
 	dpkg_in_root --purge job-exec-rs job-exec-rs-connector &&
 	installed >left &&
+	test_must_be_empty left
+'
+! command -v rpmbuild >/dev/null || test_set_prereq RPM
+# usage: rpm_in_root ARGUMENT... Debian asks to be told that it is not for its own system.
+rpm_in_root() {
+	rpm --root="$PWD/rpm" --dbpath=/db --force-debian --nodeps "$@"
+}
+test_expect_success RPM 'RPM packages have the same files' '
+	"$top/packaging/rpm" --build "$build" --prefix "$prefix" rpms >made-rpm &&
+	test "$(wc -l <made-rpm)" = 2 &&
+	for file in $(cat made-rpm); do
+		rpm -qp --requires "$file" | grep "flux-core >= 0.88" || return 1
+	done &&
+	grep "^ \.$prefix/" have | sed "s/^ \.//" >want &&
+	rpm -qpl $(cat made-rpm) | grep "^$prefix/" | sort >have-rpm &&
+	test_cmp want have-rpm
+'
+test_expect_success RPM 'they say the one next step, and leave nothing when they are removed' '
+	rpm_in_root -i $(cat made-rpm) >install-out &&
+	grep "systemctl restart flux" install-out &&
+	test -e "rpm$prefix/lib/flux/modules/job-exec-rs.so" &&
+	rpm_in_root -e job-exec-rs job-exec-rs-connector &&
+	find rpm -type f -not -path "rpm/db/*" >left &&
 	test_must_be_empty left
 '
 test_done

@@ -39,7 +39,8 @@ impl World {
     }
 
     /// Shells that live and whose jobs the job manager does not have, on ranks that can find out: with
-    /// the lives of their module and of rank 0's.
+    /// the lives of their module and of rank 0's. A rank that the job gave up on was drained, and its
+    /// shell can live longer: the orders go through another rank, which may stall.
     fn forgotten_shells(&self) -> Vec<(ShellId, Life, Life)> {
         let works = |rank: u32| {
             let state = &self.ranks[rank as usize];
@@ -54,8 +55,11 @@ impl World {
         ranks
             .flat_map(|rank| {
                 let shells = self.ranks[rank as usize].shells.iter().enumerate();
-                let forgotten = shells.filter(|(_, shell)| {
-                    shell.runs() && !self.manager.may_have(shell.unit.job(), &shell.digest)
+                let forgotten = shells.filter(move |(_, shell)| {
+                    let is_drained = self.drained.contains(&(shell.digest.clone(), rank));
+                    shell.runs()
+                        && !is_drained
+                        && !self.manager.may_have(shell.unit.job(), &shell.digest)
                 });
                 let lives = (self.life(rank), self.life(0));
                 forgotten.map(move |(index, _)| (ShellId { rank, index }, lives.0, lives.1))
