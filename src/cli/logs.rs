@@ -143,20 +143,26 @@ fn dmesg(place: &str, plain: &str) -> Vec<Entry> {
     text.lines().filter(|line| names(line, plain)).filter_map(entry).collect()
 }
 
-/// What the owner's systemd says of its units. The journal may be out of reach.
+/// What the owner's systemd says of its units. The journal may be out of reach: then that is the one
+/// line.
 fn journal(place: &str, plain: &str) -> Vec<Entry> {
     let unit = format!("*-{plain}-*");
     let show = ["--user", "--quiet", "--output=json", "--user-unit", &unit];
-    let text = run("journalctl", &show).unwrap_or_default();
+    let said = |time: String, text: String| {
+        let (place, from) = (place.to_string(), "systemd".to_string());
+        Entry { time, place, from, text }
+    };
+    let text = match run("journalctl", &show) {
+        Ok(text) => text,
+        Err(error) => {
+            let now = format_rfc3339_micros(SystemTime::now()).to_string();
+            return vec![said(now, format!("the journal has nothing on its units: {error}"))];
+        }
+    };
     let entry = |line: &str| {
         let entry: Value = serde_json::from_str(line).ok()?;
         let micros: f64 = entry["__REALTIME_TIMESTAMP"].as_str()?.parse().ok()?;
-        Some(Entry {
-            time: utc(micros / 1e6),
-            place: place.to_string(),
-            from: "systemd".to_string(),
-            text: entry["MESSAGE"].as_str()?.to_string(),
-        })
+        Some(said(utc(micros / 1e6), entry["MESSAGE"].as_str()?.to_string()))
     };
     text.lines().filter_map(entry).collect()
 }

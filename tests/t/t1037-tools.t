@@ -78,6 +78,9 @@ test_expect_success 'logs has what the KVS, the brokers and the records know, in
 	grep " job  *submit" logs &&
 	grep " exec  *complete" logs &&
 	grep "rank 0  *broker .*: rank 1 does not answer" logs &&
+	for rank in 0 1; do
+		grep -q "rank $rank  *systemd " logs || return 1
+	done &&
 	cut -d" " -f1 logs >times &&
 	sort -c times
 '
