@@ -9,6 +9,7 @@ import re
 import shlex
 import subprocess
 import sys
+import threading
 import time
 
 from instance import pause, run
@@ -23,6 +24,8 @@ CORES = 16
 BY_HAND_ENVIRONMENT = "[Service]\nEnvironment=FLUX_DISABLE_JOB_CLEANUP=1\n"
 BY_HAND_CONFIGURATION = '[kvs]\ncheckpoint-period = "10s"\n[content-sqlite]\nsynchronous = "FULL"\n'
 URI = "local:///run/flux/local"
+# What a node says of its broker is everybody's answer for this long.
+FRESH_S = 1
 # A clock that a test has set is off by more than a run takes.
 CLOCK_JUMP_S = 3600
 
@@ -58,6 +61,8 @@ class Cluster:
     def __init__(self, count, image, top, peer_timeout=None, by_hand=False):
         self.count, self.top = count, top
         self.tag = f"nodes-{os.getpid()}"
+        self.asking = [threading.Lock() for _ in range(count)]
+        self.told = [(0, "")] * count
         self.nodes = Nodes(count, image, top)
         prefix = os.path.dirname(os.path.dirname(run("sh", "-c", "command -v flux").stdout.strip()))
         self.prefix = prefix
@@ -103,21 +108,29 @@ class Cluster:
             raise subprocess.CalledProcessError(done.returncode, command, done.stdout, done.stderr)
         return done.stdout
 
-    def is_running(self, rank):
-        try:
-            return " run " in self.flux("uptime", check=False, rank=rank, limit=20)
-        except OSError:
-            return False
+    def uptime(self, rank):
+        """What `flux uptime` says, or why it says nothing. Forty jobs may wait for a broker: a node
+        that starts it is not asked by all of them."""
+        with self.asking[rank]:
+            at, said = self.told[rank]
+            if time.monotonic() - at > FRESH_S:
+                try:
+                    done = self.as_user(OWNER, ["flux", "uptime"], rank, limit=20)
+                    said = f"{done.stdout.strip()} {done.stderr.strip()}"
+                except OSError as error:
+                    said = str(error)
+                self.told[rank] = time.monotonic(), said
+            return said
 
     def await_run(self, rank, patience=180):
         """Raises NodeDown. What a site's staff does, too: a broker whose rc1 fails, because it is
         parted meanwhile, ends with broker.exit-norestart, and systemd leaves it so (flux-core
         `broker/state_machine.c`)."""
         began, was_started = time.monotonic(), False
-        while not self.is_running(rank):
+        while " run " not in (seen := self.uptime(rank)):
             waited = time.monotonic() - began
             if waited > patience:
-                raise NodeDown(f"no broker of rank {rank} is in RUN")
+                raise NodeDown(f"no broker of rank {rank} is in RUN: {seen}")
             if waited > patience / 2 and not was_started:
                 with contextlib.suppress(NodeDown):
                     self.nodes.run(rank, START_IF_ENDED)

@@ -49,7 +49,7 @@ impl Default for Limits {
             retained_max: 16 << 20,
             commits_max: 8 << 20,
             give_up_after: 7.0 * 86400.0,
-            patience: 300.0,
+            patience: 600.0,
         }
     }
 }
