@@ -40,12 +40,12 @@ class Attempt:
         """Whether an answer came."""
         mark = f"{self.instance.tag}-{self.name}"
         done = self.client(*self.job.command(self.directory, self.name), CHAOS_JOB=mark)
-        if done.returncode == 0:
+        self.id = done.returncode == 0 and done.stdout.strip() or None
+        if self.id:
             self.answered_at = time.time()
-            self.id = done.stdout.strip()
             self.note(f"submitted: {self.id}")
             return True
-        self.note(f"not submitted: {done.stderr.strip()}")
+        self.note(f"not submitted: {done.returncode} {done.stderr.strip()}")
         return False
 
     def client(self, *command, **more):
