@@ -15,6 +15,8 @@ from scripts import account_scripts, members
 # that was killed. The service makes a checkpoint each second while jobs change (rfc/0008, 8.3), and
 # that takes a while on a busy machine.
 FORGOTTEN_MAX_S = 5
+# And one that waited: it makes one 4 s after any change (waiting-kept), but none while the disk is full.
+WAITING_MAX_S = 15
 # A broker that may come back is in its place again so long after that, on a busy machine.
 REJOIN_S = 20
 # systemd may execute a shell so long after a killed broker has asked for it.
@@ -127,8 +129,7 @@ class Account:
         return self.killed_meanwhile(self.attempt.asked_at, max(ended, default=0))
 
     def account_unknown(self):
-        """Since it began to run, the service makes checkpoints for it. While it waits for
-        resources nobody does, and it may be forgotten at any age."""
+        """The service makes checkpoints while jobs run, and while any wait."""
         asked, answered = self.attempt.asked_at, self.attempt.answered_at
         self.waited = not self.tasks
         # A nested instance that was forgotten goes on with its steps until it is ended.
@@ -136,10 +137,13 @@ class Account:
         begins += [task.started - EXECUTED_LATE_S for task in self.tasks]
         ages = [age for age in map(self.age_at_kill, begins) if age is not None]
         age = min(ages, default=None)
-        if age is not None and (age <= FORGOTTEN_MAX_S or self.waited):
+        limit = WAITING_MAX_S if self.waited else FORGOTTEN_MAX_S
+        if self.waited and self.killed_meanwhile(asked, answered):
+            # The answer was on its way.
+            self.forgotten = 0
+        elif age is not None and age <= limit:
             self.forgotten = age
         elif self.killed_meanwhile(asked, answered):
-            # The answer was on its way.
             self.forgotten = 0
         else:
             self.say("job-unknown", f"began {age} s before a kill of rank 0")
