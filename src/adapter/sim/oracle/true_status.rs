@@ -67,7 +67,7 @@ impl World {
             ranks.filter_map(|rank| self.ranks[rank as usize].shells_of(&job.digest).last());
         let statuses: Vec<Option<WaitStatus>> = shells.map(|shell| shell.exited).collect();
         let truth = statuses.iter().flatten().max().copied().unwrap_or_default();
-        if truth != status && !self.is_of_those_heard(job, status) {
+        if truth != status {
             let seen = format!(
                 "{}: finish has {status}, the largest status of the shells is {truth}",
                 job.id
@@ -85,15 +85,8 @@ impl World {
 }
 
 impl World {
-    /// This is the largest status of all ranks but those that an earlier leader has released, and that a
-    /// later one could not ask, because systemd was silent there (`rfc/0006-differences.md`, 6.5).
-    fn is_of_those_heard(&self, job: &Allocation, status: WaitStatus) -> bool {
-        let heard = job.ranks.iter().filter(|rank| !self.is_unheard(job, *rank));
-        let shells =
-            heard.filter_map(|rank| self.ranks[rank as usize].shells_of(&job.digest).last());
-        shells.filter_map(|shell| shell.exited).max().unwrap_or_default() == status
-    }
-
+    /// It was released, and systemd is silent there: its shell may not have exited, and the job does
+    /// without it.
     fn is_unheard(&self, job: &Allocation, rank: u32) -> bool {
         let released = &self.manager.jobs[&job.id].released;
         released.contains_rank(BrokerRank(rank)) && self.was_silent(rank)
