@@ -17,7 +17,7 @@ use crate::proto::peer::{
 use crate::proto::{BrokerRank, ExecMethod, Idset, Response, UnitName, WaitStatus};
 
 /// A world whose shells outlive their brokers.
-fn lasting(size: usize) -> World {
+pub(super) fn lasting(size: usize) -> World {
     let mut world = World::new(size);
     for rank in 0..size {
         let ready = UnitEvent::Ready { method: Method::Systemd, notice: None };

@@ -1,5 +1,6 @@
 //! What reading the machines has found wrong, each with the test that would have found it.
 
+use super::recovery::lasting;
 use super::{JOB, World};
 use crate::machine::{Event, Fault, KvsOp, KvsResult, RequestId, Role};
 use crate::port::supervisor::{Method, UnitEvent};
@@ -566,7 +567,9 @@ fn a_status_counts_although_its_rank_was_released_and_cannot_be_asked() {
 /// [released-status]
 #[test]
 fn no_rank_is_released_before_a_checkpoint_holds_the_status() {
-    let mut world = World::running(4, "1-3");
+    let mut world = lasting(4);
+    world.start("1-3", false);
+    world.all_started(1..4);
     world.checkpoint = Err(Fault::new(libc::ENOSPC, "No space left on device"));
     world.exited(3, WaitStatus(512));
     world.pass(10.0);
