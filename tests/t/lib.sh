@@ -23,7 +23,7 @@ script=$(cd "$(dirname "$0")" && pwd)/$(basename "$0")
 # Longest wait for anything, in seconds; only a failing test ever gets near it.
 patience=${JOB_EXEC_RS_PATIENCE:-60}
 # Longest run of one script; then it is ended, and its instance winds up as usual.
-script_limit=${JOB_EXEC_RS_SCRIPT_LIMIT:-300}
+script_limit=${JOB_EXEC_RS_SCRIPT_LIMIT:-600}
 
 # usage: write_config DIRECTORY SIZE
 # More cores than this machine has, so that jobs never wait for a free one; noverify because
