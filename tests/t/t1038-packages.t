@@ -52,6 +52,11 @@ test_expect_success 'what they have is what install writes, and the program' '
 		grep -x " \.$prefix/$path" have || return 1
 	done
 '
+test_expect_success 'without a prefix they go where the Flux of the machine looks' '
+	for file in $("$top/packaging/deb" --build "$build" here); do dpkg-deb -c "$file"; done |
+		grep -o " \./.*[^/]$" | sort >have-here &&
+	test_cmp have have-here
+'
 test_expect_success 'installed, they say the one next step' '
 	dpkg_in_root -i $(cat made) >install-out 2>&1 &&
 	grep "systemctl restart flux" install-out
