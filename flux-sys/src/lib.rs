@@ -6,6 +6,8 @@
 
 use std::sync::OnceLock;
 
+#[macro_use]
+mod table;
 #[allow(non_camel_case_types, non_upper_case_globals)]
 #[allow(missing_docs, clippy::all, rustdoc::all)]
 #[rustfmt::skip]

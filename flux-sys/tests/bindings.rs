@@ -50,10 +50,7 @@ fn generate(include_paths: &[PathBuf]) -> String {
     let mut builder = bindgen::Builder::default()
         .header_contents("flux.h", "#include <flux/core.h>\n")
         .clang_args(include_paths.iter().map(|path| format!("-I{}", path.display())))
-        .raw_line("// Made by tests/bindings.rs from flux/core.h, and longer than a file that is to be read: bindgen \
-                   writes each function four times. Do not edit.")
-        .dynamic_library_name("Libflux")
-        .dynamic_link_require_all(true)
+        .raw_line("// Made by tests/bindings.rs from flux/core.h. Do not edit.")
         .rust_target(bindgen::RustTarget::stable(85, 0).expect("a release that bindgen knows"))
         .rust_edition(bindgen::RustEdition::Edition2024)
         .wrap_unsafe_ops(true)
@@ -69,7 +66,26 @@ fn generate(include_paths: &[PathBuf]) -> String {
     for name in TYPES {
         builder = builder.allowlist_type(name);
     }
-    builder.generate().expect("bindgen reads flux/core.h").to_string()
+    with_table(&builder.generate().expect("bindgen reads flux/core.h").to_string())
+}
+
+/// Nothing is linked: the functions that bindgen declares go into the table of `src/table.rs`.
+fn with_table(bindings: &str) -> String {
+    let mut parts = bindings.split("unsafe extern \"C\" {\n");
+    let mut others = parts.next().expect("what is before the first").to_string();
+    let (mut functions, mut variadic) = (String::new(), String::new());
+    for part in parts {
+        let (function, rest) = part.split_once("\n}\n").expect("an end of the block");
+        others.push_str(rest);
+        if !function.contains("...") {
+            functions.push_str(&format!("{function}\n"));
+            continue;
+        }
+        let (name, arguments) = function.split_once('(').expect("arguments");
+        let name = name.trim().trim_start_matches("pub fn ");
+        variadic.push_str(&format!("    variadic {name}: unsafe extern \"C\" fn({arguments}\n"));
+    }
+    format!("{others}functions! {{\n{functions}{variadic}}}\n")
 }
 
 fn skip(why: &str) {
