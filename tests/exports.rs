@@ -33,12 +33,21 @@ fn the_module_shows_its_entry_point_alone_and_is_not_bound_to_a_libflux() {
 }
 
 /// A libflux-core that has `flux_open()` and nothing else.
-fn old_libflux(directory: &Path) {
-    let source = directory.join("old.c");
-    fs::write(&source, "void *flux_open (const char *uri, int flags) { return 0; }\n")
-        .expect("a temporary file");
-    let library = directory.join("libflux-core.so.2");
-    let cc = output(Command::new("cc").args(["-shared", "-fPIC", "-o"]).arg(library).arg(source));
+const OLD_LIBFLUX: &str = "void *flux_open (const char *uri, int flags) { return 0; }\n";
+/// What a broker does with a module. There need not be anything but what Rust itself needs, a compiler.
+const BROKER: &str = r#"
+#include <dlfcn.h>
+int main (int argc, char **argv)
+{
+    int (*mod_main) (void *, int, char **) = dlsym (dlopen (argv[1], RTLD_NOW), "mod_main");
+    return mod_main ? -mod_main (0, 0, 0) : 2;
+}
+"#;
+
+fn compile(source: &str, made: &Path, options: &[&str]) {
+    let file = made.with_extension("c");
+    fs::write(&file, source).expect("a temporary file");
+    let cc = output(Command::new("cc").arg(file).args(options).arg("-o").arg(made));
     assert!(cc.status.success(), "{cc:?}");
 }
 
@@ -52,17 +61,17 @@ fn says(command: &mut Command, directory: &Path) -> String {
 #[test]
 fn a_flux_that_is_too_old_is_refused_in_one_line() {
     let directory = tempfile::tempdir().expect("a temporary directory");
-    old_libflux(directory.path());
+    let in_it = |name: &str| directory.path().join(name);
+    compile(OLD_LIBFLUX, &in_it("libflux-core.so.2"), &["-shared", "-fPIC"]);
+    compile(BROKER, &in_it("broker"), &["-ldl"]);
     let tool = Path::new(env!("CARGO_BIN_EXE_job-exec-rs"));
     let text = says(Command::new(tool).args(["perilog", "list"]), directory.path());
     assert!(text.starts_with("job-exec-rs: cannot use Flux: "), "{text}");
     assert!(text.contains("undefined symbol: flux_"), "{text}");
     assert_eq!(text.lines().count(), 1, "{text}");
 
-    let load = "import ctypes, sys; sys.exit(-ctypes.CDLL(sys.argv[1]).mod_main(None, 0, None))";
-    let module = library("libjob_exec_rs.so");
-    let mut python = Command::new("python3");
-    let text = says(python.args(["-c", load]).arg(module), directory.path());
+    let mut broker = Command::new(in_it("broker"));
+    let text = says(broker.arg(library("libjob_exec_rs.so")), directory.path());
     assert!(text.starts_with("job-exec-rs: this release does not fit this Flux: "), "{text}");
     assert_eq!(text.lines().count(), 1, "{text}");
 }
