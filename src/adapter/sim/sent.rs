@@ -63,8 +63,8 @@ pub(super) struct Messages {
     pub(super) disturb: bool,
     /// Whether a node is handling a message from outside now.
     pub(super) is_handled: bool,
-    /// Jobs whose own users have said what their shells did not do. For these the oracles check
-    /// less.
+    /// Jobs whose own users have said what their shells did not do, or that can have lost to a full
+    /// disk what their shells did. For these the oracles check less.
     pub(super) deceived: BTreeSet<JobId>,
     /// Jobs that only messages from outside have asked to start.
     pub(super) started: BTreeSet<JobId>,

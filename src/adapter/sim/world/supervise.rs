@@ -5,6 +5,7 @@ use rand::Rng;
 use super::{Item, World};
 use crate::adapter::sim::kind::FaultKind;
 use crate::adapter::sim::request::Life;
+use crate::adapter::sim::shell::Shell;
 use crate::adapter::sim::systemd::{Act, SimSystemd};
 use crate::machine::Event;
 use crate::port::supervisor::{UnitCommand, UnitSpec};
@@ -83,7 +84,13 @@ impl World {
     pub(super) fn close_bus(&mut self, rank: u32) {
         let state = &mut self.ranks[rank as usize];
         let supervisor = state.supervisor.take();
-        state.facts_lost |= supervisor.as_ref().is_some_and(|it| it.core.is_late());
+        if supervisor.as_ref().is_some_and(|it| it.core.is_late()) {
+            state.facts_lost = true;
+            // What is lost can be that a shell has left a barrier, in which another waits for it.
+            let has_left = |shell: &&Shell| shell.works() && shell.released > 0;
+            let jobs = state.shells.iter().filter(has_left).map(|shell| shell.unit.job());
+            self.messages.deceived.extend(jobs);
+        }
         if let Some(connection) = supervisor.and_then(|supervisor| supervisor.connection) {
             self.send_on(rank, TO_SYSTEMD, Item::Hangup { rank, connection });
         }
