@@ -39,7 +39,7 @@ impl FluxPaths {
                 configuration: below("etc/flux"),
                 commands: below("libexec/flux/cmd"),
                 manual: below("share/man"),
-                resolvers: python_below(&below("lib/flux")).map(|path| path.join(RESOLVERS)),
+                resolvers: python_below(&below("lib/flux")).map(resolvers_in),
             });
         }
         let asked = [
@@ -72,9 +72,7 @@ impl FluxPaths {
             Some(answer) => Some(first_of(&answer)),
             None => modules.parent().and_then(python_below),
         };
-        // It can be a link, which would lead out of a destdir that has it, too.
-        let resolvers = resolvers.map(|path| path.canonicalize().unwrap_or(path));
-        let resolvers = resolvers.map(|path| path.join(RESOLVERS));
+        let resolvers = resolvers.map(resolvers_in);
         let paths = Self { modules, connectors, configuration, commands, manual, resolvers };
         for path in paths.all() {
             if !path.is_absolute() {
@@ -110,6 +108,13 @@ impl FluxPaths {
 fn python_below(directory: &Path) -> Option<PathBuf> {
     let paths = fs::read_dir(directory).ok()?.filter_map(|entry| Some(entry.ok()?.path()));
     paths.filter(|path| path.join("flux/uri").is_dir()).max()
+}
+
+/// Where Flux looks for resolvers. Its Python modules can be links, which would lead out of a destdir
+/// that has them, too.
+fn resolvers_in(python: PathBuf) -> PathBuf {
+    let path = python.join(RESOLVERS);
+    path.canonicalize().unwrap_or(path)
 }
 
 /// A search path is a list; its first directory is flux-core's own.

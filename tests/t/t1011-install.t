@@ -27,7 +27,10 @@ start_installed() {
 
 test_expect_success 'install puts everything where Flux looks' '
 	mkdir -p "$dest$module_dir" "$dest$conf_dir/modprobe/modprobe.d" &&
-	touch "$dest$module_dir/other.so" "$dest$conf_dir/modprobe/modprobe.d/10-other.toml" &&
+	touch "$dest$module_dir/other.so" "$dest$conf_dir/modprobe/modprobe.d/10-other.toml" marker &&
+	python=$(flux config builtin python_path) &&
+	mkdir -p "$dest$python" &&
+	{ ! test -L "$python/flux" || cp -a "$python/flux" "$dest$python"; } &&
 	installed_files >before &&
 	"$program" install --destdir "$dest" >out &&
 	installed_files >after &&
@@ -37,7 +40,9 @@ test_expect_success 'install puts everything where Flux looks' '
 	grep -x ".$connector_dir/resume.so" new &&
 	grep -x ".$module_dir/job-exec-rs.so" new &&
 	grep "^.$conf_dir/modprobe/modprobe.d/.*\.toml$" new &&
-	cmp "$top/src/cli/resume.py" "$dest$(realpath "$(flux config builtin python_path)")/flux/uri/resolvers/resume.py" &&
+	resolvers=$(realpath "$python/flux/uri/resolvers") &&
+	cmp "$top/src/cli/resume.py" "$dest$resolvers/resume.py" &&
+	test -z "$(find "$resolvers" -name resume.py -newer marker)" &&
 	for rc in rc1 rc3; do
 		cmp "$top/src/cli/$rc.py" "$dest/$(grep "^.$conf_dir/modprobe/$rc.d/.*\.py$" new)" || return 1
 	done
