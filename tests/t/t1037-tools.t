@@ -60,6 +60,11 @@ test_expect_success 'doctor looks at this node, and says what mends what it find
 	grep -- "-> job-exec-rs install" doctor &&
 	test "$(cat doctor-status)" = 1
 '
+test_expect_success 'without its broker it says that, and no more than that' '
+	test_must_fail env FLUX_URI=local:///nowhere flux job-exec-rs doctor >doctor-alone 2>&1 &&
+	grep "BAD   broker  .* cannot connect" doctor-alone &&
+	grep "flux-core  .*$(env -u FLUX_URI flux version | awk "/^commands/ {print \$2}")" doctor-alone
+'
 test_expect_success UNITS 'a unit can be started, and none is left' '
 	grep "good  unit " doctor &&
 	grep "good  shells " doctor &&

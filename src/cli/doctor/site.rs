@@ -111,7 +111,8 @@ impl Site {
         Self {
             host: nix::sys::utsname::uname()
                 .map_or_else(|_| "?".into(), |name| name.nodename().to_string_lossy().into()),
-            flux: run("flux", &["version"]).ok().and_then(|text| {
+            // Where a broker is named, flux-version(1) fails without it.
+            flux: run("env", &["-u", "FLUX_URI", "flux", "version"]).ok().and_then(|text| {
                 let line = text.lines().find(|line| line.starts_with("commands:"))?;
                 Some(line.split_whitespace().nth(1)?.to_string())
             }),
