@@ -136,7 +136,7 @@ fn find_worker(
             Err(LoadError::NoSystemd { configured: config.method_setting.clone(), message })
         }
         // Without systemd these shells would count as lost, but run on.
-        ExecMethod::Auto if has_records(&directory) => {
+        ExecMethod::Auto | ExecMethod::Fork if has_records(&directory) => {
             Err(LoadError::Recorded { directory, message })
         }
         ExecMethod::Auto | ExecMethod::Fork => match config.needs_units() {

@@ -206,6 +206,17 @@ test_expect_success UNITS,OWN_BUS 'a module that is loaded while the bus is away
 	open_gate patient.0 &&
 	ended_well "$id" 0 1
 '
+test_expect_success 'with fork no module is loaded that would take units for lost' '
+	id=$(submit_gated kept 1 -N1 --requires=rank:3) &&
+	identities "$id" >kept.units &&
+	test_must_fail flux exec -r 3 flux module reload job-exec method=fork 2>err &&
+	flux exec -r 3 flux module load job-exec &&
+	await is_led "$id" &&
+	identities "$id" >kept.now &&
+	test_cmp kept.units kept.now &&
+	open_gate kept.0 &&
+	ended_well "$id" 0 1
+'
 test_expect_success 'nothing is left' '
 	assert_no_units &&
 	test "$(flux resource list -s allocated -no {nnodes})" = 0 &&
