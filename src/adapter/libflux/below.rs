@@ -105,6 +105,8 @@ impl BelowWatch {
                     futures.notify(PING, Some(rank), "{}");
                 }
             }
+            // The overlay is unloaded already, and has nobody below it.
+            Err(RpcError { errnum: libc::ENOSYS, .. }) => (),
             Err(error) => warn(handle, HEALTH, &error.to_string()),
         });
         if let Some(timer) = &*self.timer.borrow() {

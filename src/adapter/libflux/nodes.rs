@@ -25,8 +25,11 @@ pub fn watch_nodes(futures: &Futures, driver: &Rc<Driver>) {
             // There is nothing that could drain nodes.
             Err(RpcError { errnum: libc::ENOSYS, .. }) => (),
             Err(error) => {
+                // The resource module is unloaded: the broker ends, or somebody loads it again.
+                let is_end = error.errnum == libc::ENODATA;
+                let level = if is_end { Level::Info } else { Level::Warning };
                 let text = "jobs are not told of drained nodes until this module is loaded again";
-                driver.log(Level::Warning, &format!("{text}: {JOURNAL}: {error}"));
+                driver.log(level, &format!("{text}: {JOURNAL}: {error}"));
             }
         }
     });
