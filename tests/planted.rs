@@ -15,13 +15,13 @@ const SEEDS_MAX: u64 = 4000;
 /// The first seed that finds each bug. A change of the service gives the seeds other faults: then the
 /// tests look through all of them, which takes many times as long, and say what this has to be.
 const SEEDS: [(Bug, u64); Bug::ALL.len()] = [
-    (Bug::AdoptionByPid, 30),
+    (Bug::AdoptionByPid, 77),
     (Bug::AnotherReleaseIsFatal, 4),
     (Bug::BarrierAfterRestart, 1),
     (Bug::BarrierJudgedUnheard, 528),
     (Bug::CollectBeforeDurable, 1),
     (Bug::CommitsOfEndedLost, 48),
-    (Bug::CommitsPassedOn, 61),
+    (Bug::CommitsPassedOn, 102),
     (Bug::DegradedUntold, 182),
     (Bug::DoneBeforeOutput, 12),
     (Bug::DuplicateStartAfterRollback, 31),

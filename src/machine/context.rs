@@ -62,7 +62,7 @@ pub struct Facts {
     pub no_connector: Option<String>,
     /// flux-core's job shell.
     pub job_shell: String,
-    /// This instance is itself a job. Nobody comes back for a failed unit after it has ended.
+    /// This instance is itself a job, or runs inside one. It uses no units, as it should.
     pub nested: bool,
     /// A broker that has died comes back, because the instance finds its peers by configuration.
     pub brokers_return: bool,

@@ -16,7 +16,7 @@ const CRITICAL: &str = "critical-ranks";
 const DEGRADED: &str = "degraded";
 const END_REASON: &str = "end-reason";
 const GIVEN_BACK: &str = "given-back";
-const MADE_AGAIN: &str = "made-again";
+pub(super) const MADE_AGAIN: &str = "made-again";
 const PARKED: &str = "parked-";
 const COMMITS: &str = "commits-";
 

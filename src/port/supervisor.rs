@@ -19,6 +19,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::Note;
+use super::note::MADE_AGAIN;
 use crate::proto::{
     BrokerRank, EndReason, ExecMethod, JobDigest, JobId, Json, ResourceSet, Scripts, Stream,
     UnitName, WaitStatus,
@@ -113,10 +114,6 @@ pub struct UnitSpec {
     /// start it.
     #[serde(skip)]
     pub resources: Option<ResourceSet>,
-    /// systemd may remove a failed unit before anybody has read its status. Set in a nested
-    /// instance, because nobody would remove the unit after the instance has ended.
-    #[serde(default)]
-    pub forget_failed: bool,
     /// When the processes that a shell has left behind are stopped: the time between SIGTERM and
     /// SIGKILL. `None`: no SIGKILL.
     pub stop_timeout: Option<Duration>,
@@ -145,7 +142,6 @@ impl UnitSpec {
             working_directory: None,
             properties: BTreeMap::new(),
             resources: None,
-            forget_failed: false,
             stop_timeout: None,
         }
     }
@@ -179,6 +175,13 @@ pub struct UnitRecord {
     /// What the agent wrote with [`UnitCommand::Note`], newest value of each key. [`Note::all`] reads
     /// it.
     pub notes: BTreeMap<String, Json>,
+}
+
+impl UnitRecord {
+    /// The record was made after the unit's own was lost ([`Note::MadeAgain`]): the unit may have run.
+    pub fn is_made_again(&self) -> bool {
+        self.notes.contains_key(MADE_AGAIN)
+    }
 }
 
 /// Identity of a running unit: a name can be used again, an invocation can not.

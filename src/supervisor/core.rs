@@ -219,7 +219,7 @@ impl Core {
                     Method::Fork => "started by fork, which does not survive a restart",
                     Method::Systemd => "no trace of it is left on the node",
                 };
-                self.handle_absent(&unit, why, backend);
+                self.handle_absent(&unit, why);
             }
             BackendEvent::Empty { unit } => {
                 let Some(known) = self.look_up(&unit, "end") else { return };
@@ -240,7 +240,7 @@ impl Core {
                     (self.sink)(UnitEvent::Stopping { unit });
                 }
             }
-            BackendEvent::Replaced { unit } => self.handle_replaced(&unit, backend),
+            BackendEvent::Replaced { unit } => self.handle_replaced(&unit),
             BackendEvent::Started { unit, started } => self.handle_started(&unit, started, backend),
             BackendEvent::Unrecorded(found) => self.handle_unrecorded(*found, backend),
         }
@@ -319,16 +319,12 @@ impl Core {
         known.collect = CollectState::No;
     }
 
-    fn handle_absent(&mut self, unit: &UnitName, why: &str, backend: &mut impl Backend) {
-        let not_executed = self.was_not_executed(unit, backend);
+    fn handle_absent(&mut self, unit: &UnitName, why: &str) {
         let Some(known) = self.look_up(unit, "absence") else { return };
         let (phase, is_asked) = (known.phase, known.collect == CollectState::Asked);
-        // With `forget_failed` a unit can run, fail, and be forgotten.
-        let started = known.record.started.is_some() || known.record.spec.forget_failed;
+        let may_have_started = known.record.started.is_some() || known.record.is_made_again();
         match phase {
-            Phase::Finding if not_executed || !started => return self.report_never_started(unit),
-            Phase::Starting if not_executed && is_asked => return self.report_never_started(unit),
-            Phase::Starting if not_executed && self.start_again(unit, backend) => return,
+            Phase::Finding if !may_have_started => return self.report_never_started(unit),
             Phase::Finding | Phase::Running | Phase::Starting => self.report_lost(unit, why),
             Phase::Exited | Phase::Lost | Phase::NotStarted => {}
         }
@@ -344,7 +340,7 @@ impl Core {
         }
     }
 
-    fn handle_replaced(&mut self, unit: &UnitName, backend: &mut impl Backend) {
+    fn handle_replaced(&mut self, unit: &UnitName) {
         let Some(known) = self.look_up(unit, "replacement") else { return };
         let waiting = matches!(known.phase, Phase::Finding | Phase::Starting);
         if waiting && known.record.started.is_none() {
@@ -352,7 +348,7 @@ impl Core {
             return self.handle_failed(unit, Errno::EEXIST as i32, message);
         }
         let why = "a unit of its name is there, but it is not the one started";
-        self.handle_absent(unit, why, backend);
+        self.handle_absent(unit, why);
     }
 
     fn collect(&mut self, unit: &UnitName, backend: &mut impl Backend) {

@@ -5,7 +5,7 @@ use std::io;
 use nix::errno::Errno;
 
 use crate::port::disk::{Disk, IfExists};
-use crate::port::supervisor::{Method, UnitEvent, UnitSpec};
+use crate::port::supervisor::{UnitEvent, UnitSpec};
 use crate::proto::{Stream, UnitName};
 
 use super::backend::{Backend, OutputPaths};
@@ -58,7 +58,7 @@ impl Core {
         };
         let disk = self.store.disk();
         let names = [Stream::Stdout, Stream::Stderr].map(|s| file_name(&unit, extension(s)));
-        let made = make_files(&**disk, &names, !adoptable, leaves_trace(&spec, backend));
+        let made = make_files(&**disk, &names, !adoptable);
         if let Err((path, e)) = made {
             self.store.remove(&unit);
             self.units.remove(&unit);
@@ -73,33 +73,6 @@ impl Core {
     fn output_paths(&self, unit: &UnitName) -> OutputPaths {
         let path = |stream| self.store.disk().path(&file_name(unit, extension(stream)));
         OutputPaths { stdout: path(Stream::Stdout), stderr: path(Stream::Stderr) }
-    }
-
-    /// systemd does not have the unit, and would not have it either if it had run and failed. Whether
-    /// it is certain that it was not executed.
-    pub(super) fn was_not_executed(&self, unit: &UnitName, backend: &impl Backend) -> bool {
-        let Some(known) = self.units.get(unit) else { return false };
-        // A record that was made again has no command line, and its files may be lost.
-        let is_whole = !known.record.spec.argv.is_empty();
-        let extent = |stream| self.store.disk().extent(&file_name(unit, extension(stream)));
-        is_whole
-            && known.record.started.is_none()
-            && leaves_trace(&known.record.spec, backend)
-            // Otherwise somebody has removed the trace as well.
-            && extent(Stream::Stdout).is_ok()
-            && extent(Stream::Stderr).is_err_and(|e| e.kind() == io::ErrorKind::NotFound)
-    }
-
-    /// Start a unit again whose call to start it was lost. Returns false if it was often enough.
-    pub(super) fn start_again(&mut self, unit: &UnitName, backend: &mut impl Backend) -> bool {
-        let Some(known) = self.units.get_mut(unit) else { return false };
-        if !known.may_start_again() {
-            return false;
-        }
-        tracing::info!(%unit, "nothing was executed for the unit, starting it again");
-        let spec = known.record.spec.clone();
-        backend.start(&spec, &self.output_paths(unit));
-        true
     }
 
     fn decide(&self, spec: &UnitSpec) -> LaunchDecision {
@@ -146,32 +119,16 @@ impl Core {
     }
 }
 
-/// Whether the file for standard error says if the program was executed: systemd makes it then.
-/// Other units leave more behind.
-fn leaves_trace(spec: &UnitSpec, backend: &impl Backend) -> bool {
-    spec.forget_failed && backend.method() == Method::Systemd
-}
-
 /// Make the output files. The supervisor does this, and not the backend, so that they are private
-/// and empty. Only the second one is left to systemd if it is to be a trace.
+/// and empty.
 fn make_files(
     disk: &dyn Disk,
-    [stdout, stderr]: &[String; 2],
+    names: &[String; 2],
     truncate: bool,
-    trace: bool,
 ) -> Result<(), (String, io::Error)> {
     let exists = if truncate { IfExists::Truncate } else { IfExists::Keep };
-    let failed = |name: &str| {
-        let path = disk.path(name).display().to_string();
-        |e| (path, e)
-    };
-    disk.create(stdout, exists, 0).map_err(failed(stdout))?;
-    match (trace, truncate) {
-        (true, true) => match disk.remove(stderr) {
-            Err(e) if e.kind() != io::ErrorKind::NotFound => Err(failed(stderr)(e)),
-            _ => Ok(()),
-        },
-        (true, false) => Ok(()),
-        (false, _) => disk.create(stderr, exists, 0).map_err(failed(stderr)),
+    for name in names {
+        disk.create(name, exists, 0).map_err(|e| (disk.path(name).display().to_string(), e))?;
     }
+    Ok(())
 }

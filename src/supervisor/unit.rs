@@ -9,9 +9,6 @@ use super::records::RecordFile;
 /// Signals kept for a unit whose program does not run yet.
 const HELD_SIGNALS_MAX: usize = 16;
 
-/// How often the start of a unit is repeated of which nothing was executed.
-const STARTS_AGAIN_MAX: u32 = 8;
-
 /// What is known about the unit's program.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Phase {
@@ -59,8 +56,6 @@ pub(super) struct Unit {
     has_overflowed: bool,
     /// `OutputLost` was reported.
     has_lost_output: bool,
-    /// How often its start was repeated.
-    starts_again: u32,
 }
 
 impl Unit {
@@ -82,14 +77,7 @@ impl Unit {
             held: Vec::new(),
             has_overflowed: false,
             has_lost_output: false,
-            starts_again: 0,
         }
-    }
-
-    /// Counts a repeated start. Returns false if it is one too many.
-    pub(super) fn may_start_again(&mut self) -> bool {
-        self.starts_again += 1;
-        self.starts_again <= STARTS_AGAIN_MAX
     }
 
     /// One of its streams.

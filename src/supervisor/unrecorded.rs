@@ -55,8 +55,6 @@ fn spec_of(unit: UnitName, digest: JobDigest, userid: Option<u32>, size: Option<
     UnitSpec {
         userid: userid.unwrap_or(bare.userid),
         size: size.unwrap_or(bare.size),
-        // If it cannot be found any more, it may have run.
-        forget_failed: true,
         ..bare
     }
 }

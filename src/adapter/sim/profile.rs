@@ -32,8 +32,6 @@ pub struct Profile {
     pub slow_systemd: f64,
     /// Probability that the site has prologs or epilogs.
     pub scripts: f64,
-    /// Probability that the instance is itself a job. Then systemd forgets its failed units.
-    pub nested: f64,
 }
 
 type Rates = &'static [(Kind, f64)];
@@ -155,7 +153,6 @@ impl Profile {
             limited: 0.2,
             slow_systemd: 0.3,
             scripts: 0.3,
-            nested: 0.1,
         })
     }
 }

@@ -239,7 +239,6 @@ pub(super) fn config(perilog: Option<config::Perilog>) -> Config {
 pub(super) fn new_node(
     rank: u32,
     broker: u32,
-    nested: bool,
     uptime: f64,
     site: Option<config::Perilog>,
 ) -> Node {
@@ -257,7 +256,7 @@ pub(super) fn new_node(
         job_shell: "/bin/shell".to_string(),
         brokers_return: true,
         confines: false,
-        nested,
+        nested: false,
         working_directory: None,
     };
     Node::new(config(site), facts)

@@ -257,7 +257,6 @@ pub(super) struct World {
     pub(super) rng: ChaCha8Rng,
     pub(super) profile: Profile,
     pub(super) faults: Faults,
-    pub(super) nested: bool,
     /// The prologs and epilogs that all ranks have configured.
     pub(super) site: Option<config::Perilog>,
     pub(super) now: f64,
@@ -357,10 +356,12 @@ impl World {
             let disk = if reserves { SimDisk::default() } else { SimDisk::without_reserves() };
             Rank::new(is_slow, disk)
         };
+        let ranks = (0..profile.ranks).map(&mut rank).collect();
+        // It has decided something once. Seeds that are known for what they find keep that.
+        let _: u64 = rng.random();
         Self {
             faults: Faults::new(seed, &profile, left_out),
-            ranks: (0..profile.ranks).map(&mut rank).collect(),
-            nested: rng.random_bool(profile.nested),
+            ranks,
             site: rng.random_bool(profile.scripts).then(|| script::site(&mut rng)),
             rng,
             profile,

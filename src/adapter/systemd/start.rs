@@ -111,9 +111,6 @@ impl Start {
                     "no unit file can have this working directory: the shell starts without it");
             }
         }
-        if spec.forget_failed {
-            set("CollectMode", "inactive-or-failed".into());
-        }
         let stop_timeout = spec.stop_timeout.map_or(u64::MAX, timeout_us);
         set("TimeoutStopUSec", stop_timeout.into());
         // A shell may take long to report that it is ready, or never do it.

@@ -42,7 +42,6 @@ pub(super) fn unit_spec(cx: Context, id: JobId, command: &ShellCommand) -> UnitS
         working_directory: facts.working_directory.clone(),
         properties: command.properties.clone(),
         resources: command.resources.clone(),
-        forget_failed: facts.nested,
         stop_timeout: command.stop_timeout.map(Duration::from_secs_f64),
     }
 }

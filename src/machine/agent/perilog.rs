@@ -277,7 +277,6 @@ impl Perilog {
         }
         spec.description = format!("{} of Flux job {}", stage.title(), id.f58plain());
         spec.working_directory.clone_from(&cx.facts.working_directory);
-        spec.forget_failed = cx.facts.nested;
         // As perilog.so sets them.
         let ranks = self.wanted.as_ref().map(|wanted| wanted.ranks.to_string());
         spec.environment = [

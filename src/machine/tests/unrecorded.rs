@@ -145,7 +145,6 @@ fn made_again(digest: &str) -> Box<UnitRecord> {
     let spec = UnitSpec {
         userid: 500,
         size: 2,
-        forget_failed: true,
         ..UnitSpec::bare(unit, digest.into())
     };
     let notes = BTreeMap::from([(note.key(), note.value())]);

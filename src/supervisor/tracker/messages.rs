@@ -301,11 +301,6 @@ impl Refusal {
         )
     }
 
-    /// Whether the bus could not deliver the call.
-    pub(super) fn is_undelivered(&self) -> bool {
-        matches!(self.name.as_str(), Self::NO_OWNER | Self::NO_SERVICE)
-    }
-
     /// There is no such unit.
     pub fn is_no_unit(&self) -> bool {
         matches!(

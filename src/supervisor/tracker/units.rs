@@ -10,7 +10,7 @@ use super::messages::{Answer, Call, Changes, Refusal};
 use super::state::{Outcome, State};
 
 /// How often the start of a unit is repeated before it is given up.
-const START_RETRIES_MAX: u32 = 8;
+pub(super) const START_RETRIES_MAX: u32 = 8;
 
 /// How many refused calls about a unit are tried again before the next list.
 const REFUSALS_MAX: u32 = 8;
@@ -85,10 +85,6 @@ pub(super) struct Watched {
     known: Option<Started>,
     /// Kept until the start is decided.
     pub(super) start: Option<Box<UnitSpec>>,
-    /// systemd forgets the unit as soon as it has failed. So if it is absent, it may have run.
-    forget_failed: bool,
-    /// A call to start it may have reached systemd.
-    sent: bool,
     /// systemd has accepted the call to start it.
     accepted: bool,
     /// How often the call to start it was repeated.
@@ -110,7 +106,7 @@ impl Watched {
     pub(super) fn to_start(spec: &UnitSpec) -> Self {
         let start = Some(Box::new(spec.clone()));
         let watched = Self::new(Phase::Queued, spec.digest.as_str());
-        Self { notify: spec.multiuser, forget_failed: spec.forget_failed, start, ..watched }
+        Self { notify: spec.multiuser, start, ..watched }
     }
 
     /// A unit that may exist.
@@ -125,8 +121,6 @@ impl Watched {
             digest: digest.to_string(),
             known: None,
             start: None,
-            forget_failed: false,
-            sent: false,
             accepted: false,
             retries: 0,
             collect: CollectState::No,
@@ -234,7 +228,6 @@ impl Tracker {
         {
             let Some(watched) = self.units.get_mut(&unit) else { continue };
             watched.phase = Phase::Starting;
-            watched.sent = true;
             self.in_flight += 1;
             self.ask(Call::Start(unit));
         }
@@ -489,13 +482,9 @@ impl Tracker {
 
     /// Start a unit again because there is no trace of its first start. systemd keeps every unit
     /// whose program was executed, whether it failed or not, so this one's was not. A second start
-    /// is safe: if the first call arrives after all, the name is taken. But if systemd may forget
-    /// the unit, it could have run, so it is absent.
+    /// is safe: if the first call arrives after all, the name is taken.
     fn start_again(&mut self, unit: &UnitName) {
         let Some(watched) = self.units.get_mut(unit) else { return };
-        if watched.forget_failed && watched.sent {
-            return self.report_absent(unit);
-        }
         if watched.retries >= START_RETRIES_MAX {
             let message = "systemd accepts the unit, but does not start it".to_string();
             return self.fail(unit, libc::EIO, message);
@@ -586,13 +575,8 @@ impl Tracker {
 
     fn handle_start_refusal(&mut self, unit: &UnitName, refusal: &Refusal) {
         let Some(watched) = self.units.get_mut(unit) else { return };
-        if refusal.is_absence() {
-            // If the bus has delivered the call, it shows when systemd is back whether the unit was
-            // started.
-            watched.sent &= !refusal.is_undelivered();
-            return;
-        }
-        if watched.phase != Phase::Starting {
+        // After an absence it shows when systemd is back whether the unit was started.
+        if refusal.is_absence() || watched.phase != Phase::Starting {
             return;
         }
         if !refusal.is_exists() {

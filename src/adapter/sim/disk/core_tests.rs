@@ -579,55 +579,6 @@ fn a_start_that_meets_a_unit_asks_whose_it_is() {
     assert_eq!(life.failure().0, libc::EEXIST);
 }
 
-/// A unit of a nested instance: systemd forgets it as soon as it has failed.
-fn forgetful(job: u64) -> UnitCommand {
-    UnitCommand::Launch(Box::new(UnitSpec { forget_failed: true, ..*spec(job) }))
-}
-
-fn absent(job: u64) -> BackendEvent {
-    BackendEvent::Absent { unit: unit(job) }
-}
-
-#[test]
-fn what_systemd_may_have_forgotten_is_started_again_only_if_it_was_not_executed() {
-    let disk = SimDisk::default();
-    let mut life = Life::new(&disk, BOOT);
-    life.command(forgetful(1));
-    life.event(absent(1));
-    assert_eq!((life.asked.starts.len(), life.take()), (2, vec![]));
-    // systemd opens it when it executes the program.
-    disk.open_output(&format!("{}.err", unit(1).stem()));
-    life.event(absent(1));
-    assert_eq!(life.asked.starts.len(), 2);
-    assert!(matches!(life.take()[..], [UnitEvent::Lost { .. }]));
-}
-
-#[test]
-fn a_start_that_is_lost_each_time_is_given_up() {
-    let mut life = Life::new(&SimDisk::default(), BOOT);
-    life.command(forgetful(1));
-    (0..20).for_each(|_| life.event(absent(1)));
-    assert!((2..20).contains(&life.asked.starts.len()));
-    assert!(matches!(life.take()[..], [UnitEvent::Lost { .. }]));
-}
-
-#[test]
-fn an_intent_of_an_earlier_life_was_not_executed_if_its_trace_is_missing() {
-    for was_executed in [false, true] {
-        let disk = SimDisk::default();
-        Life::new(&disk, BOOT).command(forgetful(1));
-        if was_executed {
-            disk.open_output(&format!("{}.err", unit(1).stem()));
-        }
-        let mut life = Life::new(&disk, BOOT);
-        life.take();
-        life.event(absent(1));
-        let [event] = &life.take()[..] else { panic!("one event") };
-        assert_eq!(matches!(event, UnitEvent::Lost { .. }), was_executed, "{event:?}");
-        assert_eq!(matches!(event, UnitEvent::NeverStarted { .. }), !was_executed, "{event:?}");
-    }
-}
-
 #[test]
 fn output_without_a_record_is_removed() {
     let disk = SimDisk::default();

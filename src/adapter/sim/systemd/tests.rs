@@ -180,19 +180,6 @@ fn failure_remains_until_it_is_reset() {
 }
 
 #[test]
-fn failure_may_be_forgotten() {
-    let mut wire = Wire::new();
-    wire.spec.forget_failed = true;
-    wire.run();
-    let status = WaitStatus::signaled(libc::SIGKILL);
-    wire.exit(status, false);
-    wire.exited(status);
-    assert!(!wire.systemd.has(&wire.unit()));
-    wire.collect();
-    wire.empty();
-}
-
-#[test]
 fn a_quick_exit_is_an_exit() {
     for status in [OK, WaitStatus::exited(1)] {
         let mut wire = Wire::new();

@@ -450,17 +450,10 @@ impl SimSystemd {
         !self.changed.is_empty()
     }
 
-    /// Removes the unit if it is down and has no process, unless it has failed and systemd must
-    /// remember that.
+    /// Removes the unit if it is down and has no process. One that has failed is remembered.
     fn remove_if_done(&mut self, unit: &UnitName) {
         let Some(known) = self.units.get(unit) else { return };
-        let down = match known.stage {
-            Stage::Dead => true,
-            Stage::Failed => known.spec.forget_failed,
-            Stage::Exited | Stage::Queued | Stage::Running => false,
-            Stage::Starting | Stage::Stopping => false,
-        };
-        if down && !known.lives() {
+        if matches!(known.stage, Stage::Dead) && !known.lives() {
             self.send_signals();
             self.units.remove(unit);
         }

@@ -57,8 +57,7 @@ struct Walk {
 impl Walk {
     fn new(seed: u64) -> Self {
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
-        let model = UnitSpec { forget_failed: rng.random_bool(0.3), ..spec() };
-        let model = UnitSpec { multiuser: rng.random_bool(0.3), ..model };
+        let model = UnitSpec { multiuser: rng.random_bool(0.3), ..spec() };
         let slow = rng.random_bool(0.5);
         Self {
             rng,
@@ -343,8 +342,7 @@ impl Walk {
         let executed = self.systemd.executions(&unit) > 0;
         match event {
             BackendEvent::Absent { .. } => {
-                let unknown = cancelled || (self.model.forget_failed && !self.systemd.has(&unit));
-                self.assert(exited || (!started && !executed) || unknown, "lost");
+                self.assert(exited || (!started && !executed) || cancelled, "lost");
                 self.end(&unit, live);
             }
             BackendEvent::Empty { .. } => {

@@ -344,10 +344,7 @@ impl World {
         for name in &removed {
             note!(self, "somebody removes {name} of rank {rank}");
         }
-        let nested = self.nested;
         let state = &mut self.ranks[rank as usize];
-        // There the files of a start that is under way say whether anything was executed.
-        state.files_lost |= nested && !removed.is_empty();
         state.swept.extend(removed);
         if state.supervisor.is_some() {
             self.after(0.000_1, 0.005, Item::OutputGrown(rank));
@@ -491,10 +488,9 @@ impl World {
 
     /// The supervisor has seen what is left on the node: the module begins to work.
     pub(super) fn finish_load(&mut self, rank: u32, found: Vec<UnitEvent>) {
-        let nested = self.nested;
         let state = &mut self.ranks[rank as usize];
         let uptime = self.now - state.booted;
-        state.node = Some(new_node(rank, state.brokers, nested, uptime, self.site.clone()));
+        state.node = Some(new_node(rank, state.brokers, uptime, self.site.clone()));
         for shell in state.shells.iter_mut().filter(|shell| shell.record_lost) {
             let known = state.systemd.invocation_id(&shell.unit);
             let has_record = state.disk.has(&format!("{}.record", shell.unit.stem()));

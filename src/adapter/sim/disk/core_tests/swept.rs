@@ -103,16 +103,3 @@ fn a_job_can_be_started_after_all_was_removed() {
     assert_eq!(life.asked.starts, [unit(1), unit(2)]);
     assert_eq!(life.take(), []);
 }
-
-/// [forgotten-not-started]
-#[test]
-fn a_trace_that_was_removed_is_no_reason_to_start_a_unit_again() {
-    let disk = SimDisk::default();
-    let mut life = Life::new(&disk, BOOT);
-    life.command(forgetful(1));
-    disk.open_output(&format!("{}.err", unit(1).stem()));
-    disk.lose_files(ALL);
-    life.event(absent(1));
-    assert_eq!(life.asked.starts.len(), 1);
-    assert!(matches!(life.take()[..], [UnitEvent::Lost { .. }]));
-}
