@@ -23,6 +23,8 @@ pub(super) struct Script {
     pub(super) asked: f64,
     /// When it was executed.
     pub(super) began: f64,
+    /// The error of the wall clock then, in seconds.
+    pub(super) clock: f64,
     /// Whether it got SIGTERM.
     pub(super) is_told: bool,
     /// Whether it ended because its node was powered off.

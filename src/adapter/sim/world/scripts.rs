@@ -68,6 +68,7 @@ impl World {
             deaf: what == 2,
             asked,
             began: self.now,
+            clock: state.clock,
             is_told: false,
             lost_with_node: false,
         };
