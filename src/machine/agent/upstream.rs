@@ -73,6 +73,8 @@ pub(super) struct Gathering {
 enum Stage {
     Prepared,
     Runs,
+    /// It has entered the barrier so many times.
+    Entered(u32),
     Exited,
     /// Nothing more is to come.
     Over,
@@ -148,6 +150,7 @@ fn stage(report: &Report) -> Option<Stage> {
     match report {
         Report::Prepared => Some(Stage::Prepared),
         Report::Running => Some(Stage::Runs),
+        Report::Barrier { entered, .. } => Some(Stage::Entered(*entered)),
         Report::Exited { .. } => Some(Stage::Exited),
         Report::Failed { .. }
         | Report::Gone
@@ -155,8 +158,7 @@ fn stage(report: &Report) -> Option<Stage> {
         | Report::NeverStarted
         | Report::Orphaned
         | Report::Unreachable { .. } => Some(Stage::Over),
-        Report::Barrier { .. }
-        | Report::CriticalRanks { .. }
+        Report::CriticalRanks { .. }
         | Report::Degraded { .. }
         | Report::EndReason(_)
         | Report::Epilog
