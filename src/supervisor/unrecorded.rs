@@ -52,9 +52,5 @@ fn record_of(found: UnrecordedUnit, boot_id: &str, output_lost: bool) -> UnitRec
 
 fn spec_of(unit: UnitName, digest: JobDigest, userid: Option<u32>, size: Option<u32>) -> UnitSpec {
     let bare = UnitSpec::bare(unit, digest);
-    UnitSpec {
-        userid: userid.unwrap_or(bare.userid),
-        size: size.unwrap_or(bare.size),
-        ..bare
-    }
+    UnitSpec { userid: userid.unwrap_or(bare.userid), size: size.unwrap_or(bare.size), ..bare }
 }

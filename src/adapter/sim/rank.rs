@@ -236,12 +236,7 @@ pub(super) fn config(perilog: Option<config::Perilog>) -> Config {
 }
 
 /// `broker` tells the brokers of this rank apart, as a process id does.
-pub(super) fn new_node(
-    rank: u32,
-    broker: u32,
-    uptime: f64,
-    site: Option<config::Perilog>,
-) -> Node {
+pub(super) fn new_node(rank: u32, broker: u32, uptime: f64, site: Option<config::Perilog>) -> Node {
     let facts = Facts {
         rank: BrokerRank(rank),
         broker: broker.to_string(),

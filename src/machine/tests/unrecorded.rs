@@ -142,11 +142,7 @@ fn output_that_was_lost_with_the_record_is_said_to_be_missing_once() {
 fn made_again(digest: &str) -> Box<UnitRecord> {
     let note = Note::MadeAgain { output_lost: true };
     let unit = UnitName::new(false, BrokerRank(1), JOB, facts(1).instance);
-    let spec = UnitSpec {
-        userid: 500,
-        size: 2,
-        ..UnitSpec::bare(unit, digest.into())
-    };
+    let spec = UnitSpec { userid: 500, size: 2, ..UnitSpec::bare(unit, digest.into()) };
     let notes = BTreeMap::from([(note.key(), note.value())]);
     Box::new(UnitRecord { notes, ..record(&spec) })
 }
