@@ -24,12 +24,13 @@ pub fn watch_nodes(futures: &Futures, driver: &Rc<Driver>) {
             Ok(Err(error)) => driver.log(Level::Error, &format!("{JOURNAL}: {error}")),
             // There is nothing that could drain nodes.
             Err(RpcError { errnum: libc::ENOSYS, .. }) => (),
+            // The resource module is unloaded, mostly because the broker ends.
+            Err(RpcError { errnum: libc::ENODATA, .. }) => {
+                driver.log(Level::Info, &format!("{JOURNAL} has ended: no drained nodes are told"));
+            }
             Err(error) => {
-                // The resource module is unloaded: the broker ends, or somebody loads it again.
-                let is_end = error.errnum == libc::ENODATA;
-                let level = if is_end { Level::Info } else { Level::Warning };
                 let text = "jobs are not told of drained nodes until this module is loaded again";
-                driver.log(level, &format!("{text}: {JOURNAL}: {error}"));
+                driver.log(Level::Warning, &format!("{text}: {JOURNAL}: {error}"));
             }
         }
     });
