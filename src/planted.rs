@@ -37,7 +37,7 @@ pub enum Bug {
     /// Clients of a run that the KVS has forgotten commit to the next run's guest namespace.
     FirstRunWrites,
     /// A job may come to CLEANUP while a checkpoint is being prepared.
-    GateOpen,
+    CleanupUndelayed,
     /// A new coordinator holds a job in CLEANUP that an earlier one holds already.
     HeldAgain,
     /// A checkpoint may have a job in CLEANUP that is not held.
@@ -104,7 +104,7 @@ impl Bug {
         Self::EpilogEarly,
         Self::FirstRunWrites,
         Self::ForgottenLives,
-        Self::GateOpen,
+        Self::CleanupUndelayed,
         Self::HeldAgain,
         Self::HoldForgotten,
         Self::LossUnnoticed,

@@ -29,7 +29,7 @@ const SEEDS: [(Bug, u64); Bug::ALL.len()] = [
     (Bug::EpilogEarly, 1),
     (Bug::FirstRunWrites, 1),
     (Bug::ForgottenLives, 1),
-    (Bug::GateOpen, 154),
+    (Bug::CleanupUndelayed, 154),
     (Bug::HeldAgain, 1),
     (Bug::HoldForgotten, 1),
     (Bug::LossUnnoticed, 2),

@@ -133,6 +133,35 @@ fn nothing_is_left_over() {
     }
 }
 
+/// Nouns that were given up for plainer ones.
+#[test]
+fn one_thing_has_one_noun() {
+    let banned = ["Voice", "self.voice", "Occupant", "occupant", "Gate {", "self.gate"];
+    assert_absent("src/machine", &banned, &[], "doc/code.md has the nouns");
+}
+
+#[test]
+fn the_nouns_of_the_code_are_where_it_says() {
+    let text = fs::read_to_string(root().join("doc/code.md")).expect("doc/code.md");
+    let table = text.split("| Type | In | Is |").nth(1).expect("the table of nouns");
+    let quoted = |cell: &str| -> Vec<String> {
+        cell.split('`').skip(1).step_by(2).map(ToString::to_string).collect()
+    };
+    let mut found = 0;
+    for row in table.lines().filter(|line| line.starts_with("| `")) {
+        let cells: Vec<&str> = row.split('|').collect();
+        let (types, files) = (quoted(cells[1]), quoted(cells[2]));
+        for (index, name) in types.iter().enumerate() {
+            let file = &files[index.min(files.len() - 1)];
+            let source = fs::read_to_string(root().join(file)).expect(file);
+            let defines = ["struct", "enum"].map(|kind| format!("{kind} {name}"));
+            assert!(defines.iter().any(|text| source.contains(text)), "{name} is not in {file}");
+            found += 1;
+        }
+    }
+    assert!(found > 30, "{found} nouns");
+}
+
 #[test]
 fn nothing_else_stands_at_the_top() {
     let entries = fs::read_dir(root()).expect("the project").flatten();

@@ -25,19 +25,19 @@ use crate::proto::{
     BarrierEntry, Bequest, BrokerRank, EndReason, Idset, JobDigest, JobException, JobId, Stage,
     UnitName,
 };
-use occupant::{After, Claim, Occupant};
+use local_shell::{After, Claim, LocalShell};
 use script::Script;
 use shell::Shell;
 use subtree::Child;
 use upstream::{Gathering, Led, Over, Unled, Upstream};
 
 mod barrier;
+mod client_commits;
 mod eviction;
-mod kept;
 mod known;
 mod launch;
+mod local_shell;
 mod mark;
-mod occupant;
 mod output;
 mod perilog;
 mod script;
@@ -85,7 +85,7 @@ pub(super) struct Agent {
     ranks: Idset,
     children: BTreeMap<StreamId, Child>,
     /// The shell on this rank, with what is to be done about it.
-    occupant: Option<Occupant>,
+    local_shell: Option<LocalShell>,
 }
 
 impl Agent {
@@ -101,7 +101,7 @@ impl Agent {
             late: None,
             ranks: Idset::new(),
             children: BTreeMap::new(),
-            occupant: None,
+            local_shell: None,
         }
     }
 
@@ -110,7 +110,7 @@ impl Agent {
         Self {
             digest: record.spec.digest.clone(),
             upstream: Upstream::Unled(Unled { ask_at: Some(ask_soon(cx)), over: Over::No }),
-            occupant: Some(Occupant::found(cx, record, out)),
+            local_shell: Some(LocalShell::found(cx, record, out)),
             ..Self::new(record.spec.job, record.spec.userid)
         }
     }
@@ -118,7 +118,7 @@ impl Agent {
     /// A unit without a record was found when the job was known here already, by an agent that has no
     /// shell. Whoever leads was told so, and does not count on one.
     pub(super) fn take_found(&mut self, cx: Context, record: &UnitRecord, out: &mut Effects) {
-        if let Some(there) = &mut self.occupant {
+        if let Some(there) = &mut self.local_shell {
             if there.find(cx, record, out) {
                 return;
             }
@@ -129,9 +129,9 @@ impl Agent {
         let is_wanted = self.digest == record.spec.digest
             && matches!(self.upstream, Upstream::Unled(Unled { over: Over::No, .. }));
         let claim = if is_wanted { Claim::Own } else { Claim::Foreign(After::Nothing) };
-        let mut there = Occupant::found(cx, record, out);
+        let mut there = LocalShell::found(cx, record, out);
         there.claim = claim;
-        self.occupant = Some(there);
+        self.local_shell = Some(there);
         if is_wanted {
             self.upstream.ask_at_mut().get_or_insert(ask_soon(cx));
         } else {
@@ -165,20 +165,20 @@ impl Agent {
 
     /// For [`super::Position`].
     pub(super) fn script_state_name(&self, stage: Stage) -> &'static str {
-        let script = self.occupant.as_ref().and_then(|there| there.perilog.script(stage));
+        let script = self.local_shell.as_ref().and_then(|there| there.perilog.script(stage));
         script.map_or("none", Script::state_name)
     }
 
     /// The scripts that have not ended, for `stats-get`.
     pub(super) fn script_stats(&self, now: Now) -> Value {
-        let perilog = self.occupant.as_ref().map(|there| &there.perilog);
+        let perilog = self.local_shell.as_ref().map(|there| &there.perilog);
         let scripts = [Stage::Prolog, Stage::Epilog].into_iter();
         let scripts = scripts.filter_map(|stage| perilog?.script(stage));
         scripts.filter(|script| script.is_active()).map(|script| script.stats(now)).collect()
     }
 
     pub(super) fn shell(&self) -> Option<&Shell> {
-        self.occupant.as_ref().map(|occupant| &occupant.shell)
+        self.local_shell.as_ref().map(|there| &there.shell)
     }
 
     /// Whether the shell has ended, or nothing is known of it.
@@ -187,7 +187,7 @@ impl Agent {
     }
 
     pub(super) fn next_timeout(&self) -> Option<f64> {
-        let evict_at = self.occupant.as_ref().and_then(Occupant::next_timeout);
+        let evict_at = self.local_shell.as_ref().and_then(LocalShell::next_timeout);
         [self.upstream.next_timeout(), evict_at].into_iter().flatten().reduce(f64::min)
     }
 
@@ -203,7 +203,7 @@ impl Agent {
         !self.is_led()
             && self.late.is_none()
             && self.children.is_empty()
-            && self.occupant.as_ref().is_none_or(|there| there.is_done(cx))
+            && self.local_shell.as_ref().is_none_or(|there| there.is_done(cx))
     }
 
     /// Nobody listens to this request any more.
@@ -211,10 +211,10 @@ impl Agent {
         if self.late.take_if(|late| late.to == request).is_some() {
             out.push(Effect::Drop { to: request });
         }
-        let left = |there: &mut Occupant| {
+        let left = |there: &mut LocalShell| {
             there.shell.is_left_by(request) || there.perilog.is_left_by(request)
         };
-        if self.occupant.as_mut().is_some_and(left) {
+        if self.local_shell.as_mut().is_some_and(left) {
             out.push(Effect::Drop { to: request });
         }
         if matches!(&self.upstream, Upstream::Led(led) if led.to == request) {
@@ -331,7 +331,7 @@ impl Agent {
         let was_denied = self.has_denied(request.generation);
         let spec = || Box::new(launch::unit_spec(cx, self.id, &request.command));
         let scripts = request.command.scripts.as_ref();
-        match &mut self.occupant {
+        match &mut self.local_shell {
             Some(there)
                 if there.shell.digest() != digest && !Bug::ReissuedIdAdopted.is_planted() =>
             {
@@ -360,11 +360,11 @@ impl Agent {
             }
             Some(_) | None => {
                 let spec = spec();
-                let mut there = Occupant::new(Shell::new(&spec), Claim::Own);
-                there.perilog = self.occupant.take().map(|old| old.perilog).unwrap_or_default();
+                let mut there = LocalShell::new(Shell::new(&spec), Claim::Own);
+                there.perilog = self.local_shell.take().map(|old| old.perilog).unwrap_or_default();
                 there.perilog.want(request.mode, scripts, spec);
                 let reports = there.perilog.tell_again(cx);
-                self.occupant = Some(there);
+                self.local_shell = Some(there);
                 self.gather(cx, reports);
                 self.advance(cx, out);
             }
@@ -373,7 +373,7 @@ impl Agent {
 
     /// Does what can be done now for the shell, and for the scripts before and behind it.
     fn advance(&mut self, cx: Context, out: &mut Effects) {
-        let Some(there) = &mut self.occupant else { return };
+        let Some(there) = &mut self.local_shell else { return };
         let reports = there.advance(cx, self.id, out);
         if !there.is_foreign() {
             self.gather(cx, reports);
@@ -389,7 +389,7 @@ impl Agent {
 
     /// The supervisor has news of this job's unit.
     pub(super) fn handle_unit(&mut self, cx: Context, event: UnitEvent, out: &mut Effects) {
-        let Some(there) = &mut self.occupant else { return };
+        let Some(there) = &mut self.local_shell else { return };
         if event.unit().is_some_and(UnitName::is_script) {
             let reports = there.perilog.handle_unit(cx, self.id, event, out);
             return self.settle(cx, reports, out);
@@ -426,12 +426,12 @@ impl Agent {
 
     /// Something has changed for this rank's shell, or for a script.
     fn settle(&mut self, cx: Context, reports: Vec<Report>, out: &mut Effects) {
-        if self.occupant.as_ref().is_some_and(|there| !there.is_foreign()) {
+        if self.local_shell.as_ref().is_some_and(|there| !there.is_foreign()) {
             self.gather(cx, reports);
         }
         self.advance(cx, out);
         // Nobody above wants to hear of another job's shell.
-        if self.occupant.as_ref().is_some_and(|there| there.is_foreign() && there.is_done(cx)) {
+        if self.local_shell.as_ref().is_some_and(|there| there.is_foreign() && there.is_done(cx)) {
             self.unfence(cx, out);
         }
         self.send_if_ready(cx, out);
@@ -439,7 +439,7 @@ impl Agent {
 
     /// This job's own shell, not one of another job that had its id.
     fn own_shell(&mut self) -> Result<&mut Shell, Fault> {
-        let own = self.occupant.as_mut().filter(|there| !there.is_foreign());
+        let own = self.local_shell.as_mut().filter(|there| !there.is_foreign());
         own.map(|there| &mut there.shell).ok_or_else(|| {
             let message = format!("{}: this rank runs no shell of the job", self.id);
             Fault::new(libc::ENOENT, message)
@@ -484,7 +484,7 @@ impl Agent {
 
     /// Whose shell is here, and how many bytes of commits are kept for it.
     pub(super) fn kept(&self) -> Option<(u32, usize)> {
-        self.occupant.as_ref().map(|there| (there.shell.userid(), there.shell.kept_bytes()))
+        self.local_shell.as_ref().map(|there| (there.shell.userid(), there.shell.kept_bytes()))
     }
 
     /// A client of the job on this rank leaves commits. It is answered when they are kept. So many
@@ -512,7 +512,7 @@ impl Agent {
         reason: &str,
         out: &mut Effects,
     ) -> Result<(), Fault> {
-        let own = self.occupant.as_mut().filter(|there| !there.is_foreign());
+        let own = self.local_shell.as_mut().filter(|there| !there.is_foreign());
         let none = || {
             let message = format!("{}: no prolog of the job runs on this rank", self.id);
             Fault::new(libc::ENOENT, message)
@@ -554,7 +554,7 @@ impl Agent {
         }
         // Of another job's shell nothing more is wanted than its end.
         if request.ranks.contains_rank(cx.facts.rank)
-            && let Some(there) = &mut self.occupant
+            && let Some(there) = &mut self.local_shell
         {
             there.handle_order(cx, &request.order, out);
             self.advance(cx, out);
@@ -581,14 +581,14 @@ impl Agent {
     /// The job is over: nothing is to be started for it any more.
     fn start_nothing(&mut self) {
         self.children.clear();
-        if let Some(there) = &mut self.occupant {
+        if let Some(there) = &mut self.local_shell {
             there.start_nothing();
         }
     }
 
     pub(super) fn handle_timeout(&mut self, cx: Context, out: &mut Effects) {
         self.evict_further(cx, out);
-        if let Some(there) = &mut self.occupant {
+        if let Some(there) = &mut self.local_shell {
             let reports = there.perilog.handle_timeout(cx, self.id, out);
             self.settle(cx, reports, out);
         }
@@ -618,7 +618,7 @@ impl Agent {
         exception: &JobException,
         out: &mut Effects,
     ) {
-        let own = self.occupant.as_mut().filter(|there| !there.is_foreign());
+        let own = self.local_shell.as_mut().filter(|there| !there.is_foreign());
         if let Some(there) = own.filter(|_| exception.severity == 0) {
             there.shell.handle_exception(exception, out);
             let reason = EndReason::new(&exception.kind, "", exception.wait_status);
@@ -634,7 +634,7 @@ impl Agent {
         if let Upstream::Led(led) = &self.upstream {
             out.end(led.to, StreamEnd::Unloaded);
         }
-        if let Some(there) = &mut self.occupant {
+        if let Some(there) = &mut self.local_shell {
             there.shell.shut_down(out);
             there.perilog.shut_down(self.id, out);
         }

@@ -18,7 +18,7 @@ use crate::proto::{
 
 use checkpoint::{Checkpoint, Waiting};
 use degraded::Nodes;
-use gate::{Gate, Reply};
+use delayed::{Delayed, Reply};
 use hold::Holds;
 use unasked::Unasked;
 
@@ -26,7 +26,7 @@ mod asked;
 mod checkpoint;
 mod cleaning;
 mod degraded;
-mod gate;
+mod delayed;
 mod hold;
 mod unasked;
 
@@ -85,7 +85,7 @@ pub(super) struct Coordinator {
     jobs: BTreeMap<JobId, Coordinated>,
     checkpoint: Checkpoint,
     holds: Holds,
-    gate: Gate,
+    delayed: Delayed,
     nodes: Nodes,
     /// What the job manager has, and has not asked for.
     unasked: Unasked,
@@ -202,8 +202,8 @@ impl Coordinator {
     pub(super) fn handle_reply(&mut self, cx: Context, id: JobId, reply: Reply, out: &mut Effects) {
         let is_cleaned_up = self.jobs.get(&id).is_none_or(Coordinated::is_cleaned_up);
         let closed = self.prepares_checkpoint() && !is_cleaned_up;
-        if self.gate.holds_back(cx, id, &reply, closed) {
-            self.gate.push(cx, id, reply);
+        if self.delayed.holds_back(cx, id, &reply, closed) {
+            self.delayed.push(cx, id, reply);
         } else {
             self.take_reply(cx, id, reply, out);
         }
@@ -216,7 +216,7 @@ impl Coordinator {
 
     /// Takes what leaders have said while a checkpoint was being prepared.
     fn open_gate(&mut self, cx: Context, out: &mut Effects) {
-        for (id, replies) in self.gate.open() {
+        for (id, replies) in self.delayed.take() {
             for reply in replies {
                 self.take_reply(cx, id, reply, out);
             }
@@ -303,7 +303,7 @@ impl Coordinator {
 
     /// The jobs that [`Self::open_gate`] can touch.
     pub(super) fn gated(&self) -> Vec<JobId> {
-        self.gate.jobs()
+        self.delayed.jobs()
     }
 
     /// A shell wants to know when its guest namespace is durable.
@@ -358,13 +358,13 @@ impl Coordinator {
     /// When [`Self::handle_checkpoint_timeout`] is due.
     pub(super) fn next_checkpoint(&self) -> Option<f64> {
         let begins = self.holds.next_timeout().or_else(|| self.checkpoint.next_timeout());
-        [begins, self.gate.next_timeout()].into_iter().flatten().reduce(f64::min)
+        [begins, self.delayed.next_timeout()].into_iter().flatten().reduce(f64::min)
     }
 
     /// Makes a checkpoint, if it is time, and if the jobs are held that it would have in CLEANUP.
     pub(super) fn handle_checkpoint_timeout(&mut self, cx: Context, out: &mut Effects) {
         let now = cx.now.mono;
-        if self.gate.next_timeout().is_some_and(|at| at <= now) {
+        if self.delayed.next_timeout().is_some_and(|at| at <= now) {
             self.open_gate(cx, out);
         }
         if !self.checkpoint.is_due(now) {

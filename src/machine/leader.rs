@@ -20,12 +20,12 @@ use failure::Failure;
 use journal::{Journal, Link};
 use rank::Ranks;
 use release::Release;
+use replies::Replies;
 use state::{Launching, Opening, Running, State};
 use status::Status;
 use testexec::Test;
 use timer::{Timer, TimerTable};
 use tolerance::Told;
-use voice::Voice;
 
 mod agents;
 mod barrier;
@@ -44,13 +44,13 @@ mod prologs;
 mod rank;
 mod reason;
 mod release;
+mod replies;
 mod reports;
 mod state;
 mod status;
 mod testexec;
 mod timer;
 mod tolerance;
-mod voice;
 
 /// How long a job's last events wait for `done`, in seconds.
 const FLUSH_PAUSE: f64 = 0.05;
@@ -62,7 +62,7 @@ pub(super) struct Leader {
     start: StartRequest,
     jobspec: Jobspec,
     command: ShellCommand,
-    voice: Voice,
+    replies: Replies,
     state: State,
     /// The guest namespace; none until it is open, and none for a job that has none.
     journal: Option<Journal>,
@@ -99,7 +99,7 @@ impl Leader {
             id: start.id,
             jobspec: Jobspec::default(),
             command: launch::adopting_command(cx, &start),
-            voice: Voice::new(coordinator),
+            replies: Replies::new(coordinator),
             state: State::Opening(opening),
             journal: None,
             ranks: Ranks::new(ranks),
@@ -181,19 +181,19 @@ impl Leader {
     ) {
         self.start.reattach = reattach;
         self.told.forget();
-        self.voice.turn_to(coordinator, reattach, out);
+        self.replies.turn_to(coordinator, reattach, out);
         if let Some(status) = self.state.finish() {
-            self.voice.say(Response::Finish { status }, out);
+            self.replies.say(Response::Finish { status }, out);
         }
         let released = self.release.released();
         if !released.is_empty() {
             let status = self.status.largest;
-            self.voice.note(LeadNote::Progress { status }, out);
+            self.replies.note(LeadNote::Progress { status }, out);
             let ranks = ReleasedRanks::These(released.clone());
-            self.voice.say(Response::Release { ranks, is_final: false }, out);
+            self.replies.say(Response::Release { ranks, is_final: false }, out);
         }
         if let Some(mark) = self.journal.as_ref().and_then(|journal| journal.cover.outstanding()) {
-            self.voice.note(LeadNote::Changed { mark }, out);
+            self.replies.note(LeadNote::Changed { mark }, out);
         }
         if matches!(self.state, State::Ended(_)) {
             return self.say_ended(out);
@@ -206,18 +206,18 @@ impl Leader {
 
     /// Nobody listens to this request any more.
     pub(super) fn handle_disconnect(&mut self, request: RequestId, out: &mut Effects) {
-        self.voice.handle_disconnect(request, out);
+        self.replies.handle_disconnect(request, out);
     }
 
     /// Another job has the id, after the KVS has gone back to a checkpoint. That job's leader takes
     /// the place of this one.
     pub(super) fn give_way(&mut self, out: &mut Effects) {
-        self.voice.end(StreamEnd::superseded("another job has this id"), out);
+        self.replies.end(StreamEnd::superseded("another job has this id"), out);
     }
 
     /// The module is being unloaded. The job runs on.
     pub(super) fn shut_down(&mut self, out: &mut Effects) {
-        self.voice.end(StreamEnd::Unloaded, out);
+        self.replies.end(StreamEnd::Unloaded, out);
     }
 
     /// One or more timers are due.
@@ -260,7 +260,7 @@ impl Leader {
         {
             self.state.enter(State::Running(Running { began: cx.now.wall, expires: 0.0 }));
             self.arm_expiration(cx);
-            self.voice.say_started(self.start.reattach, out);
+            self.replies.say_started(self.start.reattach, out);
             self.run_test(cx, out);
         }
         if let State::Launching(Launching { has_status: true, .. }) | State::Running(_) = self.state
@@ -290,7 +290,7 @@ impl Leader {
     fn say_that_all_ran(&mut self, out: &mut Effects) {
         let is_unseen = matches!(self.state, State::Launching(_)) && self.failure.is_none();
         if is_unseen && self.status.posted.is_some() && !self.start.reattach {
-            self.voice.say_started(false, out);
+            self.replies.say_started(false, out);
         }
     }
 
@@ -320,8 +320,8 @@ impl Leader {
     fn say_exception(&mut self, exception: Exception, out: &mut Effects) {
         let text = format!("job-exception: id={}: {}", self.id, exception.note);
         out.log(Level::Info, text);
-        if self.voice.is_heard() {
-            self.voice.say_exception(exception, out);
+        if self.replies.is_heard() {
+            self.replies.say_exception(exception, out);
         } else {
             out.push(Effect::Raise { id: self.id, exception });
         }

@@ -20,7 +20,7 @@
 //! it to `coordinator.rs`, `node/routes.rs` takes the `lead` request to its rank, `leader/opening.rs`
 //! makes the guest namespace, `leader/agents.rs` asks for shells, `agent.rs` has them started.
 //! Back: `agent/shell.rs` makes reports, `agent/upstream.rs` gathers them, `leader/reports.rs` reads
-//! them, `leader/voice.rs` answers the coordinator, which answers the job manager.
+//! them, `leader/replies.rs` answers the coordinator, which answers the job manager.
 
 mod agent;
 mod context;

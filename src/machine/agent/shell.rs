@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::barrier::Entries;
-use super::kept::Kept;
+use super::client_commits::ClientCommits;
 use super::output::OutputStream;
 use crate::machine::effect::{Effect, Effects};
 use crate::machine::event::{Fault, RequestId};
@@ -73,7 +73,7 @@ pub(in crate::machine) struct Shell {
     remarks: Vec<Report>,
     entries: Entries,
     critical: Option<Idset>,
-    kept: Kept,
+    client_commits: ClientCommits,
     /// The first exception for which a leader has had it ended.
     reason: Option<EndReason>,
     forgotten: bool,
@@ -100,7 +100,7 @@ impl Shell {
             remarks: Vec::new(),
             entries: Entries::default(),
             critical: None,
-            kept: Kept::default(),
+            client_commits: ClientCommits::default(),
             reason: None,
             forgotten: false,
             discarded: false,
@@ -229,7 +229,7 @@ impl Shell {
 
     /// Commits that clients have left are being done again.
     pub(super) fn is_unsettled(&self) -> bool {
-        !self.kept.is_settled()
+        !self.client_commits.is_settled()
     }
 
     /// Nothing of it is left, and the job's namespace has what it wrote.
@@ -323,7 +323,7 @@ impl Shell {
             }
             UnitEvent::Exited { status, .. } => self.handle_exit(status, out),
             UnitEvent::Kept { client, is_written, .. } => {
-                self.kept.handle_written(self.unit.job(), &client, is_written, out);
+                self.client_commits.handle_written(self.unit.job(), &client, is_written, out);
                 Vec::new()
             }
             UnitEvent::Failed { errnum, message, .. } => {
@@ -406,7 +406,7 @@ impl Shell {
     fn set_ended(&mut self, phase: Phase, out: &mut Effects) {
         self.phase = phase;
         self.entries.drop_all(out);
-        self.kept.handle_shell_end(self.unit.job(), out);
+        self.client_commits.handle_shell_end(self.unit.job(), out);
     }
 
     fn handle_exit(&mut self, status: WaitStatus, out: &mut Effects) -> Vec<Report> {
@@ -621,13 +621,13 @@ impl Shell {
             reports.push(Report::Exited { status });
         }
         // The leader moves the namespace when all ranks are gone. So nothing may be missing then.
-        self.kept.commit_again(self.unit.job(), ended, out);
+        self.client_commits.commit_again(self.unit.job(), ended, out);
         reports
     }
 
     /// How many bytes of commits are kept for it.
     pub(super) fn kept_bytes(&self) -> usize {
-        self.kept.bytes()
+        self.client_commits.bytes()
     }
 
     /// A client of the job leaves commits. So many bytes are kept for other jobs of its user.
@@ -641,25 +641,25 @@ impl Shell {
         others: usize,
         out: &mut Effects,
     ) -> Result<(), Fault> {
-        self.kept.take(self.unit.job(), bequest, others)?;
-        self.kept.wait(to, &bequest.client);
+        self.client_commits.take(self.unit.job(), bequest, others)?;
+        self.client_commits.wait(to, &bequest.client);
         self.keep(Note::Commits(Arc::clone(bequest)), out);
         Ok(())
     }
 
     /// A client that leaves commits does not wait any more. Returns whether it did.
     pub(super) fn is_left_by(&mut self, request: RequestId) -> bool {
-        self.kept.is_left_by(request)
+        self.client_commits.is_left_by(request)
     }
 
     fn keep_found(&mut self, bequest: &Arc<Bequest>) {
         // It was checked when it was written.
-        let _ = self.kept.take(self.unit.job(), bequest, 0);
+        let _ = self.client_commits.take(self.unit.job(), bequest, 0);
     }
 
     /// Commits were done again, or cannot be.
     pub(super) fn handle_recommitted(&mut self, client: &str) {
-        self.kept.handle_recommitted(client);
+        self.client_commits.handle_recommitted(client);
     }
 
     /// The module is unloaded: the requests in the barrier are kept with the unit, and clients that
@@ -668,6 +668,6 @@ impl Shell {
         for (entry, to) in self.entries.waiting() {
             out.push(Effect::Park { to: *to, unit: self.unit.clone(), entry: *entry });
         }
-        self.kept.shut_down(self.unit.job(), out);
+        self.client_commits.shut_down(self.unit.job(), out);
     }
 }

@@ -11,7 +11,7 @@ use crate::proto::peer::{Order, Report, ShellsRequest};
 impl Agent {
     /// Ends the shell, which nobody wants.
     pub(super) fn evict(&mut self, cx: Context, why: &str, out: &mut Effects) {
-        let Some(there) = &mut self.occupant else { return };
+        let Some(there) = &mut self.local_shell else { return };
         out.log(Level::Error, format!("{}: stopping {}: {why}", self.id, there.shell.unit()));
         there.end(cx, out);
         if !there.shell.is_done() {
@@ -22,7 +22,7 @@ impl Agent {
 
     /// Signals what is left, if it is time.
     pub(super) fn evict_further(&mut self, cx: Context, out: &mut Effects) {
-        let Some(there) = &mut self.occupant else { return };
+        let Some(there) = &mut self.local_shell else { return };
         let step = there.eviction.as_mut().and_then(|eviction| eviction.take_step(cx.now.mono));
         let Some(step) = step else { return };
         if Bug::UnwantedGuestLives.is_planted() && there.shell.is_multiuser() {
@@ -42,7 +42,7 @@ impl Agent {
     /// The leader drains the rank itself, or has done so before it said that the job is over. The agent
     /// does it if nobody leads, or if the shell is another job's.
     fn give_up_eviction(&mut self, cx: Context, out: &mut Effects) {
-        let Some(there) = &mut self.occupant else { return };
+        let Some(there) = &mut self.local_shell else { return };
         let is_foreign = there.is_foreign();
         let text = format!("{}: cannot end {}: draining its rank", self.id, there.shell.unit());
         out.log(Level::Error, text);
@@ -65,7 +65,7 @@ impl Agent {
 
     /// Drains the rank for a script that has failed, of a job that no leader will do it for.
     pub(super) fn drain_for_scripts(&mut self, cx: Context, out: &mut Effects) {
-        let Some(there) = &mut self.occupant else { return };
+        let Some(there) = &mut self.local_shell else { return };
         let is_over =
             matches!(self.upstream, Upstream::Unled(Unled { over, .. }) if over != Over::No);
         if is_over || there.is_foreign() {
@@ -83,7 +83,7 @@ impl Agent {
     }
 
     fn set_claim(&mut self, claim: Claim) {
-        if let Some(there) = &mut self.occupant {
+        if let Some(there) = &mut self.local_shell {
             there.claim = claim;
         }
     }
@@ -91,7 +91,7 @@ impl Agent {
     /// The shell that is here is another job's. It is ended before anything is started.
     pub(super) fn fence_off(&mut self, cx: Context, request: &ShellsRequest, out: &mut Effects) {
         self.set_claim(Claim::Foreign(After::Start(Box::new(request.clone()))));
-        let eviction = self.occupant.as_ref().and_then(|there| there.eviction.as_ref());
+        let eviction = self.local_shell.as_ref().and_then(|there| there.eviction.as_ref());
         if eviction.is_some_and(Eviction::is_given_up) {
             return self.refuse_fenced(cx);
         }
@@ -99,12 +99,12 @@ impl Agent {
                    checkpoint";
         // A shell that sees its tasks die raises an exception, for the job that has the id now. Only
         // the IMP can end a guest's.
-        if let Some(there) = self.occupant.as_mut().filter(|there| !there.shell.is_multiuser()) {
+        if let Some(there) = self.local_shell.as_mut().filter(|there| !there.shell.is_multiuser()) {
             let order = Order::Signal { signal: libc::SIGKILL, all: false, reason: None };
             there.shell.handle_order(&order, out);
         }
         self.evict(cx, why, out);
-        if self.occupant.as_ref().is_some_and(|there| there.is_done(cx)) {
+        if self.local_shell.as_ref().is_some_and(|there| there.is_done(cx)) {
             return self.unfence(cx, out);
         }
         self.gather(cx, [Report::Pending]);
@@ -112,14 +112,14 @@ impl Agent {
 
     /// The other job's shell is gone: the name is free.
     pub(super) fn unfence(&mut self, cx: Context, out: &mut Effects) {
-        let claim = self.occupant.as_mut().map(|there| &mut there.claim);
+        let claim = self.local_shell.as_mut().map(|there| &mut there.claim);
         let Some(Claim::Foreign(after)) = claim else { return };
         match std::mem::replace(after, After::Nothing) {
             After::Start(request) => {
-                self.occupant = None;
+                self.local_shell = None;
                 self.claim_shell(cx, &request, out);
             }
-            After::Refused => self.occupant = None,
+            After::Refused => self.local_shell = None,
             After::Nothing => (),
         }
     }

@@ -30,7 +30,7 @@ impl Leader {
             self.post(ExecEvent::complete(cx.now.wall, status));
         }
         self.state.enter(State::Exited(status));
-        self.voice.say(Response::Finish { status }, out);
+        self.replies.say(Response::Finish { status }, out);
         self.start_epilogs(out);
     }
 
@@ -62,8 +62,8 @@ impl Leader {
 
     pub(super) fn say_ended(&mut self, out: &mut Effects) {
         let ranks = self.release.last();
-        self.voice.say(Response::Release { ranks, is_final: true }, out);
-        self.voice.end(StreamEnd::Forgotten, out);
+        self.replies.say(Response::Release { ranks, is_final: true }, out);
+        self.replies.end(StreamEnd::Forgotten, out);
     }
 
     /// The coordinator may have forgotten, or never heard, that the job has ended.
@@ -100,7 +100,7 @@ impl Leader {
         if let Some(journal) = &mut self.journal {
             let status = journal.cover.status();
             if let Some(mark) = journal.cover.handle_covered(request.mark) {
-                self.voice.note(LeadNote::Changed { mark }, out);
+                self.replies.note(LeadNote::Changed { mark }, out);
             }
             if journal.cover.status() > status {
                 self.release.arm(cx.now.mono, &mut self.timers);
@@ -117,7 +117,7 @@ impl Leader {
     pub(super) fn step_down(&mut self, out: &mut Effects) {
         let text = format!("{}: a later leader has taken over", self.id);
         out.log(Level::Info, text);
-        self.voice.end(StreamEnd::superseded("a later leader has taken over"), out);
+        self.replies.end(StreamEnd::superseded("a later leader has taken over"), out);
         self.timers = TimerTable::default();
         self.state.enter(State::Superseded);
     }
@@ -141,8 +141,8 @@ impl Leader {
         }
         if let Some(ranks) = self.release.take_ready(&gone) {
             let (ranks, status) = (ReleasedRanks::These(ranks), self.status.largest);
-            self.voice.note(LeadNote::Progress { status }, out);
-            self.voice.say(Response::Release { ranks, is_final: false }, out);
+            self.replies.note(LeadNote::Progress { status }, out);
+            self.replies.say(Response::Release { ranks, is_final: false }, out);
         }
     }
 

@@ -121,7 +121,7 @@ impl Leader {
         };
         let mark = journal.cover.handle_status(held.status);
         if let Some(mark) = mark {
-            self.voice.note(LeadNote::Changed { mark }, out);
+            self.replies.note(LeadNote::Changed { mark }, out);
         }
         for piece in held.output {
             self.acknowledge(piece, out);
@@ -312,8 +312,8 @@ impl Leader {
     /// The job had ended while nobody could be told. Agents may not have been told either.
     fn end_again(&mut self, cx: Context, status: Option<WaitStatus>, out: &mut Effects) {
         let status = status.unwrap_or(WaitStatus::exited(1));
-        self.voice.say_started(self.start.reattach, out);
-        self.voice.say(Response::Finish { status }, out);
+        self.replies.say_started(self.start.reattach, out);
+        self.replies.say(Response::Finish { status }, out);
         self.end(cx, Some(status), out);
     }
 }

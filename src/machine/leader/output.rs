@@ -120,7 +120,7 @@ impl Leader {
         let mark = journal.cover.handle_commit(logged);
         let checkpointed = journal.cover.offset(rank, stream);
         if let Some(mark) = mark {
-            self.voice.note(LeadNote::Changed { mark }, out);
+            self.replies.note(LeadNote::Changed { mark }, out);
         }
         let order = Order::Acknowledge { stream, offset, checkpointed };
         self.order(&Idset::from_iter([rank]), &order, out);

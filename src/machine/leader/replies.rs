@@ -7,14 +7,14 @@ use crate::proto::{Exception, Response};
 
 /// The way to the coordinator, and what was said on it: a new coordinator hears it again.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Voice {
+pub(super) struct Replies {
     coordinator: Option<RequestId>,
     /// It was said that all shells have started.
     started: bool,
     exceptions: Vec<Exception>,
 }
 
-impl Voice {
+impl Replies {
     pub(super) fn new(coordinator: RequestId) -> Self {
         Self { coordinator: Some(coordinator), started: false, exceptions: Vec::new() }
     }

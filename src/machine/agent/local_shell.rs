@@ -11,7 +11,7 @@ use crate::proto::peer::{Mode, Order, Report, ShellsRequest};
 
 /// The shell on this rank.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Occupant {
+pub(super) struct LocalShell {
     pub(super) shell: Shell,
     pub(super) claim: Claim,
     /// The shell, or what it has left behind, is being ended.
@@ -47,7 +47,7 @@ pub(super) enum After {
     Start(Box<ShellsRequest>),
 }
 
-impl Occupant {
+impl LocalShell {
     pub(super) fn new(shell: Shell, claim: Claim) -> Self {
         let perilog = Perilog::default();
         Self { shell, claim, eviction: None, perilog, told_gone: false, told_silent: None }

@@ -21,13 +21,13 @@ pub(super) type Reply = (StreamId, Result<LeadReply, StreamEnd>);
 
 /// What the leaders of jobs have said meanwhile, in order.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Gate {
+pub(super) struct Delayed {
     replies: BTreeMap<JobId, Vec<Reply>>,
     /// Until when they wait.
     until: Option<f64>,
 }
 
-impl Gate {
+impl Delayed {
     /// Whether this answer has to wait. `closed`: a checkpoint is being prepared, and the job is not
     /// in CLEANUP.
     pub(super) fn holds_back(
@@ -44,7 +44,7 @@ impl Gate {
         };
         // What comes later from the same leader stays behind.
         let is_behind = self.replies.contains_key(&id);
-        cx.shells_survive && (closed && ends || is_behind) && !Bug::GateOpen.is_planted()
+        cx.shells_survive && (closed && ends || is_behind) && !Bug::CleanupUndelayed.is_planted()
     }
 
     pub(super) fn push(&mut self, cx: Context, id: JobId, reply: Reply) {
@@ -53,7 +53,7 @@ impl Gate {
     }
 
     /// Takes all that waits.
-    pub(super) fn open(&mut self) -> BTreeMap<JobId, Vec<Reply>> {
+    pub(super) fn take(&mut self) -> BTreeMap<JobId, Vec<Reply>> {
         self.until = None;
         std::mem::take(&mut self.replies)
     }

@@ -23,7 +23,7 @@ const USER_KEPT_MAX: usize = 64 << 20;
 
 /// All that clients have left.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Kept {
+pub(super) struct ClientCommits {
     bequests: BTreeMap<String, Arc<Bequest>>,
     bytes: usize,
     /// Clients that wait until their commits are on the disk.
@@ -36,7 +36,7 @@ pub(super) struct Kept {
     is_led: bool,
 }
 
-impl Kept {
+impl ClientCommits {
     /// How much is kept, in bytes.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
@@ -162,7 +162,7 @@ mod tests {
     #[test]
     fn what_is_kept_has_a_limit_and_what_is_left_again_counts_once() {
         let (client, other) = ("0011223344556677", "8899aabbccddeeff");
-        let mut kept = Kept::default();
+        let mut kept = ClientCommits::default();
         let half = bequest(client, KEPT_MAX / 2);
         assert_eq!(kept.take(ID, &half, 0), Ok(()));
         assert_eq!(kept.take(ID, &half, 0), Ok(()));
@@ -181,7 +181,7 @@ mod tests {
     #[test]
     fn each_is_done_again_once_for_all_leaders_that_ask_meanwhile() {
         let client = "0011223344556677";
-        let (mut kept, mut out) = (Kept::default(), Effects::default());
+        let (mut kept, mut out) = (ClientCommits::default(), Effects::default());
         assert_eq!(kept.take(ID, &bequest(client, 10), 0), Ok(()));
         kept.commit_again(ID, true, &mut out);
         kept.commit_again(ID, true, &mut out);
@@ -196,7 +196,7 @@ mod tests {
     #[test]
     fn what_is_offered_again_is_done_at_once() {
         let (client, other) = ("0011223344556677", "8899aabbccddeeff");
-        let (mut kept, mut out) = (Kept::default(), Effects::default());
+        let (mut kept, mut out) = (ClientCommits::default(), Effects::default());
         let again = Bequest { again: true, ..Bequest::clone(&bequest(client, 10)) };
         assert_eq!(kept.take(ID, &Arc::new(again), 0), Ok(()));
         assert_eq!(kept.take(ID, &bequest(other, 10), 0), Ok(()));
@@ -217,7 +217,7 @@ mod tests {
 
     #[test]
     fn the_shells_are_done_again_when_it_has_ended() {
-        let (mut kept, mut out) = (Kept::default(), Effects::default());
+        let (mut kept, mut out) = (ClientCommits::default(), Effects::default());
         let (shells, others) = ("0011223344556677", "8899aabbccddeeff");
         let of_shell = Bequest { shell: true, ..Bequest::clone(&bequest(shells, 10)) };
         assert_eq!(kept.take(ID, &Arc::new(of_shell), 0), Ok(()));
