@@ -23,7 +23,7 @@ PRELUDE = f"""
 export PATH=$prefix/bin:$PATH FLUX_URI=local:///run/flux/local
 export XDG_RUNTIME_DIR=/run/user/$(id -u {OWNER})
 lua=$etc/shell/lua.d/50-job-exec-rs.lua connector=$prefix/lib/flux/connectors/resume.so
-command=$prefix/libexec/flux/cmd/flux-job-exec-rs away=/root/away drop_in=/etc/systemd/system/flux.service.d
+away=/var/tmp/away drop_in=/etc/systemd/system/flux.service.d
 manager=user@$(id -u {OWNER}).service
 as_owner() {{ setpriv --reuid={OWNER} --regid={OWNER} --init-groups env HOME=/tmp "$@"; }}
 """
