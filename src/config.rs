@@ -64,7 +64,8 @@ pub struct Config {
     pub testexec_allow_guests: bool,
     /// `exec.fanout`: children of one rank in the tree over a job's ranks.
     pub fanout: u32,
-    /// `exec.starts-in-flight`: units that one rank starts at the same time.
+    /// `exec.starts-in-flight`: units that one rank starts at the same time. More would only make
+    /// systemd's queue longer.
     pub starts_in_flight: usize,
     /// `exec.peer-timeout`: how long others wait for a rank whose module, or broker, is away. The
     /// default fits a service that systemd restarts after 30 s (flux-core `etc/flux.service.in`).

@@ -161,11 +161,6 @@ pub fn hostlist(data: &[u8]) -> bool {
     let Some(hosts) = round_trip::<Hostlist>(text) else { return false };
     assert_eq!(hosts.get(0), hosts.iter().next());
     assert_eq!(hosts.get(hosts.len()), None);
-    if hosts.len() <= LOOKED_AT_MAX {
-        let unique = hosts.uniq();
-        assert_eq!(unique.iter().collect::<BTreeSet<_>>(), hosts.iter().collect());
-        assert_eq!(unique.iter().collect::<BTreeSet<_>>().len(), unique.len());
-    }
     true
 }
 
@@ -185,8 +180,6 @@ pub fn idset(data: &[u8]) -> bool {
     let (both, either) = (a.intersection(&b), a.union(&b));
     assert_eq!(both.len() + either.len(), a.len() + b.len());
     assert_eq!(a.difference(&b).len() + both.len(), a.len());
-    assert!(both.is_subset(&a) && both.is_subset(&b));
-    assert!(a.is_subset(&either) && b.is_subset(&either));
     if a.len() + b.len() <= LOOKED_AT_MAX {
         against_a_tree(a, b);
     }
@@ -200,7 +193,6 @@ fn against_a_tree(mut a: Idset, b: Idset) {
     assert_eq!(tree(&a.union(&b)), &x | &y);
     assert_eq!(tree(&a.difference(&b)), &x - &y);
     assert_eq!(tree(&a.intersection(&b)), &x & &y);
-    assert_eq!(a.is_subset(&b), x.is_subset(&y));
     assert!(a.iter().rev().eq(x.iter().rev().copied()));
     for (index, id) in b.iter().enumerate() {
         if index % 2 == 0 {
@@ -372,8 +364,7 @@ fn resource_set(mut r: ResourceSet) {
     assert_eq!(r.len(), r.ranks().len());
     assert!(!r.ranks().is_empty());
     for rank in r.ranks().ranks().take(4) {
-        let shell = r.shell_rank(rank).expect("a rank of R");
-        assert_eq!(r.broker_rank(shell), Some(rank));
+        assert!(r.shell_rank(rank).is_some());
         let local = ResourceSet::from_json(&sent(&r.local(rank))).expect("R of one rank");
         assert_eq!((local.first_rank(), local.len()), (rank, 1));
         assert_eq!(local.hostname(rank), r.hostname(rank));

@@ -22,9 +22,6 @@ use crate::port::supervisor::{OutputLimits, Supervisor, UnitCommand, UnitEvent};
 use crate::proto::{BrokerRank, ExecMethod, InstanceId};
 use crate::supervisor::{BackendDriver, Core, OuterJob, OutputWatch, Sink};
 
-/// Default of [`WorkerConfig::starts_in_flight_max`]. More would only make systemd's queue longer.
-pub const STARTS_IN_FLIGHT_MAX: usize = 16;
-
 /// Default of [`WorkerConfig::answer_within`]. A systemd that is short of memory can take long, and
 /// what is asked of it again only adds to that.
 pub const ANSWER_WITHIN: Duration = Duration::from_secs(30);

@@ -1,6 +1,5 @@
 //! Lists of host names (RFC 29).
 
-use std::collections::BTreeSet;
 use std::fmt;
 use std::str::FromStr;
 
@@ -65,12 +64,6 @@ impl Hostlist {
                 .map_err(|error| (index, error))?;
         }
         Ok(Self(hosts))
-    }
-
-    /// Each host once, where it came first. (flux-core `hostlist_uniq` sorts as well.)
-    pub fn uniq(&self) -> Hostlist {
-        let mut seen = BTreeSet::new();
-        self.iter().filter(|host| seen.insert(*host)).collect()
     }
 }
 
@@ -375,7 +368,6 @@ mod tests {
     fn methods() {
         let hosts = list("b,a[1-2],b,a1");
         assert_eq!((hosts.len(), hosts.get(2), hosts.get(9)), (5, Some("a2"), None));
-        assert_eq!(hosts.uniq().to_string(), "b,a[1-2]");
         assert!(Hostlist::default().is_empty());
         assert_eq!(["x1", "x2"].into_iter().collect::<Hostlist>().to_string(), "x[1-2]");
         assert_eq!(hosts.iter().next_back(), Some("a1"));

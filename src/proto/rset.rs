@@ -108,11 +108,6 @@ impl ResourceSet {
         u32::try_from(index).ok().map(ShellRank)
     }
 
-    /// The broker rank of a shell rank.
-    pub fn broker_rank(&self, rank: ShellRank) -> Option<BrokerRank> {
-        self.ranks.nth(usize::try_from(rank.0).ok()?).map(BrokerRank)
-    }
-
     /// The host of `rank`; `(unknown)` if R does not tell.
     pub fn hostname(&self, rank: BrokerRank) -> &str {
         self.host(rank.0).unwrap_or(UNKNOWN)
@@ -335,11 +330,7 @@ mod tests {
         assert_eq!(r.first_rank(), BrokerRank(2));
         for (broker, shell) in [(2, Some(0)), (3, Some(1)), (7, Some(2)), (0, None), (8, None)] {
             assert_eq!(r.shell_rank(BrokerRank(broker)), shell.map(ShellRank));
-            if let Some(shell) = shell {
-                assert_eq!(r.broker_rank(ShellRank(shell)), Some(BrokerRank(broker)));
-            }
         }
-        assert_eq!(r.broker_rank(ShellRank(3)), None);
     }
 
     #[test]

@@ -13,7 +13,8 @@ use std::path::Path;
 use std::sync::mpsc;
 use std::time::Duration;
 
-use job_exec_rs::adapter::worker::{ANSWER_WITHIN, STARTS_IN_FLIGHT_MAX, Worker, WorkerConfig};
+use job_exec_rs::adapter::worker::{ANSWER_WITHIN, Worker, WorkerConfig};
+use job_exec_rs::config::Config;
 use job_exec_rs::port::supervisor::{
     Method, OutputLimits, Supervisor, UnitCommand, UnitEvent, UnitRecord, UnitSpec,
 };
@@ -42,7 +43,7 @@ pub fn config(method: ExecMethod, directory: &Path) -> WorkerConfig {
         instance: InstanceId::new(&directory.display().to_string(), 0),
         rank: RANK,
         directory: directory.to_path_buf(),
-        starts_in_flight_max: STARTS_IN_FLIGHT_MAX,
+        starts_in_flight_max: Config::default().starts_in_flight,
         outer_job: None,
         answer_within: ANSWER_WITHIN,
         confines: false,
