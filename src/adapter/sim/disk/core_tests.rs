@@ -567,6 +567,18 @@ fn torn_and_unreadable_records_are_made_again() {
     }
 }
 
+/// [unrecorded-known]: nobody knows whether the unit of such a record has run.
+#[test]
+fn a_unit_whose_record_was_made_again_is_lost_if_it_cannot_be_found() {
+    let BackendEvent::Unrecorded(found) = unrecorded(1) else { panic!("a unit") };
+    let mut life = Life::unlisted(&SimDisk::default(), BOOT);
+    life.event(BackendEvent::Unrecorded(Box::new(UnrecordedUnit { started: None, ..*found })));
+    life.event(BackendEvent::Listed);
+    life.take();
+    life.event(BackendEvent::Absent { unit: unit(1) });
+    assert!(matches!(life.take()[..], [UnitEvent::Lost { .. }]));
+}
+
 /// A call of an earlier life can reach systemd after the list.
 #[test]
 fn a_start_that_meets_a_unit_asks_whose_it_is() {
