@@ -3,8 +3,9 @@
 //! Read the modules in this order. [`proto`] has the vocabulary of messages. [`machine`] has the
 //! three roles as pure state machines. [`port`] says what the machines and the supervisor need from
 //! outside. [`supervisor`] keeps the units of one rank. [`adapter`] connects all this to Flux,
-//! systemd and the host, or to a simulator. `rfc/` in the repository has the specification, and
-//! `doc/code.md` a drawing of the way of one start request through the files.
+//! systemd and the host. The simulator and the command line are crates of their own. `rfc/` in the
+//! repository has the specification, and `doc/code.md` a drawing of the way of one start request
+//! through the files.
 
 pub mod adapter;
 pub mod config;

@@ -132,13 +132,13 @@ impl Bug {
 
     /// This bug is built in.
     #[cfg(not(feature = "planted-bugs"))]
-    pub(crate) const fn is_planted(self) -> bool {
+    pub const fn is_planted(self) -> bool {
         false
     }
 
     /// This bug is built in.
     #[cfg(feature = "planted-bugs")]
-    pub(crate) fn is_planted(self) -> bool {
+    pub fn is_planted(self) -> bool {
         PLANTED.with(std::cell::Cell::get) == Some(self)
     }
 }

@@ -1,15 +1,17 @@
-//! Who may name whom. The layout of `src` is the architecture:
+//! Who may name whom. The layout of `src`, and of the crates around it, is the architecture:
 //!
 //! ```text
 //!  proto ◀── port ◀── machine    ◀── adapter ◀── module
-//!              ▲      supervisor                 cli
-//!            config
-//!            planted
+//!              ▲      supervisor        ▲
+//!            config       ▲             └─────── command
+//!            planted      └── simulator ◀──────────┘
 //! ```
 //!
-//! A file may name what stands left of it, and what stands in its own floor. `machine` and
-//! `supervisor` do not name each other, nor do `module` and `cli`. An adapter names no other
-//! adapter, with the exceptions in [`ADAPTERS`].
+//! A file may name what its arrows lead to, and what stands in its own floor. `machine` and
+//! `supervisor` do not name each other. The command's embedded instance names of the adapters
+//! only the worker, and not the rest of the command. An adapter names no other adapter, with the
+//! exceptions in `rules.rs`. The connector and its machine are apart: `resume_machine` names none
+//! of these, and what the two have in common is for `proto`, adapters and the simulator to name.
 //!
 //! **No circles.** A file *names* another if a path in it, in a `use` or in the code, leads to
 //! an item that the other defines; re-exports are followed to the definition. Neither `mod x;` nor
@@ -42,7 +44,7 @@ use std::sync::LazyLock;
 
 use graph::circles;
 use rules::{floors_broken, foreign_crates_misplaced, world_named};
-use source::Tree;
+use source::{CRATES, Tree};
 
 /// Circles that are known, each by its files, and not mended yet.
 const ALLOWED_CIRCLES: &[&[&str]] = &[];
@@ -70,34 +72,32 @@ fn sources(below: &str) -> Vec<(String, String)> {
     found.into_iter().map(read).collect()
 }
 
-static SERVICE: LazyLock<Tree> = LazyLock::new(|| Tree::parse("src", &sources("src")));
-static CONNECTOR: LazyLock<Tree> = LazyLock::new(|| {
-    let root = "connector/machine/src";
-    Tree::parse(root, &sources(root))
+static TREE: LazyLock<Tree> = LazyLock::new(|| {
+    let all: Vec<_> = CRATES.iter().flat_map(|(root, ..)| sources(root)).collect();
+    Tree::parse(&all)
 });
 
 #[test]
 fn no_name_leads_up() {
-    let broken = floors_broken(&SERVICE);
+    let broken = floors_broken(&TREE);
     assert!(broken.is_empty(), "names that lead up:\n{}", broken.join("\n"));
 }
 
 #[test]
 fn foreign_crates_stay_in_their_place() {
-    let misplaced = foreign_crates_misplaced(&SERVICE);
+    let misplaced = foreign_crates_misplaced(&TREE);
     assert!(misplaced.is_empty(), "foreign crates:\n{}", misplaced.join("\n"));
 }
 
 #[test]
 fn machines_know_no_world() {
-    let mut named = world_named(&SERVICE);
-    named.extend(world_named(&CONNECTOR));
+    let named = world_named(&TREE);
     assert!(named.is_empty(), "names of the world in pure code:\n{}", named.join("\n"));
 }
 
 #[test]
 fn files_name_each_other_in_no_circle() {
-    let circles: Vec<_> = [&*SERVICE, &*CONNECTOR].into_iter().flat_map(circles).collect();
+    let circles = circles(&TREE);
     let is_within = |files: &[String], allowed: &[&str]| {
         files.iter().all(|file| allowed.contains(&file.as_str()))
     };

@@ -9,6 +9,8 @@ const FILE_LINES_MAX: usize = 700;
 const FUNCTION_LINES_MAX: usize = 70;
 /// The fuzz crate, without what it builds and finds.
 const FUZZ: &[&str] = &["fuzz/src", "fuzz/fuzz_targets"];
+/// The crates beside the root's own.
+const CRATES: &[&str] = &["command", "connector", "simulator"];
 /// What stands at the top, and what git and cargo put there.
 const TOP: &[&str] = &[
     ".ci",
@@ -22,6 +24,7 @@ const TOP: &[&str] = &[
     "README.md",
     "SECURITY.md",
     "clippy.toml",
+    "command",
     "connector",
     "doc",
     "flux-sys",
@@ -29,6 +32,7 @@ const TOP: &[&str] = &[
     "packaging",
     "rfc",
     "rustfmt.toml",
+    "simulator",
     "src",
     "target",
     "tests",
@@ -97,9 +101,11 @@ fn unsafe_is_where_it_may_be_and_says_why() {
         "connector/src/operations.rs",
         "connector/src/signals.rs",
     ];
-    assert_absent("connector", &words, &allowed, "unsafe");
+    for below in CRATES {
+        assert_absent(below, &words, &allowed, "unsafe");
+    }
     let mut found = Vec::new();
-    for (name, text) in ["src", "connector"].into_iter().flat_map(sources) {
+    for (name, text) in ["src"].iter().chain(CRATES).flat_map(|below| sources(below)) {
         let lines: Vec<&str> = text.lines().collect();
         for (index, line) in lines.iter().enumerate() {
             let reason = lines[index.saturating_sub(6)..=index]
@@ -126,9 +132,8 @@ fn release_builds_check_for_overflow() {
 fn nothing_is_left_over() {
     let banned = ["dbg!(", "todo!(", "unimplemented!(", "FIXME", "TODO", "#[ignore"];
     assert_absent("src", &banned, &[], "left over");
-    assert_absent("connector", &banned, &[], "left over");
     assert_absent("tests", &banned, &["tests/tidy.rs"], "left over");
-    for below in FUZZ {
+    for below in CRATES.iter().chain(FUZZ) {
         assert_absent(below, &banned, &[], "left over");
     }
 }
@@ -176,20 +181,17 @@ fn nothing_sleeps() {
     assert_absent(
         "src",
         &banned,
-        &[
-            "src/adapter/systemd",
-            "src/adapter/fork",
-            "src/adapter/worker.rs",
-            "src/cli/degraded.rs",
-            "src/supervisor",
-        ],
+        &["src/adapter/systemd", "src/adapter/fork", "src/adapter/worker.rs", "src/supervisor"],
         "a sleep",
     );
+    assert_absent("simulator/src", &banned, &[], "a sleep");
     // A prolog waits for a broker that is away. Nothing says when it is back.
-    let waits = ["src/cli/degraded.rs"];
-    assert_absent("src", &["thread::sleep"], &waits, "a thread that sleeps");
+    assert_absent("command/src", &banned, &["command/src/degraded.rs"], "a sleep");
+    assert_absent("src", &["thread::sleep"], &[], "a thread that sleeps");
     // Only flux_open() may wait, as it does over local://: `pause_for` in connection.rs.
     assert_absent("connector", &["thread::sleep"], &[], "a thread that sleeps");
+    assert_absent("command/tests", &["thread::sleep"], &[], "await the event instead");
+    assert_absent("simulator/tests", &["thread::sleep"], &[], "await the event instead");
     assert_absent("tests", &["thread::sleep"], &["tests/tidy.rs"], "await the event instead");
 }
 
@@ -197,7 +199,7 @@ fn nothing_sleeps() {
 fn files_and_functions_are_short() {
     let mut found = Vec::new();
     for (name, text) in
-        ["src", "connector", "tests"].iter().chain(FUZZ).flat_map(|below| sources(below))
+        ["src", "tests"].iter().chain(CRATES).chain(FUZZ).flat_map(|below| sources(below))
     {
         let count = text.lines().count();
         if count > FILE_LINES_MAX {

@@ -3,6 +3,8 @@
 //! client's reactor when it has something to do.
 
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
@@ -11,7 +13,6 @@ use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
 use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
 use resume_machine::{Connector, Options, Packet, Phase, SendError, ends_shell};
 
-use crate::left_open::User;
 use crate::link::{Link, Read};
 use crate::message::Message;
 use crate::signals;
@@ -23,6 +24,9 @@ const SLEEP_MAX: f64 = 86400.0;
 const FIRST_ANSWER_MS: u16 = 1000;
 /// First pause between the first attempts to connect; each is twice the last.
 const FIRST_PAUSE: Duration = Duration::from_millis(16);
+
+/// The thread that has used a connection last. Another one may be using it at this moment.
+pub(crate) type User = Arc<AtomicUsize>;
 
 /// A client's connection.
 pub(crate) struct Connection {

@@ -6,13 +6,10 @@
 #![allow(unsafe_code)]
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, Once};
+use std::sync::atomic::Ordering;
+use std::sync::{Mutex, Once};
 
-use crate::connection::Connection;
-
-/// The thread that has used a connection last. Another one may be using it at this moment.
-pub(crate) type User = Arc<AtomicUsize>;
+use crate::connection::{Connection, User};
 
 struct Open {
     connection: *mut Connection,

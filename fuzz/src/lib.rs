@@ -1,4 +1,4 @@
-//! The functions of the fuzz targets. `tests/fuzz_corpus.rs` runs them on the files of `corpus/`.
+//! The functions of the fuzz targets. `simulator/tests/fuzz_corpus.rs` runs them on the files of `corpus/`.
 
 pub mod targets;
 

@@ -4,8 +4,8 @@
 //! then messages. Each has a byte for its time, its rank, its topic, its sender and its form;
 //! the form says what the payload is made of, and takes more bytes. Bytes that are missing are 0.
 
-use job_exec_rs::adapter::sim::{Heard, Outcome, Profile, Sent, run, run_with};
 use job_exec_rs::machine::{Credential, Topic};
+use job_exec_rs_simulator::{Heard, Outcome, Profile, Sent, run, run_with};
 use serde_json::{Value, json};
 
 /// The size of the world.

@@ -24,10 +24,10 @@ use super::records::{Fact, RecordFile, RecordStore, file_name};
 use super::unit::{CollectState, Phase, Unit};
 
 /// What is called with each event.
-pub(crate) type Sink = Box<dyn Fn(UnitEvent) + Send>;
+pub type Sink = Box<dyn Fn(UnitEvent) + Send>;
 
 /// The units of one rank.
-pub(crate) struct Core {
+pub struct Core {
     pub(super) store: RecordStore,
     pub(super) boot_id: String,
     pub(super) limits: OutputLimits,
@@ -41,12 +41,7 @@ pub(crate) struct Core {
 
 impl Core {
     /// No units yet; `disk` is the rank's state directory, `boot_id` is this boot's.
-    pub(crate) fn new(
-        disk: Arc<dyn Disk>,
-        boot_id: String,
-        limits: OutputLimits,
-        sink: Sink,
-    ) -> Self {
+    pub fn new(disk: Arc<dyn Disk>, boot_id: String, limits: OutputLimits, sink: Sink) -> Self {
         Self {
             store: RecordStore::new(disk),
             boot_id,
@@ -59,18 +54,18 @@ impl Core {
     }
 
     /// Send an event to whoever listens to this supervisor.
-    pub(crate) fn report(&self, event: UnitEvent) {
+    pub fn report(&self, event: UnitEvent) {
         (self.sink)(event);
     }
 
     /// Whether all that an earlier life has left on the node was reported: records, and units without
     /// one.
-    pub(crate) fn is_settled(&self) -> bool {
+    pub fn is_settled(&self) -> bool {
         self.is_settled
     }
 
     /// Report the records of an earlier life, and have the backend look for their units.
-    pub(crate) fn recover(
+    pub fn recover(
         &mut self,
         rank: BrokerRank,
         instance: &InstanceId,
@@ -152,7 +147,7 @@ impl Core {
     }
 
     /// Obey a command.
-    pub(crate) fn handle_command(&mut self, command: UnitCommand, backend: &mut impl Backend) {
+    pub fn handle_command(&mut self, command: UnitCommand, backend: &mut impl Backend) {
         self.write_late(backend);
         match command {
             UnitCommand::Collect { unit } => self.collect(&unit, backend),
@@ -189,7 +184,7 @@ impl Core {
     }
 
     /// Report what output files that grew hold now, and make again what was removed.
-    pub(crate) fn handle_growth(&mut self, grown: &Grown, backend: &mut impl Backend) {
+    pub fn handle_growth(&mut self, grown: &Grown, backend: &mut impl Backend) {
         self.write_late(backend);
         match grown {
             Grown::Any => {
@@ -210,7 +205,7 @@ impl Core {
     }
 
     /// Handle an event of the backend.
-    pub(crate) fn handle_event(&mut self, event: BackendEvent, backend: &mut impl Backend) {
+    pub fn handle_event(&mut self, event: BackendEvent, backend: &mut impl Backend) {
         tracing::trace!(?event, "backend");
         self.write_late(backend);
         match event {
@@ -449,7 +444,7 @@ impl Core {
 
     /// Try again to write facts that could not be written. Stops at the first unit that fails
     /// again, because most often all fail for the same reason.
-    pub(crate) fn write_late(&mut self, backend: &mut impl Backend) {
+    pub fn write_late(&mut self, backend: &mut impl Backend) {
         for _ in 0..self.late.len() {
             let Some(unit) = self.late.pop_front() else { return };
             let Some(known) = self.units.get_mut(&unit) else { continue };
@@ -465,7 +460,7 @@ impl Core {
     }
 
     /// Whether facts wait for space on the disk.
-    pub(crate) fn is_late(&self) -> bool {
+    pub fn is_late(&self) -> bool {
         !self.late.is_empty()
     }
 

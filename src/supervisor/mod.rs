@@ -34,11 +34,10 @@ mod unit;
 mod unrecorded;
 
 pub use backend::{Backend, BackendDriver, BackendEvent, OutputPaths, UnrecordedUnit};
-pub(crate) use core::{Core, Sink};
+pub use core::{Core, Sink};
 pub(crate) use inotify::Watcher;
 pub use outer_job::OuterJob;
-#[allow(unused_imports, reason = "the simulator's tests make them")]
-pub(crate) use output::Grown;
+pub use output::Grown;
 pub(crate) use output_watch::OutputWatch;
 pub(crate) use readable::readable;
 #[doc(hidden)]

@@ -226,7 +226,7 @@ pub(super) fn extension(stream: Stream) -> &'static str {
 
 /// Which output files grew, and which files are gone.
 #[derive(Debug)]
-pub(crate) enum Grown {
+pub enum Grown {
     /// Events were lost: any file may have grown, or may be gone.
     Any,
     /// These files.

@@ -7,7 +7,7 @@ use super::source::Tree;
 fn tree(sources: &[(&str, &str)]) -> Tree {
     let sources: Vec<(String, String)> =
         sources.iter().map(|(name, text)| (name.to_string(), text.to_string())).collect();
-    Tree::parse("src", &sources)
+    Tree::parse(&sources)
 }
 
 fn circle_files(sources: &[(&str, &str)]) -> Vec<Vec<String>> {
@@ -53,6 +53,31 @@ fn a_name_that_leads_down_is_none() {
         let broken =
             floors_broken(&tree(&[LIB, ADAPTERS, FORK, proto, ("src/supervisor.rs", text)]));
         assert_eq!(broken, Vec::<String>::new(), "{text}");
+    }
+}
+
+#[test]
+fn a_crate_that_names_another_is_found() {
+    let run = ("simulator/src/lib.rs", "pub fn run() {}");
+    let instance = ("command/src/embedded/mod.rs", "pub struct Instance;");
+    let demo = ("command/src/demo.rs", "pub fn demo() {}");
+    let names = |file: &str, text: &str| {
+        floors_broken(&tree(&[LIB, ADAPTERS, FORK, run, instance, demo, (file, text)]))
+    };
+    for (file, text) in [
+        ("simulator/src/world.rs", "use job_exec_rs_command::embedded::Instance;"),
+        ("simulator/src/world.rs", "use job_exec_rs::adapter::fork::Fork;"),
+        ("src/module.rs", "use job_exec_rs_simulator::run;"),
+        ("src/module.rs", "use job_exec_rs_command::embedded::Instance;"),
+        ("command/src/embedded/kvs.rs", "use crate::demo::demo;"),
+        ("command/src/embedded/kvs.rs", "use job_exec_rs_simulator::run;"),
+    ] {
+        let broken = names(file, text);
+        assert_eq!(broken.len(), 1, "{file} {text}: {broken:?}");
+    }
+    for text in ["use job_exec_rs_simulator::run;", "use job_exec_rs_command::embedded::Instance;"]
+    {
+        assert_eq!(names("command/src/run.rs", text), Vec::<String>::new(), "{text}");
     }
 }
 

@@ -2,29 +2,35 @@
 
 use super::source::{Naming, Tree};
 
-/// Each floor, and the floors that it may name besides itself.
+/// Each floor, and what it may name besides itself. A module is on the first that it is in.
 const FLOORS: &[(&str, &[&str])] = &[
-    ("proto", &[]),
+    ("resume_machine", &[]),
+    ("connector", &["resume_machine"]),
+    ("proto", &["resume_machine"]),
     ("planted", &[]),
     ("port", &["proto"]),
     ("config", &["proto", "port"]),
     ("machine", &["proto", "port", "config", "planted"]),
     ("supervisor", &["proto", "port", "config", "planted"]),
-    ("adapter", &["proto", "port", "config", "planted", "machine", "supervisor"]),
+    ("adapter", &["proto", "port", "config", "planted", "machine", "supervisor", "resume_machine"]),
     ("module", &["proto", "port", "config", "planted", "machine", "supervisor", "adapter"]),
-    ("cli", &["proto", "port", "config", "planted", "machine", "supervisor", "adapter"]),
-    // `src/main.rs`.
-    ("main", &["cli"]),
+    (
+        "simulator",
+        &["proto", "port", "config", "planted", "machine", "supervisor", "resume_machine"],
+    ),
+    // Each rank of an embedded instance has the supervisor that a real broker has.
+    ("command::embedded", &["proto", "port", "config", "machine", "supervisor", "adapter::worker"]),
+    (
+        "command",
+        &["proto", "port", "config", "machine", "adapter", "simulator", "command::embedded"],
+    ),
 ];
 
 /// Each adapter, and the adapters that it may name.
 const ADAPTERS: &[(&str, &[&str])] = &[
-    // Each rank of an embedded instance has the supervisor that a real broker has.
-    ("embedded", &["worker"]),
     ("fork", &[]),
     ("host", &[]),
     ("libflux", &[]),
-    ("sim", &[]),
     ("systemd", &[]),
     // The supervisor's thread: it chooses the backend, and opens the state directory.
     ("worker", &["fork", "host", "systemd"]),
@@ -33,7 +39,16 @@ const ADAPTERS: &[(&str, &[&str])] = &[
 /// Foreign crates, and the files that may use them.
 const FOREIGN: &[(&str, &[&str])] = &[
     // The host's disk needs one system call that has no safe wrapper elsewhere.
-    ("flux_sys", &["src/adapter/libflux/", "src/module.rs", "src/module/", "src/adapter/host/"]),
+    (
+        "flux_sys",
+        &[
+            "src/adapter/libflux/",
+            "src/module.rs",
+            "src/module/",
+            "src/adapter/host/",
+            "connector/src/",
+        ],
+    ),
     (
         "tokio",
         &[
@@ -81,14 +96,13 @@ pub fn floors_broken(tree: &Tree) -> Vec<String> {
 }
 
 fn broken(tree: &Tree, naming: &Naming) -> Option<String> {
-    let from = naming.module.first()?;
     let target = tree.resolve(&naming.module, &naming.path)?;
-    let to = target.module.first()?;
+    let (from, to) = (floor(&naming.module)?, floor(&target.module)?);
     if from != to {
-        let Some((_, below)) = FLOORS.iter().find(|(floor, _)| floor == from) else {
+        let Some((_, below)) = FLOORS.iter().find(|(floor, _)| *floor == from) else {
             return Some(told(tree, naming, &format!("{from} is no floor that is known")));
         };
-        let is_allowed = below.contains(&to.as_str());
+        let is_allowed = below.iter().any(|place| is_within(&target.module, place));
         return (!is_allowed).then(|| told(tree, naming, &format!("{from} must not name {to}")));
     }
     let (from, to) = (naming.module.get(1)?, target.module.get(1)?);
@@ -101,6 +115,16 @@ fn broken(tree: &Tree, naming: &Naming) -> Option<String> {
     let is_allowed = others.contains(&to.as_str());
     let why = format!("adapter {from} must not name adapter {to}");
     (!is_allowed).then(|| told(tree, naming, &why))
+}
+
+/// The floor of a module, or what would be its name. The top of the service is on none.
+fn floor(module: &[String]) -> Option<&str> {
+    let known = FLOORS.iter().map(|(floor, _)| *floor).find(|floor| is_within(module, floor));
+    known.or(module.first().map(String::as_str))
+}
+
+fn is_within(module: &[String], place: &str) -> bool {
+    place.split("::").enumerate().all(|(at, part)| module.get(at).is_some_and(|name| name == part))
 }
 
 /// Foreign crates that are named outside of their place, by tests too.

@@ -6,8 +6,19 @@ use proc_macro2::{TokenStream, TokenTree};
 use syn::visit::{self, Visit};
 use syn::{Attribute, ImplItemFn, Item, ItemImpl, ItemMod, ItemUse, Macro, UseTree, Visibility};
 
-/// `["adapter", "sim"]` for `crate::adapter::sim`.
+/// `["adapter", "fork"]` for `crate::adapter::fork` of the service. Modules of another crate begin
+/// with its [`place`](CRATES).
 pub type ModulePath = Vec<String>;
+
+/// Where the sources of each crate are, what other crates call it, and its place in the tree.
+pub const CRATES: &[(&str, &str, &str)] = &[
+    ("src", "job_exec_rs", ""),
+    ("command/src", "job_exec_rs_command", "command"),
+    ("connector/machine/src", "resume_machine", "resume_machine"),
+    // Only libflux loads it.
+    ("connector/src", "", "connector"),
+    ("simulator/src", "job_exec_rs_simulator", "simulator"),
+];
 
 /// One path in one file.
 #[derive(Clone, Debug)]
@@ -45,7 +56,7 @@ struct Module {
     globs: Vec<Vec<String>>,
 }
 
-/// All files of one crate.
+/// All files of all crates.
 #[derive(Debug, Default)]
 pub struct Tree {
     /// Paths from the root of the repository.
@@ -60,14 +71,14 @@ pub struct Tree {
 }
 
 impl Tree {
-    /// Parse `sources`, pairs of a file's name and its text, all below `root`.
-    pub fn parse(root: &str, sources: &[(String, String)]) -> Self {
+    /// Parse `sources`, pairs of a file's name and its text.
+    pub fn parse(sources: &[(String, String)]) -> Self {
         let mut tree = Self::default();
         for (name, text) in sources {
             let file = tree.files.len();
             tree.files.push(name.clone());
             let syntax = syn::parse_file(text).unwrap_or_else(|e| panic!("{name}: {e}"));
-            let module = module_path(root, name);
+            let module = module_path(name);
             tree.modules.entry(module.clone()).or_default().file = file;
             Reader { tree: &mut tree, file, module, test: false }.visit_file(&syntax);
         }
@@ -79,7 +90,7 @@ impl Tree {
     }
 
     /// The item or module that a path means, however many re-exports lie between. `None`: it is
-    /// not of this crate.
+    /// not of these crates.
     pub fn resolve(&self, module: &[String], path: &[String]) -> Option<Target> {
         self.resolve_within(module, path, 0)
     }
@@ -89,8 +100,11 @@ impl Tree {
         if depth > 16 {
             return None;
         }
+        if let Some((.., place)) = CRATES.iter().find(|(_, name, _)| name == first) {
+            return self.walk(top(place), rest, depth);
+        }
         match first.as_str() {
-            "crate" | "job_exec_rs" => self.walk(Vec::new(), rest, depth),
+            "crate" => self.walk(crate_of(module), rest, depth),
             "self" => self.walk(module.to_vec(), rest, depth),
             "super" => {
                 let (_, parent) = module.split_last()?;
@@ -167,15 +181,30 @@ impl Tree {
     }
 }
 
-/// `src/adapter/sim/mod.rs` is `adapter::sim`; `src/lib.rs` is the crate.
-fn module_path(root: &str, name: &str) -> ModulePath {
-    let name = name.strip_prefix(root).unwrap_or(name).trim_start_matches('/');
+/// `src/adapter/fork/mod.rs` is `adapter::fork`; `src/lib.rs` is the crate, and so is `src/main.rs`.
+fn module_path(name: &str) -> ModulePath {
+    let below = |root: &str| name.strip_prefix(root)?.strip_prefix('/');
+    let (name, place) = CRATES
+        .iter()
+        .find_map(|(root, _, place)| Some((below(root)?, place)))
+        .unwrap_or_else(|| panic!("{name} is of no crate that is known"));
     let name = name.strip_suffix(".rs").unwrap_or(name);
-    let mut path: ModulePath = name.split('/').map(str::to_string).collect();
-    if path.last().is_some_and(|last| last == "mod" || (last == "lib" && path.len() == 1)) {
-        path.pop();
-    }
-    path
+    let path = match name {
+        "lib" | "main" => Vec::new(),
+        name => name.strip_suffix("/mod").unwrap_or(name).split('/').map(str::to_string).collect(),
+    };
+    [top(place), path].concat()
+}
+
+/// Where the crate of a module is in the tree.
+fn crate_of(module: &[String]) -> ModulePath {
+    let is_place = |first: &&String| CRATES.iter().any(|(.., place)| place == first);
+    module.first().filter(is_place).cloned().into_iter().collect()
+}
+
+/// The crate with this place in the tree.
+fn top(place: &str) -> ModulePath {
+    (!place.is_empty()).then(|| place.to_string()).into_iter().collect()
 }
 
 /// Goes through one file.

@@ -1,6 +1,7 @@
 //! A user bus for the test binary.
 
 use std::io::Write;
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 
@@ -18,8 +19,10 @@ pub fn bus() -> bool {
 }
 
 fn run_inside() -> bool {
-    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/user-systemd");
-    let output = Command::new(script)
+    // The tests of the command are in a directory below this one's.
+    let above = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors();
+    let script = above.map(|place| place.join("tests/user-systemd")).find(|path| path.is_file());
+    let output = Command::new(script.expect("tests/user-systemd"))
         .arg(std::env::current_exe().expect("the test binary has a path"))
         .args(std::env::args_os().skip(1))
         .env(INSIDE, "1")

@@ -97,8 +97,8 @@ choose_module() {
 # path; rc1 learns from a modprobe drop-in that it belongs on every rank.
 swap_module() {
     mkdir -p "$TMPDIR/modules" "$TMPDIR"/modprobe/{modprobe,rc1,rc3}.d
-    cp "$top/src/cli/rc1.py" "$TMPDIR/modprobe/rc1.d/job-exec-rs.py"
-    cp "$top/src/cli/rc3.py" "$TMPDIR/modprobe/rc3.d/job-exec-rs.py"
+    cp "$top/command/src/rc1.py" "$TMPDIR/modprobe/rc1.d/job-exec-rs.py"
+    cp "$top/command/src/rc3.py" "$TMPDIR/modprobe/rc3.d/job-exec-rs.py"
     cp "$1" "$TMPDIR/modules/job-exec.so"
     printf '[job-exec]\nranks = "all"\n' >"$TMPDIR/modprobe/modprobe.d/job-exec.toml"
     export FLUX_MODULE_PATH_PREPEND=$TMPDIR/modules

@@ -36,15 +36,15 @@ test_expect_success 'install puts everything where Flux looks' '
 	installed_files >after &&
 	comm -13 before after >new &&
 	grep -x ".$(flux config builtin exec_path)/flux-job-exec-rs" new &&
-	cmp "$top/src/cli/shell.lua" "$dest$conf_dir/shell/lua.d/50-job-exec-rs.lua" &&
+	cmp "$top/command/src/shell.lua" "$dest$conf_dir/shell/lua.d/50-job-exec-rs.lua" &&
 	grep -x ".$connector_dir/resume.so" new &&
 	grep -x ".$module_dir/job-exec-rs.so" new &&
 	grep "^.$conf_dir/modprobe/modprobe.d/.*\.toml$" new &&
 	resolvers=$(realpath "$python/flux/uri/resolvers") &&
-	cmp "$top/src/cli/resume.py" "$dest$resolvers/resume.py" &&
+	cmp "$top/command/src/resume.py" "$dest$resolvers/resume.py" &&
 	test -z "$(find "$resolvers" -name resume.py -newer marker)" &&
 	for rc in rc1 rc3; do
-		cmp "$top/src/cli/$rc.py" "$dest/$(grep "^.$conf_dir/modprobe/$rc.d/.*\.py$" new)" || return 1
+		cmp "$top/command/src/$rc.py" "$dest/$(grep "^.$conf_dir/modprobe/$rc.d/.*\.py$" new)" || return 1
 	done
 '
 test_expect_success 'with --dry-run it says the same, and does nothing' '

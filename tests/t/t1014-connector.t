@@ -53,7 +53,7 @@ test_expect_success 'an instance that is a job reaches its parent by it' '
 	test_cmp expected actual
 '
 test_expect_success 'commands in a nested instance reach its parent' '
-	mkdir -p python/resolvers && cp "$top/src/cli/resume.py" python/resolvers &&
+	mkdir -p python/resolvers && cp "$top/command/src/resume.py" python/resolvers &&
 	flux alloc -N1 flux python "$here/parent-uri.py" "$PWD/python" >actual &&
 	cat actual &&
 	path=$(flux getattr local-uri) && path=${path#local://} &&

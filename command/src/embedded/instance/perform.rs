@@ -1,0 +1,201 @@
+//! Carries out the effects of nodes.
+
+use job_exec_rs::machine::{
+    Answer, Credential, Effect, Event, Fault, KvsOp, KvsResult, Level, RequestId, Role, StreamItem,
+    Topic,
+};
+use job_exec_rs::port::supervisor::{Supervisor, UnitCommand, UnitEvent};
+use job_exec_rs::proto::peer::Question;
+use job_exec_rs::proto::{BrokerRank, JobEvent, JobId, Response, UnitName};
+use serde_json::Value;
+
+use super::Instance;
+use crate::embedded::event::Happening;
+use crate::embedded::messages::Asker;
+use crate::embedded::shell::LaunchError;
+
+impl Instance<'_> {
+    pub(super) fn perform(&mut self, from: BrokerRank, effect: Effect) {
+        match effect {
+            Effect::Answer { to, answer: Answer::Done(result) } => self.answer(to, result),
+            Effect::Answer { to, answer: Answer::End(end) } => {
+                let ended = self.messages.close(to).and_then(|asker| asker.end_event(end));
+                self.queue.extend(ended);
+            }
+            Effect::Answer { to, answer: Answer::Known(_) } => drop(self.messages.close(to)),
+            Effect::Answer { to, answer: Answer::Barrier(_) } | Effect::Drop { to } => {
+                if let Some(Asker::Unit(unit)) = self.messages.close(to) {
+                    self.leave_barrier(&unit);
+                }
+            }
+            // The KVS has it at once.
+            Effect::AwaitRelease { id } => self.queue.push_back((from, Event::ReleaseKept { id })),
+            // The KVS is files, which do not roll back. So a checkpoint needs no work.
+            Effect::Checkpoint { .. } => self.queue.push_back((from, Event::Checkpointed(Ok(())))),
+            Effect::Cover { to, request } => self.queue.push_back((to, Event::Covered(request))),
+            Effect::Drain { ranks, reason } => self.tell(None, Happening::Drain { ranks, reason }),
+            Effect::Hold { id } => self.queue.push_back((from, Event::Held { id, result: Ok(()) })),
+            Effect::KillJob { id, signal } => {
+                let units = self.units.iter().filter(|unit| unit.job() == id);
+                for unit in units.cloned().collect::<Vec<_>>() {
+                    self.signal(unit, signal);
+                }
+                self.queue.push_back((from, Event::KillAnswered { id }));
+            }
+            Effect::Known { to, question, asker, id, digest } => {
+                let is_here = matches!(question, Question::Request { .. });
+                let result = Ok(is_here || asker == Role::Agent && self.is_known(id, question));
+                let answer = Event::KnownAnswered { id, asker, to, digest, question, result };
+                self.queue.push_back((from, answer));
+            }
+            Effect::Kvs { id, op } => self.run_kvs_op(from, id, op),
+            Effect::Lead { stream, to, request: lead } => {
+                let request = self.messages.open(Asker::Lead { rank: from, stream });
+                self.queue.push_back((to, Event::Lead { request, lead }));
+            }
+            Effect::Log { level, text } => self.log(from, level, text),
+            Effect::LostShell { id, shell_rank, message, .. } => {
+                self.tell(Some(id), Happening::LostShell { rank: shell_rank.0, message });
+            }
+            Effect::Order { to, request } => self.queue.push_back((to, Event::Order(request))),
+            // Only a module that is unloaded parks requests. Here none is unloaded.
+            Effect::Park { to, .. } => drop(self.messages.close(to)),
+            Effect::Pass { to, request, topic, payload } => {
+                self.pass(from, to, request, topic, &payload);
+            }
+            Effect::Post { id, event: JobEvent::Response(response) } => {
+                self.handle_response(id, response);
+            }
+            // The job manager goes on with all its jobs.
+            Effect::Post { .. } => (),
+            // Its eventlog is what is told.
+            Effect::Tell { asker, id, nodes } => {
+                self.queue.push_back((from, Event::Told { asker, id, nodes, result: Ok(true) }));
+            }
+            // This is the same as a response, because the coordinator is never unloaded.
+            Effect::Raise { id, exception } => {
+                self.handle_response(id, Response::Exception(exception))
+            }
+            Effect::Shells { stream, to, request: shells, .. } => {
+                let request = self.messages.open(Asker::Shells { rank: from, stream });
+                self.queue.push_back((to, Event::Shells { request, shells }));
+            }
+            Effect::Stream { to, item } => self.stream(to, item),
+            Effect::Unit(command) => self.forward_command(from, command),
+        }
+    }
+
+    fn stream(&mut self, to: RequestId, item: StreamItem) {
+        match item {
+            StreamItem::Reply(reply) => self.queue.extend(self.messages.route_reply(to, reply)),
+            StreamItem::Reports(reports) => {
+                self.queue.extend(self.messages.route_reports(to, reports));
+            }
+            StreamItem::Response { id, response } => self.handle_response(id, response),
+        }
+    }
+
+    /// No message is late here, and none is lost. So only the job manager can say no.
+    fn is_known(&self, id: JobId, question: Question) -> bool {
+        question != Question::Manager || self.manager.is_active(id)
+    }
+
+    fn pass(
+        &mut self,
+        from: BrokerRank,
+        to: BrokerRank,
+        request: RequestId,
+        topic: Topic,
+        payload: &Value,
+    ) {
+        let request = self.messages.open(Asker::Forwarded { rank: from, request });
+        let owner =
+            Credential { userid: nix::unistd::getuid().as_raw(), owner: true, local: false };
+        match topic.read(request, owner, payload.to_string().as_bytes()) {
+            Ok(event) => self.queue.push_back((to, event)),
+            Err(fault) => self.answer(request, Err(fault)),
+        }
+    }
+
+    fn log(&mut self, rank: BrokerRank, level: Level, text: String) {
+        self.tell(None, Happening::Log { rank, level, text });
+    }
+
+    fn answer(&mut self, to: RequestId, result: Result<(), Fault>) {
+        match self.messages.close(to) {
+            Some(Asker::Forwarded { request, .. }) => self.answer(request, result),
+            Some(Asker::Manager(id)) => {
+                if let Err(fault) = result {
+                    self.log(BrokerRank(0), Level::Error, format!("{id}: {fault}"));
+                }
+            }
+            Some(Asker::Lead { .. } | Asker::Shells { .. } | Asker::Unit(_)) | None => (),
+        }
+    }
+
+    fn run_kvs_op(&mut self, from: BrokerRank, id: JobId, op: KvsOp) {
+        let result = self.kvs.run(id, &op, || self.manager.released(id));
+        // If the commit failed, the leader logs that.
+        if let (KvsResult::Appended(Ok(())), KvsOp::Append { events, .. }) = (&result, op) {
+            for event in events {
+                self.tell(Some(id), Happening::Exec(event));
+            }
+        }
+        self.queue.push_back((from, Event::Kvs { id, result }));
+    }
+
+    fn handle_response(&mut self, id: JobId, response: Response) {
+        if let Response::Exception(exception) = response {
+            return self.raise(id, exception);
+        }
+        for what in self.manager.handle_response(id, response) {
+            self.tell(Some(id), what);
+        }
+        self.keep(id);
+        if !self.manager.is_active(id) {
+            self.shells.remove(id);
+        }
+    }
+
+    /// Writes down what a later instance needs to go on with the job.
+    pub(super) fn keep(&mut self, id: JobId) {
+        let written = match self.manager.kept(id) {
+            Some(job) => self.files.keep(id, job),
+            None => self.files.forget(id),
+        };
+        if let Err(error) = written {
+            let text = format!("{id}: a later instance cannot go on with it: {error}");
+            self.log(BrokerRank(0), Level::Error, text);
+        }
+    }
+
+    fn forward_command(&mut self, rank: BrokerRank, mut command: UnitCommand) {
+        match &mut command {
+            UnitCommand::Launch(spec) => {
+                if let Err(LaunchError { errnum, message }) = self.shells.complete_spec(spec) {
+                    // A supervisor would report it in this way.
+                    let unit = spec.unit.clone();
+                    return self
+                        .handle_unit_event(rank, UnitEvent::Failed { unit, errnum, message });
+                }
+                self.units.insert(spec.unit.clone());
+            }
+            UnitCommand::Forget { unit } => {
+                self.units.remove(unit);
+            }
+            UnitCommand::Collect { .. }
+            | UnitCommand::Note { .. }
+            | UnitCommand::OutputAck { .. }
+            | UnitCommand::Signal { .. } => (),
+        }
+        if let Some(rank) = self.ranks.get_mut(rank.0 as usize) {
+            rank.worker.submit(command);
+        }
+    }
+
+    /// Signals every process of a unit, as a shell would signal its tasks.
+    pub(super) fn signal(&mut self, unit: UnitName, signal: i32) {
+        let rank = unit.rank();
+        self.forward_command(rank, UnitCommand::Signal { unit, signal, all: true });
+    }
+}

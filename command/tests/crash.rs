@@ -1,0 +1,90 @@
+//! `demo --crash`, with the user's systemd. The other commands are in `cli.rs`, whose tests have
+//! children that must not be left alone when [`support::bus`] begins anew.
+
+#[path = "../../tests/support/mod.rs"]
+mod support;
+
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+/// The tool, which makes its temporary directories in `place`.
+fn demo(place: &Path, arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_job-exec-rs"));
+    command.args(["demo", "--crash"]).args(arguments).env("TMPDIR", place);
+    command.env_remove("RUST_LOG").stdin(Stdio::null());
+    command
+}
+
+fn files(directory: &Path) -> usize {
+    std::fs::read_dir(directory).expect("a directory").count()
+}
+
+/// Names of units in what `demo --crash` has said.
+fn units_of(said: &str) -> Vec<&str> {
+    let words = said.split_whitespace();
+    words.filter(|word| word.starts_with("shell-") && word.ends_with(".service")).collect()
+}
+
+/// Units that the user's systemd still knows.
+fn known_units(units: &[&str]) -> String {
+    let list = ["--user", "list-units", "--all", "--plain", "--no-legend"];
+    let said = Command::new("systemctl").args(list).args(units).output().expect("systemctl");
+    assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stderr));
+    String::from_utf8_lossy(&said.stdout).into_owned()
+}
+
+#[test]
+fn a_job_outlives_an_instance_that_is_killed() {
+    if !support::bus() {
+        return;
+    }
+    for ranks in ["-N4", "-N1"] {
+        let dir = tempfile::tempdir().expect("a directory");
+        let ran = demo(dir.path(), &[ranks]).output().expect("the tool runs");
+        let said = &String::from_utf8_lossy(&ran.stdout);
+        assert_eq!(ran.status.code(), Some(0), "{said}\n{}", String::from_utf8_lossy(&ran.stderr));
+        for expected in ["kill -9 ", "found again", "the true status: exit 7", "once and in order"]
+        {
+            assert!(said.contains(expected), "{expected} in {said}");
+        }
+        let units = units_of(said);
+        assert!(!units.is_empty());
+        assert_eq!(known_units(&units), "");
+        assert_eq!(files(dir.path()), 0);
+    }
+}
+
+#[test]
+fn a_story_that_is_interrupted_leaves_nothing() {
+    if !support::bus() {
+        return;
+    }
+    // In the first life, between the two, and in the second.
+    for at in ["started on", "Nobody is there", "found again"] {
+        let dir = tempfile::tempdir().expect("a directory");
+        let mut child = demo(dir.path(), &[])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("the tool runs");
+        let pid = Pid::from_raw(i32::try_from(child.id()).expect("a pid"));
+        let mut said = String::new();
+        for line in BufReader::new(child.stdout.take().expect("a pipe")).lines() {
+            let line = line.expect("UTF-8");
+            if line.contains(at) {
+                kill(pid, Signal::SIGTERM).expect("it runs");
+            }
+            said.push_str(&line);
+            said.push('\n');
+        }
+        assert_eq!(child.wait().expect("it ends").code(), Some(1), "{at}: {said}");
+        assert!(!said.contains("What has become of it"), "{at}: {said}");
+        let left = known_units(&["shell-*"]);
+        assert!(units_of(&said).iter().all(|unit| !left.contains(unit)), "{at}: {left}");
+        assert_eq!(files(dir.path()), 0, "{at}");
+    }
+}

@@ -1,0 +1,21 @@
+//! **no-release-while-alive**: a rank is never released while a process of the job is left on
+//! it, unless it was drained.
+
+use job_exec_rs::proto::Idset;
+
+use crate::manager::Allocation;
+use crate::shell::Shell;
+use crate::world::World;
+
+impl World {
+    pub(super) fn check_release(&mut self, job: &Allocation, ranks: &Idset) {
+        for rank in ranks.iter() {
+            let state = &self.ranks[rank as usize];
+            let alive = state.shells_of(&job.digest).any(Shell::lives);
+            if alive && !self.drained.contains(&(job.digest.clone(), rank)) {
+                let seen = format!("{}: rank {rank} is released while its shell lives", job.id);
+                self.violate("no-release-while-alive", seen);
+            }
+        }
+    }
+}

@@ -1,0 +1,229 @@
+//! Carries out the effects of nodes, and passes messages between them.
+
+use job_exec_rs::machine::{
+    Answer, Credential, Effect, Event, Fault, Level, RequestId, Role, StreamItem, Topic,
+};
+use job_exec_rs::proto::peer::{KnownRequest, StreamEnd, Version};
+use job_exec_rs::proto::{BrokerRank, JobEvent};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::scripts::Step;
+use super::{Item, World};
+use crate::rank::OWNER;
+use crate::request::{Asked, Life, Request};
+use crate::sent::Messages;
+
+/// What a module says that cannot read a request.
+pub(crate) const OTHER_RELEASE: &str = "another job-exec-rs speaks protocol 9";
+
+impl World {
+    pub(super) fn perform(&mut self, from: Life, effect: Effect) {
+        match effect {
+            Effect::Answer { to: RequestId::Remote(to), answer } => {
+                self.perform_answer(from, to, answer);
+            }
+            Effect::AwaitRelease { id } => {
+                let broker = self.ranks[0].brokers;
+                self.after(0.000_1, 0.02, Item::ReleaseKept { to: from, id, broker });
+            }
+            Effect::Checkpoint { jobs, ended } => {
+                self.send(from.rank, 0, Item::CheckpointGathers { from, jobs, ended })
+            }
+            Effect::Cover { to, request } => self.send_notice(from, to, Topic::Covered, &request),
+            Effect::Drain { ranks, reason } => self.drain(&ranks, &reason),
+            Effect::Drop { to: RequestId::Remote(to) } => drop(self.requests.close(to)),
+            Effect::Pass { to, request: RequestId::Remote(number), topic, payload } => {
+                // What comes later has other delays.
+                self.messages.disturb |= Messages::index(number).is_some();
+                self.ask(from, to.0, Asked::Passed(number), topic, &payload);
+            }
+            Effect::Hold { id } => {
+                self.post(id, JobEvent::EpilogStart);
+                let broker = self.ranks[0].brokers;
+                self.after(0.000_1, 0.02, Item::HoldEnds { to: from, id, broker });
+            }
+            Effect::KillJob { id, signal } => {
+                self.send(from.rank, 0, Item::KillJob { from, id, signal });
+            }
+            Effect::Known { to, question, asker, id, digest } => {
+                let request = KnownRequest { version: Version, id, digest, question };
+                let asked = Asked::Known { asker, to, request: Box::new(request.clone()) };
+                self.ask(from, to.0, asked, Topic::Known, &request);
+            }
+            Effect::Kvs { id, op } => {
+                self.send(from.rank, 0, Item::KvsApply { from, id, op: Box::new(op) });
+            }
+            Effect::Lead { stream, to, request } => {
+                self.ask(from, to.0, Asked::Lead(stream), Topic::Lead, &request);
+            }
+            Effect::Log { level: Level::Error | Level::Warning, text } => self.note(&text),
+            Effect::Order { to, request } => self.send_notice(from, to, Topic::Order, &request),
+            Effect::Park { to: RequestId::Remote(to), entry, .. } => self.park(to, entry),
+            Effect::Post { id, event } => self.post(id, event),
+            Effect::Raise { id, exception } => self.raise(id, &exception),
+            Effect::Shells { stream, to, request, .. } => {
+                self.ask(from, to.0, Asked::Shells(stream), Topic::Shells, &request);
+            }
+            Effect::Stream { to: RequestId::Remote(to), item } => {
+                self.forward_answer(from, to, item)
+            }
+            Effect::Tell { id, nodes, .. } => {
+                self.send(from.rank, 0, Item::Script(Step::Tell { from, id, nodes }));
+            }
+            Effect::Unit(command) => self.forward_command(from, command),
+            Effect::LostShell { .. } | Effect::Log { .. } => (),
+            // A node answers the requests of its own roles itself, so no effect has their numbers.
+            effect => self.violate("bounded", format!("{effect:?} left its rank")),
+        }
+    }
+
+    /// The modules of these ranks are different releases.
+    fn are_different(&self, from: u32, to: u32) -> bool {
+        let is_other = |rank: u32| self.ranks[rank as usize].is_other_release;
+        is_other(from) != is_other(to)
+    }
+
+    fn perform_answer(&mut self, from: Life, to: u64, answer: Answer) {
+        match answer {
+            Answer::Barrier(result) => self.answer_barrier(to, &result),
+            Answer::Done(result) => self.answer(to, result),
+            Answer::End(end) => {
+                if let Some(request) = self.requests.close(to) {
+                    self.fail_request(request, Fault::new(end.errnum(), end.to_string()));
+                }
+            }
+            Answer::Known(result) => self.answer_known(from, to, result),
+        }
+    }
+
+    fn forward_answer(&mut self, from: Life, to: u64, item: StreamItem) {
+        let asker = self.requests.asker(to);
+        match (asker, item) {
+            (Some((asker, Asked::Shells(stream))), StreamItem::Reports(reports)) => {
+                let result = Ok(sent_as_json(&reports));
+                self.send_event(from.rank, asker, Event::Reported { stream, result });
+            }
+            (Some((asker, Asked::Lead(stream))), StreamItem::Reply(reply)) => {
+                let result = Ok(sent_as_json(&reply));
+                self.send_event(from.rank, asker, Event::Replied { stream, result });
+            }
+            (_, StreamItem::Response { id, response }) => self.handle_response(id, &response),
+            (_, StreamItem::Reply(_) | StreamItem::Reports(_)) => (),
+        }
+    }
+
+    pub(super) fn send_event(&mut self, from: u32, to: Life, event: Event) {
+        self.send(from, to.rank, Item::Deliver { to, event: Box::new(event) });
+    }
+
+    fn send_notice(&mut self, from: Life, to: BrokerRank, topic: Topic, request: &impl Serialize) {
+        if self.are_different(from.rank, to.0) {
+            return;
+        }
+        let to = self.life(to.0);
+        self.request(from, to, topic, RequestId::Remote(0), request);
+    }
+
+    /// Sends a request of another module. It crosses the network as bytes, and is read as the
+    /// receiver reads it.
+    fn request(
+        &mut self,
+        from: Life,
+        to: Life,
+        topic: Topic,
+        number: RequestId,
+        request: &impl Serialize,
+    ) {
+        let owner = Credential { userid: OWNER, owner: true, local: false };
+        let bytes = serde_json::to_vec(request).unwrap_or_default();
+        match topic.read(number, owner, &bytes) {
+            Ok(event) => self.send_event(from.rank, to, event),
+            Err(fault) => self.violate("bounded", format!("{topic:?} cannot be read: {fault}")),
+        }
+    }
+
+    fn ask(&mut self, from: Life, rank: u32, asked: Asked, topic: Topic, payload: &impl Serialize) {
+        let holder = self.life(rank);
+        let may_be_lost = !matches!(asked, Asked::Passed(_));
+        let request = Request { asker: from, holder, asked: asked.clone() };
+        let state = &mut self.ranks[rank as usize];
+        if !state.broker_up {
+            if may_be_lost && std::mem::take(&mut state.unnoticed) {
+                return note!(self, "a request to rank {rank} is lost without an error");
+            }
+            return self.fail_request(request, Fault::new(libc::EHOSTUNREACH, "No route to host"));
+        }
+        if state.node.is_none() {
+            return self.fail_request(request, Fault::new(libc::ENOSYS, "no such service"));
+        }
+        // What the job manager sends has no version.
+        if topic != Topic::Expiration && self.are_different(from.rank, rank) {
+            return self.fail_request(request, Fault::new(libc::EPROTO, OTHER_RELEASE));
+        }
+        let number = self.requests.open(from, holder, asked);
+        self.request(from, holder, topic, RequestId::Remote(number), payload);
+    }
+
+    /// Tells the asker that nobody will answer its request.
+    pub(super) fn fail_request(&mut self, request: Request, fault: Fault) {
+        let end = |fault: Fault| StreamEnd::from_error(fault.errnum, fault.message);
+        let event = match request.asked {
+            Asked::Lead(stream) => Event::Replied { stream, result: Err(end(fault)) },
+            Asked::Shells(stream) => Event::Reported { stream, result: Err(end(fault)) },
+            Asked::Known { asker, to, request } => known_answered(asker, to, *request, Err(fault)),
+            Asked::Passed(number) => {
+                match Messages::index(number) {
+                    Some(index) => self.record_answer(index, Err(fault)),
+                    None => drop(self.requests.close(number)),
+                }
+                return;
+            }
+            Asked::Intruder | Asked::Manager | Asked::Nothing => return,
+        };
+        self.send_event(request.holder.rank, request.asker, event);
+    }
+
+    fn answer(&mut self, to: u64, result: Result<(), Fault>) {
+        if let Some(index) = Messages::index(to) {
+            return self.record_answer(index, result);
+        }
+        let is_shells = self.answer_bequest(to, &result) || self.answer_shell_runs(to, &result);
+        if is_shells || self.answer_mark(to, &result) {
+            return;
+        }
+        if self.answer_checkpoint(to, &result) {
+            self.requests.close(to);
+            return;
+        }
+        self.check_intruder(to, result.is_ok());
+        if let Some(Request { asked: Asked::Passed(number), .. }) = self.requests.close(to) {
+            self.answer(number, result);
+        }
+    }
+
+    fn answer_known(&mut self, from: Life, number: u64, result: Result<bool, Fault>) {
+        if let Some(request) = self.requests.close(number)
+            && let Asked::Known { asker, to, request: asked } = request.asked
+        {
+            let event = known_answered(asker, to, *asked, result);
+            self.send_event(from.rank, request.asker, event);
+        }
+    }
+}
+
+fn known_answered(
+    asker: Role,
+    to: BrokerRank,
+    asked: KnownRequest,
+    result: Result<bool, Fault>,
+) -> Event {
+    let KnownRequest { id, digest, question, .. } = asked;
+    Event::KnownAnswered { id, asker, to, digest, question, result }
+}
+
+/// Writes a message as JSON and reads it again, as if it crossed the network.
+fn sent_as_json<T: Serialize + DeserializeOwned>(message: &T) -> T {
+    let bytes = serde_json::to_vec(message).expect("peers' messages are JSON");
+    serde_json::from_slice(&bytes).expect("peers read each other's messages")
+}
