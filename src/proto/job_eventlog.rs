@@ -85,7 +85,7 @@ impl JobEvent {
     }
 }
 
-/// How far a job is, according to its eventlog. A line that cannot be read says nothing.
+/// How far a job is, according to its eventlog.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct JobEventlog {
     /// The job's user.
@@ -109,9 +109,15 @@ pub struct JobEventlog {
 }
 
 impl JobEventlog {
-    /// Reads an eventlog as the KVS has it, an event to a line.
+    /// Reads an eventlog as the KVS has it.
     pub fn read(eventlog: &str) -> Self {
-        eventlog.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok()).collect()
+        Self::entries(eventlog).collect()
+    }
+
+    /// The entries of an eventlog as the KVS has it, one to a line. A line that cannot be read says
+    /// nothing.
+    pub fn entries(eventlog: &str) -> impl Iterator<Item = Value> {
+        eventlog.lines().filter_map(|line| serde_json::from_str(line).ok())
     }
 
     fn add(&mut self, name: &str, context: &Map<String, Value>) {

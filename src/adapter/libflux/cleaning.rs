@@ -110,8 +110,7 @@ impl Kvs {
         done: impl FnOnce(Result<(), Fault>) + 'static,
     ) {
         let says = move |eventlog: &str| {
-            let mut entries = eventlog.lines().filter_map(|line| serde_json::from_str(line).ok());
-            entries.any(|entry: Value| event.is_said_by(&entry))
+            JobEventlog::entries(eventlog).any(|entry| event.is_said_by(&entry))
         };
         let done = |result: Result<(), RpcError>| done(result.map_err(Fault::from));
         self.watch_until(&id.kvs_key("eventlog"), says, done);
