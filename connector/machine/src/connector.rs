@@ -2,26 +2,29 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use crate::barrier::Barrier;
 use crate::channel::{Outbox, Peer, is_numbered};
-use crate::flight::{Again, Flight, NO_DATA, NOT_PERMITTED, RESET, TIMED_OUT};
+use crate::client::Client;
+use crate::errnum::{NO_DATA, NOT_PERMITTED, RESET, TIMED_OUT};
+use crate::flight::{Again, Flight};
 use crate::inbox::Inboxes;
 use crate::ledger::{Ledger, Settling};
-use crate::packet::{Header, Kind, NO_TAG, Packet};
+use crate::packet::{ANY_RANK, Header, Kind, NO_TAG, Packet};
 use crate::policy::Policy;
+use crate::question::doubled;
+use crate::run::Run;
 use crate::standing::Standing;
-use barrier::Barrier;
-use restore::{Own, job_of};
-use run::Run;
+use crate::wire::{Own, Queue, Wire, is_own};
+use restore::job_of;
 
 mod answers;
-mod barrier;
 pub(crate) mod bequest;
 mod channels;
 mod leaving;
 mod repeat;
 mod requests;
 pub(crate) mod restore;
-pub(crate) mod run;
+mod run;
 
 /// First pause between two attempts to connect, in seconds; each is twice the last.
 const RETRY_FIRST: f64 = 0.05;
@@ -88,31 +91,23 @@ pub enum SendError {
 /// One client's connection.
 pub struct Connector<P> {
     pub(crate) limits: Limits,
-    /// A random number that identifies the client.
-    pub(crate) id: u64,
-    /// Rank of the client's broker, if it is known.
-    pub(crate) rank: Option<u32>,
-    /// The run of a job that the client belongs to, if any.
-    pub(crate) run: Option<Run>,
+    pub(crate) client: Client,
     pub(crate) phase: Phase,
     /// How many times the connection was lost.
     pub(crate) losses: u64,
     /// The broker has been away at least once since this connection was opened.
     pub(crate) was_down: bool,
-    /// The broker that it is connected to has started its run, as far as is known.
-    pub(crate) met_its_broker: bool,
     /// Until this time, missing namespaces are expected to return.
     pub(crate) patient_until: f64,
     /// When the connection was lost; none while it is live.
     lost_at: Option<f64>,
     /// Since when a broker that is only just starting is waited for.
     starts_since: Option<f64>,
-    pub(crate) to_broker: VecDeque<P>,
-    to_client: VecDeque<P>,
-    /// Encoded size of `to_broker`, `unsent` and the requests of `flights`.
-    pub(crate) retained: usize,
+    pub(crate) wire: Wire<P>,
     /// Messages that the client has sent since the connection was lost.
-    unsent: VecDeque<P>,
+    unsent: Queue<P>,
+    /// Encoded size of the requests of `flights`, and of what channels keep.
+    pub(crate) kept: usize,
     pub(crate) flights: BTreeMap<u32, Flight<P>>,
     pub(crate) orders: u64,
     pub(crate) standing: Standing,
@@ -130,9 +125,6 @@ pub struct Connector<P> {
     pub(crate) leader_ended: bool,
     /// The client closes the connection, and waits until this time for those that may need answers.
     pub(crate) leaves_by: Option<f64>,
-    /// The connector's own requests that wait for an answer, by matchtag.
-    pub(crate) own: BTreeMap<u32, Own>,
-    pub(crate) next_own: u32,
     /// When to ask whether the broker is still in RUN, because errors are held back.
     pub(crate) ask_in_run_at: Option<f64>,
 }
@@ -144,20 +136,16 @@ impl<P: Packet> Connector<P> {
             if is_connected { Phase::Live } else { Phase::Down { retry_at: now, tries: 0 } };
         Self {
             limits,
-            id,
-            rank: None,
-            run: None,
+            client: Client::new(id),
             phase,
             losses: 0,
             was_down: !is_connected,
-            met_its_broker: true,
             patient_until: 0.0,
             lost_at: (!is_connected).then_some(now),
             starts_since: None,
-            to_broker: VecDeque::new(),
-            to_client: VecDeque::new(),
-            retained: 0,
-            unsent: VecDeque::new(),
+            wire: Wire::default(),
+            unsent: Queue::default(),
+            kept: 0,
             flights: BTreeMap::new(),
             orders: 0,
             standing: Standing::default(),
@@ -169,8 +157,6 @@ impl<P: Packet> Connector<P> {
             leader: None,
             leader_ended: false,
             leaves_by: None,
-            own: BTreeMap::new(),
-            next_own: 0,
             ask_in_run_at: None,
         }
     }
@@ -180,44 +166,68 @@ impl<P: Packet> Connector<P> {
         &self.phase
     }
 
+    /// The client's broker has this rank, if that is known.
+    #[must_use]
+    pub fn on_rank(mut self, rank: Option<u32>) -> Self {
+        self.client.rank = rank;
+        self
+    }
+
+    /// The client belongs to this run of a job.
+    #[must_use]
+    pub fn of_run(mut self, run: Option<Run>) -> Self {
+        self.client.run = run;
+        self
+    }
+
+    /// Whether the client has met the broker that its run was started by, as far as is known. If
+    /// not, the KVS may have gone back since, and the job runs a second time.
+    #[must_use]
+    pub fn met_its_broker(mut self, met: bool) -> Self {
+        self.client.met_its_broker = met;
+        self
+    }
+
     /// The next message to write to the socket.
     pub fn for_broker(&mut self) -> Option<P> {
-        let packet = self.to_broker.pop_front()?;
-        self.retained -= packet.size();
-        Some(packet)
+        self.wire.for_broker()
     }
 
     /// Takes back a message of [`Connector::for_broker`] that was not written to the socket as a
     /// whole: the broker has not received it.
     pub fn unwritten(&mut self, packet: P) {
-        self.retained += packet.size();
-        self.to_broker.push_front(packet);
+        self.wire.unwritten(packet);
     }
 
     /// Whether a message waits to be written to the socket.
     pub fn has_for_broker(&self) -> bool {
-        !self.to_broker.is_empty()
+        self.wire.has_for_broker()
     }
 
     /// The next message for the client.
     pub fn for_client(&mut self) -> Option<P> {
-        self.to_client.pop_front()
+        self.wire.for_client()
     }
 
     /// Whether a message waits for the client.
     pub fn has_for_client(&self) -> bool {
-        !self.to_client.is_empty()
+        self.wire.has_for_client()
     }
 
     /// Whether the client may send.
     pub fn is_writable(&self) -> bool {
-        let kept: usize = self.ledgers.values().map(Ledger::kept).sum();
-        self.retained + kept < self.limits.retained_max
+        let commits: usize = self.ledgers.values().map(Ledger::kept).sum();
+        self.bytes() + commits < self.limits.retained_max
     }
 
     /// Bytes that are kept for the client, including commits.
     pub fn retained(&self) -> usize {
-        self.retained + self.ledgers.values().map(|ledger| ledger.bytes).sum::<usize>()
+        self.bytes() + self.ledgers.values().map(|ledger| ledger.bytes).sum::<usize>()
+    }
+
+    /// Encoded size of what waits to be sent, and of requests that may have to be sent again.
+    fn bytes(&self) -> usize {
+        self.wire.bytes() + self.unsent.bytes() + self.kept
     }
 
     /// Whether the driver should try to connect now.
@@ -242,8 +252,7 @@ impl<P: Packet> Connector<P> {
                 Ok(())
             }
             _ => {
-                self.retained += packet.size();
-                self.unsent.push_back(packet);
+                self.unsent.push(packet);
                 Ok(())
             }
         }
@@ -265,7 +274,7 @@ impl<P: Packet> Connector<P> {
     fn greet(&mut self) {
         self.phase = Phase::Greeting;
         // flux-core `broker/state_machine.c`: answered when the broker is in RUN.
-        self.ask(Own::Greeting, "state-machine.wait", "{}");
+        self.wire.ask(Own::Greeting, "state-machine.wait", "{}", ANY_RANK);
     }
 
     /// The socket is closed.
@@ -279,7 +288,6 @@ impl<P: Packet> Connector<P> {
         self.lost_at.get_or_insert(since);
         let tries = if let Phase::Down { tries, .. } = self.phase { tries } else { 0 };
         self.phase = Phase::Down { retry_at: now + self.pause(tries), tries: tries + 1 };
-        self.own.clear();
         self.ask_in_run_at = None;
         self.take_back();
         self.halt_channels(now);
@@ -311,30 +319,28 @@ impl<P: Packet> Connector<P> {
     /// The pause depends on the client's number, so that the clients of a node do not all connect
     /// at the same time.
     fn pause(&self, tries: u32) -> f64 {
-        let pause = RETRY_FIRST * f64::from(1u32 << tries.min(10));
-        pause.min(RETRY_MAX) * (0.75 + (self.id % 64) as f64 / 128.0)
+        doubled(RETRY_FIRST, RETRY_MAX, tries) * (0.75 + (self.client.id % 64) as f64 / 128.0)
     }
 
     /// Messages that were not written to the socket yet count as not sent.
     fn take_back(&mut self) {
-        let mut unsent = self.take_undone();
-        for packet in std::mem::take(&mut self.to_broker) {
+        let mut unsent = Queue::default();
+        self.take_undone().into_iter().for_each(|packet| unsent.push(packet));
+        for packet in self.wire.lost().iter() {
             let Header { kind, matchtag, .. } = packet.header();
             let flight = self.flights.get(&matchtag).filter(|_| kind == Kind::Request);
             // The connector keeps a copy of these, and sends it again.
             let repeated = |flight: &Flight<P>| flight.policy != Policy::Refuse || flight.is_kept();
-            let is_kept =
-                flight.is_some_and(repeated) || Own::is_tag(matchtag) || is_numbered(&packet);
+            let is_kept = flight.is_some_and(repeated) || is_own(matchtag) || is_numbered(packet);
             if kind == Kind::Response || is_kept {
-                self.retained -= packet.size();
                 continue;
             }
             if flight.is_some() {
                 self.finish(matchtag);
             }
-            unsent.push_back(packet);
+            unsent.push(packet.clone());
         }
-        unsent.append(&mut self.unsent);
+        self.unsent.iter().for_each(|packet| unsent.push(packet.clone()));
         self.unsent = unsent;
     }
 
@@ -346,7 +352,7 @@ impl<P: Packet> Connector<P> {
         });
         let mut undone: Vec<(u64, u32)> = undone.map(|(t, flight)| (flight.order, *t)).collect();
         undone.sort_unstable();
-        let undone = undone.into_iter().filter_map(|(_, tag)| self.flights.remove(&tag));
+        let undone = undone.into_iter().filter_map(|(_, tag)| self.finish(tag));
         undone.map(|flight| flight.request).collect()
     }
 
@@ -371,26 +377,15 @@ impl<P: Packet> Connector<P> {
     /// Answers a request of the client with an error.
     pub(crate) fn refuse(&mut self, tag: u32, errnum: i32, why: &str) {
         if let Some(flight) = self.finish(tag) {
-            let text = format!("{}: {why}", flight.request.header().topic);
-            let refusal = flight.request.refusal(errnum, &text);
-            self.deliver(refusal);
+            self.wire.refuse(&flight.request, errnum, why);
         }
     }
 
     /// Forgets a request of the client that has had its last answer.
     pub(crate) fn finish(&mut self, tag: u32) -> Option<Flight<P>> {
         let flight = self.flights.remove(&tag)?;
-        self.retained -= flight.request.size();
+        self.kept -= flight.request.size();
         Some(flight)
-    }
-
-    pub(crate) fn deliver(&mut self, packet: P) {
-        self.to_client.push_back(packet);
-    }
-
-    pub(crate) fn transmit(&mut self, packet: P) {
-        self.retained += packet.size();
-        self.to_broker.push_back(packet);
     }
 
     /// The connection is restored: messages that waited are sent.
@@ -404,12 +399,11 @@ impl<P: Packet> Connector<P> {
         self.send_early();
         // A message that is sent can end this phase; then the rest waits again.
         while self.phase == Phase::Live
-            && let Some(packet) = self.unsent.pop_front()
+            && let Some(packet) = self.unsent.pop()
         {
-            self.retained -= packet.size();
             self.dispatch(now, packet);
         }
-        if self.is_closing() && self.phase == Phase::Live {
+        if self.client.is_closing && self.phase == Phase::Live {
             self.begin_leaving(now);
             self.bequeath_all();
         }
@@ -421,7 +415,7 @@ impl<P: Packet> Connector<P> {
         self.patient_until = until;
         let mut tags: Vec<(u64, u32)> = self.flights.iter().map(|(t, f)| (f.order, *t)).collect();
         tags.sort_unstable();
-        self.ask_barrier();
+        self.barrier.say(&self.client, &mut self.wire);
         for (_, tag) in tags {
             if self.spare_other_run(tag) {
                 continue;
@@ -433,7 +427,7 @@ impl<P: Packet> Connector<P> {
             }
             if flight.is_cancelled {
                 let Some(flight) = self.finish(tag) else { continue };
-                self.deliver(flight.request.refusal(NO_DATA, ""));
+                self.wire.give(flight.request.refusal(NO_DATA, ""));
                 continue;
             }
             flight.again = Some(Again::new(until, true));
@@ -447,21 +441,17 @@ impl<P: Packet> Connector<P> {
         for tag in tags {
             self.refuse(tag, errnum, &why);
         }
-        for packet in std::mem::take(&mut self.unsent) {
-            self.retained -= packet.size();
-            let Header { kind, matchtag, noresponse, topic, .. } = packet.header();
+        for packet in std::mem::take(&mut self.unsent).iter() {
+            let Header { kind, matchtag, noresponse, .. } = packet.header();
             if kind == Kind::Request && matchtag != NO_TAG && !noresponse {
-                self.deliver(packet.refusal(errnum, &format!("{topic}: {why}")));
+                self.wire.refuse(packet, errnum, &why);
             }
         }
-        if let Some(request) = self.barrier.take_waiting() {
-            let refusal = request.refusal(errnum, &why);
-            self.deliver(refusal);
-        }
+        self.barrier.end(&mut self.wire, errnum, &why);
         self.ledgers.clear();
         let kept: usize =
             std::mem::take(&mut self.outboxes).values().map(|outbox| outbox.bytes).sum();
-        self.retained -= kept;
+        self.kept -= kept;
         self.phase = Phase::Ended(errnum, why);
     }
 
@@ -484,7 +474,7 @@ impl<P: Packet> Connector<P> {
             Settling::Due(at) => Some(at),
             _ => None,
         });
-        let barrier = self.barrier.retry_at.filter(|_| live);
+        let barrier = self.barrier.next().filter(|_| live);
         let cover = self.ledgers.values().filter(|_| live).filter_map(|ledger| ledger.cover_at);
         let doubt = self.ask_in_run_at.filter(|_| live);
         let stand = self.standing.retry_at.filter(|_| self.phase == Phase::Restoring);
@@ -545,7 +535,7 @@ impl<P: Packet> Connector<P> {
         }
         let ledgers = std::mem::take(&mut self.ledgers);
         for (_, ledger) in ledgers.iter().filter(|(namespace, _)| job_of(namespace).is_none()) {
-            self.ask(Own::Farewell, "kvs.commit", &ledger.farewell());
+            self.wire.ask(Own::Farewell, "kvs.commit", &ledger.farewell(), ANY_RANK);
         }
     }
 }

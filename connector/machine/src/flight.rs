@@ -1,7 +1,7 @@
 //! A request of the client that waits for its answer.
 
 use crate::channel::Peer;
-use crate::packet::Packet;
+use crate::errnum::{NO_DATA, NO_ENTRY, NO_HOST, NO_NAMESPACE, NO_SERVICE};
 use crate::policy::Policy;
 use crate::watch::Seen;
 
@@ -105,32 +105,3 @@ impl<P> Flight<P> {
         premature && now < again.until
     }
 }
-
-/// How a broker begins its refusal that is not in INIT yet (flux-core `broker/modhash.c`,
-/// `module_cb()`).
-const OFFLINE: &[u8] = b"Upstream Flux broker is offline";
-
-/// Whether the broker is only just starting, and has not done the request.
-pub(crate) fn is_offline<P: Packet>(answer: &P) -> bool {
-    answer.header().errnum == TRY_AGAIN && answer.payload().starts_with(OFFLINE)
-}
-
-/// Whether no broker could pass the request on to its service, or will later.
-pub(crate) fn is_unreachable<P: Packet>(answer: &P) -> bool {
-    answer.header().errnum == NO_HOST || is_offline(answer)
-}
-
-/// Linux errno values, as on the wire.
-pub(crate) const NO_ENTRY: i32 = 2;
-pub(crate) const NO_PROCESS: i32 = 3;
-pub(crate) const TRY_AGAIN: i32 = 11;
-pub(crate) const NO_SPACE: i32 = 28;
-pub(crate) const NO_SERVICE: i32 = 38;
-pub(crate) const NO_DATA: i32 = 61;
-pub(crate) const BAD_ANSWER: i32 = 71;
-pub(crate) const TOO_LARGE: i32 = 90;
-pub(crate) const NO_NAMESPACE: i32 = 95;
-pub(crate) const RESET: i32 = 104;
-pub(crate) const NO_HOST: i32 = 113;
-pub(crate) const TIMED_OUT: i32 = 110;
-pub(crate) const NOT_PERMITTED: i32 = 1;

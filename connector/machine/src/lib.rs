@@ -13,8 +13,11 @@
 //! 2. then [`Connector::for_broker`] and [`Connector::for_client`] until they are empty. If
 //!    [`Connector::wants_link`] is true, the driver tries to connect.
 
+mod barrier;
 mod channel;
+mod client;
 mod connector;
+mod errnum;
 mod flight;
 mod frame;
 mod inbox;
@@ -23,15 +26,18 @@ mod ledger;
 mod options;
 mod packet;
 mod policy;
+mod question;
+mod run;
 mod standing;
 mod watch;
+mod wire;
 
-pub use connector::run::Run;
 pub use connector::{Connector, Limits, Phase, SendError};
 pub use frame::{BUFFER_MAX, Frames, HEADER, Malformed, header};
 pub use ledger::{RUN_KEY, is_users, own_key};
 pub use options::{Options, OptionsError, RETRY_COUNT, TIMEOUT};
 pub use packet::{ANY_RANK, Header, Kind, NO_TAG, Packet};
 pub use policy::{Policy, TABLE, WatchKind};
+pub use run::Run;
 pub use standing::ends_shell;
 pub use watch::TAIL_MAX;

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use crate::connector::Limits;
-use crate::connector::run::Run;
+use crate::run::Run;
 
 /// The variable that says how long the broker may be away, as a Flux Standard Duration
 /// (RFC 23). `resume:///path?timeout=10s` overrides it.

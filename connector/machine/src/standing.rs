@@ -48,8 +48,6 @@ pub(crate) struct Standing {
     pub(crate) retry_at: Option<f64>,
     /// How often they were asked for again.
     tries: u32,
-    /// The client is a job shell, also when it has given its service up.
-    is_shells: bool,
 }
 
 impl Standing {
@@ -57,7 +55,6 @@ impl Standing {
     pub(crate) fn granted<P: Packet>(&mut self, request: &P) {
         let topic = request.header().topic;
         let Ok(Named { name }) = serde_json::from_slice(request.payload()) else { return };
-        self.is_shells |= topic == "service.add" && is_of_shell(&name);
         for (add, remove) in PAIRS {
             if topic == *add {
                 let payload = String::from_utf8_lossy(request.payload()).into_owned();
@@ -79,11 +76,6 @@ impl Standing {
     /// `shell/svc.c`).
     pub(crate) fn is_shell(&self) -> bool {
         self.items.keys().any(|(add, name)| *add == "service.add" && is_of_shell(name))
-    }
-
-    /// Whether the client is a job shell, or was one until it gave its service up.
-    pub(crate) fn was_shell(&self) -> bool {
-        self.is_shells
     }
 
     /// The broker has refused an item that it had granted before.

@@ -4,10 +4,10 @@ use crate::channel::{Flow, Outbox, channel_of};
 use crate::connector::Connector;
 use crate::connector::repeat::EVENTLOG_WATCH;
 use crate::connector::requests::HOP;
-use crate::connector::restore::Own;
-use crate::flight::{NO_HOST, NO_SERVICE, is_offline};
-use crate::packet::{Header, Kind, NO_TAG, Packet};
+use crate::errnum::{NO_HOST, NO_SERVICE, is_offline};
+use crate::packet::{ANY_RANK, Header, Kind, NO_TAG, Packet};
 use crate::policy::Policy;
+use crate::wire::{Own, is_own};
 
 /// Seconds between an error that a lost parent of the broker may have caused, and the question
 /// whether the broker is in RUN.
@@ -18,21 +18,21 @@ impl<P: Packet> Connector<P> {
     pub fn receive(&mut self, now: f64, mut packet: P) {
         let Header { kind, matchtag, .. } = packet.header();
         match kind {
-            Kind::Response if Own::is_tag(matchtag) => self.own_answer(now, &packet),
-            Kind::Response if matchtag == NO_TAG => self.deliver(packet),
+            Kind::Response if is_own(matchtag) => self.own_answer(now, &packet),
+            Kind::Response if matchtag == NO_TAG => self.wire.give(packet),
             Kind::Response => self.answer(now, matchtag, packet),
             Kind::Request if self.arrived(&packet) => {}
             Kind::Request => {
                 packet.push_hop(&format!("{HOP}{}", self.losses));
-                self.deliver(packet);
+                self.wire.give(packet);
             }
-            Kind::Event | Kind::Other => self.deliver(packet),
+            Kind::Event | Kind::Other => self.wire.give(packet),
         }
     }
 
     fn answer(&mut self, now: f64, tag: u32, packet: P) {
         let errnum = packet.header().errnum;
-        let is_shell = self.standing.is_shell();
+        let is_shell = self.client.is_shell;
         if self.is_of_other_request(tag, &packet) {
             return;
         }
@@ -50,7 +50,7 @@ impl<P: Packet> Connector<P> {
             && let Some(seen) = &mut flight.seen
         {
             if seen.admit(packet.payload()) {
-                self.deliver(packet);
+                self.wire.give(packet);
             }
             return;
         }
@@ -90,11 +90,13 @@ impl<P: Packet> Connector<P> {
         // A stream continues after a success.
         let goes_on = packet.header().streaming && errnum == 0;
         if goes_on {
-            return self.deliver(packet);
+            return self.wire.give(packet);
         }
         let Some(flight) = self.finish(tag) else { return };
         if flight.policy == Policy::Standing && errnum == 0 {
             self.standing.granted(&flight.request);
+            self.client.is_shell = self.standing.is_shell();
+            self.client.was_shell |= self.client.is_shell;
         }
         if let Some((namespace, number)) = flight.commit
             && let Some(ledger) = self.ledgers.get_mut(&namespace)
@@ -106,7 +108,7 @@ impl<P: Packet> Connector<P> {
             }
             self.bound_commits(&namespace);
         }
-        self.deliver(packet);
+        self.wire.give(packet);
     }
 
     /// Repeats requests to services that were not ready, and asks whether the broker is in RUN if
@@ -124,14 +126,12 @@ impl<P: Packet> Connector<P> {
         self.ask_receivers(now);
         self.ask_senders(now);
         self.ask_covered(now);
-        if self.barrier.retry_at.is_some_and(|at| at <= now) {
-            self.ask_barrier();
-        }
+        self.barrier.timeout(now, &self.client, &mut self.wire);
         if self.ask_in_run_at.is_some_and(|at| at <= now) {
             self.ask_in_run_at = None;
-            let asked = self.own.values().any(|own| *own == Own::InRun);
+            let asked = self.wire.asked().any(|own| *own == Own::InRun);
             if !asked {
-                self.ask(Own::InRun, "state-machine.wait", "{}");
+                self.wire.ask(Own::InRun, "state-machine.wait", "{}", ANY_RANK);
             }
         }
     }
@@ -150,7 +150,7 @@ impl<P: Packet> Connector<P> {
             .collect();
         early.sort_unstable_by_key(|(order, _)| *order);
         for (_, request) in early {
-            self.transmit(request);
+            self.wire.send(request);
         }
     }
 

@@ -8,12 +8,12 @@
 use serde::Deserialize;
 
 use crate::channel::{Flow, Kept, NEEDED, Origin, Outbox, Peer, Question, RECEIVED, Received};
-use crate::connector::restore::Own;
-use crate::connector::run::Run;
 use crate::connector::{Connector, Phase};
-use crate::flight::{NO_HOST, NO_PROCESS, NO_SERVICE, TRY_AGAIN, is_unreachable};
+use crate::errnum::{NO_HOST, NO_PROCESS, NO_SERVICE, TRY_AGAIN, is_unreachable};
 use crate::inbox::{Admitted, Arrived};
 use crate::packet::{Header, Packet};
+use crate::run::Run;
+use crate::wire::Own;
 
 /// Prefix of the hop that is added to a request for the client; the rest names the request.
 pub(crate) const ARRIVED: &str = "resume-channel-";
@@ -102,10 +102,10 @@ impl<P: Packet> Connector<P> {
         outbox.inquiry.ask_by(now + outbox.patience());
         if outbox.flow == Flow::Open {
             let request = outbox.addressed(number, request);
-            self.transmit(request);
+            self.wire.send(request);
         }
         if tag.is_none() {
-            self.retained += request.size();
+            self.kept += request.size();
         }
         Some(number)
     }
@@ -113,10 +113,12 @@ impl<P: Packet> Connector<P> {
     fn outbox(&mut self, peer: &Peer) -> &mut Outbox<P> {
         if !self.outboxes.contains_key(peer) {
             self.channels += 1;
-            let home = self.rank.filter(|_| self.standing.is_shell());
+            let home = self.client.rank.filter(|_| self.client.is_shell);
             self.may_be_leader(peer);
-            let run = self.run.as_ref().filter(|run| peer.job() == Some(run.job)).map(Run::mark);
-            self.outboxes.insert(peer.clone(), Outbox::new(self.id, self.channels, home, run));
+            let run =
+                self.client.run.as_ref().filter(|run| peer.job() == Some(run.job)).map(Run::mark);
+            self.outboxes
+                .insert(peer.clone(), Outbox::new(self.client.id, self.channels, home, run));
         }
         self.outboxes.get_mut(peer).expect("it was just made")
     }
@@ -149,7 +151,7 @@ impl<P: Packet> Connector<P> {
 
     /// The receiver has answered.
     fn heard(&mut self, now: f64, peer: &Peer, what: impl FnOnce(&mut Outbox<P>)) {
-        let is_closing = self.is_closing();
+        let is_closing = self.client.is_closing;
         let Some(outbox) = self.outboxes.get_mut(peer) else { return };
         let before = outbox.bytes;
         what(outbox);
@@ -164,7 +166,7 @@ impl<P: Packet> Connector<P> {
                 outbox.inquiry.ask_by(now + wait);
             }
         }
-        self.retained -= before - outbox.bytes;
+        self.kept -= before - outbox.bytes;
     }
 
     /// The receiver does not know channels. What was not sent yet is sent without a number. For the
@@ -173,13 +175,13 @@ impl<P: Packet> Connector<P> {
         let Some(outbox) = self.outboxes.get_mut(peer) else { return };
         outbox.flow = Flow::Plain;
         outbox.inquiry.cancel();
-        self.retained -= outbox.bytes;
+        self.kept -= outbox.bytes;
         let (trouble, entries) = (outbox.trouble, outbox.take());
         let entries: Vec<(bool, Kept<P>)> =
             entries.into_iter().map(|(number, kept)| (outbox.was_sent(number), kept)).collect();
         for (was_sent, kept) in entries {
             match kept {
-                Kept::OneWay(packet) if !was_sent => self.transmit(packet),
+                Kept::OneWay(packet) if !was_sent => self.wire.send(packet),
                 Kept::OneWay(_) => {}
                 Kept::Tagged(tag) if was_sent && trouble => {
                     self.refuse(tag, NO_HOST, "the shell cannot be reached");
@@ -189,7 +191,7 @@ impl<P: Packet> Connector<P> {
                     flight.channel = None;
                     let request = flight.request.clone();
                     if !was_sent {
-                        self.transmit(request);
+                        self.wire.send(request);
                     }
                 }
             }
@@ -211,7 +213,7 @@ impl<P: Packet> Connector<P> {
         if !outbox.inquiry.is_open() {
             outbox.inquiry.asked(now);
             let own = Own::PeerRuns(peer.clone());
-            self.ask_rank(own, "state-machine.get", "{}", peer.rank);
+            self.wire.ask(own, "state-machine.get", "{}", peer.rank);
         }
     }
 
@@ -225,7 +227,7 @@ impl<P: Packet> Connector<P> {
             Some(id) => {
                 outbox.inquiry.asked(now);
                 let own = Own::PeerShell(peer.clone(), is_back);
-                self.ask_rank(own, SHELL_RUNS, &job_payload(id), peer.rank);
+                self.wire.ask(own, SHELL_RUNS, &job_payload(id), peer.rank);
             }
             None if is_back => self.gone(peer),
             None => outbox.halt(now),
@@ -247,7 +249,7 @@ impl<P: Packet> Connector<P> {
     /// The receiver has ended.
     fn gone(&mut self, peer: &Peer) {
         let Some(mut outbox) = self.outboxes.remove(peer) else { return };
-        self.retained -= outbox.bytes;
+        self.kept -= outbox.bytes;
         self.leader_ended |= self.leader.as_ref() == Some(peer);
         for (number, kept) in outbox.take() {
             let Kept::Tagged(tag) = kept else { continue };
@@ -291,7 +293,7 @@ impl<P: Packet> Connector<P> {
     fn begin_again(&mut self, now: f64, peer: &Peer) {
         let Some(mut old) = self.outboxes.remove(peer) else { return };
         let entries = old.take();
-        self.retained -= entries.iter().map(|(_, kept)| kept.size()).sum::<usize>();
+        self.kept -= entries.iter().map(|(_, kept)| kept.size()).sum::<usize>();
         for (_, kept) in entries {
             match kept {
                 Kept::OneWay(packet) => {
@@ -324,7 +326,7 @@ impl<P: Packet> Connector<P> {
         }
         outbox.inquiry.ask_by(now + outbox.patience());
         for request in again {
-            self.transmit(request);
+            self.wire.send(request);
         }
     }
 
@@ -339,7 +341,7 @@ impl<P: Packet> Connector<P> {
     /// The connection is restored. Answers that were not sent, or not delivered, are sent.
     pub(crate) fn resume_channels(&mut self, now: f64) {
         for answer in self.inboxes.answers() {
-            self.transmit(answer);
+            self.wire.send(answer);
         }
         self.ask_receivers(now);
     }
@@ -355,9 +357,9 @@ impl<P: Packet> Connector<P> {
         let due: Vec<(Peer, String)> = due.collect();
         for (peer, question) in due {
             // Only the answer to the last question counts.
-            self.own.retain(|_, own| own.receiver() != Some(&peer));
+            self.wire.retain(|own| own.receiver() != Some(&peer));
             let (topic, rank) = (format!("{}{RECEIVED}", peer.service), peer.rank);
-            self.ask_rank(Own::Received(peer), &topic, &question, rank);
+            self.wire.ask(Own::Received(peer), &topic, &question, rank);
         }
     }
 
@@ -376,15 +378,15 @@ impl<P: Packet> Connector<P> {
         }
         let Some(arrived) = Arrived::read(packet) else { return false };
         // Its sender hears that when it asks what has arrived.
-        if self.is_other_run(arrived.run.as_deref()) {
+        if self.client.is_of_other_run(arrived.run.as_deref()) {
             return true;
         }
         match self.inboxes.admit(arrived) {
             Admitted::Deliver(name, mut request) => {
                 request.push_hop(&format!("{ARRIVED}{name}"));
-                self.deliver(request);
+                self.wire.give(request);
             }
-            Admitted::Again(answer) => self.transmit(answer),
+            Admitted::Again(answer) => self.wire.send(answer),
             Admitted::Drop => {}
         }
         true
@@ -394,14 +396,14 @@ impl<P: Packet> Connector<P> {
     fn asked(&mut self, packet: &P) -> bool {
         let question = serde_json::from_slice::<Question>(packet.payload()).ok();
         let Some(question) = question.filter(|_| packet.is_trusted()) else { return false };
-        if self.is_other_run(question.run.as_deref()) {
+        if self.client.is_of_other_run(question.run.as_deref()) {
             let text = "another run of the job has this service";
-            self.transmit(packet.refusal(NO_HOST, text));
+            self.wire.send(packet.refusal(NO_HOST, text));
             return true;
         }
         let Some(answer) = self.inboxes.received(&question) else { return false };
         let answer = serde_json::to_string(&answer).unwrap_or_default();
-        self.transmit(packet.answer(&answer));
+        self.wire.send(packet.answer(&answer));
         true
     }
 
@@ -412,7 +414,7 @@ impl<P: Packet> Connector<P> {
         if !matches!(self.phase, Phase::Down { .. })
             && let Some(response) = response
         {
-            self.transmit(response);
+            self.wire.send(response);
         }
     }
 

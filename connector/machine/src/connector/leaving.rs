@@ -8,10 +8,10 @@ use crate::channel::{NEEDED, Needed, Peer, WhichNeeded};
 use crate::connector::channels::{
     BACK_AFTER, SHELL_RUNS, SURELY_BACK_AFTER, has_ended, is_unknown_method, job_payload, runs_for,
 };
-use crate::connector::restore::Own;
 use crate::connector::{Connector, Phase};
-use crate::flight::{NO_PROCESS, NO_SERVICE, is_unreachable};
+use crate::errnum::{NO_PROCESS, NO_SERVICE, is_unreachable};
 use crate::packet::{Header, Packet};
+use crate::wire::Own;
 
 /// Seconds for which senders are waited for: the default of `exec.peer-timeout`, after which job-exec
 /// gives up a rank whose broker is away.
@@ -20,13 +20,9 @@ const WAIT: f64 = 120.0;
 const ALL_DONE: u64 = i64::MAX as u64;
 
 impl<P: Packet> Connector<P> {
-    /// Whether the client is about to close the connection.
-    pub(crate) fn is_closing(&self) -> bool {
-        self.leaves_by.is_some()
-    }
-
     /// Asks all senders that may need an answer, from now on for [`WAIT`].
     pub(crate) fn begin_leaving(&mut self, now: f64) {
+        self.client.is_closing = true;
         self.leaves_by = Some(now + WAIT);
         self.inboxes.ask_all(now);
         if self.phase == Phase::Live {
@@ -37,19 +33,19 @@ impl<P: Packet> Connector<P> {
     /// Whether senders may need answers. The leader shell ends when all tasks have ended, or are not
     /// waited for: nobody needs any then.
     pub(crate) fn is_owing(&self) -> bool {
-        self.is_closing() && !self.leader_ended && self.inboxes.is_owing()
+        self.client.is_closing && !self.leader_ended && self.inboxes.is_owing()
     }
 
     /// The client has a channel to this shell. Each follower has one to the leader shell of its job,
     /// which is on the job's lowest rank.
     pub(crate) fn may_be_leader(&mut self, peer: &Peer) {
-        let is_own = self.run.as_ref().is_some_and(|run| peer.job() == Some(run.job));
-        let is_below = self.rank.is_some_and(|own| peer.rank < own);
+        let is_own = self.client.run.as_ref().is_some_and(|run| peer.job() == Some(run.job));
+        let is_below = self.client.rank.is_some_and(|own| peer.rank < own);
         if is_own && is_below && self.leader.as_ref().is_none_or(|known| peer.rank < known.rank) {
             self.leader = Some(peer.clone());
             // What is known, or being asked, is of another shell.
             self.leader_ended = false;
-            self.own.retain(|_, own| *own != Own::LeaderShell);
+            self.wire.retain(|own| *own != Own::LeaderShell);
         }
     }
 
@@ -58,19 +54,19 @@ impl<P: Packet> Connector<P> {
     /// which leads the job.
     fn sender_unreachable(&mut self, now: f64, client: &str) {
         let leader = self.leader.as_ref().and_then(|peer| Some((peer.rank, peer.job()?)));
-        let own = self.run.as_ref().map(|run| run.job).zip(self.rank);
+        let own = self.client.run.as_ref().map(|run| run.job).zip(self.client.rank);
         let Some((home, inquiry)) = self.inboxes.inquiry(client) else { return };
         match (leader, own) {
             (Some((rank, id)), _) => {
                 inquiry.ask_later(now);
-                self.own.retain(|_, own| *own != Own::LeaderShell);
-                self.ask_rank(Own::LeaderShell, SHELL_RUNS, &job_payload(id), rank);
+                self.wire.retain(|own| *own != Own::LeaderShell);
+                self.wire.ask(Own::LeaderShell, SHELL_RUNS, &job_payload(id), rank);
             }
             (None, Some((id, rank))) if home.job() == Some(id) => {
                 inquiry.asked(now);
                 let question = json!({ "id": id, "rank": home.rank }).to_string();
                 let own = Own::SenderShell(client.to_string(), false);
-                self.ask_rank(own, SHELL_RUNS, &question, rank);
+                self.wire.ask(own, SHELL_RUNS, &question, rank);
             }
             _ => inquiry.ask_later(now),
         }
@@ -101,10 +97,10 @@ impl<P: Packet> Connector<P> {
         }
         for (client, peer, question) in self.inboxes.ask_due(now) {
             // Only the answer to the last question counts.
-            self.own.retain(|_, own| own.sender() != Some(&client));
+            self.wire.retain(|own| own.sender() != Some(&client));
             let question = serde_json::to_string(&question).unwrap_or_default();
             let topic = format!("{}{NEEDED}", peer.service);
-            self.ask_rank(Own::Needed(client), &topic, &question, peer.rank);
+            self.wire.ask(Own::Needed(client), &topic, &question, peer.rank);
         }
     }
 
@@ -120,14 +116,15 @@ impl<P: Packet> Connector<P> {
             inquiry.asked(now);
             let rank = home.rank;
             let own = Own::SenderRuns(client.to_string());
-            return self.ask_rank(own, "state-machine.get", "{}", rank);
+            self.wire.ask(own, "state-machine.get", "{}", rank);
+            return;
         }
         // One of an earlier release does not say what it needs.
         let done =
             serde_json::from_slice(answer.payload()).map_or(ALL_DONE, |Needed { done }| done);
         inquiry.ask_later(now);
         for again in self.inboxes.needed(client, done) {
-            self.transmit(again);
+            self.wire.send(again);
         }
     }
 
@@ -140,7 +137,7 @@ impl<P: Packet> Connector<P> {
                 inquiry.asked(now);
                 let own = Own::SenderShell(client.to_string(), duration >= BACK_AFTER);
                 let rank = home.rank;
-                self.ask_rank(own, SHELL_RUNS, &job_payload(id), rank);
+                self.wire.ask(own, SHELL_RUNS, &job_payload(id), rank);
             }
             (Some(duration), _) if duration >= BACK_AFTER => self.sender_gone(client),
             _ => inquiry.ask_later(now),
@@ -172,7 +169,7 @@ impl<P: Packet> Connector<P> {
         let outbox = self.outboxes.values().find(|outbox| outbox.is_named(&from));
         let done = outbox.map_or(ALL_DONE, |outbox| outbox.done());
         let answer = serde_json::to_string(&Needed { done }).unwrap_or_default();
-        self.transmit(packet.answer(&answer));
+        self.wire.send(packet.answer(&answer));
         true
     }
 }

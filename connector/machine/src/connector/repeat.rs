@@ -3,13 +3,14 @@
 use serde_json::{Value, json};
 
 use crate::connector::Connector;
-use crate::connector::restore::Own;
-use crate::flight::{Again, Flight, NO_NAMESPACE};
+use crate::errnum::NO_NAMESPACE;
+use crate::flight::{Again, Flight};
 use crate::packet::Packet;
+use crate::question::{PAUSE_MAX, doubled};
+use crate::wire::Own;
 
-/// Pauses before a service is asked again, in seconds: each is twice the last.
+/// The first pause before a service is asked again, in seconds.
 const RETRY_FIRST: f64 = 0.1;
-const RETRY_MAX: f64 = 2.0;
 
 /// A watch of a job's log.
 pub(crate) const EVENTLOG_WATCH: &str = "job-info.eventlog-watch";
@@ -17,9 +18,9 @@ pub(crate) const EVENTLOG_WATCH: &str = "job-info.eventlog-watch";
 impl Again {
     /// The service is not ready.
     pub(crate) fn pause(&mut self, now: f64) {
-        let pause = RETRY_FIRST * f64::from(1u32 << self.tries.min(10));
+        let pause = doubled(RETRY_FIRST, PAUSE_MAX, self.tries);
         self.tries += 1;
-        self.retry_at = Some(now + pause.min(RETRY_MAX));
+        self.retry_at = Some(now + pause);
     }
 
     /// Whether it waits for the answer to [`Own::Namespace`].
@@ -43,12 +44,13 @@ impl<P: Packet> Connector<P> {
     /// watch that finds none (`modules/job-info/guest_watch.c`, `main_namespace_watch_continuation()`).
     pub(crate) fn repeat(&mut self, tag: u32) {
         let Some(flight) = self.flights.get_mut(&tag) else { return };
-        if let Some(run) = self.run.as_ref().filter(|run| flight.watches(run.job))
+        if let Some(run) = self.client.run.as_ref().filter(|run| flight.watches(run.job))
             && let Some(again) = &mut flight.again
         {
             again.retry_at = Some(f64::INFINITY);
             let payload = json!({ "namespace": run.namespace() }).to_string();
-            return self.ask_kvs(Own::Namespace(tag), "kvs.getroot", &payload);
+            self.wire.ask(Own::Namespace(tag), "kvs.getroot", &payload, self.client.home());
+            return;
         }
         self.send_repeated(tag);
     }
@@ -59,7 +61,7 @@ impl<P: Packet> Connector<P> {
             seen.resume();
         }
         let request = flight.request.clone();
-        self.transmit(request);
+        self.wire.send(request);
     }
 
     /// The KVS has said whether there is the namespace that a watch needs.

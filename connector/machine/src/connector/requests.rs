@@ -5,7 +5,8 @@ use serde_json::Value;
 use crate::channel::Peer;
 use crate::connector::channels::ARRIVED;
 use crate::connector::{Connector, Phase};
-use crate::flight::{Again, Flight, NO_DATA};
+use crate::errnum::NO_DATA;
+use crate::flight::{Again, Flight};
 use crate::ledger::{Ledger, Settling, Treatment, treatment};
 use crate::packet::{ANY_RANK, Header, Kind, NO_TAG, Packet};
 use crate::policy::Policy;
@@ -20,7 +21,7 @@ impl<P: Packet> Connector<P> {
         match packet.header().kind {
             Kind::Request => self.request(now, packet),
             Kind::Response => self.response(packet),
-            Kind::Event | Kind::Other => self.transmit(packet),
+            Kind::Event | Kind::Other => self.wire.send(packet),
         }
     }
 
@@ -34,7 +35,7 @@ impl<P: Packet> Connector<P> {
             Some(number) if number != self.losses.to_string() => {}
             // Without a connection as well.
             _ if matches!(self.phase, Phase::Down { .. }) => {}
-            _ => self.transmit(packet),
+            _ => self.wire.send(packet),
         }
     }
 
@@ -47,12 +48,12 @@ impl<P: Packet> Connector<P> {
                 Policy::Refuse
                     if peer
                         .is_some_and(|peer| self.channel(now, &peer, &packet, None).is_some()) => {}
-                Policy::Barrier => self.enter_barrier(packet),
+                Policy::Barrier => self.barrier.enter(&self.client, &mut self.wire, packet),
                 Policy::Cancel => {
                     self.cancel(&packet);
-                    self.transmit(packet);
+                    self.wire.send(packet);
                 }
-                _ => self.transmit(packet),
+                _ => self.wire.send(packet),
             }
             return;
         }
@@ -78,7 +79,7 @@ impl<P: Packet> Connector<P> {
             }
             _ => {}
         }
-        self.retained += flight.request.size();
+        self.kept += flight.request.size();
         if let Some(peer) = peer
             && let Some(number) = self.channel(now, &peer, &packet, Some(matchtag))
         {
@@ -96,7 +97,7 @@ impl<P: Packet> Connector<P> {
             this.is_unknown(now, &namespace) || this.discard(&namespace)
         };
         if !namespace.is_some_and(|namespace| is_kept(self, namespace)) {
-            self.transmit(request);
+            self.wire.send(request);
         }
         if ends_shell(&packet) {
             self.bequeath_all();
@@ -130,7 +131,7 @@ impl<P: Packet> Connector<P> {
         if flight.again.is_some_and(|again| again.retry_at.is_some())
             && let Some(flight) = self.finish(tag)
         {
-            self.deliver(flight.request.refusal(NO_DATA, ""));
+            self.wire.give(flight.request.refusal(NO_DATA, ""));
         }
     }
 
@@ -142,9 +143,9 @@ impl<P: Packet> Connector<P> {
             Treatment::Ledger(namespace) => {
                 let known =
                     if self.doubts(&namespace) { Settling::Unknown } else { Settling::Done };
-                let new = Ledger::new(&namespace, self.id, known);
+                let new = Ledger::new(&namespace, self.client.id, known);
                 let request = match flight.request.header().rank {
-                    ANY_RANK => flight.request.to_rank(self.home()),
+                    ANY_RANK => flight.request.to_rank(self.client.home()),
                     _ => flight.request.clone(),
                 };
                 let ledger = self.ledgers.entry(namespace.clone()).or_insert(new);

@@ -2,129 +2,33 @@
 
 use serde_json::json;
 
-use crate::channel::Peer;
 use crate::connector::{Connector, Phase, bequest};
-use crate::flight::{BAD_ANSWER, NO_HOST, NO_NAMESPACE, NO_SERVICE};
+use crate::errnum::{BAD_ANSWER, NO_HOST, NO_NAMESPACE, NO_SERVICE};
 use crate::ledger::{Found, Ledger, Settling};
 use crate::packet::{ANY_RANK, Packet};
+use crate::question::{PAUSE_MAX, doubled};
 use crate::standing::Item;
+use crate::wire::Own;
 
-/// The connector's own requests have matchtags from here on. libflux gives clients the lowest
-/// free matchtag, so a client would need two thousand million requests in flight to reach it.
-const OWN_TAGS: u32 = 0x8000_0000;
 /// The rank of the coordinator, which makes checkpoints.
 pub(crate) const RANK_0: u32 = 0;
-/// Pauses before a namespace is asked again, in seconds: each is twice the last.
-pub(crate) const PAUSE_FIRST: f64 = 0.1;
-pub(crate) const PAUSE_MAX: f64 = 2.0;
+/// The first pause before a namespace is asked again, in seconds.
+const PAUSE_FIRST: f64 = 0.1;
 /// A checkpoint is requested when done commits take this fraction of their limit.
 const COVER_PART: usize = 4;
 /// Seconds until a checkpoint is requested again after an error.
 const COVER_PAUSE: f64 = 2.0;
 
-/// The purpose of a request of the connector's own.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Own {
-    /// Enters the barrier for the shell, for the time with this number.
-    Barrier(u32),
-    /// Asks for a checkpoint with the commits of a namespace up to this number.
-    Cover(String, u64),
-    /// Hands the commits that no checkpoint has over to the rank's module, from this version of the
-    /// ledger.
-    Bequest(String, u64),
-    /// Removes the client's key, because the client has closed the connection.
-    Farewell,
-    /// See [`Settling::Fencing`].
-    Fence(String),
-    /// Waits until the broker is in RUN.
-    Greeting,
-    /// Asks whether the broker is in RUN, because errors are held back.
-    InRun,
-    /// Whether the job's leader shell runs.
-    LeaderShell,
-    /// See [`Settling::Looking`].
-    Look(String),
-    /// Whether there is the guest namespace that the watch with this matchtag needs.
-    Namespace(u32),
-    /// Which answers this client needs, that has sent requests through a channel.
-    Needed(String),
-    /// Whether the broker of a channel's receiver is in RUN.
-    PeerRuns(Peer),
-    /// Whether the receiver itself runs. True if its broker has been in RUN for [`BACK_AFTER`].
-    PeerShell(Peer, bool),
-    /// What a channel's receiver has.
-    Received(Peer),
-    /// Does a commit again that the client believes to be done.
-    Replay(String),
-    /// Whether the broker of a channel's sender is in RUN.
-    SenderRuns(String),
-    /// Whether the sender itself runs. True as with [`Own::PeerShell`].
-    SenderShell(String, bool),
-    /// Makes a subscription, service or group again.
-    Standing(Item),
-    /// See [`Settling::Asking`].
-    Whose(String),
-}
-
-impl Own {
-    pub(crate) fn is_tag(tag: u32) -> bool {
-        tag >= OWN_TAGS
-    }
-
-    /// The receiver of a channel that it is about.
-    pub(crate) fn receiver(&self) -> Option<&Peer> {
-        match self {
-            Self::Received(peer) | Self::PeerRuns(peer) | Self::PeerShell(peer, _) => Some(peer),
-            _ => None,
-        }
-    }
-
-    /// The sender of a channel that it is about.
-    pub(crate) fn sender(&self) -> Option<&String> {
-        match self {
-            Self::Needed(client) | Self::SenderRuns(client) | Self::SenderShell(client, _) => {
-                Some(client)
-            }
-            _ => None,
-        }
-    }
-}
-
 impl<P: Packet> Connector<P> {
-    pub(crate) fn ask(&mut self, own: Own, topic: &str, payload: &str) {
-        self.ask_rank(own, topic, payload, ANY_RANK);
-    }
-
-    pub(crate) fn ask_rank(&mut self, own: Own, topic: &str, payload: &str, rank: u32) {
-        let tag = self.own_tag(own);
-        self.transmit(P::request(topic, tag, rank, payload));
-    }
-
-    /// Asks the KVS of the client's own rank. A broker whose KVS is being unloaded passes on what is for
-    /// any rank: then a later commit could be done and an earlier one be refused.
-    pub(crate) fn ask_kvs(&mut self, own: Own, topic: &str, payload: &str) {
-        self.ask_rank(own, topic, payload, self.home());
-    }
-
-    /// The client's own rank, if that is known.
-    pub(crate) fn home(&self) -> u32 {
-        self.rank.unwrap_or(ANY_RANK)
-    }
-
-    fn own_tag(&mut self, own: Own) -> u32 {
-        self.next_own = (self.next_own + 1) % OWN_TAGS;
-        let tag = OWN_TAGS + self.next_own;
-        self.own.insert(tag, own);
-        tag
-    }
-
     pub(crate) fn own_answer(&mut self, now: f64, packet: &P) {
         let header = packet.header();
-        // Requests of an earlier connection are not in the map.
-        let Some(own) = self.own.remove(&header.matchtag) else { return };
+        let Some(own) = self.wire.answered(header.matchtag) else { return };
         let ok = header.errnum == 0;
         match own {
-            Own::Barrier(entry) => self.barrier_answered(now, entry, packet),
+            Own::Barrier => {
+                let is_patient = now < self.patient_until;
+                self.barrier.answered(now, &mut self.wire, packet, is_patient);
+            }
             // It was only just starting when the client connected: nothing was lost.
             Own::Greeting if ok && self.lost_at.is_none() => self.go_live(now),
             Own::Greeting if ok => self.restore(now),
@@ -166,7 +70,7 @@ impl<P: Packet> Connector<P> {
     fn ask_standing(&mut self, now: f64, items: Vec<Item>) {
         for item in items {
             let (topic, payload) = item.clone();
-            self.ask(Own::Standing(item), topic, &payload);
+            self.wire.ask(Own::Standing(item), topic, &payload, ANY_RANK);
         }
         self.stand(now);
     }
@@ -189,7 +93,7 @@ impl<P: Packet> Connector<P> {
     }
 
     fn stand(&mut self, now: f64) {
-        let left = self.own.values().any(|own| matches!(own, Own::Standing(_)));
+        let left = self.wire.asked().any(|own| matches!(own, Own::Standing(_)));
         if self.phase != Phase::Restoring || left {
             return;
         }
@@ -214,7 +118,7 @@ impl<P: Packet> Connector<P> {
             })
             .collect();
         for (namespace, fence) in due {
-            self.ask_kvs(Own::Fence(namespace), "kvs.commit", &fence);
+            self.wire.ask(Own::Fence(namespace), "kvs.commit", &fence, self.client.home());
         }
         let settled = self.ledgers.values().all(|ledger| ledger.settling.is_over());
         if self.phase == Phase::Settling && settled {
@@ -240,7 +144,12 @@ impl<P: Packet> Connector<P> {
             return;
         }
         let look = ledger.look();
-        self.ask_kvs(Own::Look(namespace.to_string()), "kvs.lookup-plus", &look);
+        self.wire.ask(
+            Own::Look(namespace.to_string()),
+            "kvs.lookup-plus",
+            &look,
+            self.client.home(),
+        );
     }
 
     /// The namespace does not exist. Its restoration may take time.
@@ -310,11 +219,16 @@ impl<P: Packet> Connector<P> {
         for (_, is_open, packet) in ledger.after(held) {
             if is_open {
                 // The answer goes to the client.
-                self.transmit(packet);
+                self.wire.send(packet);
             } else {
                 left += 1;
                 let payload = String::from_utf8_lossy(packet.payload()).into_owned();
-                self.ask_kvs(Own::Replay(namespace.to_string()), "kvs.commit", &payload);
+                self.wire.ask(
+                    Own::Replay(namespace.to_string()),
+                    "kvs.commit",
+                    &payload,
+                    self.client.home(),
+                );
             }
         }
         if let Some(ledger) = self.ledgers.get_mut(namespace) {
@@ -345,7 +259,7 @@ impl<P: Packet> Connector<P> {
             Some(id) => {
                 ledger.covering = true;
                 let own = Own::Cover(namespace.to_string(), ledger.mark());
-                self.ask_rank(own, "job-exec.checkpoint", &json!({ "id": id }).to_string(), RANK_0);
+                self.wire.ask(own, "job-exec.checkpoint", &json!({ "id": id }).to_string(), RANK_0);
             }
             None if ledger.is_covered => {}
             None => ledger.drop_oldest(limit),
@@ -359,7 +273,7 @@ impl<P: Packet> Connector<P> {
         });
         let due: Vec<String> = due.collect();
         for namespace in due {
-            if self.is_closing() {
+            if self.client.is_closing {
                 self.bequeath(&namespace);
             } else {
                 self.bound_commits(&namespace);
@@ -368,7 +282,7 @@ impl<P: Packet> Connector<P> {
     }
 
     fn covered(&mut self, now: f64, namespace: &str, mark: u64, errnum: i32) {
-        let is_closing = self.is_closing();
+        let is_closing = self.client.is_closing;
         let Some(ledger) = self.ledgers.get_mut(namespace) else { return };
         ledger.covering = false;
         if errnum == 0 {
@@ -398,9 +312,9 @@ pub(crate) fn job_of(namespace: &str) -> Option<u64> {
 impl<P: Packet> Ledger<P> {
     /// Seconds before the next attempt.
     pub(crate) fn next_pause(&mut self) -> f64 {
-        let pause = PAUSE_FIRST * f64::from(1u32 << self.tries.min(10));
+        let pause = doubled(PAUSE_FIRST, PAUSE_MAX, self.tries);
         self.tries += 1;
-        pause.min(PAUSE_MAX)
+        pause
     }
 
     /// Bytes that count against [`crate::Limits::retained_max`]. Where checkpoints are made, done

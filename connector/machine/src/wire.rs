@@ -1,0 +1,223 @@
+//! What goes out: messages for the broker and for the client, and the connector's own questions.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use crate::channel::Peer;
+use crate::packet::{Header, Packet};
+use crate::standing::Item;
+
+/// The connector's own requests have matchtags from here on. libflux gives clients the lowest
+/// free matchtag, so a client would need two thousand million requests in flight to reach it.
+const OWN_TAGS: u32 = 0x8000_0000;
+
+/// Whether a request with this matchtag is the connector's own.
+pub(crate) fn is_own(tag: u32) -> bool {
+    tag >= OWN_TAGS
+}
+
+/// The purpose of a request of the connector's own.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Own {
+    /// Enters the barrier for the shell.
+    Barrier,
+    /// Asks for a checkpoint with the commits of a namespace up to this number.
+    Cover(String, u64),
+    /// Hands the commits that no checkpoint has over to the rank's module, from this version of the
+    /// ledger.
+    Bequest(String, u64),
+    /// Removes the client's key, because the client has closed the connection.
+    Farewell,
+    /// See [`Settling::Fencing`].
+    Fence(String),
+    /// Waits until the broker is in RUN.
+    Greeting,
+    /// Asks whether the broker is in RUN, because errors are held back.
+    InRun,
+    /// Whether the job's leader shell runs.
+    LeaderShell,
+    /// See [`Settling::Looking`].
+    Look(String),
+    /// Whether there is the guest namespace that the watch with this matchtag needs.
+    Namespace(u32),
+    /// Which answers this client needs, that has sent requests through a channel.
+    Needed(String),
+    /// Whether the broker of a channel's receiver is in RUN.
+    PeerRuns(Peer),
+    /// Whether the receiver itself runs. True if its broker has been in RUN for [`BACK_AFTER`].
+    PeerShell(Peer, bool),
+    /// What a channel's receiver has.
+    Received(Peer),
+    /// Does a commit again that the client believes to be done.
+    Replay(String),
+    /// Whether the broker of a channel's sender is in RUN.
+    SenderRuns(String),
+    /// Whether the sender itself runs. True as with [`Own::PeerShell`].
+    SenderShell(String, bool),
+    /// Makes a subscription, service or group again.
+    Standing(Item),
+    /// See [`Settling::Asking`].
+    Whose(String),
+}
+
+impl Own {
+    /// The receiver of a channel that it is about.
+    pub(crate) fn receiver(&self) -> Option<&Peer> {
+        match self {
+            Self::Received(peer) | Self::PeerRuns(peer) | Self::PeerShell(peer, _) => Some(peer),
+            _ => None,
+        }
+    }
+
+    /// The sender of a channel that it is about.
+    pub(crate) fn sender(&self) -> Option<&String> {
+        match self {
+            Self::Needed(client) | Self::SenderRuns(client) | Self::SenderShell(client, _) => {
+                Some(client)
+            }
+            _ => None,
+        }
+    }
+}
+
+/// Messages in order, and their encoded size.
+#[derive(Clone, Debug)]
+pub(crate) struct Queue<P> {
+    messages: VecDeque<P>,
+    bytes: usize,
+}
+
+impl<P> Default for Queue<P> {
+    fn default() -> Self {
+        Self { messages: VecDeque::new(), bytes: 0 }
+    }
+}
+
+impl<P: Packet> Queue<P> {
+    pub(crate) fn push(&mut self, packet: P) {
+        self.bytes += packet.size();
+        self.messages.push_back(packet);
+    }
+
+    pub(crate) fn push_front(&mut self, packet: P) {
+        self.bytes += packet.size();
+        self.messages.push_front(packet);
+    }
+
+    pub(crate) fn pop(&mut self) -> Option<P> {
+        let packet = self.messages.pop_front()?;
+        self.bytes -= packet.size();
+        Some(packet)
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &P> {
+        self.messages.iter()
+    }
+
+    /// Encoded size of all.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+}
+
+/// The messages that the driver has not taken yet, and the questions that wait for an answer.
+#[derive(Clone, Debug)]
+pub(crate) struct Wire<P> {
+    to_broker: Queue<P>,
+    to_client: VecDeque<P>,
+    /// The connector's own requests that wait for an answer, by matchtag.
+    own: BTreeMap<u32, Own>,
+    next_own: u32,
+}
+
+impl<P> Default for Wire<P> {
+    fn default() -> Self {
+        Self {
+            to_broker: Queue::default(),
+            to_client: VecDeque::new(),
+            own: BTreeMap::new(),
+            next_own: 0,
+        }
+    }
+}
+
+impl<P: Packet> Wire<P> {
+    /// Sends a message to the broker.
+    pub(crate) fn send(&mut self, packet: P) {
+        self.to_broker.push(packet);
+    }
+
+    /// Gives a message to the client.
+    pub(crate) fn give(&mut self, packet: P) {
+        self.to_client.push_back(packet);
+    }
+
+    /// Answers a request of the client with an error.
+    pub(crate) fn refuse(&mut self, request: &P, errnum: i32, why: &str) {
+        let Header { topic, .. } = request.header();
+        self.give(request.refusal(errnum, &format!("{topic}: {why}")));
+    }
+
+    /// Sends a request of the connector's own. Returns its matchtag.
+    pub(crate) fn ask(&mut self, own: Own, topic: &str, payload: &str, rank: u32) -> u32 {
+        self.next_own = (self.next_own + 1) % OWN_TAGS;
+        let tag = OWN_TAGS + self.next_own;
+        self.own.insert(tag, own);
+        self.send(P::request(topic, tag, rank, payload));
+        tag
+    }
+
+    /// What the answer with this matchtag answers. None if it is late: the question was asked over
+    /// an earlier connection, or again since, or does not matter any more.
+    pub(crate) fn answered(&mut self, tag: u32) -> Option<Own> {
+        self.own.remove(&tag)
+    }
+
+    /// The answer to this question does not matter any more.
+    pub(crate) fn withdraw(&mut self, tag: u32) {
+        self.own.remove(&tag);
+    }
+
+    /// The connector's own requests that wait for an answer.
+    pub(crate) fn asked(&self) -> impl Iterator<Item = &Own> {
+        self.own.values()
+    }
+
+    /// Withdraws the questions of which this is not true.
+    pub(crate) fn retain(&mut self, keep: impl Fn(&Own) -> bool) {
+        self.own.retain(|_, own| keep(own));
+    }
+
+    /// The connection was lost. Returns what was not written.
+    pub(crate) fn lost(&mut self) -> Queue<P> {
+        self.own.clear();
+        std::mem::take(&mut self.to_broker)
+    }
+
+    /// The next message for the broker.
+    pub(crate) fn for_broker(&mut self) -> Option<P> {
+        self.to_broker.pop()
+    }
+
+    /// The broker has not received this message of [`Wire::for_broker`].
+    pub(crate) fn unwritten(&mut self, packet: P) {
+        self.to_broker.push_front(packet);
+    }
+
+    pub(crate) fn has_for_broker(&self) -> bool {
+        self.to_broker.iter().next().is_some()
+    }
+
+    /// The next message for the client.
+    pub(crate) fn for_client(&mut self) -> Option<P> {
+        self.to_client.pop_front()
+    }
+
+    pub(crate) fn has_for_client(&self) -> bool {
+        !self.to_client.is_empty()
+    }
+
+    /// Encoded size of what waits for the broker.
+    pub(crate) fn bytes(&self) -> usize {
+        self.to_broker.bytes()
+    }
+}
