@@ -7,11 +7,11 @@
 
 use serde_json::Value;
 
-use crate::client::Client;
+use crate::context::Context;
 use crate::errnum::{NO_SERVICE, is_unreachable};
 use crate::packet::{ANY_RANK, Packet};
 use crate::question::Question;
-use crate::wire::{Own, Wire};
+use crate::wire::Own;
 
 const TOPIC: &str = "job-exec.shell-barrier";
 
@@ -35,23 +35,23 @@ impl<P> Default for Barrier<P> {
 
 impl<P: Packet> Barrier<P> {
     /// The shell enters its next barrier. What becomes of the last one does not matter any more.
-    pub(crate) fn enter(&mut self, client: &Client, wire: &mut Wire<P>, request: P) {
-        self.question.withdraw(wire);
+    pub(crate) fn enter(&mut self, cx: &mut Context<P>, request: P) {
+        self.question.withdraw(cx);
         let entered = self.entered + 1;
         *self = Self { request: Some(request), waits: true, entered, ..Self::default() };
-        self.say(client, wire);
+        self.say(cx);
     }
 
     /// Says the last entry, also to a broker that is back after the entry was answered: the module
     /// can have lost how often the shell has entered, while others wait for it.
-    pub(crate) fn say(&mut self, client: &Client, wire: &mut Wire<P>) {
+    pub(crate) fn say(&mut self, cx: &mut Context<P>) {
         let Some(request) = &self.request else { return };
         let mut payload: Value = serde_json::from_slice(request.payload()).unwrap_or_default();
         if let Some(payload) = payload.as_object_mut() {
             payload.insert("entry".to_string(), self.entered.into());
-            payload.insert("client".to_string(), client.name().into());
+            payload.insert("client".to_string(), cx.client.name().into());
         }
-        self.question.ask(wire, Own::Barrier, (TOPIC, &payload.to_string(), ANY_RANK));
+        self.question.ask(cx, Own::Barrier, (TOPIC, payload.to_string(), ANY_RANK));
     }
 
     /// When to call [`Barrier::timeout`].
@@ -59,34 +59,34 @@ impl<P: Packet> Barrier<P> {
         self.question.next()
     }
 
-    pub(crate) fn timeout(&mut self, now: f64, client: &Client, wire: &mut Wire<P>) {
-        if self.question.is_due(now) {
-            self.say(client, wire);
+    pub(crate) fn timeout(&mut self, cx: &mut Context<P>) {
+        if self.question.is_due(cx.now) {
+            self.say(cx);
         }
     }
 
     /// The service has answered. `is_patient`: it may only just be coming back.
-    pub(crate) fn answered(&mut self, now: f64, wire: &mut Wire<P>, answer: &P, is_patient: bool) {
+    pub(crate) fn answered(&mut self, cx: &mut Context<P>, answer: &P, is_patient: bool) {
         self.question.answered();
         let errnum = answer.header().errnum;
         // The module is just being loaded, or the broker is shutting down.
         let is_early = errnum == NO_SERVICE || is_unreachable(answer);
         if is_early && (self.waits || is_patient) {
-            self.question.fail(now);
+            self.question.fail(cx.now);
             return;
         }
         let Some(request) = self.take_waiting() else { return };
         let text = String::from_utf8_lossy(answer.payload());
-        wire.give(match errnum {
+        cx.wire.give(match errnum {
             0 => request.answer(&text),
             errnum => request.refusal(errnum, &text),
         });
     }
 
     /// The connection has ended.
-    pub(crate) fn end(&mut self, wire: &mut Wire<P>, errnum: i32, why: &str) {
+    pub(crate) fn end(&mut self, cx: &mut Context<P>, errnum: i32, why: &str) {
         if let Some(request) = self.take_waiting() {
-            wire.give(request.refusal(errnum, why));
+            cx.wire.give(request.refusal(errnum, why));
         }
     }
 

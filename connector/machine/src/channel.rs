@@ -1,15 +1,12 @@
-//! The two ends of a channel between a client and a job shell's service, so that each request is
-//! delivered once and in order.
+//! What the two ends of a channel between a client and a job shell's service tell each other, so that
+//! each request is delivered once and in order.
 //!
 //! The sender keeps a request until the receiver has it, or has answered it. The number of a
 //! request is in its route: a response brings the route back, and a receiver without this
 //! connector ignores it.
 
-use std::collections::VecDeque;
-
 use serde::{Deserialize, Serialize};
 
-use crate::inquiry::Inquiry;
 use crate::packet::{Header, Kind, Packet};
 
 /// The method of a shell's service that the receiver's connector answers: what has it received?
@@ -26,6 +23,8 @@ pub(crate) const GOT: &str = "got:";
 pub(crate) const HOME: &str = "home:";
 /// Prefix of the hop after those, if the sender belongs to a run of the receiver's job: which run.
 pub(crate) const OF_RUN: &str = "run:";
+/// What a client needs that has no such channel any more: no answer at all.
+pub(crate) const ALL_DONE: u64 = i64::MAX as u64;
 /// A tool that is started through a shell has a protocol of its own, with streams.
 const TOOLS: &str = "rexec.";
 
@@ -66,192 +65,9 @@ impl Peer {
     }
 }
 
-/// A request that the sender keeps.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Kept<P> {
-    /// Until the receiver has it: it is not answered.
-    OneWay(P),
-    /// Until it is answered: this is its matchtag.
-    Tagged(u32),
-}
-
-/// Whether messages of the channel are sent.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Flow {
-    /// As they come.
-    Open,
-    /// Some may be lost: none is sent before the receiver has said what it has.
-    Halted,
-    /// As they come, without a number: the receiver does not know channels.
-    Plain,
-}
-
-/// The sender's end.
-#[derive(Clone, Debug)]
-pub(crate) struct Outbox<P> {
-    from: String,
-    /// The hop that says where the sender can be asked.
-    home: Option<String>,
-    /// The mark of the sender's run of the job.
-    run: Option<String>,
-    next: u64,
-    entries: VecDeque<(u64, Kept<P>)>,
-    /// Encoded size of the one-way requests that are kept.
-    pub(crate) bytes: usize,
-    /// Encoded size of those that were sent since the receiver was asked.
-    pub(crate) unasked: usize,
-    /// Requests up to here were sent at least once.
-    sent: u64,
-    /// The receiver has everything up to here.
-    received: u64,
-    pub(crate) flow: Flow,
-    /// The question what the receiver has.
-    pub(crate) inquiry: Inquiry,
-    /// A connection was lost since the receiver was last heard.
-    pub(crate) trouble: bool,
-    /// The last number when the receiver was asked.
-    asked_at: u64,
-    /// The receiver knows that requests before this one need no answer any more.
-    told: u64,
-}
-
-impl<P: Packet> Outbox<P> {
-    /// The channel with this number of the client that `client` identifies. `home` is the rank of a
-    /// shell's broker, `run` the mark of the client's run of the receiver's job.
-    pub(crate) fn new(client: u64, number: u64, home: Option<u32>, run: Option<String>) -> Self {
-        Self {
-            from: join_from(&format!("{client:016x}"), number),
-            home: home.map(|rank| format!("{HOME}{rank}")),
-            run,
-            next: 1,
-            entries: VecDeque::new(),
-            bytes: 0,
-            unasked: 0,
-            sent: 0,
-            received: 0,
-            flow: Flow::Open,
-            inquiry: Inquiry::default(),
-            trouble: false,
-            asked_at: 0,
-            told: 1,
-        }
-    }
-
-    /// Enters a request. Returns its number.
-    pub(crate) fn enter(&mut self, kept: Kept<P>) -> u64 {
-        let number = self.next;
-        self.next += 1;
-        if let Kept::OneWay(packet) = &kept {
-            self.bytes += packet.size();
-            self.unasked += packet.size();
-        }
-        self.entries.push_back((number, kept));
-        number
-    }
-
-    /// The request as it is sent.
-    pub(crate) fn addressed(&mut self, number: u64, request: &P) -> P {
-        self.told = self.done();
-        self.sent = self.sent.max(number);
-        let mut hops = vec![self.from.clone(), format!("{ASK}{number}.{}", self.told)];
-        hops.extend(self.home.clone());
-        hops.extend(self.run.as_ref().map(|run| format!("{OF_RUN}{run}")));
-        request.with_hops(&hops)
-    }
-
-    /// The payload of the question what the receiver has.
-    pub(crate) fn question(&mut self) -> String {
-        self.told = self.done();
-        (self.asked_at, self.unasked) = (self.next - 1, 0);
-        let from = self.from.clone();
-        let question = Question { from, done: self.told, run: self.run.clone() };
-        serde_json::to_string(&question).unwrap_or_default()
-    }
-
-    /// Whether this is the channel of that name.
-    pub(crate) fn is_named(&self, from: &str) -> bool {
-        self.from == from
-    }
-
-    /// All requests before this one need no answer any more.
-    pub(crate) fn done(&self) -> u64 {
-        let first = self.entries.iter().find(|(_, kept)| matches!(kept, Kept::Tagged(_)));
-        first.map_or(self.next, |(number, _)| *number)
-    }
-
-    /// Who has sent a response to the request with this number.
-    pub(crate) fn origin(&self, number: u64, response: &P) -> Origin {
-        let hops = response.hops();
-        let Some([from, second, ..]) = hops.get(..) else { return Origin::Stale };
-        let asked = |hop: &str| hop.split_once('.').map(|(number, _)| number.to_string());
-        let (origin, answered) = match second.strip_prefix(GOT) {
-            Some(answered) => (Origin::Receiver, Some(answered.to_string())),
-            None => (Origin::Other, second.strip_prefix(ASK).and_then(asked)),
-        };
-        let is_own = *from == self.from && answered == Some(number.to_string());
-        if is_own { origin } else { Origin::Stale }
-    }
-
-    /// Whether the receiver may keep answers that it could drop.
-    pub(crate) fn is_untold(&self) -> bool {
-        self.told < self.done() && self.next > 1
-    }
-
-    /// The receiver has everything up to `number`.
-    pub(crate) fn has(&mut self, number: u64) {
-        self.received = self.received.max(number);
-        let mut freed = 0;
-        self.entries.retain(|(n, kept)| match kept {
-            Kept::OneWay(packet) if *n <= number => {
-                freed += packet.size();
-                false
-            }
-            _ => true,
-        });
-        self.bytes -= freed;
-    }
-
-    /// This request has its answer.
-    pub(crate) fn answered(&mut self, number: u64) {
-        self.entries.retain(|(n, _)| *n != number);
-        self.has(number);
-    }
-
-    /// Whether the receiver has forgotten requests that it had: it is another process.
-    pub(crate) fn is_other(&self, received: u64) -> bool {
-        received < self.received
-    }
-
-    /// Whether requests that were sent before the question have not arrived.
-    pub(crate) fn is_behind(&self, received: u64) -> bool {
-        received < self.asked_at
-    }
-
-    /// Whether this request was sent at least once.
-    pub(crate) fn was_sent(&self, number: u64) -> bool {
-        number <= self.sent
-    }
-
-    /// Whether a one-way request has not arrived, as far as is known.
-    pub(crate) fn has_one_way(&self) -> bool {
-        self.bytes > 0
-    }
-
-    /// What is kept, in order.
-    pub(crate) fn entries(&self) -> impl Iterator<Item = &(u64, Kept<P>)> {
-        self.entries.iter()
-    }
-
-    /// Takes all that is kept.
-    pub(crate) fn take(&mut self) -> VecDeque<(u64, Kept<P>)> {
-        self.bytes = 0;
-        std::mem::take(&mut self.entries)
-    }
-}
-
 /// The payload of [`RECEIVED`].
 #[derive(Deserialize, Serialize)]
-pub(crate) struct Question {
+pub(crate) struct WhichReceived {
     pub(crate) from: String,
     pub(crate) done: u64,
     /// As in the hop.
@@ -275,17 +91,6 @@ pub(crate) struct WhichNeeded {
 #[derive(Deserialize, Serialize)]
 pub(crate) struct Needed {
     pub(crate) done: u64,
-}
-
-/// How the route of a response says who has answered.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(crate) enum Origin {
-    /// The receiver.
-    Receiver,
-    /// A broker, because the receiver cannot be reached; or a receiver that does not know channels.
-    Other,
-    /// Somebody, to another request: the matchtag is in use again.
-    Stale,
 }
 
 /// Whether a request to the broker goes through a channel: its sender keeps it.

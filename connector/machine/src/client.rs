@@ -1,11 +1,13 @@
 //! What the connector knows of its client.
 
+use crate::limits::Limits;
 use crate::packet::ANY_RANK;
 use crate::run::Run;
 
 /// The process that has opened the connection.
 #[derive(Clone, Debug)]
 pub(crate) struct Client {
+    pub(crate) limits: Limits,
     /// A random number that identifies it.
     pub(crate) id: u64,
     /// Rank of its broker, if it is known.
@@ -23,8 +25,9 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    pub(crate) fn new(id: u64) -> Self {
+    pub(crate) fn new(id: u64, limits: Limits) -> Self {
         Self {
+            limits,
             id,
             rank: None,
             run: None,

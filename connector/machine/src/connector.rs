@@ -3,24 +3,27 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use crate::barrier::Barrier;
-use crate::channel::{Outbox, Peer, is_numbered};
+use crate::channel::is_numbered;
 use crate::client::Client;
+use crate::context::Context;
 use crate::errnum::{NO_DATA, NOT_PERMITTED, RESET, TIMED_OUT};
 use crate::flight::{Again, Flight};
 use crate::inbox::Inboxes;
+use crate::leader::Leader;
 use crate::ledger::{Ledger, Settling};
+use crate::limits::Limits;
+use crate::outbox::Outboxes;
 use crate::packet::{ANY_RANK, Header, Kind, NO_TAG, Packet};
 use crate::policy::Policy;
 use crate::question::doubled;
 use crate::run::Run;
 use crate::standing::Standing;
-use crate::wire::{Own, Queue, Wire, is_own};
+use crate::wire::{Own, Queue, is_own};
 use restore::job_of;
 
 mod answers;
 pub(crate) mod bequest;
 mod channels;
-mod leaving;
 mod repeat;
 mod requests;
 pub(crate) mod restore;
@@ -30,32 +33,6 @@ mod run;
 const RETRY_FIRST: f64 = 0.05;
 /// The longest pause, in seconds.
 const RETRY_MAX: f64 = 2.0;
-
-/// How much the connector keeps, and how long it waits.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Limits {
-    /// Bytes of requests that are kept for the client: those that wait for the broker, and
-    /// those that wait for an answer. Past this limit the client may not send.
-    pub retained_max: usize,
-    /// Bytes of done commits that are kept until a checkpoint has them.
-    pub commits_max: usize,
-    /// Seconds that the broker may be away; then the connection ends.
-    pub give_up_after: f64,
-    /// Seconds after the return of the broker during which missing services and namespaces are
-    /// expected to return as well.
-    pub patience: f64,
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Self {
-            retained_max: 16 << 20,
-            commits_max: 8 << 20,
-            give_up_after: 7.0 * 86400.0,
-            patience: 600.0,
-        }
-    }
-}
 
 /// The state of the connection.
 #[derive(Clone, Debug, PartialEq)]
@@ -90,8 +67,7 @@ pub enum SendError {
 
 /// One client's connection.
 pub struct Connector<P> {
-    pub(crate) limits: Limits,
-    pub(crate) client: Client,
+    pub(crate) cx: Context<P>,
     pub(crate) phase: Phase,
     /// How many times the connection was lost.
     pub(crate) losses: u64,
@@ -103,28 +79,20 @@ pub struct Connector<P> {
     lost_at: Option<f64>,
     /// Since when a broker that is only just starting is waited for.
     starts_since: Option<f64>,
-    pub(crate) wire: Wire<P>,
     /// Messages that the client has sent since the connection was lost.
     unsent: Queue<P>,
-    /// Encoded size of the requests of `flights`, and of what channels keep.
+    /// Encoded size of the requests of `flights`.
     pub(crate) kept: usize,
     pub(crate) flights: BTreeMap<u32, Flight<P>>,
     pub(crate) orders: u64,
     pub(crate) standing: Standing,
     pub(crate) ledgers: BTreeMap<String, Ledger<P>>,
     pub(crate) barrier: Barrier<P>,
-    /// Channels to services of shells, and how many there have been.
-    pub(crate) outboxes: BTreeMap<Peer, Outbox<P>>,
-    pub(crate) channels: u64,
+    /// Channels to services of shells.
+    pub(crate) outboxes: Outboxes<P>,
     /// Channels from other clients.
     pub(crate) inboxes: Inboxes<P>,
-    /// The service of the job's leader shell, as far as it is known: of all that the shell has sent to
-    /// on ranks below its own, the one on the lowest.
-    pub(crate) leader: Option<Peer>,
-    /// The leader shell is known to have ended.
-    pub(crate) leader_ended: bool,
-    /// The client closes the connection, and waits until this time for those that may need answers.
-    pub(crate) leaves_by: Option<f64>,
+    pub(crate) leader: Leader,
     /// When to ask whether the broker is still in RUN, because errors are held back.
     pub(crate) ask_in_run_at: Option<f64>,
 }
@@ -135,15 +103,13 @@ impl<P: Packet> Connector<P> {
         let phase =
             if is_connected { Phase::Live } else { Phase::Down { retry_at: now, tries: 0 } };
         Self {
-            limits,
-            client: Client::new(id),
+            cx: Context::new(Client::new(id, limits), now),
             phase,
             losses: 0,
             was_down: !is_connected,
             patient_until: 0.0,
             lost_at: (!is_connected).then_some(now),
             starts_since: None,
-            wire: Wire::default(),
             unsent: Queue::default(),
             kept: 0,
             flights: BTreeMap::new(),
@@ -151,12 +117,9 @@ impl<P: Packet> Connector<P> {
             standing: Standing::default(),
             ledgers: BTreeMap::new(),
             barrier: Barrier::default(),
-            outboxes: BTreeMap::new(),
-            channels: 0,
+            outboxes: Outboxes::default(),
             inboxes: Inboxes::default(),
-            leader: None,
-            leader_ended: false,
-            leaves_by: None,
+            leader: Leader::default(),
             ask_in_run_at: None,
         }
     }
@@ -169,14 +132,14 @@ impl<P: Packet> Connector<P> {
     /// The client's broker has this rank, if that is known.
     #[must_use]
     pub fn on_rank(mut self, rank: Option<u32>) -> Self {
-        self.client.rank = rank;
+        self.cx.client.rank = rank;
         self
     }
 
     /// The client belongs to this run of a job.
     #[must_use]
     pub fn of_run(mut self, run: Option<Run>) -> Self {
-        self.client.run = run;
+        self.cx.client.run = run;
         self
     }
 
@@ -184,40 +147,40 @@ impl<P: Packet> Connector<P> {
     /// not, the KVS may have gone back since, and the job runs a second time.
     #[must_use]
     pub fn met_its_broker(mut self, met: bool) -> Self {
-        self.client.met_its_broker = met;
+        self.cx.client.met_its_broker = met;
         self
     }
 
     /// The next message to write to the socket.
     pub fn for_broker(&mut self) -> Option<P> {
-        self.wire.for_broker()
+        self.cx.wire.for_broker()
     }
 
     /// Takes back a message of [`Connector::for_broker`] that was not written to the socket as a
     /// whole: the broker has not received it.
     pub fn unwritten(&mut self, packet: P) {
-        self.wire.unwritten(packet);
+        self.cx.wire.unwritten(packet);
     }
 
     /// Whether a message waits to be written to the socket.
     pub fn has_for_broker(&self) -> bool {
-        self.wire.has_for_broker()
+        self.cx.wire.has_for_broker()
     }
 
     /// The next message for the client.
     pub fn for_client(&mut self) -> Option<P> {
-        self.wire.for_client()
+        self.cx.wire.for_client()
     }
 
     /// Whether a message waits for the client.
     pub fn has_for_client(&self) -> bool {
-        self.wire.has_for_client()
+        self.cx.wire.has_for_client()
     }
 
     /// Whether the client may send.
     pub fn is_writable(&self) -> bool {
         let commits: usize = self.ledgers.values().map(Ledger::kept).sum();
-        self.bytes() + commits < self.limits.retained_max
+        self.bytes() + commits < self.cx.client.limits.retained_max
     }
 
     /// Bytes that are kept for the client, including commits.
@@ -227,7 +190,7 @@ impl<P: Packet> Connector<P> {
 
     /// Encoded size of what waits to be sent, and of requests that may have to be sent again.
     fn bytes(&self) -> usize {
-        self.wire.bytes() + self.unsent.bytes() + self.kept
+        self.cx.wire.bytes() + self.unsent.bytes() + self.kept + self.outboxes.bytes()
     }
 
     /// Whether the driver should try to connect now.
@@ -240,6 +203,7 @@ impl<P: Packet> Connector<P> {
     /// # Errors
     /// When there is no room for it, or the connection has ended.
     pub fn send(&mut self, now: f64, packet: P) -> Result<(), SendError> {
+        self.cx.now = now;
         match &self.phase {
             Phase::Ended(errnum, _) => Err(SendError::Ended(*errnum)),
             _ if packet.header().kind == Kind::Response => {
@@ -274,11 +238,12 @@ impl<P: Packet> Connector<P> {
     fn greet(&mut self) {
         self.phase = Phase::Greeting;
         // flux-core `broker/state_machine.c`: answered when the broker is in RUN.
-        self.wire.ask(Own::Greeting, "state-machine.wait", "{}", ANY_RANK);
+        self.cx.wire.ask(Own::Greeting, "state-machine.wait", "{}", ANY_RANK);
     }
 
     /// The socket is closed.
     pub fn lost(&mut self, now: f64) {
+        self.cx.now = now;
         if matches!(self.phase, Phase::Ended(..)) {
             return;
         }
@@ -290,7 +255,7 @@ impl<P: Packet> Connector<P> {
         self.phase = Phase::Down { retry_at: now + self.pause(tries), tries: tries + 1 };
         self.ask_in_run_at = None;
         self.take_back();
-        self.halt_channels(now);
+        self.outboxes.lost(&self.cx);
         for ledger in self.ledgers.values_mut() {
             ledger.lost(now);
         }
@@ -307,6 +272,7 @@ impl<P: Packet> Connector<P> {
 
     /// An attempt to connect failed, with this errno.
     pub fn refused(&mut self, now: f64, errnum: i32) {
+        self.cx.now = now;
         if errnum == NOT_PERMITTED {
             self.end(errnum, "the broker refuses the connection".to_string());
             return;
@@ -319,14 +285,14 @@ impl<P: Packet> Connector<P> {
     /// The pause depends on the client's number, so that the clients of a node do not all connect
     /// at the same time.
     fn pause(&self, tries: u32) -> f64 {
-        doubled(RETRY_FIRST, RETRY_MAX, tries) * (0.75 + (self.client.id % 64) as f64 / 128.0)
+        doubled(RETRY_FIRST, RETRY_MAX, tries) * (0.75 + (self.cx.client.id % 64) as f64 / 128.0)
     }
 
     /// Messages that were not written to the socket yet count as not sent.
     fn take_back(&mut self) {
         let mut unsent = Queue::default();
         self.take_undone().into_iter().for_each(|packet| unsent.push(packet));
-        for packet in self.wire.lost().iter() {
+        for packet in self.cx.wire.lost().iter() {
             let Header { kind, matchtag, .. } = packet.header();
             let flight = self.flights.get(&matchtag).filter(|_| kind == Kind::Request);
             // The connector keeps a copy of these, and sends it again.
@@ -377,7 +343,7 @@ impl<P: Packet> Connector<P> {
     /// Answers a request of the client with an error.
     pub(crate) fn refuse(&mut self, tag: u32, errnum: i32, why: &str) {
         if let Some(flight) = self.finish(tag) {
-            self.wire.refuse(&flight.request, errnum, why);
+            self.cx.wire.refuse(&flight.request, errnum, why);
         }
     }
 
@@ -394,7 +360,7 @@ impl<P: Packet> Connector<P> {
         self.starts_since = None;
         if self.lost_at.take().is_some() {
             self.ask_again(now);
-            self.resume_channels(now);
+            self.resume_channels();
         }
         self.send_early();
         // A message that is sent can end this phase; then the rest waits again.
@@ -403,19 +369,19 @@ impl<P: Packet> Connector<P> {
         {
             self.dispatch(now, packet);
         }
-        if self.client.is_closing && self.phase == Phase::Live {
-            self.begin_leaving(now);
+        if self.cx.client.is_closing && self.phase == Phase::Live {
+            self.leave();
             self.bequeath_all();
         }
     }
 
     /// Repeats the unanswered requests, in the order in which the client sent them.
     fn ask_again(&mut self, now: f64) {
-        let until = now + self.limits.patience;
+        let until = now + self.cx.client.limits.patience;
         self.patient_until = until;
         let mut tags: Vec<(u64, u32)> = self.flights.iter().map(|(t, f)| (f.order, *t)).collect();
         tags.sort_unstable();
-        self.barrier.say(&self.client, &mut self.wire);
+        self.barrier.say(&mut self.cx);
         for (_, tag) in tags {
             if self.spare_other_run(tag) {
                 continue;
@@ -427,7 +393,7 @@ impl<P: Packet> Connector<P> {
             }
             if flight.is_cancelled {
                 let Some(flight) = self.finish(tag) else { continue };
-                self.wire.give(flight.request.refusal(NO_DATA, ""));
+                self.cx.wire.give(flight.request.refusal(NO_DATA, ""));
                 continue;
             }
             flight.again = Some(Again::new(until, true));
@@ -444,14 +410,12 @@ impl<P: Packet> Connector<P> {
         for packet in std::mem::take(&mut self.unsent).iter() {
             let Header { kind, matchtag, noresponse, .. } = packet.header();
             if kind == Kind::Request && matchtag != NO_TAG && !noresponse {
-                self.wire.refuse(packet, errnum, &why);
+                self.cx.wire.refuse(packet, errnum, &why);
             }
         }
-        self.barrier.end(&mut self.wire, errnum, &why);
+        self.barrier.end(&mut self.cx, errnum, &why);
         self.ledgers.clear();
-        let kept: usize =
-            std::mem::take(&mut self.outboxes).values().map(|outbox| outbox.bytes).sum();
-        self.kept -= kept;
+        self.outboxes.end(&mut self.cx, errnum, &why);
         self.phase = Phase::Ended(errnum, why);
     }
 
@@ -464,7 +428,7 @@ impl<P: Packet> Connector<P> {
             Phase::Down { retry_at, .. } => Some(retry_at).filter(|at| at.is_finite()),
             _ => None,
         };
-        let deadline = self.away_since().map(|at| at + self.limits.give_up_after);
+        let deadline = self.away_since().map(|at| at + self.cx.client.limits.give_up_after);
         let live = self.phase == Phase::Live;
         let retries = self.flights.values().filter(|_| live);
         let retries = retries.filter_map(|flight| flight.again?.retry_at);
@@ -478,23 +442,25 @@ impl<P: Packet> Connector<P> {
         let cover = self.ledgers.values().filter(|_| live).filter_map(|ledger| ledger.cover_at);
         let doubt = self.ask_in_run_at.filter(|_| live);
         let stand = self.standing.retry_at.filter(|_| self.phase == Phase::Restoring);
-        let question = self.next_question().filter(|_| live);
-        let one = [link, deadline, doubt, barrier, stand, question, self.next_inquiry()];
+        let question = self.outboxes.next().filter(|_| live);
+        let answers = self.inboxes.next(live).filter(|_| self.is_owing());
+        let one = [link, deadline, doubt, barrier, stand, question, answers];
         let one = one.into_iter().flatten().chain(cover);
         one.chain(retries).chain(settling).reduce(f64::min)
     }
 
     /// The time of [`Connector::next_timeout`] has come.
     pub fn timeout(&mut self, now: f64) {
+        self.cx.now = now;
         if let Some(at) = self.away_since()
-            && now >= at + self.limits.give_up_after
+            && now >= at + self.cx.client.limits.give_up_after
             && !matches!(self.phase, Phase::Ended(..))
         {
-            let away = self.limits.give_up_after;
+            let away = self.cx.client.limits.give_up_after;
             self.end(TIMED_OUT, format!("the broker has been away for {away} s"));
             return;
         }
-        self.give_up_on_senders(now);
+        self.inboxes.give_up(now);
         match self.phase {
             Phase::Live => self.live_timeout(now),
             Phase::Settling => self.settle(now),
@@ -511,9 +477,11 @@ impl<P: Packet> Connector<P> {
     /// The client is about to close the connection. It should wait while
     /// [`Connector::is_lingering`].
     pub fn closing(&mut self, now: f64) {
-        self.begin_leaving(now);
-        self.hurry_channels(now);
+        self.cx.now = now;
+        self.leave();
+        self.outboxes.hurry(&self.cx);
         if self.phase == Phase::Live {
+            self.outboxes.ask_due(&mut self.cx);
             self.bequeath_all();
         }
     }
@@ -535,7 +503,7 @@ impl<P: Packet> Connector<P> {
         }
         let ledgers = std::mem::take(&mut self.ledgers);
         for (_, ledger) in ledgers.iter().filter(|(namespace, _)| job_of(namespace).is_none()) {
-            self.wire.ask(Own::Farewell, "kvs.commit", &ledger.farewell(), ANY_RANK);
+            self.cx.wire.ask(Own::Farewell, "kvs.commit", &ledger.farewell(), ANY_RANK);
         }
     }
 }

@@ -29,3 +29,12 @@ pub(crate) fn is_offline<P: Packet>(answer: &P) -> bool {
 pub(crate) fn is_unreachable<P: Packet>(answer: &P) -> bool {
     answer.header().errnum == NO_HOST || is_offline(answer)
 }
+
+/// How libflux answers for a client that does not know the method (flux-core
+/// `libflux/msg_handler.c`). A broker without the service has another text.
+const UNKNOWN_METHOD: &[u8] = b"Unknown service method";
+
+/// Whether a client, and not a broker, has answered `ENOSYS`.
+pub(crate) fn is_unknown_method<P: Packet>(answer: &P) -> bool {
+    answer.payload().starts_with(UNKNOWN_METHOD)
+}

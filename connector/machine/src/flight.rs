@@ -1,6 +1,5 @@
 //! A request of the client that waits for its answer.
 
-use crate::channel::Peer;
 use crate::errnum::{NO_DATA, NO_ENTRY, NO_HOST, NO_NAMESPACE, NO_SERVICE};
 use crate::policy::Policy;
 use crate::watch::Seen;
@@ -19,8 +18,6 @@ pub(crate) struct Flight<P> {
     pub(crate) is_cancelled: bool,
     /// A commit's namespace, and its number in the ledger.
     pub(crate) commit: Option<(String, u64)>,
-    /// The receiver of a request that goes through a channel, and its number there.
-    pub(crate) channel: Option<(Peer, u64)>,
     /// An error that a shutdown of the broker may have caused. It is held back until the broker has
     /// said whether it is in RUN.
     pub(crate) held_back: Option<P>,
@@ -59,7 +56,6 @@ impl<P> Flight<P> {
             seen: None,
             is_cancelled: false,
             commit: None,
-            channel: None,
             held_back: None,
             is_early: false,
             again: None,
@@ -73,7 +69,7 @@ impl<P> Flight<P> {
 
     /// Whether something other than its policy says what becomes of it when the connection is lost.
     pub(crate) fn is_kept(&self) -> bool {
-        self.commit.is_some() || self.channel.is_some()
+        self.commit.is_some()
     }
 
     /// Whether the end of a job's log may come too early. flux-core's job-info reads the log of a job

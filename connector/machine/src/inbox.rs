@@ -1,21 +1,34 @@
 //! The receiver's end of channels ([`crate::channel`]).
 //!
-//! It takes requests in order, and keeps each answer until the sender needs it no more.
+//! It takes requests in order, and keeps each answer until the sender needs it no more. An answer can
+//! be lost with the sender's broker. So when the client closes its connection, each sender that is a
+//! shell is asked whether it has its answers.
 
 use std::collections::BTreeMap;
 
-use crate::channel::{
-    ASK, GOT, HOME, OF_RUN, Peer, Question, Received, WhichNeeded, is_numbered, join_from,
-    split_from,
-};
-use crate::inquiry::Inquiry;
-use crate::packet::Packet;
+use serde_json::json;
 
+use crate::channel::{
+    ALL_DONE, ASK, GOT, HOME, NEEDED, Needed, OF_RUN, Peer, Received, WhichNeeded, WhichReceived,
+    is_numbered, join_from, split_from,
+};
+use crate::context::Context;
+use crate::errnum::NO_HOST;
+use crate::inquiry::{self, Heard, SHELL_RUNS};
+use crate::packet::Packet;
+use crate::question::Question;
+use crate::wire::{Own, Step};
+
+/// Prefix of the hop that is added to a request for the client; the rest names the request.
+pub(crate) const ARRIVED: &str = "resume-channel-";
+/// Seconds for which senders are waited for: the default of `exec.peer-timeout`, after which job-exec
+/// gives up a rank whose broker is away.
+const WAIT: f64 = 120.0;
 /// The method with which a broker says that a client is gone (RFC 6).
 const DISCONNECT: &str = ".disconnect";
 
 /// A request that has arrived.
-pub(crate) struct Arrived<P> {
+struct Arrived<P> {
     client: String,
     channel: u64,
     number: u64,
@@ -23,15 +36,15 @@ pub(crate) struct Arrived<P> {
     /// Where its sender can be asked.
     home: Option<Peer>,
     /// The mark of its sender's run of the job.
-    pub(crate) run: Option<String>,
+    run: Option<String>,
     /// With a route that says that the receiver has it.
-    pub(crate) request: P,
+    request: P,
 }
 
 impl<P: Packet> Arrived<P> {
     /// Reads the route of a request. None if it does not come through a channel of the job's user
     /// or of the instance owner: others must not fill the receiver's memory.
-    pub(crate) fn read(request: &P) -> Option<Self> {
+    fn read(request: &P) -> Option<Self> {
         // A broker makes it from a request of a client that is gone, with the same route (flux-core
         // `librouter/disconnect.c`).
         let is_disconnect = request.header().topic.ends_with(DISCONNECT);
@@ -70,21 +83,21 @@ struct Inbox<P> {
     /// Where the sender can be asked, if it is a shell.
     home: Option<Peer>,
     /// The question which answers the sender needs.
-    inquiry: Inquiry,
+    question: Question,
 }
 
 impl<P: Packet> Inbox<P> {
     fn new(channel: u64) -> Self {
-        let mut inquiry = Inquiry::default();
+        let mut question = Question::default();
         // As soon as this client closes.
-        inquiry.ask_by(0.0);
+        question.plan(0.0);
         Self {
             channel,
             next: 1,
             pending: BTreeMap::new(),
             answered: BTreeMap::new(),
             home: None,
-            inquiry,
+            question,
         }
     }
 
@@ -93,63 +106,78 @@ impl<P: Packet> Inbox<P> {
         self.home.is_some() && !self.answered.is_empty()
     }
 
+    /// Asks the sender which answers it needs.
+    fn ask(&mut self, cx: &mut Context<P>, client: &str) {
+        let Some(Peer { service, rank }) = &self.home else { return };
+        let payload = WhichNeeded { from: join_from(client, self.channel) };
+        let payload = serde_json::to_string(&payload).unwrap_or_default();
+        let request = (&*format!("{service}{NEEDED}"), payload, *rank);
+        self.question.ask_patiently(cx, own(client)(Step::Shell), request);
+    }
+
     fn answers(&self) -> impl Iterator<Item = P> {
         self.answered.values().map(|(asked, answer)| asked.respond(answer))
     }
 }
 
-/// What becomes of a request that has arrived.
-pub(crate) enum Admitted<P> {
-    /// The client gets it. Its answer comes back with this name.
-    Deliver(String, P),
-    /// It was answered before: this is sent again.
-    Again(P),
-    /// Nothing: it has arrived before, or one before it has not.
-    Drop,
+/// The purpose of questions about a sender.
+fn own(client: &str) -> impl Fn(Step) -> Own + use<'_> {
+    move |step| Own::Sender(client.to_string(), step)
 }
 
 /// The receiver's ends of all channels to this client.
 #[derive(Clone, Debug)]
-pub(crate) struct Inboxes<P>(BTreeMap<String, Inbox<P>>);
+pub(crate) struct Inboxes<P> {
+    boxes: BTreeMap<String, Inbox<P>>,
+    /// The client closes the connection, and waits until this time for those that may need answers.
+    leaves_by: Option<f64>,
+}
 
 impl<P> Default for Inboxes<P> {
     fn default() -> Self {
-        Self(BTreeMap::new())
+        Self { boxes: BTreeMap::new(), leaves_by: None }
     }
 }
 
 impl<P: Packet> Inboxes<P> {
     fn inbox(&mut self, client: &str, channel: u64) -> Option<&mut Inbox<P>> {
         let new = || Inbox::new(channel);
-        let inbox = self.0.entry(client.to_string()).or_insert_with(new);
+        let inbox = self.boxes.entry(client.to_string()).or_insert_with(new);
         if inbox.channel < channel {
             *inbox = new();
         }
         (inbox.channel == channel).then_some(inbox)
     }
 
-    /// Takes a request that has arrived.
-    pub(crate) fn admit(&mut self, arrived: Arrived<P>) -> Admitted<P> {
-        let Arrived { client, channel, number, done, home, request, .. } = arrived;
-        let Some(inbox) = self.inbox(&client, channel) else { return Admitted::Drop };
+    /// Takes a request from the broker. Returns false if it does not come through a channel.
+    pub(crate) fn arrived(&mut self, cx: &mut Context<P>, packet: &P) -> bool {
+        let Some(arrived) = Arrived::read(packet) else { return false };
+        // Its sender hears that when it asks what has arrived.
+        if !cx.client.is_of_other_run(arrived.run.as_deref()) {
+            self.admit(cx, arrived);
+        }
+        true
+    }
+
+    fn admit(&mut self, cx: &mut Context<P>, arrived: Arrived<P>) {
+        let Arrived { client, channel, number, done, home, mut request, .. } = arrived;
+        let Some(inbox) = self.inbox(&client, channel) else { return };
         inbox.home = home;
         inbox.answered.retain(|n, _| *n >= done);
-        let is_one_way = request.header().noresponse;
         if number == inbox.next {
             inbox.next += 1;
-            if !is_one_way {
+            if !request.header().noresponse {
                 // Only its route is needed, as it is now.
                 inbox.pending.insert(number, request.with_payload(""));
             }
-            return Admitted::Deliver(format!("{client}.{channel}.{number}"), request);
-        }
-        if let Some(pending) = inbox.pending.get_mut(&number) {
+            request.push_hop(&format!("{ARRIVED}{client}.{channel}.{number}"));
+            cx.wire.give(request);
+        } else if let Some(pending) = inbox.pending.get_mut(&number) {
             *pending = request;
         } else if let Some((asked, answer)) = inbox.answered.get_mut(&number) {
             *asked = request;
-            return Admitted::Again(asked.respond(answer));
+            cx.wire.send(asked.respond(answer));
         }
-        Admitted::Drop
     }
 
     /// The client has answered the request that was delivered with this name. Returns what to send.
@@ -164,65 +192,107 @@ impl<P: Packet> Inboxes<P> {
         Some(response)
     }
 
-    /// Answers a [`RECEIVED`].
-    pub(crate) fn received(&mut self, question: &Question) -> Option<Received> {
-        let (client, channel) = split_from(&question.from)?;
-        let inbox = self.inbox(&client, channel)?;
-        inbox.answered.retain(|n, _| *n >= question.done);
-        Some(Received { received: inbox.next - 1 })
+    /// A sender asks what this client has received. Returns false if it is not such a question.
+    pub(crate) fn asked(&mut self, cx: &mut Context<P>, packet: &P) -> bool {
+        let question = serde_json::from_slice(packet.payload()).ok();
+        let Some(WhichReceived { from, done, run }) = question.filter(|_| packet.is_trusted())
+        else {
+            return false;
+        };
+        if cx.client.is_of_other_run(run.as_deref()) {
+            cx.wire.send(packet.refusal(NO_HOST, "another run of the job has this service"));
+            return true;
+        }
+        let Some((name, channel)) = split_from(&from) else { return false };
+        let Some(inbox) = self.inbox(&name, channel) else { return false };
+        inbox.answered.retain(|n, _| *n >= done);
+        let received = Received { received: inbox.next - 1 };
+        cx.wire.send(packet.answer(&serde_json::to_string(&received).unwrap_or_default()));
+        true
     }
 
-    /// All answers that senders may still need, for a new connection.
-    pub(crate) fn answers(&self) -> Vec<P> {
-        self.0.values().flat_map(Inbox::answers).collect()
+    /// There is a new connection: sends all answers that senders may still need.
+    pub(crate) fn send_again(&self, cx: &mut Context<P>) {
+        self.boxes.values().flat_map(Inbox::answers).for_each(|answer| cx.wire.send(answer));
     }
 
     /// Whether a shell may need an answer.
     pub(crate) fn is_owing(&self) -> bool {
-        self.0.values().any(Inbox::is_owing)
+        self.boxes.values().any(Inbox::is_owing)
     }
 
-    fn owing(&mut self) -> impl Iterator<Item = (&String, &mut Inbox<P>)> {
-        self.0.iter_mut().filter(|(_, inbox)| inbox.is_owing())
+    /// Asks all senders that may need an answer, from now on for [`WAIT`].
+    pub(crate) fn leave(&mut self, cx: &Context<P>) {
+        self.leaves_by = Some(cx.now + WAIT);
+        let owing = self.boxes.values_mut().filter(|inbox| inbox.is_owing());
+        owing.for_each(|inbox| inbox.question.lost(cx.now));
     }
 
-    /// All shells that may need an answer are to be asked.
-    pub(crate) fn ask_all(&mut self, now: f64) {
-        self.owing().for_each(|(_, inbox)| inbox.inquiry.lost(now));
+    /// Gives up on senders if it has waited for long enough.
+    pub(crate) fn give_up(&mut self, now: f64) {
+        if self.leaves_by.is_some_and(|at| at <= now) {
+            self.boxes.values_mut().for_each(|inbox| inbox.answered.clear());
+        }
     }
 
-    /// When to ask a shell next.
-    pub(crate) fn next_question(&self) -> Option<f64> {
-        let owing = self.0.values().filter(|inbox| inbox.is_owing());
-        owing.filter_map(|inbox| inbox.inquiry.next()).reduce(f64::min)
+    /// When to call [`Inboxes::give_up`], and [`Inboxes::ask_due`] if the connection is live.
+    pub(crate) fn next(&self, is_live: bool) -> Option<f64> {
+        let owing = self.boxes.values().filter(|inbox| is_live && inbox.is_owing());
+        owing.filter_map(|inbox| inbox.question.next()).chain(self.leaves_by).reduce(f64::min)
     }
 
-    /// The clients to be asked now, where, and the questions.
-    pub(crate) fn ask_due(&mut self, now: f64) -> Vec<(String, Peer, WhichNeeded)> {
-        let is_due = |inbox: &Inbox<P>| inbox.inquiry.next().is_some_and(|at| at <= now);
-        let due = self.owing().filter(|(_, inbox)| is_due(inbox)).filter_map(|(client, inbox)| {
-            inbox.inquiry.asked(now);
-            let from = join_from(client, inbox.channel);
-            Some((client.clone(), inbox.home.clone()?, WhichNeeded { from }))
-        });
-        due.collect()
+    /// Asks the senders whose time has come.
+    pub(crate) fn ask_due(&mut self, cx: &mut Context<P>) {
+        for (client, inbox) in &mut self.boxes {
+            if inbox.is_owing() && inbox.question.is_due(cx.now) {
+                inbox.ask(cx, client);
+            }
+        }
     }
 
-    /// The client needs no answers to requests before `done`. Returns the others.
-    pub(crate) fn needed(&mut self, client: &str, done: u64) -> Vec<P> {
-        let Some(inbox) = self.0.get_mut(client) else { return Vec::new() };
+    /// There is an answer to the question to or about a sender. Returns true if it cannot be reached,
+    /// and it should be asked whether the leader shell runs, which this client knows (`has_leader`).
+    pub(crate) fn heard(
+        &mut self,
+        cx: &mut Context<P>,
+        (name, step): (&str, Step),
+        answer: &P,
+        has_leader: bool,
+    ) -> bool {
+        let Some(inbox) = self.boxes.get_mut(name) else { return false };
+        let Some(home) = &inbox.home else { return false };
+        let question = &mut inbox.question;
+        let done = match inquiry::heard((question, cx), home, own(name), step, answer) {
+            // One of an earlier release does not say what it needs.
+            Heard::Answer => {
+                let needed = serde_json::from_slice(answer.payload());
+                question.fail(cx.now);
+                needed.map_or(ALL_DONE, |Needed { done }| done)
+            }
+            // Its rank may have been given up, and then it never can. So a follower asks whether the
+            // leader shell has ended, and the leader shell asks its own module, which leads the job.
+            Heard::Unreachable => {
+                let own_job = cx.client.rank.filter(|_| !has_leader && cx.client.is_of(home.job()));
+                match own_job.zip(home.job()) {
+                    Some((rank, id)) => {
+                        let payload = json!({ "id": id, "rank": home.rank }).to_string();
+                        let step = Step::Module { is_back: false };
+                        let request = (SHELL_RUNS, payload, rank);
+                        question.ask_patiently(cx, own(name)(step), request);
+                    }
+                    None => drop(question.fail(cx.now)),
+                }
+                return has_leader;
+            }
+            Heard::NotInRun | Heard::Later if question.is_open() => return false,
+            Heard::NotInRun | Heard::Later => {
+                question.fail(cx.now);
+                return false;
+            }
+            Heard::Gone => ALL_DONE,
+        };
         inbox.answered.retain(|n, _| *n >= done);
-        inbox.answers().collect()
-    }
-
-    /// The question to this client, and where it was asked.
-    pub(crate) fn inquiry(&mut self, client: &str) -> Option<(&Peer, &mut Inquiry)> {
-        let inbox = self.0.get_mut(client)?;
-        Some((inbox.home.as_ref()?, &mut inbox.inquiry))
-    }
-
-    /// Nobody needs any answer.
-    pub(crate) fn forget_answers(&mut self) {
-        self.0.values_mut().for_each(|inbox| inbox.answered.clear());
+        inbox.answers().for_each(|answer| cx.wire.send(answer));
+        false
     }
 }

@@ -1,76 +1,125 @@
-//! When to ask the other end of a channel, until it has answered.
+//! Whether the other end of a channel, a shell that cannot be asked, has ended.
+//!
+//! If its service is missing, its broker is asked for how long it is in RUN, and then the module of
+//! its rank whether it runs: on a busy node it can take long to be back.
 
-/// Pauses before an end that cannot be reached is asked again, in seconds: each is twice the last.
-const PAUSE_FIRST: f64 = 0.1;
-const PAUSE_MAX: f64 = 2.0;
-/// Seconds until an end that does not answer is asked again; then twice as long each time. It may
-/// have ended before it read the question. Brokers do not tell.
-const ASK_AGAIN_FIRST: f64 = 2.0;
-const ASK_AGAIN_MAX: f64 = 30.0;
+use serde::Deserialize;
 
-/// The times of one question. All are in seconds.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Inquiry {
-    /// When to ask.
-    ask_at: Option<f64>,
-    /// The question, or the one whether the other end's broker runs, is under way.
-    is_open: bool,
-    /// When to ask again, because there is no answer.
-    ask_again_at: Option<f64>,
-    /// Questions in a row that failed.
-    tries: u32,
-    /// Questions in a row that nobody has answered, before the last one.
-    unanswered: u32,
+use crate::channel::Peer;
+use crate::context::Context;
+use crate::errnum::{
+    NO_HOST, NO_PROCESS, NO_SERVICE, TRY_AGAIN, is_unknown_method, is_unreachable,
+};
+use crate::packet::Packet;
+use crate::question::Question;
+use crate::wire::{Own, Step};
+
+/// Asks the module of a rank whether the job's shell runs there.
+pub(crate) const SHELL_RUNS: &str = "job-exec.shell-runs";
+/// Seconds for which the broker may be in RUN before the shell has its service again, if its module
+/// cannot say whether it runs. Its connector tries to connect every 2 s.
+const BACK_AFTER: f64 = 10.0;
+/// When it counts as ended even if the module of its rank says that it runs: it has given its service
+/// up, and hears nothing any more.
+const SURELY_BACK_AFTER: f64 = 60.0;
+/// The state in which a broker serves its clients.
+const RUN: &str = "run";
+
+/// The answer to `state-machine.get` (flux-core `broker/state_machine.c`).
+#[derive(Deserialize)]
+struct BrokerState {
+    state: String,
+    /// Seconds in this state.
+    duration: f64,
 }
 
-impl Inquiry {
-    /// Asks at this time, or earlier if that is planned.
-    pub(crate) fn ask_by(&mut self, at: f64) {
-        self.ask_at = Some(self.ask_at.map_or(at, |known| known.min(at)));
-    }
+/// What is known after an answer.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Heard {
+    /// The shell has answered, or another client that has its service.
+    Answer,
+    /// No broker could pass the question on.
+    Unreachable,
+    /// Its broker is not in RUN.
+    NotInRun,
+    /// It is asked again later, if nobody else is asked already.
+    Later,
+    /// It has ended.
+    Gone,
+}
 
-    /// Does not ask what was planned.
-    pub(crate) fn cancel(&mut self) {
-        self.ask_at = None;
+/// Takes an answer about the shell `peer`. `own` is the purpose of the question with each step.
+pub(crate) fn heard<P: Packet>(
+    (question, cx): (&mut Question, &mut Context<P>),
+    peer: &Peer,
+    own: impl Fn(Step) -> Own,
+    step: Step,
+    answer: &P,
+) -> Heard {
+    question.answered();
+    match step {
+        Step::Shell if is_unreachable(answer) => Heard::Unreachable,
+        Step::Shell if is_missing(answer) => {
+            ask_broker((question, cx), peer, own);
+            Heard::Later
+        }
+        Step::Shell => Heard::Answer,
+        Step::Broker => {
+            let Some(duration) = runs_for(answer) else { return Heard::NotInRun };
+            let is_back = duration >= BACK_AFTER;
+            match peer.job().filter(|_| duration < SURELY_BACK_AFTER) {
+                Some(id) => {
+                    let request = (SHELL_RUNS, job_payload(id), peer.rank);
+                    question.ask_patiently(cx, own(Step::Module { is_back }), request);
+                    Heard::Later
+                }
+                None if is_back => Heard::Gone,
+                None => Heard::Later,
+            }
+        }
+        Step::Module { is_back } if has_ended(answer, is_back) => Heard::Gone,
+        Step::Module { .. } => Heard::Later,
     }
+}
 
-    /// When to ask next.
-    pub(crate) fn next(&self) -> Option<f64> {
-        if self.is_open { self.ask_again_at } else { self.ask_at }
+/// Asks the broker of a shell whose service is missing. It may be shutting down, or just be back, even
+/// if this client has not noticed.
+pub(crate) fn ask_broker<P: Packet>(
+    (question, cx): (&mut Question, &mut Context<P>),
+    peer: &Peer,
+    own: impl Fn(Step) -> Own,
+) {
+    // The answer to the question that is under way comes first.
+    if !question.is_open() {
+        let request = ("state-machine.get", "{}".to_string(), peer.rank);
+        question.ask_patiently(cx, own(Step::Broker), request);
     }
+}
 
-    pub(crate) fn is_open(&self) -> bool {
-        self.is_open
-    }
+/// Whether a broker says that it does not have the service.
+pub(crate) fn is_missing<P: Packet>(answer: &P) -> bool {
+    answer.header().errnum == NO_SERVICE && !is_unknown_method(answer)
+}
 
-    /// The question is sent.
-    pub(crate) fn asked(&mut self, now: f64) {
-        let is_again = std::mem::replace(&mut self.is_open, true);
-        self.unanswered = if is_again { self.unanswered + 1 } else { 0 };
-        let pause = ASK_AGAIN_FIRST * f64::from(1u32 << self.unanswered.min(10));
-        (self.ask_at, self.ask_again_at) = (None, Some(now + pause.min(ASK_AGAIN_MAX)));
-    }
+/// The payload of [`SHELL_RUNS`].
+pub(crate) fn job_payload(id: u64) -> String {
+    format!("{{\"id\":{id}}}")
+}
 
-    /// There is an answer, or an error.
-    pub(crate) fn answered(&mut self) {
-        (self.is_open, self.ask_again_at) = (false, None);
-    }
+/// For how many seconds the broker that has answered is in RUN; none if it is not.
+fn runs_for<P: Packet>(answer: &P) -> Option<f64> {
+    let answer = Some(answer).filter(|answer| answer.header().errnum == 0)?;
+    let BrokerState { state, duration } = serde_json::from_slice(answer.payload()).ok()?;
+    (state == RUN).then_some(duration)
+}
 
-    /// The other end is there.
-    pub(crate) fn reached(&mut self) {
-        self.tries = 0;
-    }
-
-    /// Asks again after a pause.
-    pub(crate) fn ask_later(&mut self, now: f64) {
-        let pause = PAUSE_FIRST * f64::from(1u32 << self.tries.min(10));
-        self.tries += 1;
-        self.ask_at = Some(now + pause.min(PAUSE_MAX));
-    }
-
-    /// The connection was lost, and with it the question.
-    pub(crate) fn lost(&mut self, now: f64) {
-        self.answered();
-        self.ask_at = Some(now);
+/// Whether a shell has ended, by what a module has answered to [`SHELL_RUNS`]. If the module does not
+/// know, a shell whose broker is back counts as ended.
+fn has_ended<P: Packet>(answer: &P, is_back: bool) -> bool {
+    match answer.header().errnum {
+        // The module may just have been loaded.
+        0 | NO_HOST | TRY_AGAIN => false,
+        NO_PROCESS => true,
+        _ => is_back,
     }
 }

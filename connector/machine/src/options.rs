@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::connector::Limits;
+use crate::limits::Limits;
 use crate::run::Run;
 
 /// The variable that says how long the broker may be away, as a Flux Standard Duration

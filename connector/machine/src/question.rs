@@ -1,10 +1,11 @@
 //! A question that is asked again until it is answered.
 
+use crate::context::Context;
 use crate::packet::Packet;
-use crate::wire::{Own, Wire};
+use crate::wire::Own;
 
 /// Pauses after a question that has failed, in seconds: each is twice the last.
-const PAUSE_FIRST: f64 = 0.1;
+pub(crate) const PAUSE_FIRST: f64 = 0.1;
 pub(crate) const PAUSE_MAX: f64 = 2.0;
 /// Seconds until a question that nobody answers is asked again; then twice as long each time. Who
 /// was asked may have ended before it read the question. Brokers do not tell.
@@ -40,9 +41,14 @@ impl Question {
     /// Asks again after a pause. Returns the pause.
     pub(crate) fn fail(&mut self, now: f64) -> f64 {
         let pause = doubled(PAUSE_FIRST, PAUSE_MAX, self.tries);
+        self.fail_for(now, pause);
+        pause
+    }
+
+    /// Asks again after this pause.
+    pub(crate) fn fail_for(&mut self, now: f64, pause: f64) {
         self.tries += 1;
         self.at = Some(now + pause);
-        pause
     }
 
     /// Does not ask what was planned.
@@ -66,27 +72,26 @@ impl Question {
     /// Asks. Only the answer to the last question counts.
     pub(crate) fn ask<P: Packet>(
         &mut self,
-        wire: &mut Wire<P>,
+        cx: &mut Context<P>,
         own: Own,
-        (topic, payload, rank): (&str, &str, u32),
+        (topic, payload, rank): (&str, String, u32),
     ) {
-        self.withdraw(wire);
+        self.withdraw(cx);
         (self.at, self.again_at) = (None, None);
-        self.open = Some(wire.ask(own, topic, payload, rank));
+        self.open = Some(cx.wire.ask(own, topic, &payload, rank));
     }
 
     /// Asks somebody who may never answer.
     pub(crate) fn ask_patiently<P: Packet>(
         &mut self,
-        now: f64,
-        wire: &mut Wire<P>,
+        cx: &mut Context<P>,
         own: Own,
-        request: (&str, &str, u32),
+        request: (&str, String, u32),
     ) {
         self.unanswered = if self.open.is_some() { self.unanswered + 1 } else { 0 };
-        self.ask(wire, own, request);
+        self.ask(cx, own, request);
         let pause = doubled(UNANSWERED_FIRST, UNANSWERED_MAX, self.unanswered);
-        self.again_at = Some(now + pause);
+        self.again_at = Some(cx.now + pause);
     }
 
     /// There is an answer, or an error.
@@ -95,9 +100,9 @@ impl Question {
     }
 
     /// The answer does not matter any more.
-    pub(crate) fn withdraw<P: Packet>(&mut self, wire: &mut Wire<P>) {
+    pub(crate) fn withdraw<P: Packet>(&mut self, cx: &mut Context<P>) {
         if let Some(tag) = self.open.take() {
-            wire.withdraw(tag);
+            cx.wire.withdraw(tag);
         }
     }
 

@@ -34,49 +34,32 @@ pub(crate) enum Own {
     /// Asks whether the broker is in RUN, because errors are held back.
     InRun,
     /// Whether the job's leader shell runs.
-    LeaderShell,
+    Leader,
     /// See [`Settling::Looking`].
     Look(String),
     /// Whether there is the guest namespace that the watch with this matchtag needs.
     Namespace(u32),
-    /// Which answers this client needs, that has sent requests through a channel.
-    Needed(String),
-    /// Whether the broker of a channel's receiver is in RUN.
-    PeerRuns(Peer),
-    /// Whether the receiver itself runs. True if its broker has been in RUN for [`BACK_AFTER`].
-    PeerShell(Peer, bool),
-    /// What a channel's receiver has.
-    Received(Peer),
+    /// What the receiver of a channel has, or whether it runs.
+    Receiver(Peer, Step),
     /// Does a commit again that the client believes to be done.
     Replay(String),
-    /// Whether the broker of a channel's sender is in RUN.
-    SenderRuns(String),
-    /// Whether the sender itself runs. True as with [`Own::PeerShell`].
-    SenderShell(String, bool),
+    /// Which answers this client needs, that has sent requests through a channel, or whether it runs.
+    Sender(String, Step),
     /// Makes a subscription, service or group again.
     Standing(Item),
     /// See [`Settling::Asking`].
     Whose(String),
 }
 
-impl Own {
-    /// The receiver of a channel that it is about.
-    pub(crate) fn receiver(&self) -> Option<&Peer> {
-        match self {
-            Self::Received(peer) | Self::PeerRuns(peer) | Self::PeerShell(peer, _) => Some(peer),
-            _ => None,
-        }
-    }
-
-    /// The sender of a channel that it is about.
-    pub(crate) fn sender(&self) -> Option<&String> {
-        match self {
-            Self::Needed(client) | Self::SenderRuns(client) | Self::SenderShell(client, _) => {
-                Some(client)
-            }
-            _ => None,
-        }
-    }
+/// Who is asked about the other end of a channel.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Step {
+    /// The shell itself.
+    Shell,
+    /// Its broker, whether that is in RUN.
+    Broker,
+    /// A module, whether the shell runs. `is_back`: its broker is in RUN for long enough.
+    Module { is_back: bool },
 }
 
 /// Messages in order, and their encoded size.
@@ -180,11 +163,6 @@ impl<P: Packet> Wire<P> {
     /// The connector's own requests that wait for an answer.
     pub(crate) fn asked(&self) -> impl Iterator<Item = &Own> {
         self.own.values()
-    }
-
-    /// Withdraws the questions of which this is not true.
-    pub(crate) fn retain(&mut self, keep: impl Fn(&Own) -> bool) {
-        self.own.retain(|_, own| keep(own));
     }
 
     /// The connection was lost. Returns what was not written.

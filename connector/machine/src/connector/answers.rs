@@ -1,6 +1,6 @@
 //! Messages from the broker to the client.
 
-use crate::channel::{Flow, Outbox, channel_of};
+use crate::channel::channel_of;
 use crate::connector::Connector;
 use crate::connector::repeat::EVENTLOG_WATCH;
 use crate::connector::requests::HOP;
@@ -16,32 +16,31 @@ const ASK_IN_RUN_AFTER: f64 = 1.0;
 impl<P: Packet> Connector<P> {
     /// A message arrived on the socket.
     pub fn receive(&mut self, now: f64, mut packet: P) {
+        self.cx.now = now;
         let Header { kind, matchtag, .. } = packet.header();
         match kind {
             Kind::Response if is_own(matchtag) => self.own_answer(now, &packet),
-            Kind::Response if matchtag == NO_TAG => self.wire.give(packet),
+            Kind::Response if matchtag == NO_TAG => self.cx.wire.give(packet),
             Kind::Response => self.answer(now, matchtag, packet),
             Kind::Request if self.arrived(&packet) => {}
             Kind::Request => {
                 packet.push_hop(&format!("{HOP}{}", self.losses));
-                self.wire.give(packet);
+                self.cx.wire.give(packet);
             }
-            Kind::Event | Kind::Other => self.wire.give(packet),
+            Kind::Event | Kind::Other => self.cx.wire.give(packet),
         }
     }
 
     fn answer(&mut self, now: f64, tag: u32, packet: P) {
         let errnum = packet.header().errnum;
-        let is_shell = self.client.is_shell;
+        let is_shell = self.cx.client.is_shell;
         if self.is_of_other_request(tag, &packet) {
             return;
         }
-        // The request has had its last answer already.
-        let Some(flight) = self.flights.get_mut(&tag) else { return };
-        if let Some(channel) = &flight.channel {
-            let channel = channel.clone();
-            return self.channel_answer(now, channel, tag, packet);
-        }
+        let Some(flight) = self.flights.get_mut(&tag) else {
+            let turn = self.outboxes.answered(&mut self.cx, tag, &packet);
+            return self.turned(turn);
+        };
         if is_offline(&packet) {
             flight.is_early = true;
             return self.await_run(now);
@@ -50,7 +49,7 @@ impl<P: Packet> Connector<P> {
             && let Some(seen) = &mut flight.seen
         {
             if seen.admit(packet.payload()) {
-                self.wire.give(packet);
+                self.cx.wire.give(packet);
             }
             return;
         }
@@ -77,11 +76,10 @@ impl<P: Packet> Connector<P> {
     /// again, for one that does not.
     fn is_of_other_request(&self, tag: u32, packet: &P) -> bool {
         let Some(from) = channel_of(packet) else { return false };
-        let flight = self.flights.get(&tag).filter(|flight| flight.channel.is_none());
         // A client that passes on requests of others gets their routes back.
-        let is_own = flight.is_some_and(|flight| flight.request.first_hop().is_none());
-        let is_plain = |outbox: &Outbox<P>| outbox.flow == Flow::Plain && outbox.is_named(&from);
-        is_own && !self.outboxes.values().any(is_plain)
+        let is_own =
+            self.flights.get(&tag).is_some_and(|flight| flight.request.first_hop().is_none());
+        is_own && !self.outboxes.is_plain(&from)
     }
 
     /// The answer that ends a request.
@@ -90,13 +88,13 @@ impl<P: Packet> Connector<P> {
         // A stream continues after a success.
         let goes_on = packet.header().streaming && errnum == 0;
         if goes_on {
-            return self.wire.give(packet);
+            return self.cx.wire.give(packet);
         }
         let Some(flight) = self.finish(tag) else { return };
         if flight.policy == Policy::Standing && errnum == 0 {
             self.standing.granted(&flight.request);
-            self.client.is_shell = self.standing.is_shell();
-            self.client.was_shell |= self.client.is_shell;
+            self.cx.client.is_shell = self.standing.is_shell();
+            self.cx.client.was_shell |= self.cx.client.is_shell;
         }
         if let Some((namespace, number)) = flight.commit
             && let Some(ledger) = self.ledgers.get_mut(&namespace)
@@ -108,7 +106,7 @@ impl<P: Packet> Connector<P> {
             }
             self.bound_commits(&namespace);
         }
-        self.wire.give(packet);
+        self.cx.wire.give(packet);
     }
 
     /// Repeats requests to services that were not ready, and asks whether the broker is in RUN if
@@ -123,15 +121,14 @@ impl<P: Packet> Connector<P> {
         for tag in due {
             self.repeat(tag);
         }
-        self.ask_receivers(now);
-        self.ask_senders(now);
+        self.ask_shells();
         self.ask_covered(now);
-        self.barrier.timeout(now, &self.client, &mut self.wire);
+        self.barrier.timeout(&mut self.cx);
         if self.ask_in_run_at.is_some_and(|at| at <= now) {
             self.ask_in_run_at = None;
-            let asked = self.wire.asked().any(|own| *own == Own::InRun);
+            let asked = self.cx.wire.asked().any(|own| *own == Own::InRun);
             if !asked {
-                self.wire.ask(Own::InRun, "state-machine.wait", "{}", ANY_RANK);
+                self.cx.wire.ask(Own::InRun, "state-machine.wait", "{}", ANY_RANK);
             }
         }
     }
@@ -150,7 +147,7 @@ impl<P: Packet> Connector<P> {
             .collect();
         early.sort_unstable_by_key(|(order, _)| *order);
         for (_, request) in early {
-            self.wire.send(request);
+            self.cx.wire.send(request);
         }
     }
 

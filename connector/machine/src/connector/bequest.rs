@@ -7,9 +7,8 @@
 use serde_json::json;
 
 use crate::connector::Connector;
-use crate::connector::channels::is_unknown_method;
 use crate::connector::restore::{RANK_0, job_of};
-use crate::errnum::{NO_ENTRY, NO_SERVICE, NO_SPACE, TOO_LARGE, is_unreachable};
+use crate::errnum::{NO_ENTRY, NO_SERVICE, NO_SPACE, TOO_LARGE, is_unknown_method, is_unreachable};
 use crate::ledger::{Handed, Ledger, Settling};
 use crate::packet::Packet;
 use crate::wire::Own;
@@ -30,7 +29,7 @@ impl<P: Packet> Connector<P> {
     }
 
     pub(crate) fn bequeath(&mut self, namespace: &str) {
-        let is_closing = self.client.is_closing;
+        let is_closing = self.cx.client.is_closing;
         let Some(ledger) = self.ledgers.get_mut(namespace) else { return };
         if ledger.handed.is_of(ledger.version) {
             if is_closing && ledger.handed.is_kept {
@@ -45,7 +44,7 @@ impl<P: Packet> Connector<P> {
 
     /// Asks the client's rank to keep its commits. Returns false if there are none that it could keep.
     fn offer(&mut self, namespace: &str, again: bool) -> bool {
-        let shell = self.client.was_shell;
+        let shell = self.cx.client.was_shell;
         let Some(ledger) = self.ledgers.get_mut(namespace) else { return false };
         let payload = job_of(namespace).and_then(|id| ledger.bequest(id, shell, again));
         let Some(payload) = payload else { return false };
@@ -53,7 +52,7 @@ impl<P: Packet> Connector<P> {
         ledger.may_be_kept = !shell;
         let own = Own::Bequest(namespace.to_string(), ledger.version);
         // Else a broker whose module is away would pass it on to another rank's.
-        self.wire.ask(own, "job-exec.keep-commits", &payload, self.client.home());
+        self.cx.wire.ask(own, "job-exec.keep-commits", &payload, self.cx.client.home());
         true
     }
 
@@ -63,7 +62,7 @@ impl<P: Packet> Connector<P> {
     ///
     /// Returns false if this is no such client.
     pub(crate) fn offers_again(&mut self, namespace: &str) -> bool {
-        let is_whole = self.client.is_closing && !self.has_unsent_commits();
+        let is_whole = self.cx.client.is_closing && !self.has_unsent_commits();
         let may_be_kept = self.ledgers.get(namespace).is_some_and(|ledger| ledger.may_be_kept);
         is_whole && may_be_kept && self.offer(namespace, true)
     }
@@ -88,17 +87,18 @@ impl<P: Packet> Connector<P> {
     /// broker is stopping. A client that does not know its rank may have been answered by the module
     /// of another one, which does not know the job.
     fn is_early(&self, namespace: &str, answer: &P) -> bool {
-        let is_own = self.client.run.as_ref().is_some_and(|run| job_of(namespace) == Some(run.job));
+        let is_own =
+            self.cx.client.run.as_ref().is_some_and(|run| job_of(namespace) == Some(run.job));
         match answer.header().errnum {
             _ if is_unreachable(answer) => true,
             NO_SERVICE => !is_unknown_method(answer),
-            NO_ENTRY => is_own && self.client.rank.is_none(),
+            NO_ENTRY => is_own && self.cx.client.rank.is_none(),
             _ => false,
         }
     }
 
     pub(crate) fn bequeathed(&mut self, now: f64, namespace: &str, version: u64, answer: &P) {
-        let is_closing = self.client.is_closing;
+        let is_closing = self.cx.client.is_closing;
         let is_early = self.is_early(namespace, answer);
         let Some(ledger) = self.ledgers.get_mut(namespace) else { return };
         if ledger.settling == Settling::Offering {
@@ -129,7 +129,12 @@ impl<P: Packet> Connector<P> {
                 ledger.covering = true;
                 let id = job_of(namespace);
                 let own = Own::Cover(namespace.to_string(), ledger.mark());
-                self.wire.ask(own, "job-exec.checkpoint", &json!({ "id": id }).to_string(), RANK_0);
+                self.cx.wire.ask(
+                    own,
+                    "job-exec.checkpoint",
+                    &json!({ "id": id }).to_string(),
+                    RANK_0,
+                );
             }
             // Kept; or this is no rank of the job.
             _ => drop(self.ledgers.remove(namespace)),
@@ -146,6 +151,6 @@ impl<P: Packet> Connector<P> {
         let left = |(namespace, ledger): (&String, &Ledger<P>)| {
             job_of(namespace).is_some() && !ledger.is_empty()
         };
-        self.client.is_closing && self.ledgers.iter().any(left)
+        self.cx.client.is_closing && self.ledgers.iter().any(left)
     }
 }

@@ -44,12 +44,12 @@ impl<P: Packet> Connector<P> {
     /// watch that finds none (`modules/job-info/guest_watch.c`, `main_namespace_watch_continuation()`).
     pub(crate) fn repeat(&mut self, tag: u32) {
         let Some(flight) = self.flights.get_mut(&tag) else { return };
-        if let Some(run) = self.client.run.as_ref().filter(|run| flight.watches(run.job))
+        if let Some(run) = self.cx.client.run.as_ref().filter(|run| flight.watches(run.job))
             && let Some(again) = &mut flight.again
         {
             again.retry_at = Some(f64::INFINITY);
             let payload = json!({ "namespace": run.namespace() }).to_string();
-            self.wire.ask(Own::Namespace(tag), "kvs.getroot", &payload, self.client.home());
+            self.cx.wire.ask(Own::Namespace(tag), "kvs.getroot", &payload, self.cx.client.home());
             return;
         }
         self.send_repeated(tag);
@@ -61,7 +61,7 @@ impl<P: Packet> Connector<P> {
             seen.resume();
         }
         let request = flight.request.clone();
-        self.wire.send(request);
+        self.cx.wire.send(request);
     }
 
     /// The KVS has said whether there is the namespace that a watch needs.

@@ -2,11 +2,10 @@
 
 use serde_json::Value;
 
-use crate::channel::Peer;
-use crate::connector::channels::ARRIVED;
 use crate::connector::{Connector, Phase};
 use crate::errnum::NO_DATA;
 use crate::flight::{Again, Flight};
+use crate::inbox::ARRIVED;
 use crate::ledger::{Ledger, Settling, Treatment, treatment};
 use crate::packet::{ANY_RANK, Header, Kind, NO_TAG, Packet};
 use crate::policy::Policy;
@@ -21,7 +20,7 @@ impl<P: Packet> Connector<P> {
         match packet.header().kind {
             Kind::Request => self.request(now, packet),
             Kind::Response => self.response(packet),
-            Kind::Event | Kind::Other => self.wire.send(packet),
+            Kind::Event | Kind::Other => self.cx.wire.send(packet),
         }
     }
 
@@ -35,33 +34,29 @@ impl<P: Packet> Connector<P> {
             Some(number) if number != self.losses.to_string() => {}
             // Without a connection as well.
             _ if matches!(self.phase, Phase::Down { .. }) => {}
-            _ => self.wire.send(packet),
+            _ => self.cx.wire.send(packet),
         }
     }
 
     fn request(&mut self, now: f64, packet: P) {
         let Header { topic, matchtag, noresponse, streaming, .. } = packet.header();
         let policy = Policy::of(topic);
-        let peer = Peer::of(&packet);
         if matchtag == NO_TAG || noresponse {
             match policy {
-                Policy::Refuse
-                    if peer
-                        .is_some_and(|peer| self.channel(now, &peer, &packet, None).is_some()) => {}
-                Policy::Barrier => self.barrier.enter(&self.client, &mut self.wire, packet),
+                Policy::Refuse if self.sent_in_channel(&packet, None) => {}
+                Policy::Barrier => self.barrier.enter(&mut self.cx, packet),
                 Policy::Cancel => {
                     self.cancel(&packet);
-                    self.wire.send(packet);
+                    self.cx.wire.send(packet);
                 }
-                _ => self.wire.send(packet),
+                _ => self.cx.wire.send(packet),
             }
             return;
         }
-        self.orders += 1;
-        let mut flight = Flight::new(packet.clone(), policy, self.orders);
-        if now < self.patient_until {
-            flight.again = Some(Again::new(self.patient_until, false));
+        if self.sent_in_channel(&packet, Some(matchtag)) {
+            return;
         }
+        let mut flight = self.new_flight(&packet);
         match policy {
             Policy::Watch(kind) => {
                 flight.seen = kind.seen(packet.payload(), streaming);
@@ -80,13 +75,6 @@ impl<P: Packet> Connector<P> {
             _ => {}
         }
         self.kept += flight.request.size();
-        if let Some(peer) = peer
-            && let Some(number) = self.channel(now, &peer, &packet, Some(matchtag))
-        {
-            flight.channel = Some((peer, number));
-            self.flights.insert(matchtag, flight);
-            return;
-        }
         let request = flight.request.clone();
         let namespace = flight.commit.as_ref().map(|(namespace, _)| namespace.clone());
         self.flights.insert(matchtag, flight);
@@ -97,11 +85,22 @@ impl<P: Packet> Connector<P> {
             this.is_unknown(now, &namespace) || this.discard(&namespace)
         };
         if !namespace.is_some_and(|namespace| is_kept(self, namespace)) {
-            self.wire.send(request);
+            self.cx.wire.send(request);
         }
         if ends_shell(&packet) {
             self.bequeath_all();
         }
+    }
+
+    /// The client waits for the answer to this request.
+    pub(crate) fn new_flight(&mut self, request: &P) -> Flight<P> {
+        self.orders += 1;
+        let policy = Policy::of(request.header().topic);
+        let mut flight = Flight::new(request.clone(), policy, self.orders);
+        if self.cx.now < self.patient_until {
+            flight.again = Some(Again::new(self.patient_until, false));
+        }
+        flight
     }
 
     /// Whether this is the first commit to a namespace since the broker is back. If the namespace
@@ -131,7 +130,7 @@ impl<P: Packet> Connector<P> {
         if flight.again.is_some_and(|again| again.retry_at.is_some())
             && let Some(flight) = self.finish(tag)
         {
-            self.wire.give(flight.request.refusal(NO_DATA, ""));
+            self.cx.wire.give(flight.request.refusal(NO_DATA, ""));
         }
     }
 
@@ -143,9 +142,9 @@ impl<P: Packet> Connector<P> {
             Treatment::Ledger(namespace) => {
                 let known =
                     if self.doubts(&namespace) { Settling::Unknown } else { Settling::Done };
-                let new = Ledger::new(&namespace, self.client.id, known);
+                let new = Ledger::new(&namespace, self.cx.client.id, known);
                 let request = match flight.request.header().rank {
-                    ANY_RANK => flight.request.to_rank(self.client.home()),
+                    ANY_RANK => flight.request.to_rank(self.cx.client.home()),
                     _ => flight.request.clone(),
                 };
                 let ledger = self.ledgers.entry(namespace.clone()).or_insert(new);

@@ -22,12 +22,12 @@ const COVER_PAUSE: f64 = 2.0;
 impl<P: Packet> Connector<P> {
     pub(crate) fn own_answer(&mut self, now: f64, packet: &P) {
         let header = packet.header();
-        let Some(own) = self.wire.answered(header.matchtag) else { return };
+        let Some(own) = self.cx.wire.answered(header.matchtag) else { return };
         let ok = header.errnum == 0;
         match own {
             Own::Barrier => {
                 let is_patient = now < self.patient_until;
-                self.barrier.answered(now, &mut self.wire, packet, is_patient);
+                self.barrier.answered(&mut self.cx, packet, is_patient);
             }
             // It was only just starting when the client connected: nothing was lost.
             Own::Greeting if ok && self.lost_at.is_none() => self.go_live(now),
@@ -50,13 +50,9 @@ impl<P: Packet> Connector<P> {
             Own::Farewell => {}
             Own::Namespace(tag) => self.namespace_found(now, tag, header.errnum),
             Own::Whose(namespace) => self.whose(now, &namespace, packet),
-            Own::Needed(client) => self.needed(now, &client, packet),
-            Own::SenderRuns(client) => self.sender_runs(now, &client, packet),
-            Own::SenderShell(client, is_back) => self.sender_shell(now, &client, is_back, packet),
-            Own::LeaderShell => self.leader_shell(packet),
-            Own::PeerRuns(peer) => self.peer_runs(now, &peer, packet),
-            Own::PeerShell(peer, is_back) => self.peer_shell(now, &peer, is_back, packet),
-            Own::Received(peer) => self.received(now, &peer, packet),
+            Own::Leader => self.leader.answered(packet),
+            Own::Receiver(peer, step) => self.receiver_heard(&peer, step, packet),
+            Own::Sender(client, step) => self.sender_heard(&client, step, packet),
         }
     }
 
@@ -70,7 +66,7 @@ impl<P: Packet> Connector<P> {
     fn ask_standing(&mut self, now: f64, items: Vec<Item>) {
         for item in items {
             let (topic, payload) = item.clone();
-            self.wire.ask(Own::Standing(item), topic, &payload, ANY_RANK);
+            self.cx.wire.ask(Own::Standing(item), topic, &payload, ANY_RANK);
         }
         self.stand(now);
     }
@@ -82,7 +78,7 @@ impl<P: Packet> Connector<P> {
         if self.standing.retry_at.is_none_or(|at| at > now) {
             return;
         }
-        let tries_max = (self.limits.patience / PAUSE_MAX) as u32;
+        let tries_max = (self.cx.client.limits.patience / PAUSE_MAX) as u32;
         match self.standing.retry(tries_max) {
             Ok(items) => self.ask_standing(now, items),
             Err(((topic, payload), errnum)) => {
@@ -93,7 +89,7 @@ impl<P: Packet> Connector<P> {
     }
 
     fn stand(&mut self, now: f64) {
-        let left = self.wire.asked().any(|own| matches!(own, Own::Standing(_)));
+        let left = self.cx.wire.asked().any(|own| matches!(own, Own::Standing(_)));
         if self.phase != Phase::Restoring || left {
             return;
         }
@@ -118,7 +114,7 @@ impl<P: Packet> Connector<P> {
             })
             .collect();
         for (namespace, fence) in due {
-            self.wire.ask(Own::Fence(namespace), "kvs.commit", &fence, self.client.home());
+            self.cx.wire.ask(Own::Fence(namespace), "kvs.commit", &fence, self.cx.client.home());
         }
         let settled = self.ledgers.values().all(|ledger| ledger.settling.is_over());
         if self.phase == Phase::Settling && settled {
@@ -144,17 +140,17 @@ impl<P: Packet> Connector<P> {
             return;
         }
         let look = ledger.look();
-        self.wire.ask(
+        self.cx.wire.ask(
             Own::Look(namespace.to_string()),
             "kvs.lookup-plus",
             &look,
-            self.client.home(),
+            self.cx.client.home(),
         );
     }
 
     /// The namespace does not exist. Its restoration may take time.
     pub(crate) fn wait_for(&mut self, now: f64, namespace: &str, errnum: i32) {
-        let patience = self.limits.patience;
+        let patience = self.cx.client.limits.patience;
         let Some(ledger) = self.ledgers.get_mut(namespace) else { return };
         let pause = ledger.next_pause();
         ledger.waited += pause;
@@ -219,15 +215,15 @@ impl<P: Packet> Connector<P> {
         for (_, is_open, packet) in ledger.after(held) {
             if is_open {
                 // The answer goes to the client.
-                self.wire.send(packet);
+                self.cx.wire.send(packet);
             } else {
                 left += 1;
                 let payload = String::from_utf8_lossy(packet.payload()).into_owned();
-                self.wire.ask(
+                self.cx.wire.ask(
                     Own::Replay(namespace.to_string()),
                     "kvs.commit",
                     &payload,
-                    self.client.home(),
+                    self.cx.client.home(),
                 );
             }
         }
@@ -250,7 +246,7 @@ impl<P: Packet> Connector<P> {
 
     /// Keeps the remembered commits of a namespace within their limit.
     pub(crate) fn bound_commits(&mut self, namespace: &str) {
-        let limit = self.limits.commits_max;
+        let limit = self.cx.client.limits.commits_max;
         let Some(ledger) = self.ledgers.get_mut(namespace) else { return };
         if ledger.closed_bytes <= limit / COVER_PART || ledger.covering {
             return;
@@ -259,7 +255,12 @@ impl<P: Packet> Connector<P> {
             Some(id) => {
                 ledger.covering = true;
                 let own = Own::Cover(namespace.to_string(), ledger.mark());
-                self.wire.ask(own, "job-exec.checkpoint", &json!({ "id": id }).to_string(), RANK_0);
+                self.cx.wire.ask(
+                    own,
+                    "job-exec.checkpoint",
+                    &json!({ "id": id }).to_string(),
+                    RANK_0,
+                );
             }
             None if ledger.is_covered => {}
             None => ledger.drop_oldest(limit),
@@ -273,7 +274,7 @@ impl<P: Packet> Connector<P> {
         });
         let due: Vec<String> = due.collect();
         for namespace in due {
-            if self.client.is_closing {
+            if self.cx.client.is_closing {
                 self.bequeath(&namespace);
             } else {
                 self.bound_commits(&namespace);
@@ -282,7 +283,7 @@ impl<P: Packet> Connector<P> {
     }
 
     fn covered(&mut self, now: f64, namespace: &str, mark: u64, errnum: i32) {
-        let is_closing = self.client.is_closing;
+        let is_closing = self.cx.client.is_closing;
         let Some(ledger) = self.ledgers.get_mut(namespace) else { return };
         ledger.covering = false;
         if errnum == 0 {

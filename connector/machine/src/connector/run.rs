@@ -10,8 +10,8 @@ use crate::connector::Connector;
 use crate::errnum::NO_NAMESPACE;
 use crate::ledger::{Found, RUN_KEY, Settling};
 use crate::packet::Packet;
-use crate::wire::Own;
 use crate::question::PAUSE_MAX;
+use crate::wire::Own;
 
 /// Requests that change a job. Their payload names it as `id` (flux-core `job-manager/raise.c`, `kill.c`,
 /// `memo` in `annotate.c`).
@@ -20,24 +20,24 @@ const CHANGES: [&str; 3] = ["job-manager.kill", "job-manager.memo", "job-manager
 impl<P: Packet> Connector<P> {
     /// Whether it must be asked whose this namespace is, and what it holds, before the first commit.
     pub(crate) fn doubts(&self, namespace: &str) -> bool {
-        let is_own = || self.client.run.as_ref().is_some_and(|run| run.namespace() == namespace);
-        self.was_down || !self.client.met_its_broker && is_own()
+        let is_own = || self.cx.client.run.as_ref().is_some_and(|run| run.namespace() == namespace);
+        self.was_down || !self.cx.client.met_its_broker && is_own()
     }
 
     /// Asks whose namespace this is, if the client's run has one of this name. Returns false if
     /// there is nothing to be asked.
     pub(crate) fn ask_whose(&mut self, namespace: &str) -> bool {
-        if self.client.run.as_ref().is_none_or(|run| run.namespace() != namespace) {
+        if self.cx.client.run.as_ref().is_none_or(|run| run.namespace() != namespace) {
             return false;
         }
         let Some(ledger) = self.ledgers.get_mut(namespace) else { return false };
         ledger.settling = Settling::Asking;
         let look = ledger.look_up(RUN_KEY);
-        self.wire.ask(
+        self.cx.wire.ask(
             Own::Whose(namespace.to_string()),
             "kvs.lookup-plus",
             &look,
-            self.client.home(),
+            self.cx.client.home(),
         );
         true
     }
@@ -50,8 +50,8 @@ impl<P: Packet> Connector<P> {
         let waited = self.ledgers.get(namespace).map_or(0.0, |ledger| ledger.waited);
         // A leader can end between making the namespace and saying whose it is, and the next one is as
         // far away as its broker. One of an earlier release never says it.
-        let patience = self.limits.patience - PAUSE_MAX;
-        let own = self.client.run.as_ref().map(|run| run.digest.clone());
+        let patience = self.cx.client.limits.patience - PAUSE_MAX;
+        let own = self.cx.client.run.as_ref().map(|run| run.digest.clone());
         match found.text() {
             None if waited < patience => self.wait_for(now, namespace, NO_NAMESPACE),
             Some(digest) if Some(&digest) != own.as_ref() => {
@@ -69,7 +69,7 @@ impl<P: Packet> Connector<P> {
     /// A request that would change another run of the client's job is not done, and answered as if it
     /// were, like a commit. Returns false if this is none.
     pub(crate) fn spare_other_run(&mut self, tag: u32) -> bool {
-        let Some(run) = &self.client.run else { return false };
+        let Some(run) = &self.cx.client.run else { return false };
         let ledger = self.ledgers.get(&run.namespace());
         if ledger.is_none_or(|ledger| ledger.settling != Settling::Foreign) {
             return false;
