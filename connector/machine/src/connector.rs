@@ -10,7 +10,7 @@ use crate::errnum::{NO_DATA, NOT_PERMITTED, RESET, TIMED_OUT};
 use crate::flight::{Again, Flight};
 use crate::inbox::Inboxes;
 use crate::leader::Leader;
-use crate::ledger::{Ledger, Settling};
+use crate::ledgers::Ledgers;
 use crate::limits::Limits;
 use crate::outbox::Outboxes;
 use crate::packet::{ANY_RANK, Header, Kind, NO_TAG, Packet};
@@ -19,15 +19,12 @@ use crate::question::doubled;
 use crate::run::Run;
 use crate::standing::Standing;
 use crate::wire::{Own, Queue, is_own};
-use restore::job_of;
 
 mod answers;
-pub(crate) mod bequest;
 mod channels;
 mod repeat;
 mod requests;
-pub(crate) mod restore;
-mod run;
+mod restore;
 
 /// First pause between two attempts to connect, in seconds; each is twice the last.
 const RETRY_FIRST: f64 = 0.05;
@@ -71,8 +68,6 @@ pub struct Connector<P> {
     pub(crate) phase: Phase,
     /// How many times the connection was lost.
     pub(crate) losses: u64,
-    /// The broker has been away at least once since this connection was opened.
-    pub(crate) was_down: bool,
     /// Until this time, missing namespaces are expected to return.
     pub(crate) patient_until: f64,
     /// When the connection was lost; none while it is live.
@@ -86,7 +81,7 @@ pub struct Connector<P> {
     pub(crate) flights: BTreeMap<u32, Flight<P>>,
     pub(crate) orders: u64,
     pub(crate) standing: Standing,
-    pub(crate) ledgers: BTreeMap<String, Ledger<P>>,
+    pub(crate) ledgers: Ledgers<P>,
     pub(crate) barrier: Barrier<P>,
     /// Channels to services of shells.
     pub(crate) outboxes: Outboxes<P>,
@@ -106,7 +101,6 @@ impl<P: Packet> Connector<P> {
             cx: Context::new(Client::new(id, limits), now),
             phase,
             losses: 0,
-            was_down: !is_connected,
             patient_until: 0.0,
             lost_at: (!is_connected).then_some(now),
             starts_since: None,
@@ -115,7 +109,7 @@ impl<P: Packet> Connector<P> {
             flights: BTreeMap::new(),
             orders: 0,
             standing: Standing::default(),
-            ledgers: BTreeMap::new(),
+            ledgers: Ledgers::new(!is_connected),
             barrier: Barrier::default(),
             outboxes: Outboxes::default(),
             inboxes: Inboxes::default(),
@@ -179,13 +173,12 @@ impl<P: Packet> Connector<P> {
 
     /// Whether the client may send.
     pub fn is_writable(&self) -> bool {
-        let commits: usize = self.ledgers.values().map(Ledger::kept).sum();
-        self.bytes() + commits < self.cx.client.limits.retained_max
+        self.bytes() + self.ledgers.kept() < self.cx.client.limits.retained_max
     }
 
     /// Bytes that are kept for the client, including commits.
     pub fn retained(&self) -> usize {
-        self.bytes() + self.ledgers.values().map(|ledger| ledger.bytes).sum::<usize>()
+        self.bytes() + self.ledgers.bytes()
     }
 
     /// Encoded size of what waits to be sent, and of requests that may have to be sent again.
@@ -212,7 +205,7 @@ impl<P: Packet> Connector<P> {
             }
             _ if !self.is_writable() => Err(SendError::Full),
             Phase::Live => {
-                self.dispatch(now, packet);
+                self.dispatch(packet);
                 Ok(())
             }
             _ => {
@@ -248,7 +241,6 @@ impl<P: Packet> Connector<P> {
             return;
         }
         self.losses += 1;
-        self.was_down = true;
         let since = self.starts_since.take().unwrap_or(now);
         self.lost_at.get_or_insert(since);
         let tries = if let Phase::Down { tries, .. } = self.phase { tries } else { 0 };
@@ -256,9 +248,7 @@ impl<P: Packet> Connector<P> {
         self.ask_in_run_at = None;
         self.take_back();
         self.outboxes.lost(&self.cx);
-        for ledger in self.ledgers.values_mut() {
-            ledger.lost(now);
-        }
+        self.ledgers.lost(&self.cx);
         self.refuse_what_cannot_be_repeated();
     }
 
@@ -367,11 +357,11 @@ impl<P: Packet> Connector<P> {
         while self.phase == Phase::Live
             && let Some(packet) = self.unsent.pop()
         {
-            self.dispatch(now, packet);
+            self.dispatch(packet);
         }
         if self.cx.client.is_closing && self.phase == Phase::Live {
             self.leave();
-            self.bequeath_all();
+            self.ledgers.bequeath(&mut self.cx);
         }
     }
 
@@ -433,20 +423,15 @@ impl<P: Packet> Connector<P> {
         let retries = self.flights.values().filter(|_| live);
         let retries = retries.filter_map(|flight| flight.again?.retry_at);
         let retries = retries.filter(|at| at.is_finite());
-        let settling = self.ledgers.values().filter(|_| self.phase == Phase::Settling);
-        let settling = settling.filter_map(|ledger| match ledger.settling {
-            Settling::Due(at) => Some(at),
-            _ => None,
-        });
+        let ledgers = self.ledgers.next(live).filter(|_| live || self.phase == Phase::Settling);
         let barrier = self.barrier.next().filter(|_| live);
-        let cover = self.ledgers.values().filter(|_| live).filter_map(|ledger| ledger.cover_at);
         let doubt = self.ask_in_run_at.filter(|_| live);
         let stand = self.standing.retry_at.filter(|_| self.phase == Phase::Restoring);
         let question = self.outboxes.next().filter(|_| live);
         let answers = self.inboxes.next(live).filter(|_| self.is_owing());
-        let one = [link, deadline, doubt, barrier, stand, question, answers];
-        let one = one.into_iter().flatten().chain(cover);
-        one.chain(retries).chain(settling).reduce(f64::min)
+        let one = [link, deadline, doubt, barrier, stand, question, answers, ledgers];
+        let one = one.into_iter().flatten();
+        one.chain(retries).reduce(f64::min)
     }
 
     /// The time of [`Connector::next_timeout`] has come.
@@ -463,7 +448,7 @@ impl<P: Packet> Connector<P> {
         self.inboxes.give_up(now);
         match self.phase {
             Phase::Live => self.live_timeout(now),
-            Phase::Settling => self.settle(now),
+            Phase::Settling => self.settle(),
             Phase::Restoring => self.stand_again(now),
             Phase::Down { .. } | Phase::Ended(..) | Phase::Greeting => {}
         }
@@ -482,7 +467,7 @@ impl<P: Packet> Connector<P> {
         self.outboxes.hurry(&self.cx);
         if self.phase == Phase::Live {
             self.outboxes.ask_due(&mut self.cx);
-            self.bequeath_all();
+            self.ledgers.bequeath(&mut self.cx);
         }
     }
 
@@ -491,7 +476,7 @@ impl<P: Packet> Connector<P> {
         !matches!(self.phase, Phase::Ended(..))
             && (self.has_undelivered()
                 || self.has_unsent_commits()
-                || self.is_bequeathing()
+                || self.cx.client.is_closing && self.ledgers.has_left()
                 || self.is_owing())
     }
 
@@ -501,9 +486,6 @@ impl<P: Packet> Connector<P> {
         if self.phase != Phase::Live {
             return;
         }
-        let ledgers = std::mem::take(&mut self.ledgers);
-        for (_, ledger) in ledgers.iter().filter(|(namespace, _)| job_of(namespace).is_none()) {
-            self.cx.wire.ask(Own::Farewell, "kvs.commit", &ledger.farewell(), ANY_RANK);
-        }
+        self.ledgers.farewell(&mut self.cx);
     }
 }

@@ -16,8 +16,8 @@ pub(crate) struct Flight<P> {
     pub(crate) seen: Option<Seen>,
     /// The client has cancelled the watch.
     pub(crate) is_cancelled: bool,
-    /// A commit's namespace, and its number in the ledger.
-    pub(crate) commit: Option<(String, u64)>,
+    /// The namespace of a commit that a ledger has.
+    pub(crate) commit: Option<String>,
     /// An error that a shutdown of the broker may have caused. It is held back until the broker has
     /// said whether it is in RUN.
     pub(crate) held_back: Option<P>,

@@ -87,61 +87,8 @@ struct Entry<P> {
     number: u64,
     /// The commit as it is sent, with the client's key in it.
     packet: P,
-    /// The client has no answer yet.
-    is_open: bool,
-}
-
-/// What the connector knows of the namespace since the connection was restored.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Settling {
-    /// Which commits the namespace holds: commits are passed on.
-    Done,
-    /// Nothing, and nothing is needed until the client commits again.
-    Unknown,
-    /// Nothing: ask at this time.
-    Due(f64),
-    /// A commit without operations was sent. When it is answered, all commits of the old
-    /// connection have been applied, and the nearest rank has seen the result: it answers a
-    /// commit when it has received the root that holds it (flux-core `modules/kvs/kvs.c`,
-    /// `setroot_event_process`). From then on the rank also knows the namespace; it can reorder
-    /// commits that arrive before that.
-    Fencing,
-    /// The run that the namespace belongs to is being looked up.
-    Asking,
-    /// The client's own key is being looked up.
-    Looking,
-    /// The client ends. The commits that it has offered to its rank before are offered again.
-    Offering,
-    /// This many commits that the client believes to be done are being done again.
-    Replaying(usize),
-    /// It is another run's: commits to it are not done.
-    Foreign,
-}
-
-impl Settling {
-    /// Nothing is asked any more.
-    pub(crate) fn is_over(self) -> bool {
-        matches!(self, Self::Done | Self::Unknown | Self::Foreign)
-    }
-}
-
-/// What was handed over last.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(crate) struct Handed {
-    /// The version of the ledger.
-    version: Option<u64>,
-    /// It is kept: the client was answered.
-    pub(crate) is_kept: bool,
-}
-
-impl Handed {
-    pub(crate) fn of(version: u64) -> Self {
-        Self { version: Some(version), is_kept: false }
-    }
-
-    pub(crate) fn is_of(self, version: u64) -> bool {
-        self.version == Some(version)
-    }
+    /// Its matchtag while the client has no answer.
+    tag: Option<u32>,
 }
 
 /// Commits to one namespace.
@@ -155,66 +102,62 @@ pub(crate) struct Ledger<P> {
     next: u64,
     /// Another one when there is something else to hand over: a new entry, or one less that was
     /// refused.
-    pub(crate) version: u64,
-    pub(crate) handed: Handed,
-    /// The client's rank was asked to keep the commits, and may do them again. That of a shell waits
-    /// for its end.
-    pub(crate) may_be_kept: bool,
-    pub(crate) settling: Settling,
-    /// What commits to another run's namespace are answered.
-    pub(crate) answer: String,
-    /// Attempts to settle that failed.
-    pub(crate) tries: u32,
-    /// Seconds that these attempts took.
-    pub(crate) waited: f64,
+    version: u64,
     /// Encoded size of all entries.
-    pub(crate) bytes: usize,
+    bytes: usize,
     /// Encoded size of the entries whose commits are done.
-    pub(crate) closed_bytes: usize,
-    /// A `job-exec.checkpoint` request is under way.
-    pub(crate) covering: bool,
-    /// That request failed: when to ask again.
-    pub(crate) cover_at: Option<f64>,
-    /// Such a request has succeeded before, so checkpoints are made: done commits are kept until
-    /// the next one.
-    pub(crate) is_covered: bool,
+    closed_bytes: usize,
 }
 
 impl<P: Packet> Ledger<P> {
-    /// The ledger of a client, which `client` identifies.
-    pub(crate) fn new(namespace: &str, client: u64, settling: Settling) -> Self {
-        let name = format!("{client:016x}");
+    /// The ledger of the client of this name.
+    pub(crate) fn new(namespace: &str, client: &str) -> Self {
         Self {
             namespace: namespace.to_string(),
-            key: own_key(&name),
-            client: name,
+            key: own_key(client),
+            client: client.to_string(),
             entries: VecDeque::new(),
             next: 1,
             version: 0,
-            handed: Handed::default(),
-            may_be_kept: false,
-            settling,
-            answer: String::new(),
-            tries: 0,
-            waited: 0.0,
             bytes: 0,
             closed_bytes: 0,
-            covering: false,
-            cover_at: None,
-            is_covered: false,
         }
     }
 
-    /// Enters a commit. Returns its number, and the message to send.
-    pub(crate) fn enter(&mut self, packet: &P) -> Option<(u64, P)> {
+    pub(crate) fn namespace(&self) -> &str {
+        &self.namespace
+    }
+
+    /// The job whose guest namespace this is (flux-core `libjob/job.c`, `flux_job_kvs_namespace`).
+    pub(crate) fn job(&self) -> Option<u64> {
+        self.namespace.strip_prefix("job-")?.parse().ok()
+    }
+
+    /// See [`Ledger::version`].
+    pub(crate) fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// See [`Ledger::bytes`].
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// See [`Ledger::closed_bytes`].
+    pub(crate) fn closed_bytes(&self) -> usize {
+        self.closed_bytes
+    }
+
+    /// Enters a commit. Returns the message to send.
+    pub(crate) fn enter(&mut self, tag: u32, packet: &P) -> Option<P> {
         let number = self.next;
         let payload = self.numbered(packet.payload(), number)?;
         let packet = packet.with_payload(&payload);
         self.next += 1;
         self.version += 1;
         self.bytes += packet.size();
-        self.entries.push_back(Entry { number, packet: packet.clone(), is_open: true });
-        Some((number, packet))
+        self.entries.push_back(Entry { number, packet: packet.clone(), tag: Some(tag) });
+        Some(packet)
     }
 
     fn numbered(&self, payload: &[u8], number: u64) -> Option<String> {
@@ -228,41 +171,45 @@ impl<P: Packet> Ledger<P> {
         Some(format!(r#"{{"namespace":{namespace},"flags":{flags},"ops":{ops}{comma}{own}]}}"#))
     }
 
-    /// The commit was done. It is kept, because the KVS may forget it.
-    pub(crate) fn close(&mut self, number: u64) {
-        if let Some(entry) = self.entries.iter_mut().find(|entry| entry.number == number)
-            && std::mem::take(&mut entry.is_open)
-        {
-            self.closed_bytes += entry.packet.size();
-        }
-    }
-
-    /// The commit was refused, and will never be done.
-    pub(crate) fn remove(&mut self, number: u64) {
-        if let Some(at) = self.entries.iter().position(|entry| entry.number == number)
-            && let Some(entry) = self.entries.remove(at)
-        {
+    /// The client has its answer to a commit. One that was done is kept, because the KVS may forget it.
+    /// One that was refused will never be done.
+    pub(crate) fn answered(&mut self, tag: u32, is_done: bool) {
+        let at = self.entries.iter().position(|entry| entry.tag == Some(tag));
+        let Some(at) = at else { return };
+        if is_done {
+            self.entries[at].tag = None;
+            self.closed_bytes += self.entries[at].packet.size();
+        } else if let Some(entry) = self.entries.remove(at) {
             self.version += 1;
             self.forget(&entry);
         }
     }
 
+    /// The namespace holds all commits up to this number.
+    pub(crate) fn holds(&mut self, held: u64) {
+        for entry in self.entries.iter_mut().filter(|entry| entry.number <= held) {
+            if entry.tag.take().is_some() {
+                self.closed_bytes += entry.packet.size();
+            }
+        }
+    }
+
     fn forget(&mut self, entry: &Entry<P>) {
         self.bytes -= entry.packet.size();
-        if !entry.is_open {
+        if entry.tag.is_none() {
             self.closed_bytes -= entry.packet.size();
         }
     }
 
     /// The number up to which all commits are done.
     pub(crate) fn mark(&self) -> u64 {
-        let open = self.entries.iter().find(|entry| entry.is_open);
+        let open = self.entries.iter().find(|entry| entry.tag.is_some());
         open.map_or(self.next, |entry| entry.number) - 1
     }
 
     /// A checkpoint holds all commits up to this number.
     pub(crate) fn covered(&mut self, mark: u64) {
-        while self.entries.front().is_some_and(|e| e.number <= mark && !e.is_open) {
+        while self.entries.front().is_some_and(|e| e.number <= mark && e.tag.is_none()) {
             if let Some(entry) = self.entries.pop_front() {
                 self.forget(&entry);
             }
@@ -272,19 +219,12 @@ impl<P: Packet> Ledger<P> {
     /// Drops the oldest done commits until at most `bytes_max` bytes of them are left.
     pub(crate) fn drop_oldest(&mut self, bytes_max: usize) {
         while self.closed_bytes > bytes_max {
-            let Some(at) = self.entries.iter().position(|entry| !entry.is_open) else { return };
+            let Some(at) = self.entries.iter().position(|entry| entry.tag.is_none()) else {
+                return;
+            };
             let Some(entry) = self.entries.remove(at) else { return };
             self.forget(&entry);
         }
-    }
-
-    /// The connection was lost. Which commits the namespace holds is unknown.
-    pub(crate) fn lost(&mut self, now: f64) {
-        self.covering = false;
-        self.cover_at = None;
-        self.handed = Handed::default();
-        self.settling =
-            if self.entries.is_empty() { Settling::Unknown } else { Settling::Due(now) };
     }
 
     /// The payload of a commit without operations.
@@ -316,7 +256,8 @@ impl<P: Packet> Ledger<P> {
 
     /// What others need to do the commits that no checkpoint has again: the payload of
     /// `job-exec.keep-commits`. None if there are none.
-    pub(crate) fn bequest(&self, id: u64, shell: bool, again: bool) -> Option<String> {
+    pub(crate) fn bequest(&self, shell: bool, again: bool) -> Option<String> {
+        let id = self.job()?;
         let commits = self.entries.iter().filter_map(|entry| {
             let commit = serde_json::from_slice::<&RawValue>(entry.packet.payload()).ok()?;
             Some(Bequeathed { number: entry.number, commit })
@@ -331,16 +272,16 @@ impl<P: Packet> Ledger<P> {
         self.entries.is_empty()
     }
 
-    /// All commits after `held`: number, whether the client still waits, and message.
-    pub(crate) fn after(&self, held: u64) -> Vec<(u64, bool, P)> {
-        let missing = self.entries.iter().filter(|entry| entry.number > held);
-        missing.map(|entry| (entry.number, entry.is_open, entry.packet.clone())).collect()
+    /// All commits after `held`, and whether the client still waits.
+    pub(crate) fn after(&self, held: u64) -> impl Iterator<Item = (bool, &P)> {
+        let missing = self.entries.iter().filter(move |entry| entry.number > held);
+        missing.map(|entry| (entry.tag.is_some(), &entry.packet))
     }
 
-    /// Numbers of the commits up to `held` that are not answered yet.
-    pub(crate) fn unanswered(&self, held: u64) -> Vec<u64> {
-        let held = self.entries.iter().filter(|entry| entry.number <= held && entry.is_open);
-        held.map(|entry| entry.number).collect()
+    /// The commits up to `held` that are not answered yet, with their matchtags.
+    pub(crate) fn unanswered(&self, held: u64) -> impl Iterator<Item = (u32, &P)> {
+        let held = self.entries.iter().filter(move |entry| entry.number <= held);
+        held.filter_map(|entry| Some((entry.tag?, &entry.packet)))
     }
 }
 
@@ -378,8 +319,10 @@ struct TreeObject {
 }
 
 impl Found {
-    pub(crate) fn parse(payload: &[u8]) -> Option<Self> {
-        serde_json::from_slice(payload).ok()
+    /// None if it is an error, or cannot be read.
+    pub(crate) fn of<P: Packet>(answer: &P) -> Option<Self> {
+        let answer = Some(answer).filter(|answer| answer.header().errnum == 0)?;
+        serde_json::from_slice(answer.payload()).ok()
     }
 
     /// The number of the last commit that the namespace holds; 0 if it holds none. None if the

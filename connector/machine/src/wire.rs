@@ -22,23 +22,16 @@ pub(crate) enum Own {
     Barrier,
     /// Asks for a checkpoint with the commits of a namespace up to this number.
     Cover(String, u64),
-    /// Hands the commits that no checkpoint has over to the rank's module, from this version of the
-    /// ledger.
-    Bequest(String, u64),
     /// Removes the client's key, because the client has closed the connection.
     Farewell,
-    /// See [`Settling::Fencing`].
-    Fence(String),
     /// Waits until the broker is in RUN.
     Greeting,
     /// Asks whether the broker is in RUN, because errors are held back.
     InRun,
     /// Whether the job's leader shell runs.
     Leader,
-    /// See [`Settling::Looking`].
-    Look(String),
-    /// Whether there is the guest namespace that the watch with this matchtag needs.
-    Namespace(u32),
+    /// What a namespace holds, or whether the rank's module keeps the client's commits to it.
+    Ledger(String),
     /// What the receiver of a channel has, or whether it runs.
     Receiver(Peer, Step),
     /// Does a commit again that the client believes to be done.
@@ -47,8 +40,8 @@ pub(crate) enum Own {
     Sender(String, Step),
     /// Makes a subscription, service or group again.
     Standing(Item),
-    /// See [`Settling::Asking`].
-    Whose(String),
+    /// Whether there is the guest namespace that the watch with this matchtag needs.
+    Watch(u32),
 }
 
 /// Who is asked about the other end of a channel.

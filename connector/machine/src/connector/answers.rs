@@ -96,15 +96,8 @@ impl<P: Packet> Connector<P> {
             self.cx.client.is_shell = self.standing.is_shell();
             self.cx.client.was_shell |= self.cx.client.is_shell;
         }
-        if let Some((namespace, number)) = flight.commit
-            && let Some(ledger) = self.ledgers.get_mut(&namespace)
-        {
-            if errnum == 0 {
-                ledger.close(number)
-            } else {
-                ledger.remove(number)
-            }
-            self.bound_commits(&namespace);
+        if let Some(namespace) = flight.commit {
+            self.ledgers.answered(&mut self.cx, &namespace, tag, errnum);
         }
         self.cx.wire.give(packet);
     }
@@ -122,7 +115,7 @@ impl<P: Packet> Connector<P> {
             self.repeat(tag);
         }
         self.ask_shells();
-        self.ask_covered(now);
+        self.ledgers.timeout(&mut self.cx);
         self.barrier.timeout(&mut self.cx);
         if self.ask_in_run_at.is_some_and(|at| at <= now) {
             self.ask_in_run_at = None;

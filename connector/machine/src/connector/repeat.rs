@@ -15,6 +15,10 @@ const RETRY_FIRST: f64 = 0.1;
 /// A watch of a job's log.
 pub(crate) const EVENTLOG_WATCH: &str = "job-info.eventlog-watch";
 
+/// Requests that change a job. Their payload names it as `id` (flux-core `job-manager/raise.c`, `kill.c`,
+/// `memo` in `annotate.c`).
+const CHANGES: [&str; 3] = ["job-manager.kill", "job-manager.memo", "job-manager.raise"];
+
 impl Again {
     /// The service is not ready.
     pub(crate) fn pause(&mut self, now: f64) {
@@ -23,7 +27,7 @@ impl Again {
         self.retry_at = Some(now + pause);
     }
 
-    /// Whether it waits for the answer to [`Own::Namespace`].
+    /// Whether it waits for the answer to [`Own::Watch`].
     fn is_asked(&self) -> bool {
         self.retry_at == Some(f64::INFINITY)
     }
@@ -49,7 +53,7 @@ impl<P: Packet> Connector<P> {
         {
             again.retry_at = Some(f64::INFINITY);
             let payload = json!({ "namespace": run.namespace() }).to_string();
-            self.cx.wire.ask(Own::Namespace(tag), "kvs.getroot", &payload, self.cx.client.home());
+            self.cx.wire.ask(Own::Watch(tag), "kvs.getroot", &payload, self.cx.client.home());
             return;
         }
         self.send_repeated(tag);
@@ -74,5 +78,22 @@ impl<P: Packet> Connector<P> {
         }
         again.retry_at = None;
         self.send_repeated(tag);
+    }
+
+    /// A request that would change another run of the client's job is not done, and answered as if it
+    /// were, like a commit. Returns false if this is none.
+    pub(crate) fn spare_other_run(&mut self, tag: u32) -> bool {
+        let Some(run) = &self.cx.client.run else { return false };
+        if !self.ledgers.is_foreign(run) {
+            return false;
+        }
+        let Some(flight) = self.flights.get(&tag) else { return false };
+        let payload: Value = serde_json::from_slice(flight.request.payload()).unwrap_or_default();
+        if !CHANGES.contains(&flight.request.header().topic) || payload["id"] != run.job {
+            return false;
+        }
+        let answer = flight.request.answer("{}");
+        self.last_answer(tag, answer);
+        true
     }
 }

@@ -6,8 +6,8 @@ use crate::connector::{Connector, Phase};
 use crate::errnum::NO_DATA;
 use crate::flight::{Again, Flight};
 use crate::inbox::ARRIVED;
-use crate::ledger::{Ledger, Settling, Treatment, treatment};
-use crate::packet::{ANY_RANK, Header, Kind, NO_TAG, Packet};
+use crate::ledgers::Commit;
+use crate::packet::{Header, Kind, NO_TAG, Packet};
 use crate::policy::Policy;
 use crate::standing::ends_shell;
 
@@ -16,9 +16,9 @@ pub(crate) const HOP: &str = "resume-";
 
 impl<P: Packet> Connector<P> {
     /// Sends a message of the client over a live connection.
-    pub(crate) fn dispatch(&mut self, now: f64, packet: P) {
+    pub(crate) fn dispatch(&mut self, packet: P) {
         match packet.header().kind {
-            Kind::Request => self.request(now, packet),
+            Kind::Request => self.request(packet),
             Kind::Response => self.response(packet),
             Kind::Event | Kind::Other => self.cx.wire.send(packet),
         }
@@ -38,7 +38,7 @@ impl<P: Packet> Connector<P> {
         }
     }
 
-    fn request(&mut self, now: f64, packet: P) {
+    fn request(&mut self, packet: P) {
         let Header { topic, matchtag, noresponse, streaming, .. } = packet.header();
         let policy = Policy::of(topic);
         if matchtag == NO_TAG || noresponse {
@@ -65,30 +65,27 @@ impl<P: Packet> Connector<P> {
                     flight.policy = Policy::Repeat;
                 }
             }
-            Policy::Commit => {
-                self.commit(&mut flight);
-                // If it were repeated by itself, it would be applied after later commits.
-                if flight.commit.is_some() {
-                    flight.again = None;
+            Policy::Commit => match self.ledgers.commit(&mut self.cx, matchtag, &packet) {
+                Commit::Repeat => flight.policy = Policy::Repeat,
+                Commit::Refuse => flight.policy = Policy::Refuse,
+                Commit::Kept(namespace, sent) => {
+                    // If it were repeated by itself, it would be applied after later commits.
+                    (flight.policy, flight.again) = (Policy::Refuse, None);
+                    (flight.commit, flight.request) = (Some(namespace), sent);
                 }
-            }
+            },
             _ => {}
         }
         self.kept += flight.request.size();
         let request = flight.request.clone();
-        let namespace = flight.commit.as_ref().map(|(namespace, _)| namespace.clone());
+        let is_sent = flight.commit.is_some();
         self.flights.insert(matchtag, flight);
-        if self.spare_other_run(matchtag) {
-            return;
-        }
-        let is_kept = |this: &mut Self, namespace: String| {
-            this.is_unknown(now, &namespace) || this.discard(&namespace)
-        };
-        if !namespace.is_some_and(|namespace| is_kept(self, namespace)) {
+        self.settle();
+        if !is_sent && !self.spare_other_run(matchtag) {
             self.cx.wire.send(request);
         }
         if ends_shell(&packet) {
-            self.bequeath_all();
+            self.ledgers.bequeath(&mut self.cx);
         }
     }
 
@@ -101,21 +98,6 @@ impl<P: Packet> Connector<P> {
             flight.again = Some(Again::new(self.patient_until, false));
         }
         flight
-    }
-
-    /// Whether this is the first commit to a namespace since the broker is back. If the namespace
-    /// were restored between two commits, the second would be done and not the first. So the
-    /// connector first waits until the namespace answers, and then sends this commit with those
-    /// that have to be done again.
-    fn is_unknown(&mut self, now: f64, namespace: &str) -> bool {
-        let Some(ledger) = self.ledgers.get_mut(namespace) else { return false };
-        if ledger.settling != Settling::Unknown {
-            return false;
-        }
-        ledger.settling = Settling::Due(now);
-        self.phase = Phase::Settling;
-        self.settle(now);
-        true
     }
 
     /// The client cancels a watch. The service answers the watch, not this request (flux-core
@@ -131,29 +113,6 @@ impl<P: Packet> Connector<P> {
             && let Some(flight) = self.finish(tag)
         {
             self.cx.wire.give(flight.request.refusal(NO_DATA, ""));
-        }
-    }
-
-    fn commit(&mut self, flight: &mut Flight<P>) {
-        flight.policy = Policy::Refuse;
-        match treatment(flight.request.payload()) {
-            Treatment::Refuse => {}
-            Treatment::Repeat => flight.policy = Policy::Repeat,
-            Treatment::Ledger(namespace) => {
-                let known =
-                    if self.doubts(&namespace) { Settling::Unknown } else { Settling::Done };
-                let new = Ledger::new(&namespace, self.cx.client.id, known);
-                let request = match flight.request.header().rank {
-                    ANY_RANK => flight.request.to_rank(self.cx.client.home()),
-                    _ => flight.request.clone(),
-                };
-                let ledger = self.ledgers.entry(namespace.clone()).or_insert(new);
-                if let Some((number, request)) = ledger.enter(&request) {
-                    flight.commit = Some((namespace.clone(), number));
-                    flight.request = request;
-                }
-                self.bound_commits(&namespace);
-            }
         }
     }
 }
