@@ -65,13 +65,13 @@ impl<P: Packet> Barrier<P> {
         }
     }
 
-    /// The service has answered. `is_patient`: it may only just be coming back.
-    pub(crate) fn answered(&mut self, cx: &mut Context<P>, answer: &P, is_patient: bool) {
+    /// The service has answered.
+    pub(crate) fn answered(&mut self, cx: &mut Context<P>, answer: &P) {
         self.question.answered();
         let errnum = answer.header().errnum;
         // The module is just being loaded, or the broker is shutting down.
         let is_early = errnum == NO_SERVICE || is_unreachable(answer);
-        if is_early && (self.waits || is_patient) {
+        if is_early && (self.waits || cx.is_patient()) {
             self.question.fail(cx.now);
             return;
         }

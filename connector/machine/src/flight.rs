@@ -1,8 +1,18 @@
 //! A request of the client that waits for its answer.
 
+use serde_json::Value;
+
 use crate::errnum::{NO_DATA, NO_ENTRY, NO_HOST, NO_NAMESPACE, NO_SERVICE};
+use crate::packet::{Header, Packet};
 use crate::policy::Policy;
+use crate::question::Question;
 use crate::watch::Seen;
+
+/// A watch of a job's log.
+const EVENTLOG_WATCH: &str = "job-info.eventlog-watch";
+/// Requests that change a job. Their payload names it as `id` (flux-core `job-manager/raise.c`, `kill.c`,
+/// `memo` in `annotate.c`).
+const CHANGES: [&str; 3] = ["job-manager.kill", "job-manager.memo", "job-manager.raise"];
 
 /// A request that was sent, or will be sent when the broker is back.
 #[derive(Clone, Debug, PartialEq)]
@@ -16,7 +26,7 @@ pub(crate) struct Flight<P> {
     pub(crate) seen: Option<Seen>,
     /// The client has cancelled the watch.
     pub(crate) is_cancelled: bool,
-    /// The namespace of a commit that a ledger has.
+    /// The namespace of a commit that a ledger has, which repeats it.
     pub(crate) commit: Option<String>,
     /// An error that a shutdown of the broker may have caused. It is held back until the broker has
     /// said whether it is in RUN.
@@ -32,28 +42,36 @@ pub(crate) struct Flight<P> {
 pub(crate) struct Again {
     /// Until this time, an error such as "no such namespace" leads to another attempt.
     pub(crate) until: f64,
-    /// When to ask again.
-    pub(crate) retry_at: Option<f64>,
-    pub(crate) tries: u32,
+    /// When to send it again, and whether the namespace is there that it needs.
+    pub(crate) question: Question,
     /// It was first sent before the broker was lost, when its service existed.
-    pub(crate) was_asked: bool,
+    was_asked: bool,
     /// A log has ended, and was asked for again because of that.
-    pub(crate) is_end_doubted: bool,
+    is_end_doubted: bool,
 }
 
 impl Again {
     pub(crate) fn new(until: f64, was_asked: bool) -> Self {
-        Self { until, retry_at: None, tries: 0, was_asked, is_end_doubted: false }
+        Self { until, question: Question::default(), was_asked, is_end_doubted: false }
     }
 }
 
-impl<P> Flight<P> {
-    pub(crate) fn new(request: P, policy: Policy, order: u64) -> Self {
+impl<P: Packet> Flight<P> {
+    pub(crate) fn new(request: P) -> Self {
+        let Header { topic, streaming, .. } = request.header();
+        let (policy, seen) = match Policy::of(topic) {
+            Policy::Watch(kind) => match kind.seen(request.payload(), streaming) {
+                // It is answered once.
+                None => (Policy::Repeat, None),
+                seen => (Policy::Watch(kind), seen),
+            },
+            policy => (policy, None),
+        };
         Self {
             request,
             policy,
-            order,
-            seen: None,
+            order: 0,
+            seen,
             is_cancelled: false,
             commit: None,
             held_back: None,
@@ -67,9 +85,25 @@ impl<P> Flight<P> {
         self.is_early || self.held_back.is_some()
     }
 
-    /// Whether something other than its policy says what becomes of it when the connection is lost.
-    pub(crate) fn is_kept(&self) -> bool {
-        self.commit.is_some()
+    /// Whether it is sent again after a loss, by its policy or by a ledger.
+    pub(crate) fn is_repeated(&self) -> bool {
+        self.policy != Policy::Refuse || self.commit.is_some()
+    }
+
+    /// Whether it watches a log of this job.
+    pub(crate) fn watches(&self, job: u64) -> bool {
+        self.request.header().topic == EVENTLOG_WATCH && self.id() == job
+    }
+
+    /// Whether it changes this job.
+    pub(crate) fn changes(&self, job: u64) -> bool {
+        CHANGES.contains(&self.request.header().topic) && self.id() == job
+    }
+
+    /// The job that the payload names.
+    fn id(&self) -> Value {
+        let payload: Value = serde_json::from_slice(self.request.payload()).unwrap_or_default();
+        payload["id"].clone()
     }
 
     /// Whether the end of a job's log may come too early. flux-core's job-info reads the log of a job
@@ -77,11 +111,10 @@ impl<P> Flight<P> {
     /// namespace is restored just then, it gives what that holds so far, and an end
     /// (`modules/job-info/guest_watch.c`, `guest_namespace_watch_continuation()`).
     pub(crate) fn doubt_end(&mut self, errnum: i32, now: f64) -> bool {
-        let Some(again) = self.again.as_mut().filter(|again| now < again.until) else {
-            return false;
-        };
-        let is_end = errnum == NO_DATA && !self.is_cancelled;
-        is_end && !std::mem::replace(&mut again.is_end_doubted, true)
+        let is_log = self.request.header().topic == EVENTLOG_WATCH;
+        let is_end = is_log && errnum == NO_DATA && !self.is_cancelled;
+        let again = self.again.as_mut().filter(|again| is_end && now < again.until);
+        again.is_some_and(|again| !std::mem::replace(&mut again.is_end_doubted, true))
     }
 
     /// Whether this error can mean that a service is not ready yet after a restart. `is_shell`: the

@@ -69,6 +69,11 @@ impl Question {
         self.open.is_some()
     }
 
+    /// Whether it is asked, or will be.
+    pub(crate) fn is_planned(&self) -> bool {
+        self.open.is_some() || self.at.is_some()
+    }
+
     /// Asks. Only the answer to the last question counts.
     pub(crate) fn ask<P: Packet>(
         &mut self,

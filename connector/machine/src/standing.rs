@@ -5,7 +5,10 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-use crate::packet::Packet;
+use crate::context::Context;
+use crate::packet::{ANY_RANK, Packet};
+use crate::question::{PAUSE_MAX, Question};
+use crate::wire::{Item, Own};
 
 /// Topics that add something, each with the topic that removes it.
 const PAIRS: &[(&str, &str)] = &[
@@ -34,20 +37,17 @@ pub fn ends_shell<P: Packet>(request: &P) -> bool {
             .is_ok_and(|named: Named| is_of_shell(&named.name))
 }
 
-/// A request to make again: topic and payload.
-pub(crate) type Item = (&'static str, String);
-
 /// What the broker has granted this connection, in the order of the keys.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Standing {
     /// How often it was granted, and the payload of the request.
     items: BTreeMap<(&'static str, String), (u32, String)>,
+    /// How many were asked for again and have no answer yet.
+    open: usize,
     /// Items that the broker refused to grant again, with the errno.
     refused: Vec<(Item, i32)>,
     /// When to ask for these again.
-    pub(crate) retry_at: Option<f64>,
-    /// How often they were asked for again.
-    tries: u32,
+    question: Question,
 }
 
 impl Standing {
@@ -78,43 +78,65 @@ impl Standing {
         self.items.keys().any(|(add, name)| *add == "service.add" && is_of_shell(name))
     }
 
-    /// The broker has refused an item that it had granted before.
-    pub(crate) fn refused(&mut self, item: Item, errnum: i32) {
-        self.refused.push((item, errnum));
+    /// There is a new connection: makes all items again, each as often as it was granted, because the
+    /// broker counts subscriptions.
+    pub(crate) fn restore<P: Packet>(&mut self, cx: &mut Context<P>) {
+        (self.open, self.question) = (0, Question::default());
+        self.refused.clear();
+        let each = self.items.iter().flat_map(|((topic, _), (count, payload))| {
+            std::iter::repeat_n((*topic, payload.clone()), *count as usize)
+        });
+        self.ask(cx, each.collect());
     }
 
-    /// The items to ask for again.
+    fn ask<P: Packet>(&mut self, cx: &mut Context<P>, items: Vec<Item>) {
+        self.open += items.len();
+        for item in items {
+            let (topic, payload) = item.clone();
+            cx.wire.ask(Own::Standing(item), topic, &payload, ANY_RANK);
+        }
+    }
+
+    /// The broker has granted an item again, or refused it: a connection that is just ending may still
+    /// hold it.
+    pub(crate) fn answered<P: Packet>(&mut self, cx: &Context<P>, item: Item, errnum: i32) {
+        self.open -= 1;
+        if errnum != 0 {
+            self.refused.push((item, errnum));
+        }
+        if self.open == 0 && !self.refused.is_empty() {
+            self.question.fail_for(cx.now, PAUSE_MAX);
+        }
+    }
+
+    /// Whether all is as it was before the connection was lost.
+    pub(crate) fn is_restored(&self) -> bool {
+        self.open == 0 && self.refused.is_empty()
+    }
+
+    /// When to call [`Standing::timeout`].
+    pub(crate) fn next(&self) -> Option<f64> {
+        self.question.next()
+    }
+
+    /// Asks again for items that were refused.
     ///
     /// # Errors
-    /// The first refused item, after `tries_max` attempts.
-    pub(crate) fn retry(&mut self, tries_max: u32) -> Result<Vec<Item>, (Item, i32)> {
-        self.retry_at = None;
-        self.tries += 1;
+    /// The first of them, after the last attempt: the client would otherwise rely on a service that it
+    /// does not have.
+    pub(crate) fn timeout<P: Packet>(&mut self, cx: &mut Context<P>) -> Result<(), (Item, i32)> {
+        if !self.question.is_due(cx.now) {
+            return Ok(());
+        }
+        self.question.cancel();
+        let tries_max = (cx.client.limits.patience / PAUSE_MAX) as u32;
         let mut refused = std::mem::take(&mut self.refused).into_iter();
-        if self.tries > tries_max
+        if self.question.tries() > tries_max
             && let Some(first) = refused.next()
         {
             return Err(first);
         }
-        Ok(refused.map(|(item, _)| item).collect())
-    }
-
-    /// Whether an item was refused.
-    pub(crate) fn is_refused(&self) -> bool {
-        !self.refused.is_empty()
-    }
-
-    /// Begins with a new connection.
-    pub(crate) fn begin(&mut self) {
-        (self.retry_at, self.tries) = (None, 0);
-        self.refused.clear();
-    }
-
-    /// All items, each as often as it was granted: the broker counts subscriptions.
-    pub(crate) fn all(&self) -> Vec<Item> {
-        let each = self.items.iter().flat_map(|((topic, _), (count, payload))| {
-            std::iter::repeat_n((*topic, payload.clone()), *count as usize)
-        });
-        each.collect()
+        self.ask(cx, refused.map(|(item, _)| item).collect());
+        Ok(())
     }
 }

@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, VecDeque};
 
 use crate::channel::Peer;
 use crate::packet::{Header, Packet};
-use crate::standing::Item;
 
 /// The connector's own requests have matchtags from here on. libflux gives clients the lowest
 /// free matchtag, so a client would need two thousand million requests in flight to reach it.
@@ -14,6 +13,9 @@ const OWN_TAGS: u32 = 0x8000_0000;
 pub(crate) fn is_own(tag: u32) -> bool {
     tag >= OWN_TAGS
 }
+
+/// Something that the broker keeps for a connection: the topic and the payload of the request.
+pub(crate) type Item = (&'static str, String);
 
 /// The purpose of a request of the connector's own.
 #[derive(Clone, Debug, PartialEq)]
@@ -151,11 +153,6 @@ impl<P: Packet> Wire<P> {
     /// The answer to this question does not matter any more.
     pub(crate) fn withdraw(&mut self, tag: u32) {
         self.own.remove(&tag);
-    }
-
-    /// The connector's own requests that wait for an answer.
-    pub(crate) fn asked(&self) -> impl Iterator<Item = &Own> {
-        self.own.values()
     }
 
     /// The connection was lost. Returns what was not written.
