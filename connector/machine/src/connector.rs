@@ -4,15 +4,14 @@
 //! messages and events on to them.
 
 use crate::barrier::Barrier;
-use crate::client::Client;
-use crate::context::Context;
+use crate::context::{Client, Context};
 use crate::errnum::{NOT_PERMITTED, TIMED_OUT};
 use crate::flights::Flights;
 use crate::inbox::Inboxes;
 use crate::leader::Leader;
 use crate::ledgers::Ledgers;
-use crate::limits::Limits;
 use crate::link::{Link, Phase};
+use crate::options::Limits;
 use crate::outbox::Outboxes;
 use crate::packet::{Header, Kind, NO_TAG, Packet};
 use crate::run::Run;
@@ -95,28 +94,28 @@ impl<P: Packet> Connector<P> {
 
     /// The next message to write to the socket.
     pub fn for_broker(&mut self) -> Option<P> {
-        self.cx.wire.for_broker()
+        self.cx.wire.to_broker.pop()
     }
 
     /// Takes back a message of [`Connector::for_broker`] that was not written to the socket as a
     /// whole: the broker has not received it.
     pub fn unwritten(&mut self, packet: P) {
-        self.cx.wire.unwritten(packet);
+        self.cx.wire.to_broker.push_front(packet);
     }
 
     /// Whether a message waits to be written to the socket.
     pub fn has_for_broker(&self) -> bool {
-        self.cx.wire.has_for_broker()
+        !self.cx.wire.to_broker.is_empty()
     }
 
     /// The next message for the client.
     pub fn for_client(&mut self) -> Option<P> {
-        self.cx.wire.for_client()
+        self.cx.wire.to_client.pop()
     }
 
     /// Whether a message waits for the client.
     pub fn has_for_client(&self) -> bool {
-        self.cx.wire.has_for_client()
+        !self.cx.wire.to_client.is_empty()
     }
 
     /// Whether the client may send.
@@ -131,7 +130,7 @@ impl<P: Packet> Connector<P> {
 
     /// Encoded size of what waits to be sent, and of requests that may have to be sent again.
     fn bytes(&self) -> usize {
-        let waiting = self.cx.wire.bytes() + self.unsent.bytes();
+        let waiting = self.cx.wire.to_broker.bytes() + self.unsent.bytes();
         waiting + self.flights.bytes() + self.outboxes.bytes()
     }
 
@@ -242,7 +241,6 @@ impl<P: Packet> Connector<P> {
         }
         if self.cx.client.is_closing && self.link.is_live() {
             self.leave();
-            self.ledgers.bequeath(&mut self.cx);
         }
     }
 
@@ -254,7 +252,7 @@ impl<P: Packet> Connector<P> {
 
     /// Ends the connection for good. Each request that waits gets the error.
     pub fn end(&mut self, errnum: i32, why: String) {
-        self.flights.refuse_all(&mut self.cx, errnum, &why);
+        self.flights.refuse(&mut self.cx, errnum, &why, |_| true);
         while let Some(packet) = self.unsent.pop() {
             let Header { kind, matchtag, noresponse, .. } = packet.header();
             if kind == Kind::Request && matchtag != NO_TAG && !noresponse {
@@ -317,20 +315,17 @@ impl<P: Packet> Connector<P> {
     /// [`Connector::is_lingering`].
     pub fn closing(&mut self, now: f64) {
         self.cx.now = now;
-        self.leave();
         self.outboxes.hurry(&self.cx);
-        if self.link.is_live() {
-            self.outboxes.ask_due(&mut self.cx);
-            self.ledgers.bequeath(&mut self.cx);
-        }
+        self.leave();
     }
 
-    /// The client is about to close the connection. Asks all senders that may need an answer.
+    /// The client is about to close the connection.
     fn leave(&mut self) {
         self.cx.client.is_closing = true;
         self.inboxes.leave(&self.cx);
-        if self.link.is_live() && self.is_owing() {
-            self.inboxes.ask_due(&mut self.cx);
+        if self.link.is_live() {
+            self.ask_shells();
+            self.ledgers.bequeath(&mut self.cx);
         }
     }
 

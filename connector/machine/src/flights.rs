@@ -81,12 +81,8 @@ impl<P: Packet> Flights<P> {
         }
     }
 
-    /// Ends all requests with an error.
-    pub(crate) fn refuse_all(&mut self, cx: &mut Context<P>, errnum: i32, why: &str) {
-        self.refuse(cx, errnum, why, |_| true);
-    }
-
-    fn refuse(
+    /// Ends requests with an error.
+    pub(crate) fn refuse(
         &mut self,
         cx: &mut Context<P>,
         errnum: i32,

@@ -94,7 +94,7 @@ struct Entry<P> {
 /// Commits to one namespace.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Ledger<P> {
-    namespace: String,
+    pub(crate) namespace: String,
     client: String,
     /// The client's own key.
     key: String,
@@ -102,11 +102,11 @@ pub(crate) struct Ledger<P> {
     next: u64,
     /// Another one when there is something else to hand over: a new entry, or one less that was
     /// refused.
-    version: u64,
+    pub(crate) version: u64,
     /// Encoded size of all entries.
-    bytes: usize,
+    pub(crate) bytes: usize,
     /// Encoded size of the entries whose commits are done.
-    closed_bytes: usize,
+    pub(crate) closed_bytes: usize,
 }
 
 impl<P: Packet> Ledger<P> {
@@ -124,28 +124,9 @@ impl<P: Packet> Ledger<P> {
         }
     }
 
-    pub(crate) fn namespace(&self) -> &str {
-        &self.namespace
-    }
-
     /// The job whose guest namespace this is (flux-core `libjob/job.c`, `flux_job_kvs_namespace`).
     pub(crate) fn job(&self) -> Option<u64> {
         self.namespace.strip_prefix("job-")?.parse().ok()
-    }
-
-    /// See [`Ledger::version`].
-    pub(crate) fn version(&self) -> u64 {
-        self.version
-    }
-
-    /// See [`Ledger::bytes`].
-    pub(crate) fn bytes(&self) -> usize {
-        self.bytes
-    }
-
-    /// See [`Ledger::closed_bytes`].
-    pub(crate) fn closed_bytes(&self) -> usize {
-        self.closed_bytes
     }
 
     /// Enters a commit. Returns the message to send.

@@ -3,21 +3,13 @@
 use std::collections::BTreeMap;
 
 use crate::context::Context;
+use crate::flight::Flight;
 use crate::ledger::{Ledger, Treatment, treatment};
 use crate::namespace::{Namespace, Settling};
 use crate::packet::{ANY_RANK, Packet};
+use crate::policy::Policy;
 use crate::run::Run;
 use crate::wire::Own;
-
-/// What becomes of a commit of the client.
-pub(crate) enum Commit<P> {
-    /// It is in the ledger of this namespace, which sends it. This is it as it is sent.
-    Kept(String, P),
-    /// It is repeated, because doing it twice is the same as once.
-    Repeat,
-    /// It is refused after a loss.
-    Refuse,
-}
 
 /// The namespaces that the client has committed to.
 #[derive(Clone, Debug)]
@@ -32,12 +24,13 @@ impl<P: Packet> Ledgers<P> {
         Self { namespaces: BTreeMap::new(), was_down }
     }
 
-    /// Takes a commit of the client with this matchtag.
-    pub(crate) fn commit(&mut self, cx: &mut Context<P>, tag: u32, request: &P) -> Commit<P> {
-        let name = match treatment(request.payload()) {
+    /// The client commits. What may have to be done again goes into a ledger, which sends it.
+    pub(crate) fn commit(&mut self, cx: &mut Context<P>, flight: &mut Flight<P>) {
+        flight.policy = Policy::Refuse;
+        let name = match treatment(flight.request.payload()) {
             Treatment::Ledger(name) => name,
-            Treatment::Repeat => return Commit::Repeat,
-            Treatment::Refuse => return Commit::Refuse,
+            Treatment::Repeat => return flight.policy = Policy::Repeat,
+            Treatment::Refuse => return,
         };
         // Whether it must be asked whose this namespace is, and what it holds, before the first commit.
         let is_runs = || cx.client.run.as_ref().is_some_and(|run| run.namespace() == name);
@@ -45,10 +38,8 @@ impl<P: Packet> Ledgers<P> {
         let settling = if is_doubtful { Settling::Unknown } else { Settling::Done };
         let new = || Namespace::new(Ledger::new(&name, &cx.client.name()), settling);
         let namespace = self.namespaces.entry(name.clone()).or_insert_with(new);
-        let home = (request.header().rank == ANY_RANK).then(|| request.to_rank(cx.client.home()));
-        match namespace.commit(cx, tag, home.as_ref().unwrap_or(request)) {
-            Some(sent) => Commit::Kept(name, sent),
-            None => Commit::Refuse,
+        if let Some(sent) = namespace.commit(cx, &flight.request) {
+            (flight.commit, flight.request) = (Some(name), sent);
         }
     }
 
@@ -150,6 +141,6 @@ impl<P: Packet> Ledgers<P> {
 
     /// Encoded size of all commits that are kept.
     pub(crate) fn bytes(&self) -> usize {
-        self.namespaces.values().map(|namespace| namespace.ledger().bytes()).sum()
+        self.namespaces.values().map(|namespace| namespace.ledger().bytes).sum()
     }
 }

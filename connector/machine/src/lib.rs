@@ -15,7 +15,6 @@
 
 mod barrier;
 mod channel;
-mod client;
 mod connector;
 mod context;
 mod errnum;
@@ -27,7 +26,6 @@ mod inquiry;
 mod leader;
 mod ledger;
 mod ledgers;
-mod limits;
 mod link;
 mod namespace;
 mod options;
@@ -43,9 +41,8 @@ mod wire;
 pub use connector::{Connector, SendError};
 pub use frame::{BUFFER_MAX, Frames, HEADER, Malformed, header};
 pub use ledger::{RUN_KEY, is_users, own_key};
-pub use limits::Limits;
 pub use link::Phase;
-pub use options::{Options, OptionsError, RETRY_COUNT, TIMEOUT};
+pub use options::{Limits, Options, OptionsError, RETRY_COUNT, TIMEOUT};
 pub use packet::{ANY_RANK, Header, Kind, NO_TAG, Packet};
 pub use policy::{Policy, TABLE, WatchKind};
 pub use run::Run;

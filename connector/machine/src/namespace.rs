@@ -14,7 +14,7 @@ use crate::errnum::{
     is_unknown_method, is_unreachable,
 };
 use crate::ledger::{Found, Ledger, RUN_KEY};
-use crate::packet::Packet;
+use crate::packet::{ANY_RANK, Header, Packet};
 use crate::question::{PAUSE_FIRST, PAUSE_MAX, Question};
 use crate::wire::Own;
 
@@ -57,15 +57,6 @@ pub(crate) enum Settling {
     Foreign,
 }
 
-/// What was handed over last.
-#[derive(Clone, Copy, Debug, PartialEq)]
-struct Handed {
-    /// The version of the ledger.
-    version: u64,
-    /// It is kept: the client was answered.
-    is_kept: bool,
-}
-
 /// The connector's view of one namespace.
 #[derive(Clone, Debug)]
 pub(crate) struct Namespace<P> {
@@ -80,7 +71,10 @@ pub(crate) struct Namespace<P> {
     /// Such a request has succeeded before, so checkpoints are made: done commits are kept until
     /// the next one.
     is_covered: bool,
-    handed: Option<Handed>,
+    /// The version of the ledger that was handed over last.
+    handed: Option<u64>,
+    /// That is kept: the client was answered.
+    is_kept: bool,
     /// The client's rank was asked to keep the commits, and may do them again. That of a shell waits
     /// for its end.
     may_be_kept: bool,
@@ -102,6 +96,7 @@ impl<P: Packet> Namespace<P> {
             cover: Question::default(),
             is_covered: false,
             handed: None,
+            is_kept: false,
             may_be_kept: false,
             answer: String::new(),
             answers: Vec::new(),
@@ -111,8 +106,10 @@ impl<P: Packet> Namespace<P> {
 
     /// Enters a commit of the client, and sends it if nothing has to be asked before. Returns it as it
     /// is sent. None if it cannot be read.
-    pub(crate) fn commit(&mut self, cx: &mut Context<P>, tag: u32, request: &P) -> Option<P> {
-        let request = self.ledger.enter(tag, request)?;
+    pub(crate) fn commit(&mut self, cx: &mut Context<P>, request: &P) -> Option<P> {
+        let Header { matchtag, rank, .. } = request.header();
+        let home = (rank == ANY_RANK).then(|| request.to_rank(cx.client.home()));
+        let request = self.ledger.enter(matchtag, home.as_ref().unwrap_or(request))?;
         self.bound(cx);
         match self.settling {
             // If the namespace were restored between this commit and the next, the next would be done
@@ -136,7 +133,7 @@ impl<P: Packet> Namespace<P> {
     /// The connection was lost. Which commits the namespace holds is unknown.
     pub(crate) fn lost(&mut self, cx: &Context<P>) {
         self.cover = Question::default();
-        self.handed = None;
+        (self.handed, self.is_kept) = (None, false);
         self.question.lost(cx.now);
         self.settling = Settling::Due;
         if self.ledger.is_empty() {
@@ -172,7 +169,7 @@ impl<P: Packet> Namespace<P> {
     /// count too, because they are kept until a checkpoint has them.
     pub(crate) fn kept(&self) -> usize {
         let is_bound = self.cover.is_open() || self.is_covered;
-        self.ledger.bytes() - if is_bound { 0 } else { self.ledger.closed_bytes() }
+        self.ledger.bytes - if is_bound { 0 } else { self.ledger.closed_bytes }
     }
 
     /// When to call [`Namespace::settle`]; if the connection is live, [`Namespace::timeout`].
@@ -209,7 +206,7 @@ impl<P: Packet> Namespace<P> {
     /// another rank's module.
     fn ask(&mut self, cx: &mut Context<P>, settling: Settling, topic: &str, payload: String) {
         self.settling = settling;
-        let own = Own::Ledger(self.ledger.namespace().to_string());
+        let own = Own::Ledger(self.ledger.namespace.clone());
         self.question.ask(cx, own, (topic, payload, cx.client.home()));
     }
 
@@ -309,7 +306,7 @@ impl<P: Packet> Namespace<P> {
                 cx.wire.send(commit.clone());
             } else {
                 left += 1;
-                let own = Own::Replay(self.ledger.namespace().to_string());
+                let own = Own::Replay(self.ledger.namespace.clone());
                 let payload = String::from_utf8_lossy(commit.payload());
                 cx.wire.ask(own, "kvs.commit", &payload, cx.client.home());
             }
@@ -334,7 +331,7 @@ impl<P: Packet> Namespace<P> {
     /// Keeps the remembered commits within their limit.
     fn bound(&mut self, cx: &mut Context<P>) {
         let limit = cx.client.limits.commits_max;
-        if self.ledger.closed_bytes() <= limit / COVER_PART || self.cover.is_open() {
+        if self.ledger.closed_bytes <= limit / COVER_PART || self.cover.is_open() {
             return;
         }
         if self.ledger.job().is_some() && self.cover.next().is_none() {
@@ -345,7 +342,7 @@ impl<P: Packet> Namespace<P> {
     }
 
     fn ask_covered(&mut self, cx: &mut Context<P>) {
-        let own = Own::Cover(self.ledger.namespace().to_string(), self.ledger.mark());
+        let own = Own::Cover(self.ledger.namespace.clone(), self.ledger.mark());
         let payload = json!({ "id": self.ledger.job() }).to_string();
         self.cover.ask(cx, own, ("job-exec.checkpoint", payload, RANK_0));
     }
@@ -372,10 +369,10 @@ impl<P: Packet> Namespace<P> {
 
     /// The client is about to end.
     pub(crate) fn bequeath(&mut self, cx: &mut Context<P>) {
-        match self.handed.filter(|handed| handed.version == self.ledger.version()) {
-            Some(handed) => self.is_over |= cx.client.is_closing && handed.is_kept,
-            None if self.cover.is_open() => {}
-            None => drop(self.offer(cx, self.settling)),
+        if self.handed == Some(self.ledger.version) {
+            self.is_over |= cx.client.is_closing && self.is_kept;
+        } else if !self.cover.is_open() {
+            self.offer(cx, self.settling);
         }
     }
 
@@ -383,7 +380,7 @@ impl<P: Packet> Namespace<P> {
     fn offer(&mut self, cx: &mut Context<P>, settling: Settling) -> bool {
         let again = settling == Settling::Offering;
         let Some(payload) = self.ledger.bequest(cx.client.was_shell, again) else { return false };
-        self.handed = Some(Handed { version: self.ledger.version(), is_kept: false });
+        (self.handed, self.is_kept) = (Some(self.ledger.version), false);
         self.may_be_kept = !cx.client.was_shell;
         self.ask(cx, settling, "job-exec.keep-commits", payload);
         true
@@ -416,14 +413,15 @@ impl<P: Packet> Namespace<P> {
     }
 
     fn bequeathed(&mut self, cx: &mut Context<P>, answer: &P) {
-        let version = self.handed.take().map(|handed| handed.version);
         // Else it has committed more since, and waits for a checkpoint before it offers that.
-        let Some(version) = version.filter(|version| *version == self.ledger.version()) else {
+        if self.handed.take() != Some(self.ledger.version) {
             return;
-        };
+        }
         let is_early = self.is_early(cx, answer);
         match answer.header().errnum {
-            0 if !cx.client.is_closing => self.handed = Some(Handed { version, is_kept: true }),
+            0 if !cx.client.is_closing => {
+                (self.handed, self.is_kept) = (Some(self.ledger.version), true)
+            }
             // They are offered again when it closes its connection.
             _ if !cx.client.is_closing => {}
             _ if is_early && self.question.tries() < TRIES_MAX => drop(self.question.fail(cx.now)),

@@ -12,8 +12,7 @@ use crate::channel::{
     ALL_DONE, ASK, GOT, HOME, Needed, OF_RUN, Peer, RECEIVED, Received, WhichNeeded, WhichReceived,
     join_from,
 };
-use crate::client::Client;
-use crate::context::Context;
+use crate::context::{Client, Context};
 use crate::errnum::{NO_HOST, NO_SERVICE, is_unreachable};
 use crate::inquiry::{self, Heard, is_missing};
 use crate::packet::Packet;
@@ -52,16 +51,6 @@ enum Flow {
     Halted,
     /// As they come, without a number: the receiver does not know channels.
     Plain,
-}
-
-/// How the route of a response says who has answered.
-enum Origin {
-    /// The receiver.
-    Receiver,
-    /// A broker, because the receiver cannot be reached; or a receiver that does not know channels.
-    Other,
-    /// Somebody, to another request: the matchtag is in use again.
-    Stale,
 }
 
 /// What has become of a channel.
@@ -175,19 +164,6 @@ impl<P: Packet> Outbox<P> {
         let request = (&*format!("{}{RECEIVED}", peer.service), payload, peer.rank);
         let own = Own::Receiver(peer.clone(), Step::Shell);
         self.question.ask_patiently(cx, own, request);
-    }
-
-    /// Who has sent a response to the request with this number.
-    fn origin(&self, number: u64, response: &P) -> Origin {
-        let hops = response.hops();
-        let Some([from, second, ..]) = hops.get(..) else { return Origin::Stale };
-        let asked = |hop: &str| hop.split_once('.').map(|(number, _)| number.to_string());
-        let (origin, answered) = match second.strip_prefix(GOT) {
-            Some(answered) => (Origin::Receiver, Some(answered.to_string())),
-            None => (Origin::Other, second.strip_prefix(ASK).and_then(asked)),
-        };
-        let is_own = *from == self.from && answered == Some(number.to_string());
-        if is_own { origin } else { Origin::Stale }
     }
 
     /// This request has its answer.
@@ -326,33 +302,34 @@ impl<P: Packet> Outboxes<P> {
 
     /// A response with this matchtag has arrived.
     pub(crate) fn answered(&mut self, cx: &mut Context<P>, tag: u32, packet: &P) -> Turn<P> {
-        let found = self.boxes.iter_mut().find_map(|(peer, outbox)| {
-            let number = outbox.entries.iter().find(|kept| kept.tag == Some(tag))?.number;
-            Some((peer, outbox, number))
-        });
+        let hops = packet.hops();
+        let [from, second, ..] = &hops[..] else { return Turn::Same };
+        let got = second.strip_prefix(GOT);
+        let asked = || Some(second.strip_prefix(ASK)?.split_once('.')?.0);
+        let number = got.or_else(asked).and_then(|number| number.parse::<u64>().ok());
+        let found = self.boxes.iter_mut().find(|(_, outbox)| outbox.from == *from);
+        let (Some((peer, outbox)), Some(number)) = (found, number) else { return Turn::Same };
+        let is_asked = |kept: &Kept<P>| kept.number == number && kept.tag == Some(tag);
+        if !outbox.entries.iter().any(is_asked) {
+            // It has had its answer, and the matchtag may be in use again.
+            return Turn::Same;
+        }
         let mut turn = Turn::Same;
-        // Else the request has had its answer already.
-        let Some((peer, outbox, number)) = found else { return turn };
-        match outbox.origin(number, packet) {
-            Origin::Receiver => {
-                outbox.answered(number);
-                outbox.reached(cx);
-            }
-            Origin::Stale => return turn,
-            Origin::Other if is_unreachable(packet) => {
-                outbox.unreachable(cx);
-                return turn;
-            }
-            Origin::Other if is_missing(packet) => {
-                outbox.flow = Flow::Halted;
-                let own = |step| Own::Receiver(peer.clone(), step);
-                inquiry::ask_broker((&mut outbox.question, cx), peer, own);
-                return turn;
-            }
-            Origin::Other => {
-                outbox.answered(number);
-                turn = outbox.give_up_numbers(cx);
-            }
+        if got.is_some() {
+            outbox.answered(number);
+            outbox.reached(cx);
+        } else if is_unreachable(packet) {
+            outbox.unreachable(cx);
+            return turn;
+        } else if is_missing(packet) {
+            outbox.flow = Flow::Halted;
+            let own = |step| Own::Receiver(peer.clone(), step);
+            inquiry::ask_broker((&mut outbox.question, cx), peer, own);
+            return turn;
+        } else {
+            // The receiver does not know channels.
+            outbox.answered(number);
+            turn = outbox.give_up_numbers(cx);
         }
         cx.wire.give(packet.with_hops(&[]));
         turn
@@ -368,8 +345,10 @@ impl<P: Packet> Outboxes<P> {
     ) -> Turn<P> {
         let Some(outbox) = self.boxes.get_mut(peer) else { return Turn::Same };
         let own = |step| Own::Receiver(peer.clone(), step);
-        match inquiry::heard((&mut outbox.question, cx), peer, own, step, answer) {
-            Heard::Answer => {}
+        let errnum = answer.header().errnum;
+        let received = match inquiry::heard((&mut outbox.question, cx), peer, own, step, answer) {
+            Heard::Answer if errnum == 0 => serde_json::from_slice(answer.payload()).ok(),
+            Heard::Answer => None,
             Heard::Unreachable | Heard::NotInRun => {
                 outbox.unreachable(cx);
                 return Turn::Same;
@@ -382,9 +361,7 @@ impl<P: Packet> Outboxes<P> {
                 self.boxes.remove(peer).into_iter().for_each(|outbox| outbox.end(cx));
                 return Turn::Gone;
             }
-        }
-        let received = Some(answer).filter(|answer| answer.header().errnum == 0);
-        let received = received.and_then(|answer| serde_json::from_slice(answer.payload()).ok());
+        };
         let Some(Received { received }) = received else { return outbox.give_up_numbers(cx) };
         // It has forgotten requests that it had: it is another process.
         let is_other = received < outbox.received;

@@ -87,6 +87,10 @@ impl<P: Packet> Queue<P> {
         Some(packet)
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        self.messages.is_empty()
+    }
+
     pub(crate) fn iter(&self) -> impl Iterator<Item = &P> {
         self.messages.iter()
     }
@@ -100,8 +104,8 @@ impl<P: Packet> Queue<P> {
 /// The messages that the driver has not taken yet, and the questions that wait for an answer.
 #[derive(Clone, Debug)]
 pub(crate) struct Wire<P> {
-    to_broker: Queue<P>,
-    to_client: VecDeque<P>,
+    pub(crate) to_broker: Queue<P>,
+    pub(crate) to_client: Queue<P>,
     /// The connector's own requests that wait for an answer, by matchtag.
     own: BTreeMap<u32, Own>,
     next_own: u32,
@@ -111,7 +115,7 @@ impl<P> Default for Wire<P> {
     fn default() -> Self {
         Self {
             to_broker: Queue::default(),
-            to_client: VecDeque::new(),
+            to_client: Queue::default(),
             own: BTreeMap::new(),
             next_own: 0,
         }
@@ -126,7 +130,7 @@ impl<P: Packet> Wire<P> {
 
     /// Gives a message to the client.
     pub(crate) fn give(&mut self, packet: P) {
-        self.to_client.push_back(packet);
+        self.to_client.push(packet);
     }
 
     /// Answers a request of the client with an error.
@@ -159,33 +163,5 @@ impl<P: Packet> Wire<P> {
     pub(crate) fn lost(&mut self) -> Queue<P> {
         self.own.clear();
         std::mem::take(&mut self.to_broker)
-    }
-
-    /// The next message for the broker.
-    pub(crate) fn for_broker(&mut self) -> Option<P> {
-        self.to_broker.pop()
-    }
-
-    /// The broker has not received this message of [`Wire::for_broker`].
-    pub(crate) fn unwritten(&mut self, packet: P) {
-        self.to_broker.push_front(packet);
-    }
-
-    pub(crate) fn has_for_broker(&self) -> bool {
-        self.to_broker.iter().next().is_some()
-    }
-
-    /// The next message for the client.
-    pub(crate) fn for_client(&mut self) -> Option<P> {
-        self.to_client.pop_front()
-    }
-
-    pub(crate) fn has_for_client(&self) -> bool {
-        !self.to_client.is_empty()
-    }
-
-    /// Encoded size of what waits for the broker.
-    pub(crate) fn bytes(&self) -> usize {
-        self.to_broker.bytes()
     }
 }

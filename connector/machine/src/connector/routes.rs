@@ -5,7 +5,6 @@ use crate::connector::Connector;
 use crate::flight::Flight;
 use crate::flights::Answered;
 use crate::inbox::ARRIVED;
-use crate::ledgers::Commit;
 use crate::outbox::Turn;
 use crate::packet::{Header, Kind, NO_TAG, Packet};
 use crate::policy::Policy;
@@ -59,16 +58,11 @@ impl<P: Packet> Connector<P> {
         let matchtag = packet.header().matchtag;
         let mut flight = Flight::new(packet);
         if flight.policy == Policy::Commit {
-            flight.policy = Policy::Refuse;
-            match self.ledgers.commit(&mut self.cx, matchtag, &flight.request) {
-                Commit::Refuse => {}
-                Commit::Repeat => flight.policy = Policy::Repeat,
-                Commit::Kept(namespace, sent) => {
-                    (flight.commit, flight.request) = (Some(namespace), sent);
-                    self.flights.begin(&self.cx, flight);
-                    return self.settle();
-                }
-            }
+            self.ledgers.commit(&mut self.cx, &mut flight);
+        }
+        if flight.commit.is_some() {
+            self.flights.begin(&self.cx, flight);
+            return self.settle();
         }
         let request = flight.request.clone();
         let is_foreign = self.foreign_job().is_some_and(|job| flight.changes(job));
