@@ -165,7 +165,7 @@ impl<P: Packet> Namespace<P> {
         std::mem::take(&mut self.answers)
     }
 
-    /// Bytes that count against [`Limits::retained_max`]. Where checkpoints are made, done commits
+    /// Bytes that count against [`crate::Limits::retained_max`]. Where checkpoints are made, done commits
     /// count too, because they are kept until a checkpoint has them.
     pub(crate) fn kept(&self) -> usize {
         let is_bound = self.cover.is_open() || self.is_covered;
