@@ -104,21 +104,8 @@ impl Coordinator {
         self.touch(cx);
         match start.and_then(|start| self.with_ranks(cx, start)) {
             Ok(start) => {
-                let mut job = Coordinated {
-                    request: Some(request),
-                    digest: JobDigest::new(start.id, start.userid, &start.r),
-                    again: self.unasked.may_have_run(start.id),
-                    rank: start.leader_rank(),
-                    leader: LeaderLink::Unasked,
-                    refusal: None,
-                    lost: Idset::new(),
-                    exception: None,
-                    passed_on: Vec::new(),
-                    released: Idset::new(),
-                    status: WaitStatus::default(),
-                    is_stray: false,
-                    start,
-                };
+                let again = self.unasked.may_have_run(start.id);
+                let mut job = Coordinated::new(Some(request), start, again);
                 if job.again || job.start.reattach {
                     job.is_stray = true;
                     out.push(Effect::Kvs { id: job.start.id, op: KvsOp::Released });
@@ -502,6 +489,24 @@ impl Coordinator {
 }
 
 impl Coordinated {
+    fn new(request: Option<RequestId>, start: StartRequest, again: bool) -> Self {
+        Self {
+            request,
+            digest: JobDigest::new(start.id, start.userid, &start.r),
+            again,
+            rank: start.leader_rank(),
+            leader: LeaderLink::Unasked,
+            refusal: None,
+            lost: Idset::new(),
+            exception: None,
+            passed_on: Vec::new(),
+            released: Idset::new(),
+            status: WaitStatus::default(),
+            is_stray: false,
+            start,
+        }
+    }
+
     fn waiting(&self, mark: u64, ended: bool) -> Waiting {
         let is_stray = ended && self.is_stray;
         Waiting { leader: self.rank, digest: self.digest.clone(), mark, ended, is_stray }

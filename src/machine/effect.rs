@@ -302,6 +302,11 @@ impl Effects {
         self.list.push(effect);
     }
 
+    /// Has nodes drained. The reason is for administrators.
+    pub(super) fn drain(&mut self, ranks: impl Into<Idset>, reason: impl Into<String>) {
+        self.push(Effect::Drain { ranks: ranks.into(), reason: reason.into() });
+    }
+
     /// A stream number that was never used.
     pub(super) fn stream(&mut self) -> StreamId {
         self.streams += 1;

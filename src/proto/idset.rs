@@ -387,6 +387,12 @@ impl FromIterator<BrokerRank> for Idset {
     }
 }
 
+impl From<BrokerRank> for Idset {
+    fn from(rank: BrokerRank) -> Self {
+        Self::from_iter([rank])
+    }
+}
+
 impl<'a> IntoIterator for &'a Idset {
     type Item = u32;
     type IntoIter = Iter<'a>;

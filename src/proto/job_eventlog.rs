@@ -4,7 +4,9 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use super::{ExecEvent, Idset, JobException, JobId, ReleasedRanks, Response, WaitStatus};
+use super::{
+    ExecEvent, Idset, JobException, JobId, ReleasedRanks, ResourceSet, Response, WaitStatus,
+};
 
 /// The description of our `epilog-start` and `epilog-finish`. It tells them from those of others.
 pub const HOLD: &str = "job-exec-rs";
@@ -27,6 +29,13 @@ pub struct DegradedNodes {
 }
 
 impl DegradedNodes {
+    /// Nodes of the job that has the resources R, with a reason for each.
+    pub fn new(r: &ResourceSet, ranks: Idset, reasons: Vec<String>) -> Self {
+        let shell_rank = |rank| r.shell_rank(rank).map(|shell| shell.0);
+        let shell_ranks = ranks.ranks().filter_map(shell_rank).collect();
+        Self { shell_ranks, nodelist: r.hosts(&ranks), reasons, ranks }
+    }
+
     /// Reads an entry of an eventlog, if it is such an event.
     pub fn from_entry(entry: &Value) -> Option<Self> {
         if entry["name"] != NODE_DEGRADED {

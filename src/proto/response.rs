@@ -20,9 +20,17 @@ pub struct Exception {
 }
 
 impl Exception {
+    /// RFC 21 severity of an exception with which the job can go on.
+    pub const SURVIVABLE: i32 = 2;
+
     /// A fatal exception of type `exec`.
     pub fn fatal(note: impl Into<String>) -> Self {
         Self { severity: 0, kind: "exec".to_string(), note: note.into() }
+    }
+
+    /// An exception with which the job can go on.
+    pub fn survivable(kind: &str, note: impl Into<String>) -> Self {
+        Self { severity: Self::SURVIVABLE, kind: kind.to_string(), note: note.into() }
     }
 }
 

@@ -1,11 +1,11 @@
 //! Jobs that were in CLEANUP when rank 0's broker or module was started again.
 
-use super::{Coordinated, Coordinator, LeaderLink};
+use super::{Coordinated, Coordinator};
 use crate::machine::context::Context;
 use crate::machine::effect::{Effect, Effects, Level};
 use crate::machine::event::Fault;
 use crate::planted::Bug;
-use crate::proto::{Cleaning, Idset, JobDigest, JobEvent, JobId, Response};
+use crate::proto::{Cleaning, JobEvent, JobId, Response};
 
 impl Coordinator {
     /// Leads a job to its end for which the job manager does not ask again.
@@ -33,19 +33,12 @@ impl Coordinator {
         let started = start.reattach.then_some(Response::Start {});
         let finished = finish.map(|status| Response::Finish { status });
         let mut job = Coordinated {
-            request: None,
-            digest: JobDigest::new(id, start.userid, &start.r),
-            again: true,
-            rank: start.leader_rank(),
-            leader: LeaderLink::Unasked,
-            refusal: None,
-            lost: Idset::new(),
             exception,
             passed_on: started.into_iter().chain(finished).collect(),
             released: released.intersection(start.r.ranks()),
             status: finish.unwrap_or_default(),
             is_stray: true,
-            start,
+            ..Coordinated::new(None, start, true)
         };
         job.ask(None, out);
         self.jobs.insert(id, job);

@@ -13,8 +13,6 @@ use crate::proto::{BrokerRank, DegradedNodes, Exception, Idset, JobId, NodeChang
 
 /// The type of the exception that tells of drained nodes.
 const KIND: &str = "drain";
-/// RFC 21: the job can go on.
-const SEVERITY: i32 = 2;
 
 /// What the instance says of its nodes.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -106,7 +104,7 @@ impl Coordinator {
                 let reason = nodes.reasons.first().filter(|reason| !reason.is_empty());
                 let reason = reason.map_or("no reason was given", String::as_str);
                 let note = format!("drained: {hosts} (rank {ranks}): {reason}");
-                let exception = Exception { severity: SEVERITY, kind: KIND.to_string(), note };
+                let exception = Exception::survivable(KIND, note);
                 out.push(Effect::Raise { id, exception });
             }
             Ok(false) => (),
@@ -145,7 +143,7 @@ impl Coordinator {
         };
         let ranks: Idset = ranks.ranks().filter(is_new).collect();
         if !ranks.is_empty() {
-            out.push(Effect::Drain { ranks, reason });
+            out.drain(ranks, reason);
         }
     }
 }
@@ -169,14 +167,8 @@ impl Coordinated {
         if reason.starts_with(&format!("degraded for job {id}: ")) {
             return;
         }
-        let shell_rank = |rank| self.start.r.shell_rank(rank).map(|shell| shell.0);
-        let nodes = DegradedNodes {
-            shell_ranks: ranks.ranks().filter_map(shell_rank).collect(),
-            nodelist: self.start.r.hosts(&ranks),
-            reasons: vec![reason.to_string(); ranks.len()],
-            ranks,
-        };
-        let nodes = Box::new(nodes);
+        let reasons = vec![reason.to_string(); ranks.len()];
+        let nodes = Box::new(DegradedNodes::new(&self.start.r, ranks, reasons));
         out.push(Effect::Tell { asker: Role::Coordinator, id, nodes });
     }
 

@@ -123,7 +123,7 @@ impl Leader {
         let streams = self.agents.streams.values();
         let reached = Idset::union_of(streams.map(|(_, ranks)| ranks));
         for rank in all.difference(&reached).ranks() {
-            self.send_order(rank, Idset::from_iter([rank]), Order::Forget, out);
+            self.send_order(rank, rank.into(), Order::Forget, out);
         }
     }
 
@@ -254,7 +254,7 @@ impl Leader {
                 self.drain_unseen(cx, *rank, out);
                 self.fail_node(cx, *rank, out);
             } else {
-                self.ask_again(cx, &Idset::from_iter([*rank]), out);
+                self.ask_again(cx, &(*rank).into(), out);
             }
         }
         if away.is_empty() {

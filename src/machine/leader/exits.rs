@@ -16,9 +16,6 @@ use crate::proto::{BrokerRank, Exception, ExecEvent, Idset, ShellRank, Signal, W
 /// Shells that have ended, with the status if it was seen.
 pub(super) type Exits = BTreeMap<BrokerRank, Option<WaitStatus>>;
 
-/// RFC 21 severity of an exception that a job can survive.
-const SEVERITY_CRIT: i32 = 2;
-
 impl Leader {
     /// Shells have ended; the barrier, the others and the leader shell have to know.
     pub(super) fn handle_exits(&mut self, cx: Context, exits: &Exits, out: &mut Effects) {
@@ -87,7 +84,7 @@ impl Leader {
         let pending = ranks.intersection(&self.barrier.pending());
         if self.is_multiuser() && !pending.is_empty() {
             let reason = format!("{} terminated before first barrier", self.id);
-            out.push(Effect::Drain { ranks: pending, reason });
+            out.drain(pending, reason);
         }
     }
 
@@ -123,7 +120,7 @@ impl Leader {
             // The node would not confine the next job either.
             let failed = "sdexec constraint check failed";
             let reason = format!("{failed} on {host} for job {}: {message}", self.id);
-            out.push(Effect::Drain { ranks: Idset::from_iter([rank]), reason });
+            out.drain(rank, reason);
             note = format!("{failed} on {host} (rank {rank}): {message}");
         }
         self.fail(cx, note, out);
@@ -155,8 +152,7 @@ impl Leader {
         }
         // An earlier leader may have done both: drained it, and released it after that.
         if !self.release.released().contains_rank(rank) {
-            let reason = peer::left_reason(self.id);
-            out.push(Effect::Drain { ranks: Idset::from_iter([rank]), reason });
+            out.drain(rank, peer::left_reason(self.id));
         }
         if self.state.finish().or(self.status.promised).is_none() {
             let host = self.start.r.hostname(rank);
@@ -176,7 +172,7 @@ impl Leader {
         let is_released = self.release.released().contains_rank(rank);
         if self.shells_survive(cx) && may_run && !is_released {
             let reason = format!("lost contact: processes of job {} may still run", self.id);
-            out.push(Effect::Drain { ranks: Idset::from_iter([rank]), reason });
+            out.drain(rank, reason);
         }
     }
 
@@ -208,7 +204,7 @@ impl Leader {
     pub(super) fn give_up_rank(&mut self, cx: Context, rank: BrokerRank) {
         let has_run = self.ranks.get(rank).is_some_and(|known| known.phase != Phase::Pending);
         if has_run || self.release.released().contains_rank(rank) {
-            self.log_missing_output(cx, rank);
+            self.log_missing_output(cx, rank, "the node was given up");
         }
         self.set_gone(cx, rank);
     }
@@ -218,15 +214,14 @@ impl Leader {
         let is_critical = self.is_critical(shell_rank);
         let mut message = message.to_string();
         if !is_critical {
-            let (severity, kind) = (SEVERITY_CRIT, "node-failure".to_string());
             // The exception says it to the user; the shell need not say it again.
             let note = std::mem::take(&mut message);
-            self.say_exception(Exception { severity, kind, note }, out);
+            self.say_exception(Exception::survivable("node-failure", note), out);
         }
         out.push(Effect::LostShell {
             id: self.id,
             userid: self.start.userid,
-            severity: if is_critical { 0 } else { SEVERITY_CRIT },
+            severity: if is_critical { 0 } else { Exception::SURVIVABLE },
             shell_rank,
             message,
         });

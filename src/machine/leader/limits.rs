@@ -91,7 +91,7 @@ impl Leader {
     pub(super) fn handle_barrier_timeout(&mut self, cx: Context, out: &mut Effects) {
         let pending = self.barrier.pending();
         let reason = format!("job {} start timeout: possible node hang", self.id);
-        out.push(Effect::Drain { ranks: pending.clone(), reason });
+        out.drain(pending.clone(), reason);
         let note = format!(
             "start barrier timeout waiting for {}/{} nodes ({} {pending})",
             pending.len(),
@@ -250,7 +250,7 @@ impl Leader {
     pub(super) fn signal_late(&mut self, cx: Context, rank: BrokerRank, out: &mut Effects) {
         if self.ranks.get_mut(rank).is_some_and(|known| is_due_first(known)) {
             let order = self.signal(cx.config.term_signal.number(), false);
-            self.order(&Idset::from_iter([rank]), &order, out);
+            self.order(&rank.into(), &order, out);
         }
     }
 
@@ -286,7 +286,7 @@ impl Leader {
     }
 
     fn drain_and_give_up(&mut self, cx: Context, ranks: &Idset, reason: String, out: &mut Effects) {
-        out.push(Effect::Drain { ranks: ranks.clone(), reason });
+        out.drain(ranks.clone(), reason);
         self.status.add(WaitStatus(1));
         for rank in ranks.ranks().collect::<Vec<BrokerRank>>() {
             self.give_up_rank(cx, rank);

@@ -5,7 +5,7 @@ use super::{Leader, launch};
 use crate::machine::context::Context;
 use crate::machine::effect::Effects;
 use crate::proto::peer::{LeadNote, Order};
-use crate::proto::{BrokerRank, ExecEvent, Idset, Stream};
+use crate::proto::{BrokerRank, ExecEvent, Stream};
 
 /// How many events one piece of output becomes at most.
 const LINES_MAX: usize = 64;
@@ -79,23 +79,18 @@ impl Leader {
         self.post(event);
     }
 
-    /// A rank was given up before its agent has told all that its shell wrote.
-    pub(super) fn log_missing_output(&mut self, cx: Context, rank: BrokerRank) {
+    /// Not all that its shell wrote is going to be in the log.
+    pub(super) fn log_missing_output(&mut self, cx: Context, rank: BrokerRank, why: &str) {
         let component = launch::component(&self.command);
-        let event =
-            ExecEvent::output_missing(cx.now.wall, component, rank, "the node was given up");
-        self.post(event);
+        self.post(ExecEvent::output_missing(cx.now.wall, component, rank, why));
     }
 
     /// A rank has lost what its shell wrote; the log says so once.
     pub(super) fn log_lost_output(&mut self, cx: Context, rank: BrokerRank, why: &str) {
         let Some(known) = self.ranks.get_mut(rank) else { return };
-        if std::mem::replace(&mut known.output_lost, true) {
-            return;
+        if !std::mem::replace(&mut known.output_lost, true) {
+            self.log_missing_output(cx, rank, why);
         }
-        let component = launch::component(&self.command);
-        let event = ExecEvent::output_missing(cx.now.wall, component, rank, why);
-        self.post(event);
     }
 
     /// systemd does not answer on a rank's node; the log says so once.
@@ -123,7 +118,7 @@ impl Leader {
             self.replies.note(LeadNote::Changed { mark }, out);
         }
         let order = Order::Acknowledge { stream, offset, checkpointed };
-        self.order(&Idset::from_iter([rank]), &order, out);
+        self.order(&rank.into(), &order, out);
     }
 }
 

@@ -9,16 +9,13 @@ use super::Leader;
 use super::rank::{Phase, Rank};
 use super::state::{Launching, State};
 use crate::machine::context::Context;
-use crate::machine::effect::{Effect, Effects, Level};
+use crate::machine::effect::{Effects, Level};
 use crate::machine::event::Fault;
 use crate::proto::peer::{Mode, Order, Report};
 use crate::proto::{
     BrokerRank, EndReason, Exception, Idset, PerilogRelease, ScriptFailure, ScriptStop, Stage,
     WaitStatus,
 };
-
-/// RFC 21 severity of a failure that does not change what the job has come to.
-pub(super) const SEVERITY_CRIT: i32 = 2;
 
 impl Leader {
     /// Shells wait for prologs.
@@ -148,13 +145,13 @@ impl Leader {
             }
             _ => return,
         };
-        self.order(&Idset::from_iter([rank]), &next, out);
+        self.order(&rank.into(), &next, out);
     }
 
     /// A rank that no shell was started on has its epilog behind it: an earlier leader has ended the
     /// job, and the KVS has forgotten why.
     fn fail_concluded(&mut self, cx: Context, rank: BrokerRank, out: &mut Effects) {
-        let host = self.start.r.hosts(&Idset::from_iter([rank]));
+        let host = self.start.r.hosts(&rank.into());
         let note = format!("epilog has begun on {host} (rank {rank}) before a shell was started");
         self.fail(cx, note, out);
     }
@@ -228,7 +225,7 @@ impl Leader {
             );
             if release.drain {
                 let reason = format!("{stage} released for job {id}");
-                out.push(Effect::Drain { ranks: ranks.clone(), reason });
+                out.drain(ranks.clone(), reason);
             }
             if release.kill {
                 self.order(ranks, &Order::KillScripts, out);
@@ -255,8 +252,7 @@ impl Leader {
         let failures = self.failures(Stage::Epilog, |failure| !failure.is_canceled());
         if !failures.is_empty() {
             let note = self.describe(Stage::Epilog, &failures);
-            let kind = Stage::Epilog.name().to_string();
-            self.say_exception(Exception { severity: SEVERITY_CRIT, kind, note }, out);
+            self.say_exception(Exception::survivable(Stage::Epilog.name(), note), out);
         }
     }
 
@@ -292,7 +288,7 @@ impl Leader {
             }
         }
         for (reason, ranks) in reasons {
-            out.push(Effect::Drain { ranks, reason });
+            out.drain(ranks, reason);
         }
     }
 

@@ -93,7 +93,7 @@ impl Leader {
             Report::Running => self.handle_running(cx, rank, out),
             Report::Silent { since, message } => self.log_silence(cx, rank, *since, message),
             Report::Unkillable if !known.is_gone() => {
-                self.drain_unkillable(cx, &Idset::from_iter([rank]), out);
+                self.drain_unkillable(cx, &rank.into(), out);
                 exits.insert(rank, None);
             }
             Report::Unreachable { end } => self.handle_unreachable(cx, rank, end, out),
@@ -209,7 +209,7 @@ impl Leader {
                 self.timers.cancel(Timer::Barrier);
                 self.order(self.start.r.ranks(), &Order::Barrier { count, failed: false }, out);
             }
-            Entered::Failed => self.fail_barrier(&Idset::from_iter([rank]), out),
+            Entered::Failed => self.fail_barrier(&rank.into(), out),
             Entered::First => {
                 let timeout = self.jobspec.barrier_timeout.or(cx.config.barrier_timeout);
                 if let Some(seconds) = timeout.filter(|seconds| *seconds > 0.0) {

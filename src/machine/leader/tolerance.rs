@@ -6,7 +6,6 @@
 //! it comes up, and drains them.
 
 use super::Leader;
-use super::prologs::SEVERITY_CRIT;
 use super::timer::Timer;
 use crate::machine::context::Context;
 use crate::machine::effect::{Effect, Effects, Level};
@@ -39,7 +38,7 @@ impl Leader {
         let Some(known) = self.ranks.get_mut(rank) else { return };
         if known.degraded.replace(reason.to_string()).as_deref() != Some(reason) {
             let reason = format!("degraded for job {}: {reason}", self.id);
-            out.push(Effect::Drain { ranks: Idset::from_iter([rank]), reason });
+            out.drain(rank, reason);
         }
     }
 
@@ -73,13 +72,8 @@ impl Leader {
             return true;
         }
         if self.told.asked.is_none() && !self.timers.is_armed(Timer::Tell) {
-            let nodes = DegradedNodes {
-                ranks: news.clone(),
-                shell_ranks: news.ranks().map(|rank| self.shell_rank(rank).0).collect(),
-                nodelist: self.start.r.hosts(&news),
-                reasons: self.reasons(&news).map(str::to_string).collect(),
-            };
-            let nodes = Box::new(nodes);
+            let reasons = self.reasons(&news).map(str::to_string).collect();
+            let nodes = Box::new(DegradedNodes::new(&self.start.r, news.clone(), reasons));
             out.push(Effect::Tell { asker: Role::Leader, id: self.id, nodes });
             self.told.asked = Some(news);
         }
@@ -100,8 +94,7 @@ impl Leader {
                 if *is_news {
                     let what = self.describe_degraded(&asked);
                     let note = format!("prolog: {what}; the job starts all the same");
-                    let kind = Stage::Prolog.name().to_string();
-                    self.say_exception(Exception { severity: SEVERITY_CRIT, kind, note }, out);
+                    self.say_exception(Exception::survivable(Stage::Prolog.name(), note), out);
                 }
                 self.told.ranks = self.told.ranks.union(&asked);
                 if !self.is_preparing() && !self.has_failed() {
@@ -135,7 +128,7 @@ impl Leader {
     }
 
     fn describe_degraded(&self, ranks: &Idset) -> String {
-        let host = |rank| self.start.r.hosts(&Idset::from_iter([rank]));
+        let host = |rank| self.start.r.hosts(&Idset::from(rank));
         let each = ranks.ranks().zip(self.reasons(ranks));
         let each = each.map(|(rank, reason)| format!("{}: {reason}", host(rank)));
         let hosts = self.start.r.hosts(ranks);
