@@ -295,7 +295,7 @@ impl Leader {
 
     /// A fatal exception is known, or something for which there will be one.
     pub(super) fn has_failed(&self) -> bool {
-        self.failure.is_some() || self.suspicion().is_some()
+        self.failure.is_some() || self.has_suspicion()
     }
 
     /// Whether the kill escalation is under way.

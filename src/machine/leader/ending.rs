@@ -130,9 +130,9 @@ impl Leader {
     /// Releases the ranks that are gone, but never the last ones.
     pub(super) fn release_partly(&mut self, cx: Context, out: &mut Effects) {
         if self.must_keep_ranks()
-            && let State::Launching(launching) = &mut self.state
+            && let Some(listening) = self.state.listening()
         {
-            launching.release_missed = true;
+            listening.release_missed = true;
             return;
         }
         let gone = self.ranks.select(Rank::is_gone);

@@ -4,10 +4,10 @@ use super::kill::Kill;
 use crate::proto::{EndReason, WaitStatus};
 
 /// A fatal exception in progress.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(super) struct Failure {
     /// The exception, for the records of the shells that are ended for it.
-    pub(super) reason: Option<EndReason>,
+    pub(super) reason: EndReason,
     /// Status that the exception asks for.
     pub(super) wait_status: Option<WaitStatus>,
     /// It is that a shell has ended before the first barrier.
@@ -19,6 +19,6 @@ pub(super) struct Failure {
 impl Failure {
     pub(super) fn new(reason: EndReason) -> Self {
         let wait_status = reason.wait_status.map(WaitStatus::to_shell_exit);
-        Self { reason: Some(reason), wait_status, ..Self::default() }
+        Self { reason, wait_status, before_barrier: false, kill: None }
     }
 }

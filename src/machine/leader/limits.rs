@@ -108,10 +108,7 @@ impl Leader {
             return;
         }
         let note = "resource allocation expired".to_string();
-        let exception = Exception { severity: 0, kind: "timeout".to_string(), note };
-        self.failure = Some(Failure::new((&exception).into()));
-        self.post(ExecEvent::exception(cx.now.wall, &exception));
-        self.say_exception(exception, out);
+        self.raise(cx, Exception { severity: 0, kind: "timeout".to_string(), note }, out);
         self.signal_running(cx, Signal::ALRM.number(), out);
         self.start_kill(cx);
     }
@@ -133,25 +130,22 @@ impl Leader {
     /// A fatal error that this leader has found.
     pub(super) fn fail(&mut self, cx: Context, note: impl Into<String>, out: &mut Effects) {
         if self.failure.is_none() {
-            if self.is_listening() {
-                return self.suspect(note.into());
+            let (mut note, is_listening) = (note.into(), self.is_listening());
+            if let Some(listening) = self.state.listening() {
+                // What was found first counts, once all ranks were heard.
+                note = listening.suspicion.get_or_insert(note).clone();
             }
-            // What was found before the last rank was heard comes first.
-            let exception = Exception::fatal(self.take_suspicion().unwrap_or_else(|| note.into()));
-            self.raise(cx, EndReason::from(&exception), exception, out);
+            if is_listening {
+                return;
+            }
+            self.raise(cx, Exception::fatal(note), out);
         }
         self.abort(cx, out);
     }
 
     /// Raises a fatal exception, and keeps it for later leaders.
-    pub(super) fn raise(
-        &mut self,
-        cx: Context,
-        reason: EndReason,
-        exception: Exception,
-        out: &mut Effects,
-    ) {
-        self.failure = Some(Failure::new(reason));
+    pub(super) fn raise(&mut self, cx: Context, exception: Exception, out: &mut Effects) {
+        self.failure = Some(Failure::new((&exception).into()));
         self.post(ExecEvent::exception(cx.now.wall, &exception));
         self.say_exception(exception, out);
     }
@@ -178,8 +172,7 @@ impl Leader {
     }
 
     fn start_kill(&mut self, cx: Context) {
-        let failure = self.failure.get_or_insert_default();
-        if failure.kill.is_none() {
+        if let Some(failure) = self.failure.as_mut().filter(|failure| failure.kill.is_none()) {
             failure.kill = Some(Kill::start(cx.now.mono, cx.config, &mut self.timers));
         }
     }
@@ -256,8 +249,12 @@ impl Leader {
 
     /// The order to send a signal, with the exception for which it is sent.
     pub(super) fn signal(&self, signal: i32, all: bool) -> Order {
-        let reason = self.failure.as_ref().and_then(|failure| failure.reason.clone());
-        Order::Signal { signal, all, reason }
+        Order::Signal { signal, all, reason: self.end_reason() }
+    }
+
+    /// Why shells are ended, for their records.
+    pub(super) fn end_reason(&self) -> Option<EndReason> {
+        self.failure.as_ref().map(|failure| failure.reason.clone())
     }
 
     /// What can't be killed is drained, and the job ends without it.

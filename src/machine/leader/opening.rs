@@ -2,7 +2,7 @@
 
 use super::failure::Failure;
 use super::journal::{Journal, Link};
-use super::state::{Launching, State};
+use super::state::{Launching, Listening, State};
 use super::testexec::RECOVERABLE;
 use super::timer::Timer;
 use super::{Leader, launch};
@@ -231,7 +231,8 @@ impl Leader {
             State::Opening(opening) => std::mem::take(&mut opening.lost),
             _ => Idset::new(),
         };
-        self.state.enter(State::Launching(Launching { listens, ..Launching::default() }));
+        let listening = listens.then(Listening::default);
+        self.state.enter(State::Launching(Launching { listening, ..Launching::default() }));
         lost
     }
 

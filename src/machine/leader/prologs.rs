@@ -13,8 +13,7 @@ use crate::machine::effect::{Effects, Level};
 use crate::machine::event::Fault;
 use crate::proto::peer::{Mode, Order, Report};
 use crate::proto::{
-    BrokerRank, EndReason, Exception, Idset, PerilogRelease, ScriptFailure, ScriptStop, Stage,
-    WaitStatus,
+    BrokerRank, Exception, Idset, PerilogRelease, ScriptFailure, ScriptStop, Stage, WaitStatus,
 };
 
 impl Leader {
@@ -44,7 +43,7 @@ impl Leader {
     }
 
     fn no_shell_more(&self) -> Order {
-        Order::Conclude { reason: self.failure.as_ref().and_then(|failure| failure.reason.clone()) }
+        Order::Conclude { reason: self.end_reason() }
     }
 
     /// All shells have ended.
@@ -89,7 +88,7 @@ impl Leader {
         let note = failed.or(intolerable).unwrap_or_default();
         let kind = Stage::Prolog.name().to_string();
         let exception = Exception { severity: 0, kind, note };
-        self.raise(cx, EndReason::from(&exception), exception, out);
+        self.raise(cx, exception, out);
         self.abort(cx, out);
     }
 

@@ -5,6 +5,7 @@
 //! all ranks. Only then does what it has found wrong count.
 
 use super::Leader;
+use super::failure::Failure;
 use super::state::{Launching, State};
 use crate::machine::context::Context;
 use crate::machine::effect::Effects;
@@ -17,8 +18,7 @@ impl Leader {
     pub(super) fn handle_reason(&mut self, cx: Context, reason: &EndReason, out: &mut Effects) {
         if let Some(failure) = &mut self.failure {
             // The exec eventlog does not have the status that the exception has asked for.
-            if failure.reason.as_ref().is_some_and(|known| known.exception() == reason.exception())
-            {
+            if failure.reason.exception() == reason.exception() {
                 let asked = reason.wait_status.map(|status| status.to_shell_exit());
                 failure.wait_status = failure.wait_status.or(asked);
             }
@@ -27,14 +27,15 @@ impl Leader {
         let is_open = matches!(self.state, State::Launching(_) | State::Running(_));
         if is_open && self.status.promised.is_none() {
             self.barrier.set_ended_by_leader();
-            self.raise(cx, reason.clone(), reason.exception(), out);
+            self.raise(cx, reason.exception(), out);
+            self.failure = Some(Failure::new(reason.clone()));
             self.abort(cx, out);
         }
     }
 
     /// An earlier leader may have ended the job, and a rank that can tell was not heard yet.
     pub(super) fn is_listening(&self) -> bool {
-        matches!(self.state, State::Launching(Launching { listens: true, .. }))
+        matches!(self.state, State::Launching(Launching { listening: Some(_), .. }))
             && !self.ranks.all_heard()
     }
 
@@ -42,63 +43,32 @@ impl Leader {
     /// not said yet, and if the job manager has not heard of a start, it starts the shells that it does
     /// not find.
     pub(super) fn must_keep_ranks(&self) -> bool {
-        self.is_listening() && (!self.start.reattach || self.suspicion().is_some())
+        self.is_listening() && (!self.start.reattach || self.has_suspicion())
     }
 
-    /// What was found wrong, and does not count yet.
-    pub(super) fn suspicion(&self) -> Option<&String> {
-        match &self.state {
-            State::Launching(launching) => launching.suspicion.as_ref(),
-            State::Opening(_)
-            | State::Running(_)
-            | State::Exited(_)
-            | State::Moving(_)
-            | State::Ended(_)
-            | State::Released
-            | State::Superseded => None,
-        }
-    }
-
-    /// Keeps what was found wrong until all ranks were heard. The first counts.
-    pub(super) fn suspect(&mut self, note: String) {
-        if let State::Launching(launching) = &mut self.state {
-            launching.suspicion.get_or_insert(note);
-        }
+    /// Something was found wrong, and perhaps does not count.
+    pub(super) fn has_suspicion(&self) -> bool {
+        let State::Launching(launching) = &self.state else { return false };
+        launching.listening.as_ref().is_some_and(|listening| listening.suspicion.is_some())
     }
 
     /// Once all ranks were heard, what was found wrong counts, and what the barrier has come to is
     /// known: a rank that was not heard may have entered.
     pub(super) fn conclude(&mut self, cx: Context, out: &mut Effects) {
-        if !self.is_listening() {
-            self.confirm_suspicion(cx, out);
-            self.judge_barrier(cx, out);
-            self.release_missed(cx);
-        } else if Bug::BarrierJudgedUnheard.is_planted() {
-            self.judge_barrier(cx, out);
+        if self.is_listening() {
+            if Bug::BarrierJudgedUnheard.is_planted() {
+                self.judge_barrier(cx, out);
+            }
+            return;
         }
-    }
-
-    fn release_missed(&mut self, cx: Context) {
-        if let State::Launching(launching) = &mut self.state
-            && std::mem::take(&mut launching.release_missed)
-        {
+        let listening = self.state.listening().map(std::mem::take).unwrap_or_default();
+        if listening.release_missed {
             self.release.arm(cx.now.mono, &mut self.timers);
         }
-    }
-
-    /// No rank knows of an earlier exception, so what was found wrong is one.
-    fn confirm_suspicion(&mut self, cx: Context, out: &mut Effects) {
-        if self.failure.is_none()
-            && let Some(note) = self.take_suspicion()
-        {
+        if let Some(note) = listening.suspicion.filter(|_| self.failure.is_none()) {
+            // No rank knows of an earlier exception.
             self.fail(cx, note, out);
         }
-    }
-
-    pub(super) fn take_suspicion(&mut self) -> Option<String> {
-        match &mut self.state {
-            State::Launching(launching) => launching.suspicion.take(),
-            _ => None,
-        }
+        self.judge_barrier(cx, out);
     }
 }

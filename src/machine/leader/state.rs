@@ -57,13 +57,18 @@ pub(super) struct Launching {
     pub(super) has_status: bool,
     /// Shells wait until the prologs of all ranks have ended well.
     pub(super) prepares: bool,
-    /// An earlier leader may have led the job. Then nothing that is found wrong counts before all
-    /// ranks were heard.
-    pub(super) listens: bool,
+    /// An earlier leader may have led the job. Until all ranks were heard, nothing that is found
+    /// wrong counts.
+    pub(super) listening: Option<Listening>,
+}
+
+/// What has to wait until all ranks were heard.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Listening {
     /// The first of what was found wrong, for users. It is no failure yet: another rank may know of
     /// an exception that came before.
     pub(super) suspicion: Option<String>,
-    /// Ranks that are gone could have been released before all ranks were heard.
+    /// Ranks that are gone could have been released.
     pub(super) release_missed: bool,
 }
 
@@ -100,6 +105,14 @@ impl State {
             | Self::Ended(_)
             | Self::Released
             | Self::Superseded => false,
+        }
+    }
+
+    /// What has to wait until all ranks were heard, if anything has.
+    pub(super) fn listening(&mut self) -> Option<&mut Listening> {
+        match self {
+            Self::Launching(launching) => launching.listening.as_mut(),
+            _ => None,
         }
     }
 
