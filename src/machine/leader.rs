@@ -46,6 +46,7 @@ mod reason;
 mod release;
 mod replies;
 mod reports;
+mod scripts;
 mod state;
 mod status;
 mod testexec;
@@ -367,7 +368,7 @@ impl Leader {
             ("prolog_ranks", self.prolog_ranks()),
             ("epilog_ranks", self.epilog_ranks()),
             ("degraded_ranks", self.degraded_ranks()),
-            ("away_ranks", self.ranks.select(|known| known.away_since.is_some())),
+            ("away_ranks", self.ranks.select(|known| known.away.is_some())),
         ];
         for (key, ranks) in special.into_iter().filter(|(_, ranks)| !ranks.is_empty()) {
             stats[key] = json!(ranks.to_string());

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::Leader;
 use super::failure::Failure;
-use super::rank::Phase;
+use super::rank::{Heard, Phase};
 use super::state::State;
 use super::timer::Timer;
 use crate::machine::context::Context;
@@ -52,7 +52,7 @@ impl Leader {
         let asked = self.ranks.iter().filter(|(rank, _)| ranks.contains_rank(*rank));
         let output = asked.flat_map(|(rank, known)| {
             [Stream::Stdout, Stream::Stderr].map(|stream| {
-                let offset = known.stream(stream).durable;
+                let offset = known.in_log.stream(stream).durable;
                 OutputPosition { rank, stream, offset }
             })
         });
@@ -133,10 +133,9 @@ impl Leader {
         if let Some((root, _)) = self.agents.streams.get(&stream)
             && let Some(known) = self.ranks.get_mut(*root)
             && known.phase == Phase::Pending
-            && !known.seen_running
-            && !known.unsure
+            && known.heard != Heard::Unsure
         {
-            known.away_since = None;
+            known.away = None;
         }
     }
 
@@ -198,7 +197,7 @@ impl Leader {
         let survives = self.shells_survive(cx);
         let Some(known) = self.ranks.get_mut(rank).filter(|known| !known.is_gone()) else { return };
         // A rank that was never heard may just not be there yet.
-        let is_lost = !survives || !cx.facts.brokers_return && known.heard;
+        let is_lost = !survives || !cx.facts.brokers_return && known.heard != Heard::Nothing;
         match end {
             // Nothing has a time limit there.
             StreamEnd::Forgotten if matches!(known.phase, Phase::Epilog(_)) => {
@@ -218,9 +217,9 @@ impl Leader {
             | StreamEnd::ParentGone
             | StreamEnd::Superseded { .. }
             | StreamEnd::Unloaded => {
-                let since = known.set_away(cx.now.mono);
-                let before = std::mem::replace(&mut known.refusal, end.refusal());
-                let is_news = since == cx.now.mono || before != known.refusal;
+                let away = known.set_away(cx.now.mono);
+                let before = std::mem::replace(&mut away.refusal, end.refusal());
+                let is_news = away.since == cx.now.mono || before != away.refusal;
                 let text = format!("{}: rank {rank} does not answer: {end}", self.id);
                 out.log(Level::of_end(end, is_news), text);
                 self.retry_later(cx);
@@ -247,8 +246,11 @@ impl Leader {
 
     /// Asks the ranks whose modules are away again, and gives up on the longest gone.
     pub(super) fn retry(&mut self, cx: Context, out: &mut Effects) {
-        let away: Vec<(BrokerRank, f64)> =
-            self.ranks.iter().filter_map(|(rank, known)| Some((rank, known.away_since?))).collect();
+        let away: Vec<(BrokerRank, f64)> = self
+            .ranks
+            .iter()
+            .filter_map(|(rank, known)| Some((rank, known.away.as_ref()?.since)))
+            .collect();
         for (rank, since) in &away {
             if cx.now.mono - since >= cx.config.peer_timeout {
                 self.drain_unseen(cx, *rank, out);

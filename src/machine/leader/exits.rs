@@ -180,7 +180,8 @@ impl Leader {
     /// critical.
     pub(super) fn fail_node(&mut self, cx: Context, rank: BrokerRank, out: &mut Effects) {
         let Some(known) = self.ranks.get(rank).filter(|known| !known.is_gone()) else { return };
-        let (phase, refusal) = (known.phase, known.refusal.clone());
+        let refusal = known.away.as_ref().and_then(|away| away.refusal.clone());
+        let phase = known.phase;
         self.give_up_rank(cx, rank);
         if matches!(phase, Phase::Exited(_)) || self.release.released().contains_rank(rank) {
             // Its shell had ended, and what it left has ended with the node.

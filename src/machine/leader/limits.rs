@@ -168,7 +168,7 @@ impl Leader {
             State::Launching(launching) => launching.has_status,
             _ => true,
         };
-        is_asked || self.command.scripts.is_none() || self.ranks.any_seen_running()
+        is_asked || self.command.scripts.is_none() || self.ranks.any_has_run()
     }
 
     fn start_kill(&mut self, cx: Context) {

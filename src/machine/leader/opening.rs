@@ -280,7 +280,7 @@ impl Leader {
         if let Some((rank, stream, bytes)) = event.logged()
             && let Some(known) = self.ranks.get_mut(rank)
         {
-            let logged = known.stream_mut(stream);
+            let logged = known.in_log.stream_mut(stream);
             // The job's user can have written any number there.
             logged.sent = logged.sent.saturating_add(bytes);
             logged.durable = logged.sent;
@@ -288,15 +288,15 @@ impl Leader {
         if let Some((rank, stream)) = event.logged_truncation()
             && let Some(known) = self.ranks.get_mut(rank)
         {
-            known.stream_mut(stream).truncated = true;
+            known.in_log.stream_mut(stream).truncated = true;
         }
         if let Some(known) = event.logged_missing().and_then(|rank| self.ranks.get_mut(rank)) {
-            known.output_lost = true;
+            known.in_log.output_lost = true;
         }
         if let Some((rank, since)) = event.logged_silence()
             && let Some(known) = self.ranks.get_mut(rank)
         {
-            known.silent_since = Some(since);
+            known.in_log.silent_since = Some(since);
         }
     }
 

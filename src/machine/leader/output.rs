@@ -20,7 +20,7 @@ impl Leader {
         data: &[u8],
     ) {
         let Some(known) = self.ranks.get_mut(rank) else { return };
-        let sent = &mut known.stream_mut(stream).sent;
+        let sent = &mut known.in_log.stream_mut(stream).sent;
         let end = offset.saturating_add(data.len() as u64);
         // What a new stream tells again is in the log already.
         let repeated = sent.saturating_sub(offset).min(data.len() as u64) as usize;
@@ -71,7 +71,7 @@ impl Leader {
         (kept, dropped): (u64, u64),
     ) {
         let Some(known) = self.ranks.get_mut(rank) else { return };
-        if std::mem::replace(&mut known.stream_mut(stream).truncated, true) {
+        if std::mem::replace(&mut known.in_log.stream_mut(stream).truncated, true) {
             return;
         }
         let component = launch::component(&self.command);
@@ -88,7 +88,7 @@ impl Leader {
     /// A rank has lost what its shell wrote; the log says so once.
     pub(super) fn log_lost_output(&mut self, cx: Context, rank: BrokerRank, why: &str) {
         let Some(known) = self.ranks.get_mut(rank) else { return };
-        if !std::mem::replace(&mut known.output_lost, true) {
+        if !std::mem::replace(&mut known.in_log.output_lost, true) {
             self.log_missing_output(cx, rank, why);
         }
     }
@@ -96,7 +96,7 @@ impl Leader {
     /// systemd does not answer on a rank's node; the log says so once.
     pub(super) fn log_silence(&mut self, cx: Context, rank: BrokerRank, since: u64, what: &str) {
         let Some(known) = self.ranks.get_mut(rank) else { return };
-        if known.silent_since.replace(since) == Some(since) {
+        if known.in_log.silent_since.replace(since) == Some(since) {
             return;
         }
         let component = launch::component(&self.command);
@@ -108,7 +108,7 @@ impl Leader {
     pub(super) fn acknowledge(&mut self, logged: Logged, out: &mut Effects) {
         let Logged { rank, stream, offset } = logged;
         if let Some(known) = self.ranks.get_mut(rank) {
-            let durable = &mut known.stream_mut(stream).durable;
+            let durable = &mut known.in_log.stream_mut(stream).durable;
             *durable = offset.max(*durable);
         }
         let Some(journal) = &mut self.journal else { return };

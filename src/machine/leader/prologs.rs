@@ -112,15 +112,16 @@ impl Leader {
             Report::Epilog if self.command.scripts.is_some() => {
                 let was_pending = known.phase == Phase::Pending;
                 if was_pending || matches!(known.phase, Phase::Exited(_)) {
-                    known.phase = Phase::Epilog(known.status());
+                    known.set_epilog();
                 }
                 // Only of a job that has failed an epilog can follow the prolog.
                 if was_pending && !has_failed {
                     self.fail_concluded(cx, rank, out);
                 }
             }
+            Report::Degraded { reason } => self.handle_degraded(rank, reason, out),
             Report::Prepared => {
-                known.prepared = true;
+                known.scripts.end_prolog();
                 self.tell_what_is_next(rank, out);
             }
             Report::ScriptFailed { stage, failure } => {
@@ -168,14 +169,9 @@ impl Leader {
         if stage == Stage::Epilog && known.is_gone() {
             return; // released: nobody waits for it, and whether its rank is drained was said
         }
-        let kept = match stage {
-            Stage::Prolog => &mut known.prolog_failure,
-            Stage::Epilog => &mut known.epilog_failure,
-            Stage::Shell => return,
-        };
         // The first word counts. A stuck script that ends later must not drain its rank again: the
         // administrator may have given that back.
-        let is_first = kept.replace(failure.clone()).is_none();
+        let is_first = known.scripts.fail(stage, failure.clone());
         // Of prologs, the job is told when all have ended.
         let waits = stage == Stage::Prolog && !has_failed;
         if is_first && !waits && !self.release.released().contains_rank(rank) {
@@ -236,7 +232,7 @@ impl Leader {
         let has_failed = self.has_failed();
         for rank in prologs.ranks() {
             if let Some(known) = self.ranks.get_mut(rank) {
-                known.prolog_failure = Some(ScriptFailure::Stopped(ScriptStop::Canceled));
+                known.scripts.fail(Stage::Prolog, ScriptFailure::Stopped(ScriptStop::Canceled));
             }
             if has_failed {
                 self.set_gone(cx, rank); // no shell follows, and the epilog comes when it can
@@ -262,14 +258,10 @@ impl Leader {
         counts: impl Fn(&ScriptFailure) -> bool,
     ) -> BTreeMap<BrokerRank, ScriptFailure> {
         let failures = self.ranks.iter().filter_map(|(rank, known)| {
-            let failure = match stage {
-                Stage::Prolog => &known.prolog_failure,
-                Stage::Epilog => &known.epilog_failure,
-                Stage::Shell => &None,
-            };
-            Some((rank, failure.clone()?))
+            let failure = known.scripts.failure(stage).filter(|failure| counts(failure))?;
+            Some((rank, failure.clone()))
         });
-        failures.filter(|(_, failure)| counts(failure)).collect()
+        failures.collect()
     }
 
     /// A node whose script has failed is not given to other jobs.
@@ -310,7 +302,7 @@ impl Leader {
             return self.set_gone(cx, rank);
         }
         if let Some(known) = self.ranks.get_mut(rank).filter(|known| known.is_active()) {
-            known.phase = Phase::Exited(None);
+            known.set_exited(None);
         }
     }
 }

@@ -2,19 +2,59 @@
 
 use std::collections::BTreeMap;
 
-use crate::proto::{BrokerRank, Idset, ScriptFailure, Stream, WaitStatus};
+use super::scripts::RankScripts;
+use crate::proto::{BrokerRank, Idset, Stream, WaitStatus};
 
 /// How far one rank's shell is.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub(super) enum Phase {
+    #[default]
     Pending,
     Running,
-    /// With its status, if its agent saw one.
-    Exited(Option<WaitStatus>),
+    Exited(End),
     /// Nothing is left of it, or it never was, and the rank's epilog runs.
-    Epilog(Option<WaitStatus>),
-    /// Nothing is left of it, or nothing more can be learned. With its status, if there was one.
-    Gone(Option<WaitStatus>),
+    Epilog(End),
+    /// Nothing is left of it, or nothing more can be learned.
+    Gone(End),
+}
+
+/// What is known of a shell that does not run any more, or never did.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub(super) struct End {
+    /// It was seen running, once.
+    has_run: bool,
+    /// Its status, if its agent saw one.
+    status: Option<WaitStatus>,
+}
+
+/// What the rank's agent has told this leader of its shell.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub(super) enum Heard {
+    #[default]
+    Nothing,
+    /// It was started before, and the agent has not learned yet what has become of it.
+    Unsure,
+    /// What the agent knows, or nothing more can be learned.
+    Known,
+}
+
+/// A rank whose module does not answer.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Away {
+    /// In monotonic seconds.
+    pub(super) since: f64,
+    /// Why its module, which is another release, has refused the last request.
+    pub(super) refusal: Option<String>,
+}
+
+/// What the exec eventlog has of a rank.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct InLog {
+    streams: [LoggedStream; 2],
+    /// It says that output of the shell may be missing, because it was lost on its node.
+    pub(super) output_lost: bool,
+    /// It says that systemd has not answered on the node since then.
+    pub(super) silent_since: Option<u64>,
 }
 
 /// How much of one stream is in the exec eventlog.
@@ -28,39 +68,7 @@ pub(super) struct LoggedStream {
     pub(super) truncated: bool,
 }
 
-/// One rank of the job.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) struct Rank {
-    pub(super) phase: Phase,
-    /// Its shell was seen running, once.
-    pub(super) seen_running: bool,
-    /// Its agent has told this leader what it knows, or nothing more can be learned.
-    pub(super) heard: bool,
-    /// Its shell was started before, and its agent has not learned yet what has become of it.
-    pub(super) unsure: bool,
-    /// Its record says why its shell was ended: that has had its first signal.
-    pub(super) ended_before: bool,
-    /// The shell has left its unit, and that was told.
-    pub(super) left: bool,
-    /// The log says that output of its shell may be missing, because it was lost on its node.
-    pub(super) output_lost: bool,
-    /// The log says that systemd has not answered on its node since then.
-    pub(super) silent_since: Option<u64>,
-    /// Since when its module has been away, in monotonic seconds.
-    pub(super) away_since: Option<f64>,
-    /// Its prolog has ended well, or it has none.
-    pub(super) prepared: bool,
-    /// What its prolog has said is wrong with its node.
-    pub(super) degraded: Option<String>,
-    /// What is wrong with its prolog, and with its epilog.
-    pub(super) prolog_failure: Option<ScriptFailure>,
-    pub(super) epilog_failure: Option<ScriptFailure>,
-    /// Why its module, which is another release, has refused the last request.
-    pub(super) refusal: Option<String>,
-    streams: [LoggedStream; 2],
-}
-
-impl Rank {
+impl InLog {
     pub(super) fn stream(&self, stream: Stream) -> &LoggedStream {
         &self.streams[stream as usize]
     }
@@ -68,7 +76,24 @@ impl Rank {
     pub(super) fn stream_mut(&mut self, stream: Stream) -> &mut LoggedStream {
         &mut self.streams[stream as usize]
     }
+}
 
+/// One rank of the job.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Rank {
+    pub(super) phase: Phase,
+    pub(super) heard: Heard,
+    /// Nobody looks after it at the moment.
+    pub(super) away: Option<Away>,
+    /// Its record says why its shell was ended: that has had its first signal.
+    pub(super) ended_before: bool,
+    /// The shell has left its unit, and that was told.
+    pub(super) left: bool,
+    pub(super) in_log: InLog,
+    pub(super) scripts: RankScripts,
+}
+
+impl Rank {
     /// The shell runs, as far as is known.
     pub(super) fn is_active(&self) -> bool {
         matches!(self.phase, Phase::Pending | Phase::Running)
@@ -76,8 +101,7 @@ impl Rank {
 
     /// Its agent, which has the request, has not told that its shell runs.
     pub(super) fn has_never_run(&self) -> bool {
-        let may_run = self.seen_running || self.unsure || self.away_since.is_some();
-        self.phase == Phase::Pending && !may_run
+        self.phase == Phase::Pending && self.heard != Heard::Unsure && self.away.is_none()
     }
 
     /// Something of its shell may be left.
@@ -87,35 +111,65 @@ impl Rank {
 
     /// Its prolog has not ended, as far as the job waits for it.
     pub(super) fn is_in_prolog(&self) -> bool {
-        let is_over = self.prepared || self.prolog_failure.is_some();
-        !is_over && !self.seen_running && self.phase == Phase::Pending
+        self.phase == Phase::Pending && self.scripts.is_prolog_awaited()
     }
 
     /// Whether its shell is active can be said.
     pub(super) fn is_known(&self) -> bool {
-        self.heard && !self.unsure && self.away_since.is_none()
+        self.heard == Heard::Known && self.away.is_none()
     }
 
     pub(super) fn is_gone(&self) -> bool {
         matches!(self.phase, Phase::Gone(_))
     }
 
-    /// Nobody looks after it from now on. Returns since when that is so.
-    pub(super) fn set_away(&mut self, now: f64) -> f64 {
-        *self.away_since.get_or_insert(now)
+    /// Nobody looks after it from now on.
+    pub(super) fn set_away(&mut self, now: f64) -> &mut Away {
+        self.away.get_or_insert(Away { since: now, refusal: None })
+    }
+
+    /// Its shell was seen running. Returns whether it is one that was expected.
+    pub(super) fn set_running(&mut self) -> bool {
+        match &mut self.phase {
+            Phase::Pending => {
+                self.phase = Phase::Running;
+                return true;
+            }
+            Phase::Running => (),
+            Phase::Exited(end) | Phase::Epilog(end) | Phase::Gone(end) => end.has_run = true,
+        }
+        false
+    }
+
+    /// Its shell has ended, with this status if its agent saw one.
+    pub(super) fn set_exited(&mut self, status: Option<WaitStatus>) {
+        self.phase = Phase::Exited(End { status, ..self.end() });
+    }
+
+    /// The epilog runs.
+    pub(super) fn set_epilog(&mut self) {
+        self.phase = Phase::Epilog(self.end());
     }
 
     pub(super) fn set_gone(&mut self) {
-        self.phase = Phase::Gone(self.status());
-        self.heard = true;
-        self.away_since = None;
+        self.phase = Phase::Gone(self.end());
+        if self.heard == Heard::Nothing {
+            self.heard = Heard::Known;
+        }
+        self.away = None;
     }
 
-    /// How its shell has ended, if its agent saw that.
-    pub(super) fn status(&self) -> Option<WaitStatus> {
+    /// Its shell was seen running, once.
+    pub(super) fn has_run(&self) -> bool {
+        self.end().has_run
+    }
+
+    /// Its end, as it would be if nothing more were heard.
+    fn end(&self) -> End {
         match self.phase {
-            Phase::Pending | Phase::Running => None,
-            Phase::Exited(status) | Phase::Epilog(status) | Phase::Gone(status) => status,
+            Phase::Pending => End::default(),
+            Phase::Running => End { has_run: true, status: None },
+            Phase::Exited(end) | Phase::Epilog(end) | Phase::Gone(end) => end,
         }
     }
 }
@@ -126,24 +180,7 @@ pub(super) struct Ranks(BTreeMap<BrokerRank, Rank>);
 
 impl Ranks {
     pub(super) fn new(ranks: &Idset) -> Self {
-        let rank = Rank {
-            phase: Phase::Pending,
-            seen_running: false,
-            heard: false,
-            unsure: false,
-            ended_before: false,
-            left: false,
-            output_lost: false,
-            silent_since: None,
-            away_since: None,
-            prepared: false,
-            degraded: None,
-            prolog_failure: None,
-            epilog_failure: None,
-            refusal: None,
-            streams: <[LoggedStream; 2]>::default(),
-        };
-        Self(ranks.ranks().map(|r| (r, rank.clone())).collect())
+        Self(ranks.ranks().map(|rank| (rank, Rank::default())).collect())
     }
 
     pub(super) fn get(&self, rank: BrokerRank) -> Option<&Rank> {
@@ -183,24 +220,24 @@ impl Ranks {
     }
 
     /// A shell was seen running.
-    pub(super) fn any_seen_running(&self) -> bool {
-        self.0.values().any(|known| known.seen_running)
+    pub(super) fn any_has_run(&self) -> bool {
+        self.0.values().any(Rank::has_run)
     }
 
     /// Whether nobody looks after some rank at the moment on which something may be left.
     pub(super) fn any_away(&self) -> bool {
-        self.0.values().any(|known| known.away_since.is_some() && !known.is_gone())
+        self.0.values().any(|known| known.away.is_some() && !known.is_gone())
     }
 
     /// Every shell has been seen running. A job that has not failed can begin without a rank that
     /// it can do without.
     pub(super) fn all_started(&self, has_failed: bool) -> bool {
-        let counts = |known: &Rank| known.seen_running || (!has_failed && known.is_gone());
-        self.0.values().any(|known| known.seen_running) && self.0.values().all(counts)
+        let counts = |known: &Rank| known.has_run() || (!has_failed && known.is_gone());
+        self.any_has_run() && self.0.values().all(counts)
     }
 
     pub(super) fn all_heard(&self) -> bool {
-        self.0.values().all(|known| known.heard)
+        self.0.values().all(|known| known.heard != Heard::Nothing)
     }
 
     pub(super) fn all_ended(&self) -> bool {
@@ -213,7 +250,7 @@ impl Ranks {
 
     /// The largest status, if that of every rank was seen.
     pub(super) fn largest_status(&self) -> Option<WaitStatus> {
-        let seen = self.0.values().map(Rank::status).collect::<Option<Vec<_>>>();
+        let seen = self.0.values().map(|known| known.end().status).collect::<Option<Vec<_>>>();
         seen.and_then(|statuses| statuses.into_iter().max())
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::exits::Exits;
-use super::rank::Phase;
+use super::rank::{Heard, Phase};
 use super::timer::Timer;
 use super::{Leader, barrier::Entered};
 use crate::machine::context::Context;
@@ -57,12 +57,12 @@ impl Leader {
                 known.ended_before = true;
                 self.handle_reason(cx, reason, out);
             }
-            Report::Degraded { reason } => self.handle_degraded(rank, reason, out),
-            Report::Epilog | Report::Prepared | Report::ScriptFailed { .. } => {
-                self.handle_script(cx, rank, report, out);
-            }
+            Report::Degraded { .. }
+            | Report::Epilog
+            | Report::Prepared
+            | Report::ScriptFailed { .. } => self.handle_script(cx, rank, report, out),
             Report::Exited { status } if is_active => {
-                known.phase = Phase::Exited(Some(*status));
+                known.set_exited(Some(*status));
                 self.status.add(*status);
                 exits.insert(rank, Some(*status));
             }
@@ -118,8 +118,8 @@ impl Leader {
         out: &mut Effects,
     ) -> bool {
         let Some(known) = self.ranks.get_mut(rank) else { return false };
-        let was_running = known.seen_running;
-        known.phase = Phase::Exited(None);
+        let was_running = known.has_run();
+        known.set_exited(None);
         // If the eventlog says that all shells have ended, its status is the job's.
         let has_ended = self.status.posted.is_some() && !was_running;
         let is_loss = (!self.has_failed() || was_running) && !has_ended;
@@ -133,14 +133,16 @@ impl Leader {
     fn listen(&mut self, cx: Context, rank: BrokerRank, report: &Report) {
         let Some(known) = self.ranks.get_mut(rank) else { return };
         let was_known = known.is_known();
-        let was_away = known.away_since.take().is_some();
+        let was_away = known.away.take().is_some();
         let is_heard = !matches!(report, Report::Unreachable { .. });
-        known.heard |= is_heard;
-        match report {
-            Report::Pending => known.unsure = self.start.reattach || known.seen_running,
-            Report::Running => known.unsure = false,
-            _ => (), // of a shell that has ended nobody asks whether it is active
-        }
+        known.heard = match report {
+            Report::Unreachable { .. } => known.heard,
+            Report::Pending if self.start.reattach || known.has_run() => Heard::Unsure,
+            Report::Pending | Report::Running => Heard::Known,
+            // Of a shell that has ended nobody asks whether it is active.
+            _ if known.heard == Heard::Unsure => Heard::Unsure,
+            _ => Heard::Known,
+        };
         let is_known = is_heard && known.is_known();
         if was_away {
             self.agents.reset_retry();
@@ -177,11 +179,7 @@ impl Leader {
     fn handle_running(&mut self, cx: Context, rank: BrokerRank, out: &mut Effects) {
         self.expect_status();
         let Some(known) = self.ranks.get_mut(rank) else { return };
-        known.seen_running = true;
-        let is_new = known.phase == Phase::Pending;
-        if is_new {
-            known.phase = Phase::Running;
-        }
+        let is_new = known.set_running();
         if self.is_killing() {
             self.signal_late(cx, rank, out);
         } else if self.failure.is_some() {

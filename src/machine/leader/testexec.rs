@@ -4,7 +4,7 @@
 //! leader finds in the exec eventlog when it began.
 
 use super::Leader;
-use super::rank::Phase;
+use super::rank::{Heard, Phase};
 use super::state::{Launching, State};
 use super::timer::Timer;
 use crate::machine::context::Context;
@@ -58,9 +58,9 @@ impl Leader {
         let begins = has_begun || !test.waits && self.failure.is_none();
         for rank in self.start.r.ranks().ranks() {
             if let Some(known) = self.ranks.get_mut(rank) {
-                known.heard = true;
+                known.heard = Heard::Known;
                 if begins {
-                    (known.phase, known.seen_running) = (Phase::Running, true);
+                    known.phase = Phase::Running;
                 }
             }
         }
@@ -111,7 +111,7 @@ impl Leader {
         self.status.add(status.unwrap_or_default());
         for rank in self.ranks.active().ranks().collect::<Vec<BrokerRank>>() {
             if let Some(known) = self.ranks.get_mut(rank) {
-                known.phase = Phase::Exited(status);
+                known.set_exited(status);
             }
             self.set_gone(cx, rank);
         }

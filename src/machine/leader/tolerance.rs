@@ -36,7 +36,7 @@ impl Leader {
     /// A prolog has ended well, and has marked its node. The node is given to no other job.
     pub(super) fn handle_degraded(&mut self, rank: BrokerRank, reason: &str, out: &mut Effects) {
         let Some(known) = self.ranks.get_mut(rank) else { return };
-        if known.degraded.replace(reason.to_string()).as_deref() != Some(reason) {
+        if known.scripts.degraded.replace(reason.to_string()).as_deref() != Some(reason) {
             let reason = format!("degraded for job {}: {reason}", self.id);
             out.drain(rank, reason);
         }
@@ -113,18 +113,18 @@ impl Leader {
 
     /// A shell may be started there, as far as the node's mark is concerned.
     pub(super) fn may_use(&self, rank: BrokerRank) -> bool {
-        let is_marked = self.ranks.get(rank).is_some_and(|known| known.degraded.is_some());
+        let is_marked = self.ranks.get(rank).is_some_and(|known| known.scripts.degraded.is_some());
         !is_marked || self.told.ranks.contains_rank(rank) || Bug::DegradedUntold.is_planted()
     }
 
     pub(super) fn degraded_ranks(&self) -> Idset {
-        self.ranks.select(|known| known.degraded.is_some())
+        self.ranks.select(|known| known.scripts.degraded.is_some())
     }
 
     /// In the order of the ranks.
     fn reasons(&self, ranks: &Idset) -> impl Iterator<Item = &str> {
         let degraded = self.ranks.iter().filter(|(rank, _)| ranks.contains_rank(*rank));
-        degraded.filter_map(|(_, known)| known.degraded.as_deref())
+        degraded.filter_map(|(_, known)| known.scripts.degraded.as_deref())
     }
 
     fn describe_degraded(&self, ranks: &Idset) -> String {
