@@ -94,7 +94,7 @@ impl Leader {
     ) -> Self {
         let start = request.start;
         let ranks = start.r.ranks();
-        let opening = Opening { lost: request.lost, ..Opening::default() };
+        let opening = Opening { lost: request.lost };
         let (largest, promised) = (request.status, request.finish);
         let mut leader = Self {
             id: start.id,
@@ -226,11 +226,7 @@ impl Leader {
         while let Some(timer) = self.timers.pop_due(cx.now.mono) {
             match timer {
                 Timer::Barrier => self.handle_barrier_timeout(cx, out),
-                Timer::Commit => {
-                    if let Some(journal) = &mut self.journal {
-                        journal.log.try_again();
-                    }
-                }
+                Timer::Commit | Timer::Tell => (), // what follows does it again
                 Timer::Ended => self.ask_whether_known(cx, out),
                 Timer::Expiration => self.handle_time_limit(cx, out),
                 Timer::Flush => self.flush(out),
@@ -242,7 +238,6 @@ impl Leader {
                 Timer::Release => self.release_partly(cx, out),
                 Timer::Retry => self.retry(cx, out),
                 Timer::ShellExit => self.handle_shell_exit_timeout(cx, out),
-                Timer::Tell => (), // what follows tells it again
                 Timer::Test => self.handle_test_timeout(cx),
             }
         }
@@ -297,7 +292,9 @@ impl Leader {
 
     /// Commits what waits for the exec eventlog.
     fn flush(&mut self, out: &mut Effects) {
-        if let Some(journal) = &mut self.journal {
+        if let Some(journal) = &mut self.journal
+            && !self.timers.is_armed(Timer::Commit)
+        {
             journal.log.flush(self.id, out);
         }
     }

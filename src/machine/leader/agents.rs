@@ -18,30 +18,10 @@ use crate::proto::peer::{
 };
 use crate::proto::{BrokerRank, Idset, Stream};
 
-/// First pause before a rank whose module is away is asked again, in seconds.
-const RETRY_FIRST: f64 = 0.1;
-/// Longest such pause, in seconds.
-const RETRY_MAX: f64 = 5.0;
-
 /// Streams of reports, with the ranks that each answers for and its root.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Agents {
     streams: BTreeMap<StreamId, (BrokerRank, Idset)>,
-    /// How long to wait before ranks that are away are asked again, in seconds.
-    retry_pause: f64,
-}
-
-impl Default for Agents {
-    fn default() -> Self {
-        Self { streams: BTreeMap::new(), retry_pause: RETRY_FIRST }
-    }
-}
-
-impl Agents {
-    /// A rank has answered.
-    pub(super) fn reset_retry(&mut self) {
-        self.retry_pause = RETRY_FIRST;
-    }
 }
 
 impl Leader {
@@ -222,7 +202,7 @@ impl Leader {
                 let is_news = away.since == cx.now.mono || before != away.refusal;
                 let text = format!("{}: rank {rank} does not answer: {end}", self.id);
                 out.log(Level::of_end(end, is_news), text);
-                self.retry_later(cx);
+                self.timers.try_again(Timer::Retry, cx.now.mono);
             }
         }
     }
@@ -232,15 +212,8 @@ impl Leader {
         for rank in ranks.ranks() {
             if let Some(known) = self.ranks.get_mut(rank).filter(|known| !known.is_gone()) {
                 known.set_away(cx.now.mono);
-                self.retry_later(cx);
+                self.timers.try_again(Timer::Retry, cx.now.mono);
             }
-        }
-    }
-
-    fn retry_later(&mut self, cx: Context) {
-        if !self.timers.is_armed(Timer::Retry) {
-            self.timers.arm(Timer::Retry, cx.now.mono + self.agents.retry_pause);
-            self.agents.retry_pause = (self.agents.retry_pause * 2.0).min(RETRY_MAX);
         }
     }
 
@@ -260,7 +233,7 @@ impl Leader {
             }
         }
         if away.is_empty() {
-            self.agents.reset_retry();
+            self.timers.succeed(Timer::Retry);
         }
     }
 

@@ -41,7 +41,7 @@ impl Leader {
             Some(journal) => {
                 journal.post(ExecEvent::bare(cx.now.wall, "done"));
                 journal.is_done = true;
-                if journal.log.finish(self.id, out) {
+                if !self.timers.is_armed(Timer::Commit) && journal.log.finish(self.id, out) {
                     out.push(Effect::Kvs { id: self.id, op: KvsOp::Move });
                 }
             }

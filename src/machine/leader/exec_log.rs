@@ -4,9 +4,6 @@
 use crate::machine::effect::{Effect, Effects, KvsOp};
 use crate::proto::{BrokerRank, ExecEvent, JobDigest, JobId, Stream, WaitStatus};
 
-/// Times that a commit is tried before its events are given up, and that the move is tried.
-const TRIES_MAX: u32 = 5;
-
 /// A piece of output, durable once its commit is.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Logged {
@@ -45,9 +42,6 @@ enum Last {
 pub(super) struct ExecLog {
     waiting: Batch,
     in_flight: Option<Batch>,
-    /// A failed commit waits for its next try.
-    holding: bool,
-    tries: u32,
     last: Last,
     /// The run of the job, which no commit has said yet.
     run: Option<JobDigest>,
@@ -80,14 +74,10 @@ impl ExecLog {
 
     /// Commits what waits, unless a commit is under way.
     pub(super) fn flush(&mut self, id: JobId, out: &mut Effects) {
-        if !self.is_busy() && self.last == Last::ToCome && !self.waiting.events.is_empty() {
+        if self.in_flight.is_none() && self.last == Last::ToCome && !self.waiting.events.is_empty()
+        {
             self.commit(id, out);
         }
-    }
-
-    /// A commit is under way, or waits for its next try.
-    fn is_busy(&self) -> bool {
-        self.in_flight.is_some() || self.holding
     }
 
     fn commit(&mut self, id: JobId, out: &mut Effects) {
@@ -99,45 +89,34 @@ impl ExecLog {
 
     /// The commit under way is durable; returns what it held.
     pub(super) fn take_committed(&mut self) -> Held {
-        (self.tries, self.run) = (0, None);
+        self.run = None;
+        self.give_up()
+    }
+
+    /// The commit under way has failed for good; returns what it held.
+    pub(super) fn give_up(&mut self) -> Held {
         self.in_flight.take().unwrap_or_default().held
     }
 
-    /// The commit under way has failed. Returns nothing if it is to be tried again after a pause. Else
-    /// its events are given up, and what they held is returned.
-    pub(super) fn take_failed(&mut self) -> Option<Held> {
+    /// The commit under way has failed. What it holds goes with the next one.
+    pub(super) fn put_back(&mut self) {
         let mut batch = self.in_flight.take().unwrap_or_default();
-        self.tries += 1;
-        if self.tries >= TRIES_MAX {
-            self.tries = 0;
-            return Some(batch.held);
-        }
         batch.events.append(&mut self.waiting.events);
         batch.held.output.append(&mut self.waiting.held.output);
         batch.held.status = batch.held.status.max(self.waiting.held.status);
         self.waiting = batch;
-        self.holding = true;
-        None
     }
 
-    /// The move of the namespace has failed. Returns whether it is to be tried again after a pause.
-    pub(super) fn handle_move_failed(&mut self) -> bool {
-        self.tries += 1;
-        self.holding = self.tries < TRIES_MAX;
-        self.last = if self.holding { Last::Asked } else { Last::Over };
-        self.holding
-    }
-
-    /// The pause after a failed commit is over.
-    pub(super) fn try_again(&mut self) {
-        self.holding = false;
+    /// The move of the namespace has failed, and is to be tried again.
+    pub(super) fn move_again(&mut self) {
+        self.last = Last::Asked;
     }
 
     /// Commits the last events, once nothing else is under way. Returns true once, when the
     /// namespace can be moved. There is a last commit without events, too: when it is answered, its
     /// rank has seen what other ranks had committed (`rfc/0003-machines.md`, done-last).
     pub(super) fn finish(&mut self, id: JobId, out: &mut Effects) -> bool {
-        if self.is_busy() || self.last == Last::Over {
+        if self.in_flight.is_some() || self.last == Last::Over {
             return false;
         }
         let is_over = self.last == Last::Asked && self.waiting.events.is_empty();
@@ -169,8 +148,7 @@ mod tests {
         let run = Some(JobDigest::default());
         let mut log = ExecLog::of_run(run.clone());
         assert_eq!(said(&mut log), run);
-        assert_eq!(log.take_failed(), None);
-        log.try_again();
+        log.put_back();
         assert_eq!(said(&mut log), run);
         log.take_committed();
         assert_eq!(said(&mut log), None);

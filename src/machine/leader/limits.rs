@@ -15,9 +15,6 @@ use crate::proto::{
     format_fsd,
 };
 
-/// Pause before shells of unknown state are looked at again, in seconds.
-const SHELL_EXIT_AGAIN: f64 = 1.0;
-
 impl Leader {
     /// The job manager published an exception of this job.
     pub(in crate::machine) fn handle_exception(
@@ -116,7 +113,8 @@ impl Leader {
     pub(super) fn handle_shell_exit_timeout(&mut self, cx: Context, out: &mut Effects) {
         let active = self.ranks.select(|known| known.is_active() && known.is_known());
         if active.is_empty() {
-            return self.timers.arm(Timer::ShellExit, cx.now.mono + SHELL_EXIT_AGAIN);
+            self.timers.try_again(Timer::ShellExit, cx.now.mono);
+            return;
         }
         let note = format!(
             "job shells still active on {} ({} {active}) {} after leader shell exit",

@@ -12,14 +12,6 @@ use crate::machine::event::{Creation, Fault, KvsResult, Opened};
 use crate::proto::peer::{LeadNote, Mode};
 use crate::proto::{ExecEvent, Idset, JobDigest, Response, WaitStatus};
 
-/// How often opening the guest namespace is tried again.
-const OPEN_RETRIES_MAX: u32 = 5;
-/// Pause between two tries, in seconds.
-const OPEN_PAUSE: f64 = 2.0;
-
-/// Pause before a commit that failed is tried again, in seconds.
-const COMMIT_PAUSE: f64 = 1.0;
-
 /// Events by which a leader says that it takes over: RFC 50's, and one for when the job has not
 /// started yet, or has ended. They are counted.
 const TAKES_OVER: [&str; 2] = ["reattach", "debug.lead"];
@@ -59,20 +51,17 @@ impl Leader {
         result: KvsResult,
         out: &mut Effects,
     ) {
-        match result {
-            KvsResult::Appended(result) => self.handle_commit(cx, result, out),
-            KvsResult::Created(result) => {
-                // Else it is the answer to a question that this leader did not ask.
-                if let State::Opening(_) = self.state {
-                    match result {
-                        Ok(Creation::Made) => self.begin(cx, out),
-                        // An earlier leader made it, and the job manager never heard of a start.
-                        Ok(Creation::Existed) => self.open(out),
-                        Err(fault) => self.fail_without_namespace(cx, &fault, out),
-                    }
-                }
+        match (result, &self.state) {
+            (KvsResult::Appended(result), _) => self.handle_commit(cx, result, out),
+            (KvsResult::Created(Ok(Creation::Made)), State::Opening(_)) => self.begin(cx, out),
+            // An earlier leader made it, and the job manager never heard of a start.
+            (KvsResult::Created(Ok(Creation::Existed)), State::Opening(_)) => self.open(out),
+            (KvsResult::Created(Err(fault)), State::Opening(_)) => {
+                self.fail_without_namespace(cx, &fault, out);
             }
-            KvsResult::Linked(result) => {
+            (KvsResult::Opened(result), State::Opening(_)) => self.handle_opened(cx, result, out),
+            (KvsResult::Moved(result), State::Moving(_)) => self.handle_moved(cx, result, out),
+            (KvsResult::Linked(result), _) => {
                 if let Some(journal) = &mut self.journal {
                     journal.link = Link::Settled;
                 }
@@ -80,24 +69,20 @@ impl Leader {
                     self.fail(cx, format!("failed to link guest ns: {fault}"), out);
                 }
             }
-            KvsResult::Moved(result) => self.handle_moved(cx, result, out),
-            KvsResult::Opened(result) => self.handle_opened(cx, result, out),
+            // Answers to questions that this leader did not ask, or does not ask any more.
+            (KvsResult::Created(_) | KvsResult::Opened(_) | KvsResult::Moved(_), _) => (),
             // An agent's, and the coordinator's.
-            KvsResult::Recommitted { .. } | KvsResult::Released(_) => (),
+            (KvsResult::Recommitted { .. } | KvsResult::Released(_), _) => (),
         }
         self.advance(cx, out);
     }
 
     fn handle_opened(&mut self, cx: Context, result: Result<Opened, Fault>, out: &mut Effects) {
-        let State::Opening(opening) = &mut self.state else { return };
         match result {
             Ok(opened) => self.take_over(cx, &opened, out),
-            // A job that runs is worth some patience.
-            Err(fault) if opening.failures < OPEN_RETRIES_MAX => {
-                opening.failures += 1;
+            Err(fault) if self.timers.try_again(Timer::Open, cx.now.mono) => {
                 let text = format!("{}: cannot open its guest namespace: {fault}", self.id);
                 out.log(Level::Error, text);
-                self.timers.arm(Timer::Open, cx.now.mono + OPEN_PAUSE);
             }
             Err(fault) => self.fail_without_namespace(cx, &fault, out),
         }
@@ -106,17 +91,18 @@ impl Leader {
     fn handle_commit(&mut self, cx: Context, result: Result<(), Fault>, out: &mut Effects) {
         let Some(journal) = &mut self.journal else { return };
         let held = match result {
-            Ok(()) => journal.log.take_committed(),
+            Ok(()) => {
+                self.timers.succeed(Timer::Commit);
+                journal.log.take_committed()
+            }
             Err(fault) => {
                 let text = format!("{}: exec.eventlog commit failed: {fault}", self.id);
                 out.log(Level::Error, text);
-                match journal.log.take_failed() {
-                    None => {
-                        return self.timers.arm(Timer::Commit, cx.now.mono + COMMIT_PAUSE);
-                    }
-                    // Given up: keeping it on the node would only hold up the job's end.
-                    Some(lost) => lost,
+                if self.timers.try_again(Timer::Commit, cx.now.mono) {
+                    return journal.log.put_back();
                 }
+                // Keeping it on the node would only hold up the job's end.
+                journal.log.give_up()
             }
         };
         let mark = journal.cover.handle_status(held.status);
@@ -129,15 +115,16 @@ impl Leader {
     }
 
     fn handle_moved(&mut self, cx: Context, result: Result<(), Fault>, out: &mut Effects) {
-        let State::Moving(status) = self.state else { return };
         if let Err(fault) = result {
             let text = format!("{}: moving the guest namespace failed: {fault}", self.id);
             out.log(Level::Error, text);
-            if self.journal.as_mut().is_some_and(|journal| journal.log.handle_move_failed()) {
-                return self.timers.arm(Timer::Commit, cx.now.mono + COMMIT_PAUSE);
+            if let Some(journal) = &mut self.journal
+                && self.timers.try_again(Timer::Commit, cx.now.mono)
+            {
+                return journal.log.move_again();
             }
         }
-        self.end(cx, status, out);
+        self.end(cx, self.state.finish(), out);
     }
 
     /// Looks for the guest namespace of an earlier leader.

@@ -145,7 +145,7 @@ impl Leader {
         };
         let is_known = is_heard && known.is_known();
         if was_away {
-            self.agents.reset_retry();
+            self.timers.succeed(Timer::Retry);
         }
         if was_away && is_heard {
             self.spare_shells(cx);

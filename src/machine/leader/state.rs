@@ -44,8 +44,6 @@ pub(super) enum State {
 /// What a leader needs until the guest namespace is open.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Opening {
-    /// How often the guest namespace could not be opened.
-    pub(super) failures: u32,
     /// Ranks that the coordinator has given up on. They are not asked.
     pub(super) lost: Idset,
 }

@@ -55,45 +55,86 @@ const ALL: [Timer; 15] = [
     Timer::Test,
 ];
 
-/// When each timer fires, in monotonic seconds.
+impl Timer {
+    /// For what is tried again until it succeeds: the first pause and the longest, in seconds (they
+    /// double), and how often it is tried in a row.
+    fn tries(self) -> (f64, f64, u32) {
+        match self {
+            Self::Commit => (1.0, 1.0, 5),
+            // A job that runs is worth some patience.
+            Self::Open => (2.0, 2.0, 6),
+            Self::Retry => (0.1, 5.0, u32::MAX),
+            Self::Tell => (2.0, 2.0, u32::MAX),
+            _ => (1.0, 1.0, u32::MAX),
+        }
+    }
+}
+
+/// When each timer fires, in monotonic seconds, and what was tried in vain.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct TimerTable([Option<f64>; ALL.len()]);
+pub(super) struct TimerTable {
+    due: [Option<f64>; ALL.len()],
+    failures: [u32; ALL.len()],
+}
 
 impl TimerTable {
     pub(super) fn arm(&mut self, timer: Timer, at: f64) {
-        self.0[timer as usize] = Some(at);
+        self.due[timer as usize] = Some(at);
+    }
+
+    /// Something has failed, or was not answered. Returns whether it is tried again after a pause: not
+    /// if this was the last try.
+    pub(super) fn try_again(&mut self, timer: Timer, now: f64) -> bool {
+        let (first, longest, most) = timer.tries();
+        let failures = &mut self.failures[timer as usize];
+        if self.due[timer as usize].is_some() {
+            return true;
+        }
+        let pause = first * f64::from(1u32 << (*failures).min(16));
+        *failures = failures.saturating_add(1);
+        if *failures >= most {
+            *failures = 0;
+            return false;
+        }
+        self.arm(timer, now + pause.min(longest));
+        true
+    }
+
+    /// What was tried has succeeded: the next pause is the first one again.
+    pub(super) fn succeed(&mut self, timer: Timer) {
+        self.failures[timer as usize] = 0;
     }
 
     /// Arms a timer, or has it go off no earlier than this.
     pub(super) fn postpone(&mut self, timer: Timer, at: f64) {
-        let at = self.0[timer as usize].map_or(at, |armed| armed.max(at));
+        let at = self.due[timer as usize].map_or(at, |armed| armed.max(at));
         self.arm(timer, at);
     }
 
     pub(super) fn cancel(&mut self, timer: Timer) {
-        self.0[timer as usize] = None;
+        self.due[timer as usize] = None;
     }
 
     /// Cancels all but one.
     pub(super) fn keep_only(&mut self, timer: Timer) {
-        let kept = self.0[timer as usize];
-        self.0 = [None; ALL.len()];
-        self.0[timer as usize] = kept;
+        let kept = self.due[timer as usize];
+        self.due = [None; ALL.len()];
+        self.due[timer as usize] = kept;
     }
 
     pub(super) fn is_armed(&self, timer: Timer) -> bool {
-        self.0[timer as usize].is_some()
+        self.due[timer as usize].is_some()
     }
 
     pub(super) fn next(&self) -> Option<f64> {
-        self.0.iter().flatten().copied().reduce(f64::min)
+        self.due.iter().flatten().copied().reduce(f64::min)
     }
 
     /// Takes the earliest timer that is due.
     pub(super) fn pop_due(&mut self, now: f64) -> Option<Timer> {
         let due = ALL
             .into_iter()
-            .filter_map(|timer| self.0[timer as usize].map(|at| (timer, at)))
+            .filter_map(|timer| self.due[timer as usize].map(|at| (timer, at)))
             .filter(|(_, at)| *at <= now)
             .reduce(|a, b| if b.1 < a.1 { b } else { a })?;
         self.cancel(due.0);
@@ -118,5 +159,36 @@ mod tests {
         assert!(table.is_armed(Timer::Barrier));
         table.cancel(Timer::Barrier);
         assert_eq!(table.next(), None);
+    }
+
+    /// Tries in vain, one as soon as the other, and returns when each was.
+    fn try_in_vain(table: &mut TimerTable, timer: Timer, times: usize) -> Vec<f64> {
+        let mut now = 0.0;
+        let mut tried = Vec::new();
+        while tried.len() < times && table.try_again(timer, now) {
+            assert!(table.try_again(timer, now), "it is tried again already");
+            now = table.next().expect("armed");
+            assert_eq!(table.pop_due(now), Some(timer));
+            tried.push(now);
+        }
+        tried
+    }
+
+    #[test]
+    fn pauses_double_up_to_the_longest_and_begin_anew_after_a_success() {
+        let mut table = TimerTable::default();
+        let tried = try_in_vain(&mut table, Timer::Retry, 8);
+        let pauses = tried.iter().zip(&tried[1..]).map(|(a, b)| ((b - a) * 10.0).round());
+        assert_eq!(pauses.collect::<Vec<_>>(), [2.0, 4.0, 8.0, 16.0, 32.0, 50.0, 50.0]);
+        table.succeed(Timer::Retry);
+        assert_eq!(try_in_vain(&mut table, Timer::Retry, 2), [0.1, 0.1 + 0.2]);
+    }
+
+    #[test]
+    fn what_has_a_limit_is_given_up_and_counted_anew() {
+        let mut table = TimerTable::default();
+        for _ in 0..2 {
+            assert_eq!(try_in_vain(&mut table, Timer::Commit, 9), [1.0, 2.0, 3.0, 4.0]);
+        }
     }
 }

@@ -14,9 +14,6 @@ use crate::planted::Bug;
 use crate::proto::peer::Order;
 use crate::proto::{BrokerRank, DegradedNodes, Exception, Idset, Stage};
 
-/// Pause before the job manager is told again, in seconds.
-const TELL_PAUSE: f64 = 2.0;
-
 /// Of which degraded nodes the job's eventlog tells.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Told {
@@ -105,7 +102,7 @@ impl Leader {
             Err(fault) => {
                 let text = format!("{}: cannot post node-degraded: {fault}", self.id);
                 out.log(Level::Error, text);
-                self.timers.arm(Timer::Tell, cx.now.mono + TELL_PAUSE);
+                self.timers.try_again(Timer::Tell, cx.now.mono);
             }
         }
         self.advance(cx, out);
