@@ -28,6 +28,7 @@ mod cleaning;
 mod degraded;
 mod delayed;
 mod hold;
+mod sweep;
 mod unasked;
 
 /// First pause before a leader is asked again, in seconds.
@@ -364,7 +365,7 @@ impl Coordinator {
         let running = self.jobs.iter().filter(|(_, job)| runs(job)).map(|(id, _)| *id);
         self.checkpoint.handle_timeout(cx, running, out);
         for id in self.checkpoint.writing() {
-            if let Some(job) = self.jobs.get_mut(&id) {
+            if let Some(job) = self.jobs.get_mut(id) {
                 job.is_stray |= job.is_cleaned_up();
             }
         }

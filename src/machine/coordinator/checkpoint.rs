@@ -7,24 +7,17 @@
 //!
 //! The KVS also changes for jobs that only wait. The adapter looks for that
 //! ([`Event::KvsChanged`](crate::machine::Event::KvsChanged)).
-//!
-//! Shells write to their job's guest namespace without telling anybody. So checkpoints also take
-//! the namespaces of running jobs in turn, a bounded number every [`SWEEP_SECONDS`].
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::asked::Asked;
+use super::sweep::Sweep;
 use crate::machine::context::Context;
 use crate::machine::effect::{Effect, Effects, Level};
 use crate::machine::event::{Fault, RequestId};
 use crate::planted::Bug;
 use crate::proto::peer::{CoveredRequest, Version};
 use crate::proto::{BrokerRank, JobDigest, JobId};
-
-/// How often guest namespaces of running jobs are put into a checkpoint unasked, in seconds.
-const SWEEP_SECONDS: f64 = 10.0;
-/// How many of them at most.
-const SWEEP_MAX: usize = 512;
 
 /// What a job's leader waits for.
 #[derive(Clone, Debug, PartialEq)]
@@ -59,33 +52,38 @@ enum Haste {
     Had,
 }
 
-/// What waits for the next checkpoint, and for the one under way.
+/// The checkpoint that is being made.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct UnderWay {
+    /// The jobs whose leaders wait for it.
+    jobs: BTreeMap<JobId, Waiting>,
+    /// Its commit was sent.
+    begun: bool,
+    /// Jobs whose references it writes.
+    writing: BTreeSet<JobId>,
+    /// Jobs whose references it removes.
+    removing: BTreeSet<JobId>,
+    /// Something has changed meanwhile.
+    changed: bool,
+}
+
+/// What waits for the next checkpoint, and the one under way.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Checkpoint {
     waiting: BTreeMap<JobId, Waiting>,
-    in_flight: Option<BTreeMap<JobId, Waiting>>,
-    /// The commit of the one under way was sent.
-    begun: bool,
-    /// Jobs whose references the one under way writes.
-    writing: BTreeSet<JobId>,
+    under_way: Option<UnderWay>,
     /// Jobs that nobody runs any more, and whose references may be there again.
     strays: BTreeSet<JobId>,
-    /// Those that the one under way removes.
-    removing: BTreeSet<JobId>,
     /// Shells that wait.
     asked: Asked,
     due: Option<f64>,
-    changed: bool,
     haste: Haste,
     /// One has been made since this coordinator came up.
     made: bool,
     last: Last,
     /// Why the last one was not made, which was said.
     trouble: Option<Fault>,
-    /// When running jobs have their turn, if there are any.
-    sweep_at: Option<f64>,
-    /// The last running job that had its turn.
-    swept: Option<JobId>,
+    sweep: Sweep,
 }
 
 impl Checkpoint {
@@ -107,16 +105,18 @@ impl Checkpoint {
     }
 
     fn want_within(&mut self, cx: Context, seconds: f64) {
-        self.changed = true;
-        if self.in_flight.is_none() {
-            let at = cx.now.mono + seconds;
-            self.due = Some(self.due.map_or(at, |due| due.min(at)));
+        match &mut self.under_way {
+            Some(under_way) => under_way.changed = true,
+            None => {
+                let at = cx.now.mono + seconds;
+                self.due = Some(self.due.map_or(at, |due| due.min(at)));
+            }
         }
     }
 
     /// The checkpoint under way may have a job in CLEANUP that is not held. The next one has the hold.
     pub(super) fn hurry(&mut self) {
-        if self.in_flight.is_some() && self.haste == Haste::None {
+        if self.under_way.is_some() && self.haste == Haste::None {
             self.haste = Haste::Wanted;
         }
     }
@@ -175,9 +175,9 @@ impl Checkpoint {
 
     /// This job has ended, and no checkpoint says so yet.
     pub(super) fn has_ended(&self, id: JobId, digest: &JobDigest) -> bool {
-        [Some(&self.waiting), self.in_flight.as_ref()]
-            .into_iter()
-            .flatten()
+        let under_way = self.under_way.iter().map(|under_way| &under_way.jobs);
+        under_way
+            .chain([&self.waiting])
             .filter_map(|jobs| jobs.get(&id))
             .any(|job| job.ended && job.digest == *digest)
     }
@@ -189,12 +189,12 @@ impl Checkpoint {
 
     /// The one under way writes this job's reference.
     pub(super) fn is_writing(&self, id: JobId) -> bool {
-        self.writing.contains(&id)
+        self.under_way.as_ref().is_some_and(|under_way| under_way.writing.contains(&id))
     }
 
     /// Jobs whose references the one under way writes.
-    pub(super) fn writing(&self) -> impl Iterator<Item = JobId> {
-        self.writing.iter().copied()
+    pub(super) fn writing(&self) -> impl Iterator<Item = &JobId> {
+        self.under_way.iter().flat_map(|under_way| &under_way.writing)
     }
 
     /// The next checkpoint is the last one, and takes all running jobs. None is made if nothing runs
@@ -209,7 +209,7 @@ impl Checkpoint {
 
     /// Whether the last one has ended, or none was wanted.
     pub(super) fn is_last_made(&self) -> bool {
-        self.last == Last::Unwanted && self.in_flight.is_none()
+        self.last == Last::Unwanted && self.under_way.is_none()
     }
 
     /// Whether one is to begin now.
@@ -219,31 +219,13 @@ impl Checkpoint {
 
     /// None is begun while another is under way.
     pub(super) fn next_timeout(&self) -> Option<f64> {
-        let times = [self.due, self.sweep_at];
-        times.into_iter().flatten().reduce(f64::min).filter(|_| self.in_flight.is_none())
+        let times = [self.due, self.sweep.due()];
+        times.into_iter().flatten().reduce(f64::min).filter(|_| self.under_way.is_none())
     }
 
     /// Running jobs have their turn while there are any.
     pub(super) fn sweep_while(&mut self, cx: Context, jobs: bool) {
-        let next = self.sweep_at.unwrap_or(cx.now.mono + SWEEP_SECONDS);
-        self.sweep_at = (jobs && cx.shells_survive).then_some(next);
-    }
-
-    /// Takes running jobs whose turn it is.
-    fn sweep(&mut self, now: f64, running: impl Iterator<Item = JobId> + Clone) -> Vec<JobId> {
-        if self.last == Last::Wanted {
-            self.last = Last::Begun;
-            return running.collect();
-        }
-        if self.sweep_at.is_none_or(|at| at > now) {
-            return Vec::new();
-        }
-        let after = running.clone().filter(|id| Some(*id) > self.swept);
-        let round = after.chain(running.clone().filter(|id| Some(*id) <= self.swept));
-        let jobs: Vec<JobId> = round.take(SWEEP_MAX).collect();
-        self.swept = jobs.last().copied();
-        self.sweep_at = (!jobs.is_empty()).then_some(now + SWEEP_SECONDS);
-        jobs
+        self.sweep.go_on_while(cx.now.mono, jobs && cx.shells_survive);
     }
 
     /// Makes a checkpoint, if it is time. Where no shell outlives its broker there is nothing to find
@@ -258,23 +240,30 @@ impl Checkpoint {
         if !self.is_due(now) {
             return;
         }
-        let turn = self.sweep(now, running);
+        let turn = if self.last == Last::Wanted {
+            self.last = Last::Begun;
+            running.collect()
+        } else {
+            self.sweep.take_due(now, running)
+        };
         if turn.is_empty() && self.due.is_none_or(|at| at > now) {
             return;
         }
         self.due = None;
-        self.changed = false;
         let jobs = std::mem::take(&mut self.waiting);
+        let mut under_way = UnderWay { jobs, ..UnderWay::default() };
         let is_durable = cx.shells_survive || self.last == Last::Begun;
         if is_durable {
+            let jobs = &under_way.jobs;
             let waiting = jobs.iter().filter(|(_, job)| !job.ended).map(|(id, _)| *id);
-            self.writing = waiting.chain(self.asked.jobs()).chain(turn).collect();
+            under_way.writing = waiting.chain(self.asked.jobs()).chain(turn).collect();
             let stray = jobs.iter().filter(|(_, job)| job.is_stray).map(|(id, _)| *id);
-            self.removing = stray.chain(std::mem::take(&mut self.strays)).collect();
-            let (jobs, ended) = (self.writing().collect(), self.removing.iter().copied().collect());
+            under_way.removing = stray.chain(std::mem::take(&mut self.strays)).collect();
+            let [jobs, ended] =
+                [&under_way.writing, &under_way.removing].map(|ids| ids.iter().copied().collect());
             out.push(Effect::Checkpoint { jobs, ended });
         }
-        (self.in_flight, self.begun) = (Some(jobs), false);
+        self.under_way = Some(under_way);
         self.asked.begin();
         if !is_durable {
             self.handle_made(cx, Ok(()), out);
@@ -283,12 +272,14 @@ impl Checkpoint {
 
     /// The commit of the one under way was sent.
     pub(super) fn handle_begun(&mut self) {
-        self.begun = true;
+        if let Some(under_way) = &mut self.under_way {
+            under_way.begun = true;
+        }
     }
 
     /// One is under way, and its commit was not sent yet.
     pub(super) fn is_prepared(&self) -> bool {
-        self.in_flight.is_some() && !self.begun
+        self.under_way.as_ref().is_some_and(|under_way| !under_way.begun)
     }
 
     /// A reference is to be removed, and after an unload nobody would know.
@@ -303,9 +294,9 @@ impl Checkpoint {
         result: Result<(), Fault>,
         out: &mut Effects,
     ) {
-        let Some(jobs) = self.in_flight.take() else { return };
-        self.writing.clear();
-        let mut removing = std::mem::take(&mut self.removing);
+        let Some(UnderWay { jobs, mut removing, changed, .. }) = self.under_way.take() else {
+            return;
+        };
         let is_made = result.is_ok();
         match result {
             Ok(()) => {
@@ -330,7 +321,6 @@ impl Checkpoint {
                 }
                 self.strays.append(&mut removing);
                 self.asked.put_back();
-                self.changed = true;
             }
         }
         if self.last == Last::Begun && !self.has_strays() {
@@ -340,7 +330,7 @@ impl Checkpoint {
         self.haste = if hurries { Haste::Had } else { Haste::None };
         if hurries || self.last == Last::Wanted || self.last == Last::Begun && is_made {
             self.due = Some(cx.now.mono);
-        } else if self.changed {
+        } else if changed || !is_made {
             self.due = Some(cx.now.mono + cx.config.checkpoint_interval);
         }
     }
