@@ -65,8 +65,7 @@ pub(super) struct Leader {
     command: ShellCommand,
     replies: Replies,
     state: State,
-    /// The guest namespace; none until it is open, and none for a job that has none.
-    journal: Option<Journal>,
+    journal: Journal,
     ranks: Ranks,
     agents: Agents,
     /// Shell ranks that the job cannot do without.
@@ -102,7 +101,7 @@ impl Leader {
             command: launch::adopting_command(cx, &start),
             replies: Replies::new(coordinator),
             state: State::Opening(opening),
-            journal: None,
+            journal: Journal::default(),
             ranks: Ranks::new(ranks),
             agents: Agents::default(),
             critical: (0..ranks.len() as u32).collect(),
@@ -157,7 +156,7 @@ impl Leader {
 
     /// Which of the job's leaders it is, counted from 1; 0 while the KVS has not told.
     fn generation(&self) -> u64 {
-        self.journal.as_ref().map_or(0, |journal| journal.generation)
+        self.journal.generation
     }
 
     /// Whether the shell on this rank has ended, or the rank was given up.
@@ -193,7 +192,7 @@ impl Leader {
             let ranks = ReleasedRanks::These(released.clone());
             self.replies.say(Response::Release { ranks, is_final: false }, out);
         }
-        if let Some(mark) = self.journal.as_ref().and_then(|journal| journal.cover.outstanding()) {
+        if let Some(mark) = self.journal.cover.outstanding() {
             self.replies.note(LeadNote::Changed { mark }, out);
         }
         if matches!(self.state, State::Ended(_)) {
@@ -248,7 +247,7 @@ impl Leader {
     fn advance(&mut self, cx: Context, out: &mut Effects) {
         self.conclude(cx, out);
         self.judge_prologs(cx, out);
-        let awaits_link = self.journal.as_ref().is_some_and(|j| j.link == Link::Awaited);
+        let awaits_link = self.journal.link == Link::Awaited;
         let has_failed = self.failure.is_some();
         if let State::Launching(_) = self.state
             && !awaits_link
@@ -292,25 +291,20 @@ impl Leader {
 
     /// Commits what waits for the exec eventlog.
     fn flush(&mut self, out: &mut Effects) {
-        if let Some(journal) = &mut self.journal
-            && !self.timers.is_armed(Timer::Commit)
-        {
-            journal.log.flush(self.id, out);
+        if !self.timers.is_armed(Timer::Commit) {
+            self.journal.log.flush(self.id, out);
         }
     }
 
     /// After the status the last event usually follows at once: one commit serves both.
     fn flush_soon(&mut self, cx: Context) {
-        let waits = self.journal.as_ref().is_some_and(|journal| journal.log.is_waiting());
-        if waits && !self.timers.is_armed(Timer::Flush) {
+        if self.journal.log.is_waiting() && !self.timers.is_armed(Timer::Flush) {
             self.timers.arm(Timer::Flush, cx.now.mono + FLUSH_PAUSE);
         }
     }
 
     fn post(&mut self, event: ExecEvent) {
-        if let Some(journal) = &mut self.journal {
-            journal.post(event);
-        }
+        self.journal.post(event);
     }
 
     /// While rank 0's module is away the job manager is told directly: the job may have ended
@@ -347,7 +341,7 @@ impl Leader {
             "ns": self.id.namespace(),
             "critical_ranks": self.critical.to_string(),
             "multiuser": i32::from(self.is_multiuser()),
-            "has_namespace": i32::from(self.journal.is_some()),
+            "has_namespace": i32::from(self.journal.is_open()),
             "exception_in_progress": i32::from(self.failure.is_some()),
             "started": i32::from(!matches!(self.state, State::Opening(_))),
             "running": i32::from(matches!(self.state, State::Running(_) | State::Exited(_))),

@@ -37,15 +37,13 @@ impl Leader {
     /// Commits the last events, and then has the job's data put in its place.
     pub(super) fn move_namespace(&mut self, cx: Context, out: &mut Effects) {
         self.timers.keep_only(Timer::Commit);
-        match &mut self.journal {
-            Some(journal) => {
-                journal.post(ExecEvent::bare(cx.now.wall, "done"));
-                journal.is_done = true;
-                if !self.timers.is_armed(Timer::Commit) && journal.log.finish(self.id, out) {
-                    out.push(Effect::Kvs { id: self.id, op: KvsOp::Move });
-                }
-            }
-            None => self.end(cx, self.state.finish(), out),
+        if !self.journal.is_open() {
+            return self.end(cx, self.state.finish(), out);
+        }
+        self.post(ExecEvent::bare(cx.now.wall, "done"));
+        self.journal.is_closed = true;
+        if !self.timers.is_armed(Timer::Commit) && self.journal.log.finish(self.id, out) {
+            out.push(Effect::Kvs { id: self.id, op: KvsOp::Move });
         }
     }
 
@@ -97,14 +95,13 @@ impl Leader {
         if request.digest != self.command.digest {
             return;
         }
-        if let Some(journal) = &mut self.journal {
-            let status = journal.cover.status();
-            if let Some(mark) = journal.cover.handle_covered(request.mark) {
-                self.replies.note(LeadNote::Changed { mark }, out);
-            }
-            if journal.cover.status() > status {
-                self.release.arm(cx.now.mono, &mut self.timers);
-            }
+        let cover = &mut self.journal.cover;
+        let status = cover.status();
+        if let Some(mark) = cover.handle_covered(request.mark) {
+            self.replies.note(LeadNote::Changed { mark }, out);
+        }
+        if cover.status() > status {
+            self.release.arm(cx.now.mono, &mut self.timers);
         }
         if request.ended && matches!(self.state, State::Ended(_)) {
             self.let_go(out);
@@ -150,13 +147,12 @@ impl Leader {
     /// them any more.
     fn must_save_status(&mut self, cx: Context) -> bool {
         let status = self.status.largest;
-        let Some(journal) = &mut self.journal else { return false };
-        if journal.is_done || status <= journal.cover.status() {
+        if self.journal.is_closed || status <= self.journal.cover.status() {
             return false;
         }
         if status > self.status.logged {
             self.status.logged = status;
-            journal.log.post_status(cx.now.wall, status);
+            self.journal.log.post_status(cx.now.wall, status);
         }
         true
     }

@@ -72,6 +72,11 @@ impl ExecLog {
         self.in_flight.is_none() && !self.waiting.events.is_empty()
     }
 
+    /// A commit is under way.
+    pub(super) fn is_asked(&self) -> bool {
+        self.in_flight.is_some()
+    }
+
     /// Commits what waits, unless a commit is under way.
     pub(super) fn flush(&mut self, id: JobId, out: &mut Effects) {
         if self.in_flight.is_none() && self.last == Last::ToCome && !self.waiting.events.is_empty()

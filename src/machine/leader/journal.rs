@@ -5,16 +5,16 @@ use super::cover::Cover;
 use super::exec_log::ExecLog;
 use crate::proto::{ExecEvent, JobDigest};
 
-/// An open guest namespace.
+/// The guest namespace, once it is open.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Journal {
-    /// Which of the job's leaders writes it, counted from 1.
+    /// Which of the job's leaders writes it, counted from 1. 0: it is not open.
     pub(super) generation: u64,
     pub(super) log: ExecLog,
     pub(super) cover: Cover,
     pub(super) link: Link,
-    /// `done` was posted, by this leader or an earlier one: nothing comes after it.
-    pub(super) is_done: bool,
+    /// Nothing is posted: it is not open, or `done` was posted by this leader or an earlier one.
+    pub(super) is_closed: bool,
 }
 
 /// The link `guest` in the job's directory of the primary namespace.
@@ -28,15 +28,31 @@ pub(super) enum Link {
 
 impl Journal {
     /// Of the leader of this generation.
-    pub(super) fn new(generation: u64, link: Link, is_done: bool, run: Option<JobDigest>) -> Self {
+    pub(super) fn new(
+        generation: u64,
+        link: Link,
+        is_closed: bool,
+        run: Option<JobDigest>,
+    ) -> Self {
         let (log, cover) = (ExecLog::of_run(run), Cover::new(generation));
-        Self { generation, log, cover, link, is_done }
+        Self { generation, log, cover, link, is_closed }
     }
 
-    /// Posts an event, unless `done` came before it.
+    pub(super) fn is_open(&self) -> bool {
+        self.generation > 0
+    }
+
+    /// Posts an event, if it can be.
     pub(super) fn post(&mut self, event: ExecEvent) {
-        if !self.is_done {
+        if !self.is_closed {
             self.log.post(event);
         }
+    }
+}
+
+impl Default for Journal {
+    /// It is not open.
+    fn default() -> Self {
+        Self::new(0, Link::Settled, true, None)
     }
 }

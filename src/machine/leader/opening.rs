@@ -52,7 +52,9 @@ impl Leader {
         out: &mut Effects,
     ) {
         match (result, &self.state) {
-            (KvsResult::Appended(result), _) => self.handle_commit(cx, result, out),
+            (KvsResult::Appended(result), _) if self.journal.log.is_asked() => {
+                self.handle_commit(cx, result, out);
+            }
             (KvsResult::Created(Ok(Creation::Made)), State::Opening(_)) => self.begin(cx, out),
             // An earlier leader made it, and the job manager never heard of a start.
             (KvsResult::Created(Ok(Creation::Existed)), State::Opening(_)) => self.open(out),
@@ -62,17 +64,13 @@ impl Leader {
             (KvsResult::Opened(result), State::Opening(_)) => self.handle_opened(cx, result, out),
             (KvsResult::Moved(result), State::Moving(_)) => self.handle_moved(cx, result, out),
             (KvsResult::Linked(result), _) => {
-                if let Some(journal) = &mut self.journal {
-                    journal.link = Link::Settled;
-                }
+                self.journal.link = Link::Settled;
                 if let Err(fault) = result {
                     self.fail(cx, format!("failed to link guest ns: {fault}"), out);
                 }
             }
-            // Answers to questions that this leader did not ask, or does not ask any more.
-            (KvsResult::Created(_) | KvsResult::Opened(_) | KvsResult::Moved(_), _) => (),
-            // An agent's, and the coordinator's.
-            (KvsResult::Recommitted { .. } | KvsResult::Released(_), _) => (),
+            // An agent's or the coordinator's, or to a question that this leader does not ask.
+            _ => (),
         }
         self.advance(cx, out);
     }
@@ -89,24 +87,23 @@ impl Leader {
     }
 
     fn handle_commit(&mut self, cx: Context, result: Result<(), Fault>, out: &mut Effects) {
-        let Some(journal) = &mut self.journal else { return };
+        let log = &mut self.journal.log;
         let held = match result {
             Ok(()) => {
                 self.timers.succeed(Timer::Commit);
-                journal.log.take_committed()
+                log.take_committed()
             }
             Err(fault) => {
                 let text = format!("{}: exec.eventlog commit failed: {fault}", self.id);
                 out.log(Level::Error, text);
                 if self.timers.try_again(Timer::Commit, cx.now.mono) {
-                    return journal.log.put_back();
+                    return log.put_back();
                 }
                 // Keeping it on the node would only hold up the job's end.
-                journal.log.give_up()
+                log.give_up()
             }
         };
-        let mark = journal.cover.handle_status(held.status);
-        if let Some(mark) = mark {
+        if let Some(mark) = self.journal.cover.handle_status(held.status) {
             self.replies.note(LeadNote::Changed { mark }, out);
         }
         for piece in held.output {
@@ -118,10 +115,8 @@ impl Leader {
         if let Err(fault) = result {
             let text = format!("{}: moving the guest namespace failed: {fault}", self.id);
             out.log(Level::Error, text);
-            if let Some(journal) = &mut self.journal
-                && self.timers.try_again(Timer::Commit, cx.now.mono)
-            {
-                return journal.log.move_again();
+            if self.timers.try_again(Timer::Commit, cx.now.mono) {
+                return self.journal.log.move_again();
             }
         }
         self.end(cx, self.state.finish(), out);
@@ -154,7 +149,7 @@ impl Leader {
             journal.log.flush(self.id, out);
             out.push(Effect::Kvs { id: self.id, op: KvsOp::Link });
         }
-        self.journal = Some(journal);
+        self.journal = journal;
         let lost = self.enter_launching(false);
         if has_failed {
             // Shells of an earlier try may run: its namespace can have gone with rank 0.
@@ -201,7 +196,7 @@ impl Leader {
         }
         let reattach = found.complete.is_none() && self.start.reattach;
         post(TAKES_OVER[usize::from(!reattach)]);
-        self.journal = Some(journal);
+        self.journal = journal;
         self.status.posted = found.complete;
         let lost = self.enter_launching(true);
         if found.complete.is_some() {

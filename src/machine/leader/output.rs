@@ -27,19 +27,18 @@ impl Leader {
         *sent = end.max(*sent);
         let logged = Logged { rank, stream, offset: *sent };
         let data = &data[repeated..];
-        let Some(journal) = self.journal.as_mut().filter(|journal| !journal.is_done) else {
-            return; // of a rank that was given up, and is back too late
-        };
-        if data.is_empty() {
-            return; // its commit, or the next request's positions, acknowledge it
+        // Else it is of a rank that was given up, and is back too late; or its commit, or the next
+        // request's positions, acknowledge it.
+        if self.journal.is_closed || data.is_empty() {
+            return;
         }
         let component = launch::component(&self.command);
         let mut lines = lines(data).peekable();
         while let Some(line) = lines.next() {
             let event = ExecEvent::log(cx.now.wall, component, stream, rank, line);
             match lines.peek() {
-                Some(_) => journal.log.post(event),
-                None => journal.log.post_output(event, logged),
+                Some(_) => self.journal.log.post(event),
+                None => self.journal.log.post_output(event, logged),
             }
         }
     }
@@ -111,9 +110,9 @@ impl Leader {
             let durable = &mut known.in_log.stream_mut(stream).durable;
             *durable = offset.max(*durable);
         }
-        let Some(journal) = &mut self.journal else { return };
-        let mark = journal.cover.handle_commit(logged);
-        let checkpointed = journal.cover.offset(rank, stream);
+        let cover = &mut self.journal.cover;
+        let mark = cover.handle_commit(logged);
+        let checkpointed = cover.offset(rank, stream);
         if let Some(mark) = mark {
             self.replies.note(LeadNote::Changed { mark }, out);
         }
