@@ -523,6 +523,14 @@ impl Coordinated {
         }
     }
 
+    /// The status that the job manager was told.
+    fn finish(&self) -> Option<WaitStatus> {
+        self.passed_on.iter().find_map(|response| match response {
+            Response::Finish { status } => Some(*status),
+            _ => None,
+        })
+    }
+
     /// Asks its rank to lead.
     fn ask(&mut self, since: Option<f64>, out: &mut Effects) {
         self.close(out);
@@ -535,13 +543,7 @@ impl Coordinated {
             again: self.again,
             exception: self.exception.clone(),
             lost: self.lost.clone(),
-            finish: self.passed_on.iter().find_map(|response| match response {
-                Response::Finish { status } => Some(*status),
-                Response::Exception(_)
-                | Response::Reattached {}
-                | Response::Release { .. }
-                | Response::Start {} => None,
-            }),
+            finish: self.finish(),
             status: self.status,
             released: self.released.clone(),
         };
@@ -570,9 +572,8 @@ impl Coordinated {
         }
         // A later leader may find shells started that an earlier one had given up.
         let started = |r: &Response| matches!(r, Response::Start {} | Response::Reattached {});
-        let finished = |r: &Response| matches!(r, Response::Finish { .. });
         let is_again =
-            started(&response) && self.passed_on.iter().any(|r| started(r) || finished(r));
+            started(&response) && (self.finish().is_some() || self.passed_on.iter().any(started));
         if !is_again {
             self.say(response.clone(), out);
         }
@@ -602,12 +603,7 @@ impl Coordinated {
 
     /// The job manager has it in CLEANUP.
     fn is_cleaned_up(&self) -> bool {
-        let ends = |response: &Response| match response {
-            Response::Exception(exception) => exception.severity == 0,
-            Response::Finish { .. } => true,
-            Response::Reattached {} | Response::Release { .. } | Response::Start {} => false,
-        };
-        self.exception.is_some() || self.passed_on.iter().any(ends)
+        self.exception.is_some() || self.passed_on.iter().any(Response::is_end_of_run)
     }
 
     /// Leaves out ranks that were released before. Returns nothing if nothing is left to say.

@@ -94,6 +94,15 @@ pub enum Response {
 }
 
 impl Response {
+    /// The job manager brings the job to CLEANUP for it.
+    pub fn is_end_of_run(&self) -> bool {
+        match self {
+            Self::Exception(exception) => exception.severity == 0,
+            Self::Finish { .. } => true,
+            Self::Reattached {} | Self::Release { .. } | Self::Start {} => false,
+        }
+    }
+
     /// The payload with the job id that RFC 32 matches responses by.
     pub fn encode(&self, id: JobId) -> Value {
         let mut payload = json!(self);

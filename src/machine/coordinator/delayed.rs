@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 use crate::machine::context::Context;
 use crate::machine::event::StreamId;
 use crate::planted::Bug;
+use crate::proto::JobId;
 use crate::proto::peer::{LeadReply, StreamEnd};
-use crate::proto::{JobId, Response};
 
 /// How long an answer waits, in seconds. It waits longer than some milliseconds only if the KVS hangs.
 /// Then the job manager cannot keep what it hears either.
@@ -37,11 +37,7 @@ impl Delayed {
         (_, result): &Reply,
         closed: bool,
     ) -> bool {
-        let ends = match result {
-            Ok(LeadReply::Response(Response::Exception(exception))) => exception.severity == 0,
-            Ok(LeadReply::Response(Response::Finish { .. })) => true,
-            Ok(LeadReply::Note(_) | LeadReply::Response(_)) | Err(_) => false,
-        };
+        let ends = matches!(result, Ok(LeadReply::Response(said)) if said.is_end_of_run());
         // What comes later from the same leader stays behind.
         let is_behind = self.replies.contains_key(&id);
         cx.shells_survive && (closed && ends || is_behind) && !Bug::CleanupUndelayed.is_planted()

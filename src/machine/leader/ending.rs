@@ -132,11 +132,11 @@ impl Leader {
             listening.release_missed = true;
             return;
         }
-        let gone = self.ranks.select(Rank::is_gone);
-        if self.release.has_ready(&gone) && self.must_save_status(cx) {
-            return;
-        }
-        if let Some(ranks) = self.release.take_ready(&gone) {
+        let ready = self.release.ready(&self.ranks.select(Rank::is_gone));
+        if let Some(ranks) = ready
+            && !self.must_save_status(cx)
+        {
+            self.release.take(&ranks);
             let (ranks, status) = (ReleasedRanks::These(ranks), self.status.largest);
             self.replies.note(LeadNote::Progress { status }, out);
             self.replies.say(Response::Release { ranks, is_final: false }, out);

@@ -13,18 +13,14 @@ pub(super) struct Logged {
     pub(super) offset: u64,
 }
 
-/// What a commit holds that somebody waits for.
+/// What a commit holds.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Held {
-    pub(super) output: Vec<Logged>,
-    /// The largest status that `debug.status` says.
-    pub(super) status: WaitStatus,
-}
-
-#[derive(Clone, Debug, Default, PartialEq)]
-struct Batch {
+pub(super) struct Batch {
     events: Vec<ExecEvent>,
-    held: Held,
+    /// The output in them.
+    pub(super) output: Vec<Logged>,
+    /// The largest status that `debug.status` says there.
+    pub(super) status: WaitStatus,
 }
 
 /// How far the last commit is.
@@ -59,12 +55,12 @@ impl ExecLog {
 
     pub(super) fn post_output(&mut self, event: ExecEvent, logged: Logged) {
         self.waiting.events.push(event);
-        self.waiting.held.output.push(logged);
+        self.waiting.output.push(logged);
     }
 
     pub(super) fn post_status(&mut self, now: f64, status: WaitStatus) {
         self.waiting.events.push(ExecEvent::status(now, status));
-        self.waiting.held.status = status;
+        self.waiting.status = status;
     }
 
     /// Events wait that no commit holds yet.
@@ -93,22 +89,22 @@ impl ExecLog {
     }
 
     /// The commit under way is durable; returns what it held.
-    pub(super) fn take_committed(&mut self) -> Held {
+    pub(super) fn take_committed(&mut self) -> Batch {
         self.run = None;
         self.give_up()
     }
 
     /// The commit under way has failed for good; returns what it held.
-    pub(super) fn give_up(&mut self) -> Held {
-        self.in_flight.take().unwrap_or_default().held
+    pub(super) fn give_up(&mut self) -> Batch {
+        self.in_flight.take().unwrap_or_default()
     }
 
     /// The commit under way has failed. What it holds goes with the next one.
     pub(super) fn put_back(&mut self) {
         let mut batch = self.in_flight.take().unwrap_or_default();
         batch.events.append(&mut self.waiting.events);
-        batch.held.output.append(&mut self.waiting.held.output);
-        batch.held.status = batch.held.status.max(self.waiting.held.status);
+        batch.output.append(&mut self.waiting.output);
+        batch.status = batch.status.max(self.waiting.status);
         self.waiting = batch;
     }
 

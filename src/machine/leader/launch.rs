@@ -68,11 +68,11 @@ fn shell_command(
     start: &StartRequest,
     jobspec: &Jobspec,
 ) -> Result<ShellCommand, CannotRun> {
-    let multiuser = start.userid != cx.facts.owner;
+    let found = adopting_command(cx, start);
     let mut environment = BTreeMap::new();
     environment.insert("FLUX_KVS_NAMESPACE".to_string(), start.id.namespace());
     let mut argv = Vec::new();
-    if multiuser {
+    if found.multiuser {
         let imp = cx.config.imp.as_ref().ok_or(CannotRun::NoImp)?;
         argv.extend([imp.clone(), "exec".to_string()]);
         environment.insert("FLUX_IMP_EXEC_HELPER".to_string(), helper(cx, start.id));
@@ -81,19 +81,14 @@ fn shell_command(
     argv.push(shell.unwrap_or(&cx.facts.job_shell).clone());
     argv.push(start.id.0.to_string());
     Ok(ShellCommand {
-        userid: start.userid,
-        size: size(start),
-        multiuser,
-        digest: digest(start),
         method: jobspec.method.unwrap_or_default(),
         argv,
         environment,
         properties: cx.config.properties.clone(),
         resources: cx.facts.confines.then(|| start.r.clone()),
-        allocated: allocated(start),
-        scripts: scripts(cx, start),
         // The IMP ends what its shell has left behind. systemd has not the rights to.
-        stop_timeout: (!multiuser).then_some(cx.config.kill_timeout),
+        stop_timeout: (!found.multiuser).then_some(cx.config.kill_timeout),
+        ..found
     })
 }
 
@@ -111,22 +106,18 @@ fn helper(cx: Context, id: JobId) -> String {
 pub(super) fn adopting_command(cx: Context, start: &StartRequest) -> ShellCommand {
     ShellCommand {
         userid: start.userid,
-        size: size(start),
+        size: u32::try_from(start.r.len()).unwrap_or(u32::MAX),
         multiuser: start.userid != cx.facts.owner,
-        digest: digest(start),
+        digest: JobDigest::new(start.id, start.userid, &start.r),
         method: ExecMethod::Auto,
         argv: Vec::new(),
         environment: BTreeMap::new(),
         properties: BTreeMap::new(),
         resources: None,
-        allocated: allocated(start),
+        allocated: Some(start.r.starttime()).filter(|time| *time > 0.0),
         scripts: scripts(cx, start),
         stop_timeout: None,
     }
-}
-
-fn allocated(start: &StartRequest) -> Option<f64> {
-    Some(start.r.starttime()).filter(|time| *time > 0.0)
 }
 
 /// Which scripts the job gets. A mocked one has none.
@@ -143,14 +134,6 @@ fn scripts(cx: Context, start: &StartRequest) -> Option<Scripts> {
         epilog: perilog.epilog.as_ref().map(place),
         epilogs_together: perilog.epilogs_together,
     })
-}
-
-fn size(start: &StartRequest) -> u32 {
-    u32::try_from(start.r.len()).unwrap_or(u32::MAX)
-}
-
-fn digest(start: &StartRequest) -> JobDigest {
-    JobDigest::new(start.id, start.userid, &start.r)
 }
 
 /// The component name in `log` events: what was run.

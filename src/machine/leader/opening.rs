@@ -88,7 +88,7 @@ impl Leader {
 
     fn handle_commit(&mut self, cx: Context, result: Result<(), Fault>, out: &mut Effects) {
         let log = &mut self.journal.log;
-        let held = match result {
+        let batch = match result {
             Ok(()) => {
                 self.timers.succeed(Timer::Commit);
                 log.take_committed()
@@ -103,10 +103,10 @@ impl Leader {
                 log.give_up()
             }
         };
-        if let Some(mark) = self.journal.cover.handle_status(held.status) {
+        if let Some(mark) = self.journal.cover.handle_status(batch.status) {
             self.replies.note(LeadNote::Changed { mark }, out);
         }
-        for piece in held.output {
+        for piece in batch.output {
             self.acknowledge(piece, out);
         }
     }

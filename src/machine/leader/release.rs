@@ -40,22 +40,16 @@ impl Release {
 
     /// The ranks of `gone` that can be released now. The last ranks are never among them: they go
     /// with the final release, when the job's data is in place.
-    fn ready(&self, gone: &Idset) -> Option<Idset> {
+    pub(super) fn ready(&self, gone: &Idset) -> Option<Idset> {
         let ready = self.held.intersection(gone);
         (!ready.is_empty() && ready != self.held).then_some(ready)
     }
 
-    pub(super) fn has_ready(&self, gone: &Idset) -> bool {
-        self.ready(gone).is_some()
-    }
-
-    /// Takes the ranks of `gone` that can be released now.
-    pub(super) fn take_ready(&mut self, gone: &Idset) -> Option<Idset> {
-        let ready = self.ready(gone)?;
+    /// These ranks are released.
+    pub(super) fn take(&mut self, ready: &Idset) {
         self.count += 1;
-        self.held = self.held.difference(&ready);
-        self.released = self.released.union(&ready);
-        Some(ready)
+        self.held = self.held.difference(ready);
+        self.released = self.released.union(ready);
     }
 
     /// What was released before the end.
@@ -82,7 +76,9 @@ mod tests {
         let mut release = Release::new(&Idset::from_range(0..4), &Idset::new());
         assert_eq!(release.last(), ReleasedRanks::All);
         let partial = |release: &mut Release, list: &[u32]| {
-            release.take_ready(&list.iter().copied().collect()).map(|r| r.to_string())
+            let ready = release.ready(&list.iter().copied().collect())?;
+            release.take(&ready);
+            Some(ready.to_string())
         };
         assert_eq!(partial(&mut release, &[1, 2]), Some("1-2".into()));
         assert_eq!(partial(&mut release, &[1, 2]), None);
@@ -100,8 +96,9 @@ mod tests {
             let now = f64::from(tick) / 100.0;
             release.arm(now, &mut timers);
             if timers.pop_due(now).is_some()
-                && release.take_ready(&Idset::from_range(0..tick)).is_some()
+                && let Some(ready) = release.ready(&Idset::from_range(0..tick))
             {
+                release.take(&ready);
                 count += 1;
             }
         }

@@ -96,14 +96,7 @@ impl State {
 
     /// Shells may run, or something that they have left behind.
     pub(super) fn has_shells(&self) -> bool {
-        match self {
-            Self::Launching(_) | Self::Running(_) | Self::Exited(_) => true,
-            Self::Opening(_)
-            | Self::Moving(_)
-            | Self::Ended(_)
-            | Self::Released
-            | Self::Superseded => false,
-        }
+        matches!(self, Self::Launching(_) | Self::Running(_) | Self::Exited(_))
     }
 
     /// What has to wait until all ranks were heard, if anything has.
