@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::machine::away::Away;
 use crate::machine::context::Context;
 use crate::machine::effect::{Effect, Effects, KvsOp, Level, StreamItem};
 use crate::machine::event::{Credential, Fault, Listing, RequestId, StreamId};
@@ -31,19 +32,13 @@ mod hold;
 mod sweep;
 mod unasked;
 
-/// First pause before a leader is asked again, in seconds.
-const RETRY_FIRST: f64 = 0.1;
-/// Longest such pause, in seconds.
-const RETRY_MAX: f64 = 5.0;
-
 /// The leader of a job, seen from here.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum LeaderLink {
-    /// It was asked to lead, and has not answered yet. `since` is when leaders on its rank began not to
-    /// answer, over several tries. None if its rank has said that it has the request.
-    Asked { stream: StreamId, since: Option<f64> },
+    /// It was asked to lead, and has not answered yet.
+    Asked { stream: StreamId },
     /// It does not answer, and is asked again at `retry_at`.
-    Away { since: f64, retry_at: f64 },
+    Away { retry_at: f64 },
     /// It leads. It hears of exceptions by itself.
     Present { stream: StreamId },
     /// Nobody was asked yet: the ranks that the job manager has back are being looked up.
@@ -64,8 +59,8 @@ struct Coordinated {
     /// The leader's rank.
     rank: BrokerRank,
     leader: LeaderLink,
-    /// Why the leader's rank, which is another release, has refused the last request.
-    refusal: Option<String>,
+    /// Leaders on its rank do not answer. None if the rank has said that it has the request.
+    away: Option<Away>,
     /// Ranks that were given up on.
     lost: Idset,
     /// The first fatal exception.
@@ -111,7 +106,7 @@ impl Coordinator {
                     job.is_stray = true;
                     out.push(Effect::Kvs { id: job.start.id, op: KvsOp::Released });
                 } else {
-                    job.ask(None, out);
+                    job.ask(out);
                 }
                 let id = job.start.id;
                 self.holds.forget(id);
@@ -183,7 +178,7 @@ impl Coordinator {
                 out.log(Level::Warning, text);
             }
         }
-        job.ask(None, out);
+        job.ask(out);
     }
 
     /// A leader has answered, or its stream has ended.
@@ -221,11 +216,11 @@ impl Coordinator {
                 self.checkpoint.wait(id, waiting);
             }
             Ok(LeadReply::Note(LeadNote::Progress { status })) => {
-                job.leader = LeaderLink::Present { stream };
+                job.set_present(stream);
                 job.status = job.status.max(status);
             }
             Ok(LeadReply::Response(response)) => {
-                job.leader = LeaderLink::Present { stream };
+                job.set_present(stream);
                 let has_started = job.start.reattach;
                 let is_end = job.pass_on(response, out);
                 let starts = job.start.reattach && !has_started;
@@ -390,10 +385,8 @@ impl Coordinator {
             return;
         }
         job.exception = Some(exception.clone());
-        if let LeaderLink::Asked { since, .. } = job.leader
-            && job.rank != cx.facts.rank
-        {
-            job.ask(since, out);
+        if matches!(job.leader, LeaderLink::Asked { .. }) && job.rank != cx.facts.rank {
+            job.ask(out);
         }
         self.want_hold(cx, exception.id, out);
         self.holds.join(cx.now.mono, out);
@@ -446,10 +439,9 @@ impl Coordinator {
     /// A rank has the request to lead, and nothing to say yet: it is there.
     pub(super) fn handle_present(&mut self, id: JobId, held: StreamId) {
         if let Some(job) = self.jobs.get_mut(&id)
-            && let LeaderLink::Asked { stream, since } = &mut job.leader
-            && *stream == held
+            && job.leader == (LeaderLink::Asked { stream: held })
         {
-            *since = None;
+            job.away = None;
         }
     }
 
@@ -461,14 +453,14 @@ impl Coordinator {
     }
 
     pub(super) fn handle_timeout(&mut self, cx: Context, id: JobId, out: &mut Effects) {
-        let Some(job) = self.jobs.get_mut(&id) else { return };
-        if let LeaderLink::Away { since, retry_at } = job.leader
-            && retry_at <= cx.now.mono
+        let (Some(job), now) = (self.jobs.get_mut(&id), cx.now.mono) else { return };
+        if let LeaderLink::Away { retry_at } = job.leader
+            && retry_at <= now
         {
-            if cx.now.mono - since >= cx.config.peer_timeout {
+            if job.away.as_ref().is_some_and(|away| away.has_lasted(now, cx.config.peer_timeout)) {
                 job.give_up_leader(out);
             } else {
-                job.ask(Some(since), out);
+                job.ask(out);
             }
         }
     }
@@ -497,7 +489,7 @@ impl Coordinated {
             again,
             rank: start.leader_rank(),
             leader: LeaderLink::Unasked,
-            refusal: None,
+            away: None,
             lost: Idset::new(),
             exception: None,
             passed_on: Vec::new(),
@@ -516,7 +508,7 @@ impl Coordinated {
     /// This is the stream on which its leader answers.
     fn is_asked_by(&self, stream: StreamId) -> bool {
         match self.leader {
-            LeaderLink::Asked { stream: asked, .. } | LeaderLink::Present { stream: asked } => {
+            LeaderLink::Asked { stream: asked } | LeaderLink::Present { stream: asked } => {
                 asked == stream
             }
             LeaderLink::Away { .. } | LeaderLink::Unasked => false,
@@ -531,11 +523,16 @@ impl Coordinated {
         })
     }
 
+    /// Its leader has answered on this stream.
+    fn set_present(&mut self, stream: StreamId) {
+        (self.leader, self.away) = (LeaderLink::Present { stream }, None);
+    }
+
     /// Asks its rank to lead.
-    fn ask(&mut self, since: Option<f64>, out: &mut Effects) {
+    fn ask(&mut self, out: &mut Effects) {
         self.close(out);
         let stream = out.stream();
-        self.leader = LeaderLink::Asked { stream, since };
+        self.leader = LeaderLink::Asked { stream };
         let request = LeadRequest {
             version: Version,
             stream: StreamName::default(),
@@ -553,7 +550,7 @@ impl Coordinated {
 
     /// Nobody wants to hear its leader's stream any more.
     fn close(&self, out: &mut Effects) {
-        if let LeaderLink::Asked { stream, .. } | LeaderLink::Present { stream } = self.leader {
+        if let LeaderLink::Asked { stream } | LeaderLink::Present { stream } = self.leader {
             out.push(Effect::Drop { to: RequestId::Local(stream) });
         }
     }
@@ -624,19 +621,11 @@ impl Coordinated {
     }
 
     fn handle_leader_end(&mut self, cx: Context, end: &StreamEnd, out: &mut Effects) {
-        let id = self.start.id;
-        let now = cx.now.mono;
-        let since = match self.leader {
-            LeaderLink::Asked { since, .. } => since.unwrap_or(now),
-            LeaderLink::Away { since, .. } => since,
-            LeaderLink::Present { .. } | LeaderLink::Unasked => now,
-        };
-        let before = std::mem::replace(&mut self.refusal, end.refusal());
-        let level = Level::of_end(end, since == now || before != self.refusal);
-        out.log(level, format!("{id}: leader on rank {} does not answer: {end}", self.rank));
-        // The pause doubles: it is as long as all tries together have taken.
-        let retry_at = now + (now - since).clamp(RETRY_FIRST, RETRY_MAX);
-        self.leader = LeaderLink::Away { since, retry_at };
+        let (id, rank, now) = (self.start.id, self.rank, cx.now.mono);
+        let level = Away::note(&mut self.away, now, end);
+        out.log(level, format!("{id}: leader on rank {rank} does not answer: {end}"));
+        let pause = self.away.as_ref().map_or(0.0, |away| away.pause(now));
+        self.leader = LeaderLink::Away { retry_at: now + pause };
     }
 
     /// Has the job's next rank lead. If none is left this rank leads, to bring the job to its end.
@@ -645,9 +634,11 @@ impl Coordinated {
         let next = self.start.r.ranks().ranks().find(|rank| !self.lost.contains_rank(*rank));
         self.rank = next.unwrap_or(BrokerRank(0));
         let id = self.start.id;
-        let why = self.refusal.take().map(|reason| format!(" ({reason})")).unwrap_or_default();
+        let away = self.away.take();
+        let refusal = away.as_ref().and_then(Away::refusal);
+        let why = refusal.map(|reason| format!(" ({reason})")).unwrap_or_default();
         let text = format!("{id}: gave up on its leader{why}; rank {} leads", self.rank);
         out.log(Level::Error, text);
-        self.ask(None, out);
+        self.ask(out);
     }
 }

@@ -29,18 +29,6 @@ pub enum Level {
     Warning,
 }
 
-impl Level {
-    /// For the end of a stream after which the peer is asked again and again. `is_news`: it did
-    /// answer before, or has refused for no or another reason. An administrator can do something about another release.
-    pub(super) fn of_end(end: &StreamEnd, is_news: bool) -> Self {
-        match end {
-            _ if !is_news => Self::Debug,
-            StreamEnd::Incompatible { .. } => Self::Warning,
-            _ => Self::Info,
-        }
-    }
-}
-
 /// An operation on a job's place in the KVS. Each is answered by the
 /// [`super::KvsResult`] of the same name.
 #[derive(Clone, Debug, PartialEq)]

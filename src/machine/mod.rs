@@ -23,6 +23,7 @@
 //! them, `leader/replies.rs` answers the coordinator, which answers the job manager.
 
 mod agent;
+mod away;
 mod context;
 mod coordinator;
 mod effect;

@@ -40,7 +40,7 @@ impl Coordinator {
             is_stray: true,
             ..Coordinated::new(None, start, true)
         };
-        job.ask(None, out);
+        job.ask(out);
         self.jobs.insert(id, job);
         if is_held && !Bug::HeldAgain.is_planted() {
             self.holds.find(id);

@@ -7,8 +7,9 @@ use super::failure::Failure;
 use super::rank::{Heard, Phase};
 use super::state::State;
 use super::timer::Timer;
+use crate::machine::away::Away;
 use crate::machine::context::Context;
-use crate::machine::effect::{Effect, Effects, Level};
+use crate::machine::effect::{Effect, Effects};
 use crate::machine::event::{Role, StreamId};
 use crate::machine::tree;
 use crate::planted::Bug;
@@ -197,11 +198,8 @@ impl Leader {
             | StreamEnd::ParentGone
             | StreamEnd::Superseded { .. }
             | StreamEnd::Unloaded => {
-                let away = known.set_away(cx.now.mono);
-                let before = std::mem::replace(&mut away.refusal, end.refusal());
-                let is_news = away.since == cx.now.mono || before != away.refusal;
-                let text = format!("{}: rank {rank} does not answer: {end}", self.id);
-                out.log(Level::of_end(end, is_news), text);
+                let level = Away::note(&mut known.away, cx.now.mono, end);
+                out.log(level, format!("{}: rank {rank} does not answer: {end}", self.id));
                 self.timers.try_again(Timer::Retry, cx.now.mono);
             }
         }
@@ -211,7 +209,7 @@ impl Leader {
     fn ask_later(&mut self, cx: Context, ranks: &Idset) {
         for rank in ranks.ranks() {
             if let Some(known) = self.ranks.get_mut(rank).filter(|known| !known.is_gone()) {
-                known.set_away(cx.now.mono);
+                known.away.get_or_insert(Away::new(cx.now.mono));
                 self.timers.try_again(Timer::Retry, cx.now.mono);
             }
         }
@@ -219,17 +217,15 @@ impl Leader {
 
     /// Asks the ranks whose modules are away again, and gives up on the longest gone.
     pub(super) fn retry(&mut self, cx: Context, out: &mut Effects) {
-        let away: Vec<(BrokerRank, f64)> = self
-            .ranks
-            .iter()
-            .filter_map(|(rank, known)| Some((rank, known.away.as_ref()?.since)))
-            .collect();
-        for (rank, since) in &away {
-            if cx.now.mono - since >= cx.config.peer_timeout {
-                self.drain_unseen(cx, *rank, out);
-                self.fail_node(cx, *rank, out);
-            } else {
-                self.ask_again(cx, &(*rank).into(), out);
+        let away = self.ranks.select(|known| known.away.is_some());
+        for rank in away.ranks() {
+            match self.ranks.get(rank).and_then(|known| known.away.as_ref()) {
+                Some(away) if away.has_lasted(cx.now.mono, cx.config.peer_timeout) => {
+                    self.drain_unseen(cx, rank, out);
+                    self.fail_node(cx, rank, out);
+                }
+                Some(_) => self.ask_again(cx, &rank.into(), out),
+                None => (), // it has gone with another
             }
         }
         if away.is_empty() {

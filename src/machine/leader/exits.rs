@@ -7,6 +7,7 @@ use super::rank::Phase;
 use super::state::State;
 use super::timer::Timer;
 use super::{Leader, plural};
+use crate::machine::away::Away;
 use crate::machine::context::Context;
 use crate::machine::effect::{Effect, Effects};
 use crate::port::supervisor::NOT_CONFINED;
@@ -180,7 +181,7 @@ impl Leader {
     /// critical.
     pub(super) fn fail_node(&mut self, cx: Context, rank: BrokerRank, out: &mut Effects) {
         let Some(known) = self.ranks.get(rank).filter(|known| !known.is_gone()) else { return };
-        let refusal = known.away.as_ref().and_then(|away| away.refusal.clone());
+        let refusal = known.away.as_ref().and_then(Away::refusal).map(str::to_string);
         let phase = known.phase;
         self.give_up_rank(cx, rank);
         if matches!(phase, Phase::Exited(_)) || self.release.released().contains_rank(rank) {

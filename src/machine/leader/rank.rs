@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::scripts::RankScripts;
+use crate::machine::away::Away;
 use crate::proto::{BrokerRank, Idset, Stream, WaitStatus};
 
 /// How far one rank's shell is.
@@ -36,15 +37,6 @@ pub(super) enum Heard {
     Unsure,
     /// What the agent knows, or nothing more can be learned.
     Known,
-}
-
-/// A rank whose module does not answer.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) struct Away {
-    /// In monotonic seconds.
-    pub(super) since: f64,
-    /// Why its module, which is another release, has refused the last request.
-    pub(super) refusal: Option<String>,
 }
 
 /// What the exec eventlog has of a rank.
@@ -121,11 +113,6 @@ impl Rank {
 
     pub(super) fn is_gone(&self) -> bool {
         matches!(self.phase, Phase::Gone(_))
-    }
-
-    /// Nobody looks after it from now on.
-    pub(super) fn set_away(&mut self, now: f64) -> &mut Away {
-        self.away.get_or_insert(Away { since: now, refusal: None })
     }
 
     /// Its shell was seen running. Returns whether it is one that was expected.

@@ -1,5 +1,7 @@
 //! The leader's timers, as a table: a timer that nobody handles does not compile.
 
+use crate::machine::away;
+
 /// Timers of one job's leader.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Timer {
@@ -63,7 +65,7 @@ impl Timer {
             Self::Commit => (1.0, 1.0, 5),
             // A job that runs is worth some patience.
             Self::Open => (2.0, 2.0, 6),
-            Self::Retry => (0.1, 5.0, u32::MAX),
+            Self::Retry => (away::PAUSE_FIRST, away::PAUSE_MAX, u32::MAX),
             Self::Tell => (2.0, 2.0, u32::MAX),
             _ => (1.0, 1.0, u32::MAX),
         }

@@ -1,0 +1,88 @@
+//! A rank that does not answer, and is asked again.
+
+use crate::machine::effect::Level;
+use crate::proto::peer::StreamEnd;
+
+/// First pause before it is asked again, in seconds. Pauses double.
+pub(super) const PAUSE_FIRST: f64 = 0.1;
+/// Longest such pause, in seconds.
+pub(super) const PAUSE_MAX: f64 = 5.0;
+
+/// Since when a rank has not answered, over several tries.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Away {
+    /// In monotonic seconds.
+    since: f64,
+    /// Why its module, which is another release, has refused the last request.
+    refusal: Option<String>,
+}
+
+impl Away {
+    /// From now on.
+    pub(super) fn new(now: f64) -> Self {
+        Self { since: now, refusal: None }
+    }
+
+    /// The stream to the rank has ended, perhaps not for the first time. Returns how important the log
+    /// line is that says so.
+    pub(super) fn note(away: &mut Option<Self>, now: f64, end: &StreamEnd) -> Level {
+        let away = away.get_or_insert(Self::new(now));
+        let before = std::mem::replace(&mut away.refusal, end.refusal());
+        match end {
+            _ if away.since != now && before == away.refusal => Level::Debug,
+            // An administrator can do something about another release.
+            StreamEnd::Incompatible { .. } => Level::Warning,
+            _ => Level::Info,
+        }
+    }
+
+    /// It was away for so many seconds, or longer.
+    pub(super) fn has_lasted(&self, now: f64, seconds: f64) -> bool {
+        now - self.since >= seconds
+    }
+
+    /// The pause before it is asked again, in seconds. It is as long as all tries together have taken.
+    pub(super) fn pause(&self, now: f64) -> f64 {
+        (now - self.since).clamp(PAUSE_FIRST, PAUSE_MAX)
+    }
+
+    /// In the words of a module that is another release.
+    pub(super) fn refusal(&self) -> Option<&str> {
+        self.refusal.as_deref()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_news_is_important() {
+        let refused = |reason: &str| StreamEnd::Incompatible { reason: reason.to_string() };
+        let mut away = None;
+        for (now, end, level) in [
+            (1.0, StreamEnd::Unloaded, Level::Info),
+            (2.0, StreamEnd::BrokerGone, Level::Debug),
+            (3.0, refused("version 7"), Level::Warning),
+            (4.0, refused("version 7"), Level::Debug),
+            (5.0, refused("version 8"), Level::Warning),
+            (6.0, StreamEnd::Unloaded, Level::Info),
+        ] {
+            assert_eq!(Away::note(&mut away, now, &end), level, "at {now}");
+            assert_eq!(away.as_ref().and_then(Away::refusal).map(String::from), end.refusal());
+        }
+        let away = away.expect("it was noted");
+        assert!(away.has_lasted(6.0, 5.0) && !away.has_lasted(5.9, 5.0));
+    }
+
+    #[test]
+    fn pauses_double() {
+        let (away, mut now) = (Away::new(0.0), 0.0);
+        let pauses = [(); 8].map(|()| {
+            let pause = away.pause(now);
+            now += pause;
+            (pause * 10.0).round()
+        });
+        assert_eq!(pauses, [1.0, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 50.0]);
+    }
+}
