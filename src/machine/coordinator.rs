@@ -447,8 +447,8 @@ impl Coordinator {
 
     pub(super) fn next_timeout(&self, id: JobId) -> Option<f64> {
         match self.jobs.get(&id)?.leader {
-            LeaderLink::Asked { .. } | LeaderLink::Present { .. } | LeaderLink::Unasked => None,
-            LeaderLink::Away { retry_at, .. } => Some(retry_at),
+            LeaderLink::Away { retry_at } => Some(retry_at),
+            _ => None,
         }
     }
 
@@ -507,12 +507,7 @@ impl Coordinated {
 
     /// This is the stream on which its leader answers.
     fn is_asked_by(&self, stream: StreamId) -> bool {
-        match self.leader {
-            LeaderLink::Asked { stream: asked } | LeaderLink::Present { stream: asked } => {
-                asked == stream
-            }
-            LeaderLink::Away { .. } | LeaderLink::Unasked => false,
-        }
+        [LeaderLink::Asked { stream }, LeaderLink::Present { stream }].contains(&self.leader)
     }
 
     /// The status that the job manager was told.

@@ -3,22 +3,23 @@
 //! [`state::State`] has the drawing. Inputs come in through the `handle_*` methods, and each ends
 //! with [`Leader::advance`], which goes on as far as what is known allows.
 
+use std::collections::BTreeMap;
+
 use serde_json::{Value, json};
 
 use crate::config::Config;
 use crate::machine::context::Context;
 use crate::machine::effect::{Effect, Effects, KvsOp, Level};
-use crate::machine::event::RequestId;
+use crate::machine::event::{RequestId, StreamId};
 use crate::proto::peer::{LeadNote, LeadRequest, ShellCommand, StreamEnd};
 use crate::proto::{
     BrokerRank, Exception, ExecEvent, ExecMethod, Idset, JobDigest, JobException, JobId, Jobspec,
     ReleasedRanks, Response, StartRequest,
 };
-use agents::Agents;
 use barrier::Barrier;
 use failure::Failure;
 use journal::{Journal, Link};
-use rank::Ranks;
+use rank::{Rank, Ranks};
 use release::Release;
 use replies::Replies;
 use state::{Launching, Opening, Running, State};
@@ -67,7 +68,8 @@ pub(super) struct Leader {
     state: State,
     journal: Journal,
     ranks: Ranks,
-    agents: Agents,
+    /// Streams of reports, with the root of each and the ranks that it answers for.
+    agents: BTreeMap<StreamId, (BrokerRank, Idset)>,
     /// Shell ranks that the job cannot do without.
     critical: Idset,
     barrier: Barrier,
@@ -103,7 +105,7 @@ impl Leader {
             state: State::Opening(opening),
             journal: Journal::default(),
             ranks: Ranks::new(ranks),
-            agents: Agents::default(),
+            agents: BTreeMap::new(),
             critical: (0..ranks.len() as u32).collect(),
             barrier: Barrier::new(ranks),
             first_shell_ended: false,
@@ -260,14 +262,14 @@ impl Leader {
         }
         if let State::Launching(Launching { has_status: true, .. }) | State::Running(_) = self.state
             && !awaits_link
-            && self.ranks.all_ended()
+            && !self.ranks.any(Rank::is_active)
         {
             self.say_that_all_ran(out);
             self.complete(cx, out);
         }
         if let State::Launching(Launching { has_status: false, .. }) | State::Exited(_) = self.state
             && !awaits_link
-            && self.ranks.all_gone()
+            && self.ranks.all(Rank::is_gone)
         {
             self.tell_failed_epilogs(out);
             self.state.enter(State::Moving(self.state.finish()));

@@ -1,7 +1,5 @@
 //! What the leader asks of the agents: shells, orders, and again when one does not answer.
 
-use std::collections::BTreeMap;
-
 use super::Leader;
 use super::failure::Failure;
 use super::rank::{Heard, Phase};
@@ -19,12 +17,6 @@ use crate::proto::peer::{
 };
 use crate::proto::{BrokerRank, Idset, Stream};
 
-/// Streams of reports, with the ranks that each answers for and its root.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Agents {
-    streams: BTreeMap<StreamId, (BrokerRank, Idset)>,
-}
-
 impl Leader {
     /// Asks the agents of `ranks` for shells: one message, to the lowest rank, which is the root
     /// of their tree.
@@ -33,7 +25,7 @@ impl Leader {
         let asked = self.ranks.iter().filter(|(rank, _)| ranks.contains_rank(*rank));
         let output = asked.flat_map(|(rank, known)| {
             [Stream::Stdout, Stream::Stderr].map(|stream| {
-                let offset = known.in_log.stream(stream).durable;
+                let offset = known.in_log.streams[stream as usize].durable;
                 OutputPosition { rank, stream, offset }
             })
         });
@@ -52,7 +44,7 @@ impl Leader {
             output: output.filter(|position| position.offset > 0).collect(),
         };
         let (stream, to) = (out.stream(), BrokerRank(root));
-        self.agents.streams.insert(stream, (to, ranks.clone()));
+        self.agents.insert(stream, (to, ranks.clone()));
         out.push(Effect::Shells { role: Role::Leader, stream, to, request: Box::new(request) });
     }
 
@@ -79,7 +71,7 @@ impl Leader {
 
     /// Sends an order down the tree to the agents of `ranks`.
     pub(super) fn order(&self, ranks: &Idset, order: &Order, out: &mut Effects) {
-        for (root, subtree) in self.agents.streams.values() {
+        for (root, subtree) in self.agents.values() {
             let ranks = ranks.intersection(subtree);
             if !ranks.is_empty() {
                 self.send_order(*root, ranks, order.clone(), out);
@@ -101,7 +93,7 @@ impl Leader {
         }
         let all = self.start.r.ranks();
         self.order(all, &Order::Forget, out);
-        let streams = self.agents.streams.values();
+        let streams = self.agents.values();
         let reached = Idset::union_of(streams.map(|(_, ranks)| ranks));
         for rank in all.difference(&reached).ranks() {
             self.send_order(rank, rank.into(), Order::Forget, out);
@@ -111,7 +103,7 @@ impl Leader {
     /// A rank has the request for its shell, which is slow to start: it is there. One whose shell has run
     /// says at once what that does, if it can.
     pub(in crate::machine) fn handle_present(&mut self, stream: StreamId) {
-        if let Some((root, _)) = self.agents.streams.get(&stream)
+        if let Some((root, _)) = self.agents.get(&stream)
             && let Some(known) = self.ranks.get_mut(*root)
             && known.phase == Phase::Pending
             && known.heard != Heard::Unsure
@@ -128,11 +120,11 @@ impl Leader {
         result: Result<Reports, StreamEnd>,
         out: &mut Effects,
     ) {
-        let Some((root, ranks)) = self.agents.streams.get(&stream).cloned() else { return };
+        let Some((root, ranks)) = self.agents.get(&stream).cloned() else { return };
         match result {
             Ok(reports) => self.read_reports(cx, &ranks, reports, out),
             Err(end) => {
-                self.agents.streams.remove(&stream);
+                self.agents.remove(&stream);
                 self.handle_stream_end(cx, stream, (root, ranks), &end, out);
             }
         }
@@ -151,7 +143,7 @@ impl Leader {
             StreamEnd::Superseded { .. } => self.step_down(out),
             StreamEnd::AskedAgain => {
                 // A newer stream of this leader has taken its place, perhaps for some ranks only.
-                let newer = self.agents.streams.range(stream..);
+                let newer = self.agents.range(stream..);
                 let covered = Idset::union_of(newer.map(|(_, (_, ranks))| ranks));
                 // After a pause: two leaders of one generation would go on for ever.
                 self.ask_later(cx, &ranks.difference(&covered));
@@ -178,7 +170,7 @@ impl Leader {
         let survives = self.shells_survive(cx);
         let Some(known) = self.ranks.get_mut(rank).filter(|known| !known.is_gone()) else { return };
         // A rank that was never heard may just not be there yet.
-        let is_lost = !survives || !cx.facts.brokers_return && known.heard != Heard::Nothing;
+        let is_lost = !survives || !cx.facts.brokers_return && known.is_heard();
         match end {
             // Nothing has a time limit there.
             StreamEnd::Forgotten if matches!(known.phase, Phase::Epilog(_)) => {

@@ -166,7 +166,7 @@ impl Leader {
             State::Launching(launching) => launching.has_status,
             _ => true,
         };
-        is_asked || self.command.scripts.is_none() || self.ranks.any_has_run()
+        is_asked || self.command.scripts.is_none() || self.ranks.any(Rank::has_run)
     }
 
     fn start_kill(&mut self, cx: Context) {
@@ -191,7 +191,7 @@ impl Leader {
 
     /// The next step of the kill escalation, against the shells.
     pub(super) fn kill_shells(&mut self, cx: Context, out: &mut Effects) {
-        let is_one_away = self.ranks.any_away();
+        let is_one_away = self.ranks.any(|known| known.away.is_some());
         let Some(Failure { kill: Some(kill), .. }) = &mut self.failure else { return };
         let waits = is_one_away || kill.is_unheard();
         if waits && kill.spare_shells(cx.now.mono, &mut self.timers) {
@@ -205,7 +205,7 @@ impl Leader {
         } else {
             // What lives on without its shell is reached as well.
             let order = self.signal(cx.config.kill_signal.number(), true);
-            self.order(&self.ranks.unsettled(), &order, out);
+            self.order(&self.ranks.select(Rank::is_unsettled), &order, out);
         }
         if gives_up {
             self.give_up(cx, "max kill count", out);

@@ -262,7 +262,7 @@ impl Leader {
         if let Some((rank, stream, bytes)) = event.logged()
             && let Some(known) = self.ranks.get_mut(rank)
         {
-            let logged = known.in_log.stream_mut(stream);
+            let logged = &mut known.in_log.streams[stream as usize];
             // The job's user can have written any number there.
             logged.sent = logged.sent.saturating_add(bytes);
             logged.durable = logged.sent;
@@ -270,7 +270,7 @@ impl Leader {
         if let Some((rank, stream)) = event.logged_truncation()
             && let Some(known) = self.ranks.get_mut(rank)
         {
-            known.in_log.stream_mut(stream).truncated = true;
+            known.in_log.streams[stream as usize].truncated = true;
         }
         if let Some(known) = event.logged_missing().and_then(|rank| self.ranks.get_mut(rank)) {
             known.in_log.output_lost = true;

@@ -20,7 +20,7 @@ impl Leader {
         data: &[u8],
     ) {
         let Some(known) = self.ranks.get_mut(rank) else { return };
-        let sent = &mut known.in_log.stream_mut(stream).sent;
+        let sent = &mut known.in_log.streams[stream as usize].sent;
         let end = offset.saturating_add(data.len() as u64);
         // What a new stream tells again is in the log already.
         let repeated = sent.saturating_sub(offset).min(data.len() as u64) as usize;
@@ -70,7 +70,7 @@ impl Leader {
         (kept, dropped): (u64, u64),
     ) {
         let Some(known) = self.ranks.get_mut(rank) else { return };
-        if std::mem::replace(&mut known.in_log.stream_mut(stream).truncated, true) {
+        if std::mem::replace(&mut known.in_log.streams[stream as usize].truncated, true) {
             return;
         }
         let component = launch::component(&self.command);
@@ -107,7 +107,7 @@ impl Leader {
     pub(super) fn acknowledge(&mut self, logged: Logged, out: &mut Effects) {
         let Logged { rank, stream, offset } = logged;
         if let Some(known) = self.ranks.get_mut(rank) {
-            let durable = &mut known.in_log.stream_mut(stream).durable;
+            let durable = &mut known.in_log.streams[stream as usize].durable;
             *durable = offset.max(*durable);
         }
         let cover = &mut self.journal.cover;

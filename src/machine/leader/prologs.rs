@@ -63,7 +63,7 @@ impl Leader {
         }
         let has_failed = self.has_failed();
         let State::Launching(launching) = &self.state else { return };
-        if launching.prepares && !has_failed && !self.ranks.all_prologs_over() {
+        if launching.prepares && !has_failed && self.ranks.any(Rank::is_in_prolog) {
             return;
         }
         let failures = self.failures(Stage::Prolog, |_| true);
@@ -121,7 +121,7 @@ impl Leader {
             }
             Report::Degraded { reason } => self.handle_degraded(rank, reason, out),
             Report::Prepared => {
-                known.scripts.end_prolog();
+                known.scripts.prepared = true;
                 self.tell_what_is_next(rank, out);
             }
             Report::ScriptFailed { stage, failure } => {
@@ -166,12 +166,13 @@ impl Leader {
     ) {
         let has_failed = self.has_failed();
         let Some(known) = self.ranks.get_mut(rank) else { return };
-        if stage == Stage::Epilog && known.is_gone() {
-            return; // released: nobody waits for it, and whether its rank is drained was said
+        let is_released = stage == Stage::Epilog && known.is_gone();
+        if is_released || stage == Stage::Shell {
+            return; // nobody waits for it, and whether its rank is drained was said
         }
         // The first word counts. A stuck script that ends later must not drain its rank again: the
         // administrator may have given that back.
-        let is_first = known.scripts.fail(stage, failure.clone());
+        let is_first = known.scripts.failures.insert(stage, failure.clone()).is_none();
         // Of prologs, the job is told when all have ended.
         let waits = stage == Stage::Prolog && !has_failed;
         if is_first && !waits && !self.release.released().contains_rank(rank) {
@@ -232,7 +233,8 @@ impl Leader {
         let has_failed = self.has_failed();
         for rank in prologs.ranks() {
             if let Some(known) = self.ranks.get_mut(rank) {
-                known.scripts.fail(Stage::Prolog, ScriptFailure::Stopped(ScriptStop::Canceled));
+                let canceled = ScriptFailure::Stopped(ScriptStop::Canceled);
+                known.scripts.failures.insert(Stage::Prolog, canceled);
             }
             if has_failed {
                 self.set_gone(cx, rank); // no shell follows, and the epilog comes when it can
@@ -258,7 +260,7 @@ impl Leader {
         counts: impl Fn(&ScriptFailure) -> bool,
     ) -> BTreeMap<BrokerRank, ScriptFailure> {
         let failures = self.ranks.iter().filter_map(|(rank, known)| {
-            let failure = known.scripts.failure(stage).filter(|failure| counts(failure))?;
+            let failure = known.scripts.failures.get(&stage).filter(|failure| counts(failure))?;
             Some((rank, failure.clone()))
         });
         failures.collect()

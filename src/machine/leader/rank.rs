@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::scripts::RankScripts;
 use crate::machine::away::Away;
-use crate::proto::{BrokerRank, Idset, Stream, WaitStatus};
+use crate::proto::{BrokerRank, Idset, WaitStatus};
 
 /// How far one rank's shell is.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -42,7 +42,8 @@ pub(super) enum Heard {
 /// What the exec eventlog has of a rank.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct InLog {
-    streams: [LoggedStream; 2],
+    /// Standard output and standard error.
+    pub(super) streams: [LoggedStream; 2],
     /// It says that output of the shell may be missing, because it was lost on its node.
     pub(super) output_lost: bool,
     /// It says that systemd has not answered on the node since then.
@@ -58,16 +59,6 @@ pub(super) struct LoggedStream {
     pub(super) durable: u64,
     /// It says that the stream was cut off.
     pub(super) truncated: bool,
-}
-
-impl InLog {
-    pub(super) fn stream(&self, stream: Stream) -> &LoggedStream {
-        &self.streams[stream as usize]
-    }
-
-    pub(super) fn stream_mut(&mut self, stream: Stream) -> &mut LoggedStream {
-        &mut self.streams[stream as usize]
-    }
 }
 
 /// One rank of the job.
@@ -89,6 +80,10 @@ impl Rank {
     /// The shell runs, as far as is known.
     pub(super) fn is_active(&self) -> bool {
         matches!(self.phase, Phase::Pending | Phase::Running)
+    }
+
+    pub(super) fn is_heard(&self) -> bool {
+        self.heard != Heard::Nothing
     }
 
     /// Its agent, which has the request, has not told that its shell runs.
@@ -191,48 +186,24 @@ impl Ranks {
         self.iter().filter(|(_, known)| is(known)).map(|(rank, _)| rank).collect()
     }
 
+    pub(super) fn any(&self, is: impl Fn(&Rank) -> bool) -> bool {
+        self.0.values().any(is)
+    }
+
+    pub(super) fn all(&self, are: impl Fn(&Rank) -> bool) -> bool {
+        self.0.values().all(are)
+    }
+
     /// Ranks whose shells run, as far as is known.
     pub(super) fn active(&self) -> Idset {
         self.select(Rank::is_active)
-    }
-
-    /// Ranks on which something of a shell may be left.
-    pub(super) fn unsettled(&self) -> Idset {
-        self.select(Rank::is_unsettled)
-    }
-
-    /// No prolog runs any more, as far as the job waits for it.
-    pub(super) fn all_prologs_over(&self) -> bool {
-        !self.0.values().any(Rank::is_in_prolog)
-    }
-
-    /// A shell was seen running.
-    pub(super) fn any_has_run(&self) -> bool {
-        self.0.values().any(Rank::has_run)
-    }
-
-    /// Whether nobody looks after some rank at the moment on which something may be left.
-    pub(super) fn any_away(&self) -> bool {
-        self.0.values().any(|known| known.away.is_some() && !known.is_gone())
     }
 
     /// Every shell has been seen running. A job that has not failed can begin without a rank that
     /// it can do without.
     pub(super) fn all_started(&self, has_failed: bool) -> bool {
         let counts = |known: &Rank| known.has_run() || (!has_failed && known.is_gone());
-        self.any_has_run() && self.0.values().all(counts)
-    }
-
-    pub(super) fn all_heard(&self) -> bool {
-        self.0.values().all(|known| known.heard != Heard::Nothing)
-    }
-
-    pub(super) fn all_ended(&self) -> bool {
-        !self.0.values().any(Rank::is_active)
-    }
-
-    pub(super) fn all_gone(&self) -> bool {
-        self.0.values().all(Rank::is_gone)
+        self.any(Rank::has_run) && self.all(counts)
     }
 
     /// The largest status, if that of every rank was seen.

@@ -6,6 +6,7 @@
 
 use super::Leader;
 use super::failure::Failure;
+use super::rank::Rank;
 use super::state::{Launching, State};
 use crate::machine::context::Context;
 use crate::machine::effect::Effects;
@@ -36,7 +37,7 @@ impl Leader {
     /// An earlier leader may have ended the job, and a rank that can tell was not heard yet.
     pub(super) fn is_listening(&self) -> bool {
         matches!(self.state, State::Launching(Launching { listening: Some(_), .. }))
-            && !self.ranks.all_heard()
+            && !self.ranks.all(Rank::is_heard)
     }
 
     /// If this leader dies, the next one has to ask all ranks. It must find again what is wrong and was

@@ -117,11 +117,7 @@ impl State {
         match self {
             Self::Exited(status) => Some(*status),
             Self::Moving(status) | Self::Ended(status) => *status,
-            Self::Opening(_)
-            | Self::Launching(_)
-            | Self::Running(_)
-            | Self::Released
-            | Self::Superseded => None,
+            _ => None,
         }
     }
 

@@ -1,9 +1,12 @@
 //! The leader's timers, as a table: a timer that nobody handles does not compile.
 
+use std::collections::BTreeMap;
+
 use crate::machine::away;
 
-/// Timers of one job's leader.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+/// Timers of one job's leader. Of two that are due at the same moment the one that stands first fires
+/// first: tasks are signalled before their shells.
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub(super) enum Timer {
     /// When the first shell barrier has not completed in time.
     Barrier,
@@ -15,10 +18,10 @@ pub(super) enum Timer {
     Expiration,
     /// When the events of a job that is about to end are committed without waiting for the last.
     Flush,
-    /// When the shells get the kill signal (again).
-    KillShells,
     /// When the tasks get the kill signal (again).
     KillTasks,
+    /// When the shells get the kill signal (again).
+    KillShells,
     /// When what ended shells have left behind is given up.
     Leftover,
     /// When the kill escalation gives up, if `max-kill-timeout` is set.
@@ -36,26 +39,6 @@ pub(super) enum Timer {
     /// When a mocked job ends.
     Test,
 }
-
-/// All timers. Of two that are due at the same moment the one that stands first fires first: tasks
-/// are signalled before their shells.
-const ALL: [Timer; 15] = [
-    Timer::Barrier,
-    Timer::Commit,
-    Timer::Ended,
-    Timer::Expiration,
-    Timer::Flush,
-    Timer::KillTasks,
-    Timer::KillShells,
-    Timer::Leftover,
-    Timer::MaxKill,
-    Timer::Open,
-    Timer::Release,
-    Timer::Retry,
-    Timer::ShellExit,
-    Timer::Tell,
-    Timer::Test,
-];
 
 impl Timer {
     /// For what is tried again until it succeeds: the first pause and the longest, in seconds (they
@@ -75,27 +58,27 @@ impl Timer {
 /// When each timer fires, in monotonic seconds, and what was tried in vain.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct TimerTable {
-    due: [Option<f64>; ALL.len()],
-    failures: [u32; ALL.len()],
+    due: BTreeMap<Timer, f64>,
+    failures: BTreeMap<Timer, u32>,
 }
 
 impl TimerTable {
     pub(super) fn arm(&mut self, timer: Timer, at: f64) {
-        self.due[timer as usize] = Some(at);
+        self.due.insert(timer, at);
     }
 
     /// Something has failed, or was not answered. Returns whether it is tried again after a pause: not
     /// if this was the last try.
     pub(super) fn try_again(&mut self, timer: Timer, now: f64) -> bool {
-        let (first, longest, most) = timer.tries();
-        let failures = &mut self.failures[timer as usize];
-        if self.due[timer as usize].is_some() {
+        if self.is_armed(timer) {
             return true;
         }
+        let (first, longest, most) = timer.tries();
+        let failures = self.failures.entry(timer).or_default();
         let pause = first * f64::from(1u32 << (*failures).min(16));
         *failures = failures.saturating_add(1);
         if *failures >= most {
-            *failures = 0;
+            self.succeed(timer);
             return false;
         }
         self.arm(timer, now + pause.min(longest));
@@ -104,43 +87,38 @@ impl TimerTable {
 
     /// What was tried has succeeded: the next pause is the first one again.
     pub(super) fn succeed(&mut self, timer: Timer) {
-        self.failures[timer as usize] = 0;
+        self.failures.remove(&timer);
     }
 
     /// Arms a timer, or has it go off no earlier than this.
     pub(super) fn postpone(&mut self, timer: Timer, at: f64) {
-        let at = self.due[timer as usize].map_or(at, |armed| armed.max(at));
+        let at = self.due.get(&timer).map_or(at, |armed| armed.max(at));
         self.arm(timer, at);
     }
 
     pub(super) fn cancel(&mut self, timer: Timer) {
-        self.due[timer as usize] = None;
+        self.due.remove(&timer);
     }
 
     /// Cancels all but one.
     pub(super) fn keep_only(&mut self, timer: Timer) {
-        let kept = self.due[timer as usize];
-        self.due = [None; ALL.len()];
-        self.due[timer as usize] = kept;
+        self.due.retain(|armed, _| *armed == timer);
     }
 
     pub(super) fn is_armed(&self, timer: Timer) -> bool {
-        self.due[timer as usize].is_some()
+        self.due.contains_key(&timer)
     }
 
     pub(super) fn next(&self) -> Option<f64> {
-        self.due.iter().flatten().copied().reduce(f64::min)
+        self.due.values().copied().reduce(f64::min)
     }
 
     /// Takes the earliest timer that is due.
     pub(super) fn pop_due(&mut self, now: f64) -> Option<Timer> {
-        let due = ALL
-            .into_iter()
-            .filter_map(|timer| self.due[timer as usize].map(|at| (timer, at)))
-            .filter(|(_, at)| *at <= now)
-            .reduce(|a, b| if b.1 < a.1 { b } else { a })?;
-        self.cancel(due.0);
-        Some(due.0)
+        let due = self.due.iter().filter(|(_, at)| **at <= now);
+        let timer = *due.min_by(|a, b| a.1.total_cmp(b.1))?.0;
+        self.cancel(timer);
+        Some(timer)
     }
 }
 
