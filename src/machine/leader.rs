@@ -194,9 +194,7 @@ impl Leader {
             let ranks = ReleasedRanks::These(released.clone());
             self.replies.say(Response::Release { ranks, is_final: false }, out);
         }
-        if let Some(mark) = self.journal.cover.outstanding() {
-            self.replies.note(LeadNote::Changed { mark }, out);
-        }
+        self.replies.ask_for_cover(self.journal.cover.outstanding(), out);
         if matches!(self.state, State::Ended(_)) {
             return self.say_ended(out);
         }

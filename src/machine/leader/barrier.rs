@@ -23,7 +23,7 @@ pub(super) enum Entered {
 }
 
 /// The barrier of one job.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Barrier {
     entered: BTreeMap<BrokerRank, u32>,
     /// Higher counts in ranks' records, of entries that were not said again since.
@@ -47,18 +47,7 @@ pub(super) struct Barrier {
 impl Barrier {
     pub(super) fn new(ranks: &Idset) -> Self {
         let entered = ranks.ranks().map(|rank| (rank, 0)).collect();
-        Self {
-            entered,
-            found: BTreeMap::new(),
-            unknown: BTreeSet::new(),
-            ended: Idset::new(),
-            unjudged: Idset::new(),
-            may_have_passed: Idset::new(),
-            passed: 0,
-            completed: 0,
-            failed: false,
-            closed: false,
-        }
+        Self { entered, ..Self::default() }
     }
 
     /// The rank has lost the count. Returns false if this is no news, or if the count is known from

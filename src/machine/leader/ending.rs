@@ -97,9 +97,7 @@ impl Leader {
         }
         let cover = &mut self.journal.cover;
         let status = cover.status();
-        if let Some(mark) = cover.handle_covered(request.mark) {
-            self.replies.note(LeadNote::Changed { mark }, out);
-        }
+        self.replies.ask_for_cover(cover.handle_covered(request.mark), out);
         if cover.status() > status {
             self.release.arm(cx.now.mono, &mut self.timers);
         }

@@ -9,7 +9,7 @@ use super::{Leader, launch};
 use crate::machine::context::Context;
 use crate::machine::effect::{Effect, Effects, KvsOp, Level};
 use crate::machine::event::{Creation, Fault, KvsResult, Opened};
-use crate::proto::peer::{LeadNote, Mode};
+use crate::proto::peer::Mode;
 use crate::proto::{ExecEvent, Idset, JobDigest, Response, WaitStatus};
 
 /// Events by which a leader says that it takes over: RFC 50's, and one for when the job has not
@@ -103,9 +103,7 @@ impl Leader {
                 log.give_up()
             }
         };
-        if let Some(mark) = self.journal.cover.handle_status(batch.status) {
-            self.replies.note(LeadNote::Changed { mark }, out);
-        }
+        self.replies.ask_for_cover(self.journal.cover.handle_status(batch.status), out);
         for piece in batch.output {
             self.acknowledge(piece, out);
         }

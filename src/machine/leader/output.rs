@@ -4,7 +4,7 @@ use super::exec_log::Logged;
 use super::{Leader, launch};
 use crate::machine::context::Context;
 use crate::machine::effect::Effects;
-use crate::proto::peer::{LeadNote, Order};
+use crate::proto::peer::Order;
 use crate::proto::{BrokerRank, ExecEvent, Stream};
 
 /// How many events one piece of output becomes at most.
@@ -111,11 +111,8 @@ impl Leader {
             *durable = offset.max(*durable);
         }
         let cover = &mut self.journal.cover;
-        let mark = cover.handle_commit(logged);
+        self.replies.ask_for_cover(cover.handle_commit(logged), out);
         let checkpointed = cover.offset(rank, stream);
-        if let Some(mark) = mark {
-            self.replies.note(LeadNote::Changed { mark }, out);
-        }
         let order = Order::Acknowledge { stream, offset, checkpointed };
         self.order(&rank.into(), &order, out);
     }

@@ -173,6 +173,10 @@ impl Ranks {
         self.0.get_mut(&rank)
     }
 
+    pub(super) fn values_mut(&mut self) -> impl Iterator<Item = &mut Rank> {
+        self.0.values_mut()
+    }
+
     pub(super) fn iter(&self) -> impl Iterator<Item = (BrokerRank, &Rank)> {
         self.0.iter().map(|(rank, known)| (*rank, known))
     }

@@ -59,6 +59,13 @@ impl Replies {
         self.reply(LeadReply::Note(note), out);
     }
 
+    /// What was committed up to this mark is to be covered by a checkpoint.
+    pub(super) fn ask_for_cover(&self, mark: Option<u64>, out: &mut Effects) {
+        if let Some(mark) = mark {
+            self.note(LeadNote::Changed { mark }, out);
+        }
+    }
+
     fn reply(&self, reply: LeadReply, out: &mut Effects) {
         if let Some(to) = self.coordinator {
             out.push(Effect::Stream { to, item: StreamItem::Reply(reply) });

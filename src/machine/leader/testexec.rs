@@ -56,12 +56,10 @@ impl Leader {
         let has_begun = self.start.reattach || test.began.is_some();
         test.waits &= !has_begun;
         let begins = has_begun || !test.waits && self.failure.is_none();
-        for rank in self.start.r.ranks().ranks() {
-            if let Some(known) = self.ranks.get_mut(rank) {
-                known.heard = Heard::Known;
-                if begins {
-                    known.phase = Phase::Running;
-                }
+        for known in self.ranks.values_mut() {
+            known.heard = Heard::Known;
+            if begins {
+                known.phase = Phase::Running;
             }
         }
         if begins {
