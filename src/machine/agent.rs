@@ -40,6 +40,7 @@ mod local_shell;
 mod mark;
 mod output;
 mod perilog;
+mod recorded;
 mod script;
 mod shell;
 mod subtree;

@@ -7,84 +7,70 @@
 use serde_json::{Value, json};
 
 use super::mark::Mark;
+use super::recorded::{End, Recorded, Seen};
 use crate::config;
 use crate::machine::context::{Context, Now};
-use crate::machine::effect::{Effect, Effects, Level};
+use crate::machine::effect::{Effects, Level};
 use crate::machine::event::{Fault, RequestId};
 use crate::planted::Bug;
 use crate::port::Note;
-use crate::port::supervisor::{UnitCommand, UnitEvent, UnitRecord, UnitSpec};
+use crate::port::supervisor::{StartFailure, UnitEvent, UnitRecord, UnitSpec};
 use crate::proto::peer::Report;
-use crate::proto::{
-    EndReason, JobId, ScriptFailure, ScriptStop, Stage, Stream, UnitName, WaitStatus,
-};
+use crate::proto::{EndReason, JobId, ScriptFailure, ScriptStop, Stage, Stream, WaitStatus};
 use lines::Lines;
 
 mod lines;
 
-/// What is known of the unit.
+/// Why it was told to end.
 #[derive(Clone, Debug, PartialEq)]
-enum Phase {
-    /// Asked for, or found on disk; the supervisor has not said more.
-    Pending,
-    Running,
-    Ended(End),
+enum Stop {
+    TimedOut,
+    /// For this exception of its job.
+    Canceled(EndReason),
 }
 
-#[derive(Clone, Debug, PartialEq)]
-enum End {
-    Status(WaitStatus),
-    /// It did not run, or how it ended is not known: why.
-    NotRun(String),
+/// How long the job waits for it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Patience {
+    Endless,
+    Until(f64),
+    /// It is stuck.
+    Over,
 }
 
 /// One script.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Script {
-    unit: UnitName,
+    unit: Recorded,
     /// To start it again, if it was never started.
     spec: Box<UnitSpec>,
-    phase: Phase,
-    /// It was told to end.
-    stop: Option<ScriptStop>,
-    /// For this exception of its job.
-    reason: Option<EndReason>,
-    /// When it is told to end.
+    stop: Option<Stop>,
+    /// When it is told to end, or when nobody waits any more for it to obey.
     ends_at: Option<f64>,
-    /// When nobody waits for it any more.
-    limit_at: Option<f64>,
-    is_stuck: bool,
+    patience: Patience,
     lines: [Lines; 2],
     mark: Mark,
     /// Somebody has decided whether its rank is drained for it.
     is_judged: bool,
-    /// Nothing of its unit is left.
-    gone: bool,
-    forgotten: bool,
 }
 
 impl Script {
     /// Asks for a script that never ran.
     pub(super) fn start(cx: Context, spec: UnitSpec, out: &mut Effects) -> Self {
-        let script = Self::new(cx, spec);
-        out.push(Effect::Unit(UnitCommand::Launch(script.spec.clone())));
+        let mut script = Self::new(cx, spec);
+        script.unit.launch(script.spec.clone(), out);
         script
     }
 
     fn new(cx: Context, spec: UnitSpec) -> Self {
         let mut script = Self {
-            unit: spec.unit.clone(),
-            phase: Phase::Pending,
+            unit: Recorded::found(spec.unit.clone()),
             stop: None,
-            reason: None,
             ends_at: None,
-            limit_at: None,
-            is_stuck: false,
+            patience: Patience::Endless,
             lines: [Lines::default(), Lines::default()],
             mark: Mark::default(),
             is_judged: false,
-            gone: false,
-            forgotten: false,
             spec: Box::new(spec),
         };
         let began = script.spec.began.unwrap_or(cx.now.wall);
@@ -93,7 +79,9 @@ impl Script {
         let at = |seconds: f64| cx.now.mono + (seconds - ran).max(0.0);
         script.ends_at = script.config(cx).and_then(|config| config.timeout).map(at);
         let limit = cx.config.perilog.as_ref().and_then(|perilog| perilog.epilog_limit);
-        script.limit_at = limit.filter(|_| script.stage() == Stage::Epilog).map(at);
+        if let Some(limit) = limit.filter(|_| script.stage() == Stage::Epilog) {
+            script.patience = Patience::Until(at(limit));
+        }
         script
     }
 
@@ -106,12 +94,8 @@ impl Script {
             } else if note == Note::GivenBack {
                 script.is_judged = true;
             } else if let Note::EndReason(reason) = note {
-                if reason.kind == script.stage().name() {
-                    script.stop = Some(ScriptStop::TimedOut);
-                } else {
-                    script.stop = Some(ScriptStop::Canceled);
-                    script.reason = Some(reason);
-                }
+                let is_own = reason.kind == script.stage().name();
+                script.stop = Some(if is_own { Stop::TimedOut } else { Stop::Canceled(reason) });
                 if Bug::ScriptStopLost.is_planted() {
                     script.ends_at = Some(cx.now.mono + script.kill_timeout(cx));
                 } else {
@@ -121,7 +105,7 @@ impl Script {
         }
         // The supervisor waits for this before it tells what the script has written.
         for stream in [Stream::Stdout, Stream::Stderr] {
-            script.acknowledge(stream, 0, out);
+            script.unit.acknowledge(stream, 0, 0, out);
         }
         script
     }
@@ -129,23 +113,23 @@ impl Script {
     /// This rank's configuration does not say what the script is.
     pub(super) fn not_configured(cx: Context, spec: UnitSpec) -> Self {
         let mut script = Self::new(cx, spec);
-        let stage = script.stage().name();
-        script.set_not_run(format!("this rank has no job-manager.{stage} configured"));
+        let message = format!("this rank has no job-manager.{} configured", script.stage().name());
+        script.unit.set_seen(Seen::Failed(StartFailure { errnum: libc::ENOENT, message }));
         script
     }
 
     pub(super) fn stage(&self) -> Stage {
-        self.unit.stage()
+        self.spec.unit.stage()
     }
 
     /// For [`crate::machine::Position`].
     pub(super) fn state_name(&self) -> &'static str {
-        match self.phase {
-            _ if self.gone => "gone",
-            Phase::Ended(_) => "ended",
-            _ if self.is_stuck => "stuck",
-            Phase::Running => "running",
-            Phase::Pending => "pending",
+        match self.unit.seen() {
+            Seen::Failed(_) | Seen::Gone(_) => "gone",
+            Seen::Ended(_) => "ended",
+            _ if self.is_over() => "stuck",
+            Seen::Running { .. } => "running",
+            Seen::Waiting | Seen::Pending | Seen::NeverStarted => "pending",
         }
     }
 
@@ -153,7 +137,7 @@ impl Script {
     pub(super) fn stats(&self, now: Now) -> Value {
         json!({
             "stage": self.stage().name(),
-            "unit": self.unit,
+            "unit": self.spec.unit,
             "state": self.state_name(),
             "runs_for": self.spec.began.map(|began| (now.wall - began).max(0.0)),
             "time_left": self.next_timeout().map(|at| (at - now.mono).max(0.0)),
@@ -170,36 +154,45 @@ impl Script {
 
     /// It may be running.
     pub(super) fn is_active(&self) -> bool {
-        !matches!(self.phase, Phase::Ended(_))
+        !self.unit.has_ended()
     }
 
     /// The exception of its job for which it was told to end.
     pub(super) fn reason(&self) -> Option<EndReason> {
-        self.reason.clone()
+        let Some(Stop::Canceled(reason)) = &self.stop else { return None };
+        Some(reason.clone())
     }
 
     /// Nobody waits for it any more, as far as the job is concerned.
     pub(super) fn is_over(&self) -> bool {
-        self.is_stuck || !self.is_active()
+        self.patience == Patience::Over || !self.is_active()
     }
 
     /// Nothing is left, and nobody wants to hear more.
     pub(super) fn is_done(&self) -> bool {
-        self.forgotten && self.gone
+        self.unit.is_done()
     }
 
     /// What is wrong with it, once nobody waits for it.
     pub(super) fn failure(&self) -> Option<ScriptFailure> {
-        let stop = self.stop.unwrap_or(ScriptStop::TimedOut);
-        match &self.phase {
-            Phase::Pending | Phase::Running => self.is_stuck.then_some(ScriptFailure::Stuck(stop)),
-            Phase::Ended(End::NotRun(why)) => Some(ScriptFailure::NotRun(why.clone())),
-            Phase::Ended(End::Status(status)) => match self.stop {
-                Some(ScriptStop::TimedOut) => Some(ScriptFailure::Stopped(stop)),
-                _ if *status == WaitStatus(0) => None,
-                Some(ScriptStop::Canceled) => Some(ScriptFailure::Stopped(stop)),
-                None => Some(ScriptFailure::Exited(*status)),
-            },
+        let stop = match self.stop {
+            Some(Stop::Canceled(_)) => ScriptStop::Canceled,
+            Some(Stop::TimedOut) | None => ScriptStop::TimedOut,
+        };
+        match (self.unit.seen(), &self.stop) {
+            (Seen::Failed(StartFailure { message, .. }), _)
+            | (Seen::Ended(End::Lost(message)) | Seen::Gone(Some(End::Lost(message))), _) => {
+                Some(ScriptFailure::NotRun(message.clone()))
+            }
+            (Seen::Ended(End::Status(status)) | Seen::Gone(Some(End::Status(status))), why) => {
+                match why {
+                    Some(Stop::TimedOut) => Some(ScriptFailure::Stopped(stop)),
+                    _ if *status == WaitStatus(0) => None,
+                    Some(Stop::Canceled(_)) => Some(ScriptFailure::Stopped(stop)),
+                    None => Some(ScriptFailure::Exited(*status)),
+                }
+            }
+            _ => (self.patience == Patience::Over).then_some(ScriptFailure::Stuck(stop)),
         }
     }
 
@@ -213,8 +206,7 @@ impl Script {
     /// The leader is done with the job: it has decided. That must be known after a restart, too.
     pub(super) fn give_back(&mut self, out: &mut Effects) {
         if !std::mem::replace(&mut self.is_judged, true) && self.is_active() {
-            let (unit, note) = (self.unit.clone(), Note::GivenBack);
-            out.push(Effect::Unit(UnitCommand::Note { unit, note }));
+            self.unit.keep(Note::GivenBack, out);
         }
     }
 
@@ -229,8 +221,7 @@ impl Script {
         reason: &str,
         out: &mut Effects,
     ) -> Result<(), Fault> {
-        let (unit, note) = (self.unit.clone(), Note::Degraded(self.mark.add(id, to, reason)?));
-        out.push(Effect::Unit(UnitCommand::Note { unit, note }));
+        self.unit.keep(Note::Degraded(self.mark.add(id, to, reason)?), out);
         Ok(())
     }
 
@@ -251,35 +242,37 @@ impl Script {
     }
 
     pub(super) fn next_timeout(&self) -> Option<f64> {
-        let limit = self.limit_at.filter(|_| !self.is_stuck);
+        let limit = match self.patience {
+            Patience::Until(at) => Some(at),
+            Patience::Endless | Patience::Over => None,
+        };
         let times = [self.ends_at, limit].into_iter().flatten();
         times.filter(|_| self.is_active()).reduce(f64::min)
     }
 
     /// Tells it to end, or gives up on it, if it is time. Returns whether it is stuck now.
     pub(super) fn handle_timeout(&mut self, cx: Context, id: JobId, out: &mut Effects) -> bool {
-        let is_due = |at: &mut f64| *at <= cx.now.mono;
         if !self.is_active() {
             return false;
         }
-        let was_stuck = self.is_stuck;
-        if self.ends_at.take_if(is_due).is_some() {
+        let was_stuck = self.is_over();
+        if self.ends_at.take_if(|at| *at <= cx.now.mono).is_some() {
             if self.stop.is_none() {
-                let reason = EndReason::new(self.stage().name(), "", None);
-                self.stop(cx, ScriptStop::TimedOut, reason, out);
-            } else if !self.is_stuck {
+                self.stop(cx, Stop::TimedOut, out);
+            } else if !was_stuck {
                 let stage = self.stage().name();
                 let text = format!("{id}: timed out waiting for SIGTERM to terminate {stage}");
                 out.log(Level::Error, text);
-                self.is_stuck = true;
+                self.patience = Patience::Over;
                 if Bug::ScriptKilled.is_planted() {
-                    let (unit, signal) = (self.unit.clone(), libc::SIGKILL);
-                    out.push(Effect::Unit(UnitCommand::Signal { unit, signal, all: true }));
+                    self.unit.signal(libc::SIGKILL, true, out);
                 }
             }
         }
-        self.is_stuck |= self.limit_at.take_if(is_due).is_some();
-        self.is_stuck && !was_stuck
+        if matches!(self.patience, Patience::Until(at) if at <= cx.now.mono) {
+            self.patience = Patience::Over;
+        }
+        self.is_over() && !was_stuck
     }
 
     /// The job has failed, or nobody wants it.
@@ -287,8 +280,7 @@ impl Script {
         let is_wanted = self.config(cx).is_none_or(|config| config.cancel_on_exception);
         if is_wanted && self.is_active() && self.stop.is_none() {
             let reason = reason.cloned().unwrap_or_else(|| EndReason::new("exec", "", None));
-            self.reason = Some(reason.clone());
-            self.stop(cx, ScriptStop::Canceled, reason, out);
+            self.stop(cx, Stop::Canceled(reason), out);
         }
     }
 
@@ -298,16 +290,18 @@ impl Script {
         if self.is_active() {
             let under_imp = self.config(cx).is_some_and(|config| config.under_imp);
             let signal = if under_imp { cx.config.stop_timer_signal } else { libc::SIGKILL };
-            let (unit, all) = (self.unit.clone(), !under_imp);
-            out.push(Effect::Unit(UnitCommand::Signal { unit, signal, all }));
+            self.unit.signal(signal, !under_imp, out);
         }
     }
 
     /// Why it is told to end is written down first: after a restart its end could not be explained.
-    fn stop(&mut self, cx: Context, why: ScriptStop, reason: EndReason, out: &mut Effects) {
+    fn stop(&mut self, cx: Context, why: Stop, out: &mut Effects) {
+        let reason = match &why {
+            Stop::TimedOut => EndReason::new(self.stage().name(), "", None),
+            Stop::Canceled(reason) => reason.clone(),
+        };
         self.stop = Some(why);
-        let (unit, note) = (self.unit.clone(), Note::EndReason(reason));
-        out.push(Effect::Unit(UnitCommand::Note { unit, note }));
+        self.unit.keep(Note::EndReason(reason), out);
         self.tell_to_end(cx, out);
     }
 
@@ -316,15 +310,19 @@ impl Script {
     /// may not.
     fn tell_to_end(&mut self, cx: Context, out: &mut Effects) {
         let kill_timeout = self.kill_timeout(cx);
-        if self.phase != Phase::Running && !Bug::ScriptStopLost.is_planted() {
+        if !self.is_running() && !Bug::ScriptStopLost.is_planted() {
             // For as long as systemd may be away.
             self.ends_at = Some(cx.now.mono + cx.config.peer_timeout + kill_timeout);
             return;
         }
         self.ends_at = Some(cx.now.mono + kill_timeout);
         // The IMP passes the signal on.
-        let (unit, all) = (self.unit.clone(), !self.config(cx).is_some_and(|c| c.under_imp));
-        out.push(Effect::Unit(UnitCommand::Signal { unit, signal: libc::SIGTERM, all }));
+        let all = !self.config(cx).is_some_and(|config| config.under_imp);
+        self.unit.signal(libc::SIGTERM, all, out);
+    }
+
+    fn is_running(&self) -> bool {
+        matches!(self.unit.seen(), Seen::Running { .. })
     }
 
     /// Handles news of the unit. Returns whether it has ended just now.
@@ -335,73 +333,36 @@ impl Script {
         event: UnitEvent,
         out: &mut Effects,
     ) -> bool {
-        let was_active = self.is_active();
+        let (was_active, was_running) = (self.is_active(), self.is_running());
+        if let UnitEvent::NeverStarted { .. } = event {
+            // The intent was written, and no more.
+            self.unit.launch(self.spec.clone(), out);
+            return false;
+        }
+        self.unit.see(&event, out);
         match event {
-            UnitEvent::Started { .. } if self.phase == Phase::Pending => {
-                self.phase = Phase::Running;
-                if self.stop.is_some() && !Bug::ScriptStopLost.is_planted() {
+            UnitEvent::Started { .. }
+                if !was_running && self.is_running() && self.stop.is_some() =>
+            {
+                if !Bug::ScriptStopLost.is_planted() {
                     self.tell_to_end(cx, out);
                 }
             }
             UnitEvent::Output { stream, offset, data, .. } => {
                 let end = offset.saturating_add(data.len() as u64);
                 self.log(cx, id, stream, Some(&data), out);
-                self.acknowledge(stream, end, out);
-            }
-            UnitEvent::Exited { status, .. } if was_active => {
-                self.phase = Phase::Ended(End::Status(status));
-                self.collect(out);
+                self.unit.acknowledge(stream, end, 0, out);
             }
             UnitEvent::Marked { is_written, .. } => self.mark.handle_written(id, is_written, out),
-            UnitEvent::Failed { message, .. } => self.set_not_run(message),
-            // The intent was written, and no more.
-            UnitEvent::NeverStarted { .. } => {
-                out.push(Effect::Unit(UnitCommand::Launch(self.spec.clone())));
-            }
-            UnitEvent::Lost { message, .. } if was_active => {
-                self.phase = Phase::Ended(End::NotRun(message));
-                self.collect(out);
-            }
             UnitEvent::Gone { .. } => {
                 for stream in [Stream::Stdout, Stream::Stderr] {
                     self.log(cx, id, stream, None, out);
                 }
-                self.gone = true;
-                self.discard_if_done(out);
             }
-            UnitEvent::Answers
-            | UnitEvent::Exited { .. }
-            | UnitEvent::Found(_)
-            | UnitEvent::Kept { .. }
-            | UnitEvent::Left { .. }
-            | UnitEvent::Lost { .. }
-            | UnitEvent::OutputLost { .. }
-            | UnitEvent::OutputOverflow { .. }
-            | UnitEvent::OutputTruncated { .. }
-            | UnitEvent::Ready { .. }
-            | UnitEvent::Silent { .. }
-            | UnitEvent::Started { .. }
-            | UnitEvent::Stopping { .. }
-            | UnitEvent::Unreadable { .. }
-            | UnitEvent::Unusable { .. } => (),
+            _ => (), // a shell's, or of no unit
         }
-        self.discard_if_done(out);
+        self.unit.discard_if_done(out);
         was_active && !self.is_active()
-    }
-
-    fn set_not_run(&mut self, why: String) {
-        self.phase = Phase::Ended(End::NotRun(why));
-        self.gone = true;
-    }
-
-    fn collect(&self, out: &mut Effects) {
-        out.push(Effect::Unit(UnitCommand::Collect { unit: self.unit.clone() }));
-    }
-
-    fn acknowledge(&self, stream: Stream, offset: u64, out: &mut Effects) {
-        let unit = self.unit.clone();
-        let ack = UnitCommand::OutputAck { unit, stream, offset, checkpointed: 0 };
-        out.push(Effect::Unit(ack));
     }
 
     /// What it has written, for the administrator alone: it can hold what users must not see
@@ -431,15 +392,8 @@ impl Script {
 
     /// Nobody needs its record any more.
     pub(super) fn forget(&mut self, out: &mut Effects) {
-        if !std::mem::replace(&mut self.forgotten, true) {
-            self.discard_if_done(out);
-        }
-    }
-
-    fn discard_if_done(&self, out: &mut Effects) {
-        if self.is_done() {
-            out.push(Effect::Unit(UnitCommand::Forget { unit: self.unit.clone() }));
-        }
+        self.unit.forget();
+        self.unit.discard_if_done(out);
     }
 }
 

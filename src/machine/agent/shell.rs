@@ -5,69 +5,33 @@ use std::sync::Arc;
 use super::barrier::Entries;
 use super::client_commits::ClientCommits;
 use super::output::OutputStream;
+use super::recorded::{End, Recorded, Seen};
 use crate::machine::effect::{Effect, Effects};
 use crate::machine::event::{Fault, RequestId};
 use crate::planted::Bug;
 use crate::port::Note;
-use crate::port::supervisor::{StartFailure, UnitCommand, UnitEvent, UnitRecord, UnitSpec};
+use crate::port::supervisor::{StartFailure, UnitEvent, UnitRecord, UnitSpec};
 use crate::proto::peer::{self, Order, Report};
 use crate::proto::{
     BarrierEntry, Bequest, EndReason, Idset, IdsetError, JobDigest, JobException, JobId, Stage,
-    Stream, UnitName, WaitStatus,
+    Stream, UnitName,
 };
 
 /// Longest text of one member of an idset, with its comma, in bytes.
 const MEMBER_MAX: usize = "4294967295,".len();
 
-/// What is known of the unit.
-///
-/// ```text
-///  Waiting ──▶ Pending ──▶ Running ──▶ Ended ──▶ Gone
-///                 ├──▶ Failed, NeverStarted
-///                 └──▶ Ended (it cannot be found)
-/// ```
-#[derive(Clone, Debug, PartialEq)]
-enum Phase {
-    /// Nobody has asked for it: its rank's prolog comes first, or those of others.
-    Waiting,
-    /// Asked for, or found on disk; the supervisor has not said more.
-    Pending,
-    Running {
-        pid: u32,
-    },
-    /// What it wrote, or has left behind, may still be there.
-    Ended(End),
-    /// Nothing was started.
-    Failed(StartFailure),
-    /// An earlier life meant to start it, and did not.
-    NeverStarted,
-    /// Nothing is left of it, and all that it wrote was told.
-    Gone(Option<End>),
-}
-
-/// How a shell that ran has ended.
-#[derive(Clone, Debug, PartialEq)]
-enum End {
-    /// It was started and can't be found.
-    Lost(String),
-    Status(WaitStatus),
-}
-
 /// One shell.
 #[derive(Clone, Debug, PartialEq)]
 pub(in crate::machine) struct Shell {
-    unit: UnitName,
+    unit: Recorded,
     digest: JobDigest,
     userid: u32,
     /// Shells of the job; 0 until a leader has told, for one of an older release.
     size: u32,
     /// It runs under the IMP.
     multiuser: bool,
-    phase: Phase,
-    /// Its main process was seen outside of the unit.
-    left: bool,
-    /// Its record was lost; with it, perhaps, output.
-    record_lost: Option<bool>,
+    /// That its record was lost, or that its main process was seen outside of the unit.
+    troubles: Vec<Report>,
     outputs: [OutputStream; 2],
     /// What else there is to say of its output: it was cut off, or fills the disk.
     remarks: Vec<Report>,
@@ -76,35 +40,24 @@ pub(in crate::machine) struct Shell {
     client_commits: ClientCommits,
     /// The first exception for which a leader has had it ended.
     reason: Option<EndReason>,
-    forgotten: bool,
-    /// Its record was to be removed.
-    discarded: bool,
-    /// Collected once only: each request is answered, and the name may be another job's by
-    /// the time of a second answer.
-    collected: bool,
 }
 
 impl Shell {
     /// One that nobody has asked for. `spec` can be that of a script of its job.
     pub(super) fn new(spec: &UnitSpec) -> Self {
         Self {
-            unit: spec.unit.of_stage(Stage::Shell, spec.multiuser),
+            unit: Recorded::new(spec.unit.of_stage(Stage::Shell, spec.multiuser)),
             digest: spec.digest.clone(),
             userid: spec.userid,
             size: spec.size,
             multiuser: spec.multiuser,
-            phase: Phase::Waiting,
-            left: false,
-            record_lost: None,
+            troubles: Vec::new(),
             outputs: [OutputStream::new(Stream::Stdout), OutputStream::new(Stream::Stderr)],
             remarks: Vec::new(),
             entries: Entries::default(),
             critical: None,
             client_commits: ClientCommits::default(),
             reason: None,
-            forgotten: false,
-            discarded: false,
-            collected: false,
         }
     }
 
@@ -115,7 +68,7 @@ impl Shell {
             shell.find_failure(record.spec.shell_failed.clone());
             return shell;
         }
-        shell.phase = Phase::Pending;
+        shell.unit = Recorded::found(record.spec.unit.clone());
         for note in Note::all(&record.notes) {
             match note {
                 Note::BarrierEntered(entered) => shell.entries.find(entered),
@@ -124,7 +77,9 @@ impl Shell {
                 Note::Commits(bequest) => shell.keep_found(&bequest),
                 Note::CriticalRanks(ranks) => shell.critical = Some(ranks),
                 Note::EndReason(reason) => shell.reason = Some(reason),
-                Note::MadeAgain { output_lost } => shell.record_lost = Some(output_lost),
+                Note::MadeAgain { output_lost: output } => {
+                    shell.troubles.push(Report::RecordLost { output });
+                }
                 Note::Degraded(_) | Note::GivenBack => (), // a script's
                 Note::Parked { .. } => (),                 // comes as an event of its own
             }
@@ -138,34 +93,34 @@ impl Shell {
     /// was never started.
     pub(super) fn find_failure(&mut self, failure: Option<StartFailure>) {
         if let Some(failure) = failure
-            && matches!(self.phase, Phase::Waiting | Phase::Pending)
+            && matches!(self.unit.seen(), Seen::Waiting | Seen::Pending)
         {
-            self.phase = Phase::Failed(failure);
+            self.unit.set_seen(Seen::Failed(failure));
         }
     }
 
     /// Why it could not be started.
     pub(super) fn start_failure(&self) -> Option<StartFailure> {
-        let Phase::Failed(failure) = &self.phase else { return None };
+        let Seen::Failed(failure) = self.unit.seen() else { return None };
         Some(failure.clone())
     }
 
     /// For [`crate::machine::Position`].
     pub(super) fn state_name(&self) -> &'static str {
-        match self.phase {
-            Phase::Waiting => "waiting",
-            Phase::Pending => "pending",
-            Phase::Running { .. } => "running",
-            Phase::Ended(End::Status(_)) => "exited",
-            Phase::Ended(End::Lost(_)) => "lost",
-            Phase::Failed(_) => "failed",
-            Phase::NeverStarted => "never-started",
-            Phase::Gone(_) => "gone",
+        match self.unit.seen() {
+            Seen::Waiting => "waiting",
+            Seen::Pending => "pending",
+            Seen::Running { .. } => "running",
+            Seen::Ended(End::Status(_)) => "exited",
+            Seen::Ended(End::Lost(_)) => "lost",
+            Seen::Failed(_) => "failed",
+            Seen::NeverStarted => "never-started",
+            Seen::Gone(_) => "gone",
         }
     }
 
     pub(in crate::machine) fn unit(&self) -> &UnitName {
-        &self.unit
+        self.unit.name()
     }
 
     pub(super) fn digest(&self) -> &JobDigest {
@@ -173,15 +128,8 @@ impl Shell {
     }
 
     pub(in crate::machine) fn pid(&self) -> Option<u32> {
-        match self.phase {
-            Phase::Running { pid } => Some(pid),
-            Phase::Waiting
-            | Phase::Pending
-            | Phase::Ended(_)
-            | Phase::Failed(_)
-            | Phase::NeverStarted
-            | Phase::Gone(_) => None,
-        }
+        let Seen::Running { pid } = self.unit.seen() else { return None };
+        Some(*pid)
     }
 
     pub(super) fn userid(&self) -> u32 {
@@ -194,37 +142,36 @@ impl Shell {
 
     /// Nobody has asked for it yet.
     pub(super) fn is_waiting(&self) -> bool {
-        self.phase == Phase::Waiting
+        *self.unit.seen() == Seen::Waiting
     }
 
     /// It waits again: an earlier life meant to start it, and did not.
     pub(super) fn wait(&mut self) {
-        self.phase = Phase::Waiting;
+        self.unit.set_seen(Seen::Waiting);
     }
 
     /// A leader says that it was started. Its record is lost then.
     pub(super) fn lose_if_waiting(&mut self, message: &str) {
         if self.is_waiting() {
-            self.phase = Phase::Gone(Some(End::Lost(message.to_string())));
+            self.unit.set_seen(Seen::Gone(Some(End::Lost(message.to_string()))));
         }
     }
 
     /// Asks for it.
     pub(super) fn launch(&mut self, spec: Box<UnitSpec>, out: &mut Effects) {
         // It may be known from a script's record alone, which does not say whether it is a guest's.
-        (self.unit, self.multiuser) = (spec.unit.clone(), spec.multiuser);
-        self.phase = Phase::Pending;
-        out.push(Effect::Unit(UnitCommand::Launch(spec)));
+        self.multiuser = spec.multiuser;
+        self.unit.launch(spec, out);
     }
 
     /// No process of it is left, and none will come.
     pub(super) fn is_dead(&self) -> bool {
-        matches!(self.phase, Phase::Failed(_) | Phase::Gone(_))
+        matches!(self.unit.seen(), Seen::Failed(_) | Seen::Gone(_))
     }
 
     /// It does not run, and never did.
     pub(super) fn was_never_started(&self) -> bool {
-        matches!(self.phase, Phase::Waiting | Phase::NeverStarted)
+        matches!(self.unit.seen(), Seen::Waiting | Seen::NeverStarted)
     }
 
     /// Commits that clients have left are being done again.
@@ -234,7 +181,7 @@ impl Shell {
 
     /// Nothing of it is left, and the job's namespace has what it wrote.
     pub(super) fn is_gone(&self) -> bool {
-        matches!(self.phase, Phase::Gone(_)) && !self.is_unsettled()
+        matches!(self.unit.seen(), Seen::Gone(_)) && !self.is_unsettled()
     }
 
     /// It runs under the IMP: its processes are out of the instance owner's reach.
@@ -244,15 +191,12 @@ impl Shell {
 
     /// The shell may be started: it never was.
     pub(super) fn may_start_again(&self) -> bool {
-        self.phase == Phase::NeverStarted
+        *self.unit.seen() == Seen::NeverStarted
     }
 
     /// A process of it may be left on the node, or news of it on its way.
     pub(super) fn may_live(&self) -> bool {
-        match self.phase {
-            Phase::Pending | Phase::Running { .. } | Phase::Ended(_) => true,
-            Phase::Waiting | Phase::Failed(_) | Phase::NeverStarted | Phase::Gone(_) => false,
-        }
+        self.unit.may_live()
     }
 
     /// It is to be started, or something of it may be left.
@@ -262,55 +206,52 @@ impl Shell {
 
     /// The shell itself has ended, or never ran.
     pub(super) fn has_ended(&self) -> bool {
-        !matches!(self.phase, Phase::Waiting | Phase::Pending | Phase::Running { .. })
+        self.unit.has_ended()
     }
 
     /// Nothing is left, and nobody wants to hear more.
     pub(super) fn is_done(&self) -> bool {
-        self.forgotten && !self.may_live()
+        self.unit.is_done()
     }
 
     /// Nobody wants the shell. Stop the unit if it may be running, then discard its record.
     pub(super) fn end(&mut self, out: &mut Effects) {
-        if self.left {
+        if self.troubles.contains(&Report::Left) {
             self.drain(out);
         }
         if self.may_live() {
-            self.collect(out);
+            self.unit.collect(out);
         }
         self.handle_order(&Order::Forget, out);
     }
 
     /// No leader will do it.
     fn drain(&self, out: &mut Effects) {
-        let ranks = Idset::from_iter([self.unit.rank()]);
-        let reason = peer::left_reason(self.unit.job());
+        let ranks = Idset::from_iter([self.unit().rank()]);
+        let reason = peer::left_reason(self.unit().job());
         out.push(Effect::Drain { ranks, reason });
     }
 
-    fn collect(&mut self, out: &mut Effects) {
-        if !std::mem::replace(&mut self.collected, true) {
-            out.push(Effect::Unit(UnitCommand::Collect { unit: self.unit.clone() }));
-        }
-    }
-
-    /// Has its record and output files removed. One that was never started in an earlier life has
-    /// them, too, when it waits again.
+    /// Has its record and output files removed, once nothing is left.
     pub(super) fn discard_if_done(&mut self, out: &mut Effects) {
-        if self.is_done() && !std::mem::replace(&mut self.discarded, true) {
-            out.push(Effect::Unit(UnitCommand::Forget { unit: self.unit.clone() }));
-        }
+        self.unit.discard_if_done(out);
     }
 
     /// Handles news of the unit; returns what to report.
     pub(super) fn handle_unit(&mut self, event: UnitEvent, out: &mut Effects) -> Vec<Report> {
+        if matches!(event, UnitEvent::Lost { .. } | UnitEvent::NeverStarted { .. })
+            && self.start_failure().is_some()
+        {
+            // Nothing was started: its epilog's record says why.
+            return Vec::new();
+        }
+        self.unit.see(&event, out);
+        if self.has_ended() {
+            self.entries.drop_all(out);
+            self.client_commits.handle_shell_end(self.unit().job(), out);
+        }
         match event {
-            UnitEvent::Started { pid, .. } => {
-                if self.phase == Phase::Pending {
-                    self.phase = Phase::Running { pid };
-                }
-                vec![Report::Running]
-            }
+            UnitEvent::Started { .. } => vec![Report::Running],
             UnitEvent::Output { stream, offset, data, .. } => {
                 self.take_output(stream, offset, &data, out).into_iter().collect()
             }
@@ -321,55 +262,30 @@ impl Shell {
             UnitEvent::OutputTruncated { stream, kept, dropped, .. } => {
                 self.remark(Report::OutputTruncated { stream, kept, dropped })
             }
-            UnitEvent::Exited { status, .. } => self.handle_exit(status, out),
+            UnitEvent::Exited { status, .. } => {
+                let mut reports = self.tell_end(Report::Exited { status });
+                if Bug::ReleaseBeforeEmpty.is_planted() {
+                    reports.push(Report::Gone);
+                }
+                reports
+            }
             UnitEvent::Kept { client, is_written, .. } => {
-                self.client_commits.handle_written(self.unit.job(), &client, is_written, out);
+                let id = self.unit().job();
+                self.client_commits.handle_written(id, &client, is_written, out);
                 Vec::new()
             }
-            UnitEvent::Failed { errnum, message, .. } => {
-                let failure = StartFailure { errnum, message: message.clone() };
-                self.set_ended(Phase::Failed(failure), out);
-                vec![Report::Failed { errnum, message }]
-            }
-            UnitEvent::Marked { .. } => Vec::new(), // a prolog's
-            // Nothing was started: its epilog's record says why.
-            UnitEvent::Lost { .. } | UnitEvent::NeverStarted { .. }
-                if self.start_failure().is_some() =>
-            {
-                Vec::new()
-            }
-            UnitEvent::NeverStarted { .. } => {
-                self.set_ended(Phase::NeverStarted, out);
-                vec![Report::NeverStarted]
-            }
+            UnitEvent::Failed { errnum, message, .. } => vec![Report::Failed { errnum, message }],
+            UnitEvent::NeverStarted { .. } => vec![Report::NeverStarted],
             UnitEvent::Left { .. } => {
-                self.left = true;
-                if self.forgotten {
+                self.troubles.push(Report::Left);
+                if self.unit.is_unwanted() {
                     self.drain(out);
                 }
                 vec![Report::Left]
             }
-            UnitEvent::Lost { message, .. } => self.handle_loss(message, out),
-            UnitEvent::Gone { .. } => {
-                let end = match &self.phase {
-                    Phase::Ended(end) => Some(end.clone()),
-                    Phase::Gone(end) => end.clone(),
-                    Phase::Waiting
-                    | Phase::Failed(_)
-                    | Phase::NeverStarted
-                    | Phase::Pending
-                    | Phase::Running { .. } => None,
-                };
-                self.set_ended(Phase::Gone(end), out);
-                self.take_rest()
-            }
-            UnitEvent::Answers
-            | UnitEvent::Found(_)
-            | UnitEvent::Ready { .. }
-            | UnitEvent::Silent { .. }
-            | UnitEvent::Stopping { .. }
-            | UnitEvent::Unreadable { .. }
-            | UnitEvent::Unusable { .. } => Vec::new(),
+            UnitEvent::Lost { message, .. } => self.tell_end(Report::Lost { message }),
+            UnitEvent::Gone { .. } => self.take_rest(),
+            _ => Vec::new(), // a script's, or of no unit
         }
     }
 
@@ -380,9 +296,9 @@ impl Shell {
         data: &[u8],
         out: &mut Effects,
     ) -> Option<Report> {
-        if self.forgotten {
+        if self.unit.is_unwanted() {
             let end = offset.saturating_add(data.len() as u64);
-            self.acknowledge(stream, end, out);
+            self.unit.acknowledge(stream, end, 0, out);
             return None;
         }
         let everything = self.has_ended();
@@ -391,40 +307,14 @@ impl Shell {
         output.take(everything)
     }
 
-    /// It cannot be found any more.
-    fn handle_loss(&mut self, message: String, out: &mut Effects) -> Vec<Report> {
-        self.set_ended(Phase::Ended(End::Lost(message.clone())), out);
-        // Answered when all that it wrote was told.
-        self.collect(out);
+    /// It writes nothing any more, and enters no barrier again.
+    fn tell_end(&mut self, end: Report) -> Vec<Report> {
         let mut reports = self.take_rest();
-        reports.extend(self.count_all());
-        reports.push(Report::Lost { message });
-        reports
-    }
-
-    /// The shell itself does nothing any more.
-    fn set_ended(&mut self, phase: Phase, out: &mut Effects) {
-        self.phase = phase;
-        self.entries.drop_all(out);
-        self.client_commits.handle_shell_end(self.unit.job(), out);
-    }
-
-    fn handle_exit(&mut self, status: WaitStatus, out: &mut Effects) -> Vec<Report> {
-        self.set_ended(Phase::Ended(End::Status(status)), out);
-        // The status is in the record: what is left of the unit can go.
-        self.collect(out);
-        let mut reports = self.take_rest();
-        reports.extend(self.count_all());
-        reports.push(Report::Exited { status });
-        if Bug::ReleaseBeforeEmpty.is_planted() {
-            reports.push(Report::Gone);
+        if self.entries.count_all() {
+            reports.extend(self.entries.report());
         }
+        reports.push(end);
         reports
-    }
-
-    /// It enters no barrier again; returns what to report.
-    fn count_all(&mut self) -> Option<Report> {
-        if self.entries.count_all() { self.entries.report() } else { None }
     }
 
     /// What it has left behind cannot be ended; returns what to report.
@@ -434,7 +324,7 @@ impl Shell {
 
     /// Keeps what a new leader has to hear as well.
     fn remark(&mut self, report: Report) -> Vec<Report> {
-        if self.forgotten || self.remarks.contains(&report) {
+        if self.unit.is_unwanted() || self.remarks.contains(&report) {
             return Vec::new();
         }
         self.remarks.push(report.clone());
@@ -454,17 +344,17 @@ impl Shell {
     ) -> Option<Report> {
         if self.has_ended() || self.is_waiting() {
             // What is kept for it now, nothing would take away.
-            let message = format!("{} does not run", self.unit);
+            let message = format!("{} does not run", self.unit());
             out.barrier(to, Err(Fault::new(libc::ENOENT, message)));
             return None;
         }
         let is_news = self.entries.take(to, entry, out)?;
         let entered = self.entries.count();
         if let Some(clients) = self.entries.take_new_clients() {
-            self.keep(Note::BarrierClients(clients), out);
+            self.unit.keep(Note::BarrierClients(clients), out);
         }
         if is_news {
-            self.keep(Note::BarrierEntered(entered), out);
+            self.unit.keep(Note::BarrierEntered(entered), out);
         }
         self.keep_passed(out);
         self.entries.report()
@@ -472,7 +362,7 @@ impl Shell {
 
     fn keep_passed(&mut self, out: &mut Effects) {
         if let Some(passed) = self.entries.take_new_passed() {
-            self.keep(Note::BarrierPassed(passed), out);
+            self.unit.keep(Note::BarrierPassed(passed), out);
         }
     }
 
@@ -510,14 +400,9 @@ impl Shell {
         if self.critical.as_ref() == Some(&ranks) {
             return Ok(None);
         }
-        self.keep(Note::CriticalRanks(ranks.clone()), out);
+        self.unit.keep(Note::CriticalRanks(ranks.clone()), out);
         self.critical = Some(ranks.clone());
         Ok(Some(Report::CriticalRanks { ranks }))
-    }
-
-    /// Keeps a fact with the unit's record.
-    fn keep(&self, note: Note, out: &mut Effects) {
-        out.push(Effect::Unit(UnitCommand::Note { unit: self.unit.clone(), note }));
     }
 
     /// Obeys an order.
@@ -525,9 +410,7 @@ impl Shell {
         match order {
             &Order::Acknowledge { stream, offset, checkpointed } => {
                 self.outputs[stream as usize].acknowledge(offset);
-                let unit = self.unit.clone();
-                let ack = UnitCommand::OutputAck { unit, stream, offset, checkpointed };
-                out.push(Effect::Unit(ack));
+                self.unit.acknowledge(stream, offset, checkpointed, out);
             }
             &Order::Barrier { count, failed } => {
                 self.entries.release(count, failed, out);
@@ -536,11 +419,11 @@ impl Shell {
             // About what comes before the shell, and behind it.
             Order::Conclude { .. } | Order::KillScripts | Order::Launch => (),
             Order::Forget => {
-                self.forgotten = true;
+                self.unit.forget();
                 if self.may_live() {
                     // Nobody waits for its output any more; `Gone` must not either.
                     for stream in [Stream::Stdout, Stream::Stderr] {
-                        self.acknowledge(stream, u64::MAX, out);
+                        self.unit.acknowledge(stream, u64::MAX, 0, out);
                     }
                 }
             }
@@ -550,8 +433,7 @@ impl Shell {
                 if let Some(reason) = reason {
                     self.keep_reason(reason, out);
                 }
-                let (unit, signal, all) = (self.unit.clone(), *signal, *all);
-                out.push(Effect::Unit(UnitCommand::Signal { unit, signal, all }));
+                self.unit.signal(*signal, *all, out);
             }
         }
     }
@@ -559,7 +441,7 @@ impl Shell {
     /// A fatal exception of its job. A shell that has ended gets no signal for it, with which it would
     /// come: it may have raised it itself.
     pub(super) fn handle_exception(&mut self, exception: &JobException, out: &mut Effects) {
-        if matches!(self.phase, Phase::Ended(_) | Phase::Gone(_)) {
+        if matches!(self.unit.seen(), Seen::Ended(_) | Seen::Gone(_)) {
             let reason = EndReason::new(&exception.kind, "", exception.wait_status);
             self.keep_reason(&reason, out);
         }
@@ -568,18 +450,10 @@ impl Shell {
     fn keep_reason(&mut self, reason: &EndReason, out: &mut Effects) {
         if self.reason.is_none() {
             if !Bug::ReasonForgotten.is_planted() {
-                self.keep(Note::EndReason(reason.clone()), out);
+                self.unit.keep(Note::EndReason(reason.clone()), out);
             }
             self.reason = Some(reason.clone());
         }
-    }
-
-    /// Opens the supervisor's window. Nothing is known of a checkpoint, so nothing may be given
-    /// up on the disk.
-    fn acknowledge(&self, stream: Stream, offset: u64, out: &mut Effects) {
-        let unit = self.unit.clone();
-        let ack = UnitCommand::OutputAck { unit, stream, offset, checkpointed: 0 };
-        out.push(Effect::Unit(ack));
     }
 
     /// Everything that a new leader has to know, which has output up to `positions`. What has become
@@ -587,23 +461,18 @@ impl Shell {
     pub(super) fn tell_again(&mut self, positions: [u64; 2], out: &mut Effects) -> Vec<Report> {
         let mut reports: Vec<Report> =
             self.reason.clone().map(Report::EndReason).into_iter().collect();
-        reports.push(match &self.phase {
-            Phase::Waiting | Phase::Pending => Report::Pending,
-            Phase::NeverStarted => Report::NeverStarted,
-            Phase::Failed(StartFailure { errnum, message }) => {
+        reports.push(match self.unit.seen() {
+            Seen::Waiting | Seen::Pending => Report::Pending,
+            Seen::NeverStarted => Report::NeverStarted,
+            Seen::Failed(StartFailure { errnum, message }) => {
                 Report::Failed { errnum: *errnum, message: message.clone() }
             }
-            Phase::Ended(End::Lost(message)) | Phase::Gone(Some(End::Lost(message))) => {
+            Seen::Ended(End::Lost(message)) | Seen::Gone(Some(End::Lost(message))) => {
                 Report::Lost { message: message.clone() }
             }
-            Phase::Running { .. } | Phase::Ended(_) | Phase::Gone(_) => Report::Running,
+            Seen::Running { .. } | Seen::Ended(_) | Seen::Gone(_) => Report::Running,
         });
-        if self.left {
-            reports.push(Report::Left);
-        }
-        if let Some(output) = self.record_lost {
-            reports.push(Report::RecordLost { output });
-        }
+        reports.extend(self.troubles.iter().cloned());
         reports.extend(self.entries.report());
         if let Some(ranks) = &self.critical {
             reports.push(Report::CriticalRanks { ranks: ranks.clone() });
@@ -611,17 +480,15 @@ impl Shell {
         let ended = self.has_ended();
         for (stream, offset) in [Stream::Stdout, Stream::Stderr].into_iter().zip(positions) {
             self.outputs[stream as usize].rewind(offset);
-            self.acknowledge(stream, offset, out);
+            self.unit.acknowledge(stream, offset, 0, out);
             reports.extend(self.outputs[stream as usize].take(ended));
         }
         reports.extend(self.remarks.iter().cloned());
-        if let Phase::Ended(End::Status(status)) | Phase::Gone(Some(End::Status(status))) =
-            self.phase
-        {
-            reports.push(Report::Exited { status });
+        if let Some(End::Status(status)) = self.unit.end() {
+            reports.push(Report::Exited { status: *status });
         }
         // The leader moves the namespace when all ranks are gone. So nothing may be missing then.
-        self.client_commits.commit_again(self.unit.job(), ended, out);
+        self.client_commits.commit_again(self.unit().job(), ended, out);
         reports
     }
 
@@ -641,9 +508,9 @@ impl Shell {
         others: usize,
         out: &mut Effects,
     ) -> Result<(), Fault> {
-        self.client_commits.take(self.unit.job(), bequest, others)?;
+        self.client_commits.take(self.unit().job(), bequest, others)?;
         self.client_commits.wait(to, &bequest.client);
-        self.keep(Note::Commits(Arc::clone(bequest)), out);
+        self.unit.keep(Note::Commits(Arc::clone(bequest)), out);
         Ok(())
     }
 
@@ -654,7 +521,7 @@ impl Shell {
 
     fn keep_found(&mut self, bequest: &Arc<Bequest>) {
         // It was checked when it was written.
-        let _ = self.client_commits.take(self.unit.job(), bequest, 0);
+        let _ = self.client_commits.take(self.unit().job(), bequest, 0);
     }
 
     /// Commits were done again, or cannot be.
@@ -666,8 +533,8 @@ impl Shell {
     /// leave commits offer them again.
     pub(super) fn shut_down(&mut self, out: &mut Effects) {
         for (entry, to) in self.entries.waiting() {
-            out.push(Effect::Park { to: *to, unit: self.unit.clone(), entry: *entry });
+            out.push(Effect::Park { to: *to, unit: self.unit().clone(), entry: *entry });
         }
-        self.client_commits.shut_down(self.unit.job(), out);
+        self.client_commits.shut_down(self.unit().job(), out);
     }
 }
