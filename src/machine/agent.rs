@@ -25,7 +25,7 @@ use crate::proto::{
     BarrierEntry, Bequest, BrokerRank, EndReason, Idset, JobDigest, JobException, JobId, Stage,
     UnitName,
 };
-use local_shell::{After, Claim, LocalShell};
+use local_shell::{Claim, LocalShell};
 use script::Script;
 use shell::Shell;
 use subtree::Child;
@@ -129,7 +129,7 @@ impl Agent {
         }
         let is_wanted = self.digest == record.spec.digest
             && matches!(self.upstream, Upstream::Unled(Unled { over: Over::No, .. }));
-        let claim = if is_wanted { Claim::Own } else { Claim::Foreign(After::Nothing) };
+        let claim = if is_wanted { Claim::Own } else { Claim::Foreign };
         let mut there = LocalShell::found(cx, record, out);
         there.claim = claim;
         self.local_shell = Some(there);
@@ -172,10 +172,8 @@ impl Agent {
 
     /// The scripts that have not ended, for `stats-get`.
     pub(super) fn script_stats(&self, now: Now) -> Value {
-        let perilog = self.local_shell.as_ref().map(|there| &there.perilog);
-        let scripts = [Stage::Prolog, Stage::Epilog].into_iter();
-        let scripts = scripts.filter_map(|stage| perilog?.script(stage));
-        scripts.filter(|script| script.is_active()).map(|script| script.stats(now)).collect()
+        let active = self.local_shell.iter().flat_map(|there| there.perilog.active());
+        active.map(|script| script.stats(now)).collect()
     }
 
     pub(super) fn shell(&self) -> Option<&Shell> {
@@ -339,11 +337,7 @@ impl Agent {
                 self.fence_off(cx, request, out);
             }
             Some(there) if !(starts && there.shell.may_start_again()) => {
-                there.claim = if starts && !there.shell.is_waiting() {
-                    Claim::Unstarted(spec())
-                } else {
-                    Claim::Own
-                };
+                there.claim = Claim::Own;
                 there.shell.set_size(request.command.size);
                 there.perilog.want(request.mode, scripts, spec());
                 if request.mode == Mode::Adopt {
@@ -395,12 +389,11 @@ impl Agent {
             let reports = there.perilog.handle_unit(cx, self.id, event, out);
             return self.settle(cx, reports, out);
         }
-        if let Some(spec) = there.take_unstarted()
-            && matches!(event, UnitEvent::NeverStarted { .. })
+        if matches!(event, UnitEvent::NeverStarted { .. })
+            && there.perilog.awaits_shell()
             && there.shell.start_failure().is_none()
         {
             there.shell.wait();
-            there.perilog.start_again(spec);
             return self.advance(cx, out);
         }
         if matches!(event, UnitEvent::Stopping { .. }) {

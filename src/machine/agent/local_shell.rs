@@ -5,7 +5,7 @@ use super::perilog::Perilog;
 use super::shell::Shell;
 use crate::machine::context::Context;
 use crate::machine::effect::Effects;
-use crate::port::supervisor::{UnitRecord, UnitSpec};
+use crate::port::supervisor::UnitRecord;
 use crate::proto::JobId;
 use crate::proto::peer::{Mode, Order, Report, ShellsRequest};
 
@@ -27,24 +27,14 @@ pub(super) struct LocalShell {
 /// Whose shell it is.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Claim {
-    /// Another job's, which had the same id.
-    Foreign(After),
     /// This job's.
     Own,
-    /// This job's. If the supervisor finds that an earlier life never started it, this is
-    /// launched.
-    Unstarted(Box<UnitSpec>),
-}
-
-/// What comes when another job's shell is gone.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) enum After {
-    /// This job is over: nothing.
-    Nothing,
-    /// The other shell could not be ended, and this job was told so.
+    /// Another job's, which had the same id. This job wants nothing.
+    Foreign,
+    /// Another job's. This request is obeyed when that is gone.
+    Fenced(Box<ShellsRequest>),
+    /// Another job's, which could not be ended. This job was told so.
     Refused,
-    /// This request is obeyed.
-    Start(Box<ShellsRequest>),
 }
 
 impl LocalShell {
@@ -121,10 +111,8 @@ impl LocalShell {
     /// after that is not to be started any more.
     pub(super) fn handle_order(&mut self, cx: Context, order: &Order, out: &mut Effects) {
         match (&mut self.claim, order) {
-            (Claim::Foreign(After::Start(request)), Order::Conclude { .. }) => {
-                request.mode = Mode::Conclude;
-            }
-            (Claim::Foreign(_), _) => (),
+            (Claim::Fenced(request), Order::Conclude { .. }) => request.mode = Mode::Conclude,
+            (Claim::Foreign | Claim::Fenced(_) | Claim::Refused, _) => (),
             (_, Order::Conclude { reason }) => self.perilog.conclude(cx, reason.as_ref(), out),
             (_, Order::KillScripts) => self.perilog.kill(cx, out),
             (_, Order::Launch) => self.perilog.launch(),
@@ -151,7 +139,7 @@ impl LocalShell {
     }
 
     pub(super) fn is_foreign(&self) -> bool {
-        matches!(self.claim, Claim::Foreign(_))
+        self.claim != Claim::Own
     }
 
     pub(super) fn next_timeout(&self) -> Option<f64> {
@@ -159,23 +147,11 @@ impl LocalShell {
         [evict_at, self.perilog.next_timeout()].into_iter().flatten().reduce(f64::min)
     }
 
-    /// What was to be launched if the shell had never been started. More is known of it now.
-    pub(super) fn take_unstarted(&mut self) -> Option<Box<UnitSpec>> {
-        match std::mem::replace(&mut self.claim, Claim::Own) {
-            Claim::Unstarted(spec) => Some(spec),
-            claim @ (Claim::Foreign(_) | Claim::Own) => {
-                self.claim = claim;
-                None
-            }
-        }
-    }
-
     /// The job is over.
     pub(super) fn start_nothing(&mut self) {
-        self.claim = match self.claim {
-            Claim::Foreign(_) => Claim::Foreign(After::Nothing),
-            Claim::Own | Claim::Unstarted(_) => Claim::Own,
-        };
+        if self.is_foreign() {
+            self.claim = Claim::Foreign;
+        }
     }
 
     /// What is left gets a first signal after so many seconds.

@@ -8,6 +8,8 @@
 //! An epilog runs where a prolog or a shell was begun, also if nobody leads the job any more. With
 //! `exec.perilog.epilog-start = "job"` it waits for the leader, or for the end of the job.
 
+use std::collections::BTreeMap;
+
 use super::script::{Script, of_stage};
 use super::shell::Shell;
 use crate::machine::context::Context;
@@ -23,26 +25,23 @@ use crate::proto::{EndReason, JobId, Scripts, Stage, UnitName};
 pub(super) struct Perilog {
     /// Which scripts the job gets, if any.
     wanted: Option<Scripts>,
-    prolog: Option<Script>,
-    epilog: Option<Script>,
-    /// What the shell is started with; none once it was, and if it is not going to be.
-    shell: Option<Box<UnitSpec>>,
+    /// Those that have begun.
+    scripts: BTreeMap<Stage, Script>,
     go: Go,
     /// The first fatal exception of the job, as far as this rank knows.
     reason: Option<EndReason>,
-    forgotten: bool,
 }
 
 /// How far the leader lets this rank go.
-#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 enum Go {
     /// What runs goes on.
     #[default]
     On,
-    /// To the end of the prolog.
-    Prepare,
+    /// To the end of the prolog. Then the shell waits, that is started with this.
+    Prepare(Box<UnitSpec>),
     /// To the shell.
-    Start,
+    Start(Box<UnitSpec>),
     /// To the end: no shell is going to be started.
     Conclude,
 }
@@ -55,23 +54,18 @@ impl Perilog {
         }
         self.go = match mode {
             // It was run when an earlier leader had ended the job.
-            _ if self.epilog.is_some() => Go::Conclude,
-            // What was said before still holds.
-            Mode::Adopt => self.go,
-            Mode::Conclude => Go::Conclude,
-            Mode::Prepare if Bug::ShellBeforeProlog.is_planted() => Go::Start,
-            Mode::Prepare => Go::Prepare,
-            Mode::Start => Go::Start,
-        };
-        self.shell = match self.go {
-            Go::Prepare | Go::Start => Some(shell),
-            Go::On | Go::Conclude => None,
+            _ if self.scripts.contains_key(&Stage::Epilog) => Go::Conclude,
+            Mode::Adopt if self.go != Go::Conclude => Go::On,
+            Mode::Adopt | Mode::Conclude => Go::Conclude,
+            Mode::Prepare if Bug::ShellBeforeProlog.is_planted() => Go::Start(shell),
+            Mode::Prepare => Go::Prepare(shell),
+            Mode::Start => Go::Start(shell),
         };
     }
 
-    /// The shell was never started, and is to be.
-    pub(super) fn start_again(&mut self, shell: Box<UnitSpec>) {
-        self.shell = Some(shell);
+    /// A shell is to be started, and was not yet.
+    pub(super) fn awaits_shell(&self) -> bool {
+        matches!(self.go, Go::Prepare(_) | Go::Start(_))
     }
 
     /// Learns from a record of an earlier life.
@@ -84,32 +78,27 @@ impl Perilog {
             let unit = record.spec.unit.clone();
             return out.push(Effect::Unit(UnitCommand::Forget { unit }));
         }
-        let mut script = || {
+        if stage != Stage::Shell {
             let script = Script::found(cx, record, out);
             let known = || script.reason().or_else(|| record.spec.end_reason.clone());
             self.reason = self.reason.take().or_else(known);
-            script
-        };
-        match stage {
-            Stage::Prolog => self.prolog = Some(script()),
-            Stage::Epilog => self.epilog = Some(script()),
-            Stage::Shell => (),
+            self.scripts.insert(stage, script);
         }
     }
 
     /// All prologs of the job have ended well.
     pub(super) fn launch(&mut self) {
-        if self.go == Go::Prepare {
-            self.go = Go::Start;
-        }
+        self.go = match std::mem::take(&mut self.go) {
+            Go::Prepare(shell) => Go::Start(shell),
+            go => go,
+        };
     }
 
     /// No shell is going to be started.
     pub(super) fn conclude(&mut self, cx: Context, reason: Option<&EndReason>, out: &mut Effects) {
         self.go = Go::Conclude;
-        self.shell = None;
         self.reason = self.reason.take().or_else(|| reason.cloned());
-        if let Some(prolog) = &mut self.prolog {
+        if let Some(prolog) = self.scripts.get_mut(&Stage::Prolog) {
             prolog.cancel(cx, self.reason.as_ref(), out);
         }
     }
@@ -117,23 +106,21 @@ impl Perilog {
     /// The job has failed.
     pub(super) fn cancel(&mut self, cx: Context, reason: EndReason, out: &mut Effects) {
         let reason = self.reason.get_or_insert(reason);
-        for script in self.prolog.iter_mut().chain(&mut self.epilog) {
+        for script in self.scripts.values_mut() {
             script.cancel(cx, Some(reason), out);
         }
     }
 
     /// The administrator wants it.
     pub(super) fn kill(&mut self, cx: Context, out: &mut Effects) {
-        for script in self.prolog.iter_mut().chain(&mut self.epilog) {
+        for script in self.scripts.values_mut() {
             script.kill(cx, out);
         }
     }
 
     /// The job is over. [`Self::advance`] has the records removed.
     pub(super) fn forget(&mut self) {
-        self.forgotten = true;
         self.go = Go::Conclude;
-        self.shell = None;
     }
 
     /// Handles news of a script's unit. Returns what to report.
@@ -144,20 +131,15 @@ impl Perilog {
         event: UnitEvent,
         out: &mut Effects,
     ) -> Vec<Report> {
-        let stage = event.unit().map(UnitName::stage);
-        if let (Some(Stage::Prolog), UnitEvent::NeverStarted { unit }) = (stage, &event) {
+        let Some(stage) = event.unit().map(UnitName::stage) else { return Vec::new() };
+        if let (Stage::Prolog, UnitEvent::NeverStarted { unit }) = (stage, &event) {
             // A leader asks for it again, if it is still to run. Its epilog may be behind it already.
             out.push(Effect::Unit(UnitCommand::Forget { unit: unit.clone() }));
-            self.prolog = None;
+            self.scripts.remove(&stage);
             return Vec::new();
         }
-        let script = match stage {
-            Some(Stage::Prolog) => &mut self.prolog,
-            Some(Stage::Epilog) => &mut self.epilog,
-            Some(Stage::Shell) | None => return Vec::new(),
-        };
-        let has_ended =
-            script.as_mut().is_some_and(|script| script.handle_unit(cx, id, event, out));
+        let script = self.scripts.get_mut(&stage);
+        let has_ended = script.is_some_and(|script| script.handle_unit(cx, id, event, out));
         if has_ended { self.tell_end(stage) } else { Vec::new() }
     }
 
@@ -169,17 +151,16 @@ impl Perilog {
         out: &mut Effects,
     ) -> Vec<Report> {
         let mut stuck = Vec::new();
-        for script in self.prolog.iter_mut().chain(&mut self.epilog) {
+        for script in self.scripts.values_mut() {
             if script.handle_timeout(cx, id, out) {
-                stuck.push(Some(script.stage()));
+                stuck.push(script.stage());
             }
         }
         stuck.into_iter().flat_map(|stage| self.tell_end(stage)).collect()
     }
 
     pub(super) fn next_timeout(&self) -> Option<f64> {
-        let scripts = self.prolog.iter().chain(&self.epilog);
-        scripts.filter_map(Script::next_timeout).reduce(f64::min)
+        self.scripts.values().filter_map(Script::next_timeout).reduce(f64::min)
     }
 
     /// Does what can be done now. Returns what to report.
@@ -192,46 +173,40 @@ impl Perilog {
     ) -> Vec<Report> {
         let mut reports = Vec::new();
         let wants_prolog = self.wants(cx, Stage::Prolog);
-        if shell.is_waiting() && self.shell.is_some() && wants_prolog && self.prolog.is_none() {
-            let prolog = self.begin(cx, id, shell, Stage::Prolog, out);
-            let is_over = prolog.is_over();
-            self.prolog = Some(prolog);
-            if is_over {
-                reports.extend(self.tell_end(Some(Stage::Prolog)));
-            }
+        let has_begun = |perilog: &Self, stage| perilog.scripts.contains_key(&stage);
+        if shell.is_waiting()
+            && self.awaits_shell()
+            && wants_prolog
+            && !has_begun(self, Stage::Prolog)
+        {
+            reports.extend(self.begin(cx, id, shell, Stage::Prolog, out));
         }
         let is_prepared = !wants_prolog || self.has_prolog_ended_well();
-        if shell.is_waiting()
-            && is_prepared
-            && self.epilog.is_none()
-            && self.go == Go::Start
-            && let Some(spec) = self.shell.take()
-        {
-            shell.launch(spec, out);
+        if shell.is_waiting() && is_prepared && !has_begun(self, Stage::Epilog) {
+            self.go = match std::mem::take(&mut self.go) {
+                Go::Start(spec) => {
+                    shell.launch(spec, out);
+                    Go::On
+                }
+                go => go,
+            };
         }
         if self.is_epilog_due(cx, shell) {
-            let epilog = self.begin(cx, id, shell, Stage::Epilog, out);
             reports.push(Report::Epilog);
-            let is_over = epilog.is_over();
-            self.epilog = Some(epilog);
-            if is_over {
-                reports.extend(self.tell_end(Some(Stage::Epilog)));
-            }
+            reports.extend(self.begin(cx, id, shell, Stage::Epilog, out));
         }
         // The records of shell and prolog tell the next life of the epilog that is to follow, until that
         // has one. Its own tells that it has run, as long as one of the others is there.
-        if shell.is_done() && (self.epilog.is_some() || !self.may_get_epilog(cx, shell)) {
+        if shell.is_done() && (has_begun(self, Stage::Epilog) || !self.may_get_epilog(cx, shell)) {
             shell.discard_if_done(out);
-            if self.forgotten {
-                self.forget_scripts(out);
-            }
+            self.forget_scripts(out);
         }
         reports
     }
 
     /// The leader is done with the job.
     pub(super) fn give_back(&mut self, out: &mut Effects) {
-        for script in self.prolog.iter_mut().chain(&mut self.epilog) {
+        for script in self.scripts.values_mut() {
             script.give_back(out);
         }
     }
@@ -243,27 +218,27 @@ impl Perilog {
             let (stage, failure) = (script.stage(), script.take_failure()?);
             failure.drain_reason(stage, wanted.and_then(|wanted| wanted.place(stage)), id)
         };
-        self.prolog.iter_mut().chain(&mut self.epilog).filter_map(reason).collect()
+        self.scripts.values_mut().filter_map(reason).collect()
     }
 
     fn forget_scripts(&mut self, out: &mut Effects) {
-        let is_prolog_gone = self.prolog.as_mut().is_none_or(|prolog| {
-            prolog.forget(out);
-            prolog.is_done()
-        });
-        if is_prolog_gone && let Some(epilog) = &mut self.epilog {
-            epilog.forget(out);
+        for script in self.scripts.values_mut() {
+            script.forget(out);
+            if !script.is_done() {
+                return;
+            }
         }
     }
 
+    /// Begins a script. Returns what to report.
     fn begin(
-        &self,
+        &mut self,
         cx: Context,
         id: JobId,
         shell: &Shell,
         stage: Stage,
         out: &mut Effects,
-    ) -> Script {
+    ) -> Vec<Report> {
         let config = of_stage(cx, stage);
         let unit = shell.unit().of_stage(stage, config.is_some_and(|config| config.under_imp));
         let mut spec = UnitSpec::bare(unit, shell.digest().clone());
@@ -289,13 +264,15 @@ impl Perilog {
         if !cx.facts.shell_uri.is_empty() {
             spec.environment.insert("FLUX_URI".to_string(), cx.facts.shell_uri.clone());
         }
-        match config {
+        let script = match config {
             Some(config) => {
                 spec.argv.clone_from(&config.command);
                 Script::start(cx, spec, out)
             }
             None => Script::not_configured(cx, spec),
-        }
+        };
+        self.scripts.insert(stage, script);
+        self.tell_end(stage)
     }
 
     fn wants(&self, cx: Context, stage: Stage) -> bool {
@@ -306,21 +283,23 @@ impl Perilog {
     }
 
     fn has_prolog_ended_well(&self) -> bool {
-        self.prolog.as_ref().is_some_and(|prolog| prolog.is_over() && prolog.failure().is_none())
+        let prolog = self.script(Stage::Prolog);
+        prolog.is_some_and(|prolog| prolog.is_over() && prolog.failure().is_none())
     }
 
     fn is_epilog_due(&self, cx: Context, shell: &Shell) -> bool {
         let waits = self.wanted.as_ref().is_some_and(|wanted| wanted.epilogs_together);
-        self.epilog.is_none()
+        self.script(Stage::Epilog).is_none()
             && self.may_get_epilog(cx, shell)
-            && self.prolog.as_ref().is_none_or(|prolog| !prolog.is_active())
+            && self.script(Stage::Prolog).is_none_or(|prolog| !prolog.is_active())
             && (self.is_shell_over(shell) || Bug::EpilogEarly.is_planted() && !shell.is_waiting())
             && (self.go == Go::Conclude || !waits)
     }
 
     /// Something was begun on this rank that an epilog follows.
     fn may_get_epilog(&self, cx: Context, shell: &Shell) -> bool {
-        self.wants(cx, Stage::Epilog) && (self.prolog.is_some() || !shell.is_waiting())
+        self.wants(cx, Stage::Epilog)
+            && (self.script(Stage::Prolog).is_some() || !shell.is_waiting())
     }
 
     /// No shell runs here, and none will.
@@ -331,45 +310,43 @@ impl Perilog {
     /// The job has nothing to wait for on this rank any more.
     pub(super) fn is_over(&self, cx: Context, shell: &Shell) -> bool {
         let is_stuck = |script: &Script| script.is_active() && script.is_over();
-        let is_epilog_over = match &self.epilog {
+        let prolog = self.script(Stage::Prolog);
+        let is_epilog_over = match self.script(Stage::Epilog) {
             _ if Bug::ReleaseBeforeEpilog.is_planted() => true,
             Some(epilog) => epilog.is_over(),
-            None => !self.may_get_epilog(cx, shell) || self.prolog.as_ref().is_some_and(is_stuck),
+            None => !self.may_get_epilog(cx, shell) || prolog.is_some_and(is_stuck),
         };
-        self.is_shell_over(shell)
-            && self.prolog.as_ref().is_none_or(Script::is_over)
-            && is_epilog_over
+        self.is_shell_over(shell) && prolog.is_none_or(Script::is_over) && is_epilog_over
     }
 
     /// Nothing of it is left on the node, and nobody wants to hear more.
     pub(super) fn is_done(&self, cx: Context, shell: &Shell) -> bool {
-        let waits = self.epilog.is_none() && self.may_get_epilog(cx, shell);
-        !waits && self.prolog.iter().chain(&self.epilog).all(Script::is_done)
+        let waits = self.script(Stage::Epilog).is_none() && self.may_get_epilog(cx, shell);
+        !waits && self.scripts.values().all(Script::is_done)
     }
 
     pub(super) fn script(&self, stage: Stage) -> Option<&Script> {
-        match stage {
-            Stage::Prolog => self.prolog.as_ref(),
-            Stage::Epilog => self.epilog.as_ref(),
-            Stage::Shell => None,
-        }
+        self.scripts.get(&stage)
+    }
+
+    /// Those that have begun and not ended.
+    pub(super) fn active(&self) -> impl Iterator<Item = &Script> {
+        self.scripts.values().filter(|script| script.is_active())
     }
 
     /// The prolog, if it may be running.
     pub(super) fn running_prolog(&mut self) -> Option<&mut Script> {
-        self.prolog.as_mut().filter(|prolog| prolog.is_active())
+        self.scripts.get_mut(&Stage::Prolog).filter(|prolog| prolog.is_active())
     }
 
     /// A client does not wait any more. Returns whether it did.
     pub(super) fn is_left_by(&mut self, request: RequestId) -> bool {
-        self.prolog.as_mut().is_some_and(|prolog| prolog.is_left_by(request))
+        self.scripts.values_mut().any(|script| script.is_left_by(request))
     }
 
     /// The module is being unloaded.
     pub(super) fn shut_down(&mut self, id: JobId, out: &mut Effects) {
-        if let Some(prolog) = &mut self.prolog {
-            prolog.shut_down(id, out);
-        }
+        self.scripts.values_mut().for_each(|script| script.shut_down(id, out));
     }
 
     /// Whether this service runs scripts for the job.
@@ -378,13 +355,8 @@ impl Perilog {
     }
 
     /// How a script has ended, for the leader.
-    fn tell_end(&self, stage: Option<Stage>) -> Vec<Report> {
-        let (stage, script) = match stage {
-            Some(Stage::Prolog) => (Stage::Prolog, &self.prolog),
-            Some(Stage::Epilog) => (Stage::Epilog, &self.epilog),
-            Some(Stage::Shell) | None => return Vec::new(),
-        };
-        let Some(script) = script.as_ref().filter(|script| script.is_over()) else {
+    fn tell_end(&self, stage: Stage) -> Vec<Report> {
+        let Some(script) = self.script(stage).filter(|script| script.is_over()) else {
             return Vec::new();
         };
         match script.failure() {
@@ -403,12 +375,12 @@ impl Perilog {
         }
         let mut reports: Vec<Report> =
             self.reason.clone().map(Report::EndReason).into_iter().collect();
-        reports.extend(self.tell_end(Some(Stage::Prolog)));
+        reports.extend(self.tell_end(Stage::Prolog));
         if !self.wants(cx, Stage::Prolog) {
             reports.push(Report::Prepared);
         }
-        reports.extend(self.epilog.as_ref().map(|_| Report::Epilog));
-        reports.extend(self.tell_end(Some(Stage::Epilog)));
+        reports.extend(self.script(Stage::Epilog).map(|_| Report::Epilog));
+        reports.extend(self.tell_end(Stage::Epilog));
         reports
     }
 }

@@ -1,7 +1,7 @@
 //! Shells that nobody wants, and those of another job that had the same id.
 
 use super::eviction::{Eviction, Step};
-use super::{After, Agent, Claim, Over, Unled, Upstream};
+use super::{Agent, Claim, Over, Unled, Upstream};
 use crate::machine::context::Context;
 use crate::machine::effect::{Effect, Effects, Level};
 use crate::planted::Bug;
@@ -77,7 +77,7 @@ impl Agent {
 
     /// Nothing can be started here, because the shell of another job with the same id lives on.
     fn refuse_fenced(&mut self, cx: Context) {
-        self.set_claim(Claim::Foreign(After::Refused));
+        self.set_claim(Claim::Refused);
         let message = "processes of another job, which had the same id, cannot be ended";
         self.gather(cx, [Report::Failed { errnum: libc::EBUSY, message: message.to_string() }]);
     }
@@ -90,7 +90,7 @@ impl Agent {
 
     /// The shell that is here is another job's. It is ended before anything is started.
     pub(super) fn fence_off(&mut self, cx: Context, request: &ShellsRequest, out: &mut Effects) {
-        self.set_claim(Claim::Foreign(After::Start(Box::new(request.clone()))));
+        self.set_claim(Claim::Fenced(Box::new(request.clone())));
         let eviction = self.local_shell.as_ref().and_then(|there| there.eviction.as_ref());
         if eviction.is_some_and(Eviction::is_given_up) {
             return self.refuse_fenced(cx);
@@ -112,15 +112,14 @@ impl Agent {
 
     /// The other job's shell is gone: the name is free.
     pub(super) fn unfence(&mut self, cx: Context, out: &mut Effects) {
-        let claim = self.local_shell.as_mut().map(|there| &mut there.claim);
-        let Some(Claim::Foreign(after)) = claim else { return };
-        match std::mem::replace(after, After::Nothing) {
-            After::Start(request) => {
+        match self.local_shell.as_ref().map(|there| &there.claim) {
+            Some(Claim::Fenced(request)) => {
+                let request = request.clone();
                 self.local_shell = None;
                 self.claim_shell(cx, &request, out);
             }
-            After::Refused => self.local_shell = None,
-            After::Nothing => (),
+            Some(Claim::Refused) => self.local_shell = None,
+            Some(Claim::Own | Claim::Foreign) | None => (),
         }
     }
 }
