@@ -35,7 +35,8 @@ pub trait Backend {
     /// `Started` (followed by `Exited` if it has exited), `Absent` or `Replaced`.
     fn find(&mut self, unit: &UnitName, digest: &str, known: Option<&Started>);
 
-    /// Send a signal to the main process and its process group, or to all processes.
+    /// Send a signal to the main process and its process group, or to all processes. If the program
+    /// does not run yet, it gets the signal when it does.
     fn signal(&mut self, unit: &UnitName, signal: i32, all: bool);
 
     /// End the processes that are left and remove the unit. Answered by `Empty`, also if there is

@@ -171,13 +171,8 @@ impl Core {
                 self.report_output(&unit);
             }
             UnitCommand::Signal { unit, signal, all } => {
-                let Some(known) = self.look_up(&unit, "signal") else { return };
-                match known.phase {
-                    Phase::Exited | Phase::Running => backend.signal(&unit, signal, all),
-                    Phase::Finding | Phase::Starting => known.hold_signal((signal, all)),
-                    Phase::Lost | Phase::NotStarted => {
-                        tracing::debug!(%unit, signal, "signal for a unit that does not run");
-                    }
+                if self.look_up(&unit, "signal").is_some() {
+                    backend.signal(&unit, signal, all);
                 }
             }
         }
@@ -256,14 +251,11 @@ impl Core {
         let pid = started.pid;
         let news = known.record.started.as_ref() != Some(&started);
         known.phase = Phase::Running;
-        let (held, collect) = (known.release_signals(), known.collect);
+        let collect = known.collect;
         if news {
             self.record_fact(unit, Fact::Started(started));
         }
         (self.sink)(UnitEvent::Started { unit: unit.clone(), pid });
-        for (signal, all) in held {
-            backend.signal(unit, signal, all);
-        }
         if collect == CollectState::Asked {
             backend.collect(unit);
         }
@@ -310,7 +302,6 @@ impl Core {
     fn set_not_started(&mut self, unit: &UnitName) {
         let Some(known) = self.look_up(unit, "failure") else { return };
         known.phase = Phase::NotStarted;
-        known.release_signals();
         known.collect = CollectState::No;
     }
 

@@ -6,9 +6,6 @@ use crate::proto::Stream;
 use super::output::OutputTail;
 use super::records::RecordFile;
 
-/// Signals kept for a unit whose program does not run yet.
-const HELD_SIGNALS_MAX: usize = 16;
-
 /// What is known about the unit's program.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Phase {
@@ -39,9 +36,6 @@ pub(super) enum CollectState {
     No,
 }
 
-/// A signal that waits for the program: its number, and whether all processes get it.
-pub(super) type HeldSignal = (i32, bool);
-
 /// A unit with its record, its output and its phase.
 #[derive(Debug)]
 pub(super) struct Unit {
@@ -51,7 +45,6 @@ pub(super) struct Unit {
     pub(super) collect: CollectState,
     stdout: OutputTail,
     stderr: OutputTail,
-    held: Vec<HeldSignal>,
     /// `OutputOverflow` was reported.
     has_overflowed: bool,
     /// `OutputLost` was reported.
@@ -74,7 +67,6 @@ impl Unit {
             collect: CollectState::No,
             stdout,
             stderr,
-            held: Vec::new(),
             has_overflowed: false,
             has_lost_output: false,
         }
@@ -134,20 +126,5 @@ impl Unit {
         self.tail(stream).pump(&mut |offset, data| {
             sink(UnitEvent::Output { unit: unit.clone(), stream, offset, data });
         })
-    }
-
-    /// Keep a signal until the program runs.
-    pub(super) fn hold_signal(&mut self, signal: HeldSignal) {
-        if self.held.len() < HELD_SIGNALS_MAX {
-            self.held.push(signal);
-        } else {
-            tracing::warn!(unit = %self.record.spec.unit, signal = signal.0,
-                "signal dropped: {HELD_SIGNALS_MAX} others wait for the unit to start");
-        }
-    }
-
-    /// Take the signals that were kept.
-    pub(super) fn release_signals(&mut self) -> Vec<HeldSignal> {
-        std::mem::take(&mut self.held)
     }
 }

@@ -115,8 +115,8 @@ impl Tracker {
                 self.handle_absent(&unit);
             }
         }
-        for (unit, signal, all) in std::mem::take(&mut self.held_signals) {
-            self.ask(Call::Kill { unit, signal, all });
+        for unit in self.units.keys().cloned().collect::<Vec<_>>() {
+            self.send_signals(&unit);
         }
         self.begin_probes(others);
         self.start_next();

@@ -52,7 +52,7 @@ use unrecorded::Probes;
 
 pub use messages::{Active, Answer, Ask, Call, Changes, News, Refusal};
 
-/// How many starts, and how many signals, wait while systemd is unreachable. More are refused.
+/// How many starts wait while systemd is unreachable. More are refused.
 const WAITING_MAX: usize = 4096;
 
 /// Explains why a program could not be executed, with an errno and a message for the job's owner.
@@ -87,8 +87,6 @@ pub struct Tracker {
     swept: BTreeMap<UnitName, u32>,
     /// Units whose records only a later release can read.
     spared: BTreeSet<UnitName>,
-    /// Signals that wait until systemd is reachable.
-    held_signals: Vec<(UnitName, i32, bool)>,
     outgoing: Vec<Ask>,
     /// The number of the last [`Ask`].
     number: u64,
@@ -111,7 +109,6 @@ impl Tracker {
             probes: Probes::default(),
             swept: BTreeMap::new(),
             spared: BTreeSet::new(),
-            held_signals: Vec::new(),
             outgoing: Vec::new(),
             number: 0,
             unanswered: BTreeMap::new(),
@@ -190,15 +187,6 @@ impl Tracker {
         self.outgoing.push(Ask { number: self.number, call });
     }
 
-    /// Send a signal when systemd has listed its units.
-    fn hold_signal(&mut self, unit: &UnitName, signal: i32, all: bool) {
-        if self.held_signals.len() < WAITING_MAX {
-            self.held_signals.push((unit.clone(), signal, all));
-        } else {
-            tracing::warn!(%unit, signal, "signal dropped: systemd is unreachable");
-        }
-    }
-
     /// Ignore answers about this unit that are still to come.
     fn drop_answers(&mut self, unit: &UnitName) {
         self.unanswered.retain(|_, call| call.unit() != Some(unit));
@@ -230,11 +218,8 @@ impl Backend for Tracker {
     }
 
     fn signal(&mut self, unit: &UnitName, signal: i32, all: bool) {
-        if self.is_ready() {
-            self.ask(Call::Kill { unit: unit.clone(), signal, all });
-        } else {
-            self.hold_signal(unit, signal, all);
-        }
+        self.hold_signal(unit, signal, all);
+        self.send_signals(unit);
     }
 
     fn collect(&mut self, unit: &UnitName) {

@@ -399,8 +399,8 @@ fn a_name_that_is_taken_is_reported() {
     talk.start(&unit);
     talk.answer(&Call::Start(unit.clone()), Err(refusal(Refusal::UNIT_EXISTS)));
     talk.event(BackendEvent::Exists { unit: unit.clone() });
-    talk.asked(&Call::Unwatch(unit.clone()));
     talk.tracker.find(&unit, "another", None);
+    talk.asked(&Call::Unwatch(unit.clone()));
     talk.asked(&Call::Watch(unit.clone()));
     talk.looked(&unit, &running("a"));
     talk.event(BackendEvent::Replaced { unit });

@@ -15,6 +15,9 @@ pub(super) const START_RETRIES_MAX: u32 = 8;
 /// How many refused calls about a unit are tried again before the next list.
 const REFUSALS_MAX: u32 = 8;
 
+/// How many signals wait for a unit.
+const SIGNALS_MAX: usize = 16;
+
 /// Where a unit is in its life.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum Phase {
@@ -98,6 +101,9 @@ pub(super) struct Watched {
     pub(super) guard: Guard,
     /// `Stopping` was reported.
     is_stopping: bool,
+    /// Signals that wait until its program runs and systemd is reachable, and whether all processes
+    /// get them.
+    signals: Vec<(i32, bool)>,
     pub(super) state: State,
 }
 
@@ -130,6 +136,7 @@ impl Watched {
             source: PropertySource::Signals,
             guard: Guard::No,
             is_stopping: false,
+            signals: Vec::new(),
             state: State::default(),
         }
     }
@@ -201,12 +208,36 @@ impl Watched {
 impl Tracker {
     /// Watch a unit from now on.
     pub(super) fn watch(&mut self, unit: &UnitName, watched: Watched) {
+        let signals = self.units.get_mut(unit).map(|old| std::mem::take(&mut old.signals));
         self.release(unit);
         self.drop_probe(unit);
         if self.is_up() {
             self.ask(Call::Watch(unit.clone()));
         }
-        self.units.insert(unit.clone(), watched);
+        let signals = signals.unwrap_or_default();
+        self.units.insert(unit.clone(), Watched { signals, ..watched });
+    }
+
+    /// Keep a signal until [`Self::send_signals`]. One that waits already is not sent twice, as the
+    /// kernel does not.
+    pub(super) fn hold_signal(&mut self, unit: &UnitName, signal: i32, all: bool) {
+        let Some(watched) = self.units.get_mut(unit) else { return };
+        if watched.signals.len() >= SIGNALS_MAX {
+            tracing::warn!(%unit, signal, "signal dropped: {SIGNALS_MAX} others wait for the unit");
+        } else if !watched.signals.contains(&(signal, all)) {
+            watched.signals.push((signal, all));
+        }
+    }
+
+    /// Send the signals that wait for a unit, if its program runs and systemd has listed its units.
+    pub(super) fn send_signals(&mut self, unit: &UnitName) {
+        let ready = self.is_ready();
+        let Some(watched) = self.units.get_mut(unit) else { return };
+        if ready && matches!(watched.phase, Phase::Exited | Phase::Running) {
+            for (signal, all) in std::mem::take(&mut watched.signals) {
+                self.ask(Call::Kill { unit: unit.clone(), signal, all });
+            }
+        }
     }
 
     /// Stop watching a unit.
@@ -214,7 +245,6 @@ impl Tracker {
         let Some(watched) = self.units.remove(unit) else { return };
         self.queue.retain(|queued| queued != unit || watched.phase != Phase::Queued);
         self.in_flight -= usize::from(watched.phase == Phase::Starting);
-        self.held_signals.retain(|(held, ..)| held != unit);
         self.drop_answers(unit);
         self.ask(Call::Unwatch(unit.clone()));
         self.start_next();
@@ -334,6 +364,7 @@ impl Tracker {
             // systemd ignores some properties without a word.
             self.ask(Call::ReadBack(unit.clone()));
         }
+        self.send_signals(unit);
         self.start_next();
         true
     }
@@ -582,15 +613,16 @@ impl Tracker {
         if !refusal.is_exists() {
             return self.fail(unit, refusal.errnum(), refusal.text.clone());
         }
+        watched.phase = Phase::Finding;
+        self.in_flight -= 1;
         if watched.retries > 0 {
-            watched.phase = Phase::Finding;
-            self.in_flight -= 1;
             self.ask_properties(unit);
-            self.start_next();
         } else {
-            self.release(unit);
+            // The core has it looked for.
+            watched.start = None;
             self.events.push_back(BackendEvent::Exists { unit: unit.clone() });
         }
+        self.start_next();
     }
 
     fn handle_stop_answer(&mut self, unit: &UnitName, answer: Result<Answer, Refusal>) {
