@@ -170,7 +170,7 @@ impl Tracker {
         let ready = self.is_ready();
         let Some(watched) = self.units.get_mut(unit).filter(|_| ready) else { return };
         match watched.phase {
-            Phase::Exited | Phase::Finding | Phase::Running | Phase::Starting => {}
+            Phase::Exited | Phase::Finding | Phase::Probing | Phase::Running | Phase::Starting => {}
             // It was not started yet. If its name is taken, the start will say so.
             Phase::Queued => return,
         }

@@ -47,8 +47,7 @@ use crate::proto::UnitName;
 use super::backend::{Backend, BackendEvent, OutputPaths};
 use link::Link;
 use patience::Patience;
-use units::Watched;
-use unrecorded::Probes;
+use units::{Phase, Watched};
 
 pub use messages::{Active, Answer, Ask, Call, Changes, News, Refusal};
 
@@ -81,8 +80,8 @@ pub struct Tracker {
     queue: VecDeque<UnitName>,
     /// How many units systemd was told to start and has not started yet.
     in_flight: usize,
-    /// Units in the list that nobody has asked about.
-    probes: Probes,
+    /// It was not reported yet that all units in the list were looked at.
+    awaits_probes: bool,
     /// Failed units that systemd was told to forget, and how often.
     swept: BTreeMap<UnitName, u32>,
     /// Units whose records only a later release can read.
@@ -106,7 +105,7 @@ impl Tracker {
             units: BTreeMap::new(),
             queue: VecDeque::new(),
             in_flight: 0,
-            probes: Probes::default(),
+            awaits_probes: false,
             swept: BTreeMap::new(),
             spared: BTreeSet::new(),
             outgoing: Vec::new(),
@@ -234,7 +233,9 @@ impl Backend for Tracker {
     }
 
     fn forget(&mut self, unit: &UnitName) {
-        self.release(unit);
+        if self.units.get(unit).is_some_and(|watched| watched.phase != Phase::Probing) {
+            self.release(unit);
+        }
     }
 
     fn spare(&mut self, unit: &UnitName) {

@@ -23,6 +23,8 @@ const SIGNALS_MAX: usize = 16;
 pub(super) enum Phase {
     /// Its exit was reported.
     Exited,
+    /// systemd has listed it, and nobody has asked about it.
+    Probing,
     /// systemd was asked, or will be, whether the unit exists.
     Finding,
     /// It waits to be started.
@@ -36,16 +38,21 @@ pub(super) enum Phase {
 /// How far the unit's removal is.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 enum CollectState {
-    /// systemd has accepted to stop it (or to forget its failure).
-    Accepted,
-    /// systemd was told to stop it (or to forget its failure).
-    Asked,
     /// Not wanted.
     No,
-    /// systemd has refused. It is told again after a pause, or after the next list.
-    Refused,
     /// Wanted, but systemd was not told yet.
     Wanted,
+    /// systemd was told to stop it, or (`reset`) to forget its failure.
+    Told { reset: bool, reply: Reply },
+}
+
+/// What systemd has said to it.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Reply {
+    Accepted,
+    Awaited,
+    /// It is told again after a pause, or after the next list.
+    Refused,
 }
 
 /// Why the kernel was asked whether the unit's cgroup is empty.
@@ -76,24 +83,26 @@ enum PropertySource {
     Signals,
 }
 
-/// A unit that is watched.
+/// The start of a unit, until it is decided.
+#[derive(Debug)]
+pub(super) struct Start {
+    spec: Box<UnitSpec>,
+    /// systemd has accepted the call.
+    is_accepted: bool,
+    /// How often the call was repeated.
+    retries: u32,
+}
+
+/// A unit that is watched, or looked at once.
 #[derive(Debug)]
 pub(super) struct Watched {
     pub(super) phase: Phase,
-    /// `Type=notify`.
-    notify: bool,
     /// Digest of the job whose unit it should be.
     digest: String,
     /// What an earlier life has recorded of its start.
     known: Option<Started>,
-    /// Kept until the start is decided.
-    pub(super) start: Option<Box<UnitSpec>>,
-    /// systemd has accepted the call to start it.
-    accepted: bool,
-    /// How often the call to start it was repeated.
-    retries: u32,
+    pub(super) start: Option<Start>,
     collect: CollectState,
-    reset: bool,
     /// How many calls systemd has refused since the last list.
     refusals: u32,
     emptying: EmptyCheck,
@@ -110,9 +119,8 @@ pub(super) struct Watched {
 impl Watched {
     /// A unit that waits to be started.
     pub(super) fn to_start(spec: &UnitSpec) -> Self {
-        let start = Some(Box::new(spec.clone()));
-        let watched = Self::new(Phase::Queued, spec.digest.as_str());
-        Self { notify: spec.multiuser, start, ..watched }
+        let start = Start { spec: Box::new(spec.clone()), is_accepted: false, retries: 0 };
+        Self { start: Some(start), ..Self::new(Phase::Queued, spec.digest.as_str()) }
     }
 
     /// A unit that may exist.
@@ -120,17 +128,18 @@ impl Watched {
         Self { known: known.cloned(), ..Self::new(Phase::Finding, digest) }
     }
 
+    /// A unit that nobody has asked about.
+    pub(super) fn to_probe() -> Self {
+        Self::new(Phase::Probing, "")
+    }
+
     fn new(phase: Phase, digest: &str) -> Self {
         Self {
             phase,
-            notify: false,
             digest: digest.to_string(),
             known: None,
             start: None,
-            accepted: false,
-            retries: 0,
             collect: CollectState::No,
-            reset: false,
             refusals: 0,
             emptying: EmptyCheck::No,
             source: PropertySource::Signals,
@@ -146,7 +155,7 @@ impl Watched {
     fn start_outcome(&self) -> Outcome {
         match self.state.started() {
             Some(started) if self.known.as_ref() == Some(&started) => Outcome::Started(started),
-            _ => self.state.start_outcome(self.notify),
+            _ => self.state.start_outcome(self.start.as_ref().is_some_and(|s| s.spec.multiuser)),
         }
     }
 
@@ -162,8 +171,13 @@ impl Watched {
     fn is_ours(&self, started: &Started) -> bool {
         match &self.known {
             Some(known) => known.invocation_id == started.invocation_id,
-            None => self.accepted || self.state.digest == self.digest,
+            None => self.is_accepted() || self.state.digest == self.digest,
         }
+    }
+
+    /// systemd has accepted the call to start it.
+    fn is_accepted(&self) -> bool {
+        self.start.as_ref().is_some_and(|start| start.is_accepted)
     }
 
     /// After a list, systemd may accept what it has refused before.
@@ -177,11 +191,8 @@ impl Watched {
 
     /// All properties are asked for again. Earlier calls may have been lost.
     pub(super) fn expect_properties(&mut self) {
-        match self.collect {
-            CollectState::Accepted | CollectState::Asked | CollectState::Refused => {
-                self.collect = CollectState::Wanted;
-            }
-            CollectState::No | CollectState::Wanted => {}
+        if self.collect != CollectState::No {
+            self.collect = CollectState::Wanted;
         }
         // The new answer may have the status.
         if self.emptying == EmptyCheck::ReportAbsent {
@@ -190,7 +201,6 @@ impl Watched {
         if self.guard == Guard::Asked {
             self.guard = Guard::No;
         }
-        self.reset = false;
         self.source = PropertySource::Asked { again: false };
     }
 
@@ -200,8 +210,14 @@ impl Watched {
         }
     }
 
-    fn is_answered(&self) -> bool {
+    pub(super) fn is_answered(&self) -> bool {
         matches!(self.source, PropertySource::Answered { .. })
+    }
+
+    /// systemd has replied to being told to remove it.
+    fn set_reply(&mut self, reply: Reply) {
+        let reset = matches!(self.collect, CollectState::Told { reset: true, .. });
+        self.collect = CollectState::Told { reset, reply };
     }
 }
 
@@ -210,7 +226,6 @@ impl Tracker {
     pub(super) fn watch(&mut self, unit: &UnitName, watched: Watched) {
         let signals = self.units.get_mut(unit).map(|old| std::mem::take(&mut old.signals));
         self.release(unit);
-        self.drop_probe(unit);
         if self.is_up() {
             self.ask(Call::Watch(unit.clone()));
         }
@@ -246,6 +261,9 @@ impl Tracker {
         self.queue.retain(|queued| queued != unit || watched.phase != Phase::Queued);
         self.in_flight -= usize::from(watched.phase == Phase::Starting);
         self.drop_answers(unit);
+        if watched.phase == Phase::Probing {
+            return self.report_listed();
+        }
         self.ask(Call::Unwatch(unit.clone()));
         self.start_next();
     }
@@ -287,10 +305,16 @@ impl Tracker {
         match watched.phase {
             Phase::Exited | Phase::Running => return true,
             // Signals do not have the digest, so they do not say whose unit it is.
-            Phase::Finding | Phase::Starting if !watched.accepted && !watched.is_answered() => {
+            Phase::Finding | Phase::Starting
+                if !watched.is_accepted() && !watched.is_answered() =>
+            {
                 return false;
             }
             Phase::Finding | Phase::Starting => {}
+            Phase::Probing => {
+                self.step_probe(unit);
+                return false;
+            }
             Phase::Queued => return false,
         }
         if !watched.state.is_whole() {
@@ -339,7 +363,8 @@ impl Tracker {
     fn handle_exec_failure(&mut self, unit: &UnitName, code: Option<i32>) {
         let Some(watched) = self.units.get(unit) else { return };
         let explain = self.config.exec_failure;
-        let failure = watched.start.as_ref().map(|spec| explain(spec, code, &watched.state.result));
+        let failure =
+            watched.start.as_ref().map(|start| explain(&start.spec, code, &watched.state.result));
         match failure {
             Some((errnum, message)) => self.fail(unit, errnum, message),
             // It is the rest of a start in an earlier life.
@@ -422,33 +447,33 @@ impl Tracker {
         let ready = self.is_ready();
         let Some(watched) = self.units.get_mut(unit) else { return };
         let failed = watched.state.is_failed();
-        match watched.collect {
-            CollectState::Accepted | CollectState::Refused if failed && !watched.reset => {}
+        let was_told = match watched.collect {
+            CollectState::No | CollectState::Told { reply: Reply::Awaited, .. } => return,
+            CollectState::Wanted => false,
+            CollectState::Told { reset: false, .. } if failed => true,
             // What a script leaves behind is not ended.
-            CollectState::Accepted if watched.state.is_down() && unit.is_script() => {
+            CollectState::Told { reply: Reply::Accepted, .. }
+                if watched.state.is_down() && unit.is_script() =>
+            {
                 return self.report_empty(unit);
             }
             // systemd has finished with the unit, but its cgroup may have processes.
-            CollectState::Accepted if watched.state.is_down() => {
+            CollectState::Told { reply: Reply::Accepted, .. } if watched.state.is_down() => {
                 return self.ask_kernel(unit, EmptyCheck::ReportEmpty);
             }
             // systemd refuses to stop it, but its processes may end by themselves.
-            CollectState::Refused if watched.is_given_up() && watched.phase == Phase::Exited => {
+            CollectState::Told { reply: Reply::Refused, .. }
+                if watched.is_given_up() && watched.phase == Phase::Exited =>
+            {
                 return self.ask_kernel(unit, EmptyCheck::ReportEmpty);
             }
-            CollectState::Accepted
-            | CollectState::Asked
-            | CollectState::No
-            | CollectState::Refused => return,
-            CollectState::Wanted => {}
-        }
+            CollectState::Told { .. } => return,
+        };
         if !ready {
             return;
         }
-        let first = watched.collect == CollectState::Wanted;
-        watched.collect = CollectState::Asked;
-        watched.reset |= failed;
-        if first {
+        watched.collect = CollectState::Told { reset: failed, reply: Reply::Awaited };
+        if !was_told {
             self.ask(Call::ControlGroup(unit.clone()));
         }
         let unit = unit.clone();
@@ -490,6 +515,7 @@ impl Tracker {
         let Some(watched) = self.units.get_mut(unit) else { return };
         match (watched.phase, watched.collect) {
             (Phase::Queued, _) => {}
+            (Phase::Probing, _) => self.release(unit),
             // The call to start it was lost.
             (Phase::Starting, _) => self.start_again(unit),
             (Phase::Finding, _) if watched.start.is_some() => self.start_again(unit),
@@ -516,15 +542,16 @@ impl Tracker {
     /// is safe: if the first call arrives after all, the name is taken.
     fn start_again(&mut self, unit: &UnitName) {
         let Some(watched) = self.units.get_mut(unit) else { return };
-        if watched.retries >= START_RETRIES_MAX {
+        let Some(start) = &mut watched.start else { return };
+        if start.retries >= START_RETRIES_MAX {
             let message = "systemd accepts the unit, but does not start it".to_string();
             return self.fail(unit, libc::EIO, message);
         }
         tracing::info!(%unit, "systemd lost the start of the unit, starting it again");
         self.in_flight -= usize::from(watched.phase == Phase::Starting);
         watched.phase = Phase::Queued;
-        watched.retries += 1;
-        watched.accepted = false;
+        start.retries += 1;
+        start.is_accepted = false;
         watched.source = PropertySource::Signals;
         watched.state = State::default();
         self.drop_answers(unit);
@@ -535,9 +562,6 @@ impl Tracker {
     /// Handle the answer to a call.
     pub(super) fn handle_answer(&mut self, call: Call, answer: Result<Answer, Refusal>) {
         tracing::trace!(?call, ok = answer.is_ok(), "answer");
-        if self.is_probe(&call) {
-            return self.handle_probe_answer(call, answer);
-        }
         match (call, answer) {
             (Call::ControlGroup(unit), Ok(Answer::ControlGroup(group))) => {
                 if let Some(watched) = self.units.get_mut(&unit) {
@@ -547,8 +571,10 @@ impl Tracker {
             (Call::List, answer) => self.handle_list(answer),
             (Call::Main { unit, pid }, answer) => self.handle_main_answer(&unit, pid, answer),
             (Call::Start(unit), Ok(_)) => {
-                if let Some(watched) = self.units.get_mut(&unit) {
-                    watched.accepted = true;
+                if let Some(watched) = self.units.get_mut(&unit)
+                    && let Some(start) = &mut watched.start
+                {
+                    start.is_accepted = true;
                     // The state so far is that of an earlier unit of this name.
                     watched.state = State::default();
                 }
@@ -615,7 +641,7 @@ impl Tracker {
         }
         watched.phase = Phase::Finding;
         self.in_flight -= 1;
-        if watched.retries > 0 {
+        if watched.start.as_ref().is_some_and(|start| start.retries > 0) {
             self.ask_properties(unit);
         } else {
             // The core has it looked for.
@@ -629,14 +655,14 @@ impl Tracker {
         let Some(watched) = self.units.get_mut(unit) else { return };
         match answer {
             Ok(_) => {
-                watched.collect = CollectState::Accepted;
+                watched.set_reply(Reply::Accepted);
                 self.step(unit);
             }
             Err(e) if e.is_no_unit() => self.handle_absent(unit),
             Err(e) if e.is_absence() => {}
             Err(error) => {
                 tracing::error!(%unit, %error, "systemd does not stop the unit");
-                watched.collect = CollectState::Refused;
+                watched.set_reply(Reply::Refused);
                 self.handle_refusal(unit);
             }
         }
@@ -647,14 +673,18 @@ impl Tracker {
     pub(super) fn handle_refusal(&mut self, unit: &UnitName) {
         let Some(watched) = self.units.get_mut(unit) else { return };
         watched.refusals += 1;
+        let is_refused =
+            matches!(watched.collect, CollectState::Told { reply: Reply::Refused, .. });
         if !watched.is_given_up() {
             self.ask(Call::Later(unit.clone()));
-        } else if watched.collect == CollectState::Refused && watched.state.control_group.is_some()
-        {
+        } else if is_refused && watched.state.control_group.is_some() {
             tracing::error!(%unit, "systemd does not stop the unit: waiting until its processes end by themselves");
             self.step_collect(unit);
         } else {
             tracing::error!(%unit, "systemd refuses too many calls about the unit: nothing is known of it until the next list");
+            if watched.phase == Phase::Probing {
+                self.release(unit);
+            }
         }
     }
 }
