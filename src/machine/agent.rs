@@ -182,7 +182,7 @@ impl Agent {
 
     /// Whether the shell has ended, or nothing is known of it.
     pub(super) fn shell_has_ended(&self) -> bool {
-        self.shell().map_or(self.denied.is_some(), Shell::has_ended)
+        self.shell().map_or(self.denied.is_some(), |shell| shell.unit.has_ended())
     }
 
     pub(super) fn next_timeout(&self) -> Option<f64> {
@@ -401,7 +401,7 @@ impl Agent {
             there.evict_after(first, cx);
         }
         let reports = there.shell.handle_unit(event, out);
-        let is_done = there.shell.is_done();
+        let is_done = there.shell.unit.is_done();
         if is_done {
             there.eviction = None;
             // Mostly the job ends now. If its leader ends first, its word is missed before long.
@@ -420,7 +420,7 @@ impl Agent {
 
     /// Something has changed for this rank's shell, or for a script.
     fn settle(&mut self, cx: Context, reports: Vec<Report>, out: &mut Effects) {
-        if self.local_shell.as_ref().is_some_and(|there| !there.is_foreign()) {
+        if self.own().is_some() {
             self.gather(cx, reports);
         }
         self.advance(cx, out);
@@ -431,13 +431,15 @@ impl Agent {
         self.send_if_ready(cx, out);
     }
 
-    /// This job's own shell, not one of another job that had its id.
+    /// What is here of this job, not of another one that had its id.
+    fn own(&mut self) -> Option<&mut LocalShell> {
+        self.local_shell.as_mut().filter(|there| !there.is_foreign())
+    }
+
     fn own_shell(&mut self) -> Result<&mut Shell, Fault> {
-        let own = self.local_shell.as_mut().filter(|there| !there.is_foreign());
-        own.map(|there| &mut there.shell).ok_or_else(|| {
-            let message = format!("{}: this rank runs no shell of the job", self.id);
-            Fault::new(libc::ENOENT, message)
-        })
+        let message = format!("{}: this rank runs no shell of the job", self.id);
+        let none = Fault::new(libc::ENOENT, message);
+        self.own().map(|there| &mut there.shell).ok_or(none)
     }
 
     /// The shell on this rank enters the barrier.
@@ -506,13 +508,13 @@ impl Agent {
         reason: &str,
         out: &mut Effects,
     ) -> Result<(), Fault> {
-        let own = self.local_shell.as_mut().filter(|there| !there.is_foreign());
+        let id = self.id;
+        let prolog = self.own().and_then(|there| there.perilog.running_prolog());
         let none = || {
-            let message = format!("{}: no prolog of the job runs on this rank", self.id);
+            let message = format!("{id}: no prolog of the job runs on this rank");
             Fault::new(libc::ENOENT, message)
         };
-        let prolog = own.and_then(|there| there.perilog.running_prolog()).ok_or_else(none)?;
-        prolog.mark(self.id, to, reason, out)
+        prolog.ok_or_else(none)?.mark(id, to, reason, out)
     }
 
     /// Commits that a client has left were done again, or cannot be.
@@ -562,7 +564,8 @@ impl Agent {
         }
         if request.order == Order::Forget {
             // What is left here nobody ends any more but this agent.
-            let ask_at = self.shell().is_some_and(Shell::may_live).then(|| ask_soon(cx));
+            let ask_at =
+                self.shell().is_some_and(|shell| shell.unit.may_live()).then(|| ask_soon(cx));
             let ask_at = ask_at.or(*self.upstream.ask_at_mut());
             let unled = Upstream::Unled(Unled { ask_at, over: Over::Forgotten });
             if let Upstream::Led(led) = std::mem::replace(&mut self.upstream, unled) {
@@ -612,8 +615,7 @@ impl Agent {
         exception: &JobException,
         out: &mut Effects,
     ) {
-        let own = self.local_shell.as_mut().filter(|there| !there.is_foreign());
-        if let Some(there) = own.filter(|_| exception.severity == 0) {
+        if let Some(there) = self.own().filter(|_| exception.severity == 0) {
             there.shell.handle_exception(exception, out);
             let reason = EndReason::new(&exception.kind, "", exception.wait_status);
             there.perilog.cancel(cx, reason, out);

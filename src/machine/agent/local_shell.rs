@@ -59,7 +59,7 @@ impl LocalShell {
             self.shell.find_failure(record.spec.shell_failed.clone());
         } else {
             let failure = self.shell.start_failure();
-            if failure.is_none() && !self.shell.is_waiting() {
+            if failure.is_none() && !self.shell.unit.is_waiting() {
                 return false;
             }
             self.shell = Shell::found(record);
@@ -135,7 +135,7 @@ impl LocalShell {
 
     /// Nothing is left, and nobody wants to hear more.
     pub(super) fn is_done(&self, cx: Context) -> bool {
-        self.shell.is_done() && self.perilog.is_done(cx, &self.shell)
+        self.shell.unit.is_done() && self.perilog.is_done(cx, &self.shell)
     }
 
     pub(super) fn is_foreign(&self) -> bool {

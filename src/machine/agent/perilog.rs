@@ -174,7 +174,7 @@ impl Perilog {
         let mut reports = Vec::new();
         let wants_prolog = self.wants(cx, Stage::Prolog);
         let has_begun = |perilog: &Self, stage| perilog.scripts.contains_key(&stage);
-        if shell.is_waiting()
+        if shell.unit.is_waiting()
             && self.awaits_shell()
             && wants_prolog
             && !has_begun(self, Stage::Prolog)
@@ -182,10 +182,10 @@ impl Perilog {
             reports.extend(self.begin(cx, id, shell, Stage::Prolog, out));
         }
         let is_prepared = !wants_prolog || self.has_prolog_ended_well();
-        if shell.is_waiting() && is_prepared && !has_begun(self, Stage::Epilog) {
+        if shell.unit.is_waiting() && is_prepared && !has_begun(self, Stage::Epilog) {
             self.go = match std::mem::take(&mut self.go) {
                 Go::Start(spec) => {
-                    shell.launch(spec, out);
+                    shell.unit.launch(spec, out);
                     Go::On
                 }
                 go => go,
@@ -197,8 +197,10 @@ impl Perilog {
         }
         // The records of shell and prolog tell the next life of the epilog that is to follow, until that
         // has one. Its own tells that it has run, as long as one of the others is there.
-        if shell.is_done() && (has_begun(self, Stage::Epilog) || !self.may_get_epilog(cx, shell)) {
-            shell.discard_if_done(out);
+        if shell.unit.is_done()
+            && (has_begun(self, Stage::Epilog) || !self.may_get_epilog(cx, shell))
+        {
+            shell.unit.discard_if_done(out);
             self.forget_scripts(out);
         }
         reports
@@ -292,14 +294,15 @@ impl Perilog {
         self.script(Stage::Epilog).is_none()
             && self.may_get_epilog(cx, shell)
             && self.script(Stage::Prolog).is_none_or(|prolog| !prolog.is_active())
-            && (self.is_shell_over(shell) || Bug::EpilogEarly.is_planted() && !shell.is_waiting())
+            && (self.is_shell_over(shell)
+                || Bug::EpilogEarly.is_planted() && !shell.unit.is_waiting())
             && (self.go == Go::Conclude || !waits)
     }
 
     /// Something was begun on this rank that an epilog follows.
     fn may_get_epilog(&self, cx: Context, shell: &Shell) -> bool {
         self.wants(cx, Stage::Epilog)
-            && (self.script(Stage::Prolog).is_some() || !shell.is_waiting())
+            && (self.script(Stage::Prolog).is_some() || !shell.unit.is_waiting())
     }
 
     /// No shell runs here, and none will.

@@ -110,6 +110,11 @@ impl Recorded {
         }
     }
 
+    /// Nobody has asked for it yet.
+    pub(super) fn is_waiting(&self) -> bool {
+        self.seen == Seen::Waiting
+    }
+
     /// How it has ended, if it ran.
     pub(super) fn end(&self) -> Option<&End> {
         match &self.seen {
@@ -139,7 +144,8 @@ impl Recorded {
         self.is_unwanted() && !self.may_live()
     }
 
-    /// Asks for it.
+    /// Asks for it. A shell may have been known from a script's record alone, which does not say
+    /// whether it is a guest's: its name can be another one now.
     pub(super) fn launch(&mut self, spec: Box<UnitSpec>, out: &mut Effects) {
         self.name = spec.unit.clone();
         self.seen = Seen::Pending;

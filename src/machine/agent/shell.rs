@@ -23,13 +23,11 @@ const MEMBER_MAX: usize = "4294967295,".len();
 /// One shell.
 #[derive(Clone, Debug, PartialEq)]
 pub(in crate::machine) struct Shell {
-    unit: Recorded,
+    pub(super) unit: Recorded,
     digest: JobDigest,
     userid: u32,
     /// Shells of the job; 0 until a leader has told, for one of an older release.
     size: u32,
-    /// It runs under the IMP.
-    multiuser: bool,
     /// That its record was lost, or that its main process was seen outside of the unit.
     troubles: Vec<Report>,
     outputs: [OutputStream; 2],
@@ -50,7 +48,6 @@ impl Shell {
             digest: spec.digest.clone(),
             userid: spec.userid,
             size: spec.size,
-            multiuser: spec.multiuser,
             troubles: Vec::new(),
             outputs: [OutputStream::new(Stream::Stdout), OutputStream::new(Stream::Stderr)],
             remarks: Vec::new(),
@@ -140,11 +137,6 @@ impl Shell {
         self.size
     }
 
-    /// Nobody has asked for it yet.
-    pub(super) fn is_waiting(&self) -> bool {
-        *self.unit.seen() == Seen::Waiting
-    }
-
     /// It waits again: an earlier life meant to start it, and did not.
     pub(super) fn wait(&mut self) {
         self.unit.set_seen(Seen::Waiting);
@@ -152,16 +144,9 @@ impl Shell {
 
     /// A leader says that it was started. Its record is lost then.
     pub(super) fn lose_if_waiting(&mut self, message: &str) {
-        if self.is_waiting() {
+        if self.unit.is_waiting() {
             self.unit.set_seen(Seen::Gone(Some(End::Lost(message.to_string()))));
         }
-    }
-
-    /// Asks for it.
-    pub(super) fn launch(&mut self, spec: Box<UnitSpec>, out: &mut Effects) {
-        // It may be known from a script's record alone, which does not say whether it is a guest's.
-        self.multiuser = spec.multiuser;
-        self.unit.launch(spec, out);
     }
 
     /// No process of it is left, and none will come.
@@ -186,7 +171,7 @@ impl Shell {
 
     /// It runs under the IMP: its processes are out of the instance owner's reach.
     pub(super) fn is_multiuser(&self) -> bool {
-        self.multiuser
+        self.unit().is_multiuser()
     }
 
     /// The shell may be started: it never was.
@@ -194,24 +179,9 @@ impl Shell {
         *self.unit.seen() == Seen::NeverStarted
     }
 
-    /// A process of it may be left on the node, or news of it on its way.
-    pub(super) fn may_live(&self) -> bool {
-        self.unit.may_live()
-    }
-
     /// It is to be started, or something of it may be left.
     pub(super) fn needs_systemd(&self) -> bool {
-        self.is_waiting() || self.may_live()
-    }
-
-    /// The shell itself has ended, or never ran.
-    pub(super) fn has_ended(&self) -> bool {
-        self.unit.has_ended()
-    }
-
-    /// Nothing is left, and nobody wants to hear more.
-    pub(super) fn is_done(&self) -> bool {
-        self.unit.is_done()
+        self.unit.is_waiting() || self.unit.may_live()
     }
 
     /// Nobody wants the shell. Stop the unit if it may be running, then discard its record.
@@ -219,7 +189,7 @@ impl Shell {
         if self.troubles.contains(&Report::Left) {
             self.drain(out);
         }
-        if self.may_live() {
+        if self.unit.may_live() {
             self.unit.collect(out);
         }
         self.handle_order(&Order::Forget, out);
@@ -232,11 +202,6 @@ impl Shell {
         out.push(Effect::Drain { ranks, reason });
     }
 
-    /// Has its record and output files removed, once nothing is left.
-    pub(super) fn discard_if_done(&mut self, out: &mut Effects) {
-        self.unit.discard_if_done(out);
-    }
-
     /// Handles news of the unit; returns what to report.
     pub(super) fn handle_unit(&mut self, event: UnitEvent, out: &mut Effects) -> Vec<Report> {
         if matches!(event, UnitEvent::Lost { .. } | UnitEvent::NeverStarted { .. })
@@ -246,7 +211,7 @@ impl Shell {
             return Vec::new();
         }
         self.unit.see(&event, out);
-        if self.has_ended() {
+        if self.unit.has_ended() {
             self.entries.drop_all(out);
             self.client_commits.handle_shell_end(self.unit().job(), out);
         }
@@ -301,7 +266,7 @@ impl Shell {
             self.unit.acknowledge(stream, end, 0, out);
             return None;
         }
-        let everything = self.has_ended();
+        let everything = self.unit.has_ended();
         let output = &mut self.outputs[stream as usize];
         output.append(offset, data);
         output.take(everything)
@@ -342,7 +307,7 @@ impl Shell {
         entry: Option<BarrierEntry>,
         out: &mut Effects,
     ) -> Option<Report> {
-        if self.has_ended() || self.is_waiting() {
+        if self.unit.has_ended() || self.unit.is_waiting() {
             // What is kept for it now, nothing would take away.
             let message = format!("{} does not run", self.unit());
             out.barrier(to, Err(Fault::new(libc::ENOENT, message)));
@@ -420,7 +385,7 @@ impl Shell {
             Order::Conclude { .. } | Order::KillScripts | Order::Launch => (),
             Order::Forget => {
                 self.unit.forget();
-                if self.may_live() {
+                if self.unit.may_live() {
                     // Nobody waits for its output any more; `Gone` must not either.
                     for stream in [Stream::Stdout, Stream::Stderr] {
                         self.unit.acknowledge(stream, u64::MAX, 0, out);
@@ -477,7 +442,7 @@ impl Shell {
         if let Some(ranks) = &self.critical {
             reports.push(Report::CriticalRanks { ranks: ranks.clone() });
         }
-        let ended = self.has_ended();
+        let ended = self.unit.has_ended();
         for (stream, offset) in [Stream::Stdout, Stream::Stderr].into_iter().zip(positions) {
             self.outputs[stream as usize].rewind(offset);
             self.unit.acknowledge(stream, offset, 0, out);

@@ -6,7 +6,7 @@ use crate::machine::context::Context;
 use crate::machine::effect::{Effect, Effects, Level};
 use crate::planted::Bug;
 use crate::proto::Idset;
-use crate::proto::peer::{Order, Report, ShellsRequest};
+use crate::proto::peer::{Report, ShellsRequest};
 
 impl Agent {
     /// Ends the shell, which nobody wants.
@@ -14,7 +14,7 @@ impl Agent {
         let Some(there) = &mut self.local_shell else { return };
         out.log(Level::Error, format!("{}: stopping {}: {why}", self.id, there.shell.unit()));
         there.end(cx, out);
-        if !there.shell.is_done() {
+        if !there.shell.unit.is_done() {
             there.evict_after(cx.config.kill_timeout, cx);
         }
         self.advance(cx, out);
@@ -33,7 +33,7 @@ impl Agent {
         } else {
             (cx.config.kill_signal.number(), true)
         };
-        there.shell.handle_order(&Order::Signal { signal, all, reason: None }, out);
+        there.shell.unit.signal(signal, all, out);
         if step == Step::SignalAndDrain {
             self.give_up_eviction(cx, out);
         }
@@ -100,8 +100,7 @@ impl Agent {
         // A shell that sees its tasks die raises an exception, for the job that has the id now. Only
         // the IMP can end a guest's.
         if let Some(there) = self.local_shell.as_mut().filter(|there| !there.shell.is_multiuser()) {
-            let order = Order::Signal { signal: libc::SIGKILL, all: false, reason: None };
-            there.shell.handle_order(&order, out);
+            there.shell.unit.signal(libc::SIGKILL, false, out);
         }
         self.evict(cx, why, out);
         if self.local_shell.as_ref().is_some_and(|there| there.is_done(cx)) {
