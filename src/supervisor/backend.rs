@@ -69,20 +69,11 @@ pub trait BackendDriver: Backend {
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum BackendEvent {
     /// There is no such unit, or no trace of it any more. Its cgroup is empty.
-    Absent {
-        /// Which unit.
-        unit: UnitName,
-    },
+    Absent(UnitName),
     /// No process is left and the unit was removed.
-    Empty {
-        /// Which unit.
-        unit: UnitName,
-    },
+    Empty(UnitName),
     /// A unit of this name was already there; nothing was started.
-    Exists {
-        /// Which unit.
-        unit: UnitName,
-    },
+    Exists(UnitName),
     /// The main process has ended.
     Exited {
         /// Which unit.
@@ -111,21 +102,12 @@ pub enum BackendEvent {
     Listed,
     /// The unit's cgroup is empty, but its main process lives in another cgroup. From now on
     /// `Empty` and `Absent` speak of the unit's own cgroup only.
-    Left {
-        /// Which unit.
-        unit: UnitName,
-    },
+    Left(UnitName),
     /// There is a unit of this name, but it is another one than recorded or expected.
-    Replaced {
-        /// Which unit.
-        unit: UnitName,
-    },
+    Replaced(UnitName),
     /// A unit under the IMP is being stopped, and its main process still runs. So the shell has
     /// ended, and the IMP waits for the processes that the shell has left behind.
-    Stopping {
-        /// Which unit.
-        unit: UnitName,
-    },
+    Stopping(UnitName),
     /// The program runs, or ran.
     Started {
         /// Which unit.

@@ -204,33 +204,33 @@ impl Core {
         tracing::trace!(?event, "backend");
         self.write_late(backend);
         match event {
-            BackendEvent::Absent { unit } => {
+            BackendEvent::Absent(unit) => {
                 let why = match backend.method() {
                     Method::Fork => "started by fork, which does not survive a restart",
                     Method::Systemd => "no trace of it is left on the node",
                 };
                 self.handle_absent(&unit, why);
             }
-            BackendEvent::Empty { unit } => {
+            BackendEvent::Empty(unit) => {
                 let Some(known) = self.look_up(&unit, "end") else { return };
                 known.collect = CollectState::Empty;
                 self.report_gone_if_done(&unit);
             }
-            BackendEvent::Exists { unit } => self.handle_exists(&unit, backend),
+            BackendEvent::Exists(unit) => self.handle_exists(&unit, backend),
             BackendEvent::Exited { unit, status } => self.handle_exited(&unit, status, backend),
             BackendEvent::Failed { unit, errnum, message } => {
                 self.handle_failed(&unit, errnum, message)
             }
-            BackendEvent::Left { unit } => self.handle_left(&unit),
+            BackendEvent::Left(unit) => self.handle_left(&unit),
             BackendEvent::Answers => (self.sink)(UnitEvent::Answers),
             BackendEvent::Silent { what } => (self.sink)(UnitEvent::Silent { what }),
             BackendEvent::Listed => self.settle(),
-            BackendEvent::Stopping { unit } => {
+            BackendEvent::Stopping(unit) => {
                 if self.look_up(&unit, "stop").is_some_and(|known| known.phase == Phase::Running) {
                     (self.sink)(UnitEvent::Stopping { unit });
                 }
             }
-            BackendEvent::Replaced { unit } => self.handle_replaced(&unit),
+            BackendEvent::Replaced(unit) => self.handle_replaced(&unit),
             BackendEvent::Started { unit, started } => self.handle_started(&unit, started, backend),
             BackendEvent::Unrecorded(found) => self.handle_unrecorded(*found, backend),
         }

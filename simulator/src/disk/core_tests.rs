@@ -189,7 +189,7 @@ fn a_crash_while_another_intent_is_written_keeps_one() {
     // (it is renamed).
     for (after, bytes) in [(0, 0), (0, 1), (1, 0), (1, 1), (1, 100), (1, 9999), (2, 0), (2, 1)] {
         let mut life = Life::new(&disk, BOOT);
-        life.event(BackendEvent::Absent { unit: unit(1) });
+        life.event(BackendEvent::Absent(unit(1)));
         disk.crash_in_write(after, bytes);
         life.launch(1);
         assert!(disk.is_dead());
@@ -212,7 +212,7 @@ fn facts_that_find_no_space_are_written_later() {
         }
         life.event(exited(1));
         life.command(UnitCommand::Collect { unit: unit(1) });
-        life.event(BackendEvent::Empty { unit: unit(1) });
+        life.event(BackendEvent::Empty(unit(1)));
         let told = life.take();
         assert!(
             matches!(
@@ -262,16 +262,16 @@ fn a_shell_that_has_left_its_unit_is_told_in_each_life() {
     let disk = SimDisk::default();
     let mut life = Life::new(&disk, BOOT);
     life.launch(1);
-    for event in [started(1), BackendEvent::Left { unit: unit(1) }] {
+    for event in [started(1), BackendEvent::Left(unit(1))] {
         life.event(event);
     }
     let left = UnitEvent::Left { unit: unit(1) };
     assert_eq!(life.take()[1], left);
     assert!(facts(&disk, 1).contains(&json!({"left": true})));
-    life.event(BackendEvent::Left { unit: unit(1) });
+    life.event(BackendEvent::Left(unit(1)));
     assert_eq!(life.take(), []);
     // The unit is found again while it runs, after its exit, and when it is gone.
-    let mut last = [exited(1), BackendEvent::Empty { unit: unit(1) }].into_iter();
+    let mut last = [exited(1), BackendEvent::Empty(unit(1))].into_iter();
     for _ in 0..3 {
         let mut next = Life::new(&disk, BOOT);
         let found = next.take();
@@ -363,7 +363,7 @@ fn a_crash_anywhere_in_a_launch_starts_nothing() {
         let mut next = Life::new(&disk, BOOT);
         if after > 1 || bytes == intent {
             assert_eq!(next.asked.finds, [unit(1)], "the intent is there");
-            next.event(BackendEvent::Absent { unit: unit(1) });
+            next.event(BackendEvent::Absent(unit(1)));
         } else {
             assert_eq!((next.asked.finds.len(), disk.files().len()), (0, 0), "nothing is there");
         }
@@ -575,7 +575,7 @@ fn a_unit_whose_record_was_made_again_is_lost_if_it_cannot_be_found() {
     life.event(BackendEvent::Unrecorded(Box::new(UnrecordedUnit { started: None, ..*found })));
     life.event(BackendEvent::Listed);
     life.take();
-    life.event(BackendEvent::Absent { unit: unit(1) });
+    life.event(BackendEvent::Absent(unit(1)));
     assert!(matches!(life.take()[..], [UnitEvent::Lost { .. }]));
 }
 
@@ -585,9 +585,9 @@ fn a_start_that_meets_a_unit_asks_whose_it_is() {
     let disk = SimDisk::default();
     let mut life = Life::new(&disk, BOOT);
     life.launch(1);
-    life.event(BackendEvent::Exists { unit: unit(1) });
+    life.event(BackendEvent::Exists(unit(1)));
     assert_eq!((life.take().len(), life.asked.finds.as_slice()), (0, [unit(1)].as_slice()));
-    life.event(BackendEvent::Replaced { unit: unit(1) });
+    life.event(BackendEvent::Replaced(unit(1)));
     assert_eq!(life.failure().0, libc::EEXIST);
 }
 
@@ -627,7 +627,7 @@ fn a_unit_that_exits_is_collected_without_a_command() {
     assert_eq!(life.asked.collects, []);
     life.event(exited(1));
     assert_eq!(life.asked.collects, [unit(1)]);
-    life.event(BackendEvent::Empty { unit: unit(1) });
+    life.event(BackendEvent::Empty(unit(1)));
     life.command(UnitCommand::Collect { unit: unit(1) });
     assert_eq!(life.asked.collects.len(), 1);
     let gone = life.take().iter().filter(|e| matches!(e, UnitEvent::Gone { .. })).count();

@@ -132,7 +132,7 @@ impl Wire {
     fn empty(&mut self) {
         let unit = self.unit();
         assert!(!self.systemd.lives(&unit) && !self.systemd.has(&unit));
-        assert_eq!(self.next(), Some(BackendEvent::Empty { unit }));
+        assert_eq!(self.next(), Some(BackendEvent::Empty(unit)));
     }
 
     #[track_caller]
@@ -455,7 +455,7 @@ fn a_name_that_is_taken_starts_nothing() {
     let Some(BackendEvent::Unrecorded(found)) = wire.next() else { panic!("it is found") };
     assert_eq!(found.started.map(|started| started.invocation_id), id);
     wire.start();
-    assert_eq!(wire.next(), Some(BackendEvent::Exists { unit: unit.clone() }));
+    assert_eq!(wire.next(), Some(BackendEvent::Exists(unit.clone())));
     wire.tracker.find(&unit, "digest", None);
     wire.talk();
     wire.started();
@@ -476,7 +476,7 @@ fn nothing_survives_a_reboot() {
     let known = Started { pid: 1, invocation_id: invocation_id.clone() };
     wire.tracker.find(&unit, "digest", Some(&known));
     wire.talk();
-    assert_eq!(wire.next(), Some(BackendEvent::Absent { unit: unit.clone() }));
+    assert_eq!(wire.next(), Some(BackendEvent::Absent(unit.clone())));
     wire.run();
     assert_ne!(wire.systemd.invocation_id(&unit), Some(invocation_id.as_str()));
     assert_eq!(wire.systemd.executions(&unit), 2);

@@ -326,26 +326,26 @@ impl Walk {
             BackendEvent::Answers | BackendEvent::Silent { .. } => return,
             BackendEvent::Listed => return self.end_lost(),
             BackendEvent::Unrecorded(found) => return self.find_again(found),
-            BackendEvent::Absent { unit }
-            | BackendEvent::Empty { unit }
-            | BackendEvent::Exists { unit }
+            BackendEvent::Absent(unit)
+            | BackendEvent::Empty(unit)
+            | BackendEvent::Exists(unit)
             | BackendEvent::Exited { unit, .. }
             | BackendEvent::Failed { unit, .. }
-            | BackendEvent::Left { unit }
-            | BackendEvent::Replaced { unit }
+            | BackendEvent::Left(unit)
+            | BackendEvent::Replaced(unit)
             | BackendEvent::Started { unit, .. }
-            | BackendEvent::Stopping { unit } => (unit.clone(), self.systemd.lives(unit)),
+            | BackendEvent::Stopping(unit) => (unit.clone(), self.systemd.lives(unit)),
         };
         let record = &self.records[&unit];
         let (started, exited) = (record.started.is_some(), record.exited);
         let cancelled = record.cancelled;
         let executed = self.systemd.executions(&unit) > 0;
         match event {
-            BackendEvent::Absent { .. } => {
+            BackendEvent::Absent(_) => {
                 self.assert(exited || (!started && !executed) || cancelled, "lost");
                 self.end(&unit, live);
             }
-            BackendEvent::Empty { .. } => {
+            BackendEvent::Empty(_) => {
                 self.assert(exited, "empty before its exit");
                 self.end(&unit, live);
             }
@@ -362,15 +362,15 @@ impl Walk {
                 let before = self.record(&unit).started.replace(started.clone());
                 self.assert(before.is_none_or(|before| before == started), "another invocation");
             }
-            BackendEvent::Exists { .. } | BackendEvent::Replaced { .. } => {
+            BackendEvent::Exists(_) | BackendEvent::Replaced(_) => {
                 self.assert(false, "nobody else starts units");
             }
-            BackendEvent::Left { .. } => self.assert(false, "nobody leaves its unit"),
+            BackendEvent::Left(_) => self.assert(false, "nobody leaves its unit"),
             BackendEvent::Answers
             | BackendEvent::Listed
             | BackendEvent::Silent { .. }
             | BackendEvent::Unrecorded(_) => {}
-            BackendEvent::Stopping { .. } => self.assert(started && !exited, "a stop of nothing"),
+            BackendEvent::Stopping(_) => self.assert(started && !exited, "a stop of nothing"),
         }
     }
 

@@ -75,7 +75,7 @@ impl Fork {
                 if let Some(mut running) = self.children.remove(&unit) {
                     reap(&unit, &mut running.child);
                 }
-                self.events.push_back(BackendEvent::Empty { unit });
+                self.events.push_back(BackendEvent::Empty(unit));
             }
             Done::Exited => {
                 running.exited = true;
@@ -88,7 +88,7 @@ impl Fork {
                     Err(e) => {
                         tracing::error!(%unit, error = %e,
                             "exit status lost: this process waits for children that it did not start");
-                        self.events.push_back(BackendEvent::Absent { unit: unit.clone() });
+                        self.events.push_back(BackendEvent::Absent(unit.clone()));
                     }
                 }
                 if collect {
@@ -151,7 +151,7 @@ impl Backend for Fork {
     }
 
     fn find(&mut self, unit: &UnitName, _digest: &str, _known: Option<&Started>) {
-        self.events.push_back(BackendEvent::Absent { unit: unit.clone() });
+        self.events.push_back(BackendEvent::Absent(unit.clone()));
     }
 
     fn signal(&mut self, unit: &UnitName, signal: i32, all: bool) {
@@ -163,7 +163,7 @@ impl Backend for Fork {
 
     fn collect(&mut self, unit: &UnitName) {
         let Some(running) = self.children.get_mut(unit) else {
-            return self.events.push_back(BackendEvent::Empty { unit: unit.clone() });
+            return self.events.push_back(BackendEvent::Empty(unit.clone()));
         };
         if std::mem::replace(&mut running.collect, true) {
             return;

@@ -74,7 +74,7 @@ impl Tracker {
         let Some(watched) = self.units.get_mut(unit) else { return };
         if watched.guard == Guard::Set {
             watched.guard = Guard::Left;
-            self.events.push_back(BackendEvent::Left { unit: unit.clone() });
+            self.events.push_back(BackendEvent::Left(unit.clone()));
         }
     }
 }

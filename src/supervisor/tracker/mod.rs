@@ -228,7 +228,7 @@ impl Backend for Tracker {
                 self.step(unit);
             }
             // It was not found, or is not ours, so no process is left.
-            None => self.events.push_back(BackendEvent::Empty { unit: unit.clone() }),
+            None => self.events.push_back(BackendEvent::Empty(unit.clone())),
         }
     }
 

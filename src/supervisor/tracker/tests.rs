@@ -228,7 +228,7 @@ fn a_unit_from_start_to_end() {
     talk.asked(&Call::IsEmpty { unit: unit.clone(), group });
     talk.silence();
     talk.tracker.handle_news(News::Emptied { unit: unit.clone() });
-    talk.event(BackendEvent::Empty { unit: unit.clone() });
+    talk.event(BackendEvent::Empty(unit.clone()));
     talk.asked(&Call::Unwatch(unit));
     talk.nothing_asked();
 }
@@ -247,7 +247,7 @@ fn a_failed_unit_is_reset() {
     talk.answer(&Call::Reset(unit.clone()), Ok(Answer::Done));
     talk.asked(&Call::IsEmpty { unit: unit.clone(), group: String::new() });
     talk.tracker.handle_news(News::Emptied { unit: unit.clone() });
-    talk.event(BackendEvent::Empty { unit });
+    talk.event(BackendEvent::Empty(unit));
 }
 
 #[test]
@@ -324,7 +324,7 @@ fn a_unit_that_is_gone_is_absent() {
     talk.tracker.handle_connected();
     talk.silence();
     talk.listed(&[]);
-    talk.event(BackendEvent::Absent { unit });
+    talk.event(BackendEvent::Absent(unit));
 }
 
 #[test]
@@ -398,12 +398,12 @@ fn a_name_that_is_taken_is_reported() {
     let (mut talk, unit) = (Talk::ready(), unit(1));
     talk.start(&unit);
     talk.answer(&Call::Start(unit.clone()), Err(refusal(Refusal::UNIT_EXISTS)));
-    talk.event(BackendEvent::Exists { unit: unit.clone() });
+    talk.event(BackendEvent::Exists(unit.clone()));
     talk.tracker.find(&unit, "another", None);
     talk.asked(&Call::Unwatch(unit.clone()));
     talk.asked(&Call::Watch(unit.clone()));
     talk.looked(&unit, &running("a"));
-    talk.event(BackendEvent::Replaced { unit });
+    talk.event(BackendEvent::Replaced(unit));
 }
 
 #[test]
@@ -446,7 +446,7 @@ fn another_invocation_is_not_the_one() {
     talk.tracker.find(&unit, "digest", Some(&known));
     talk.asked(&Call::Watch(unit.clone()));
     talk.looked(&unit, &running("b"));
-    talk.event(BackendEvent::Replaced { unit: unit.clone() });
+    talk.event(BackendEvent::Replaced(unit.clone()));
     talk.asked(&Call::Unwatch(unit.clone()));
     talk.tracker.find(&unit, "digest", Some(&known));
     talk.asked(&Call::Watch(unit.clone()));
@@ -474,9 +474,9 @@ fn what_is_looked_for_and_not_there_is_absent() {
     talk.tracker.find(&unit, "digest", None);
     talk.asked(&Call::Watch(unit.clone()));
     talk.looked(&unit, &stub());
-    talk.event(BackendEvent::Absent { unit: unit.clone() });
+    talk.event(BackendEvent::Absent(unit.clone()));
     talk.tracker.collect(&unit);
-    talk.event(BackendEvent::Empty { unit });
+    talk.event(BackendEvent::Empty(unit));
 }
 
 #[test]

@@ -378,7 +378,7 @@ impl Tracker {
         let Some(watched) = self.units.get_mut(unit) else { return false };
         if !watched.is_ours(&started) {
             self.release(unit);
-            self.events.push_back(BackendEvent::Replaced { unit: unit.clone() });
+            self.events.push_back(BackendEvent::Replaced(unit.clone()));
             return false;
         }
         self.in_flight -= usize::from(watched.phase == Phase::Starting);
@@ -416,7 +416,7 @@ impl Tracker {
         } else {
             if unit.is_multiuser() && watched.state.is_stopping() && !watched.is_stopping {
                 watched.is_stopping = true;
-                self.events.push_back(BackendEvent::Stopping { unit: unit.clone() });
+                self.events.push_back(BackendEvent::Stopping(unit.clone()));
             }
             self.guard(unit);
         }
@@ -506,7 +506,7 @@ impl Tracker {
     /// Report that no process is left.
     fn report_empty(&mut self, unit: &UnitName) {
         self.release(unit);
-        self.events.push_back(BackendEvent::Empty { unit: unit.clone() });
+        self.events.push_back(BackendEvent::Empty(unit.clone()));
     }
 
     /// Handle that systemd does not have the unit. systemd keeps units with processes, so none is
@@ -534,7 +534,7 @@ impl Tracker {
     /// Report that the unit cannot be found.
     fn report_absent(&mut self, unit: &UnitName) {
         self.release(unit);
-        self.events.push_back(BackendEvent::Absent { unit: unit.clone() });
+        self.events.push_back(BackendEvent::Absent(unit.clone()));
     }
 
     /// Start a unit again because there is no trace of its first start. systemd keeps every unit
@@ -646,7 +646,7 @@ impl Tracker {
         } else {
             // The core has it looked for.
             watched.start = None;
-            self.events.push_back(BackendEvent::Exists { unit: unit.clone() });
+            self.events.push_back(BackendEvent::Exists(unit.clone()));
         }
         self.start_next();
     }

@@ -38,7 +38,7 @@ fn a_record_that_was_removed_is_made_again_from_memory() {
         let after = UnitRecord { exited: Some(WaitStatus::exited(3)), ..before };
         assert_eq!(found(&disk, 1), after);
         assert_eq!(life.asked.collects, [unit(1)], "the status is on the disk");
-        life.event(BackendEvent::Empty { unit: unit(1) });
+        life.event(BackendEvent::Empty(unit(1)));
         assert_eq!(life.take().last(), Some(&UnitEvent::Gone { unit: unit(1) }));
         life.command(UnitCommand::Forget { unit: unit(1) });
         assert_eq!(disk.files(), Vec::<String>::new());

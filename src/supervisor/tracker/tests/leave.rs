@@ -34,7 +34,7 @@ fn a_leave_is_told_once_and_before_the_unit_is_empty() {
     talk.tracker.handle_news(emptied(&unit));
     talk.silence();
     talk.tracker.handle_news(left(&unit));
-    talk.event(BackendEvent::Left { unit: unit.clone() });
+    talk.event(BackendEvent::Left(unit.clone()));
     talk.tracker.handle_news(left(&unit));
     talk.silence();
     talk.changed(&unit, exited(0));
@@ -46,7 +46,7 @@ fn a_leave_is_told_once_and_before_the_unit_is_empty() {
     talk.changed(&unit, inactive());
     talk.asked(&Call::IsEmpty { unit: unit.clone(), group: "/group".to_string() });
     talk.tracker.handle_news(emptied(&unit));
-    talk.event(BackendEvent::Empty { unit });
+    talk.event(BackendEvent::Empty(unit));
 }
 
 #[test]
@@ -55,7 +55,7 @@ fn a_leave_that_is_seen_after_the_exit_is_told() {
     talk.changed(&unit, exited(0));
     talk.event(exit(&unit, 0));
     talk.tracker.handle_news(left(&unit));
-    talk.event(BackendEvent::Left { unit });
+    talk.event(BackendEvent::Left(unit));
 }
 
 #[test]
@@ -93,7 +93,7 @@ fn what_was_not_answered_or_refused_is_asked_again() {
     // The kernel's news count without a connection, too.
     talk.tracker.handle_lost();
     talk.tracker.handle_news(left(&unit));
-    talk.event(BackendEvent::Left { unit });
+    talk.event(BackendEvent::Left(unit));
 }
 
 #[test]
@@ -104,10 +104,10 @@ fn a_guarded_unit_that_is_absent_is_lost_when_the_kernel_says_so() {
     talk.listed(&[]);
     talk.asked(&Call::IsEmpty { unit: unit.clone(), group: "/group".to_string() });
     talk.tracker.handle_news(left(&unit));
-    talk.event(BackendEvent::Left { unit: unit.clone() });
+    talk.event(BackendEvent::Left(unit.clone()));
     talk.silence();
     talk.tracker.handle_news(emptied(&unit));
-    talk.event(BackendEvent::Absent { unit });
+    talk.event(BackendEvent::Absent(unit));
 }
 
 #[test]
@@ -118,9 +118,9 @@ fn a_guarded_unit_that_is_down_is_lost_when_the_kernel_says_so() {
     talk.looked(&unit, &down);
     talk.asked(&Call::IsEmpty { unit: unit.clone(), group: "/group".to_string() });
     talk.tracker.handle_news(left(&unit));
-    talk.event(BackendEvent::Left { unit: unit.clone() });
+    talk.event(BackendEvent::Left(unit.clone()));
     talk.tracker.handle_news(emptied(&unit));
-    talk.event(BackendEvent::Absent { unit });
+    talk.event(BackendEvent::Absent(unit));
 }
 
 /// [leftovers-killed]
@@ -131,7 +131,7 @@ fn an_imp_that_waits_for_what_its_shell_has_left_is_told_once() {
     for _ in 0..2 {
         talk.changed(&unit, stopping.clone());
     }
-    talk.event(BackendEvent::Stopping { unit: unit.clone() });
+    talk.event(BackendEvent::Stopping(unit.clone()));
     talk.silence();
     talk.changed(&unit, exited(3));
     talk.event(exit(&unit, 3));

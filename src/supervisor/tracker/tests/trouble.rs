@@ -29,7 +29,7 @@ fn a_stop_that_is_refused_is_tried_again() {
     talk.changed(&unit, inactive());
     talk.asked(&Call::IsEmpty { unit: unit.clone(), group: "/group".to_string() });
     talk.tracker.handle_news(News::Emptied { unit: unit.clone() });
-    talk.event(BackendEvent::Empty { unit });
+    talk.event(BackendEvent::Empty(unit));
 }
 
 #[test]
@@ -48,7 +48,7 @@ fn a_unit_that_cannot_be_stopped_is_over_when_it_is_empty() {
     talk.asked(&Call::Later(unit.clone()));
     talk.silence();
     talk.tracker.handle_news(News::Emptied { unit: unit.clone() });
-    talk.event(BackendEvent::Empty { unit });
+    talk.event(BackendEvent::Empty(unit));
 }
 
 /// [signal-repeated]
@@ -128,7 +128,7 @@ fn what_vanishes_between_two_answers_is_absent() {
     );
     talk.answer(&Call::Unit(unit.clone()), is(Active::Inactive));
     talk.looked(&unit, &stub());
-    talk.event(BackendEvent::Absent { unit });
+    talk.event(BackendEvent::Absent(unit));
 }
 
 #[test]
@@ -214,11 +214,11 @@ fn what_has_processes_is_not_lost() {
     talk.nothing_asked();
     talk.tracker.handle_lost();
     talk.tracker.handle_news(News::Emptied { unit: unit.clone() });
-    talk.event(BackendEvent::Absent { unit });
+    talk.event(BackendEvent::Absent(unit));
 
     let (mut talk, unit, _) = forsaken();
     talk.tracker.handle_news(News::Emptied { unit: unit.clone() });
-    talk.event(BackendEvent::Absent { unit: unit.clone() });
+    talk.event(BackendEvent::Absent(unit.clone()));
     talk.asked(&Call::Unwatch(unit.clone()));
     talk.asked(&Call::Reset(unit));
 }
