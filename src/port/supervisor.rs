@@ -178,6 +178,12 @@ pub struct UnitRecord {
 }
 
 impl UnitRecord {
+    /// A record that holds the intent and no more.
+    pub fn new(spec: UnitSpec, boot_id: String) -> Self {
+        let (started, exited, notes) = (None, None, BTreeMap::new());
+        Self { spec, boot_id, started, exited, gone: false, left: false, notes }
+    }
+
     /// The record was made after the unit's own was lost ([`Note::MadeAgain`]): the unit may have run.
     pub fn is_made_again(&self) -> bool {
         self.notes.contains_key(MADE_AGAIN)

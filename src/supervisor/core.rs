@@ -129,20 +129,17 @@ impl Core {
             found.phase = Phase::Exited;
             (self.sink)(UnitEvent::Exited { unit: unit.clone(), status });
         }
+        let is_found = found.phase != Phase::Finding;
         if found.record.gone {
             // `Gone` is reported again when the unit is collected.
-            if found.phase == Phase::Finding {
-                found.phase = Phase::Lost;
-                let message = "its end was not seen".to_string();
-                (self.sink)(UnitEvent::Lost { unit: unit.clone(), message });
+            if !is_found {
+                self.report_lost(unit, "its end was not seen");
             }
         } else if this_boot {
             backend.find(unit, found.record.spec.digest.as_str(), found.record.started.as_ref());
-        } else if found.phase == Phase::Finding {
+        } else if !is_found {
             // The node was booted since, so no process is left and there is nothing to look for.
-            found.phase = Phase::Lost;
-            let message = REBOOTED.to_string();
-            (self.sink)(UnitEvent::Lost { unit: unit.clone(), message });
+            self.report_lost(unit, REBOOTED);
         }
     }
 
@@ -211,11 +208,7 @@ impl Core {
                 };
                 self.handle_absent(&unit, why);
             }
-            BackendEvent::Empty(unit) => {
-                let Some(known) = self.look_up(&unit, "end") else { return };
-                known.collect = CollectState::Empty;
-                self.report_gone_if_done(&unit);
-            }
+            BackendEvent::Empty(unit) => self.set_empty(&unit),
             BackendEvent::Exists(unit) => self.handle_exists(&unit, backend),
             BackendEvent::Exited { unit, status } => self.handle_exited(&unit, status, backend),
             BackendEvent::Failed { unit, errnum, message } => {

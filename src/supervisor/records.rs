@@ -5,7 +5,7 @@
 //! survives a crash of the broker, and after a crash of the host the shells are gone too.
 
 use std::cell::RefCell;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::io;
 use std::sync::Arc;
 
@@ -146,9 +146,8 @@ impl RecordStore {
         replace: bool,
     ) -> io::Result<(RecordFile, UnitRecord)> {
         let name = file_name(&spec.unit, RECORD);
-        let intent =
-            Intent { version: VERSION, intent: spec.clone(), boot_id: boot_id.to_string() };
-        let mut content = line(&intent)?;
+        let record = UnitRecord::new(spec.clone(), boot_id.to_string());
+        let mut content = whole(&record)?;
         if replace {
             // The old record stays until the new one is complete, because its unit may run after
             // all.
@@ -161,15 +160,6 @@ impl RecordStore {
             }
             write_file(self.disk(), &name, IfExists::Fail, &content)?;
         }
-        let record = UnitRecord {
-            spec: spec.clone(),
-            boot_id: intent.boot_id,
-            started: None,
-            exited: None,
-            gone: false,
-            left: false,
-            notes: BTreeMap::new(),
-        };
         Ok((self.file(name, content.len(), false), record))
     }
 
@@ -278,7 +268,7 @@ impl RecordStore {
         let bytes = self.disk.read(name)?;
         let whole = whole_lines(&bytes);
         let is_torn = whole < bytes.len();
-        let record = parse(&bytes, unit)?;
+        let record = parse_record(&bytes, unit)?;
         Ok(record.map(|record| (self.file(name.to_string(), whole, is_torn), record)))
     }
 
@@ -532,8 +522,14 @@ fn whole_lines(bytes: &[u8]) -> usize {
     bytes[..written].iter().rposition(|b| *b == b'\n').map_or(0, |at| at + 1)
 }
 
-/// Read the whole lines. `None`: not even the intent is complete.
-fn parse(bytes: &[u8], unit: &UnitName) -> Result<Option<UnitRecord>, RecordError> {
+/// What a file with these bytes says of `unit`. `None`: not even the intent is complete. Public for
+/// the fuzz target.
+///
+/// # Errors
+///
+/// If a whole line cannot be read, or if the record is another unit's or of another version.
+#[doc(hidden)]
+pub fn parse_record(bytes: &[u8], unit: &UnitName) -> Result<Option<UnitRecord>, RecordError> {
     let whole = &bytes[..whole_lines(bytes)];
     if whole.is_empty() {
         return Ok(None);
@@ -550,29 +546,11 @@ fn parse(bytes: &[u8], unit: &UnitName) -> Result<Option<UnitRecord>, RecordErro
     if spec.unit != *unit {
         return Err(RecordError::OtherUnit(spec.unit));
     }
-    let mut record = UnitRecord {
-        spec,
-        boot_id,
-        started: None,
-        exited: None,
-        gone: false,
-        left: false,
-        notes: BTreeMap::new(),
-    };
+    let mut record = UnitRecord::new(spec, boot_id);
     for (index, line) in lines.filter(|(_, line)| !line.is_empty()) {
         apply(&mut record, serde_json::from_slice(line).map_err(json(index + 1))?);
     }
     Ok(Some(record))
-}
-
-/// For the fuzz target: what a file with these bytes says of `unit`.
-///
-/// # Errors
-///
-/// If a whole line cannot be read, or if the record is another unit's or of another version.
-#[doc(hidden)]
-pub fn parse_record(bytes: &[u8], unit: &UnitName) -> Result<Option<UnitRecord>, RecordError> {
-    parse(bytes, unit)
 }
 
 #[cfg(test)]

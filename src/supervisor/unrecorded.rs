@@ -10,7 +10,7 @@ use super::records::file_name;
 use crate::planted::Bug;
 use crate::port::Note;
 use crate::port::supervisor::{UnitRecord, UnitSpec};
-use crate::proto::{JobDigest, Stream, UnitName};
+use crate::proto::Stream;
 
 impl Core {
     /// Make a record for a unit that has none, and report the unit as found.
@@ -39,18 +39,9 @@ impl Core {
 fn record_of(found: UnrecordedUnit, boot_id: &str, output_lost: bool) -> UnitRecord {
     let UnrecordedUnit { unit, digest, userid, size, started } = found;
     let note = Note::MadeAgain { output_lost };
-    UnitRecord {
-        spec: spec_of(unit, digest, userid, size),
-        boot_id: boot_id.to_string(),
-        started,
-        exited: None,
-        gone: false,
-        left: false,
-        notes: BTreeMap::from([(note.key(), note.value())]),
-    }
-}
-
-fn spec_of(unit: UnitName, digest: JobDigest, userid: Option<u32>, size: Option<u32>) -> UnitSpec {
-    let bare = UnitSpec::bare(unit, digest);
-    UnitSpec { userid: userid.unwrap_or(bare.userid), size: size.unwrap_or(bare.size), ..bare }
+    let mut spec = UnitSpec::bare(unit, digest);
+    spec.userid = userid.unwrap_or(spec.userid);
+    spec.size = size.unwrap_or(spec.size);
+    let notes = BTreeMap::from([(note.key(), note.value())]);
+    UnitRecord { started, notes, ..UnitRecord::new(spec, boot_id.to_string()) }
 }
