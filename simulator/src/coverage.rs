@@ -54,7 +54,7 @@ impl Coverage {
                 None if all_pairs().any(|known| known == *pair) => return None,
                 None => "it is not in the table",
             };
-            let seen = format!("{} {}: {why}", pair.position.role, pair.position.state);
+            let seen = format!("{} {}: {why}", pair.position.machine.name(), pair.position.state);
             let seen = format!("{} met in {seen}", pair.input.name());
             Some(Violation { invariant: "table", seen })
         })
@@ -64,11 +64,11 @@ impl Coverage {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use job_exec_rs::machine::{Input, Position};
+    use job_exec_rs::machine::{Input, Machine, Position};
 
     fn met(state: &'static str, input: Input) -> Coverage {
         let mut coverage = Coverage::default();
-        coverage.count(Pair { position: Position { role: "leader", state }, input });
+        coverage.count(Pair { position: Position { machine: Machine::Leader, state }, input });
         coverage
     }
 

@@ -99,7 +99,7 @@ fn a_fault_that_is_left_out_does_not_strike() {
     assert!(all.len() > 5, "{all:?}");
 }
 
-/// Pairs of a role's state and an input that some hundred worlds have to meet: recovery is what
+/// Pairs of a machine's state and an input that some hundred worlds have to meet: recovery is what
 /// they are for.
 #[test]
 fn recovery_is_met_in_every_state() {
@@ -109,10 +109,10 @@ fn recovery_is_met_in_every_state() {
         coverage.add(&play(seed, "kills", false).coverage);
     }
     let possible = coverage.possible();
-    let met = |role: &str, state: &str, input: &str| {
+    let met = |machine: &str, state: &str, input: &str| {
         possible.iter().any(|(pair, times)| {
             let (position, name) = (pair.position, pair.input.name());
-            (position.role, position.state, name) == (role, state, input) && *times > 0
+            (position.machine.name(), position.state, name) == (machine, state, input) && *times > 0
         })
     };
     for state in ["launching", "running", "ended"] {

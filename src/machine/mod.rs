@@ -26,8 +26,10 @@ mod agent;
 mod away;
 mod context;
 mod coordinator;
+mod coverage;
 mod effect;
 mod event;
+mod input;
 mod leader;
 mod node;
 mod recently_ended;
@@ -39,9 +41,11 @@ mod tree;
 mod tests;
 
 pub use context::{Facts, Now};
+pub use coverage::{Pair, Position, STATES, all_pairs};
 pub use effect::{Answer, Effect, Effects, KvsOp, Level, StreamItem};
 pub use event::{
     Creation, Credential, Event, Fault, KvsResult, Listing, Opened, RequestId, Role, StreamId,
 };
-pub use node::{Input, Node, Pair, Position, ROLES, all_pairs};
+pub use input::{Input, Machine};
+pub use node::Node;
 pub use request::Topic;

@@ -12,23 +12,19 @@ use crate::machine::leader::Leader;
 use crate::machine::recently_ended::RecentlyEnded;
 use crate::machine::schedule::{Schedule, Waiter};
 use crate::port::supervisor::{Method, UnitEvent};
-use crate::proto::peer::{LeadRequest, StreamEnd, StreamName};
-use crate::proto::{BrokerRank, JobId, UnitName};
+use crate::proto::peer::{LeadRequest, Question, StreamEnd, StreamName};
+use crate::proto::{BrokerRank, JobId};
 use counters::Counters;
 use unreadable::Unreadable;
 
 mod counters;
-mod impossible;
 mod inputs;
-mod position;
 mod routes;
 mod scripts;
 mod silence;
 mod stats;
 mod systemd;
 mod unreadable;
-
-pub use position::{Input, Pair, Position, ROLES, all_pairs};
 
 /// Makes a [`Context`](crate::machine::context::Context) without borrowing the whole node.
 macro_rules! context {
@@ -72,7 +68,7 @@ pub struct Node {
     /// When the first event came. A coordinator knows its jobs only after a while.
     born: Option<Now>,
     /// Requests to lead that came before the supervisor had looked at what is on the node.
-    early: Vec<(RequestId, Box<LeadRequest>)>,
+    pub(super) early: Vec<(RequestId, Box<LeadRequest>)>,
     counters: Counters,
     supervisor: SupervisorState,
     notice: Option<String>,
@@ -159,9 +155,12 @@ impl Node {
         self.supervisor == SupervisorState::Starting
     }
 
-    /// The role whose stream of reports, or whose question, the event answers.
+    /// The role whose stream of reports, or whose question, the event is about.
     pub(super) fn role_of(&self, event: &Event) -> Option<Role> {
         match event {
+            // A child asks its parent, not the coordinator.
+            Event::Known { asked, .. } if asked.question != Question::Manager => Some(Role::Agent),
+            Event::Known { .. } => Some(Role::Coordinator),
             Event::KnownAnswered { asker, .. } | Event::Told { asker, .. } => Some(*asker),
             Event::Reported { stream, .. } => self.routes.get(stream).map(|route| route.role),
             _ => None,
@@ -175,61 +174,32 @@ impl Node {
 
     /// The jobs that an event can touch.
     pub(super) fn jobs_of(&self, now: Now, event: &Event) -> Vec<JobId> {
-        let of_stream = |stream: &StreamId| Some(self.routes.get(stream)?.id);
-        let one = match event {
-            Event::CheckpointAsked { id, .. }
-            | Event::CriticalRanks { id, .. }
-            | Event::KeepCommits { id, .. }
-            | Event::Told { id, .. }
-            | Event::Expiration { id, .. }
-            | Event::KillAnswered { id }
-            | Event::KnownAnswered { id, .. }
-            | Event::Kvs { id, .. }
-            | Event::Override { id, .. }
-            | Event::Parked { id, .. }
-            | Event::ShellBarrier { id, .. }
-            | Event::ShellRuns { id, .. } => Some(*id),
+        match event {
             // The checkpoint may begin, or not be due any more.
-            Event::Held { id, .. } | Event::ReleaseKept { id } => {
-                return self.coordinator.gated().into_iter().chain([*id]).collect();
+            Event::Held { .. }
+            | Event::ReleaseKept { .. }
+            | Event::CheckpointBegun
+            | Event::Checkpointed(_) => {
+                self.coordinator.gated().into_iter().chain(event.job()).collect()
             }
-            Event::Cleaning(cleaning) => Some(cleaning.start.id),
-            Event::Exception(exception) => Some(exception.id),
-            Event::Lead { lead, .. } => Some(lead.start.id),
-            Event::Degraded { degraded, .. } => Some(degraded.id),
-            Event::PerilogRelease { release, .. } => Some(release.id),
-            Event::Covered(covered) => Some(covered.id),
-            Event::Order(order) => Some(order.id),
-            Event::Shells { shells, .. } => Some(shells.id),
-            Event::Start { start, .. } => (**start).as_ref().ok().map(|start| start.id),
-            Event::Replied { stream, .. } | Event::Reported { stream, .. } => of_stream(stream),
-            Event::Unit(UnitEvent::Silent { .. }) => return self.agents.keys().copied().collect(),
-            Event::Unit(event) => event.unit().map(UnitName::job),
-            Event::CheckpointBegun | Event::Checkpointed(_) => return self.coordinator.gated(),
-            Event::Config(_)
-            | Event::Known { .. }
-            | Event::KvsChanged
-            | Event::NotCleaning { .. }
-            | Event::ParentDegraded { .. }
-            | Event::Resources(_)
-            | Event::RunningAsked(_) => None,
+            Event::Replied { stream, .. } | Event::Reported { stream, .. } => {
+                self.routes.get(stream).map(|route| route.id).into_iter().collect()
+            }
             // A user can have many of these, so no job is looked at for them.
-            Event::Disconnected { request } if self.coordinator.has_asked(*request) => None,
-            Event::Disconnected { .. } => return self.agents.keys().copied().collect(),
+            Event::Disconnected { request } if self.coordinator.has_asked(*request) => Vec::new(),
+            Event::Disconnected { .. } | Event::Unit(UnitEvent::Silent { .. }) => {
+                self.agents.keys().copied().collect()
+            }
             Event::Timeout => {
                 let due = self.schedule.due(now.mono).into_iter();
-                return due
-                    .filter_map(|waiter| match waiter {
-                        Waiter::Agent(id) | Waiter::Coordinator(id) | Waiter::Leader(id) => {
-                            Some(id)
-                        }
-                        Waiter::Checkpoint | Waiter::Stream(_) | Waiter::Systemd => None,
-                    })
-                    .chain(self.coordinator.gated())
-                    .collect();
+                let jobs = due.filter_map(|waiter| match waiter {
+                    Waiter::Agent(id) | Waiter::Coordinator(id) | Waiter::Leader(id) => Some(id),
+                    Waiter::Checkpoint | Waiter::Stream(_) | Waiter::Systemd => None,
+                });
+                jobs.chain(self.coordinator.gated()).collect()
             }
-        };
-        one.into_iter().collect()
+            event => event.job().into_iter().collect(),
+        }
     }
 
     /// Drops the roles that have ended, and schedules the others.

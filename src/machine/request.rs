@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use crate::machine::event::{Credential, Event, Fault, RequestId};
-use crate::proto::peer::{self, COVERED, KNOWN, LEAD, ORDER, SHELLS};
+use crate::proto::peer;
 use crate::proto::{
     BarrierEntry, BequeathedCommit, Bequest, BrokerRank, ClientId, JobId, StartRequest, WaitStatus,
 };
@@ -24,39 +24,180 @@ const IDSET_MAX: usize = 4 * 1024 * 1024;
 /// client that leaves more waits for a checkpoint.
 const COMMITS_MAX: usize = 4 * 1024 * 1024;
 
-/// A request, named by the last part of its topic.
+/// Who may send a request.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub enum Topic {
-    /// [`Event::CheckpointAsked`].
-    Checkpoint,
-    /// [`Event::Covered`].
-    Covered,
-    /// [`Event::CriticalRanks`].
-    CriticalRanks,
-    /// [`Event::Degraded`].
-    Degraded,
-    /// [`Event::Expiration`].
-    Expiration,
-    /// [`Event::KeepCommits`].
-    KeepCommits,
-    /// [`Event::Known`].
-    Known,
-    /// [`Event::Lead`].
-    Lead,
-    /// [`Event::Order`].
-    Order,
-    /// [`Event::Override`].
-    Override,
-    /// [`Event::PerilogRelease`].
-    PerilogRelease,
-    /// [`Event::ShellBarrier`].
-    ShellBarrier,
-    /// [`Event::ShellRuns`].
-    ShellRuns,
-    /// [`Event::Shells`].
-    Shells,
-    /// [`Event::Start`].
-    Start,
+enum Sender {
+    /// The instance owner only.
+    Owner,
+    /// Every user, with a payload of so many bytes at most. The roles then check whose job it is
+    /// about.
+    Users(usize),
+}
+use Sender::{Owner, Users};
+
+/// The sender waits for an answer.
+const ANSWERED: bool = true;
+/// Nobody does.
+const UNANSWERED: bool = false;
+
+/// A request as it comes.
+struct Received<'a> {
+    request: RequestId,
+    credential: Credential,
+    payload: &'a [u8],
+}
+
+/// Declares the topics: the last part of the topic's name, who may send it, whether it is answered,
+/// and the event that it becomes.
+macro_rules! topics {
+    ($($topic:ident $name:literal $sender:expr, $is_answered:expr, $read:expr;)*) => {
+        /// A request, named by the last part of its topic.
+        #[derive(Clone, Copy, Debug, Eq, PartialEq)]
+        pub enum Topic {
+            $(#[doc = $name] $topic,)*
+        }
+
+        impl Topic {
+            /// Every topic.
+            pub const ALL: &'static [Self] = &[$(Self::$topic),*];
+
+            /// The last part of the topic.
+            pub fn name(self) -> &'static str {
+                match self {
+                    $(Self::$topic => $name,)*
+                }
+            }
+
+            fn sender(self) -> Sender {
+                match self {
+                    $(Self::$topic => $sender,)*
+                }
+            }
+
+            /// Whether its sender waits for an answer.
+            pub fn is_answered(self) -> bool {
+                match self {
+                    $(Self::$topic => $is_answered,)*
+                }
+            }
+
+            fn decode(self, received: Received) -> Result<Event, Fault> {
+                let read: fn(Received) -> Result<Event, Fault> = match self {
+                    $(Self::$topic => $read,)*
+                };
+                read(received)
+            }
+        }
+    };
+}
+
+// Files of the fuzz corpus name topics by their place: a new one comes last.
+topics! {
+    Checkpoint "checkpoint" Users(SMALL_MAX), ANSWERED, |received| {
+        let Named { id } = received.json()?;
+        let Received { request, credential, .. } = received;
+        Ok(Event::CheckpointAsked { request, credential, id })
+    };
+    Covered "covered" Owner, UNANSWERED, |received| Ok(Event::Covered(received.peer()?));
+    CriticalRanks "critical-ranks" Users(IDSET_MAX), ANSWERED, |received| {
+        let CriticalRanks { id, ranks } = received.json()?;
+        let Received { request, credential, .. } = received;
+        Ok(Event::CriticalRanks { request, credential, id, ranks })
+    };
+    Expiration "expiration" Owner, ANSWERED, |received| {
+        let Expiration { id, expiration } = received.json()?;
+        Ok(Event::Expiration { request: received.request, id, expiration })
+    };
+    KeepCommits "keep-commits" Users(COMMITS_MAX), ANSWERED, |received| {
+        let KeepCommits { id, client, shell, again, commits } = received.json()?;
+        let Received { request, credential, .. } = received;
+        let bequest = Arc::new(Bequest { client, shell, again, commits });
+        Ok(Event::KeepCommits { request, credential, id, bequest })
+    };
+    Known "known" Owner, ANSWERED, |received| {
+        Ok(Event::Known { request: received.request, asked: received.peer()? })
+    };
+    Lead "lead" Owner, ANSWERED, |received| {
+        Ok(Event::Lead { request: received.request, lead: Box::new(received.peer()?) })
+    };
+    Order "order" Owner, UNANSWERED, |received| Ok(Event::Order(received.peer()?));
+    Override "override" Users(SMALL_MAX), ANSWERED, |received| {
+        let Override { jobid: id, event, status, userid } = received.json()?;
+        let Received { request, credential, .. } = received;
+        let credential = match userid.filter(|_| credential.owner) {
+            Some(userid) => {
+                Credential { userid, owner: userid == credential.userid, ..credential }
+            }
+            None => credential,
+        };
+        Ok(Event::Override { request, credential, id, event, status })
+    };
+    ShellBarrier "shell-barrier" Users(SMALL_MAX), ANSWERED, |received| {
+        let ShellBarrier { id, rank, entry, client } = received.json()?;
+        let Received { request, credential, .. } = received;
+        let entry = entry.map(|number| BarrierEntry { number, client });
+        Ok(Event::ShellBarrier { request, credential, id, rank, entry })
+    };
+    Shells "shells" Owner, ANSWERED, |received| {
+        Ok(Event::Shells { request: received.request, shells: Box::new(received.peer()?) })
+    };
+    // A bad request is no error here: its event holds the error.
+    Start "start" Owner, ANSWERED, |received| {
+        let start = Box::new(StartRequest::read(received.payload));
+        Ok(Event::Start { request: received.request, start })
+    };
+    PerilogRelease "perilog-release" Owner, ANSWERED, |received| {
+        Ok(Event::PerilogRelease { request: received.request, release: received.json()? })
+    };
+    Degraded "degraded" Users(REASON_MAX), ANSWERED, |received| {
+        let Received { request, credential, .. } = received;
+        Ok(Event::Degraded { request, credential, degraded: received.json()? })
+    };
+    ShellRuns "shell-runs" Users(SMALL_MAX), ANSWERED, |received| {
+        let ShellRuns { id, rank } = received.json()?;
+        let Received { request, credential, .. } = received;
+        Ok(Event::ShellRuns { request, credential, id, rank })
+    };
+}
+
+impl Topic {
+    /// Whether users may send it. The roles then check whose job it is about. All other requests
+    /// are the instance owner's.
+    pub fn is_for_users(self) -> bool {
+        self.sender() != Owner
+    }
+
+    /// Reads a request's payload.
+    ///
+    /// # Errors
+    /// `EPROTO` with what is wrong, or `EMSGSIZE`. A bad `start` is no error here: its event holds
+    /// the error.
+    pub fn read(
+        self,
+        request: RequestId,
+        credential: Credential,
+        payload: &[u8],
+    ) -> Result<Event, Fault> {
+        if let Users(max) = self.sender()
+            && payload.len() > max
+        {
+            let message = format!("payload of {} bytes: at most {max}", payload.len());
+            return Err(Fault::new(libc::EMSGSIZE, message));
+        }
+        self.decode(Received { request, credential, payload })
+    }
+}
+
+impl<'a> Received<'a> {
+    fn json<T: Deserialize<'a>>(&self) -> Result<T, Fault> {
+        serde_json::from_slice(self.payload)
+            .map_err(|error| Fault::new(libc::EPROTO, format!("malformed payload: {error}")))
+    }
+
+    /// What another module has sent.
+    fn peer<T: DeserializeOwned>(&self) -> Result<T, Fault> {
+        peer::decode(self.payload).map_err(|error| Fault::new(libc::EPROTO, error.to_string()))
+    }
 }
 
 /// The payload of `checkpoint`.
@@ -113,151 +254,6 @@ struct ShellRuns {
     rank: Option<BrokerRank>,
 }
 
-impl Topic {
-    /// Every topic.
-    pub const ALL: [Self; 15] = [
-        Self::Checkpoint,
-        Self::Covered,
-        Self::CriticalRanks,
-        Self::Expiration,
-        Self::KeepCommits,
-        Self::Known,
-        Self::Lead,
-        Self::Order,
-        Self::Override,
-        Self::ShellBarrier,
-        Self::Shells,
-        Self::Start,
-        // Last: files of the fuzz corpus name the others by their place.
-        Self::PerilogRelease,
-        Self::Degraded,
-        Self::ShellRuns,
-    ];
-
-    /// The last part of the topic.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Checkpoint => "checkpoint",
-            Self::Covered => COVERED,
-            Self::CriticalRanks => "critical-ranks",
-            Self::Degraded => "degraded",
-            Self::Expiration => "expiration",
-            Self::KeepCommits => "keep-commits",
-            Self::Known => KNOWN,
-            Self::Lead => LEAD,
-            Self::Order => ORDER,
-            Self::Override => "override",
-            Self::PerilogRelease => "perilog-release",
-            Self::ShellBarrier => "shell-barrier",
-            Self::ShellRuns => "shell-runs",
-            Self::Shells => SHELLS,
-            Self::Start => "start",
-        }
-    }
-
-    /// Whether users may send it. The roles then check whose job it is about. All other requests
-    /// are the instance owner's.
-    pub fn is_for_users(self) -> bool {
-        self.payload_max().is_some()
-    }
-
-    /// Whether its sender waits for an answer.
-    pub fn is_answered(self) -> bool {
-        !matches!(self, Self::Covered | Self::Order)
-    }
-
-    fn payload_max(self) -> Option<usize> {
-        match self {
-            Self::Checkpoint | Self::Override | Self::ShellBarrier | Self::ShellRuns => {
-                Some(SMALL_MAX)
-            }
-            Self::Degraded => Some(REASON_MAX),
-            Self::CriticalRanks => Some(IDSET_MAX),
-            Self::KeepCommits => Some(COMMITS_MAX),
-            Self::Covered
-            | Self::Expiration
-            | Self::Known
-            | Self::Lead
-            | Self::Order
-            | Self::PerilogRelease
-            | Self::Shells
-            | Self::Start => None,
-        }
-    }
-
-    /// Reads a request's payload.
-    ///
-    /// # Errors
-    /// `EPROTO` with what is wrong, or `EMSGSIZE`. A bad `start` is no error here: its event holds
-    /// the error.
-    pub fn read(
-        self,
-        request: RequestId,
-        credential: Credential,
-        payload: &[u8],
-    ) -> Result<Event, Fault> {
-        if let Some(max) = self.payload_max().filter(|max| payload.len() > *max) {
-            let message = format!("payload of {} bytes: at most {max}", payload.len());
-            return Err(Fault::new(libc::EMSGSIZE, message));
-        }
-        Ok(match self {
-            Self::Checkpoint => {
-                let Named { id } = json(payload)?;
-                Event::CheckpointAsked { request, credential, id }
-            }
-            Self::Covered => Event::Covered(peers(payload)?),
-            Self::CriticalRanks => {
-                let CriticalRanks { id, ranks } = json(payload)?;
-                Event::CriticalRanks { request, credential, id, ranks }
-            }
-            Self::Degraded => Event::Degraded { request, credential, degraded: json(payload)? },
-            Self::Expiration => {
-                let Expiration { id, expiration } = json(payload)?;
-                Event::Expiration { request, id, expiration }
-            }
-            Self::KeepCommits => {
-                let KeepCommits { id, client, shell, again, commits } = json(payload)?;
-                let bequest = Arc::new(Bequest { client, shell, again, commits });
-                Event::KeepCommits { request, credential, id, bequest }
-            }
-            Self::Known => Event::Known { request, asked: peers(payload)? },
-            Self::Lead => Event::Lead { request, lead: Box::new(peers(payload)?) },
-            Self::Order => Event::Order(peers(payload)?),
-            Self::Override => {
-                let Override { jobid: id, event, status, userid } = json(payload)?;
-                let credential = match userid.filter(|_| credential.owner) {
-                    Some(userid) => {
-                        Credential { userid, owner: userid == credential.userid, ..credential }
-                    }
-                    None => credential,
-                };
-                Event::Override { request, credential, id, event, status }
-            }
-            Self::PerilogRelease => Event::PerilogRelease { request, release: json(payload)? },
-            Self::ShellBarrier => {
-                let ShellBarrier { id, rank, entry, client } = json(payload)?;
-                let entry = entry.map(|number| BarrierEntry { number, client });
-                Event::ShellBarrier { request, credential, id, rank, entry }
-            }
-            Self::ShellRuns => {
-                let ShellRuns { id, rank } = json(payload)?;
-                Event::ShellRuns { request, credential, id, rank }
-            }
-            Self::Shells => Event::Shells { request, shells: Box::new(peers(payload)?) },
-            Self::Start => Event::Start { request, start: Box::new(StartRequest::read(payload)) },
-        })
-    }
-}
-
-fn json<'a, T: Deserialize<'a>>(payload: &'a [u8]) -> Result<T, Fault> {
-    serde_json::from_slice(payload)
-        .map_err(|error| Fault::new(libc::EPROTO, format!("malformed payload: {error}")))
-}
-
-fn peers<T: DeserializeOwned>(payload: &[u8]) -> Result<T, Fault> {
-    peer::decode(payload).map_err(|error| Fault::new(libc::EPROTO, error.to_string()))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -302,8 +298,8 @@ mod tests {
 
     #[test]
     fn what_cannot_be_read_is_refused() {
-        for method in Topic::ALL.into_iter().filter(|method| *method != Topic::Start) {
-            let refused = read(method, "{\"id\":").expect_err("refused");
+        for method in Topic::ALL.iter().filter(|method| **method != Topic::Start) {
+            let refused = read(*method, "{\"id\":").expect_err("refused");
             assert_eq!(refused.errnum, libc::EPROTO, "{method:?}");
         }
         assert!(

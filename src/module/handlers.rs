@@ -38,7 +38,7 @@ pub(super) fn all(
             },
         )?,
     ];
-    for topic in Topic::ALL {
+    for &topic in Topic::ALL {
         let kind = if topic.is_for_users() { Kind::UsersRequest } else { Kind::OwnersRequest };
         let read = move |handle: Handle, driver: &Driver, message| {
             request(handle, driver, topic, message);

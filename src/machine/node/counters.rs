@@ -3,9 +3,9 @@
 use serde_json::{Value, json};
 
 use crate::machine::effect::{Answer, Effect, KvsOp, StreamItem};
-use crate::machine::event::{Event, KvsResult, Role};
+use crate::machine::event::{Event, Role};
+use crate::machine::input::Recipient;
 use crate::port::supervisor::UnitCommand;
-use crate::proto::peer::Question;
 
 /// Messages that left or reached this rank, by role. Two roles of one rank exchange none.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -20,59 +20,18 @@ pub(in crate::machine) struct Counters {
 }
 
 impl Counters {
-    /// Counts an event from outside. `role` is whose stream or question it answers.
-    pub(in crate::machine) fn count_event(&mut self, event: &Event, role: Option<Role>) {
-        match event {
-            // A child asks its parent, not the coordinator.
-            Event::Known { asked, .. } if asked.question != Question::Manager => {
-                self.agent_received += 1
-            }
-            Event::CheckpointAsked { .. }
-            | Event::Checkpointed(_)
-            | Event::Cleaning(_)
-            | Event::Expiration { .. }
-            | Event::Held { .. }
-            | Event::Known { .. }
-            | Event::KvsChanged
-            | Event::NotCleaning { .. }
-            | Event::ParentDegraded { .. }
-            | Event::Resources(_)
-            | Event::Told { asker: Role::Coordinator, .. }
-            | Event::Kvs { result: KvsResult::Released(_), .. }
-            | Event::ReleaseKept { .. }
-            | Event::Replied { .. }
-            | Event::RunningAsked(_)
-            | Event::Start { .. } => self.coordinator_received += 1,
-            Event::Kvs { result: KvsResult::Recommitted { .. }, .. } => self.agent_received += 1,
-            Event::Covered(_)
-            | Event::Lead { .. }
-            | Event::Kvs { .. }
-            | Event::Override { .. }
-            | Event::PerilogRelease { .. }
-            | Event::Told { .. } => self.leader_received += 1,
-            Event::Reported { .. } => match role {
-                Some(Role::Agent) => self.agent_received += 1,
-                Some(Role::Coordinator | Role::Leader) | None => self.leader_received += 1,
-            },
-            Event::KnownAnswered { asker: Role::Coordinator, .. } => self.coordinator_received += 1,
-            Event::KillAnswered { .. } | Event::KnownAnswered { asker: Role::Leader, .. } => {
-                self.leader_received += 1;
-            }
-            Event::CriticalRanks { .. }
-            | Event::Degraded { .. }
-            | Event::KeepCommits { .. }
-            | Event::KnownAnswered { .. }
-            | Event::Order(_)
-            | Event::ShellBarrier { .. }
-            | Event::ShellRuns { .. }
-            | Event::Shells { .. } => self.agent_received += 1,
-            Event::CheckpointBegun
-            | Event::Config(_)
-            | Event::Disconnected { .. }
-            | Event::Exception(_)
-            | Event::Parked { .. }
-            | Event::Timeout
-            | Event::Unit(_) => (),
+    /// Counts an event from outside. `asker` is whose stream or question it is about.
+    pub(in crate::machine) fn count_event(&mut self, event: &Event, asker: Option<Role>) {
+        let role = match event.input().recipient() {
+            Recipient::Asker => asker,
+            Recipient::Nobody => None,
+            Recipient::Role(role) => Some(role),
+        };
+        match role {
+            Some(Role::Agent) => self.agent_received += 1,
+            Some(Role::Coordinator) => self.coordinator_received += 1,
+            Some(Role::Leader) => self.leader_received += 1,
+            None => (),
         }
     }
 

@@ -529,62 +529,47 @@ impl Node {
 
     fn handle_unit(&mut self, now: Now, event: UnitEvent, out: &mut Effects) {
         let cx = context!(self, now);
-        let unit = match &event {
-            UnitEvent::Exited { unit, .. }
-            | UnitEvent::Failed { unit, .. }
-            | UnitEvent::Gone { unit }
-            | UnitEvent::Kept { unit, .. }
-            | UnitEvent::Left { unit }
-            | UnitEvent::Lost { unit, .. }
-            | UnitEvent::Marked { unit, .. }
-            | UnitEvent::NeverStarted { unit }
-            | UnitEvent::Output { unit, .. }
-            | UnitEvent::OutputLost { unit, .. }
-            | UnitEvent::OutputOverflow { unit, .. }
-            | UnitEvent::OutputTruncated { unit, .. }
-            | UnitEvent::Started { unit, .. }
-            | UnitEvent::Stopping { unit } => unit.clone(),
-            UnitEvent::Found(record) => {
-                match self.agents.entry(record.spec.job) {
-                    Entry::Occupied(mut agent) => agent.get_mut().take_found(cx, record, out),
-                    Entry::Vacant(none) => drop(none.insert(Agent::found(cx, record, out))),
-                }
-                return;
-            }
-            UnitEvent::Answers => return self.end_silence(out),
-            UnitEvent::Silent { what } => return self.begin_silence(now, what, out),
+        match event {
+            UnitEvent::Found(record) => match self.agents.entry(record.spec.job) {
+                Entry::Occupied(mut agent) => agent.get_mut().take_found(cx, &record, out),
+                Entry::Vacant(none) => drop(none.insert(Agent::found(cx, &record, out))),
+            },
+            UnitEvent::Answers => self.end_silence(out),
+            UnitEvent::Silent { what } => self.begin_silence(now, &what, out),
             UnitEvent::Ready { method, notice } => {
-                self.supervisor = SupervisorState::Ready(*method);
-                self.notice.clone_from(notice);
-                if let Some(notice) = notice {
+                self.supervisor = SupervisorState::Ready(method);
+                if let Some(notice) = &notice {
                     // In a job it is as it should be.
                     let level = if cx.facts.nested { Level::Info } else { Level::Warning };
                     out.log(level, notice.clone());
                 }
-                return;
+                self.notice = notice;
             }
             UnitEvent::Unreadable { unit, message } => {
                 if !self.agents.contains_key(&unit.job()) {
                     self.unreadable.insert(unit.job());
                 }
-                return out.log(Level::Error, message.clone());
+                out.log(Level::Error, message);
             }
             UnitEvent::Unusable { message } => {
                 self.supervisor = SupervisorState::Unusable;
                 self.notice = Some(message.clone());
-                return out.log(Level::Error, message.clone());
+                out.log(Level::Error, message);
             }
-        };
-        match self.agents.get_mut(&unit.job()) {
-            Some(agent) => agent.handle_unit(cx, event, out),
-            None => self.nobodys_unit(&unit, &event, out),
+            event => {
+                let Some(unit) = event.unit().cloned() else { return };
+                match self.agents.get_mut(&unit.job()) {
+                    Some(agent) => agent.handle_unit(cx, event, out),
+                    None => self.nobodys_unit(unit, &event, out),
+                }
+            }
         }
     }
 
     /// The unit's job was forgotten in the meantime: discards the record once nothing runs.
-    fn nobodys_unit(&mut self, unit: &UnitName, event: &UnitEvent, out: &mut Effects) {
+    fn nobodys_unit(&mut self, unit: UnitName, event: &UnitEvent, out: &mut Effects) {
         if matches!(event, UnitEvent::Gone { .. }) {
-            out.push(Effect::Unit(UnitCommand::Forget { unit: unit.clone() }));
+            out.push(Effect::Unit(UnitCommand::Forget { unit }));
         }
     }
 }

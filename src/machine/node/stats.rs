@@ -4,6 +4,7 @@ use serde_json::{Map, Value, json};
 
 use super::Node;
 use crate::machine::context::Now;
+use crate::proto::JobId;
 
 impl Node {
     /// The answer to `stats-get`.
@@ -63,5 +64,24 @@ impl Node {
     fn keeps_jobs(&self) -> bool {
         let outlive = self.supervisor.launcher() == "systemd" && self.facts().has_connector();
         outlive && self.facts().brokers_return && self.config().keep_jobs
+    }
+
+    /// What is still kept for jobs; empty when they are all over.
+    pub fn left_over(&self) -> String {
+        let list = |role: &str, ids: Vec<JobId>| {
+            let ids: Vec<String> = ids.iter().map(JobId::to_string).collect();
+            (!ids.is_empty()).then(|| format!("{role} {}", ids.join(",")))
+        };
+        [
+            list("coordinator", self.coordinator.jobs().map(|(id, _)| id).collect()),
+            list("leader", self.leaders.keys().copied().collect()),
+            list("agent", self.agents.keys().copied().collect()),
+            (!self.routes.is_empty()).then(|| format!("{} streams", self.routes.len())),
+            (!self.held.is_empty()).then(|| format!("{} requests", self.held.len())),
+        ]
+        .into_iter()
+        .flatten()
+        .collect::<Vec<String>>()
+        .join(", ")
     }
 }

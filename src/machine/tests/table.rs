@@ -8,7 +8,7 @@ use std::panic::catch_unwind;
 use std::sync::LazyLock;
 
 use super::World;
-use crate::machine::{Event, Input, Now, Pair, ROLES, Role, all_pairs};
+use crate::machine::{Event, Input, Machine, Now, Pair, Role, STATES, all_pairs};
 use crate::port::supervisor::UnitEvent;
 use crate::proto::peer::StreamEnd;
 use crate::proto::{BrokerRank, PerilogRelease, Stage, WaitStatus};
@@ -37,7 +37,7 @@ static CASES: LazyLock<Vec<Case>> = LazyLock::new(|| {
                 for (wait, event) in inputs::values(*input, &world, rank) {
                     let mono = world.now + wait;
                     let pairs = node.pairs(Now { mono, wall: 1e9 + mono }, &event);
-                    if !pairs.is_empty() || input.roles().is_empty() {
+                    if !pairs.is_empty() || input.machines().is_empty() {
                         cases.push(Case { world: name, make: *make, rank, wait, event, pairs });
                     }
                 }
@@ -178,9 +178,9 @@ fn states_missing(worlds: &[Named]) -> Vec<String> {
             there.extend(node.positions(super::JOB));
         }
     }
-    let all = ROLES.iter().flat_map(|(role, states)| states.iter().map(move |s| (*role, *s)));
-    let is_there = |(role, state): &(&str, &str)| {
-        there.iter().any(|position| (position.role, position.state) == (*role, *state))
+    let all = STATES.iter().flat_map(|(of, states)| states.iter().map(move |s| (*of, *s)));
+    let is_there = |(of, state): &(Machine, &str)| {
+        there.iter().any(|position| (position.machine, position.state) == (*of, *state))
     };
-    all.filter(|of| !is_there(of)).map(|(role, state)| format!("{role} {state}")).collect()
+    all.filter(|of| !is_there(of)).map(|(of, state)| format!("{} {state}", of.name())).collect()
 }

@@ -1,20 +1,21 @@
-//! Which pairs of a role's state and an input cannot occur, and why.
+//! Which pairs of a machine's state and an input cannot occur, and why.
 //!
 //! What is said here follows from the code of the machines, of the supervisor and of the
 //! adapters, as long as nobody else sends their messages. The machines answer these inputs all
 //! the same.
 
-use super::position::{Input, Pair};
+use super::Pair;
+use crate::machine::input::{Input, Machine};
 
 /// Pairs that cannot occur for one reason.
 struct Rule {
-    role: &'static str,
+    machine: Machine,
     states: States,
     inputs: &'static [Input],
     why: &'static str,
 }
 
-/// Some states of a role.
+/// Some states of a machine.
 enum States {
     /// All others.
     Not(&'static [&'static str]),
@@ -23,84 +24,85 @@ enum States {
 }
 
 use Input::*;
+use Machine::{Agent, Coordinator, Leader, Script};
 use States::{Not, These};
 
 const RULES: &[Rule] = &[
     Rule {
-        role: "coordinator",
+        machine: Coordinator,
         states: Not(&["away"]),
         inputs: &[Timeout],
         why: "only a leader that is away has a time at which it is asked again",
     },
     Rule {
-        role: "coordinator",
+        machine: Coordinator,
         states: These(&["unasked", "away"]),
         inputs: &[Replied],
         why: "a stream is closed when another leader is asked, and ends before its rank is away",
     },
     Rule {
-        role: "leader",
+        machine: Leader,
         states: These(&["none"]),
         inputs: &[Disconnected, Timeout],
         why: "only a leader that exists has a request and timers",
     },
     Rule {
-        role: "leader",
+        machine: Leader,
         states: Not(&["opening"]),
         inputs: &[Created, Opened],
         why: "a leader asks for the guest namespace in Opening, and waits there for the answer",
     },
     Rule {
-        role: "leader",
+        machine: Leader,
         states: These(&["opening"]),
         inputs: &[Linked, Appended],
         why: "a leader in Opening has committed nothing",
     },
     Rule {
-        role: "leader",
+        machine: Leader,
         states: These(&["running", "exited"]),
         inputs: &[Linked],
         why: "a job waits for its link before Running and Exited, and the link is made once",
     },
     Rule {
-        role: "leader",
+        machine: Leader,
         states: Not(&["moving", "none"]),
         inputs: &[Moved],
         why: "the job's data is moved once, and the leader waits for that in Moving, unless it steps \
               down",
     },
     Rule {
-        role: "leader",
+        machine: Leader,
         states: These(&["ended"]),
         inputs: &[Appended],
         why: "a job's data is moved when no commit is under way, and nothing is committed later",
     },
     Rule {
-        role: "leader",
+        machine: Leader,
         states: Not(&["none", "ended"]),
         inputs: &[KnownAnswered],
         why: "only a leader in Ended asks whether its job is known",
     },
     Rule {
-        role: "agent",
+        machine: Agent,
         states: These(&["none"]),
         inputs: &[Disconnected, Timeout],
         why: "only an agent that exists has a request and timers",
     },
     Rule {
-        role: "agent",
+        machine: Agent,
         states: Not(&["none", "no-shell", "waiting", "failed"]),
         inputs: &[Found],
         why: "the supervisor has the unit of each shell, and finds only others",
     },
     Rule {
-        role: "agent",
+        machine: Agent,
         states: These(&["no-shell", "waiting", "failed", "never-started"]),
         inputs: &[Parked],
         why: "it comes with the unit's record, and a shell in the barrier was started",
     },
     Rule {
-        role: "agent",
+        machine: Agent,
         states: These(&["none", "no-shell", "waiting"]),
         inputs: &[
             Started,
@@ -116,79 +118,79 @@ const RULES: &[Rule] = &[
         why: "an agent keeps its shell as long as any of these can come",
     },
     Rule {
-        role: "agent",
+        machine: Agent,
         states: These(&["pending"]),
         inputs: &[Output, OutputLost, OutputOverflow, Stopping],
         why: "the supervisor reports first that the shell has started, or how it has ended",
     },
     Rule {
-        role: "agent",
+        machine: Agent,
         states: These(&["pending", "running"]),
         inputs: &[OutputTruncated, Gone],
         why: "the supervisor reports first how the shell has ended",
     },
     Rule {
-        role: "agent",
+        machine: Agent,
         states: Not(&["none", "no-shell", "waiting", "pending"]),
         inputs: &[Started],
         why: "the supervisor reports it once, before anything else of the unit",
     },
     Rule {
-        role: "agent",
+        machine: Agent,
         states: Not(&["none", "no-shell", "waiting", "pending", "failed"]),
         inputs: &[NeverStarted],
         why: "the same; but the record of the epilog may have said before why",
     },
     Rule {
-        role: "agent",
+        machine: Agent,
         states: These(&["running", "exited", "lost", "never-started", "gone"]),
         inputs: &[Failed],
         why: "it is reported only of a unit that was not started",
     },
     Rule {
-        role: "agent",
+        machine: Agent,
         states: These(&["exited", "lost", "failed", "never-started", "gone"]),
         inputs: &[Exited, Stopping],
         why: "the shell has ended already, or was never started",
     },
     Rule {
-        role: "agent",
+        machine: Agent,
         states: These(&["exited", "lost", "never-started", "gone"]),
         inputs: &[Lost],
         why: "the same; but of a shell that has failed only the record of the epilog may know",
     },
     Rule {
-        role: "agent",
+        machine: Agent,
         states: These(&["failed", "never-started"]),
         inputs: &[Left, Output, OutputLost, OutputOverflow, OutputTruncated],
         why: "what was never started has no process and no output",
     },
     Rule {
-        role: "agent",
+        machine: Agent,
         states: These(&["gone"]),
         inputs: &[Output, OutputLost, OutputOverflow, OutputTruncated],
         why: "the supervisor reports the end when all output was reported",
     },
     Rule {
-        role: "agent",
+        machine: Agent,
         states: These(&["never-started", "gone"]),
         inputs: &[Gone],
         why: "a unit is collected once, and not if it was never started",
     },
     Rule {
-        role: "agent",
+        machine: Agent,
         states: These(&["waiting"]),
         inputs: &[Failed, Gone, Left],
         why: "nobody has asked for the shell",
     },
     Rule {
-        role: "script",
+        machine: Script,
         states: Not(&["none"]),
         inputs: &[Found],
         why: "the supervisor has the unit of each script, and finds only others",
     },
     Rule {
-        role: "script",
+        machine: Script,
         states: These(&["none"]),
         inputs: &[
             Started,
@@ -204,37 +206,37 @@ const RULES: &[Rule] = &[
         why: "an agent keeps its script as long as any of these can come",
     },
     Rule {
-        role: "script",
+        machine: Script,
         states: These(&["pending"]),
         inputs: &[Output, OutputLost, OutputOverflow, Stopping],
         why: "the supervisor reports first that the script has started, or how it has ended",
     },
     Rule {
-        role: "script",
+        machine: Script,
         states: These(&["pending", "running", "stuck"]),
         inputs: &[OutputTruncated, Gone],
         why: "the supervisor reports first how the script has ended",
     },
     Rule {
-        role: "script",
+        machine: Script,
         states: These(&["running", "ended", "gone"]),
         inputs: &[Started, NeverStarted],
         why: "the supervisor reports it once, before anything else of the unit",
     },
     Rule {
-        role: "script",
+        machine: Script,
         states: These(&["running", "ended", "gone"]),
         inputs: &[Failed],
         why: "it is reported only of a unit that was not started",
     },
     Rule {
-        role: "script",
+        machine: Script,
         states: These(&["ended", "gone"]),
         inputs: &[Exited, Lost, Stopping],
         why: "the script has ended already",
     },
     Rule {
-        role: "script",
+        machine: Script,
         states: These(&["gone"]),
         inputs: &[Output, OutputLost, OutputOverflow, OutputTruncated, Gone],
         why: "nothing of the unit is left, and all that it wrote was reported",
@@ -255,23 +257,23 @@ impl Rule {
             Not(states) => !states.contains(&position.state),
             These(states) => states.contains(&position.state),
         };
-        self.role == position.role && is_state && self.inputs.contains(&pair.input)
+        self.machine == position.machine && is_state && self.inputs.contains(&pair.input)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::machine::node::position::{ROLES, all_pairs};
+    use crate::machine::coverage::{STATES, all_pairs};
 
     #[test]
     fn rules_name_states_that_there_are_and_no_pair_twice() {
         for rule in RULES {
-            let (_, states) = ROLES.iter().find(|(role, _)| *role == rule.role).expect("a role");
+            let (_, states) = STATES.iter().find(|(of, _)| *of == rule.machine).expect("a machine");
             let (Not(named) | These(named)) = rule.states;
             assert!(named.iter().all(|state| states.contains(state)), "{}", rule.why);
             for input in rule.inputs {
-                assert!(input.roles().contains(&rule.role), "{}: {}", rule.role, input.name());
+                assert!(input.machines().contains(&rule.machine), "{}: {}", rule.why, input.name());
             }
         }
         for pair in all_pairs() {
