@@ -2,9 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use job_exec_rs::machine::{Role, StreamId};
-use job_exec_rs::proto::BrokerRank;
-use job_exec_rs::proto::peer::KnownRequest;
+use job_exec_rs::machine::Awaited;
 
 /// One life of a module, from load to unload or death. Answers to an earlier life reach nobody.
 #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
@@ -18,17 +16,12 @@ pub(super) struct Life {
 pub(super) enum Asked {
     /// A guest's request, which must be refused.
     Intruder,
-    Known {
-        asker: Role,
-        to: BrokerRank,
-        request: Box<KnownRequest>,
-    },
-    Lead(StreamId),
     Manager,
     Nothing,
     /// What another request, of this number, has asked for.
     Passed(u64),
-    Shells(StreamId),
+    /// What a module has asked another one.
+    Peer(Awaited),
 }
 
 #[derive(Clone, Debug)]

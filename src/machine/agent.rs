@@ -18,6 +18,7 @@ use serde_json::Value;
 use crate::machine::context::{Context, Now};
 use crate::machine::effect::{Effect, Effects, Level};
 use crate::machine::event::{Credential, Fault, RequestId, Role, StreamId};
+use crate::machine::peer_request::PeerRequest;
 use crate::planted::Bug;
 use crate::port::supervisor::{REBOOTED, UnitEvent, UnitRecord};
 use crate::proto::peer::{Mode, Order, OrderRequest, Question, Report, ShellsRequest, StreamEnd};
@@ -262,13 +263,8 @@ impl Agent {
     /// where clocks differ, at the cost of a round trip.
     fn confirm(&mut self, to: RequestId, request: ShellsRequest, out: &mut Effects) {
         let question = Question::Leader { generation: request.generation };
-        out.push(Effect::Known {
-            to: request.leader,
-            question,
-            asker: Role::Agent,
-            id: self.id,
-            digest: request.command.digest.clone(),
-        });
+        let job = (self.id, request.command.digest.clone());
+        out.ask_known(request.leader, Role::Agent, question, job);
         if let Some(old) = self.late.replace(Late { to, request: Box::new(request) }) {
             out.end(old.to, StreamEnd::AskedAgain);
         }
@@ -559,7 +555,7 @@ impl Agent {
             let ranks = request.ranks.intersection(&child.ranks);
             if !ranks.is_empty() {
                 let request = OrderRequest { ranks, ..request.clone() };
-                out.push(Effect::Order { to: child.root, request });
+                out.send(child.root, PeerRequest::Order(request));
             }
         }
         if request.order == Order::Forget {
@@ -594,8 +590,7 @@ impl Agent {
                 Upstream::Led(led) => (led.parent, led.probe),
                 Upstream::Unled(_) => (BrokerRank(0), Question::Manager),
             };
-            let (id, digest) = (self.id, self.digest.clone());
-            out.push(Effect::Known { to, question, asker: Role::Agent, id, digest });
+            out.ask_known(to, Role::Agent, question, (self.id, self.digest.clone()));
             if let Upstream::Led(led) = &mut self.upstream {
                 // A question to another rank than 0 can be lost.
                 led.ask_at = Some(cx.now.mono + PROBE_SECONDS);

@@ -10,6 +10,7 @@ use crate::machine::away::Away;
 use crate::machine::context::Context;
 use crate::machine::effect::{Effect, Effects, KvsOp, Level, StreamItem};
 use crate::machine::event::{Credential, Fault, Listing, RequestId, StreamId};
+use crate::machine::peer_request::PeerRequest;
 use crate::planted::Bug;
 use crate::proto::peer::{LeadNote, LeadReply, LeadRequest, StreamEnd, StreamName, Version};
 use crate::proto::{
@@ -540,7 +541,7 @@ impl Coordinated {
             released: self.released.clone(),
         };
         self.again = true;
-        out.push(Effect::Lead { stream, to: self.rank, request: Box::new(request) });
+        out.send(self.rank, PeerRequest::Lead { stream, lead: Box::new(request) });
     }
 
     /// Nobody wants to hear its leader's stream any more.

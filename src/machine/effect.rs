@@ -5,12 +5,10 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use crate::machine::event::{Fault, RequestId, Role, StreamId};
+use crate::machine::peer_request::{PeerRequest, encode};
 use crate::machine::request::Topic;
 use crate::port::supervisor::UnitCommand;
-use crate::proto::peer::{
-    CoveredRequest, LeadReply, LeadRequest, OrderRequest, Question, Reports, ShellsRequest,
-    StreamEnd,
-};
+use crate::proto::peer::{KnownRequest, LeadReply, Question, Reports, StreamEnd, Version};
 use crate::proto::{
     Bequest, BrokerRank, DegradedNodes, Exception, ExecEvent, Idset, JobDigest, JobEvent, JobId,
     Response, ShellRank, UnitName,
@@ -95,6 +93,17 @@ pub enum StreamItem {
     },
 }
 
+impl StreamItem {
+    /// Its payload.
+    pub fn encode(&self) -> String {
+        match self {
+            Self::Reply(reply) => encode(reply),
+            Self::Reports(reports) => encode(reports),
+            Self::Response { id, response } => response.encode(*id).to_string(),
+        }
+    }
+}
+
 /// Everything a node can want done.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Effect {
@@ -113,13 +122,6 @@ pub enum Effect {
         /// Jobs that have ended: an earlier checkpoint may have put a reference to a guest namespace
         /// there again that was moved meanwhile.
         ended: Vec<JobId>,
-    },
-    /// Tell a leader what a checkpoint holds.
-    Cover {
-        /// The leader's rank.
-        to: BrokerRank,
-        /// Up to where.
-        request: CoveredRequest,
     },
     /// Close a request without an answer: nobody waits for it, or its stream needs no end.
     Drop {
@@ -153,34 +155,12 @@ pub enum Effect {
         /// Signal number.
         signal: i32,
     },
-    /// Ask another rank about a job.
-    Known {
-        /// Rank 0, a parent or a leader.
-        to: BrokerRank,
-        /// What is asked.
-        question: Question,
-        /// Who asks.
-        asker: Role,
-        /// The job.
-        id: JobId,
-        /// Tells it from another job that had its id.
-        digest: JobDigest,
-    },
     /// Operate on a job's place in the KVS.
     Kvs {
         /// The job.
         id: JobId,
         /// What to do.
         op: KvsOp,
-    },
-    /// Have a rank lead a job.
-    Lead {
-        /// The stream of its answers.
-        stream: StreamId,
-        /// Which rank.
-        to: BrokerRank,
-        /// The request.
-        request: Box<LeadRequest>,
     },
     /// Write to the broker's log.
     Log {
@@ -201,13 +181,6 @@ pub enum Effect {
         shell_rank: ShellRank,
         /// Empty if an exception says it already.
         message: String,
-    },
-    /// Send an order to an agent; no answer.
-    Order {
-        /// Which rank.
-        to: BrokerRank,
-        /// The order.
-        request: OrderRequest,
     },
     /// Keep a shell's barrier request over a reload of the module.
     Park {
@@ -244,16 +217,12 @@ pub enum Effect {
         /// What to raise.
         exception: Exception,
     },
-    /// Ask an agent for shells.
-    Shells {
-        /// Whose stream it is.
-        role: Role,
-        /// The stream of its reports.
-        stream: StreamId,
+    /// Send a request to another rank.
+    Send {
         /// Which rank.
         to: BrokerRank,
         /// The request.
-        request: Box<ShellsRequest>,
+        request: PeerRequest,
     },
     /// Answer a streaming request, which stays open.
     Stream {
@@ -293,6 +262,23 @@ impl Effects {
     /// Has nodes drained. The reason is for administrators.
     pub(super) fn drain(&mut self, ranks: impl Into<Idset>, reason: impl Into<String>) {
         self.push(Effect::Drain { ranks: ranks.into(), reason: reason.into() });
+    }
+
+    /// Sends a request to a rank, which can be this one.
+    pub(super) fn send(&mut self, to: BrokerRank, request: PeerRequest) {
+        self.push(Effect::Send { to, request });
+    }
+
+    /// Asks a rank about a job.
+    pub(super) fn ask_known(
+        &mut self,
+        to: BrokerRank,
+        asker: Role,
+        question: Question,
+        (id, digest): (JobId, JobDigest),
+    ) {
+        let asked = KnownRequest { version: Version, id, digest, question };
+        self.send(to, PeerRequest::Known { asker, asked });
     }
 
     /// A stream number that was never used.

@@ -32,6 +32,7 @@ mod event;
 mod input;
 mod leader;
 mod node;
+mod peer_request;
 mod recently_ended;
 mod request;
 mod schedule;
@@ -48,4 +49,5 @@ pub use event::{
 };
 pub use input::{Input, Machine};
 pub use node::Node;
+pub use peer_request::{Awaited, PeerRequest};
 pub use request::Topic;

@@ -25,17 +25,6 @@ pub use version::Version;
 /// Version of these messages.
 pub const VERSION: u32 = if cfg!(feature = "next-release") { 8 } else { 7 };
 
-/// Topic of coordinator to leader, streaming, below the service name.
-pub const LEAD: &str = "lead";
-/// Topic of agent to parent or coordinator, below the service name.
-pub const KNOWN: &str = "known";
-/// Topic of coordinator to leader, without response, below the service name.
-pub const COVERED: &str = "covered";
-/// Topic of leader or parent to agent, streaming, below the service name.
-pub const SHELLS: &str = "shells";
-/// Topic of leader or parent to agent, without response, below the service name.
-pub const ORDER: &str = "order";
-
 /// A message of another module that cannot be read.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum PeerError {

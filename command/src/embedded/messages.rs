@@ -2,8 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use job_exec_rs::machine::{Event, RequestId, StreamId};
-use job_exec_rs::proto::peer::{LeadReply, Reports, StreamEnd};
+use job_exec_rs::machine::{Awaited, Event, Fault, RequestId, StreamItem};
 use job_exec_rs::proto::{BrokerRank, JobId, UnitName};
 
 /// Who waits for the answer to a request.
@@ -11,26 +10,19 @@ use job_exec_rs::proto::{BrokerRank, JobId, UnitName};
 pub(super) enum Asker {
     /// A rank that has forwarded another request.
     Forwarded { rank: BrokerRank, request: RequestId },
-    /// A coordinator, which waits for its leader's replies.
-    Lead { rank: BrokerRank, stream: StreamId },
     /// The job manager.
     Manager(JobId),
-    /// A leader or parent, which waits for reports of agents.
-    Shells { rank: BrokerRank, stream: StreamId },
+    /// A machine of a rank, which has asked another rank.
+    Peer { rank: BrokerRank, awaited: Awaited },
     /// A unit that stands in the barrier.
     Unit(UnitName),
 }
 
 impl Asker {
     /// The event that tells a peer that its stream has ended.
-    pub(super) fn end_event(&self, end: StreamEnd) -> Option<(BrokerRank, Event)> {
+    pub(super) fn end_event(&self, end: Fault) -> Option<(BrokerRank, Event)> {
         match self {
-            Asker::Lead { rank, stream } => {
-                Some((*rank, Event::Replied { stream: *stream, result: Err(end) }))
-            }
-            Asker::Shells { rank, stream } => {
-                Some((*rank, Event::Reported { stream: *stream, result: Err(end) }))
-            }
+            Asker::Peer { rank, awaited } => Some((*rank, awaited.hear(Err(end)))),
             Asker::Forwarded { .. } | Asker::Manager(_) | Asker::Unit(_) => None,
         }
     }
@@ -67,35 +59,11 @@ impl Messages {
         }
     }
 
-    /// The event that brings a leader's reply to the rank that asked.
-    pub(super) fn route_reply(
-        &self,
-        to: RequestId,
-        reply: LeadReply,
-    ) -> Option<(BrokerRank, Event)> {
+    /// The event that brings an answer to the rank that asked.
+    pub(super) fn route(&self, to: RequestId, item: &StreamItem) -> Option<(BrokerRank, Event)> {
         match self.asker(to)? {
-            Asker::Lead { rank, stream } => {
-                Some((*rank, Event::Replied { stream: *stream, result: Ok(reply) }))
-            }
-            Asker::Forwarded { .. } | Asker::Manager(_) | Asker::Shells { .. } | Asker::Unit(_) => {
-                None
-            }
-        }
-    }
-
-    /// The event that brings an agent's reports to the rank that asked.
-    pub(super) fn route_reports(
-        &self,
-        to: RequestId,
-        reports: Reports,
-    ) -> Option<(BrokerRank, Event)> {
-        match self.asker(to)? {
-            Asker::Shells { rank, stream } => {
-                Some((*rank, Event::Reported { stream: *stream, result: Ok(reports) }))
-            }
-            Asker::Forwarded { .. } | Asker::Lead { .. } | Asker::Manager(_) | Asker::Unit(_) => {
-                None
-            }
+            Asker::Peer { rank, awaited } => Some((*rank, awaited.hear(Ok(item.encode())))),
+            Asker::Forwarded { .. } | Asker::Manager(_) | Asker::Unit(_) => None,
         }
     }
 
@@ -109,24 +77,29 @@ impl Messages {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use job_exec_rs::machine::StreamId;
     use job_exec_rs::proto::Response;
+    use job_exec_rs::proto::peer::{LeadReply, Reports};
 
     #[test]
     fn answers_find_the_rank_and_stream_that_asked() {
         let mut messages = Messages::default();
         let (rank, stream) = (BrokerRank(3), StreamId(9));
-        let lead = messages.open(Asker::Lead { rank, stream });
-        let shells = messages.open(Asker::Shells { rank, stream });
+        let lead = messages.open(Asker::Peer { rank, awaited: Awaited::Replies(stream) });
+        let shells = messages.open(Asker::Peer { rank, awaited: Awaited::Reports(stream) });
         assert_ne!(lead, shells);
         let start = LeadReply::Response(Response::Start {});
-        let reply = messages.route_reply(lead, start.clone());
+        let reply = messages.route(lead, &StreamItem::Reply(start.clone()));
         let expected = Event::Replied { stream, result: Ok(start) };
         assert_eq!(reply, Some((rank, expected)));
-        assert!(messages.route_reports(lead, Reports::default()).is_none());
-        assert!(messages.route_reports(shells, Reports::default()).is_some());
-        let ended = messages.close(shells).and_then(|asker| asker.end_event(StreamEnd::Forgotten));
+        let reports = StreamItem::Reports(Reports::default());
+        let reported = messages.route(shells, &reports);
+        let expected = Event::Reported { stream, result: Ok(Reports::default()) };
+        assert_eq!(reported, Some((rank, expected)));
+        let end = Fault::new(libc::ENOENT, "gone");
+        let ended = messages.close(shells).and_then(|asker| asker.end_event(end));
         assert!(matches!(ended, Some((BrokerRank(3), Event::Reported { result: Err(_), .. }))));
-        assert!(messages.route_reports(shells, Reports::default()).is_none(), "closed");
+        assert!(messages.route(shells, &reports).is_none(), "closed");
         assert_eq!(messages.len(), 1);
     }
 }

@@ -1,12 +1,11 @@
 //! Carries out the effects of nodes, and passes messages between them.
 
 use job_exec_rs::machine::{
-    Answer, Credential, Effect, Event, Fault, Level, RequestId, Role, StreamItem, Topic,
+    Answer, Credential, Effect, Event, Fault, Level, PeerRequest, RequestId, StreamItem, Topic,
 };
-use job_exec_rs::proto::peer::{KnownRequest, StreamEnd, Version};
+use job_exec_rs::proto::peer::KnownAnswer;
 use job_exec_rs::proto::{BrokerRank, JobEvent};
-use serde::Serialize;
-use serde::de::DeserializeOwned;
+use serde_json::json;
 
 use super::scripts::Step;
 use super::{Item, World};
@@ -30,13 +29,12 @@ impl World {
             Effect::Checkpoint { jobs, ended } => {
                 self.send(from.rank, 0, Item::CheckpointGathers { from, jobs, ended })
             }
-            Effect::Cover { to, request } => self.send_notice(from, to, Topic::Covered, &request),
             Effect::Drain { ranks, reason } => self.drain(&ranks, &reason),
             Effect::Drop { to: RequestId::Remote(to) } => drop(self.requests.close(to)),
             Effect::Pass { to, request: RequestId::Remote(number), topic, payload } => {
                 // What comes later has other delays.
                 self.messages.disturb |= Messages::index(number).is_some();
-                self.ask(from, to.0, Asked::Passed(number), topic, &payload);
+                self.ask(from, to.0, Asked::Passed(number), topic, &payload.to_string());
             }
             Effect::Hold { id } => {
                 self.post(id, JobEvent::EpilogStart);
@@ -46,25 +44,14 @@ impl World {
             Effect::KillJob { id, signal } => {
                 self.send(from.rank, 0, Item::KillJob { from, id, signal });
             }
-            Effect::Known { to, question, asker, id, digest } => {
-                let request = KnownRequest { version: Version, id, digest, question };
-                let asked = Asked::Known { asker, to, request: Box::new(request.clone()) };
-                self.ask(from, to.0, asked, Topic::Known, &request);
-            }
             Effect::Kvs { id, op } => {
                 self.send(from.rank, 0, Item::KvsApply { from, id, op: Box::new(op) });
             }
-            Effect::Lead { stream, to, request } => {
-                self.ask(from, to.0, Asked::Lead(stream), Topic::Lead, &request);
-            }
             Effect::Log { level: Level::Error | Level::Warning, text } => self.note(&text),
-            Effect::Order { to, request } => self.send_notice(from, to, Topic::Order, &request),
             Effect::Park { to: RequestId::Remote(to), entry, .. } => self.park(to, entry),
             Effect::Post { id, event } => self.post(id, event),
             Effect::Raise { id, exception } => self.raise(id, &exception),
-            Effect::Shells { stream, to, request, .. } => {
-                self.ask(from, to.0, Asked::Shells(stream), Topic::Shells, &request);
-            }
+            Effect::Send { to, request } => self.send_to_peer(from, to, &request),
             Effect::Stream { to: RequestId::Remote(to), item } => {
                 self.forward_answer(from, to, item)
             }
@@ -98,18 +85,12 @@ impl World {
     }
 
     fn forward_answer(&mut self, from: Life, to: u64, item: StreamItem) {
-        let asker = self.requests.asker(to);
-        match (asker, item) {
-            (Some((asker, Asked::Shells(stream))), StreamItem::Reports(reports)) => {
-                let result = Ok(sent_as_json(&reports));
-                self.send_event(from.rank, asker, Event::Reported { stream, result });
-            }
-            (Some((asker, Asked::Lead(stream))), StreamItem::Reply(reply)) => {
-                let result = Ok(sent_as_json(&reply));
-                self.send_event(from.rank, asker, Event::Replied { stream, result });
-            }
-            (_, StreamItem::Response { id, response }) => self.handle_response(id, &response),
-            (_, StreamItem::Reply(_) | StreamItem::Reports(_)) => (),
+        if let StreamItem::Response { id, response } = item {
+            return self.handle_response(id, &response);
+        }
+        if let Some((asker, Asked::Peer(awaited))) = self.requests.asker(to) {
+            let event = awaited.hear(Ok(item.encode()));
+            self.send_event(from.rank, asker, event);
         }
     }
 
@@ -117,33 +98,29 @@ impl World {
         self.send(from, to.rank, Item::Deliver { to, event: Box::new(event) });
     }
 
-    fn send_notice(&mut self, from: Life, to: BrokerRank, topic: Topic, request: &impl Serialize) {
-        if self.are_different(from.rank, to.0) {
-            return;
+    fn send_to_peer(&mut self, from: Life, to: BrokerRank, request: &PeerRequest) {
+        let (topic, payload) = (request.topic(), request.encode());
+        match request.awaited(to) {
+            Some(awaited) => self.ask(from, to.0, Asked::Peer(awaited), topic, &payload),
+            None if self.are_different(from.rank, to.0) => (),
+            None => {
+                let to = self.life(to.0);
+                self.request(from, to, topic, RequestId::Remote(0), &payload);
+            }
         }
-        let to = self.life(to.0);
-        self.request(from, to, topic, RequestId::Remote(0), request);
     }
 
-    /// Sends a request of another module. It crosses the network as bytes, and is read as the
+    /// Sends a request of another module. It crosses the network as text, and is read as the
     /// receiver reads it.
-    fn request(
-        &mut self,
-        from: Life,
-        to: Life,
-        topic: Topic,
-        number: RequestId,
-        request: &impl Serialize,
-    ) {
+    fn request(&mut self, from: Life, to: Life, topic: Topic, number: RequestId, payload: &str) {
         let owner = Credential { userid: OWNER, owner: true, local: false };
-        let bytes = serde_json::to_vec(request).unwrap_or_default();
-        match topic.read(number, owner, &bytes) {
+        match topic.read(number, owner, payload.as_bytes()) {
             Ok(event) => self.send_event(from.rank, to, event),
             Err(fault) => self.violate("bounded", format!("{topic:?} cannot be read: {fault}")),
         }
     }
 
-    fn ask(&mut self, from: Life, rank: u32, asked: Asked, topic: Topic, payload: &impl Serialize) {
+    fn ask(&mut self, from: Life, rank: u32, asked: Asked, topic: Topic, payload: &str) {
         let holder = self.life(rank);
         let may_be_lost = !matches!(asked, Asked::Passed(_));
         let request = Request { asker: from, holder, asked: asked.clone() };
@@ -167,11 +144,8 @@ impl World {
 
     /// Tells the asker that nobody will answer its request.
     pub(super) fn fail_request(&mut self, request: Request, fault: Fault) {
-        let end = |fault: Fault| StreamEnd::from_error(fault.errnum, fault.message);
         let event = match request.asked {
-            Asked::Lead(stream) => Event::Replied { stream, result: Err(end(fault)) },
-            Asked::Shells(stream) => Event::Reported { stream, result: Err(end(fault)) },
-            Asked::Known { asker, to, request } => known_answered(asker, to, *request, Err(fault)),
+            Asked::Peer(awaited) => awaited.hear(Err(fault)),
             Asked::Passed(number) => {
                 match Messages::index(number) {
                     Some(index) => self.record_answer(index, Err(fault)),
@@ -203,27 +177,11 @@ impl World {
     }
 
     fn answer_known(&mut self, from: Life, number: u64, result: Result<bool, Fault>) {
-        if let Some(request) = self.requests.close(number)
-            && let Asked::Known { asker, to, request: asked } = request.asked
+        if let Some(Request { asker, asked: Asked::Peer(awaited), .. }) =
+            self.requests.close(number)
         {
-            let event = known_answered(asker, to, *asked, result);
-            self.send_event(from.rank, request.asker, event);
+            let answer = result.map(|known| json!(KnownAnswer { known }).to_string());
+            self.send_event(from.rank, asker, awaited.hear(answer));
         }
     }
-}
-
-fn known_answered(
-    asker: Role,
-    to: BrokerRank,
-    asked: KnownRequest,
-    result: Result<bool, Fault>,
-) -> Event {
-    let KnownRequest { id, digest, question, .. } = asked;
-    Event::KnownAnswered { id, asker, to, digest, question, result }
-}
-
-/// Writes a message as JSON and reads it again, as if it crossed the network.
-fn sent_as_json<T: Serialize + DeserializeOwned>(message: &T) -> T {
-    let bytes = serde_json::to_vec(message).expect("peers' messages are JSON");
-    serde_json::from_slice(&bytes).expect("peers read each other's messages")
 }

@@ -6,8 +6,6 @@ use std::collections::VecDeque;
 use std::rc::{Rc, Weak};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use serde::Serialize;
-use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::drains::Drains;
@@ -15,13 +13,12 @@ use super::kvs::Kvs;
 use super::unsaved::Unsaved;
 use super::{Futures, Handle, HandleError, Message, Requests, RpcError, Timer};
 use crate::machine::{
-    Answer, Effect, Effects, Event, Fault, Level, Node, Now, RequestId, Role, StreamItem, Topic,
+    Answer, Effect, Effects, Event, Fault, Level, Node, Now, PeerRequest, RequestId, StreamItem,
+    Topic,
 };
 use crate::port::Note;
 use crate::port::supervisor::{Supervisor, UnitCommand, UnitEvent};
-use crate::proto::peer::{
-    COVERED, KNOWN, KnownAnswer, KnownRequest, LEAD, ORDER, SHELLS, StreamEnd, Version,
-};
+use crate::proto::peer::KnownAnswer;
 use crate::proto::{BrokerRank, JobEvent, JobId, UnitName};
 
 /// How long an unload waits for the last checkpoint, in seconds. A broker that stops may be waited
@@ -276,7 +273,6 @@ impl Driver {
                 });
             }
             Effect::Checkpoint { jobs, ended } => self.checkpoint(&jobs, &ended),
-            Effect::Cover { to, request } => self.notify(COVERED, to, &request),
             Effect::Drop { to } => drop(self.requests.take(to)),
             Effect::Drain { ranks, reason } => self.drains.ask(ranks.to_string(), reason),
             Effect::Hold { id } => {
@@ -288,10 +284,6 @@ impl Driver {
                 });
             }
             Effect::KillJob { id, signal } => self.kill_job(id, signal),
-            Effect::Known { to, question, asker, id, digest } => {
-                let request = KnownRequest { version: Version, id, digest, question };
-                self.ask_known(to, asker, &request);
-            }
             Effect::Kvs { id, op } => {
                 let this = self.this.clone();
                 self.kvs.run(id, op, move |result| {
@@ -299,9 +291,6 @@ impl Driver {
                         driver.handle(Event::Kvs { id, result });
                     }
                 });
-            }
-            Effect::Lead { stream, to, request } => {
-                self.open(LEAD, to, &*request, move |result| Event::Replied { stream, result });
             }
             Effect::Log { level, text } => self.log(level, &text),
             Effect::LostShell { id, userid, severity, shell_rank, message } => {
@@ -311,14 +300,11 @@ impl Driver {
                 let rank = self.node.borrow().facts().rank;
                 self.futures.notify(&topic, Some(rank.0), &payload.to_string());
             }
-            Effect::Order { to, request } => self.notify(ORDER, to, &request),
             Effect::Park { to, unit, entry } => self.park(to, unit, entry),
             Effect::Pass { to, request, topic, payload } => self.pass(to, request, topic, &payload),
             Effect::Post { id, event } => self.post(id, &event),
             Effect::Raise { id, exception } => self.raise(id, &json!(exception)),
-            Effect::Shells { stream, to, request, .. } => {
-                self.open(SHELLS, to, &*request, move |result| Event::Reported { stream, result });
-            }
+            Effect::Send { to, request } => self.send(to, &request),
             Effect::Stream { to, item } => self.respond(to, &item),
             Effect::Tell { asker, id, nodes } => {
                 let this = self.this.clone();
@@ -366,11 +352,7 @@ impl Driver {
     }
 
     fn respond(&self, to: RequestId, item: &StreamItem) {
-        let payload = match item {
-            StreamItem::Reply(reply) => encode(reply),
-            StreamItem::Reports(reports) => encode(reports),
-            StreamItem::Response { id, response } => response.encode(*id).to_string(),
-        };
+        let payload = item.encode();
         self.requests.with(to, |message| self.check(message.respond(self.handle, Some(&payload))));
     }
 
@@ -387,16 +369,30 @@ impl Driver {
             Answer::Done(Ok(())) => message.respond(self.handle, None),
             Answer::End(end) => message.respond_error(self.handle, end.errnum(), &end.to_string()),
             Answer::Known(Ok(known)) => {
-                message.respond(self.handle, Some(&encode(&KnownAnswer { known })))
+                message.respond(self.handle, Some(&json!(KnownAnswer { known }).to_string()))
             }
             Answer::Done(Err(fault)) | Answer::Known(Err(fault)) => refuse(&fault),
         });
     }
 
-    /// Sends a peer a request that is not answered.
-    fn notify(&self, method: &str, to: BrokerRank, request: &impl Serialize) {
-        let topic = format!("{}.{method}", self.service);
-        self.futures.notify(&topic, Some(to.0), &encode(request));
+    /// Sends a request to another rank. Each answer becomes an event.
+    fn send(&self, to: BrokerRank, request: &PeerRequest) {
+        let topic = format!("{}.{}", self.service, request.topic().name());
+        let payload = request.encode();
+        let Some(awaited) = request.awaited(to) else {
+            return self.futures.notify(&topic, Some(to.0), &payload);
+        };
+        let (this, is_stream) = (self.this.clone(), awaited.is_stream());
+        let hear = move |answer: Result<String, RpcError>| {
+            if let Some(driver) = this.upgrade() {
+                driver.handle(awaited.hear(answer.map_err(Fault::from)));
+            }
+        };
+        if is_stream {
+            self.futures.stream(&topic, to.0, &payload, hear);
+        } else {
+            self.futures.rpc(&topic, Some(to.0), &payload, hear);
+        }
     }
 
     fn kill_job(&self, id: JobId, signal: i32) {
@@ -419,19 +415,6 @@ impl Driver {
         self.futures.rpc("job-manager.raise", None, &payload.to_string(), move |result| {
             if let (Err(error), Some(driver)) = (result, this.upgrade()) {
                 driver.log(Level::Error, &format!("{id}: raise exception: {error}"));
-            }
-        });
-    }
-
-    fn ask_known(&self, to: BrokerRank, asker: Role, request: &KnownRequest) {
-        let topic = format!("{}.{KNOWN}", self.service);
-        let KnownRequest { id, digest, question, .. } = request.clone();
-        let this = self.this.clone();
-        self.futures.rpc(&topic, Some(to.0), &encode(request), move |result| {
-            let answer = result.map_err(Fault::from).and_then(|text| read(&text));
-            let result = answer.map(|KnownAnswer { known }| known);
-            if let Some(driver) = this.upgrade() {
-                driver.handle(Event::KnownAnswered { id, asker, to, digest, question, result });
             }
         });
     }
@@ -465,29 +448,6 @@ impl Driver {
         });
     }
 
-    /// Opens a stream to a peer. Each answer becomes an event.
-    fn open<T: DeserializeOwned>(
-        &self,
-        method: &str,
-        to: BrokerRank,
-        request: &impl Serialize,
-        event: impl Fn(Result<T, StreamEnd>) -> Event + 'static,
-    ) {
-        let topic = format!("{}.{method}", self.service);
-        let this = self.this.clone();
-        self.futures.stream(&topic, to.0, &encode(request), move |result| {
-            let item = match result {
-                Ok(text) => {
-                    read(&text).map_err(|fault| StreamEnd::Incompatible { reason: fault.message })
-                }
-                Err(RpcError { errnum, message }) => Err(StreamEnd::from_error(errnum, message)),
-            };
-            if let Some(driver) = this.upgrade() {
-                driver.handle(event(item));
-            }
-        });
-    }
-
     fn park(&self, to: RequestId, unit: UnitName, entry: u32) {
         let Some(bytes) = self.requests.take(to).and_then(|message| message.encode()) else {
             return;
@@ -496,15 +456,4 @@ impl Driver {
         let note = Note::Parked { entry, message: Some(bytes), broker };
         self.perform(Effect::Unit(UnitCommand::Note { unit, note }));
     }
-}
-
-/// Writes a message to a peer as JSON. This cannot fail for any of these messages.
-fn encode(message: &impl Serialize) -> String {
-    serde_json::to_string(message).unwrap_or_default()
-}
-
-fn read<T: DeserializeOwned>(text: &str) -> Result<T, Fault> {
-    serde_json::from_str(text).map_err(|error| {
-        Fault::new(libc::EPROTO, format!("malformed answer of another job-exec-rs: {error}"))
-    })
 }

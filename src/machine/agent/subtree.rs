@@ -5,6 +5,7 @@ use super::upstream::Upstream;
 use crate::machine::context::Context;
 use crate::machine::effect::{Effect, Effects, StreamItem};
 use crate::machine::event::{Role, StreamId};
+use crate::machine::peer_request::PeerRequest;
 use crate::machine::tree;
 use crate::proto::peer::{RankReport, Report, Reports, ShellsRequest, StreamEnd};
 use crate::proto::{BrokerRank, Idset};
@@ -31,8 +32,8 @@ impl Agent {
                 output: output.copied().collect(),
                 ..request.clone()
             };
-            let request = Box::new(request);
-            out.push(Effect::Shells { role: Role::Agent, stream, to: root, request });
+            let (role, shells) = (Role::Agent, Box::new(request));
+            out.send(root, PeerRequest::Shells { role, stream, shells });
             self.children.insert(stream, Child { root, ranks });
         }
     }

@@ -15,6 +15,7 @@ use super::sweep::Sweep;
 use crate::machine::context::Context;
 use crate::machine::effect::{Effect, Effects, Level};
 use crate::machine::event::{Fault, RequestId};
+use crate::machine::peer_request::PeerRequest;
 use crate::planted::Bug;
 use crate::proto::peer::{CoveredRequest, Version};
 use crate::proto::{BrokerRank, JobDigest, JobId};
@@ -308,7 +309,7 @@ impl Checkpoint {
                 for (id, job) in jobs {
                     let Waiting { leader: to, digest, mark, ended, .. } = job;
                     let request = CoveredRequest { version: Version, id, digest, mark, ended };
-                    out.push(Effect::Cover { to, request });
+                    out.send(to, PeerRequest::Covered(request));
                 }
             }
             Err(fault) => {

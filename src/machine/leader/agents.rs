@@ -7,8 +7,9 @@ use super::state::State;
 use super::timer::Timer;
 use crate::machine::away::Away;
 use crate::machine::context::Context;
-use crate::machine::effect::{Effect, Effects};
+use crate::machine::effect::Effects;
 use crate::machine::event::{Role, StreamId};
+use crate::machine::peer_request::PeerRequest;
 use crate::machine::tree;
 use crate::planted::Bug;
 use crate::proto::peer::{
@@ -45,7 +46,8 @@ impl Leader {
         };
         let (stream, to) = (out.stream(), BrokerRank(root));
         self.agents.insert(stream, (to, ranks.clone()));
-        out.push(Effect::Shells { role: Role::Leader, stream, to, request: Box::new(request) });
+        let (role, shells) = (Role::Leader, Box::new(request));
+        out.send(to, PeerRequest::Shells { role, stream, shells });
     }
 
     /// The leader asks ranks itself, in subtrees: their parent is lost.
@@ -82,7 +84,7 @@ impl Leader {
     fn send_order(&self, to: BrokerRank, ranks: Idset, order: Order, out: &mut Effects) {
         let (id, generation, digest) = (self.id, self.generation(), self.command.digest.clone());
         let request = OrderRequest { version: Version, id, digest, generation, ranks, order };
-        out.push(Effect::Order { to, request });
+        out.send(to, PeerRequest::Order(request));
     }
 
     /// Tells every agent that the job is over, also those that no stream leads to any more. A

@@ -66,9 +66,8 @@ impl Leader {
 
     /// The coordinator may have forgotten, or never heard, that the job has ended.
     pub(super) fn ask_whether_known(&mut self, cx: Context, out: &mut Effects) {
-        let (id, digest) = (self.id, self.command.digest.clone());
-        let (to, question) = (BrokerRank(0), Question::Manager);
-        out.push(Effect::Known { to, question, asker: Role::Leader, id, digest });
+        let job = (self.id, self.command.digest.clone());
+        out.ask_known(BrokerRank(0), Role::Leader, Question::Manager, job);
         self.timers.arm(Timer::Ended, cx.now.mono + cx.config.peer_timeout);
     }
 

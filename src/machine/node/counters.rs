@@ -36,43 +36,39 @@ impl Counters {
     }
 
     pub(in crate::machine) fn count_effect(&mut self, effect: &Effect) {
-        match effect {
+        let role = match effect {
             Effect::Answer { answer: Answer::Known(_), .. }
             | Effect::AwaitRelease { .. }
             | Effect::Checkpoint { .. }
-            | Effect::Cover { .. }
             | Effect::Hold { .. }
             | Effect::Kvs { op: KvsOp::Released, .. }
-            | Effect::Known { asker: Role::Coordinator, .. }
-            | Effect::Lead { .. }
             | Effect::Pass { .. }
             | Effect::Post { .. }
-            | Effect::Tell { asker: Role::Coordinator, .. }
-            | Effect::Stream { item: StreamItem::Response { .. }, .. } => {
-                self.coordinator_sent += 1;
-            }
+            | Effect::Stream { item: StreamItem::Response { .. }, .. } => Role::Coordinator,
             Effect::Raise { .. }
             | Effect::Stream { item: StreamItem::Reply(_), .. }
             | Effect::Kvs { .. }
             | Effect::KillJob { .. }
             | Effect::LostShell { .. }
-            | Effect::Drain { .. }
-            | Effect::Known { asker: Role::Leader, .. }
-            | Effect::Tell { .. }
-            | Effect::Shells { role: Role::Leader, .. } => self.leader_sent += 1,
+            | Effect::Drain { .. } => Role::Leader,
             Effect::Stream { item: StreamItem::Reports(_), .. }
-            | Effect::Answer { answer: Answer::Barrier(_), .. }
-            | Effect::Known { asker: Role::Agent, .. }
-            | Effect::Shells { role: Role::Agent | Role::Coordinator, .. }
-            | Effect::Order { .. } => self.agent_sent += 1,
+            | Effect::Answer { answer: Answer::Barrier(_), .. } => Role::Agent,
+            Effect::Send { request, .. } => request.sender(),
+            Effect::Tell { asker, .. } => *asker,
             Effect::Unit(UnitCommand::Launch(_)) => {
                 self.units_started += 1;
+                return;
             }
             Effect::Answer { .. }
             | Effect::Drop { .. }
             | Effect::Log { .. }
             | Effect::Park { .. }
-            | Effect::Unit(_) => (),
+            | Effect::Unit(_) => return,
+        };
+        match role {
+            Role::Agent => self.agent_sent += 1,
+            Role::Coordinator => self.coordinator_sent += 1,
+            Role::Leader => self.leader_sent += 1,
         }
     }
 

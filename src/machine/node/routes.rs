@@ -6,7 +6,8 @@ use super::{Node, Route};
 use crate::machine::context::Now;
 use crate::machine::effect::{Answer, Effect, Effects, StreamItem};
 use crate::machine::event::{Event, RequestId, Role};
-use crate::proto::peer::{KnownRequest, Version};
+use crate::machine::peer_request::PeerRequest;
+use crate::proto::peer::KnownRequest;
 
 impl Node {
     /// Sends an effect out, or turns it into an event for another role of this rank.
@@ -19,39 +20,28 @@ impl Node {
     ) {
         let here = self.facts.rank;
         match effect {
-            Effect::Lead { stream, to, mut request } => {
-                let id = request.start.id;
-                self.routes.insert(stream, Route { role: Role::Coordinator, id, silent: None });
+            Effect::Send { to, mut request } => {
+                let mut local = RequestId::Remote(0);
+                if let Some((stream, role, id, name)) = request.stream() {
+                    self.routes.insert(stream, Route { role, id, silent: None });
+                    local = RequestId::Local(stream);
+                    if to != here {
+                        *name = self.expect_answer(now, stream, to);
+                    }
+                }
                 if to != here {
-                    request.stream = self.expect_answer(now, stream, to);
-                    let effect = Effect::Lead { stream, to, request };
+                    let effect = Effect::Send { to, request };
                     self.counters.count_effect(&effect);
                     return out.push(effect);
                 }
-                queue.push_back(Event::Lead { request: RequestId::Local(stream), lead: request });
-            }
-            Effect::Shells { role, stream, to, mut request } => {
-                self.routes.insert(stream, Route { role, id: request.id, silent: None });
-                if to != here {
-                    request.stream = self.expect_answer(now, stream, to);
-                    let effect = Effect::Shells { role, stream, to, request };
-                    self.counters.count_effect(&effect);
-                    return out.push(effect);
-                }
-                let local = RequestId::Local(stream);
-                queue.push_back(Event::Shells { request: local, shells: request });
-            }
-            Effect::Cover { to, request } if to == here => {
-                queue.push_back(Event::Covered(request));
-            }
-            Effect::Order { to, request } if to == here => {
-                queue.push_back(Event::Order(request));
-            }
-            Effect::Known { to, question, asker, id, digest } if to == here => {
-                let asked = KnownRequest { version: Version, id, digest, question };
-                let result = self.answer_known(now, &asked);
-                let digest = asked.digest;
-                queue.push_back(Event::KnownAnswered { id, asker, to, digest, question, result });
+                queue.push_back(match request {
+                    PeerRequest::Known { asker, asked } => {
+                        let result = self.answer_known(now, &asked);
+                        let KnownRequest { id, digest, question, .. } = asked;
+                        Event::KnownAnswered { id, asker, to, digest, question, result }
+                    }
+                    request => request.into_event(local),
+                });
             }
             Effect::Stream { to: RequestId::Local(stream), item: StreamItem::Reply(reply) } => {
                 queue.push_back(Event::Replied { stream, result: Ok(reply) });

@@ -7,7 +7,7 @@
 
 use super::{Node, Route};
 use crate::machine::context::Now;
-use crate::machine::effect::{Effect, Effects};
+use crate::machine::effect::Effects;
 use crate::machine::event::{Fault, RequestId, Role, StreamId};
 use crate::machine::schedule::Waiter;
 use crate::planted::Bug;
@@ -77,7 +77,7 @@ impl Node {
             return;
         };
         let question = Question::Request { from: self.facts.rank, stream: self.name(stream) };
-        out.push(Effect::Known { to, question, asker, id, digest: JobDigest::default() });
+        out.ask_known(to, asker, question, (id, JobDigest::default()));
     }
 
     /// The rank has answered whether it has the request. If not, a broker on the way has died.

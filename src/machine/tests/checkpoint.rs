@@ -1,7 +1,7 @@
 //! What a checkpoint writes, and what the next one takes back.
 
 use super::recovery::Alone;
-use super::{JOB, start, start_event};
+use super::{JOB, lead_of, start, start_event};
 use crate::machine::{Answer, Effect, Event, Fault, Now, RequestId, StreamId, StreamItem};
 use crate::port::supervisor::{Method, UnitEvent};
 use crate::proto::peer::{KnownRequest, LeadNote, LeadReply, Question, StreamEnd, Version};
@@ -12,10 +12,8 @@ fn coordinator() -> (Alone, StreamId) {
     let mut node = Alone::new(0);
     node.hear(Event::Unit(UnitEvent::Ready { method: Method::Systemd, notice: None }));
     let effects = node.hear(start_event(RequestId::Remote(1), &start("1", false)));
-    let Some(Effect::Lead { stream, .. }) = effects.into_iter().next_back() else {
-        panic!("nobody is asked to lead")
-    };
-    (node, stream)
+    let lead = effects.last().and_then(lead_of);
+    (node, lead.expect("a request to lead").0)
 }
 
 /// Lets a checkpoint begin. Returns whose references it writes, and whose it removes.

@@ -1,7 +1,7 @@
 //! What the instance has forgotten ends soon, and what the job manager may ask for yet does not.
 
 use super::recovery::{Alone, started};
-use super::{JOB, start, start_event};
+use super::{JOB, lead_of, question_of, start, start_event};
 use crate::config::Config;
 use crate::machine::{
     Answer, Effect, Event, Fault, KvsOp, KvsResult, Listing, Node, RequestId, Role,
@@ -82,10 +82,8 @@ fn a_job_that_was_listed_before_it_is_asked_for_may_have_run() {
             let released = KvsResult::Released(Ok(Idset::new()));
             effects = node.hear(Event::Kvs { id: JOB, result: released });
         }
-        match effects.as_slice() {
-            [Effect::Lead { request, .. }] => request.again,
-            other => panic!("nobody is asked to lead: {other:?}"),
-        }
+        assert_eq!(effects.len(), 1, "{effects:?}");
+        lead_of(&effects[0]).expect("a request to lead").1.again
     };
     assert!(is_again(Listing { run: vec![JOB], cleanup: Vec::new() }));
     assert!(!is_again(Listing::default()));
@@ -118,8 +116,7 @@ fn a_rank_that_has_lost_its_leader_asks_soon_and_again() {
         let at = node.node.next_timeout().expect("it asks");
         pauses.push((at - node.now).round());
         node.now = at;
-        let asks =
-            |effect: &Effect| matches!(effect, Effect::Known { question: Question::Manager, .. });
+        let asks = |effect: &Effect| question_of(effect) == Some(Question::Manager);
         assert!(node.hear(Event::Timeout).iter().any(asks));
         let (id, asker, question) = (JOB, Role::Agent, Question::Manager);
         let (to, digest) = (BrokerRank(0), "job".into());

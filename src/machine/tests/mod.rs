@@ -37,11 +37,11 @@ use serde_json::{Value, json};
 use crate::config::Config;
 use crate::machine::{
     Answer, Credential, Effect, Effects, Event, Facts, Fault, KvsOp, Level, Listing, Node, Now,
-    RequestId, Role, StreamId, StreamItem, Topic,
+    PeerRequest, RequestId, Role, StreamId, StreamItem, Topic,
 };
 use crate::port::Note;
 use crate::port::supervisor::{Method, UnitCommand, UnitEvent, UnitRecord, UnitSpec};
-use crate::proto::peer::{KnownRequest, StreamEnd, Version};
+use crate::proto::peer::{KnownRequest, LeadRequest, Question, StreamEnd};
 use crate::proto::{
     BrokerRank, ExecEvent, Idset, InstanceId, JobEvent, JobException, JobId, Response, Stage,
     Stream, UnitName, WaitStatus,
@@ -314,13 +314,6 @@ impl World {
                 self.checkpoints += 1;
                 self.queue.push_back((rank, Event::Checkpointed(self.checkpoint.clone())));
             }
-            Effect::Cover { to, request } => {
-                self.queue.push_back((to.0 as usize, Event::Covered(request)));
-            }
-            Effect::Known { to, question, asker, id, digest } => {
-                let asked = KnownRequest { version: Version, id, digest, question };
-                self.ask_known(rank, to, asker, asked);
-            }
             Effect::Answer { to: RequestId::Remote(to), answer: Answer::Known(result) } => {
                 let (rank, asker, to, asked) = self.questions[(to - 1_000_000) as usize].clone();
                 let KnownRequest { id, digest, question, .. } = asked;
@@ -339,21 +332,29 @@ impl World {
                     self.queue.push_back(event);
                 }
             }
-            Effect::Lead { stream, to, request } => {
-                let id = self.hold(rank, to, stream, true);
-                self.ask(to, Event::Lead { request: id, lead: request });
-            }
-            Effect::Order { to, request } => {
-                self.messages += 1;
-                self.queue.push_back((to.0 as usize, Event::Order(request)));
-            }
-            Effect::Shells { stream, to, request, .. } => {
-                let id = self.hold(rank, to, stream, false);
-                self.ask(to, Event::Shells { request: id, shells: request });
-            }
+            Effect::Send { to, request } => self.send(rank, to, request),
             Effect::Stream { to, item } => self.stream(rank, to, item),
             Effect::Unit(command) => self.unit(rank, command),
             effect => self.note(rank, effect),
+        }
+    }
+
+    fn send(&mut self, rank: usize, to: BrokerRank, request: PeerRequest) {
+        match request {
+            PeerRequest::Known { asker, asked } => self.ask_known(rank, to, asker, asked),
+            PeerRequest::Lead { stream, .. } => {
+                let id = self.hold(rank, to, stream, true);
+                self.ask(to, request.into_event(id));
+            }
+            PeerRequest::Shells { stream, .. } => {
+                let id = self.hold(rank, to, stream, false);
+                self.ask(to, request.into_event(id));
+            }
+            PeerRequest::Covered(_) | PeerRequest::Order(_) => {
+                self.messages += usize::from(matches!(request, PeerRequest::Order(_)));
+                let event = request.into_event(RequestId::Remote(0));
+                self.queue.push_back((to.0 as usize, event));
+            }
         }
     }
 
@@ -695,4 +696,20 @@ fn record(spec: &UnitSpec) -> UnitRecord {
         left: false,
         notes: BTreeMap::new(),
     }
+}
+
+/// The request to lead that an effect sends, and its stream.
+fn lead_of(effect: &Effect) -> Option<(StreamId, &LeadRequest)> {
+    let Effect::Send { request: PeerRequest::Lead { stream, lead }, .. } = effect else {
+        return None;
+    };
+    Some((*stream, lead))
+}
+
+/// What an effect asks another rank.
+fn question_of(effect: &Effect) -> Option<Question> {
+    let Effect::Send { request: PeerRequest::Known { asked, .. }, .. } = effect else {
+        return None;
+    };
+    Some(asked.question)
 }

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{JOB, World, facts, start, start_event};
+use super::{JOB, World, facts, lead_of, question_of, start, start_event};
 use crate::config::Config;
 use crate::machine::event::StreamId;
 use crate::machine::{
@@ -356,7 +356,8 @@ fn start_is_not_said_after_finish() {
     let mut node = Alone::new(0);
     let request = RequestId::Remote(1);
     let effects = node.hear(super::start_event(request, &start("1-2", false)));
-    let [Effect::Lead { stream, .. }] = effects[..] else { panic!("{effects:?}") };
+    let [effect] = &effects[..] else { panic!("{effects:?}") };
+    let (stream, _) = lead_of(effect).expect("a request to lead");
     let mut reply = |stream: StreamId, response| {
         let effects = node.hear(Event::Replied { stream, result: Ok(response) });
         effects
@@ -512,8 +513,8 @@ fn a_request_that_was_long_on_its_way_is_confirmed_before_anything_is_started() 
         node.now = 100.0;
         let effects = node.shells(1, 2, "job", Mode::Start);
         let question = Question::Leader { generation: 2 };
-        let [Effect::Known { question: asked, .. }] = effects[..] else { panic!("{effects:?}") };
-        assert_eq!(asked, question);
+        let [effect] = &effects[..] else { panic!("{effects:?}") };
+        assert_eq!(question_of(effect), Some(question));
         let leader = shells(2, "job", Mode::Start).leader.0;
         let of_another = answered(leader, "another", question, answer.clone());
         assert_eq!(node.hear(of_another), [], "which had the same id");
@@ -533,7 +534,7 @@ fn a_request_that_is_older_than_the_agents_memory_is_confirmed() {
         let request = RequestId::Remote(1);
         let shells = Box::new(ShellsRequest { issued, ..shells(2, "job", Mode::Start) });
         let effects = node.hear(Event::Shells { request, shells });
-        let asked = effects.iter().any(|effect| matches!(effect, Effect::Known { .. }));
+        let asked = effects.iter().any(|effect| question_of(effect).is_some());
         assert_eq!((asked, launches(&effects)), (asks, usize::from(!asks)), "{effects:?}");
     }
 }
@@ -631,9 +632,9 @@ fn a_job_that_the_job_manager_asks_for_at_once_may_have_run() {
     let mut node = Alone::with(Node::new(Config::default(), facts(0)));
     let asked = || start_event(RequestId::Remote(1), &start("1", false));
     assert_eq!(node.hear(asked()), [Effect::Kvs { id: JOB, op: KvsOp::Released }]);
-    let is_again = |effects: Vec<Effect>| match effects.as_slice() {
-        [Effect::Lead { request, .. }] => request.again,
-        other => panic!("nobody is asked to lead: {other:?}"),
+    let is_again = |effects: Vec<Effect>| {
+        let [effect] = &effects[..] else { panic!("{effects:?}") };
+        lead_of(effect).expect("a request to lead").1.again
     };
     let released = Event::Kvs { id: JOB, result: KvsResult::Released(Ok(Idset::new())) };
     assert!(is_again(node.hear(released)));

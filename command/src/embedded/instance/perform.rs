@@ -1,11 +1,11 @@
 //! Carries out the effects of nodes.
 
 use job_exec_rs::machine::{
-    Answer, Credential, Effect, Event, Fault, KvsOp, KvsResult, Level, RequestId, Role, StreamItem,
-    Topic,
+    Answer, Credential, Effect, Event, Fault, KvsOp, KvsResult, Level, PeerRequest, RequestId,
+    Role, StreamItem, Topic,
 };
 use job_exec_rs::port::supervisor::{Supervisor, UnitCommand, UnitEvent};
-use job_exec_rs::proto::peer::Question;
+use job_exec_rs::proto::peer::{KnownRequest, Question};
 use job_exec_rs::proto::{BrokerRank, JobEvent, JobId, Response, UnitName};
 use serde_json::Value;
 
@@ -19,6 +19,7 @@ impl Instance<'_> {
         match effect {
             Effect::Answer { to, answer: Answer::Done(result) } => self.answer(to, result),
             Effect::Answer { to, answer: Answer::End(end) } => {
+                let end = Fault::new(end.errnum(), end.to_string());
                 let ended = self.messages.close(to).and_then(|asker| asker.end_event(end));
                 self.queue.extend(ended);
             }
@@ -32,7 +33,6 @@ impl Instance<'_> {
             Effect::AwaitRelease { id } => self.queue.push_back((from, Event::ReleaseKept { id })),
             // The KVS is files, which do not roll back. So a checkpoint needs no work.
             Effect::Checkpoint { .. } => self.queue.push_back((from, Event::Checkpointed(Ok(())))),
-            Effect::Cover { to, request } => self.queue.push_back((to, Event::Covered(request))),
             Effect::Drain { ranks, reason } => self.tell(None, Happening::Drain { ranks, reason }),
             Effect::Hold { id } => self.queue.push_back((from, Event::Held { id, result: Ok(()) })),
             Effect::KillJob { id, signal } => {
@@ -42,22 +42,11 @@ impl Instance<'_> {
                 }
                 self.queue.push_back((from, Event::KillAnswered { id }));
             }
-            Effect::Known { to, question, asker, id, digest } => {
-                let is_here = matches!(question, Question::Request { .. });
-                let result = Ok(is_here || asker == Role::Agent && self.is_known(id, question));
-                let answer = Event::KnownAnswered { id, asker, to, digest, question, result };
-                self.queue.push_back((from, answer));
-            }
             Effect::Kvs { id, op } => self.run_kvs_op(from, id, op),
-            Effect::Lead { stream, to, request: lead } => {
-                let request = self.messages.open(Asker::Lead { rank: from, stream });
-                self.queue.push_back((to, Event::Lead { request, lead }));
-            }
             Effect::Log { level, text } => self.log(from, level, text),
             Effect::LostShell { id, shell_rank, message, .. } => {
                 self.tell(Some(id), Happening::LostShell { rank: shell_rank.0, message });
             }
-            Effect::Order { to, request } => self.queue.push_back((to, Event::Order(request))),
             // Only a module that is unloaded parks requests. Here none is unloaded.
             Effect::Park { to, .. } => drop(self.messages.close(to)),
             Effect::Pass { to, request, topic, payload } => {
@@ -76,22 +65,30 @@ impl Instance<'_> {
             Effect::Raise { id, exception } => {
                 self.handle_response(id, Response::Exception(exception))
             }
-            Effect::Shells { stream, to, request: shells, .. } => {
-                let request = self.messages.open(Asker::Shells { rank: from, stream });
-                self.queue.push_back((to, Event::Shells { request, shells }));
-            }
+            Effect::Send { to, request } => self.send(from, to, request),
             Effect::Stream { to, item } => self.stream(to, item),
             Effect::Unit(command) => self.forward_command(from, command),
         }
     }
 
+    fn send(&mut self, from: BrokerRank, to: BrokerRank, request: PeerRequest) {
+        if let PeerRequest::Known { asker, asked: KnownRequest { id, digest, question, .. } } =
+            request
+        {
+            let is_here = matches!(question, Question::Request { .. });
+            let result = Ok(is_here || asker == Role::Agent && self.is_known(id, question));
+            let answer = Event::KnownAnswered { id, asker, to, digest, question, result };
+            return self.queue.push_back((from, answer));
+        }
+        let awaited = request.awaited(to);
+        let number = awaited.map(|awaited| self.messages.open(Asker::Peer { rank: from, awaited }));
+        self.queue.push_back((to, request.into_event(number.unwrap_or(RequestId::Remote(0)))));
+    }
+
     fn stream(&mut self, to: RequestId, item: StreamItem) {
         match item {
-            StreamItem::Reply(reply) => self.queue.extend(self.messages.route_reply(to, reply)),
-            StreamItem::Reports(reports) => {
-                self.queue.extend(self.messages.route_reports(to, reports));
-            }
             StreamItem::Response { id, response } => self.handle_response(id, response),
+            item => self.queue.extend(self.messages.route(to, &item)),
         }
     }
 
@@ -129,7 +126,7 @@ impl Instance<'_> {
                     self.log(BrokerRank(0), Level::Error, format!("{id}: {fault}"));
                 }
             }
-            Some(Asker::Lead { .. } | Asker::Shells { .. } | Asker::Unit(_)) | None => (),
+            Some(Asker::Peer { .. } | Asker::Unit(_)) | None => (),
         }
     }
 
