@@ -19,10 +19,10 @@ pub(super) enum Asker {
 }
 
 impl Asker {
-    /// The event that tells a peer that its stream has ended.
-    pub(super) fn end_event(&self, end: Fault) -> Option<(BrokerRank, Event)> {
+    /// The event that brings a peer an answer, or the end of its stream.
+    pub(super) fn event(&self, answer: Result<String, Fault>) -> Option<(BrokerRank, Event)> {
         match self {
-            Asker::Peer { rank, awaited } => Some((*rank, awaited.hear(Err(end)))),
+            Asker::Peer { rank, awaited } => Some((*rank, awaited.hear(answer))),
             Asker::Forwarded { .. } | Asker::Manager(_) | Asker::Unit(_) => None,
         }
     }
@@ -61,10 +61,7 @@ impl Messages {
 
     /// The event that brings an answer to the rank that asked.
     pub(super) fn route(&self, to: RequestId, item: &StreamItem) -> Option<(BrokerRank, Event)> {
-        match self.asker(to)? {
-            Asker::Peer { rank, awaited } => Some((*rank, awaited.hear(Ok(item.encode())))),
-            Asker::Forwarded { .. } | Asker::Manager(_) | Asker::Unit(_) => None,
-        }
+        self.asker(to)?.event(Ok(item.encode()))
     }
 
     /// How many requests are open.
@@ -97,7 +94,7 @@ mod tests {
         let expected = Event::Reported { stream, result: Ok(Reports::default()) };
         assert_eq!(reported, Some((rank, expected)));
         let end = Fault::new(libc::ENOENT, "gone");
-        let ended = messages.close(shells).and_then(|asker| asker.end_event(end));
+        let ended = messages.close(shells).and_then(|asker| asker.event(Err(end)));
         assert!(matches!(ended, Some((BrokerRank(3), Event::Reported { result: Err(_), .. }))));
         assert!(messages.route(shells, &reports).is_none(), "closed");
         assert_eq!(messages.len(), 1);

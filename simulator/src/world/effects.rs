@@ -3,9 +3,7 @@
 use job_exec_rs::machine::{
     Answer, Credential, Effect, Event, Fault, Level, PeerRequest, RequestId, StreamItem, Topic,
 };
-use job_exec_rs::proto::peer::KnownAnswer;
 use job_exec_rs::proto::{BrokerRank, JobEvent};
-use serde_json::json;
 
 use super::scripts::Step;
 use super::{Item, World};
@@ -80,7 +78,7 @@ impl World {
                     self.fail_request(request, Fault::new(end.errnum(), end.to_string()));
                 }
             }
-            Answer::Known(result) => self.answer_known(from, to, result),
+            Answer::Peer(answer) => self.answer_peer(from, to, answer),
         }
     }
 
@@ -176,11 +174,9 @@ impl World {
         }
     }
 
-    fn answer_known(&mut self, from: Life, number: u64, result: Result<bool, Fault>) {
-        if let Some(Request { asker, asked: Asked::Peer(awaited), .. }) =
-            self.requests.close(number)
-        {
-            let answer = result.map(|known| json!(KnownAnswer { known }).to_string());
+    fn answer_peer(&mut self, from: Life, number: u64, answer: Result<String, Fault>) {
+        let request = self.requests.close(number);
+        if let Some(Request { asker, asked: Asked::Peer(awaited), .. }) = request {
             self.send_event(from.rank, asker, awaited.hear(answer));
         }
     }

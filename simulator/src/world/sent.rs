@@ -144,7 +144,7 @@ impl World {
                 let result = match answer {
                     Answer::Barrier(result) | Answer::Done(result) => result,
                     Answer::End(end) => Err(Fault::new(end.errnum(), end.to_string())),
-                    Answer::Known(result) => result.map(drop),
+                    Answer::Peer(result) => result.map(drop),
                 };
                 self.record_answer(index, result);
             }

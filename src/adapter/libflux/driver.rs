@@ -18,7 +18,6 @@ use crate::machine::{
 };
 use crate::port::Note;
 use crate::port::supervisor::{Supervisor, UnitCommand, UnitEvent};
-use crate::proto::peer::KnownAnswer;
 use crate::proto::{BrokerRank, JobEvent, JobId, UnitName};
 
 /// How long an unload waits for the last checkpoint, in seconds. A broker that stops may be waited
@@ -368,10 +367,8 @@ impl Driver {
             }
             Answer::Done(Ok(())) => message.respond(self.handle, None),
             Answer::End(end) => message.respond_error(self.handle, end.errnum(), &end.to_string()),
-            Answer::Known(Ok(known)) => {
-                message.respond(self.handle, Some(&json!(KnownAnswer { known }).to_string()))
-            }
-            Answer::Done(Err(fault)) | Answer::Known(Err(fault)) => refuse(&fault),
+            Answer::Peer(Ok(payload)) => message.respond(self.handle, Some(&payload)),
+            Answer::Done(Err(fault)) | Answer::Peer(Err(fault)) => refuse(&fault),
         });
     }
 

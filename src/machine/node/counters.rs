@@ -37,7 +37,7 @@ impl Counters {
 
     pub(in crate::machine) fn count_effect(&mut self, effect: &Effect) {
         let role = match effect {
-            Effect::Answer { answer: Answer::Known(_), .. }
+            Effect::Answer { answer: Answer::Peer(_), .. }
             | Effect::AwaitRelease { .. }
             | Effect::Checkpoint { .. }
             | Effect::Hold { .. }

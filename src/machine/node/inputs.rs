@@ -344,7 +344,7 @@ impl Node {
     }
 
     fn tell_known(&mut self, now: Now, to: RequestId, asked: &KnownRequest, out: &mut Effects) {
-        out.push(Effect::Answer { to, answer: Answer::Known(self.answer_known(now, asked)) });
+        out.push(Effect::Answer { to, answer: Answer::known(self.answer_known(now, asked)) });
     }
 
     /// Whether the job manager has a job running, as far as can be said yet.

@@ -25,8 +25,8 @@ fn has(node: &mut Alone) -> Result<bool, i32> {
     let asked = KnownRequest { version: Version, id: JOB, digest: "old".into(), question };
     let effects = node.hear(Event::Known { request: RequestId::Remote(7), asked });
     match effects.as_slice() {
-        [Effect::Answer { answer: Answer::Known(known), .. }] => {
-            known.clone().map_err(|fault| fault.errnum)
+        [Effect::Answer { answer: Answer::Peer(answer), .. }] => {
+            answer.as_ref().map(|text| text.contains("true")).map_err(|fault| fault.errnum)
         }
         other => panic!("no answer: {other:?}"),
     }

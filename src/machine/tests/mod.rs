@@ -36,8 +36,8 @@ use serde_json::{Value, json};
 
 use crate::config::Config;
 use crate::machine::{
-    Answer, Credential, Effect, Effects, Event, Facts, Fault, KvsOp, Level, Listing, Node, Now,
-    PeerRequest, RequestId, Role, StreamId, StreamItem, Topic,
+    Answer, Awaited, Credential, Effect, Effects, Event, Facts, Fault, KvsOp, Level, Listing, Node,
+    Now, PeerRequest, RequestId, Role, StreamId, StreamItem, Topic,
 };
 use crate::port::Note;
 use crate::port::supervisor::{Method, UnitCommand, UnitEvent, UnitRecord, UnitSpec};
@@ -314,10 +314,9 @@ impl World {
                 self.checkpoints += 1;
                 self.queue.push_back((rank, Event::Checkpointed(self.checkpoint.clone())));
             }
-            Effect::Answer { to: RequestId::Remote(to), answer: Answer::Known(result) } => {
+            Effect::Answer { to: RequestId::Remote(to), answer: Answer::Peer(answer) } => {
                 let (rank, asker, to, asked) = self.questions[(to - 1_000_000) as usize].clone();
-                let KnownRequest { id, digest, question, .. } = asked;
-                let event = Event::KnownAnswered { id, asker, to, digest, question, result };
+                let event = Awaited::Known { asker, to, asked }.hear(answer);
                 self.queue.push_back((rank, event));
             }
             Effect::Kvs { id, op } => {

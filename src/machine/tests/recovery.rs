@@ -331,7 +331,7 @@ fn a_leader_whose_id_is_issued_again_says_so_and_is_no_parent_any_more() {
     };
     let request = RequestId::Remote(3);
     let answer = node.hear(Event::Known { request, asked: asked("of the first job") });
-    let no = Answer::Known(Ok(false));
+    let no = Answer::known(Ok(false));
     assert_eq!(answer, [Effect::Answer { to: request, answer: no }]);
 }
 

@@ -20,10 +20,13 @@ impl Instance<'_> {
             Effect::Answer { to, answer: Answer::Done(result) } => self.answer(to, result),
             Effect::Answer { to, answer: Answer::End(end) } => {
                 let end = Fault::new(end.errnum(), end.to_string());
-                let ended = self.messages.close(to).and_then(|asker| asker.end_event(end));
+                let ended = self.messages.close(to).and_then(|asker| asker.event(Err(end)));
                 self.queue.extend(ended);
             }
-            Effect::Answer { to, answer: Answer::Known(_) } => drop(self.messages.close(to)),
+            Effect::Answer { to, answer: Answer::Peer(answer) } => {
+                let asker = self.messages.close(to);
+                self.queue.extend(asker.and_then(|asker| asker.event(answer)));
+            }
             Effect::Answer { to, answer: Answer::Barrier(_) } | Effect::Drop { to } => {
                 if let Some(Asker::Unit(unit)) = self.messages.close(to) {
                     self.leave_barrier(&unit);
