@@ -342,11 +342,12 @@ impl Script {
         self.unit.see(&event, out);
         match event {
             UnitEvent::Started { .. }
-                if !was_running && self.is_running() && self.stop.is_some() =>
+                if !was_running
+                    && self.is_running()
+                    && self.stop.is_some()
+                    && !Bug::ScriptStopLost.is_planted() =>
             {
-                if !Bug::ScriptStopLost.is_planted() {
-                    self.tell_to_end(cx, out);
-                }
+                self.tell_to_end(cx, out);
             }
             UnitEvent::Output { stream, offset, data, .. } => {
                 let end = offset.saturating_add(data.len() as u64);
