@@ -8,9 +8,7 @@ use crate::machine::event::{Fault, RequestId, Role, StreamId};
 use crate::machine::peer_request::{PeerRequest, encode};
 use crate::machine::request::Topic;
 use crate::port::supervisor::UnitCommand;
-use crate::proto::peer::{
-    KnownAnswer, KnownRequest, LeadReply, Question, Reports, StreamEnd, Version,
-};
+use crate::proto::peer::{KnownRequest, LeadReply, Question, Reports, StreamEnd, Version};
 use crate::proto::{
     Bequest, BrokerRank, DegradedNodes, Exception, ExecEvent, Idset, JobDigest, JobEvent, JobId,
     Response, ShellRank, UnitName,
@@ -77,13 +75,6 @@ pub enum Answer {
     End(StreamEnd),
     /// To another rank that has asked something: the payload, as its [`super::Awaited`] reads it.
     Peer(Result<String, Fault>),
-}
-
-impl Answer {
-    /// To a rank that asks for a job; an error if it is not known yet.
-    pub(super) fn known(result: Result<bool, Fault>) -> Self {
-        Self::Peer(result.map(|known| encode(&KnownAnswer { known })))
-    }
 }
 
 /// One answer of a stream, after which others follow.

@@ -7,6 +7,7 @@
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use crate::machine::effect::Answer;
 use crate::machine::event::{Event, Fault, RequestId, Role, StreamId};
 use crate::machine::request::Topic;
 use crate::proto::peer::{
@@ -133,6 +134,13 @@ impl PeerRequest {
                 Some((*stream, *role, shells.id, &mut shells.stream))
             }
         }
+    }
+}
+
+impl Answer {
+    /// To a rank that asks for a job; an error if it is not known yet.
+    pub(super) fn known(result: Result<bool, Fault>) -> Self {
+        Self::Peer(result.map(|known| encode(&KnownAnswer { known })))
     }
 }
 
