@@ -133,7 +133,7 @@ pub(super) fn demo(arguments: &Arguments) -> Result<ExitCode, Failure> {
         ),
     )?;
     let mut instance = Instance::start(&config, observer).map_err(Failure::new)?;
-    let _signals = SignalThread::start(control.get_or_init(|| instance.control()).clone())?;
+    let _signals = SignalThread::of_instance(control.get_or_init(|| instance.control()).clone())?;
     let identity =
         InstanceId::new(&instance.statedir().to_string_lossy(), nix::unistd::getuid().as_raw());
     jobs(&mut instance, ranks, &notes)?;

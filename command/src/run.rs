@@ -103,7 +103,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let mut instance =
         Instance::start(&config, |event| console.show(event)).map_err(Failure::new)?;
     let control = control.get_or_init(|| instance.control());
-    let _signals = SignalThread::start(control.clone())?;
+    let _signals = SignalThread::of_instance(control.clone())?;
     let request = JobRequest {
         command: arguments.command.clone(),
         ranks: Idset::from_range(0..arguments.nodes),

@@ -19,38 +19,42 @@ pub(super) struct SignalThread {
 }
 
 impl SignalThread {
-    /// Passes signals on to an instance.
-    pub(super) fn start(control: Control) -> Result<Self, Failure> {
+    /// Calls `take` with each signal: how many came before, and its name. Says on stderr what that
+    /// returns.
+    pub(super) fn start(
+        mut take: impl FnMut(usize, &str) -> &'static str + Send + 'static,
+    ) -> Result<Self, Failure> {
         let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM]).map_err(Failure::new)?;
         let handle = signals.handle();
         let wait = move || {
             for (count, signal) in signals.forever().enumerate() {
-                pass_on(&control, count, signal);
+                let name = signal_hook::low_level::signal_name(signal).unwrap_or("signal");
+                let said = take(count, name);
+                // What it does is done also if nothing can be written to stderr.
+                let _ = writeln!(std::io::stderr(), "job-exec-rs: {name}: {said}");
             }
         };
         let thread = std::thread::Builder::new().name("signals".to_string()).spawn(wait);
         Ok(Self { handle, thread: Some(thread.map_err(Failure::new)?) })
     }
-}
 
-fn pass_on(control: &Control, count: usize, signal: i32) {
-    let name = signal_hook::low_level::signal_name(signal).unwrap_or("signal");
-    let said = match count {
-        0 => {
-            control.cancel(None, &format!("interrupted ({name})"));
-            "canceling the job; once more kills it at once"
-        }
-        1 => {
-            control.kill();
-            "killing the job; once more leaves it alone"
-        }
-        _ => {
-            control.leave();
-            "leaving"
-        }
-    };
-    // The job is ended also if nothing can be written to stderr.
-    let _ = writeln!(std::io::stderr(), "job-exec-rs: {name}: {said}");
+    /// Passes signals on to an instance.
+    pub(super) fn of_instance(control: Control) -> Result<Self, Failure> {
+        Self::start(move |count, name| match count {
+            0 => {
+                control.cancel(None, &format!("interrupted ({name})"));
+                "canceling the job; once more kills it at once"
+            }
+            1 => {
+                control.kill();
+                "killing the job; once more leaves it alone"
+            }
+            _ => {
+                control.leave();
+                "leaving"
+            }
+        })
+    }
 }
 
 impl Drop for SignalThread {

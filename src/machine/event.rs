@@ -23,6 +23,11 @@ pub enum RequestId {
     Remote(u64),
 }
 
+impl RequestId {
+    /// Of a request whose sender waits for no answer.
+    pub const UNANSWERED: Self = Self::Remote(0);
+}
+
 /// A streaming request that this node has made.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub struct StreamId(pub u64);
@@ -52,6 +57,12 @@ impl Fault {
     /// An error with its own words.
     pub fn new(errnum: i32, message: impl Into<String>) -> Self {
         Self { errnum, message: message.into() }
+    }
+}
+
+impl From<StreamEnd> for Fault {
+    fn from(end: StreamEnd) -> Self {
+        Self::new(end.errnum(), end.to_string())
     }
 }
 

@@ -75,7 +75,7 @@ impl World {
             Answer::Done(result) => self.answer(to, result),
             Answer::End(end) => {
                 if let Some(request) = self.requests.close(to) {
-                    self.fail_request(request, Fault::new(end.errnum(), end.to_string()));
+                    self.fail_request(request, end.into());
                 }
             }
             Answer::Peer(answer) => self.answer_peer(from, to, answer),
@@ -103,7 +103,7 @@ impl World {
             None if self.are_different(from.rank, to.0) => (),
             None => {
                 let to = self.life(to.0);
-                self.request(from, to, topic, RequestId::Remote(0), &payload);
+                self.request(from, to, topic, RequestId::UNANSWERED, &payload);
             }
         }
     }

@@ -235,8 +235,7 @@ impl World {
             self.fail_request(request, Fault::new(libc::ENOSYS, "no such service"));
         }
         for (number, request) in self.requests.asked_by(life) {
-            let event = Event::Disconnected { request: RequestId::Remote(number) };
-            let event = Box::new(event);
+            let event = Box::new(Event::Disconnected { request: RequestId::Remote(number) });
             self.send(rank, request.holder.rank, Item::Deliver { to: request.holder, event });
         }
         self.after(0.01, 5.0, Item::Load { rank });

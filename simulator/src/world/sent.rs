@@ -143,7 +143,7 @@ impl World {
             Effect::Answer { answer, .. } => {
                 let result = match answer {
                     Answer::Barrier(result) | Answer::Done(result) => result,
-                    Answer::End(end) => Err(Fault::new(end.errnum(), end.to_string())),
+                    Answer::End(end) => Err(end.into()),
                     Answer::Peer(result) => result.map(drop),
                 };
                 self.record_answer(index, result);

@@ -21,7 +21,7 @@ impl Node {
         let here = self.facts.rank;
         match effect {
             Effect::Send { to, mut request } => {
-                let mut local = RequestId::Remote(0);
+                let mut local = RequestId::UNANSWERED;
                 if let Some((stream, role, id, name)) = request.stream() {
                     self.routes.insert(stream, Route { role, id, silent: None });
                     local = RequestId::Local(stream);

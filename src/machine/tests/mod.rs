@@ -351,7 +351,7 @@ impl World {
             }
             PeerRequest::Covered(_) | PeerRequest::Order(_) => {
                 self.messages += usize::from(matches!(request, PeerRequest::Order(_)));
-                let event = request.into_event(RequestId::Remote(0));
+                let event = request.into_event(RequestId::UNANSWERED);
                 self.queue.push_back((to.0 as usize, event));
             }
         }

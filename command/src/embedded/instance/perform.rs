@@ -19,8 +19,8 @@ impl Instance<'_> {
         match effect {
             Effect::Answer { to, answer: Answer::Done(result) } => self.answer(to, result),
             Effect::Answer { to, answer: Answer::End(end) } => {
-                let end = Fault::new(end.errnum(), end.to_string());
-                let ended = self.messages.close(to).and_then(|asker| asker.event(Err(end)));
+                let asker = self.messages.close(to);
+                let ended = asker.and_then(|asker| asker.event(Err(end.into())));
                 self.queue.extend(ended);
             }
             Effect::Answer { to, answer: Answer::Peer(answer) } => {
@@ -85,7 +85,7 @@ impl Instance<'_> {
         }
         let awaited = request.awaited(to);
         let number = awaited.map(|awaited| self.messages.open(Asker::Peer { rank: from, awaited }));
-        self.queue.push_back((to, request.into_event(number.unwrap_or(RequestId::Remote(0)))));
+        self.queue.push_back((to, request.into_event(number.unwrap_or(RequestId::UNANSWERED))));
     }
 
     fn stream(&mut self, to: RequestId, item: StreamItem) {
