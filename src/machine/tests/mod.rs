@@ -37,11 +37,11 @@ use serde_json::{Value, json};
 use crate::config::Config;
 use crate::machine::{
     Answer, Awaited, Credential, Effect, Effects, Event, Facts, Fault, KvsOp, Level, Listing, Node,
-    Now, PeerRequest, RequestId, Role, StreamId, StreamItem, Topic,
+    Now, PeerRequest, RequestId, StreamId, StreamItem, Topic,
 };
 use crate::port::Note;
 use crate::port::supervisor::{Method, UnitCommand, UnitEvent, UnitRecord, UnitSpec};
-use crate::proto::peer::{KnownRequest, LeadRequest, Question, StreamEnd};
+use crate::proto::peer::{LeadRequest, Question, StreamEnd};
 use crate::proto::{
     BrokerRank, ExecEvent, Idset, InstanceId, JobEvent, JobException, JobId, Response, Stage,
     Stream, UnitName, WaitStatus,
@@ -102,7 +102,7 @@ pub(super) struct World {
     disks: Vec<Disk>,
     queue: VecDeque<(usize, Event)>,
     /// Who asked, for each request that a rank holds.
-    requests: BTreeMap<(usize, u64), (usize, StreamId, bool)>,
+    requests: BTreeMap<(usize, u64), (usize, Awaited)>,
     last_request: u64,
     pub(super) now: f64,
     pub(super) config: Config,
@@ -132,7 +132,7 @@ pub(super) struct World {
     pub(super) checkpoints: usize,
     /// How checkpoints end.
     pub(super) checkpoint: Result<(), Fault>,
-    questions: Vec<(usize, Role, BrokerRank, KnownRequest)>,
+    questions: Vec<(usize, Awaited)>,
     pub(super) answers: Vec<Result<(), i32>>,
     /// What leaders answer gets lost.
     pub(super) hold_replies: bool,
@@ -315,9 +315,8 @@ impl World {
                 self.queue.push_back((rank, Event::Checkpointed(self.checkpoint.clone())));
             }
             Effect::Answer { to: RequestId::Remote(to), answer: Answer::Peer(answer) } => {
-                let (rank, asker, to, asked) = self.questions[(to - 1_000_000) as usize].clone();
-                let event = Awaited::Known { asker, to, asked }.hear(answer);
-                self.queue.push_back((rank, event));
+                let (rank, awaited) = self.questions[(to - 1_000_000) as usize].clone();
+                self.queue.push_back((rank, awaited.hear(answer)));
             }
             Effect::Kvs { id, op } => {
                 if self.hold_op.as_ref() == Some(&op) {
@@ -339,17 +338,13 @@ impl World {
     }
 
     fn send(&mut self, rank: usize, to: BrokerRank, request: PeerRequest) {
-        match request {
-            PeerRequest::Known { asker, asked } => self.ask_known(rank, to, asker, asked),
-            PeerRequest::Lead { stream, .. } => {
-                let id = self.hold(rank, to, stream, true);
+        match request.awaited(to) {
+            Some(awaited) if awaited.is_stream() => {
+                let id = self.hold(rank, to, awaited);
                 self.ask(to, request.into_event(id));
             }
-            PeerRequest::Shells { stream, .. } => {
-                let id = self.hold(rank, to, stream, false);
-                self.ask(to, request.into_event(id));
-            }
-            PeerRequest::Covered(_) | PeerRequest::Order(_) => {
+            Some(awaited) => self.question(rank, to, awaited, request),
+            None => {
                 self.messages += usize::from(matches!(request, PeerRequest::Order(_)));
                 let event = request.into_event(RequestId::UNANSWERED);
                 self.queue.push_back((to.0 as usize, event));
@@ -369,34 +364,28 @@ impl World {
                 self.responses.push(response);
             }
             (_, StreamItem::Reply(_)) if self.hold_replies => (),
-            (RequestId::Remote(to), StreamItem::Reply(reply)) => {
-                self.answer(rank, to, |stream| Event::Replied { stream, result: Ok(reply) });
-            }
-            (RequestId::Remote(to), StreamItem::Reports(reports)) => {
-                self.answer(rank, to, |stream| Event::Reported { stream, result: Ok(reports) });
-            }
+            (RequestId::Remote(to), item) => self.answer(rank, to, &item),
             (RequestId::Local(_), _) => panic!("what a rank says to itself left it"),
         }
     }
 
-    fn answer(&mut self, rank: usize, to: u64, event: impl FnOnce(StreamId) -> Event) {
+    fn answer(&mut self, rank: usize, to: u64, item: &StreamItem) {
         self.messages += 1;
-        if let Some((asker, stream, _)) = self.requests.get(&(rank, to)).copied() {
+        if let Some((asker, awaited)) = self.requests.get(&(rank, to)) {
+            let event = (*asker, awaited.hear(Ok(item.encode())));
             let is_held = self.hold_answers_of == Some(rank);
-            if is_held { &mut self.held } else { &mut self.queue }.extend([(asker, event(stream))]);
+            if is_held { &mut self.held } else { &mut self.queue }.push_back(event);
         }
     }
 
-    fn ask_known(&mut self, rank: usize, to: BrokerRank, asker: Role, asked: KnownRequest) {
-        let request = RequestId::Remote(1_000_000 + self.questions.len() as u64);
-        self.questions.push((rank, asker, to, asked.clone()));
+    fn question(&mut self, rank: usize, to: BrokerRank, awaited: Awaited, request: PeerRequest) {
+        let number = RequestId::Remote(1_000_000 + self.questions.len() as u64);
+        self.questions.push((rank, awaited.clone()));
         if self.nodes[to.0 as usize].is_some() {
-            self.queue.push_back((to.0 as usize, Event::Known { request, asked }));
+            self.queue.push_back((to.0 as usize, request.into_event(number)));
         } else {
-            let result = Err(Fault::new(libc::ENOSYS, "no such service"));
-            let KnownRequest { id, digest, question, .. } = asked;
-            let event = Event::KnownAnswered { id, asker, to, digest, question, result };
-            self.queue.push_back((rank, event));
+            let fault = Fault::new(libc::ENOSYS, "no such service");
+            self.queue.push_back((rank, awaited.hear(Err(fault))));
         }
     }
 
@@ -427,22 +416,17 @@ impl World {
         }
     }
 
-    fn hold(&mut self, asker: usize, to: BrokerRank, stream: StreamId, lead: bool) -> RequestId {
+    fn hold(&mut self, asker: usize, to: BrokerRank, awaited: Awaited) -> RequestId {
         self.messages += 1;
         self.last_request += 1;
-        self.requests.insert((to.0 as usize, self.last_request), (asker, stream, lead));
+        self.requests.insert((to.0 as usize, self.last_request), (asker, awaited));
         RequestId::Remote(self.last_request)
     }
 
     fn end(&mut self, rank: usize, to: RequestId, end: StreamEnd) {
         let RequestId::Remote(to) = to else { return };
-        if let Some((asker, stream, lead)) = self.requests.remove(&(rank, to)) {
-            let event = if lead {
-                Event::Replied { stream, result: Err(end) }
-            } else {
-                Event::Reported { stream, result: Err(end) }
-            };
-            self.queue.push_back((asker, event));
+        if let Some((asker, awaited)) = self.requests.remove(&(rank, to)) {
+            self.queue.push_back((asker, awaited.hear(Err(end.into()))));
         }
     }
 
@@ -563,7 +547,7 @@ impl World {
         let asked: Vec<(usize, u64)> = self
             .requests
             .iter()
-            .filter(|(_, (asker, _, _))| *asker == rank)
+            .filter(|(_, (asker, _))| *asker == rank)
             .map(|(request, _)| *request)
             .collect();
         for (holder, number) in asked {

@@ -2,9 +2,9 @@
 
 use super::recovery::lasting;
 use super::{JOB, World};
-use crate::machine::{Event, Fault, KvsOp, KvsResult, RequestId, Role};
+use crate::machine::{Awaited, Event, Fault, KvsOp, KvsResult, RequestId};
 use crate::port::supervisor::{Method, UnitEvent};
-use crate::proto::peer::{KnownRequest, Question};
+use crate::proto::peer::Question;
 use crate::proto::{BrokerRank, ExecEvent, Idset, JobException, Response, WaitStatus};
 
 fn cancel() -> Event {
@@ -604,7 +604,8 @@ fn a_status_whose_commit_was_lost_is_posted_by_the_next_leader() {
 #[test]
 fn a_rank_whose_shell_is_gone_misses_its_leader_before_long() {
     let mut world = World::running(3, "1-2");
-    let asks_leader = |(rank, _, _, asked): &(usize, Role, BrokerRank, KnownRequest)| {
+    let asks_leader = |(rank, awaited): &(usize, Awaited)| {
+        let Awaited::Known { asked, .. } = awaited else { return false };
         *rank == 2 && matches!(asked.question, Question::Leader { .. })
     };
     world.pass(2.0 * world.config.peer_timeout);

@@ -8,7 +8,7 @@ use std::panic::catch_unwind;
 use std::sync::LazyLock;
 
 use super::World;
-use crate::machine::{Event, Input, Machine, Now, Pair, Role, STATES, all_pairs};
+use crate::machine::{Awaited, Event, Input, Machine, Now, Pair, Role, STATES, all_pairs};
 use crate::port::supervisor::UnitEvent;
 use crate::proto::peer::StreamEnd;
 use crate::proto::{BrokerRank, PerilogRelease, Stage, WaitStatus};
@@ -59,7 +59,8 @@ impl Case {
         let mut world = (self.make)();
         let ended = ends(&world);
         if let Event::Known { asked, .. } = &self.event {
-            world.questions.push((self.rank, Role::Agent, BrokerRank(0), asked.clone()));
+            let (asker, to) = (Role::Agent, BrokerRank(0));
+            world.questions.push((self.rank, Awaited::Known { asker, to, asked: asked.clone() }));
         }
         world.now += self.wait;
         world.happen(self.rank, self.event.clone());
