@@ -16,6 +16,8 @@ pub enum Bug {
     /// A new leader fails the barrier before all ranks have said how often their shells have entered,
     /// and does not count what shells have left.
     BarrierJudgedUnheard,
+    /// A job may come to CLEANUP while a checkpoint is being prepared.
+    CleanupUndelayed,
     /// A unit is collected before its status is on disk.
     CollectBeforeDurable,
     /// Commits that an ended shell has left are not done again after a rollback.
@@ -32,12 +34,10 @@ pub enum Bug {
     EntryBeforeCommits,
     /// An epilog does not wait for the end of the shell.
     EpilogEarly,
-    /// What the instance has forgotten lives on for `peer-timeout` before anybody asks rank 0 about it.
-    ForgottenLives,
     /// Clients of a run that the KVS has forgotten commit to the next run's guest namespace.
     FirstRunWrites,
-    /// A job may come to CLEANUP while a checkpoint is being prepared.
-    CleanupUndelayed,
+    /// What the instance has forgotten lives on for `peer-timeout` before anybody asks rank 0 about it.
+    ForgottenLives,
     /// A new coordinator holds a job in CLEANUP that an earlier one holds already.
     HeldAgain,
     /// A checkpoint may have a job in CLEANUP that is not held.
@@ -94,6 +94,7 @@ impl Bug {
         Self::AnotherReleaseIsFatal,
         Self::BarrierAfterRestart,
         Self::BarrierJudgedUnheard,
+        Self::CleanupUndelayed,
         Self::CollectBeforeDurable,
         Self::CommitsOfEndedLost,
         Self::CommitsPassedOn,
@@ -104,7 +105,6 @@ impl Bug {
         Self::EpilogEarly,
         Self::FirstRunWrites,
         Self::ForgottenLives,
-        Self::CleanupUndelayed,
         Self::HeldAgain,
         Self::HoldForgotten,
         Self::LossUnnoticed,
