@@ -210,6 +210,8 @@ test_expect_success 'with fork no module is loaded that would take units for los
 	id=$(submit_gated kept 1 -N1 --requires=rank:3) &&
 	identities "$id" >kept.units &&
 	test_must_fail flux exec -r 3 flux module reload job-exec method=fork 2>err &&
+	flux exec -r 3 flux dmesg >>err &&
+	grep "shells of running jobs are recorded in .*: exec.method is fork" err &&
 	flux exec -r 3 flux module load job-exec &&
 	await is_led "$id" &&
 	identities "$id" >kept.now &&
