@@ -297,7 +297,6 @@ impl<P: Packet> Namespace<P> {
         let open = self.ledger.unanswered(held);
         self.answers.extend(open.map(|(tag, commit)| (tag, commit.answer(&found.as_answer()))));
         self.ledger.holds(held);
-        self.bound(cx);
         // Those that the namespace lacks are done again.
         let mut left = 0;
         for (is_open, commit) in self.ledger.after(held) {
@@ -312,10 +311,11 @@ impl<P: Packet> Namespace<P> {
             }
         }
         self.settling = if left == 0 { Settling::Done } else { Settling::Replaying(left) };
+        self.bound(cx);
     }
 
     /// A commit was done again that the client believes to be done, or was not.
-    pub(crate) fn replayed(&mut self, cx: &Context<P>, errnum: i32) {
+    pub(crate) fn replayed(&mut self, cx: &mut Context<P>, errnum: i32) {
         let Settling::Replaying(left) = self.settling else { return };
         self.settling = match left {
             // It was not done: settle from the beginning.
@@ -326,12 +326,15 @@ impl<P: Packet> Namespace<P> {
             1 => Settling::Done,
             left => Settling::Replaying(left - 1),
         };
+        self.bound(cx);
     }
 
-    /// Keeps the remembered commits within their limit.
+    /// Keeps the remembered commits within their limit. While some are being done again this waits: a
+    /// checkpoint may begin before that, and would not have them.
     fn bound(&mut self, cx: &mut Context<P>) {
         let limit = cx.client.limits.commits_max;
-        if self.ledger.closed_bytes <= limit / COVER_PART || self.cover.is_open() {
+        let is_large = self.ledger.closed_bytes > limit / COVER_PART;
+        if !is_large || self.cover.is_open() || self.settling != Settling::Done {
             return;
         }
         if self.ledger.job().is_some() && self.cover.next().is_none() {

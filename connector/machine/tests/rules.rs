@@ -370,6 +370,38 @@ fn done_commits_are_kept_until_a_checkpoint_has_them() {
     assert_eq!(client.come_back().len(), 0, "no commit is repeated");
 }
 
+/// It may begin before that, and be taken for one that has them (simulator seed 193001086).
+#[test]
+fn a_checkpoint_is_asked_for_when_lost_commits_were_done_again() {
+    let mut client = Client::new(Limits { commits_max: 2000, ..Limits::default() });
+    let mut number = 0;
+    let asked = |client: &mut Client| client.sent().into_iter().find(|m| m.rank == 0);
+    while asked(&mut client).is_none() {
+        number += 1;
+        client.send(Message::ask("kvs.commit", number, &append("job-77", number.into())));
+        let commit = client.sent().remove(0);
+        client.answer(&commit, &json!({}));
+    }
+    client.lose();
+    client.greet();
+    let fence = client.sent().remove(0);
+    client.answer(&fence, &json!({}));
+    let look = client.sent().remove(0);
+    assert_eq!(look.topic, "kvs.lookup-plus");
+    client.answer(&look, &json!({ "errno": 2, "rootref": "root", "rootseq": 1 }));
+    // The client goes on meanwhile.
+    client.send(Message::ask("kvs.commit", 1000, &append("job-77", 1000)));
+    let mut again = client.sent();
+    assert!(again.iter().all(|message| message.topic == "kvs.commit"), "{again:?}");
+    let last = again.remove(number as usize - 1);
+    for commit in &again {
+        client.answer(commit, &json!({}));
+    }
+    assert!(asked(&mut client).is_none(), "the last one is not done yet");
+    client.answer(&last, &json!({}));
+    assert_eq!(asked(&mut client).expect("a request").topic, "job-exec.checkpoint");
+}
+
 #[test]
 fn where_nobody_makes_checkpoints_the_last_commits_are_kept() {
     let mut client = Client::new(Limits { commits_max: 2000, ..Limits::default() });
