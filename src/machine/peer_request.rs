@@ -7,7 +7,6 @@
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::machine::effect::Answer;
 use crate::machine::event::{Event, Fault, RequestId, Role, StreamId};
 use crate::machine::request::Topic;
 use crate::proto::peer::{
@@ -137,11 +136,9 @@ impl PeerRequest {
     }
 }
 
-impl Answer {
-    /// To a rank that asks for a job; an error if it is not known yet.
-    pub(super) fn known(result: Result<bool, Fault>) -> Self {
-        Self::Peer(result.map(|known| encode(&KnownAnswer { known })))
-    }
+/// The answer to [`PeerRequest::Known`]; an error if the job is not known yet.
+pub(super) fn known_answer(result: Result<bool, Fault>) -> Result<String, Fault> {
+    result.map(|known| encode(&KnownAnswer { known }))
 }
 
 impl Awaited {

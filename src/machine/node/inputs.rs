@@ -12,6 +12,7 @@ use crate::machine::context::{Context, Now, SupervisorState};
 use crate::machine::effect::{Answer, Effect, Effects, Level};
 use crate::machine::event::{Credential, Event, Fault, KvsResult, RequestId, Role, StreamId};
 use crate::machine::leader::Leader;
+use crate::machine::peer_request::known_answer;
 use crate::machine::request::Topic;
 use crate::machine::schedule::Waiter;
 use crate::planted::Bug;
@@ -344,7 +345,10 @@ impl Node {
     }
 
     fn tell_known(&mut self, now: Now, to: RequestId, asked: &KnownRequest, out: &mut Effects) {
-        out.push(Effect::Answer { to, answer: Answer::known(self.answer_known(now, asked)) });
+        out.push(Effect::Answer {
+            to,
+            answer: Answer::Peer(known_answer(self.answer_known(now, asked))),
+        });
     }
 
     /// Whether the job manager has a job running, as far as can be said yet.

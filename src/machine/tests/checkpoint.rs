@@ -2,6 +2,7 @@
 
 use super::recovery::Alone;
 use super::{JOB, lead_of, start, start_event};
+use crate::machine::peer_request::known_answer;
 use crate::machine::{Answer, Effect, Event, Fault, Now, RequestId, StreamId, StreamItem};
 use crate::port::supervisor::{Method, UnitEvent};
 use crate::proto::peer::{KnownRequest, LeadNote, LeadReply, Question, StreamEnd, Version};
@@ -169,7 +170,7 @@ fn a_reference_is_taken_back_when_a_rank_asks_for_a_job_that_nobody_runs() {
     let (id, digest, question) = (JobId(5), "other".into(), Question::Manager);
     let asked = KnownRequest { version: Version, id, digest, question };
     let answer = node.hear(Event::Known { request: RequestId::Remote(9), asked });
-    let no = Answer::known(Ok(false));
+    let no = Answer::Peer(known_answer(Ok(false)));
     assert_eq!(answer, [Effect::Answer { to: RequestId::Remote(9), answer: no }]);
     assert_eq!(begin(&mut node).1, [id]);
     node.hear(Event::Checkpointed(Err(Fault::new(libc::ENOSPC, "full"))));

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use super::{JOB, World, facts, lead_of, question_of, start, start_event};
 use crate::config::Config;
 use crate::machine::event::StreamId;
+use crate::machine::peer_request::known_answer;
 use crate::machine::{
     Answer, Effect, Effects, Event, Fault, KvsOp, KvsResult, Listing, Node, Now, RequestId, Role,
     StreamItem,
@@ -331,7 +332,7 @@ fn a_leader_whose_id_is_issued_again_says_so_and_is_no_parent_any_more() {
     };
     let request = RequestId::Remote(3);
     let answer = node.hear(Event::Known { request, asked: asked("of the first job") });
-    let no = Answer::known(Ok(false));
+    let no = Answer::Peer(known_answer(Ok(false)));
     assert_eq!(answer, [Effect::Answer { to: request, answer: no }]);
 }
 
