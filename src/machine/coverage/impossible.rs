@@ -27,6 +27,19 @@ use Input::*;
 use Machine::{Agent, Coordinator, Leader, Script};
 use States::{Not, These};
 
+/// What the supervisor tells of a unit that was asked for.
+const NEWS: &[Input] = &[
+    Started,
+    Output,
+    OutputLost,
+    OutputOverflow,
+    OutputTruncated,
+    Exited,
+    Lost,
+    NeverStarted,
+    Stopping,
+];
+
 const RULES: &[Rule] = &[
     Rule {
         machine: Coordinator,
@@ -104,17 +117,7 @@ const RULES: &[Rule] = &[
     Rule {
         machine: Agent,
         states: These(&["none", "no-shell", "waiting"]),
-        inputs: &[
-            Started,
-            Output,
-            OutputLost,
-            OutputOverflow,
-            OutputTruncated,
-            Exited,
-            Lost,
-            NeverStarted,
-            Stopping,
-        ],
+        inputs: NEWS,
         why: "an agent keeps its shell as long as any of these can come",
     },
     Rule {
@@ -192,17 +195,7 @@ const RULES: &[Rule] = &[
     Rule {
         machine: Script,
         states: These(&["none"]),
-        inputs: &[
-            Started,
-            Output,
-            OutputLost,
-            OutputOverflow,
-            OutputTruncated,
-            Exited,
-            Lost,
-            NeverStarted,
-            Stopping,
-        ],
+        inputs: NEWS,
         why: "an agent keeps its script as long as any of these can come",
     },
     Rule {
