@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 
 use super::recovery::Alone;
-use super::{JOB, OWNER, World};
+use super::{JOB, OWNER, World, facts};
 use crate::config::Config;
 use crate::machine::Now;
-use crate::machine::{Creation, Credential, Effect, Event, KvsResult, RequestId};
+use crate::machine::{Creation, Credential, Effect, Event, KvsResult, Node, RequestId};
 use crate::port::supervisor::UnitCommand;
+use crate::proto::peer::{CoveredRequest, KnownRequest, Question, Version};
 use crate::proto::{
     BarrierEntry, BrokerRank, ClientId, Exception, ExecEvent, ReleasedRanks, Response, WaitStatus,
 };
@@ -61,6 +62,35 @@ fn rank_0_passes_on_a_constant_number_of_messages() {
         after.map(|s| s["coordinator"].to_string())
     };
     assert_eq!(messages("1-2", 1..3), messages("1-39", 1..40));
+}
+
+/// Each message counts for the role that it is for, and what is none counts for nobody.
+#[test]
+fn a_message_counts_for_its_role() {
+    let (request, version) = (RequestId::Remote(1), Version);
+    let credential = Credential { userid: OWNER, owner: true, local: true };
+    let known = |question| {
+        let asked = KnownRequest { version, id: JOB, digest: "job".into(), question };
+        Event::Known { request, asked }
+    };
+    let covered = CoveredRequest { version, id: JOB, digest: "job".into(), mark: 0, ended: false };
+    for (event, role) in [
+        (Event::CheckpointAsked { request, credential, id: JOB }, "coordinator"),
+        (known(Question::Manager), "coordinator"),
+        (known(Question::Parent), "agent"),
+        (Event::Covered(covered), "leader"),
+        (Event::ShellRuns { request, credential, id: JOB, rank: None }, "agent"),
+        (Event::Timeout, "nobody"),
+    ] {
+        let text = format!("{event:?}");
+        let mut node = Alone::with(Node::new(Config::default(), facts(0)));
+        node.hear(event);
+        let counters = node.node.stats(Now { mono: 0.0, wall: 0.0 })["counters"].clone();
+        for one in ["coordinator", "leader", "agent"] {
+            let received = counters[one]["received"].as_u64();
+            assert_eq!(received, Some(u64::from(one == role)), "{text}: {one}");
+        }
+    }
 }
 
 #[test]
