@@ -5,7 +5,9 @@ mod support;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use job_exec_rs::port::supervisor::{Method, OUTPUT_WINDOW_BYTES, UnitCommand, UnitEvent};
+use job_exec_rs::port::supervisor::{
+    Method, OUTPUT_WINDOW_BYTES, SupervisorEvent, UnitCommand, UnitEvent,
+};
 use job_exec_rs::proto::ExecMethod;
 use job_exec_rs::proto::{Stream, WaitStatus};
 use job_exec_rs::supervisor::OuterJob;
@@ -31,7 +33,7 @@ fn auto_without_a_bus_says_what_is_lost() {
     config.method = ExecMethod::Systemd;
     let mut h = Harness::start(config);
     let message = h.wait("Unusable", |event| match event {
-        UnitEvent::Unusable { message } => Some(message.clone()),
+        SupervisorEvent::Unusable { message } => Some(message.clone()),
         _ => None,
     });
     assert!(message.contains("/nonexistent/bus") && message.contains("enable-linger"), "{message}");
@@ -49,7 +51,7 @@ fn nothing_inside_a_job_becomes_a_unit() {
 
     config.method = ExecMethod::Systemd;
     let message = Harness::start(config).wait("Unusable", |event| match event {
-        UnitEvent::Unusable { message } => Some(message.clone()),
+        SupervisorEvent::Unusable { message } => Some(message.clone()),
         _ => None,
     });
     assert!(message.contains("job fABC of Flux") && !message.contains("linger"), "{message}");
@@ -74,7 +76,9 @@ fn output_beyond_the_window_waits_for_acks_and_exit_does_not() {
     let size = 2 * OUTPUT_WINDOW_BYTES as usize + 17;
     h.launch(1, &format!("head -c {size} /dev/zero | tr '\\0' x; echo err >&2"));
     h.started(1);
-    h.wait("exit", |event| matches!(event, UnitEvent::Exited { .. }).then_some(()));
+    h.wait("exit", |event| {
+        matches!(event, SupervisorEvent::Unit(_, UnitEvent::Exited { .. })).then_some(())
+    });
     h.collect(1);
     let output = h.output(1, Stream::Stdout, 0, size);
     assert!(output.iter().all(|b| *b == b'x'));

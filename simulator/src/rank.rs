@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use job_exec_rs::config::{self, Config};
 use job_exec_rs::machine::{Effects, Event, Facts, Node};
 use job_exec_rs::port::disk::Disk;
-use job_exec_rs::port::supervisor::{Method, OutputLimits, Started, UnitEvent, UnitSpec};
+use job_exec_rs::port::supervisor::{Method, OutputLimits, Started, SupervisorEvent, UnitSpec};
 use job_exec_rs::proto::{BrokerRank, InstanceId, UnitName};
 use job_exec_rs::supervisor::tracker::{News, Tracker, TrackerConfig};
 use job_exec_rs::supervisor::{Backend, Core, OutputPaths};
@@ -32,7 +32,7 @@ pub(super) struct Supervisor {
     pub(super) core: Core,
     pub(super) backend: TrackerBackend,
     pub(super) connection: Option<u64>,
-    events: Arc<Mutex<Vec<UnitEvent>>>,
+    events: Arc<Mutex<Vec<SupervisorEvent>>>,
 }
 
 /// The real tracker, and the specifications of the units that it starts.
@@ -49,7 +49,7 @@ impl Supervisor {
         rank: BrokerRank,
         connection: u64,
     ) -> io::Result<Self> {
-        let events: Arc<Mutex<Vec<UnitEvent>>> = Arc::default();
+        let events: Arc<Mutex<Vec<SupervisorEvent>>> = Arc::default();
         let sink = Arc::clone(&events);
         let sink = Box::new(move |event| {
             sink.lock().unwrap_or_else(PoisonError::into_inner).push(event);
@@ -77,7 +77,7 @@ impl Supervisor {
     }
 
     /// Takes the events for the node.
-    pub(super) fn take_events(&mut self) -> Vec<UnitEvent> {
+    pub(super) fn take_events(&mut self) -> Vec<SupervisorEvent> {
         std::mem::take(&mut self.events.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }

@@ -18,7 +18,9 @@ use tokio::sync::mpsc;
 use crate::adapter::fork::Fork;
 use crate::adapter::host::HostDisk;
 use crate::adapter::systemd::{Systemd, SystemdConfig, SystemdError, manager_listens};
-use crate::port::supervisor::{OutputLimits, Supervisor, UnitCommand, UnitEvent};
+use crate::port::supervisor::{
+    OutputLimits, StartFailure, Supervisor, SupervisorEvent, UnitCommand, UnitEvent,
+};
 use crate::proto::{BrokerRank, ExecMethod, InstanceId};
 use crate::supervisor::{BackendDriver, Core, OuterJob, OutputWatch, Sink};
 
@@ -126,7 +128,7 @@ impl Worker {
     /// If the thread or the runtime cannot be started. All other errors are reported as events.
     pub fn start(
         config: WorkerConfig,
-        sink: impl Fn(UnitEvent) + Send + Sync + 'static,
+        sink: impl Fn(SupervisorEvent) + Send + Sync + 'static,
     ) -> io::Result<Worker> {
         let (sender, receiver) = mpsc::unbounded_channel();
         let dispatch = config.dispatch.clone();
@@ -140,7 +142,7 @@ impl Worker {
                     let events = Box::new(move |event| events(event));
                     let body = || runtime.block_on(run(config, events, receiver));
                     if let Err(panic) = catch_unwind(AssertUnwindSafe(body)) {
-                        sink(UnitEvent::Unusable { message: panicked(&*panic) });
+                        sink(SupervisorEvent::Unusable { message: panicked(&*panic) });
                     }
                     // This ends the connection's reader task as well, so nothing outlives this
                     // thread.
@@ -288,7 +290,7 @@ async fn serve<B: BackendDriver>(
             return refuse_all(message, |event| core.report(event), commands).await;
         }
     }
-    core.report(UnitEvent::Ready { method: backend.method(), notice });
+    core.report(SupervisorEvent::Ready { method: backend.method(), notice });
     batch.drain(..).for_each(|command| core.handle_command(command, &mut backend));
     loop {
         // Mostly it is the records that grew, by what was done just now.
@@ -346,10 +348,10 @@ async fn settle<B: BackendDriver>(
 /// Refuse commands that expect an answer, and drop the others.
 async fn refuse_all(
     message: String,
-    report: impl Fn(UnitEvent),
+    report: impl Fn(SupervisorEvent),
     mut commands: mpsc::UnboundedReceiver<UnitCommand>,
 ) {
-    report(UnitEvent::Unusable { message: message.clone() });
+    report(SupervisorEvent::Unusable { message: message.clone() });
     while let Some(command) = commands.recv().await {
         let unit = match command {
             UnitCommand::Collect { unit } | UnitCommand::Signal { unit, .. } => unit,
@@ -362,7 +364,7 @@ async fn refuse_all(
             }
         };
         let (errnum, message) = (Errno::ENXIO as i32, message.clone());
-        report(UnitEvent::Failed { unit, errnum, message });
+        report(UnitEvent::Failed(StartFailure { errnum, message }).of(&unit));
     }
 }
 

@@ -379,20 +379,26 @@ impl Agent {
     }
 
     /// The supervisor has news of this job's unit.
-    pub(super) fn handle_unit(&mut self, cx: Context, event: UnitEvent, out: &mut Effects) {
+    pub(super) fn handle_unit(
+        &mut self,
+        cx: Context,
+        unit: &UnitName,
+        event: UnitEvent,
+        out: &mut Effects,
+    ) {
         let Some(there) = &mut self.local_shell else { return };
-        if event.unit().is_some_and(UnitName::is_script) {
-            let reports = there.perilog.handle_unit(cx, self.id, event, out);
+        if unit.is_script() {
+            let reports = there.perilog.handle_unit(cx, unit, event, out);
             return self.settle(cx, reports, out);
         }
-        if matches!(event, UnitEvent::NeverStarted { .. })
+        if event == UnitEvent::NeverStarted
             && there.perilog.awaits_shell()
             && there.shell.start_failure().is_none()
         {
             there.shell.wait();
             return self.advance(cx, out);
         }
-        if matches!(event, UnitEvent::Stopping { .. }) {
+        if event == UnitEvent::Stopping {
             let first = cx.config.stop_timer.map_or(cx.config.kill_timeout, f64::from);
             there.evict_after(first, cx);
         }

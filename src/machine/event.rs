@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::config::Config;
-use crate::port::supervisor::UnitEvent;
+use crate::port::supervisor::SupervisorEvent;
 use crate::proto::peer::{
     CoveredRequest, KnownRequest, LeadReply, LeadRequest, OrderRequest, Question, Reports,
     ShellsRequest, StreamEnd,
@@ -374,6 +374,8 @@ pub enum Event {
         /// What it asks for, or why that cannot be read.
         start: Box<Result<StartRequest, StartError>>,
     },
+    /// The supervisor reports.
+    Supervisor(SupervisorEvent),
     /// Time has passed.
     Timeout,
     /// [`super::Effect::Tell`] has ended.
@@ -387,6 +389,4 @@ pub enum Event {
         /// The KVS has the event. `true`: it did not have it before.
         result: Result<bool, Fault>,
     },
-    /// The supervisor reports.
-    Unit(UnitEvent),
 }

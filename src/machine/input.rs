@@ -1,7 +1,7 @@
 //! The inputs of a node, each declared once.
 
 use crate::machine::event::{Event, KvsResult, Role};
-use crate::port::supervisor::UnitEvent;
+use crate::port::supervisor::{SupervisorEvent, UnitEvent};
 use crate::proto::JobId;
 
 /// A state machine of a rank.
@@ -119,7 +119,8 @@ const AGENT: Recipient = Recipient::Role(Role::Agent);
 const ASKER: Recipient = Recipient::Asker;
 const NOBODY: Recipient = Recipient::Nobody;
 
-use Event::{Kvs, Unit};
+use Event::{Kvs, Supervisor};
+use SupervisorEvent::Unit;
 
 inputs! {
     // Requests.
@@ -216,43 +217,43 @@ inputs! {
 
     // Of the supervisor.
     Answers "answers" [] NOBODY,
-        Unit(UnitEvent::Answers) => None;
+        Supervisor(SupervisorEvent::Answers) => None;
     Exited "exited" [Agent Script] NOBODY,
-        Unit(UnitEvent::Exited { unit, .. }) => Some(unit.job());
+        Supervisor(Unit(unit, UnitEvent::Exited { .. })) => Some(unit.job());
     Failed "failed" [Agent Script] NOBODY,
-        Unit(UnitEvent::Failed { unit, .. }) => Some(unit.job());
+        Supervisor(Unit(unit, UnitEvent::Failed(_))) => Some(unit.job());
     Found "found" [Agent Script] NOBODY,
-        Unit(UnitEvent::Found(record)) => Some(record.spec.unit.job());
+        Supervisor(SupervisorEvent::Found(record)) => Some(record.spec.unit.job());
     Gone "gone" [Agent Script] NOBODY,
-        Unit(UnitEvent::Gone { unit }) => Some(unit.job());
+        Supervisor(Unit(unit, UnitEvent::Gone)) => Some(unit.job());
     Kept "kept" [Agent] NOBODY,
-        Unit(UnitEvent::Kept { unit, .. }) => Some(unit.job());
+        Supervisor(Unit(unit, UnitEvent::Kept { .. })) => Some(unit.job());
     Left "left" [Agent Script] NOBODY,
-        Unit(UnitEvent::Left { unit }) => Some(unit.job());
+        Supervisor(Unit(unit, UnitEvent::Left)) => Some(unit.job());
     Lost "lost" [Agent Script] NOBODY,
-        Unit(UnitEvent::Lost { unit, .. }) => Some(unit.job());
+        Supervisor(Unit(unit, UnitEvent::Lost { .. })) => Some(unit.job());
     Marked "marked" [Agent Script] NOBODY,
-        Unit(UnitEvent::Marked { unit, .. }) => Some(unit.job());
+        Supervisor(Unit(unit, UnitEvent::Marked { .. })) => Some(unit.job());
     NeverStarted "never-started" [Agent Script] NOBODY,
-        Unit(UnitEvent::NeverStarted { unit }) => Some(unit.job());
+        Supervisor(Unit(unit, UnitEvent::NeverStarted)) => Some(unit.job());
     Output "output" [Agent Script] NOBODY,
-        Unit(UnitEvent::Output { unit, .. }) => Some(unit.job());
+        Supervisor(Unit(unit, UnitEvent::Output { .. })) => Some(unit.job());
     OutputLost "output-lost" [Agent Script] NOBODY,
-        Unit(UnitEvent::OutputLost { unit, .. }) => Some(unit.job());
+        Supervisor(Unit(unit, UnitEvent::OutputLost { .. })) => Some(unit.job());
     OutputOverflow "output-overflow" [Agent Script] NOBODY,
-        Unit(UnitEvent::OutputOverflow { unit, .. }) => Some(unit.job());
+        Supervisor(Unit(unit, UnitEvent::OutputOverflow { .. })) => Some(unit.job());
     OutputTruncated "output-truncated" [Agent Script] NOBODY,
-        Unit(UnitEvent::OutputTruncated { unit, .. }) => Some(unit.job());
+        Supervisor(Unit(unit, UnitEvent::OutputTruncated { .. })) => Some(unit.job());
     Ready "ready" [] NOBODY,
-        Unit(UnitEvent::Ready { .. }) => None;
+        Supervisor(SupervisorEvent::Ready { .. }) => None;
     Silent "silent" [] NOBODY,
-        Unit(UnitEvent::Silent { .. }) => None;
+        Supervisor(SupervisorEvent::Silent { .. }) => None;
     Started "started" [Agent Script] NOBODY,
-        Unit(UnitEvent::Started { unit, .. }) => Some(unit.job());
+        Supervisor(Unit(unit, UnitEvent::Started { .. })) => Some(unit.job());
     Stopping "stopping" [Agent Script] NOBODY,
-        Unit(UnitEvent::Stopping { unit }) => Some(unit.job());
+        Supervisor(Unit(unit, UnitEvent::Stopping)) => Some(unit.job());
     Unreadable "unreadable" [] NOBODY,
-        Unit(UnitEvent::Unreadable { unit, .. }) => Some(unit.job());
+        Supervisor(SupervisorEvent::Unreadable { unit, .. }) => Some(unit.job());
     Unusable "unusable" [] NOBODY,
-        Unit(UnitEvent::Unusable { .. }) => None;
+        Supervisor(SupervisorEvent::Unusable { .. }) => None;
 }

@@ -11,7 +11,7 @@ use crate::machine::event::{Event, RequestId, Role, StreamId};
 use crate::machine::leader::Leader;
 use crate::machine::recently_ended::RecentlyEnded;
 use crate::machine::schedule::{Schedule, Waiter};
-use crate::port::supervisor::{Method, UnitEvent};
+use crate::port::supervisor::{Method, SupervisorEvent};
 use crate::proto::peer::{LeadRequest, Question, StreamEnd, StreamName};
 use crate::proto::{BrokerRank, JobId};
 use counters::Counters;
@@ -187,7 +187,7 @@ impl Node {
             }
             // A user can have many of these, so no job is looked at for them.
             Event::Disconnected { request } if self.coordinator.has_asked(*request) => Vec::new(),
-            Event::Disconnected { .. } | Event::Unit(UnitEvent::Silent { .. }) => {
+            Event::Disconnected { .. } | Event::Supervisor(SupervisorEvent::Silent { .. }) => {
                 self.agents.keys().copied().collect()
             }
             Event::Timeout => {

@@ -10,7 +10,7 @@ use crate::adapter::libflux::{
 };
 use crate::adapter::worker::{Worker, WorkerConfig, has_records};
 use crate::config::Config;
-use crate::port::supervisor::{Method, Supervisor, UnitCommand, UnitEvent};
+use crate::port::supervisor::{Method, Supervisor, SupervisorEvent, UnitCommand};
 use crate::proto::ExecMethod;
 
 /// The worker. The node sends it commands, and unload joins its thread.
@@ -53,7 +53,7 @@ impl Supervision {
         let weak = Rc::downgrade(driver);
         let sink = move |event| {
             if let Some(driver) = Weak::upgrade(&weak) {
-                driver.handle_unit_event(event);
+                driver.handle_supervisor(event);
             }
         };
         let rexec = Rexec::new(handle, Rc::clone(futures), rank.0, config.output, sink.clone());
@@ -78,7 +78,7 @@ impl Supervision {
             format!("jobs run as children of the broker and will not survive its restart: {why}")
         });
         if let Some(driver) = self.driver.upgrade() {
-            driver.handle_unit_event(UnitEvent::Ready { method: Method::Fork, notice });
+            driver.handle_supervisor(SupervisorEvent::Ready { method: Method::Fork, notice });
         }
         handle.log(libc::LOG_DEBUG, "shells are started by the broker's rexec service");
     }
@@ -89,14 +89,14 @@ impl Supervision {
         for item in self.inbox.take() {
             match item {
                 Inward::Log(level, text) => driver.log(level, &text),
-                Inward::Unit(event) => {
-                    let unusable = matches!(event, UnitEvent::Unusable { .. });
+                Inward::Supervisor(event) => {
+                    let unusable = matches!(event, SupervisorEvent::Unusable { .. });
                     let event = match &self.worker {
                         Some((_, units)) => units.pass(event),
                         None => Some(event),
                     };
                     if let Some(event) = event {
-                        driver.handle_unit_event(event);
+                        driver.handle_supervisor(event);
                     }
                     if unusable {
                         // An operator sees that a module is missing, but not that it starts nothing.
@@ -157,11 +157,11 @@ fn start_worker(
     let worker = Worker::start(config, move |event| {
         match &event {
             // Only the first of these is received. Later ones cannot be sent.
-            UnitEvent::Ready { .. } => drop(verdict.send(Ok(()))),
-            UnitEvent::Unusable { message } => drop(verdict.send(Err(message.clone()))),
+            SupervisorEvent::Ready { .. } => drop(verdict.send(Ok(()))),
+            SupervisorEvent::Unusable { message } => drop(verdict.send(Err(message.clone()))),
             _ => (),
         }
-        queue.push(Inward::Unit(event));
+        queue.push(Inward::Supervisor(event));
     })
     .map_err(LoadError::Thread)?;
     match ready.recv() {

@@ -274,110 +274,13 @@ impl UnitCommand {
 
 /// What the supervisor reports.
 #[derive(Clone, Debug, PartialEq)]
-pub enum UnitEvent {
+pub enum SupervisorEvent {
     /// After `Silent`: systemd answers again.
     Answers,
-    /// The shell has exited; its status is on disk.
-    Exited {
-        /// Which unit.
-        unit: UnitName,
-        /// Its raw wait status.
-        status: WaitStatus,
-    },
-    /// Nothing was started: no process of this unit runs or has run.
-    Failed {
-        /// Which unit.
-        unit: UnitName,
-        /// A POSIX errno that classes the failure.
-        errnum: i32,
-        /// What went wrong, in words for the job's owner.
-        message: String,
-    },
     /// A record of an earlier life of this module, or one that was made again from a unit
     /// ([`Note::MadeAgain`]). One for each, before `Ready`. A unit whose record was lost can also be
     /// found later, when systemd has listed its units again.
     Found(Box<UnitRecord>),
-    /// The unit was collected: no process is left, and all output was reported.
-    Gone {
-        /// Which unit.
-        unit: UnitName,
-    },
-    /// The unit's cgroup is empty, but its main process lives in another cgroup. Other processes of
-    /// the job may run there too. The record keeps this, and each later life of the module reports
-    /// it again.
-    Left {
-        /// Which unit.
-        unit: UnitName,
-    },
-    /// Commits that a client has left ([`Note::Commits`]) are in the record, or cannot be written
-    /// there.
-    Kept {
-        /// Which unit.
-        unit: UnitName,
-        /// Whose commits.
-        client: String,
-        /// They are there after a restart of the broker.
-        is_written: bool,
-    },
-    /// The record says that the unit was started, and it cannot be found.
-    Lost {
-        /// Which unit.
-        unit: UnitName,
-        /// Why, for instance [`REBOOTED`].
-        message: String,
-    },
-    /// [`Note::Degraded`] is in the record, or cannot be written there.
-    Marked {
-        /// Which unit.
-        unit: UnitName,
-        /// It is there after a restart of the broker.
-        is_written: bool,
-    },
-    /// There is a record with an intent, but the program was never executed. The unit may be
-    /// launched again.
-    NeverStarted {
-        /// Which unit.
-        unit: UnitName,
-    },
-    /// Bytes of the shell's own output.
-    Output {
-        /// Which unit.
-        unit: UnitName,
-        /// Which stream.
-        stream: Stream,
-        /// Where the first byte is, counted from the stream's beginning.
-        offset: u64,
-        /// At most [`OUTPUT_CHUNK_BYTES`].
-        data: Vec<u8>,
-    },
-    /// An output file is gone, or cannot be read: what the shell wrote, or writes from now on, may be
-    /// missing from its output. Reported once in each life of the module.
-    OutputLost {
-        /// Which unit.
-        unit: UnitName,
-        /// Why.
-        message: String,
-    },
-    /// One of its output files takes more of the disk than [`OutputLimits::disk`]. Reported once
-    /// for each unit.
-    OutputOverflow {
-        /// Which unit.
-        unit: UnitName,
-        /// Bytes on the disk.
-        allocated: u64,
-    },
-    /// A stream was longer than [`OutputLimits::stream`]. Reported just before `Gone`, when the
-    /// length is final.
-    OutputTruncated {
-        /// Which unit.
-        unit: UnitName,
-        /// Which stream.
-        stream: Stream,
-        /// The most bytes that were reported.
-        kept: u64,
-        /// How many bytes follow them, holes included.
-        dropped: u64,
-    },
     /// The supervisor is ready. It obeys commands that were sent earlier only now.
     Ready {
         /// How it starts shells.
@@ -391,19 +294,8 @@ pub enum UnitEvent {
         /// What is waited for, for people.
         what: String,
     },
-    /// The shell runs (or ran: an exit may follow at once).
-    Started {
-        /// Which unit.
-        unit: UnitName,
-        /// Its main process.
-        pid: u32,
-    },
-    /// Only under the IMP: the shell has ended, and the IMP waits for the processes that the shell
-    /// has left behind. Reported once in each life of the module.
-    Stopping {
-        /// Which unit.
-        unit: UnitName,
-    },
+    /// News of one unit.
+    Unit(UnitName, UnitEvent),
     /// There is a record of an earlier life that only a later release can read. Reported before
     /// `Ready`. The record and its unit are left alone.
     Unreadable {
@@ -420,35 +312,93 @@ pub enum UnitEvent {
     },
 }
 
+/// What is reported of one unit.
+#[derive(Clone, Debug, PartialEq)]
+pub enum UnitEvent {
+    /// The shell has exited; its status is on disk.
+    Exited {
+        /// Its raw wait status.
+        status: WaitStatus,
+    },
+    /// Nothing was started: no process of this unit runs or has run.
+    Failed(StartFailure),
+    /// The unit was collected: no process is left, and all output was reported.
+    Gone,
+    /// Commits that a client has left ([`Note::Commits`]) are in the record, or cannot be written
+    /// there.
+    Kept {
+        /// Whose commits.
+        client: String,
+        /// They are there after a restart of the broker.
+        is_written: bool,
+    },
+    /// The unit's cgroup is empty, but its main process lives in another cgroup. Other processes of
+    /// the job may run there too. The record keeps this, and each later life of the module reports
+    /// it again.
+    Left,
+    /// The record says that the unit was started, and it cannot be found.
+    Lost {
+        /// Why, for instance [`REBOOTED`].
+        message: String,
+    },
+    /// [`Note::Degraded`] is in the record, or cannot be written there.
+    Marked {
+        /// It is there after a restart of the broker.
+        is_written: bool,
+    },
+    /// There is a record with an intent, but the program was never executed. The unit may be
+    /// launched again.
+    NeverStarted,
+    /// Bytes of the shell's own output.
+    Output {
+        /// Which stream.
+        stream: Stream,
+        /// Where the first byte is, counted from the stream's beginning.
+        offset: u64,
+        /// At most [`OUTPUT_CHUNK_BYTES`].
+        data: Vec<u8>,
+    },
+    /// An output file is gone, or cannot be read: what the shell wrote, or writes from now on, may be
+    /// missing from its output. Reported once in each life of the module.
+    OutputLost {
+        /// Why.
+        message: String,
+    },
+    /// One of its output files takes more of the disk than [`OutputLimits::disk`]. Reported once
+    /// for each unit.
+    OutputOverflow {
+        /// Bytes on the disk.
+        allocated: u64,
+    },
+    /// A stream was longer than [`OutputLimits::stream`]. Reported just before `Gone`, when the
+    /// length is final.
+    OutputTruncated {
+        /// Which stream.
+        stream: Stream,
+        /// The most bytes that were reported.
+        kept: u64,
+        /// How many bytes follow them, holes included.
+        dropped: u64,
+    },
+    /// The shell runs (or ran: an exit may follow at once).
+    Started {
+        /// Its main process.
+        pid: u32,
+    },
+    /// Only under the IMP: the shell has ended, and the IMP waits for the processes that the shell
+    /// has left behind. Reported once in each life of the module.
+    Stopping,
+}
+
 impl UnitEvent {
-    /// The unit that the event is about, if any.
-    pub fn unit(&self) -> Option<&UnitName> {
-        match self {
-            Self::Exited { unit, .. }
-            | Self::Failed { unit, .. }
-            | Self::Gone { unit }
-            | Self::Kept { unit, .. }
-            | Self::Left { unit }
-            | Self::Lost { unit, .. }
-            | Self::Marked { unit, .. }
-            | Self::NeverStarted { unit }
-            | Self::Output { unit, .. }
-            | Self::OutputLost { unit, .. }
-            | Self::OutputOverflow { unit, .. }
-            | Self::OutputTruncated { unit, .. }
-            | Self::Started { unit, .. }
-            | Self::Stopping { unit }
-            | Self::Unreadable { unit, .. } => Some(unit),
-            Self::Found(record) => Some(&record.spec.unit),
-            Self::Answers | Self::Ready { .. } | Self::Silent { .. } | Self::Unusable { .. } => {
-                None
-            }
-        }
+    /// It, as the supervisor reports it.
+    pub fn of(self, unit: &UnitName) -> SupervisorEvent {
+        SupervisorEvent::Unit(unit.clone(), self)
     }
 }
 
 /// The supervisor of one rank.
 pub trait Supervisor {
-    /// Take a command. Its outcome is reported as [`UnitEvent`]s.
+    /// Take a command. Its outcome is reported as [`SupervisorEvent`]s.
     fn submit(&mut self, command: UnitCommand);
 }

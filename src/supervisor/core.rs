@@ -2,7 +2,7 @@
 //!
 //! The core holds the units, their records and their output. It never waits: commands,
 //! backend events and grown output files come in, calls to the [`Backend`] and
-//! [`UnitEvent`]s go out.
+//! [`SupervisorEvent`]s go out.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -14,7 +14,8 @@ use crate::planted::Bug;
 use crate::port::Note;
 use crate::port::disk::Disk;
 use crate::port::supervisor::{
-    Method, OutputLimits, REBOOTED, Started, UnitCommand, UnitEvent, UnitRecord,
+    Method, OutputLimits, REBOOTED, StartFailure, Started, SupervisorEvent, UnitCommand, UnitEvent,
+    UnitRecord,
 };
 use crate::proto::{BrokerRank, InstanceId, Stream, UnitName, WaitStatus};
 
@@ -24,7 +25,7 @@ use super::records::{Fact, RecordFile, RecordStore, file_name};
 use super::unit::{CollectState, Phase, Unit};
 
 /// What is called with each event.
-pub type Sink = Box<dyn Fn(UnitEvent) + Send>;
+pub type Sink = Box<dyn Fn(SupervisorEvent) + Send>;
 
 /// The units of one rank.
 pub struct Core {
@@ -54,7 +55,7 @@ impl Core {
     }
 
     /// Send an event to whoever listens to this supervisor.
-    pub fn report(&self, event: UnitEvent) {
+    pub fn report(&self, event: SupervisorEvent) {
         (self.sink)(event);
     }
 
@@ -80,7 +81,7 @@ impl Core {
         }
         for (unit, message) in self.store.take_newer() {
             backend.spare(&unit);
-            (self.sink)(UnitEvent::Unreadable { unit, message });
+            (self.sink)(SupervisorEvent::Unreadable { unit, message });
         }
         Ok(())
     }
@@ -92,7 +93,7 @@ impl Core {
         record: UnitRecord,
         backend: &mut impl Backend,
     ) {
-        (self.sink)(UnitEvent::Found(Box::new(record.clone())));
+        (self.sink)(SupervisorEvent::Found(Box::new(record.clone())));
         let unit = record.spec.unit.clone();
         let disk = self.store.disk();
         let limits = self.limits;
@@ -120,14 +121,14 @@ impl Core {
             && let Some(Started { pid, .. }) = found.record.started
         {
             found.phase = Phase::Running;
-            return (self.sink)(UnitEvent::Started { unit: unit.clone(), pid });
+            return (self.sink)(UnitEvent::Started { pid }.of(unit));
         }
         if found.record.left {
-            (self.sink)(UnitEvent::Left { unit: unit.clone() });
+            (self.sink)(UnitEvent::Left.of(unit));
         }
         if let Some(status) = found.record.exited {
             found.phase = Phase::Exited;
-            (self.sink)(UnitEvent::Exited { unit: unit.clone(), status });
+            (self.sink)(UnitEvent::Exited { status }.of(unit));
         }
         let is_found = found.phase != Phase::Finding;
         if found.record.gone {
@@ -156,9 +157,9 @@ impl Core {
                 match note {
                     Note::Commits(bequest) => {
                         let client = bequest.client.clone();
-                        (self.sink)(UnitEvent::Kept { unit, client, is_written });
+                        (self.sink)(UnitEvent::Kept { client, is_written }.of(&unit));
                     }
-                    Note::Degraded(_) => (self.sink)(UnitEvent::Marked { unit, is_written }),
+                    Note::Degraded(_) => (self.sink)(UnitEvent::Marked { is_written }.of(&unit)),
                     _ => (), // nobody waits until it is there
                 }
             }
@@ -215,12 +216,12 @@ impl Core {
                 self.handle_failed(&unit, errnum, message)
             }
             BackendEvent::Left(unit) => self.handle_left(&unit),
-            BackendEvent::Answers => (self.sink)(UnitEvent::Answers),
-            BackendEvent::Silent { what } => (self.sink)(UnitEvent::Silent { what }),
+            BackendEvent::Answers => (self.sink)(SupervisorEvent::Answers),
+            BackendEvent::Silent { what } => (self.sink)(SupervisorEvent::Silent { what }),
             BackendEvent::Listed => self.settle(),
             BackendEvent::Stopping(unit) => {
                 if self.look_up(&unit, "stop").is_some_and(|known| known.phase == Phase::Running) {
-                    (self.sink)(UnitEvent::Stopping { unit });
+                    (self.sink)(UnitEvent::Stopping.of(&unit));
                 }
             }
             BackendEvent::Replaced(unit) => self.handle_replaced(&unit),
@@ -248,7 +249,7 @@ impl Core {
         if news {
             self.record_fact(unit, Fact::Started(started));
         }
-        (self.sink)(UnitEvent::Started { unit: unit.clone(), pid });
+        (self.sink)(UnitEvent::Started { pid }.of(unit));
         if collect == CollectState::Asked {
             backend.collect(unit);
         }
@@ -267,7 +268,7 @@ impl Core {
         if known.record.exited != Some(status) && !Bug::CollectBeforeDurable.is_planted() {
             self.record_fact(unit, Fact::Exited(status));
         }
-        (self.sink)(UnitEvent::Exited { unit: unit.clone(), status });
+        (self.sink)(UnitEvent::Exited { status }.of(unit));
         // The agent will order it, too. Until then the job's end would wait for two threads.
         self.collect(unit, backend);
     }
@@ -278,18 +279,18 @@ impl Core {
         let Some(known) = self.look_up(unit, "leave") else { return };
         if !known.record.left {
             self.record_fact(unit, Fact::Left(true));
-            (self.sink)(UnitEvent::Left { unit: unit.clone() });
+            (self.sink)(UnitEvent::Left.of(unit));
         }
     }
 
     fn handle_failed(&mut self, unit: &UnitName, errnum: i32, message: String) {
         self.set_not_started(unit);
-        (self.sink)(UnitEvent::Failed { unit: unit.clone(), errnum, message });
+        (self.sink)(UnitEvent::Failed(StartFailure { errnum, message }).of(unit));
     }
 
     fn report_never_started(&mut self, unit: &UnitName) {
         self.set_not_started(unit);
-        (self.sink)(UnitEvent::NeverStarted { unit: unit.clone() });
+        (self.sink)(UnitEvent::NeverStarted.of(unit));
     }
 
     fn set_not_started(&mut self, unit: &UnitName) {
@@ -315,7 +316,7 @@ impl Core {
     fn report_lost(&mut self, unit: &UnitName, why: &str) {
         if let Some(known) = self.units.get_mut(unit) {
             known.phase = Phase::Lost;
-            (self.sink)(UnitEvent::Lost { unit: unit.clone(), message: why.to_string() });
+            (self.sink)(UnitEvent::Lost { message: why.to_string() }.of(unit));
         }
     }
 
@@ -333,7 +334,7 @@ impl Core {
     fn collect(&mut self, unit: &UnitName, backend: &mut impl Backend) {
         let Some(known) = self.look_up(unit, "collection") else {
             // No record, so no process is left. The caller still waits for an answer.
-            (self.sink)(UnitEvent::Gone { unit: unit.clone() });
+            (self.sink)(UnitEvent::Gone.of(unit));
             return;
         };
         match (known.collect, known.phase) {
@@ -402,7 +403,7 @@ impl Core {
         if !known.record.gone {
             self.record_fact(unit, Fact::Gone(true));
         }
-        (self.sink)(UnitEvent::Gone { unit: unit.clone() });
+        (self.sink)(UnitEvent::Gone.of(unit));
     }
 
     /// Write a fact to the unit's record, now or when the disk has space again.

@@ -5,7 +5,7 @@ use std::io;
 use nix::errno::Errno;
 
 use crate::port::disk::{Disk, IfExists};
-use crate::port::supervisor::{UnitEvent, UnitSpec};
+use crate::port::supervisor::{StartFailure, UnitEvent, UnitSpec};
 use crate::proto::{Stream, UnitName};
 
 use super::backend::{Backend, OutputPaths};
@@ -38,9 +38,11 @@ impl Core {
         let unit = spec.unit.clone();
         let (replace, adoptable) = match self.decide(&spec) {
             LaunchDecision::Await => return,
-            LaunchDecision::Adopt { pid } => return (self.sink)(UnitEvent::Started { unit, pid }),
+            LaunchDecision::Adopt { pid } => {
+                return (self.sink)(UnitEvent::Started { pid }.of(&unit));
+            }
             LaunchDecision::Refuse(message) => {
-                return self.refuse(unit, Errno::EEXIST as i32, message);
+                return self.refuse(&unit, Errno::EEXIST as i32, message);
             }
             LaunchDecision::Start { replace, adoptable } => (replace, adoptable),
         };
@@ -53,7 +55,7 @@ impl Core {
                     _ => "",
                 };
                 let message = format!("cannot write the record {}: {e}{hint}", path.display());
-                return self.refuse(unit, e.raw_os_error().unwrap_or(Errno::EIO as i32), message);
+                return self.refuse(&unit, e.raw_os_error().unwrap_or(Errno::EIO as i32), message);
             }
         };
         let disk = self.store.disk();
@@ -63,7 +65,7 @@ impl Core {
             self.store.remove(&unit);
             self.units.remove(&unit);
             let message = format!("cannot make the output file {path}: {e}");
-            return self.refuse(unit, e.raw_os_error().unwrap_or(Errno::EIO as i32), message);
+            return self.refuse(&unit, e.raw_os_error().unwrap_or(Errno::EIO as i32), message);
         }
         let [stdout, stderr] = names.map(|name| OutputTail::fresh(disk, name, self.limits));
         self.units.insert(unit.clone(), Unit::new(file, record, Phase::Starting, stdout, stderr));
@@ -114,8 +116,8 @@ impl Core {
         }
     }
 
-    fn refuse(&self, unit: UnitName, errnum: i32, message: String) {
-        (self.sink)(UnitEvent::Failed { unit, errnum, message });
+    fn refuse(&self, unit: &UnitName, errnum: i32, message: String) {
+        (self.sink)(UnitEvent::Failed(StartFailure { errnum, message }).of(unit));
     }
 }
 

@@ -1,9 +1,9 @@
 //! The supervisor of one rank.
 //!
-//! It takes [`UnitCommand`]s and reports [`UnitEvent`]s. The core decides what happens in which
-//! order (intent before start, status on disk before anybody hears of it, output before `Gone`),
-//! and a [`Backend`] does it: systemd's user manager, or plain child processes. Both run on a
-//! thread of their own, which [`Worker`](crate::adapter::worker::Worker) starts.
+//! It takes [`UnitCommand`]s and reports [`SupervisorEvent`]s. The core decides what happens in
+//! which order (intent before start, status on disk before anybody hears of it, output before
+//! `Gone`), and a [`Backend`] does it: systemd's user manager, or plain child processes. Both run
+//! on a thread of their own, which [`Worker`](crate::adapter::worker::Worker) starts.
 //!
 //! ```text
 //!  submit ── commands ──▶ core ──▶ Backend (systemd | fork) ──▶ shells
@@ -17,7 +17,7 @@
 //!
 //! [`Disk`]: crate::port::disk::Disk
 //! [`UnitCommand`]: crate::port::supervisor::UnitCommand
-//! [`UnitEvent`]: crate::port::supervisor::UnitEvent
+//! [`SupervisorEvent`]: crate::port::supervisor::SupervisorEvent
 
 mod backend;
 pub(crate) mod cgroup2;

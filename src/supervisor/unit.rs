@@ -1,6 +1,6 @@
 //! One unit, as the core sees it.
 
-use crate::port::supervisor::{UnitEvent, UnitRecord};
+use crate::port::supervisor::{SupervisorEvent, UnitEvent, UnitRecord};
 use crate::proto::Stream;
 
 use super::output::OutputTail;
@@ -82,41 +82,41 @@ impl Unit {
 
     /// Report new output of both streams, as far as their windows allow. Returns true if no output
     /// is left.
-    pub(super) fn pump(&mut self, sink: &dyn Fn(UnitEvent)) -> bool {
+    pub(super) fn pump(&mut self, sink: &dyn Fn(SupervisorEvent)) -> bool {
         let stdout = self.pump_stream(Stream::Stdout, sink);
         let stderr = self.pump_stream(Stream::Stderr, sink);
         let overflow = self.stdout.overflow().max(self.stderr.overflow());
         if let Some(allocated) = overflow.filter(|_| !self.has_overflowed) {
             self.has_overflowed = true;
-            let unit = self.record.spec.unit.clone();
+            let unit = &self.record.spec.unit;
             tracing::error!(%unit, allocated, "a shell's output takes more of the disk than exec.output-disk-limit");
-            sink(UnitEvent::OutputOverflow { unit, allocated });
+            sink(UnitEvent::OutputOverflow { allocated }.of(unit));
         }
         self.report_lost_output(sink);
         stdout && stderr
     }
 
     /// Report that output may be missing. What never ran has no files.
-    fn report_lost_output(&mut self, sink: &dyn Fn(UnitEvent)) {
+    fn report_lost_output(&mut self, sink: &dyn Fn(SupervisorEvent)) {
         let lost = self.stdout.lost().or(self.stderr.lost());
         if let Some(why) = lost.filter(|_| !self.has_lost_output && self.record.started.is_some()) {
             self.has_lost_output = true;
-            let (unit, message) = (self.record.spec.unit.clone(), why.to_string());
-            sink(UnitEvent::OutputLost { unit, message });
+            let message = why.to_string();
+            sink(UnitEvent::OutputLost { message }.of(&self.record.spec.unit));
         }
     }
 
     /// Report which streams were longer than their limit.
-    pub(super) fn report_truncated(&self, sink: &dyn Fn(UnitEvent)) {
+    pub(super) fn report_truncated(&self, sink: &dyn Fn(SupervisorEvent)) {
         for (stream, tail) in [(Stream::Stdout, &self.stdout), (Stream::Stderr, &self.stderr)] {
             if let Some((kept, dropped)) = tail.truncated() {
-                let unit = self.record.spec.unit.clone();
-                sink(UnitEvent::OutputTruncated { unit, stream, kept, dropped });
+                let truncated = UnitEvent::OutputTruncated { stream, kept, dropped };
+                sink(truncated.of(&self.record.spec.unit));
             }
         }
     }
 
-    fn pump_stream(&mut self, stream: Stream, sink: &dyn Fn(UnitEvent)) -> bool {
+    fn pump_stream(&mut self, stream: Stream, sink: &dyn Fn(SupervisorEvent)) -> bool {
         match self.phase {
             Phase::Exited | Phase::Lost | Phase::Running => {}
             // Output is never reported before `Started`.
@@ -124,7 +124,7 @@ impl Unit {
         }
         let unit = self.record.spec.unit.clone();
         self.tail(stream).pump(&mut |offset, data| {
-            sink(UnitEvent::Output { unit: unit.clone(), stream, offset, data });
+            sink(UnitEvent::Output { stream, offset, data }.of(&unit));
         })
     }
 }

@@ -5,7 +5,7 @@ use job_exec_rs::machine::{
     Answer, Creation, Credential, Effect, Effects, Event, Facts, KvsOp, KvsResult, Node, Now,
     RequestId, Topic,
 };
-use job_exec_rs::port::supervisor::{Method, UnitCommand, UnitEvent};
+use job_exec_rs::port::supervisor::{Method, SupervisorEvent, UnitCommand, UnitEvent};
 use job_exec_rs::proto::peer::StreamEnd;
 use job_exec_rs::proto::{BrokerRank, Idset, InstanceId, JobId, Stream, UnitName};
 use serde_json::{Value, json};
@@ -49,7 +49,10 @@ impl Rank {
         let unit = UnitName::new(false, rank, JOB, instance);
         let now = Now { mono: 1.0, wall: 1_731_331_101.0 };
         let mut rank = Self { node, effects: Effects::default(), unit, now };
-        rank.hear(Event::Unit(UnitEvent::Ready { method: Method::Systemd, notice: None }));
+        rank.hear(Event::Supervisor(SupervisorEvent::Ready {
+            method: Method::Systemd,
+            notice: None,
+        }));
         rank
     }
 
@@ -64,7 +67,7 @@ impl Rank {
         rank.hear_kvs(KvsResult::Released(Ok(Idset::new())));
         rank.hear_kvs(KvsResult::Created(Ok(Creation::Made)));
         rank.hear_kvs(KvsResult::Linked(Ok(())));
-        rank.hear(Event::Unit(UnitEvent::Started { unit: rank.unit.clone(), pid: 4711 }));
+        rank.hear(Event::Supervisor(UnitEvent::Started { pid: 4711 }.of(&rank.unit)));
         rank
     }
 
@@ -114,7 +117,7 @@ fn a_request_is_refused_while_the_shell_of_its_forgotten_job_is_being_ended() {
     forget["order"] = json!("forget");
     let asked = rank.receive(Topic::Shells, 1, &shells);
     assert!(matches!(asked[..], [Effect::Unit(UnitCommand::Launch(_))]), "{asked:?}");
-    rank.hear(Event::Unit(UnitEvent::Started { unit: rank.unit.clone(), pid: 4711 }));
+    rank.hear(Event::Supervisor(UnitEvent::Started { pid: 4711 }.of(&rank.unit)));
     assert_eq!(ends(&rank.receive(Topic::Order, 2, &forget), 1), [StreamEnd::Forgotten]);
     let late = rank.receive(Topic::Shells, 3, &shells);
     assert_eq!(ends(&late, 3), [StreamEnd::superseded("the job has ended")], "{late:?}");
@@ -134,8 +137,8 @@ fn output_is_acknowledged_when_its_commit_has_ended_and_not_before() {
     let mut rank = Rank::leading();
     rank.hear_kvs(KvsResult::Appended(Ok(())));
     let (unit, data) = (rank.unit.clone(), b"one\n".to_vec());
-    let output = UnitEvent::Output { unit, stream: Stream::Stdout, offset: 0, data };
-    let logged = rank.hear(Event::Unit(output));
+    let output = UnitEvent::Output { stream: Stream::Stdout, offset: 0, data }.of(&unit);
+    let logged = rank.hear(Event::Supervisor(output));
     assert!(matches!(logged[..], [Effect::Kvs { op: KvsOp::Append { .. }, .. }]), "{logged:?}");
     assert_eq!(acknowledged(&rank.hear_kvs(KvsResult::Appended(Ok(())))), [4]);
 }

@@ -16,7 +16,8 @@ use std::time::Duration;
 use job_exec_rs::adapter::worker::{ANSWER_WITHIN, Worker, WorkerConfig};
 use job_exec_rs::config::Config;
 use job_exec_rs::port::supervisor::{
-    Method, OutputLimits, Supervisor, UnitCommand, UnitEvent, UnitRecord, UnitSpec,
+    Method, OutputLimits, StartFailure, Supervisor, SupervisorEvent, UnitCommand, UnitEvent,
+    UnitRecord, UnitSpec,
 };
 use job_exec_rs::proto::ExecMethod;
 use job_exec_rs::proto::{BrokerRank, InstanceId, JobId, Stream, UnitName, WaitStatus};
@@ -31,9 +32,18 @@ pub const RANK: BrokerRank = BrokerRank(3);
 pub struct Harness {
     pub config: WorkerConfig,
     worker: Option<Worker>,
-    events: mpsc::Receiver<UnitEvent>,
+    events: mpsc::Receiver<SupervisorEvent>,
     /// Taken from the channel while waiting for something else.
-    pending: Vec<UnitEvent>,
+    pending: Vec<SupervisorEvent>,
+}
+
+/// The unit that an event is about.
+pub fn unit_of(event: &SupervisorEvent) -> Option<&UnitName> {
+    match event {
+        SupervisorEvent::Found(record) => Some(&record.spec.unit),
+        SupervisorEvent::Unit(unit, _) | SupervisorEvent::Unreadable { unit, .. } => Some(unit),
+        _ => None,
+    }
 }
 
 /// A configuration with a directory and an instance of its own.
@@ -75,13 +85,13 @@ impl Harness {
     pub fn ready(config: WorkerConfig) -> (Self, Vec<UnitRecord>, (Method, Option<String>)) {
         let mut harness = Self::start(config);
         let ready = harness.wait("Ready", |event| match event {
-            UnitEvent::Ready { method, notice } => Some((*method, notice.clone())),
-            UnitEvent::Unusable { message } => panic!("unusable: {message}"),
+            SupervisorEvent::Ready { method, notice } => Some((*method, notice.clone())),
+            SupervisorEvent::Unusable { message } => panic!("unusable: {message}"),
             _ => None,
         });
         let mut found = Vec::new();
         harness.pending.retain(|event| match event {
-            UnitEvent::Found(record) => {
+            SupervisorEvent::Found(record) => {
                 found.push((**record).clone());
                 false
             }
@@ -152,7 +162,7 @@ impl Harness {
     }
 
     /// The next event of any unit, in the order of sending.
-    pub fn next(&mut self) -> UnitEvent {
+    pub fn next(&mut self) -> SupervisorEvent {
         if !self.pending.is_empty() {
             return self.pending.remove(0);
         }
@@ -160,15 +170,15 @@ impl Harness {
     }
 
     /// The next event of one job's unit; others stay for later.
-    pub fn next_of(&mut self, job: u64) -> UnitEvent {
+    pub fn next_of(&mut self, job: u64) -> SupervisorEvent {
         let unit = self.unit(job);
         self.wait(&format!("an event of job {job}"), |event| {
-            (event.unit() == Some(&unit)).then(|| event.clone())
+            (unit_of(event) == Some(&unit)).then(|| event.clone())
         })
     }
 
     /// Wait for an event and take it; what comes before it stays for later.
-    pub fn wait<T>(&mut self, what: &str, pick: impl Fn(&UnitEvent) -> Option<T>) -> T {
+    pub fn wait<T>(&mut self, what: &str, pick: impl Fn(&SupervisorEvent) -> Option<T>) -> T {
         for at in 0.. {
             if at == self.pending.len() {
                 let event = self.receive(what);
@@ -183,16 +193,16 @@ impl Harness {
     }
 
     /// Whether there was such an event among those that were not waited for.
-    pub fn saw(&self, matches: impl Fn(&UnitEvent) -> bool) -> bool {
+    pub fn saw(&self, matches: impl Fn(&SupervisorEvent) -> bool) -> bool {
         self.pending.iter().any(matches)
     }
 
     /// Something of all events that were not waited for, added up.
-    pub fn count(&self, of: impl Fn(&UnitEvent) -> usize) -> usize {
+    pub fn count(&self, of: impl Fn(&SupervisorEvent) -> usize) -> usize {
         self.pending.iter().map(of).sum()
     }
 
-    fn receive(&self, what: &str) -> UnitEvent {
+    fn receive(&self, what: &str) -> SupervisorEvent {
         match self.events.recv_timeout(DEADLINE) {
             Ok(event) => event,
             Err(e) => panic!("waiting for {what}: {e}; seen: {:?}", self.pending),
@@ -201,21 +211,23 @@ impl Harness {
 
     pub fn started(&mut self, job: u64) -> u32 {
         match self.next_of(job) {
-            UnitEvent::Started { pid, .. } => pid,
+            SupervisorEvent::Unit(_, UnitEvent::Started { pid }) => pid,
             other => panic!("expected Started of job {job}, got {other:?}"),
         }
     }
 
     pub fn exited(&mut self, job: u64) -> WaitStatus {
         match self.next_of(job) {
-            UnitEvent::Exited { status, .. } => status,
+            SupervisorEvent::Unit(_, UnitEvent::Exited { status }) => status,
             other => panic!("expected Exited of job {job}, got {other:?}"),
         }
     }
 
     pub fn failed(&mut self, job: u64) -> (i32, String) {
         match self.next_of(job) {
-            UnitEvent::Failed { errnum, message, .. } => (errnum, message),
+            SupervisorEvent::Unit(_, UnitEvent::Failed(StartFailure { errnum, message })) => {
+                (errnum, message)
+            }
             other => panic!("expected Failed of job {job}, got {other:?}"),
         }
     }
@@ -223,21 +235,21 @@ impl Harness {
     /// The record is of a later release.
     pub fn unreadable(&mut self, job: u64) {
         match self.next_of(job) {
-            UnitEvent::Unreadable { .. } => (),
+            SupervisorEvent::Unreadable { .. } => (),
             other => panic!("expected Unreadable of job {job}, got {other:?}"),
         }
     }
 
     pub fn never_started(&mut self, job: u64) {
         match self.next_of(job) {
-            UnitEvent::NeverStarted { .. } => (),
+            SupervisorEvent::Unit(_, UnitEvent::NeverStarted) => (),
             other => panic!("expected NeverStarted of job {job}, got {other:?}"),
         }
     }
 
     pub fn lost(&mut self, job: u64) -> String {
         match self.next_of(job) {
-            UnitEvent::Lost { message, .. } => message,
+            SupervisorEvent::Unit(_, UnitEvent::Lost { message }) => message,
             other => panic!("expected Lost of job {job}, got {other:?}"),
         }
     }
@@ -245,14 +257,14 @@ impl Harness {
     /// A file of its output is not there.
     pub fn output_lost(&mut self, job: u64) {
         match self.next_of(job) {
-            UnitEvent::OutputLost { .. } => (),
+            SupervisorEvent::Unit(_, UnitEvent::OutputLost { .. }) => (),
             other => panic!("expected OutputLost of job {job}, got {other:?}"),
         }
     }
 
     pub fn gone(&mut self, job: u64) {
         match self.next_of(job) {
-            UnitEvent::Gone { .. } => {}
+            SupervisorEvent::Unit(_, UnitEvent::Gone) => {}
             other => panic!("expected Gone of job {job}, got {other:?}"),
         }
     }
@@ -264,7 +276,7 @@ impl Harness {
         let mut bytes = Vec::new();
         while bytes.len() < length {
             let (at, data) = self.wait("output", |event| match event {
-                UnitEvent::Output { unit: u, stream: s, offset, data }
+                SupervisorEvent::Unit(u, UnitEvent::Output { stream: s, offset, data })
                     if *u == unit && *s == stream =>
                 {
                     Some((*offset, data.clone()))

@@ -4,12 +4,12 @@ use std::collections::BTreeSet;
 
 use job_exec_rs::adapter::worker::WorkerConfig;
 use job_exec_rs::port::supervisor::{
-    Method, OUTPUT_CHUNK_BYTES, OUTPUT_WINDOW_BYTES, UnitCommand, UnitEvent,
+    Method, OUTPUT_CHUNK_BYTES, OUTPUT_WINDOW_BYTES, SupervisorEvent, UnitCommand, UnitEvent,
 };
 use job_exec_rs::proto::ExecMethod;
 use job_exec_rs::proto::{Stream, UnitName, WaitStatus};
 
-use crate::support::{self, Gate, Harness, RUNS_ON};
+use crate::support::{self, Gate, Harness, RUNS_ON, unit_of};
 use crate::{harness, systemctl};
 
 #[test]
@@ -70,12 +70,17 @@ fn output_beyond_the_window_waits_for_acks_and_exit_does_not() {
     let mut end = 0;
     loop {
         match h.next_of(1) {
-            UnitEvent::Output { offset, data, stream: Stream::Stdout, .. } => {
+            SupervisorEvent::Unit(
+                _,
+                UnitEvent::Output { offset, data, stream: Stream::Stdout },
+            ) => {
                 assert_eq!(offset, end);
                 assert!(data.len() <= OUTPUT_CHUNK_BYTES);
                 end += data.len() as u64;
             }
-            UnitEvent::Exited { status, .. } => break assert_eq!(status, WaitStatus::exited(0)),
+            SupervisorEvent::Unit(_, UnitEvent::Exited { status }) => {
+                break assert_eq!(status, WaitStatus::exited(0));
+            }
             other => panic!("{other:?}"),
         }
     }
@@ -134,7 +139,10 @@ fn gone_waits_for_processes_that_systemd_does_not_kill() {
     while systemctl(&["is-active", &h.unit(1).to_string()]).trim() != "inactive" {}
     // ...but the core has not reported it, although a later unit was started and has ended.
     h.clean(2);
-    assert!(!h.saw(|event| matches!(event, UnitEvent::Gone { .. })), "gone with a process left");
+    assert!(
+        !h.saw(|event| matches!(event, SupervisorEvent::Unit(_, UnitEvent::Gone))),
+        "gone with a process left"
+    );
     std::fs::write(&fifo, "\n").unwrap();
     h.gone(1);
 }
@@ -324,13 +332,13 @@ fn many_units_with_few_starts_in_flight() {
     let mut left: BTreeSet<_> = (0..JOBS).map(|job| h.unit(job)).collect();
     while !left.is_empty() {
         match h.next() {
-            UnitEvent::Exited { unit, status } => {
+            SupervisorEvent::Unit(unit, UnitEvent::Exited { status }) => {
                 assert_eq!(status, WaitStatus::exited(0));
                 h.submit(UnitCommand::Collect { unit });
             }
-            UnitEvent::Gone { unit } => assert!(left.remove(&unit)),
-            UnitEvent::Output { data, .. } => assert_eq!(data, b"out\n"),
-            UnitEvent::Started { .. } => {}
+            SupervisorEvent::Unit(unit, UnitEvent::Gone) => assert!(left.remove(&unit)),
+            SupervisorEvent::Unit(_, UnitEvent::Output { data, .. }) => assert_eq!(data, b"out\n"),
+            SupervisorEvent::Unit(_, UnitEvent::Started { .. }) => {}
             other => panic!("{other:?}"),
         }
     }
@@ -362,7 +370,7 @@ fn two_instances_on_one_bus_never_meet() {
         }
     }
     for (h, other) in [(&a, b.config.instance.clone()), (&b, a.config.instance.clone())] {
-        assert!(!h.saw(|event| event.unit().is_some_and(|u| *u.instance() == other)));
+        assert!(!h.saw(|event| unit_of(event).is_some_and(|u| *u.instance() == other)));
     }
 }
 
@@ -384,11 +392,13 @@ fn a_multiuser_unit_is_left_to_the_imp() {
     let unit = spec.unit.clone();
     h.submit(UnitCommand::Launch(Box::new(spec)));
     let next = |h: &mut Harness| {
-        h.wait("an event", |event| (event.unit() == Some(&unit)).then(|| event.clone()))
+        h.wait("an event", |event| (unit_of(event) == Some(&unit)).then(|| event.clone()))
     };
-    assert!(matches!(next(&mut h), UnitEvent::Started { .. }));
+    assert!(matches!(next(&mut h), SupervisorEvent::Unit(_, UnitEvent::Started { .. })));
     // The IMP reports through the notify socket.
-    assert!(matches!(next(&mut h), UnitEvent::Output { data, .. } if data == b"set\n"));
+    assert!(
+        matches!(next(&mut h), SupervisorEvent::Unit(_, UnitEvent::Output { data, .. }) if data == b"set\n")
+    );
     let name = unit.to_string();
     for (property, value) in [
         ("Type", "notify"),
@@ -399,10 +409,10 @@ fn a_multiuser_unit_is_left_to_the_imp() {
         assert_eq!(systemctl(&["show", "--value", "-p", property, &name]).trim(), value);
     }
     h.submit(UnitCommand::Signal { unit: unit.clone(), signal: libc::SIGUSR1, all: false });
-    let exited = UnitEvent::Exited { unit: unit.clone(), status: WaitStatus::exited(4) };
+    let exited = UnitEvent::Exited { status: WaitStatus::exited(4) }.of(&unit);
     assert_eq!(next(&mut h), exited);
     h.submit(UnitCommand::Collect { unit: unit.clone() });
     // systemd leaves the sleep alone; a signal to all is what ends it.
     h.submit(UnitCommand::Signal { unit: unit.clone(), signal: libc::SIGKILL, all: true });
-    assert_eq!(next(&mut h), UnitEvent::Gone { unit: unit.clone() });
+    assert_eq!(next(&mut h), UnitEvent::Gone.of(&unit));
 }

@@ -5,7 +5,7 @@ use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
 use job_exec_rs::adapter::worker::WorkerConfig;
-use job_exec_rs::port::supervisor::{Method, UnitEvent};
+use job_exec_rs::port::supervisor::{Method, SupervisorEvent};
 use job_exec_rs::proto::ExecMethod;
 
 use crate::support::{self, Harness};
@@ -58,8 +58,8 @@ fn a_manager_that_runs_is_waited_for() {
     std::fs::remove_file(early.path()).unwrap();
     symlink(bus, early.path()).unwrap();
     let method = h.wait("Ready", |event| match event {
-        UnitEvent::Ready { method, .. } => Some(*method),
-        UnitEvent::Unusable { message } => panic!("unusable: {message}"),
+        SupervisorEvent::Ready { method, .. } => Some(*method),
+        SupervisorEvent::Unusable { message } => panic!("unusable: {message}"),
         _ => None,
     });
     assert_eq!(method, Method::Systemd);
@@ -85,8 +85,8 @@ fn one_without_a_bus_is_not() {
 /// At once: the harness waits no longer than the worker would wait for a manager.
 fn assert_refused(h: &mut Harness) {
     let message = h.wait("Unusable", |event| match event {
-        UnitEvent::Ready { .. } => panic!("there is no systemd"),
-        UnitEvent::Unusable { message } => Some(message.clone()),
+        SupervisorEvent::Ready { .. } => panic!("there is no systemd"),
+        SupervisorEvent::Unusable { message } => Some(message.clone()),
         _ => None,
     });
     assert!(message.contains("enable lingering"), "{message}");

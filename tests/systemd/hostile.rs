@@ -2,7 +2,7 @@
 
 use std::os::unix::fs::MetadataExt;
 
-use job_exec_rs::port::supervisor::{OutputLimits, UnitEvent};
+use job_exec_rs::port::supervisor::{OutputLimits, SupervisorEvent, UnitEvent};
 use job_exec_rs::proto::ExecMethod;
 use job_exec_rs::proto::{Stream, WaitStatus};
 
@@ -25,7 +25,10 @@ fn limited() -> Option<(Harness, tempfile::TempDir)> {
 fn dropped(h: &mut Harness, job: u64) -> u64 {
     let unit = h.unit(job);
     h.wait("OutputTruncated", |event| match event {
-        UnitEvent::OutputTruncated { unit: u, stream: Stream::Stdout, kept, dropped } => {
+        SupervisorEvent::Unit(
+            u,
+            UnitEvent::OutputTruncated { stream: Stream::Stdout, kept, dropped },
+        ) => {
             assert_eq!(*kept, LIMITS.stream);
             (*u == unit).then_some(*dropped)
         }
@@ -41,7 +44,9 @@ fn a_shell_that_fills_the_disk_is_told_and_others_go_on() {
     h.started(1);
     let unit = h.unit(1);
     let allocated = h.wait("OutputOverflow", |event| match event {
-        UnitEvent::OutputOverflow { unit: u, allocated } => (*u == unit).then_some(*allocated),
+        SupervisorEvent::Unit(u, UnitEvent::OutputOverflow { allocated }) => {
+            (*u == unit).then_some(*allocated)
+        }
         _ => None,
     });
     assert!(allocated > LIMITS.disk, "{allocated}");
@@ -57,7 +62,7 @@ fn a_shell_that_fills_the_disk_is_told_and_others_go_on() {
     h.collect(1);
     assert!(dropped(&mut h, 1) > 0);
     h.wait("Gone", |event| {
-        matches!(event, UnitEvent::Gone { unit: u } if *u == unit).then_some(())
+        matches!(event, SupervisorEvent::Unit(u, UnitEvent::Gone) if *u == unit).then_some(())
     });
     let kept: u64 = ["out", "err"]
         .iter()
@@ -74,12 +79,16 @@ fn a_hole_of_a_terabyte_is_neither_shipped_nor_waited_for() {
     h.launch(1, "echo begin; truncate -s 1T /proc/self/fd/1; echo end");
     h.started(1);
     assert!(h.output(1, Stream::Stdout, 0, 6).starts_with(b"begin\n"));
-    h.wait("the exit", |event| matches!(event, UnitEvent::Exited { .. }).then_some(()));
+    h.wait("the exit", |event| {
+        matches!(event, SupervisorEvent::Unit(_, UnitEvent::Exited { .. })).then_some(())
+    });
     h.collect(1);
     assert_eq!(dropped(&mut h, 1), (1 << 40) + 4 - LIMITS.stream);
-    h.wait("Gone", |event| matches!(event, UnitEvent::Gone { .. }).then_some(()));
+    h.wait("Gone", |event| {
+        matches!(event, SupervisorEvent::Unit(_, UnitEvent::Gone)).then_some(())
+    });
     let shipped = h.count(|event| match event {
-        UnitEvent::Output { data, .. } => data.len(),
+        SupervisorEvent::Unit(_, UnitEvent::Output { data, .. }) => data.len(),
         _ => 0,
     });
     assert!(shipped < 64 * 1024, "no more of a hole than the rest of a block: {shipped}");

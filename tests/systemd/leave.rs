@@ -2,11 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
-use job_exec_rs::port::supervisor::{UnitCommand, UnitEvent, UnitSpec};
+use job_exec_rs::port::supervisor::{SupervisorEvent, UnitCommand, UnitEvent, UnitSpec};
 use job_exec_rs::proto::{Stream, UnitName, WaitStatus};
 
 use crate::harness;
-use crate::support::Harness;
+use crate::support::{Harness, unit_of};
 
 /// A cgroup that stands for a session's; `None` if the tests have no cgroup of their own.
 fn session(number: u32) -> Option<PathBuf> {
@@ -39,10 +39,10 @@ fn imp(h: &Harness, session: &Path, fifos: [&Path; 2]) -> UnitSpec {
 }
 
 /// The next event of a unit but its output.
-fn next(h: &mut Harness, unit: &UnitName) -> UnitEvent {
+fn next(h: &mut Harness, unit: &UnitName) -> SupervisorEvent {
     h.wait("an event", |event| {
-        let is_output = matches!(event, UnitEvent::Output { .. });
-        (event.unit() == Some(unit) && !is_output).then(|| event.clone())
+        let is_output = matches!(event, SupervisorEvent::Unit(_, UnitEvent::Output { .. }));
+        (unit_of(event) == Some(unit) && !is_output).then(|| event.clone())
     })
 }
 
@@ -54,25 +54,25 @@ fn a_shell_that_leaves_its_unit_is_told_before_it_is_gone() {
     let spec = imp(&h, &session, [&go, &end]);
     let unit = spec.unit.clone();
     h.submit(UnitCommand::Launch(Box::new(spec)));
-    assert!(matches!(next(&mut h, &unit), UnitEvent::Started { .. }));
+    assert!(matches!(next(&mut h, &unit), SupervisorEvent::Unit(_, UnitEvent::Started { .. })));
     std::fs::write(&go, "\n").unwrap();
-    let left = UnitEvent::Left { unit: unit.clone() };
+    let left = UnitEvent::Left.of(&unit);
     assert_eq!(next(&mut h, &unit), left);
 
     // A later life knows it from the record.
     let (mut h, found) = h.restart();
     assert!(found[0].left);
     assert_eq!(next(&mut h, &unit), left);
-    assert!(matches!(next(&mut h, &unit), UnitEvent::Started { .. }));
+    assert!(matches!(next(&mut h, &unit), SupervisorEvent::Unit(_, UnitEvent::Started { .. })));
     std::fs::write(&end, "\n").unwrap();
-    let exited = UnitEvent::Exited { unit: unit.clone(), status: WaitStatus::exited(4) };
+    let exited = UnitEvent::Exited { status: WaitStatus::exited(4) }.of(&unit);
     assert_eq!(next(&mut h, &unit), exited);
     h.submit(UnitCommand::Collect { unit: unit.clone() });
     for stream in [Stream::Stdout, Stream::Stderr] {
         let (unit, offset, checkpointed) = (unit.clone(), u64::MAX, 0);
         h.submit(UnitCommand::OutputAck { unit, stream, offset, checkpointed });
     }
-    assert_eq!(next(&mut h, &unit), UnitEvent::Gone { unit: unit.clone() });
+    assert_eq!(next(&mut h, &unit), UnitEvent::Gone.of(&unit));
     // What is left in it goes with the test's systemd.
     let _ = std::fs::remove_dir(&session);
 }
@@ -85,17 +85,17 @@ fn a_shell_that_left_while_no_worker_was_there_is_found() {
     let spec = imp(&h, &session, [&go, &end]);
     let unit = spec.unit.clone();
     h.submit(UnitCommand::Launch(Box::new(spec)));
-    assert!(matches!(next(&mut h, &unit), UnitEvent::Started { .. }));
+    assert!(matches!(next(&mut h, &unit), SupervisorEvent::Unit(_, UnitEvent::Started { .. })));
     h.stop();
     std::fs::write(&go, "\n").unwrap();
     let procs = session.join("cgroup.procs");
     while std::fs::read_to_string(&procs).unwrap().is_empty() {}
     let (mut h, found, _) = Harness::ready(h.config);
     assert!(!found[0].left);
-    assert!(matches!(next(&mut h, &unit), UnitEvent::Started { .. }));
-    assert_eq!(next(&mut h, &unit), UnitEvent::Left { unit: unit.clone() });
+    assert!(matches!(next(&mut h, &unit), SupervisorEvent::Unit(_, UnitEvent::Started { .. })));
+    assert_eq!(next(&mut h, &unit), UnitEvent::Left.of(&unit));
     h.submit(UnitCommand::Signal { unit: unit.clone(), signal: libc::SIGKILL, all: false });
-    let exited = UnitEvent::Exited { unit: unit.clone(), status: WaitStatus::signaled(9) };
+    let exited = UnitEvent::Exited { status: WaitStatus::signaled(9) }.of(&unit);
     assert_eq!(next(&mut h, &unit), exited);
     // What is left in it goes with the test's systemd.
     let _ = std::fs::remove_dir(&session);
@@ -114,9 +114,11 @@ fn a_shell_that_ends_in_its_unit_has_not_left_it() {
     let mut gone = 0;
     while gone < 100 {
         match h.next() {
-            UnitEvent::Exited { unit, .. } => h.submit(UnitCommand::Collect { unit }),
-            UnitEvent::Gone { .. } => gone += 1,
-            UnitEvent::Started { .. } => {}
+            SupervisorEvent::Unit(unit, UnitEvent::Exited { .. }) => {
+                h.submit(UnitCommand::Collect { unit })
+            }
+            SupervisorEvent::Unit(_, UnitEvent::Gone) => gone += 1,
+            SupervisorEvent::Unit(_, UnitEvent::Started { .. }) => {}
             other => panic!("{other:?}"),
         }
     }

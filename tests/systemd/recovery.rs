@@ -3,7 +3,7 @@
 use std::io::Write;
 
 use job_exec_rs::port::Note;
-use job_exec_rs::port::supervisor::{UnitCommand, UnitEvent};
+use job_exec_rs::port::supervisor::{SupervisorEvent, UnitCommand, UnitEvent};
 use job_exec_rs::proto::ExecMethod;
 use job_exec_rs::proto::{Stream, UnitName, WaitStatus};
 
@@ -432,7 +432,7 @@ fn an_unusable_directory_is_said() {
     let file = tempfile::NamedTempFile::new().unwrap();
     let mut h = Harness::start(support::config(ExecMethod::Systemd, &file.path().join("state")));
     let message = h.wait("Unusable", |event| match event {
-        UnitEvent::Unusable { message } => Some(message.clone()),
+        SupervisorEvent::Unusable { message } => Some(message.clone()),
         _ => None,
     });
     assert!(message.contains(&file.path().display().to_string()), "{message}");
@@ -447,7 +447,7 @@ fn what_nobody_wants_does_not_hold_up_the_end() {
     h.launch(1, "head -c 3000000 /dev/zero; exit 3");
     h.started(1);
     let status = h.wait("the exit", |event| match event {
-        UnitEvent::Exited { status, .. } => Some(*status),
+        SupervisorEvent::Unit(_, UnitEvent::Exited { status }) => Some(*status),
         _ => None,
     });
     assert_eq!(status, WaitStatus::exited(3));

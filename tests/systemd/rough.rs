@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::process::Command;
 
-use job_exec_rs::port::supervisor::UnitEvent;
+use job_exec_rs::port::supervisor::{SupervisorEvent, UnitEvent};
 use job_exec_rs::proto::ExecMethod;
 use job_exec_rs::proto::{Stream, WaitStatus};
 
@@ -142,10 +142,10 @@ fn measure() {
         let mut gone = 0;
         while gone < UNITS {
             match h.next() {
-                UnitEvent::Exited { unit, .. } => {
+                SupervisorEvent::Unit(unit, UnitEvent::Exited { .. }) => {
                     h.submit(job_exec_rs::port::supervisor::UnitCommand::Collect { unit });
                 }
-                UnitEvent::Gone { .. } => gone += 1,
+                SupervisorEvent::Unit(_, UnitEvent::Gone) => gone += 1,
                 _ => {}
             }
         }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use job_exec_rs::adapter::worker::WorkerConfig;
-use job_exec_rs::port::supervisor::UnitEvent;
+use job_exec_rs::port::supervisor::{SupervisorEvent, UnitEvent};
 use job_exec_rs::proto::{ExecMethod, WaitStatus};
 
 use crate::rough::{OWN_PROCESS, in_a_process_of_its_own};
@@ -38,7 +38,7 @@ fn config(directory: &std::path::Path) -> WorkerConfig {
 
 fn silent(h: &mut Harness) -> String {
     h.wait("Silent", |event| match event {
-        UnitEvent::Silent { what } => Some(what.clone()),
+        SupervisorEvent::Silent { what } => Some(what.clone()),
         _ => None,
     })
 }
@@ -68,9 +68,13 @@ fn inside_a_manager_that_hangs() {
         let what = silent(&mut h);
         let expected = if round == 1 { "a sign of life" } else { "the start of" };
         assert!(what.starts_with(expected) || round == 2, "{what}");
-        assert!(!h.saw(|event| matches!(event, UnitEvent::Failed { .. } | UnitEvent::Lost { .. })));
+        assert!(!h.saw(|event| matches!(
+            event,
+            SupervisorEvent::Unit(_, UnitEvent::Failed(_))
+                | SupervisorEvent::Unit(_, UnitEvent::Lost { .. })
+        )));
         drop(stopped);
-        h.wait("Answers", |event| matches!(event, UnitEvent::Answers).then_some(()));
+        h.wait("Answers", |event| matches!(event, SupervisorEvent::Answers).then_some(()));
         for job in (first..first + 6).filter(|_| round == 2) {
             h.started(job);
             assert_eq!(h.exited(job), WaitStatus::exited(job as i32));

@@ -2,7 +2,7 @@
 
 use std::sync::mpsc::Sender;
 
-use job_exec_rs::port::supervisor::UnitEvent;
+use job_exec_rs::port::supervisor::SupervisorEvent;
 use job_exec_rs::proto::{BrokerRank, JobId};
 
 /// A message from another thread.
@@ -15,7 +15,7 @@ pub(super) enum Inward {
     /// Return from all waiting.
     Leave,
     /// A supervisor reports.
-    Unit(BrokerRank, UnitEvent),
+    Supervisor(BrokerRank, SupervisorEvent),
 }
 
 /// Controls an instance from another thread, or from its observer.

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use job_exec_rs::adapter::worker::Worker;
 use job_exec_rs::machine::{Credential, Effects, Event, Listing, Node, Now};
-use job_exec_rs::port::supervisor::{Method, UnitEvent};
+use job_exec_rs::port::supervisor::{Method, StartFailure, SupervisorEvent, UnitEvent};
 use job_exec_rs::proto::{BarrierEntry, BrokerRank, Exception, JobId, StartRequest, UnitName};
 use serde_json::Value;
 
@@ -106,7 +106,7 @@ impl<'a> Instance<'a> {
             instance.tell(None, what);
         }
         for (rank, event) in supervision.events {
-            instance.handle_unit_event(rank, event);
+            instance.handle_supervisor(rank, event);
         }
         for (id, job) in kept {
             instance.adopt(id, job);
@@ -253,7 +253,7 @@ impl<'a> Instance<'a> {
                 }
             }
             Inward::Leave => self.left = true,
-            Inward::Unit(rank, event) => self.handle_unit_event(rank, event),
+            Inward::Supervisor(rank, event) => self.handle_supervisor(rank, event),
         }
     }
 
@@ -277,20 +277,18 @@ impl<'a> Instance<'a> {
         (self.observer)(&InstanceEvent { timestamp: wall(), id, what });
     }
 
-    fn handle_unit_event(&mut self, rank: BrokerRank, event: UnitEvent) {
-        if let Some((id, what)) = happening_of(&event) {
-            self.tell(Some(id), what);
+    fn handle_supervisor(&mut self, rank: BrokerRank, event: SupervisorEvent) {
+        let SupervisorEvent::Unit(unit, event) = event else {
+            return self.queue.push_back((rank, Event::Supervisor(event)));
+        };
+        if let Some(what) = happening_of(unit.clone(), &event) {
+            self.tell(Some(unit.job()), what);
         }
-        match (event.unit().cloned(), &event) {
-            (Some(unit), UnitEvent::Started { .. }) => {
-                self.queue.push_back((rank, Event::Unit(event)));
-                self.enter_barrier(rank, unit);
-            }
-            (Some(unit), _) => {
-                let passed = self.shells.pass_or_hold(&unit, event);
-                self.queue.extend(passed.map(|event| (rank, Event::Unit(event))));
-            }
-            (None, _) => self.queue.push_back((rank, Event::Unit(event))),
+        if let UnitEvent::Started { .. } = event {
+            self.queue.push_back((rank, Event::Supervisor(event.of(&unit))));
+            self.enter_barrier(rank, unit);
+        } else if let Some(event) = self.shells.pass_or_hold(&unit, event) {
+            self.queue.push_back((rank, Event::Supervisor(event.of(&unit))));
         }
     }
 
@@ -307,7 +305,7 @@ impl<'a> Instance<'a> {
 
     fn leave_barrier(&mut self, unit: &UnitName) {
         for event in self.shells.leave_barrier(unit) {
-            self.queue.push_back((unit.rank(), Event::Unit(event)));
+            self.queue.push_back((unit.rank(), Event::Supervisor(event.of(unit))));
         }
     }
 
@@ -346,39 +344,26 @@ fn wall() -> f64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64()
 }
 
-/// What the observer gets of a supervisor's event, and the job that it is about.
-fn happening_of(event: &UnitEvent) -> Option<(JobId, Happening)> {
-    let (unit, what) = match event.clone() {
-        UnitEvent::Exited { unit, status } => {
-            (unit.clone(), Happening::UnitExited { unit, status })
+/// What the observer gets of a unit's event.
+fn happening_of(unit: UnitName, event: &UnitEvent) -> Option<Happening> {
+    Some(match event.clone() {
+        UnitEvent::Exited { status } => Happening::UnitExited { unit, status },
+        UnitEvent::Failed(StartFailure { message, .. }) => Happening::UnitFailed { unit, message },
+        UnitEvent::Gone => Happening::UnitGone { unit },
+        UnitEvent::Left => Happening::UnitLeft { unit },
+        UnitEvent::Lost { message } => Happening::UnitLost { unit, message },
+        UnitEvent::NeverStarted => {
+            Happening::UnitFailed { unit, message: "it was never started".to_string() }
         }
-        UnitEvent::Failed { unit, message, .. } => {
-            (unit.clone(), Happening::UnitFailed { unit, message })
+        UnitEvent::Output { stream, data, .. } => {
+            Happening::Output { rank: unit.rank(), stream, data }
         }
-        UnitEvent::Gone { unit } => (unit.clone(), Happening::UnitGone { unit }),
-        UnitEvent::Left { unit } => (unit.clone(), Happening::UnitLeft { unit }),
-        UnitEvent::Lost { unit, message } => (unit.clone(), Happening::UnitLost { unit, message }),
-        UnitEvent::NeverStarted { unit } => {
-            let message = "it was never started".to_string();
-            (unit.clone(), Happening::UnitFailed { unit, message })
-        }
-        UnitEvent::Output { unit, stream, data, .. } => {
-            let rank = unit.rank();
-            (unit, Happening::Output { rank, stream, data })
-        }
-        UnitEvent::Started { unit, pid } => (unit.clone(), Happening::UnitStarted { unit, pid }),
-        UnitEvent::Answers
-        | UnitEvent::Found(_)
+        UnitEvent::Started { pid } => Happening::UnitStarted { unit, pid },
+        UnitEvent::Kept { .. }
+        | UnitEvent::Marked { .. }
         | UnitEvent::OutputLost { .. }
         | UnitEvent::OutputOverflow { .. }
         | UnitEvent::OutputTruncated { .. }
-        | UnitEvent::Ready { .. }
-        | UnitEvent::Silent { .. }
-        | UnitEvent::Stopping { .. }
-        | UnitEvent::Kept { .. }
-        | UnitEvent::Marked { .. }
-        | UnitEvent::Unreadable { .. }
-        | UnitEvent::Unusable { .. } => return None,
-    };
-    Some((unit.job(), what))
+        | UnitEvent::Stopping => return None,
+    })
 }

@@ -134,8 +134,8 @@ mod tests {
         let id = JobId(5);
         let unit = UnitName::new(false, BrokerRank(0), id, InstanceId::new("/x", 0));
         let mut shells = Shells::default();
-        let exited = UnitEvent::Exited { unit: unit.clone(), status: WaitStatus(0) };
-        let gone = UnitEvent::Gone { unit: unit.clone() };
+        let exited = UnitEvent::Exited { status: WaitStatus(0) };
+        let gone = UnitEvent::Gone;
         assert!(shells.pass_or_hold(&unit, gone.clone()).is_some(), "not in the barrier");
         shells.enter_barrier(unit.clone());
         assert!(shells.pass_or_hold(&unit, gone.clone()).is_some(), "still runs");

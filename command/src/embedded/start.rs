@@ -7,7 +7,7 @@ use std::sync::mpsc::{Receiver, Sender};
 use job_exec_rs::adapter::worker::{ANSWER_WITHIN, Worker, WorkerConfig, uptime};
 use job_exec_rs::config::Config;
 use job_exec_rs::machine::{Facts, Node};
-use job_exec_rs::port::supervisor::{Method, Supervisor, UnitCommand, UnitEvent};
+use job_exec_rs::port::supervisor::{Method, Supervisor, SupervisorEvent, UnitCommand};
 use job_exec_rs::proto::{BrokerRank, InstanceId, JobId, UnitName};
 use job_exec_rs::supervisor::OuterJob;
 
@@ -28,7 +28,7 @@ pub(super) struct Supervision {
     /// The jobs that this instance goes on with.
     jobs: BTreeSet<JobId>,
     /// Events of the supervisors so far, for the nodes.
-    pub(super) events: Vec<(BrokerRank, UnitEvent)>,
+    pub(super) events: Vec<(BrokerRank, SupervisorEvent)>,
 }
 
 /// The nodes of all ranks.
@@ -115,8 +115,8 @@ impl Supervision {
 
         while waiting > 0 {
             match inbox.recv() {
-                Ok(Inward::Unit(rank, event)) => {
-                    waiting -= u32::from(matches!(event, UnitEvent::Ready { .. }));
+                Ok(Inward::Supervisor(rank, event)) => {
+                    waiting -= u32::from(matches!(event, SupervisorEvent::Ready { .. }));
                     supervision.handle_event(rank, event)?;
                 }
                 // No other thread has a `Control` yet.
@@ -127,14 +127,18 @@ impl Supervision {
         Ok(supervision)
     }
 
-    fn handle_event(&mut self, rank: BrokerRank, event: UnitEvent) -> Result<(), InstanceError> {
+    fn handle_event(
+        &mut self,
+        rank: BrokerRank,
+        event: SupervisorEvent,
+    ) -> Result<(), InstanceError> {
         match event {
-            UnitEvent::Unusable { message } => return Err(InstanceError::Unusable(message)),
-            UnitEvent::Found(record) if self.jobs.contains(&record.spec.job) => {
+            SupervisorEvent::Unusable { message } => return Err(InstanceError::Unusable(message)),
+            SupervisorEvent::Found(record) if self.jobs.contains(&record.spec.job) => {
                 self.adopted.push(record.spec.unit.clone());
-                self.events.push((rank, UnitEvent::Found(record)));
+                self.events.push((rank, SupervisorEvent::Found(record)));
             }
-            UnitEvent::Found(record) => {
+            SupervisorEvent::Found(record) => {
                 // The job manager of this unit is gone, so nobody wants the unit. The node is not
                 // told that it was found. When the node is told that the unit is gone, it finds no
                 // job for it and has it forgotten.
@@ -146,7 +150,7 @@ impl Supervision {
                 self.leftovers.push(unit);
             }
             event => {
-                if let UnitEvent::Ready { method, notice } = &event {
+                if let SupervisorEvent::Ready { method, notice } = &event {
                     self.method = *method;
                     self.notice.clone_from(notice);
                 }
@@ -187,7 +191,7 @@ fn worker(
     let sender = sender.clone();
     Worker::start(worker_config, move |event| {
         // If the instance has ended, nobody listens.
-        drop(sender.send(Inward::Unit(rank, event)));
+        drop(sender.send(Inward::Supervisor(rank, event)));
     })
     .map_err(|error| InstanceError::Thread { rank, error })
 }

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use job_exec_rs::port::Note;
 use job_exec_rs::port::supervisor::{
-    Method, OutputLimits, Started, UnitCommand, UnitEvent, UnitRecord, UnitSpec,
+    Method, OutputLimits, StartFailure, Started, SupervisorEvent, UnitCommand, UnitEvent,
+    UnitRecord, UnitSpec,
 };
 use job_exec_rs::proto::{BrokerRank, InstanceId, JobId, Stream, UnitName, WaitStatus};
 use job_exec_rs::supervisor::{Backend, BackendEvent, Core, Grown, OutputPaths, UnrecordedUnit};
@@ -85,7 +86,7 @@ impl Backend for Asked {
 struct Life {
     core: Core,
     asked: Asked,
-    events: Arc<Mutex<Vec<UnitEvent>>>,
+    events: Arc<Mutex<Vec<SupervisorEvent>>>,
 }
 
 impl Life {
@@ -122,14 +123,16 @@ impl Life {
         self.command(UnitCommand::Launch(spec(job)));
     }
 
-    fn take(&self) -> Vec<UnitEvent> {
+    fn take(&self) -> Vec<SupervisorEvent> {
         std::mem::take(&mut *self.events.lock().unwrap())
     }
 
     /// The errno and text of a launch that was refused.
     fn failure(&self) -> (i32, String) {
         match self.take().as_slice() {
-            [UnitEvent::Failed { errnum, message, .. }] => (*errnum, message.clone()),
+            [SupervisorEvent::Unit(_, UnitEvent::Failed(StartFailure { errnum, message }))] => {
+                (*errnum, message.clone())
+            }
             other => panic!("expected one failure: {other:?}"),
         }
     }
@@ -217,7 +220,11 @@ fn facts_that_find_no_space_are_written_later() {
         assert!(
             matches!(
                 told.as_slice(),
-                [UnitEvent::Started { .. }, UnitEvent::Exited { .. }, UnitEvent::Gone { .. }]
+                [
+                    SupervisorEvent::Unit(_, UnitEvent::Started { .. }),
+                    SupervisorEvent::Unit(_, UnitEvent::Exited { .. }),
+                    SupervisorEvent::Unit(_, UnitEvent::Gone)
+                ]
             ),
             "what is true is told: {told:?}"
         );
@@ -232,8 +239,11 @@ fn facts_that_find_no_space_are_written_later() {
         let mut next = Life::new(&disk, BOOT);
         next.command(UnitCommand::Collect { unit: unit(1) });
         let found = next.take();
-        let [UnitEvent::Found(record), UnitEvent::Exited { .. }, UnitEvent::Gone { .. }] =
-            found.as_slice()
+        let [
+            SupervisorEvent::Found(record),
+            SupervisorEvent::Unit(_, UnitEvent::Exited { .. }),
+            SupervisorEvent::Unit(_, UnitEvent::Gone),
+        ] = found.as_slice()
         else {
             panic!("{found:?}");
         };
@@ -265,7 +275,7 @@ fn a_shell_that_has_left_its_unit_is_told_in_each_life() {
     for event in [started(1), BackendEvent::Left(unit(1))] {
         life.event(event);
     }
-    let left = UnitEvent::Left { unit: unit(1) };
+    let left = UnitEvent::Left.of(&unit(1));
     assert_eq!(life.take()[1], left);
     assert!(facts(&disk, 1).contains(&json!({"left": true})));
     life.event(BackendEvent::Left(unit(1)));
@@ -275,7 +285,7 @@ fn a_shell_that_has_left_its_unit_is_told_in_each_life() {
     for _ in 0..3 {
         let mut next = Life::new(&disk, BOOT);
         let found = next.take();
-        assert!(matches!(&found[0], UnitEvent::Found(record) if record.left), "{found:?}");
+        assert!(matches!(&found[0], SupervisorEvent::Found(record) if record.left), "{found:?}");
         assert_eq!(found[1], left);
         next.event(started(1));
         next.command(UnitCommand::Collect { unit: unit(1) });
@@ -319,7 +329,7 @@ fn a_record_of_a_later_release_is_told_and_left_alone() {
         "cannot read the record {}: its format has version 2, this release knows version 1",
         disk.path(&record(1)).display()
     );
-    assert_eq!(life.take(), [UnitEvent::Unreadable { unit: unit(1), message }]);
+    assert_eq!(life.take(), [SupervisorEvent::Unreadable { unit: unit(1), message }]);
     assert_eq!(life.asked.spared, [unit(1)]);
     // Nothing is started under its name, and nothing ends its unit.
     life.launch(1);
@@ -403,7 +413,11 @@ fn a_crash_anywhere_in_a_fact_loses_no_other() {
         next.event(exited(1));
         next.command(note(1, 7));
         let found = Life::new(&disk, BOOT).take();
-        let [UnitEvent::Found(record), UnitEvent::Exited { status, .. }] = found.as_slice() else {
+        let [
+            SupervisorEvent::Found(record),
+            SupervisorEvent::Unit(_, UnitEvent::Exited { status }),
+        ] = found.as_slice()
+        else {
             panic!("after {bytes} bytes: {found:?}");
         };
         assert_eq!(*status, WaitStatus::exited(3));
@@ -431,10 +445,17 @@ fn after_a_crash_of_the_node_what_is_left_is_lost_or_left_alone() {
         assert_eq!(next.asked.finds, [], "no process can be left");
         let told = next.take();
         for job in 1..4 {
-            let about: Vec<&UnitEvent> =
-                told.iter().filter(|event| event.unit() == Some(&unit(job))).collect();
+            let is_about = |event: &&SupervisorEvent| match event {
+                SupervisorEvent::Found(record) => record.spec.unit == unit(job),
+                SupervisorEvent::Unit(about, _) => *about == unit(job),
+                _ => false,
+            };
+            let about: Vec<&SupervisorEvent> = told.iter().filter(is_about).collect();
             match about.as_slice() {
-                [UnitEvent::Found(_), UnitEvent::Lost { message, .. }] => {
+                [
+                    SupervisorEvent::Found(_),
+                    SupervisorEvent::Unit(_, UnitEvent::Lost { message }),
+                ] => {
                     assert!(message.contains("rebooted"));
                 }
                 [] => left_out(&disk, &files, &mut next, job),
@@ -509,7 +530,7 @@ fn a_unit_without_a_record_is_found_and_gets_one() {
         next.event(unrecorded(1));
         next.event(BackendEvent::Listed);
         let found = next.take();
-        let [UnitEvent::Found(record)] = found.as_slice() else { panic!("{found:?}") };
+        let [SupervisorEvent::Found(record)] = found.as_slice() else { panic!("{found:?}") };
         assert_eq!((record.spec.userid, record.spec.size), (7, 2));
         assert_eq!(record.spec.digest.as_str(), "digest");
         let notes: Vec<Note> = Note::all(&record.notes).collect();
@@ -521,7 +542,9 @@ fn a_unit_without_a_record_is_found_and_gets_one() {
         next.take();
 
         let mut last = Life::new(&disk, BOOT);
-        let [UnitEvent::Found(again), UnitEvent::Exited { status, .. }] = &last.take()[..] else {
+        let [SupervisorEvent::Found(again), SupervisorEvent::Unit(_, UnitEvent::Exited { status })] =
+            &last.take()[..]
+        else {
             panic!("it has a record now");
         };
         assert_eq!((again.notes.len(), *status), (1, WaitStatus::exited(3)));
@@ -576,7 +599,7 @@ fn a_unit_whose_record_was_made_again_is_lost_if_it_cannot_be_found() {
     life.event(BackendEvent::Listed);
     life.take();
     life.event(BackendEvent::Absent(unit(1)));
-    assert!(matches!(life.take()[..], [UnitEvent::Lost { .. }]));
+    assert!(matches!(life.take()[..], [SupervisorEvent::Unit(_, UnitEvent::Lost { .. })]));
 }
 
 /// A call of an earlier life can reach systemd after the list.
@@ -630,7 +653,11 @@ fn a_unit_that_exits_is_collected_without_a_command() {
     life.event(BackendEvent::Empty(unit(1)));
     life.command(UnitCommand::Collect { unit: unit(1) });
     assert_eq!(life.asked.collects.len(), 1);
-    let gone = life.take().iter().filter(|e| matches!(e, UnitEvent::Gone { .. })).count();
+    let gone = life
+        .take()
+        .iter()
+        .filter(|e| matches!(e, SupervisorEvent::Unit(_, UnitEvent::Gone)))
+        .count();
     assert_eq!(gone, 1);
 }
 

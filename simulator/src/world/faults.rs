@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use job_exec_rs::config::Config;
 use job_exec_rs::machine::{Credential, Effects, Event, Fault, Now, RequestId};
-use job_exec_rs::port::supervisor::{Method, UnitEvent};
+use job_exec_rs::port::supervisor::{Method, SupervisorEvent};
 use job_exec_rs::proto::{BrokerRank, JobId, UnitName};
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
@@ -486,7 +486,7 @@ impl World {
     }
 
     /// The supervisor has seen what is left on the node: the module begins to work.
-    pub(super) fn finish_load(&mut self, rank: u32, found: Vec<UnitEvent>) {
+    pub(super) fn finish_load(&mut self, rank: u32, found: Vec<SupervisorEvent>) {
         let state = &mut self.ranks[rank as usize];
         let uptime = self.now - state.booted;
         state.node = Some(new_node(rank, state.brokers, uptime, self.site.clone()));
@@ -500,10 +500,10 @@ impl World {
         note!(self, "ready on rank {rank}");
         self.lose_parked(rank, &found);
         for event in found {
-            self.handle(rank, Event::Unit(event));
+            self.handle(rank, Event::Supervisor(event));
         }
-        let ready = UnitEvent::Ready { method: Method::Systemd, notice: None };
-        self.handle(rank, Event::Unit(ready));
+        let ready = SupervisorEvent::Ready { method: Method::Systemd, notice: None };
+        self.handle(rank, Event::Supervisor(ready));
         self.forward_from_supervisor(rank);
         self.unpark_barriers(rank);
         self.unpark_messages(rank);

@@ -6,7 +6,7 @@ use std::iter;
 
 use job_exec_rs::machine::{Credential, Event, Fault, RequestId, Topic};
 use job_exec_rs::planted::Bug;
-use job_exec_rs::port::supervisor::UnitEvent;
+use job_exec_rs::port::supervisor::SupervisorEvent;
 use job_exec_rs::proto::{BarrierEntry, BrokerRank, JobId};
 use rand::Rng;
 use resume_machine::{Connector, Limits, Options, Packet, SendError};
@@ -340,9 +340,11 @@ impl World {
     }
 
     /// Requests in the barrier are kept in the records of shells, and are lost with them.
-    pub(super) fn lose_parked(&mut self, rank: u32, found: &[UnitEvent]) {
-        let kept = |event: &UnitEvent| match event {
-            UnitEvent::Found(record) if !record.spec.unit.is_script() => Some(record.spec.job),
+    pub(super) fn lose_parked(&mut self, rank: u32, found: &[SupervisorEvent]) {
+        let kept = |event: &SupervisorEvent| match event {
+            SupervisorEvent::Found(record) if !record.spec.unit.is_script() => {
+                Some(record.spec.job)
+            }
             _ => None,
         };
         let kept: BTreeSet<JobId> = found.iter().filter_map(kept).collect();

@@ -74,7 +74,7 @@ impl World {
         }
         let to = self.life(rank);
         for event in events {
-            let event = Box::new(Event::Unit(event));
+            let event = Box::new(Event::Supervisor(event));
             self.send_on(rank, FROM_SUPERVISOR, Item::Deliver { to, event });
         }
     }

@@ -13,7 +13,9 @@ use std::rc::Rc;
 
 use super::{Futures, RpcError};
 use crate::config::Config;
-use crate::port::supervisor::{NOT_CONFINED, Supervisor, UnitCommand, UnitEvent, UnitSpec};
+use crate::port::supervisor::{
+    NOT_CONFINED, StartFailure, Supervisor, SupervisorEvent, UnitCommand, UnitEvent, UnitSpec,
+};
 use crate::proto::{Idset, Stream, UnitName};
 use crate::supervisor::cgroup2;
 
@@ -27,7 +29,7 @@ struct Inner<U> {
     futures: Rc<Futures>,
     units: RefCell<U>,
     state: RefCell<State>,
-    sink: Box<dyn Fn(UnitEvent)>,
+    sink: Box<dyn Fn(SupervisorEvent)>,
     /// What makes the IMP kill the processes of its shell (`exec.sdexec-stop-timer-signal`).
     imp_kill_signal: i32,
 }
@@ -54,7 +56,7 @@ impl<U: Supervisor + 'static> Constrain<U> {
         units: U,
         config: &Config,
         futures: Rc<Futures>,
-        sink: impl Fn(UnitEvent) + 'static,
+        sink: impl Fn(SupervisorEvent) + 'static,
     ) -> Self {
         let (units, state, sink) = (RefCell::new(units), RefCell::default(), Box::new(sink));
         let imp_kill_signal = config.stop_timer_signal;
@@ -62,26 +64,26 @@ impl<U: Supervisor + 'static> Constrain<U> {
     }
 
     /// The event of a unit, as the node is to see it. `None`: it is not to see it.
-    pub fn pass(&self, event: UnitEvent) -> Option<UnitEvent> {
-        let Some(unit) = event.unit().cloned() else { return Some(event) };
+    pub fn pass(&self, event: SupervisorEvent) -> Option<SupervisorEvent> {
+        let SupervisorEvent::Unit(unit, event) = event else { return Some(event) };
         let refusal = self.0.state.borrow().refused.get(&unit).cloned();
         match (&event, refusal) {
-            (UnitEvent::Gone { .. }, Some(message)) => {
+            (UnitEvent::Gone, Some(message)) => {
                 self.0.state.borrow_mut().refused.remove(&unit);
-                Some(UnitEvent::Failed { unit, errnum: NOT_CONFINED, message })
+                Some(UnitEvent::Failed(StartFailure { errnum: NOT_CONFINED, message }).of(&unit))
             }
             (_, Some(_)) => None,
-            (UnitEvent::Started { pid, .. }, None) => {
+            (UnitEvent::Started { pid }, None) => {
                 let expected = self.0.state.borrow_mut().expected.remove(&unit);
                 match expected.map_or(Ok(()), |cpus| check_cpus(*pid, &cpus)) {
-                    Ok(()) => Some(event),
+                    Ok(()) => Some(event.of(&unit)),
                     Err(why) => {
                         self.0.refuse(unit, why);
                         None
                     }
                 }
             }
-            (_, None) => Some(event),
+            (_, None) => Some(event.of(&unit)),
         }
     }
 
@@ -137,7 +139,7 @@ impl<U: Supervisor> Inner<U> {
             // What waits is for a unit that there will not be.
             Err(RpcError { errnum, message }) => {
                 let message = format!("sdexec-mapper.lookup: {message}");
-                (self.sink)(UnitEvent::Failed { unit, errnum, message });
+                (self.sink)(UnitEvent::Failed(StartFailure { errnum, message }).of(&unit));
             }
         }
     }

@@ -17,7 +17,7 @@ use crate::machine::{
     Topic,
 };
 use crate::port::Note;
-use crate::port::supervisor::{Supervisor, UnitCommand, UnitEvent};
+use crate::port::supervisor::{Supervisor, SupervisorEvent, UnitCommand};
 use crate::proto::{BrokerRank, JobEvent, JobId, UnitName};
 
 /// How long an unload waits for the last checkpoint, in seconds. A broker that stops may be waited
@@ -187,9 +187,9 @@ impl Driver {
 
     /// Handles an event of the supervisor. If it is a found record, the barrier requests that the
     /// record keeps are given to the node, too.
-    pub fn handle_unit_event(&self, event: UnitEvent) {
+    pub fn handle_supervisor(&self, event: SupervisorEvent) {
         let mut parked = Vec::new();
-        if let UnitEvent::Found(record) = &event {
+        if let SupervisorEvent::Found(record) = &event {
             for note in Note::all(&record.notes) {
                 if let Note::Parked { entry, message: Some(bytes), broker } = note
                     && let Some(message) = Message::decode(&bytes)
@@ -201,7 +201,7 @@ impl Driver {
                 }
             }
         }
-        self.handle(Event::Unit(event));
+        self.handle(Event::Supervisor(event));
         for (id, entry, message, broker) in parked {
             let request = self.requests.hold(message);
             self.handle(Event::Parked { request, id, entry, broker });

@@ -7,14 +7,14 @@ use std::sync::{Mutex, PoisonError};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 
 use crate::machine::Level;
-use crate::port::supervisor::UnitEvent;
+use crate::port::supervisor::SupervisorEvent;
 
 /// What the supervisor's thread sends.
 pub enum Inward {
     /// A log line of the supervisor.
     Log(Level, String),
     /// A supervisor's event.
-    Unit(UnitEvent),
+    Supervisor(SupervisorEvent),
 }
 
 /// A queue with a file descriptor that is readable while the queue has items. The writers bound its

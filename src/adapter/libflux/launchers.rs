@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::port::supervisor::{Supervisor, UnitCommand, UnitEvent};
+use crate::port::supervisor::{StartFailure, Supervisor, SupervisorEvent, UnitCommand, UnitEvent};
 use crate::proto::{ExecMethod, UnitName};
 
 /// Passes each command on to the supervisor that has the shell.
@@ -16,13 +16,22 @@ pub struct Launchers<U, C> {
     children: C,
     /// What `children` has, although it is not the rank's own method.
     chosen: BTreeSet<UnitName>,
-    sink: Box<dyn Fn(UnitEvent)>,
+    sink: Box<dyn Fn(SupervisorEvent)>,
 }
 
 impl<U: Supervisor, C: Supervisor> Launchers<U, C> {
     /// `sink` is called with what neither of them can tell.
-    pub fn new(units: Result<U, String>, children: C, sink: impl Fn(UnitEvent) + 'static) -> Self {
+    pub fn new(
+        units: Result<U, String>,
+        children: C,
+        sink: impl Fn(SupervisorEvent) + 'static,
+    ) -> Self {
         Self { units, children, chosen: BTreeSet::new(), sink: Box::new(sink) }
+    }
+
+    fn refuse(&self, unit: &UnitName, message: String) {
+        let failure = StartFailure { errnum: libc::ENOTSUP, message };
+        (self.sink)(UnitEvent::Failed(failure).of(unit));
     }
 }
 
@@ -33,14 +42,12 @@ impl<U: Supervisor, C: Supervisor> Supervisor for Launchers<U, C> {
             match (spec.method, &self.units) {
                 (ExecMethod::Systemd, Err(why)) => {
                     let message = format!("exec method systemd is not available: {why}");
-                    let errnum = libc::ENOTSUP;
-                    return (self.sink)(UnitEvent::Failed { unit, errnum, message });
+                    return self.refuse(&unit, message);
                 }
                 (ExecMethod::Fork, _) if spec.resources.is_some() => {
                     let message = "exec method fork cannot confine a shell to its resources \
                                    (exec.sdexec-constrain-resources)";
-                    let (errnum, message) = (libc::ENOTSUP, message.to_string());
-                    return (self.sink)(UnitEvent::Failed { unit, errnum, message });
+                    return self.refuse(&unit, message.to_string());
                 }
                 (ExecMethod::Fork, Ok(_)) => drop(self.chosen.insert(unit.clone())),
                 _ => (),

@@ -13,7 +13,9 @@ use base64::Engine;
 use serde_json::{Value, json};
 
 use super::{Futures, Handle, RpcError, Timer};
-use crate::port::supervisor::{OutputLimits, Supervisor, UnitCommand, UnitEvent, UnitSpec};
+use crate::port::supervisor::{
+    OutputLimits, StartFailure, Supervisor, SupervisorEvent, UnitCommand, UnitEvent, UnitSpec,
+};
 use crate::proto::{Stream, UnitName, WaitStatus};
 
 /// One shell.
@@ -40,18 +42,13 @@ struct Process {
 
 impl Process {
     /// The event for new output. Bytes past the limit are counted and dropped.
-    fn output(
-        &mut self,
-        unit: UnitName,
-        (stream, limit): (Stream, u64),
-        mut data: Vec<u8>,
-    ) -> Option<UnitEvent> {
+    fn output(&mut self, (stream, limit): (Stream, u64), mut data: Vec<u8>) -> Option<UnitEvent> {
         let position = &mut self.offsets[stream as usize];
         let offset = *position;
         *position = position.saturating_add(data.len() as u64);
         let room = limit.saturating_sub(offset);
         data.truncate(usize::try_from(room).unwrap_or(usize::MAX));
-        (!data.is_empty()).then_some(UnitEvent::Output { unit, stream, offset, data })
+        (!data.is_empty()).then_some(UnitEvent::Output { stream, offset, data })
     }
 }
 
@@ -60,7 +57,7 @@ impl Process {
 const LEFTOVER_GRACE_SECONDS: f64 = 0.1;
 
 type Processes = Rc<RefCell<BTreeMap<UnitName, Process>>>;
-type Sink = Rc<dyn Fn(UnitEvent)>;
+type Sink = Rc<dyn Fn(SupervisorEvent)>;
 
 /// The `fork` supervisor of a real broker.
 pub struct Rexec {
@@ -79,7 +76,7 @@ impl Rexec {
         futures: Rc<Futures>,
         rank: u32,
         limits: OutputLimits,
-        sink: impl Fn(UnitEvent) + 'static,
+        sink: impl Fn(SupervisorEvent) + 'static,
     ) -> Self {
         Self { handle, futures, rank, limits, processes: Rc::default(), sink: Rc::new(sink) }
     }
@@ -99,7 +96,7 @@ impl Rexec {
                 Ok(text) => handle_answer(&processes, &unit, limits.stream, &text),
                 Err(error) => handle_end(&processes, &unit, &error),
             };
-            if let Some(UnitEvent::Started { pid, .. }) = event {
+            if let Some(UnitEvent::Started { pid }) = event {
                 let signals =
                     processes.borrow_mut().get_mut(&unit).map(|p| std::mem::take(&mut p.signals));
                 for signal in signals.unwrap_or_default() {
@@ -107,7 +104,7 @@ impl Rexec {
                 }
             }
             if let Some(event) = event {
-                sink(event);
+                sink(event.of(&unit));
             }
             report_gone(&processes, &unit, limits.stream, &*sink);
         });
@@ -197,12 +194,11 @@ fn handle_answer(
     let answer: Value = serde_json::from_str(text).unwrap_or_default();
     let mut processes = processes.borrow_mut();
     let process = processes.get_mut(unit)?;
-    let unit = unit.clone();
     match answer["type"].as_str()? {
         "started" => {
             let pid = u32::try_from(answer["pid"].as_u64()?).ok()?;
             process.pid = Some(pid);
-            Some(UnitEvent::Started { unit, pid })
+            Some(UnitEvent::Started { pid })
         }
         "output" => {
             let io = &answer["io"];
@@ -216,12 +212,12 @@ fn handle_answer(
                 Some("base64") => base64::engine::general_purpose::STANDARD.decode(text).ok()?,
                 _ => text.as_bytes().to_vec(),
             };
-            process.output(unit, (stream, limit), data)
+            process.output((stream, limit), data)
         }
         "finished" => {
             process.exited = true;
             let status = i32::try_from(answer["status"].as_i64()?).ok()?;
-            Some(UnitEvent::Exited { unit, status: WaitStatus(status) })
+            Some(UnitEvent::Exited { status: WaitStatus(status) })
         }
         _ => None, // `stopped`, `add-credit`: nothing that a job's state depends on
     }
@@ -233,21 +229,20 @@ fn handle_end(processes: &Processes, unit: &UnitName, error: &RpcError) -> Optio
     let process = processes.get_mut(unit)?;
     process.ended = true;
     process.kill_timer = None;
-    let unit = unit.clone();
     if process.pid.is_none() {
         let message = format!("{}: {}", process.program, error.message);
-        return Some(UnitEvent::Failed { unit, errnum: error.errnum, message });
+        return Some(UnitEvent::Failed(StartFailure { errnum: error.errnum, message }));
     }
     if !process.exited {
         process.collect = false;
         let message = format!("the broker's rexec service lost it: {error}");
-        return Some(UnitEvent::Lost { unit, message });
+        return Some(UnitEvent::Lost { message });
     }
     None
 }
 
 /// Reports `Gone` once for a collected process whose stream has ended.
-fn report_gone(processes: &Processes, unit: &UnitName, kept: u64, sink: &dyn Fn(UnitEvent)) {
+fn report_gone(processes: &Processes, unit: &UnitName, kept: u64, sink: &dyn Fn(SupervisorEvent)) {
     if !is_gone(processes, unit) {
         return;
     }
@@ -255,10 +250,10 @@ fn report_gone(processes: &Processes, unit: &UnitName, kept: u64, sink: &dyn Fn(
     for (stream, offset) in [Stream::Stdout, Stream::Stderr].into_iter().zip(offsets) {
         let dropped = offset.saturating_sub(kept);
         if dropped > 0 {
-            sink(UnitEvent::OutputTruncated { unit: unit.clone(), stream, kept, dropped });
+            sink(UnitEvent::OutputTruncated { stream, kept, dropped }.of(unit));
         }
     }
-    sink(UnitEvent::Gone { unit: unit.clone() });
+    sink(UnitEvent::Gone.of(unit));
 }
 
 /// Whether to report `Gone` now. True only once.

@@ -127,12 +127,12 @@ impl Perilog {
     pub(super) fn handle_unit(
         &mut self,
         cx: Context,
-        id: JobId,
+        unit: &UnitName,
         event: UnitEvent,
         out: &mut Effects,
     ) -> Vec<Report> {
-        let Some(stage) = event.unit().map(UnitName::stage) else { return Vec::new() };
-        if let (Stage::Prolog, UnitEvent::NeverStarted { unit }) = (stage, &event) {
+        let (id, stage) = (unit.job(), unit.stage());
+        if stage == Stage::Prolog && event == UnitEvent::NeverStarted {
             // A leader asks for it again, if it is still to run. Its epilog may be behind it already.
             out.push(Effect::Unit(UnitCommand::Forget { unit: unit.clone() }));
             self.scripts.remove(&stage);

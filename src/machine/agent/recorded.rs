@@ -89,21 +89,25 @@ impl Recorded {
     /// record: what is left of it can go.
     pub(super) fn see(&mut self, event: &UnitEvent, out: &mut Effects) {
         self.seen = match event {
-            UnitEvent::Started { pid, .. } if self.seen == Seen::Pending => {
-                Seen::Running { pid: *pid }
-            }
-            UnitEvent::Exited { status, .. } if !self.has_ended() => {
-                Seen::Ended(End::Status(*status))
-            }
-            UnitEvent::Lost { message, .. } if !self.has_ended() => {
+            UnitEvent::Started { pid } if self.seen == Seen::Pending => Seen::Running { pid: *pid },
+            UnitEvent::Exited { status } if !self.has_ended() => Seen::Ended(End::Status(*status)),
+            UnitEvent::Lost { message } if !self.has_ended() => {
                 Seen::Ended(End::Lost(message.clone()))
             }
-            UnitEvent::Failed { errnum, message, .. } => {
-                Seen::Failed(StartFailure { errnum: *errnum, message: message.clone() })
-            }
-            UnitEvent::NeverStarted { .. } => Seen::NeverStarted,
-            UnitEvent::Gone { .. } => Seen::Gone(self.end().cloned()),
-            _ => return,
+            UnitEvent::Failed(failure) => Seen::Failed(failure.clone()),
+            UnitEvent::NeverStarted => Seen::NeverStarted,
+            UnitEvent::Gone => Seen::Gone(self.end().cloned()),
+            // It was told before, or comes after the end.
+            UnitEvent::Exited { .. } | UnitEvent::Lost { .. } | UnitEvent::Started { .. } => return,
+            // They do not change how far its life is.
+            UnitEvent::Kept { .. }
+            | UnitEvent::Left
+            | UnitEvent::Marked { .. }
+            | UnitEvent::Output { .. }
+            | UnitEvent::OutputLost { .. }
+            | UnitEvent::OutputOverflow { .. }
+            | UnitEvent::OutputTruncated { .. }
+            | UnitEvent::Stopping => return,
         };
         if matches!(self.seen, Seen::Ended(_)) {
             self.collect(out);

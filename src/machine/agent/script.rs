@@ -334,11 +334,6 @@ impl Script {
         out: &mut Effects,
     ) -> bool {
         let (was_active, was_running) = (self.is_active(), self.is_running());
-        if let UnitEvent::NeverStarted { .. } = event {
-            // The intent was written, and no more.
-            self.unit.launch(self.spec.clone(), out);
-            return false;
-        }
         self.unit.see(&event, out);
         match event {
             UnitEvent::Started { .. }
@@ -349,18 +344,31 @@ impl Script {
             {
                 self.tell_to_end(cx, out);
             }
-            UnitEvent::Output { stream, offset, data, .. } => {
+            UnitEvent::Output { stream, offset, data } => {
                 let end = offset.saturating_add(data.len() as u64);
                 self.log(cx, id, stream, Some(&data), out);
                 self.unit.acknowledge(stream, end, 0, out);
             }
-            UnitEvent::Marked { is_written, .. } => self.mark.handle_written(id, is_written, out),
-            UnitEvent::Gone { .. } => {
+            UnitEvent::Marked { is_written } => self.mark.handle_written(id, is_written, out),
+            UnitEvent::Gone => {
                 for stream in [Stream::Stdout, Stream::Stderr] {
                     self.log(cx, id, stream, None, out);
                 }
             }
-            _ => (), // a shell's, or of no unit
+            // The intent was written, and no more.
+            UnitEvent::NeverStarted => self.unit.launch(self.spec.clone(), out),
+            // `see` has taken over all that they say.
+            UnitEvent::Exited { .. }
+            | UnitEvent::Failed(_)
+            | UnitEvent::Lost { .. }
+            | UnitEvent::Started { .. } => (),
+            // What a script leaves behind is not ended.
+            UnitEvent::Left | UnitEvent::Stopping => (),
+            // Its output is for the log alone: no job is ended for it.
+            UnitEvent::OutputLost { .. }
+            | UnitEvent::OutputOverflow { .. }
+            | UnitEvent::OutputTruncated { .. } => (),
+            UnitEvent::Kept { .. } => (), // a shell's
         }
         self.unit.discard_if_done(out);
         was_active && !self.is_active()

@@ -204,7 +204,7 @@ impl Shell {
 
     /// Handles news of the unit; returns what to report.
     pub(super) fn handle_unit(&mut self, event: UnitEvent, out: &mut Effects) -> Vec<Report> {
-        if matches!(event, UnitEvent::Lost { .. } | UnitEvent::NeverStarted { .. })
+        if matches!(event, UnitEvent::Lost { .. } | UnitEvent::NeverStarted)
             && self.start_failure().is_some()
         {
             // Nothing was started: its epilog's record says why.
@@ -217,40 +217,43 @@ impl Shell {
         }
         match event {
             UnitEvent::Started { .. } => vec![Report::Running],
-            UnitEvent::Output { stream, offset, data, .. } => {
+            UnitEvent::Output { stream, offset, data } => {
                 self.take_output(stream, offset, &data, out).into_iter().collect()
             }
-            UnitEvent::OutputLost { message, .. } => self.remark(Report::OutputLost { message }),
-            UnitEvent::OutputOverflow { allocated, .. } => {
+            UnitEvent::OutputLost { message } => self.remark(Report::OutputLost { message }),
+            UnitEvent::OutputOverflow { allocated } => {
                 self.remark(Report::OutputOverflow { allocated })
             }
-            UnitEvent::OutputTruncated { stream, kept, dropped, .. } => {
+            UnitEvent::OutputTruncated { stream, kept, dropped } => {
                 self.remark(Report::OutputTruncated { stream, kept, dropped })
             }
-            UnitEvent::Exited { status, .. } => {
+            UnitEvent::Exited { status } => {
                 let mut reports = self.tell_end(Report::Exited { status });
                 if Bug::ReleaseBeforeEmpty.is_planted() {
                     reports.push(Report::Gone);
                 }
                 reports
             }
-            UnitEvent::Kept { client, is_written, .. } => {
+            UnitEvent::Kept { client, is_written } => {
                 let id = self.unit().job();
                 self.client_commits.handle_written(id, &client, is_written, out);
                 Vec::new()
             }
-            UnitEvent::Failed { errnum, message, .. } => vec![Report::Failed { errnum, message }],
-            UnitEvent::NeverStarted { .. } => vec![Report::NeverStarted],
-            UnitEvent::Left { .. } => {
+            UnitEvent::Failed(StartFailure { errnum, message }) => {
+                vec![Report::Failed { errnum, message }]
+            }
+            UnitEvent::NeverStarted => vec![Report::NeverStarted],
+            UnitEvent::Left => {
                 self.troubles.push(Report::Left);
                 if self.unit.is_unwanted() {
                     self.drain(out);
                 }
                 vec![Report::Left]
             }
-            UnitEvent::Lost { message, .. } => self.tell_end(Report::Lost { message }),
-            UnitEvent::Gone { .. } => self.take_rest(),
-            _ => Vec::new(), // a script's, or of no unit
+            UnitEvent::Lost { message } => self.tell_end(Report::Lost { message }),
+            UnitEvent::Gone => self.take_rest(),
+            UnitEvent::Marked { .. } => Vec::new(), // a script's
+            UnitEvent::Stopping => Vec::new(),      // the agent has seen to it
         }
     }
 

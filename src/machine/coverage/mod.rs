@@ -10,8 +10,9 @@ use crate::machine::input::{Input, Machine};
 use crate::machine::leader::Leader;
 use crate::machine::node::Node;
 use crate::machine::schedule::Waiter;
+use crate::port::supervisor::SupervisorEvent;
 use crate::proto::peer::Question;
-use crate::proto::{BrokerRank, JobId, Stage};
+use crate::proto::{BrokerRank, JobId, Stage, UnitName};
 
 /// The machines, each with its states. `none`: this rank does not have it for the job. `no-shell`:
 /// the job has an agent here, and no shell. An agent has two scripts: a prolog and an epilog.
@@ -77,6 +78,7 @@ impl Node {
     pub fn pairs(&self, now: Now, event: &Event) -> Vec<Pair> {
         let input = event.input();
         let at = |position| Pair { position, input };
+        let of_script = |unit: &UnitName| vec![at(self.script_at(unit.job(), unit.stage()))];
         match event {
             Event::Checkpointed(_) => self.of_all_jobs(input),
             Event::Disconnected { request } if self.coordinator.has_asked(*request) => {
@@ -104,11 +106,13 @@ impl Node {
             // It waits for the supervisor. It comes again when that is ready.
             Event::Lead { .. } if self.is_starting() => Vec::new(),
             Event::Timeout => self.due(now).into_iter().flat_map(|w| self.waits(w)).collect(),
-            Event::Unit(event)
-                if input.machines().contains(&Machine::Script)
-                    && let Some(unit) = event.unit().filter(|unit| unit.is_script()) =>
+            Event::Supervisor(SupervisorEvent::Found(record)) if record.spec.unit.is_script() => {
+                of_script(&record.spec.unit)
+            }
+            Event::Supervisor(SupervisorEvent::Unit(unit, _))
+                if unit.is_script() && input.machines().contains(&Machine::Script) =>
             {
-                vec![at(self.script_at(unit.job(), unit.stage()))]
+                of_script(unit)
             }
             event => {
                 let owner = self.role_of(event);

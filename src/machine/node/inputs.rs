@@ -16,14 +16,13 @@ use crate::machine::peer_request::known_answer;
 use crate::machine::request::Topic;
 use crate::machine::schedule::Waiter;
 use crate::planted::Bug;
-use crate::port::supervisor::{Method, UnitCommand, UnitEvent};
+use crate::port::supervisor::{Method, SupervisorEvent, UnitCommand, UnitEvent};
 use crate::proto::peer::{
     CoveredRequest, KnownRequest, LeadReply, LeadRequest, Order, OrderRequest, Question, Reports,
     ShellsRequest, StreamEnd, Version,
 };
 use crate::proto::{
-    BarrierEntry, Bequest, BrokerRank, DegradedNodes, JobDigest, JobException, JobId, UnitName,
-    WaitStatus,
+    BarrierEntry, Bequest, BrokerRank, DegradedNodes, JobDigest, JobException, JobId, WaitStatus,
 };
 
 impl Node {
@@ -95,7 +94,7 @@ impl Node {
                 self.handle_told(now, asker, (id, &nodes, result), out);
             }
             Event::Timeout => self.handle_due(now, out),
-            Event::Unit(event) => self.handle_unit(now, event, out),
+            Event::Supervisor(event) => self.handle_supervisor(now, event, out),
         }
     }
 
@@ -531,16 +530,16 @@ impl Node {
         }
     }
 
-    fn handle_unit(&mut self, now: Now, event: UnitEvent, out: &mut Effects) {
+    fn handle_supervisor(&mut self, now: Now, event: SupervisorEvent, out: &mut Effects) {
         let cx = context!(self, now);
         match event {
-            UnitEvent::Found(record) => match self.agents.entry(record.spec.job) {
+            SupervisorEvent::Found(record) => match self.agents.entry(record.spec.job) {
                 Entry::Occupied(mut agent) => agent.get_mut().take_found(cx, &record, out),
                 Entry::Vacant(none) => drop(none.insert(Agent::found(cx, &record, out))),
             },
-            UnitEvent::Answers => self.end_silence(out),
-            UnitEvent::Silent { what } => self.begin_silence(now, &what, out),
-            UnitEvent::Ready { method, notice } => {
+            SupervisorEvent::Answers => self.end_silence(out),
+            SupervisorEvent::Silent { what } => self.begin_silence(now, &what, out),
+            SupervisorEvent::Ready { method, notice } => {
                 self.supervisor = SupervisorState::Ready(method);
                 if let Some(notice) = &notice {
                     // In a job it is as it should be.
@@ -549,31 +548,25 @@ impl Node {
                 }
                 self.notice = notice;
             }
-            UnitEvent::Unreadable { unit, message } => {
+            SupervisorEvent::Unreadable { unit, message } => {
                 if !self.agents.contains_key(&unit.job()) {
                     self.unreadable.insert(unit.job());
                 }
                 out.log(Level::Error, message);
             }
-            UnitEvent::Unusable { message } => {
+            SupervisorEvent::Unusable { message } => {
                 self.supervisor = SupervisorState::Unusable;
                 self.notice = Some(message.clone());
                 out.log(Level::Error, message);
             }
-            event => {
-                let Some(unit) = event.unit().cloned() else { return };
-                match self.agents.get_mut(&unit.job()) {
-                    Some(agent) => agent.handle_unit(cx, event, out),
-                    None => self.nobodys_unit(unit, &event, out),
+            SupervisorEvent::Unit(unit, event) => match self.agents.get_mut(&unit.job()) {
+                Some(agent) => agent.handle_unit(cx, &unit, event, out),
+                // Its job was forgotten in the meantime. Its record goes once nothing runs.
+                None if event == UnitEvent::Gone => {
+                    out.push(Effect::Unit(UnitCommand::Forget { unit }));
                 }
-            }
-        }
-    }
-
-    /// The unit's job was forgotten in the meantime: discards the record once nothing runs.
-    fn nobodys_unit(&mut self, unit: UnitName, event: &UnitEvent, out: &mut Effects) {
-        if matches!(event, UnitEvent::Gone { .. }) {
-            out.push(Effect::Unit(UnitCommand::Forget { unit }));
+                None => (),
+            },
         }
     }
 }

@@ -4,14 +4,14 @@ use super::recovery::Alone;
 use super::{JOB, lead_of, start, start_event};
 use crate::machine::peer_request::known_answer;
 use crate::machine::{Answer, Effect, Event, Fault, Now, RequestId, StreamId, StreamItem};
-use crate::port::supervisor::{Method, UnitEvent};
+use crate::port::supervisor::{Method, SupervisorEvent};
 use crate::proto::peer::{KnownRequest, LeadNote, LeadReply, Question, StreamEnd, Version};
 use crate::proto::{Exception, JobException, JobId, ReleasedRanks, Response, WaitStatus};
 
 /// The coordinator of a job that another rank leads, and the leader's stream.
 fn coordinator() -> (Alone, StreamId) {
     let mut node = Alone::new(0);
-    node.hear(Event::Unit(UnitEvent::Ready { method: Method::Systemd, notice: None }));
+    node.hear(Event::Supervisor(SupervisorEvent::Ready { method: Method::Systemd, notice: None }));
     let effects = node.hear(start_event(RequestId::Remote(1), &start("1", false)));
     let lead = effects.last().and_then(lead_of);
     (node, lead.expect("a request to lead").0)
@@ -184,7 +184,7 @@ fn a_reference_is_taken_back_when_a_rank_asks_for_a_job_that_nobody_runs() {
 #[test]
 fn an_unload_waits_until_a_reference_is_taken_back_where_nothing_runs() {
     let mut node = Alone::new(0);
-    node.hear(Event::Unit(UnitEvent::Ready { method: Method::Systemd, notice: None }));
+    node.hear(Event::Supervisor(SupervisorEvent::Ready { method: Method::Systemd, notice: None }));
     node.now += 1000.0;
     let (id, question) = (JobId(5), Question::Manager);
     let asked = KnownRequest { version: Version, id, digest: "other".into(), question };
@@ -203,7 +203,7 @@ fn an_unload_waits_until_a_reference_is_taken_back_where_nothing_runs() {
 #[test]
 fn an_unload_waits_for_nothing_where_nothing_runs() {
     let mut node = Alone::new(0);
-    node.hear(Event::Unit(UnitEvent::Ready { method: Method::Systemd, notice: None }));
+    node.hear(Event::Supervisor(SupervisorEvent::Ready { method: Method::Systemd, notice: None }));
     node.node.finish(Now { mono: node.now, wall: 1e9 + node.now });
     assert!(node.node.is_finished());
 }
@@ -267,7 +267,7 @@ fn a_checkpoint_that_is_not_due_any_more_waits_for_nothing() {
 #[test]
 fn a_change_that_no_running_job_makes_is_saved_soon() {
     let mut node = Alone::new(0);
-    node.hear(Event::Unit(UnitEvent::Ready { method: Method::Systemd, notice: None }));
+    node.hear(Event::Supervisor(SupervisorEvent::Ready { method: Method::Systemd, notice: None }));
     assert_eq!(node.node.next_timeout(), None, "an idle instance costs nothing");
     node.hear(Event::KvsChanged);
     assert_eq!(pause(&node).round(), node.node.config().checkpoint_interval);

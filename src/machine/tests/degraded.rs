@@ -33,7 +33,7 @@ impl World {
     fn mark(&mut self, rank: usize, reason: &str) {
         self.ask_to_mark(rank, ROOT, reason);
         let unit = self.unit_of_stage(rank, Stage::Prolog);
-        self.happen(rank, Event::Unit(UnitEvent::Marked { unit, is_written: true }));
+        self.report(rank, &unit, UnitEvent::Marked { is_written: true });
     }
 
     fn ask_to_mark(&mut self, rank: usize, credential: Credential, reason: &str) {
@@ -118,10 +118,10 @@ fn a_prolog_is_answered_when_its_mark_is_written() {
     world.ask_to_mark(1, ROOT, "no scratch");
     assert_eq!(world.answers, []);
     let unit = world.unit_of_stage(1, Stage::Prolog);
-    world.happen(1, Event::Unit(UnitEvent::Marked { unit: unit.clone(), is_written: true }));
+    world.report(1, &unit, UnitEvent::Marked { is_written: true });
     assert_eq!(world.answers, [Ok(())]);
     world.ask_to_mark(1, ROOT, "hot");
-    world.happen(1, Event::Unit(UnitEvent::Marked { unit, is_written: false }));
+    world.report(1, &unit, UnitEvent::Marked { is_written: false });
     assert_eq!(world.answers[1..], [Err(libc::ENOSPC)]);
 }
 

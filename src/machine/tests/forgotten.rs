@@ -1,12 +1,12 @@
 //! What the instance has forgotten ends soon, and what the job manager may ask for yet does not.
 
-use super::recovery::{Alone, started};
+use super::recovery::{Alone, STARTED};
 use super::{JOB, lead_of, question_of, start, start_event};
 use crate::config::Config;
 use crate::machine::{
     Answer, Effect, Event, Fault, KvsOp, KvsResult, Listing, Node, RequestId, Role,
 };
-use crate::port::supervisor::{Method, UnitEvent};
+use crate::port::supervisor::{Method, SupervisorEvent};
 use crate::proto::peer::{KnownRequest, Mode, Order, OrderRequest, Question, Version};
 use crate::proto::{BrokerRank, Idset, JobException};
 
@@ -15,7 +15,7 @@ fn coordinator() -> Alone {
     let checkpoint_interval = 1e6;
     let config = Config { checkpoint_interval, ..Config::default() };
     let mut node = Alone::with(Node::new(config, super::facts(0)));
-    node.hear(Event::Unit(UnitEvent::Ready { method: Method::Systemd, notice: None }));
+    node.hear(Event::Supervisor(SupervisorEvent::Ready { method: Method::Systemd, notice: None }));
     node
 }
 
@@ -108,7 +108,7 @@ fn a_job_in_cleanup_is_not_denied_before_it_is_read() {
 fn a_rank_that_has_lost_its_leader_asks_soon_and_again() {
     let mut node = Alone::new(1);
     node.shells(1, 1, "job", Mode::Start);
-    node.unit(started);
+    node.unit(STARTED);
     node.hear(Event::Disconnected { request: RequestId::Remote(1) });
     let mut pauses = Vec::new();
     let not_yet = Err(Fault::new(libc::EAGAIN, "not yet"));
@@ -130,7 +130,7 @@ fn a_rank_that_has_lost_its_leader_asks_soon_and_again() {
 fn a_rank_whose_job_is_over_asks_soon_about_what_is_left_on_it() {
     let mut node = Alone::new(1);
     node.shells(1, 1, "job", Mode::Start);
-    node.unit(started);
+    node.unit(STARTED);
     node.hear(Event::Disconnected { request: RequestId::Remote(1) });
     node.now = node.node.next_timeout().expect("it asks");
     node.hear(Event::Timeout);

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::recovery::{Alone, ends_with, launches, started};
+use super::recovery::{Alone, STARTED, ends_with, launches};
 use super::{Credential, JOB, OWNER, World, facts, start};
 use crate::machine::{Answer, Effect, Event, RequestId, StreamItem, Topic};
 use crate::port::supervisor::{UnitCommand, UnitEvent};
@@ -71,14 +71,14 @@ fn an_id_that_is_issued_again_is_its_new_users() {
     let mut first = super::recovery::shells(1, "first", Mode::Start);
     first.command.userid = 601;
     node.hear(Event::Shells { request: RequestId::Remote(1), shells: Box::new(first) });
-    node.unit(started);
+    node.unit(STARTED);
     assert_eq!(answers(&node.hear(critical(user(601), "0"))), [0]);
     let mut second = super::recovery::shells(1, "second", Mode::Start);
     second.command.userid = 602;
     node.hear(Event::Shells { request: RequestId::Remote(2), shells: Box::new(second) });
-    node.unit(|unit| UnitEvent::Exited { unit, status: WaitStatus(0) });
-    assert_eq!(launches(&node.unit(|unit| UnitEvent::Gone { unit })), 1);
-    node.unit(started);
+    node.unit(UnitEvent::Exited { status: WaitStatus(0) });
+    assert_eq!(launches(&node.unit(UnitEvent::Gone)), 1);
+    node.unit(STARTED);
     assert_eq!(answers(&node.hear(critical(user(602), "1"))), [0]);
     assert_eq!(answers(&node.hear(critical(user(601), "0"))), [libc::EPERM]);
     assert_eq!(answers(&node.hear(barrier(3, user(601), None))), [libc::EPERM]);
@@ -89,7 +89,7 @@ fn an_id_that_is_issued_again_is_its_new_users() {
 fn critical_ranks_are_the_jobs_own_and_are_kept_once() {
     let mut node = Alone::new(1);
     node.shells(1, 1, "job", Mode::Start);
-    node.unit(started);
+    node.unit(STARTED);
     let first = node.hear(critical(SHELL_USER, "0-1"));
     assert_eq!((answers(&first), notes(&first)), (vec![0], 1));
     for same in ["0-1", "0,1", "[0-1]"] {
@@ -113,7 +113,7 @@ fn critical_ranks_are_the_jobs_own_and_are_kept_once() {
 fn one_request_is_kept_for_each_entry_of_the_barrier() {
     let mut node = Alone::new(1);
     node.shells(1, 1, "job", Mode::Start);
-    node.unit(started);
+    node.unit(STARTED);
     let mut kept = 0;
     for number in 10..1000 {
         let effects = node.hear(barrier(number, SHELL_USER, Some(1)));
@@ -163,16 +163,16 @@ fn a_user_who_empties_his_eventlog_does_not_make_his_leader_an_older_one() {
 fn no_request_waits_in_the_barrier_of_a_shell_that_has_ended() {
     let mut node = Alone::new(1);
     node.shells(1, 1, "job", Mode::Start);
-    node.unit(started);
+    node.unit(STARTED);
     assert_eq!(answers(&node.hear(barrier(10, SHELL_USER, Some(1)))), [] as [i32; 0]);
-    let exited = node.unit(|unit| UnitEvent::Exited { unit, status: WaitStatus(0) });
+    let exited = node.unit(UnitEvent::Exited { status: WaitStatus(0) });
     let dropped = exited.iter().filter(|e| matches!(e, Effect::Drop { .. })).count();
     assert_eq!(dropped, 1, "{exited:?}");
     for (number, entry) in [(11, Some(1)), (12, Some(2)), (13, None)] {
         let effects = node.hear(barrier(number, SHELL_USER, entry));
         assert_eq!((answers(&effects), notes(&effects)), (vec![libc::ENOENT], 0));
     }
-    node.unit(|unit| UnitEvent::Gone { unit });
+    node.unit(UnitEvent::Gone);
     assert_eq!(answers(&node.hear(barrier(14, SHELL_USER, Some(3)))), [libc::ENOENT]);
 }
 
@@ -182,15 +182,11 @@ fn output_that_was_cut_off_is_logged_once_and_one_that_fills_the_disk_ends_its_j
     let mut world = World::new(2);
     world.start("0-1", false);
     world.all_started(0..2);
-    let truncated = |unit| UnitEvent::OutputTruncated {
-        unit,
-        stream: crate::proto::Stream::Stderr,
-        kept: 100,
-        dropped: 23,
-    };
+    let truncated =
+        UnitEvent::OutputTruncated { stream: crate::proto::Stream::Stderr, kept: 100, dropped: 23 };
     let unit = world.unit_of(1);
-    world.happen(1, Event::Unit(truncated(unit.clone())));
-    world.happen(1, Event::Unit(truncated(unit.clone())));
+    world.report(1, &unit, truncated.clone());
+    world.report(1, &unit, truncated);
     world.unload(0);
     world.load(0);
     world.start("0-1", true);
@@ -198,7 +194,7 @@ fn output_that_was_cut_off_is_logged_once_and_one_that_fills_the_disk_ends_its_j
     let said: Vec<_> = world.events.iter().filter_map(|e| e.logged_truncation()).collect();
     assert_eq!(said.len(), 1, "{said:?}");
     assert_eq!(world.notes(), Vec::<String>::new());
-    world.happen(1, Event::Unit(UnitEvent::OutputOverflow { unit, allocated: 1 << 40 }));
+    world.report(1, &unit, UnitEvent::OutputOverflow { allocated: 1 << 40 });
     world.pass(0.1);
     let [note] = &world.notes()[..] else { panic!("{:?}", world.notes()) };
     assert!(note.contains("output on n1 (rank 1)") && note.contains("1099511627776"), "{note}");
@@ -216,7 +212,7 @@ fn guests_shell(node: &mut Alone, digest: &str) -> UnitName {
     (request.command.userid, request.command.multiuser) = (42, true);
     node.hear(Event::Shells { request: RequestId::Remote(1), shells: Box::new(request) });
     let unit = UnitName::new(true, BrokerRank(1), JOB, facts(1).instance);
-    node.hear(Event::Unit(started(unit.clone())));
+    node.hear(Event::Supervisor(STARTED.of(&unit)));
     unit
 }
 
@@ -257,7 +253,7 @@ fn a_guest_that_nobody_wants_is_killed_by_the_imp_and_its_rank_drained() {
     assert!(signals.iter().all(|s| *s == (Signal::USR1.number(), false)), "{signals:?}");
     assert_eq!(drains, [format!("1: unkillable user processes for job {JOB}")]);
     // It ends after all.
-    node.hear(Event::Unit(UnitEvent::Gone { unit }));
+    node.hear(Event::Supervisor(UnitEvent::Gone.of(&unit)));
     assert_eq!(pass(&mut node), (vec![], vec![], vec![]));
 }
 
@@ -266,7 +262,7 @@ fn a_guest_that_nobody_wants_is_killed_by_the_imp_and_its_rank_drained() {
 fn what_a_guests_shell_has_left_behind_is_killed_by_the_imp_or_its_rank_drained() {
     let mut node = Alone::new(1);
     let unit = guests_shell(&mut node, "job");
-    node.hear(Event::Unit(UnitEvent::Stopping { unit: unit.clone() }));
+    node.hear(Event::Supervisor(UnitEvent::Stopping.of(&unit)));
     let (signals, drains, rest) = pass(&mut node);
     assert!(signals.len() > 3, "{signals:?}");
     assert!(signals.iter().all(|s| *s == (Signal::USR1.number(), false)), "{signals:?}");
@@ -293,7 +289,7 @@ fn a_leader_drains_a_rank_with_unkillable_leftovers_and_ends_its_job() {
     let mut world = World::running(2, "0-1");
     world.exited(0, WaitStatus(0));
     let unit = world.unit_of(1);
-    world.happen(1, Event::Unit(UnitEvent::Stopping { unit }));
+    world.report(1, &unit, UnitEvent::Stopping);
     world.pass(3600.0);
     assert_eq!(world.drained.len(), 1, "{:?}", world.drained);
     assert!(world.drained[0].contains("unkillable user processes"), "{:?}", world.drained);
@@ -332,7 +328,7 @@ fn a_job_does_not_wait_for_ever_for_a_guest_who_had_its_id() {
     };
     let over = node.hear(Event::Order(forget));
     assert!(ends_with(&over, &StreamEnd::Forgotten), "{over:?}");
-    let gone = node.hear(Event::Unit(UnitEvent::Gone { unit }));
+    let gone = node.hear(Event::Supervisor(UnitEvent::Gone.of(&unit)));
     let forgets = |e: &&Effect| matches!(e, Effect::Unit(UnitCommand::Forget { .. }));
     assert_eq!(gone.iter().filter(forgets).count(), 1, "{gone:?}");
 }

@@ -7,7 +7,7 @@ use super::{JOB, OWNER, World, facts};
 use crate::config::Config;
 use crate::machine::Now;
 use crate::machine::{Creation, Credential, Effect, Event, KvsResult, Node, RequestId};
-use crate::port::supervisor::UnitCommand;
+use crate::port::supervisor::{StartFailure, UnitCommand, UnitEvent};
 use crate::proto::peer::{CoveredRequest, KnownRequest, Question, Version};
 use crate::proto::{
     BarrierEntry, BrokerRank, ClientId, Exception, ExecEvent, ReleasedRanks, Response, WaitStatus,
@@ -132,12 +132,12 @@ fn a_rank_is_not_released_while_anything_of_it_lives() {
     let unit = world.unit_of(1);
     // Exited, but its cgroup is not empty: the supervisor does not say Gone.
     let status = WaitStatus(0);
-    world.happen(1, Event::Unit(super::UnitEvent::Exited { unit: unit.clone(), status }));
+    world.report(1, &unit, UnitEvent::Exited { status });
     world.exited(0, WaitStatus(0));
     world.pass(10.0);
     assert_eq!(world.status(), Some(WaitStatus::exited(1)), "ended before the first barrier");
     assert_eq!(world.released(), [("0".to_string(), false)]);
-    world.happen(1, Event::Unit(super::UnitEvent::Gone { unit }));
+    world.report(1, &unit, UnitEvent::Gone);
     world.pass(1.0);
     assert_eq!(world.released(), [("0".to_string(), false), ("1".to_string(), true)]);
     world.assert_ended();
@@ -311,7 +311,7 @@ fn a_shell_that_cannot_be_started_fails_the_job_in_words() {
     world.started(0);
     let unit = world.unit_of(1);
     let (errnum, message) = (libc::ENOENT, "/x/shell: No such file or directory".to_string());
-    world.happen(1, Event::Unit(super::UnitEvent::Failed { unit, errnum, message }));
+    world.report(1, &unit, UnitEvent::Failed(StartFailure { errnum, message }));
     world.pass(0.1);
     assert_eq!(
         world.notes(),

@@ -8,7 +8,7 @@ use serde_json::json;
 use super::{Credential, JOB, World, facts, record};
 use crate::machine::{Answer, Effect, Effects, Event, KvsOp, RequestId};
 use crate::port::Note;
-use crate::port::supervisor::{UnitCommand, UnitEvent, UnitRecord, UnitSpec};
+use crate::port::supervisor::{SupervisorEvent, UnitCommand, UnitEvent, UnitRecord, UnitSpec};
 use crate::proto::peer::Mode;
 use crate::proto::{Bequest, BrokerRank, JobId, UnitName, WaitStatus};
 
@@ -61,7 +61,7 @@ fn find_full(alone: &mut Alone, job: JobId, userid: u32) {
     let spec = UnitSpec { userid, size: 1, ..UnitSpec::bare(unit, "another".into()) };
     let notes = BTreeMap::from([(note.key(), note.value())]);
     let record = UnitRecord { notes, ..record(&spec) };
-    alone.hear(Event::Unit(UnitEvent::Found(Box::new(record))));
+    alone.hear(Event::Supervisor(SupervisorEvent::Found(Box::new(record))));
 }
 
 /// [user-requests-bounded]
@@ -88,7 +88,7 @@ fn who_leaves_commits_is_answered_when_they_are_written() {
     assert_eq!(taken, [written]);
     let kept = |is_written| {
         let (unit, client) = (unit.clone(), CLIENT.to_string());
-        Event::Unit(UnitEvent::Kept { unit, client, is_written })
+        Event::Supervisor(UnitEvent::Kept { client, is_written }.of(&unit))
     };
     assert_eq!(answer_of(&alone.hear(kept(true)), 7), Some(None));
     alone.hear(leave(8, USER));
@@ -147,7 +147,7 @@ fn those_of_the_shell_are_done_again_when_it_has_ended() {
 fn another_leader_has_them_done_again_too() {
     let (mut alone, unit) = with_shell();
     alone.hear(leave(7, USER));
-    alone.hear(Event::Unit(UnitEvent::Gone { unit }));
+    alone.hear(Event::Supervisor(UnitEvent::Gone.of(&unit)));
     let again = alone.shells(2, 2, "digest", Mode::Adopt);
     let op = KvsOp::Recommit(bequest());
     assert!(again.contains(&Effect::Kvs { id: JOB, op }), "{again:?}");

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::{OWNER, World, facts, start, start_event};
 use crate::config::Config;
 use crate::machine::{Effects, Event, Facts, Node, Now};
-use crate::port::supervisor::{Method, UnitEvent};
+use crate::port::supervisor::{Method, SupervisorEvent};
 
 /// A job on all three ranks, of this user, where shells outlive brokers.
 fn ask(userid: u32, method: &Value) -> World {
@@ -77,8 +77,8 @@ fn a_stop_keeps_jobs_where_brokers_come_back_and_shells_outlive_them() {
     let keeps = |method, facts: Facts, config| {
         let mut node = Node::new(config, facts);
         let now = Now { mono: 0.0, wall: 1e9 };
-        let ready = UnitEvent::Ready { method, notice: None };
-        node.handle(now, Event::Unit(ready), &mut Effects::default());
+        let ready = SupervisorEvent::Ready { method, notice: None };
+        node.handle(now, Event::Supervisor(ready), &mut Effects::default());
         node.stats(now)["keeps-jobs"] == true
     };
     assert!(keeps(Method::Systemd, facts(0), Config::default()));

@@ -40,7 +40,9 @@ use crate::machine::{
     Now, PeerRequest, RequestId, StreamId, StreamItem, Topic,
 };
 use crate::port::Note;
-use crate::port::supervisor::{Method, UnitCommand, UnitEvent, UnitRecord, UnitSpec};
+use crate::port::supervisor::{
+    Method, SupervisorEvent, UnitCommand, UnitEvent, UnitRecord, UnitSpec,
+};
 use crate::proto::peer::{LeadRequest, Question, StreamEnd};
 use crate::proto::{
     BrokerRank, ExecEvent, Idset, InstanceId, JobEvent, JobException, JobId, Response, Stage,
@@ -254,6 +256,11 @@ impl World {
         self.settle();
     }
 
+    /// The supervisor of `rank` has news of a unit.
+    pub(super) fn report(&mut self, rank: usize, unit: &UnitName, event: UnitEvent) {
+        self.happen(rank, Event::Supervisor(event.of(unit)));
+    }
+
     fn settle(&mut self) {
         while let Some((rank, event)) = self.queue.pop_front() {
             let now = Now { mono: self.now, wall: 1e9 + self.now };
@@ -434,14 +441,11 @@ impl World {
         let disk = &mut self.disks[rank];
         match command {
             UnitCommand::Collect { unit } => {
-                if disk.stoppable {
-                    let status = WaitStatus::signaled(libc::SIGTERM);
-                    let exited = UnitEvent::Exited { unit: unit.clone(), status };
-                    self.queue.push_back((rank, Event::Unit(exited)));
-                    self.queue.push_back((rank, Event::Unit(UnitEvent::Gone { unit })));
-                } else if disk.dead.contains(&unit) {
-                    self.queue.push_back((rank, Event::Unit(UnitEvent::Gone { unit })));
-                }
+                let status = WaitStatus::signaled(libc::SIGTERM);
+                let exited = disk.stoppable.then_some(UnitEvent::Exited { status });
+                let is_gone = disk.stoppable || disk.dead.contains(&unit);
+                let told = exited.into_iter().chain(is_gone.then_some(UnitEvent::Gone));
+                self.queue.extend(told.map(|event| (rank, Event::Supervisor(event.of(&unit)))));
             }
             UnitCommand::Forget { unit } => {
                 disk.records.remove(&unit);
@@ -457,9 +461,8 @@ impl World {
             }
             UnitCommand::Note { unit, note } => {
                 if let Note::Commits(bequest) = &note {
-                    let (unit, client) = (unit.clone(), bequest.client.clone());
-                    let kept = UnitEvent::Kept { unit, client, is_written: true };
-                    self.queue.push_back((rank, Event::Unit(kept)));
+                    let kept = UnitEvent::Kept { client: bequest.client.clone(), is_written: true };
+                    self.queue.push_back((rank, Event::Supervisor(kept.of(&unit))));
                 }
                 if let Some(record) = disk.records.get_mut(&unit) {
                     record.notes.insert(note.key(), note.value());
@@ -478,7 +481,7 @@ impl World {
     /// The shell on `rank` has started.
     pub(super) fn started(&mut self, rank: usize) {
         let unit = self.unit_of(rank);
-        self.happen(rank, Event::Unit(UnitEvent::Started { unit, pid: 100 + rank as u32 }));
+        self.report(rank, &unit, UnitEvent::Started { pid: 100 + rank as u32 });
     }
 
     /// The shells on all these ranks have started.
@@ -491,9 +494,8 @@ impl World {
 
     pub(super) fn output(&mut self, rank: usize, offset: u64, text: &str) {
         let unit = self.unit_of(rank);
-        let data = text.as_bytes().to_vec();
-        let stream = Stream::Stdout;
-        self.happen(rank, Event::Unit(UnitEvent::Output { unit, stream, offset, data }));
+        let (stream, data) = (Stream::Stdout, text.as_bytes().to_vec());
+        self.report(rank, &unit, UnitEvent::Output { stream, offset, data });
     }
 
     /// The shell on `rank` has exited, and nothing of it is left once it is collected.
@@ -503,7 +505,7 @@ impl World {
         if let Some(record) = self.disks[rank].records.get_mut(&unit) {
             record.exited = Some(status);
         }
-        self.happen(rank, Event::Unit(UnitEvent::Exited { unit, status }));
+        self.report(rank, &unit, UnitEvent::Exited { status });
     }
 
     /// The shell on `rank` lives outside of its unit.
@@ -512,7 +514,7 @@ impl World {
         if let Some(record) = self.disks[rank].records.get_mut(&unit) {
             record.left = true;
         }
-        self.happen(rank, Event::Unit(UnitEvent::Left { unit }));
+        self.report(rank, &unit, UnitEvent::Left);
     }
 
     pub(super) fn enter_barrier(&mut self, rank: usize) -> u64 {
@@ -578,7 +580,7 @@ impl World {
         let node = Node::new(self.config.clone(), facts(rank as u32));
         self.nodes[rank] = Some(ready(node));
         for record in records {
-            self.happen(rank, Event::Unit(UnitEvent::Found(Box::new(record.clone()))));
+            self.happen(rank, Event::Supervisor(SupervisorEvent::Found(Box::new(record.clone()))));
         }
     }
 
@@ -591,8 +593,8 @@ impl World {
 
     /// The shells of a rank outlive its broker, from now on.
     pub(super) fn make_lasting(&mut self, rank: usize) {
-        let ready = UnitEvent::Ready { method: Method::Systemd, notice: None };
-        self.happen(rank, Event::Unit(ready));
+        let ready = SupervisorEvent::Ready { method: Method::Systemd, notice: None };
+        self.happen(rank, Event::Supervisor(ready));
     }
 
     /// Collecting a unit of a rank stops it, from now on.
@@ -662,9 +664,9 @@ impl World {
 /// Its supervisor is ready, and has found nothing. It was loaded a while ago, so that requests to it
 /// are younger than it is.
 fn ready(mut node: Node) -> Node {
-    let ready = UnitEvent::Ready { method: Method::Fork, notice: None };
+    let ready = SupervisorEvent::Ready { method: Method::Fork, notice: None };
     let now = Now { mono: -10.0, wall: 1e9 - 10.0 };
-    node.handle(now, Event::Unit(ready), &mut Effects::default());
+    node.handle(now, Event::Supervisor(ready), &mut Effects::default());
     node.handle(now, Event::RunningAsked(Listing::default()), &mut Effects::default());
     node
 }

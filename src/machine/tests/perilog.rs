@@ -5,7 +5,7 @@ use serde_json::json;
 use super::{JOB, World, start, start_event};
 use crate::config::{Config, Perilog, Script};
 use crate::machine::{Event, Now};
-use crate::port::supervisor::{UnitEvent, UnitRecord};
+use crate::port::supervisor::{StartFailure, UnitEvent, UnitRecord};
 use crate::proto::peer::Mode;
 use crate::proto::{
     Exception, Idset, PerilogRelease, Response, Stage, Stream, UnitName, WaitStatus,
@@ -70,7 +70,7 @@ impl World {
     pub(super) fn script_started(&mut self, rank: usize, stage: Stage) {
         let unit = self.unit_of_stage(rank, stage);
         assert!(self.disks[rank].records.contains_key(&unit), "{unit} was not asked for");
-        self.happen(rank, Event::Unit(UnitEvent::Started { unit, pid: 7 }));
+        self.report(rank, &unit, UnitEvent::Started { pid: 7 });
     }
 
     pub(super) fn script_exited(&mut self, rank: usize, stage: Stage, status: WaitStatus) {
@@ -78,19 +78,19 @@ impl World {
         let record = self.disks[rank].records.get_mut(&unit).expect("it was asked for");
         record.exited = Some(status);
         self.disks[rank].dead.push(unit.clone());
-        self.happen(rank, Event::Unit(UnitEvent::Exited { unit, status }));
+        self.report(rank, &unit, UnitEvent::Exited { status });
     }
 
     /// The supervisor has looked at the unit of a record, which was started.
     pub(super) fn look_at_unit(&mut self, rank: usize, record: &UnitRecord) {
         let (unit, exited) = (record.spec.unit.clone(), record.exited);
         if record.left {
-            self.happen(rank, Event::Unit(UnitEvent::Left { unit: unit.clone() }));
+            self.report(rank, &unit, UnitEvent::Left);
         }
-        let started = UnitEvent::Started { unit: unit.clone(), pid: 100 };
-        self.happen(rank, Event::Unit(started));
+        let started = UnitEvent::Started { pid: 100 }.of(&unit);
+        self.happen(rank, Event::Supervisor(started));
         if let Some(status) = exited {
-            self.happen(rank, Event::Unit(UnitEvent::Exited { unit, status }));
+            self.report(rank, &unit, UnitEvent::Exited { status });
         }
     }
 
@@ -354,7 +354,7 @@ fn a_shell_that_cannot_be_started_is_followed_by_the_epilog() {
     world.script_exited(0, Stage::Prolog, DONE);
     world.pass(0.05);
     let (unit, message) = (world.unit_of(0), "no such file".to_string());
-    world.happen(0, Event::Unit(UnitEvent::Failed { unit, errnum: 2, message }));
+    world.report(0, &unit, UnitEvent::Failed(StartFailure { errnum: 2, message }));
     world.pass(1.0);
     assert!(!world.is_released());
     world.script_exited(0, Stage::Epilog, DONE);
@@ -440,8 +440,8 @@ fn an_epilog_that_fails_when_nobody_leads_drains_its_node_once() {
     forget_job(&mut world, 2);
     world.script_exited(0, Stage::Epilog, FAILED);
     let (unit, message) = (world.unit_of_stage(1, Stage::Epilog), "node was rebooted".to_string());
-    world.happen(1, Event::Unit(UnitEvent::Lost { unit: unit.clone(), message }));
-    world.happen(1, Event::Unit(UnitEvent::Gone { unit }));
+    world.report(1, &unit, UnitEvent::Lost { message });
+    world.report(1, &unit, UnitEvent::Gone);
     world.pass(10.0);
     let reason = |rank| format!("{rank} epilog failed for job {JOB}");
     assert_eq!(world.drained, [reason(0), reason(1)]);
@@ -512,7 +512,7 @@ fn a_rank_that_was_given_back_is_not_drained_after_a_restart() {
 fn an_epilog_is_remembered_as_long_as_its_prolog() {
     let mut world = preparing(1, perilog());
     let unit = world.unit_of_stage(0, Stage::Prolog);
-    world.happen(0, Event::Unit(UnitEvent::Exited { unit: unit.clone(), status: DONE }));
+    world.report(0, &unit, UnitEvent::Exited { status: DONE });
     world.pass(0.05);
     world.all_started(0..1);
     world.exited(0, DONE);
@@ -520,7 +520,7 @@ fn an_epilog_is_remembered_as_long_as_its_prolog() {
     world.pass(2.0);
     assert!(world.is_released());
     assert_eq!(world.units(), ["prolog-0", "epilog-0"]);
-    world.happen(0, Event::Unit(UnitEvent::Gone { unit }));
+    world.report(0, &unit, UnitEvent::Gone);
     world.assert_ended();
 }
 
@@ -530,7 +530,7 @@ fn a_script_writes_to_the_log_and_not_to_the_job() {
     let unit = world.unit_of_stage(0, Stage::Prolog);
     let data = b"secret\n\nrest".to_vec();
     let (stream, offset) = (Stream::Stderr, 0);
-    world.happen(0, Event::Unit(UnitEvent::Output { unit, stream, offset, data }));
+    world.report(0, &unit, UnitEvent::Output { stream, offset, data });
     world.script_exited(0, Stage::Prolog, DONE);
     let line = |text| format!("{JOB}: prolog: node0 (rank 0): stderr: {text}");
     assert_eq!(world.errors, [line("secret"), line("rest")]);
@@ -575,7 +575,7 @@ fn why_a_shell_was_not_started_outlives_its_epilog() {
     let unit = world.unit_of(1);
     let message = "/no/shell: No such file or directory".to_string();
     world.disks[1].records.remove(&unit);
-    world.happen(1, Event::Unit(UnitEvent::Failed { unit, errnum: libc::ENOENT, message }));
+    world.report(1, &unit, UnitEvent::Failed(StartFailure { errnum: libc::ENOENT, message }));
     world.script_started(1, Stage::Epilog);
     assert_eq!(world.exceptions(), []);
     world.lose(1);
@@ -607,15 +607,15 @@ fn a_shell_that_could_not_be_started_is_not_started_behind_its_epilog() {
         let unit = world.unit_of(1);
         world.hold_replies = true;
         let message = "/no/shell: No such file or directory".to_string();
-        let failed = UnitEvent::Failed { unit: unit.clone(), errnum: libc::ENOENT, message };
-        world.happen(1, Event::Unit(failed));
+        let failed = UnitEvent::Failed(StartFailure { errnum: libc::ENOENT, message }).of(&unit);
+        world.happen(1, Event::Supervisor(failed));
         world.script_started(1, Stage::Epilog);
         world.lose(1);
         world.hold_replies = false;
         let mut records: Vec<UnitRecord> = world.disks[1].records.values().cloned().collect();
         records.sort_by_key(|record| (record.spec.unit == unit) != shell_first);
         world.load_found(1, &records);
-        let never = Event::Unit(UnitEvent::NeverStarted { unit: unit.clone() });
+        let never = Event::Supervisor(UnitEvent::NeverStarted.of(&unit));
         let scripts = records.iter().filter(|record| record.spec.unit != unit);
         scripts.for_each(|record| world.look_at_unit(1, record));
         if !leader_first {
@@ -650,11 +650,11 @@ fn why_a_job_failed_elsewhere_outlives_an_epilog() {
     world.pass(0.05);
     let message = "/no/shell: No such file or directory".to_string();
     let unit = world.unit_of(2);
-    world.happen(2, Event::Unit(UnitEvent::Failed { unit, errnum: libc::ENOENT, message }));
+    world.report(2, &unit, UnitEvent::Failed(StartFailure { errnum: libc::ENOENT, message }));
     let unit = world.unit_of(1);
     let message = "killed with its module".to_string();
-    world.happen(1, Event::Unit(UnitEvent::Lost { unit: unit.clone(), message }));
-    world.happen(1, Event::Unit(UnitEvent::Gone { unit }));
+    world.report(1, &unit, UnitEvent::Lost { message });
+    world.report(1, &unit, UnitEvent::Gone);
     world.pass(0.05);
     world.script_started(1, Stage::Epilog);
     for rank in [1, 2] {

@@ -1,10 +1,10 @@
 //! Why a job was ended: the records of its shells know it when the job manager has forgotten it.
 
-use super::recovery::{Alone, started};
+use super::recovery::{Alone, STARTED};
 use super::{JOB, World, facts};
 use crate::machine::{Effect, Event, RequestId};
 use crate::port::Note;
-use crate::port::supervisor::{UnitCommand, UnitEvent};
+use crate::port::supervisor::{StartFailure, UnitCommand, UnitEvent};
 use crate::proto::peer::{Mode, Order};
 use crate::proto::{BrokerRank, EndReason, JobException, Response, UnitName, WaitStatus};
 
@@ -112,7 +112,7 @@ fn a_time_limit_is_no_reason_after_another() {
     let request = RequestId::Remote(1);
     world.happen(0, Event::Expiration { request, id: JOB, expiration: 1e9 + world.now + 5.0 });
     let unit = world.unit_of(2);
-    world.happen(2, Event::Unit(UnitEvent::Lost { unit, message: "node was rebooted".into() }));
+    world.report(2, &unit, UnitEvent::Lost { message: "node was rebooted".into() });
     world.pass(1.0);
     assert_eq!(kinds(&world), ["exec"]);
     world.unload(0);
@@ -193,7 +193,7 @@ fn the_status_that_an_exception_has_asked_for_outlives_it() {
 fn a_shell_that_had_ended_knows_of_the_exception_too() {
     let mut world = World::running(3, "1");
     let (unit, status) = (world.unit_of(1), WaitStatus::exited(127));
-    world.happen(1, Event::Unit(UnitEvent::Exited { unit, status }));
+    world.report(1, &unit, UnitEvent::Exited { status });
     world.cancel();
     crash(&mut world);
     world.start("1", true);
@@ -230,12 +230,12 @@ fn what_was_found_wrong_first_counts() {
     world.nodes[2] = None;
     world.start("1-2", false);
     let (unit, message) = (world.unit_of(1), "no such program".to_string());
-    let failed = UnitEvent::Failed { unit, errnum: libc::ENOENT, message };
-    world.happen(1, Event::Unit(failed));
+    let failed = UnitEvent::Failed(StartFailure { errnum: libc::ENOENT, message }).of(&unit);
+    world.happen(1, Event::Supervisor(failed));
     world.pass(1.0);
     world.load_unseen(2);
     let unit = world.unit_of(2);
-    world.happen(2, Event::Unit(UnitEvent::NeverStarted { unit }));
+    world.report(2, &unit, UnitEvent::NeverStarted);
     world.pass(6.0);
     assert!(world.notes()[0].contains("no such program"), "{:?}", world.notes());
     world.assert_ended();
@@ -374,7 +374,7 @@ fn a_later_leader_that_was_told_of_the_exception_does_not_raise_it_again() {
 fn the_reason_is_written_once_and_before_the_signal() {
     let mut node = Alone::new(1);
     node.shells(1, 1, "d", Mode::Start);
-    node.unit(started);
+    node.unit(STARTED);
     let unit = UnitName::new(false, BrokerRank(1), JOB, facts(1).instance);
     let reason = EndReason::new("cancel", "", None);
     let order = |signal, reason: &EndReason| Order::Signal {

@@ -4,7 +4,7 @@ use super::recovery::{Alone, report, shells};
 use super::{Facts, Node, World, facts, ready, start, start_event};
 use crate::config::Config;
 use crate::machine::{Event, RequestId};
-use crate::port::supervisor::{Method, REBOOTED, UnitEvent};
+use crate::port::supervisor::REBOOTED;
 use crate::proto::peer::Mode;
 
 /// [reboot-named]
@@ -41,7 +41,7 @@ fn a_job_whose_node_has_lost_its_record_hears_that_it_was_rebooted() {
     world.disks[2].records.clear();
     let facts = Facts { uptime: 10.0, ..facts(2) };
     world.nodes[2] = Some(Node::new(world.config.clone(), facts));
-    world.happen(2, Event::Unit(UnitEvent::Ready { method: Method::Systemd, notice: None }));
+    world.make_lasting(2);
     world.pass(10.0);
     assert_eq!(world.notes(), ["job shell lost on n1 (rank 2): node was rebooted"]);
 }

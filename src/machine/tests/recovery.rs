@@ -10,7 +10,7 @@ use crate::machine::{
     Answer, Effect, Effects, Event, Fault, KvsOp, KvsResult, Listing, Node, Now, RequestId, Role,
     StreamItem,
 };
-use crate::port::supervisor::{Method, UnitCommand, UnitEvent};
+use crate::port::supervisor::{Method, StartFailure, SupervisorEvent, UnitCommand, UnitEvent};
 use crate::proto::peer::{
     KnownRequest, LeadNote, LeadReply, Mode, Order, OrderRequest, Question, ShellCommand,
     ShellsRequest, StreamEnd, StreamName, Version,
@@ -21,8 +21,8 @@ use crate::proto::{BrokerRank, ExecMethod, Idset, Response, UnitName, WaitStatus
 pub(super) fn lasting(size: usize) -> World {
     let mut world = World::new(size);
     for rank in 0..size {
-        let ready = UnitEvent::Ready { method: Method::Systemd, notice: None };
-        world.happen(rank, Event::Unit(ready));
+        let ready = SupervisorEvent::Ready { method: Method::Systemd, notice: None };
+        world.happen(rank, Event::Supervisor(ready));
     }
     world
 }
@@ -73,9 +73,9 @@ impl Alone {
         self.hear(Event::Order(order))
     }
 
-    pub(super) fn unit(&mut self, event: impl FnOnce(UnitName) -> UnitEvent) -> Vec<Effect> {
+    pub(super) fn unit(&mut self, event: UnitEvent) -> Vec<Effect> {
         let unit = UnitName::new(false, BrokerRank(1), JOB, facts(1).instance);
-        self.hear(Event::Unit(event(unit)))
+        self.hear(Event::Supervisor(event.of(&unit)))
     }
 }
 
@@ -109,9 +109,7 @@ pub(super) fn shells(generation: u64, digest: &str, mode: Mode) -> ShellsRequest
     }
 }
 
-pub(super) fn started(unit: UnitName) -> UnitEvent {
-    UnitEvent::Started { unit, pid: 9 }
-}
+pub(super) const STARTED: UnitEvent = UnitEvent::Started { pid: 9 };
 
 fn count(effects: &[Effect], wanted: fn(&UnitCommand) -> bool) -> usize {
     effects.iter().filter(|e| matches!(e, Effect::Unit(command) if wanted(command))).count()
@@ -216,8 +214,8 @@ fn an_exception_that_nobody_heard_is_said_again() {
     // The leader says it to a coordinator that is gone before it can tell the job manager.
     world.hold_replies = true;
     let message = "no such program".to_string();
-    let failed = UnitEvent::Failed { unit, errnum: libc::ENOENT, message };
-    world.happen(1, Event::Unit(failed));
+    let failed = UnitEvent::Failed(StartFailure { errnum: libc::ENOENT, message }).of(&unit);
+    world.happen(1, Event::Supervisor(failed));
     world.pass(1.0);
     world.unload(1);
     world.unload(0);
@@ -347,8 +345,8 @@ fn a_leader_waits_for_its_supervisor() {
     hear(Event::RunningAsked(Listing::default()));
     let asked = hear(super::start_event(RequestId::Remote(1), &start("0", false)));
     assert_eq!(asked, [], "it leads itself");
-    let ready = UnitEvent::Ready { method: Method::Systemd, notice: None };
-    let begun = hear(Event::Unit(ready));
+    let ready = SupervisorEvent::Ready { method: Method::Systemd, notice: None };
+    let begun = hear(Event::Supervisor(ready));
     assert!(matches!(begun[..], [Effect::Kvs { .. }]), "{begun:?}");
 }
 
@@ -378,7 +376,7 @@ fn start_is_not_said_after_finish() {
 fn an_older_leader_is_refused() {
     let mut node = Alone::new(1);
     assert_eq!(launches(&node.shells(1, 1, "job", Mode::Start)), 1);
-    node.unit(started);
+    node.unit(STARTED);
     assert!(
         ends_with(&node.shells(2, 3, "job", Mode::Adopt), &StreamEnd::superseded("")),
         "the first hears it"
@@ -411,11 +409,11 @@ fn what_was_said_not_to_be_here_is_not_started_for_the_same_leader() {
 fn a_job_that_nobody_knows_is_not_started_by_a_late_request() {
     let mut node = Alone::new(1);
     node.shells(1, 1, "job", Mode::Start);
-    node.unit(started);
+    node.unit(STARTED);
     node.hear(Event::Disconnected { request: RequestId::Remote(1) });
     let stop = node.hear(answered(0, "job", Question::Manager, Ok(false)));
     assert_eq!(collects(&stop), 1);
-    node.unit(|unit| UnitEvent::Gone { unit });
+    node.unit(UnitEvent::Gone);
     assert_eq!(launches(&node.shells(2, 1, "job", Mode::Start)), 0);
 }
 
@@ -431,7 +429,7 @@ fn a_leader_that_asks_again_is_told_of_its_first_request() {
 fn an_order_is_not_for_the_shell_of_another_job_with_the_same_id() {
     let mut node = Alone::new(1);
     node.shells(1, 1, "job", Mode::Start);
-    node.unit(started);
+    node.unit(STARTED);
     node.hear(Event::Disconnected { request: RequestId::Remote(1) });
     let kill = || Order::Signal { signal: 9, all: true, reason: None };
     assert_eq!(node.order_of("another job", 1, kill()), [], "its request was lost");
@@ -448,7 +446,7 @@ fn an_order_is_not_for_the_shell_of_another_job_with_the_same_id() {
 fn another_jobs_shell_is_ended_before_its_name_is_used_again() {
     let mut node = Alone::new(1);
     node.shells(1, 7, "before the rollback", Mode::Start);
-    node.unit(started);
+    node.unit(STARTED);
     let fenced = node.shells(2, 1, "after it", Mode::Start);
     assert_eq!((launches(&fenced), collects(&fenced)), (0, 1));
     let request = RequestId::Remote(3);
@@ -458,16 +456,16 @@ fn another_jobs_shell_is_ended_before_its_name_is_used_again() {
         "{barrier:?}"
     );
     let status = WaitStatus::signaled(15);
-    let exited = node.unit(|unit| UnitEvent::Exited { unit, status });
+    let exited = node.unit(UnitEvent::Exited { status });
     assert_eq!((launches(&exited), collects(&exited)), (0, 0), "it was asked for once");
-    assert_eq!(launches(&node.unit(|unit| UnitEvent::Gone { unit })), 1);
+    assert_eq!(launches(&node.unit(UnitEvent::Gone)), 1);
 }
 
 #[test]
 fn a_request_that_an_earlier_brokers_module_has_kept_is_no_entry() {
     let mut node = Alone::new(1);
     node.shells(1, 7, "digest", Mode::Start);
-    node.unit(started);
+    node.unit(STARTED);
     let parked = |broker: &str| {
         let (request, broker) = (RequestId::Remote(3), Some(broker.to_string()));
         Event::Parked { request, id: JOB, entry: 1, broker }
@@ -483,14 +481,14 @@ fn a_request_that_an_earlier_brokers_module_has_kept_is_no_entry() {
 fn what_a_lost_shell_wrote_comes_before_it_is_gone() {
     let mut node = Alone::new(1);
     node.shells(1, 1, "job", Mode::Start);
-    node.unit(started);
+    node.unit(STARTED);
     let message = "node was rebooted".to_string();
-    let lost = node.unit(|unit| UnitEvent::Lost { unit, message });
+    let lost = node.unit(UnitEvent::Lost { message });
     assert_eq!(collects(&lost), 1, "answered when all is told");
     let told: Vec<Value> = lost.iter().filter_map(report).collect();
     assert!(told.iter().any(|r| r.to_string().contains("lost")), "{told:?}");
     assert!(!told.iter().any(|r| r.to_string().contains("gone")), "{told:?}");
-    let gone = node.unit(|unit| UnitEvent::Gone { unit });
+    let gone = node.unit(UnitEvent::Gone);
     assert!(gone.iter().filter_map(report).any(|r| r.to_string().contains("gone")));
 }
 

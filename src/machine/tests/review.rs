@@ -3,7 +3,7 @@
 use super::recovery::lasting;
 use super::{JOB, World};
 use crate::machine::{Awaited, Event, Fault, KvsOp, KvsResult, RequestId};
-use crate::port::supervisor::{Method, UnitEvent};
+use crate::port::supervisor::{Method, SupervisorEvent, UnitEvent};
 use crate::proto::peer::Question;
 use crate::proto::{BrokerRank, ExecEvent, Idset, JobException, Response, WaitStatus};
 
@@ -44,7 +44,7 @@ fn what_ended_shells_leave_behind_has_a_limit() {
     world.started(0);
     let unit = world.unit_of(0);
     let status = WaitStatus(0);
-    world.happen(0, Event::Unit(UnitEvent::Exited { unit, status }));
+    world.report(0, &unit, UnitEvent::Exited { status });
     assert_eq!(world.status(), Some(status));
     world.pass(1000.0);
     assert_eq!(world.drained, [format!("0 unkillable user processes for job {JOB}")]);
@@ -196,7 +196,7 @@ fn a_node_that_is_lost_after_its_shell_has_ended_is_no_failure() {
     let mut world = World::running(2, "0-1");
     let unit = world.unit_of(1);
     let status = WaitStatus(0);
-    world.happen(1, Event::Unit(UnitEvent::Exited { unit, status }));
+    world.report(1, &unit, UnitEvent::Exited { status });
     world.pass(0.1);
     world.lose(1);
     world.exited(0, WaitStatus(0));
@@ -211,7 +211,7 @@ fn a_lost_leader_shell_has_no_status_to_post() {
     world.start("0-1", false);
     world.all_started(0..2);
     let unit = world.unit_of(0);
-    world.happen(0, Event::Unit(UnitEvent::Lost { unit, message: "gone".into() }));
+    world.report(0, &unit, UnitEvent::Lost { message: "gone".into() });
     world.pass(0.1);
     assert!(!world.event_names().contains(&"shell-exit"));
 }
@@ -256,7 +256,7 @@ fn a_start_that_an_unload_swallowed_is_made_again() {
     world.load_unseen(0);
     world.start("0", false);
     let unit = world.unit_of(0);
-    world.happen(0, Event::Unit(UnitEvent::NeverStarted { unit }));
+    world.report(0, &unit, UnitEvent::NeverStarted);
     assert_eq!(world.launched, [0, 0]);
     assert_eq!(world.notes(), Vec::<String>::new());
 }
@@ -460,7 +460,7 @@ fn the_last_events_of_a_short_job_are_one_commit() {
     world.started(0);
     let before = world.commits;
     let (unit, status) = (world.unit_of(0), WaitStatus(0));
-    world.happen(0, Event::Unit(UnitEvent::Exited { unit, status }));
+    world.report(0, &unit, UnitEvent::Exited { status });
     world.pass(10.0);
     assert_eq!(world.commits, before + 1);
     assert_eq!(world.event_names().last(), Some(&"complete"));
@@ -501,8 +501,8 @@ fn a_released_ranks_status_outlives_its_leader_and_its_node() {
 #[test]
 fn a_lost_broker_is_waited_for_where_units_outlive_it() {
     let mut world = World::new(2);
-    let ready = UnitEvent::Ready { method: Method::Systemd, notice: None };
-    world.happen(0, Event::Unit(ready));
+    let ready = SupervisorEvent::Ready { method: Method::Systemd, notice: None };
+    world.happen(0, Event::Supervisor(ready));
     world.start("0-1", false);
     world.all_started(0..2);
     world.lose(1);
@@ -518,7 +518,7 @@ fn a_lost_broker_is_waited_for_where_units_outlive_it() {
 fn output_that_a_lost_node_may_have_kept_is_said_to_be_missing() {
     let mut world = World::running(3, "0-2");
     let (unit, status) = (world.unit_of(2), WaitStatus(0));
-    world.happen(2, Event::Unit(UnitEvent::Exited { unit, status }));
+    world.report(2, &unit, UnitEvent::Exited { status });
     world.pass(0.1);
     world.lose(2);
     world.pass(1.0);

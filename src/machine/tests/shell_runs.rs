@@ -33,10 +33,10 @@ fn a_shell_runs_until_it_has_ended() {
     });
     let unit = unit.expect("it is launched");
     assert_eq!(asked(&mut alone, USER), 0, "it is going to");
-    alone.hear(Event::Unit(UnitEvent::Started { unit: unit.clone(), pid: 100 }));
+    alone.hear(Event::Supervisor(UnitEvent::Started { pid: 100 }.of(&unit)));
     assert_eq!(asked(&mut alone, USER), 0);
     assert_eq!(asked(&mut alone, STRANGER), libc::EPERM);
-    alone.hear(Event::Unit(UnitEvent::Exited { unit, status: WaitStatus(0) }));
+    alone.hear(Event::Supervisor(UnitEvent::Exited { status: WaitStatus(0) }.of(&unit)));
     assert_eq!(asked(&mut alone, USER), libc::ESRCH);
 }
 

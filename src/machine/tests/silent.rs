@@ -2,7 +2,7 @@
 
 use super::{World, start, start_event};
 use crate::machine::Event;
-use crate::port::supervisor::UnitEvent;
+use crate::port::supervisor::SupervisorEvent;
 use crate::proto::{ExecEvent, WaitStatus};
 
 #[test]
@@ -14,10 +14,10 @@ fn a_rank_whose_systemd_hangs_drains_itself() {
         world.happen(0, start_event(request, &start("0-2", false)));
         world.all_started(0..3);
         let what = "a sign of life".to_string();
-        world.happen(2, Event::Unit(UnitEvent::Silent { what }));
+        world.happen(2, Event::Supervisor(SupervisorEvent::Silent { what }));
         world.pass(60.0);
         if answers {
-            world.happen(2, Event::Unit(UnitEvent::Answers));
+            world.happen(2, Event::Supervisor(SupervisorEvent::Answers));
         }
         world.pass(600.0);
         let drained = format!("{:?}", world.drained);
@@ -35,7 +35,8 @@ fn said(world: &World) -> Vec<(u32, u64)> {
 
 #[test]
 fn a_job_is_told_once_that_systemd_hangs_on_a_node_of_it() {
-    let silent = || Event::Unit(UnitEvent::Silent { what: "a sign of life".to_string() });
+    let silent =
+        || Event::Supervisor(SupervisorEvent::Silent { what: "a sign of life".to_string() });
     let mut world = World::running(3, "0-1");
     world.pass(100.0);
     let now = world.now as u64;
@@ -53,7 +54,7 @@ fn a_job_is_told_once_that_systemd_hangs_on_a_node_of_it() {
     world.start("0-1", true);
     world.pass(10.0);
     assert_eq!(said(&world).len(), 1);
-    world.happen(1, Event::Unit(UnitEvent::Answers));
+    world.happen(1, Event::Supervisor(SupervisorEvent::Answers));
     world.pass(10.0);
     let now = world.now as u64;
     world.happen(1, silent());
@@ -69,7 +70,7 @@ fn a_job_is_told_once_that_systemd_hangs_on_a_node_of_it() {
 fn a_job_that_comes_while_systemd_hangs_is_told_so() {
     let mut world = World::new(2);
     let what = "the list of units".to_string();
-    world.happen(1, Event::Unit(UnitEvent::Silent { what }));
+    world.happen(1, Event::Supervisor(SupervisorEvent::Silent { what }));
     world.pass(7.0);
     world.start("0-1", false);
     world.pass(1.0);

@@ -112,7 +112,7 @@ fn finish(world: &mut World) {
             world.started(rank);
             world.exited(rank, WaitStatus::exited(1));
             let unit = world.unit_of(rank);
-            world.happen(rank, Event::Unit(UnitEvent::Gone { unit }));
+            world.report(rank, &unit, UnitEvent::Gone);
             for stage in [Stage::Prolog, Stage::Epilog] {
                 end_script(world, rank, stage);
             }
@@ -125,14 +125,10 @@ fn finish(world: &mut World) {
 }
 
 fn end_script(world: &mut World, rank: usize, stage: Stage) {
-    let unit = || world.unit_of_stage(rank, stage);
-    let events = [
-        UnitEvent::Started { unit: unit(), pid: 7 },
-        UnitEvent::Exited { unit: unit(), status: WaitStatus(0) },
-        UnitEvent::Gone { unit: unit() },
-    ];
-    for event in events {
-        world.happen(rank, Event::Unit(event));
+    let unit = world.unit_of_stage(rank, stage);
+    let exited = UnitEvent::Exited { status: WaitStatus(0) };
+    for event in [UnitEvent::Started { pid: 7 }, exited, UnitEvent::Gone] {
+        world.report(rank, &unit, event);
     }
 }
 

@@ -5,7 +5,7 @@ use serde_json::json;
 use super::recovery::Alone;
 use super::{JOB, World, start, start_event};
 use crate::machine::{Answer, Credential, Effect, Event, RequestId};
-use crate::port::supervisor::{Method, UnitEvent};
+use crate::port::supervisor::{Method, SupervisorEvent, UnitEvent};
 use crate::proto::{ExecEvent, JobId, Response, WaitStatus};
 
 /// A job on ranks 1 to 3 whose leader's module is away.
@@ -98,7 +98,7 @@ fn a_status_that_was_said_stays_whatever_is_posted_later() {
     for rank in 1..4 {
         // Something of each is left, so that the job goes on.
         let (unit, status) = (world.unit_of(rank), WaitStatus::exited(rank as i32));
-        world.happen(rank, Event::Unit(UnitEvent::Exited { unit, status }));
+        world.report(rank, &unit, UnitEvent::Exited { status });
     }
     world.pass(1.0);
     assert_eq!(statuses(&world), [WaitStatus::exited(3)]);
@@ -109,7 +109,7 @@ fn a_status_that_was_said_stays_whatever_is_posted_later() {
     world.exited(1, WaitStatus::exited(1));
     for rank in 2..4 {
         let unit = world.unit_of(rank);
-        world.happen(rank, Event::Unit(UnitEvent::Gone { unit }));
+        world.report(rank, &unit, UnitEvent::Gone);
     }
     world.pass(2.0);
     assert_eq!(statuses(&world), [WaitStatus::exited(3)]);
@@ -119,7 +119,7 @@ fn a_status_that_was_said_stays_whatever_is_posted_later() {
 /// A coordinator whose jobs 1 to 5 are user 501's, and whose job 6 is user 502's.
 fn with_two_users() -> Alone {
     let mut node = Alone::new(0);
-    node.hear(Event::Unit(UnitEvent::Ready { method: Method::Systemd, notice: None }));
+    node.hear(Event::Supervisor(SupervisorEvent::Ready { method: Method::Systemd, notice: None }));
     for id in 1..=6 {
         let mut payload = start("1-2", false);
         payload["id"] = json!(id);

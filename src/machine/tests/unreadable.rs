@@ -2,7 +2,7 @@
 
 use super::{World, facts, ready};
 use crate::machine::{Event, Node};
-use crate::port::supervisor::UnitEvent;
+use crate::port::supervisor::SupervisorEvent;
 use crate::proto::{Response, WaitStatus};
 
 /// An older release is loaded on a rank.
@@ -12,7 +12,7 @@ fn load_older(world: &mut World, rank: usize) {
     world.nodes[rank] = Some(ready(node));
     let unit = world.unit_of(rank);
     let message = "its format has version 2, this release knows version 1".to_string();
-    world.happen(rank, Event::Unit(UnitEvent::Unreadable { unit, message }));
+    world.happen(rank, Event::Supervisor(SupervisorEvent::Unreadable { unit, message }));
 }
 
 fn assert_untouched(world: &World) {

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use super::recovery::{Alone, launches, started};
+use super::recovery::{Alone, STARTED, launches};
 use super::{JOB, OWNER, World, facts, record};
 use crate::machine::{Credential, Effect, Event, RequestId, StreamItem};
 use crate::port::Note;
-use crate::port::supervisor::{UnitCommand, UnitEvent, UnitRecord, UnitSpec};
+use crate::port::supervisor::{SupervisorEvent, UnitCommand, UnitEvent, UnitRecord, UnitSpec};
 use crate::proto::peer::{Mode, Report};
 use crate::proto::{BarrierEntry, BrokerRank, UnitName, WaitStatus};
 
@@ -168,8 +168,8 @@ fn collects(effects: &[Effect]) -> bool {
 fn the_leader_of_the_same_job_adopts_the_unit() {
     for mode in [Mode::Start, Mode::Adopt] {
         let mut rank = Alone::new(1);
-        rank.hear(Event::Unit(UnitEvent::Found(made_again("d"))));
-        rank.unit(started);
+        rank.hear(Event::Supervisor(SupervisorEvent::Found(made_again("d"))));
+        rank.unit(STARTED);
         let effects = rank.shells(1, 1, "d", mode);
         assert_eq!(launches(&effects), 0);
         let told = reports(&effects);
@@ -181,16 +181,16 @@ fn the_leader_of_the_same_job_adopts_the_unit() {
 #[test]
 fn a_unit_of_another_job_is_ended_first() {
     let mut rank = Alone::new(1);
-    rank.hear(Event::Unit(UnitEvent::Found(made_again("other"))));
-    rank.unit(started);
+    rank.hear(Event::Supervisor(SupervisorEvent::Found(made_again("other"))));
+    rank.unit(STARTED);
     let effects = rank.shells(1, 1, "d", Mode::Start);
     assert!(collects(&effects) && launches(&effects) == 0);
     let kills = |command: &UnitCommand| {
         matches!(command, UnitCommand::Signal { signal: libc::SIGKILL, all: false, .. })
     };
     assert!(has(&effects, kills), "else it says that its tasks have died, in the new job's name");
-    rank.unit(|unit| UnitEvent::Exited { unit, status: WaitStatus(9) });
-    assert_eq!(launches(&rank.unit(|unit| UnitEvent::Gone { unit })), 1);
+    rank.unit(UnitEvent::Exited { status: WaitStatus(9) });
+    assert_eq!(launches(&rank.unit(UnitEvent::Gone)), 1);
 }
 
 /// [unrecorded-known]
@@ -200,11 +200,11 @@ fn a_unit_that_is_found_too_late_is_ended() {
         let mut rank = Alone::new(1);
         let told = reports(&rank.shells(1, 1, "d", Mode::Adopt));
         assert!(matches!(&told[..], [Report::Lost { .. }, Report::Gone]), "{told:?}");
-        let effects = rank.hear(Event::Unit(UnitEvent::Found(made_again(digest))));
+        let effects = rank.hear(Event::Supervisor(SupervisorEvent::Found(made_again(digest))));
         assert!(collects(&effects), "nobody counts on it");
-        rank.unit(started);
-        rank.unit(|unit| UnitEvent::Exited { unit, status: WaitStatus(15) });
-        let effects = rank.unit(|unit| UnitEvent::Gone { unit });
+        rank.unit(STARTED);
+        rank.unit(UnitEvent::Exited { status: WaitStatus(15) });
+        let effects = rank.unit(UnitEvent::Gone);
         assert!(has(&effects, |command| matches!(command, UnitCommand::Forget { .. })));
         assert_eq!(reports(&effects), [], "the leader does not hear of it");
     }

@@ -4,7 +4,7 @@ use job_exec_rs::machine::{
     Answer, Credential, Effect, Event, Fault, KvsOp, KvsResult, Level, PeerRequest, RequestId,
     Role, StreamItem, Topic,
 };
-use job_exec_rs::port::supervisor::{Supervisor, UnitCommand, UnitEvent};
+use job_exec_rs::port::supervisor::{StartFailure, Supervisor, UnitCommand, UnitEvent};
 use job_exec_rs::proto::peer::{KnownRequest, Question};
 use job_exec_rs::proto::{BrokerRank, JobEvent, JobId, Response, UnitName};
 use serde_json::Value;
@@ -174,9 +174,8 @@ impl Instance<'_> {
             UnitCommand::Launch(spec) => {
                 if let Err(LaunchError { errnum, message }) = self.shells.complete_spec(spec) {
                     // A supervisor would report it in this way.
-                    let unit = spec.unit.clone();
-                    return self
-                        .handle_unit_event(rank, UnitEvent::Failed { unit, errnum, message });
+                    let failed = UnitEvent::Failed(StartFailure { errnum, message });
+                    return self.handle_supervisor(rank, failed.of(&spec.unit));
                 }
                 self.units.insert(spec.unit.clone());
             }

@@ -12,8 +12,8 @@ fn gone(records: &[u64]) -> Grown {
 /// What a later life is told of a job's record.
 fn found(disk: &SimDisk, job: u64) -> UnitRecord {
     let told = Life::new(disk, BOOT).take();
-    let is_found = |event: UnitEvent| match event {
-        UnitEvent::Found(record) if record.spec.job == JobId(job) => Some(*record),
+    let is_found = |event: SupervisorEvent| match event {
+        SupervisorEvent::Found(record) if record.spec.job == JobId(job) => Some(*record),
         _ => None,
     };
     told.into_iter().find_map(is_found).expect("a record")
@@ -39,7 +39,7 @@ fn a_record_that_was_removed_is_made_again_from_memory() {
         assert_eq!(found(&disk, 1), after);
         assert_eq!(life.asked.collects, [unit(1)], "the status is on the disk");
         life.event(BackendEvent::Empty(unit(1)));
-        assert_eq!(life.take().last(), Some(&UnitEvent::Gone { unit: unit(1) }));
+        assert_eq!(life.take().last(), Some(&UnitEvent::Gone.of(&unit(1))));
         life.command(UnitCommand::Forget { unit: unit(1) });
         assert_eq!(disk.files(), Vec::<String>::new());
         life.core.handle_growth(&gone(&[1]), &mut life.asked);
@@ -80,7 +80,9 @@ fn output_that_was_removed_is_said_once_to_be_missing() {
     (0..3).for_each(|_| life.core.handle_growth(&Grown::Any, &mut life.asked));
     let lost = |life: &Life| {
         let told = life.take();
-        told.iter().filter(|event| matches!(event, UnitEvent::OutputLost { .. })).count()
+        told.iter()
+            .filter(|event| matches!(event, SupervisorEvent::Unit(_, UnitEvent::OutputLost { .. })))
+            .count()
     };
     assert_eq!(lost(&life), 1, "the other has not run");
     // systemd makes the file when it executes the program.

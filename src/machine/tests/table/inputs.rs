@@ -10,7 +10,7 @@ use crate::config::Config;
 use crate::machine::{
     Creation, Event, Fault, Input, KvsResult, Listing, Opened, RequestId, Role, StreamId,
 };
-use crate::port::supervisor::{Method, UnitEvent, UnitSpec};
+use crate::port::supervisor::{Method, StartFailure, SupervisorEvent, UnitEvent, UnitSpec};
 use crate::proto::peer::{
     CoveredRequest, KnownRequest, LeadNote, LeadReply, Mode, Order, OrderRequest, Question,
     RankReport, Report, Reports, StreamEnd, StreamName, VERSION, Version,
@@ -106,7 +106,7 @@ fn events(input: Input, world: &World, rank: usize) -> Vec<Event> {
         of_unit => {
             let units = [Stage::Shell, Stage::Prolog, Stage::Epilog];
             let units = units.map(|stage| world.unit_of_stage(rank, stage));
-            let all = units.iter().flat_map(unit_events).map(Event::Unit);
+            let all = units.iter().flat_map(unit_events).map(Event::Supervisor);
             all.filter(|event| event.input() == of_unit).collect()
         }
     }
@@ -478,33 +478,33 @@ fn cleaning() -> Vec<Event> {
     [log, held, over].map(|log| Event::Cleaning(Box::new(read(log)))).to_vec()
 }
 
-fn unit_events(unit: &UnitName) -> Vec<UnitEvent> {
-    let (unit, text, stream) = (|| unit.clone(), || "x".to_string(), Stream::Stdout);
+fn unit_events(unit: &UnitName) -> Vec<SupervisorEvent> {
+    let (text, stream) = (|| "x".to_string(), Stream::Stdout);
     vec![
-        UnitEvent::Exited { unit: unit(), status: WaitStatus(9) },
-        UnitEvent::Failed { unit: unit(), errnum: 5, message: text() },
-        UnitEvent::Found(Box::new(record(&spec(unit())))),
-        UnitEvent::Gone { unit: unit() },
-        UnitEvent::Kept { unit: unit(), client: text(), is_written: true },
-        UnitEvent::Kept { unit: unit(), client: text(), is_written: false },
-        UnitEvent::Left { unit: unit() },
-        UnitEvent::Lost { unit: unit(), message: text() },
-        UnitEvent::Marked { unit: unit(), is_written: true },
-        UnitEvent::Marked { unit: unit(), is_written: false },
-        UnitEvent::NeverStarted { unit: unit() },
-        UnitEvent::Output { unit: unit(), stream, offset: 0, data: b"x\n".to_vec() },
-        UnitEvent::Output { unit: unit(), stream, offset: u64::MAX, data: b"x\n".to_vec() },
-        UnitEvent::OutputLost { unit: unit(), message: text() },
-        UnitEvent::OutputOverflow { unit: unit(), allocated: 9 },
-        UnitEvent::OutputTruncated { unit: unit(), stream, kept: 7, dropped: 9 },
-        UnitEvent::Ready { method: Method::Fork, notice: Some(text()) },
-        UnitEvent::Ready { method: Method::Systemd, notice: None },
-        UnitEvent::Silent { what: text() },
-        UnitEvent::Answers,
-        UnitEvent::Started { unit: unit(), pid: 1 },
-        UnitEvent::Stopping { unit: unit() },
-        UnitEvent::Unreadable { unit: unit(), message: text() },
-        UnitEvent::Unusable { message: text() },
+        UnitEvent::Exited { status: WaitStatus(9) }.of(unit),
+        UnitEvent::Failed(StartFailure { errnum: 5, message: text() }).of(unit),
+        SupervisorEvent::Found(Box::new(record(&spec(unit.clone())))),
+        UnitEvent::Gone.of(unit),
+        UnitEvent::Kept { client: text(), is_written: true }.of(unit),
+        UnitEvent::Kept { client: text(), is_written: false }.of(unit),
+        UnitEvent::Left.of(unit),
+        UnitEvent::Lost { message: text() }.of(unit),
+        UnitEvent::Marked { is_written: true }.of(unit),
+        UnitEvent::Marked { is_written: false }.of(unit),
+        UnitEvent::NeverStarted.of(unit),
+        UnitEvent::Output { stream, offset: 0, data: b"x\n".to_vec() }.of(unit),
+        UnitEvent::Output { stream, offset: u64::MAX, data: b"x\n".to_vec() }.of(unit),
+        UnitEvent::OutputLost { message: text() }.of(unit),
+        UnitEvent::OutputOverflow { allocated: 9 }.of(unit),
+        UnitEvent::OutputTruncated { stream, kept: 7, dropped: 9 }.of(unit),
+        SupervisorEvent::Ready { method: Method::Fork, notice: Some(text()) },
+        SupervisorEvent::Ready { method: Method::Systemd, notice: None },
+        SupervisorEvent::Silent { what: text() },
+        SupervisorEvent::Answers,
+        UnitEvent::Started { pid: 1 }.of(unit),
+        UnitEvent::Stopping.of(unit),
+        SupervisorEvent::Unreadable { unit: unit.clone(), message: text() },
+        SupervisorEvent::Unusable { message: text() },
     ]
 }
 

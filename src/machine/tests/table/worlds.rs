@@ -2,9 +2,9 @@
 
 use super::super::{Credential, JOB, OWNER, World, perilog};
 use crate::machine::{Event, Fault, RequestId, StreamId};
-use crate::port::supervisor::UnitEvent;
+use crate::port::supervisor::{StartFailure, UnitEvent};
 use crate::proto::peer::{LeadReply, StreamEnd};
-use crate::proto::{ReleasedRanks, Response, Stage, UnitName, WaitStatus};
+use crate::proto::{ReleasedRanks, Response, Stage, WaitStatus};
 
 /// A shell's request that waits for a checkpoint.
 pub(super) const ASKED: RequestId = RequestId::Remote(7);
@@ -69,9 +69,9 @@ fn launched(mut world: World) -> World {
     world
 }
 
-fn unit(world: &mut World, rank: usize, event: impl FnOnce(UnitName) -> UnitEvent) {
-    let event = event(world.unit_of(rank));
-    world.happen(rank, Event::Unit(event));
+fn unit(world: &mut World, rank: usize, event: UnitEvent) {
+    let event = event.of(&world.unit_of(rank));
+    world.happen(rank, Event::Supervisor(event));
 }
 
 fn with_checkpoint_asked(mut world: World) -> World {
@@ -123,7 +123,7 @@ fn prologs_stuck() -> World {
 fn prolog_ended() -> World {
     let mut world = prologs_running();
     let unit = world.unit_of_stage(1, Stage::Prolog);
-    world.happen(1, Event::Unit(UnitEvent::Exited { unit, status: WaitStatus(0) }));
+    world.report(1, &unit, UnitEvent::Exited { status: WaitStatus(0) });
     world
 }
 
@@ -234,7 +234,7 @@ fn never_started() -> World {
     let mut world = launched(lasting());
     world.unload(2);
     world.load_unseen(2);
-    unit(&mut world, 2, |unit| UnitEvent::NeverStarted { unit });
+    unit(&mut world, 2, UnitEvent::NeverStarted);
     world
 }
 
@@ -243,7 +243,7 @@ fn never_started_and_led() -> World {
     let mut world = launched(lasting());
     world.unload(1);
     world.load_unseen(1);
-    unit(&mut world, 1, |unit| UnitEvent::NeverStarted { unit });
+    unit(&mut world, 1, UnitEvent::NeverStarted);
     world.cancel();
     world.pass(0.3);
     world
@@ -252,14 +252,14 @@ fn never_started_and_led() -> World {
 fn failed_on(rank: usize) -> World {
     let mut world = launching();
     let message = "no such program".to_string();
-    unit(&mut world, rank, |unit| UnitEvent::Failed { unit, errnum: libc::ENOENT, message });
+    unit(&mut world, rank, UnitEvent::Failed(StartFailure { errnum: libc::ENOENT, message }));
     world
 }
 
 fn lost_on(rank: usize) -> World {
     let mut world = running();
     let message = "no trace of it is left".to_string();
-    unit(&mut world, rank, |unit| UnitEvent::Lost { unit, message });
+    unit(&mut world, rank, UnitEvent::Lost { message });
     world
 }
 
@@ -274,7 +274,7 @@ fn gone_on(rank: usize) -> World {
 fn exited() -> World {
     let mut world = running();
     for rank in 1..3 {
-        unit(&mut world, rank, |unit| UnitEvent::Exited { unit, status: WaitStatus(0) });
+        unit(&mut world, rank, UnitEvent::Exited { status: WaitStatus(0) });
     }
     world
 }
