@@ -5,9 +5,7 @@ mod support;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use job_exec_rs::port::supervisor::{
-    Method, OUTPUT_WINDOW_BYTES, SupervisorEvent, UnitCommand, UnitEvent,
-};
+use job_exec_rs::port::supervisor::{Method, OUTPUT_WINDOW_BYTES, SupervisorEvent, UnitEvent};
 use job_exec_rs::proto::ExecMethod;
 use job_exec_rs::proto::{Stream, WaitStatus};
 use job_exec_rs::supervisor::OuterJob;
@@ -105,7 +103,7 @@ fn collecting_a_running_unit_ends_it_with_sigkill_at_last() {
     let (mut h, _dir) = harness();
     let mut spec = h.spec(1, "trap '' TERM; echo ready; while :; do sleep 0.05; done");
     spec.stop_timeout = Some(Duration::from_millis(100));
-    h.submit(UnitCommand::Launch(Box::new(spec)));
+    h.start_unit(spec);
     h.started(1);
     assert_eq!(h.output(1, Stream::Stdout, 0, 6), b"ready\n");
     h.collect(1);
@@ -140,14 +138,14 @@ fn failures_say_why() {
     ] {
         let mut spec = h.spec(1, "");
         spec.argv[0] = program.to_string();
-        h.submit(UnitCommand::Launch(Box::new(spec)));
+        h.start_unit(spec);
         let (errnum, text) = h.failed(1);
         assert_eq!(errnum, errno);
         assert!(text.contains(program) && text.contains(message), "{text}");
     }
     let mut spec = h.spec(2, "exit 0");
     spec.properties = BTreeMap::from([("MemoryMax".to_string(), "1G".to_string())]);
-    h.submit(UnitCommand::Launch(Box::new(spec)));
+    h.start_unit(spec);
     let (errnum, message) = h.failed(2);
     assert!(errnum == libc::EINVAL && message.contains("MemoryMax"), "{message}");
 }

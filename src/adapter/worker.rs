@@ -21,8 +21,11 @@ use crate::adapter::systemd::{Systemd, SystemdConfig, SystemdError, manager_list
 use crate::port::supervisor::{
     OutputLimits, StartFailure, Supervisor, SupervisorEvent, UnitCommand, UnitEvent,
 };
-use crate::proto::{BrokerRank, ExecMethod, InstanceId};
+use crate::proto::{BrokerRank, ExecMethod, InstanceId, UnitName};
 use crate::supervisor::{BackendDriver, Core, OuterJob, OutputWatch, Sink};
+
+/// Each with the unit that it is about.
+type Commands = mpsc::UnboundedReceiver<(UnitName, UnitCommand)>;
 
 /// Default of [`WorkerConfig::answer_within`]. A systemd that is short of memory can take long, and
 /// what is asked of it again only adds to that.
@@ -114,7 +117,7 @@ impl NoSystemd {
 /// The local supervisor: one thread, which is gone when [`stop`](Worker::stop) returns.
 #[derive(Debug)]
 pub struct Worker {
-    commands: Option<mpsc::UnboundedSender<UnitCommand>>,
+    commands: Option<mpsc::UnboundedSender<(UnitName, UnitCommand)>>,
     thread: Option<JoinHandle<()>>,
     /// Where it logs to. The thread that submits commands may have nothing of its own.
     dispatch: tracing::Dispatch,
@@ -191,16 +194,16 @@ impl Drop for Worker {
 }
 
 impl Supervisor for Worker {
-    fn submit(&mut self, command: UnitCommand) {
-        let unit = command.unit().clone();
-        let sent = self.commands.as_ref().is_some_and(|commands| commands.send(command).is_ok());
+    fn submit(&mut self, unit: UnitName, command: UnitCommand) {
+        let name = unit.clone();
+        let sent = self.commands.as_ref().is_some_and(|to| to.send((unit, command)).is_ok());
         if !sent {
-            self.say(&format!("command for {unit} dropped: the supervisor's thread has ended"));
+            self.say(&format!("command for {name} dropped: the supervisor's thread has ended"));
         }
     }
 }
 
-async fn run(config: WorkerConfig, sink: Sink, commands: mpsc::UnboundedReceiver<UnitCommand>) {
+async fn run(config: WorkerConfig, sink: Sink, commands: Commands) {
     let open = HostDisk::open(&config.directory).and_then(|disk| {
         let boot_id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id")?;
         Ok((disk, boot_id.trim().to_string(), OutputWatch::new(&config.directory)))
@@ -272,7 +275,7 @@ async fn serve<B: BackendDriver>(
     config: &WorkerConfig,
     watch: OutputWatch,
     notice: Option<String>,
-    mut commands: mpsc::UnboundedReceiver<UnitCommand>,
+    mut commands: Commands,
 ) {
     if let Err(e) = core.recover(config.rank, &config.instance, &mut backend) {
         let message = format!("cannot read the records in {}: {e}", config.directory.display());
@@ -291,7 +294,9 @@ async fn serve<B: BackendDriver>(
         }
     }
     core.report(SupervisorEvent::Ready { method: backend.method(), notice });
-    batch.drain(..).for_each(|command| core.handle_command(command, &mut backend));
+    for (unit, command) in batch.drain(..) {
+        core.handle_command(&unit, command, &mut backend);
+    }
     loop {
         // Mostly it is the records that grew, by what was done just now.
         if let Some(grown) = watch.grown_already() {
@@ -303,7 +308,9 @@ async fn serve<B: BackendDriver>(
                 if n == 0 {
                     break;
                 }
-                batch.drain(..).for_each(|command| core.handle_command(command, &mut backend));
+                for (unit, command) in batch.drain(..) {
+                    core.handle_command(&unit, command, &mut backend);
+                }
             }
             event = backend.next() => {
                 if let Some(event) = event {
@@ -325,8 +332,8 @@ async fn serve<B: BackendDriver>(
 async fn settle<B: BackendDriver>(
     core: &mut Core,
     backend: &mut B,
-    commands: &mut mpsc::UnboundedReceiver<UnitCommand>,
-    early: &mut Vec<UnitCommand>,
+    commands: &mut Commands,
+    early: &mut Vec<(UnitName, UnitCommand)>,
 ) -> bool {
     while !core.is_settled() {
         backend.flush().await;
@@ -346,25 +353,18 @@ async fn settle<B: BackendDriver>(
 }
 
 /// Refuse commands that expect an answer, and drop the others.
-async fn refuse_all(
-    message: String,
-    report: impl Fn(SupervisorEvent),
-    mut commands: mpsc::UnboundedReceiver<UnitCommand>,
-) {
+async fn refuse_all(message: String, report: impl Fn(SupervisorEvent), mut commands: Commands) {
     report(SupervisorEvent::Unusable { message: message.clone() });
-    while let Some(command) = commands.recv().await {
-        let unit = match command {
-            UnitCommand::Collect { unit } | UnitCommand::Signal { unit, .. } => unit,
-            UnitCommand::Launch(spec) => spec.unit,
-            UnitCommand::Forget { unit }
-            | UnitCommand::Note { unit, .. }
-            | UnitCommand::OutputAck { unit, .. } => {
-                tracing::debug!(%unit, "command dropped: {message}");
-                continue;
+    while let Some((unit, command)) = commands.recv().await {
+        match command {
+            UnitCommand::Collect | UnitCommand::Launch(_) | UnitCommand::Signal { .. } => {
+                let (errnum, message) = (Errno::ENXIO as i32, message.clone());
+                report(UnitEvent::Failed(StartFailure { errnum, message }).of(&unit));
             }
-        };
-        let (errnum, message) = (Errno::ENXIO as i32, message.clone());
-        report(UnitEvent::Failed(StartFailure { errnum, message }).of(&unit));
+            UnitCommand::Forget | UnitCommand::Note(_) | UnitCommand::OutputAck { .. } => {
+                tracing::debug!(%unit, "command dropped: {message}");
+            }
+        }
     }
 }
 
@@ -374,7 +374,7 @@ mod tests {
     use std::sync::Mutex;
 
     use super::*;
-    use crate::proto::{JobId, UnitName};
+    use crate::proto::JobId;
 
     #[derive(Clone, Default)]
     struct Log(Arc<Mutex<Vec<u8>>>);
@@ -399,7 +399,7 @@ mod tests {
         let dispatch = tracing::Dispatch::new(subscriber);
         let mut worker = Worker { commands: Some(commands), thread: None, dispatch };
         let unit = UnitName::new(false, BrokerRank(0), JobId(1), InstanceId::new("/test", 1));
-        worker.submit(UnitCommand::Forget { unit: unit.clone() });
+        worker.submit(unit.clone(), UnitCommand::Forget);
         let text = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
         assert!(text.contains(&format!("command for {unit} dropped")), "{text}");
     }

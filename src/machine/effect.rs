@@ -242,7 +242,7 @@ pub enum Effect {
         nodes: Box<DegradedNodes>,
     },
     /// Command the supervisor.
-    Unit(UnitCommand),
+    Unit(UnitName, UnitCommand),
 }
 
 /// The sink of effects; it also numbers streams.

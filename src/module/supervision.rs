@@ -11,18 +11,18 @@ use crate::adapter::libflux::{
 use crate::adapter::worker::{Worker, WorkerConfig, has_records};
 use crate::config::Config;
 use crate::port::supervisor::{Method, Supervisor, SupervisorEvent, UnitCommand};
-use crate::proto::ExecMethod;
+use crate::proto::{ExecMethod, UnitName};
 
 /// The worker. The node sends it commands, and unload joins its thread.
 #[derive(Clone)]
 struct SharedWorker(Arc<Mutex<Option<Worker>>>);
 
 impl Supervisor for SharedWorker {
-    fn submit(&mut self, command: UnitCommand) {
+    fn submit(&mut self, unit: UnitName, command: UnitCommand) {
         let mut worker = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         // Nothing comes after `stop`, which takes it: the last commands of a node come before.
         if let Some(worker) = worker.as_mut() {
-            worker.submit(command);
+            worker.submit(unit, command);
         }
     }
 }

@@ -209,37 +209,24 @@ pub enum Method {
     Systemd,
 }
 
-/// What the node asks of its supervisor. Commands for one unit are obeyed in order.
+/// What the node asks of its supervisor about a unit. Commands about one unit are obeyed in order.
 #[derive(Clone, Debug, PartialEq)]
 pub enum UnitCommand {
     /// End the processes that are left and remove the unit. The caller has kept the shell's result.
     /// Answered by `Gone`. A unit whose exit the supervisor has seen is collected without it.
-    Collect {
-        /// Which unit.
-        unit: UnitName,
-    },
+    Collect,
     /// Remove the record and the output files. Nobody needs them any more.
-    Forget {
-        /// Which unit.
-        unit: UnitName,
-    },
+    Forget,
     /// Write the intent, then start the unit. If the unit is already there with the same
-    /// job digest it is adopted, never started a second time.
+    /// job digest it is adopted, never started a second time. The specification names it, too.
     Launch(Box<UnitSpec>),
     /// Keep a fact with the unit's record, so that it is there after a restart.
-    Note {
-        /// Which unit.
-        unit: UnitName,
-        /// The fact.
-        note: Note,
-    },
+    Note(Note),
     /// The leader has committed this stream's bytes up to `offset`, so as many more may be sent.
     /// Bytes that a checkpoint holds may be dropped from the disk, because nobody asks for them
     /// again. For a unit that was found after a restart, the first acknowledgement of a stream says
     /// where its output begins; nothing of the stream is sent before.
     OutputAck {
-        /// Which unit.
-        unit: UnitName,
         /// Which stream.
         stream: Stream,
         /// Bytes from the stream's beginning; `u64::MAX` if nobody wants the rest.
@@ -249,27 +236,11 @@ pub enum UnitCommand {
     },
     /// Send a signal to the unit's main process and its process group, or to all of its processes.
     Signal {
-        /// Which unit.
-        unit: UnitName,
         /// Signal number.
         signal: i32,
         /// Every process of the unit, instead of the main process's group alone.
         all: bool,
     },
-}
-
-impl UnitCommand {
-    /// The unit that the command is about.
-    pub fn unit(&self) -> &UnitName {
-        match self {
-            Self::Launch(spec) => &spec.unit,
-            Self::Collect { unit }
-            | Self::Forget { unit }
-            | Self::Note { unit, .. }
-            | Self::OutputAck { unit, .. }
-            | Self::Signal { unit, .. } => unit,
-        }
-    }
 }
 
 /// What the supervisor reports.
@@ -399,6 +370,6 @@ impl UnitEvent {
 
 /// The supervisor of one rank.
 pub trait Supervisor {
-    /// Take a command. Its outcome is reported as [`SupervisorEvent`]s.
-    fn submit(&mut self, command: UnitCommand);
+    /// Take a command for a unit. Its outcome is reported as [`SupervisorEvent`]s.
+    fn submit(&mut self, unit: UnitName, command: UnitCommand);
 }

@@ -144,33 +144,38 @@ impl Core {
         }
     }
 
-    /// Obey a command.
-    pub fn handle_command(&mut self, command: UnitCommand, backend: &mut impl Backend) {
+    /// Obey a command for a unit.
+    pub fn handle_command(
+        &mut self,
+        unit: &UnitName,
+        command: UnitCommand,
+        backend: &mut impl Backend,
+    ) {
         self.write_late(backend);
         match command {
-            UnitCommand::Collect { unit } => self.collect(&unit, backend),
-            UnitCommand::Forget { unit } => self.forget(&unit, backend),
+            UnitCommand::Collect => self.collect(unit, backend),
+            UnitCommand::Forget => self.forget(unit, backend),
             UnitCommand::Launch(spec) => self.launch(*spec, backend),
-            UnitCommand::Note { unit, note } => {
-                self.record_fact(&unit, Fact::Note { key: note.key(), value: note.value() });
-                let is_written = self.units.get(&unit).is_some_and(|known| !known.file.is_late());
+            UnitCommand::Note(note) => {
+                self.record_fact(unit, Fact::Note { key: note.key(), value: note.value() });
+                let is_written = self.units.get(unit).is_some_and(|known| !known.file.is_late());
                 match note {
                     Note::Commits(bequest) => {
                         let client = bequest.client.clone();
-                        (self.sink)(UnitEvent::Kept { client, is_written }.of(&unit));
+                        (self.sink)(UnitEvent::Kept { client, is_written }.of(unit));
                     }
-                    Note::Degraded(_) => (self.sink)(UnitEvent::Marked { is_written }.of(&unit)),
+                    Note::Degraded(_) => (self.sink)(UnitEvent::Marked { is_written }.of(unit)),
                     _ => (), // nobody waits until it is there
                 }
             }
-            UnitCommand::OutputAck { unit, stream, offset, checkpointed } => {
-                let Some(known) = self.look_up(&unit, "output acknowledgement") else { return };
+            UnitCommand::OutputAck { stream, offset, checkpointed } => {
+                let Some(known) = self.look_up(unit, "output acknowledgement") else { return };
                 known.tail(stream).ack(offset, checkpointed);
-                self.report_output(&unit);
+                self.report_output(unit);
             }
-            UnitCommand::Signal { unit, signal, all } => {
-                if self.look_up(&unit, "signal").is_some() {
-                    backend.signal(&unit, signal, all);
+            UnitCommand::Signal { signal, all } => {
+                if self.look_up(unit, "signal").is_some() {
+                    backend.signal(unit, signal, all);
                 }
             }
         }

@@ -116,7 +116,7 @@ fn a_request_is_refused_while_the_shell_of_its_forgotten_job_is_being_ended() {
     let mut forget = examples["order"].clone();
     forget["order"] = json!("forget");
     let asked = rank.receive(Topic::Shells, 1, &shells);
-    assert!(matches!(asked[..], [Effect::Unit(UnitCommand::Launch(_))]), "{asked:?}");
+    assert!(matches!(asked[..], [Effect::Unit(_, UnitCommand::Launch(_))]), "{asked:?}");
     rank.hear(Event::Supervisor(UnitEvent::Started { pid: 4711 }.of(&rank.unit)));
     assert_eq!(ends(&rank.receive(Topic::Order, 2, &forget), 1), [StreamEnd::Forgotten]);
     let late = rank.receive(Topic::Shells, 3, &shells);
@@ -129,7 +129,7 @@ fn a_request_is_refused_while_the_shell_of_its_forgotten_job_is_being_ended() {
 fn output_is_acknowledged_when_its_commit_has_ended_and_not_before() {
     let acknowledged = |effects: &[Effect]| -> Vec<u64> {
         let offset = |effect: &Effect| match effect {
-            Effect::Unit(UnitCommand::OutputAck { offset, .. }) => Some(*offset),
+            Effect::Unit(_, UnitCommand::OutputAck { offset, .. }) => Some(*offset),
             _ => None,
         };
         effects.iter().filter_map(offset).collect()

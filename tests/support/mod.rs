@@ -100,8 +100,12 @@ impl Harness {
         (harness, found, ready)
     }
 
-    pub fn submit(&mut self, command: UnitCommand) {
-        self.worker.as_mut().expect("not stopped").submit(command);
+    pub fn submit(&mut self, unit: UnitName, command: UnitCommand) {
+        self.worker.as_mut().expect("not stopped").submit(unit, command);
+    }
+
+    pub fn start_unit(&mut self, spec: UnitSpec) {
+        self.submit(spec.unit.clone(), UnitCommand::Launch(Box::new(spec)));
     }
 
     /// Stop the worker as the broker does, leaving the directory for the next.
@@ -137,28 +141,28 @@ impl Harness {
 
     pub fn launch(&mut self, job: u64, script: &str) {
         let spec = self.spec(job, script);
-        self.submit(UnitCommand::Launch(Box::new(spec)));
+        self.start_unit(spec);
     }
 
     pub fn collect(&mut self, job: u64) {
         let unit = self.unit(job);
-        self.submit(UnitCommand::Collect { unit });
+        self.submit(unit, UnitCommand::Collect);
     }
 
     pub fn forget(&mut self, job: u64) {
         let unit = self.unit(job);
-        self.submit(UnitCommand::Forget { unit });
+        self.submit(unit, UnitCommand::Forget);
     }
 
     pub fn signal(&mut self, job: u64, signal: i32, all: bool) {
         let unit = self.unit(job);
-        self.submit(UnitCommand::Signal { unit, signal, all });
+        self.submit(unit, UnitCommand::Signal { signal, all });
     }
 
     pub fn ack(&mut self, job: u64, stream: Stream, offset: u64) {
         let unit = self.unit(job);
         let checkpointed = if offset == u64::MAX { 0 } else { offset };
-        self.submit(UnitCommand::OutputAck { unit, stream, offset, checkpointed });
+        self.submit(unit, UnitCommand::OutputAck { stream, offset, checkpointed });
     }
 
     /// The next event of any unit, in the order of sending.

@@ -113,7 +113,7 @@ fn gone_waits_for_an_empty_cgroup() {
     let script = format!("trap '' TERM; {RUNS_ON} & echo $! >{}", pidfile.display());
     let mut spec = h.spec(1, &script);
     spec.stop_timeout = Some(std::time::Duration::from_millis(300));
-    h.submit(UnitCommand::Launch(Box::new(spec)));
+    h.start_unit(spec);
     h.started(1);
     assert_eq!(h.exited(1), WaitStatus::exited(0));
     h.collect(1);
@@ -130,7 +130,7 @@ fn gone_waits_for_processes_that_systemd_does_not_kill() {
     // With KillMode=process the reader of the fifo stays when the unit is inactive.
     let mut spec = h.spec(1, &format!("read line <{} & exit 0", fifo.display()));
     spec.properties.insert("KillMode".to_string(), "process".to_string());
-    h.submit(UnitCommand::Launch(Box::new(spec)));
+    h.start_unit(spec);
     h.started(1);
     h.exited(1);
     h.collect(1);
@@ -216,7 +216,7 @@ fn exec_failures_say_why() {
         spec.argv[0] = program.to_string();
         // Twice, because a failed start must leave nothing behind.
         for _ in 0..2 {
-            h.submit(UnitCommand::Launch(Box::new(spec.clone())));
+            h.start_unit(spec.clone());
             let (errnum, text) = h.failed(job);
             assert_eq!(errnum, errno, "{text}");
             assert!(text.contains(program) && text.contains(message), "{text}");
@@ -230,7 +230,7 @@ fn a_missing_working_directory_is_no_error() {
     let Some((mut h, _dir)) = harness() else { return };
     let mut spec = h.spec(1, "pwd");
     spec.working_directory = Some("/nonexistent".to_string());
-    h.submit(UnitCommand::Launch(Box::new(spec)));
+    h.start_unit(spec);
     h.started(1);
     h.output(1, Stream::Stdout, 0, 2);
     assert_eq!(h.exited(1), WaitStatus::exited(0));
@@ -245,7 +245,7 @@ fn arguments_and_environment_arrive_as_given() {
     let arguments = ["sh", "$HOME ${HOME}", "%n %%", "a\"b'c\\d", "ƒ"];
     spec.argv.extend(arguments.map(str::to_string));
     spec.environment.insert("PERCENT".to_string(), "%n $HOME \\ \"\n\t'".to_string());
-    h.submit(UnitCommand::Launch(Box::new(spec)));
+    h.start_unit(spec);
     h.started(1);
     let expected = format!("{}\n[]%n $HOME \\ \"\n\t'\n", arguments[1..].join("\n"));
     let output = h.output(1, Stream::Stdout, 0, expected.len());
@@ -268,7 +268,7 @@ fn properties_are_given_and_read_back() {
     ] {
         spec.properties.insert(name.to_string(), value.to_string());
     }
-    h.submit(UnitCommand::Launch(Box::new(spec)));
+    h.start_unit(spec);
     h.started(1);
     assert_eq!(h.output(1, Stream::Stdout, 0, 4), b"123\n");
     let unit = h.unit(1).to_string();
@@ -288,7 +288,7 @@ fn a_bad_property_starts_nothing() {
     {
         let mut spec = h.spec(job, "echo never");
         spec.properties.insert(name.to_string(), value.to_string());
-        h.submit(UnitCommand::Launch(Box::new(spec)));
+        h.start_unit(spec);
         let (errnum, message) = h.failed(job);
         assert_eq!(errnum, libc::EINVAL, "{message}");
         assert!(message.contains(name) || message.contains(value), "{message}");
@@ -308,7 +308,7 @@ fn a_start_that_no_message_can_say_fails_and_makes_room() {
     for (job, argument) in [(1, "x".repeat(65 << 20)), (2, "\0".to_string())] {
         let mut spec = h.spec(job, "echo never");
         spec.argv.push(argument);
-        h.submit(UnitCommand::Launch(Box::new(spec)));
+        h.start_unit(spec);
     }
     h.launch(3, "exit 3");
     for job in 1..=2 {
@@ -334,7 +334,7 @@ fn many_units_with_few_starts_in_flight() {
         match h.next() {
             SupervisorEvent::Unit(unit, UnitEvent::Exited { status }) => {
                 assert_eq!(status, WaitStatus::exited(0));
-                h.submit(UnitCommand::Collect { unit });
+                h.submit(unit, UnitCommand::Collect);
             }
             SupervisorEvent::Unit(unit, UnitEvent::Gone) => assert!(left.remove(&unit)),
             SupervisorEvent::Unit(_, UnitEvent::Output { data, .. }) => assert_eq!(data, b"out\n"),
@@ -390,7 +390,7 @@ fn a_multiuser_unit_is_left_to_the_imp() {
     }
     spec.unit = UnitName::new(true, spec.rank, spec.job, h.config.instance.clone());
     let unit = spec.unit.clone();
-    h.submit(UnitCommand::Launch(Box::new(spec)));
+    h.start_unit(spec);
     let next = |h: &mut Harness| {
         h.wait("an event", |event| (unit_of(event) == Some(&unit)).then(|| event.clone()))
     };
@@ -408,11 +408,11 @@ fn a_multiuser_unit_is_left_to_the_imp() {
     ] {
         assert_eq!(systemctl(&["show", "--value", "-p", property, &name]).trim(), value);
     }
-    h.submit(UnitCommand::Signal { unit: unit.clone(), signal: libc::SIGUSR1, all: false });
+    h.submit(unit.clone(), UnitCommand::Signal { signal: libc::SIGUSR1, all: false });
     let exited = UnitEvent::Exited { status: WaitStatus::exited(4) }.of(&unit);
     assert_eq!(next(&mut h), exited);
-    h.submit(UnitCommand::Collect { unit: unit.clone() });
+    h.submit(unit.clone(), UnitCommand::Collect);
     // systemd leaves the sleep alone; a signal to all is what ends it.
-    h.submit(UnitCommand::Signal { unit: unit.clone(), signal: libc::SIGKILL, all: true });
+    h.submit(unit.clone(), UnitCommand::Signal { signal: libc::SIGKILL, all: true });
     assert_eq!(next(&mut h), UnitEvent::Gone.of(&unit));
 }

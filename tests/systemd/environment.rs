@@ -4,7 +4,6 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::process::Command;
 
-use job_exec_rs::port::supervisor::UnitCommand;
 use job_exec_rs::proto::Stream;
 
 use crate::support::{Harness, RUNS_ON};
@@ -92,7 +91,7 @@ fn inside_an_odd_environment() {
     }
     let mut spec = h.spec(3, "");
     spec.argv = ["/bin/echo", "\u{fdef}"].map(str::to_string).to_vec();
-    h.submit(UnitCommand::Launch(Box::new(spec)));
+    h.start_unit(spec);
     let (errnum, message) = h.failed(3);
     assert!(errnum == libc::EINVAL && message.contains("noncharacter"), "{message}");
     h.forget(3);

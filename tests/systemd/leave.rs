@@ -53,7 +53,7 @@ fn a_shell_that_leaves_its_unit_is_told_before_it_is_gone() {
     let [go, end] = ["go", "end"].map(|name| dir.path().join(name));
     let spec = imp(&h, &session, [&go, &end]);
     let unit = spec.unit.clone();
-    h.submit(UnitCommand::Launch(Box::new(spec)));
+    h.start_unit(spec);
     assert!(matches!(next(&mut h, &unit), SupervisorEvent::Unit(_, UnitEvent::Started { .. })));
     std::fs::write(&go, "\n").unwrap();
     let left = UnitEvent::Left.of(&unit);
@@ -67,10 +67,10 @@ fn a_shell_that_leaves_its_unit_is_told_before_it_is_gone() {
     std::fs::write(&end, "\n").unwrap();
     let exited = UnitEvent::Exited { status: WaitStatus::exited(4) }.of(&unit);
     assert_eq!(next(&mut h, &unit), exited);
-    h.submit(UnitCommand::Collect { unit: unit.clone() });
+    h.submit(unit.clone(), UnitCommand::Collect);
     for stream in [Stream::Stdout, Stream::Stderr] {
         let (unit, offset, checkpointed) = (unit.clone(), u64::MAX, 0);
-        h.submit(UnitCommand::OutputAck { unit, stream, offset, checkpointed });
+        h.submit(unit, UnitCommand::OutputAck { stream, offset, checkpointed });
     }
     assert_eq!(next(&mut h, &unit), UnitEvent::Gone.of(&unit));
     // What is left in it goes with the test's systemd.
@@ -84,7 +84,7 @@ fn a_shell_that_left_while_no_worker_was_there_is_found() {
     let [go, end] = ["go", "end"].map(|name| dir.path().join(name));
     let spec = imp(&h, &session, [&go, &end]);
     let unit = spec.unit.clone();
-    h.submit(UnitCommand::Launch(Box::new(spec)));
+    h.start_unit(spec);
     assert!(matches!(next(&mut h, &unit), SupervisorEvent::Unit(_, UnitEvent::Started { .. })));
     h.stop();
     std::fs::write(&go, "\n").unwrap();
@@ -94,7 +94,7 @@ fn a_shell_that_left_while_no_worker_was_there_is_found() {
     assert!(!found[0].left);
     assert!(matches!(next(&mut h, &unit), SupervisorEvent::Unit(_, UnitEvent::Started { .. })));
     assert_eq!(next(&mut h, &unit), UnitEvent::Left.of(&unit));
-    h.submit(UnitCommand::Signal { unit: unit.clone(), signal: libc::SIGKILL, all: false });
+    h.submit(unit.clone(), UnitCommand::Signal { signal: libc::SIGKILL, all: false });
     let exited = UnitEvent::Exited { status: WaitStatus::signaled(9) }.of(&unit);
     assert_eq!(next(&mut h, &unit), exited);
     // What is left in it goes with the test's systemd.
@@ -109,13 +109,13 @@ fn a_shell_that_ends_in_its_unit_has_not_left_it() {
         spec.multiuser = true;
         spec.stop_timeout = None;
         spec.unit = UnitName::new(true, spec.rank, spec.job, h.config.instance.clone());
-        h.submit(UnitCommand::Launch(Box::new(spec)));
+        h.start_unit(spec);
     }
     let mut gone = 0;
     while gone < 100 {
         match h.next() {
             SupervisorEvent::Unit(unit, UnitEvent::Exited { .. }) => {
-                h.submit(UnitCommand::Collect { unit })
+                h.submit(unit, UnitCommand::Collect)
             }
             SupervisorEvent::Unit(_, UnitEvent::Gone) => gone += 1,
             SupervisorEvent::Unit(_, UnitEvent::Started { .. }) => {}

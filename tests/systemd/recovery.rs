@@ -18,7 +18,7 @@ fn a_unit_runs_on_without_a_worker_and_is_found() {
     let pid = h.started(1);
     assert_eq!(h.output(1, Stream::Stdout, 0, 7), b"before\n");
     let unit = h.unit(1);
-    h.submit(UnitCommand::Note { unit, note: Note::BarrierEntered(17) });
+    h.submit(unit, UnitCommand::Note(Note::BarrierEntered(17)));
 
     let (mut h, found) = h.restart();
     assert_eq!(found.len(), 1);
@@ -100,12 +100,12 @@ fn an_intent_alone_was_never_started() {
     let mut spec = h.spec(1, "exit 3");
     let good = spec.clone();
     spec.argv[0] = "/nonexistent".to_string();
-    h.submit(UnitCommand::Launch(Box::new(spec)));
+    h.start_unit(spec);
     h.failed(1);
     let (mut h, found) = h.restart();
     assert_eq!(found[0].started, None);
     h.never_started(1);
-    h.submit(UnitCommand::Launch(Box::new(good)));
+    h.start_unit(good);
     h.started(1);
     assert_eq!(h.exited(1), WaitStatus::exited(3));
     h.clean(1);
@@ -116,14 +116,14 @@ fn a_start_that_got_through_late_is_adopted() {
     let Some((mut h, _dir)) = harness() else { return };
     let mut spec = h.spec(1, "");
     spec.argv[0] = "/nonexistent".to_string();
-    h.submit(UnitCommand::Launch(Box::new(spec.clone())));
+    h.start_unit(spec.clone());
     h.failed(1);
     let (mut h, _) = h.restart();
     h.never_started(1);
     // As if the call of the earlier life had been on its way for long.
     systemd_run(&h.unit(1), "digest-of-1", RUNS_ON);
     spec.argv[0] = "/bin/sh".to_string();
-    h.submit(UnitCommand::Launch(Box::new(spec)));
+    h.start_unit(spec);
     h.started(1);
     h.collect(1);
     assert_eq!(h.exited(1), WaitStatus::signaled(15));
@@ -135,7 +135,7 @@ fn a_late_start_of_another_job_is_not_adopted() {
     let Some((mut h, _dir)) = harness() else { return };
     let mut spec = h.spec(1, "exit 0");
     spec.argv[0] = "/nonexistent".to_string();
-    h.submit(UnitCommand::Launch(Box::new(spec)));
+    h.start_unit(spec);
     h.failed(1);
     systemd_run(&h.unit(1), "strange", RUNS_ON);
     h.launch(1, "exit 0");
@@ -170,7 +170,7 @@ fn a_second_launch_starts_nothing() {
     assert_eq!(h.started(1), pid, "adopted");
     let mut other = h.spec(1, RUNS_ON);
     other.digest = "another".into();
-    h.submit(UnitCommand::Launch(Box::new(other)));
+    h.start_unit(other);
     assert_eq!(h.failed(1).0, libc::EEXIST);
     h.collect(1);
     h.exited(1);

@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::process::Command;
 
-use job_exec_rs::port::supervisor::{UnitCommand, UnitSpec};
+use job_exec_rs::port::supervisor::UnitSpec;
 use job_exec_rs::proto::{ExecMethod, Stream, WaitStatus};
 use tempfile::TempDir;
 
@@ -112,7 +112,7 @@ fn a_unit_is_read_again_as_it_was_set() {
     std::fs::create_dir(&directory).unwrap();
     let argv = [&["/bin/sh", "-c", RUNS_ON], ODD].concat();
     let spec = odd_spec(&h, 1, &argv, &directory);
-    h.submit(UnitCommand::Launch(Box::new(spec.clone())));
+    h.start_unit(spec.clone());
     let pid = h.started(1);
     assert_eq!(strings(pid, "cmdline"), argv);
     let environment = strings(pid, "environ");
@@ -179,7 +179,7 @@ fn configured_properties_are_read_again_as_they_were_set() {
     for (name, value) in configured {
         spec.properties.insert(name.to_string(), value.to_string());
     }
-    h.submit(UnitCommand::Launch(Box::new(spec)));
+    h.start_unit(spec);
     h.started(1);
     assert_reloaded(&h.unit(1).to_string());
     h.signal(1, libc::SIGKILL, true);
@@ -195,7 +195,7 @@ fn a_large_environment_is_read_again() {
     for n in 0..10 {
         spec.environment.insert(format!("LARGE_{n}"), "é".repeat(40_000));
     }
-    h.submit(UnitCommand::Launch(Box::new(spec)));
+    h.start_unit(spec);
     let pid = h.started(1);
     let large = strings(pid, "environ").into_iter().filter(|v| v.starts_with("LARGE_")).count();
     assert_eq!(large, 10);
@@ -212,7 +212,7 @@ fn a_working_directory_that_no_unit_file_can_have_is_left_out() {
         let directory = dir.path().join(name);
         std::fs::create_dir(&directory).unwrap();
         let spec = odd_spec(&h, job, &["/bin/sleep", "1000"], &directory);
-        h.submit(UnitCommand::Launch(Box::new(spec)));
+        h.start_unit(spec);
         let pid = h.started(job);
         let cwd = std::fs::read_link(format!("/proc/{pid}/cwd")).unwrap();
         assert!(!cwd.as_os_str().as_bytes().starts_with(dir.path().as_os_str().as_bytes()));
@@ -231,7 +231,7 @@ fn starts_that_wait_while_systemd_reloads_run_as_given() {
     let argv = [&["/usr/bin/printf", "%s|"], ODD].concat();
     for job in 0..ROUNDS * JOBS {
         let spec = odd_spec(&h, job, &argv, dir.path());
-        h.submit(UnitCommand::Launch(Box::new(spec)));
+        h.start_unit(spec);
         if job % JOBS == JOBS - 1 {
             systemctl(&["daemon-reload"]);
         }
@@ -252,7 +252,7 @@ fn odder_arguments_arrive_as_given() {
     let Some((mut h, dir)) = harness() else { return };
     let argv = [&["/usr/bin/printf", "%s|"], ODD, ODDER].concat();
     let spec = odd_spec(&h, 1, &argv, dir.path());
-    h.submit(UnitCommand::Launch(Box::new(spec)));
+    h.start_unit(spec);
     h.started(1);
     let expected = argv[2..].iter().map(|odd| format!("{odd}|")).collect::<String>();
     let output = h.output(1, Stream::Stdout, 0, expected.len());

@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::process::Command;
 
-use job_exec_rs::port::supervisor::{SupervisorEvent, UnitEvent};
+use job_exec_rs::port::supervisor::{SupervisorEvent, UnitCommand, UnitEvent};
 use job_exec_rs::proto::ExecMethod;
 use job_exec_rs::proto::{Stream, WaitStatus};
 
@@ -137,13 +137,13 @@ fn measure() {
         for job in 0..UNITS {
             let mut spec = h.spec(job, "");
             spec.argv = vec!["/bin/true".to_string()];
-            h.submit(job_exec_rs::port::supervisor::UnitCommand::Launch(Box::new(spec)));
+            h.start_unit(spec);
         }
         let mut gone = 0;
         while gone < UNITS {
             match h.next() {
                 SupervisorEvent::Unit(unit, UnitEvent::Exited { .. }) => {
-                    h.submit(job_exec_rs::port::supervisor::UnitCommand::Collect { unit });
+                    h.submit(unit, UnitCommand::Collect);
                 }
                 SupervisorEvent::Unit(_, UnitEvent::Gone) => gone += 1,
                 _ => {}

@@ -143,9 +143,8 @@ impl Supervision {
                 // told that it was found. When the node is told that the unit is gone, it finds no
                 // job for it and has it forgotten.
                 let unit = record.spec.unit;
-                let collect = UnitCommand::Collect { unit: unit.clone() };
                 if let Some(worker) = self.workers.get_mut(rank.0 as usize) {
-                    worker.submit(collect);
+                    worker.submit(unit.clone(), UnitCommand::Collect);
                 }
                 self.leftovers.push(unit);
             }

@@ -42,8 +42,8 @@ fn exited(job: u64) -> BackendEvent {
     BackendEvent::Exited { unit: unit(job), status: WaitStatus::exited(3) }
 }
 
-fn note(job: u64, count: u32) -> UnitCommand {
-    UnitCommand::Note { unit: unit(job), note: Note::BarrierEntered(count) }
+fn note(count: u32) -> UnitCommand {
+    UnitCommand::Note(Note::BarrierEntered(count))
 }
 
 /// The calls of the core to its backend.
@@ -111,8 +111,8 @@ impl Life {
         life
     }
 
-    fn command(&mut self, command: UnitCommand) {
-        self.core.handle_command(command, &mut self.asked);
+    fn command(&mut self, unit: UnitName, command: UnitCommand) {
+        self.core.handle_command(&unit, command, &mut self.asked);
     }
 
     fn event(&mut self, event: BackendEvent) {
@@ -120,7 +120,7 @@ impl Life {
     }
 
     fn launch(&mut self, job: u64) {
-        self.command(UnitCommand::Launch(spec(job)));
+        self.command(unit(job), UnitCommand::Launch(spec(job)));
     }
 
     fn take(&self) -> Vec<SupervisorEvent> {
@@ -211,10 +211,10 @@ fn facts_that_find_no_space_are_written_later() {
         disk.set_room(Some(room));
         life.event(started(1));
         for value in 1..9 {
-            life.command(note(1, value));
+            life.command(unit(1), note(value));
         }
         life.event(exited(1));
-        life.command(UnitCommand::Collect { unit: unit(1) });
+        life.command(unit(1), UnitCommand::Collect);
         life.event(BackendEvent::Empty(unit(1)));
         let told = life.take();
         assert!(
@@ -237,7 +237,7 @@ fn facts_that_find_no_space_are_written_later() {
         let notes: Vec<&Value> = written.iter().filter_map(|fact| fact.get("note")).collect();
         assert_eq!(notes.last().map(|note| &note["value"]), Some(&json!(8)));
         let mut next = Life::new(&disk, BOOT);
-        next.command(UnitCommand::Collect { unit: unit(1) });
+        next.command(unit(1), UnitCommand::Collect);
         let found = next.take();
         let [
             SupervisorEvent::Found(record),
@@ -259,7 +259,7 @@ fn a_full_disk_takes_the_facts_that_decide() {
     life.launch(1);
     disk.set_full(true);
     life.event(started(1));
-    life.command(note(1, 2));
+    life.command(unit(1), note(2));
     life.event(exited(1));
     let written = facts(&disk, 1);
     assert_eq!(written[1]["note"]["value"], json!(2));
@@ -288,7 +288,7 @@ fn a_shell_that_has_left_its_unit_is_told_in_each_life() {
         assert!(matches!(&found[0], SupervisorEvent::Found(record) if record.left), "{found:?}");
         assert_eq!(found[1], left);
         next.event(started(1));
-        next.command(UnitCommand::Collect { unit: unit(1) });
+        next.command(unit(1), UnitCommand::Collect);
         last.next().into_iter().for_each(|event| next.event(event));
     }
 }
@@ -334,8 +334,8 @@ fn a_record_of_a_later_release_is_told_and_left_alone() {
     // Nothing is started under its name, and nothing ends its unit.
     life.launch(1);
     assert_eq!(life.failure().0, libc::EEXIST);
-    life.command(UnitCommand::Signal { unit: unit(1), signal: libc::SIGKILL, all: true });
-    life.command(UnitCommand::Collect { unit: unit(1) });
+    life.command(unit(1), UnitCommand::Signal { signal: libc::SIGKILL, all: true });
+    life.command(unit(1), UnitCommand::Collect);
     assert!(life.asked.starts.is_empty() && life.asked.collects.is_empty());
     assert_eq!(disk.contents(&record(1)).as_deref(), Some(&later[..]));
 }
@@ -349,7 +349,7 @@ fn forgotten_units_have_nothing_to_write() {
     disk.set_full(true);
     life.event(exited(1));
     disk.set_full(false);
-    life.command(UnitCommand::Forget { unit: unit(1) });
+    life.command(unit(1), UnitCommand::Forget);
     life.core.handle_growth(&Grown::Any, &mut life.asked);
     assert_eq!(disk.files(), Vec::<String>::new());
 }
@@ -411,7 +411,7 @@ fn a_crash_anywhere_in_a_fact_loses_no_other() {
         let mut next = Life::new(&disk, BOOT);
         next.event(started(1));
         next.event(exited(1));
-        next.command(note(1, 7));
+        next.command(unit(1), note(7));
         let found = Life::new(&disk, BOOT).take();
         let [
             SupervisorEvent::Found(record),
@@ -434,7 +434,7 @@ fn after_a_crash_of_the_node_what_is_left_is_lost_or_left_alone() {
         for job in 1..4 {
             life.launch(job);
             life.event(started(job));
-            life.command(note(job, 1));
+            life.command(unit(job), note(1));
             let out = disk.path(&format!("{}.out", unit(job).stem()));
             assert_eq!(disk.write_output(&out, b"output"), 6);
         }
@@ -464,14 +464,9 @@ fn after_a_crash_of_the_node_what_is_left_is_lost_or_left_alone() {
             let acks = [Stream::Stdout, Stream::Stderr];
             for stream in acks {
                 let offset = u64::MAX;
-                next.command(UnitCommand::OutputAck {
-                    unit: unit(job),
-                    stream,
-                    offset,
-                    checkpointed: 0,
-                });
+                next.command(unit(job), UnitCommand::OutputAck { stream, offset, checkpointed: 0 });
             }
-            next.command(UnitCommand::Forget { unit: unit(job) });
+            next.command(unit(job), UnitCommand::Forget);
         }
         assert_eq!(disk.files(), Vec::<String>::new(), "what was forgotten is away");
     }
@@ -548,7 +543,7 @@ fn a_unit_without_a_record_is_found_and_gets_one() {
             panic!("it has a record now");
         };
         assert_eq!((again.notes.len(), *status), (1, WaitStatus::exited(3)));
-        last.command(UnitCommand::Forget { unit: unit(1) });
+        last.command(unit(1), UnitCommand::Forget);
         assert_eq!(disk.files(), Vec::<String>::new());
     }
 }
@@ -567,7 +562,7 @@ fn a_record_that_finds_no_space_is_made_again_later() {
     life.event(unrecorded(1));
     life.event(started(1));
     life.event(exited(1));
-    life.command(UnitCommand::Collect { unit: unit(1) });
+    life.command(unit(1), UnitCommand::Collect);
     assert_eq!((life.asked.collects.len(), disk.files().len()), (0, 0), "systemd alone knows it");
     disk.set_full(false);
     life.core.write_late(&mut life.asked);
@@ -633,7 +628,7 @@ fn a_unit_is_not_collected_before_its_status_is_durable() {
     life.event(started(1));
     disk.set_full(true);
     life.event(BackendEvent::Exited { unit: unit(1), status: WaitStatus(0) });
-    life.command(UnitCommand::Collect { unit: unit(1) });
+    life.command(unit(1), UnitCommand::Collect);
     assert_eq!(life.asked.collects, [], "systemd alone knows the status");
     disk.set_full(false);
     life.core.write_late(&mut life.asked);
@@ -651,7 +646,7 @@ fn a_unit_that_exits_is_collected_without_a_command() {
     life.event(exited(1));
     assert_eq!(life.asked.collects, [unit(1)]);
     life.event(BackendEvent::Empty(unit(1)));
-    life.command(UnitCommand::Collect { unit: unit(1) });
+    life.command(unit(1), UnitCommand::Collect);
     assert_eq!(life.asked.collects.len(), 1);
     let gone = life
         .take()
@@ -668,9 +663,9 @@ fn a_fact_after_a_torn_line_that_finds_no_space_leaves_no_other_torn_line() {
     Life::new(&disk, BOOT).launch(1);
     disk.append(&record(1), b"{\"note\":{\"key\":\"torn").unwrap();
     let mut life = Life::new(&disk, BOOT);
-    life.command(note(1, 1));
+    life.command(unit(1), note(1));
     disk.set_room(Some(5));
-    life.command(note(1, 2));
+    life.command(unit(1), note(2));
     disk.set_full(false);
     life.core.write_late(&mut life.asked);
     let values: Vec<Value> =

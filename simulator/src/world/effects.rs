@@ -56,7 +56,7 @@ impl World {
             Effect::Tell { id, nodes, .. } => {
                 self.send(from.rank, 0, Item::Script(Step::Tell { from, id, nodes }));
             }
-            Effect::Unit(command) => self.forward_command(from, command),
+            Effect::Unit(unit, command) => self.forward_command(from, unit, command),
             Effect::LostShell { .. } | Effect::Log { .. } => (),
             // A node answers the requests of its own roles itself, so no effect has their numbers.
             effect => self.violate("bounded", format!("{effect:?} left its rank")),

@@ -2,6 +2,7 @@
 
 use job_exec_rs::machine::Event;
 use job_exec_rs::port::supervisor::{UnitCommand, UnitSpec};
+use job_exec_rs::proto::UnitName;
 use job_exec_rs::supervisor::tracker::{Ask, Call, News};
 use rand::Rng;
 
@@ -21,7 +22,7 @@ const ANSWER_SECONDS: f64 = 30.0;
 
 impl World {
     /// Passes a node's command to its supervisor.
-    pub(super) fn forward_command(&mut self, from: Life, command: UnitCommand) {
+    pub(super) fn forward_command(&mut self, from: Life, unit: UnitName, command: UnitCommand) {
         let rank = from.rank as usize;
         if let Some(id) = self.faults.draw(FaultKind::CrashInWrite) {
             let mut rng = self.faults.rng(id);
@@ -29,7 +30,7 @@ impl World {
             self.ranks[rank].disk.crash_in_write(after, bytes);
         }
         let Some(supervisor) = &mut self.ranks[rank].supervisor else { return };
-        supervisor.core.handle_command(command, &mut supervisor.backend);
+        supervisor.core.handle_command(&unit, command, &mut supervisor.backend);
         self.forward_from_supervisor(from.rank);
     }
 

@@ -89,7 +89,7 @@ impl<U: Supervisor + 'static> Constrain<U> {
 
     fn launch(&self, mut spec: Box<UnitSpec>) {
         let Some(r) = spec.resources.take() else {
-            return self.0.submit(UnitCommand::Launch(spec));
+            return self.0.submit(spec.unit.clone(), UnitCommand::Launch(spec));
         };
         self.0.state.borrow_mut().asked.insert(spec.unit.clone(), Vec::new());
         // The mapper takes R as text, and finds this rank's part of it.
@@ -105,23 +105,23 @@ impl<U: Supervisor + 'static> Constrain<U> {
 }
 
 impl<U: Supervisor + 'static> Supervisor for Constrain<U> {
-    fn submit(&mut self, command: UnitCommand) {
-        if let Some(waiting) = self.0.state.borrow_mut().asked.get_mut(command.unit()) {
+    fn submit(&mut self, unit: UnitName, command: UnitCommand) {
+        if let Some(waiting) = self.0.state.borrow_mut().asked.get_mut(&unit) {
             return waiting.push(command);
         }
         match command {
             UnitCommand::Launch(spec) => self.launch(spec),
-            command => self.0.submit(command),
+            command => self.0.submit(unit, command),
         }
     }
 }
 
 impl<U: Supervisor> Inner<U> {
-    fn submit(&self, command: UnitCommand) {
-        if let UnitCommand::Forget { unit } = &command {
-            self.state.borrow_mut().expected.remove(unit);
+    fn submit(&self, unit: UnitName, command: UnitCommand) {
+        if command == UnitCommand::Forget {
+            self.state.borrow_mut().expected.remove(&unit);
         }
-        self.units.borrow_mut().submit(command);
+        self.units.borrow_mut().submit(unit, command);
     }
 
     fn handle_mapped(&self, mut spec: Box<UnitSpec>, result: Result<String, RpcError>) {
@@ -131,10 +131,10 @@ impl<U: Supervisor> Inner<U> {
             Ok(properties) => {
                 spec.properties.extend(properties);
                 if let Some(cpus) = spec.properties.get(ALLOWED_CPUS) {
-                    self.state.borrow_mut().expected.insert(unit, cpus.clone());
+                    self.state.borrow_mut().expected.insert(unit.clone(), cpus.clone());
                 }
-                self.submit(UnitCommand::Launch(spec));
-                waiting.into_iter().for_each(|command| self.submit(command));
+                self.submit(unit.clone(), UnitCommand::Launch(spec));
+                waiting.into_iter().for_each(|command| self.submit(unit.clone(), command));
             }
             // What waits is for a unit that there will not be.
             Err(RpcError { errnum, message }) => {
@@ -153,11 +153,11 @@ impl<U: Supervisor> Inner<U> {
         self.state.borrow_mut().refused.insert(unit.clone(), why);
         for stream in [Stream::Stdout, Stream::Stderr] {
             // Nobody acknowledges its output, and what is not acknowledged holds up `Gone`.
-            let (unit, offset) = (unit.clone(), u64::MAX);
-            self.submit(UnitCommand::OutputAck { unit, stream, offset, checkpointed: 0 });
+            let ack = UnitCommand::OutputAck { stream, offset: u64::MAX, checkpointed: 0 };
+            self.submit(unit.clone(), ack);
         }
-        self.submit(UnitCommand::Signal { unit: unit.clone(), signal, all });
-        self.submit(UnitCommand::Collect { unit });
+        self.submit(unit.clone(), UnitCommand::Signal { signal, all });
+        self.submit(unit, UnitCommand::Collect);
     }
 }
 

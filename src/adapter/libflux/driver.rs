@@ -197,7 +197,7 @@ impl Driver {
                     parked.push((record.spec.job, entry, message, broker));
                     let note = Note::Parked { entry, message: None, broker: None };
                     let unit = record.spec.unit.clone();
-                    self.perform(Effect::Unit(UnitCommand::Note { unit, note }));
+                    self.perform(Effect::Unit(unit, UnitCommand::Note(note)));
                 }
             }
         }
@@ -313,9 +313,9 @@ impl Driver {
                     }
                 });
             }
-            Effect::Unit(command) => {
+            Effect::Unit(unit, command) => {
                 if let Some(supervisor) = &mut *self.supervisor.borrow_mut() {
-                    supervisor.submit(command);
+                    supervisor.submit(unit, command);
                 }
             }
         }
@@ -451,6 +451,6 @@ impl Driver {
         };
         let broker = Some(self.node.borrow().facts().broker.clone());
         let note = Note::Parked { entry, message: Some(bytes), broker };
-        self.perform(Effect::Unit(UnitCommand::Note { unit, note }));
+        self.perform(Effect::Unit(unit, UnitCommand::Note(note)));
     }
 }

@@ -36,8 +36,7 @@ impl<U: Supervisor, C: Supervisor> Launchers<U, C> {
 }
 
 impl<U: Supervisor, C: Supervisor> Supervisor for Launchers<U, C> {
-    fn submit(&mut self, command: UnitCommand) {
-        let unit = command.unit().clone();
+    fn submit(&mut self, unit: UnitName, command: UnitCommand) {
         if let UnitCommand::Launch(spec) = &command {
             match (spec.method, &self.units) {
                 (ExecMethod::Systemd, Err(why)) => {
@@ -53,13 +52,13 @@ impl<U: Supervisor, C: Supervisor> Supervisor for Launchers<U, C> {
                 _ => (),
             }
         }
-        let is_last = matches!(command, UnitCommand::Forget { .. });
-        match &mut self.units {
-            Ok(units) if !self.chosen.contains(&unit) => units.submit(command),
-            _ => self.children.submit(command),
-        }
-        if is_last {
+        let is_chosen = self.chosen.contains(&unit);
+        if command == UnitCommand::Forget {
             self.chosen.remove(&unit);
+        }
+        match &mut self.units {
+            Ok(units) if !is_chosen => units.submit(unit, command),
+            _ => self.children.submit(unit, command),
         }
     }
 }

@@ -136,19 +136,17 @@ impl Rexec {
 }
 
 impl Supervisor for Rexec {
-    fn submit(&mut self, command: UnitCommand) {
+    fn submit(&mut self, unit: UnitName, command: UnitCommand) {
         match command {
             UnitCommand::Launch(spec) => self.launch(&spec),
-            UnitCommand::Collect { unit } => {
+            UnitCommand::Collect => {
                 self.collect(&unit);
                 report_gone(&self.processes, &unit, self.limits.stream, &*self.sink);
             }
-            UnitCommand::Forget { unit } => {
-                self.processes.borrow_mut().remove(&unit);
-            }
+            UnitCommand::Forget => drop(self.processes.borrow_mut().remove(&unit)),
             // There are no records, and no output files.
-            UnitCommand::Note { .. } | UnitCommand::OutputAck { .. } => (),
-            UnitCommand::Signal { unit, signal, .. } => {
+            UnitCommand::Note(_) | UnitCommand::OutputAck { .. } => (),
+            UnitCommand::Signal { signal, .. } => {
                 if let Some(process) = self.processes.borrow_mut().get_mut(&unit) {
                     match process.pid {
                         Some(pid) if !process.exited => {

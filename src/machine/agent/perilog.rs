@@ -76,7 +76,7 @@ impl Perilog {
         let stage = record.spec.unit.stage();
         if stage == Stage::Prolog && Bug::PrologRunTwice.is_planted() {
             let unit = record.spec.unit.clone();
-            return out.push(Effect::Unit(UnitCommand::Forget { unit }));
+            return out.push(Effect::Unit(unit, UnitCommand::Forget));
         }
         if stage != Stage::Shell {
             let script = Script::found(cx, record, out);
@@ -134,7 +134,7 @@ impl Perilog {
         let (id, stage) = (unit.job(), unit.stage());
         if stage == Stage::Prolog && event == UnitEvent::NeverStarted {
             // A leader asks for it again, if it is still to run. Its epilog may be behind it already.
-            out.push(Effect::Unit(UnitCommand::Forget { unit: unit.clone() }));
+            out.push(Effect::Unit(unit.clone(), UnitCommand::Forget));
             self.scripts.remove(&stage);
             return Vec::new();
         }

@@ -153,13 +153,13 @@ impl Recorded {
     pub(super) fn launch(&mut self, spec: Box<UnitSpec>, out: &mut Effects) {
         self.name = spec.unit.clone();
         self.seen = Seen::Pending;
-        out.push(Effect::Unit(UnitCommand::Launch(spec)));
+        self.command(UnitCommand::Launch(spec), out);
     }
 
     /// Ends what is left of it.
     pub(super) fn collect(&mut self, out: &mut Effects) {
         if !std::mem::replace(&mut self.is_collected, true) {
-            out.push(Effect::Unit(UnitCommand::Collect { unit: self.name.clone() }));
+            self.command(UnitCommand::Collect, out);
         }
     }
 
@@ -175,17 +175,17 @@ impl Recorded {
     pub(super) fn discard_if_done(&mut self, out: &mut Effects) {
         if self.wanted == Wanted::Forget && !self.may_live() {
             self.wanted = Wanted::Forgotten;
-            out.push(Effect::Unit(UnitCommand::Forget { unit: self.name.clone() }));
+            self.command(UnitCommand::Forget, out);
         }
     }
 
     /// Keeps a fact with its record.
     pub(super) fn keep(&self, note: Note, out: &mut Effects) {
-        out.push(Effect::Unit(UnitCommand::Note { unit: self.name.clone(), note }));
+        self.command(UnitCommand::Note(note), out);
     }
 
     pub(super) fn signal(&self, signal: i32, all: bool, out: &mut Effects) {
-        out.push(Effect::Unit(UnitCommand::Signal { unit: self.name.clone(), signal, all }));
+        self.command(UnitCommand::Signal { signal, all }, out);
     }
 
     /// Opens the supervisor's window. A checkpoint has what is before `checkpointed`: it may be given
@@ -197,7 +197,10 @@ impl Recorded {
         checkpointed: u64,
         out: &mut Effects,
     ) {
-        let unit = self.name.clone();
-        out.push(Effect::Unit(UnitCommand::OutputAck { unit, stream, offset, checkpointed }));
+        self.command(UnitCommand::OutputAck { stream, offset, checkpointed }, out);
+    }
+
+    fn command(&self, command: UnitCommand, out: &mut Effects) {
+        out.push(Effect::Unit(self.name.clone(), command));
     }
 }

@@ -55,7 +55,7 @@ impl Counters {
             | Effect::Answer { answer: Answer::Barrier(_), .. } => Role::Agent,
             Effect::Send { request, .. } => request.sender(),
             Effect::Tell { asker, .. } => *asker,
-            Effect::Unit(UnitCommand::Launch(_)) => {
+            Effect::Unit(_, UnitCommand::Launch(_)) => {
                 self.units_started += 1;
                 return;
             }
@@ -63,7 +63,7 @@ impl Counters {
             | Effect::Drop { .. }
             | Effect::Log { .. }
             | Effect::Park { .. }
-            | Effect::Unit(_) => return,
+            | Effect::Unit(..) => return,
         };
         match role {
             Role::Agent => self.agent_sent += 1,

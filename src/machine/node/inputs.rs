@@ -563,7 +563,7 @@ impl Node {
                 Some(agent) => agent.handle_unit(cx, &unit, event, out),
                 // Its job was forgotten in the meantime. Its record goes once nothing runs.
                 None if event == UnitEvent::Gone => {
-                    out.push(Effect::Unit(UnitCommand::Forget { unit }));
+                    out.push(Effect::Unit(unit, UnitCommand::Forget));
                 }
                 None => (),
             },

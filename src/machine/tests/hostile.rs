@@ -39,7 +39,7 @@ fn answers(effects: &[Effect]) -> Vec<i32> {
 }
 
 fn notes(effects: &[Effect]) -> usize {
-    let is_note = |e: &&Effect| matches!(e, Effect::Unit(UnitCommand::Note { .. }));
+    let is_note = |e: &&Effect| matches!(e, Effect::Unit(_, UnitCommand::Note(_)));
     effects.iter().filter(is_note).count()
 }
 
@@ -224,7 +224,7 @@ fn pass(node: &mut Alone) -> (Vec<(i32, bool)>, Vec<String>, Vec<Effect>) {
         node.now = next;
         for effect in node.hear(Event::Timeout) {
             match effect {
-                Effect::Unit(UnitCommand::Signal { signal, all, .. }) => {
+                Effect::Unit(_, UnitCommand::Signal { signal, all, .. }) => {
                     signals.push((signal, all))
                 }
                 Effect::Drain { ranks, reason } => drains.push(format!("{ranks}: {reason}")),
@@ -246,7 +246,7 @@ fn a_guest_that_nobody_wants_is_killed_by_the_imp_and_its_rank_drained() {
     let (id, to, digest, result) = (JOB, BrokerRank(0), "job".into(), Ok(false));
     let answer = Event::KnownAnswered { id, asker, to, digest, question, result };
     let effects = node.hear(answer);
-    let collects = |e: &&Effect| matches!(e, Effect::Unit(UnitCommand::Collect { .. }));
+    let collects = |e: &&Effect| matches!(e, Effect::Unit(_, UnitCommand::Collect));
     assert_eq!(effects.iter().filter(collects).count(), 1);
     let (signals, drains, _) = pass(&mut node);
     assert!(signals.len() > 3, "{signals:?}");
@@ -329,6 +329,6 @@ fn a_job_does_not_wait_for_ever_for_a_guest_who_had_its_id() {
     let over = node.hear(Event::Order(forget));
     assert!(ends_with(&over, &StreamEnd::Forgotten), "{over:?}");
     let gone = node.hear(Event::Supervisor(UnitEvent::Gone.of(&unit)));
-    let forgets = |e: &&Effect| matches!(e, Effect::Unit(UnitCommand::Forget { .. }));
+    let forgets = |e: &&Effect| matches!(e, Effect::Unit(_, UnitCommand::Forget));
     assert_eq!(gone.iter().filter(forgets).count(), 1, "{gone:?}");
 }

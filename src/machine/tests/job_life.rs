@@ -404,7 +404,9 @@ fn the_imps_helper_asks_for_a_device_policy_only_where_one_is_configured() {
         let effects =
             node.hear(Event::Kvs { id: JOB, result: KvsResult::Created(Ok(Creation::Made)) });
         let launched = effects.iter().find_map(|effect| match effect {
-            Effect::Unit(UnitCommand::Launch(spec)) => spec.environment.get("FLUX_IMP_EXEC_HELPER"),
+            Effect::Unit(_, UnitCommand::Launch(spec)) => {
+                spec.environment.get("FLUX_IMP_EXEC_HELPER")
+            }
             _ => None,
         });
         assert_eq!(launched.map(String::as_str), Some(expected), "{property}");

@@ -45,7 +45,7 @@ fn with_shell() -> (Alone, UnitName) {
     let mut alone = Alone::new(1);
     let asked = alone.shells(1, 1, "digest", Mode::Start);
     let unit = asked.iter().find_map(|effect| match effect {
-        Effect::Unit(UnitCommand::Launch(spec)) => Some(spec.unit.clone()),
+        Effect::Unit(_, UnitCommand::Launch(spec)) => Some(spec.unit.clone()),
         _ => None,
     });
     (alone, unit.expect("it is launched"))
@@ -84,7 +84,7 @@ fn who_leaves_commits_is_answered_when_they_are_written() {
     let (mut alone, unit) = with_shell();
     let taken = alone.hear(leave(7, USER));
     let note = Note::Commits(bequest());
-    let written = Effect::Unit(UnitCommand::Note { unit: unit.clone(), note });
+    let written = Effect::Unit(unit.clone(), UnitCommand::Note(note));
     assert_eq!(taken, [written]);
     let kept = |is_written| {
         let (unit, client) = (unit.clone(), CLIENT.to_string());

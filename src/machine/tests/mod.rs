@@ -339,7 +339,7 @@ impl World {
             }
             Effect::Send { to, request } => self.send(rank, to, request),
             Effect::Stream { to, item } => self.stream(rank, to, item),
-            Effect::Unit(command) => self.unit(rank, command),
+            Effect::Unit(unit, command) => self.unit(rank, unit, command),
             effect => self.note(rank, effect),
         }
     }
@@ -437,29 +437,29 @@ impl World {
         }
     }
 
-    fn unit(&mut self, rank: usize, command: UnitCommand) {
+    fn unit(&mut self, rank: usize, unit: UnitName, command: UnitCommand) {
         let disk = &mut self.disks[rank];
         match command {
-            UnitCommand::Collect { unit } => {
+            UnitCommand::Collect => {
                 let status = WaitStatus::signaled(libc::SIGTERM);
                 let exited = disk.stoppable.then_some(UnitEvent::Exited { status });
                 let is_gone = disk.stoppable || disk.dead.contains(&unit);
                 let told = exited.into_iter().chain(is_gone.then_some(UnitEvent::Gone));
                 self.queue.extend(told.map(|event| (rank, Event::Supervisor(event.of(&unit)))));
             }
-            UnitCommand::Forget { unit } => {
+            UnitCommand::Forget => {
                 disk.records.remove(&unit);
                 let is_last = unit.stage() != Stage::Epilog || disk.records.is_empty();
                 assert!(is_last, "else the next life takes it for one that has not run");
             }
             UnitCommand::Launch(spec) => {
                 self.launched.push(rank as u32);
-                if spec.unit.stage() == Stage::Epilog {
+                if unit.stage() == Stage::Epilog {
                     self.records_at_epilogs.push(disk.records.len());
                 }
-                disk.records.insert(spec.unit.clone(), record(&spec));
+                disk.records.insert(unit, record(&spec));
             }
-            UnitCommand::Note { unit, note } => {
+            UnitCommand::Note(note) => {
                 if let Note::Commits(bequest) = &note {
                     let kept = UnitEvent::Kept { client: bequest.client.clone(), is_written: true };
                     self.queue.push_back((rank, Event::Supervisor(kept.of(&unit))));

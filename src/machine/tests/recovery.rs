@@ -112,7 +112,7 @@ pub(super) fn shells(generation: u64, digest: &str, mode: Mode) -> ShellsRequest
 pub(super) const STARTED: UnitEvent = UnitEvent::Started { pid: 9 };
 
 fn count(effects: &[Effect], wanted: fn(&UnitCommand) -> bool) -> usize {
-    effects.iter().filter(|e| matches!(e, Effect::Unit(command) if wanted(command))).count()
+    effects.iter().filter(|e| matches!(e, Effect::Unit(_, command) if wanted(command))).count()
 }
 
 pub(super) fn launches(effects: &[Effect]) -> usize {
@@ -120,7 +120,7 @@ pub(super) fn launches(effects: &[Effect]) -> usize {
 }
 
 fn collects(effects: &[Effect]) -> usize {
-    count(effects, |command| matches!(command, UnitCommand::Collect { .. }))
+    count(effects, |command| matches!(command, UnitCommand::Collect))
 }
 
 pub(super) fn ends_with(effects: &[Effect], wanted: &StreamEnd) -> bool {

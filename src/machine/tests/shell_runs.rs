@@ -28,7 +28,7 @@ fn a_shell_runs_until_it_has_ended() {
     assert_eq!(asked(&mut alone, USER), libc::ENOENT);
     let launched = alone.shells(1, 1, "digest", Mode::Start);
     let unit = launched.iter().find_map(|effect| match effect {
-        Effect::Unit(UnitCommand::Launch(spec)) => Some(spec.unit.clone()),
+        Effect::Unit(_, UnitCommand::Launch(spec)) => Some(spec.unit.clone()),
         _ => None,
     });
     let unit = unit.expect("it is launched");

@@ -70,7 +70,7 @@ impl Instance<'_> {
             }
             Effect::Send { to, request } => self.send(from, to, request),
             Effect::Stream { to, item } => self.stream(to, item),
-            Effect::Unit(command) => self.forward_command(from, command),
+            Effect::Unit(unit, command) => self.forward_command(from, unit, command),
         }
     }
 
@@ -169,32 +169,32 @@ impl Instance<'_> {
         }
     }
 
-    fn forward_command(&mut self, rank: BrokerRank, mut command: UnitCommand) {
+    fn forward_command(&mut self, rank: BrokerRank, unit: UnitName, mut command: UnitCommand) {
         match &mut command {
             UnitCommand::Launch(spec) => {
                 if let Err(LaunchError { errnum, message }) = self.shells.complete_spec(spec) {
                     // A supervisor would report it in this way.
                     let failed = UnitEvent::Failed(StartFailure { errnum, message });
-                    return self.handle_supervisor(rank, failed.of(&spec.unit));
+                    return self.handle_supervisor(rank, failed.of(&unit));
                 }
-                self.units.insert(spec.unit.clone());
+                self.units.insert(unit.clone());
             }
-            UnitCommand::Forget { unit } => {
-                self.units.remove(unit);
+            UnitCommand::Forget => {
+                self.units.remove(&unit);
             }
-            UnitCommand::Collect { .. }
-            | UnitCommand::Note { .. }
+            UnitCommand::Collect
+            | UnitCommand::Note(_)
             | UnitCommand::OutputAck { .. }
             | UnitCommand::Signal { .. } => (),
         }
         if let Some(rank) = self.ranks.get_mut(rank.0 as usize) {
-            rank.worker.submit(command);
+            rank.worker.submit(unit, command);
         }
     }
 
     /// Signals every process of a unit, as a shell would signal its tasks.
     pub(super) fn signal(&mut self, unit: UnitName, signal: i32) {
         let rank = unit.rank();
-        self.forward_command(rank, UnitCommand::Signal { unit, signal, all: true });
+        self.forward_command(rank, unit, UnitCommand::Signal { signal, all: true });
     }
 }

@@ -27,7 +27,7 @@ fn a_record_that_was_removed_is_made_again_from_memory() {
         let mut life = Life::new(&disk, BOOT);
         life.launch(1);
         life.event(started(1));
-        life.command(note(1, 3));
+        life.command(unit(1), note(3));
         let before = found(&disk, 1);
         disk.lose_files(ALL);
         if is_noticed {
@@ -40,7 +40,7 @@ fn a_record_that_was_removed_is_made_again_from_memory() {
         assert_eq!(life.asked.collects, [unit(1)], "the status is on the disk");
         life.event(BackendEvent::Empty(unit(1)));
         assert_eq!(life.take().last(), Some(&UnitEvent::Gone.of(&unit(1))));
-        life.command(UnitCommand::Forget { unit: unit(1) });
+        life.command(unit(1), UnitCommand::Forget);
         assert_eq!(disk.files(), Vec::<String>::new());
         life.core.handle_growth(&gone(&[1]), &mut life.asked);
         assert_eq!(disk.files(), Vec::<String>::new(), "nobody needs it");
