@@ -7,7 +7,7 @@ use std::rc::Rc;
 
 use job_exec_rs::machine::Level;
 use job_exec_rs::port::supervisor::Method;
-use job_exec_rs::proto::{BrokerRank, JobId, Stream};
+use job_exec_rs::proto::{BrokerRank, JobId, Stream, WallTime};
 use job_exec_rs_command::embedded::{Control, Happening, InstanceEvent};
 
 /// With up to this many ranks, the end of each rank has a line of its own.
@@ -31,7 +31,7 @@ pub(super) struct Console<O, E> {
     style: Style,
     stdout: O,
     stderr: E,
-    began: Option<f64>,
+    began: Option<WallTime>,
     /// The job that is being shown, and how many of its ranks have ended.
     job: Option<JobId>,
     ended: u32,
@@ -251,7 +251,7 @@ mod tests {
         let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
         let mut console = Console::new(style, &mut stdout, &mut stderr, Rc::default());
         for what in happenings {
-            console.show(&InstanceEvent { timestamp: 1.0, id: Some(JobId(7)), what });
+            console.show(&InstanceEvent { timestamp: WallTime(1.0), id: Some(JobId(7)), what });
         }
         let text = |bytes| String::from_utf8(bytes).expect("UTF-8");
         (text(stdout), text(stderr))

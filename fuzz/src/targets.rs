@@ -11,7 +11,7 @@ use job_exec_rs::config::Config;
 use job_exec_rs::port::supervisor::UnitSpec;
 use job_exec_rs::proto::{
     ExecEvent, Hostlist, Idset, JobException, JobId, Jobspec, ResourceSet, Response, Signal,
-    StartError, StartRequest, UnitName, decode_eventlog, format_fsd, parse_fsd, peer,
+    StartError, StartRequest, UnitName, WallTime, decode_eventlog, format_fsd, parse_fsd, peer,
 };
 use job_exec_rs::supervisor::tracker::{Answer, News, Tracker, TrackerConfig};
 use job_exec_rs::supervisor::{Backend, parse_record};
@@ -375,7 +375,7 @@ fn resource_set(mut r: ResourceSet) {
         assert_eq!(hosts.len(), r.len());
         assert_eq!(hosts.get(0), Some(r.hostname(r.first_rank())));
     }
-    r.set_expiration(1234.5);
+    r.set_expiration(WallTime(1234.5));
     assert_eq!(ResourceSet::from_json(r.raw()).as_ref(), Ok(&r));
 }
 

@@ -301,12 +301,14 @@ fn number_of(data: &str) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
+    use job_exec_rs::proto::WallTime;
+
     use super::*;
 
     const ID: JobId = JobId(1);
 
     fn events(name: &str) -> Vec<ExecEvent> {
-        vec![ExecEvent::bare(1.0, name)]
+        vec![ExecEvent::bare(WallTime(1.0), name)]
     }
 
     fn append(name: &str) -> KvsOp {

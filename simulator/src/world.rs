@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use job_exec_rs::config;
-use job_exec_rs::machine::{Effect, Event, KvsOp, KvsResult, Node, Now};
+use job_exec_rs::machine::{Effect, Event, KvsOp, KvsResult, MonoTime, Node, Now};
 use job_exec_rs::port::supervisor::UnitSpec;
-use job_exec_rs::proto::{JobId, Response, UnitName, WaitStatus};
+use job_exec_rs::proto::{JobId, Response, UnitName, WaitStatus, WallTime};
 use job_exec_rs::supervisor::tracker::{Ask, News};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -581,7 +581,7 @@ impl World {
     fn handle_timer(&mut self, life: Life) {
         let rank = &self.ranks[life.rank as usize];
         let next = rank.node.as_ref().and_then(Node::next_timeout);
-        if self.is_alive(life) && next.is_some_and(|at| at <= self.now) {
+        if self.is_alive(life) && next.is_some_and(|at| at <= MonoTime(self.now)) {
             self.handle(life.rank, Event::Timeout);
         }
     }
@@ -622,7 +622,7 @@ impl World {
     fn handle_now(&mut self, rank: u32, event: Event) {
         note!(self, "rank {rank} <- {event:?}");
         self.events += 1;
-        let now = Now { mono: self.now, wall: self.wall(rank) };
+        let now = Now { mono: MonoTime(self.now), wall: WallTime(self.wall(rank)) };
         let state = &mut self.ranks[rank as usize];
         let Some(node) = &mut state.node else { return };
         let coverage = &mut self.coverage;
@@ -652,7 +652,7 @@ impl World {
         if state.is_leaving && node.is_finished() {
             self.end_unload(life);
         } else if let Some(at) = node.next_timeout() {
-            self.at(at, Item::Timer(life));
+            self.at(at.0, Item::Timer(life));
         }
     }
 

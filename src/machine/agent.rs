@@ -18,6 +18,7 @@ use serde_json::Value;
 use crate::machine::context::{Context, Now};
 use crate::machine::effect::{Effect, Effects, Level};
 use crate::machine::event::{Credential, Fault, RequestId, Role, StreamId};
+use crate::machine::mono_time::MonoTime;
 use crate::machine::peer_request::PeerRequest;
 use crate::planted::Bug;
 use crate::port::supervisor::{REBOOTED, UnitEvent, UnitRecord};
@@ -186,9 +187,9 @@ impl Agent {
         self.shell().map_or(self.denied.is_some(), |shell| shell.unit.has_ended())
     }
 
-    pub(super) fn next_timeout(&self) -> Option<f64> {
+    pub(super) fn next_timeout(&self) -> Option<MonoTime> {
         let evict_at = self.local_shell.as_ref().and_then(LocalShell::next_timeout);
-        [self.upstream.next_timeout(), evict_at].into_iter().flatten().reduce(f64::min)
+        [self.upstream.next_timeout(), evict_at].into_iter().flatten().min()
     }
 
     /// The job's digest, if this rank was told that the job is over: then nothing may be started
@@ -639,7 +640,7 @@ impl Agent {
 }
 
 /// When an agent that nobody leads asks rank 0 about its job.
-fn ask_soon(cx: Context) -> f64 {
+fn ask_soon(cx: Context) -> MonoTime {
     let waits_as_before = Bug::ForgottenLives.is_planted();
     cx.now.mono + if waits_as_before { cx.config.peer_timeout } else { ASK_SECONDS }
 }
@@ -647,7 +648,7 @@ fn ask_soon(cx: Context) -> f64 {
 /// Why nothing is known of a shell that was started, as its leader says. Both times are the
 /// instance's, so this rank's clock does not matter.
 fn why_unknown(cx: Context, request: &ShellsRequest) -> &'static str {
-    let uptime = cx.facts.uptime + cx.now.mono - cx.born.mono;
+    let uptime = cx.facts.uptime + (cx.now.mono - cx.born.mono);
     let is_older = |allocated| request.issued - allocated > uptime;
     if request.command.allocated.is_some_and(is_older) { REBOOTED } else { NOT_KNOWN }
 }

@@ -1,6 +1,7 @@
 //! A rank that does not answer, and is asked again.
 
 use crate::machine::effect::Level;
+use crate::machine::mono_time::MonoTime;
 use crate::proto::peer::StreamEnd;
 
 /// First pause before it is asked again, in seconds. Pauses double.
@@ -12,20 +13,20 @@ pub(super) const PAUSE_MAX: f64 = 5.0;
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Away {
     /// In monotonic seconds.
-    since: f64,
+    since: MonoTime,
     /// Why its module, which is another release, has refused the last request.
     refusal: Option<String>,
 }
 
 impl Away {
     /// From now on.
-    pub(super) fn new(now: f64) -> Self {
+    pub(super) fn new(now: MonoTime) -> Self {
         Self { since: now, refusal: None }
     }
 
     /// The stream to the rank has ended, perhaps not for the first time. Returns how important the log
     /// line is that says so.
-    pub(super) fn note(away: &mut Option<Self>, now: f64, end: &StreamEnd) -> Level {
+    pub(super) fn note(away: &mut Option<Self>, now: MonoTime, end: &StreamEnd) -> Level {
         let away = away.get_or_insert(Self::new(now));
         let before = std::mem::replace(&mut away.refusal, end.refusal());
         match end {
@@ -37,12 +38,12 @@ impl Away {
     }
 
     /// It was away for so many seconds, or longer.
-    pub(super) fn has_lasted(&self, now: f64, seconds: f64) -> bool {
+    pub(super) fn has_lasted(&self, now: MonoTime, seconds: f64) -> bool {
         now - self.since >= seconds
     }
 
     /// The pause before it is asked again, in seconds. It is as long as all tries together have taken.
-    pub(super) fn pause(&self, now: f64) -> f64 {
+    pub(super) fn pause(&self, now: MonoTime) -> f64 {
         (now - self.since).clamp(PAUSE_FIRST, PAUSE_MAX)
     }
 
@@ -68,18 +69,18 @@ mod tests {
             (5.0, refused("version 8"), Level::Warning),
             (6.0, StreamEnd::Unloaded, Level::Info),
         ] {
-            assert_eq!(Away::note(&mut away, now, &end), level, "at {now}");
+            assert_eq!(Away::note(&mut away, MonoTime(now), &end), level, "at {now}");
             assert_eq!(away.as_ref().and_then(Away::refusal).map(String::from), end.refusal());
         }
         let away = away.expect("it was noted");
-        assert!(away.has_lasted(6.0, 5.0) && !away.has_lasted(5.9, 5.0));
+        assert!(away.has_lasted(MonoTime(6.0), 5.0) && !away.has_lasted(MonoTime(5.9), 5.0));
     }
 
     #[test]
     fn pauses_double() {
-        let (away, mut now) = (Away::new(0.0), 0.0);
+        let (away, mut now) = (Away::new(MonoTime(0.0)), 0.0);
         let pauses = [(); 8].map(|()| {
-            let pause = away.pause(now);
+            let pause = away.pause(MonoTime(now));
             now += pause;
             (pause * 10.0).round()
         });

@@ -1,17 +1,17 @@
 //! What the machines of a node may look at.
 
+use super::mono_time::MonoTime;
 use crate::config::Config;
 use crate::port::supervisor::Method;
-use crate::proto::{BrokerRank, InstanceId};
+use crate::proto::{BrokerRank, InstanceId, WallTime};
 
-/// A moment, on both clocks. Timers run on the monotonic one; records and the job manager's
-/// expiration are wall time.
+/// A moment, by both clocks.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Now {
-    /// Seconds since some fixed moment; never goes back.
-    pub mono: f64,
-    /// Seconds since the epoch.
-    pub wall: f64,
+    /// For pauses and timers.
+    pub mono: MonoTime,
+    /// For what others read.
+    pub wall: WallTime,
 }
 
 /// What every machine of a node may look at.

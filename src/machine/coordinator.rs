@@ -10,12 +10,13 @@ use crate::machine::away::Away;
 use crate::machine::context::Context;
 use crate::machine::effect::{Effect, Effects, KvsOp, Level, StreamItem};
 use crate::machine::event::{Credential, Fault, Listing, RequestId, StreamId};
+use crate::machine::mono_time::MonoTime;
 use crate::machine::peer_request::PeerRequest;
 use crate::planted::Bug;
 use crate::proto::peer::{LeadNote, LeadReply, LeadRequest, StreamEnd, StreamName, Version};
 use crate::proto::{
     BrokerRank, Exception, Idset, JobDigest, JobEvent, JobException, JobId, ReleasedRanks,
-    Response, StartError, StartRequest, WaitStatus,
+    Response, StartError, StartRequest, WaitStatus, WallTime,
 };
 
 use checkpoint::{Checkpoint, Waiting};
@@ -39,7 +40,7 @@ enum LeaderLink {
     /// It was asked to lead, and has not answered yet.
     Asked { stream: StreamId },
     /// It does not answer, and is asked again at `retry_at`.
-    Away { retry_at: f64 },
+    Away { retry_at: MonoTime },
     /// It leads. It hears of exceptions by itself.
     Present { stream: StreamId },
     /// Nobody was asked yet: the ranks that the job manager has back are being looked up.
@@ -340,9 +341,9 @@ impl Coordinator {
     }
 
     /// When [`Self::handle_checkpoint_timeout`] is due.
-    pub(super) fn next_checkpoint(&self) -> Option<f64> {
+    pub(super) fn next_checkpoint(&self) -> Option<MonoTime> {
         let begins = self.holds.next_timeout().or_else(|| self.checkpoint.next_timeout());
-        [begins, self.delayed.next_timeout()].into_iter().flatten().reduce(f64::min)
+        [begins, self.delayed.next_timeout()].into_iter().flatten().min()
     }
 
     /// Makes a checkpoint, if it is time, and if the jobs are held that it would have in CLEANUP.
@@ -431,8 +432,8 @@ impl Coordinator {
     }
 
     /// Puts a new time limit into R, for later leaders.
-    pub(super) fn set_expiration(&mut self, id: JobId, expiration: f64) {
-        if let Some(job) = self.jobs.get_mut(&id).filter(|_| expiration >= 0.0) {
+    pub(super) fn set_expiration(&mut self, id: JobId, expiration: WallTime) {
+        if let Some(job) = self.jobs.get_mut(&id).filter(|_| expiration >= WallTime::UNSET) {
             job.start.r.set_expiration(expiration);
         }
     }
@@ -446,7 +447,7 @@ impl Coordinator {
         }
     }
 
-    pub(super) fn next_timeout(&self, id: JobId) -> Option<f64> {
+    pub(super) fn next_timeout(&self, id: JobId) -> Option<MonoTime> {
         match self.jobs.get(&id)?.leader {
             LeaderLink::Away { retry_at } => Some(retry_at),
             _ => None,

@@ -11,7 +11,7 @@ use crate::proto::peer::{
 use crate::proto::{
     BarrierEntry, Bequest, BrokerRank, Cleaning, DegradedNode, DegradedNodes, ExecEvent, Idset,
     JobDigest, JobException, JobId, PerilogRelease, ResourceNews, StartError, StartRequest,
-    WaitStatus,
+    WaitStatus, WallTime,
 };
 
 /// A request that waits for an answer.
@@ -198,7 +198,7 @@ pub enum Event {
         /// The job.
         id: JobId,
         /// Seconds since the epoch; 0 is none.
-        expiration: f64,
+        expiration: WallTime,
     },
     /// [`super::Effect::Hold`] has ended.
     Held {
@@ -306,7 +306,7 @@ pub enum Event {
     /// The instance in which this one is a job tells of degraded nodes.
     ParentDegraded {
         /// When it has said so, in seconds since the epoch.
-        at: f64,
+        at: WallTime,
         /// Brokers of this instance that run there, and what is wrong.
         nodes: Vec<(Idset, String)>,
     },

@@ -11,10 +11,11 @@ use crate::config::Config;
 use crate::machine::context::Context;
 use crate::machine::effect::{Effect, Effects, KvsOp, Level};
 use crate::machine::event::{RequestId, StreamId};
+use crate::machine::mono_time::MonoTime;
 use crate::proto::peer::{LeadNote, LeadRequest, ShellCommand, StreamEnd};
 use crate::proto::{
     BrokerRank, Exception, ExecEvent, ExecMethod, Idset, JobDigest, JobException, JobId, Jobspec,
-    ReleasedRanks, Response, StartRequest,
+    ReleasedRanks, Response, StartRequest, WallTime,
 };
 use barrier::Barrier;
 use failure::Failure;
@@ -152,7 +153,7 @@ impl Leader {
         matches!(self.state, State::Released | State::Superseded)
     }
 
-    pub(super) fn next_timeout(&self) -> Option<f64> {
+    pub(super) fn next_timeout(&self) -> Option<MonoTime> {
         self.timers.next()
     }
 
@@ -253,7 +254,8 @@ impl Leader {
             && !awaits_link
             && self.ranks.all_started(has_failed)
         {
-            self.state.enter(State::Running(Running { began: cx.now.wall, expires: 0.0 }));
+            self.state
+                .enter(State::Running(Running { began: cx.now.wall, expires: WallTime::UNSET }));
             self.arm_expiration(cx);
             self.replies.say_started(self.start.reattach, out);
             self.run_test(cx, out);
@@ -334,7 +336,7 @@ impl Leader {
         let kill = self.failure.as_ref().and_then(|failure| failure.kill.as_ref());
         let expires = match &self.state {
             State::Running(Running { expires, .. }) => *expires,
-            _ => 0.0,
+            _ => WallTime::UNSET,
         };
         let mut stats = json!({
             "implementation": if self.test.is_some() { "testexec" } else { config.implementation },

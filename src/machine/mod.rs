@@ -31,6 +31,7 @@ mod effect;
 mod event;
 mod input;
 mod leader;
+mod mono_time;
 mod node;
 mod peer_request;
 mod recently_ended;
@@ -48,6 +49,7 @@ pub use event::{
     Creation, Credential, Event, Fault, KvsResult, Listing, Opened, RequestId, Role, StreamId,
 };
 pub use input::{Input, Machine};
+pub use mono_time::MonoTime;
 pub use node::Node;
 pub use peer_request::{Awaited, PeerRequest};
 pub use request::Topic;

@@ -9,6 +9,7 @@ use crate::machine::coordinator::Coordinator;
 use crate::machine::effect::{Effect, Effects};
 use crate::machine::event::{Event, RequestId, Role, StreamId};
 use crate::machine::leader::Leader;
+use crate::machine::mono_time::MonoTime;
 use crate::machine::recently_ended::RecentlyEnded;
 use crate::machine::schedule::{Schedule, Waiter};
 use crate::port::supervisor::{Method, SupervisorEvent};
@@ -110,7 +111,7 @@ impl Node {
     }
 
     /// When [`Event::Timeout`] is due, in monotonic seconds.
-    pub fn next_timeout(&self) -> Option<f64> {
+    pub fn next_timeout(&self) -> Option<MonoTime> {
         self.schedule.next()
     }
 

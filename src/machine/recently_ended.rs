@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use crate::machine::mono_time::MonoTime;
 use crate::proto::{JobDigest, JobId};
 
 /// How long such a request can be on its way, in seconds. A broker that stalls for longer is given
@@ -18,12 +19,12 @@ const COUNT_MAX: usize = 10_000;
 pub(super) struct RecentlyEnded {
     /// With the number of the entry in `order`, because an id can end twice.
     jobs: BTreeMap<JobId, (u64, JobDigest)>,
-    order: VecDeque<(f64, JobId, u64)>,
+    order: VecDeque<(MonoTime, JobId, u64)>,
     last: u64,
 }
 
 impl RecentlyEnded {
-    pub(super) fn insert(&mut self, now: f64, id: JobId, digest: &JobDigest) {
+    pub(super) fn insert(&mut self, now: MonoTime, id: JobId, digest: &JobDigest) {
         while let Some((at, oldest, number)) = self.order.front().copied()
             && (at + SECONDS < now || self.order.len() >= COUNT_MAX)
         {
@@ -49,16 +50,16 @@ mod tests {
     #[test]
     fn ended_jobs_are_known_for_a_while() {
         let mut over = RecentlyEnded::default();
-        over.insert(0.0, JobId(1), &"one".into());
+        over.insert(MonoTime(0.0), JobId(1), &"one".into());
         assert!(over.contains(JobId(1), &"one".into()));
         assert!(!over.contains(JobId(1), &"another with its id".into()));
-        over.insert(SECONDS - 1.0, JobId(1), &"another with its id".into());
-        over.insert(SECONDS + 1.0, JobId(2), &"two".into());
+        over.insert(MonoTime(SECONDS - 1.0), JobId(1), &"another with its id".into());
+        over.insert(MonoTime(SECONDS + 1.0), JobId(2), &"two".into());
         assert!(over.contains(JobId(1), &"another with its id".into()));
-        over.insert(2.0 * SECONDS, JobId(3), &"three".into());
+        over.insert(MonoTime(2.0 * SECONDS), JobId(3), &"three".into());
         assert!(!over.contains(JobId(1), &"another with its id".into()));
         for id in 3..=COUNT_MAX as u64 + 5 {
-            over.insert(2.0 * SECONDS, JobId(id), &"many".into());
+            over.insert(MonoTime(2.0 * SECONDS), JobId(id), &"many".into());
         }
         assert_eq!((over.jobs.len(), over.order.len()), (COUNT_MAX, COUNT_MAX));
     }

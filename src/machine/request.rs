@@ -12,6 +12,7 @@ use crate::machine::event::{Credential, Event, Fault, RequestId};
 use crate::proto::peer;
 use crate::proto::{
     BarrierEntry, BequeathedCommit, Bequest, BrokerRank, ClientId, JobId, StartRequest, WaitStatus,
+    WallTime,
 };
 
 /// Largest payload of a user's request that names a job and no more, in bytes.
@@ -215,7 +216,7 @@ struct CriticalRanks {
 #[derive(Deserialize)]
 struct Expiration {
     id: JobId,
-    expiration: f64,
+    expiration: WallTime,
 }
 
 #[derive(Deserialize)]

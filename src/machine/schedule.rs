@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::machine::event::StreamId;
+use crate::machine::mono_time::MonoTime;
 use crate::proto::JobId;
 
 /// Who waits for a timer.
@@ -18,17 +19,15 @@ pub(super) enum Waiter {
     Systemd,
 }
 
-/// Timers of all jobs, sorted, so that an event costs no more with many jobs than with one. Times
-/// are kept as bits, which sort as the numbers do because none is negative.
+/// Timers of all jobs, sorted, so that an event costs no more with many jobs than with one.
 #[derive(Default)]
 pub(super) struct Schedule {
-    due: BTreeSet<(u64, Waiter)>,
-    at: BTreeMap<Waiter, u64>,
+    due: BTreeSet<(MonoTime, Waiter)>,
+    at: BTreeMap<Waiter, MonoTime>,
 }
 
 impl Schedule {
-    pub(super) fn set(&mut self, waiter: Waiter, at: Option<f64>) {
-        let at = at.map(|at| at.max(0.0).to_bits());
+    pub(super) fn set(&mut self, waiter: Waiter, at: Option<MonoTime>) {
         if let Some(old) = self.at.remove(&waiter) {
             self.due.remove(&(old, waiter));
         }
@@ -38,12 +37,12 @@ impl Schedule {
         }
     }
 
-    pub(super) fn next(&self) -> Option<f64> {
-        self.due.first().map(|(at, _)| f64::from_bits(*at))
+    pub(super) fn next(&self) -> Option<MonoTime> {
+        self.due.first().map(|(at, _)| *at)
     }
 
-    pub(super) fn due(&self, now: f64) -> Vec<Waiter> {
-        let due = self.due.iter().take_while(|(at, _)| f64::from_bits(*at) <= now);
+    pub(super) fn due(&self, now: MonoTime) -> Vec<Waiter> {
+        let due = self.due.iter().take_while(|(at, _)| *at <= now);
         due.map(|(_, waiter)| *waiter).collect()
     }
 }

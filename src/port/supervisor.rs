@@ -22,7 +22,7 @@ use super::Note;
 use super::note::MADE_AGAIN;
 use crate::proto::{
     BrokerRank, EndReason, ExecMethod, JobDigest, JobId, Json, ResourceSet, Scripts, Stream,
-    UnitName, WaitStatus,
+    UnitName, WaitStatus, WallTime,
 };
 
 /// Why a shell is lost whose node has booted since it was started.
@@ -90,7 +90,7 @@ pub struct UnitSpec {
     pub scripts: Option<Scripts>,
     /// Of a script: when it was asked for, in seconds since the epoch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub began: Option<f64>,
+    pub began: Option<WallTime>,
     /// Of an epilog: why no shell could be started on this rank. There is no record of that shell.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shell_failed: Option<StartFailure>,

@@ -3,13 +3,13 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use super::{BrokerRank, Exception, Idset, Stream, WaitStatus};
+use super::{BrokerRank, Exception, Idset, Stream, WaitStatus, WallTime};
 
 /// One entry of `guest.exec.eventlog`.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub struct ExecEvent {
     /// Seconds since the epoch.
-    pub timestamp: f64,
+    pub timestamp: WallTime,
     /// RFC 50 event name.
     pub name: String,
     /// Event dependent data; absent when empty.
@@ -50,7 +50,7 @@ impl EventlogError {
 }
 
 impl ExecEvent {
-    fn new(timestamp: f64, name: &str, context: Value) -> Self {
+    fn new(timestamp: WallTime, name: &str, context: Value) -> Self {
         let context = match context {
             Value::Object(map) => map,
             Value::Null
@@ -63,18 +63,18 @@ impl ExecEvent {
     }
 
     /// An event without context: `init`, `reattach`, `starting` or `done`.
-    pub fn bare(timestamp: f64, name: &str) -> Self {
+    pub fn bare(timestamp: WallTime, name: &str) -> Self {
         Self::new(timestamp, name, Value::Null)
     }
 
     /// `complete`: every shell has ended, with this status.
-    pub fn complete(timestamp: f64, status: WaitStatus) -> Self {
+    pub fn complete(timestamp: WallTime, status: WaitStatus) -> Self {
         Self::new(timestamp, "complete", json!({ "status": status }))
     }
 
     /// `debug.exception`: a fatal exception that the leader has found. If nobody has heard of it, a
     /// later leader raises it again.
-    pub fn exception(timestamp: f64, exception: &Exception) -> Self {
+    pub fn exception(timestamp: WallTime, exception: &Exception) -> Self {
         Self::new(timestamp, "debug.exception", json!(exception))
     }
 
@@ -86,13 +86,13 @@ impl ExecEvent {
 
     /// `debug.status`: the largest status of the shells that have ended, when ranks are released. A
     /// later leader may not be able to ask them.
-    pub fn status(timestamp: f64, status: WaitStatus) -> Self {
+    pub fn status(timestamp: WallTime, status: WaitStatus) -> Self {
         Self::new(timestamp, "debug.status", json!({ "wait_status": status }))
     }
 
     /// `shell-exit`: the leader shell has ended.
     pub fn shell_exit(
-        timestamp: f64,
+        timestamp: WallTime,
         rank: BrokerRank,
         status: WaitStatus,
         active: &Idset,
@@ -107,7 +107,7 @@ impl ExecEvent {
     /// `log`: output of a shell itself. Bytes that are not UTF-8 are replaced. Then `bytes` says
     /// how many bytes there were, so that a later leader knows how much output it has.
     pub fn log(
-        timestamp: f64,
+        timestamp: WallTime,
         component: &str,
         stream: Stream,
         rank: BrokerRank,
@@ -129,7 +129,7 @@ impl ExecEvent {
     /// `log`: a stream was longer than its limit. The key `truncated` has the number of bytes that
     /// were dropped. Output of a shell does not have this key.
     pub fn truncated(
-        timestamp: f64,
+        timestamp: WallTime,
         component: &str,
         (stream, rank): (Stream, BrokerRank),
         kept: u64,
@@ -146,7 +146,12 @@ impl ExecEvent {
 
     /// `log`: a rank was given up before all that its shell wrote was there. The key `missing`
     /// tells the event from what the shell wrote.
-    pub fn output_missing(timestamp: f64, component: &str, rank: BrokerRank, why: &str) -> Self {
+    pub fn output_missing(
+        timestamp: WallTime,
+        component: &str,
+        rank: BrokerRank,
+        why: &str,
+    ) -> Self {
         let text = format!("output after this may be missing: {why}\n");
         let mut event = Self::log(timestamp, component, Stream::Stderr, rank, text.as_bytes());
         event.context.insert("missing".to_string(), json!(true));
@@ -161,7 +166,7 @@ impl ExecEvent {
     /// `log`: systemd does not answer on a rank's node, so nothing happens to its shell. The key
     /// `silent` has the time when the rank has learned it, in seconds since the epoch.
     pub fn silent(
-        timestamp: f64,
+        timestamp: WallTime,
         component: &str,
         (host, rank): (impl std::fmt::Display, BrokerRank),
         since: u64,
@@ -245,10 +250,15 @@ mod tests {
     #[test]
     fn events_round_trip() {
         let events = vec![
-            ExecEvent::bare(1.5, "init"),
-            ExecEvent::shell_exit(2.0, BrokerRank(3), WaitStatus(9), &Idset::from_range(4..6)),
-            ExecEvent::log(3.0, "flux-shell", Stream::Stderr, BrokerRank(3), b"oops\n"),
-            ExecEvent::complete(4.0, WaitStatus(256)),
+            ExecEvent::bare(WallTime(1.5), "init"),
+            ExecEvent::shell_exit(
+                WallTime(2.0),
+                BrokerRank(3),
+                WaitStatus(9),
+                &Idset::from_range(4..6),
+            ),
+            ExecEvent::log(WallTime(3.0), "flux-shell", Stream::Stderr, BrokerRank(3), b"oops\n"),
+            ExecEvent::complete(WallTime(4.0), WaitStatus(256)),
         ];
         let text: String = events.iter().map(ExecEvent::encode).collect();
         assert_eq!(decode_eventlog(&text), Ok(events));
@@ -268,12 +278,14 @@ mod tests {
     #[test]
     fn logged_bytes_survive_replacement() {
         let log = |data: &[u8]| {
-            ExecEvent::log(0.0, "x", Stream::Stdout, BrokerRank(1), data).logged().map(|l| l.2)
+            ExecEvent::log(WallTime(0.0), "x", Stream::Stdout, BrokerRank(1), data)
+                .logged()
+                .map(|l| l.2)
         };
         assert_eq!(log(b"plain\n"), Some(6));
         assert_eq!(log("ƒ\n".as_bytes()), Some(3));
         assert_eq!(log(b"\xff\xfe\n"), Some(3));
-        assert_eq!(ExecEvent::bare(0.0, "done").logged(), None);
+        assert_eq!(ExecEvent::bare(WallTime(0.0), "done").logged(), None);
     }
 
     #[test]

@@ -29,6 +29,7 @@ mod stream;
 mod testexec;
 mod unit_name;
 mod wait_status;
+mod wall_time;
 
 pub use attribute::JobspecError;
 pub use bequest::{BequeathedCommit, Bequest, Commit};
@@ -58,6 +59,7 @@ pub use stream::Stream;
 pub use testexec::TestExec;
 pub use unit_name::{InstanceId, Stage, UnitName, UnitNameError, job_of_unit};
 pub use wait_status::WaitStatus;
+pub use wall_time::WallTime;
 
 use serde::{Deserialize, Serialize};
 

@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Deserializer};
 
-use super::{BrokerRank, Idset, ShellRank};
+use super::{BrokerRank, Idset, ShellRank, WallTime};
 
 /// One answer of `resource.journal` (flux-core `resource/reslog.c`). The answers before the first
 /// empty one tell what happened before the request.
@@ -19,7 +19,7 @@ pub struct ResourceNews {
 #[derive(Clone, Debug, PartialEq)]
 pub struct NodeChange {
     /// When, in seconds since the epoch by the clock of rank 0.
-    pub at: f64,
+    pub at: WallTime,
     /// Broker ranks.
     pub ranks: Idset,
     /// Why they are drained. None: they are not any more.
@@ -52,7 +52,7 @@ fn counted<'de, D: Deserializer<'de>>(input: D) -> Result<(usize, Vec<NodeChange
 fn change(event: serde_json::Value) -> Option<NodeChange> {
     #[derive(Deserialize)]
     struct Event {
-        timestamp: f64,
+        timestamp: WallTime,
         name: String,
         context: Context,
     }
@@ -118,7 +118,7 @@ mod tests {
             "nonsense",
         ]});
         let change = |ranks: &str, drained: Option<&str>| NodeChange {
-            at: 5.5,
+            at: WallTime(5.5),
             ranks: ranks.parse().expect("ranks"),
             drained: drained.map(str::to_string),
         };

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use super::idset::IDSET_MAX_MEMBERS;
-use super::{BrokerRank, Hostlist, Idset, ShellRank, shortened};
+use super::{BrokerRank, Hostlist, Idset, ShellRank, WallTime, shortened};
 
 /// How deep objects and arrays in R may be nested. RFC 20 has five levels; `scheduling` can have
 /// any number.
@@ -23,8 +23,8 @@ pub struct ResourceSet {
     ranks: Idset,
     /// As many as there are ranks, in ascending order of the ranks, or none.
     hosts: Hostlist,
-    starttime: f64,
-    expiration: f64,
+    starttime: WallTime,
+    expiration: WallTime,
 }
 
 /// The document is not a version 1 resource set. Names the key, the value, and the reason.
@@ -128,21 +128,20 @@ impl ResourceSet {
         }
     }
 
-    /// When the resources were allocated, in seconds since the epoch; 0.0 if not given.
-    pub fn starttime(&self) -> f64 {
+    /// When the resources were allocated, or [`WallTime::UNSET`].
+    pub fn starttime(&self) -> WallTime {
         self.starttime
     }
 
-    /// When the allocation ends, in seconds since the epoch, or 0.0 if never. A negative value is
-    /// passed on.
-    pub fn expiration(&self) -> f64 {
+    /// When the allocation ends; never, if it is [`WallTime::UNSET`]. A negative value is passed on.
+    pub fn expiration(&self) -> WallTime {
         self.expiration
     }
 
     /// Sets the expiration, here and in the document. JSON has no infinity: what is not
-    /// finite becomes 0.0, which is no expiration.
-    pub fn set_expiration(&mut self, expiration: f64) {
-        self.expiration = if expiration.is_finite() { expiration } else { 0. };
+    /// finite becomes [`WallTime::UNSET`].
+    pub fn set_expiration(&mut self, expiration: WallTime) {
+        self.expiration = if expiration.0.is_finite() { expiration } else { WallTime::UNSET };
         if let Some(Value::Object(execution)) = self.raw.get_mut("execution") {
             execution.insert("expiration".to_string(), json!(self.expiration));
         }
@@ -254,9 +253,12 @@ fn parse_hosts(nodelist: Option<&Value>, ranks: usize) -> Result<Hostlist, Resou
     Ok(hosts)
 }
 
-fn parse_time(execution: &Value, name: &str) -> Result<f64, ResourceSetError> {
-    let Some(value) = execution.get(name) else { return Ok(0.) };
-    value.as_f64().ok_or_else(|| bad(&format!("R.execution.{name}"), value, "expected a number"))
+fn parse_time(execution: &Value, name: &str) -> Result<WallTime, ResourceSetError> {
+    let Some(value) = execution.get(name) else { return Ok(WallTime::UNSET) };
+    value
+        .as_f64()
+        .map(WallTime)
+        .ok_or_else(|| bad(&format!("R.execution.{name}"), value, "expected a number"))
 }
 
 /// The member `name` of `object`, whose key is `key`.
@@ -356,17 +358,17 @@ mod tests {
     #[test]
     fn times() {
         let mut r = simple();
-        assert_eq!((r.starttime(), r.expiration()), (1., 2.5));
-        r.set_expiration(10.);
-        assert_eq!((r.expiration(), &r.raw()["execution"]["expiration"]), (10., &json!(10.0)));
+        assert_eq!((r.starttime().0, r.expiration().0), (1., 2.5));
+        r.set_expiration(WallTime(10.));
+        assert_eq!((r.expiration().0, &r.raw()["execution"]["expiration"]), (10., &json!(10.0)));
         assert_eq!(ResourceSet::from_json(r.raw()), Ok(r.clone()));
-        r.set_expiration(f64::INFINITY);
-        assert_eq!((r.expiration(), &r.raw()["execution"]["expiration"]), (0., &json!(0.0)));
+        r.set_expiration(WallTime(f64::INFINITY));
+        assert_eq!((r.expiration().0, &r.raw()["execution"]["expiration"]), (0., &json!(0.0)));
         let r = rset(json!({"version": 1, "execution": {"R_lite": [{"rank": "0"}]}}));
-        assert_eq!((r.starttime(), r.expiration()), (0., 0.));
+        assert_eq!((r.starttime().0, r.expiration().0), (0., 0.));
         let r =
             rset(json!({"version": 1, "execution": {"R_lite": [{"rank": "0"}], "expiration": -1}}));
-        assert_eq!(r.expiration(), -1.);
+        assert_eq!(r.expiration(), WallTime(-1.));
     }
 
     #[test]

@@ -2,12 +2,12 @@
 
 use job_exec_rs::config::Config;
 use job_exec_rs::machine::{
-    Answer, Creation, Credential, Effect, Effects, Event, Facts, KvsOp, KvsResult, Node, Now,
-    RequestId, Topic,
+    Answer, Creation, Credential, Effect, Effects, Event, Facts, KvsOp, KvsResult, MonoTime, Node,
+    Now, RequestId, Topic,
 };
 use job_exec_rs::port::supervisor::{Method, SupervisorEvent, UnitCommand, UnitEvent};
 use job_exec_rs::proto::peer::StreamEnd;
-use job_exec_rs::proto::{BrokerRank, Idset, InstanceId, JobId, Stream, UnitName};
+use job_exec_rs::proto::{BrokerRank, Idset, InstanceId, JobId, Stream, UnitName, WallTime};
 use serde_json::{Value, json};
 
 use super::examples;
@@ -47,7 +47,7 @@ impl Rank {
         };
         let node = Node::new(Config::default(), facts);
         let unit = UnitName::new(false, rank, JOB, instance);
-        let now = Now { mono: 1.0, wall: 1_731_331_101.0 };
+        let now = Now { mono: MonoTime(1.0), wall: WallTime(1_731_331_101.0) };
         let mut rank = Self { node, effects: Effects::default(), unit, now };
         rank.hear(Event::Supervisor(SupervisorEvent::Ready {
             method: Method::Systemd,
@@ -90,7 +90,7 @@ impl Rank {
 
 /// What rank 0 answers to `stats-get` while it leads the job.
 pub(super) fn stats(_: &Value) -> Result<Value, String> {
-    Ok(Rank::leading().node.stats(Now { mono: 0.0, wall: 0.0 }))
+    Ok(Rank::leading().node.stats(Now { mono: MonoTime(0.0), wall: WallTime(0.0) }))
 }
 
 /// [over-refused]
@@ -107,7 +107,7 @@ fn a_request_is_refused_while_the_shell_of_its_forgotten_job_is_being_ended() {
     };
     let mut rank = Rank::new(5);
     // The request is younger than the rank.
-    rank.now.mono += 10.0;
+    rank.now.mono = rank.now.mono + 10.0;
     let examples = examples();
     let mut shells = examples["shells"].clone();
     shells["ranks"] = json!("5");

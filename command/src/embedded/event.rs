@@ -3,7 +3,7 @@
 use job_exec_rs::machine::Level;
 use job_exec_rs::port::supervisor::Method;
 use job_exec_rs::proto::{
-    BrokerRank, Exception, ExecEvent, Idset, JobId, Stream, UnitName, WaitStatus,
+    BrokerRank, Exception, ExecEvent, Idset, JobId, Stream, UnitName, WaitStatus, WallTime,
 };
 use serde_json::{Value, json};
 
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 #[derive(Clone, Debug, PartialEq)]
 pub struct InstanceEvent {
     /// Seconds since the epoch.
-    pub timestamp: f64,
+    pub timestamp: WallTime,
     /// The job that it is about.
     pub id: Option<JobId>,
     /// What happened.

@@ -6,9 +6,11 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use job_exec_rs::adapter::worker::Worker;
-use job_exec_rs::machine::{Credential, Effects, Event, Listing, Node, Now};
+use job_exec_rs::machine::{Credential, Effects, Event, Listing, MonoTime, Node, Now};
 use job_exec_rs::port::supervisor::{Method, StartFailure, SupervisorEvent, UnitEvent};
-use job_exec_rs::proto::{BarrierEntry, BrokerRank, Exception, JobId, StartRequest, UnitName};
+use job_exec_rs::proto::{
+    BarrierEntry, BrokerRank, Exception, JobId, StartRequest, UnitName, WallTime,
+};
 use serde_json::Value;
 
 use super::config::InstanceConfig;
@@ -182,7 +184,7 @@ impl<'a> Instance<'a> {
         self.manager.set_expiration(id, expiration);
         self.keep(id);
         let request = self.messages.open(Asker::Manager(id));
-        let event = Event::Expiration { request, id, expiration };
+        let event = Event::Expiration { request, id, expiration: WallTime(expiration) };
         self.queue.push_back((BrokerRank(0), event));
     }
 
@@ -218,7 +220,7 @@ impl<'a> Instance<'a> {
     /// Waits for the next message or timer, until `deadline` at most, and handles it.
     fn step(&mut self, deadline: Option<Instant>) {
         let timers = self.ranks.iter().filter_map(|rank| rank.node.next_timeout());
-        let left = timers.reduce(f64::min).map(|at| (at - self.now().mono).max(0.0));
+        let left = timers.min().map(|at| (at - self.now().mono).max(0.0));
         // A timer that does not fit into a `Duration` never fires.
         let left = left.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
         let until = deadline.map(|at| at.saturating_duration_since(Instant::now()));
@@ -270,11 +272,15 @@ impl<'a> Instance<'a> {
     }
 
     fn now(&self) -> Now {
-        Now { mono: self.began.elapsed().as_secs_f64(), wall: wall() }
+        // A clock before 1970 counts as 1970.
+        let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let mono = MonoTime(self.began.elapsed().as_secs_f64());
+        Now { mono, wall: WallTime(wall.as_secs_f64()) }
     }
 
     fn tell(&mut self, id: Option<JobId>, what: Happening) {
-        (self.observer)(&InstanceEvent { timestamp: wall(), id, what });
+        let timestamp = self.now().wall;
+        (self.observer)(&InstanceEvent { timestamp, id, what });
     }
 
     fn handle_supervisor(&mut self, rank: BrokerRank, event: SupervisorEvent) {
@@ -337,11 +343,6 @@ fn jobs(
     }
     files.forget_all().map_err(failed)?;
     Ok((files, Vec::new()))
-}
-
-fn wall() -> f64 {
-    // A clock before 1970 counts as 1970.
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64()
 }
 
 /// What the observer gets of a unit's event.

@@ -122,6 +122,8 @@ fn io_fault(error: &io::Error) -> Fault {
 
 #[cfg(test)]
 mod tests {
+    use job_exec_rs::proto::WallTime;
+
     use super::*;
 
     const ID: JobId = JobId(77);
@@ -142,7 +144,8 @@ mod tests {
         let (create, open) = (KvsOp::Create { userid: 0 }, KvsOp::Open { userid: 0 });
         assert_eq!(kvs.run(ID, &create, Idset::new), KvsResult::Created(Ok(Creation::Made)));
         assert_eq!(kvs.run(ID, &create, Idset::new), KvsResult::Created(Ok(Creation::Existed)));
-        let events = |names: &[&str]| names.iter().map(|n| ExecEvent::bare(1.0, n)).collect();
+        let events =
+            |names: &[&str]| names.iter().map(|n| ExecEvent::bare(WallTime(1.0), n)).collect();
         let append = KvsOp::Append { events: events(&["init", "starting"]), run: None };
         kvs.run(ID, &append, Idset::new);
         assert_eq!(kvs.run(ID, &KvsOp::Link, Idset::new), KvsResult::Linked(Ok(())));

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use job_exec_rs::machine::Event;
 use job_exec_rs::proto::{
-    Exception, Idset, JobException, JobId, ReleasedRanks, Response, WaitStatus,
+    Exception, Idset, JobException, JobId, ReleasedRanks, Response, WaitStatus, WallTime,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -85,7 +85,7 @@ impl Manager {
         request: &JobRequest,
         userid: u32,
         hostname: &str,
-        wall: f64,
+        wall: WallTime,
     ) -> (JobId, Value) {
         let id = self.next_id(wall);
         let payload = json!({
@@ -125,8 +125,8 @@ impl Manager {
     }
 
     /// The first id of this millisecond, or the next free one.
-    fn next_id(&mut self, wall: f64) -> JobId {
-        let ms = ((wall * 1000.0) as u64).saturating_sub(FLUID_EPOCH_MS);
+    fn next_id(&mut self, wall: WallTime) -> JobId {
+        let ms = ((wall.0 * 1000.0) as u64).saturating_sub(FLUID_EPOCH_MS);
         let now = ms << FLUID_TIME_SHIFT;
         let id = JobId(self.last.map_or(now, |last| now.max(last.0 + 1)));
         self.last = Some(id);
@@ -209,8 +209,8 @@ fn jobspec(request: &JobRequest) -> Value {
 }
 
 /// An R of version 1 (RFC 20). All ranks are on this host.
-fn resources(request: &JobRequest, hostname: &str, wall: f64) -> Value {
-    let expiration = if request.duration > 0.0 { wall + request.duration } else { 0.0 };
+fn resources(request: &JobRequest, hostname: &str, wall: WallTime) -> Value {
+    let expiration = if request.duration > 0.0 { wall + request.duration } else { WallTime::UNSET };
     json!({
         "version": 1,
         "execution": {
@@ -233,7 +233,7 @@ mod tests {
         let mut manager = Manager::default();
         let ranks = Idset::from_range(0..3);
         let request = JobRequest { command: vec!["true".to_string()], ranks, duration: 2.0 };
-        let wall = 1_800_000_000.5;
+        let wall = WallTime(1_800_000_000.5);
         let (first, payload) = manager.submit(&request, 7, "node", wall);
         let (second, _) = manager.submit(&request, 7, "node", wall);
         assert!(second > first, "{second} after {first}");
@@ -255,7 +255,7 @@ mod tests {
         let mut manager = Manager::default();
         let ranks = Idset::from_range(0..1);
         let request = JobRequest { command: vec![], ranks, duration: 0.0 };
-        let (id, _) = manager.submit(&request, 0, "node", 1_800_000_000.0);
+        let (id, _) = manager.submit(&request, 0, "node", WallTime(1_800_000_000.0));
         let release = Response::Release { ranks: ReleasedRanks::All, is_final: true };
         assert_eq!(manager.handle_response(id, release).last(), Some(&Happening::Clean));
         assert!(manager.raise(id, Exception::fatal("late")).is_none());

@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 
 use job_exec_rs::config::Config;
-use job_exec_rs::machine::{Credential, Effects, Event, Fault, Now, RequestId};
+use job_exec_rs::machine::{Credential, Effects, Event, Fault, MonoTime, Now, RequestId};
 use job_exec_rs::port::supervisor::{Method, SupervisorEvent};
-use job_exec_rs::proto::{BrokerRank, JobId, UnitName};
+use job_exec_rs::proto::{BrokerRank, JobId, UnitName, WallTime};
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
 
@@ -150,7 +150,7 @@ impl World {
         let life = self.life(0);
         let number = self.requests.open(life, life, Asked::Manager);
         let request = RequestId::Remote(number);
-        self.handle(0, Event::Expiration { request, id, expiration });
+        self.handle(0, Event::Expiration { request, id, expiration: WallTime(expiration) });
     }
 
     /// Each module gets a new configuration.
@@ -193,7 +193,8 @@ impl World {
     /// Asks a module to go, as `flux module remove` does. It waits for its last checkpoint
     /// (`libflux::Driver::finish`), and is loaded again later.
     fn unload(&mut self, rank: u32) {
-        let (life, now) = (self.life(rank), Now { mono: self.now, wall: self.wall(rank) });
+        let (life, now) =
+            (self.life(rank), Now { mono: MonoTime(self.now), wall: WallTime(self.wall(rank)) });
         let state = &mut self.ranks[rank as usize];
         let Some(node) = state.node.as_mut().filter(|_| !state.is_leaving) else { return };
         node.finish(now);
@@ -205,7 +206,7 @@ impl World {
         }
         self.at(self.now + FINISH_SECONDS, Item::Unload(life));
         if let Some(at) = next {
-            self.at(at, Item::Timer(life));
+            self.at(at.0, Item::Timer(life));
         }
     }
 

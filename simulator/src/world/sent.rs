@@ -3,7 +3,7 @@
 use job_exec_rs::machine::{
     Answer, Credential, Effect, Event, Fault, RequestId, StreamItem, Topic,
 };
-use job_exec_rs::proto::{JobId, Response, StartError, StartRequest};
+use job_exec_rs::proto::{JobId, Response, StartError, StartRequest, WallTime};
 use serde_json::Value;
 
 use super::{Item, World};
@@ -77,7 +77,8 @@ impl World {
         match event {
             Event::Expiration { id, expiration, .. } => {
                 let latest = self.wall(rank) + EXPIRATION_MAX;
-                self.is_world_job(*id) && !(*expiration < latest && *expiration != 0.0)
+                self.is_world_job(*id)
+                    && !(*expiration < WallTime(latest) && *expiration != WallTime(0.0))
             }
             Event::Covered(_) | Event::Lead { .. } | Event::Order(_) | Event::Shells { .. } => true,
             Event::Start { start, .. } => self.is_impossible_start(rank, start),

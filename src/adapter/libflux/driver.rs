@@ -13,12 +13,12 @@ use super::kvs::Kvs;
 use super::unsaved::Unsaved;
 use super::{Futures, Handle, HandleError, Message, Requests, RpcError, Timer};
 use crate::machine::{
-    Answer, Effect, Effects, Event, Fault, Level, Node, Now, PeerRequest, RequestId, StreamItem,
-    Topic,
+    Answer, Effect, Effects, Event, Fault, Level, MonoTime, Node, Now, PeerRequest, RequestId,
+    StreamItem, Topic,
 };
 use crate::port::Note;
 use crate::port::supervisor::{Supervisor, SupervisorEvent, UnitCommand};
-use crate::proto::{BrokerRank, JobEvent, JobId, UnitName};
+use crate::proto::{BrokerRank, JobEvent, JobId, UnitName, WallTime};
 
 /// How long an unload waits for the last checkpoint, in seconds. A broker that stops may be waited
 /// for by systemd, and the KVS may not answer any more.
@@ -37,7 +37,7 @@ pub struct Driver {
     requests: Requests,
     supervisor: RefCell<Option<Box<dyn Supervisor>>>,
     timer: RefCell<Option<Timer>>,
-    armed: Cell<Option<f64>>,
+    armed: Cell<Option<MonoTime>>,
     events: RefCell<VecDeque<Event>>,
     busy: Cell<bool>,
     /// The reactor runs only until the node has finished.
@@ -248,7 +248,8 @@ impl Driver {
     fn now(&self) -> Now {
         // A clock before 1970 counts as 1970.
         let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        Now { mono: self.began.elapsed().as_secs_f64(), wall: wall.as_secs_f64() }
+        let mono = MonoTime(self.began.elapsed().as_secs_f64());
+        Now { mono, wall: WallTime(wall.as_secs_f64()) }
     }
 
     fn set_timer(&self) {

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::{Driver, Futures, Handle, RpcError};
 use crate::machine::{Event, Level};
-use crate::proto::{BrokerMapping, DegradedNodes, JobId, ResourceNews};
+use crate::proto::{BrokerMapping, DegradedNodes, JobId, ResourceNews, WallTime};
 
 /// flux-core `resource/reslog.c`
 const JOURNAL: &str = "resource.journal";
@@ -100,7 +100,7 @@ fn read(answer: &str, job: &OwnJob) -> Option<Event> {
     let brokers_of = |shell| job.mapping.brokers_of(&[shell].into_iter().collect(), job.size);
     let shells = nodes.shell_ranks.iter().map(brokers_of);
     Some(Event::ParentDegraded {
-        at: entry["timestamp"].as_f64()?,
+        at: WallTime(entry["timestamp"].as_f64()?),
         nodes: shells.zip(nodes.reasons).collect(),
     })
 }

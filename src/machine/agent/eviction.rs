@@ -7,14 +7,15 @@
 //! kill escalation. At the end it drains the rank, because nobody else would keep jobs from it.
 
 use crate::config::{Config, KILL_PAUSE_MAX};
+use crate::machine::mono_time::MonoTime;
 
 /// An eviction under way. Times are monotonic seconds.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Eviction {
-    next: f64,
+    next: MonoTime,
     pause: f64,
     /// When the rank is drained; none once it was.
-    drain_at: Option<f64>,
+    drain_at: Option<MonoTime>,
 }
 
 /// What is to be done now.
@@ -28,13 +29,13 @@ pub(super) enum Step {
 
 impl Eviction {
     /// The unit is being stopped. The first signal comes after `first` seconds.
-    pub(super) fn start(now: f64, first: f64, config: &Config) -> Self {
+    pub(super) fn start(now: MonoTime, first: f64, config: &Config) -> Self {
         let drain_at = Some(now + first + config.effective_max_kill_timeout());
         Self { next: now + first, pause: config.kill_timeout, drain_at }
     }
 
     /// When [`Self::take_step`] is due.
-    pub(super) fn next_timeout(&self) -> f64 {
+    pub(super) fn next_timeout(&self) -> MonoTime {
         self.next
     }
 
@@ -45,7 +46,7 @@ impl Eviction {
 
     /// Takes the step that is due, if one is. Steps go on after the drain: a process that hung may
     /// still end.
-    pub(super) fn take_step(&mut self, now: f64) -> Option<Step> {
+    pub(super) fn take_step(&mut self, now: MonoTime) -> Option<Step> {
         if self.next > now {
             return None;
         }
@@ -67,17 +68,17 @@ mod tests {
     fn it_signals_with_growing_pauses_and_drains_once() {
         let config =
             Config { kill_timeout: 1.0, max_kill_timeout: Some(10.0), ..Config::default() };
-        let mut eviction = Eviction::start(0.0, 1.0, &config);
+        let mut eviction = Eviction::start(MonoTime(0.0), 1.0, &config);
         let mut steps = Vec::new();
-        while eviction.next_timeout() < 1000.0 {
+        while eviction.next_timeout() < MonoTime(1000.0) {
             let now = eviction.next_timeout();
-            assert_eq!(eviction.take_step(now - 0.5), None);
+            assert_eq!(eviction.take_step(MonoTime(now.0 - 0.5)), None);
             steps.push((now, eviction.take_step(now)));
         }
-        let times: Vec<f64> = steps.iter().map(|(at, _)| *at).take(6).collect();
+        let times: Vec<f64> = steps.iter().map(|(at, _)| at.0).take(6).collect();
         assert_eq!(times, [1.0, 3.0, 7.0, 11.0, 27.0, 59.0]);
-        let drains = |step: &&(f64, Option<Step>)| step.1 == Some(Step::SignalAndDrain);
-        assert_eq!(steps.iter().filter(drains).map(|(at, _)| *at).collect::<Vec<_>>(), [11.0]);
+        let drains = |step: &&(MonoTime, Option<Step>)| step.1 == Some(Step::SignalAndDrain);
+        assert_eq!(steps.iter().filter(drains).map(|(at, _)| at.0).collect::<Vec<_>>(), [11.0]);
         assert!(eviction.is_given_up());
     }
 }

@@ -5,6 +5,7 @@ use super::perilog::Perilog;
 use super::shell::Shell;
 use crate::machine::context::Context;
 use crate::machine::effect::Effects;
+use crate::machine::mono_time::MonoTime;
 use crate::port::supervisor::UnitRecord;
 use crate::proto::JobId;
 use crate::proto::peer::{Mode, Order, Report, ShellsRequest};
@@ -89,7 +90,7 @@ impl LocalShell {
     /// What is to happen to the shell needs systemd, which does not answer.
     fn tell_silence(&mut self, cx: Context) -> Option<Report> {
         let silent = cx.silent.filter(|_| self.shell.needs_systemd())?;
-        let since = silent.since.wall as u64;
+        let since = silent.since.wall.0 as u64;
         let is_news = self.told_silent.replace(since) != Some(since);
         is_news.then(|| Report::Silent { since, message: silent.what.clone() })
     }
@@ -142,9 +143,9 @@ impl LocalShell {
         self.claim != Claim::Own
     }
 
-    pub(super) fn next_timeout(&self) -> Option<f64> {
+    pub(super) fn next_timeout(&self) -> Option<MonoTime> {
         let evict_at = self.eviction.as_ref().map(Eviction::next_timeout);
-        [evict_at, self.perilog.next_timeout()].into_iter().flatten().reduce(f64::min)
+        [evict_at, self.perilog.next_timeout()].into_iter().flatten().min()
     }
 
     /// The job is over.

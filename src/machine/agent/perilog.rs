@@ -15,6 +15,7 @@ use super::shell::Shell;
 use crate::machine::context::Context;
 use crate::machine::effect::{Effect, Effects};
 use crate::machine::event::RequestId;
+use crate::machine::mono_time::MonoTime;
 use crate::planted::Bug;
 use crate::port::supervisor::{UnitCommand, UnitEvent, UnitRecord, UnitSpec};
 use crate::proto::peer::{Mode, Report};
@@ -159,8 +160,8 @@ impl Perilog {
         stuck.into_iter().flat_map(|stage| self.tell_end(stage)).collect()
     }
 
-    pub(super) fn next_timeout(&self) -> Option<f64> {
-        self.scripts.values().filter_map(Script::next_timeout).reduce(f64::min)
+    pub(super) fn next_timeout(&self) -> Option<MonoTime> {
+        self.scripts.values().filter_map(Script::next_timeout).min()
     }
 
     /// Does what can be done now. Returns what to report.

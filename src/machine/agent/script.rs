@@ -12,6 +12,7 @@ use crate::config;
 use crate::machine::context::{Context, Now};
 use crate::machine::effect::{Effects, Level};
 use crate::machine::event::{Fault, RequestId};
+use crate::machine::mono_time::MonoTime;
 use crate::planted::Bug;
 use crate::port::Note;
 use crate::port::supervisor::{StartFailure, UnitEvent, UnitRecord, UnitSpec};
@@ -33,7 +34,7 @@ enum Stop {
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Patience {
     Endless,
-    Until(f64),
+    Until(MonoTime),
     /// It is stuck.
     Over,
 }
@@ -46,7 +47,7 @@ pub(super) struct Script {
     spec: Box<UnitSpec>,
     stop: Option<Stop>,
     /// When it is told to end, or when nobody waits any more for it to obey.
-    ends_at: Option<f64>,
+    ends_at: Option<MonoTime>,
     patience: Patience,
     lines: [Lines; 2],
     mark: Mark,
@@ -241,13 +242,13 @@ impl Script {
         self.mark.shut_down(id, out);
     }
 
-    pub(super) fn next_timeout(&self) -> Option<f64> {
+    pub(super) fn next_timeout(&self) -> Option<MonoTime> {
         let limit = match self.patience {
             Patience::Until(at) => Some(at),
             Patience::Endless | Patience::Over => None,
         };
         let times = [self.ends_at, limit].into_iter().flatten();
-        times.filter(|_| self.is_active()).reduce(f64::min)
+        times.filter(|_| self.is_active()).min()
     }
 
     /// Tells it to end, or gives up on it, if it is time. Returns whether it is stuck now.

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::machine::event::RequestId;
+use crate::machine::mono_time::MonoTime;
 use crate::proto::peer::{Question, RankReport, Report, Reports};
 use crate::proto::{BrokerRank, Idset};
 
@@ -26,7 +27,7 @@ pub(super) struct Led {
     /// still leads it there.
     pub(super) probe: Question,
     /// When the parent is asked.
-    pub(super) ask_at: Option<f64>,
+    pub(super) ask_at: Option<MonoTime>,
     pub(super) reports: Gathering,
 }
 
@@ -41,7 +42,7 @@ impl Led {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Unled {
     /// When rank 0 is asked about the job; none while it is being asked, or need not be.
-    pub(super) ask_at: Option<f64>,
+    pub(super) ask_at: Option<MonoTime>,
     pub(super) over: Over,
 }
 
@@ -65,7 +66,7 @@ pub(super) struct Gathering {
     stages: BTreeMap<BrokerRank, Stage>,
     /// A rank has reached a later stage since the last message.
     has_advanced: bool,
-    send_at: Option<f64>,
+    send_at: Option<MonoTime>,
 }
 
 /// How far a shell is.
@@ -82,16 +83,14 @@ enum Stage {
 
 impl Upstream {
     /// When somebody is to be asked about the job, or reports are to be sent.
-    pub(super) fn next_timeout(&self) -> Option<f64> {
+    pub(super) fn next_timeout(&self) -> Option<MonoTime> {
         match self {
-            Self::Led(led) => {
-                [led.ask_at, led.reports.send_at].into_iter().flatten().reduce(f64::min)
-            }
+            Self::Led(led) => [led.ask_at, led.reports.send_at].into_iter().flatten().min(),
             Self::Unled(unled) => unled.ask_at,
         }
     }
 
-    pub(super) fn ask_at_mut(&mut self) -> &mut Option<f64> {
+    pub(super) fn ask_at_mut(&mut self) -> &mut Option<MonoTime> {
         match self {
             Self::Led(led) => &mut led.ask_at,
             Self::Unled(unled) => &mut unled.ask_at,
@@ -101,7 +100,7 @@ impl Upstream {
 
 impl Gathering {
     /// Puts a report into the outbox; the same news of several ranks is one report.
-    pub(super) fn add(&mut self, now: f64, rank: BrokerRank, report: Report) {
+    pub(super) fn add(&mut self, now: MonoTime, rank: BrokerRank, report: Report) {
         if let Some(stage) = stage(&report) {
             let before = self.stages.insert(rank, stage);
             match before {
@@ -126,13 +125,13 @@ impl Gathering {
 
     /// It is time to send: a leaf has nobody to wait for; others wait unless all ranks have got
     /// further.
-    pub(super) fn is_ready(&self, now: f64, ranks: &Idset, is_leaf: bool) -> bool {
+    pub(super) fn is_ready(&self, now: MonoTime, ranks: &Idset, is_leaf: bool) -> bool {
         let furthest = self.stages.values().max();
         let all_reached = || ranks.ranks().all(|rank| self.stages.get(&rank) == furthest);
         is_leaf || (self.has_advanced && all_reached()) || self.is_due(now)
     }
 
-    pub(super) fn is_due(&self, now: f64) -> bool {
+    pub(super) fn is_due(&self, now: MonoTime) -> bool {
         self.send_at.is_some_and(|at| at <= now)
     }
 

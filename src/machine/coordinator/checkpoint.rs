@@ -15,6 +15,7 @@ use super::sweep::Sweep;
 use crate::machine::context::Context;
 use crate::machine::effect::{Effect, Effects, Level};
 use crate::machine::event::{Fault, RequestId};
+use crate::machine::mono_time::MonoTime;
 use crate::machine::peer_request::PeerRequest;
 use crate::planted::Bug;
 use crate::proto::peer::{CoveredRequest, Version};
@@ -77,7 +78,7 @@ pub(super) struct Checkpoint {
     strays: BTreeSet<JobId>,
     /// Shells that wait.
     asked: Asked,
-    due: Option<f64>,
+    due: Option<MonoTime>,
     haste: Haste,
     /// One has been made since this coordinator came up.
     made: bool,
@@ -214,14 +215,14 @@ impl Checkpoint {
     }
 
     /// Whether one is to begin now.
-    pub(super) fn is_due(&self, now: f64) -> bool {
+    pub(super) fn is_due(&self, now: MonoTime) -> bool {
         self.next_timeout().is_some_and(|at| at <= now)
     }
 
     /// None is begun while another is under way.
-    pub(super) fn next_timeout(&self) -> Option<f64> {
+    pub(super) fn next_timeout(&self) -> Option<MonoTime> {
         let times = [self.due, self.sweep.due()];
-        times.into_iter().flatten().reduce(f64::min).filter(|_| self.under_way.is_none())
+        times.into_iter().flatten().min().filter(|_| self.under_way.is_none())
     }
 
     /// Running jobs have their turn while there are any.

@@ -9,7 +9,9 @@ use std::collections::BTreeMap;
 use super::{Coordinated, Coordinator};
 use crate::machine::effect::{Effect, Effects, Level};
 use crate::machine::event::{Fault, Role};
-use crate::proto::{BrokerRank, DegradedNodes, Exception, Idset, JobId, NodeChange, ResourceNews};
+use crate::proto::{
+    BrokerRank, DegradedNodes, Exception, Idset, JobId, NodeChange, ResourceNews, WallTime,
+};
 
 /// The type of the exception that tells of drained nodes.
 const KIND: &str = "drain";
@@ -18,11 +20,11 @@ const KIND: &str = "drain";
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Nodes {
     /// The last change of each node, and when it was. No more nodes than the instance has.
-    last: BTreeMap<BrokerRank, (f64, Option<String>)>,
+    last: BTreeMap<BrokerRank, (WallTime, Option<String>)>,
     /// All was heard that happened before this coordinator came up.
     is_up_to_date: bool,
     /// What the parent instance has said before that.
-    early: Vec<(f64, Idset, String)>,
+    early: Vec<(WallTime, Idset, String)>,
 }
 
 impl Nodes {
@@ -42,8 +44,8 @@ impl Nodes {
 
     /// The nodes among these that are drained since `time`: those of one event together, so that they
     /// are the same whenever this is asked.
-    fn drained_since(&self, time: f64, ranks: &Idset) -> Vec<(Idset, &str)> {
-        let mut found: Vec<(f64, Idset, &str)> = Vec::new();
+    fn drained_since(&self, time: WallTime, ranks: &Idset) -> Vec<(Idset, &str)> {
+        let mut found: Vec<(WallTime, Idset, &str)> = Vec::new();
         for (rank, (at, reason)) in &self.last {
             let Some(reason) = reason.as_deref().filter(|_| *at > time) else { continue };
             if !ranks.contains_rank(*rank) {
@@ -121,7 +123,7 @@ impl Coordinator {
     /// The parent instance tells of degraded nodes of this one.
     pub(in crate::machine) fn handle_parent(
         &mut self,
-        at: f64,
+        at: WallTime,
         nodes: Vec<(Idset, String)>,
         out: &mut Effects,
     ) {
@@ -135,7 +137,7 @@ impl Coordinator {
     }
 
     /// Drains them, but not those that are drained, or that the user has taken back since.
-    fn drain_for_parent(&self, at: f64, ranks: &Idset, reason: String, out: &mut Effects) {
+    fn drain_for_parent(&self, at: WallTime, ranks: &Idset, reason: String, out: &mut Effects) {
         let is_new = |rank: &BrokerRank| match self.nodes.last.get(rank) {
             None => true,
             Some((_, Some(_))) => false,

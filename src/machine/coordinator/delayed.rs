@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 
 use crate::machine::context::Context;
 use crate::machine::event::StreamId;
+use crate::machine::mono_time::MonoTime;
 use crate::planted::Bug;
 use crate::proto::JobId;
 use crate::proto::peer::{LeadReply, StreamEnd};
@@ -24,7 +25,7 @@ pub(super) type Reply = (StreamId, Result<LeadReply, StreamEnd>);
 pub(super) struct Delayed {
     replies: BTreeMap<JobId, Vec<Reply>>,
     /// Until when they wait.
-    until: Option<f64>,
+    until: Option<MonoTime>,
 }
 
 impl Delayed {
@@ -55,7 +56,7 @@ impl Delayed {
     }
 
     /// When they wait no longer.
-    pub(super) fn next_timeout(&self) -> Option<f64> {
+    pub(super) fn next_timeout(&self) -> Option<MonoTime> {
         self.until
     }
 

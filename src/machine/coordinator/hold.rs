@@ -12,6 +12,7 @@
 use std::collections::BTreeSet;
 
 use crate::machine::effect::{Effect, Effects};
+use crate::machine::mono_time::MonoTime;
 use crate::planted::Bug;
 use crate::proto::{JobEvent, JobId};
 
@@ -42,7 +43,7 @@ pub(super) struct Holds {
     /// its events in order, so when the KVS has this one it has those of earlier jobs.
     released: Option<Released>,
     /// Until when a checkpoint waits.
-    until: Option<f64>,
+    until: Option<MonoTime>,
 }
 
 impl Holds {
@@ -68,14 +69,14 @@ impl Holds {
     }
 
     /// Holds a job that has come to CLEANUP while a checkpoint waits: that one would have it.
-    pub(super) fn join(&mut self, now: f64, out: &mut Effects) {
-        if self.until.is_some_and(|until| now < until - PATIENCE + JOINS) {
+    pub(super) fn join(&mut self, now: MonoTime, out: &mut Effects) {
+        if self.until.is_some_and(|until| now < until + (JOINS - PATIENCE)) {
             self.ask(out);
         }
     }
 
     /// A checkpoint is about to begin. Returns whether it has to wait.
-    pub(super) fn keep_waiting(&mut self, now: f64, out: &mut Effects) -> bool {
+    pub(super) fn keep_waiting(&mut self, now: MonoTime, out: &mut Effects) -> bool {
         if self.until.is_none() {
             self.ask(out);
         }
@@ -102,7 +103,7 @@ impl Holds {
     }
 
     /// When a checkpoint waits no longer.
-    pub(super) fn next_timeout(&self) -> Option<f64> {
+    pub(super) fn next_timeout(&self) -> Option<MonoTime> {
         self.until
     }
 
@@ -149,16 +150,16 @@ mod tests {
         let [first, second, late] = [1, 2, 3].map(JobId);
         let (mut holds, mut out) = (Holds::default(), Effects::default());
         holds.want(first);
-        assert!(holds.keep_waiting(10.0, &mut out));
+        assert!(holds.keep_waiting(MonoTime(10.0), &mut out));
         holds.want(second);
-        holds.join(10.9, &mut out);
+        holds.join(MonoTime(10.9), &mut out);
         holds.want(late);
-        holds.join(11.1, &mut out);
+        holds.join(MonoTime(11.1), &mut out);
         assert_eq!(out.list, [first, second].map(|id| Effect::Hold { id }));
         holds.handle_held(first, true);
-        assert!(holds.keep_waiting(12.0, &mut out));
+        assert!(holds.keep_waiting(MonoTime(12.0), &mut out));
         holds.handle_held(second, true);
-        assert!(!holds.keep_waiting(13.0, &mut out));
-        assert!(holds.keep_waiting(14.0, &mut out), "the third is the next one's");
+        assert!(!holds.keep_waiting(MonoTime(13.0), &mut out));
+        assert!(holds.keep_waiting(MonoTime(14.0), &mut out), "the third is the next one's");
     }
 }

@@ -3,6 +3,7 @@
 //! Shells write to their job's guest namespace without telling anybody. So checkpoints also take
 //! the namespaces of running jobs in turn, a bounded number every [`PAUSE`].
 
+use crate::machine::mono_time::MonoTime;
 use crate::proto::JobId;
 
 /// How often guest namespaces of running jobs are put into a checkpoint unasked, in seconds.
@@ -14,25 +15,25 @@ const JOBS_MAX: usize = 512;
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Sweep {
     /// When the next jobs have their turn, if there are any.
-    due: Option<f64>,
+    due: Option<MonoTime>,
     /// The last one that had its turn.
     last: Option<JobId>,
 }
 
 impl Sweep {
     /// Jobs have their turn while there are any.
-    pub(super) fn go_on_while(&mut self, now: f64, are_jobs: bool) {
+    pub(super) fn go_on_while(&mut self, now: MonoTime, are_jobs: bool) {
         self.due = are_jobs.then_some(self.due.unwrap_or(now + PAUSE));
     }
 
-    pub(super) fn due(&self) -> Option<f64> {
+    pub(super) fn due(&self) -> Option<MonoTime> {
         self.due
     }
 
     /// Takes those of the running jobs whose turn it is.
     pub(super) fn take_due(
         &mut self,
-        now: f64,
+        now: MonoTime,
         running: impl Iterator<Item = JobId> + Clone,
     ) -> Vec<JobId> {
         if self.due.is_none_or(|at| at > now) {

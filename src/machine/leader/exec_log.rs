@@ -2,7 +2,7 @@
 //! next one. So order is kept, a quiet job is not delayed, and a busy job costs few commits.
 
 use crate::machine::effect::{Effect, Effects, KvsOp};
-use crate::proto::{BrokerRank, ExecEvent, JobDigest, JobId, Stream, WaitStatus};
+use crate::proto::{BrokerRank, ExecEvent, JobDigest, JobId, Stream, WaitStatus, WallTime};
 
 /// A piece of output, durable once its commit is.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -58,7 +58,7 @@ impl ExecLog {
         self.waiting.output.push(logged);
     }
 
-    pub(super) fn post_status(&mut self, now: f64, status: WaitStatus) {
+    pub(super) fn post_status(&mut self, now: WallTime, status: WaitStatus) {
         self.waiting.events.push(ExecEvent::status(now, status));
         self.waiting.status = status;
     }
@@ -136,7 +136,7 @@ mod tests {
     /// The run that the commit under way says.
     fn said(log: &mut ExecLog) -> Option<JobDigest> {
         let mut out = Effects::default();
-        log.post(ExecEvent::bare(1.0, "init"));
+        log.post(ExecEvent::bare(WallTime(1.0), "init"));
         log.flush(JobId(1), &mut out);
         match &out.list[..] {
             [Effect::Kvs { op: KvsOp::Append { run, .. }, .. }] => run.clone(),

@@ -9,6 +9,7 @@
 
 use super::timer::{Timer, TimerTable};
 use crate::config::{Config, KILL_PAUSE_MAX};
+use crate::machine::mono_time::MonoTime;
 
 /// An escalation under way.
 #[derive(Clone, Debug, PartialEq)]
@@ -25,7 +26,7 @@ pub(super) struct Kill {
 
 impl Kill {
     /// Begins the escalation; the caller has sent the first signal.
-    pub(super) fn start(now: f64, config: &Config, timers: &mut TimerTable) -> Self {
+    pub(super) fn start(now: MonoTime, config: &Config, timers: &mut TimerTable) -> Self {
         let pause = config.kill_timeout;
         timers.arm(Timer::KillTasks, now + pause);
         timers.arm(Timer::KillShells, now + pause * 5.0);
@@ -36,7 +37,7 @@ impl Kill {
     }
 
     /// The tasks get the kill signal (again).
-    pub(super) fn signal_tasks(&mut self, now: f64, timers: &mut TimerTable) {
+    pub(super) fn signal_tasks(&mut self, now: MonoTime, timers: &mut TimerTable) {
         self.tasks += 1;
         timers.arm(Timer::KillTasks, now + self.pause);
     }
@@ -54,7 +55,7 @@ impl Kill {
 
     /// A rank is away, or has just come back. Shells elsewhere wait for its shell's output, so they
     /// live for one pause more. Returns whether they do: not if they have been killed already.
-    pub(super) fn spare_shells(&self, now: f64, timers: &mut TimerTable) -> bool {
+    pub(super) fn spare_shells(&self, now: MonoTime, timers: &mut TimerTable) -> bool {
         let spares = self.shells == 0;
         if spares {
             timers.postpone(Timer::KillShells, now + self.pause);
@@ -66,7 +67,7 @@ impl Kill {
     /// the last one: then the ranks that are left are given up.
     pub(super) fn signal_shells(
         &mut self,
-        now: f64,
+        now: MonoTime,
         config: &Config,
         timers: &mut TimerTable,
     ) -> bool {
@@ -87,18 +88,18 @@ mod tests {
     fn no_pause_is_longer_than_five_minutes() {
         let config = Config { kill_timeout: 100.0, ..Config::default() };
         let mut timers = TimerTable::default();
-        let mut kill = Kill::start(0.0, &config, &mut timers);
+        let mut kill = Kill::start(MonoTime(0.0), &config, &mut timers);
         let pauses = [(); 4].map(|()| {
-            kill.signal_shells(0.0, &config, &mut timers);
+            kill.signal_shells(MonoTime(0.0), &config, &mut timers);
             kill.pause
         });
         assert_eq!(pauses, [200.0, 300.0, 300.0, 300.0]);
     }
 
     /// What is done when, until the escalation gives up.
-    fn run(config: &Config, until: f64) -> Vec<(f64, &'static str)> {
+    fn run(config: &Config, until: MonoTime) -> Vec<(f64, &'static str)> {
         let mut timers = TimerTable::default();
-        let mut kill = Kill::start(0.0, config, &mut timers);
+        let mut kill = Kill::start(MonoTime(0.0), config, &mut timers);
         let mut steps = Vec::new();
         while let Some(now) = timers.next().filter(|at| *at <= until) {
             let mut gives_up = false;
@@ -106,18 +107,18 @@ mod tests {
                 match timer {
                     Timer::KillTasks => {
                         kill.signal_tasks(now, &mut timers);
-                        steps.push((now, "tasks"));
+                        steps.push((now.0, "tasks"));
                     }
                     Timer::KillShells => {
                         gives_up |= kill.signal_shells(now, config, &mut timers);
-                        steps.push((now, "shells"));
+                        steps.push((now.0, "shells"));
                     }
                     Timer::MaxKill => gives_up = true,
                     other => panic!("{other:?} is none of the escalation's"),
                 }
             }
             if gives_up {
-                steps.push((now, "give up"));
+                steps.push((now.0, "give up"));
                 break;
             }
         }
@@ -128,7 +129,7 @@ mod tests {
     fn signals_come_as_upstream_sends_them() {
         let config = Config { kill_timeout: 1.0, max_kill_count: 2, ..Config::default() };
         assert_eq!(
-            run(&config, 7.5),
+            run(&config, MonoTime(7.5)),
             [
                 (1.0, "tasks"),
                 (2.0, "tasks"),
@@ -150,7 +151,7 @@ mod tests {
             max_kill_timeout: Some(6.0),
             ..Config::default()
         };
-        let steps = run(&config, 100.0);
+        let steps = run(&config, MonoTime(100.0));
         assert!(steps.contains(&(5.0, "shells")));
         assert_eq!(steps.last(), Some(&(6.0, "give up")));
     }

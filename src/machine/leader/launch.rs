@@ -6,7 +6,7 @@ use crate::config;
 use crate::machine::context::Context;
 use crate::proto::peer::ShellCommand;
 use crate::proto::{
-    ExecMethod, JobDigest, JobId, Jobspec, JobspecError, Place, Scripts, StartRequest,
+    ExecMethod, JobDigest, JobId, Jobspec, JobspecError, Place, Scripts, StartRequest, WallTime,
 };
 
 /// Why this configuration cannot run a job, for the job's owner.
@@ -14,7 +14,7 @@ use crate::proto::{
 pub(super) enum CannotRun {
     /// R has a time limit before 1970.
     #[error("Invalid resource set expiration {0:.2}")]
-    Expiration(f64),
+    Expiration(WallTime),
     /// The job is a guest's, and its method was chosen.
     #[error("guests may not choose system.exec.method (it asks for {0})")]
     GuestMethod(ExecMethod),
@@ -42,7 +42,7 @@ pub(super) fn check(
 ) -> Result<(Jobspec, ShellCommand), CannotRun> {
     let jobspec = start.jobspec.clone()?;
     let expiration = start.r.expiration();
-    if expiration < 0.0 {
+    if expiration < WallTime::UNSET {
         return Err(CannotRun::Expiration(expiration));
     }
     let is_guests = start.userid != cx.facts.owner;
@@ -114,7 +114,7 @@ pub(super) fn adopting_command(cx: Context, start: &StartRequest) -> ShellComman
         environment: BTreeMap::new(),
         properties: BTreeMap::new(),
         resources: None,
-        allocated: Some(start.r.starttime()).filter(|time| *time > 0.0),
+        allocated: Some(start.r.starttime()).filter(|time| *time > WallTime::UNSET),
         scripts: scripts(cx, start),
         stop_timeout: None,
     }

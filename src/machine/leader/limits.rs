@@ -11,7 +11,7 @@ use crate::machine::effect::{Effect, Effects, Level};
 use crate::machine::event::Fault;
 use crate::proto::peer::Order;
 use crate::proto::{
-    BrokerRank, EndReason, Exception, ExecEvent, Idset, JobException, Signal, WaitStatus,
+    BrokerRank, EndReason, Exception, ExecEvent, Idset, JobException, Signal, WaitStatus, WallTime,
     format_fsd,
 };
 
@@ -49,10 +49,10 @@ impl Leader {
     pub(in crate::machine) fn handle_expiration(
         &mut self,
         cx: Context,
-        expiration: f64,
+        expiration: WallTime,
         out: &mut Effects,
     ) -> Result<(), Fault> {
-        if expiration < 0.0 || !expiration.is_finite() {
+        if expiration < WallTime::UNSET || !expiration.0.is_finite() {
             let message = format!("{}: invalid expiration {expiration}", self.id);
             return Err(Fault::new(libc::EINVAL, message));
         }
@@ -68,16 +68,16 @@ impl Leader {
     pub(super) fn arm_expiration(&mut self, cx: Context) {
         let State::Running(Running { began, expires }) = &mut self.state else { return };
         self.timers.cancel(Timer::Expiration);
-        *expires = 0.0;
+        *expires = WallTime::UNSET;
         let (starttime, mut expiration) = (self.start.r.starttime(), self.start.r.expiration());
-        if expiration == 0.0 {
+        if expiration == WallTime::UNSET {
             return;
         }
-        if starttime > 0.0 && !self.start.reattach {
+        if starttime > WallTime::UNSET && !self.start.reattach {
             let delay = *began - starttime;
             let percent = delay / (expiration - starttime) * 100.0;
             if percent > cx.config.max_start_delay_percent {
-                expiration += delay;
+                expiration = expiration + delay;
             }
         }
         *expires = expiration;

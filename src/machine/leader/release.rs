@@ -5,6 +5,7 @@
 //! grow with the job's ranks.
 
 use super::timer::{Timer, TimerTable};
+use crate::machine::mono_time::MonoTime;
 use crate::proto::{Idset, ReleasedRanks};
 
 /// How long ranks that are gone wait for others, in seconds.
@@ -30,7 +31,7 @@ impl Release {
     }
 
     /// A rank is gone: it is released soon.
-    pub(super) fn arm(&mut self, now: f64, timers: &mut TimerTable) {
+    pub(super) fn arm(&mut self, now: MonoTime, timers: &mut TimerTable) {
         if !timers.is_armed(Timer::Release) {
             let doublings = (self.count + 1).saturating_sub(PROMPT_RELEASES).min(16);
             let pause = FIRST_PAUSE * f64::from(1u32 << doublings);
@@ -94,8 +95,8 @@ mod tests {
         // One rank ends every 10 ms.
         for tick in 0..10_000u32 {
             let now = f64::from(tick) / 100.0;
-            release.arm(now, &mut timers);
-            if timers.pop_due(now).is_some()
+            release.arm(MonoTime(now), &mut timers);
+            if timers.pop_due(MonoTime(now)).is_some()
                 && let Some(ready) = release.ready(&Idset::from_range(0..tick))
             {
                 release.take(&ready);

@@ -1,6 +1,6 @@
 //! Where a job is between its start request and its final release.
 
-use crate::proto::{Idset, WaitStatus};
+use crate::proto::{Idset, WaitStatus, WallTime};
 
 /// The state of a job, with what only exists in it.
 ///
@@ -73,10 +73,10 @@ pub(super) struct Listening {
 /// What a leader needs while all shells run.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Running {
-    /// When all shells had started, in seconds since the epoch. The time limit counts from here.
-    pub(super) began: f64,
-    /// The time limit in force, in seconds since the epoch; 0 is none.
-    pub(super) expires: f64,
+    /// When all shells had started. The time limit counts from here.
+    pub(super) began: WallTime,
+    /// The time limit in force, or [`WallTime::UNSET`].
+    pub(super) expires: WallTime,
 }
 
 impl State {
@@ -152,7 +152,7 @@ mod tests {
             [
                 State::Opening(Opening::default()),
                 State::Launching(Launching::default()),
-                State::Running(Running { began: 0.0, expires: 0.0 }),
+                State::Running(Running { began: WallTime(0.0), expires: WallTime::UNSET }),
                 State::Exited(status),
                 State::Moving(None),
                 State::Moving(Some(status)),

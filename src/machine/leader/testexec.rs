@@ -10,7 +10,7 @@ use super::timer::Timer;
 use crate::machine::context::Context;
 use crate::machine::effect::Effects;
 use crate::machine::event::{Credential, Fault};
-use crate::proto::{BrokerRank, ExecEvent, StartRequest, TestExec, WaitStatus};
+use crate::proto::{BrokerRank, ExecEvent, StartRequest, TestExec, WaitStatus, WallTime};
 
 /// RFC 50: a later leader can find the job again.
 pub(super) const RECOVERABLE: &str = "recoverable";
@@ -22,7 +22,7 @@ pub(super) struct Test {
     /// Its user has not let it start yet.
     waits: bool,
     /// When it began, in seconds since the epoch.
-    began: Option<f64>,
+    began: Option<WallTime>,
 }
 
 impl Test {
@@ -44,7 +44,7 @@ impl Leader {
     }
 
     /// An earlier leader has begun it.
-    pub(super) fn read_test(&mut self, began: f64) {
+    pub(super) fn read_test(&mut self, began: WallTime) {
         if let Some(test) = &mut self.test {
             test.began.get_or_insert(began);
         }
@@ -74,7 +74,7 @@ impl Leader {
         let began = *test.began.get_or_insert(now);
         let is_over = self.start.reattach && test.how.reattach_finish;
         // The job's user can have written any time there, and a clock can have jumped.
-        let left = test.how.run_duration.map(|run| (began + run - now).clamp(0.0, run));
+        let left = test.how.run_duration.map(|run| (run - (now - began)).clamp(0.0, run));
         let left = if is_over { Some(0.0) } else { left };
         let fails = test.how.fails_at("run") && !self.start.reattach;
         if is_first {

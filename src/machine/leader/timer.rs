@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::machine::away;
+use crate::machine::mono_time::MonoTime;
 
 /// Timers of one job's leader. Of two that are due at the same moment the one that stands first fires
 /// first: tasks are signalled before their shells.
@@ -58,18 +59,18 @@ impl Timer {
 /// When each timer fires, in monotonic seconds, and what was tried in vain.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct TimerTable {
-    due: BTreeMap<Timer, f64>,
+    due: BTreeMap<Timer, MonoTime>,
     failures: BTreeMap<Timer, u32>,
 }
 
 impl TimerTable {
-    pub(super) fn arm(&mut self, timer: Timer, at: f64) {
+    pub(super) fn arm(&mut self, timer: Timer, at: MonoTime) {
         self.due.insert(timer, at);
     }
 
     /// Something has failed, or was not answered. Returns whether it is tried again after a pause: not
     /// if this was the last try.
-    pub(super) fn try_again(&mut self, timer: Timer, now: f64) -> bool {
+    pub(super) fn try_again(&mut self, timer: Timer, now: MonoTime) -> bool {
         if self.is_armed(timer) {
             return true;
         }
@@ -91,8 +92,8 @@ impl TimerTable {
     }
 
     /// Arms a timer, or has it go off no earlier than this.
-    pub(super) fn postpone(&mut self, timer: Timer, at: f64) {
-        let at = self.due.get(&timer).map_or(at, |armed| armed.max(at));
+    pub(super) fn postpone(&mut self, timer: Timer, at: MonoTime) {
+        let at = self.due.get(&timer).map_or(at, |armed| at.max(*armed));
         self.arm(timer, at);
     }
 
@@ -109,14 +110,14 @@ impl TimerTable {
         self.due.contains_key(&timer)
     }
 
-    pub(super) fn next(&self) -> Option<f64> {
-        self.due.values().copied().reduce(f64::min)
+    pub(super) fn next(&self) -> Option<MonoTime> {
+        self.due.values().copied().min()
     }
 
     /// Takes the earliest timer that is due.
-    pub(super) fn pop_due(&mut self, now: f64) -> Option<Timer> {
+    pub(super) fn pop_due(&mut self, now: MonoTime) -> Option<Timer> {
         let due = self.due.iter().filter(|(_, at)| **at <= now);
-        let timer = *due.min_by(|a, b| a.1.total_cmp(b.1))?.0;
+        let timer = *due.min_by_key(|(_, at)| *at)?.0;
         self.cancel(timer);
         Some(timer)
     }
@@ -129,13 +130,13 @@ mod tests {
     #[test]
     fn due_timers_come_out_in_order_and_once() {
         let mut table = TimerTable::default();
-        table.arm(Timer::Retry, 3.0);
-        table.arm(Timer::Barrier, 5.0);
-        table.arm(Timer::KillShells, 1.0);
-        assert_eq!(table.next(), Some(1.0));
-        assert_eq!(table.pop_due(3.0), Some(Timer::KillShells));
-        assert_eq!(table.pop_due(3.0), Some(Timer::Retry));
-        assert_eq!(table.pop_due(3.0), None);
+        table.arm(Timer::Retry, MonoTime(3.0));
+        table.arm(Timer::Barrier, MonoTime(5.0));
+        table.arm(Timer::KillShells, MonoTime(1.0));
+        assert_eq!(table.next(), Some(MonoTime(1.0)));
+        assert_eq!(table.pop_due(MonoTime(3.0)), Some(Timer::KillShells));
+        assert_eq!(table.pop_due(MonoTime(3.0)), Some(Timer::Retry));
+        assert_eq!(table.pop_due(MonoTime(3.0)), None);
         assert!(table.is_armed(Timer::Barrier));
         table.cancel(Timer::Barrier);
         assert_eq!(table.next(), None);
@@ -145,10 +146,10 @@ mod tests {
     fn try_in_vain(table: &mut TimerTable, timer: Timer, times: usize) -> Vec<f64> {
         let mut now = 0.0;
         let mut tried = Vec::new();
-        while tried.len() < times && table.try_again(timer, now) {
-            assert!(table.try_again(timer, now), "it is tried again already");
-            now = table.next().expect("armed");
-            assert_eq!(table.pop_due(now), Some(timer));
+        while tried.len() < times && table.try_again(timer, MonoTime(now)) {
+            assert!(table.try_again(timer, MonoTime(now)), "it is tried again already");
+            now = table.next().expect("armed").0;
+            assert_eq!(table.pop_due(MonoTime(now)), Some(timer));
             tried.push(now);
         }
         tried

@@ -23,6 +23,7 @@ use crate::proto::peer::{
 };
 use crate::proto::{
     BarrierEntry, Bequest, BrokerRank, DegradedNodes, JobDigest, JobException, JobId, WaitStatus,
+    WallTime,
 };
 
 impl Node {
@@ -464,7 +465,7 @@ impl Node {
         now: Now,
         request: RequestId,
         id: JobId,
-        expiration: f64,
+        expiration: WallTime,
         out: &mut Effects,
     ) {
         let cx = context!(self, now);

@@ -21,7 +21,7 @@ impl Node {
     /// The name of the stream that would be number 0. A module makes fewer streams than
     /// microseconds go by, so those of a later load have other names.
     fn first_name(&self) -> u64 {
-        self.born.map_or(0, |born| (born.wall * 1e6) as u64)
+        self.born.map_or(0, |born| (born.wall.0 * 1e6) as u64)
     }
 
     fn name(&self, stream: StreamId) -> StreamName {

@@ -1,9 +1,10 @@
 //! What a checkpoint writes, and what the next one takes back.
 
 use super::recovery::Alone;
-use super::{JOB, lead_of, start, start_event};
+use super::{JOB, lead_of, moment, start, start_event};
+use crate::machine::mono_time::MonoTime;
 use crate::machine::peer_request::known_answer;
-use crate::machine::{Answer, Effect, Event, Fault, Now, RequestId, StreamId, StreamItem};
+use crate::machine::{Answer, Effect, Event, Fault, RequestId, StreamId, StreamItem};
 use crate::port::supervisor::{Method, SupervisorEvent};
 use crate::proto::peer::{KnownRequest, LeadNote, LeadReply, Question, StreamEnd, Version};
 use crate::proto::{Exception, JobException, JobId, ReleasedRanks, Response, WaitStatus};
@@ -51,7 +52,7 @@ fn end(node: &mut Alone, stream: StreamId) {
 
 /// When the next checkpoint begins, in seconds from now.
 fn pause(node: &Alone) -> f64 {
-    node.node.next_timeout().expect("a checkpoint is due") - node.now
+    node.node.next_timeout().expect("a checkpoint is due") - MonoTime(node.now)
 }
 
 fn cancel(node: &mut Alone, id: JobId) -> Vec<Effect> {
@@ -119,7 +120,7 @@ fn an_unload_waits_for_a_checkpoint_of_all_that_runs() {
         if !is_under_way {
             made(&mut node);
         }
-        let now = Now { mono: node.now, wall: 1e9 + node.now };
+        let now = moment(node.now);
         node.node.finish(now);
         assert!(!node.node.is_finished());
         if is_under_way {
@@ -143,7 +144,7 @@ fn an_unload_waits_until_a_reference_is_taken_back() {
     for failed in [false, true] {
         let (mut node, stream) = coordinator();
         reply(&mut node, stream, LeadReply::Response(Response::Start {}));
-        node.node.finish(Now { mono: node.now, wall: 1e9 + node.now });
+        node.node.finish(moment(node.now));
         assert_eq!(begin(&mut node), (vec![JOB], vec![]));
         end(&mut node, stream);
         made(&mut node);
@@ -193,7 +194,7 @@ fn an_unload_waits_until_a_reference_is_taken_back_where_nothing_runs() {
     begin(&mut node);
     made(&mut node);
     node.hear(ask());
-    node.node.finish(Now { mono: node.now, wall: 1e9 + node.now });
+    node.node.finish(moment(node.now));
     assert!(!node.node.is_finished());
     assert_eq!(begin(&mut node), (vec![], vec![id]));
     made(&mut node);
@@ -204,7 +205,7 @@ fn an_unload_waits_until_a_reference_is_taken_back_where_nothing_runs() {
 fn an_unload_waits_for_nothing_where_nothing_runs() {
     let mut node = Alone::new(0);
     node.hear(Event::Supervisor(SupervisorEvent::Ready { method: Method::Systemd, notice: None }));
-    node.node.finish(Now { mono: node.now, wall: 1e9 + node.now });
+    node.node.finish(moment(node.now));
     assert!(node.node.is_finished());
 }
 
@@ -238,7 +239,7 @@ fn a_job_that_ends_while_a_checkpoint_is_prepared_ends_after_it_has_begun() {
         begin(&mut node);
         let expected = end(&mut node, stream);
         if opened_by == Event::Timeout {
-            assert!(node.node.next_timeout().is_some_and(|at| at < node.now + 60.1));
+            assert!(node.node.next_timeout().is_some_and(|at| at < MonoTime(node.now + 60.1)));
             node.now += 60.0;
         }
         assert_eq!(said(node.hear(opened_by)), expected);
@@ -260,7 +261,7 @@ fn a_checkpoint_that_is_not_due_any_more_waits_for_nothing() {
     end(&mut node, stream);
     node.hear(Event::Held { id: JOB, result: Ok(()) });
     let due = node.node.next_timeout();
-    assert!(due.is_some_and(|at| at < 11.0), "{due:?}: as the change before wants it");
+    assert!(due.is_some_and(|at| at < MonoTime(11.0)), "{due:?}: as the change before wants it");
 }
 
 /// [waiting-kept]
@@ -273,5 +274,5 @@ fn a_change_that_no_running_job_makes_is_saved_soon() {
     assert_eq!(pause(&node).round(), node.node.config().checkpoint_interval);
     assert_eq!(begin(&mut node), (vec![], vec![]));
     made(&mut node);
-    assert_eq!(node.node.next_timeout().filter(|at| *at < node.now + 5.0), None);
+    assert_eq!(node.node.next_timeout().filter(|at| *at < MonoTime(node.now + 5.0)), None);
 }

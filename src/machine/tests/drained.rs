@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::{JOB, World, start, start_event};
 use crate::machine::Event;
-use crate::proto::{DegradedNodes, Idset, JobEvent, NodeChange, ResourceNews};
+use crate::proto::{DegradedNodes, Idset, JobEvent, NodeChange, ResourceNews, WallTime};
 
 /// When jobs are allocated (`start()`), in seconds since the epoch.
 const ALLOCATED: f64 = 1e9 + 0.001;
@@ -40,7 +40,7 @@ impl World {
     /// What the instance says of its nodes: ranks, when after the allocation, and a reason.
     fn news(&mut self, changes: &[(&str, f64, Option<&str>)], is_up_to_date: bool) {
         let change = |&(of, after, reason): &(&str, f64, Option<&str>)| NodeChange {
-            at: ALLOCATED + after,
+            at: WallTime(ALLOCATED + after),
             ranks: ranks(of),
             drained: reason.map(str::to_string),
         };
@@ -61,7 +61,7 @@ impl World {
 
     fn parent_says(&mut self, after: f64, of: &str, reason: &str) {
         let nodes = vec![(ranks(of), reason.to_string())];
-        self.happen(0, Event::ParentDegraded { at: ALLOCATED + after, nodes });
+        self.happen(0, Event::ParentDegraded { at: WallTime(ALLOCATED + after), nodes });
     }
 }
 

@@ -3,6 +3,7 @@
 use super::recovery::{Alone, STARTED};
 use super::{JOB, lead_of, question_of, start, start_event};
 use crate::config::Config;
+use crate::machine::mono_time::MonoTime;
 use crate::machine::{
     Answer, Effect, Event, Fault, KvsOp, KvsResult, Listing, Node, RequestId, Role,
 };
@@ -114,8 +115,8 @@ fn a_rank_that_has_lost_its_leader_asks_soon_and_again() {
     let not_yet = Err(Fault::new(libc::EAGAIN, "not yet"));
     for result in [not_yet, Ok(true), Ok(true)] {
         let at = node.node.next_timeout().expect("it asks");
-        pauses.push((at - node.now).round());
-        node.now = at;
+        pauses.push((at - MonoTime(node.now)).round());
+        node.now = at.0;
         let asks = |effect: &Effect| question_of(effect) == Some(Question::Manager);
         assert!(node.hear(Event::Timeout).iter().any(asks));
         let (id, asker, question) = (JOB, Role::Agent, Question::Manager);
@@ -132,7 +133,7 @@ fn a_rank_whose_job_is_over_asks_soon_about_what_is_left_on_it() {
     node.shells(1, 1, "job", Mode::Start);
     node.unit(STARTED);
     node.hear(Event::Disconnected { request: RequestId::Remote(1) });
-    node.now = node.node.next_timeout().expect("it asks");
+    node.now = node.node.next_timeout().expect("it asks").0;
     node.hear(Event::Timeout);
     let (asker, question, to) = (Role::Agent, Question::Manager, BrokerRank(0));
     let digest = "job".into();
@@ -147,6 +148,6 @@ fn a_rank_whose_job_is_over_asks_soon_about_what_is_left_on_it() {
         order: Order::Forget,
     };
     node.hear(Event::Order(order));
-    let pause = node.node.next_timeout().expect("it asks again") - node.now;
+    let pause = node.node.next_timeout().expect("it asks again") - MonoTime(node.now);
     assert_eq!(pause.round(), 3.0);
 }

@@ -4,6 +4,7 @@ use serde_json::json;
 
 use super::recovery::{Alone, STARTED, ends_with, launches};
 use super::{Credential, JOB, OWNER, World, facts, start};
+use crate::machine::mono_time::MonoTime;
 use crate::machine::{Answer, Effect, Event, RequestId, StreamItem, Topic};
 use crate::port::supervisor::{UnitCommand, UnitEvent};
 use crate::proto::peer::{Mode, Order, OrderRequest, StreamEnd, Version};
@@ -220,8 +221,8 @@ fn guests_shell(node: &mut Alone, digest: &str) -> UnitName {
 fn pass(node: &mut Alone) -> (Vec<(i32, bool)>, Vec<String>, Vec<Effect>) {
     let (mut signals, mut drains, mut rest) = (Vec::new(), Vec::new(), Vec::new());
     let end = node.now + 3600.0;
-    while let Some(next) = node.node.next_timeout().filter(|at| *at < end) {
-        node.now = next;
+    while let Some(next) = node.node.next_timeout().filter(|at| *at < MonoTime(end)) {
+        node.now = next.0;
         for effect in node.hear(Event::Timeout) {
             match effect {
                 Effect::Unit(_, UnitCommand::Signal { signal, all, .. }) => {

@@ -6,11 +6,13 @@ use super::recovery::Alone;
 use super::{JOB, OWNER, World, facts};
 use crate::config::Config;
 use crate::machine::Now;
+use crate::machine::mono_time::MonoTime;
 use crate::machine::{Creation, Credential, Effect, Event, KvsResult, Node, RequestId};
 use crate::port::supervisor::{StartFailure, UnitCommand, UnitEvent};
 use crate::proto::peer::{CoveredRequest, KnownRequest, Question, Version};
 use crate::proto::{
     BarrierEntry, BrokerRank, ClientId, Exception, ExecEvent, ReleasedRanks, Response, WaitStatus,
+    WallTime,
 };
 
 #[test]
@@ -47,17 +49,17 @@ fn rank_0_passes_on_a_constant_number_of_messages() {
         let mut world = World::with(40, Config::default());
         world.start(ranks, false);
         world.all_started(count.clone());
-        let stats = world.nodes[0]
-            .as_ref()
-            .map(|node| node.stats(Now { mono: 0.0, wall: 0.0 })["counters"].clone());
+        let stats = world.nodes[0].as_ref().map(|node| {
+            node.stats(Now { mono: MonoTime(0.0), wall: WallTime(0.0) })["counters"].clone()
+        });
         for rank in count {
             world.exited(rank, WaitStatus(0));
         }
         world.pass(1.0);
         world.assert_ended();
-        let after = world.nodes[0]
-            .as_ref()
-            .map(|node| node.stats(Now { mono: 0.0, wall: 0.0 })["counters"].clone());
+        let after = world.nodes[0].as_ref().map(|node| {
+            node.stats(Now { mono: MonoTime(0.0), wall: WallTime(0.0) })["counters"].clone()
+        });
         assert_eq!(stats.map(|s| s["agent"].clone()), after.clone().map(|s| s["agent"].clone()));
         after.map(|s| s["coordinator"].to_string())
     };
@@ -85,7 +87,8 @@ fn a_message_counts_for_its_role() {
         let text = format!("{event:?}");
         let mut node = Alone::with(Node::new(Config::default(), facts(0)));
         node.hear(event);
-        let counters = node.node.stats(Now { mono: 0.0, wall: 0.0 })["counters"].clone();
+        let counters =
+            node.node.stats(Now { mono: MonoTime(0.0), wall: WallTime(0.0) })["counters"].clone();
         for one in ["coordinator", "leader", "agent"] {
             let received = counters[one]["received"].as_u64();
             assert_eq!(received, Some(u64::from(one == role)), "{text}: {one}");
@@ -284,7 +287,7 @@ fn the_time_limit_raises_a_timeout_and_moves() {
     world.started(1);
     let set = |world: &mut World, expiration: f64| {
         let request = RequestId::Remote(1);
-        world.happen(0, Event::Expiration { request, id: JOB, expiration });
+        world.happen(0, Event::Expiration { request, id: JOB, expiration: WallTime(expiration) });
     };
     set(&mut world, 1e9 + 50.0);
     world.pass(30.0);
@@ -527,7 +530,7 @@ fn found_complete(reattach: bool, exception: Option<&Exception>) -> World {
     }
     (world.fail_moves, world.launched) = (0, Vec::new());
     world.responses.clear();
-    world.events.extend(exception.map(|exception| ExecEvent::exception(1e9, exception)));
+    world.events.extend(exception.map(|exception| ExecEvent::exception(WallTime(1e9), exception)));
     world.start("0-1", reattach);
     world.pass(20.0);
     assert_eq!(world.launched, [0; 0]);

@@ -4,8 +4,10 @@ use serde_json::{Value, json};
 
 use super::{OWNER, World, facts, start, start_event};
 use crate::config::Config;
+use crate::machine::mono_time::MonoTime;
 use crate::machine::{Effects, Event, Facts, Node, Now};
 use crate::port::supervisor::{Method, SupervisorEvent};
+use crate::proto::WallTime;
 
 /// A job on all three ranks, of this user, where shells outlive brokers.
 fn ask(userid: u32, method: &Value) -> World {
@@ -76,7 +78,7 @@ fn a_guest_gets_an_exception_for_any_method() {
 fn a_stop_keeps_jobs_where_brokers_come_back_and_shells_outlive_them() {
     let keeps = |method, facts: Facts, config| {
         let mut node = Node::new(config, facts);
-        let now = Now { mono: 0.0, wall: 1e9 };
+        let now = Now { mono: MonoTime(0.0), wall: WallTime(1e9) };
         let ready = SupervisorEvent::Ready { method, notice: None };
         node.handle(now, Event::Supervisor(ready), &mut Effects::default());
         node.stats(now)["keeps-jobs"] == true

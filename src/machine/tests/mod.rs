@@ -35,6 +35,7 @@ use std::collections::{BTreeMap, VecDeque};
 use serde_json::{Value, json};
 
 use crate::config::Config;
+use crate::machine::mono_time::MonoTime;
 use crate::machine::{
     Answer, Awaited, Credential, Effect, Effects, Event, Facts, Fault, KvsOp, Level, Listing, Node,
     Now, PeerRequest, RequestId, StreamId, StreamItem, Topic,
@@ -46,7 +47,7 @@ use crate::port::supervisor::{
 use crate::proto::peer::{LeadRequest, Question, StreamEnd};
 use crate::proto::{
     BrokerRank, ExecEvent, Idset, InstanceId, JobEvent, JobException, JobId, Response, Stage,
-    Stream, UnitName, WaitStatus,
+    Stream, UnitName, WaitStatus, WallTime,
 };
 
 pub(super) const JOB: JobId = JobId(77);
@@ -263,7 +264,7 @@ impl World {
 
     fn settle(&mut self) {
         while let Some((rank, event)) = self.queue.pop_front() {
-            let now = Now { mono: self.now, wall: 1e9 + self.now };
+            let now = moment(self.now);
             let Some(node) = &mut self.nodes[rank] else {
                 self.undeliverable(rank, &event);
                 continue;
@@ -299,10 +300,10 @@ impl World {
             let nodes = self.nodes.iter().enumerate();
             let next = nodes
                 .filter_map(|(rank, node)| Some((rank, node.as_ref()?.next_timeout()?)))
-                .filter(|(_, at)| *at <= end)
+                .filter(|(_, at)| *at <= MonoTime(end))
                 .reduce(|a, b| if b.1 < a.1 { b } else { a });
             let Some((rank, at)) = next else { break };
-            self.now = self.now.max(at);
+            self.now = self.now.max(at.0);
             self.happen(rank, Event::Timeout);
         }
         self.now = end;
@@ -661,26 +662,23 @@ impl World {
     }
 }
 
+/// So many seconds after a world's beginning.
+fn moment(seconds: f64) -> Now {
+    Now { mono: MonoTime(seconds), wall: WallTime(1e9 + seconds) }
+}
+
 /// Its supervisor is ready, and has found nothing. It was loaded a while ago, so that requests to it
 /// are younger than it is.
 fn ready(mut node: Node) -> Node {
     let ready = SupervisorEvent::Ready { method: Method::Fork, notice: None };
-    let now = Now { mono: -10.0, wall: 1e9 - 10.0 };
+    let now = moment(-10.0);
     node.handle(now, Event::Supervisor(ready), &mut Effects::default());
     node.handle(now, Event::RunningAsked(Listing::default()), &mut Effects::default());
     node
 }
 
 fn record(spec: &UnitSpec) -> UnitRecord {
-    UnitRecord {
-        spec: spec.clone(),
-        boot_id: "boot".into(),
-        started: None,
-        exited: None,
-        gone: false,
-        left: false,
-        notes: BTreeMap::new(),
-    }
+    UnitRecord::new(spec.clone(), "boot".into())
 }
 
 /// The request to lead that an effect sends, and its stream.

@@ -4,11 +4,12 @@ use serde_json::json;
 
 use super::{JOB, World, start, start_event};
 use crate::config::{Config, Perilog, Script};
+use crate::machine::mono_time::MonoTime;
 use crate::machine::{Event, Now};
 use crate::port::supervisor::{StartFailure, UnitEvent, UnitRecord};
 use crate::proto::peer::Mode;
 use crate::proto::{
-    Exception, Idset, PerilogRelease, Response, Stage, Stream, UnitName, WaitStatus,
+    Exception, Idset, PerilogRelease, Response, Stage, Stream, UnitName, WaitStatus, WallTime,
 };
 
 const FAILED: WaitStatus = WaitStatus(1 << 8);
@@ -270,7 +271,7 @@ fn a_prolog_that_does_not_want_to_end_can_be_released() {
     world.pass(0.05);
     world.script_exited(0, Stage::Epilog, DONE);
     world.pass(1.0);
-    let now = Now { mono: 0.0, wall: 0.0 };
+    let now = Now { mono: MonoTime(0.0), wall: WallTime(0.0) };
     let stats = world.nodes[0].as_ref().map(|node| node.stats(now)).unwrap_or_default();
     assert_eq!(stats["jobs"][JOB.to_string()]["prolog_ranks"], "1");
     assert!(!world.is_released());

@@ -6,7 +6,7 @@ use crate::machine::{Effect, Event, RequestId};
 use crate::port::Note;
 use crate::port::supervisor::{StartFailure, UnitCommand, UnitEvent};
 use crate::proto::peer::{Mode, Order};
-use crate::proto::{BrokerRank, EndReason, JobException, Response, UnitName, WaitStatus};
+use crate::proto::{BrokerRank, EndReason, JobException, Response, UnitName, WaitStatus, WallTime};
 
 /// Rank 0's broker is killed, and so all. The KVS goes back to a time at which the job ran and
 /// nothing was wrong with it. Then everybody comes back.
@@ -91,7 +91,10 @@ fn so_is_a_cancel_of_a_job_that_has_not_started_for_the_job_manager() {
 fn a_timeout_that_the_job_manager_has_forgotten_is_raised_again_with_its_note() {
     let mut world = World::running(3, "1-2");
     let request = RequestId::Remote(1);
-    world.happen(0, Event::Expiration { request, id: JOB, expiration: 1e9 + world.now + 1.0 });
+    world.happen(
+        0,
+        Event::Expiration { request, id: JOB, expiration: WallTime(1e9 + world.now + 1.0) },
+    );
     world.pass(2.0);
     assert_eq!(kinds(&world), ["timeout"]);
     for rank in 1..3 {
@@ -110,7 +113,10 @@ fn a_timeout_that_the_job_manager_has_forgotten_is_raised_again_with_its_note() 
 fn a_time_limit_is_no_reason_after_another() {
     let mut world = World::running(3, "1-2");
     let request = RequestId::Remote(1);
-    world.happen(0, Event::Expiration { request, id: JOB, expiration: 1e9 + world.now + 5.0 });
+    world.happen(
+        0,
+        Event::Expiration { request, id: JOB, expiration: WallTime(1e9 + world.now + 5.0) },
+    );
     let unit = world.unit_of(2);
     world.report(2, &unit, UnitEvent::Lost { message: "node was rebooted".into() });
     world.pass(1.0);

@@ -5,6 +5,7 @@ use super::{Facts, Node, World, facts, ready, start, start_event};
 use crate::config::Config;
 use crate::machine::{Event, RequestId};
 use crate::port::supervisor::REBOOTED;
+use crate::proto::WallTime;
 use crate::proto::peer::Mode;
 
 /// [reboot-named]
@@ -19,8 +20,8 @@ fn a_rank_that_knows_nothing_says_whether_its_node_was_rebooted_since() {
         // It was loaded 10 s ago already.
         node.now += 20.0;
         let mut request = shells(1, "job", Mode::Adopt);
-        request.issued = 1e9 + node.now + clock_is_ahead;
-        request.command.allocated = Some(request.issued - ran_for);
+        request.issued = WallTime(1e9 + node.now + clock_is_ahead);
+        request.command.allocated = Some(WallTime(request.issued.0 - ran_for));
         let request = Event::Shells { request: RequestId::Remote(1), shells: Box::new(request) };
         let told: Vec<_> = node.hear(request).iter().filter_map(report).collect();
         assert_eq!(format!("{told:?}").contains(REBOOTED), rebooted, "{told:?}");

@@ -2,9 +2,10 @@
 
 use serde_json::{Value, json};
 
-use super::{JOB, World, facts, lead_of, question_of, start, start_event};
+use super::{JOB, World, facts, lead_of, moment, question_of, start, start_event};
 use crate::config::Config;
 use crate::machine::event::StreamId;
+use crate::machine::mono_time::MonoTime;
 use crate::machine::peer_request::known_answer;
 use crate::machine::{
     Answer, Effect, Effects, Event, Fault, KvsOp, KvsResult, Listing, Node, Now, RequestId, Role,
@@ -15,7 +16,7 @@ use crate::proto::peer::{
     KnownRequest, LeadNote, LeadReply, Mode, Order, OrderRequest, Question, ShellCommand,
     ShellsRequest, StreamEnd, StreamName, Version,
 };
-use crate::proto::{BrokerRank, ExecMethod, Idset, Response, UnitName, WaitStatus};
+use crate::proto::{BrokerRank, ExecMethod, Idset, Response, UnitName, WaitStatus, WallTime};
 
 /// A world whose shells outlive their brokers.
 pub(super) fn lasting(size: usize) -> World {
@@ -45,7 +46,7 @@ impl Alone {
 
     pub(super) fn hear(&mut self, event: Event) -> Vec<Effect> {
         self.now += 0.001;
-        let now = Now { mono: self.now, wall: 1e9 + self.now };
+        let now = moment(self.now);
         self.node.handle(now, event, &mut self.effects);
         std::mem::take(&mut self.effects.list)
     }
@@ -86,7 +87,7 @@ pub(super) fn shells(generation: u64, digest: &str, mode: Mode) -> ShellsRequest
         id: JOB,
         parent: BrokerRank(0),
         leader: BrokerRank(0),
-        issued: 1e9,
+        issued: WallTime(1e9),
         generation,
         ranks: Idset::from_range(1..2),
         arity: 2,
@@ -297,11 +298,7 @@ fn a_new_coordinator_hears_the_status_of_ranks_that_were_released() {
     assert_eq!(world.released(), [("3".to_string(), false)]);
     let node = world.nodes[1].as_mut().expect("a node");
     let mut out = Effects::default();
-    node.handle(
-        Now { mono: world.now, wall: 1e9 + world.now },
-        lead_event(5000, &start("1-3", true)),
-        &mut out,
-    );
+    node.handle(moment(world.now), lead_event(5000, &start("1-3", true)), &mut out);
     let progress = LeadNote::Progress { status: WaitStatus::exited(7) };
     let replies = lead_replies(&out.list);
     assert!(replies.contains(&&LeadReply::Note(progress)), "{replies:?}");
@@ -339,7 +336,7 @@ fn a_leader_whose_id_is_issued_again_says_so_and_is_no_parent_any_more() {
 fn a_leader_waits_for_its_supervisor() {
     let (mut node, mut out) = (Node::new(Config::default(), facts(0)), Effects::default());
     let mut hear = |event| {
-        node.handle(Now { mono: 1.0, wall: 1e9 }, event, &mut out);
+        node.handle(Now { mono: MonoTime(1.0), wall: WallTime(1e9) }, event, &mut out);
         std::mem::take(&mut out.list)
     };
     hear(Event::RunningAsked(Listing::default()));
@@ -531,7 +528,8 @@ fn a_request_that_is_older_than_the_agents_memory_is_confirmed() {
     for (issued, asks) in [(1e9, false), (1e9 - 20.0, true)] {
         let mut node = Alone::new(1);
         let request = RequestId::Remote(1);
-        let shells = Box::new(ShellsRequest { issued, ..shells(2, "job", Mode::Start) });
+        let shells =
+            Box::new(ShellsRequest { issued: WallTime(issued), ..shells(2, "job", Mode::Start) });
         let effects = node.hear(Event::Shells { request, shells });
         let asked = effects.iter().any(|effect| question_of(effect).is_some());
         assert_eq!((asked, launches(&effects)), (asks, usize::from(!asks)), "{effects:?}");

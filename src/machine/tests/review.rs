@@ -5,7 +5,7 @@ use super::{JOB, World};
 use crate::machine::{Awaited, Event, Fault, KvsOp, KvsResult, RequestId};
 use crate::port::supervisor::{Method, SupervisorEvent, UnitEvent};
 use crate::proto::peer::Question;
-use crate::proto::{BrokerRank, ExecEvent, Idset, JobException, Response, WaitStatus};
+use crate::proto::{BrokerRank, ExecEvent, Idset, JobException, Response, WaitStatus, WallTime};
 
 fn cancel() -> Event {
     Event::Exception(JobException {
@@ -338,7 +338,7 @@ fn a_bad_expiration_is_kept_nowhere() {
     world.start("1", false);
     world.started(1);
     let request = RequestId::Remote(9);
-    world.happen(0, Event::Expiration { request, id: JOB, expiration: -5.0 });
+    world.happen(0, Event::Expiration { request, id: JOB, expiration: WallTime(-5.0) });
     assert_eq!(world.answers, [Err(libc::EINVAL)]);
     world.unload(1);
     world.load(1);
@@ -590,7 +590,7 @@ fn a_status_whose_commit_was_lost_is_posted_by_the_next_leader() {
     world.exited(3, WaitStatus(512));
     world.pass(1.0);
     let posted = world.events.iter_mut().find(|event| event.name == "debug.status");
-    *posted.expect("it is posted") = ExecEvent::status(world.now, WaitStatus(256));
+    *posted.expect("it is posted") = ExecEvent::status(WallTime(world.now), WaitStatus(256));
     world.unload(1);
     world.load(1);
     world.exited(2, WaitStatus(0));

@@ -5,9 +5,10 @@ use std::collections::BTreeSet;
 use super::recovery::Alone;
 use super::{World, facts, lead_of, question_of, start, start_event};
 use crate::config::Config;
+use crate::machine::mono_time::MonoTime;
 use crate::machine::{Effect, Effects, Event, Listing, Node, Now, RequestId};
-use crate::proto::WaitStatus;
 use crate::proto::peer::{Mode, StreamName};
+use crate::proto::{WaitStatus, WallTime};
 
 fn end(mut world: World, ranks: std::ops::Range<usize>) {
     for rank in ranks {
@@ -124,7 +125,7 @@ fn a_parent_that_says_nothing_is_asked_again() {
 fn no_two_streams_of_a_rank_have_one_name() {
     let names = |loaded: f64| {
         let (mut node, mut out) = (Node::new(Config::default(), facts(0)), Effects::default());
-        let now = Now { mono: 0.0, wall: loaded };
+        let now = Now { mono: MonoTime(0.0), wall: WallTime(loaded) };
         node.handle(now, Event::RunningAsked(Listing::default()), &mut out);
         for number in 1..4 {
             let start = start_event(RequestId::Remote(number), &start("1", false));

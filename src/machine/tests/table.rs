@@ -8,7 +8,8 @@ use std::panic::catch_unwind;
 use std::sync::LazyLock;
 
 use super::World;
-use crate::machine::{Awaited, Event, Input, Machine, Now, Pair, Role, STATES, all_pairs};
+use super::moment;
+use crate::machine::{Awaited, Event, Input, Machine, Pair, Role, STATES, all_pairs};
 use crate::port::supervisor::UnitEvent;
 use crate::proto::peer::StreamEnd;
 use crate::proto::{BrokerRank, PerilogRelease, Stage, WaitStatus};
@@ -36,7 +37,7 @@ static CASES: LazyLock<Vec<Case>> = LazyLock::new(|| {
             for input in Input::ALL {
                 for (wait, event) in inputs::values(*input, &world, rank) {
                     let mono = world.now + wait;
-                    let pairs = node.pairs(Now { mono, wall: 1e9 + mono }, &event);
+                    let pairs = node.pairs(moment(mono), &event);
                     if !pairs.is_empty() || input.machines().is_empty() {
                         cases.push(Case { world: name, make: *make, rank, wait, event, pairs });
                     }

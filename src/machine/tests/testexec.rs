@@ -2,10 +2,10 @@
 
 use serde_json::{Value, json};
 
-use super::{JOB, OWNER, World, start, start_event};
+use super::{JOB, OWNER, World, moment, start, start_event};
 use crate::config::Config;
-use crate::machine::{Credential, Event, Now, RequestId};
-use crate::proto::{ExecEvent, ReleasedRanks, Response, WaitStatus};
+use crate::machine::{Credential, Event, RequestId};
+use crate::proto::{ExecEvent, ReleasedRanks, Response, WaitStatus, WallTime};
 
 const GUEST: u32 = 42;
 
@@ -170,7 +170,7 @@ fn a_time_that_its_user_has_written_does_not_make_it_longer() {
         world.make_lasting(0);
         world.unload(0);
         let at = |event: &&mut ExecEvent| event.name == "recoverable";
-        world.events.iter_mut().find(at).expect("it has begun").timestamp = began;
+        world.events.iter_mut().find(at).expect("it has begun").timestamp = WallTime(began);
         world.load(0);
         world.make_lasting(0);
         world.responses.clear();
@@ -199,7 +199,7 @@ fn the_last_checkpoint_has_it_with_any_method() {
     let mut world = asked(&json!({ "run_duration": "100s" }));
     world.pass(10.0);
     assert_eq!(world.checkpoints, 0, "no shell outlives this broker");
-    let now = Now { mono: world.now, wall: 1e9 + world.now };
+    let now = moment(world.now);
     world.nodes[0].as_mut().expect("a node").finish(now);
     world.pass(1.0);
     assert_eq!(world.checkpoints, 1);

@@ -8,6 +8,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use super::{StreamName, Version};
 use crate::proto::{
     BrokerRank, EndReason, ExecMethod, Idset, JobDigest, JobId, ResourceSet, Scripts, Stream,
+    WallTime,
 };
 
 /// Whether shells may be started.
@@ -50,7 +51,7 @@ pub struct ShellCommand {
     pub resources: Option<ResourceSet>,
     /// When the job got its resources, in seconds since the epoch by rank 0's clock.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub allocated: Option<f64>,
+    pub allocated: Option<WallTime>,
     /// The scripts before and behind the shells.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scripts: Option<Scripts>,
@@ -87,7 +88,7 @@ pub struct ShellsRequest {
     pub leader: BrokerRank,
     /// When the leader has asked, in seconds since the epoch by its clock. A request that reaches a
     /// rank much later may be from a leader that no longer exists.
-    pub issued: f64,
+    pub issued: WallTime,
     /// Counts the leaders of the job, from 1, because messages of an earlier leader may still
     /// arrive. 0 means that it is not known.
     pub generation: u64,

@@ -19,7 +19,7 @@ use crate::proto::{
     BarrierEntry, Bequest, BrokerRank, Cleaning, DegradedNode, DegradedNodes, EndReason, Exception,
     ExecEvent, Idset, JobDigest, JobEventlog, JobException, NodeChange, PerilogRelease, Place,
     ReleasedRanks, ResourceNews, Response, ScriptFailure, ScriptStop, Scripts, Stage, StartRequest,
-    Stream, UnitName, WaitStatus,
+    Stream, UnitName, WaitStatus, WallTime,
 };
 
 /// Streams of one rank of these worlds that can be open.
@@ -70,9 +70,7 @@ fn events(input: Input, world: &World, rank: usize) -> Vec<Event> {
             held.chain([request, ASKED]).map(|request| Event::Disconnected { request }).collect()
         }
         Input::Exception => exceptions(),
-        Input::Expiration => [f64::NAN, -1.0, 0.0, 1.0, 2e9]
-            .map(|expiration| Event::Expiration { request, id: JOB, expiration })
-            .to_vec(),
+        Input::Expiration => expirations(request),
         Input::Degraded => degraded(request),
         Input::Held => {
             [Ok(()), Err(fault())].map(|result| Event::Held { id: JOB, result }).to_vec()
@@ -112,8 +110,13 @@ fn events(input: Input, world: &World, rank: usize) -> Vec<Event> {
     }
 }
 
+fn expirations(request: RequestId) -> Vec<Event> {
+    let times = [f64::NAN, -1.0, 0.0, 1.0, 2e9].map(WallTime);
+    times.map(|expiration| Event::Expiration { request, id: JOB, expiration }).to_vec()
+}
+
 fn parent_degraded() -> Vec<Event> {
-    vec![Event::ParentDegraded { at: 1e9, nodes: vec![(ranks("1"), "hot".to_string())] }]
+    vec![Event::ParentDegraded { at: WallTime(1e9), nodes: vec![(ranks("1"), "hot".to_string())] }]
 }
 
 fn listing() -> Listing {
@@ -125,7 +128,7 @@ fn ranks(text: &str) -> Idset {
 }
 
 fn resources() -> Vec<Event> {
-    let at = 2e9;
+    let at = WallTime(2e9);
     let drain = NodeChange { at, ranks: ranks("0-7"), drained: Some("hot".to_string()) };
     let undrain = NodeChange { at, ranks: ranks("1"), drained: None };
     let news = |changes, is_up_to_date| Event::Resources(ResourceNews { changes, is_up_to_date });
@@ -184,7 +187,7 @@ fn config() -> Config {
 }
 
 fn kvs(input: Input) -> Vec<KvsResult> {
-    let event = |name| ExecEvent::bare(1e9, name);
+    let event = |name| ExecEvent::bare(WallTime(1e9), name);
     let found = Opened { events: vec![event("init"), event("starting")], moved: false, leaders: 3 };
     let moved = Opened { moved: true, ..Opened::default() };
     let all = vec![
