@@ -182,9 +182,9 @@ impl Leader {
     pub(super) fn fail_node(&mut self, cx: Context, rank: BrokerRank, out: &mut Effects) {
         let Some(known) = self.ranks.get(rank).filter(|known| !known.is_gone()) else { return };
         let refusal = known.away.as_ref().and_then(Away::refusal).map(str::to_string);
-        let phase = known.phase;
+        let is_active = known.is_active();
         self.give_up_rank(cx, rank);
-        if matches!(phase, Phase::Exited(_)) || self.release.released().contains_rank(rank) {
+        if !is_active || self.release.released().contains_rank(rank) {
             // Its shell had ended, and what it left has ended with the node.
             return;
         }
