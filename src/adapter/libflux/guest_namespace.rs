@@ -28,6 +28,15 @@ const OLD_DIRECTORY: &str = "resume";
 
 type Done = Box<dyn FnOnce(KvsResult)>;
 
+/// A job's namespace that is there, or was made again.
+struct LiveNamespace {
+    opened: Opened,
+    /// The job's directory has no link to it.
+    lacks_link: bool,
+}
+
+type OnLive = Box<dyn FnOnce(Result<LiveNamespace, Fault>)>;
+
 impl Kvs {
     /// Carries out `op` and passes its outcome to `done`.
     pub(super) fn run(&self, id: JobId, op: KvsOp, done: impl FnOnce(KvsResult) + 'static) {
@@ -53,8 +62,8 @@ impl Kvs {
             KvsOp::Recommit(bequest) => self.recommit(id, bequest, Box::new(done)),
             KvsOp::Open { userid } => {
                 let this = self.clone();
-                let counted = move |result| this.count_leader(id, result, Box::new(done));
-                self.open(id, userid, Box::new(counted));
+                let take_over = move |found| this.take_over(id, found, Box::new(done));
+                self.open(id, userid, Box::new(take_over));
             }
             KvsOp::Released => self.lookup(None, &id.kvs_key("eventlog"), false, |result| {
                 let released = result.map(|text| JobEventlog::read(&text).released);
@@ -77,19 +86,7 @@ impl Kvs {
     }
 
     fn link(&self, id: JobId, done: impl FnOnce(Result<String, RpcError>) + 'static) {
-        let future = self.commit(None, 0, |txn| {
-            let (key, namespace) = (cstring(&id.kvs_key("guest")), cstring(&id.namespace()));
-            // SAFETY: the transaction is valid, the strings live through the call.
-            unsafe {
-                libflux().flux_kvs_txn_symlink(
-                    txn,
-                    0,
-                    key.as_ptr(),
-                    namespace.as_ptr(),
-                    c".".as_ptr(),
-                )
-            }
-        });
+        let future = self.commit(None, 0, |txn| put_link(txn, id));
         self.futures().then_once(future, |result, _| done(result));
     }
 
@@ -165,12 +162,12 @@ impl Kvs {
 
     /// Finds the guest namespace of a running job. If flux-core's job-exec has grafted it, which it
     /// does when it is unloaded, the namespace is created again from there.
-    fn open(&self, id: JobId, userid: u32, done: Done) {
+    fn open(&self, id: JobId, userid: u32, done: OnLive) {
         let this = self.clone();
         self.lookup(None, &id.kvs_key("guest"), true, move |result| {
             let treeobj = match unless_absent(result) {
                 Ok(treeobj) => treeobj.unwrap_or_default(),
-                Err(fault) => return done(KvsResult::Opened(Err(fault))),
+                Err(fault) => return done(Err(fault)),
             };
             match Root::of(treeobj) {
                 Ok(root) => this.open_grafted(id, userid, root, done),
@@ -180,41 +177,47 @@ impl Kvs {
         });
     }
 
-    fn open_live(&self, id: JobId, userid: u32, link_again: bool, done: Done) {
+    fn open_live(&self, id: JobId, userid: u32, lacks_link: bool, done: OnLive) {
         let this = self.clone();
         self.lookup(Some(&id.namespace()), ".", true, move |result| match result {
-            Ok(root) => this.clone().read_eventlog(id, &root, move |result| {
+            Ok(root) => this.read_eventlog(id, &root, move |result| {
                 let opened = result.and_then(|text| read(&text, false));
-                if !link_again || opened.is_err() {
-                    return done(KvsResult::Opened(opened));
-                }
-                this.link(id, |linked| {
-                    let linked = linked.map_err(Fault::from);
-                    done(KvsResult::Opened(opened.and_then(|opened| linked.map(|_| opened))));
-                });
+                done(opened.map(|opened| LiveNamespace { opened, lacks_link }));
             }),
-            Err(error) if error.errnum == libc::ENOTSUP => this.restore(id, userid, done),
-            Err(error) => done(KvsResult::Opened(Err(error.into()))),
+            Err(error) if error.errnum == libc::ENOTSUP => {
+                this.restore(id, userid, lacks_link, done);
+            }
+            Err(error) => done(Err(error.into())),
         });
     }
 
-    fn open_grafted(&self, id: JobId, userid: u32, root: Root, done: Done) {
+    fn open_grafted(&self, id: JobId, userid: u32, root: Root, done: OnLive) {
         let this = self.clone();
         self.read_eventlog(id, &root.treeobj.clone(), move |result| {
-            match result.and_then(|text| read(&text, true)) {
-                Ok(opened) if !opened.moved => this.create_again(id, userid, &root, opened, done),
-                opened => {
-                    if opened.is_ok() {
+            let opened = result.and_then(|text| read(&text, true));
+            match opened.map(|opened| LiveNamespace { opened, lacks_link: true }) {
+                Ok(found) if !found.opened.moved => {
+                    this.create_again(id, userid, &root, found, done);
+                }
+                found => {
+                    if found.is_ok() {
                         // Who has moved it may have died before it was removed.
                         this.remove(id);
                     }
-                    done(KvsResult::Opened(opened));
+                    done(found);
                 }
             }
         });
     }
 
-    fn create_again(&self, id: JobId, userid: u32, root: &Root, opened: Opened, done: Done) {
+    fn create_again(
+        &self,
+        id: JobId,
+        userid: u32,
+        root: &Root,
+        found: LiveNamespace,
+        done: OnLive,
+    ) {
         let (name, root) = (cstring(&id.namespace()), cstring(&root.blobref));
         let handle = self.handle().as_ptr();
         // SAFETY: the strings live through the call, which copies them.
@@ -230,21 +233,53 @@ impl Kvs {
         let this = self.clone();
         self.futures().then_once(future, move |result, _| match result {
             // The namespace still exists, and is newer than what was grafted.
-            Err(error) if error.errnum == libc::EEXIST => this.open_live(id, userid, true, done),
-            Err(error) => done(KvsResult::Opened(Err(error.into()))),
-            Ok(_) => this.link(id, |linked| {
-                done(KvsResult::Opened(linked.map(|_| opened).map_err(Fault::from)));
-            }),
+            Err(error) if error.errnum == libc::EEXIST => {
+                this.open_live(id, userid, found.lacks_link, done);
+            }
+            Err(error) => done(Err(error.into())),
+            Ok(_) => done(Ok(found)),
         });
     }
 
-    /// Counts the leaders that have taken over. The count is in the primary namespace, where the
-    /// job's user cannot change it.
-    fn count_leader(&self, id: JobId, result: KvsResult, done: Done) {
-        let KvsResult::Opened(Ok(opened)) = result else { return done(result) };
-        if opened.moved {
-            return done(KvsResult::Opened(Ok(opened)));
-        }
+    /// Restores a namespace that was lost with rank 0's broker, from the last checkpoint.
+    fn restore(&self, id: JobId, userid: u32, lacks_link: bool, done: OnLive) {
+        let this = self.clone();
+        self.lookup(None, &id.kvs_key(CHECKPOINT_KEY), true, move |result| {
+            let treeobj = match unless_absent(result) {
+                Ok(treeobj) => treeobj.unwrap_or_default(),
+                Err(fault) => return done(Err(fault)),
+            };
+            let Ok(root) = Root::of(treeobj) else {
+                return this.restore_empty(id, userid, lacks_link, done);
+            };
+            this.clone().read_eventlog(id, &root.treeobj.clone(), move |result| {
+                match result.and_then(|text| read(&text, false)) {
+                    Ok(opened) => {
+                        let found = LiveNamespace { opened, lacks_link };
+                        this.create_again(id, userid, &root, found, done);
+                    }
+                    Err(fault) => done(Err(fault)),
+                }
+            });
+        });
+    }
+
+    /// Creates an empty namespace, because no checkpoint has the old one. What the nodes still know
+    /// is recovered from there.
+    fn restore_empty(&self, id: JobId, userid: u32, lacks_link: bool, done: OnLive) {
+        self.create(id, userid, move |result| {
+            let found = LiveNamespace { opened: Opened::default(), lacks_link };
+            done(result.map(|_| found).map_err(Fault::from));
+        });
+    }
+
+    /// Counts the leaders that have taken over, and links the namespace where no link stands, in one
+    /// commit. The count is in the primary namespace, where the job's user cannot change it.
+    fn take_over(&self, id: JobId, found: Result<LiveNamespace, Fault>, done: Done) {
+        let LiveNamespace { opened, lacks_link } = match found {
+            Ok(found) if !found.opened.moved => found,
+            found => return done(KvsResult::Opened(found.map(|found| found.opened))),
+        };
         let this = self.clone();
         let key = id.kvs_key(LEADERS_KEY);
         self.lookup(None, &key.clone(), false, move |count| {
@@ -256,48 +291,20 @@ impl Kvs {
             let commit = this.commit(None, 0, |txn| {
                 let (key, count) = (cstring(&key), cstring(&leaders.to_string()));
                 // SAFETY: the transaction is valid, the strings live through the call.
-                unsafe { libflux().flux_kvs_txn_put(txn, 0, key.as_ptr(), count.as_ptr()) }
+                let put =
+                    unsafe { libflux().flux_kvs_txn_put(txn, 0, key.as_ptr(), count.as_ptr()) };
+                put.min(if lacks_link { put_link(txn, id) } else { 0 })
             });
             let handle = this.handle();
             this.futures().then_once(commit, move |result, _| {
                 if let Err(error) = result {
+                    if lacks_link {
+                        return done(KvsResult::Opened(Err(error.into())));
+                    }
                     handle.log(libc::LOG_ERR, &format!("{id}: {key}: {error}"));
                 }
                 done(KvsResult::Opened(Ok(Opened { leaders, ..opened })));
             });
-        });
-    }
-
-    /// Restores a namespace that was lost with rank 0's broker, from the last checkpoint.
-    fn restore(&self, id: JobId, userid: u32, done: Done) {
-        let this = self.clone();
-        self.lookup(None, &id.kvs_key(CHECKPOINT_KEY), true, move |result| {
-            let treeobj = match unless_absent(result) {
-                Ok(treeobj) => treeobj.unwrap_or_default(),
-                Err(fault) => return done(KvsResult::Opened(Err(fault))),
-            };
-            let Ok(root) = Root::of(treeobj) else {
-                return this.restore_empty(id, userid, done);
-            };
-            this.clone().read_eventlog(id, &root.treeobj.clone(), move |result| {
-                match result.and_then(|text| read(&text, false)) {
-                    Ok(opened) => this.create_again(id, userid, &root, opened, done),
-                    Err(fault) => done(KvsResult::Opened(Err(fault))),
-                }
-            });
-        });
-    }
-
-    /// Creates an empty namespace, because no checkpoint has the old one. What the nodes still know
-    /// is recovered from there.
-    fn restore_empty(&self, id: JobId, userid: u32, done: Done) {
-        let this = self.clone();
-        self.create(id, userid, move |result| match result {
-            Err(error) => done(KvsResult::Opened(Err(error.into()))),
-            Ok(_) => this.link(id, |linked| {
-                let opened = linked.map(|_| Opened::default()).map_err(Fault::from);
-                done(KvsResult::Opened(opened));
-            }),
         });
     }
 }
@@ -358,6 +365,15 @@ fn put_run(txn: *mut flux_sys::flux_kvs_txn_t, run: &JobDigest) -> c_int {
     let (key, run) = (cstring(RUN_KEY), cstring(run.as_str()));
     // SAFETY: as in `put_events`.
     unsafe { libflux().flux_kvs_txn_put(txn, 0, key.as_ptr(), run.as_ptr()) }
+}
+
+/// Links the namespace in the job's directory. The result is libflux's.
+fn put_link(txn: *mut flux_sys::flux_kvs_txn_t, id: JobId) -> c_int {
+    let (key, namespace) = (cstring(&id.kvs_key("guest")), cstring(&id.namespace()));
+    // SAFETY: as in `put_events`.
+    unsafe {
+        libflux().flux_kvs_txn_symlink(txn, 0, key.as_ptr(), namespace.as_ptr(), c".".as_ptr())
+    }
 }
 
 fn encode(events: &[ExecEvent]) -> String {
