@@ -2,12 +2,13 @@
 
 use serde_json::{Value, json};
 
-use super::{OWNER, World, facts, start, start_event};
+use super::perilog::{perilog, running};
+use super::{JOB, OWNER, World, facts, start, start_event};
 use crate::config::Config;
 use crate::machine::mono_time::MonoTime;
 use crate::machine::{Effects, Event, Facts, Node, Now};
 use crate::port::supervisor::{Method, SupervisorEvent};
-use crate::proto::WallTime;
+use crate::proto::{Stage, WaitStatus, WallTime};
 
 /// A job on all three ranks, of this user, where shells outlive brokers.
 fn ask(userid: u32, method: &Value) -> World {
@@ -90,4 +91,35 @@ fn a_stop_keeps_jobs_where_brokers_come_back_and_shells_outlive_them() {
     assert!(!keeps(Method::Systemd, ends, Config::default()));
     let no_connector = Some("it is not installed".to_string());
     assert!(!keeps(Method::Systemd, Facts { no_connector, ..facts(0) }, Config::default()));
+}
+
+/// Its shell had ended well, and the others do not miss it. A unit may go on there.
+fn lose_epilog(is_unit: bool) {
+    let mut world = running(3, perilog());
+    if is_unit {
+        (0..3).for_each(|rank| world.make_lasting(rank));
+    }
+    world.exited(2, WaitStatus(0));
+    world.script_started(2, Stage::Epilog);
+    world.pass(1.0);
+    world.lose(2);
+    world.pass(1000.0);
+    assert_eq!(world.exceptions(), []);
+    let may_run = format!("2 lost contact: processes of job {JOB} may still run");
+    assert_eq!(world.drained, if is_unit { vec![may_run] } else { Vec::new() });
+    assert_eq!(world.status(), None, "the others run on");
+    for rank in 0..2 {
+        world.exited(rank, WaitStatus(0));
+        world.script_started(rank, Stage::Epilog);
+        world.script_exited(rank, Stage::Epilog, WaitStatus(0));
+    }
+    world.pass(1.0);
+    assert_eq!(world.status(), Some(WaitStatus(0)));
+    assert!(world.is_released());
+}
+
+#[test]
+fn a_node_that_fails_in_its_epilog_does_not_fail_the_job() {
+    lose_epilog(false);
+    lose_epilog(true);
 }

@@ -46,7 +46,7 @@ fn preparing(size: usize, perilog: Perilog) -> World {
 }
 
 /// A job on all ranks whose shells run.
-fn running(size: usize, perilog: Perilog) -> World {
+pub(super) fn running(size: usize, perilog: Perilog) -> World {
     let mut world = preparing(size, perilog);
     for rank in 0..size {
         world.script_exited(rank, Stage::Prolog, DONE);
@@ -102,7 +102,7 @@ impl World {
         records.map(name).collect()
     }
 
-    fn exceptions(&self) -> Vec<(i32, String)> {
+    pub(super) fn exceptions(&self) -> Vec<(i32, String)> {
         let exception = |response: &Response| match response {
             Response::Exception(Exception { severity, kind, note }) => {
                 Some((*severity, format!("{kind}: {note}")))
@@ -121,7 +121,7 @@ impl World {
         assert!(self.is_released());
     }
 
-    fn is_released(&self) -> bool {
+    pub(super) fn is_released(&self) -> bool {
         self.released().iter().any(|(_, is_final)| *is_final)
     }
 }
@@ -166,37 +166,6 @@ fn a_rank_is_released_when_its_epilog_has_ended() {
     world.script_exited(2, Stage::Epilog, DONE);
     assert_eq!(world.exceptions(), []);
     world.assert_ended();
-}
-
-/// Its shell had ended well, and the others do not miss it. A unit may go on there.
-fn lose_epilog(is_unit: bool) {
-    let mut world = running(3, perilog());
-    if is_unit {
-        (0..3).for_each(|rank| world.make_lasting(rank));
-    }
-    world.exited(2, DONE);
-    world.script_started(2, Stage::Epilog);
-    world.pass(1.0);
-    world.lose(2);
-    world.pass(1000.0);
-    assert_eq!(world.exceptions(), []);
-    let may_run = format!("2 lost contact: processes of job {JOB} may still run");
-    assert_eq!(world.drained, if is_unit { vec![may_run] } else { Vec::new() });
-    assert_eq!(world.status(), None, "the others run on");
-    for rank in 0..2 {
-        world.exited(rank, DONE);
-        world.script_started(rank, Stage::Epilog);
-        world.script_exited(rank, Stage::Epilog, DONE);
-    }
-    world.pass(1.0);
-    assert_eq!(world.status(), Some(DONE));
-    assert!(world.is_released());
-}
-
-#[test]
-fn a_node_that_fails_in_its_epilog_does_not_fail_the_job() {
-    lose_epilog(false);
-    lose_epilog(true);
 }
 
 #[test]
