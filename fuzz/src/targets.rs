@@ -327,7 +327,9 @@ pub fn record(data: &[u8]) -> bool {
     let unit = intent.as_ref().and_then(|intent| intent.pointer("/intent/unit"));
     let unit = unit.and_then(Value::as_str).unwrap_or("shell-0-f2-68714211.service");
     let Ok(unit) = unit.parse::<UnitName>() else { return false };
-    let whole = data.iter().rposition(|b| *b == b'\n').map_or(0, |at| at + 1);
+    // A crash of the node can leave zeros in place of data: nothing behind them is read.
+    let written = data.iter().position(|b| *b == 0).unwrap_or(data.len());
+    let whole = data[..written].iter().rposition(|b| *b == b'\n').map_or(0, |at| at + 1);
     let Ok(read) = parse_record(data, &unit) else { return false };
     let Some(record) = read else {
         assert_eq!(whole, 0, "a whole line is an intent, or unreadable");
