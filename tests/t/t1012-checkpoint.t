@@ -80,6 +80,23 @@ test_expect_success 'without a checkpoint it is written again from what the node
 	printf "%s\n" init starting >expected &&
 	test_cmp expected events
 '
+# usage: link_of JOBID. Prints what stands where users look for the job's guest namespace.
+link_of() {
+	flux kvs get --treeobj "$(flux job id --to=kvs "$1").guest"
+}
+is_linked() {
+	link_of "$1" >link && test_cmp linked link
+}
+# The job is found, and ended, without it: only users look there.
+test_expect_success 'a link that has gone with the namespace is made again' '
+	id=$(submit_talker) &&
+	link_of "$id" >linked &&
+	flux kvs unlink "$(flux job id --to=kvs "$id").guest" &&
+	lose_namespace "$id" &&
+	await is_linked "$id" &&
+	open_gate talk &&
+	ended_well "$id"
+'
 # usage: checkpoint_interval FSD. Sets the interval on all ranks.
 checkpoint_interval() {
 	printf "[exec]\ncheckpoint-interval = \"%s\"\n" "$1" >"$FLUX_TEST_CONFIG/interval.toml" &&
