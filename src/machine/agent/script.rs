@@ -335,6 +335,7 @@ impl Script {
         out: &mut Effects,
     ) -> bool {
         let (was_active, was_running) = (self.is_active(), self.is_running());
+        let stage = self.stage().name();
         self.unit.see(&event, out);
         match event {
             UnitEvent::Started { .. }
@@ -365,11 +366,17 @@ impl Script {
             | UnitEvent::Started { .. } => (),
             // What a script leaves behind is not ended.
             UnitEvent::Left | UnitEvent::Stopping => (),
-            // Its output is for the log alone: no job is ended for it.
-            UnitEvent::OutputLost { .. }
-            | UnitEvent::OutputOverflow { .. }
-            | UnitEvent::OutputTruncated { .. } => (),
-            UnitEvent::Kept { .. } => (), // a shell's
+            // Its output is for the log alone, and no job is ended for it.
+            UnitEvent::OutputLost { message } => {
+                let text = format!("{id}: output of its {stage} may be missing: {message}");
+                out.log(Level::Warning, text);
+            }
+            UnitEvent::OutputTruncated { dropped, .. } => {
+                let text = format!("{id}: output of its {stage} was cut off: {dropped} bytes more");
+                out.log(Level::Warning, text);
+            }
+            UnitEvent::OutputOverflow { .. } => (), // the supervisor has logged it
+            UnitEvent::Kept { .. } => (),           // a shell's
         }
         self.unit.discard_if_done(out);
         was_active && !self.is_active()

@@ -168,6 +168,18 @@ fn a_rank_is_released_when_its_epilog_has_ended() {
     world.assert_ended();
 }
 
+/// No job's eventlog has it, so the log is the only place to say it.
+#[test]
+fn output_of_a_script_that_is_missing_is_said_in_the_log() {
+    let mut world = preparing(1, perilog());
+    let unit = world.unit_of_stage(0, Stage::Prolog);
+    world.report(0, &unit, UnitEvent::OutputLost { message: "gone".to_string() });
+    let (stream, kept, dropped) = (Stream::Stdout, 10, 5);
+    world.report(0, &unit, UnitEvent::OutputTruncated { stream, kept, dropped });
+    let said = ["may be missing: gone", "was cut off: 5 bytes more"];
+    assert_eq!(world.warnings, said.map(|what| format!("{JOB}: output of its prolog {what}")));
+}
+
 #[test]
 fn a_prolog_that_fails_drains_its_node_and_fails_the_job() {
     let mut world = preparing(3, perilog());
