@@ -289,6 +289,25 @@ test_expect_success 'an epilog of a job that nobody leads drains its rank if it 
 	test "$(drained | wc -l)" = 1 &&
 	undrain
 '
+# Its shell had ended well, and the others do not miss it.
+test_expect_success 'a node that is given up in its epilog does not fail the job' '
+	scripts &&
+	sed -i "s/^\[exec\]$/&\npeer-timeout = \"1s\"/" "$FLUX_TEST_CONFIG/exec.toml" &&
+	flux config reload &&
+	gate gate-epilog-2 run-0 run-1 run-3 &&
+	id=$(dummy_submit -N4 "[ \$rank = 2 ] || cat $PWD/run-\$rank") &&
+	came epilog-2 &&
+	flux exec -r 2 flux module remove job-exec &&
+	await eval "drained | grep \"^2 lost contact: processes of job .* may still run\"" &&
+	open_gate run-0 run-1 run-3 &&
+	wait_event "$id" clean &&
+	test "$(contexts "$id" exception)" = "" &&
+	test "$(contexts "$id" finish)" = "{\"status\":0}" &&
+	flux exec -r 2 flux module load job-exec &&
+	open_gate gate-epilog-2 &&
+	await no_script_units &&
+	undrain
+'
 test_expect_success 'a drain is asked for until the resource module has answered' '
 	scripts &&
 	sed -i "s/^\[exec\]$/&\npeer-timeout = \"1s\"/" "$FLUX_TEST_CONFIG/exec.toml" &&
