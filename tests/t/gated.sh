@@ -45,7 +45,7 @@ ended_well() {
 	test_cmp events.expected events &&
 	test "$(contexts "$1" release | jq .final | grep -c true)" -eq 1 &&
 	exec_events "$1" >exec-events &&
-	grep -vx -e "reattach" -e "debug.lead" -e "recoverable" -e "shell.task-exit" exec-events | sort >actual &&
+	grep -vx -e "reattach" -e "debug.lead" -e "debug.status" -e "recoverable" -e "shell.task-exit" exec-events | sort >actual &&
 	printf "%s\n" complete "done" init shell-exit shell.init shell.start starting >expected &&
 	test_cmp expected actual &&
 	for task in $(seq 0 $(($3 - 1))); do
