@@ -22,6 +22,10 @@ use lines::Lines;
 
 mod lines;
 
+/// A script that is found and has ended is told to have started, and then at once that it has ended.
+/// So its limits do not end in less than this, in seconds.
+const END_TOLD_SECONDS: f64 = 1.0;
+
 /// Why it was told to end.
 #[derive(Clone, Debug, PartialEq)]
 enum Stop {
@@ -74,21 +78,28 @@ impl Script {
             is_judged: false,
             spec: Box::new(spec),
         };
-        let began = script.spec.began.unwrap_or(cx.now.wall);
+        script.set_limits(cx, 0.0);
+        script
+    }
+
+    /// Its limits count from its begin. They do not end in less than so many seconds.
+    fn set_limits(&mut self, cx: Context, at_least: f64) {
+        let began = self.spec.began.unwrap_or(cx.now.wall);
         // The clock can have been set back meanwhile.
         let ran = (cx.now.wall - began).max(0.0);
-        let at = |seconds: f64| cx.now.mono + (seconds - ran).max(0.0);
-        script.ends_at = script.config(cx).and_then(|config| config.timeout).map(at);
+        let at = |seconds: f64| cx.now.mono + (seconds - ran).max(at_least);
+        self.ends_at = self.config(cx).and_then(|config| config.timeout).map(at);
         let limit = cx.config.perilog.as_ref().and_then(|perilog| perilog.epilog_limit);
-        if let Some(limit) = limit.filter(|_| script.stage() == Stage::Epilog) {
-            script.patience = Patience::Until(at(limit));
+        if let Some(limit) = limit.filter(|_| self.stage() == Stage::Epilog) {
+            self.patience = Patience::Until(at(limit));
         }
-        script
     }
 
     /// From the record of an earlier life. The supervisor says next what became of the unit.
     pub(super) fn found(cx: Context, record: &UnitRecord, out: &mut Effects) -> Self {
         let mut script = Self::new(cx, record.spec.clone());
+        // It may have ended in time. That is told as soon as systemd is there.
+        script.set_limits(cx, cx.config.peer_timeout);
         for note in Note::all(&record.notes) {
             if let Note::Degraded(reason) = note {
                 script.mark.found(reason);
@@ -338,13 +349,12 @@ impl Script {
         let stage = self.stage().name();
         self.unit.see(&event, out);
         match event {
-            UnitEvent::Started { .. }
-                if !was_running
-                    && self.is_running()
-                    && self.stop.is_some()
-                    && !Bug::ScriptStopLost.is_planted() =>
-            {
-                self.tell_to_end(cx, out);
+            UnitEvent::Started { .. } if !was_running && self.is_running() => {
+                if self.stop.is_none() {
+                    self.set_limits(cx, END_TOLD_SECONDS);
+                } else if !Bug::ScriptStopLost.is_planted() {
+                    self.tell_to_end(cx, out);
+                }
             }
             UnitEvent::Output { stream, offset, data } => {
                 let end = offset.saturating_add(data.len() as u64);

@@ -2,6 +2,8 @@
 
 use super::perilog::{perilog, world};
 use super::{JOB, World};
+use crate::machine::event::Event;
+use crate::port::supervisor::UnitEvent;
 use crate::proto::{Stage, WaitStatus};
 
 const SIGTERM: (u32, i32) = (1, libc::SIGTERM);
@@ -59,4 +61,27 @@ fn nobody_waits_for_ever_for_a_script_that_is_not_known_to_run() {
     world.pass(200.0);
     assert_eq!(world.signals, []);
     assert_eq!(world.drained, [format!("1 prolog canceled then timed out for job {JOB}")]);
+}
+
+/// [found-in-time]
+#[test]
+fn a_script_that_ended_in_time_while_its_module_was_away_is_no_failure() {
+    let mut config = perilog();
+    config.prolog.as_mut().expect("a prolog").timeout = Some(20.0);
+    let mut world = world(2, config);
+    world.start("0-1", false);
+    (0..2).for_each(|rank| world.script_started(rank, Stage::Prolog));
+    world.make_lasting(1);
+    world.script_exited(0, Stage::Prolog, WaitStatus(0));
+    world.unload(1);
+    world.pass(25.0);
+    let found = world.load_unseen(1);
+    world.pass(0.5);
+    assert_eq!(world.signals, [], "systemd has not said yet whether it has ended");
+    let started = UnitEvent::Started { pid: 100 }.of(&found[0].spec.unit);
+    world.happen(1, Event::Supervisor(started));
+    world.pass(0.01);
+    assert_eq!(world.signals, [], "perhaps it has, and that is told next");
+    world.pass(1.0);
+    assert_eq!(world.signals, [SIGTERM]);
 }
