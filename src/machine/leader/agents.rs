@@ -62,7 +62,8 @@ impl Leader {
     pub(super) fn ask_again(&mut self, cx: Context, ranks: &Idset, out: &mut Effects) {
         let launches = matches!(self.state, State::Launching(_));
         let fresh = if launches && !self.start.reattach && !self.has_failed() {
-            self.ranks.select(|known| known.phase == Phase::Pending).intersection(ranks)
+            let pending = self.ranks.select(|known| known.phase == Phase::Pending);
+            pending.intersection(ranks).difference(self.release.released())
         } else {
             Idset::new()
         };
@@ -228,7 +229,8 @@ impl Leader {
     }
 
     /// Has agents run, or find, the shells of all ranks but those that are lost: one message, to
-    /// this rank's agent.
+    /// this rank's agent. Ranks that were released are another job's by now: nothing is started
+    /// there, whatever is left of their records.
     pub(super) fn launch(&mut self, cx: Context, lost: &Idset, mode: Mode, out: &mut Effects) {
         if self.test.is_some() {
             return self.launch_test();
@@ -248,7 +250,9 @@ impl Leader {
             launching.prepares = mode == Mode::Prepare;
         }
         let present = self.start.r.ranks().difference(lost);
-        self.ask(cx, &present, mode, out);
+        let released = self.release.released().intersection(&present);
+        self.ask(cx, &present.difference(&released), mode, out);
+        self.ask(cx, &released, self.finding_mode(), out);
     }
 
     /// Shells were asked for, or found: when they have ended there is a status to tell.

@@ -108,8 +108,8 @@ impl Leader {
         }
     }
 
-    /// A shell cannot be found any more. Of a job that has failed, one that never was is no loss.
-    /// Returns whether it is one.
+    /// A shell cannot be found any more. Of a job that has failed, one that never was is no loss;
+    /// nor is one whose rank was released, because it had ended. Returns whether it is one.
     fn lose_shell(
         &mut self,
         cx: Context,
@@ -122,7 +122,9 @@ impl Leader {
         known.set_exited(None);
         // If the eventlog says that all shells have ended, its status is the job's.
         let has_ended = self.status.posted.is_some() && !was_running;
-        let is_loss = (!self.has_failed() || was_running) && !has_ended;
+        let was_released = self.release.released().contains_rank(rank);
+        let is_wanted = !self.has_failed() && !was_released;
+        let is_loss = (is_wanted || was_running) && !has_ended;
         if is_loss {
             self.handle_lost(cx, rank, message, out);
         }
