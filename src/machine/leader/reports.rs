@@ -108,8 +108,9 @@ impl Leader {
         }
     }
 
-    /// A shell cannot be found any more. Of a job that has failed, one that never was is no loss;
-    /// nor is one whose rank was released, because it had ended. Returns whether it is one.
+    /// A shell cannot be found any more. Of a job that has failed, one that never was is no loss.
+    /// Nor is one whose rank was released: it had ended, so the barrier need not wait for it.
+    /// Returns whether its end is news.
     fn lose_shell(
         &mut self,
         cx: Context,
@@ -122,13 +123,11 @@ impl Leader {
         known.set_exited(None);
         // If the eventlog says that all shells have ended, its status is the job's.
         let has_ended = self.status.posted.is_some() && !was_running;
-        let was_released = self.release.released().contains_rank(rank);
-        let is_wanted = !self.has_failed() && !was_released;
-        let is_loss = (is_wanted || was_running) && !has_ended;
-        if is_loss {
+        let is_news = (!self.has_failed() || was_running) && !has_ended;
+        if is_news && (was_running || !self.release.released().contains_rank(rank)) {
             self.handle_lost(cx, rank, message, out);
         }
-        is_loss
+        is_news
     }
 
     /// Something has come from a rank, or its parent says again that it is away.

@@ -247,7 +247,7 @@ fn what_was_found_wrong_first_counts() {
     world.assert_ended();
 }
 
-/// [reason-outlives]: a later leader would start a shell on a rank that may be another job's.
+/// [reason-outlives]: a later leader could start no shell on a rank that was released.
 #[test]
 fn nothing_is_released_before_a_failure_counts() {
     let mut world = World::new(3);
@@ -267,7 +267,8 @@ fn nothing_is_released_before_a_failure_counts() {
     assert_eq!(world.released(), [("1".to_string(), false)]);
 }
 
-/// [reason-outlives]: the next leader does not ask a rank that was released (simulator seed 40019085).
+/// [reason-outlives]: the next leader excuses a rank that was released and does not answer (simulator
+/// seed 40019085).
 #[test]
 fn a_rank_whose_shell_is_lost_is_not_released_before_that_counts() {
     let mut world = World::running(3, "0-2");

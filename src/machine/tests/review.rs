@@ -1,8 +1,8 @@
 //! What reading the machines has found wrong, each with the test that would have found it.
 
 use super::recovery::lasting;
-use super::{JOB, World};
-use crate::machine::{Awaited, Event, Fault, KvsOp, KvsResult, RequestId};
+use super::{JOB, Node, World, facts};
+use crate::machine::{Awaited, Event, Fault, KvsOp, KvsResult, Listing, RequestId};
 use crate::port::supervisor::{Method, SupervisorEvent, UnitEvent};
 use crate::proto::peer::Question;
 use crate::proto::{BrokerRank, ExecEvent, Idset, JobException, Response, WaitStatus, WallTime};
@@ -646,6 +646,42 @@ fn a_status_whose_commit_was_lost_is_posted_by_the_next_leader() {
     let posted = world.events.iter().filter(|event| event.name == "debug.status");
     let posted: Vec<_> = posted.filter_map(|event| event.raw_status("wait_status")).collect();
     assert_eq!(posted, [WaitStatus(256), WaitStatus(512)]);
+}
+
+/// [released-not-started], although the job manager has heard of no start.
+#[test]
+fn a_rank_that_was_released_starts_no_shell_although_its_record_is_lost() {
+    for is_away in [false, true] {
+        let mut world = lasting(4);
+        world.start("1-3", false);
+        // Rank 3 does not tell that its shell runs, so the job manager hears of no start.
+        world.all_started(1..3);
+        for rank in [1, 2, 3, 1, 2, 3] {
+            world.enter_barrier(rank);
+        }
+        world.exited(2, WaitStatus(512));
+        world.pass(2.0);
+        assert_eq!(world.responses.len(), 1, "{:?}", world.responses);
+        assert_eq!(world.released(), [("2".to_string(), false)]);
+        (0..3).for_each(|rank| world.lose(rank));
+        world.disks[2].records.clear();
+        world.load(1);
+        if !is_away {
+            world.load(2);
+        }
+        // The job manager asks the new coordinator for what runs before it lists its jobs.
+        world.nodes[0] = Some(Node::new(world.config.clone(), facts(0)));
+        world.make_lasting(0);
+        world.start("1-3", false);
+        world.happen(0, Event::RunningAsked(Listing { run: vec![JOB], cleanup: vec![] }));
+        world.pass(1.0);
+        if is_away {
+            world.load(2);
+        }
+        world.pass(5.0);
+        assert_eq!(world.launched, [1, 2, 3], "each once");
+        assert_eq!(world.notes(), Vec::<String>::new(), "it had ended");
+    }
 }
 
 #[test]
