@@ -9,10 +9,10 @@ use job_exec_rs_simulator::{
 use serde_json::{Value, json};
 
 /// Seeds that found something once, in whatever profile.
-const SEEDS: [u64; 33] = [
+const SEEDS: [u64; 35] = [
     16, 19, 22, 33, 42, 52, 166, 188, 246, 284, 464, 562, 589, 840, 915, 1001, 3198, 8982, 11655,
     19_733, 45_843, 48_400, 89_621, 104_337, 117_116, 4_302_334, 5_005_106, 5_023_796, 7_000_335,
-    50_005_393, 60_002_337, 60_006_545, 70_038_272,
+    50_005_393, 60_002_337, 60_006_545, 70_038_272, 230211333, 230211482,
 ];
 
 fn play(seed: u64, profile: &str, keep_transcript: bool) -> Outcome {

@@ -1,5 +1,8 @@
 //! **once**: at most one shell of a job lives on a rank at a time, and a shell that was started
-//! is never started a second time for the same job.
+//! is never started a second time for the same job. No shell of a job is started on a rank that the
+//! job manager has back, as far as the service knows.
+
+use job_exec_rs::proto::BrokerRank;
 
 use crate::shell::Shell;
 use crate::world::World;
@@ -25,11 +28,19 @@ impl World {
                 && job.allocation.as_ref().is_some_and(|its| its.digest == shell.digest)
         });
         let counts = |other: &Shell| is_started || !other.record_damaged;
+        // A rank that was given up on is drained before it is released, and may start its shell late.
+        let is_back = self.manager.jobs.get(&id).is_some_and(|job| {
+            job.told.contains_rank(BrokerRank(rank))
+                && job.allocation.as_ref().is_some_and(|its| its.digest == shell.digest)
+                && !self.drained.contains(&(shell.digest.clone(), rank))
+        });
         let again = others().any(|other| other.digest == shell.digest && counts(other));
         if alive {
             self.violate("once", format!("{unit} runs while another shell of {id} does"));
         } else if again {
             self.violate("once", format!("{unit} is started a second time"));
+        } else if is_back {
+            self.violate("once", format!("{unit} is started on a rank that was released"));
         }
     }
 }

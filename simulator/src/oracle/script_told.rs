@@ -1,7 +1,7 @@
 //! **script-told**: a rank is drained for a script that goes on only if the script was told to end:
 //! SIGTERM has reached it. One that was executed only just now may not have got it yet, nor one whose
-//! systemd is away, or takes calls and does not answer. Where it runs for the second time, because
-//! its node was booted since, the rank may be drained for the first.
+//! systemd cannot be reached, or takes calls and does not answer. Where a script runs for the second
+//! time, because its node was booted since, the rank may be drained for the first.
 
 use job_exec_rs::proto::{Idset, ScriptFailure, ScriptStop, Stage};
 
@@ -31,9 +31,8 @@ impl World {
                     && rest.ends_with(&format!("for job {}", script.unit.job()))
             });
             for script in scripts.filter(|script| script.runs() && !script.is_told) {
-                let systemd = &self.ranks[rank as usize].systemd;
-                let runs_again = systemd.executions(&script.unit) > 1;
-                if script.began < silent_until || !systemd.is_present() || runs_again {
+                let runs_again = self.ranks[rank as usize].systemd.executions(&script.unit) > 1;
+                if script.began < silent_until || !self.reaches_systemd(rank) || runs_again {
                     continue;
                 }
                 let (config, limit) = match script.unit.stage() {

@@ -170,6 +170,12 @@ impl World {
         self.now < self.ranks[rank as usize].hangs_until + 2.0 * ANSWER_SECONDS
     }
 
+    /// A rank's supervisor has a connection to systemd, and knows its units.
+    pub(crate) fn reaches_systemd(&self, rank: u32) -> bool {
+        let supervisor = self.ranks[rank as usize].supervisor.as_ref();
+        supervisor.is_some_and(|supervisor| supervisor.backend.tracker.is_ready())
+    }
+
     /// The tracker has been patient for long enough.
     pub(super) fn end_patience(&mut self, life: Life) {
         if self.life(life.rank) == life

@@ -58,7 +58,7 @@ impl Leader {
     }
 
     /// Asks ranks again. What never ran may be started as long as the job is being launched; what
-    /// was seen running is never started a second time.
+    /// was seen running, or was released, is never started a second time.
     pub(super) fn ask_again(&mut self, cx: Context, ranks: &Idset, out: &mut Effects) {
         let launches = matches!(self.state, State::Launching(_));
         let fresh = if launches && !self.start.reattach && !self.has_failed() {

@@ -109,8 +109,7 @@ impl Leader {
     }
 
     /// A shell cannot be found any more. Of a job that has failed, one that never was is no loss.
-    /// Nor is one whose rank was released: it had ended, so the barrier need not wait for it.
-    /// Returns whether its end is news.
+    /// Returns whether it counts as an end.
     fn lose_shell(
         &mut self,
         cx: Context,
@@ -121,13 +120,20 @@ impl Leader {
         let Some(known) = self.ranks.get_mut(rank) else { return false };
         let was_running = known.has_run();
         known.set_exited(None);
+        if !was_running && self.release.released().contains_rank(rank) {
+            // It had ended before the rank was released, and its status is in the eventlog. Only
+            // its count in the barrier, and perhaps output, went with its record.
+            self.barrier.set_unknown(rank);
+            self.log_lost_output(cx, rank, "nothing is known of its shell any more");
+            return true;
+        }
         // If the eventlog says that all shells have ended, its status is the job's.
         let has_ended = self.status.posted.is_some() && !was_running;
-        let is_news = (!self.has_failed() || was_running) && !has_ended;
-        if is_news && (was_running || !self.release.released().contains_rank(rank)) {
+        let is_loss = (!self.has_failed() || was_running) && !has_ended;
+        if is_loss {
             self.handle_lost(cx, rank, message, out);
         }
-        is_news
+        is_loss
     }
 
     /// Something has come from a rank, or its parent says again that it is away.

@@ -553,41 +553,6 @@ fn output_that_a_released_rank_may_have_kept_is_said_to_be_missing() {
     assert_eq!(missing, [BrokerRank(3)]);
 }
 
-/// [released-not-started]
-#[test]
-fn a_rank_that_was_released_gets_no_second_shell() {
-    for is_linked in [false, true] {
-        let mut world = World::new(4);
-        world.hold_op = (!is_linked).then_some(KvsOp::Link);
-        world.start("1-3", false);
-        world.all_started(1..4);
-        world.pass(0.1);
-        for _ in 0..2 {
-            for rank in 1..4 {
-                world.enter_barrier(rank);
-            }
-            world.pass(0.1);
-        }
-        // Without a link the job has not started, for the job manager.
-        let has_started = world.responses.iter().any(|said| matches!(said, Response::Start { .. }));
-        assert_eq!(has_started, is_linked);
-        world.exited(3, WaitStatus(0));
-        world.pass(1.0);
-        [1, 3].into_iter().for_each(|rank| world.unload(rank));
-        world.disks[3].records.clear();
-        world.hold_op = None;
-        [1, 3].into_iter().for_each(|rank| world.load(rank));
-        world.pass(1.0);
-        assert!(world.disks[3].records.is_empty(), "another job may be there");
-        assert_eq!(world.notes(), Vec::<String>::new());
-        world.exited(1, WaitStatus(0));
-        world.exited(2, WaitStatus(0));
-        world.pass(1.0);
-        assert_eq!(world.status(), Some(WaitStatus(0)));
-        world.assert_ended();
-    }
-}
-
 /// [released-status]
 #[test]
 fn a_status_counts_although_its_rank_was_released_and_cannot_be_asked() {

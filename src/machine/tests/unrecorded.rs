@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::recovery::{Alone, STARTED, launches};
 use super::{JOB, OWNER, World, facts, record};
-use crate::machine::{Credential, Effect, Event, RequestId, StreamItem};
+use crate::machine::{Credential, Effect, Event, Listing, RequestId, StreamItem};
 use crate::port::Note;
 use crate::port::supervisor::{SupervisorEvent, UnitCommand, UnitEvent, UnitRecord, UnitSpec};
 use crate::proto::peer::{Mode, Report};
@@ -254,5 +254,62 @@ fn who_still_waits_is_let_go_when_the_others_have_ended() {
     world.exited(1, WaitStatus::exited(3));
     world.pass(1.0);
     assert_eq!(answer(&world, 2), Some(Ok(())), "its tasks were never started otherwise");
+    assert_eq!(world.notes(), [""; 0]);
+}
+
+/// Rank 2 was released, and has lost all that it knew of its shell. The job manager has forgotten that
+/// the job has started. `late`: the rank answers the next leader only when it is asked again.
+fn released_and_forgotten(late: bool) -> World {
+    let mut world = past_the_barrier(3);
+    world.exited(2, WaitStatus::exited(3));
+    world.pass(2.0);
+    assert_eq!(world.released(), [("2".to_string(), false)]);
+    (0..3).for_each(|rank| world.unload(rank));
+    world.disks[2].records.clear();
+    world.launched.clear();
+    let early = if late { 0..2 } else { 0..3 };
+    for rank in early {
+        // Nor was there time to note that the others have left the barrier.
+        world.disks[rank].records.values_mut().for_each(|record| {
+            record.notes.remove("barrier-passed");
+        });
+        world.load(rank);
+    }
+    // It ran before rank 0's module was loaded.
+    let listing = Listing { run: vec![JOB], cleanup: Vec::new() };
+    world.happen(0, Event::RunningAsked(listing));
+    world.start("0-2", false);
+    world.pass(10.0);
+    if late {
+        world.load(2);
+        world.pass(10.0);
+    }
+    world
+}
+
+/// [released-not-started] (simulator seed 230211482)
+#[test]
+fn a_shell_is_not_started_again_on_a_rank_that_was_released() {
+    for late in [false, true] {
+        let mut world = released_and_forgotten(late);
+        assert_eq!(world.launched, [0; 0], "the rank may be another job's: {late}");
+        world.exited(0, WaitStatus(0));
+        world.exited(1, WaitStatus(0));
+        world.pass(1.0);
+        assert_eq!(world.notes(), [""; 0], "its shell has ended as it should: {late}");
+        assert_eq!(world.status(), Some(WaitStatus::exited(3)), "{late}");
+        let missing = world.events.iter().filter_map(|event| event.logged_missing());
+        assert_eq!(missing.collect::<Vec<_>>(), [BrokerRank(2)], "{late}");
+        world.assert_ended();
+    }
+}
+
+/// [released-not-started]
+#[test]
+fn who_still_waits_is_let_go_although_a_released_rank_has_lost_its_count() {
+    let mut world = released_and_forgotten(false);
+    enters_again(&mut world, 0);
+    enters_again(&mut world, 1);
+    assert_eq!([0, 1].map(|rank| answer(&world, rank)), [Some(Ok(())); 2]);
     assert_eq!(world.notes(), [""; 0]);
 }
