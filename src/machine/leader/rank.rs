@@ -128,6 +128,11 @@ impl Rank {
         self.phase = Phase::Exited(End { status, ..self.end() });
     }
 
+    /// An earlier leader has released it: its shell has run, and nothing more is known of that.
+    pub(super) fn set_released(&mut self) {
+        self.phase = Phase::Exited(End { has_run: true, status: None });
+    }
+
     /// The epilog runs.
     pub(super) fn set_epilog(&mut self) {
         self.phase = Phase::Epilog(self.end());

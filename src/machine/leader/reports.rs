@@ -119,14 +119,15 @@ impl Leader {
     ) -> bool {
         let Some(known) = self.ranks.get_mut(rank) else { return false };
         let was_running = known.has_run();
-        known.set_exited(None);
         if !was_running && self.release.released().contains_rank(rank) {
+            known.set_released();
             // It had ended before the rank was released, and its status is in the eventlog. Only
             // its count in the barrier, and perhaps output, went with its record.
             self.barrier.set_unknown(rank);
             self.log_lost_output(cx, rank, "nothing is known of its shell any more");
             return true;
         }
+        known.set_exited(None);
         // If the eventlog says that all shells have ended, its status is the job's.
         let has_ended = self.status.posted.is_some() && !was_running;
         let is_loss = (!self.has_failed() || was_running) && !has_ended;
