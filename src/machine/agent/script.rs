@@ -351,7 +351,10 @@ impl Script {
         match event {
             UnitEvent::Started { .. } if !was_running && self.is_running() => {
                 if self.stop.is_none() {
-                    self.set_limits(cx, END_TOLD_SECONDS);
+                    // One that was given up stays so.
+                    if !self.is_over() {
+                        self.set_limits(cx, END_TOLD_SECONDS);
+                    }
                 } else if !Bug::ScriptStopLost.is_planted() {
                     self.tell_to_end(cx, out);
                 }
