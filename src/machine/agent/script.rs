@@ -23,7 +23,7 @@ use lines::Lines;
 mod lines;
 
 /// A script that is found and has ended is told to have started, and then at once that it has ended.
-/// So its limits do not end in less than this, in seconds.
+/// So no limit of it is over before that, in seconds after the first.
 const END_TOLD_SECONDS: f64 = 1.0;
 
 /// Why it was told to end.
@@ -52,6 +52,8 @@ pub(super) struct Script {
     stop: Option<Stop>,
     /// When it is told to end, or when nobody waits any more for it to obey.
     ends_at: Option<MonoTime>,
+    /// No limit of it is over before this.
+    not_before: MonoTime,
     patience: Patience,
     lines: [Lines; 2],
     mark: Mark,
@@ -72,34 +74,30 @@ impl Script {
             unit: Recorded::found(spec.unit.clone()),
             stop: None,
             ends_at: None,
+            not_before: cx.now.mono,
             patience: Patience::Endless,
             lines: [Lines::default(), Lines::default()],
             mark: Mark::default(),
             is_judged: false,
             spec: Box::new(spec),
         };
-        script.set_limits(cx, 0.0);
-        script
-    }
-
-    /// Its limits count from its begin. They do not end in less than so many seconds.
-    fn set_limits(&mut self, cx: Context, at_least: f64) {
-        let began = self.spec.began.unwrap_or(cx.now.wall);
+        let began = script.spec.began.unwrap_or(cx.now.wall);
         // The clock can have been set back meanwhile.
         let ran = (cx.now.wall - began).max(0.0);
-        let at = |seconds: f64| cx.now.mono + (seconds - ran).max(at_least);
-        self.ends_at = self.config(cx).and_then(|config| config.timeout).map(at);
+        let at = |seconds: f64| cx.now.mono + (seconds - ran).max(0.0);
+        script.ends_at = script.config(cx).and_then(|config| config.timeout).map(at);
         let limit = cx.config.perilog.as_ref().and_then(|perilog| perilog.epilog_limit);
-        if let Some(limit) = limit.filter(|_| self.stage() == Stage::Epilog) {
-            self.patience = Patience::Until(at(limit));
+        if let Some(limit) = limit.filter(|_| script.stage() == Stage::Epilog) {
+            script.patience = Patience::Until(at(limit));
         }
+        script
     }
 
     /// From the record of an earlier life. The supervisor says next what became of the unit.
     pub(super) fn found(cx: Context, record: &UnitRecord, out: &mut Effects) -> Self {
         let mut script = Self::new(cx, record.spec.clone());
         // It may have ended in time. That is told as soon as systemd is there.
-        script.set_limits(cx, cx.config.peer_timeout);
+        script.not_before = cx.now.mono + cx.config.peer_timeout;
         for note in Note::all(&record.notes) {
             if let Note::Degraded(reason) = note {
                 script.mark.found(reason);
@@ -259,12 +257,12 @@ impl Script {
             Patience::Endless | Patience::Over => None,
         };
         let times = [self.ends_at, limit].into_iter().flatten();
-        times.filter(|_| self.is_active()).min()
+        times.filter(|_| self.is_active()).min().map(|at| at.max(self.not_before))
     }
 
     /// Tells it to end, or gives up on it, if it is time. Returns whether it is stuck now.
     pub(super) fn handle_timeout(&mut self, cx: Context, id: JobId, out: &mut Effects) -> bool {
-        if !self.is_active() {
+        if !self.is_active() || cx.now.mono < self.not_before {
             return false;
         }
         let was_stuck = self.is_over();
@@ -350,12 +348,8 @@ impl Script {
         self.unit.see(&event, out);
         match event {
             UnitEvent::Started { .. } if !was_running && self.is_running() => {
-                if self.stop.is_none() {
-                    // One that was given up stays so.
-                    if !self.is_over() {
-                        self.set_limits(cx, END_TOLD_SECONDS);
-                    }
-                } else if !Bug::ScriptStopLost.is_planted() {
+                self.not_before = self.not_before.min(cx.now.mono + END_TOLD_SECONDS);
+                if self.stop.is_some() && !Bug::ScriptStopLost.is_planted() {
                     self.tell_to_end(cx, out);
                 }
             }

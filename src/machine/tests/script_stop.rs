@@ -1,6 +1,6 @@
 //! A script that is told to end gets SIGTERM, whenever its module is loaded again.
 
-use super::perilog::{perilog, world};
+use super::perilog::{perilog, running, world};
 use super::{JOB, World};
 use crate::machine::event::Event;
 use crate::port::supervisor::UnitEvent;
@@ -66,22 +66,57 @@ fn nobody_waits_for_ever_for_a_script_that_is_not_known_to_run() {
 /// [found-in-time]
 #[test]
 fn a_script_that_ended_in_time_while_its_module_was_away_is_no_failure() {
-    let mut config = perilog();
-    config.prolog.as_mut().expect("a prolog").timeout = Some(20.0);
-    let mut world = world(2, config);
-    world.start("0-1", false);
-    (0..2).for_each(|rank| world.script_started(rank, Stage::Prolog));
-    world.make_lasting(1);
-    world.script_exited(0, Stage::Prolog, WaitStatus(0));
-    world.unload(1);
-    world.pass(25.0);
-    let found = world.load_unseen(1);
-    world.pass(0.5);
-    assert_eq!(world.signals, [], "systemd has not said yet whether it has ended");
-    let started = UnitEvent::Started { pid: 100 }.of(&found[0].spec.unit);
-    world.happen(1, Event::Supervisor(started));
-    world.pass(0.01);
-    assert_eq!(world.signals, [], "perhaps it has, and that is told next");
-    world.pass(1.0);
-    assert_eq!(world.signals, [SIGTERM]);
+    for has_ended in [false, true] {
+        let mut config = perilog();
+        config.prolog.as_mut().expect("a prolog").timeout = Some(20.0);
+        let mut world = world(2, config);
+        world.start("0-1", false);
+        (0..2).for_each(|rank| world.script_started(rank, Stage::Prolog));
+        world.make_lasting(1);
+        world.script_exited(0, Stage::Prolog, WaitStatus(0));
+        world.unload(1);
+        world.pass(25.0);
+        let found = world.load_unseen(1);
+        world.pass(0.5);
+        assert_eq!(world.signals, [], "systemd has not said yet whether it has ended");
+        let started = UnitEvent::Started { pid: 100 }.of(&found[0].spec.unit);
+        world.happen(1, Event::Supervisor(started));
+        world.pass(0.01);
+        assert_eq!(world.signals, [], "perhaps it has, and that is told next");
+        if has_ended {
+            world.script_exited(1, Stage::Prolog, WaitStatus(0));
+        }
+        world.pass(1.0);
+        assert_eq!(world.signals, if has_ended { vec![] } else { vec![SIGTERM] });
+        world.pass(20.0);
+        assert_eq!(world.drained.is_empty(), has_ended, "{:?}", world.drained);
+    }
+}
+
+/// [found-in-time]
+#[test]
+fn so_is_an_epilog_that_ended_within_its_limit() {
+    for has_ended in [false, true] {
+        let config = crate::config::Perilog { epilog_limit: Some(20.0), ..perilog() };
+        let mut world = running(2, config);
+        world.make_lasting(1);
+        (0..2).for_each(|rank| world.exited(rank, WaitStatus(0)));
+        world.pass(0.1);
+        (0..2).for_each(|rank| world.script_started(rank, Stage::Epilog));
+        world.script_exited(0, Stage::Epilog, WaitStatus(0));
+        world.unload(1);
+        world.pass(25.0);
+        let found = world.load_unseen(1);
+        // Its leader asks for it again.
+        world.pass(60.0);
+        let epilog = found.iter().find(|record| record.spec.unit.stage() == Stage::Epilog);
+        let epilog = &epilog.expect("an epilog").spec.unit;
+        world.report(1, epilog, UnitEvent::Started { pid: 100 });
+        world.pass(0.01);
+        if has_ended {
+            world.script_exited(1, Stage::Epilog, WaitStatus(0));
+        }
+        world.pass(60.0);
+        assert_eq!(world.drained.is_empty(), has_ended, "{:?}", world.drained);
+    }
 }
