@@ -1,6 +1,7 @@
 //! Shells whose records were lost. Their units are known all the same.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use super::recovery::{Alone, STARTED, launches};
 use super::{JOB, OWNER, World, facts, record};
@@ -8,7 +9,7 @@ use crate::machine::{Credential, Effect, Event, Listing, RequestId, StreamItem};
 use crate::port::Note;
 use crate::port::supervisor::{SupervisorEvent, UnitCommand, UnitEvent, UnitRecord, UnitSpec};
 use crate::proto::peer::{Mode, Report};
-use crate::proto::{BarrierEntry, BrokerRank, UnitName, WaitStatus};
+use crate::proto::{BarrierEntry, BrokerRank, Response, UnitName, WaitStatus};
 
 impl World {
     /// The record on a rank is lost, and made again from the unit.
@@ -258,8 +259,8 @@ fn who_still_waits_is_let_go_when_the_others_have_ended() {
 }
 
 /// Rank 2 was released, and has lost all that it knew of its shell. The job manager has forgotten that
-/// the job has started. `late`: the rank answers the next leader only when it is asked again.
-fn released_and_forgotten(late: bool) -> World {
+/// the job has started. The ranks `early` are there when the next leader asks.
+fn released_and_asked(early: Range<usize>) -> World {
     let mut world = past_the_barrier(3);
     world.exited(2, WaitStatus::exited(3));
     world.pass(2.0);
@@ -267,7 +268,6 @@ fn released_and_forgotten(late: bool) -> World {
     (0..3).for_each(|rank| world.unload(rank));
     world.disks[2].records.clear();
     world.launched.clear();
-    let early = if late { 0..2 } else { 0..3 };
     for rank in early {
         // Nor was there time to note that the others have left the barrier.
         world.disks[rank].records.values_mut().for_each(|record| {
@@ -280,6 +280,12 @@ fn released_and_forgotten(late: bool) -> World {
     world.happen(0, Event::RunningAsked(listing));
     world.start("0-2", false);
     world.pass(10.0);
+    world
+}
+
+/// The same. `late`: the rank answers the next leader only when it is asked again.
+fn released_and_forgotten(late: bool) -> World {
+    let mut world = released_and_asked(if late { 0..2 } else { 0..3 });
     if late {
         world.load(2);
         world.pass(10.0);
@@ -302,6 +308,26 @@ fn a_shell_is_not_started_again_on_a_rank_that_was_released() {
         assert_eq!(missing.collect::<Vec<_>>(), [BrokerRank(2)], "{late}");
         world.assert_ended();
     }
+}
+
+/// [released-not-started] (simulator seed 250038271)
+#[test]
+fn a_job_has_started_whose_released_rank_is_heard_last() {
+    let mut world = released_and_asked(0..2);
+    let (unit, before) = (world.unit_of(2), world.responses.len());
+    let mut record = world.disks[0].records[&world.unit_of(0)].clone();
+    record.spec.unit = unit.clone();
+    world.exited(0, WaitStatus(0));
+    world.exited(1, WaitStatus(0));
+    world.pass(2.0);
+    // Its node was booted, and what is left of the unit is told later.
+    world.disks[2].dead.clear();
+    world.load_found(2, &[record]);
+    world.report(2, &unit, UnitEvent::Lost { message: "node was rebooted".to_string() });
+    world.pass(10.0);
+    let said = |what: fn(&Response) -> bool| world.responses[before..].iter().any(what);
+    assert!(said(|said| matches!(said, Response::Finish { .. })));
+    assert!(said(|said| matches!(said, Response::Start { .. })), "no finish without it");
 }
 
 /// [released-not-started]
