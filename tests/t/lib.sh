@@ -53,13 +53,24 @@ run_instance() {
 }
 
 # usage: state_directory RANK
-# Where the rank's module keeps records and output.
+# Where the rank's module keeps records and output. Not in a statedir that the broker has made itself.
 state_directory() {
 	local rank=$1 name directory
 	for name in statedir rundir; do
-		directory=$(flux exec -r "$rank" flux getattr $name 2>/dev/null) && break
+		directory=$(flux exec -r "$rank" flux getattr $name 2>/dev/null)/job-exec &&
+			test -d "$directory" && break
 	done
-	echo "$directory/job-exec"
+	echo "$directory"
+}
+
+# usage: no_records RANK...
+# Succeeds if these ranks have forgotten all jobs: those that have ended are kept until a checkpoint
+# holds their end.
+no_records() {
+	local rank
+	for rank; do
+		test -z "$(ls "$(state_directory "$rank")"/*.record 2>/dev/null)" || return 1
+	done
 }
 
 # Names of all units that could be a shell's.

@@ -41,13 +41,6 @@ ended_well() {
 	test "$(contexts "$1" exception)" = "" &&
 	test "$(contexts -p exec "$1" log | jq -j .data)" = "$(printf "before\nafter\n")"
 }
-no_records() {
-	local directory
-	for rank in 0 1 2; do
-		directory=$(flux exec -r $rank flux getattr rundir)
-		test -z "$(ls "$directory"/job-exec/*.record 2>/dev/null)" || return 1
-	done
-}
 
 gate talk talk.there
 
@@ -59,7 +52,7 @@ test_expect_success 'a checkpoint refers to the guest namespace of a running job
 	test_must_fail flux kvs get --treeobj "$(checkpoint_of "$id")"
 '
 test_expect_success 'records go when a checkpoint holds the end of their job' '
-	await no_records
+	await no_records 0 1 2
 '
 test_expect_success 'a guest namespace that is gone comes back from its checkpoint' '
 	id=$(submit_talker) &&
@@ -119,7 +112,7 @@ test_expect_success 'a reference that comes back beside the moved data is remove
 	checkpoint_interval 1s
 '
 test_expect_success 'nothing is left' '
-	await no_records &&
+	await no_records 0 1 2 &&
 	assert_no_units
 '
 

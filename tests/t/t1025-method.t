@@ -69,6 +69,7 @@ test_expect_success 'a method that there is not fails the job, and is named' '
 	grep "system.exec.method: expected auto, systemd or fork, got \"slurm\"" note
 '
 test_expect_success 'where there are only children, a job that wants a unit fails and says why' '
+	await no_records 0 &&
 	flux module reload job-exec method=fork &&
 	id=$(with_method systemd --requires=rank:0 true) &&
 	wait_event "$id" clean &&
