@@ -56,6 +56,8 @@ pub enum Bug {
     ReasonForgotten,
     /// Another job's unit is adopted because the id is the same.
     ReissuedIdAdopted,
+    /// A unit that is over, as its record says, is not removed if systemd still has it.
+    RemovalForgotten,
     /// A rank is released when its shell has exited, even if the shell has left processes behind.
     ReleaseBeforeEmpty,
     /// A checkpoint does not wait until the KVS has the release of a job that has ended.
@@ -89,7 +91,7 @@ pub enum Bug {
 
 impl Bug {
     /// All bugs.
-    pub const ALL: [Self; 38] = [
+    pub const ALL: [Self; 39] = [
         Self::AdoptionByPid,
         Self::AnotherReleaseIsFatal,
         Self::BarrierAfterRestart,
@@ -114,6 +116,7 @@ impl Bug {
         Self::PrologRunTwice,
         Self::ReasonForgotten,
         Self::ReissuedIdAdopted,
+        Self::RemovalForgotten,
         Self::ReleaseBeforeEmpty,
         Self::ReleaseBeforeEpilog,
         Self::ReleaseUnawaited,

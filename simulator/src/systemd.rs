@@ -167,7 +167,13 @@ impl SimSystemd {
     pub(super) fn handle_ask(&mut self, connection: u64, ask: &Ask, spec: Option<&UnitSpec>) {
         let number = ask.number;
         match &ask.call {
-            Call::IsEmpty { unit, group } => return self.ask_kernel(connection, unit, group),
+            Call::IsEmpty { unit, group, .. } => return self.ask_kernel(connection, unit, group),
+            Call::SeenGroup(unit) => {
+                let main = self.units.get(unit).filter(|known| known.has_main());
+                let group = main.map_or(String::new(), |known| known.control_group(unit));
+                let answer = Ok(Answer::ControlGroup(group));
+                return self.tell(connection, News::Answer { number, answer });
+            }
             Call::Later(_) => return self.acts.push(Act::Later { connection, number }),
             Call::Guard { .. } | Call::Patience | Call::ReadBack(_) | Call::Reconnect => return,
             Call::Unwatch(unit) => self.waits.retain(|wait| *wait != (connection, unit.clone())),

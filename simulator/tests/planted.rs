@@ -39,6 +39,7 @@ const SEEDS: [(Bug, u64); Bug::ALL.len()] = [
     (Bug::PrologRunTwice, 2),
     (Bug::ReasonForgotten, 31),
     (Bug::ReissuedIdAdopted, 83),
+    (Bug::RemovalForgotten, 1),
     (Bug::ReleaseBeforeEmpty, 1),
     (Bug::ReleaseBeforeEpilog, 1),
     (Bug::ReleaseUnawaited, 252),

@@ -39,11 +39,12 @@ pub trait Backend {
     /// does not run yet, it gets the signal when it does.
     fn signal(&mut self, unit: &UnitName, signal: i32, all: bool);
 
-    /// End the processes that are left and remove the unit. Answered by `Empty`, also if there is
-    /// no such unit any more. If the main process was still running, `Exited` comes first.
+    /// End the processes that are left and remove the unit. Answered by `Empty` when no process is
+    /// left, also if there is no such unit any more. If the main process was still running, `Exited`
+    /// comes first.
     fn collect(&mut self, unit: &UnitName);
 
-    /// Report nothing more about this unit.
+    /// Report nothing more about this unit. Its removal goes on.
     fn forget(&mut self, unit: &UnitName);
 
     /// Leave this unit alone: there is a record of it that only a later release can read. Comes
@@ -70,7 +71,8 @@ pub trait BackendDriver: Backend {
 pub enum BackendEvent {
     /// There is no such unit, or no trace of it any more. Its cgroup is empty.
     Absent(UnitName),
-    /// No process is left and the unit was removed.
+    /// No process is left, and the unit was removed, or is about to be: a start of this name waits
+    /// for that.
     Empty(UnitName),
     /// A unit of this name was already there; nothing was started.
     Exists(UnitName),

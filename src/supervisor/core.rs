@@ -214,7 +214,15 @@ impl Core {
                 };
                 self.handle_absent(&unit, why);
             }
-            BackendEvent::Empty(unit) => self.set_empty(&unit),
+            BackendEvent::Empty(unit) => {
+                // Else it was removed because it was listed behind its end.
+                if self
+                    .look_up(&unit, "end")
+                    .is_some_and(|known| known.collect == CollectState::Asked)
+                {
+                    self.set_empty(&unit);
+                }
+            }
             BackendEvent::Exists(unit) => self.handle_exists(&unit, backend),
             BackendEvent::Exited { unit, status } => self.handle_exited(&unit, status, backend),
             BackendEvent::Failed { unit, errnum, message } => {

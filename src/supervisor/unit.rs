@@ -72,6 +72,11 @@ impl Unit {
         }
     }
 
+    /// No process is left. systemd may still have the unit.
+    pub(super) fn is_empty(&self) -> bool {
+        self.record.gone || matches!(self.collect, CollectState::Empty | CollectState::Gone)
+    }
+
     /// One of its streams.
     pub(super) fn tail(&mut self, stream: Stream) -> &mut OutputTail {
         match stream {

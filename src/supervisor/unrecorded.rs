@@ -16,8 +16,16 @@ impl Core {
     /// Make a record for a unit that has none, and report the unit as found.
     pub(super) fn handle_unrecorded(&mut self, found: UnrecordedUnit, backend: &mut impl Backend) {
         let unit = found.unit.clone();
-        if Bug::UnrecordedIgnored.is_planted() || self.units.contains_key(&unit) {
-            // There is a record by now, of a start that has not come to its end.
+        if Bug::UnrecordedIgnored.is_planted() {
+            return;
+        }
+        if let Some(known) = self.units.get(&unit) {
+            // Else the record is of a start that has not come to its end.
+            let is_over = known.is_empty() && found.started == known.record.started;
+            if is_over && !Bug::RemovalForgotten.is_planted() {
+                backend.find(&unit, found.digest.as_str(), found.started.as_ref());
+                backend.collect(&unit);
+            }
             return;
         }
         let disk = self.store.disk();

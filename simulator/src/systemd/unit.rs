@@ -57,6 +57,10 @@ impl Unit {
         self.main || self.rest
     }
 
+    pub(super) fn has_main(&self) -> bool {
+        self.main
+    }
+
     pub(super) fn can_get_signal(&self, all: bool) -> bool {
         self.main || (all && self.rest)
     }

@@ -300,9 +300,13 @@ impl Walk {
         }
     }
 
-    /// A unit whose record was lost is looked for.
+    /// A unit whose record was lost is looked for. One whose record has its end is of no use.
     fn find_again(&mut self, found: &UnrecordedUnit) {
         let record = self.record(&found.unit);
+        if record.ended {
+            self.tracker.find(&found.unit, "digest", found.started.as_ref());
+            return self.tracker.collect(&found.unit);
+        }
         let (was_lost, exited) = (std::mem::take(&mut record.lost), record.exited);
         record.started.clone_from(&found.started);
         self.assert(was_lost, "a unit with a record is told as one without");
@@ -405,10 +409,15 @@ fn every_walk_comes_to_its_end() {
         (0..STEPS).for_each(|_| walk.step(true));
         walk.note("no more faults".to_string());
         let mut steps = 0;
-        while !walk.is_over() {
-            walk.assert(steps < HEAL_STEPS, "a unit has no end");
+        while !walk.is_over() || walk.systemd.units().next().is_some() {
+            walk.assert(steps < HEAL_STEPS, "a unit has no end, or is left");
             walk.step(false);
             steps += 1;
+            if steps == HEAL_STEPS / 2 {
+                // What was refused too often is removed after the next list.
+                walk.systemd.reload();
+                walk.take();
+            }
         }
         for number in 0..UNITS {
             walk.assert(walk.systemd.executions(&walk.unit(number)) <= 1, "executed twice");

@@ -7,7 +7,7 @@ use zbus::Variant;
 use zbus::message::Message;
 
 use crate::proto::UnitName;
-use crate::supervisor::tracker::{Ask, Call, News, Refusal};
+use crate::supervisor::tracker::{Answer, Ask, Call, News, Refusal};
 
 use super::bus::unit_path;
 use super::bus::{Bus, MANAGER, MANAGER_PATH, PROPERTIES, Pending, SERVICE, SYSTEMD, UNIT};
@@ -36,7 +36,7 @@ impl Systemd {
     fn perform_one(&mut self, ask: Ask) {
         match &ask.call {
             Call::Guard { unit, group } => self.guard(unit, group),
-            Call::IsEmpty { unit, group } => self.ask_kernel(unit, group),
+            Call::IsEmpty { unit, group, is_down } => self.ask_kernel(unit, group, *is_down),
             Call::Kill { unit, all: false, .. } => {
                 let members = self.group_members(unit);
                 if !members.is_empty() {
@@ -59,6 +59,12 @@ impl Systemd {
             Call::Reconnect => {
                 self.attempts = self.attempts.saturating_add(1);
                 self.link = Link::Down { connecting: None };
+            }
+            Call::SeenGroup(unit) => {
+                let main = self.tracker.main_pid(unit);
+                let group = main.and_then(|main| self.cgroups.of(unit, main)).unwrap_or_default();
+                let answer = Ok(Answer::ControlGroup(group));
+                self.tracker.handle_news(News::Answer { number: ask.number, answer });
             }
             Call::Start(_) => {
                 let Some(bus) = self.link.bus() else { return };
@@ -141,10 +147,13 @@ impl Systemd {
         }
     }
 
-    fn ask_kernel(&mut self, unit: &UnitName, group: &str) {
+    fn ask_kernel(&mut self, unit: &UnitName, group: &str, is_down: bool) {
         match self.cgroups.is_empty(unit, group) {
             Ok(true) => self.handle_emptied(unit),
             Ok(false) => tracing::debug!(%unit, group, "waiting for its cgroup to become empty"),
+            Err(e) if !is_down => {
+                tracing::debug!(%unit, group, error = %e, "cannot see whether the cgroup is empty");
+            }
             Err(e) => {
                 tracing::error!(%unit, group, error = %e,
                     "cannot see whether the cgroup is empty, believing systemd");
@@ -161,7 +170,7 @@ impl Systemd {
     fn guard(&mut self, unit: &UnitName, group: &str) {
         if self.cgroups.is_seen(group) {
             self.main_processes.guard(unit, group);
-            self.ask_kernel(unit, group);
+            self.ask_kernel(unit, group, true);
         } else {
             // systemd keeps the cgroup of a running unit, so systemd and this process have
             // different views of the hierarchy.
@@ -257,6 +266,7 @@ fn call(bus: &mut Bus, ask: Ask, pattern: &str) {
         | Call::Patience
         | Call::ReadBack(_)
         | Call::Reconnect
+        | Call::SeenGroup(_)
         | Call::Start(_)
         | Call::Unwatch(_) => {}
     }

@@ -52,6 +52,13 @@ impl Cgroups {
         Ok(empty)
     }
 
+    /// The cgroup of a unit's main process, if it is the unit's, and is there. The unit's name is
+    /// the last part of its path, so it does not matter if the pid is another process's by now.
+    pub(super) fn of(&mut self, unit: &UnitName, main: u32) -> Option<String> {
+        let group = cgroup2::group_of(main).filter(|group| is_of(group, unit))?;
+        self.is_seen(&group).then_some(group)
+    }
+
     /// Whether the cgroup is where systemd says that it is.
     pub(super) fn is_seen(&mut self, group: &str) -> bool {
         let mount = self.mount();
@@ -132,6 +139,11 @@ pub(super) fn check_cpuset(group: &str) -> Result<(), String> {
     Err(format!(
         "the cgroup controller cpuset is not delegated to systemd --user in {group}, which has {has}"
     ))
+}
+
+/// Whether this is the unit's cgroup.
+pub(super) fn is_of(group: &str, unit: &UnitName) -> bool {
+    group.rsplit('/').next() == Some(&unit.to_string())
 }
 
 fn events_of(mount: &Path, group: &str) -> PathBuf {

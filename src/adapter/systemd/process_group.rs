@@ -10,6 +10,7 @@ use std::path::Path;
 
 use rustix::process::{Pid, PidfdFlags, Signal, getpgid, pidfd_open, pidfd_send_signal};
 
+use super::cgroup::is_of;
 use crate::proto::UnitName;
 use crate::supervisor::cgroup2::{self, group_of};
 
@@ -46,11 +47,6 @@ impl Members {
             }
         }
     }
-}
-
-/// Whether this is the unit's cgroup.
-fn is_of(group: &str, unit: &UnitName) -> bool {
-    group.rsplit('/').next() == Some(&unit.to_string())
 }
 
 /// A process, if it is in this process group and cgroup. It is looked at again when there is a pidfd

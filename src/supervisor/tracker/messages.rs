@@ -51,6 +51,8 @@ pub enum Call {
         unit: UnitName,
         /// Its path below the root of the hierarchy. Empty if systemd has removed it.
         group: String,
+        /// systemd says that the unit is down. That counts if the kernel does not tell.
+        is_down: bool,
     },
     /// systemd: send a signal (`KillUnit`).
     Kill {
@@ -88,6 +90,9 @@ pub enum Call {
     Reconnect,
     /// systemd: forget that the unit failed (`ResetFailedUnit`).
     Reset(UnitName),
+    /// The kernel: the cgroup of the unit's main process, if that is the unit's, and there for this
+    /// process to see. Empty otherwise.
+    SeenGroup(UnitName),
     /// systemd: the properties of the service interface (`GetAll`). Followed by those of the unit
     /// interface.
     Service(UnitName),
@@ -124,6 +129,7 @@ impl Call {
             | Self::Main { unit, .. }
             | Self::ReadBack(unit)
             | Self::Reset(unit)
+            | Self::SeenGroup(unit)
             | Self::Service(unit)
             | Self::Start(unit)
             | Self::Stop(unit)
@@ -162,7 +168,7 @@ impl std::fmt::Display for Call {
             Self::ControlGroup(_) | Self::Main { .. } | Self::Service(_) | Self::Unit(_) => {
                 "the properties"
             }
-            Self::Guard { .. } | Self::IsEmpty { .. } => "the cgroup",
+            Self::Guard { .. } | Self::IsEmpty { .. } | Self::SeenGroup(_) => "the cgroup",
             Self::Kill { .. } => "a signal",
             Self::Later(_) | Self::Patience => "a pause",
             Self::List => "the list of units",
@@ -228,7 +234,7 @@ pub enum News {
 /// An answer that is not an error.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub enum Answer {
-    /// To [`Call::ControlGroup`].
+    /// To [`Call::ControlGroup`] and [`Call::SeenGroup`].
     ControlGroup(String),
     /// To calls that only do something.
     Done,

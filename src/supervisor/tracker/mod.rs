@@ -8,11 +8,16 @@
 //!
 //! ```text
 //!  AddMatch(path) ─▶ StartTransientUnit ─▶ PropertiesChanged: the program was executed
+//!                    /proc/PID/cgroup      the unit's cgroup
 //!                                          PropertiesChanged: it has exited  (unit remains)
-//!  Get(ControlGroup), StopUnit ──────────▶ PropertiesChanged: inactive
-//!                    ResetFailedUnit       if it is `failed`
-//!  RemoveMatch ◀── cgroup.events: populated 0
+//!  cgroup.events: populated 0              no process is left
+//!  StopUnit ─────────────────────────────▶ PropertiesChanged: inactive
+//!  ResetFailedUnit                         instead, if it is `failed`
+//!  RemoveMatch
 //! ```
+//!
+//! If the cgroup was not seen, or has a process when the program exits, the tracker looks at it when
+//! the unit is inactive. It asks systemd for the path (`Get(ControlGroup)`).
 //!
 //! A login can move the main process of a multiuser unit out of it. The tracker guards such units:
 //! the kernel tells when their cgroup is empty while the main process lives.
@@ -28,6 +33,7 @@
 //! A unit in the list that nobody has asked about is looked at once, and reported with what systemd
 //! knows of it. Its record was lost.
 
+mod collect;
 mod leave;
 mod link;
 mod messages;
@@ -159,7 +165,8 @@ impl Tracker {
 
     /// Whether the unit waits to be started, or is being started.
     pub fn is_starting(&self, unit: &UnitName) -> bool {
-        self.units.get(unit).is_some_and(|watched| watched.start.is_some())
+        let watched = self.units.get(unit);
+        watched.is_some_and(|watched| watched.start.is_some() || watched.next.is_some())
     }
 
     /// Whether this call is still to be answered.
@@ -174,7 +181,7 @@ impl Tracker {
 
     /// Give up a start: report that nothing was started.
     pub fn fail(&mut self, unit: &UnitName, errnum: i32, message: String) {
-        self.release(unit);
+        self.forget(unit);
         self.events.push_back(BackendEvent::Failed { unit: unit.clone(), errnum, message });
     }
 
@@ -204,10 +211,10 @@ impl Backend for Tracker {
             let message = format!("systemd is unreachable and {WAITING_MAX} units wait for it");
             return self.fail(unit, libc::EAGAIN, message);
         }
-        let watched = Watched::to_start(spec);
-        self.watch(unit, watched);
-        self.queue.push_back(unit.clone());
-        self.start_next();
+        match self.units.get_mut(unit).filter(|old| old.is_told_empty) {
+            Some(old) => old.next = Some(Box::new(spec.clone())),
+            None => self.start_unit(spec),
+        }
     }
 
     fn find(&mut self, unit: &UnitName, digest: &str, known: Option<&Started>) {
@@ -233,8 +240,11 @@ impl Backend for Tracker {
     }
 
     fn forget(&mut self, unit: &UnitName) {
-        if self.units.get(unit).is_some_and(|watched| watched.phase != Phase::Probing) {
-            self.release(unit);
+        match self.units.get_mut(unit) {
+            // Its removal goes on.
+            Some(watched) if watched.is_told_empty => watched.next = None,
+            Some(watched) if watched.phase != Phase::Probing => self.release(unit),
+            Some(_) | None => {}
         }
     }
 

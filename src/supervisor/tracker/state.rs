@@ -129,6 +129,12 @@ impl State {
         self.active == Active::Failed
     }
 
+    /// Whether it stays as it is until it is removed. One that has exited is then either active
+    /// (`RemainAfterExit`) or failed.
+    pub(super) fn is_settled(&self) -> bool {
+        matches!(self.active, Active::Active | Active::Failed)
+    }
+
     /// Whether systemd manages no process of the unit any more.
     pub(super) fn is_down(&self) -> bool {
         match self.active {

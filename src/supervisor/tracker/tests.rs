@@ -1,5 +1,6 @@
 //! Tests of the tracker: each plays systemd's part itself.
 
+mod at_exit;
 mod leave;
 mod patience;
 mod trouble;
@@ -15,6 +16,8 @@ const PID: u32 = 7;
 struct Talk {
     tracker: Tracker,
     asks: Vec<Ask>,
+    /// The cgroup that the kernel shows of units. Empty: it shows none.
+    seen: String,
 }
 
 impl Talk {
@@ -31,13 +34,21 @@ impl Talk {
             starts_in_flight_max: 2,
             exec_failure: |_, code, _| (libc::ENOENT, format!("{code:?}")),
         };
-        Self { tracker: Tracker::new(config), asks: Vec::new() }
+        Self { tracker: Tracker::new(config), asks: Vec::new(), seen: String::new() }
     }
 
-    /// The pauses of which nothing comes here are left out.
+    /// The pauses of which nothing comes here are left out. The kernel answers at once.
     fn take_asks(&mut self) {
-        let asks = self.tracker.take_asks().into_iter();
-        self.asks.extend(asks.filter(|ask| ask.call != Call::Patience));
+        for ask in self.tracker.take_asks() {
+            match ask.call {
+                Call::Patience => {}
+                Call::SeenGroup(_) => {
+                    let answer = Ok(Answer::ControlGroup(self.seen.clone()));
+                    self.tracker.handle_news(News::Answer { number: ask.number, answer });
+                }
+                _ => self.asks.push(ask),
+            }
+        }
     }
 
     /// Expect this call as the next one.
@@ -225,7 +236,7 @@ fn a_unit_from_start_to_end() {
     talk.answer(&Call::Stop(unit.clone()), Ok(Answer::Done));
     talk.nothing_asked();
     talk.changed(&unit, inactive());
-    talk.asked(&Call::IsEmpty { unit: unit.clone(), group });
+    talk.asked(&Call::IsEmpty { unit: unit.clone(), group, is_down: true });
     talk.silence();
     talk.tracker.handle_news(News::Emptied { unit: unit.clone() });
     talk.event(BackendEvent::Empty(unit.clone()));
@@ -245,7 +256,7 @@ fn a_failed_unit_is_reset() {
     let no_group = Ok(Answer::ControlGroup(String::new()));
     talk.answer(&Call::ControlGroup(unit.clone()), no_group);
     talk.answer(&Call::Reset(unit.clone()), Ok(Answer::Done));
-    talk.asked(&Call::IsEmpty { unit: unit.clone(), group: String::new() });
+    talk.asked(&Call::IsEmpty { unit: unit.clone(), group: String::new(), is_down: true });
     talk.tracker.handle_news(News::Emptied { unit: unit.clone() });
     talk.event(BackendEvent::Empty(unit));
 }

@@ -5,6 +5,7 @@ use crate::proto::UnitName;
 
 use super::super::backend::BackendEvent;
 use super::Tracker;
+use super::collect::{CollectState, EmptyCheck, Reply};
 use super::leave::Guard;
 use super::messages::{Answer, Call, Changes, Refusal};
 use super::state::{Outcome, State};
@@ -33,37 +34,6 @@ pub(super) enum Phase {
     Running,
     /// systemd was told to start it.
     Starting,
-}
-
-/// How far the unit's removal is.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum CollectState {
-    /// Not wanted.
-    No,
-    /// Wanted, but systemd was not told yet.
-    Wanted,
-    /// systemd was told to stop it, or (`reset`) to forget its failure.
-    Told { reset: bool, reply: Reply },
-}
-
-/// What systemd has said to it.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum Reply {
-    Accepted,
-    Awaited,
-    /// It is told again after a pause, or after the next list.
-    Refused,
-}
-
-/// Why the kernel was asked whether the unit's cgroup is empty.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-enum EmptyCheck {
-    /// To report `Empty`: systemd has removed the unit.
-    ReportEmpty,
-    /// To report `Absent`: the unit is down, and nobody knows how its main process ended.
-    ReportAbsent,
-    /// The kernel was not asked.
-    No,
 }
 
 /// Where the unit's properties come from.
@@ -102,17 +72,23 @@ pub(super) struct Watched {
     /// What an earlier life has recorded of its start.
     known: Option<Started>,
     pub(super) start: Option<Start>,
-    collect: CollectState,
+    pub(super) collect: CollectState,
     /// How many calls systemd has refused since the last list.
     refusals: u32,
-    emptying: EmptyCheck,
+    pub(super) emptying: EmptyCheck,
+    /// The kernel has shown the unit's cgroup. So it is empty when it is not there any more.
+    pub(super) is_group_seen: bool,
+    /// `Empty` was reported before systemd has removed the unit.
+    pub(super) is_told_empty: bool,
+    /// What is to be started under this name when systemd has removed the unit.
+    pub(super) next: Option<Box<UnitSpec>>,
     source: PropertySource,
     pub(super) guard: Guard,
     /// `Stopping` was reported.
     is_stopping: bool,
     /// Signals that wait until its program runs and systemd is reachable, and whether all processes
     /// get them.
-    signals: Vec<(i32, bool)>,
+    pub(super) signals: Vec<(i32, bool)>,
     pub(super) state: State,
 }
 
@@ -142,6 +118,9 @@ impl Watched {
             collect: CollectState::No,
             refusals: 0,
             emptying: EmptyCheck::No,
+            is_group_seen: false,
+            is_told_empty: false,
+            next: None,
             source: PropertySource::Signals,
             guard: Guard::No,
             is_stopping: false,
@@ -156,13 +135,6 @@ impl Watched {
         match self.state.started() {
             Some(started) if self.known.as_ref() == Some(&started) => Outcome::Started(started),
             _ => self.state.start_outcome(self.start.as_ref().is_some_and(|s| s.spec.multiuser)),
-        }
-    }
-
-    /// Note that the unit is to be removed.
-    pub(super) fn want_collect(&mut self) {
-        if self.collect == CollectState::No {
-            self.collect = CollectState::Wanted;
         }
     }
 
@@ -185,7 +157,7 @@ impl Watched {
         self.refusals = 0;
     }
 
-    fn is_given_up(&self) -> bool {
+    pub(super) fn is_given_up(&self) -> bool {
         self.refusals > REFUSALS_MAX
     }
 
@@ -213,12 +185,6 @@ impl Watched {
     pub(super) fn is_answered(&self) -> bool {
         matches!(self.source, PropertySource::Answered { .. })
     }
-
-    /// systemd has replied to being told to remove it.
-    fn set_reply(&mut self, reply: Reply) {
-        let reset = matches!(self.collect, CollectState::Told { reset: true, .. });
-        self.collect = CollectState::Told { reset, reply };
-    }
 }
 
 impl Tracker {
@@ -231,6 +197,13 @@ impl Tracker {
         }
         let signals = signals.unwrap_or_default();
         self.units.insert(unit.clone(), Watched { signals, ..watched });
+    }
+
+    /// Start a unit when its turn comes.
+    pub(super) fn start_unit(&mut self, spec: &UnitSpec) {
+        self.watch(&spec.unit, Watched::to_start(spec));
+        self.queue.push_back(spec.unit.clone());
+        self.start_next();
     }
 
     /// Keep a signal until [`Self::send_signals`]. One that waits already is not sent twice, as the
@@ -248,7 +221,8 @@ impl Tracker {
     pub(super) fn send_signals(&mut self, unit: &UnitName) {
         let ready = self.is_ready();
         let Some(watched) = self.units.get_mut(unit) else { return };
-        if ready && matches!(watched.phase, Phase::Exited | Phase::Running) {
+        let runs = matches!(watched.phase, Phase::Exited | Phase::Running);
+        if ready && runs && watched.next.is_none() {
             for (signal, all) in std::mem::take(&mut watched.signals) {
                 self.ask(Call::Kill { unit: unit.clone(), signal, all });
             }
@@ -389,6 +363,9 @@ impl Tracker {
             // systemd ignores some properties without a word.
             self.ask(Call::ReadBack(unit.clone()));
         }
+        if !unit.is_script() {
+            self.ask(Call::SeenGroup(unit.clone()));
+        }
         self.send_signals(unit);
         self.start_next();
         true
@@ -443,72 +420,6 @@ impl Tracker {
         false
     }
 
-    fn step_collect(&mut self, unit: &UnitName) {
-        let ready = self.is_ready();
-        let Some(watched) = self.units.get_mut(unit) else { return };
-        let failed = watched.state.is_failed();
-        let was_told = match watched.collect {
-            CollectState::No | CollectState::Told { reply: Reply::Awaited, .. } => return,
-            CollectState::Wanted => false,
-            CollectState::Told { reset: false, .. } if failed => true,
-            // What a script leaves behind is not ended.
-            CollectState::Told { reply: Reply::Accepted, .. }
-                if watched.state.is_down() && unit.is_script() =>
-            {
-                return self.report_empty(unit);
-            }
-            // systemd has finished with the unit, but its cgroup may have processes.
-            CollectState::Told { reply: Reply::Accepted, .. } if watched.state.is_down() => {
-                return self.ask_kernel(unit, EmptyCheck::ReportEmpty);
-            }
-            // systemd refuses to stop it, but its processes may end by themselves.
-            CollectState::Told { reply: Reply::Refused, .. }
-                if watched.is_given_up() && watched.phase == Phase::Exited =>
-            {
-                return self.ask_kernel(unit, EmptyCheck::ReportEmpty);
-            }
-            CollectState::Told { .. } => return,
-        };
-        if !ready {
-            return;
-        }
-        watched.collect = CollectState::Told { reset: failed, reply: Reply::Awaited };
-        if !was_told {
-            self.ask(Call::ControlGroup(unit.clone()));
-        }
-        let unit = unit.clone();
-        self.ask(if failed { Call::Reset(unit) } else { Call::Stop(unit) });
-    }
-
-    /// Ask the kernel whether the unit's cgroup is empty.
-    fn ask_kernel(&mut self, unit: &UnitName, why: EmptyCheck) {
-        let Some(watched) = self.units.get_mut(unit) else { return };
-        let Some(group) = watched.state.control_group.clone() else {
-            return self.handle_refusal(unit);
-        };
-        watched.emptying = why;
-        self.ask(Call::IsEmpty { unit: unit.clone(), group });
-    }
-
-    /// Handle that the unit's cgroup has no process.
-    pub(super) fn handle_emptied(&mut self, unit: &UnitName) {
-        match self.units.get(unit).map(|watched| watched.emptying) {
-            Some(EmptyCheck::ReportEmpty) => self.report_empty(unit),
-            Some(EmptyCheck::ReportAbsent) => {
-                self.report_absent(unit);
-                // Nobody will collect it.
-                self.sweep(unit.clone());
-            }
-            Some(EmptyCheck::No) | None => {}
-        }
-    }
-
-    /// Report that no process is left.
-    fn report_empty(&mut self, unit: &UnitName) {
-        self.release(unit);
-        self.events.push_back(BackendEvent::Empty(unit.clone()));
-    }
-
     /// Handle that systemd does not have the unit. systemd keeps units with processes, so none is
     /// left.
     pub(super) fn handle_absent(&mut self, unit: &UnitName) {
@@ -532,7 +443,7 @@ impl Tracker {
     }
 
     /// Report that the unit cannot be found.
-    fn report_absent(&mut self, unit: &UnitName) {
+    pub(super) fn report_absent(&mut self, unit: &UnitName) {
         self.release(unit);
         self.events.push_back(BackendEvent::Absent(unit.clone()));
     }
@@ -564,9 +475,7 @@ impl Tracker {
         tracing::trace!(?call, ok = answer.is_ok(), "answer");
         match (call, answer) {
             (Call::ControlGroup(unit), Ok(Answer::ControlGroup(group))) => {
-                if let Some(watched) = self.units.get_mut(&unit) {
-                    watched.state.control_group = Some(group);
-                }
+                self.handle_group(&unit, group, false);
             }
             (Call::List, answer) => self.handle_list(answer),
             (Call::Main { unit, pid }, answer) => self.handle_main_answer(&unit, pid, answer),
@@ -606,6 +515,9 @@ impl Tracker {
                     self.handle_refusal(&unit);
                 }
             }
+            (Call::SeenGroup(unit), Ok(Answer::ControlGroup(group))) if !group.is_empty() => {
+                self.handle_group(&unit, group, true);
+            }
             (Call::Later(unit), _) if self.swept.contains_key(&unit) => self.sweep(unit),
             (Call::Later(unit), _) => self.ask_properties(&unit),
             // systemd has gone, and its next list comes.
@@ -630,6 +542,13 @@ impl Tracker {
         }
     }
 
+    fn handle_group(&mut self, unit: &UnitName, group: String, is_seen: bool) {
+        if let Some(watched) = self.units.get_mut(unit) {
+            watched.state.control_group = Some(group);
+            watched.is_group_seen |= is_seen;
+        }
+    }
+
     fn handle_start_refusal(&mut self, unit: &UnitName, refusal: &Refusal) {
         let Some(watched) = self.units.get_mut(unit) else { return };
         // After an absence it shows when systemd is back whether the unit was started.
@@ -649,23 +568,6 @@ impl Tracker {
             self.events.push_back(BackendEvent::Exists(unit.clone()));
         }
         self.start_next();
-    }
-
-    fn handle_stop_answer(&mut self, unit: &UnitName, answer: Result<Answer, Refusal>) {
-        let Some(watched) = self.units.get_mut(unit) else { return };
-        match answer {
-            Ok(_) => {
-                watched.set_reply(Reply::Accepted);
-                self.step(unit);
-            }
-            Err(e) if e.is_no_unit() => self.handle_absent(unit),
-            Err(e) if e.is_absence() => {}
-            Err(error) => {
-                tracing::error!(%unit, %error, "systemd does not stop the unit");
-                watched.set_reply(Reply::Refused);
-                self.handle_refusal(unit);
-            }
-        }
     }
 
     /// Handle a call that systemd has refused for an unknown reason, such as lack of memory. Ask

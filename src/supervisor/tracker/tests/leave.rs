@@ -44,7 +44,7 @@ fn a_leave_is_told_once_and_before_the_unit_is_empty() {
     talk.answer(&Call::ControlGroup(unit.clone()), group);
     talk.answer(&Call::Stop(unit.clone()), Ok(Answer::Done));
     talk.changed(&unit, inactive());
-    talk.asked(&Call::IsEmpty { unit: unit.clone(), group: "/group".to_string() });
+    talk.asked(&Call::IsEmpty { unit: unit.clone(), group: "/group".to_string(), is_down: true });
     talk.tracker.handle_news(emptied(&unit));
     talk.event(BackendEvent::Empty(unit));
 }
@@ -102,7 +102,7 @@ fn a_guarded_unit_that_is_absent_is_lost_when_the_kernel_says_so() {
     talk.tracker.handle_lost();
     talk.tracker.handle_connected();
     talk.listed(&[]);
-    talk.asked(&Call::IsEmpty { unit: unit.clone(), group: "/group".to_string() });
+    talk.asked(&Call::IsEmpty { unit: unit.clone(), group: "/group".to_string(), is_down: true });
     talk.tracker.handle_news(left(&unit));
     talk.event(BackendEvent::Left(unit.clone()));
     talk.silence();
@@ -116,7 +116,7 @@ fn a_guarded_unit_that_is_down_is_lost_when_the_kernel_says_so() {
     let down = Changes { active: Some(Active::Inactive), ..running("a") };
     talk.changed(&unit, down.clone());
     talk.looked(&unit, &down);
-    talk.asked(&Call::IsEmpty { unit: unit.clone(), group: "/group".to_string() });
+    talk.asked(&Call::IsEmpty { unit: unit.clone(), group: "/group".to_string(), is_down: true });
     talk.tracker.handle_news(left(&unit));
     talk.event(BackendEvent::Left(unit.clone()));
     talk.tracker.handle_news(emptied(&unit));

@@ -27,7 +27,7 @@ fn a_stop_that_is_refused_is_tried_again() {
     let (mut talk, unit) = refused(3);
     talk.answer(&Call::Stop(unit.clone()), Ok(Answer::Done));
     talk.changed(&unit, inactive());
-    talk.asked(&Call::IsEmpty { unit: unit.clone(), group: "/group".to_string() });
+    talk.asked(&Call::IsEmpty { unit: unit.clone(), group: "/group".to_string(), is_down: true });
     talk.tracker.handle_news(News::Emptied { unit: unit.clone() });
     talk.event(BackendEvent::Empty(unit));
 }
@@ -36,7 +36,7 @@ fn a_stop_that_is_refused_is_tried_again() {
 fn a_unit_that_cannot_be_stopped_is_over_when_it_is_empty() {
     let (mut talk, unit) = refused(8);
     talk.answer(&Call::Stop(unit.clone()), Err(refusal("busy")));
-    let empty = Call::IsEmpty { unit: unit.clone(), group: "/group".to_string() };
+    let empty = Call::IsEmpty { unit: unit.clone(), group: "/group".to_string(), is_down: true };
     talk.asked(&empty);
     talk.nothing_asked();
     // All is asked again, and may be refused as often again.
@@ -157,7 +157,7 @@ fn an_unknown_cgroup_is_not_an_empty_one() {
     talk.looked(&unit, &inactive());
     talk.asked(&Call::ControlGroup(unit.clone()));
     talk.answer(&Call::Stop(unit.clone()), Ok(Answer::Done));
-    talk.asked(&Call::IsEmpty { unit, group: "/group".to_string() });
+    talk.asked(&Call::IsEmpty { unit, group: "/group".to_string(), is_down: true });
 }
 
 /// The answer to a question for the unit interface, which has this state.
@@ -201,7 +201,7 @@ fn forsaken() -> (Talk, UnitName, Call) {
     let forsaken = Changes { active: Some(Active::Failed), ..running("a") };
     talk.changed(&unit, forsaken.clone());
     talk.looked(&unit, &forsaken);
-    let empty = Call::IsEmpty { unit: unit.clone(), group: "/group".to_string() };
+    let empty = Call::IsEmpty { unit: unit.clone(), group: "/group".to_string(), is_down: true };
     talk.asked(&empty);
     talk.silence();
     (talk, unit, empty)

@@ -1,0 +1,171 @@
+//! The removal of a unit, and when no process of it is left.
+
+use crate::proto::UnitName;
+
+use super::super::backend::BackendEvent;
+use super::Tracker;
+use super::messages::{Answer, Call, Refusal};
+use super::units::{Phase, Watched};
+
+/// How far the unit's removal is.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum CollectState {
+    /// Not wanted.
+    No,
+    /// Wanted, but systemd was not told yet.
+    Wanted,
+    /// systemd was told to stop it, or (`reset`) to forget its failure.
+    Told { reset: bool, reply: Reply },
+}
+
+/// What systemd has said to it.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Reply {
+    Accepted,
+    Awaited,
+    /// It is told again after a pause, or after the next list.
+    Refused,
+}
+
+/// Why the kernel was asked whether the unit's cgroup is empty.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum EmptyCheck {
+    /// To report `Empty` before systemd has removed the unit: the main process has exited.
+    AtExit,
+    /// To report `Empty`: systemd has removed the unit.
+    ReportEmpty,
+    /// To report `Absent`: the unit is down, and nobody knows how its main process ended.
+    ReportAbsent,
+    /// The kernel was not asked.
+    No,
+}
+
+impl Watched {
+    /// Note that the unit is to be removed.
+    pub(super) fn want_collect(&mut self) {
+        if self.collect == CollectState::No {
+            self.collect = CollectState::Wanted;
+        }
+    }
+
+    /// The call that removes it.
+    fn removal(&self, unit: &UnitName) -> Call {
+        let unit = unit.clone();
+        if self.state.is_failed() { Call::Reset(unit) } else { Call::Stop(unit) }
+    }
+
+    /// systemd has replied to being told to remove it.
+    fn set_reply(&mut self, reply: Reply) {
+        let reset = matches!(self.collect, CollectState::Told { reset: true, .. });
+        self.collect = CollectState::Told { reset, reply };
+    }
+}
+
+impl Tracker {
+    pub(super) fn step_collect(&mut self, unit: &UnitName) {
+        let ready = self.is_ready();
+        let Some(watched) = self.units.get_mut(unit) else { return };
+        let failed = watched.state.is_failed();
+        let was_told = match watched.collect {
+            CollectState::No | CollectState::Told { reply: Reply::Awaited, .. } => return,
+            CollectState::Wanted => false,
+            CollectState::Told { reset: false, .. } if failed => true,
+            // What a script leaves behind is not ended.
+            CollectState::Told { reply: Reply::Accepted, .. }
+                if watched.state.is_down() && (watched.is_told_empty || unit.is_script()) =>
+            {
+                return self.report_empty(unit);
+            }
+            // systemd has finished with the unit, but its cgroup may have processes.
+            CollectState::Told { reply: Reply::Accepted, .. } if watched.state.is_down() => {
+                return self.ask_kernel(unit, EmptyCheck::ReportEmpty);
+            }
+            // systemd refuses to stop it, but its processes may end by themselves.
+            CollectState::Told { reply: Reply::Refused, .. }
+                if watched.is_given_up() && watched.phase == Phase::Exited =>
+            {
+                return self.ask_kernel(unit, EmptyCheck::ReportEmpty);
+            }
+            CollectState::Told { .. } => return,
+        };
+        if !ready {
+            return;
+        }
+        watched.collect = CollectState::Told { reset: failed, reply: Reply::Awaited };
+        let removal = watched.removal(unit);
+        let has_settled = watched.phase == Phase::Exited && watched.state.is_settled();
+        let (is_told_empty, is_group_seen) = (watched.is_told_empty, watched.is_group_seen);
+        if has_settled && unit.is_script() {
+            // What it leaves behind is not ended.
+            self.tell_empty(unit);
+        } else if has_settled && is_group_seen && !is_told_empty {
+            self.ask_kernel(unit, EmptyCheck::AtExit);
+        } else if !was_told {
+            self.ask(Call::ControlGroup(unit.clone()));
+        }
+        self.ask(removal);
+    }
+
+    /// Ask the kernel whether the unit's cgroup is empty.
+    pub(super) fn ask_kernel(&mut self, unit: &UnitName, why: EmptyCheck) {
+        let Some(watched) = self.units.get_mut(unit) else { return };
+        let Some(group) = watched.state.control_group.clone() else {
+            return self.handle_refusal(unit);
+        };
+        watched.emptying = why;
+        let is_down = why != EmptyCheck::AtExit;
+        self.ask(Call::IsEmpty { unit: unit.clone(), group, is_down });
+    }
+
+    /// Handle that the unit's cgroup has no process.
+    pub(super) fn handle_emptied(&mut self, unit: &UnitName) {
+        match self.units.get(unit).map(|watched| watched.emptying) {
+            Some(EmptyCheck::AtExit) => self.tell_empty(unit),
+            Some(EmptyCheck::ReportEmpty) => self.report_empty(unit),
+            Some(EmptyCheck::ReportAbsent) => {
+                self.report_absent(unit);
+                // Nobody will collect it.
+                self.sweep(unit.clone());
+            }
+            Some(EmptyCheck::No) | None => {}
+        }
+    }
+
+    /// Report that no process is left, before systemd has removed the unit.
+    fn tell_empty(&mut self, unit: &UnitName) {
+        let Some(watched) = self.units.get_mut(unit) else { return };
+        watched.emptying = EmptyCheck::No;
+        if !std::mem::replace(&mut watched.is_told_empty, true) {
+            self.events.push_back(BackendEvent::Empty(unit.clone()));
+        }
+    }
+
+    /// systemd has removed the unit. Report that no process is left, if that was not said before.
+    pub(super) fn report_empty(&mut self, unit: &UnitName) {
+        self.tell_empty(unit);
+        let old = self.units.get_mut(unit);
+        let next = old.and_then(|old| Some((old.next.take()?, std::mem::take(&mut old.signals))));
+        self.release(unit);
+        if let Some((spec, signals)) = next {
+            self.start_unit(&spec);
+            signals.into_iter().for_each(|(signal, all)| self.hold_signal(unit, signal, all));
+        }
+    }
+
+    pub(super) fn handle_stop_answer(&mut self, unit: &UnitName, answer: Result<Answer, Refusal>) {
+        let Some(watched) = self.units.get_mut(unit) else { return };
+        match answer {
+            Ok(_) => {
+                watched.set_reply(Reply::Accepted);
+                self.step(unit);
+            }
+            Err(e) if e.is_no_unit() => self.handle_absent(unit),
+            Err(e) if e.is_absence() => {}
+            Err(error) => {
+                tracing::error!(%unit, %error, "systemd does not stop the unit");
+                watched.set_reply(Reply::Refused);
+                self.handle_refusal(unit);
+            }
+        }
+    }
+}

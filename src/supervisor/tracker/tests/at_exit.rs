@@ -1,0 +1,157 @@
+//! Units of which no process is left when their main process exits.
+
+use super::*;
+use crate::proto::Stage;
+
+fn empty(unit: &UnitName) -> Call {
+    Call::IsEmpty { unit: unit.clone(), group: "/seen".to_string(), is_down: false }
+}
+
+fn removal(unit: &UnitName, code: i32) -> Call {
+    if code == 0 { Call::Stop(unit.clone()) } else { Call::Reset(unit.clone()) }
+}
+
+fn emptied(unit: &UnitName) -> News {
+    News::Emptied { unit: unit.clone() }
+}
+
+/// A unit whose cgroup the kernel has shown, and that has exited and is to be removed. Its removal
+/// is asked for next.
+fn ended(unit: &UnitName, code: i32) -> Talk {
+    let mut talk = Talk::ready();
+    talk.seen = "/seen".to_string();
+    talk.run(unit);
+    talk.changed(unit, exited(code));
+    talk.event(exit(unit, code));
+    talk.tracker.collect(unit);
+    talk.asked(&empty(unit));
+    talk
+}
+
+/// [gone-means-empty]
+#[test]
+fn no_process_is_left_before_systemd_has_removed_the_unit() {
+    for code in [0, 3] {
+        let unit = unit(1);
+        let mut talk = ended(&unit, code);
+        let number = talk.asked(&removal(&unit, code));
+        talk.silence();
+        talk.tracker.handle_news(emptied(&unit));
+        talk.event(BackendEvent::Empty(unit.clone()));
+        talk.tracker.forget(&unit);
+        talk.tracker.handle_news(News::Answer { number, answer: Ok(Answer::Done) });
+        if code == 0 {
+            talk.nothing_asked();
+            talk.changed(&unit, inactive());
+        }
+        talk.asked(&Call::Unwatch(unit));
+        talk.silence();
+    }
+}
+
+/// [empty-removed]
+#[test]
+fn the_removal_goes_on_behind_the_report() {
+    for code in [0, 3] {
+        let unit = unit(1);
+        let removal = removal(&unit, code);
+        let mut talk = ended(&unit, code);
+        talk.tracker.handle_news(emptied(&unit));
+        talk.event(BackendEvent::Empty(unit.clone()));
+        talk.tracker.forget(&unit);
+        // systemd refuses it.
+        talk.answer(&removal, Err(refusal("busy")));
+        talk.answer(&Call::Later(unit.clone()), Ok(Answer::Done));
+        talk.looked(&unit, &exited(code));
+        talk.asked(&Call::ControlGroup(unit.clone()));
+        talk.asked(&removal);
+        // The connection is lost, and with it perhaps the call.
+        talk.tracker.handle_lost();
+        talk.tracker.handle_connected();
+        talk.listed(&[&unit]);
+        talk.looked(&unit, &exited(code));
+        talk.asked(&Call::ControlGroup(unit.clone()));
+        talk.asked(&removal);
+        talk.tracker.handle_lost();
+        talk.tracker.handle_connected();
+        talk.listed(&[]);
+        talk.asked(&Call::Unwatch(unit));
+        talk.silence();
+    }
+}
+
+/// [empty-removed]
+#[test]
+fn a_start_waits_until_the_name_is_free() {
+    let unit = unit(1);
+    let mut talk = ended(&unit, 0);
+    talk.asked(&Call::Stop(unit.clone()));
+    talk.tracker.handle_news(emptied(&unit));
+    talk.event(BackendEvent::Empty(unit.clone()));
+    // One that nobody wants any more.
+    talk.tracker.start(&spec(&unit), &output());
+    assert!(talk.tracker.is_starting(&unit));
+    talk.tracker.forget(&unit);
+    assert!(!talk.tracker.is_starting(&unit));
+    // One that is cancelled meanwhile.
+    talk.tracker.start(&spec(&unit), &output());
+    talk.tracker.signal(&unit, libc::SIGTERM, true);
+    talk.nothing_asked();
+    talk.tracker.handle_lost();
+    talk.tracker.handle_connected();
+    talk.listed(&[]);
+    talk.asked(&Call::Unwatch(unit.clone()));
+    talk.asked(&Call::Watch(unit.clone()));
+    talk.answer(&Call::Start(unit.clone()), Ok(Answer::Done));
+    talk.nothing_asked();
+    talk.changed(&unit, running("b"));
+    talk.event(started(&unit, "b"));
+    talk.asked(&Call::ReadBack(unit.clone()));
+    talk.asked(&Call::Kill { unit, signal: libc::SIGTERM, all: true });
+}
+
+/// [gone-means-empty]
+#[test]
+fn what_is_left_behind_is_ended_first() {
+    let unit = unit(1);
+    let mut talk = ended(&unit, 0);
+    talk.answer(&Call::Stop(unit.clone()), Ok(Answer::Done));
+    talk.silence();
+    // It ignores SIGTERM, and systemd calls that a failure.
+    talk.changed(&unit, Changes { active: Some(Active::Failed), ..exited(0) });
+    talk.silence();
+    talk.asked(&empty(&unit));
+    talk.asked(&Call::Reset(unit.clone()));
+    talk.tracker.handle_news(emptied(&unit));
+    talk.event(BackendEvent::Empty(unit));
+}
+
+#[test]
+fn one_that_is_being_stopped_is_waited_for() {
+    let (mut talk, unit) = (Talk::ready(), unit(1));
+    talk.seen = "/seen".to_string();
+    talk.run(&unit);
+    talk.changed(&unit, Changes { active: Some(Active::Deactivating), ..exited(3) });
+    talk.event(exit(&unit, 3));
+    talk.tracker.collect(&unit);
+    talk.asked(&Call::ControlGroup(unit.clone()));
+    talk.asked(&Call::Stop(unit.clone()));
+    talk.tracker.handle_news(emptied(&unit));
+    talk.silence();
+}
+
+/// What a script leaves behind is not ended.
+#[test]
+fn a_script_that_has_exited_is_over() {
+    let unit = unit(1).of_stage(Stage::Prolog, false);
+    let mut talk = Talk::ready();
+    talk.run(&unit);
+    talk.changed(&unit, exited(0));
+    talk.event(exit(&unit, 0));
+    talk.tracker.collect(&unit);
+    talk.event(BackendEvent::Empty(unit.clone()));
+    talk.answer(&Call::Stop(unit.clone()), Ok(Answer::Done));
+    talk.changed(&unit, inactive());
+    talk.asked(&Call::Unwatch(unit));
+    talk.silence();
+}
