@@ -124,11 +124,14 @@ impl Gathering {
     }
 
     /// It is time to send: a leaf has nobody to wait for; others wait unless all ranks have got
-    /// further.
+    /// further. Most often the end of a shell is all that there is to its end, so both go in one
+    /// message.
     pub(super) fn is_ready(&self, now: MonoTime, ranks: &Idset, is_leaf: bool) -> bool {
         let furthest = self.stages.values().max();
         let all_reached = || ranks.ranks().all(|rank| self.stages.get(&rank) == furthest);
-        is_leaf || (self.has_advanced && all_reached()) || self.is_due(now)
+        let is_ending = furthest == Some(&Stage::Exited);
+        let has_all = is_leaf || (self.has_advanced && all_reached());
+        (has_all && !is_ending) || self.is_due(now)
     }
 
     pub(super) fn is_due(&self, now: MonoTime) -> bool {

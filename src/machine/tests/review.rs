@@ -45,6 +45,7 @@ fn what_ended_shells_leave_behind_has_a_limit() {
     let unit = world.unit_of(0);
     let status = WaitStatus(0);
     world.report(0, &unit, UnitEvent::Exited { status });
+    world.pass(0.05);
     assert_eq!(world.status(), Some(status));
     world.pass(1000.0);
     assert_eq!(world.drained, [format!("0 unkillable user processes for job {JOB}")]);
@@ -375,6 +376,17 @@ fn the_barrier_of_a_subtree_is_one_message() {
     // Nobody waits for more than the last entry: one message of each child, and one order to each.
     assert_eq!(world.barrier.len(), 9);
     assert_eq!(world.messages - before, 2 * 8);
+}
+
+#[test]
+fn the_end_of_a_shell_and_of_its_unit_are_one_message() {
+    let mut world = World::running(9, "0-8");
+    let before = world.messages;
+    for rank in 1..9 {
+        world.exited(rank, WaitStatus(0));
+    }
+    world.pass(0.05);
+    assert_eq!(world.messages - before, 8);
 }
 
 #[test]

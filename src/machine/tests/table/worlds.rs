@@ -276,6 +276,7 @@ fn exited() -> World {
     for rank in 1..3 {
         unit(&mut world, rank, UnitEvent::Exited { status: WaitStatus(0) });
     }
+    world.pass(0.05);
     world
 }
 
