@@ -285,6 +285,9 @@ pub(super) struct World {
     pub(super) drained_for_script: BTreeSet<(String, u32)>,
     /// Jobs, and ranks on which a record of theirs was lost.
     pub(super) unrecorded: BTreeSet<(String, u32)>,
+    /// Barriers that every shell has entered, and found what the others wrote before: the digest of the
+    /// job, the number of the barrier, and how often the KVS had gone back.
+    pub(super) entered: BTreeSet<(String, u32, u32)>,
     /// All allocations since the start, by digest.
     pub(super) allocations: BTreeMap<String, Allocation>,
     last_allocation: f64,
@@ -382,6 +385,7 @@ impl World {
             drained: BTreeSet::new(),
             drained_for_script: BTreeSet::new(),
             unrecorded: BTreeSet::new(),
+            entered: BTreeSet::new(),
             allocations: BTreeMap::new(),
             last_allocation: 0.0,
             links: BTreeMap::new(),
@@ -521,45 +525,6 @@ impl World {
             Item::ToRank0(waiter) => self.handle_at_rank_0(*waiter),
             Item::ToShell(waiter, answer) => self.answer_shell(&waiter, answer),
             of_systemd => self.handle_systemd_item(of_systemd),
-        }
-    }
-
-    fn handle_systemd_item(&mut self, item: Item) {
-        match item {
-            Item::Alarm { rank, boot, unit, number } => {
-                let state = &mut self.ranks[rank as usize];
-                state
-                    .systemd
-                    .handle_alarm(&unit, if state.boot == boot { number } else { u64::MAX });
-                self.forward_from_systemd(rank);
-            }
-            Item::Ask { rank, connection, ask, spec } => {
-                self.handle_ask(rank, connection, &ask, spec.as_deref());
-            }
-            Item::Execute { rank, boot, unit, asked } => self.execute(rank, boot, &unit, asked),
-            Item::Fork { rank, boot, unit, asked } => self.fork(rank, boot, &unit, asked),
-            Item::Hangup { rank, connection } => {
-                self.ranks[rank as usize].systemd.disconnect(connection);
-            }
-            Item::PauseOver { rank, connection, number } => {
-                self.ranks[rank as usize].systemd.handle_pause_over(connection, number);
-                self.forward_from_systemd(rank);
-            }
-            Item::News { rank, connection, news } => self.handle_news(rank, connection, *news),
-            Item::Ready { rank, boot, unit } => self.report_ready(rank, boot, &unit),
-            Item::Signals(rank) => {
-                self.ranks[rank as usize].systemd.send_signals();
-                self.forward_from_systemd(rank);
-            }
-            Item::Signal { rank, unit, signal, all } => {
-                self.keep_reason(rank, &unit, signal);
-                self.signal(rank, &unit, signal, all);
-            }
-            Item::PatienceOver(life) => self.end_patience(life),
-            Item::SystemdLeaves(rank) => self.take_systemd_away(rank),
-            Item::SystemdAnswers(rank) => self.end_hang(rank),
-            Item::SystemdReturns(rank) => self.bring_systemd_back(rank),
-            _ => (), // the callers have handled the others
         }
     }
 

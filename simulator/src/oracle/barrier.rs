@@ -3,6 +3,8 @@
 //! wrote before they entered it. A shell from before the KVS went back need not: its connector
 //! waits for that. Nor need one whose job has lost a shell already.
 
+use std::collections::BTreeMap;
+
 use crate::rank::Rank;
 use crate::shell::{Shell, ShellId};
 use crate::world::World;
@@ -10,54 +12,69 @@ use crate::world::World;
 impl World {
     /// Checks that a shell may leave its barrier of this number.
     pub(crate) fn check_barrier(&mut self, id: ShellId, number: u32) {
-        let Shell { unit, digest, .. } = self.shell(id).clone();
+        let Shell { unit, digest, .. } = self.shell(id);
+        let (unit, digest) = (unit.clone(), digest.clone());
         if self.messages.deceived.contains(&unit.job()) {
+            return;
+        }
+        // That all have entered stays so, and what was found stays there until the KVS goes back. With
+        // many ranks a look at all of them for each of them takes minutes.
+        let barrier = (digest.clone(), number, self.kvs.rollbacks());
+        if self.entered.contains(&barrier) {
             return;
         }
         let has_entered = |rank: &u32| {
             let mut shells = self.ranks[*rank as usize].shells_of(&digest);
             shells.any(|shell| shell.entered >= number)
         };
-        if let Some(rank) = self.ranks_of(&digest).iter().find(|rank| !has_entered(rank)) {
+        let late = self.ranks_of(&digest).iter().find(|rank| !has_entered(rank));
+        if let Some(rank) = late {
             let seen = format!("{unit} leaves barrier {number}, which rank {rank} has not entered");
             self.violate("barrier", seen);
         }
-        self.check_written_before(id, number);
+        if self.check_written_before(id, number) && late.is_none() {
+            self.entered.insert(barrier);
+        }
     }
 
-    fn check_written_before(&mut self, id: ShellId, number: u32) {
-        let Shell { unit, digest, rollbacks, .. } = self.shell(id).clone();
+    /// Returns whether what each shell wrote was found.
+    fn check_written_before(&mut self, id: ShellId, number: u32) -> bool {
+        let Shell { unit, digest, rollbacks, .. } = self.shell(id);
+        let (unit, digest) = (unit.clone(), digest.clone());
         let own = self.ranks[id.rank as usize].shells_of(&digest).next().map(Shell::writer);
         let is_first = own == Some(self.shell(id).writer());
-        if rollbacks != self.kvs.rollbacks() || !is_first {
-            return;
+        if *rollbacks != self.kvs.rollbacks() || !is_first {
+            return false;
         }
-        let lines = self.kvs.live_lines(unit.job());
-        let others = self.ranks.iter().flat_map(|rank| rank.shells_of(&digest).take(1));
-        let others: Vec<&Shell> = others.collect();
-        if others.iter().any(|other| !other.works()) {
-            return;
+        let ranks = self.ranks_of(&digest);
+        let firsts =
+            || ranks.iter().filter_map(|rank| self.ranks[rank as usize].shells_of(&digest).next());
+        if firsts().any(|other| !other.works()) {
+            return false;
         }
         let is_whole = |other: &&Shell| {
             let is_lost = other.record_lost || other.record_damaged || other.commits_lost;
             !other.before_reboot && !is_lost
         };
+        let mut found: BTreeMap<&str, u32> = BTreeMap::new();
+        for line in self.kvs.live_lines(unit.job()) {
+            if let Some((writer, _)) = line.split_once(' ') {
+                *found.entry(writer).or_default() += 1;
+            }
+        }
         let lacks = |other: &&Shell| {
-            let writer = other.writer();
-            let found = lines
-                .iter()
-                .filter(|line| line.split_once(' ').is_some_and(|(by, _)| by == writer));
-            let done = other.done_before.get(number as usize - 1);
-            done.is_some_and(|done| (found.count() as u32) < *done)
+            let done = other.done_before.get(number as usize - 1).copied().unwrap_or_default();
+            done > 0 && found.get(other.writer().as_str()).copied().unwrap_or_default() < done
         };
-        let other =
-            others.into_iter().filter(is_whole).find(lacks).map(|other| other.unit.to_string());
+        let other = firsts().filter(is_whole).find(lacks).map(|other| other.unit.to_string());
+        let is_kept = other.is_none() && firsts().all(|other| is_whole(&other));
         if let Some(other) = other {
             let seen = format!(
                 "{unit} leaves barrier {number}, and does not find what {other} wrote before"
             );
             self.violate("barrier", seen);
         }
+        is_kept
     }
 
     /// Who has left the barrier at which this shell is refused now. A second shell on a rank, which was

@@ -24,7 +24,11 @@ impl World {
         let all = self.ranks.iter().flat_map(|state| &state.shells);
         let may_write =
             |shell: &&Shell| shell.digest == digest || shell.last_allocation >= starttime;
-        let own: BTreeSet<String> = all.filter(may_write).map(Shell::writer).collect();
+        let own: BTreeSet<String> = if notes.is_empty() {
+            BTreeSet::new()
+        } else {
+            all.filter(may_write).map(Shell::writer).collect()
+        };
         let is_foreign =
             |note: &&String| note.split_once(' ').is_none_or(|(writer, _)| !own.contains(writer));
         if let Some(note) = notes.iter().find(is_foreign) {
@@ -32,8 +36,10 @@ impl World {
         }
         for (rank, state) in (0..).zip(&self.ranks) {
             // A rank that the last leader never heard is drained, and nothing is known to be missing.
-            let is_given_up = self.drained.contains(&(digest.clone(), rank))
-                || log.iter().any(|e| e.logged_missing() == Some(BrokerRank(rank)));
+            let is_given_up = || {
+                self.drained.contains(&(digest.clone(), rank))
+                    || log.iter().any(|e| e.logged_missing() == Some(BrokerRank(rank)))
+            };
             for shell in state.shells_of(&digest) {
                 let name = shell.writer();
                 let of_shell = |note: &String| {
@@ -44,9 +50,10 @@ impl World {
                 let taken =
                     (0..shell.lines_sent).filter(|number| !shell.lines_refused.contains(number));
                 let in_order = numbers.iter().copied().eq(taken.take(numbers.len()));
-                let is_excused =
-                    !shell.has_closed || is_given_up || shell.before_reboot || shell.commits_lost;
-                if !in_order || (!is_excused && (numbers.len() as u32) < shell.lines_done) {
+                let is_excused = || {
+                    !shell.has_closed || shell.before_reboot || shell.commits_lost || is_given_up()
+                };
+                if !in_order || ((numbers.len() as u32) < shell.lines_done && !is_excused()) {
                     let done = shell.lines_done;
                     seen.push(format!(
                         "{}: {done} lines were answered, the KVS has {numbers:?}",

@@ -21,6 +21,46 @@ const FROM_SUPERVISOR: u32 = 1 << 18;
 const ANSWER_SECONDS: f64 = 30.0;
 
 impl World {
+    /// What happens in systemd, between it and the supervisor of its rank, and to its units.
+    pub(super) fn handle_systemd_item(&mut self, item: Item) {
+        match item {
+            Item::Alarm { rank, boot, unit, number } => {
+                let state = &mut self.ranks[rank as usize];
+                state
+                    .systemd
+                    .handle_alarm(&unit, if state.boot == boot { number } else { u64::MAX });
+                self.forward_from_systemd(rank);
+            }
+            Item::Ask { rank, connection, ask, spec } => {
+                self.handle_ask(rank, connection, &ask, spec.as_deref());
+            }
+            Item::Execute { rank, boot, unit, asked } => self.execute(rank, boot, &unit, asked),
+            Item::Fork { rank, boot, unit, asked } => self.fork(rank, boot, &unit, asked),
+            Item::Hangup { rank, connection } => {
+                self.ranks[rank as usize].systemd.disconnect(connection);
+            }
+            Item::PauseOver { rank, connection, number } => {
+                self.ranks[rank as usize].systemd.handle_pause_over(connection, number);
+                self.forward_from_systemd(rank);
+            }
+            Item::News { rank, connection, news } => self.handle_news(rank, connection, *news),
+            Item::Ready { rank, boot, unit } => self.report_ready(rank, boot, &unit),
+            Item::Signals(rank) => {
+                self.ranks[rank as usize].systemd.send_signals();
+                self.forward_from_systemd(rank);
+            }
+            Item::Signal { rank, unit, signal, all } => {
+                self.keep_reason(rank, &unit, signal);
+                self.signal(rank, &unit, signal, all);
+            }
+            Item::PatienceOver(life) => self.end_patience(life),
+            Item::SystemdLeaves(rank) => self.take_systemd_away(rank),
+            Item::SystemdAnswers(rank) => self.end_hang(rank),
+            Item::SystemdReturns(rank) => self.bring_systemd_back(rank),
+            _ => (), // the callers have handled the others
+        }
+    }
+
     /// Passes a node's command to its supervisor.
     pub(super) fn forward_command(&mut self, from: Life, unit: UnitName, command: UnitCommand) {
         let rank = from.rank as usize;

@@ -209,7 +209,8 @@ impl World {
         if !self.shell(id).works() {
             return;
         }
-        if self.has_heard_all(id)
+        if self.shell(id).talk.ending.is_some()
+            && self.has_heard_all(id)
             && let Some(status) = self.shell_mut(id).talk.ending.take()
         {
             self.after(0.000_1, 0.001, Item::EndShell { id, status });
