@@ -39,6 +39,8 @@ pub(super) struct Barrier {
     /// How many barriers some shell was let go from, as a rank's record has it.
     passed: u32,
     completed: u32,
+    /// A rank that the next barrier has waited for when it was looked for last.
+    awaited: Option<BrokerRank>,
     failed: bool,
     /// The job ends without its shells: nobody is let go any more.
     closed: bool,
@@ -89,7 +91,8 @@ impl Barrier {
         }
         // A shell in its second barrier proves that the first one was complete, although other
         // ranks may not have heard that.
-        let completed = self.everyone().max(count.saturating_sub(1));
+        let everyone = if self.is_awaited() { self.passed } else { self.everyone() };
+        let completed = everyone.max(count.saturating_sub(1));
         let is_news = completed > self.completed;
         self.completed = self.completed.max(completed);
         if self.failed {
@@ -102,12 +105,24 @@ impl Barrier {
             // Told again by a rank that was away: it may have missed the release.
             return Entered::Complete(self.completed);
         }
-        let inside = self.entered.values().filter(|n| **n > self.completed).count();
-        if self.completed == 0 && inside == 1 && before == 0 && self.unknown.is_empty() {
+        let is_alone = || self.entered.values().filter(|n| **n > 0).take(2).count() == 1;
+        if self.completed == 0 && before == 0 && self.unknown.is_empty() && is_alone() {
             Entered::First
         } else {
             Entered::Waiting
         }
+    }
+
+    /// Whether a shell has not entered the next barrier. Each entry asks this, so it begins with the
+    /// rank that was found the last time: a look at all ranks would take a job of 10,000 seconds.
+    fn is_awaited(&mut self) -> bool {
+        let from = self.awaited.unwrap_or(BrokerRank(0));
+        let mut ranks = self.entered.range(from..).chain(self.entered.range(..from));
+        let is_out = |(rank, count): &(&BrokerRank, &u32)| {
+            **count <= self.completed && !self.may_have_passed.contains_rank(**rank)
+        };
+        self.awaited = ranks.find(is_out).map(|(rank, _)| *rank);
+        self.awaited.is_some()
     }
 
     /// How often every shell has entered. One that may have passed counts as having passed. Else a
@@ -331,5 +346,21 @@ mod tests {
         assert!(barrier.fail(false));
         assert_eq!(barrier.enter(BrokerRank(0), 1), Entered::Failed);
         assert_eq!(barrier.enter(BrokerRank(7), 1), Entered::Waiting, "not of this job");
+    }
+
+    #[test]
+    fn the_last_rank_completes_a_barrier_in_whatever_order_they_come() {
+        for step in [1, 37, 99] {
+            let mut barrier = Barrier::new(&Idset::from_range(0..100));
+            for (count, number) in (1..3).flat_map(|count| (0..100).map(move |n| (count, n))) {
+                let entered = barrier.enter(BrokerRank(number * step % 100), count);
+                assert_eq!(
+                    entered == Entered::Complete(count),
+                    number == 99,
+                    "{step}: {entered:?}"
+                );
+                assert_eq!(entered == Entered::First, (count, number) == (1, 0));
+            }
+        }
     }
 }
