@@ -7,7 +7,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use clap::Args;
-use job_exec_rs_simulator::{Coverage, FaultKind, Outcome, Profile, Violation, minimise, run};
+use job_exec_rs_simulator::{
+    Coverage, FaultKind, JobTraffic, Load, Outcome, Profile, Violation, minimise, run,
+};
 
 use super::failure::Failure;
 
@@ -20,7 +22,8 @@ pub(super) struct Arguments {
     /// The first seed
     #[arg(long, default_value_t = 1)]
     first: u64,
-    /// Which faults, and how often: default, calm, reloads, kills, nodes, stalls, units, large
+    /// Which faults, and how often: default, calm, reloads, kills, nodes, stalls, units, large; or
+    /// huge, which has none and counts the messages of jobs on up to 10,000 ranks, in one seed
     #[arg(long, default_value = "default")]
     profile: String,
     /// Play this one seed and print its transcript
@@ -58,8 +61,60 @@ pub(super) fn sim(arguments: &Arguments) -> Result<ExitCode, Failure> {
     match arguments.seed {
         Some(seed) if arguments.minimise => Ok(shortest(seed, &profile)),
         Some(seed) => Ok(print(&run(seed, &profile, &BTreeSet::new(), true))),
+        None if !profile.planned.is_empty() => Ok(count_messages(arguments.first, &profile)),
         None => Ok(many(arguments, &profile)),
     }
+}
+
+/// Plays the world twice: once with units that start at the same pace, and once as in other profiles.
+/// Then ranks report at different moments, and reports of fewer ranks go up together.
+fn count_messages(seed: u64, profile: &Profile) -> ExitCode {
+    for start_seconds in [profile.start_seconds, 0.5] {
+        let outcome =
+            run(seed, &Profile { start_seconds, ..profile.clone() }, &BTreeSet::new(), false);
+        println!("messages / bytes of one job, if units start within {start_seconds} s:");
+        list_traffic(&outcome);
+        if print(&outcome) == ExitCode::FAILURE {
+            return ExitCode::FAILURE;
+        }
+    }
+    ExitCode::SUCCESS
+}
+
+/// A line for each kind of job: how many ranks it has, and whether rank 0 leads it. The columns are
+/// messages and bytes that one job of the kind takes, sent and received, least and most.
+fn list_traffic(outcome: &Outcome) {
+    let mut kinds: BTreeMap<(usize, bool), Vec<&JobTraffic>> = BTreeMap::new();
+    for job in outcome.traffic.values() {
+        kinds.entry((job.ranks, job.leader == 0)).or_default().push(job);
+    }
+    println!(
+        "{:>6} {:>6} {:>6}  {:17}  {:17}  {:17}  rank 0's broker",
+        "jobs", "ranks", "depth", "rank 0", "leader", "inner rank"
+    );
+    for ((ranks, is_at_0), jobs) in kinds {
+        let depth = jobs.iter().map(|job| job.depth()).max().unwrap_or_default();
+        let column = |of: fn(&JobTraffic) -> Load| range(jobs.iter().map(|job| of(job)));
+        let at_0 = column(|job| job.of(0));
+        let at_leader = if is_at_0 { "is rank 0".into() } else { column(|job| job.of(job.leader)) };
+        let inner = column(JobTraffic::busiest_inner);
+        let count = jobs.len();
+        let broker = column(|job| job.at_broker_0);
+        println!("{count:6} {ranks:6} {depth:6}  {at_0:17}  {at_leader:17}  {inner:17}  {broker}");
+    }
+}
+
+/// What the jobs of one kind take, least and most.
+fn range(loads: impl Iterator<Item = Load> + Clone) -> String {
+    let text = |values: Vec<u64>| {
+        let (least, most) = (values.iter().min(), values.iter().max());
+        match (least, most) {
+            (Some(least), Some(most)) if least != most => format!("{least}-{most}"),
+            (least, _) => least.copied().unwrap_or_default().to_string(),
+        }
+    };
+    let messages = text(loads.clone().map(|load| load.messages).collect());
+    format!("{messages} / {}", text(loads.map(|load| load.bytes).collect()))
 }
 
 fn shortest(seed: u64, profile: &Profile) -> ExitCode {

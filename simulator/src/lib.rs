@@ -55,6 +55,7 @@ mod script;
 mod sent;
 mod shell;
 mod systemd;
+mod traffic;
 mod world;
 
 pub use coverage::Coverage;
@@ -63,6 +64,7 @@ pub use kind::FaultKind;
 pub use minimise::minimise;
 pub use profile::Profile;
 pub use sent::{Heard, Sent};
+pub use traffic::{JobTraffic, Load};
 pub use world::{Outcome, run, run_with};
 
 /// An invariant that was broken.

@@ -81,9 +81,16 @@ pub(super) struct Manager {
     last: u64,
     /// It was started again, and no service has said hello to it.
     is_fresh: bool,
+    /// R has its hosts as a hostlist, as Flux writes it, and not one by one. The digests of jobs depend
+    /// on that, and so does what becomes of seeds that are known.
+    has_hostlists: bool,
 }
 
 impl Manager {
+    pub(super) fn new(has_hostlists: bool) -> Self {
+        Self { has_hostlists, ..Self::default() }
+    }
+
     /// Makes a job with the next id. An id that the KVS has forgotten is issued again.
     pub(super) fn submit(&mut self, userid: u32, duration: f64, now: f64) -> JobId {
         self.last += 1;
@@ -96,6 +103,7 @@ impl Manager {
     /// Gives a job its resources, at `wall` seconds since the epoch. Returns `None` if it has
     /// resources or has ended.
     pub(super) fn allocate(&mut self, id: JobId, ranks: Idset, wall: f64) -> Option<Allocation> {
+        let has_hostlists = self.has_hostlists;
         let job = self.jobs.get_mut(&id)?;
         if job.allocation.is_some() || job.ended {
             return None;
@@ -104,7 +112,7 @@ impl Manager {
         let digest = String::new();
         let userid = job.userid;
         let mut allocation = Allocation { id, userid, ranks, digest, limited, starttime: wall };
-        let payload = payload(id, &allocation, job);
+        let payload = payload(id, &allocation, job, has_hostlists);
         if let Ok(start) = StartRequest::read(payload.to_string().as_bytes()) {
             allocation.digest = JobDigest::new(id, userid, &start.r).as_str().to_string();
         }
@@ -123,12 +131,13 @@ impl Manager {
 
     /// Takes the start request of a job. `None` if none is due.
     pub(super) fn take_start_request(&mut self, id: JobId) -> Option<Value> {
+        let has_hostlists = self.has_hostlists;
         let job = self.jobs.get_mut(&id)?;
         if job.pending || job.ended || job.cleaning_since.is_some() {
             return None;
         }
         let allocation = job.allocation.as_ref()?;
-        let payload = payload(id, allocation, job);
+        let payload = payload(id, allocation, job, has_hostlists);
         job.told = job.released.clone();
         job.pending = true;
         Some(payload)
@@ -181,6 +190,7 @@ impl Manager {
 
     /// What the KVS has of a job in CLEANUP.
     pub(super) fn read_cleaning(&mut self, id: JobId) -> Option<Cleaning> {
+        let has_hostlists = self.has_hostlists;
         let job = self.jobs.get_mut(&id)?;
         let allocation = job.allocation.as_ref()?;
         let log = JobEventlog {
@@ -194,7 +204,7 @@ impl Manager {
             is_held: job.holds > 0,
             was_held: job.holds > 0,
         };
-        let start = payload(id, allocation, job);
+        let start = payload(id, allocation, job, has_hostlists);
         job.told = job.released.clone();
         let (jobspec, r) = (start["jobspec"].to_string(), start["R"].to_string());
         Cleaning::read(id, log, &jobspec, &r).ok().flatten()
@@ -291,9 +301,13 @@ pub(super) fn tolerance(id: JobId) -> u32 {
     (id.0 >> 24) as u32 % 3
 }
 
-fn payload(id: JobId, allocation: &Allocation, job: &ManagedJob) -> Value {
+fn payload(id: JobId, allocation: &Allocation, job: &ManagedJob, has_hostlists: bool) -> Value {
     let Allocation { userid, ranks, starttime, .. } = allocation;
-    let hosts: Vec<String> = ranks.iter().map(|rank| format!("n{rank}")).collect();
+    let hosts: Vec<String> = if has_hostlists {
+        vec![format!("n[{ranks}]")]
+    } else {
+        ranks.iter().map(|rank| format!("n{rank}")).collect()
+    };
     let expiration = if job.duration > 0.0 { starttime + job.duration } else { 0.0 };
     let exec = json!({ "prolog-tolerance": tolerance(id) });
     let jobspec = json!({ "attributes": { "system": { "exec": exec } } });

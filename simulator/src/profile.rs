@@ -1,6 +1,7 @@
 //! Profiles: sizes of worlds, and rates of faults.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use super::kind::FaultKind;
 use super::kind::FaultKind as Kind;
@@ -12,6 +13,13 @@ pub struct Profile {
     pub ranks: u32,
     /// How many jobs are submitted.
     pub jobs: u32,
+    /// The ranks of each job, in the order of submission. If there are any, shells do nothing but enter
+    /// their barriers and end, and the messages of each job are counted. Otherwise ranks are random.
+    pub planned: Vec<Range<u32>>,
+    /// `exec.fanout`. With a small one small worlds have deep trees.
+    pub fanout: u32,
+    /// How long systemd takes at most to start a unit, in seconds: more than 0.005.
+    pub start_seconds: f64,
     /// How long faults happen, in simulated seconds.
     pub seconds: f64,
     /// Rates of faults, per simulated second or per occasion ([`FaultKind::is_timed`]). A kind
@@ -124,8 +132,8 @@ const UNITS: Rates = &[
 
 impl Profile {
     /// The names of all profiles.
-    pub const NAMES: [&'static str; 8] =
-        ["default", "calm", "reloads", "kills", "nodes", "stalls", "units", "large"];
+    pub const NAMES: [&'static str; 9] =
+        ["default", "calm", "reloads", "kills", "nodes", "stalls", "units", "large", "huge"];
 
     /// The profile of this name.
     pub fn named(name: &str) -> Option<Self> {
@@ -137,6 +145,7 @@ impl Profile {
             "nodes" => NODES,
             "stalls" => STALLS,
             "units" => UNITS,
+            "huge" => return Some(Self::quiet(10_000, 32, huge_jobs())),
             _ => return None,
         };
         // Some bugs only show with many ranks.
@@ -144,6 +153,9 @@ impl Profile {
         Some(Self {
             ranks,
             jobs,
+            planned: Vec::new(),
+            fanout: 2,
+            start_seconds: 0.5,
             seconds: 60.0,
             rates: rates.iter().copied().collect(),
             deaf_shells: 0.05,
@@ -155,4 +167,37 @@ impl Profile {
             scripts: 0.3,
         })
     }
+
+    /// A world without faults for jobs on these ranks, in which as little as possible is random.
+    pub fn quiet(ranks: u32, fanout: u32, planned: Vec<Range<u32>>) -> Self {
+        Self {
+            ranks,
+            jobs: planned.len() as u32,
+            planned,
+            fanout,
+            start_seconds: 0.01,
+            seconds: 60.0,
+            rates: BTreeMap::new(),
+            deaf_shells: 0.0,
+            guests: 0.0,
+            deaf_guests: 0.0,
+            leftovers: 0.0,
+            limited: 0.0,
+            slow_systemd: 0.0,
+            scripts: 0.0,
+        }
+    }
+
+    /// Whether shells do nothing but enter their barriers and end.
+    pub(super) fn is_quiet(&self) -> bool {
+        !self.planned.is_empty()
+    }
+}
+
+/// One job on all ranks, a thousand of ten ranks, and some between these. Where rank 0 is a job's first
+/// rank it is its leader as well.
+fn huge_jobs() -> Vec<Range<u32>> {
+    let mut jobs = vec![0..10_000, 1..10_000, 1..1001, 1..101, 1..11];
+    jobs.extend((0..1000).map(|number| number * 10..number * 10 + 10));
+    jobs
 }

@@ -232,12 +232,12 @@ pub(super) fn instance() -> InstanceId {
     InstanceId::new("/sim", 1)
 }
 
-pub(super) fn config(perilog: Option<config::Perilog>) -> Config {
-    Config { fanout: 2, imp: Some("/bin/imp".to_string()), perilog, ..Config::default() }
+pub(super) fn config(fanout: u32, perilog: Option<config::Perilog>) -> Config {
+    Config { fanout, imp: Some("/bin/imp".to_string()), perilog, ..Config::default() }
 }
 
 /// `broker` tells the brokers of this rank apart, as a process id does.
-pub(super) fn new_node(rank: u32, broker: u32, uptime: f64, site: Option<config::Perilog>) -> Node {
+pub(super) fn new_node(rank: u32, broker: u32, uptime: f64, config: Config) -> Node {
     let facts = Facts {
         rank: BrokerRank(rank),
         broker: broker.to_string(),
@@ -255,5 +255,5 @@ pub(super) fn new_node(rank: u32, broker: u32, uptime: f64, site: Option<config:
         nested: false,
         working_directory: None,
     };
-    Node::new(config(site), facts)
+    Node::new(config, facts)
 }

@@ -25,6 +25,7 @@ use super::request::{Life, Requests};
 use super::script;
 use super::sent::{Heard, Messages, Sent};
 use super::shell::ShellId;
+use super::traffic::{JobTraffic, Traffic};
 
 mod effects;
 mod faults;
@@ -45,6 +46,10 @@ const DISKS_THAT_RESERVE: f64 = 0.9;
 /// Simulated seconds after the last fault in which everything must come to its end.
 const HEAL_SECONDS: f64 = 4.0 * 3600.0;
 
+/// When the first job of a quiet world is submitted, in seconds: a rank whose module was loaded just now
+/// asks the leader once more ([late-confirmed]).
+const SETTLED: f64 = 2.0;
+
 /// What happened in the run of one seed.
 #[derive(Clone, Debug, Default)]
 pub struct Outcome {
@@ -62,6 +67,8 @@ pub struct Outcome {
     pub coverage: Coverage,
     /// The responses to the job manager: when, for which job, and which.
     pub told: Vec<(f64, JobId, Response)>,
+    /// The messages that each job took, if the profile has planned jobs.
+    pub traffic: BTreeMap<JobId, JobTraffic>,
     /// What became of each message from outside.
     pub heard: Vec<Heard>,
     /// Whether every message from outside was refused at once. Then the run must be the same as
@@ -313,6 +320,8 @@ pub(super) struct World {
     pub(super) intruders: BTreeSet<u64>,
     /// Messages from outside to the nodes.
     pub(super) messages: Messages,
+    /// None: nobody asks for it.
+    pub(super) traffic: Option<Traffic>,
     told: Vec<(f64, JobId, Response)>,
     /// Jobs, and degraded nodes of theirs of which the KVS had an event.
     pub(super) told_degraded: BTreeSet<(String, u32)>,
@@ -360,6 +369,7 @@ impl World {
             Rank::new(is_slow, disk)
         };
         let ranks = (0..profile.ranks).map(&mut rank).collect();
+        let is_quiet = profile.is_quiet();
         // It has decided something once. Seeds that are known for what they find keep that.
         let _: u64 = rng.random();
         Self {
@@ -375,7 +385,7 @@ impl World {
             busy: false,
             requests: Requests::default(),
             kvs: Kvs::default(),
-            manager: Manager::default(),
+            manager: Manager::new(is_quiet),
             awake_since: 0.0,
             unsteady_at: 0.0,
             awaits_change: None,
@@ -398,6 +408,7 @@ impl World {
             parked: Vec::new(),
             intruders: BTreeSet::new(),
             messages: Messages::default(),
+            traffic: is_quiet.then(Traffic::default),
             told: Vec::new(),
             told_degraded: BTreeSet::new(),
             transcript: keep_transcript.then(Vec::new),
@@ -425,6 +436,7 @@ impl World {
             seconds: self.now,
             coverage: self.coverage,
             told: self.told,
+            traffic: self.traffic.map(|traffic| traffic.jobs).unwrap_or_default(),
             undisturbed: !self.messages.disturb,
             heard: self.messages.all.iter().map(|message| message.heard).collect(),
         }
@@ -434,8 +446,9 @@ impl World {
         for rank in 0..self.profile.ranks {
             self.load(rank);
         }
+        let first = if self.profile.is_quiet() { SETTLED } else { 0.0 };
         for _ in 0..self.profile.jobs {
-            let at = self.rng.random_range(0.0..self.profile.seconds * 0.7);
+            let at = self.rng.random_range(first..self.profile.seconds * 0.7);
             self.at(at, Item::Submit);
         }
         self.schedule_faults();

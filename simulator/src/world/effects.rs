@@ -69,12 +69,20 @@ impl World {
         is_other(from) != is_other(to)
     }
 
+    /// A request of a module or of the job manager is answered.
+    fn count_answer(&mut self, number: u64, payload: impl FnOnce() -> String) {
+        if let Some(traffic) = &mut self.traffic {
+            traffic.answer(number, &payload());
+        }
+    }
+
     fn perform_answer(&mut self, from: Life, to: u64, answer: Answer) {
         match answer {
             Answer::Barrier(result) => self.answer_barrier(to, &result),
             Answer::Done(result) => self.answer(to, result),
             Answer::End(end) => {
                 if let Some(request) = self.requests.close(to) {
+                    self.count_answer(to, String::new);
                     self.fail_request(request, end.into());
                 }
             }
@@ -83,6 +91,7 @@ impl World {
     }
 
     fn forward_answer(&mut self, from: Life, to: u64, item: StreamItem) {
+        self.count_answer(to, || item.encode());
         if let StreamItem::Response { id, response } = item {
             return self.handle_response(id, &response);
         }
@@ -111,6 +120,10 @@ impl World {
     /// Sends a request of another module. It crosses the network as text, and is read as the
     /// receiver reads it.
     fn request(&mut self, from: Life, to: Life, topic: Topic, number: RequestId, payload: &str) {
+        if let Some(traffic) = &mut self.traffic {
+            let number = if let RequestId::Remote(number) = number { Some(number) } else { None };
+            traffic.request(number, (from.rank, to.rank), topic, payload);
+        }
         let owner = Credential { userid: OWNER, owner: true, local: false };
         match topic.read(number, owner, payload.as_bytes()) {
             Ok(event) => self.send_event(from.rank, to, event),
@@ -176,6 +189,7 @@ impl World {
 
     fn answer_peer(&mut self, from: Life, number: u64, answer: Result<String, Fault>) {
         let request = self.requests.close(number);
+        self.count_answer(number, || answer.clone().unwrap_or_default());
         if let Some(Request { asker, asked: Asked::Peer(awaited), .. }) = request {
             self.send_event(from.rank, asker, awaited.hear(answer));
         }

@@ -161,7 +161,7 @@ impl World {
             shell_exit_timeout: rng.random_bool(0.5).then_some(20.0),
             barrier_timeout: rng.random_bool(0.5).then_some(60.0),
             checkpoint_interval: rng.random_range(0.1..5.0),
-            ..config(self.site.clone())
+            ..config(self.profile.fanout, self.site.clone())
         };
         self.note("a new configuration");
         for rank in 0..self.profile.ranks {
@@ -490,7 +490,8 @@ impl World {
     pub(super) fn finish_load(&mut self, rank: u32, found: Vec<SupervisorEvent>) {
         let state = &mut self.ranks[rank as usize];
         let uptime = self.now - state.booted;
-        state.node = Some(new_node(rank, state.brokers, uptime, self.site.clone()));
+        let config = config(self.profile.fanout, self.site.clone());
+        state.node = Some(new_node(rank, state.brokers, uptime, config));
         for shell in state.shells.iter_mut().filter(|shell| shell.record_lost) {
             let known = state.systemd.invocation_id(&shell.unit);
             let has_record = state.disk.has(&format!("{}.record", shell.unit.stem()));

@@ -46,9 +46,14 @@ impl World {
 
     /// The scheduler gives a job its ranks.
     pub(super) fn allocate(&mut self, id: JobId) {
-        let first = self.rng.random_range(0..self.profile.ranks);
-        let last = self.rng.random_range(first..self.profile.ranks);
-        let ranks = Idset::from_range(first..last + 1);
+        let ranks = match self.profile.planned.get((id.0 >> 24) as usize - 1) {
+            Some(ranks) => Idset::from_range(ranks.clone()),
+            None => {
+                let first = self.rng.random_range(0..self.profile.ranks);
+                let last = self.rng.random_range(first..self.profile.ranks);
+                Idset::from_range(first..last + 1)
+            }
+        };
         if !self.ranks[0].broker_up {
             return;
         }
@@ -107,7 +112,12 @@ impl World {
             let life = self.life(0);
             let number = self.requests.open(life, life, Asked::Manager);
             let request = RequestId::Remote(number);
-            let start = Box::new(StartRequest::read(payload.to_string().as_bytes()));
+            let payload = payload.to_string();
+            let start = StartRequest::read(payload.as_bytes());
+            if let (Some(traffic), Ok(start)) = (&mut self.traffic, &start) {
+                traffic.start(number, id, start.r.ranks().len(), &payload);
+            }
+            let start = Box::new(start);
             self.handle(0, Event::Start { request, start });
         }
     }

@@ -18,6 +18,8 @@ use crate::shell::{Shell, ShellId};
 
 /// systemd's exit code when it cannot execute the program (systemd.exec(5), `EXIT_EXEC`).
 const EXIT_EXEC: i32 = 203;
+/// How long a shell runs that does nothing, in seconds.
+const QUIET_SECONDS: f64 = 5.0;
 const BARRIER: &str = "job-exec.shell-barrier";
 /// flux-core `libkvs/kvs.h`.
 const FLUX_KVS_APPEND: u32 = 32;
@@ -116,6 +118,9 @@ impl World {
     /// The shell has left its barriers. It writes now and then, and ends, unless it runs until its
     /// time limit.
     fn work(&mut self, id: ShellId) {
+        if self.profile.is_quiet() {
+            return self.at(self.now + QUIET_SECONDS, Item::EndShell { id, status: WaitStatus(0) });
+        }
         for _ in 0..self.rng.random_range(0..4) {
             self.after(0.01, 20.0, Item::WriteLine(id));
         }
@@ -335,7 +340,8 @@ impl World {
 
     /// The shell may write something that others read when they have left the barrier. Then it enters.
     pub(super) fn come_to_barrier(&mut self, id: ShellId) {
-        let writes = self.rng.random_bool(0.5) && self.commit_line(id);
+        let may_write = !self.profile.is_quiet();
+        let writes = may_write && self.rng.random_bool(0.5) && self.commit_line(id);
         self.shell_mut(id).comes = writes;
         if !writes {
             self.enter_barrier(id);

@@ -184,7 +184,7 @@ impl World {
                 }
                 Act::Run(unit) => {
                     let slow = self.faults.draw(FaultKind::StartIsSlow).is_some();
-                    let most = if slow { 60.0 } else { 0.5 };
+                    let most = if slow { 60.0 } else { self.profile.start_seconds };
                     let boot = self.ranks[rank as usize].boot;
                     self.after(0.005, most, Item::Fork { rank, boot, unit, asked: self.now });
                 }
