@@ -67,8 +67,6 @@ impl Agent {
         match end {
             // Another leader looks after them.
             StreamEnd::Superseded { .. } => return,
-            // The leader itself has asked the root; the others are left.
-            StreamEnd::AskedAgain => (),
             end => self.gather_of(cx, child.root, Report::Unreachable { end }),
         }
         for rank in child.ranks.ranks().filter(|rank| *rank != child.root) {

@@ -1,5 +1,7 @@
 //! What the leader asks of the agents: shells, orders, and again when one does not answer.
 
+use std::ops::Bound;
+
 use super::Leader;
 use super::failure::Failure;
 use super::rank::{Heard, Phase};
@@ -123,12 +125,14 @@ impl Leader {
         result: Result<Reports, StreamEnd>,
         out: &mut Effects,
     ) {
-        let Some((root, ranks)) = self.agents.get(&stream).cloned() else { return };
         match result {
-            Ok(reports) => self.read_reports(cx, &ranks, reports, out),
+            Ok(reports) if self.agents.contains_key(&stream) => {
+                self.read_reports(cx, stream, reports, out);
+            }
+            Ok(_) => return,
             Err(end) => {
-                self.agents.remove(&stream);
-                self.handle_stream_end(cx, stream, (root, ranks), &end, out);
+                let Some(agent) = self.agents.remove(&stream) else { return };
+                self.handle_stream_end(cx, stream, agent, &end, out);
             }
         }
         self.advance(cx, out);
@@ -144,19 +148,22 @@ impl Leader {
     ) {
         match end {
             StreamEnd::Superseded { .. } => self.step_down(out),
-            StreamEnd::AskedAgain => {
-                // A newer stream of this leader has taken its place, perhaps for some ranks only.
-                let newer = self.agents.range(stream..);
-                let covered = Idset::union_of(newer.map(|(_, (_, ranks))| ranks));
-                // After a pause: two leaders of one generation would go on for ever.
-                self.ask_later(cx, &ranks.difference(&covered));
-            }
+            StreamEnd::AskedAgain => self.ask_unless_covered(cx, stream, &ranks),
             end => {
                 ranks.remove(root.0);
                 self.handle_unreachable(cx, root, end, out);
                 self.ask_again(cx, &ranks, out);
             }
         }
+    }
+
+    /// Another stream of this leader has taken the place of this one for these ranks. If it is an older
+    /// one, whose request was longer on its way, it may lead to them no longer. After a pause: two
+    /// leaders of one generation would go on for ever.
+    pub(super) fn ask_unless_covered(&mut self, cx: Context, stream: StreamId, ranks: &Idset) {
+        let newer = self.agents.range((Bound::Excluded(stream), Bound::Unbounded));
+        let covered = Idset::union_of(newer.map(|(_, (_, ranks))| ranks));
+        self.ask_later(cx, &ranks.difference(&covered));
     }
 
     /// A rank's module, or its whole broker, does not answer.

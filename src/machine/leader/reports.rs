@@ -8,26 +8,32 @@ use super::timer::Timer;
 use super::{Leader, barrier::Entered};
 use crate::machine::context::Context;
 use crate::machine::effect::Effects;
-use crate::proto::peer::{Order, RankReport, Report, Reports};
+use crate::machine::event::StreamId;
+use crate::proto::peer::{Order, RankReport, Report, Reports, StreamEnd};
 use crate::proto::{BrokerRank, Idset};
 
 impl Leader {
-    /// Takes one message of reports about `ranks`.
+    /// Takes one message of reports about ranks of a stream.
     pub(super) fn read_reports(
         &mut self,
         cx: Context,
-        ranks: &Idset,
+        stream: StreamId,
         reports: Reports,
         out: &mut Effects,
     ) {
         let mut exits: Exits = BTreeMap::new();
-        let mut orphans = Idset::new();
-        for RankReport { ranks: about, report } in reports.reports {
-            for rank in about.intersection(ranks).ranks() {
-                if report == Report::Orphaned {
-                    orphans.insert(rank.0);
-                } else {
-                    self.handle_report(cx, rank, &report, &mut exits, out);
+        let (mut orphans, mut asked_again) = (Idset::new(), Idset::new());
+        for RankReport { ranks, report } in reports.reports {
+            let about = self.leave_stream(stream, &ranks, &report);
+            match report {
+                Report::Orphaned => orphans = orphans.union(&about),
+                Report::Unreachable { end: StreamEnd::AskedAgain } => {
+                    asked_again = asked_again.union(&about);
+                }
+                _ => {
+                    for rank in about.ranks() {
+                        self.handle_report(cx, rank, &report, &mut exits, out);
+                    }
                 }
             }
         }
@@ -35,6 +41,18 @@ impl Leader {
             self.handle_exits(cx, &exits, out);
         }
         self.ask_again(cx, &orphans, out);
+        self.ask_unless_covered(cx, stream, &asked_again);
+    }
+
+    /// Those of the ranks that the stream has led to so far. If the report says so, it leads to them no
+    /// longer: a stream that leads nowhere covers nobody.
+    fn leave_stream(&mut self, stream: StreamId, ranks: &Idset, report: &Report) -> Idset {
+        let Some((_, led_to)) = self.agents.get_mut(&stream) else { return Idset::new() };
+        let about = led_to.intersection(ranks);
+        if matches!(report, Report::Orphaned | Report::Unreachable { .. }) {
+            *led_to = led_to.difference(&about);
+        }
+        about
     }
 
     fn handle_report(
