@@ -13,21 +13,26 @@ import flux.job
 
 class Instance:
     """An instance with flux-core's job-exec, or with a build of the module: the directory with its
-    libjob_exec_rs.so and libresume.so. `each`: a systemd for each broker."""
+    libjob_exec_rs.so and libresume.so. It has a systemd of its own, where that can be made: sdexec's modules
+    hear of the units of all who share theirs. `each`: each broker has one."""
 
     def __init__(self, scratch, build=None, conf=(), size=1, each=False):
         os.makedirs(scratch)
         environment = dict(os.environ)
-        # sdmon waits for a system bus, and so does sdexec for sdmon.
-        environment["DBUS_SYSTEM_BUS_ADDRESS"] = environment["DBUS_SESSION_BUS_ADDRESS"]
         if build:
             environment.update(self.put(build, scratch))
+        if os.getuid() == 0:
+            for name in ("DBUS_SESSION_BUS_ADDRESS", "XDG_RUNTIME_DIR"):
+                environment.pop(name, None)
+        own_systemd = os.path.realpath("tests/user-systemd")
         command = ["flux", "start", f"--test-size={size}", "--conf=resource.noverify=true"]
         command += [f"--conf={setting}" for setting in conf]
         if each:
-            command.append(f"--wrap={os.path.realpath('tests/user-systemd')}")
-            for name in ("DBUS_SESSION_BUS_ADDRESS", "XDG_RUNTIME_DIR"):
-                environment.pop(name, None)
+            command.append(f"--wrap={own_systemd}")
+        else:
+            # sdmon waits for a system bus, and so does sdexec for sdmon.
+            both = 'DBUS_SYSTEM_BUS_ADDRESS=$DBUS_SESSION_BUS_ADDRESS exec "$@"'
+            command = [own_systemd, "sh", "-c", both, "sh"] + command
         # It ends when somebody has opened this and closed it again.
         self.end = os.path.join(scratch, "end")
         os.mkfifo(self.end)

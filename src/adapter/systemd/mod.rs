@@ -48,6 +48,9 @@ pub use properties::PropertyError;
 #[doc(hidden)]
 pub use decode::decode_properties;
 
+/// How long the end of the module waits for units that are being removed.
+const REMOVALS_WAIT: Duration = Duration::from_secs(1);
+
 /// Looks at configured properties before any job has them.
 ///
 /// # Errors
@@ -275,6 +278,15 @@ impl BackendDriver for Systemd {
     }
 
     async fn close(&mut self) {
+        // systemd refuses to remove a unit for a client that is not there any more: it asks the bus who
+        // that is. What takes longer the next life does.
+        let removals = async {
+            while self.tracker.is_removing() {
+                self.flush().await;
+                self.next().await;
+            }
+        };
+        let _: Result<(), _> = tokio::time::timeout(REMOVALS_WAIT, removals).await;
         let down = Link::Down { connecting: None };
         if let Link::Up(bus) = std::mem::replace(&mut self.link, down) {
             bus.close().await;

@@ -48,6 +48,12 @@ impl Watched {
         }
     }
 
+    /// It is over, or listed behind its end, and systemd is to remove it.
+    pub(super) fn is_being_removed(&self) -> bool {
+        let may_be_over = matches!(self.phase, Phase::Exited | Phase::Finding);
+        self.is_told_empty || may_be_over && self.collect != CollectState::No
+    }
+
     /// The call that removes it.
     fn removal(&self, unit: &UnitName) -> Call {
         let unit = unit.clone();

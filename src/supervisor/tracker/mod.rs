@@ -169,6 +169,11 @@ impl Tracker {
         watched.is_some_and(|watched| watched.start.is_some() || watched.next.is_some())
     }
 
+    /// Whether systemd is there, and has units left to remove of which no process is left.
+    pub fn is_removing(&self) -> bool {
+        self.is_ready() && self.units.values().any(|watched| watched.is_told_empty)
+    }
+
     /// Whether this call is still to be answered.
     pub fn awaits(&self, number: u64) -> bool {
         self.unanswered.contains_key(&number)
@@ -241,8 +246,9 @@ impl Backend for Tracker {
 
     fn forget(&mut self, unit: &UnitName) {
         match self.units.get_mut(unit) {
-            // Its removal goes on.
-            Some(watched) if watched.is_told_empty => watched.next = None,
+            Some(watched) if watched.is_being_removed() => {
+                (watched.is_told_empty, watched.next) = (true, None);
+            }
             Some(watched) if watched.phase != Phase::Probing => self.release(unit),
             Some(_) | None => {}
         }

@@ -350,6 +350,10 @@ impl Tracker {
     /// Returns true if the unit is ours.
     fn handle_executed(&mut self, unit: &UnitName, started: Started) -> bool {
         let Some(watched) = self.units.get_mut(unit) else { return false };
+        if !watched.is_ours(&started) && watched.is_told_empty {
+            self.report_empty(unit);
+            return false;
+        }
         if !watched.is_ours(&started) {
             self.release(unit);
             self.events.push_back(BackendEvent::Replaced(unit.clone()));
@@ -358,7 +362,9 @@ impl Tracker {
         self.in_flight -= usize::from(watched.phase == Phase::Starting);
         watched.phase = Phase::Running;
         let was_start = watched.start.take().is_some();
-        self.events.push_back(BackendEvent::Started { unit: unit.clone(), started });
+        if !watched.is_told_empty {
+            self.events.push_back(BackendEvent::Started { unit: unit.clone(), started });
+        }
         if was_start {
             // systemd ignores some properties without a word.
             self.ask(Call::ReadBack(unit.clone()));
@@ -382,7 +388,9 @@ impl Tracker {
             if watched.emptying == EmptyCheck::ReportAbsent {
                 watched.emptying = EmptyCheck::No;
             }
-            self.events.push_back(BackendEvent::Exited { unit: unit.clone(), status });
+            if !watched.is_told_empty {
+                self.events.push_back(BackendEvent::Exited { unit: unit.clone(), status });
+            }
         } else if watched.state.is_down() {
             // systemd may have finished with the unit and left processes behind, even the main
             // process.
@@ -425,6 +433,7 @@ impl Tracker {
     pub(super) fn handle_absent(&mut self, unit: &UnitName) {
         let Some(watched) = self.units.get_mut(unit) else { return };
         match (watched.phase, watched.collect) {
+            _ if watched.is_told_empty => self.report_empty(unit),
             (Phase::Queued, _) => {}
             (Phase::Probing, _) => self.release(unit),
             // The call to start it was lost.

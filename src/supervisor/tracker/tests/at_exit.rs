@@ -155,3 +155,22 @@ fn a_script_that_has_exited_is_over() {
     talk.asked(&Call::Unwatch(unit));
     talk.silence();
 }
+
+/// [empty-removed] A later life finds it, and it is forgotten before systemd has said what it is.
+#[test]
+fn what_is_listed_behind_its_end_is_removed_although_it_is_forgotten() {
+    let (mut talk, unit) = (Talk::ready(), unit(1));
+    let known = Started { pid: PID, invocation_id: "a".to_string() };
+    talk.tracker.find(&unit, "digest", Some(&known));
+    talk.asked(&Call::Watch(unit.clone()));
+    talk.tracker.collect(&unit);
+    talk.tracker.forget(&unit);
+    talk.tracker.start(&spec(&unit), &output());
+    talk.looked(&unit, &exited(3));
+    talk.silence();
+    talk.asked(&Call::ControlGroup(unit.clone()));
+    talk.answer(&Call::Reset(unit.clone()), Ok(Answer::Done));
+    talk.asked(&Call::Unwatch(unit.clone()));
+    talk.asked(&Call::Watch(unit.clone()));
+    talk.asked(&Call::Start(unit));
+}
