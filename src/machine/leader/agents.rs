@@ -125,13 +125,11 @@ impl Leader {
         result: Result<Reports, StreamEnd>,
         out: &mut Effects,
     ) {
+        let Some(agent) = self.agents.get(&stream).cloned() else { return };
         match result {
-            Ok(reports) if self.agents.contains_key(&stream) => {
-                self.read_reports(cx, stream, reports, out);
-            }
-            Ok(_) => return,
+            Ok(reports) => self.read_reports(cx, stream, reports, out),
             Err(end) => {
-                let Some(agent) = self.agents.remove(&stream) else { return };
+                self.agents.remove(&stream);
                 self.handle_stream_end(cx, stream, agent, &end, out);
             }
         }

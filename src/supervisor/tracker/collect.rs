@@ -48,10 +48,11 @@ impl Watched {
         }
     }
 
-    /// It is over, or listed behind its end, and systemd is to remove it.
+    /// Nothing of it is left, and systemd is to remove it: `Empty` was reported, or an earlier life
+    /// has seen its end.
     pub(super) fn is_being_removed(&self) -> bool {
-        let may_be_over = matches!(self.phase, Phase::Exited | Phase::Finding);
-        self.is_told_empty || may_be_over && self.collect != CollectState::No
+        let was_over = self.phase == Phase::Finding && self.collect != CollectState::No;
+        self.is_told_empty || was_over
     }
 
     /// The call that removes it.
@@ -100,11 +101,11 @@ impl Tracker {
         watched.collect = CollectState::Told { reset: failed, reply: Reply::Awaited };
         let removal = watched.removal(unit);
         let has_settled = watched.phase == Phase::Exited && watched.state.is_settled();
-        let (is_told_empty, is_group_seen) = (watched.is_told_empty, watched.is_group_seen);
+        let (is_told_empty, is_seen) = (watched.is_told_empty, watched.seen_group.is_some());
         if has_settled && unit.is_script() {
             // What it leaves behind is not ended.
             self.tell_empty(unit);
-        } else if has_settled && is_group_seen && !is_told_empty {
+        } else if has_settled && is_seen && !is_told_empty {
             self.ask_kernel(unit, EmptyCheck::AtExit);
         } else if !was_told {
             self.ask(Call::ControlGroup(unit.clone()));
@@ -115,7 +116,8 @@ impl Tracker {
     /// Ask the kernel whether the unit's cgroup is empty.
     pub(super) fn ask_kernel(&mut self, unit: &UnitName, why: EmptyCheck) {
         let Some(watched) = self.units.get_mut(unit) else { return };
-        let Some(group) = watched.state.control_group.clone() else {
+        let group = watched.seen_group.as_ref().or(watched.state.control_group.as_ref());
+        let Some(group) = group.cloned() else {
             return self.handle_refusal(unit);
         };
         watched.emptying = why;

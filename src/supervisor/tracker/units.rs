@@ -76,8 +76,8 @@ pub(super) struct Watched {
     /// How many calls systemd has refused since the last list.
     refusals: u32,
     pub(super) emptying: EmptyCheck,
-    /// The kernel has shown the unit's cgroup. So it is empty when it is not there any more.
-    pub(super) is_group_seen: bool,
+    /// The unit's cgroup, as the kernel has shown it. So it is empty when it is not there any more.
+    pub(super) seen_group: Option<String>,
     /// `Empty` was reported before systemd has removed the unit.
     pub(super) is_told_empty: bool,
     /// What is to be started under this name when systemd has removed the unit.
@@ -118,7 +118,7 @@ impl Watched {
             collect: CollectState::No,
             refusals: 0,
             emptying: EmptyCheck::No,
-            is_group_seen: false,
+            seen_group: None,
             is_told_empty: false,
             next: None,
             source: PropertySource::Signals,
@@ -433,7 +433,6 @@ impl Tracker {
     pub(super) fn handle_absent(&mut self, unit: &UnitName) {
         let Some(watched) = self.units.get_mut(unit) else { return };
         match (watched.phase, watched.collect) {
-            _ if watched.is_told_empty => self.report_empty(unit),
             (Phase::Queued, _) => {}
             (Phase::Probing, _) => self.release(unit),
             // The call to start it was lost.
@@ -453,6 +452,9 @@ impl Tracker {
 
     /// Report that the unit cannot be found.
     pub(super) fn report_absent(&mut self, unit: &UnitName) {
+        if self.units.get(unit).is_some_and(|watched| watched.is_told_empty) {
+            return self.report_empty(unit);
+        }
         self.release(unit);
         self.events.push_back(BackendEvent::Absent(unit.clone()));
     }
@@ -484,7 +486,9 @@ impl Tracker {
         tracing::trace!(?call, ok = answer.is_ok(), "answer");
         match (call, answer) {
             (Call::ControlGroup(unit), Ok(Answer::ControlGroup(group))) => {
-                self.handle_group(&unit, group, false);
+                if let Some(watched) = self.units.get_mut(&unit) {
+                    watched.state.control_group = Some(group);
+                }
             }
             (Call::List, answer) => self.handle_list(answer),
             (Call::Main { unit, pid }, answer) => self.handle_main_answer(&unit, pid, answer),
@@ -524,9 +528,7 @@ impl Tracker {
                     self.handle_refusal(&unit);
                 }
             }
-            (Call::SeenGroup(unit), Ok(Answer::ControlGroup(group))) if !group.is_empty() => {
-                self.handle_group(&unit, group, true);
-            }
+            (Call::SeenGroup(unit), Ok(Answer::ControlGroup(at))) => self.see_group(&unit, at),
             (Call::Later(unit), _) if self.swept.contains_key(&unit) => self.sweep(unit),
             (Call::Later(unit), _) => self.ask_properties(&unit),
             // systemd has gone, and its next list comes.
@@ -551,10 +553,9 @@ impl Tracker {
         }
     }
 
-    fn handle_group(&mut self, unit: &UnitName, group: String, is_seen: bool) {
+    fn see_group(&mut self, unit: &UnitName, at: String) {
         if let Some(watched) = self.units.get_mut(unit) {
-            watched.state.control_group = Some(group);
-            watched.is_group_seen |= is_seen;
+            watched.seen_group = Some(at).filter(|group| !group.is_empty());
         }
     }
 

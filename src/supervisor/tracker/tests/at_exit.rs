@@ -174,3 +174,35 @@ fn what_is_listed_behind_its_end_is_removed_although_it_is_forgotten() {
     talk.asked(&Call::Watch(unit.clone()));
     talk.asked(&Call::Start(unit));
 }
+
+/// [gone-means-empty] systemd names no cgroup of a unit that has failed, even if it has processes.
+#[test]
+fn the_kernel_is_asked_for_the_cgroup_that_it_has_shown() {
+    let (mut talk, unit) = (Talk::ready(), unit(1));
+    talk.seen = "/seen".to_string();
+    talk.run(&unit);
+    talk.tracker.handle_lost();
+    talk.tracker.handle_connected();
+    talk.listed(&[&unit]);
+    talk.looked(&unit, &Changes { control_group: Some(String::new()), ..exited(3) });
+    talk.event(exit(&unit, 3));
+    talk.tracker.collect(&unit);
+    talk.asked(&empty(&unit));
+}
+
+/// [empty-removed]
+#[test]
+fn a_start_is_made_although_nothing_is_found_of_what_was_there() {
+    let (mut talk, unit) = (Talk::ready(), unit(1));
+    let known = Started { pid: PID, invocation_id: "a".to_string() };
+    talk.tracker.find(&unit, "digest", Some(&known));
+    talk.asked(&Call::Watch(unit.clone()));
+    talk.tracker.collect(&unit);
+    talk.tracker.forget(&unit);
+    talk.tracker.start(&spec(&unit), &output());
+    talk.looked(&unit, &stub());
+    talk.silence();
+    talk.asked(&Call::Unwatch(unit.clone()));
+    talk.asked(&Call::Watch(unit.clone()));
+    talk.asked(&Call::Start(unit));
+}
