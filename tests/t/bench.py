@@ -1,6 +1,7 @@
 """usage: bench.py BUILD [OPTION...]. See tests/bench."""
 
 import argparse
+import contextlib
 import statistics
 import sys
 import tempfile
@@ -51,17 +52,20 @@ class Running:
     """Instances of these variants, all at once."""
 
     def __init__(self, names, size):
-        self.top = tempfile.TemporaryDirectory()
-        start = [(name, f"{self.top.name}/{place}") for place, name in enumerate(names)]
-        self.sides = {name: Instance(at, size=size, **VARIANTS[name]) for name, at in start}
+        self.sides = {}
+        with contextlib.ExitStack() as ends:
+            top = ends.enter_context(tempfile.TemporaryDirectory())
+            for place, name in enumerate(names):
+                self.sides[name] = Instance(f"{top}/{place}", size=size, **VARIANTS[name])
+                ends.callback(self.sides[name].stop)
+            # Had one not started, the others would have been stopped here.
+            self.ends = ends.pop_all()
 
     def __enter__(self):
         return self
 
     def __exit__(self, *error):
-        for side in self.sides.values():
-            side.stop()
-        self.top.cleanup()
+        self.ends.close()
 
     def measure(self, times, what):
         """What each of them takes, by turns."""

@@ -33,10 +33,11 @@ class Instance:
             # sdmon waits for a system bus, and so does sdexec for sdmon.
             both = 'DBUS_SYSTEM_BUS_ADDRESS=$DBUS_SESSION_BUS_ADDRESS exec "$@"'
             command = [own_systemd, "sh", "-c", both, "sh"] + command
-        # It ends when somebody has opened this and closed it again.
-        self.end = os.path.join(scratch, "end")
-        os.mkfifo(self.end)
-        command += ["sh", "-c", f"flux getattr local-uri; flux getattr broker.pid; exec cat {self.end}"]
+        # It ends when this is closed, or this process has ended.
+        end = os.path.join(scratch, "end")
+        os.mkfifo(end)
+        self.end = os.open(end, os.O_RDWR)
+        command += ["sh", "-c", f"flux getattr local-uri; flux getattr broker.pid; exec cat {end}"]
         self.process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
         self.handle = flux.Flux(self.process.stdout.readline().strip())
         self.pid = int(self.process.stdout.readline())
@@ -96,8 +97,7 @@ class Instance:
         return times["start"] - times["alloc"], times["clean"] - times["alloc"]
 
     def stop(self):
-        with open(self.end, "w", encoding="utf-8"):
-            pass
+        os.close(self.end)
         self.process.wait()
 
 
