@@ -168,7 +168,8 @@ impl Barrier {
     }
 
     /// Once a shell has ended, a barrier that not all have entered fails. Not before each rank whose
-    /// shell runs knows how often it has entered. Returns true the first time.
+    /// shell runs knows how often it has entered. Returns true the first time, if a shell waits: one
+    /// that enters later hears it then.
     ///
     /// What a record alone says lets nobody go if the job has failed: the rank may be one that was given
     /// up on, and the KVS may have lost what its shell wrote before it entered.
@@ -177,11 +178,15 @@ impl Barrier {
         if self.failed || self.ended.is_empty() || !is_known {
             return false;
         }
+        let is_held = |(rank, count): (&BrokerRank, &u32)| {
+            *count > self.completed && !self.ended.contains_rank(*rank)
+        };
+        let holds = self.entered.iter().any(is_held);
         let been = self.least(|(rank, _)| self.been(*rank)).max(self.passed);
         let counts = if has_failed { self.everyone() } else { been };
         self.completed = self.completed.max(counts);
         self.failed = true;
-        true
+        holds
     }
 
     /// The job ends, and shells that cannot be killed may still wait or enter. The job's namespace
@@ -250,8 +255,8 @@ mod tests {
         assert_eq!(barrier.enter(BrokerRank(0), 2), Entered::Complete(2));
         assert_eq!(barrier.enter(BrokerRank(1), 1), Entered::Complete(2));
         barrier.set_ended(&Idset::from_range(1..2), false);
-        assert!(barrier.fail(false));
-        assert_eq!(barrier.completed(), 2);
+        assert!(!barrier.fail(false), "nobody waits");
+        assert_eq!((barrier.completed(), barrier.failed), (2, true));
     }
 
     fn ended(barrier: &mut Barrier, ranks: &str) -> String {
@@ -272,8 +277,8 @@ mod tests {
         assert_eq!(ended(&mut barrier, "2"), "");
         assert!(!barrier.fail(false), "rank 0 knows it, and has not said it");
         assert_eq!(barrier.enter(BrokerRank(0), 1), Entered::Complete(1), "a late count counts");
-        assert!(barrier.fail(false) && !barrier.fail(false), "the second cannot complete");
-        assert_eq!(barrier.enter(BrokerRank(0), 2), Entered::Failed);
+        assert!(!barrier.fail(false), "nobody waits");
+        assert_eq!(barrier.enter(BrokerRank(0), 2), Entered::Failed, "the second cannot complete");
         assert!(!barrier.set_unknown(BrokerRank(2)), "the leader has its count");
     }
 
@@ -338,12 +343,16 @@ mod tests {
     }
 
     #[test]
-    fn after_an_exit_everyone_hears_of_it() {
-        let mut barrier = Barrier::new(&Idset::from_range(0..2));
+    fn after_an_exit_everyone_who_waits_hears_of_it() {
+        let mut barrier = Barrier::new(&Idset::from_range(0..3));
         assert!(!barrier.fail(false), "all shells run");
+        barrier.enter(BrokerRank(1), 1);
         assert_eq!(ended(&mut barrier, "1"), "1");
         assert_eq!(ended(&mut barrier, "1"), "", "no news");
-        assert!(barrier.fail(false));
+        let mut held = barrier.clone();
+        assert!(!barrier.fail(false), "who waited has ended");
+        held.enter(BrokerRank(0), 1);
+        assert!(held.fail(false) && !held.fail(false), "it is said once");
         assert_eq!(barrier.enter(BrokerRank(0), 1), Entered::Failed);
         assert_eq!(barrier.enter(BrokerRank(7), 1), Entered::Waiting, "not of this job");
     }
