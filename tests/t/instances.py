@@ -14,13 +14,15 @@ import flux.job
 class Instance:
     """An instance with flux-core's job-exec, or with a build of the module: the directory with its
     libjob_exec_rs.so and libresume.so. It has a systemd of its own, where that can be made: sdexec's modules
-    hear of the units of all who share theirs. `each`: each broker has one."""
+    hear of the units of all who share theirs. `each`: each broker has one. Each rank has a state directory
+    of its own, as on a node of its own: it is woken by what happens there."""
 
     def __init__(self, scratch, build=None, conf=(), size=1, each=False):
         os.makedirs(scratch)
         environment = dict(os.environ)
         if build:
             environment.update(self.put(build, scratch))
+            conf = [*conf, f'exec.state-directory="{scratch}/state"']
         if os.getuid() == 0:
             for name in ("DBUS_SESSION_BUS_ADDRESS", "XDG_RUNTIME_DIR"):
                 environment.pop(name, None)
