@@ -64,7 +64,7 @@ impl Connection {
     /// listener, or the client is of a job's run and there is none, the broker is away, and the
     /// connection waits for it.
     pub(crate) fn open(options: Options) -> Result<Self, Errno> {
-        let Options { path, limits, retries, rank, broker, run } = options;
+        let Options { path, limits, retries, rank, broker, run, info } = options;
         let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)?;
         let flags = TimerFlags::TFD_CLOEXEC | TimerFlags::TFD_NONBLOCK;
         let timer = TimerFd::new(ClockId::CLOCK_MONOTONIC, flags)?;
@@ -77,6 +77,7 @@ impl Connection {
         let machine = Connector::new(unique()?, limits, is_connected, 0.0)
             .on_rank(rank)
             .of_run(run)
+            .asks_about_its_job(info)
             .met_its_broker(met_its_broker);
         let mut connection = Self {
             machine,

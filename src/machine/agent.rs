@@ -325,7 +325,7 @@ impl Agent {
         let digest = &request.command.digest;
         let starts = matches!(request.mode, Mode::Prepare | Mode::Start);
         let was_denied = self.has_denied(request.generation);
-        let spec = || Box::new(launch::unit_spec(cx, self.id, &request.command));
+        let spec = || Box::new(launch::unit_spec(cx, self.id, request));
         let scripts = request.command.scripts.as_ref();
         match &mut self.local_shell {
             Some(there)

@@ -67,7 +67,7 @@ test_expect_success 'what it keeps in the guest namespace is gone when the job h
 		"flux kvs put resume-mine=1; echo \$FLUX_URI >uri; echo >marked; sleep inf") &&
 	wait_gate marked &&
 	flux kvs get -N "$(namespace_of "$id")" resume-run >run &&
-	grep "run=$(flux job id --to=dec "$id")-$(cat run)$" uri &&
+	grep "run=$(flux job id --to=dec "$id")-$(cat run)&info=0$" uri &&
 	flux cancel "$id" &&
 	wait_event -q "$id" clean &&
 	flux kvs ls -1 "$(flux job id --to=kvs "$id").guest" >keys &&

@@ -25,4 +25,8 @@ test_expect_success 'signals to a shell that has ended but for its output do not
 	flux python "$here/ride-signals.py"
 '
 
+test_expect_success 'they ask the rank above them about their job, and their own when that is away' '
+	flux python "$here/ride-informed.py"
+'
+
 test_done

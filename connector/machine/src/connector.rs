@@ -79,6 +79,13 @@ impl<P: Packet> Connector<P> {
         self
     }
 
+    /// The client asks the job-info service of this rank about its job, if it is not its own rank.
+    #[must_use]
+    pub fn asks_about_its_job(mut self, rank: Option<u32>) -> Self {
+        self.cx.client.info = rank.filter(|_| rank != self.cx.client.rank);
+        self
+    }
+
     /// Whether the client has met the broker that its run was started by, as far as is known. If
     /// not, the KVS may have gone back since, and the job runs a second time.
     #[must_use]

@@ -37,6 +37,8 @@ pub(crate) struct Client {
     pub(crate) rank: Option<u32>,
     /// The run of a job that it belongs to, if any.
     pub(crate) run: Option<Run>,
+    /// The rank whose job-info service it asks about its job, if that is not its own.
+    pub(crate) info: Option<u32>,
     /// The broker that it is connected to has started its run, as far as is known.
     pub(crate) met_its_broker: bool,
     /// It is a job shell: it has registered a shell's service.
@@ -54,6 +56,7 @@ impl Client {
             id,
             rank: None,
             run: None,
+            info: None,
             met_its_broker: true,
             is_shell: false,
             was_shell: false,

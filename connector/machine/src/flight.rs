@@ -3,13 +3,15 @@
 use serde_json::Value;
 
 use crate::errnum::{NO_DATA, NO_ENTRY, NO_HOST, NO_NAMESPACE, NO_SERVICE};
-use crate::packet::{Header, Packet};
+use crate::packet::{ANY_RANK, Header, Packet};
 use crate::policy::Policy;
 use crate::question::Question;
 use crate::watch::Seen;
 
 /// A watch of a job's log.
 const EVENTLOG_WATCH: &str = "job-info.eventlog-watch";
+/// What job-info is asked about a job (flux-core `shell/info.c`, `shell/input.c`).
+const ABOUT_JOB: [&str; 3] = ["job-info.lookup", "job-info.update-watch", EVENTLOG_WATCH];
 /// Requests that change a job. Their payload names it as `id` (flux-core `job-manager/raise.c`, `kill.c`,
 /// `memo` in `annotate.c`).
 const CHANGES: [&str; 3] = ["job-manager.kill", "job-manager.memo", "job-manager.raise"];
@@ -26,6 +28,8 @@ pub(crate) struct Flight<P> {
     pub(crate) seen: Option<Seen>,
     /// The client has cancelled the watch.
     pub(crate) is_cancelled: bool,
+    /// It was sent to another rank than the client has said.
+    pub(crate) is_redirected: bool,
     /// The namespace of a commit that a ledger has, which repeats it.
     pub(crate) commit: Option<String>,
     /// An error that a shutdown of the broker may have caused. It is held back until the broker has
@@ -73,6 +77,7 @@ impl<P: Packet> Flight<P> {
             order: 0,
             seen,
             is_cancelled: false,
+            is_redirected: false,
             commit: None,
             held_back: None,
             is_early: false,
@@ -93,6 +98,23 @@ impl<P: Packet> Flight<P> {
     /// Whether it watches a log of this job.
     pub(crate) fn watches(&self, job: u64) -> bool {
         self.request.header().topic == EVENTLOG_WATCH && self.id() == job
+    }
+
+    /// If it asks its own rank's job-info about this job, asks this rank's instead.
+    pub(crate) fn redirect(&mut self, rank: u32, job: u64) {
+        let Header { topic, rank: to, .. } = self.request.header();
+        if ABOUT_JOB.contains(&topic) && to == ANY_RANK && self.id() == job {
+            (self.is_redirected, self.request) = (true, self.request.to_rank(rank));
+        }
+    }
+
+    /// From now on it goes to where the client has sent it. Returns false if it does already.
+    pub(crate) fn come_home(&mut self) -> bool {
+        let was_redirected = std::mem::take(&mut self.is_redirected);
+        if was_redirected {
+            self.request = self.request.to_rank(ANY_RANK);
+        }
+        was_redirected
     }
 
     /// Whether it changes this job.

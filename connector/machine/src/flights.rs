@@ -105,17 +105,21 @@ impl<P: Packet> Flights<P> {
     }
 
     /// The client cancels a watch. The service answers the watch, not this request (flux-core
-    /// `modules/kvs-watch`, `modules/job-info`).
-    pub(crate) fn cancel(&mut self, cx: &mut Context<P>, packet: &P) {
+    /// `modules/kvs-watch`, `modules/job-info`). Returns the request as it is to be sent: to where
+    /// the watch is.
+    pub(crate) fn cancel(&mut self, cx: &mut Context<P>, packet: P) -> P {
         let payload: Value = serde_json::from_slice(packet.payload()).unwrap_or_default();
         let tag = payload["matchtag"].as_u64().and_then(|tag| u32::try_from(tag).ok());
-        let Some(tag) = tag else { return };
-        let Some(flight) = self.flights.get_mut(&tag) else { return };
+        let Some(tag) = tag else { return packet };
+        let Some(flight) = self.flights.get_mut(&tag) else { return packet };
         flight.is_cancelled = true;
+        let to = flight.request.header().rank;
+        let packet = if flight.is_redirected { packet.to_rank(to) } else { packet };
         // Between two tries the broker has no such watch, and will not answer.
         if flight.again.is_some_and(|again| again.question.is_planned()) {
             self.end(cx, tag, |request| request.refusal(NO_DATA, ""));
         }
+        packet
     }
 
     /// A response has arrived.
@@ -131,6 +135,15 @@ impl<P: Packet> Flights<P> {
         {
             if seen.admit(packet.payload()) {
                 cx.wire.give(packet);
+            }
+            return Answered::Taken;
+        }
+        let has_failed = errnum != 0 && errnum != NO_DATA;
+        if has_failed && flight.come_home() {
+            if flight.is_cancelled {
+                self.end(cx, tag, |request| request.refusal(NO_DATA, ""));
+            } else {
+                self.send_again(cx, tag);
             }
             return Answered::Taken;
         }
@@ -219,6 +232,7 @@ impl<P: Packet> Flights<P> {
     pub(crate) fn ask_again(&mut self, cx: &mut Context<P>, foreign: Option<u64>) {
         for tag in self.tags(|_| true) {
             let Some(flight) = self.flights.get_mut(&tag) else { continue };
+            flight.come_home();
             if foreign.is_some_and(|job| flight.changes(job)) {
                 self.end(cx, tag, |request| request.answer("{}"));
             } else if flight.commit.is_some() {

@@ -53,6 +53,8 @@ pub struct Options<'a> {
     pub broker: Option<u32>,
     /// The run of a job that the client belongs to.
     pub run: Option<Run>,
+    /// The rank whose job-info service is asked about that job.
+    pub info: Option<u32>,
 }
 
 /// An option that cannot be used.
@@ -70,8 +72,10 @@ pub enum OptionsError {
         /// Its value.
         value: String,
     },
-    /// The value of the option `rank` is not a number.
+    /// The value of this option is not a broker rank.
     Rank {
+        /// The option.
+        name: &'static str,
         /// Its value.
         value: String,
     },
@@ -101,7 +105,7 @@ impl fmt::Display for OptionsError {
             Self::Duration { name, value } => {
                 write!(f, "{name}='{value}' is not a duration, such as 90s, 10m or 7d")
             }
-            Self::Rank { value } => write!(f, "rank='{value}' is not a broker rank"),
+            Self::Rank { name, value } => write!(f, "{name}='{value}' is not a broker rank"),
             Self::Retries { value } => {
                 write!(f, "{RETRY_COUNT}='{value}' is not a number of attempts")
             }
@@ -125,7 +129,7 @@ impl<'a> Options<'a> {
         retry_count: Option<&str>,
     ) -> Result<Self, OptionsError> {
         let mut limits = Limits::default();
-        let (mut run, mut rank, mut broker) = (None, None, None);
+        let (mut run, mut rank, mut broker, mut info) = (None, None, None, None);
         if let Some(text) = timeout_variable {
             limits.give_up_after = timeout(TIMEOUT, text)?;
         }
@@ -137,10 +141,8 @@ impl<'a> Options<'a> {
                     let value = text.to_string();
                     broker = Some(text.parse().map_err(|_| OptionsError::Broker { value })?);
                 }
-                Some(("rank", text)) => {
-                    let value = text.to_string();
-                    rank = Some(text.parse().map_err(|_| OptionsError::Rank { value })?);
-                }
+                Some(("info", text)) => info = Some(broker_rank("info", text)?),
+                Some(("rank", text)) => rank = Some(broker_rank("rank", text)?),
                 Some(("run", text)) => {
                     let value = text.to_string();
                     run = Some(Run::parse(text).ok_or(OptionsError::Run { value })?);
@@ -155,8 +157,12 @@ impl<'a> Options<'a> {
             text.parse().map_err(|_| OptionsError::Retries { value: text.to_string() })
         };
         let retries = retry_count.map_or(Ok(RETRIES), number)?;
-        Ok(Self { path, limits, retries, rank, broker, run })
+        Ok(Self { path, limits, retries, rank, broker, run, info })
     }
+}
+
+fn broker_rank(name: &'static str, text: &str) -> Result<u32, OptionsError> {
+    text.parse().map_err(|_| OptionsError::Rank { name, value: text.to_string() })
 }
 
 fn timeout(name: &'static str, text: &str) -> Result<f64, OptionsError> {
@@ -211,6 +217,7 @@ mod tests {
             ("/x?timeout=1w", None, "1w"),
             ("/x?run=ab", None, "run='ab'"),
             ("/x?rank=-1", None, "rank='-1'"),
+            ("/x?info=leader", None, "info='leader'"),
             ("/x?broker=me", None, "broker='me'"),
             ("/x?retries=1", None, "retries=1"),
         ] {

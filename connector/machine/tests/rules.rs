@@ -8,6 +8,8 @@ mod bequest;
 mod client;
 #[path = "rules/home.rs"]
 mod home;
+#[path = "rules/informed.rs"]
+mod informed;
 #[path = "support/kvs.rs"]
 mod kvs;
 #[path = "rules/runs.rs"]

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use crate::machine::context::{Context, Facts};
 use crate::port::supervisor::UnitSpec;
-use crate::proto::peer::{ShellCommand, ShellsRequest};
-use crate::proto::{BrokerRank, JobDigest, JobId, Stream, UnitName};
+use crate::proto::peer::ShellsRequest;
+use crate::proto::{BrokerRank, JobId, Stream, UnitName};
 
 /// How much of this rank's output the leader has.
 pub(super) fn positions(request: &ShellsRequest, rank: BrokerRank) -> [u64; 2] {
@@ -16,11 +16,11 @@ pub(super) fn positions(request: &ShellsRequest, rank: BrokerRank) -> [u64; 2] {
 }
 
 /// All that the supervisor needs to start the shell.
-pub(super) fn unit_spec(cx: Context, id: JobId, command: &ShellCommand) -> UnitSpec {
-    let facts = cx.facts;
+pub(super) fn unit_spec(cx: Context, id: JobId, request: &ShellsRequest) -> UnitSpec {
+    let (facts, command) = (cx.facts, &request.command);
     let mut environment = command.environment.clone();
     if !facts.shell_uri.is_empty() {
-        environment.insert("FLUX_URI".to_string(), shell_uri(facts, id, &command.digest));
+        environment.insert("FLUX_URI".to_string(), shell_uri(facts, id, request));
     }
     UnitSpec {
         unit: UnitName::new(command.multiuser, facts.rank, id, facts.instance.clone()),
@@ -46,12 +46,14 @@ pub(super) fn unit_spec(cx: Context, id: JobId, command: &ShellCommand) -> UnitS
     }
 }
 
-/// The connector has to know which of the job's runs it belongs to (`rfc/0010-connector.md`, 10.4).
-fn shell_uri(facts: &Facts, id: JobId, digest: &JobDigest) -> String {
+/// The connector has to know which of the job's runs it belongs to, and whom to ask about the job
+/// (`rfc/0010-connector.md`, 10.4; [info-above]).
+fn shell_uri(facts: &Facts, id: JobId, request: &ShellsRequest) -> String {
     let uri = &facts.shell_uri;
     if !facts.has_connector() {
         return uri.clone();
     }
     let mark = if uri.contains('?') { '&' } else { '?' };
-    format!("{uri}{mark}run={}-{}", id.0, digest.as_str())
+    let (digest, info) = (request.command.digest.as_str(), request.parent.0);
+    format!("{uri}{mark}run={}-{digest}&info={info}", id.0)
 }

@@ -33,8 +33,8 @@ impl<P: Packet> Connector<P> {
                 Policy::Refuse if self.sent_in_channel(&packet, None) => {}
                 Policy::Barrier => self.barrier.enter(&mut self.cx, packet),
                 Policy::Cancel => {
-                    self.flights.cancel(&mut self.cx, &packet);
-                    self.cx.wire.send(packet);
+                    let cancel = self.flights.cancel(&mut self.cx, packet);
+                    self.cx.wire.send(cancel);
                 }
                 _ => self.cx.wire.send(packet),
             },
@@ -63,6 +63,9 @@ impl<P: Packet> Connector<P> {
         if flight.commit.is_some() {
             self.flights.begin(&self.cx, flight);
             return self.settle();
+        }
+        if let Some((rank, run)) = self.cx.client.info.zip(self.cx.client.run.as_ref()) {
+            flight.redirect(rank, run.job);
         }
         let request = flight.request.clone();
         let is_foreign = self.foreign_job().is_some_and(|job| flight.changes(job));
