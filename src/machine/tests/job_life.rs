@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use super::recovery::Alone;
+use super::recovery::{Alone, shells};
 use super::{JOB, OWNER, World, facts};
 use crate::config::Config;
 use crate::machine::Now;
 use crate::machine::mono_time::MonoTime;
 use crate::machine::{Creation, Credential, Effect, Event, KvsResult, Node, RequestId};
 use crate::port::supervisor::{StartFailure, UnitCommand, UnitEvent};
-use crate::proto::peer::{CoveredRequest, KnownRequest, Question, Version};
+use crate::proto::peer::{CoveredRequest, KnownRequest, Mode, Question, ShellsRequest, Version};
 use crate::proto::{
     BarrierEntry, BrokerRank, ClientId, Exception, ExecEvent, ReleasedRanks, Response, WaitStatus,
     WallTime,
@@ -414,6 +414,20 @@ fn the_imps_helper_asks_for_a_device_policy_only_where_one_is_configured() {
         });
         assert_eq!(launched.map(String::as_str), Some(expected), "{property}");
     }
+}
+
+/// [info-above]
+#[test]
+fn a_shell_hears_whom_to_ask_about_its_job() {
+    let mut node = Alone::new(1);
+    let asked = shells(1, "mark", Mode::Start);
+    let shells = Box::new(ShellsRequest { parent: BrokerRank(7), leader: BrokerRank(5), ..asked });
+    let effects = node.hear(Event::Shells { request: RequestId::Remote(1), shells });
+    let uri = effects.iter().find_map(|effect| match effect {
+        Effect::Unit(_, UnitCommand::Launch(spec)) => spec.environment.get("FLUX_URI").cloned(),
+        _ => None,
+    });
+    assert_eq!(uri, Some(format!("local:///test/1?run={}-mark&info=7", JOB.0)));
 }
 
 #[test]
