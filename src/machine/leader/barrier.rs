@@ -297,6 +297,15 @@ mod tests {
     }
 
     #[test]
+    fn nobody_waits_for_one_that_may_have_passed() {
+        let mut barrier = Barrier::new(&Idset::from_range(0..3));
+        barrier.set_unknown(BrokerRank(0));
+        barrier.set_ended(&Idset::from_range(0..1), false);
+        assert_eq!(barrier.enter(BrokerRank(1), 1), Entered::Waiting);
+        assert_eq!(barrier.enter(BrokerRank(2), 1), Entered::Complete(1));
+    }
+
+    #[test]
     fn who_was_ended_counts_where_it_was() {
         let mut barrier = Barrier::new(&Idset::from_range(0..2));
         barrier.set_unknown(BrokerRank(0));

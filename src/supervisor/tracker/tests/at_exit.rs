@@ -206,3 +206,39 @@ fn a_start_is_made_although_nothing_is_found_of_what_was_there() {
     talk.asked(&Call::Watch(unit.clone()));
     talk.asked(&Call::Start(unit));
 }
+
+/// [empty-removed] Somebody else has started a unit of that name.
+#[test]
+fn a_start_is_made_although_a_stranger_is_found() {
+    let (mut talk, unit) = (Talk::ready(), unit(1));
+    let known = Started { pid: PID, invocation_id: "a".to_string() };
+    talk.tracker.find(&unit, "digest", Some(&known));
+    talk.asked(&Call::Watch(unit.clone()));
+    talk.tracker.collect(&unit);
+    talk.tracker.forget(&unit);
+    talk.tracker.start(&spec(&unit), &output());
+    talk.looked(&unit, &running("b"));
+    talk.silence();
+    talk.asked(&Call::Unwatch(unit.clone()));
+    talk.asked(&Call::Watch(unit.clone()));
+    talk.asked(&Call::Start(unit));
+}
+
+/// [empty-removed]
+#[test]
+fn a_start_that_is_given_up_leaves_the_removal_to_go_on() {
+    let unit = unit(1);
+    let mut talk = ended(&unit, 0);
+    let number = talk.asked(&Call::Stop(unit.clone()));
+    talk.tracker.handle_news(emptied(&unit));
+    talk.event(BackendEvent::Empty(unit.clone()));
+    talk.tracker.start(&spec(&unit), &output());
+    let message = "too late".to_string();
+    talk.tracker.fail(&unit, libc::ECANCELED, message.clone());
+    talk.event(BackendEvent::Failed { unit: unit.clone(), errnum: libc::ECANCELED, message });
+    talk.tracker.handle_news(News::Answer { number, answer: Ok(Answer::Done) });
+    talk.nothing_asked();
+    talk.changed(&unit, inactive());
+    talk.asked(&Call::Unwatch(unit));
+    talk.silence();
+}
