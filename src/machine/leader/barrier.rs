@@ -90,8 +90,9 @@ impl Barrier {
             return Entered::Failed;
         }
         // A shell in its second barrier proves that the first one was complete, although other
-        // ranks may not have heard that.
-        let everyone = if self.is_awaited() { self.passed } else { self.everyone() };
+        // ranks may not have heard that. What has failed is not completed by a later entry.
+        let is_open = self.failed || self.is_awaited();
+        let everyone = if is_open { self.passed } else { self.everyone() };
         let completed = everyone.max(count.saturating_sub(1));
         let is_news = completed > self.completed;
         self.completed = self.completed.max(completed);
@@ -303,6 +304,20 @@ mod tests {
         barrier.set_ended(&Idset::from_range(0..1), false);
         assert_eq!(barrier.enter(BrokerRank(1), 1), Entered::Waiting);
         assert_eq!(barrier.enter(BrokerRank(2), 1), Entered::Complete(1));
+    }
+
+    /// Simulator seed 400031850: the last of those that entered later was let go.
+    #[test]
+    fn a_barrier_that_has_failed_is_not_completed_by_later_entries() {
+        let mut barrier = Barrier::new(&Idset::from_range(0..3));
+        barrier.set_unknown(BrokerRank(0));
+        barrier.set_ended(&Idset::from_range(0..1), false);
+        barrier.enter(BrokerRank(1), 1);
+        barrier.enter(BrokerRank(2), 1);
+        assert!(!barrier.fail(false), "nobody waits");
+        assert_eq!(barrier.enter(BrokerRank(1), 2), Entered::Failed);
+        assert_eq!(barrier.enter(BrokerRank(2), 2), Entered::Failed);
+        assert_eq!(barrier.completed(), 1);
     }
 
     #[test]
