@@ -10,7 +10,7 @@ use crate::watch::Seen;
 
 /// A watch of a job's log.
 const EVENTLOG_WATCH: &str = "job-info.eventlog-watch";
-/// What job-info is asked about a job (flux-core `shell/info.c`, `shell/input.c`).
+/// What job-info is asked about a job (flux-core `shell/info.c`, `shell/input/kvs.c`).
 const ABOUT_JOB: [&str; 3] = ["job-info.lookup", "job-info.update-watch", EVENTLOG_WATCH];
 /// Requests that change a job. Their payload names it as `id` (flux-core `job-manager/raise.c`, `kill.c`,
 /// `memo` in `annotate.c`).
