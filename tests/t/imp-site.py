@@ -5,13 +5,15 @@ read, one in each line; `answers` gets the URI of rank 0, and then a line for ea
 
   reload   loads the modules again on all ranks
   restart  kills all brokers, and starts them again
-  rests    says which units and drained ranks there are"""
+  rests    says which units and drained ranks there are
+  watches  says how many shells watch their job on each rank, when all three do"""
 
 import os
 import subprocess
 import sys
 
-from brokers import Brokers
+import flux
+from brokers import Brokers, pause
 
 SIZE = 3
 PLACE = sys.argv[2]
@@ -39,6 +41,16 @@ def rests(brokers):
     return " ".join((units + drained).split())
 
 
+def watches(brokers):
+    handles = [flux.Flux(brokers.uri(rank)) for rank in range(SIZE)]
+    while True:
+        stats = [handle.rpc("job-info.stats-get").get() for handle in handles]
+        counts = [each["update_watchers"] for each in stats]
+        if sum(counts) == SIZE:
+            return " ".join(map(str, counts))
+        pause(0.05)
+
+
 def obey(brokers, command):
     if command == "reload":
         brokers.flux("exec", "-r", "all", "flux", "module", "reload", "job-exec")
@@ -46,6 +58,8 @@ def obey(brokers, command):
         restart(brokers)
     elif command == "rests":
         return rests(brokers)
+    elif command == "watches":
+        return watches(brokers)
     return "done"
 
 

@@ -111,6 +111,11 @@ test_expect_success 'what a guest may not do is refused' '
 	guest_clean "$id" &&
 	as_guest flux job eventlog "$id" | grep exception
 '
+test_expect_success 'his shells ask the rank above them about their job' '
+	gated informed &&
+	test "$(tell watches)" = "3 0 0" &&
+	passes informed
+'
 test_expect_success 'a reload of all modules is not noticed' '
 	gated reloaded &&
 	test "$(tell reload)" = done &&
