@@ -91,8 +91,8 @@ impl Barrier {
         }
         // A shell in its second barrier proves that the first one was complete, although other
         // ranks may not have heard that. What has failed is not completed by a later entry.
-        let is_open = self.failed || self.is_awaited();
-        let everyone = if is_open { self.passed } else { self.everyone() };
+        let is_incomplete = self.failed || self.is_awaited();
+        let everyone = if is_incomplete { self.passed } else { self.everyone() };
         let completed = everyone.max(count.saturating_sub(1));
         let is_news = completed > self.completed;
         self.completed = self.completed.max(completed);

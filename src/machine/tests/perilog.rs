@@ -35,7 +35,7 @@ pub(super) fn world(size: usize, perilog: Perilog) -> World {
 }
 
 /// A job on all ranks whose prologs run.
-pub(super) fn preparing(size: usize, perilog: Perilog) -> World {
+fn preparing(size: usize, perilog: Perilog) -> World {
     let mut world = world(size, perilog);
     let ranks: Idset = (0..size as u32).collect();
     world.start(&ranks.to_string(), false);

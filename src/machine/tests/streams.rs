@@ -1,7 +1,6 @@
 //! Streams of one leader that lead to the same rank.
 
 use super::*;
-use crate::proto::Stage;
 use crate::proto::peer::{RankReport, Report, Reports, ShellsRequest};
 
 /// A request of the leader for rank 2.
@@ -66,19 +65,4 @@ fn a_stream_does_not_lead_to_a_rank_that_it_has_lost() {
         "a newer stream leads to it"
     );
     assert_eq!(asks_after(&[asked_again]), 1);
-}
-
-/// [orphans-asked] The request for shells takes the place of the one for prologs on each rank.
-#[test]
-fn ranks_that_a_newer_stream_leads_to_are_not_asked_again() {
-    let mut world = super::perilog::preparing(3, super::perilog::perilog());
-    for rank in 1..3 {
-        world.script_exited(rank, Stage::Prolog, WaitStatus(0));
-    }
-    world.pass(1.0);
-    let before = world.messages;
-    world.script_exited(0, Stage::Prolog, WaitStatus(0));
-    world.pass(5.0);
-    // Nobody is asked a third time.
-    assert_eq!(world.messages - before, 2);
 }

@@ -28,6 +28,18 @@ fn ended(unit: &UnitName, code: i32) -> Talk {
     talk
 }
 
+/// A start that waits until the unit is removed whose end an earlier life has seen.
+fn waits_behind_an_end() -> (Talk, UnitName) {
+    let (mut talk, unit) = (Talk::ready(), unit(1));
+    let known = Started { pid: PID, invocation_id: "a".to_string() };
+    talk.tracker.find(&unit, "digest", Some(&known));
+    talk.asked(&Call::Watch(unit.clone()));
+    talk.tracker.collect(&unit);
+    talk.tracker.forget(&unit);
+    talk.tracker.start(&spec(&unit), &output());
+    (talk, unit)
+}
+
 /// [gone-means-empty]
 #[test]
 fn no_process_is_left_before_systemd_has_removed_the_unit() {
@@ -159,13 +171,7 @@ fn a_script_that_has_exited_is_over() {
 /// [empty-removed] A later life finds it, and it is forgotten before systemd has said what it is.
 #[test]
 fn what_is_listed_behind_its_end_is_removed_although_it_is_forgotten() {
-    let (mut talk, unit) = (Talk::ready(), unit(1));
-    let known = Started { pid: PID, invocation_id: "a".to_string() };
-    talk.tracker.find(&unit, "digest", Some(&known));
-    talk.asked(&Call::Watch(unit.clone()));
-    talk.tracker.collect(&unit);
-    talk.tracker.forget(&unit);
-    talk.tracker.start(&spec(&unit), &output());
+    let (mut talk, unit) = waits_behind_an_end();
     talk.looked(&unit, &exited(3));
     talk.silence();
     talk.asked(&Call::ControlGroup(unit.clone()));
@@ -193,13 +199,7 @@ fn the_kernel_is_asked_for_the_cgroup_that_it_has_shown() {
 /// [empty-removed]
 #[test]
 fn a_start_is_made_although_nothing_is_found_of_what_was_there() {
-    let (mut talk, unit) = (Talk::ready(), unit(1));
-    let known = Started { pid: PID, invocation_id: "a".to_string() };
-    talk.tracker.find(&unit, "digest", Some(&known));
-    talk.asked(&Call::Watch(unit.clone()));
-    talk.tracker.collect(&unit);
-    talk.tracker.forget(&unit);
-    talk.tracker.start(&spec(&unit), &output());
+    let (mut talk, unit) = waits_behind_an_end();
     talk.looked(&unit, &stub());
     talk.silence();
     talk.asked(&Call::Unwatch(unit.clone()));
@@ -210,13 +210,7 @@ fn a_start_is_made_although_nothing_is_found_of_what_was_there() {
 /// [empty-removed] Somebody else has started a unit of that name.
 #[test]
 fn a_start_is_made_although_a_stranger_is_found() {
-    let (mut talk, unit) = (Talk::ready(), unit(1));
-    let known = Started { pid: PID, invocation_id: "a".to_string() };
-    talk.tracker.find(&unit, "digest", Some(&known));
-    talk.asked(&Call::Watch(unit.clone()));
-    talk.tracker.collect(&unit);
-    talk.tracker.forget(&unit);
-    talk.tracker.start(&spec(&unit), &output());
+    let (mut talk, unit) = waits_behind_an_end();
     talk.looked(&unit, &running("b"));
     talk.silence();
     talk.asked(&Call::Unwatch(unit.clone()));
