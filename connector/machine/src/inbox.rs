@@ -284,11 +284,11 @@ impl<P: Packet> Inboxes<P> {
                 }
                 return has_leader;
             }
-            Heard::NotInRun | Heard::Later if question.is_open() => return false,
-            Heard::NotInRun | Heard::Later => {
+            Heard::NotInRun => {
                 question.fail(cx.now);
                 return false;
             }
+            Heard::Later => return false,
             Heard::Gone => ALL_DONE,
         };
         inbox.answered.retain(|n, _| *n >= done);

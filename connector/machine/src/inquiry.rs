@@ -42,7 +42,7 @@ pub(crate) enum Heard {
     Unreachable,
     /// Its broker is not in RUN.
     NotInRun,
-    /// It is asked again later, if nobody else is asked already.
+    /// It is asked again later, or somebody else is asked already.
     Later,
     /// It has ended.
     Gone,
@@ -74,11 +74,18 @@ pub(crate) fn heard<P: Packet>(
                     Heard::Later
                 }
                 None if is_back => Heard::Gone,
-                None => Heard::Later,
+                None => {
+                    question.fail(cx.now);
+                    Heard::Later
+                }
             }
         }
         Step::Module { is_back } if has_ended(answer, is_back) => Heard::Gone,
-        Step::Module { .. } => Heard::Later,
+        Step::Module { .. } => {
+            // Most often it has given its service up, and is about to end.
+            question.fail_shortly(cx.now);
+            Heard::Later
+        }
     }
 }
 

@@ -354,7 +354,7 @@ impl<P: Packet> Outboxes<P> {
                 return Turn::Same;
             }
             Heard::Later => {
-                outbox.halt(cx);
+                outbox.flow = Flow::Halted;
                 return Turn::Same;
             }
             Heard::Gone => {

@@ -7,6 +7,8 @@ use crate::wire::Own;
 /// Pauses after a question that has failed, in seconds: each is twice the last.
 pub(crate) const PAUSE_FIRST: f64 = 0.1;
 pub(crate) const PAUSE_MAX: f64 = 2.0;
+/// The first pause if most often the answer is another one after some milliseconds.
+const PAUSE_SHORT: f64 = 0.01;
 /// Seconds until a question that nobody answers is asked again; then twice as long each time. Who
 /// was asked may have ended before it read the question. Brokers do not tell.
 const UNANSWERED_FIRST: f64 = 2.0;
@@ -43,6 +45,11 @@ impl Question {
         let pause = doubled(PAUSE_FIRST, PAUSE_MAX, self.tries);
         self.fail_for(now, pause);
         pause
+    }
+
+    /// Asks again after a short pause.
+    pub(crate) fn fail_shortly(&mut self, now: f64) {
+        self.fail_for(now, doubled(PAUSE_SHORT, PAUSE_MAX, self.tries));
     }
 
     /// Asks again after this pause.

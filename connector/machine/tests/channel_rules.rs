@@ -334,6 +334,24 @@ fn who_closes_waits_for_a_receiver_that_connects_again() {
     assert!(sender.connector.is_lingering());
 }
 
+/// The leader's shell gives its service up some milliseconds before it ends.
+#[test]
+fn who_closes_waits_only_for_a_moment_for_a_shell_that_is_ending() {
+    let (mut sender, question) = Client::closing();
+    sender.receive(question.refusal(NO_SERVICE, "No service"));
+    for pause in [0.01, 0.02, 0.04] {
+        let asked = sender.sent();
+        sender.receive(runs(&asked[0], 1.0));
+        let asked = sender.sent();
+        sender.receive(asked[0].answer("{}"));
+        assert_eq!(sender.sent(), []);
+        sender.pass(pause);
+        let [asked] = sender.sent().try_into().expect("one question");
+        assert_eq!(asked.topic, format!("{SERVICE}.resume-received"));
+        sender.receive(asked.refusal(NO_SERVICE, "No service"));
+    }
+}
+
 /// In a new instance every broker is back for only a short time.
 #[test]
 fn who_closes_does_not_wait_for_a_shell_that_the_module_says_has_ended() {
