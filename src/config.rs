@@ -62,7 +62,7 @@ pub struct Config {
     pub constrain_resources: bool,
     /// `exec.testexec.allow-guests`: guests' jobs may be mocked, too.
     pub testexec_allow_guests: bool,
-    /// `exec.fanout`: children of one rank in the tree over a job's ranks.
+    /// `exec.fanout`: most children of one rank in the tree over a job's ranks.
     pub fanout: u32,
     /// `exec.starts-in-flight`: units that one rank starts at the same time. More would only make
     /// systemd's queue longer.
@@ -130,7 +130,7 @@ impl Default for Config {
             stop_timer_signal: 10,
             constrain_resources: false,
             testexec_allow_guests: false,
-            fanout: 32,
+            fanout: 64,
             starts_in_flight: 16,
             // The stock unit restarts a broker after 30 s (flux-core `etc/flux.service.in`).
             peer_timeout: 120.0,

@@ -145,7 +145,7 @@ impl Profile {
             "nodes" => NODES,
             "stalls" => STALLS,
             "units" => UNITS,
-            "huge" => return Some(Self::quiet(10_000, 32, huge_jobs())),
+            "huge" => return Some(Self::quiet(10_000, 64, huge_jobs())),
             _ => return None,
         };
         // Some bugs only show with many ranks.
