@@ -64,6 +64,8 @@ pub(super) struct Gathering {
     outbox: Vec<RankReport>,
     /// How far each rank of the subtree is.
     stages: BTreeMap<BrokerRank, Stage>,
+    /// How many ranks are at each stage: a report costs no more in a large subtree.
+    reached: BTreeMap<Stage, usize>,
     /// A rank has reached a later stage since the last message.
     has_advanced: bool,
     send_at: Option<MonoTime>,
@@ -102,13 +104,7 @@ impl Gathering {
     /// Puts a report into the outbox; the same news of several ranks is one report.
     pub(super) fn add(&mut self, now: MonoTime, rank: BrokerRank, report: Report) {
         if let Some(stage) = stage(&report) {
-            let before = self.stages.insert(rank, stage);
-            match before {
-                Some(before) if before >= stage => {
-                    self.stages.insert(rank, before);
-                }
-                _ => self.has_advanced = true,
-            }
+            self.advance(rank, stage);
         }
         let after = self.outbox.iter().rposition(|r| r.ranks.contains_rank(rank)).unwrap_or(0);
         let same = self.outbox.iter_mut().skip(after).find(|r| r.report == report);
@@ -123,14 +119,27 @@ impl Gathering {
         self.send_at.get_or_insert(now + GATHER_SECONDS);
     }
 
+    fn advance(&mut self, rank: BrokerRank, stage: Stage) {
+        let before = self.stages.get(&rank).copied();
+        if before.is_some_and(|before| before >= stage) {
+            return;
+        }
+        if let Some(left) = before.and_then(|before| self.reached.get_mut(&before)) {
+            *left -= 1;
+        }
+        *self.reached.entry(stage).or_default() += 1;
+        self.stages.insert(rank, stage);
+        self.has_advanced = true;
+    }
+
     /// It is time to send: a leaf has nobody to wait for; others wait unless all ranks have got
     /// further. Most often the end of a shell is all that there is to its end, so both go in one
     /// message.
     pub(super) fn is_ready(&self, now: MonoTime, ranks: &Idset, is_leaf: bool) -> bool {
-        let furthest = self.stages.values().max();
-        let all_reached = || ranks.ranks().all(|rank| self.stages.get(&rank) == furthest);
-        let is_ending = furthest == Some(&Stage::Exited);
-        let has_all = is_leaf || (self.has_advanced && all_reached());
+        let furthest = self.reached.last_key_value();
+        let all_reached = furthest.is_some_and(|(_, reached)| *reached >= ranks.len());
+        let is_ending = furthest.is_some_and(|(stage, _)| *stage == Stage::Exited);
+        let has_all = is_leaf || (self.has_advanced && all_reached);
         (has_all && !is_ending) || self.is_due(now)
     }
 
