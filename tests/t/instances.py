@@ -14,15 +14,19 @@ import flux.job
 class Instance:
     """An instance with flux-core's job-exec, or with a build of the module: the directory with its
     libjob_exec_rs.so and libresume.so. It has a systemd of its own, where that can be made: sdexec's modules
-    hear of the units of all who share theirs. `each`: each broker has one. Each rank has a state directory
-    of its own, as on a node of its own: it is woken by what happens there."""
+    hear of the units of all who share theirs. `each`: each broker has one. Each rank has a disk of its own
+    for its state directory, as on a node of its own. It is woken by what happens there; and ext4 looks at
+    all inodes that were freed in the last seconds when it makes a file."""
 
     def __init__(self, scratch, build=None, conf=(), size=1, each=False):
         os.makedirs(scratch)
         environment = dict(os.environ)
+        self.disks = []
         if build:
             environment.update(self.put(build, scratch))
             conf = [*conf, f'exec.state-directory="{scratch}/state"']
+            for rank in range(size):
+                self.add_disk(f"{scratch}/disk-{rank}", f"{scratch}/state/job-exec/rank-{rank}")
         if os.getuid() == 0:
             for name in ("DBUS_SESSION_BUS_ADDRESS", "XDG_RUNTIME_DIR"):
                 environment.pop(name, None)
@@ -61,6 +65,17 @@ class Instance:
             "FLUX_CONNECTOR_PATH_PREPEND": f"{scratch}/connectors",
             "FLUX_MODPROBE_PATH_APPEND": scratch,
         }
+
+    def add_disk(self, image, place):
+        """An ext4 in a file, if this is root's."""
+        os.makedirs(place, mode=0o700)
+        if os.getuid() != 0:
+            return
+        with open(image, "wb") as file:
+            file.truncate(64 << 20)
+        subprocess.run(["mkfs.ext4", "-q", image], check=True)
+        subprocess.run(["mount", "-o", "loop", image, place], check=True)
+        self.disks.append(place)
 
     def submit(self, ranks, elsewhere):
         """A job of one task on each of so many ranks; `elsewhere`: not on rank 0."""
@@ -101,6 +116,8 @@ class Instance:
     def stop(self):
         os.close(self.end)
         self.process.wait()
+        for place in self.disks:
+            subprocess.run(["umount", place], check=True)
 
 
 def by_turns(times, sides, measure):
