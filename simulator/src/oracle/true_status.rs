@@ -4,6 +4,7 @@
 use job_exec_rs::proto::{BrokerRank, Exception, WaitStatus};
 
 use crate::manager::Allocation;
+use crate::shell::Shell;
 use crate::world::World;
 
 impl World {
@@ -58,14 +59,16 @@ impl World {
         if self.manager.jobs.get(&job.id).is_none_or(|job| job.failed) {
             return;
         }
-        // Only the last shell of each rank counts. A node that is powered off can lose the whole
-        // record of a shell, which is then started again.
-        let ranks = job.ranks.iter();
-        let shells =
-            ranks.filter_map(|rank| self.ranks[rank as usize].shells_of(&job.digest).last());
+        // The last shell of each rank counts. A node that is powered off can lose the whole record of
+        // a shell, which is then started again. If its status is in the exec eventlog it counts as well.
+        let ranks = || job.ranks.iter().map(|rank| &self.ranks[rank as usize]);
+        let shells = ranks().filter_map(|rank| rank.shells_of(&job.digest).last());
         let statuses: Vec<Option<WaitStatus>> = shells.map(|shell| shell.exited).collect();
         let truth = statuses.iter().flatten().max().copied().unwrap_or_default();
-        if truth != status {
+        let had = |shell: &Shell| shell.exited == Some(status);
+        let may_be_logged =
+            status > truth && ranks().any(|rank| rank.shells_of(&job.digest).any(had));
+        if truth != status && !may_be_logged {
             let seen = format!(
                 "{}: finish has {status}, the largest status of the shells is {truth}",
                 job.id
