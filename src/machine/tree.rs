@@ -23,9 +23,9 @@ pub(super) fn split(below: &Idset, arity: u32) -> Vec<(BrokerRank, Idset)> {
 
 /// How many children a node with so many ranks below it has.
 fn children(below: usize, arity: usize) -> usize {
-    let mut levels = 1;
-    while capacity(arity, levels) < below {
-        levels += 1;
+    let (mut levels, mut room) = (1, arity);
+    while room < below {
+        (levels, room) = (levels + 1, (room + 1).saturating_mul(arity));
     }
     (1..arity).find(|width| capacity(*width, levels) >= below).unwrap_or(arity)
 }

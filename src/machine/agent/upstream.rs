@@ -64,8 +64,9 @@ pub(super) struct Gathering {
     outbox: Vec<RankReport>,
     /// How far each rank of the subtree is.
     stages: BTreeMap<BrokerRank, Stage>,
-    /// How many ranks are at each stage: a report costs no more in a large subtree.
-    reached: BTreeMap<Stage, usize>,
+    /// The furthest stage, and how many ranks have reached it: a report costs no more in a large
+    /// subtree.
+    furthest: Option<(Stage, usize)>,
     /// A rank has reached a later stage since the last message.
     has_advanced: bool,
     send_at: Option<MonoTime>,
@@ -120,25 +121,24 @@ impl Gathering {
     }
 
     fn advance(&mut self, rank: BrokerRank, stage: Stage) {
-        let before = self.stages.get(&rank).copied();
-        if before.is_some_and(|before| before >= stage) {
+        if self.stages.get(&rank).is_some_and(|before| *before >= stage) {
             return;
         }
-        if let Some(left) = before.and_then(|before| self.reached.get_mut(&before)) {
-            *left -= 1;
-        }
-        *self.reached.entry(stage).or_default() += 1;
         self.stages.insert(rank, stage);
         self.has_advanced = true;
+        match &mut self.furthest {
+            Some((furthest, _)) if *furthest > stage => {}
+            Some((furthest, reached)) if *furthest == stage => *reached += 1,
+            furthest => *furthest = Some((stage, 1)),
+        }
     }
 
     /// It is time to send: a leaf has nobody to wait for; others wait unless all ranks have got
     /// further. Most often the end of a shell is all that there is to its end, so both go in one
     /// message.
     pub(super) fn is_ready(&self, now: MonoTime, ranks: &Idset, is_leaf: bool) -> bool {
-        let furthest = self.reached.last_key_value();
-        let all_reached = furthest.is_some_and(|(_, reached)| *reached >= ranks.len());
-        let is_ending = furthest.is_some_and(|(stage, _)| *stage == Stage::Exited);
+        let all_reached = self.furthest.is_some_and(|(_, reached)| reached >= ranks.len());
+        let is_ending = self.furthest.is_some_and(|(stage, _)| stage == Stage::Exited);
         let has_all = is_leaf || (self.has_advanced && all_reached);
         (has_all && !is_ending) || self.is_due(now)
     }
