@@ -352,6 +352,44 @@ fn who_closes_waits_only_for_a_moment_for_a_shell_that_is_ending() {
     }
 }
 
+#[test]
+fn nothing_is_sent_to_a_shell_that_may_come_back_before_it_has_said_what_it_has() {
+    let mut sender = Client::shell();
+    sender.send(write(0));
+    sender.sent();
+    sender.pass(2.0);
+    let asked = sender.sent();
+    sender.receive(asked[0].refusal(NO_SERVICE, "No service"));
+    let asked = sender.sent();
+    sender.send(write(1));
+    sender.receive(runs(&asked[0], 1.0));
+    let asked = sender.sent();
+    sender.receive(asked[0].answer("{}"));
+    assert_eq!(sender.sent(), []);
+    sender.pass(0.01);
+    let [asked] = sender.sent().try_into().expect("one question");
+    sender.receive(received(&asked, 0));
+    assert_eq!(sender.topics(), [format!("{SERVICE}.write"), format!("{SERVICE}.write")]);
+}
+
+/// No job id has a zero. No module can say whether it runs.
+#[test]
+fn a_service_of_no_known_job_is_asked_again_until_its_broker_has_run_for_a_while() {
+    let mut sender = Client::new(Limits::default());
+    sender.send(Message { topic: "1000-shell-f0.pmi-exchange".to_string(), ..exchange(2) });
+    let sent = sender.sent();
+    sender.receive(sent[0].refusal(NO_SERVICE, "No service"));
+    let asked = sender.sent();
+    sender.receive(runs(&asked[0], 1.0));
+    assert_eq!(sender.sent(), []);
+    sender.pass(0.1);
+    let [asked] = sender.sent().try_into().expect("one question");
+    sender.receive(asked.refusal(NO_SERVICE, "No service"));
+    let asked = sender.sent();
+    sender.receive(runs(&asked[0], 11.0));
+    assert_eq!(sender.heard(), [(2, NO_SERVICE)]);
+}
+
 /// In a new instance every broker is back for only a short time.
 #[test]
 fn who_closes_does_not_wait_for_a_shell_that_the_module_says_has_ended() {
