@@ -1,70 +1,99 @@
-//! The broker module: `mod_main`, which makes the parts of the module, runs them and ends them.
-//!
-//! If the module is loaded as `job-exec` (by `[modules.job-exec]`, or from a module path of its
-//! own), it already has the service of that name. If it is loaded as `job-exec-rs`, it registers
-//! the service. If flux-core's job-exec still has the service, the error says so.
+//! The broker module: `mod_main`, which the broker calls, and what becomes of its thread.
 #![allow(unsafe_code)]
 
+use std::cell::RefCell;
 use std::ffi::{CStr, c_char, c_int};
 use std::rc::Rc;
-use std::sync::Arc;
 
-use nix::unistd::{Uid, User};
-use serde_json::{Value, json};
-
-use crate::adapter::libflux::{
-    BelowWatch, Driver, FdWatcher, Futures, Handle, Inbox, OwnJob, ParentWatch, dispatch, fenced,
-    resume_uri, watch_nodes,
-};
-use crate::adapter::systemd::check_properties;
-use crate::adapter::worker::{ANSWER_WITHIN, WorkerConfig, has_records, uptime};
-use crate::config::Config;
-use crate::machine::{Facts, Node};
-use crate::proto::{BrokerMapping, BrokerRank, ExecMethod, InstanceId, JobId, PERILOG_PLUGIN};
-use crate::supervisor::OuterJob;
+use crate::adapter::libflux::{Handle, HandleError, fenced};
 
 mod error;
 mod handlers;
+mod life;
 mod site;
 mod state_directory;
 mod supervision;
 
-use error::LoadError;
-use handlers::SERVICE;
-use state_directory::{Candidates, Place};
+use life::Module;
 use supervision::Supervision;
 
-/// How long a shell waits for a broker that is not expected to come back.
-const GONE_FOR_GOOD: &str = "1s";
-
 /// Entry point of the broker module (flux-core `flux_module_main_f`).
+///
+/// The broker cancels this thread (pthread_cancel(3)) for `flux module remove --cancel`, and at its
+/// own end if nothing has unloaded the module before. A thread that is canceled is unwound. No Rust
+/// frame that has something to drop, or that catches panics, may be unwound so. Thus the thread can
+/// be canceled only in the reactor, outside of callbacks, where this function and libflux are all
+/// that is on its stack ([`Uncancelable`](crate::adapter::libflux::Uncancelable)). [`AtThreadEnd`]
+/// then ends the supervisor's thread.
 ///
 /// # Safety
 /// Only the broker calls this, on a thread of the module's own, with a valid handle and
 /// `argc` strings in `argv`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn mod_main(
+pub unsafe extern "C-unwind" fn mod_main(
     handle: *mut flux_sys::flux_t,
     argc: c_int,
     argv: *mut *mut c_char,
 ) -> c_int {
+    flux_sys::set_cancelable(false);
+    // SAFETY: the broker's handle and arguments, as the broker has passed them.
+    let Some((handle, module)) = (unsafe { begin(handle, argc, argv) }) else { return -1 };
+    flux_sys::set_cancelable(true);
+    let ran = handle.run_reactor();
+    flux_sys::set_cancelable(false);
+    // SAFETY: `begin` has made it, and nobody uses it any more.
+    unsafe { end(handle, module, ran) }
+}
+
+/// Loads the module. None: the broker's log says why it cannot be loaded.
+///
+/// # Safety
+/// As for [`mod_main`].
+unsafe fn begin(
+    handle: *mut flux_sys::flux_t,
+    argc: c_int,
+    argv: *mut *mut c_char,
+) -> Option<(Handle, *mut Module)> {
     if let Err(error) = flux_sys::load() {
         // The broker's log is not to be had either.
         eprintln!("job-exec-rs: this release does not fit this Flux: {error}");
         nix::errno::Errno::ENOSYS.set();
-        return -1;
+        return None;
     }
     // SAFETY: the broker passes the module's own handle, valid until mod_main returns.
-    let Some(handle) = (unsafe { Handle::new(handle) }) else { return -1 };
+    let handle = unsafe { Handle::new(handle) }?;
     let count = usize::try_from(argc).unwrap_or(0);
     let arguments: Vec<String> = (0..count)
         // SAFETY: the broker passes `argc` NUL-terminated strings.
         .map(|i| unsafe { CStr::from_ptr(*argv.add(i)) }.to_string_lossy().into_owned())
         .collect();
-    let mut result = -1;
-    fenced(handle, "mod_main", || match run(handle, &arguments) {
-        Ok(()) => result = 0,
+    let mut loaded = None;
+    fenced(handle, "mod_main", || match Module::load(handle, &arguments) {
+        Ok(module) => loaded = Some(module),
         Err(error) => handle.log(libc::LOG_ERR, &error.to_string()),
+    });
+    let Some(module) = loaded else {
+        nix::errno::Errno::EINVAL.set();
+        return None;
+    };
+    AT_THREAD_END.with(|at_end| at_end.0.replace(Some(Rc::clone(module.supervision()))));
+    Some((handle, Box::into_raw(Box::new(module))))
+}
+
+/// Unloads the module. Returns what `mod_main` is to return.
+///
+/// # Safety
+/// `module` comes from [`begin`], and nobody uses it any more.
+unsafe fn end(handle: Handle, module: *mut Module, ran: Result<(), HandleError>) -> c_int {
+    // SAFETY: the caller passes what `Box::into_raw` has returned.
+    let module = unsafe { Box::from_raw(module) };
+    let mut result = -1;
+    fenced(handle, "mod_main", || {
+        module.unload();
+        match ran {
+            Ok(()) => result = 0,
+            Err(error) => handle.log(libc::LOG_ERR, &error.to_string()),
+        }
     });
     if result < 0 {
         nix::errno::Errno::EINVAL.set();
@@ -72,231 +101,18 @@ pub unsafe extern "C" fn mod_main(
     result
 }
 
-/// Runs the module from load to unload.
-fn run(handle: Handle, arguments: &[String]) -> Result<(), LoadError> {
-    let conf = handle.ask("config.get", "{}").map_err(LoadError::request("config.get"))?;
-    let conf: Value = serde_json::from_str(&conf).map_err(LoadError::Answer)?;
-    let config = Config::new(&conf, arguments)?;
-    check_properties(&config.properties)?;
-    if let Some(text) = config.warning() {
-        handle.log(libc::LOG_WARNING, &text);
-    }
-    if config.perilog.is_some() && handle.rank()? == 0 && has_plugin(handle, PERILOG_PLUGIN) {
-        return Err(LoadError::PerilogTwice);
-    }
-    JobId::show_ascii(handle.shows_ascii_f58());
-    let name = handle.module_name().unwrap_or_else(|| SERVICE.to_string());
-    if name != SERVICE {
-        register(handle, &name)?;
-    }
-    let place = place(handle, &config)?;
-    let facts = facts(handle, &place, config.constrain_resources)?;
-    if config.method != ExecMethod::Fork {
-        warn_of_site(handle, facts.owner);
-    }
-    let directory = place.directory;
-    let rank = facts.rank;
-    let instance = facts.instance.clone();
-    let futures = Rc::new(Futures::new(handle));
-    let node = Node::new(config.clone(), facts);
-    let driver = Driver::new(handle, SERVICE, Rc::clone(&futures), node)?;
-    let inbox = Arc::new(Inbox::new().map_err(LoadError::EventFd)?);
-    let supervision = Supervision::start(
-        handle,
-        &config,
-        WorkerConfig {
-            method: ExecMethod::Systemd,
-            instance,
-            rank,
-            directory,
-            outer_job: outer_job(handle),
-            starts_in_flight_max: config.starts_in_flight,
-            answer_within: ANSWER_WITHIN,
-            confines: config.constrain_resources,
-            output: config.output,
-            bus_address: None,
-            dispatch: dispatch(Arc::clone(&inbox)),
-        },
-        &inbox,
-        &driver,
-        &futures,
-    )?;
-    let result = serve(handle, &name, arguments, &driver, &futures, (&inbox, &supervision), rank);
-    driver.shut_down();
-    supervision.stop();
-    futures.close();
-    result
-}
+/// What the module's thread ends when it is canceled. The broker has closed its handle by then, so
+/// that nothing else can be done.
+struct AtThreadEnd(RefCell<Option<Rc<Supervision>>>);
 
-/// Handles messages until the module is unloaded and the last checkpoint is made.
-fn serve(
-    handle: Handle,
-    name: &str,
-    arguments: &[String],
-    driver: &Rc<Driver>,
-    futures: &Rc<Futures>,
-    (inbox, supervision): (&Inbox, &Rc<Supervision>),
-    rank: BrokerRank,
-) -> Result<(), LoadError> {
-    let heard = Rc::clone(supervision);
-    let _inbox = FdWatcher::new(handle, inbox.fd(), move || heard.pass_on())?;
-    let _handlers = handlers::all(handle, name, arguments, driver)?;
-    let _below = has_brokers_below(handle)
-        .then(|| BelowWatch::start(handle, rank.0, futures))
-        .transpose()?;
-    handle.subscribe("job-exception")?;
-    if rank == BrokerRank(0) {
-        let hello = json!({ "service": SERVICE }).to_string();
-        let topic = "job-manager.exec-hello";
-        handle.ask(topic, &hello).map_err(|error| match error.errnum {
-            // flux-core `job-manager/start.c`, `hello_cb()`
-            libc::EINVAL => LoadError::OtherService { error },
-            _ => LoadError::request(topic)(error),
-        })?;
-        driver.find_cleaning();
-        watch_nodes(futures, driver);
-    }
-    let parent = if rank == BrokerRank(0) { own_job(handle) } else { None };
-    let _parent = parent.and_then(|job| ParentWatch::start(handle, job, driver));
-    let result = handle.run_reactor();
-    // Shells that end meanwhile leave commits. Without handlers libflux would answer them that there
-    // is no such method.
-    if let Err(error) = driver.finish() {
-        handle.log(libc::LOG_ERR, &format!("no last checkpoint was made: {error}"));
-    }
-    Ok(result?)
-}
-
-/// The job manager has a plugin of this name (flux-core `job-manager/jobtap.c`).
-fn has_plugin(handle: Handle, name: &str) -> bool {
-    handle.ask("job-manager.jobtap-query", &json!({ "name": name }).to_string()).is_ok()
-}
-
-fn register(handle: Handle, name: &str) -> Result<(), LoadError> {
-    handle.register_service(SERVICE).map_err(|error| {
-        let name = name.to_string();
-        if error.errnum == libc::EEXIST {
-            LoadError::ServiceTaken { name }
-        } else {
-            LoadError::Service { name, error }
-        }
-    })
-}
-
-/// Where records and output are kept.
-fn place(handle: Handle, config: &Config) -> Result<Place, LoadError> {
-    let rank = handle.rank()?;
-    let of_service = std::env::var("STATE_DIRECTORY").ok().filter(|_| !is_job(handle));
-    let candidates = Candidates {
-        configured: config.state_directory.clone(),
-        of_service,
-        statedir: handle.attribute("statedir"),
-        removes_statedir: handle
-            .attribute("statedir-cleanup")
-            .is_some_and(|removes| removes != "0"),
-        rundir: handle.attribute("rundir"),
-        rank,
-    };
-    let place = candidates.choose(has_records).ok_or(LoadError::NoPlace)?;
-    if let Some(notice) = place.notice.as_ref().filter(|_| is_configured(handle)) {
-        handle.log(libc::LOG_WARNING, notice);
-    }
-    Ok(place)
-}
-
-/// The job that this instance is in its parent, if it is one that has nodes there.
-fn own_job(handle: Handle) -> Option<OwnJob> {
-    let attribute = |name| handle.attribute(name).filter(|value| !value.is_empty());
-    Some(OwnJob {
-        parent_uri: attribute("parent-uri")?,
-        id: attribute("jobid")?.parse().ok()?,
-        mapping: BrokerMapping::read(&attribute("broker.mapping")?).ok()?,
-        size: attribute("size")?.parse().ok()?,
-    })
-}
-
-/// The broker: its pid, and the time at which it was started, in ticks since the node has booted
-/// (proc(5), `/proc/pid/stat`, field 22). A pid alone can be another broker's, as in a container.
-/// Without `/proc` it has to do.
-fn this_process() -> String {
-    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    let (_, fields) = stat.rsplit_once(')').unwrap_or_default();
-    let started = fields.split_whitespace().nth(19).unwrap_or_default();
-    format!("{}-{started}", std::process::id())
-}
-
-/// The job that this broker is part of.
-fn outer_job(handle: Handle) -> Option<OuterJob> {
-    OuterJob::find(handle.attribute("jobid"))
-}
-
-/// This instance is itself a job, or runs inside one.
-fn is_job(handle: Handle) -> bool {
-    outer_job(handle).is_some()
-}
-
-fn facts(handle: Handle, place: &Place, confines: bool) -> Result<Facts, LoadError> {
-    let owner = nix::unistd::getuid().as_raw();
-    let working_directory = std::env::current_dir().ok();
-    let rank = handle.rank()?;
-    let (shell_uri, no_connector) = shell_uri(handle, rank, place.lasts)?;
-    Ok(Facts {
-        rank: BrokerRank(rank),
-        broker: this_process(),
-        hostname: handle.attribute("hostname").unwrap_or_default(),
-        owner,
-        directory: place.directory.to_string_lossy().into_owned(),
-        instance: InstanceId::new(&place.directory.to_string_lossy(), owner),
-        size: handle.attribute("size").and_then(|size| size.parse().ok()).unwrap_or(u32::MAX),
-        uptime: uptime(),
-        shell_uri,
-        no_connector,
-        nested: is_job(handle),
-        brokers_return: is_configured(handle),
-        confines,
-        job_shell: handle.builtin("shell_path").ok_or(LoadError::NoJobShell)?,
-        working_directory: working_directory.map(|path| path.to_string_lossy().into_owned()),
-    })
-}
-
-/// The URI that shells connect to, and why they do not use the resume connector, if they do not.
-/// A broker comes back if its instance is no job, and either finds its peers by configuration, as a
-/// system instance does, or has a directory that outlives it. Shells wait for such a broker. They
-/// wait only [`GONE_FOR_GOOD`] for any other.
-fn shell_uri(
-    handle: Handle,
-    rank: u32,
-    place_lasts: bool,
-) -> Result<(String, Option<String>), LoadError> {
-    let local = handle.attribute("local-uri").ok_or(LoadError::NoLocalUri)?;
-    let comes_back = is_configured(handle) || !is_job(handle) && place_lasts;
-    match resume_uri(&local, rank) {
-        Ok(uri) if comes_back => Ok((uri, None)),
-        Ok(uri) => Ok((format!("{uri}&timeout={GONE_FOR_GOOD}"), None)),
-        Err(why) => {
-            let notice = format!("job shells end with this broker: no resume connector: {why}");
-            let level = if is_configured(handle) { libc::LOG_WARNING } else { libc::LOG_INFO };
-            handle.log(level, &notice);
-            Ok((local, Some(why.to_string())))
+impl Drop for AtThreadEnd {
+    fn drop(&mut self) {
+        if let Some(supervision) = self.0.take() {
+            supervision.stop();
         }
     }
 }
 
-/// The instance finds its peers by configuration, as a system instance does.
-fn is_configured(handle: Handle) -> bool {
-    !is_job(handle) && handle.attribute("broker.boot-method").is_some_and(|m| m == "config")
-}
-
-/// flux-broker-attributes(7)
-fn has_brokers_below(handle: Handle) -> bool {
-    handle.attribute("tbon.descendants").is_some_and(|count| count != "0")
-}
-
-/// Says what keeps jobs from outliving a system instance's brokers.
-fn warn_of_site(handle: Handle, owner: u32) {
-    let user = User::from_uid(Uid::from_raw(owner)).ok().flatten();
-    let user = user.map_or_else(|| owner.to_string(), |user| user.name);
-    if let Some(text) = site::ends_with_login(&user).filter(|_| is_configured(handle)) {
-        handle.log(libc::LOG_WARNING, &text);
-    }
+thread_local! {
+    static AT_THREAD_END: AtThreadEnd = const { AtThreadEnd(RefCell::new(None)) };
 }

@@ -1,9 +1,10 @@
-//! Raw bindings to libflux-core, and one system call that no safe crate has. No logic lives here.
+//! Raw bindings to libflux-core, and two calls that no safe crate has. No logic lives here.
 //!
 //! Nothing is linked against libflux. [`load`] takes the one that the process has already, as a
 //! broker or a shell, or else the system's. So all of this project builds where Flux is not
 //! installed, and a module that is loaded into a Flux that lacks something can say so.
 
+use std::ffi::c_int;
 use std::sync::OnceLock;
 
 #[macro_use]
@@ -38,6 +39,23 @@ pub fn libflux() -> &'static Libflux {
     load().unwrap_or_else(|error| panic!("no libflux-core: {error}"))
 }
 
+unsafe extern "C" {
+    fn pthread_setcancelstate(state: c_int, old: *mut c_int) -> c_int;
+}
+
+/// glibc and musl `pthread.h`
+const PTHREAD_CANCEL_ENABLE: c_int = 0;
+const PTHREAD_CANCEL_DISABLE: c_int = 1;
+
+/// Lets this thread be canceled (pthread_cancel(3)), or not. Returns whether it could be before.
+pub fn set_cancelable(cancelable: bool) -> bool {
+    let state = if cancelable { PTHREAD_CANCEL_ENABLE } else { PTHREAD_CANCEL_DISABLE };
+    let mut old = PTHREAD_CANCEL_DISABLE;
+    // SAFETY: `old` outlives the call, which fails for another state only, and cancels nothing.
+    unsafe { pthread_setcancelstate(state, &mut old) };
+    old == PTHREAD_CANCEL_ENABLE
+}
+
 /// Whether anybody has the file of this descriptor open for writing, which the kernel says when
 /// it is asked for a read lease (fcntl(2), `F_SETLEASE`). The file must be the caller's own and
 /// the descriptor open for reading only.
@@ -46,7 +64,7 @@ pub fn libflux() -> &'static Libflux {
 /// Where the file system has no leases, for one.
 pub fn has_writer(file: std::os::fd::BorrowedFd<'_>) -> std::io::Result<bool> {
     use std::os::fd::AsRawFd;
-    let lease = |kind: std::ffi::c_int| {
+    let lease = |kind: c_int| {
         // SAFETY: the descriptor is borrowed for the call, and a lease is no memory.
         match unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETLEASE, kind) } {
             0 => Ok(()),

@@ -8,7 +8,8 @@ macro_rules! functions {
         $(variadic $variadic:ident: $pointer:ty;)*
     ) => {
         pub struct Libflux {
-            $($name: unsafe extern "C" fn($($type),*) $(-> $result)?,)*
+            // A thread can be canceled while it waits in one of them (pthread_cancel(3)).
+            $($name: unsafe extern "C-unwind" fn($($type),*) $(-> $result)?,)*
             $(pub $variadic: $pointer,)*
             // What the others point into.
             _library: ::libloading::Library,

@@ -250,6 +250,35 @@ test_expect_success OURS 'and go again' '
 	flux exec -r all flux module load job-exec &&
 	flux run -N2 -n2 true
 '
+test_expect_success OURS 'a module whose thread is canceled ends, and its broker goes on' '
+	id=$(flux submit -N2 -n2 sleep inf) &&
+	wait_event "$id" start &&
+	flux module remove --cancel job-exec &&
+	flux module load job-exec &&
+	flux cancel "$id" &&
+	wait_event "$id" clean &&
+	flux run -N2 -n2 true
+'
+# usage: by_hand FLUX-START-OPTION... - NAME. An instance in which a module of this name was loaded
+# by hand, ran a job, and is left.
+by_hand() {
+	local options=()
+	while [ "$1" != - ]; do options+=("$1") && shift; done
+	flux start "${options[@]}" sh -c "
+		flux module remove job-exec &&
+		flux module load --name=$2 $PWD/job-exec-rs.so &&
+		flux run true && touch ran"
+}
+test_expect_success OURS 'an instance in which it was loaded by hand ends well' '
+	by_hand - job-exec-rs 2>err &&
+	test_must_fail grep "not properly shut down" err
+'
+test_expect_success OURS 'a broker that cancels the module at its end does not abort' '
+	rm -f ran &&
+	test_expect_code 1 by_hand -Sbroker.rc3_path= - job-exec 2>err &&
+	test -e ran &&
+	grep "job-exec. was not properly shut down" err
+'
 test_expect_success UNITS 'no unit is left' '
 	assert_no_units
 '

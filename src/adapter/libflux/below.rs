@@ -8,17 +8,13 @@
 //! refuse the broker that is started in the place of the one that was killed. So this sends those
 //! below it something (`rfc/0008-recovery.md`, [below-noticed]).
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::rc::{Rc, Weak};
 
 use serde_json::Value;
 
-use super::{Futures, Handle, HandleError, RpcError, Timer};
+use super::{BrokerState, Futures, Handle, HandleError, RpcError, Timer, follow_broker};
 
-/// Answered in RUN (flux-core `broker/state_machine.c`).
-const WAIT: &str = "state-machine.wait";
-/// Tells each state of the broker: a number that only grows.
-const MONITOR: &str = "state-machine.monitor";
 /// Tells who is below the broker (flux-core `modules/overlay/overlay.c`).
 const HEALTH: &str = "overlay.health";
 /// Any request would do: no answer is wanted.
@@ -33,8 +29,6 @@ pub struct BelowWatch {
     rank: u32,
     futures: Weak<Futures>,
     timer: RefCell<Option<Timer>>,
-    /// The number of RUN; none before the broker was in it.
-    running: Cell<Option<i64>>,
 }
 
 impl BelowWatch {
@@ -52,7 +46,6 @@ impl BelowWatch {
             rank,
             futures: Rc::downgrade(futures),
             timer: RefCell::default(),
-            running: Cell::default(),
         });
         let this = Rc::downgrade(&watch);
         let timer = Timer::new(handle, move || {
@@ -62,37 +55,12 @@ impl BelowWatch {
         })?;
         watch.timer.replace(Some(timer));
         let this = Rc::downgrade(&watch);
-        futures.rpc(WAIT, Some(rank), "{}", move |result| {
-            // Else the broker is shutting down already, and unloads this module soon.
-            if let (Ok(_), Some(watch)) = (result, this.upgrade()) {
-                watch.follow();
-            }
+        follow_broker(rank, futures, move |told| match (this.upgrade(), told) {
+            (None, _) | (_, Ok(BrokerState::Running)) => (),
+            (Some(watch), Ok(BrokerState::Leaving | BrokerState::Finalize)) => watch.ping_all(),
+            (Some(watch), Err(why)) => warn(watch.handle, &why),
         });
         Ok(watch)
-    }
-
-    fn follow(self: &Rc<Self>) {
-        let Some(futures) = self.futures.upgrade() else { return };
-        let this = Rc::downgrade(self);
-        futures.stream(MONITOR, self.rank, "{}", move |result| {
-            let Some(watch) = this.upgrade() else { return };
-            match result {
-                Ok(answer) => watch.handle_state(&answer),
-                Err(RpcError { errnum: libc::ENODATA, .. }) => (),
-                Err(error) => warn(watch.handle, MONITOR, &error.to_string()),
-            }
-        });
-    }
-
-    fn handle_state(&self, answer: &str) {
-        let Some(state) = read_state(answer) else {
-            return warn(self.handle, MONITOR, &format!("not a state: {answer}"));
-        };
-        match self.running.get() {
-            None => self.running.set(Some(state)),
-            Some(running) if state > running => self.ping_all(),
-            Some(_) => (),
-        }
     }
 
     fn ping_all(&self) {
@@ -107,7 +75,7 @@ impl BelowWatch {
             }
             // The overlay is unloaded already, and has nobody below it.
             Err(RpcError { errnum: libc::ENOSYS, .. }) => (),
-            Err(error) => warn(handle, HEALTH, &error.to_string()),
+            Err(error) => warn(handle, &format!("{HEALTH}: {error}")),
         });
         if let Some(timer) = &*self.timer.borrow() {
             timer.set(Some(PING_PAUSE));
@@ -115,13 +83,9 @@ impl BelowWatch {
     }
 }
 
-fn warn(handle: Handle, topic: &str, why: &str) {
+fn warn(handle: Handle, why: &str) {
     let text = "brokers below that are killed while this one shuts down go unnoticed";
-    handle.log(libc::LOG_WARNING, &format!("{text}: {topic}: {why}"));
-}
-
-fn read_state(answer: &str) -> Option<i64> {
-    serde_json::from_str::<Value>(answer).ok()?["state"].as_i64()
+    handle.log(libc::LOG_WARNING, &format!("{text}: {why}"));
 }
 
 /// The brokers directly below that are not known to be gone.

@@ -190,11 +190,13 @@ impl Drop for Futures {
 }
 
 unsafe extern "C" fn free_pending(arg: *mut c_void) {
+    let _whole = super::Uncancelable::new();
     // SAFETY: `arg` came from Box::into_raw, and libflux frees aux items once.
     drop(unsafe { Box::from_raw(arg.cast::<Pending>()) });
 }
 
 unsafe extern "C" fn fulfilled(future: RawFuture, arg: *mut c_void) {
+    let _whole = super::Uncancelable::new();
     // SAFETY: `arg` is the Pending of this future, alive until the future is destroyed below.
     let pending = unsafe { &*arg.cast::<Pending>() };
     let mut goes_on = false;

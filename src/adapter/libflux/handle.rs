@@ -75,13 +75,14 @@ impl Handle {
     /// # Errors
     /// When the reactor was stopped with an error.
     pub fn run_reactor(self) -> Result<(), HandleError> {
+        // Nothing here may have a destructor before the reactor returns: `mod_main` says why.
         // SAFETY: the reactor belongs to the valid handle, and this is the module's thread.
         let rc = unsafe { libflux().flux_reactor_run(self.reactor(), 0) };
         if rc < 0 { Err(HandleError::last("reactor")) } else { Ok(()) }
     }
 
     /// Makes [`Handle::run_reactor`] return.
-    pub(super) fn stop_reactor(self) {
+    pub fn stop_reactor(self) {
         // SAFETY: the reactor belongs to the valid handle.
         unsafe { libflux().flux_reactor_stop(self.reactor()) }
     }

@@ -231,6 +231,7 @@ unsafe extern "C" fn received(
     message: *const flux_sys::flux_msg_t,
     arg: *mut c_void,
 ) {
+    let _whole = super::Uncancelable::new();
     // SAFETY: `arg` is the handler's target, which outlives the handler.
     let target = unsafe { &*arg.cast::<Target>() };
     super::fence::call(target.handle, &target.topic, || {

@@ -1,10 +1,12 @@
 //! The real broker, through `flux-sys`. The only adapter with `unsafe`.
 //!
 //! Everything here runs on the module's own thread, inside the Flux reactor; nothing is
-//! `Send`. No panic crosses into C: every callback goes through [`fence::call`].
+//! `Send`. No panic crosses into C: every callback goes through [`fence::call`]. No callback is
+//! unwound: each holds an [`Uncancelable`].
 #![allow(unsafe_code)]
 
 mod below;
+mod broker_state;
 mod checkpoint;
 mod cleaning;
 mod connector;
@@ -33,11 +35,12 @@ mod unsaved;
 mod watcher;
 
 pub use below::BelowWatch;
+pub use broker_state::{BrokerState, follow_broker};
 pub use connector::{ResumeError, resume_uri};
 pub use constrain::Constrain;
 pub use driver::Driver;
 pub use error::{HandleError, RpcError};
-pub use fence::call as fenced;
+pub use fence::{Uncancelable, call as fenced};
 pub use future::Futures;
 pub use handle::Handle;
 pub use inbox::{Inbox, Inward};

@@ -50,6 +50,7 @@ unsafe extern "C" fn fired(
     _: c_int,
     arg: *mut c_void,
 ) {
+    let _whole = super::Uncancelable::new();
     // SAFETY: `arg` is the watcher's target, which outlives the watcher.
     let target = unsafe { &*arg.cast::<Target>() };
     super::fence::call(target.handle, target.name, || (target.body)());
