@@ -55,6 +55,13 @@ fn nothing_inside_a_job_becomes_a_unit() {
     assert!(message.contains("job fABC of Flux") && !message.contains("linger"), "{message}");
 }
 
+/// [supervisor-contract]
+#[test]
+fn children_keep_the_contract() {
+    let (mut h, _dir) = harness();
+    support::contract::check(&mut h);
+}
+
 #[test]
 fn exit_codes_and_signals() {
     let (mut h, _dir) = harness();

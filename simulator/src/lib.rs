@@ -37,6 +37,8 @@ macro_rules! note {
     };
 }
 
+#[cfg(test)]
+mod contract;
 mod coverage;
 mod disk;
 mod fault;

@@ -361,7 +361,12 @@ async fn refuse_all(message: String, report: impl Fn(SupervisorEvent), mut comma
                 let (errnum, message) = (Errno::ENXIO as i32, message.clone());
                 report(UnitEvent::Failed(StartFailure { errnum, message }).of(&unit));
             }
-            UnitCommand::Forget | UnitCommand::Note(_) | UnitCommand::OutputAck { .. } => {
+            UnitCommand::Note(note) => {
+                if let Some(answer) = UnitEvent::of_note(&note, false) {
+                    report(answer.of(&unit));
+                }
+            }
+            UnitCommand::Forget | UnitCommand::OutputAck { .. } => {
                 tracing::debug!(%unit, "command dropped: {message}");
             }
         }

@@ -210,17 +210,25 @@ pub enum Method {
 }
 
 /// What the node asks of its supervisor about a unit. Commands about one unit are obeyed in order.
+///
+/// Every supervisor keeps this contract, whichever way it starts shells. `tests/support/contract.rs`
+/// is run with each.
 #[derive(Clone, Debug, PartialEq)]
 pub enum UnitCommand {
     /// End the processes that are left and remove the unit. The caller has kept the shell's result.
-    /// Answered by `Gone`. A unit whose exit the supervisor has seen is collected without it.
+    /// Answered by `Gone`, also if there is no such unit; `Failed` or `NeverStarted` comes instead
+    /// if nothing was started. A unit whose exit the supervisor has seen is collected without it.
     Collect,
-    /// Remove the record and the output files. Nobody needs them any more.
+    /// Remove the record and the output files. Nobody needs them any more. Nothing is reported of
+    /// the unit after it.
     Forget,
     /// Write the intent, then start the unit. If the unit is already there with the same
-    /// job digest it is adopted, never started a second time. The specification names it, too.
+    /// job digest it is adopted, never started a second time: `Started` comes again. With another
+    /// digest, or if the unit has ended and was not forgotten, the answer is `Failed` with `EEXIST`.
+    /// The specification names it, too.
     Launch(Box<UnitSpec>),
-    /// Keep a fact with the unit's record, so that it is there after a restart.
+    /// Keep a fact with the unit's record, so that it is there after a restart. Answered by `Kept` or
+    /// `Marked` if somebody waits for that ([`UnitEvent::of_note`]).
     Note(Note),
     /// The leader has committed this stream's bytes up to `offset`, so as many more may be sent.
     /// Bytes that a checkpoint holds may be dropped from the disk, because nobody asks for them
@@ -234,7 +242,8 @@ pub enum UnitCommand {
         /// Bytes from the stream's beginning that a checkpoint of the KVS holds.
         checkpointed: u64,
     },
-    /// Send a signal to the unit's main process and its process group, or to all of its processes.
+    /// Send a signal to the unit's main process and its process group, or to all of its processes. If
+    /// the program does not run yet, it gets the signal when it does.
     Signal {
         /// Signal number.
         signal: i32,
@@ -300,7 +309,7 @@ pub enum UnitEvent {
     Kept {
         /// Whose commits.
         client: String,
-        /// They are there after a restart of the broker.
+        /// They are kept as long as the unit: over a restart of the broker, if the unit outlives it.
         is_written: bool,
     },
     /// The unit's cgroup is empty, but its main process lives in another cgroup. Other processes of
@@ -314,7 +323,7 @@ pub enum UnitEvent {
     },
     /// [`Note::Degraded`] is in the record, or cannot be written there.
     Marked {
-        /// It is there after a restart of the broker.
+        /// It is kept as long as the unit, as with `Kept`.
         is_written: bool,
     },
     /// There is a record with an intent, but the program was never executed. The unit may be
@@ -365,6 +374,24 @@ impl UnitEvent {
     /// It, as the supervisor reports it.
     pub fn of(self, unit: &UnitName) -> SupervisorEvent {
         SupervisorEvent::Unit(unit.clone(), self)
+    }
+
+    /// The answer to a note, if somebody waits until it is kept.
+    pub fn of_note(note: &Note, is_written: bool) -> Option<Self> {
+        match note {
+            Note::Commits(bequest) => {
+                Some(Self::Kept { client: bequest.client.clone(), is_written })
+            }
+            Note::Degraded(_) => Some(Self::Marked { is_written }),
+            Note::BarrierClients(_)
+            | Note::BarrierEntered(_)
+            | Note::BarrierPassed(_)
+            | Note::CriticalRanks(_)
+            | Note::EndReason(_)
+            | Note::GivenBack
+            | Note::MadeAgain { .. }
+            | Note::Parked { .. } => None,
+        }
     }
 }
 

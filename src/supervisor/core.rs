@@ -11,7 +11,6 @@ use std::sync::Arc;
 use nix::errno::Errno;
 
 use crate::planted::Bug;
-use crate::port::Note;
 use crate::port::disk::Disk;
 use crate::port::supervisor::{
     Method, OutputLimits, REBOOTED, StartFailure, Started, SupervisorEvent, UnitCommand, UnitEvent,
@@ -159,13 +158,8 @@ impl Core {
             UnitCommand::Note(note) => {
                 self.record_fact(unit, Fact::Note { key: note.key(), value: note.value() });
                 let is_written = self.units.get(unit).is_some_and(|known| !known.file.is_late());
-                match note {
-                    Note::Commits(bequest) => {
-                        let client = bequest.client.clone();
-                        (self.sink)(UnitEvent::Kept { client, is_written }.of(unit));
-                    }
-                    Note::Degraded(_) => (self.sink)(UnitEvent::Marked { is_written }.of(unit)),
-                    _ => (), // nobody waits until it is there
+                if let Some(answer) = UnitEvent::of_note(&note, is_written) {
+                    (self.sink)(answer.of(unit));
                 }
             }
             UnitCommand::OutputAck { stream, offset, checkpointed } => {

@@ -3,9 +3,11 @@
 #![allow(dead_code, unreachable_pub, unused_imports, reason = "each test binary uses its own part")]
 
 mod bus;
+pub mod contract;
 mod gate;
 
 pub use bus::bus;
+use contract::{Program, Subject, WRITTEN};
 pub use gate::{Gate, RUNS_ON};
 
 use std::collections::BTreeMap;
@@ -311,6 +313,34 @@ impl Harness {
     pub fn file(&self, job: u64, extension: &str) -> std::path::PathBuf {
         self.config.directory.join(format!("{}.{extension}", self.unit(job).stem()))
     }
+}
+
+impl Subject for Harness {
+    fn spec_of(&mut self, job: u64, program: Program) -> UnitSpec {
+        program_spec(Harness::spec(self, job, RUNS_ON), program)
+    }
+
+    fn submit(&mut self, unit: UnitName, command: UnitCommand) {
+        Harness::submit(self, unit, command);
+    }
+
+    fn next(&mut self) -> SupervisorEvent {
+        Harness::next(self)
+    }
+}
+
+/// A specification with this program in place of its own.
+pub fn program_spec(mut spec: UnitSpec, program: Program) -> UnitSpec {
+    let script = match program {
+        Program::RunsOn => RUNS_ON.to_string(),
+        Program::Writes => format!("head -c {WRITTEN} /dev/zero | tr '\\0' x"),
+        Program::Missing => {
+            spec.argv = vec!["/nonexistent/program".to_string()];
+            return spec;
+        }
+    };
+    spec.argv = ["/bin/sh", "-c", &script].map(str::to_string).to_vec();
+    spec
 }
 
 /// Names of this process's threads.

@@ -12,6 +12,13 @@ use job_exec_rs::proto::{Stream, UnitName, WaitStatus};
 use crate::support::{self, Gate, Harness, RUNS_ON, unit_of};
 use crate::{harness, systemctl};
 
+/// [supervisor-contract]
+#[test]
+fn units_keep_the_contract() {
+    let Some((mut h, _dir)) = harness() else { return };
+    support::contract::check(&mut h);
+}
+
 #[test]
 fn exit_codes_and_signals() {
     let Some((mut h, _dir)) = harness() else { return };

@@ -129,6 +129,14 @@ test_expect_success 'a prolog can mark its node while the module is being loaded
 	flux job status "$id" &&
 	contexts "$id" node-degraded | jq -e ".ranks == \"3\""
 '
+test_expect_success 'a prolog that is a child of its broker is answered as well' '
+	bad 2="no scratch" 2="slow network" &&
+	id=$(flux submit -N4 --setattr=exec.method=fork --setattr=exec.prolog-tolerance=1 true) &&
+	wait_event "$id" clean &&
+	flux job status "$id" &&
+	contexts "$id" node-degraded | jq -e ".reasons == [\"no scratch; slow network\"]" &&
+	drained | grep "^2 degraded for job .*: no scratch; slow network"
+'
 test_expect_success 'an instance has drained them before its initial program starts' '
 	bad 2="no scratch" &&
 	flux alloc -N4 --setattr=exec.prolog-tolerance=1 \

@@ -140,6 +140,13 @@ impl<U: Supervisor> Inner<U> {
             Err(RpcError { errnum, message }) => {
                 let message = format!("sdexec-mapper.lookup: {message}");
                 (self.sink)(UnitEvent::Failed(StartFailure { errnum, message }).of(&unit));
+                for command in waiting {
+                    if let UnitCommand::Note(note) = command
+                        && let Some(answer) = UnitEvent::of_note(&note, false)
+                    {
+                        (self.sink)(answer.of(&unit));
+                    }
+                }
             }
         }
     }

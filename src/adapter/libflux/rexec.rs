@@ -3,7 +3,8 @@
 //! This is the `fork` method inside a real broker. The broker reaps every child of its process, so
 //! it could take the exit status of a child that this module starts; its `rexec` service always
 //! reports the status. No shell survives the broker or this module, because a shell ends with the
-//! stream that started it.
+//! stream that started it. So there are no records: what is kept with a unit is in the memory of its
+//! agent, which lives as long.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -14,13 +15,15 @@ use serde_json::{Value, json};
 
 use super::{Futures, Handle, RpcError, Timer};
 use crate::port::supervisor::{
-    OutputLimits, StartFailure, Supervisor, SupervisorEvent, UnitCommand, UnitEvent, UnitSpec,
+    OUTPUT_CHUNK_BYTES, OutputLimits, StartFailure, Supervisor, SupervisorEvent, UnitCommand,
+    UnitEvent, UnitSpec,
 };
-use crate::proto::{Stream, UnitName, WaitStatus};
+use crate::proto::{JobDigest, Stream, UnitName, WaitStatus};
 
 /// One shell.
-#[derive(Default)]
 struct Process {
+    /// The job that it was started for.
+    digest: JobDigest,
     /// The program, for messages.
     program: String,
     pid: Option<u32>,
@@ -28,8 +31,8 @@ struct Process {
     exited: bool,
     /// The stream has ended.
     ended: bool,
-    collect: bool,
-    /// Signals that came before the process did.
+    collect: CollectState,
+    /// Signals that came before the process did, each once.
     signals: Vec<i32>,
     /// How long the processes that the shell left behind have between SIGTERM and SIGKILL, in
     /// seconds.
@@ -40,15 +43,63 @@ struct Process {
     terminated: bool,
 }
 
+/// How far its removal is.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum CollectState {
+    /// Not asked for.
+    No,
+    /// Asked for, or it has exited.
+    Asked,
+    /// `Gone` was reported.
+    Gone,
+}
+
 impl Process {
-    /// The event for new output. Bytes past the limit are counted and dropped.
-    fn output(&mut self, (stream, limit): (Stream, u64), mut data: Vec<u8>) -> Option<UnitEvent> {
+    fn new(spec: &UnitSpec) -> Self {
+        Self {
+            digest: spec.digest.clone(),
+            program: spec.argv.first().cloned().unwrap_or_default(),
+            pid: None,
+            offsets: [0, 0],
+            exited: false,
+            ended: false,
+            collect: CollectState::No,
+            signals: Vec::new(),
+            stop_timeout: spec.stop_timeout.map(|timeout| timeout.as_secs_f64()),
+            kill_timer: None,
+            terminated: false,
+        }
+    }
+
+    /// It never ran.
+    fn has_failed(&self) -> bool {
+        self.ended && self.pid.is_none()
+    }
+
+    /// What a launch of the same name is answered with. `None`: it starts a process, or the one that
+    /// is being started answers it.
+    fn meet(&self, spec: &UnitSpec) -> Option<UnitEvent> {
+        let runs = !self.exited && !self.ended && self.collect == CollectState::No;
+        if runs && self.digest == spec.digest {
+            return self.pid.map(|pid| UnitEvent::Started { pid });
+        }
+        let state = if self.exited || self.ended { "has run" } else { "runs" };
+        let message = format!("unit {} exists: it {state} and was not forgotten yet", spec.unit);
+        Some(UnitEvent::Failed(StartFailure { errnum: libc::EEXIST, message }))
+    }
+
+    /// The events for new output. Bytes past the limit are counted and dropped.
+    fn output(&mut self, (stream, limit): (Stream, u64), mut data: Vec<u8>) -> Vec<UnitEvent> {
         let position = &mut self.offsets[stream as usize];
-        let offset = *position;
+        let begin = *position;
         *position = position.saturating_add(data.len() as u64);
-        let room = limit.saturating_sub(offset);
+        let room = limit.saturating_sub(begin);
         data.truncate(usize::try_from(room).unwrap_or(usize::MAX));
-        (!data.is_empty()).then_some(UnitEvent::Output { stream, offset, data })
+        let piece = |(index, data): (usize, &[u8])| {
+            let offset = begin.saturating_add((index * OUTPUT_CHUNK_BYTES) as u64);
+            UnitEvent::Output { stream, offset, data: data.to_vec() }
+        };
+        data.chunks(OUTPUT_CHUNK_BYTES).enumerate().map(piece).collect()
     }
 }
 
@@ -60,6 +111,7 @@ type Processes = Rc<RefCell<BTreeMap<UnitName, Process>>>;
 type Sink = Rc<dyn Fn(SupervisorEvent)>;
 
 /// The `fork` supervisor of a real broker.
+#[derive(Clone)]
 pub struct Rexec {
     handle: Handle,
     futures: Rc<Futures>,
@@ -83,41 +135,68 @@ impl Rexec {
 
     fn launch(&self, spec: &UnitSpec) {
         let unit = spec.unit.clone();
-        let stop_timeout = spec.stop_timeout.map(|timeout| timeout.as_secs_f64());
-        let program = spec.argv.first().cloned().unwrap_or_default();
-        let process = Process { program, stop_timeout, ..Process::default() };
-        self.processes.borrow_mut().insert(unit.clone(), process);
+        if let Some(known) = self.processes.borrow().get(&unit).filter(|known| !known.has_failed())
+        {
+            if let Some(event) = known.meet(spec) {
+                (self.sink)(event.of(&unit));
+            }
+            return;
+        }
+        self.processes.borrow_mut().insert(unit.clone(), Process::new(spec));
         let stdout_and_stderr = 3;
         let request = json!({ "cmd": command(spec), "flags": stdout_and_stderr, "local_flags": 0 });
-        let (processes, sink) = (Rc::clone(&self.processes), Rc::clone(&self.sink));
-        let (futures, rank, limits) = (Rc::clone(&self.futures), self.rank, self.limits);
+        let this = self.clone();
         self.futures.stream("rexec.exec", self.rank, &request.to_string(), move |result| {
-            let event = match result {
-                Ok(text) => handle_answer(&processes, &unit, limits.stream, &text),
-                Err(error) => handle_end(&processes, &unit, &error),
+            let events = match result {
+                Ok(text) => handle_answer(&this.processes, &unit, this.limits.stream, &text),
+                Err(error) => handle_end(&this.processes, &unit, &error).into_iter().collect(),
             };
-            if let Some(UnitEvent::Started { pid }) = event {
-                let signals =
-                    processes.borrow_mut().get_mut(&unit).map(|p| std::mem::take(&mut p.signals));
-                for signal in signals.unwrap_or_default() {
-                    kill(&futures, rank, pid, signal);
-                }
+            for event in events {
+                this.handle(&unit, event);
             }
-            if let Some(event) = event {
-                sink(event.of(&unit));
-            }
-            report_gone(&processes, &unit, limits.stream, &*sink);
+            this.report_gone(&unit);
         });
+    }
+
+    /// Reports an event, and does what waited for it.
+    fn handle(&self, unit: &UnitName, event: UnitEvent) {
+        if let UnitEvent::Started { pid } = event {
+            let mut processes = self.processes.borrow_mut();
+            let signals =
+                processes.get_mut(unit).map(|process| std::mem::take(&mut process.signals));
+            for signal in signals.unwrap_or_default() {
+                kill(&self.futures, self.rank, pid, signal);
+            }
+        }
+        let is_exit = matches!(event, UnitEvent::Exited { .. });
+        (self.sink)(event.of(unit));
+        let mut processes = self.processes.borrow_mut();
+        let Some(process) = processes.get_mut(unit) else { return };
+        if is_exit && process.collect == CollectState::No {
+            process.collect = CollectState::Asked;
+        }
+        self.end_rest(unit, process);
+    }
+
+    fn collect(&self, unit: &UnitName) {
+        let mut processes = self.processes.borrow_mut();
+        let Some(process) = processes.get_mut(unit) else {
+            drop(processes);
+            // No process is left. The caller still waits for an answer.
+            return (self.sink)(UnitEvent::Gone.of(unit));
+        };
+        if process.collect == CollectState::No {
+            process.collect = CollectState::Asked;
+        }
+        self.end_rest(unit, process);
     }
 
     /// The stream ends when no process holds the shell's output open any more, usually at once. If
     /// it does not end, the processes that are left in the shell's process group get SIGTERM, and
     /// later SIGKILL.
-    fn collect(&self, unit: &UnitName) {
-        let mut processes = self.processes.borrow_mut();
-        let Some(process) = processes.get_mut(unit) else { return };
-        process.collect = true;
-        let (Some(pid), false) = (process.pid, process.ended) else { return };
+    fn end_rest(&self, unit: &UnitName, process: &mut Process) {
+        let is_due = process.collect == CollectState::Asked && process.kill_timer.is_none();
+        let (Some(pid), true, false) = (process.pid, is_due, process.ended) else { return };
         let (futures, rank) = (Rc::clone(&self.futures), self.rank);
         let (processes, name) = (Rc::clone(&self.processes), unit.clone());
         let timer = Timer::new(self.handle, move || {
@@ -133,6 +212,42 @@ impl Rexec {
             Err(error) => self.handle.log(libc::LOG_ERR, &error.to_string()),
         }
     }
+
+    fn signal(&self, unit: &UnitName, signal: i32, all: bool) {
+        let mut processes = self.processes.borrow_mut();
+        let Some(process) = processes.get_mut(unit).filter(|process| !process.ended) else {
+            return;
+        };
+        match process.pid {
+            Some(pid) if all || !process.exited => kill(&self.futures, self.rank, pid, signal),
+            Some(_) => (),
+            None if process.signals.contains(&signal) => (),
+            None => process.signals.push(signal),
+        }
+    }
+
+    /// Reports `Gone` once for a collected process whose stream has ended.
+    fn report_gone(&self, unit: &UnitName) {
+        let offsets = match self.processes.borrow_mut().get_mut(unit) {
+            Some(process)
+                if process.ended
+                    && !process.has_failed()
+                    && process.collect == CollectState::Asked =>
+            {
+                process.collect = CollectState::Gone;
+                process.offsets
+            }
+            Some(_) | None => return,
+        };
+        let kept = self.limits.stream;
+        for (stream, offset) in [Stream::Stdout, Stream::Stderr].into_iter().zip(offsets) {
+            let dropped = offset.saturating_sub(kept);
+            if dropped > 0 {
+                (self.sink)(UnitEvent::OutputTruncated { stream, kept, dropped }.of(unit));
+            }
+        }
+        (self.sink)(UnitEvent::Gone.of(unit));
+    }
 }
 
 impl Supervisor for Rexec {
@@ -141,22 +256,18 @@ impl Supervisor for Rexec {
             UnitCommand::Launch(spec) => self.launch(&spec),
             UnitCommand::Collect => {
                 self.collect(&unit);
-                report_gone(&self.processes, &unit, self.limits.stream, &*self.sink);
+                self.report_gone(&unit);
             }
             UnitCommand::Forget => drop(self.processes.borrow_mut().remove(&unit)),
-            // There are no records, and no output files.
-            UnitCommand::Note(_) | UnitCommand::OutputAck { .. } => (),
-            UnitCommand::Signal { signal, .. } => {
-                if let Some(process) = self.processes.borrow_mut().get_mut(&unit) {
-                    match process.pid {
-                        Some(pid) if !process.exited => {
-                            kill(&self.futures, self.rank, pid, signal);
-                        }
-                        Some(_) => (),
-                        None => process.signals.push(signal),
-                    }
+            UnitCommand::Note(note) => {
+                // There is no record. The agent has it, and lives as long as the unit.
+                let is_kept = self.processes.borrow().contains_key(&unit);
+                if let Some(answer) = UnitEvent::of_note(&note, is_kept) {
+                    (self.sink)(answer.of(&unit));
                 }
             }
+            UnitCommand::OutputAck { .. } => (), // there are no output files, and there is no window
+            UnitCommand::Signal { signal, all } => self.signal(&unit, signal, all),
         }
     }
 }
@@ -182,43 +293,44 @@ fn kill(futures: &Futures, rank: u32, pid: u32, signal: i32) {
     futures.rpc("rexec.kill", Some(rank), &request, |_| ());
 }
 
-/// Handles an answer of the stream. `Gone` follows the end of the stream.
-fn handle_answer(
-    processes: &Processes,
-    unit: &UnitName,
-    limit: u64,
-    text: &str,
-) -> Option<UnitEvent> {
+/// Handles an answer of the stream. What cannot be read is passed over. `Gone` follows the end of the
+/// stream.
+fn handle_answer(processes: &Processes, unit: &UnitName, limit: u64, text: &str) -> Vec<UnitEvent> {
     let answer: Value = serde_json::from_str(text).unwrap_or_default();
     let mut processes = processes.borrow_mut();
-    let process = processes.get_mut(unit)?;
-    match answer["type"].as_str()? {
-        "started" => {
-            let pid = u32::try_from(answer["pid"].as_u64()?).ok()?;
-            process.pid = Some(pid);
-            Some(UnitEvent::Started { pid })
+    let Some(process) = processes.get_mut(unit) else { return Vec::new() };
+    match answer["type"].as_str() {
+        Some("started") => {
+            process.pid = answer["pid"].as_u64().and_then(|pid| u32::try_from(pid).ok());
+            process.pid.map(|pid| UnitEvent::Started { pid }).into_iter().collect()
         }
-        "output" => {
-            let io = &answer["io"];
-            let stream = match io["stream"].as_str()? {
-                "stdout" => Stream::Stdout,
-                "stderr" => Stream::Stderr,
-                _ => return None,
-            };
-            let text = io["data"].as_str()?;
-            let data = match io["encoding"].as_str() {
-                Some("base64") => base64::engine::general_purpose::STANDARD.decode(text).ok()?,
-                _ => text.as_bytes().to_vec(),
-            };
-            process.output((stream, limit), data)
-        }
-        "finished" => {
+        Some("output") => match read_output(&answer["io"]) {
+            Some((stream, data)) => process.output((stream, limit), data),
+            None => Vec::new(),
+        },
+        Some("finished") => {
             process.exited = true;
-            let status = i32::try_from(answer["status"].as_i64()?).ok()?;
-            Some(UnitEvent::Exited { status: WaitStatus(status) })
+            let status = answer["status"].as_i64().and_then(|status| i32::try_from(status).ok());
+            let exit = |status| UnitEvent::Exited { status: WaitStatus(status) };
+            status.map(exit).into_iter().collect()
         }
-        _ => None, // `stopped`, `add-credit`: nothing that a job's state depends on
+        _ => Vec::new(), // `stopped`, `add-credit`: nothing that a job's state depends on
     }
+}
+
+/// RFC 24 data.
+fn read_output(io: &Value) -> Option<(Stream, Vec<u8>)> {
+    let stream = match io["stream"].as_str()? {
+        "stdout" => Stream::Stdout,
+        "stderr" => Stream::Stderr,
+        _ => return None,
+    };
+    let text = io["data"].as_str()?;
+    let data = match io["encoding"].as_str() {
+        Some("base64") => base64::engine::general_purpose::STANDARD.decode(text).ok()?,
+        _ => text.as_bytes().to_vec(),
+    };
+    Some((stream, data))
 }
 
 /// Handles the end of the stream.
@@ -232,38 +344,10 @@ fn handle_end(processes: &Processes, unit: &UnitName, error: &RpcError) -> Optio
         return Some(UnitEvent::Failed(StartFailure { errnum: error.errnum, message }));
     }
     if !process.exited {
-        process.collect = false;
         let message = format!("the broker's rexec service lost it: {error}");
         return Some(UnitEvent::Lost { message });
     }
     None
-}
-
-/// Reports `Gone` once for a collected process whose stream has ended.
-fn report_gone(processes: &Processes, unit: &UnitName, kept: u64, sink: &dyn Fn(SupervisorEvent)) {
-    if !is_gone(processes, unit) {
-        return;
-    }
-    let offsets = processes.borrow().get(unit).map_or([0, 0], |process| process.offsets);
-    for (stream, offset) in [Stream::Stdout, Stream::Stderr].into_iter().zip(offsets) {
-        let dropped = offset.saturating_sub(kept);
-        if dropped > 0 {
-            sink(UnitEvent::OutputTruncated { stream, kept, dropped }.of(unit));
-        }
-    }
-    sink(UnitEvent::Gone.of(unit));
-}
-
-/// Whether to report `Gone` now. True only once.
-fn is_gone(processes: &Processes, unit: &UnitName) -> bool {
-    let mut processes = processes.borrow_mut();
-    match processes.get_mut(unit) {
-        Some(process) if process.ended && process.collect => {
-            process.collect = false;
-            true
-        }
-        Some(_) | None => false,
-    }
 }
 
 /// RFC 42's command object. It carries the whole environment.
