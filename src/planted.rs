@@ -77,6 +77,8 @@ pub enum Bug {
     SilenceUnnoticed,
     /// A unit is started with an empty record.
     StartWithoutIntent,
+    /// The time for which a rank was stopped itself counts as time in which others did not answer.
+    StopCounts,
     /// A rank whose broker is gone counts as dead at once, although its shells may live.
     UnknownIsDead,
     /// A unit whose record was lost is left alone.
@@ -91,7 +93,7 @@ pub enum Bug {
 
 impl Bug {
     /// All bugs.
-    pub const ALL: [Self; 39] = [
+    pub const ALL: [Self; 40] = [
         Self::AdoptionByPid,
         Self::AnotherReleaseIsFatal,
         Self::BarrierAfterRestart,
@@ -126,6 +128,7 @@ impl Bug {
         Self::ShellBeforeProlog,
         Self::SilenceUnnoticed,
         Self::StartWithoutIntent,
+        Self::StopCounts,
         Self::UnknownIsDead,
         Self::UnrecordedIgnored,
         Self::UnsyncedCounts,

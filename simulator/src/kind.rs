@@ -42,6 +42,8 @@ pub enum FaultKind {
     PowerCutUnsynced,
     /// A rank does not do anything for a while.
     RankStalls,
+    /// A rank is stopped for longer than `peer-timeout`, with its supervisor, and goes on.
+    RankStops,
     /// A broker is killed, and the records of its rank are lost.
     RecordsLost,
     /// The module of a rank is loaded again as another release, for a while. It and the others
@@ -67,7 +69,7 @@ pub enum FaultKind {
 
 impl FaultKind {
     /// All kinds.
-    pub const ALL: [Self; 29] = [
+    pub const ALL: [Self; 30] = [
         Self::AllKilled,
         Self::BrokerKilled,
         Self::BusLost,
@@ -87,6 +89,7 @@ impl FaultKind {
         Self::NodeRebooted,
         Self::PowerCutUnsynced,
         Self::RankStalls,
+        Self::RankStops,
         Self::RecordsLost,
         Self::Replaced,
         Self::StartFails,
@@ -124,6 +127,7 @@ impl FaultKind {
             | Self::ModuleReloaded
             | Self::NodeRebooted
             | Self::RankStalls
+            | Self::RankStops
             | Self::RecordsLost
             | Self::Replaced
             | Self::StateLost

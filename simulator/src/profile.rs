@@ -65,6 +65,7 @@ const DEFAULT: Rates = &[
     (Kind::NodeRebooted, 0.005),
     (Kind::PowerCutUnsynced, 0.005),
     (Kind::RankStalls, 0.02),
+    (Kind::RankStops, 0.005),
     (Kind::RecordsLost, 0.01),
     (Kind::Replaced, 0.02),
     (Kind::StartFails, 0.01),
@@ -113,6 +114,7 @@ const STALLS: Rates = &[
     (Kind::Intruder, 0.02),
     (Kind::ModuleReloaded, 0.1),
     (Kind::RankStalls, 0.2),
+    (Kind::RankStops, 0.02),
     (Kind::StartFails, 0.02),
     (Kind::StartIsSlow, 0.1),
 ];

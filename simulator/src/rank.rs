@@ -158,8 +158,12 @@ pub(super) struct Rank {
     pub(super) not_executed: BTreeSet<String>,
     /// Digests of jobs of which a script could not be executed here.
     pub(super) scripts_not_executed: BTreeSet<String>,
+    /// When its module was loaded.
+    pub(super) ready_at: f64,
     /// The broker does nothing until this time.
     pub(super) stalled_until: f64,
+    /// Its supervisor does nothing either until this time.
+    pub(super) stopped_until: f64,
     /// Events that have reached a stalled broker, each with the life of the module that it is for.
     pub(super) held: Vec<(Life, Event)>,
     /// Its broker was killed, and its parent's has not noticed. The request with which that notices
@@ -203,7 +207,9 @@ impl Rank {
             disk_was_full: false,
             not_executed: BTreeSet::new(),
             scripts_not_executed: BTreeSet::new(),
+            ready_at: 0.0,
             stalled_until: 0.0,
+            stopped_until: 0.0,
             held: Vec::new(),
             unnoticed: false,
             clock: 0.0,

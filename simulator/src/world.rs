@@ -286,6 +286,8 @@ pub(super) struct World {
     pub(super) violations: Vec<Violation>,
     /// Shells that the instance has forgotten, and since when it could know.
     pub(super) forgotten: BTreeMap<(ShellId, Life, Life), f64>,
+    /// Ranks that the coordinator has given up on, each with the digest of the job.
+    pub(super) given_up: BTreeSet<(String, u32)>,
     /// Ranks that were drained, each with the digest of the job.
     pub(super) drained: BTreeSet<(String, u32)>,
     /// The same, if it was for a script that has failed or is stuck.
@@ -392,6 +394,7 @@ impl World {
             ways: BTreeMap::new(),
             violations: Vec::new(),
             forgotten: BTreeMap::new(),
+            given_up: BTreeSet::new(),
             drained: BTreeSet::new(),
             drained_for_script: BTreeSet::new(),
             unrecorded: BTreeSet::new(),
@@ -465,7 +468,10 @@ impl World {
             }
             let Some((_, item)) = self.queue.pop_first() else { break };
             self.now = self.now.max(at);
-            self.handle_item(item);
+            match self.stopped_for(&item) {
+                Some(until) => self.at(until, item),
+                None => self.handle_item(item),
+            }
         }
         if self.violations.is_empty() {
             self.now = self.now.max(self.queue.first_key_value().map_or(self.now, |_| end));

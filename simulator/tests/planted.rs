@@ -49,6 +49,7 @@ const SEEDS: [(Bug, u64); Bug::ALL.len()] = [
     (Bug::ShellBeforeProlog, 2),
     (Bug::SilenceUnnoticed, 25),
     (Bug::StartWithoutIntent, 1),
+    (Bug::StopCounts, 1),
     (Bug::UnknownIsDead, 1),
     (Bug::UnrecordedIgnored, 3),
     (Bug::UnsyncedCounts, 124),

@@ -2,18 +2,25 @@
 
 use crate::machine::effect::Level;
 use crate::machine::mono_time::MonoTime;
+use crate::planted::Bug;
 use crate::proto::peer::StreamEnd;
 
 /// First pause before it is asked again, in seconds. Pauses double.
 pub(super) const PAUSE_FIRST: f64 = 0.1;
 /// Longest such pause, in seconds.
 pub(super) const PAUSE_MAX: f64 = 5.0;
+/// How many tries it takes at least until the time to wait is over.
+const TRIES: f64 = 3.0;
 
 /// Since when a rank has not answered, over several tries.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Away {
     /// In monotonic seconds.
     since: MonoTime,
+    /// When it was tried last.
+    tried: MonoTime,
+    /// How long it was away at that try, in seconds that count.
+    counted: f64,
     /// Why its module, which is another release, has refused the last request.
     refusal: Option<String>,
 }
@@ -21,7 +28,7 @@ pub(super) struct Away {
 impl Away {
     /// From now on.
     pub(super) fn new(now: MonoTime) -> Self {
-        Self { since: now, refusal: None }
+        Self { since: now, tried: now, counted: 0.0, refusal: None }
     }
 
     /// The stream to the rank has ended, perhaps not for the first time. Returns how important the log
@@ -37,9 +44,17 @@ impl Away {
         }
     }
 
-    /// It was away for so many seconds, or longer.
-    pub(super) fn has_lasted(&self, now: MonoTime, seconds: f64) -> bool {
-        now - self.since >= seconds
+    /// It is time for the next try. Returns true instead if the last one was made when these seconds
+    /// were over. Who was stopped sees the time jump when it wakes, and has not heard what was said
+    /// meanwhile. So the time between two tries counts for a part of the seconds only.
+    pub(super) fn is_over(&mut self, now: MonoTime, seconds: f64) -> bool {
+        if Bug::StopCounts.is_planted() {
+            return now - self.since >= seconds;
+        }
+        let is_over = self.counted >= seconds;
+        self.counted += (now - self.tried).min(seconds / TRIES);
+        self.tried = now;
+        is_over
     }
 
     /// The pause before it is asked again, in seconds. It is as long as all tries together have taken.
@@ -72,8 +87,27 @@ mod tests {
             assert_eq!(Away::note(&mut away, MonoTime(now), &end), level, "at {now}");
             assert_eq!(away.as_ref().and_then(Away::refusal).map(String::from), end.refusal());
         }
-        let away = away.expect("it was noted");
-        assert!(away.has_lasted(MonoTime(6.0), 5.0) && !away.has_lasted(MonoTime(5.9), 5.0));
+    }
+
+    /// When a rank is given up that was first seen to be away at 0, if it is tried at these times.
+    fn given_up(tries: impl IntoIterator<Item = f64>) -> Option<f64> {
+        let mut away = Away::new(MonoTime(0.0));
+        tries.into_iter().find(|now| away.is_over(MonoTime(*now), 120.0))
+    }
+
+    #[test]
+    fn a_rank_is_tried_once_more_when_the_time_is_over() {
+        assert_eq!(given_up((1..).map(|number| f64::from(number) * 5.0)), Some(125.0));
+    }
+
+    #[test]
+    fn the_time_of_a_stop_counts_as_one_try() {
+        let stop = |from: f64, after: &[f64]| {
+            let before = (1..).map(|number| f64::from(number) * 5.0).take_while(|at| *at <= from);
+            given_up(before.chain(after.iter().copied()))
+        };
+        assert_eq!(stop(5.0, &[3600.0, 3605.0, 3610.0]), None);
+        assert_eq!(stop(115.0, &[3600.0, 3605.0]), Some(3605.0), "it was asked after the stop");
     }
 
     #[test]

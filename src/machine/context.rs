@@ -1,5 +1,6 @@
 //! What the machines of a node may look at.
 
+use super::away::Away;
 use super::mono_time::MonoTime;
 use crate::config::Config;
 use crate::port::supervisor::Method;
@@ -35,6 +36,7 @@ pub(super) struct Silent {
     pub(super) since: Now,
     /// What is waited for.
     pub(super) what: String,
+    pub(super) away: Away,
 }
 
 /// What does not change while the module is loaded.

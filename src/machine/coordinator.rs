@@ -459,7 +459,7 @@ impl Coordinator {
         if let LeaderLink::Away { retry_at } = job.leader
             && retry_at <= now
         {
-            if job.away.as_ref().is_some_and(|away| away.has_lasted(now, cx.config.peer_timeout)) {
+            if job.away.as_mut().is_some_and(|away| away.is_over(now, cx.config.peer_timeout)) {
                 job.give_up_leader(out);
             } else {
                 job.ask(out);

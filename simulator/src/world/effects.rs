@@ -27,7 +27,7 @@ impl World {
             Effect::Checkpoint { jobs, ended } => {
                 self.send(from.rank, 0, Item::CheckpointGathers { from, jobs, ended })
             }
-            Effect::Drain { ranks, reason } => self.drain(&ranks, &reason),
+            Effect::Drain { ranks, reason } => self.drain(from, &ranks, &reason),
             Effect::Drop { to: RequestId::Remote(to) } => drop(self.requests.close(to)),
             Effect::Pass { to, request: RequestId::Remote(number), topic, payload } => {
                 // What comes later has other delays.
@@ -64,7 +64,7 @@ impl World {
     }
 
     /// The modules of these ranks are different releases.
-    fn are_different(&self, from: u32, to: u32) -> bool {
+    pub(crate) fn are_different(&self, from: u32, to: u32) -> bool {
         let is_other = |rank: u32| self.ranks[rank as usize].is_other_release;
         is_other(from) != is_other(to)
     }
@@ -107,6 +107,9 @@ impl World {
 
     fn send_to_peer(&mut self, from: Life, to: BrokerRank, request: &PeerRequest) {
         let (topic, payload) = (request.topic(), request.encode());
+        if let PeerRequest::Lead { lead, .. } = request {
+            self.check_leaders_given_up(lead);
+        }
         match request.awaited(to) {
             Some(awaited) => self.ask(from, to.0, Asked::Peer(awaited), topic, &payload),
             None if self.are_different(from.rank, to.0) => (),

@@ -77,12 +77,12 @@ impl World {
             FaultKind::ModuleReloaded => self.unload(rank),
             FaultKind::NodeRebooted => self.reboot(rank, rng),
             FaultKind::RankStalls => {
-                let seconds = rng.random_range(0.1..60.0);
-                note!(self, "rank {rank} stalls for {seconds:.1} s");
-                let until = &mut self.ranks[rank as usize].stalled_until;
-                *until = until.max(self.now + seconds);
-                let until = *until;
-                self.at(until, Item::Resume(rank));
+                self.stall(rank, rng.random_range(0.1..60.0));
+            }
+            FaultKind::RankStops => {
+                let seconds = Config::default().peer_timeout * rng.random_range(1.0..3.0);
+                self.ranks[rank as usize].stopped_until = self.now + seconds;
+                self.stall(rank, seconds);
             }
             FaultKind::RecordsLost => self.lose_files(rank, &["record"]),
             FaultKind::Replaced => {
@@ -113,6 +113,14 @@ impl World {
             | FaultKind::StartFails
             | FaultKind::StartIsSlow => (), // not timed: each strikes at its occasions
         }
+    }
+
+    fn stall(&mut self, rank: u32, seconds: f64) {
+        note!(self, "rank {rank} stalls for {seconds:.1} s");
+        let until = &mut self.ranks[rank as usize].stalled_until;
+        *until = until.max(self.now + seconds);
+        let until = *until;
+        self.at(until, Item::Resume(rank));
     }
 
     /// A random one of the jobs that the service was asked to start and that have not failed. None
@@ -269,7 +277,7 @@ impl World {
             let life = self.life(rank);
             let state = &mut self.ranks[rank as usize];
             let was_up = std::mem::replace(&mut state.broker_up, false);
-            state.stalled_until = 0.0;
+            (state.stalled_until, state.stopped_until) = (0.0, 0.0);
             state.held.clear();
             self.end_life(life);
             self.lose_links(rank);
@@ -492,6 +500,7 @@ impl World {
         let uptime = self.now - state.booted;
         let config = config(self.profile.fanout, self.site.clone());
         state.node = Some(new_node(rank, state.brokers, uptime, config));
+        state.ready_at = self.now;
         for shell in state.shells.iter_mut().filter(|shell| shell.record_lost) {
             let known = state.systemd.invocation_id(&shell.unit);
             let has_record = state.disk.has(&format!("{}.record", shell.unit.stem()));

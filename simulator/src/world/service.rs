@@ -319,7 +319,7 @@ impl World {
     }
 
     /// The resource module drains ranks. The reason contains the id of the job.
-    pub(super) fn drain(&mut self, ranks: &Idset, reason: &str) {
+    pub(super) fn drain(&mut self, from: Life, ranks: &Idset, reason: &str) {
         note!(self, "drain {ranks}: {reason}");
         self.check_stuck(ranks, reason);
         let digests: Vec<String> = self
@@ -328,6 +328,9 @@ impl World {
             .filter(|(_, known)| reason.contains(&known.id.to_string()))
             .map(|(digest, _)| digest.clone())
             .collect();
+        if reason.starts_with("lost contact") {
+            self.check_given_up(from.rank, ranks, &digests);
+        }
         let is_for_script = reason.starts_with("prolog ") || reason.starts_with("epilog ");
         let drained = if is_for_script { &mut self.drained_for_script } else { &mut self.drained };
         for digest in digests {

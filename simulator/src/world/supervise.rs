@@ -61,6 +61,17 @@ impl World {
         }
     }
 
+    /// Until when a supervisor is stopped that would have to handle this.
+    pub(super) fn stopped_for(&self, item: &Item) -> Option<f64> {
+        let rank = match item {
+            Item::BusClosed(life) | Item::Connect(life) | Item::PatienceOver(life) => life.rank,
+            Item::News { rank, .. } | Item::OutputGrown(rank) => *rank,
+            _ => return None,
+        };
+        let until = self.ranks[rank as usize].stopped_until;
+        (until > self.now).then_some(until)
+    }
+
     /// Passes a node's command to its supervisor.
     pub(super) fn forward_command(&mut self, from: Life, unit: UnitName, command: UnitCommand) {
         let rank = from.rank as usize;

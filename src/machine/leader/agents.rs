@@ -219,13 +219,14 @@ impl Leader {
     pub(super) fn retry(&mut self, cx: Context, out: &mut Effects) {
         let away = self.ranks.select(|known| known.away.is_some());
         for rank in away.ranks() {
-            match self.ranks.get(rank).and_then(|known| known.away.as_ref()) {
-                Some(away) if away.has_lasted(cx.now.mono, cx.config.peer_timeout) => {
-                    self.drain_unseen(cx, rank, out);
-                    self.fail_node(cx, rank, out);
-                }
-                Some(_) => self.ask_again(cx, &rank.into(), out),
-                None => (), // it has gone with another
+            // Another one may have taken it along.
+            let away = self.ranks.get_mut(rank).and_then(|known| known.away.as_mut());
+            let Some(away) = away else { continue };
+            if away.is_over(cx.now.mono, cx.config.peer_timeout) {
+                self.drain_unseen(cx, rank, out);
+                self.fail_node(cx, rank, out);
+            } else {
+                self.ask_again(cx, &rank.into(), out);
             }
         }
         if away.is_empty() {

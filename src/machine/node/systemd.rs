@@ -2,6 +2,7 @@
 //! not dead: their jobs wait. But no more jobs are to come here.
 
 use super::{Node, context};
+use crate::machine::away::Away;
 use crate::machine::context::{Context, Now, Silent, SupervisorState};
 use crate::machine::effect::{Effect, Effects, Level};
 use crate::machine::schedule::Waiter;
@@ -14,8 +15,10 @@ impl Node {
         let text =
             format!("systemd on {} does not answer: waiting for {what}", self.facts.hostname);
         out.log(Level::Warning, text);
-        self.silent = Some(Silent { since: now, what: what.to_string() });
-        self.schedule.set(Waiter::Systemd, Some(now.mono + self.config.peer_timeout));
+        let away = Away::new(now.mono);
+        let pause = away.pause(now.mono);
+        self.silent = Some(Silent { since: now, what: what.to_string(), away });
+        self.schedule.set(Waiter::Systemd, Some(now.mono + pause));
         let cx = context!(self, now);
         for agent in self.agents.values_mut() {
             agent.handle_silence(cx, out);
@@ -29,10 +32,14 @@ impl Node {
         out.log(Level::Info, format!("systemd on {} answers again", self.facts.hostname));
     }
 
-    /// systemd has not answered for `peer-timeout`.
+    /// systemd still does not answer. After `peer-timeout` the rank is drained. The supervisor tries on.
     pub(super) fn drain_silent(&mut self, now: Now, out: &mut Effects) {
         self.schedule.set(Waiter::Systemd, None);
-        let Some(Silent { since, what }) = &self.silent else { return };
+        let Some(Silent { since, what, away }) = &mut self.silent else { return };
+        if !away.is_over(now.mono, self.config.peer_timeout) {
+            let next = now.mono + away.pause(now.mono);
+            return self.schedule.set(Waiter::Systemd, Some(next));
+        }
         let seconds = now.mono - since.mono;
         let reason = format!("systemd has not answered for {seconds:.0} s: waiting for {what}");
         out.push(Effect::Drain { ranks: Idset::from_iter([self.facts.rank]), reason });

@@ -23,6 +23,7 @@ mod script_stop;
 mod shell_runs;
 mod silence;
 mod silent;
+mod stopped;
 mod streams;
 mod table;
 mod testexec;

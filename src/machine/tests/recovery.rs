@@ -582,7 +582,7 @@ fn led_twice(released: bool) -> World {
         assert_eq!(world.released(), [("1".to_string(), false)]);
     }
     world.unload(1);
-    world.pass(world.config.peer_timeout + 6.0);
+    world.pass(world.config.peer_timeout + 11.0);
     let leaders =
         |world: &World| world.nodes.iter().flatten().map(|n| n.leaders.len()).sum::<usize>();
     assert_eq!(leaders(&world), 1, "rank 2 leads");
