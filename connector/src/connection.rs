@@ -4,7 +4,6 @@
 
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
@@ -15,7 +14,8 @@ use resume_machine::{Connector, Options, Packet, Phase, SendError, ends_shell};
 
 use crate::link::{Link, Read};
 use crate::message::Message;
-use crate::signals;
+use crate::user::User;
+use crate::{random, signals};
 
 /// Longest sleep, in seconds: a timer cannot be set to more than some decades.
 const SLEEP_MAX: f64 = 86400.0;
@@ -24,9 +24,6 @@ const SLEEP_MAX: f64 = 86400.0;
 const FIRST_ANSWER_MS: u16 = 1000;
 /// First pause between the first attempts to connect; each is twice the last.
 const FIRST_PAUSE: Duration = Duration::from_millis(16);
-
-/// The thread that has used a connection last. Another one may be using it at this moment.
-pub(crate) type User = Arc<AtomicUsize>;
 
 /// A client's connection.
 pub(crate) struct Connection {
@@ -43,8 +40,8 @@ pub(crate) struct Connection {
     armed: Option<f64>,
     start: Instant,
     process: u32,
-    /// Who has used it last.
-    pub(crate) user: User,
+    /// Who uses it, or has used it last.
+    pub(crate) user: Arc<User>,
     /// For tests: user id and roles that messages are sent with.
     pub(crate) testing: (u32, u32),
 }
@@ -52,6 +49,13 @@ pub(crate) struct Connection {
 /// Whether a call may wait.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(crate) enum Wait {
+    No,
+    Yes,
+}
+
+/// Whether messages are read although the client has not taken the earlier ones.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Eager {
     No,
     Yes,
 }
@@ -74,7 +78,7 @@ impl Connection {
         // In another PID namespace the number is another one: then the client asks without need.
         let listener = link.as_ref().and_then(|(link, _)| link.listener().ok());
         let met_its_broker = broker.is_none() || broker == listener;
-        let machine = Connector::new(unique()?, limits, is_connected, 0.0)
+        let machine = Connector::new(random::number()?, limits, is_connected, 0.0)
             .on_rank(rank)
             .of_run(run)
             .asks_about_its_job(info)
@@ -90,7 +94,7 @@ impl Connection {
             armed: None,
             start: Instant::now(),
             process: std::process::id(),
-            user: User::default(),
+            user: Arc::default(),
             testing: (u32::MAX, 0),
         };
         if let Some((link, accepted)) = link {
@@ -99,7 +103,7 @@ impl Connection {
                 connection.machine.connecting();
             }
         }
-        connection.pump(false);
+        connection.pump(Eager::No);
         Ok(connection)
     }
 
@@ -114,7 +118,7 @@ impl Connection {
 
     /// Whether the client can read, whether it may write, and whether the connection has ended.
     pub(crate) fn poll(&mut self) -> (bool, bool, bool) {
-        self.pump(false);
+        self.pump(Eager::No);
         let readable = self.machine.has_for_client();
         let ended = matches!(self.machine.phase(), Phase::Ended(..));
         (readable, !ended && self.machine.is_writable() && self.is_flushed(), ended && !readable)
@@ -122,6 +126,7 @@ impl Connection {
 
     /// Takes a message of the client.
     pub(crate) fn send(&mut self, message: &Message, wait: Wait) -> Result<(), Errno> {
+        self.leave_to_parent();
         loop {
             // Without waiting, a message is taken only when the socket has taken all before it.
             if wait == Wait::Yes || self.is_flushed() {
@@ -132,20 +137,20 @@ impl Connection {
                 }
             }
             if wait == Wait::No {
-                self.pump(false);
+                self.pump(Eager::No);
                 return Err(Errno::EAGAIN);
             }
             // There is room when the broker has answered.
-            self.wait()?;
-            self.pump(true);
+            self.wait(Eager::Yes)?;
+            self.pump(Eager::Yes);
         }
         self.write();
         if ends_shell(message) {
             signals::ignore();
         }
         while wait == Wait::Yes && !self.is_flushed() {
-            self.wait()?;
-            self.pump(false);
+            self.wait(Eager::No)?;
+            self.pump(Eager::No);
         }
         match self.machine.phase() {
             Phase::Ended(errnum, _) => Err(Errno::from_raw(*errnum)),
@@ -159,7 +164,7 @@ impl Connection {
             if let Some(message) = self.machine.for_client() {
                 return Ok(message);
             }
-            self.pump(false);
+            self.pump(Eager::No);
             if self.machine.has_for_client() {
                 continue;
             }
@@ -169,7 +174,7 @@ impl Connection {
             if wait == Wait::No {
                 return Err(Errno::EAGAIN);
             }
-            self.wait()?;
+            self.wait(Eager::No)?;
         }
     }
 
@@ -178,8 +183,13 @@ impl Connection {
         written && (self.link.is_none() || !self.machine.has_for_broker())
     }
 
-    /// Waits until the socket is ready or the machine's time has come.
-    fn wait(&mut self) -> Result<(), Errno> {
+    fn reads(&self, eager: Eager) -> bool {
+        eager == Eager::Yes || !self.machine.has_for_client()
+    }
+
+    /// Waits until the socket is ready for what [`Connection::pump`] does, or the machine's time has
+    /// come.
+    fn wait(&mut self, eager: Eager) -> Result<(), Errno> {
         let until = self.machine.next_timeout().map_or(SLEEP_MAX, |at| at - self.now());
         let sleep = Duration::from_secs_f64(until.clamp(0.0, SLEEP_MAX));
         // Rounded up, so that the time has come when the sleep ends.
@@ -187,8 +197,11 @@ impl Connection {
         let sleep = sleep.unwrap_or(PollTimeout::MAX);
         let mut fds = Vec::new();
         if let Some(link) = &self.link {
-            let out = if link.is_flushed() { PollFlags::empty() } else { PollFlags::POLLOUT };
-            fds.push(PollFd::new(link.fd(), PollFlags::POLLIN | out));
+            let (mut events, reads) = (PollFlags::empty(), self.reads(eager));
+            // Input that stays where it is would end each wait at once.
+            events.set(PollFlags::POLLIN, reads);
+            events.set(PollFlags::POLLOUT, !link.is_flushed());
+            fds.push(PollFd::new(link.fd(), events));
         }
         match poll(&mut fds, sleep) {
             Ok(_) | Err(Errno::EINTR) => Ok(()),
@@ -196,9 +209,9 @@ impl Connection {
         }
     }
 
-    /// Does all work that is possible without waiting. With `eager`, messages are read even if the
-    /// client has not taken the earlier ones.
-    fn pump(&mut self, eager: bool) {
+    /// Does all work that is possible without waiting.
+    fn pump(&mut self, eager: Eager) {
+        self.leave_to_parent();
         let now = self.now();
         if self.machine.next_timeout().is_some_and(|at| at <= now) {
             self.machine.timeout(now);
@@ -206,7 +219,7 @@ impl Connection {
         if self.link.is_none() && self.machine.wants_link(now) {
             self.connect(now);
         }
-        if eager || !self.machine.has_for_client() {
+        if self.reads(eager) {
             self.read();
         }
         self.write();
@@ -308,19 +321,29 @@ impl Connection {
     }
 
     fn lost(&mut self) {
-        let link = self.link.take();
-        // A forked child may have closed descriptors that it does not know, and opened others
-        // with the same numbers. So nothing is closed here. The child does not connect again,
-        // because the connection is its parent's.
         if self.is_forked() {
-            std::mem::forget(link);
-            let why = "the connection belongs to the parent process".to_string();
-            return self.machine.end(Errno::ECONNRESET as i32, why);
+            return self.end_in_child();
         }
+        self.link = None;
         if let Some(message) = self.writing.take() {
             self.machine.unwritten(message);
         }
         self.machine.lost(self.now());
+    }
+
+    /// A forked child does not restore the connection: its parent does, with the same number.
+    fn leave_to_parent(&mut self) {
+        if !matches!(self.machine.phase(), Phase::Live | Phase::Ended(..)) && self.is_forked() {
+            self.end_in_child();
+        }
+    }
+
+    /// A forked child may have closed descriptors that it does not know, and opened others with the
+    /// same numbers. So nothing is closed.
+    fn end_in_child(&mut self) {
+        std::mem::forget(self.link.take());
+        let why = "the connection belongs to the parent process".to_string();
+        self.machine.end(Errno::ECONNRESET as i32, why);
     }
 
     /// Whether this is a forked child of the process that has connected.
@@ -328,14 +351,15 @@ impl Connection {
         self.process != std::process::id()
     }
 
-    /// Sets the timer that wakes the reactor to the machine's next timeout.
+    /// Sets the timer that wakes the reactor to the machine's next timeout. A forked child has no other
+    /// timer than its parent, and leaves that alone.
     fn arm(&mut self) {
         let next = self.machine.next_timeout();
-        if next == self.armed {
+        if next == self.armed || self.is_forked() {
             return;
         }
         self.armed = next;
-        let result = match next {
+        let set = match next {
             None => self.timer.unset(),
             Some(at) => {
                 let sleep = (at - self.now()).clamp(0.000_001, SLEEP_MAX);
@@ -343,16 +367,16 @@ impl Connection {
                 self.timer.set(expiration, TimerSetTimeFlags::empty())
             }
         };
-        // This fails only in a forked child that has closed the descriptor.
-        let _ = result;
+        // It fails only if the client has closed the descriptor.
+        let _ = set;
     }
 
     /// The client closes the connection. Waits until others have what would be lost with it.
     pub(crate) fn close(&mut self) {
         self.machine.closing(self.now());
         loop {
-            self.pump(true);
-            if !self.machine.is_lingering() || self.wait().is_err() {
+            self.pump(Eager::Yes);
+            if !self.machine.is_lingering() || self.wait(Eager::Yes).is_err() {
                 break;
             }
         }
@@ -403,15 +427,4 @@ fn pause_for(pause: Duration) {
 fn is_readable(fd: BorrowedFd<'_>, milliseconds: u16) -> bool {
     let mut fds = [PollFd::new(fd, PollFlags::POLLIN)];
     poll(&mut fds, milliseconds).is_ok_and(|count| count > 0)
-}
-
-/// A random number that identifies the client.
-fn unique() -> Result<u64, Errno> {
-    let bytes = std::fs::File::open("/dev/urandom").and_then(|mut file| {
-        let mut bytes = [0u8; 8];
-        std::io::Read::read_exact(&mut file, &mut bytes).map(|()| bytes)
-    });
-    bytes
-        .map(u64::from_ne_bytes)
-        .map_err(|error| Errno::from_raw(error.raw_os_error().unwrap_or(0)))
 }

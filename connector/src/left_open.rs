@@ -6,14 +6,14 @@
 #![allow(unsafe_code)]
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::Ordering;
-use std::sync::{Mutex, Once};
+use std::sync::{Arc, Mutex, Once};
 
-use crate::connection::{Connection, User};
+use crate::connection::Connection;
+use crate::user::User;
 
 struct Open {
     connection: *mut Connection,
-    user: User,
+    user: Arc<User>,
 }
 
 // SAFETY: the pointer is followed only on the thread that has used the connection last.
@@ -22,14 +22,8 @@ unsafe impl Send for Open {}
 static OPEN: Mutex<Vec<Open>> = Mutex::new(Vec::new());
 static AT_EXIT: Once = Once::new();
 
-/// What tells this thread from all others that live.
-pub(crate) fn this_thread() -> usize {
-    thread_local!(static MARK: u8 = const { 0 });
-    MARK.with(|mark| std::ptr::from_ref(mark).addr())
-}
-
 /// A connection was opened.
-pub(crate) fn add(connection: *mut Connection, user: User) {
+pub(crate) fn add(connection: *mut Connection, user: Arc<User>) {
     AT_EXIT.call_once(|| {
         // SAFETY: the function takes nothing and does not unwind. It fails only without memory;
         // then connections that are left open are lost.
@@ -47,16 +41,16 @@ pub(crate) fn remove(connection: *mut Connection) {
     }
 }
 
-/// The process exits. A connection that another thread has used last is left alone.
+/// The process exits. A connection that another thread has used last is left alone, and so is one that a
+/// signal handler has interrupted, which calls `exit()`.
 extern "C" fn close_all() {
     let Ok(mut open) = OPEN.try_lock() else { return };
-    let here = this_thread();
     for Open { connection, user } in std::mem::take(&mut *open) {
-        if user.load(Ordering::Relaxed) != here {
+        if !user.is_done_here() {
             continue;
         }
         // SAFETY: it was not removed, so it is there. This thread has used it last, and is in no
-        // operation now, because no operation calls `exit()`.
+        // operation.
         let connection = unsafe { &mut *connection };
         if !connection.is_forked() {
             let _ = catch_unwind(AssertUnwindSafe(|| connection.close()));

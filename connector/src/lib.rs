@@ -11,6 +11,8 @@ mod left_open;
 mod link;
 mod message;
 mod operations;
+mod random;
 mod signals;
+mod user;
 
 pub use operations::connector_init;

@@ -6,7 +6,7 @@ use std::fmt;
 use std::os::fd::RawFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
-use std::sync::atomic::Ordering;
+use std::sync::Arc;
 
 use flux_sys::{self as sys, libflux};
 use nix::errno::Errno;
@@ -140,8 +140,8 @@ fn fenced<T>(
 ) -> T {
     // SAFETY: libflux passes the pointer of `connector_init`, on one thread at a time.
     let connection = unsafe { &mut *connection.cast::<Connection>() };
-    connection.user.store(left_open::this_thread(), Ordering::Relaxed);
-    let result = catch_unwind(AssertUnwindSafe(|| body(connection)));
+    let user = Arc::clone(&connection.user);
+    let result = user.operate(|| catch_unwind(AssertUnwindSafe(|| body(connection))));
     result.unwrap_or(Err(Errno::EIO)).unwrap_or_else(|errnum| {
         errnum.set();
         failed

@@ -1,18 +1,25 @@
 """Clients that are treated badly: each check stands for itself."""
 
 import base64
+import ctypes
 import errno
+import fcntl
 import os
+import resource
 import shutil
 import signal
 import socket
+import struct
 import subprocess
 import sys
+import termios
+import threading
 
 import flux
 import flux.constants
 from brokers import Brokers
-from flux.core.inner import raw
+from flux.core.inner import ffi, raw
+from flux.message import Message
 
 # As the test's own user cannot be another one, the broker is told to drop its rights once
 # (flux-core modules/connector-local, DEBUG_*).
@@ -136,6 +143,15 @@ def somebody_else_in_the_brokers_place(brokers):
         os.unlink(path)
 
 
+def no_devices(brokers):
+    """A client in a container without /dev."""
+    client = ["sh", "-c", "mount -t tmpfs none /dev && exec flux getattr rank"]
+    environment = dict(os.environ, FLUX_URI=brokers.uri(0, "resume"))
+    command = ["unshare", "--mount"] + client
+    run = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)
+    assert run.stdout == "0\n", run
+
+
 def a_client_that_is_killed(brokers):
     before = clients(brokers)
     code = "import flux,sys,time; h=flux.Flux(sys.argv[1]); h.attr_get('rank'); print('x',flush=True); h.rpc('kvs.wait-version',{'namespace':'primary','rootseq':10**6}).get()"
@@ -190,6 +206,121 @@ def a_fork_without_descriptors(brokers):
             os._exit(0 if error.errno == errno.ECONNRESET else 2)
     assert os.waitpid(child, 0)[1] == 0
     handle.rpc("state-machine.wait").get()
+
+
+def a_fork_while_away(brokers):
+    """The child does not connect in its parent's name, and does not keep its parent from it."""
+    handle = flux.Flux(brokers.uri(0, "resume"))
+    brokers.kill(0)
+    future = handle.rpc("kvs.getroot", {"namespace": "primary"})
+    child = os.fork()
+    if child == 0:
+        try:
+            handle.rpc("attr.get", {"name": "rank"}).wait_for(10)
+            os._exit(1)
+        except OSError as error:
+            os._exit(0 if error.errno == errno.ECONNRESET else 2)
+    ends = []
+
+    def start_behind_the_child():
+        ends.append(os.waitpid(child, 0)[1])
+        brokers.start(0)
+
+    starts = threading.Thread(target=start_behind_the_child)
+    starts.start()
+    future.get()
+    starts.join()
+    assert ends == [0], ends
+
+
+def a_fork_used_when_it_is_back(brokers):
+    """The child was forked while the broker was away, and finds it in its place."""
+    handle = flux.Flux(brokers.uri(0, "resume"))
+    brokers.kill(0)
+    future = handle.rpc("kvs.getroot", {"namespace": "primary"})
+    is_back, told = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(told)
+        os.read(is_back, 1)
+        try:
+            handle.rpc("kvs.getroot", {"namespace": "primary"}).get()
+            os._exit(1)
+        except OSError as error:
+            os._exit(0 if error.errno == errno.ECONNRESET else 2)
+    brokers.start(0)
+    brokers.await_run(0)
+    os.close(told)
+    assert os.waitpid(child, 0)[1] == 0
+    future.get()
+
+
+def listen(brokers):
+    """In place of a broker: a socket that lets one client in, and the URI of it."""
+    server = socket.socket(socket.AF_UNIX)
+    server.bind(brokers.path("other"))
+    server.listen()
+    return server, f"resume://{brokers.path('other')}"
+
+
+def frame(message):
+    """A message as it is on the socket (flux-core librouter/sendfd.c)."""
+    size = raw.flux_msg_encode_size(message.handle)
+    data = ffi.new("char[]", size)
+    raw.flux_msg_encode(message.handle, data, size)
+    return struct.pack("=I", 0xFFEE0012) + struct.pack(">I", size) + bytes(ffi.buffer(data))
+
+
+def sleeps(pid):
+    with open(f"/proc/{pid}/stat", encoding="utf-8") as file:
+        return file.read().rpartition(")")[2].split()[0] == "S"
+
+
+def a_broker_that_does_not_read(brokers):
+    """A send that waits for it sleeps, although there is more to read than the client has taken."""
+    server, uri = listen(brokers)
+    client = os.fork()
+    if client == 0:
+        # It ends by a signal if it does not sleep.
+        resource.setrlimit(resource.RLIMIT_CPU, (5, 5))
+        flux.Flux(uri).rpc("none.such", "x" * (8 << 20))
+        os._exit(0)
+    broker = server.accept()[0]
+    event = frame(Message.from_event_encode("much", "x" * 1000))
+    broker.sendall(b"\0" + event * 128)
+    while not waiting(broker) or not sleeps(client):
+        assert os.waitpid(client, os.WNOHANG) == (0, 0), "it has not slept"
+    os.kill(client, signal.SIGKILL)
+    os.waitpid(client, 0)
+
+
+def waiting(connection):
+    """How many bytes nobody has read."""
+    return struct.unpack("i", fcntl.ioctl(connection, termios.FIONREAD, b"\0" * 4))[0]
+
+
+def exit_in_a_signal_handler(brokers):
+    """It comes in the middle of an operation. The client ends, and sends nothing twice."""
+    server, uri = listen(brokers)
+    client = os.fork()
+    if client == 0:
+        libc = ctypes.CDLL(None)
+        libc.signal(signal.SIGIO, ctypes.cast(libc.exit, ctypes.c_void_p))
+        flux.Flux(uri).rpc("none.such", "x")
+        os._exit(0)
+    broker = server.accept()[0]
+    # The kernel interrupts the client when it has written to the socket.
+    fcntl.fcntl(broker, fcntl.F_SETOWN, client)
+    fcntl.fcntl(broker, fcntl.F_SETFL, os.O_ASYNC)
+    broker.sendall(b"\0")
+    # It does not if somebody waits for the bytes.
+    code = os.waitstatus_to_exitcode(os.waitpid(client, 0)[1])
+    assert code == signal.SIGIO, code
+    data = b""
+    while more := broker.recv(1 << 16):
+        data += more
+    size = struct.unpack(">I", data[4:8])[0]
+    assert len(data) == 8 + size, f"{len(data)} bytes, of which {8 + size} are a message"
 
 
 def closed_while_away(brokers):
@@ -338,6 +469,10 @@ CHECKS = [
     a_client_that_is_killed,
     a_fork,
     a_fork_without_descriptors,
+    a_fork_while_away,
+    a_fork_used_when_it_is_back,
+    a_broker_that_does_not_read,
+    exit_in_a_signal_handler,
     closed_while_away,
     opened_while_away,
     opened_without_a_run_directory,
@@ -348,9 +483,9 @@ CHECKS = [
     a_forgotten_run,
 ]
 
-# Only root can be somebody else.
+# Only root can be somebody else, and mount.
 if os.getuid() == 0:
-    CHECKS.append(somebody_else_in_the_brokers_place)
+    CHECKS += [somebody_else_in_the_brokers_place, no_devices]
 
 if __name__ == "__main__":
     if len(sys.argv) == 1:
