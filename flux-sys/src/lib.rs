@@ -5,6 +5,8 @@
 //! installed, and a module that is loaded into a Flux that lacks something can say so.
 
 use std::ffi::c_int;
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::OnceLock;
 
 #[macro_use]
@@ -18,6 +20,9 @@ pub use bindings::*;
 
 /// The name under which every release of this ABI is found (flux-core `src/common/Makefile.am`).
 const LIBRARY: &str = "libflux-core.so.2";
+
+/// The libc crate lacks it (Linux `asm-generic/fcntl.h`).
+const F_SETSIG: c_int = 10;
 
 static LIBFLUX: OnceLock<Result<Libflux, libloading::Error>> = OnceLock::new();
 
@@ -62,18 +67,46 @@ pub fn set_cancelable(cancelable: bool) -> bool {
 ///
 /// # Errors
 /// Where the file system has no leases, for one.
-pub fn has_writer(file: std::os::fd::BorrowedFd<'_>) -> std::io::Result<bool> {
-    use std::os::fd::AsRawFd;
-    let lease = |kind: c_int| {
-        // SAFETY: the descriptor is borrowed for the call, and a lease is no memory.
-        match unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETLEASE, kind) } {
-            0 => Ok(()),
-            _ => Err(std::io::Error::last_os_error()),
-        }
-    };
-    match lease(libc::F_RDLCK) {
-        Ok(()) => lease(libc::F_UNLCK).map(|()| false),
+pub fn has_writer(file: BorrowedFd<'_>) -> io::Result<bool> {
+    match take_lease(file) {
+        Ok(()) => control(file, libc::F_SETLEASE, libc::F_UNLCK).map(|()| false),
         Err(error) if error.raw_os_error() == Some(libc::EAGAIN) => Ok(true),
         Err(error) => Err(error),
+    }
+}
+
+/// Who opens the file for writing meanwhile breaks the lease, and the kernel sends this process a
+/// signal. SIGIO would end it: so the signal is another one, which does nothing unless it is handled.
+fn take_lease(file: BorrowedFd<'_>) -> io::Result<()> {
+    control(file, F_SETSIG, libc::SIGURG)?;
+    control(file, libc::F_SETLEASE, libc::F_RDLCK)
+}
+
+fn control(file: BorrowedFd<'_>, command: c_int, argument: c_int) -> io::Result<()> {
+    // SAFETY: the descriptor is borrowed for the call, and neither command takes memory.
+    match unsafe { libc::fcntl(file.as_raw_fd(), command, argument) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{File, OpenOptions};
+    use std::os::fd::AsFd;
+    use std::os::unix::fs::OpenOptionsExt;
+
+    use super::*;
+
+    #[test]
+    fn who_opens_a_file_that_is_looked_at_ends_nobody() {
+        let path = std::env::temp_dir().join(format!("flux-sys-lease-{}", std::process::id()));
+        std::fs::write(&path, "").expect("a file");
+        let file = File::open(&path).expect("the file");
+        take_lease(file.as_fd()).expect("a lease");
+        // A fatal signal would end this process before the kernel returns.
+        let writer = OpenOptions::new().write(true).custom_flags(libc::O_NONBLOCK).open(&path);
+        std::fs::remove_file(&path).expect("removed");
+        assert_eq!(writer.expect_err("it is leased").kind(), io::ErrorKind::WouldBlock);
     }
 }
