@@ -68,7 +68,7 @@ pub struct WorkerConfig {
     pub confines: bool,
     /// How much output of a shell is kept.
     pub output: OutputLimits,
-    /// D-Bus address of the user bus. `None`: the environment's.
+    /// D-Bus addresses of the user bus. `None`: the environment's.
     pub bus_address: Option<String>,
     /// Where the thread logs to.
     pub dispatch: tracing::Dispatch,

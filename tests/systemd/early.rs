@@ -53,16 +53,36 @@ fn a_manager_that_runs_is_waited_for() {
     let (early, records) = (Early::new(), tempfile::tempdir().unwrap());
     let _manager = early.manager();
     let mut h = early.worker(records.path());
-    let address = std::env::var("DBUS_SESSION_BUS_ADDRESS").unwrap();
-    let bus = address.strip_prefix("unix:path=").unwrap().split(',').next().unwrap();
     std::fs::remove_file(early.path()).unwrap();
-    symlink(bus, early.path()).unwrap();
+    symlink(real_bus(), early.path()).unwrap();
     let method = h.wait("Ready", |event| match event {
         SupervisorEvent::Ready { method, .. } => Some(*method),
         SupervisorEvent::Unusable { message } => panic!("unusable: {message}"),
         _ => None,
     });
     assert_eq!(method, Method::Systemd);
+}
+
+fn real_bus() -> String {
+    let address = std::env::var("DBUS_SESSION_BUS_ADDRESS").unwrap();
+    address.strip_prefix("unix:path=").unwrap().split(',').next().unwrap().to_string()
+}
+
+/// As sd_bus_open_user(3) takes them.
+#[test]
+fn each_address_of_a_list_is_tried_and_its_escapes_are_read() {
+    if !support::bus() {
+        return;
+    }
+    let (early, records) = (Early::new(), tempfile::tempdir().unwrap());
+    symlink(real_bus(), early.runtime.path().join("a bus; ours")).unwrap();
+    let mut config = early.config(records.path());
+    let directory = early.runtime.path().display();
+    config.bus_address =
+        Some(format!("unix:path={directory}/none;unix:path={directory}/a%20bus%3b%20ours"));
+    let (mut h, _, (method, _)) = Harness::ready(config);
+    assert_eq!(method, Method::Systemd);
+    h.stop();
 }
 
 #[test]

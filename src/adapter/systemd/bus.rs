@@ -16,10 +16,11 @@ use std::time::Duration;
 use futures_core::Stream;
 use serde::Serialize;
 use zbus::message::{Flags, Message, Type};
-use zbus::{Connection, DynamicType, MessageStream, Variant};
+use zbus::{Address, Connection, DynamicType, MessageStream, Variant};
 
 use crate::supervisor::tracker::{Ask, Refusal};
 
+use super::address;
 use super::error::SystemdError;
 use super::readback::ReadBack;
 
@@ -92,21 +93,41 @@ pub(super) enum Incoming {
 }
 
 impl Bus {
-    /// Connect, and make sure that systemd answers.
-    pub(super) async fn connect(address: &str) -> Result<Self, SystemdError> {
-        let timeout = || SystemdError::Timeout {
-            address: address.to_string(),
-            seconds: ANSWER_TIMEOUT.as_secs(),
-        };
-        tokio::time::timeout(ANSWER_TIMEOUT, Self::open(address)).await.map_err(|_| timeout())?
+    /// Connect to the first address of a list on which systemd answers.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with the first address, if it answers on none.
+    pub(super) async fn connect(addresses: &str) -> Result<Self, SystemdError> {
+        let mut failed = None;
+        for (text, address) in address::each(addresses) {
+            match Self::connect_to(text, address).await {
+                Ok(bus) => return Ok(bus),
+                Err(error) => failed = failed.or(Some(error)),
+            }
+        }
+        Err(failed.expect("a list has an address, be it a bad one"))
     }
 
-    async fn open(address: &str) -> Result<Self, SystemdError> {
-        let connection = zbus::connection::Builder::address(address)
+    async fn connect_to(
+        text: &str,
+        address: Result<Address, zbus::Error>,
+    ) -> Result<Self, SystemdError> {
+        let timeout = || SystemdError::Timeout {
+            address: text.to_string(),
+            seconds: ANSWER_TIMEOUT.as_secs(),
+        };
+        let open = Self::open(text, address);
+        tokio::time::timeout(ANSWER_TIMEOUT, open).await.map_err(|_| timeout())?
+    }
+
+    async fn open(text: &str, address: Result<Address, zbus::Error>) -> Result<Self, SystemdError> {
+        let failed = |source| SystemdError::Connect { address: text.to_string(), source };
+        let connection = zbus::connection::Builder::address(address.map_err(failed)?)
             .max_queued(STREAM_QUEUE_MAX)
             .build()
             .await
-            .map_err(|source| SystemdError::Connect { address: address.to_string(), source })?;
+            .map_err(failed)?;
         let stream = MessageStream::from(&connection);
         let mut bus = Self {
             connection,
@@ -119,7 +140,7 @@ impl Bus {
         };
         bus.call_properties(Pending::ControlGroup, MANAGER_PATH, "Get", &(MANAGER, "ControlGroup"));
         bus.flush().await;
-        let absent = |why| SystemdError::Absent { address: address.to_string(), why };
+        let absent = |why| SystemdError::Absent { address: text.to_string(), why };
         loop {
             match bus.receive().await {
                 Incoming::Closed(why) => return Err(absent(why)),

@@ -4,6 +4,7 @@
 //! it to the world: the bus, the kernel's cgroups, and the time to wait before it connects again or
 //! repeats a refused call.
 
+mod address;
 mod bus;
 mod calls;
 mod cgroup;
@@ -21,8 +22,6 @@ mod start;
 mod values;
 
 use std::collections::{BTreeMap, HashMap};
-use std::os::unix::net::UnixStream;
-use std::path::Path;
 use std::time::Duration;
 
 use nix::errno::Errno;
@@ -42,6 +41,7 @@ use pause::Pauses;
 use process_group::Members;
 use start::Start;
 
+pub(crate) use address::manager_listens;
 pub use error::SystemdError;
 pub use properties::PropertyError;
 
@@ -62,7 +62,8 @@ pub fn check_properties(properties: &BTreeMap<String, String>) -> Result<(), Pro
 /// What a [`Systemd`] needs to know.
 #[derive(Clone, Debug)]
 pub struct SystemdConfig {
-    /// D-Bus address of the user bus. `None`: the environment's.
+    /// D-Bus addresses of the user bus, the first of which that answers is taken. `None`: the
+    /// environment's.
     pub address: Option<String>,
     /// The rank whose units these are.
     pub rank: BrokerRank,
@@ -112,7 +113,7 @@ impl Systemd {
     ///
     /// If systemd does not answer within a few seconds, or cannot confine units and is to.
     pub async fn open(config: SystemdConfig) -> Result<Self, SystemdError> {
-        let address = config.address.unwrap_or_else(user_bus_address);
+        let address = config.address.unwrap_or_else(address::of_user_bus);
         let bus = Bus::connect(&address).await?;
         if config.confines {
             let why = |why| SystemdError::CannotConfine { why };
@@ -299,27 +300,4 @@ async fn wait_until(at: Option<Instant>) {
         Some(at) => tokio::time::sleep_until(at).await,
         None => std::future::pending().await,
     }
-}
-
-/// Whether there is this bus, or the user's, and a user manager listens beside it: systemd has a socket
-/// of its own in the same directory (`systemd/private`), from its start to its end. Then it will come
-/// to the bus, or come back. Where no bus is installed it never does.
-pub(crate) fn manager_listens(address: Option<&str>) -> bool {
-    let address = address.map_or_else(user_bus_address, str::to_string);
-    let path = address.strip_prefix("unix:path=").and_then(|rest| rest.split([',', ';']).next());
-    let bus = path.map(Path::new).filter(|path| path.exists());
-    bus.and_then(Path::parent)
-        .is_some_and(|there| UnixStream::connect(there.join("systemd/private")).is_ok())
-}
-
-/// The address of the user bus, found as sd_bus_open_user(3) does. Without environment variables it
-/// is where logind puts it.
-fn user_bus_address() -> String {
-    std::env::var("DBUS_SESSION_BUS_ADDRESS").ok().filter(|a| !a.is_empty()).unwrap_or_else(|| {
-        let directory = std::env::var("XDG_RUNTIME_DIR")
-            .ok()
-            .filter(|d| !d.is_empty())
-            .unwrap_or_else(|| format!("/run/user/{}", nix::unistd::getuid()));
-        format!("unix:path={directory}/bus")
-    })
 }
