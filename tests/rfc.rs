@@ -43,6 +43,7 @@ const READERS: &[(&str, Reader)] = &[
     ("record-note-given-back", note),
     ("record-note-end-reason", end_reason),
     ("record-note-made-again", note),
+    ("record-note-output-base", note),
     ("record-note-parked", note),
     ("record-started", fact),
 ];

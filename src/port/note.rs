@@ -7,7 +7,7 @@ use std::sync::Arc;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::proto::{BarrierClients, Bequest, EndReason, Idset, Json};
+use crate::proto::{BarrierClients, Bequest, EndReason, Idset, Json, Stream};
 
 const ENTERED: &str = "barrier-entered";
 const CLIENTS: &str = "barrier-clients";
@@ -17,6 +17,8 @@ const DEGRADED: &str = "degraded";
 const END_REASON: &str = "end-reason";
 const GIVEN_BACK: &str = "given-back";
 pub(super) const MADE_AGAIN: &str = "made-again";
+const STDOUT_BASE: &str = "stdout-base";
+const STDERR_BASE: &str = "stderr-base";
 const PARKED: &str = "parked-";
 const COMMITS: &str = "commits-";
 
@@ -45,6 +47,13 @@ pub enum Note {
     MadeAgain {
         /// What the shell had written was lost as well, or what it writes from now on is.
         output_lost: bool,
+    },
+    /// An output file was emptied by who writes to it, and begins here since.
+    OutputBase {
+        /// Which stream's.
+        stream: Stream,
+        /// Bytes from the stream's beginning.
+        offset: u64,
     },
     /// A barrier request of the shell waits for a reload of the module to end.
     Parked {
@@ -83,6 +92,8 @@ impl Note {
             Self::EndReason(_) => END_REASON.to_string(),
             Self::GivenBack => GIVEN_BACK.to_string(),
             Self::MadeAgain { .. } => MADE_AGAIN.to_string(),
+            Self::OutputBase { stream: Stream::Stdout, .. } => STDOUT_BASE.to_string(),
+            Self::OutputBase { stream: Stream::Stderr, .. } => STDERR_BASE.to_string(),
             Self::Parked { entry, .. } => format!("{PARKED}{entry}"),
         }
     }
@@ -98,6 +109,7 @@ impl Note {
             Self::EndReason(reason) => Json::of(reason),
             Self::GivenBack => Json::of(&true),
             Self::MadeAgain { output_lost } => json!({ "output-lost": output_lost }).into(),
+            Self::OutputBase { offset, .. } => Json::of(offset),
             Self::Parked { message: None, .. } => Json::of(&Value::Null),
             Self::Parked { message: Some(message), broker: None, .. } => Json::of(&hex(message)),
             Self::Parked { message: Some(message), broker: Some(broker), .. } => {
@@ -127,6 +139,10 @@ impl Note {
             MADE_AGAIN => {
                 let output_lost = value.read::<Value>()?.get("output-lost")?.as_bool()?;
                 Some(Self::MadeAgain { output_lost })
+            }
+            STDOUT_BASE | STDERR_BASE => {
+                let stream = if key == STDOUT_BASE { Stream::Stdout } else { Stream::Stderr };
+                value.read().map(|offset| Self::OutputBase { stream, offset })
             }
             _ => {
                 let entry = key.strip_prefix(PARKED)?.parse().ok()?;
@@ -180,6 +196,8 @@ mod tests {
             Note::Parked { entry: 1, message: None, broker: None },
             Note::Parked { entry: 2, message: Some(vec![0, 0xff, 16]), broker: None },
             Note::Parked { entry: 3, message: Some(vec![7]), broker: Some("9-1".to_string()) },
+            Note::OutputBase { stream: Stream::Stderr, offset: 7 },
+            Note::OutputBase { stream: Stream::Stdout, offset: u64::MAX },
         ];
         let kept = notes.iter().map(|note| (note.key(), note.value())).collect();
         assert_eq!(Note::all(&kept).collect::<Vec<_>>(), notes);

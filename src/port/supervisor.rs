@@ -338,7 +338,7 @@ pub enum UnitEvent {
         /// At most [`OUTPUT_CHUNK_BYTES`].
         data: Vec<u8>,
     },
-    /// An output file is gone, or cannot be read: what the shell wrote, or writes from now on, may be
+    /// An output file is gone, was emptied, or cannot be read: what the shell wrote, or writes from now on, may be
     /// missing from its output. Reported once in each life of the module.
     OutputLost {
         /// Why.
@@ -390,6 +390,7 @@ impl UnitEvent {
             | Note::EndReason(_)
             | Note::GivenBack
             | Note::MadeAgain { .. }
+            | Note::OutputBase { .. }
             | Note::Parked { .. } => None,
         }
     }

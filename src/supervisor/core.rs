@@ -11,6 +11,7 @@ use std::sync::Arc;
 use nix::errno::Errno;
 
 use crate::planted::Bug;
+use crate::port::Note;
 use crate::port::disk::Disk;
 use crate::port::supervisor::{
     Method, OutputLimits, REBOOTED, StartFailure, Started, SupervisorEvent, UnitCommand, UnitEvent,
@@ -96,7 +97,15 @@ impl Core {
         let unit = record.spec.unit.clone();
         let disk = self.store.disk();
         let limits = self.limits;
-        let tail = |stream| OutputTail::found(disk, file_name(&unit, extension(stream)), limits);
+        let is_damaged = record.boot_id != self.boot_id;
+        let tail = |stream| {
+            let base = Note::all(&record.notes).find_map(|note| match note {
+                Note::OutputBase { stream: of, offset } if of == stream => Some(offset),
+                _ => None,
+            });
+            let name = file_name(&unit, extension(stream));
+            OutputTail::found(disk, name, limits, base.unwrap_or(0), is_damaged)
+        };
         let (stdout, stderr) = (tail(Stream::Stdout), tail(Stream::Stderr));
         let found = Unit::new(file, record, Phase::Finding, stdout, stderr);
         self.units.insert(unit.clone(), found);
@@ -395,6 +404,7 @@ impl Core {
             CollectState::Empty => self.report_gone_if_done(unit),
             CollectState::Gone => {}
         }
+        self.note_late(unit);
     }
 
     /// Report `Gone` if no process is left and all output was reported.
@@ -417,7 +427,13 @@ impl Core {
     fn record_fact(&mut self, unit: &UnitName, fact: Fact) {
         let Some(known) = self.look_up(unit, "fact") else { return };
         known.file.append(&mut known.record, fact);
-        if known.file.is_late() && !self.late.contains(unit) {
+        self.note_late(unit);
+    }
+
+    /// Facts of a unit that could not be written are tried again.
+    fn note_late(&mut self, unit: &UnitName) {
+        let is_late = self.units.get(unit).is_some_and(|known| known.file.is_late());
+        if is_late && !self.late.contains(unit) {
             self.late.push_back(unit.clone());
         }
     }
@@ -428,9 +444,7 @@ impl Core {
         if known.file.is_removed() {
             tracing::warn!(%unit, "the record was removed: it is made again");
             known.file = self.store.make_again(&known.record);
-            if known.file.is_late() && !self.late.contains(unit) {
-                self.late.push_back(unit.clone());
-            }
+            self.note_late(unit);
         }
     }
 

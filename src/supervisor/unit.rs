@@ -1,10 +1,11 @@
 //! One unit, as the core sees it.
 
+use crate::port::Note;
 use crate::port::supervisor::{SupervisorEvent, UnitEvent, UnitRecord};
 use crate::proto::Stream;
 
 use super::output::OutputTail;
-use super::records::RecordFile;
+use super::records::{Fact, RecordFile};
 
 /// What is known about the unit's program.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -88,6 +89,13 @@ impl Unit {
     /// Report new output of both streams, as far as their windows allow. Returns true if no output
     /// is left.
     pub(super) fn pump(&mut self, sink: &dyn Fn(SupervisorEvent)) -> bool {
+        for stream in [Stream::Stdout, Stream::Stderr] {
+            if let Some(offset) = self.tail(stream).find_emptied() {
+                let note = Note::OutputBase { stream, offset };
+                let fact = Fact::Note { key: note.key(), value: note.value() };
+                self.file.append(&mut self.record, fact);
+            }
+        }
         let stdout = self.pump_stream(Stream::Stdout, sink);
         let stderr = self.pump_stream(Stream::Stderr, sink);
         let overflow = self.stdout.overflow().max(self.stderr.overflow());

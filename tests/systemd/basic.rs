@@ -67,6 +67,40 @@ fn output_is_reported_before_exit_and_gone() {
     h.clean(1);
 }
 
+/// [output-emptied]
+#[test]
+fn a_shell_that_empties_its_file_loses_nothing_that_it_writes_later() {
+    let Some((mut h, dir)) = harness() else { return };
+    let gates = ["a", "b", "c", "d"].map(|name| Gate::new(dir.path().join(name)));
+    let [a, b, c, d] = gates.each_ref().map(Gate::wait);
+    h.launch(
+        1,
+        &format!(
+            "echo one >&2; {a}; echo x >/dev/stderr; {b}; echo two >&2; {c}; \
+             echo longer than all >/dev/stderr; {d}; echo y >/dev/stderr; echo end >&2"
+        ),
+    );
+    h.started(1);
+    assert_eq!(h.output(1, Stream::Stderr, 0, 4), b"one\n");
+    gates[0].open();
+    assert_eq!(h.output(1, Stream::Stderr, 4, 2), b"x\n");
+    h.output_lost(1);
+    gates[1].open();
+    assert_eq!(h.output(1, Stream::Stderr, 6, 4), b"two\n");
+    gates[2].open();
+    assert_eq!(h.output(1, Stream::Stderr, 10, 16), b"longer than all\n");
+    let (mut h, found) = h.restart();
+    assert_eq!(found.len(), 1);
+    h.started(1);
+    h.ack(1, Stream::Stdout, 0);
+    h.ack(1, Stream::Stderr, 26);
+    gates[3].open();
+    assert_eq!(h.output(1, Stream::Stderr, 26, 6), b"y\nend\n");
+    h.output_lost(1);
+    assert_eq!(h.exited(1), WaitStatus::exited(0));
+    h.clean(1);
+}
+
 #[test]
 fn output_beyond_the_window_waits_for_acks_and_exit_does_not() {
     let Some((mut h, _dir)) = harness() else { return };

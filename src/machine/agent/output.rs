@@ -24,15 +24,19 @@ impl OutputStream {
     }
 
     /// Takes bytes from the supervisor. Bytes that are here already are dropped. A hole is skipped:
-    /// the KVS has rolled back to before output that was discarded.
-    pub(super) fn append(&mut self, offset: u64, data: &[u8]) {
+    /// the shell has made it, or the KVS has rolled back to before output that was discarded. Returns
+    /// what is to be reported of the bytes before the hole, which are not kept.
+    pub(super) fn append(&mut self, offset: u64, data: &[u8]) -> Option<Report> {
+        let mut rest = None;
         if offset > self.end() {
+            rest = self.take(true);
             self.data.clear();
             self.reported = 0;
             self.acknowledged = offset;
         }
         let known = usize::try_from(self.end().saturating_sub(offset)).unwrap_or(usize::MAX);
         self.data.extend_from_slice(data.get(known..).unwrap_or_default());
+        rest
     }
 
     /// Offset of the end of `data`. It saturates: where a leader begins is from the exec eventlog,
@@ -112,6 +116,15 @@ mod tests {
         assert_eq!(text(output.take(false)), Some((4, "two\nsix\n".into())));
         output.rewind(8);
         assert_eq!(text(output.take(false)), Some((8, "six\n".into())));
+    }
+
+    #[test]
+    fn a_line_that_ends_in_a_hole_is_reported() {
+        let mut output = OutputStream::new(Stream::Stdout);
+        assert_eq!(output.append(0, b"one\ntwo"), None);
+        assert_eq!(text(output.take(false)), Some((0, "one\n".into())));
+        assert_eq!(text(output.append(100, b"six\n")), Some((4, "two".into())));
+        assert_eq!(text(output.take(false)), Some((100, "six\n".into())));
     }
 
     #[test]

@@ -78,6 +78,7 @@ impl Shell {
                     shell.troubles.push(Report::RecordLost { output });
                 }
                 Note::Degraded(_) | Note::GivenBack => (), // a script's
+                Note::OutputBase { .. } => (),             // the supervisor's own
                 Note::Parked { .. } => (),                 // comes as an event of its own
             }
         }
@@ -218,7 +219,7 @@ impl Shell {
         match event {
             UnitEvent::Started { .. } => vec![Report::Running],
             UnitEvent::Output { stream, offset, data } => {
-                self.take_output(stream, offset, &data, out).into_iter().collect()
+                self.take_output(stream, offset, &data, out)
             }
             UnitEvent::OutputLost { message } => self.remark(Report::OutputLost { message }),
             UnitEvent::OutputOverflow { allocated } => {
@@ -263,16 +264,16 @@ impl Shell {
         offset: u64,
         data: &[u8],
         out: &mut Effects,
-    ) -> Option<Report> {
+    ) -> Vec<Report> {
         if self.unit.is_unwanted() {
             let end = offset.saturating_add(data.len() as u64);
             self.unit.acknowledge(stream, end, 0, out);
-            return None;
+            return Vec::new();
         }
         let everything = self.unit.has_ended();
         let output = &mut self.outputs[stream as usize];
-        output.append(offset, data);
-        output.take(everything)
+        let rest = output.append(offset, data);
+        rest.into_iter().chain(output.take(everything)).collect()
     }
 
     /// It writes nothing any more, and enters no barrier again.
