@@ -20,11 +20,15 @@ pub(super) struct FluxPaths {
     pub(super) commands: PathBuf,
     /// `flux help NAME` shows `man1/flux-NAME.1` below it. Beside it is what belongs to shells.
     pub(super) manual: PathBuf,
+    /// flux-core's own `flux.service` is here. systemd reads it if the prefix is `/usr` or `/usr/local`.
+    pub(super) units: PathBuf,
     /// `flux uri` finds resolvers here by the scheme of a URI. `None`: Flux is not there yet, and its
     /// directory has Python's version in its name.
     pub(super) resolvers: Option<PathBuf>,
 }
 
+/// Below Flux's prefix.
+const UNITS: &str = "lib/systemd/system";
 /// Below Flux's Python modules.
 const RESOLVERS: &str = "flux/uri/resolvers";
 
@@ -39,6 +43,7 @@ impl FluxPaths {
                 configuration: below("etc/flux"),
                 commands: below("libexec/flux/cmd"),
                 manual: below("share/man"),
+                units: below(UNITS),
                 resolvers: python_below(&below("lib/flux")).map(resolvers_in),
             });
         }
@@ -73,7 +78,9 @@ impl FluxPaths {
             None => modules.parent().and_then(python_below),
         };
         let resolvers = resolvers.map(resolvers_in);
-        let paths = Self { modules, connectors, configuration, commands, manual, resolvers };
+        // Neither Flux nor pkg-config has it: it is where `make install` puts the unit.
+        let units = manual.ancestors().nth(2).unwrap_or(Path::new("/usr")).join(UNITS);
+        let paths = Self { modules, connectors, configuration, commands, manual, units, resolvers };
         for path in paths.all() {
             if !path.is_absolute() {
                 let path = path.display();
@@ -99,6 +106,7 @@ impl FluxPaths {
             configuration: below(self.configuration),
             commands: below(self.commands),
             manual: below(self.manual),
+            units: below(self.units),
             resolvers: self.resolvers.map(below),
         }
     }
@@ -145,6 +153,7 @@ mod tests {
         let paths = FluxPaths::find(Some(Path::new("/opt/flux"))).expect("paths");
         assert_eq!(paths.modules, Path::new("/opt/flux/lib/flux/modules"));
         assert_eq!(paths.connectors, Path::new("/opt/flux/lib/flux/connectors"));
+        assert_eq!(paths.units, Path::new("/opt/flux/lib/systemd/system"));
         let below = paths.below(Some(Path::new("/tmp/root")));
         assert_eq!(below.configuration, Path::new("/tmp/root/opt/flux/etc/flux"));
     }

@@ -14,6 +14,7 @@ use clap::{Args, Command};
 use super::failure::Failure;
 use super::flux_paths::FluxPaths;
 use super::manual;
+use super::programs::run;
 
 /// Beside the executable, as cargo builds it and packages ship it.
 const LIBRARY: &str = "libjob_exec_rs.so";
@@ -28,6 +29,11 @@ const START_TASKS: &str = "modprobe/rc1.d/50-job-exec-rs.py";
 const START_TASKS_TEXT: &str = include_str!("rc1.py");
 const STOP_TASKS: &str = "modprobe/rc3.d/50-job-exec-rs.py";
 const STOP_TASKS_TEXT: &str = include_str!("rc3.py");
+/// Read by systemd.
+const UNIT: &str = "flux.service.d/50-job-exec-rs.conf";
+const UNIT_TEXT: &str = include_str!("flux.service.conf");
+/// Where systemd reads units that are not made while it runs.
+const READ_BY_SYSTEMD: [&str; 2] = ["/usr/lib/systemd/system", "/usr/local/lib/systemd/system"];
 /// Read by flux-shell.
 const SHELL: &str = "shell/lua.d/50-job-exec-rs.lua";
 const SHELL_TEXT: &str = include_str!("shell.lua");
@@ -65,7 +71,7 @@ Next, when this is done on every node of the instance: restart it (running jobs 
 /// The module, job-exec-rs.so, goes to Flux's module directory; the connector of job shells, resume.so,
 /// to its connector directory, and what `flux uri` has to know of it below its Python modules. What
 /// Flux reads when it starts and stops, and when a shell starts, goes to its configuration directory
-/// (modprobe/ and shell/lua.d/). This program becomes `flux job-exec-rs`, with its manual pages and
+/// (modprobe/ and shell/lua.d/), and a drop-in for flux.service beside that. This program becomes `flux job-exec-rs`, with its manual pages and
 /// completions. Flux itself says where its directories are. Running instances are not touched; the next
 /// start loads the module.
 #[derive(Args, Debug)]
@@ -142,6 +148,7 @@ impl File {
         let resolver = paths.resolvers.as_ref().map(|path| path.join(RESOLVER));
         files.extend(resolver.map(|path| text(path, RESOLVER_TEXT)));
         files.push(configured(SHELL, SHELL_TEXT));
+        files.push(text(paths.units.join(UNIT), UNIT_TEXT));
         files.push(File { path: paths.commands.join(COMMAND), content: Content::Program });
         let pages = command.map(|command| manual::pages(command, &paths.manual));
         files.extend(pages.into_iter().flatten().map(|(path, page)| text(path, &page)));
@@ -205,6 +212,7 @@ pub(super) fn install(arguments: &Arguments, command: &Command) -> Result<ExitCo
         return Ok(ExitCode::SUCCESS);
     }
     write(&files, &module, |path| say(&format!("wrote {}", path.display())))?;
+    reload_systemd(&files)?;
     say(&format!("\n{NEXT}"))?;
     Ok(ExitCode::SUCCESS)
 }
@@ -222,7 +230,8 @@ pub(super) fn uninstall(
     arguments: &UninstallArguments,
     command: &Command,
 ) -> Result<ExitCode, Failure> {
-    for File { path, .. } in arguments.place.files(Some(command))?.iter().rev() {
+    let files = arguments.place.files(Some(command))?;
+    for File { path, .. } in files.iter().rev() {
         let shown = path.display();
         if arguments.place.dry_run {
             say(&format!("would remove {shown}"))?;
@@ -237,9 +246,23 @@ pub(super) fn uninstall(
         }
     }
     if !arguments.place.dry_run {
+        reload_systemd(&files)?;
         say("\nRestart the instance: Flux then loads its own job-exec again.")?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Has systemd read what it reads of these files, if it runs here.
+fn reload_systemd(files: &[File]) -> Result<(), Failure> {
+    let is_read = |file: &File| READ_BY_SYSTEMD.iter().any(|place| file.path.starts_with(place));
+    if !Path::new("/run/systemd/system").exists() || !files.iter().any(is_read) {
+        return Ok(());
+    }
+    match run("systemctl", &["daemon-reload"]) {
+        Ok(_) => Ok(()),
+        // The rest is done.
+        Err(Failure(why)) => say(&format!("systemd has to read its units again: {why}")),
+    }
 }
 
 fn say(text: &str) -> Result<(), Failure> {

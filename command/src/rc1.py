@@ -3,6 +3,8 @@
 import json
 import os
 import pwd
+import re
+import shutil
 import subprocess
 import sys
 
@@ -17,6 +19,8 @@ from flux.modprobe import task
 OF_ALLOCATED = {"R", "guest", "guest-checkpoint", "guest-leaders"}
 # flux-core libkvs/kvs.h.
 FLUX_KVS_TREEOBJ = 16
+# What flux-shell makes in the run directory (flux-core shell/tmpdir.c): its rank, and its job's id.
+JOB_DIRECTORY = re.compile(r"jobtmp-\d+-(\S+)")
 # Said at a stop.
 KEPT = "jobs that run are not canceled, and are found again at the next start (exec.keep-jobs)"
 # systemd-logind keeps a file there for each user whose units live without a login.
@@ -138,6 +142,41 @@ def linger(context):
             subprocess.run(["loginctl", "enable-linger"], check=False, timeout=10)
     except (OSError, subprocess.TimeoutExpired) as error:
         print(f"job-exec-rs: loginctl enable-linger: {error}", file=sys.stderr)
+
+
+@task("remove-directories", before=["job-exec"], needs=["job-exec"])
+def remove_directories(context):
+    """Removes directories of jobs (FLUX_JOB_TMPDIR) whose shells have been killed. A shell that ends
+    removes its own. The run directory stays when the broker stops, for those that go on."""
+    try:
+        if is_of_site(context):
+            rundir = context.attr_get("rundir")
+            for name in directories_of_none(rundir, set(arguments_of_processes())):
+                shutil.rmtree(os.path.join(rundir, name))
+    except OSError as error:
+        print(f"job-exec-rs: removing directories of jobs that have ended: {error}", file=sys.stderr)
+
+
+def is_of_site(context):
+    """The broker is no part of a job, and shares its run directory with no other."""
+    return context.attr_get("broker.boot-method") == "config" and not context.attr_get("jobid")
+
+
+def directories_of_none(rundir, arguments):
+    """Those of jobs without a shell: its last argument is the job's id."""
+    for name in os.listdir(rundir):
+        found = JOB_DIRECTORY.fullmatch(name)
+        if found and str(JobID(found.group(1)).dec) not in arguments:
+            yield name
+
+
+def arguments_of_processes():
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{pid}/cmdline", encoding="utf-8", errors="replace") as file:
+                yield from file.read().split("\0")
+        except (FileNotFoundError, ProcessLookupError):
+            pass  # it has ended
 
 
 @task(

@@ -70,8 +70,6 @@ class Account:
         self.again = None
         # The job manager has freed it on an exception that came while no service was loaded.
         self.unserved = False
-        # systemd has removed the script of a batch job that had not been read yet (rfc/0008, 8.10).
-        self.unscripted = False
         # The job manager had taken its shell's exception, and died before it told anybody.
         self.unheard = False
         # The KVS has forgotten its release, and nothing else of its end.
@@ -166,14 +164,13 @@ class Account:
         self.no_space = self.ended_by_full_disk()
         self.unserved = self.ended_unserved()
         self.untyped = self.ended_untyped()
-        self.unscripted = self.ended_unscripted()
         if not self.is_excused():
             self.account_reason()
             self.account_status()
 
     def is_excused(self):
         """It may have ended otherwise than its kind does."""
-        return self.no_space or self.unserved or self.unscripted or self.attach_ended()
+        return self.no_space or self.unserved or self.attach_ended()
 
     def attach_ended(self):
         """The client has failed, and the job was cancelled because of that."""
@@ -190,18 +187,6 @@ class Account:
             for event in self.named("finish")
             for begin, end in self.away({self.attempt.attached_by, *self.leaders()})
         )
-
-    def ended_unscripted(self):
-        """Its leader's broker stopped when the job was about to begin, and its run directory was removed."""
-        path = f"{self.attempt.directory}/output"
-        if self.job.kind != "batch" or not os.path.exists(path):
-            return False
-        with open(path, encoding="utf-8", errors="replace") as file:
-            if not re.search(r"/jobtmp-\S+/script\b.*No such file", file.read()):
-                return False
-        allocated = max((event["timestamp"] for event in self.named("alloc")), default=math.inf)
-        ended = max((event["timestamp"] for event in self.named("finish")), default=0)
-        return any(allocated <= begin <= ended for begin, _ in self.away(self.leaders()))
 
     def away(self, ranks):
         """From when to when these ranks were away, or ranks above them."""
@@ -306,8 +291,6 @@ class Account:
     def account_tasks(self):
         if self.unserved and not self.named("release"):
             # Its namespace went with rank 0's broker, and nobody was asked to restore it.
-            return
-        if self.unscripted:
             return
         if self.job.kind == "batch":
             for number in range(STEPS):

@@ -223,7 +223,6 @@ class Run:
             f"unheard {sum(a.unheard for a in self.accounts)}",
             f"unserved {sum(a.unserved for a in self.accounts)}",
             f"untyped {sum(a.untyped for a in self.accounts)}",
-            f"unscripted {sum(a.unscripted for a in self.accounts)}",
             *self.more(),
             f"rests gone after {self.waited:.0f} s" + last(self.last, self.waited),
             f"{jobs} jobs wrong: " + listing(self.wrong()),

@@ -1,6 +1,6 @@
 """An instance of four brokers, each a service of the user's systemd with the habits of flux-core's
-etc/flux.service.in: a run directory that goes with the service, a state directory that stays, and
-a restart whenever it has ended."""
+etc/flux.service.in, and with the drop-in that `install` writes for it: a run directory and a state
+directory that stay, and a restart whenever it has ended."""
 
 import contextlib
 import fcntl
@@ -16,6 +16,8 @@ import flux
 import scripts
 
 SIZE = 4
+HERE = os.path.dirname(os.path.abspath(__file__))
+DROP_IN = os.path.join(HERE, "../../command/src/flux.service.conf")
 # Of the overlay network, by kary:2.
 PARENT = {1: 0, 2: 0, 3: 1}
 CORES = 128
@@ -27,6 +29,13 @@ DISK = "64m"
 
 def run(*command, check=True, **more):
     return subprocess.run(command, check=check, capture_output=True, text=True, **more)
+
+
+def dropped_in():
+    """What `install` sets for flux.service."""
+    with open(DROP_IN, encoding="utf-8") as file:
+        lines = [line.strip() for line in file if "=" in line and line[0] != "#"]
+    return dict(line.split("=", 1) for line in lines)
 
 
 def systemctl(*arguments, check=True):
@@ -102,9 +111,12 @@ peer-timeout = "{self.peer_timeout}s"
     def unit(self, rank):
         return f"{self.tag}-{rank}.service"
 
-    def socket(self, rank):
+    def rundir(self, rank):
         runtime = os.environ.get("XDG_RUNTIME_DIR", f"/run/user/{os.getuid()}")
-        return f"{runtime}/{self.tag}-{rank}/local"
+        return f"{runtime}/{self.tag}-{rank}"
+
+    def socket(self, rank):
+        return f"{self.rundir(rank)}/local"
 
     def uri(self, rank, scheme="local"):
         return f"{scheme}://{self.socket(rank)}"
@@ -137,6 +149,7 @@ peer-timeout = "{self.peer_timeout}s"
             "RestartSec": f"{self.restart_after}s",
             "StartLimitIntervalSec": "0",
             "RuntimeDirectory": f"{self.tag}-{rank}",
+            **dropped_in(),
             "Delegate": "yes",
             "EnvironmentFile": self.path("environment"),
             "StandardOutput": f"append:{log}",
@@ -148,7 +161,7 @@ peer-timeout = "{self.peer_timeout}s"
         command += [f"--property={name}={value}" for name, value in properties.items()]
         command += [f"--setenv=STATE_DIRECTORY={state}"]
         attributes = {
-            "rundir": os.path.dirname(self.socket(rank)),
+            "rundir": self.rundir(rank),
             "statedir": state,
             "local-uri": self.uri(rank),
             "hostname": f"fake{rank}",
@@ -237,6 +250,8 @@ peer-timeout = "{self.peer_timeout}s"
         pids = self.signal(range(SIZE), signal.SIGCONT)
         systemctl("stop", *units, check=False)
         systemctl("reset-failed", *units, check=False)
+        for rank in range(SIZE):
+            shutil.rmtree(self.rundir(rank), ignore_errors=True)
         for gate in self.gates.values():
             gate.close()
         return pids

@@ -23,8 +23,11 @@ PRELUDE = f"""
 export PATH=$prefix/bin:$PATH FLUX_URI=local:///run/flux/local
 export XDG_RUNTIME_DIR=/run/user/$(id -u {OWNER})
 lua=$etc/shell/lua.d/50-job-exec-rs.lua connector=$prefix/lib/flux/connectors/resume.so
-away=/var/tmp/away drop_in=/etc/systemd/system/flux.service.d
+away=/var/tmp/away
 manager=user@$(id -u {OWNER}).service
+drop_in=/etc/systemd/system/flux.service.d/by-test.conf
+set_of_unit() {{ mkdir -p ${{drop_in%/*}}; printf '[Service]\\n%s\\n' "$1" >$drop_in; systemctl daemon-reload; }}
+unset_of_unit() {{ rm $drop_in; systemctl daemon-reload; }}
 as_owner() {{ setpriv --reuid={OWNER} --regid={OWNER} --init-groups env HOME=/tmp "$@"; }}
 """
 # What is wrong, how it is brought about and mended, and the line of doctor that must say so.
@@ -36,8 +39,8 @@ FAULTS = (
      "mv $away /etc/pam.d/flux", "PAM"),
     ("an IMP that is not setuid", 'chmod u-s "$imp"', 'chmod u+s "$imp"', "IMP"),
     ("Flux would come back late",
-     "mkdir $drop_in; printf '[Service]\\nRestartSec=5min\\n' >$drop_in/late.conf; systemctl daemon-reload",
-     "rm -r $drop_in; systemctl daemon-reload", "restart"),
+     "set_of_unit RestartSec=5min", "unset_of_unit", "restart"),
+    ("a run directory that goes", "set_of_unit RuntimeDirectoryPreserve=no", "unset_of_unit", "run directory"),
     ("a full disk", "n=0; while fallocate -l 64M /var/lib/flux/fill-$n; do n=$((n + 1)); done",
      "rm /var/lib/flux/fill-*", "room"),
     ("a user manager that hangs", "systemctl kill -s STOP --kill-whom=main $manager",

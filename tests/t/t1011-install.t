@@ -37,6 +37,9 @@ test_expect_success 'install puts everything where Flux looks' '
 	comm -13 before after >new &&
 	grep -x ".$(flux config builtin exec_path)/flux-job-exec-rs" new &&
 	cmp "$top/command/src/shell.lua" "$dest$conf_dir/shell/lua.d/50-job-exec-rs.lua" &&
+	prefix=$(realpath "$(dirname "$(command -v flux)")/..") &&
+	cmp "$top/command/src/flux.service.conf" \
+		"$dest$prefix/lib/systemd/system/flux.service.d/50-job-exec-rs.conf" &&
 	grep -x ".$connector_dir/resume.so" new &&
 	grep -x ".$module_dir/job-exec-rs.so" new &&
 	grep "^.$conf_dir/modprobe/modprobe.d/.*\.toml$" new &&

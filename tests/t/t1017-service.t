@@ -17,6 +17,10 @@ test_expect_success 'a job outlives a broker that is killed while the one above 
 	flux python "$here/lost-below.py"
 '
 
+test_expect_success 'what a job has in its FLUX_JOB_TMPDIR outlives a stop, and no longer than the job' '
+	flux python "$top/tests/chaos/kept.py"
+'
+
 test_expect_success 'what was written before a clean stop is there' '
 	flux python "$here/clean-stop.py"
 '

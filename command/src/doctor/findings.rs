@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::site::{Broker, Imp, Records, Site};
+use super::site::{Broker, Imp, Records, Service, Site};
 
 /// Releases of flux-core that this release was tried with (README.md).
 const TRIED: [&str; 2] = ["0.88.", "0.89."];
@@ -81,7 +81,7 @@ pub(super) fn findings(site: &Site) -> Vec<Finding> {
     };
     if broker.is_system {
         all.push(linger(site));
-        all.extend(restart(site));
+        all.extend(site.service.iter().flat_map(service));
     }
     all.push(backing_store(broker));
     let stats = match &broker.stats {
@@ -183,9 +183,20 @@ fn linger(site: &Site) -> Finding {
     }
 }
 
-fn restart(site: &Site) -> Option<Finding> {
-    let pause = site.restart_sec?;
-    Some(if pause + BOOT > EXIT_TIMEOUT {
+fn service(service: &Service) -> Vec<Finding> {
+    let mut all: Vec<Finding> = service.restart_sec.map(restart).into_iter().collect();
+    all.push(if service.keeps_run_directory {
+        good("run directory", "stays when flux.service stops")
+    } else {
+        let found = "goes when flux.service stops, with the FLUX_JOB_TMPDIR of the owner's jobs";
+        let mend = "RuntimeDirectoryPreserve=yes in a drop-in of flux.service";
+        bad("run directory", found, mend)
+    });
+    all
+}
+
+fn restart(pause: f64) -> Finding {
+    if pause + BOOT > EXIT_TIMEOUT {
         let found = format!(
             "flux.service is started again after {pause} s, and flux-shell gives other ranks up \
              after {EXIT_TIMEOUT} s"
@@ -193,7 +204,7 @@ fn restart(site: &Site) -> Option<Finding> {
         bad("restart", found, "RestartSec=30s in a drop-in of flux.service")
     } else {
         good("restart", format!("flux.service is started again after {pause} s"))
-    })
+    }
 }
 
 /// Without one, a restart of rank 0 forgets all jobs.
@@ -399,7 +410,7 @@ mod tests {
             systemd: Ok("252.39-1~deb12u2".into()),
             unit: Some(Ok(())),
             lingers: Some(true),
-            restart_sec: Some(30.0),
+            service: Some(Service { restart_sec: Some(30.0), keeps_run_directory: true }),
             imp: Some(Imp { path: "/imp".into(), is_setuid: true, pam: None }),
             records: Some(Records {
                 directory: "/var/lib/flux/job-exec".into(),
@@ -433,11 +444,15 @@ mod tests {
         broker(site).stats.as_mut().expect("statistics")
     }
 
+    fn service(site: &mut Site) -> &mut Service {
+        site.service.as_mut().expect("flux.service")
+    }
+
     type Break = fn(&mut Site);
 
     #[test]
     fn each_fault_is_named_alone_with_the_words_that_mend_it() {
-        let faults: [(&str, &str, Break); 22] = [
+        let faults: [(&str, &str, Break); 23] = [
             ("linger", "enable-linger flux", |site| site.lingers = Some(false)),
             ("user manager", "user@", |site| {
                 (site.systemd, site.unit) = (Err("no bus".into()), None);
@@ -455,7 +470,8 @@ mod tests {
             ("stop", "keep-jobs", |site| stats(site)["keeps-jobs"] = json!(false)),
             ("systemd", "restart user@", |site| stats(site)["waits-for"] = json!("List")),
             ("KVS", "content-sqlite", |site| broker(site).modules_0.clear()),
-            ("restart", "RestartSec", |site| site.restart_sec = Some(300.0)),
+            ("restart", "RestartSec", |site| service(site).restart_sec = Some(300.0)),
+            ("run directory", "Preserve", |site| service(site).keeps_run_directory = false),
             ("records", "state-directory", |site| {
                 site.records.as_mut().expect("records").is_in_memory = true;
             }),

@@ -35,12 +35,21 @@ pub(super) struct Site {
     /// Whether a unit could be started. None: there is no user manager to ask.
     pub(super) unit: Option<Result<(), String>>,
     pub(super) lingers: Option<bool>,
-    /// Of `flux.service`, if there is such a unit.
-    pub(super) restart_sec: Option<f64>,
+    /// `flux.service`, if there is such a unit.
+    pub(super) service: Option<Service>,
     pub(super) imp: Option<Imp>,
     pub(super) records: Option<Records>,
     /// Units of jobs that the module of this rank does not know.
     pub(super) strange_units: Vec<String>,
+}
+
+/// How systemd runs a broker.
+#[derive(Clone, Debug)]
+pub(super) struct Service {
+    /// How long it waits before it starts it again.
+    pub(super) restart_sec: Option<f64>,
+    /// Its run directory stays when it stops.
+    pub(super) keeps_run_directory: bool,
 }
 
 /// What the broker says.
@@ -121,7 +130,7 @@ impl Site {
             unit: version.is_ok().then(start_unit),
             systemd: version.map(|text| text.trim().to_string()),
             lingers: lingers(&owner),
-            restart_sec: restart_sec(),
+            service: service(),
             imp: stats.and_then(imp),
             records,
             strange_units,
@@ -246,11 +255,18 @@ fn controllers() -> Option<Vec<String>> {
     Some(own.split_whitespace().map(str::to_string).collect())
 }
 
-fn restart_sec() -> Option<f64> {
-    let show = ["show", "flux.service", "--property=LoadState", "--property=RestartUSec"];
+fn service() -> Option<Service> {
+    let names = ["LoadState", "RestartUSec", "RuntimeDirectory", "RuntimeDirectoryPreserve"];
+    let show = ["show", "flux.service", &format!("--property={}", names.join(","))];
     let text = run("systemctl", &show).ok()?;
-    let value = |key: &str| text.lines().find_map(|line| line.strip_prefix(key));
-    (value("LoadState=")? == "loaded").then(|| span(value("RestartUSec=")?)).flatten()
+    let value = |name: &str| {
+        text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('=')).unwrap_or_default()
+    };
+    (value("LoadState") == "loaded").then(|| Service {
+        restart_sec: span(value("RestartUSec")),
+        keeps_run_directory: value("RuntimeDirectory").is_empty()
+            || value("RuntimeDirectoryPreserve") == "yes",
+    })
 }
 
 /// A time span as systemctl(1) shows it: `1min 30s`.
