@@ -16,7 +16,7 @@ use super::main_process::Place;
 use super::process_group::Members;
 use super::properties::Property;
 use super::readback::ReadBack;
-use super::{Systemd, decode, environment};
+use super::{Systemd, decode, environment, left};
 
 /// The part of a match rule for the signal that a unit's object sends when its properties change.
 const CHANGED: &str = "interface='org.freedesktop.DBus.Properties',member='PropertiesChanged'";
@@ -135,6 +135,15 @@ impl Systemd {
         match (self.tracker.main_pid(unit), self.cgroups.mount()) {
             (Some(main), Ok(mount)) => Members::of(unit, main, &mount),
             _ => Members::default(),
+        }
+    }
+
+    /// A signal has not ended the unit's processes, and is sent again.
+    pub(super) fn name_left(&mut self, unit: &UnitName, signal: i32) {
+        let main = self.tracker.main_pid(unit);
+        if let Some(names) = self.cgroups.directory(unit, main).and_then(|path| left::names(&path))
+        {
+            tracing::warn!(%unit, signal, "left after the signal, which is sent again: {names}");
         }
     }
 

@@ -59,6 +59,15 @@ impl Cgroups {
         self.is_seen(&group).then_some(group)
     }
 
+    /// Where the unit's cgroup is: that of its main process, or one that is to become empty.
+    pub(super) fn directory(&mut self, unit: &UnitName, main: Option<u32>) -> Option<PathBuf> {
+        if let Some(group) = main.and_then(|main| self.of(unit, main)) {
+            return events_of(&self.mount().ok()?, &group).parent().map(Path::to_path_buf);
+        }
+        let (_, events) = self.waiting.values().find(|(waiting, _)| waiting == unit)?;
+        events.parent().map(Path::to_path_buf)
+    }
+
     /// Whether the cgroup is where systemd says that it is.
     pub(super) fn is_seen(&mut self, group: &str) -> bool {
         let mount = self.mount();

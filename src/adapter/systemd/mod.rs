@@ -11,6 +11,7 @@ mod cgroup;
 mod decode;
 mod environment;
 mod error;
+mod left;
 mod link;
 mod main_process;
 mod pause;
@@ -21,7 +22,7 @@ mod readback;
 mod start;
 mod values;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
 use nix::errno::Errno;
@@ -100,6 +101,8 @@ pub struct Systemd {
     /// Whom a signal is for as well when systemd has sent it to the main process, by the number of
     /// the call.
     signalled: BTreeMap<u64, Members>,
+    /// Signals that were asked for. Who is left when one is asked for again is named in the log.
+    killed: BTreeSet<(UnitName, i32)>,
     pauses: Pauses,
     answer_within: Duration,
     /// When the tracker has been patient for long enough.
@@ -135,6 +138,7 @@ impl Systemd {
             cgroups: Cgroups::default(),
             main_processes: MainProcesses::default(),
             signalled: BTreeMap::new(),
+            killed: BTreeSet::new(),
             pauses: Pauses::default(),
             answer_within: config.answer_within,
             patience: None,
@@ -227,6 +231,9 @@ impl Backend for Systemd {
     }
 
     fn signal(&mut self, unit: &UnitName, signal: i32, all: bool) {
+        if !self.killed.insert((unit.clone(), signal)) {
+            self.name_left(unit, signal);
+        }
         self.tracker.signal(unit, signal, all);
         self.perform();
     }
@@ -237,6 +244,7 @@ impl Backend for Systemd {
     }
 
     fn forget(&mut self, unit: &UnitName) {
+        self.killed.retain(|(killed, _)| killed != unit);
         self.tracker.forget(unit);
         self.perform();
     }
