@@ -7,12 +7,16 @@ mod support;
 
 #[path = "systemd/basic.rs"]
 mod basic;
+#[path = "systemd/drop_in.rs"]
+mod drop_in;
 #[path = "systemd/early.rs"]
 mod early;
 #[path = "systemd/environment.rs"]
 mod environment;
 #[path = "systemd/hostile.rs"]
 mod hostile;
+#[path = "systemd/inherited.rs"]
+mod inherited;
 #[path = "systemd/leave.rs"]
 mod leave;
 #[path = "systemd/recovery.rs"]
@@ -45,6 +49,14 @@ fn harness() -> Option<(Harness, TempDir)> {
 fn systemctl(arguments: &[&str]) -> String {
     let output = Command::new("systemctl").arg("--user").args(arguments).output();
     String::from_utf8(output.expect("systemctl runs").stdout).expect("UTF-8")
+}
+
+/// The user manager's process.
+fn manager_pid() -> i32 {
+    let group = systemctl(&["show", "--value", "-p", "ControlGroup"]);
+    let path = format!("/sys/fs/cgroup{}/init.scope/cgroup.procs", group.trim());
+    let pids = std::fs::read_to_string(path).expect("its processes");
+    pids.lines().next().and_then(|pid| pid.parse().ok()).expect("its pid")
 }
 
 /// Start a unit, of a job with this digest, that the supervisor does not know.

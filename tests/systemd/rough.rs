@@ -121,6 +121,19 @@ pub(crate) fn in_a_process_of_its_own(test: &str) {
     assert!(output.status.success() && text.contains("1 passed"), "{text}");
 }
 
+/// What is logged in a test, which runs with the same systemd, in a process of its own.
+pub(crate) fn warnings_of(test: &str) -> String {
+    let output = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "--nocapture", test])
+        .env("RUST_LOG", "warn")
+        .output()
+        .unwrap();
+    let text = [output.stdout, output.stderr].concat();
+    let text = String::from_utf8_lossy(&text).into_owned();
+    assert!(output.status.success() && text.contains("1 passed"), "{text}");
+    text
+}
+
 #[test]
 fn measure() {
     // A measurement, not a check: prints units per second.

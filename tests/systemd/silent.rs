@@ -6,20 +6,16 @@ use job_exec_rs::adapter::worker::WorkerConfig;
 use job_exec_rs::port::supervisor::{SupervisorEvent, UnitEvent};
 use job_exec_rs::proto::{ExecMethod, WaitStatus};
 
+use crate::manager_pid;
 use crate::rough::{OWN_PROCESS, in_a_process_of_its_own};
 use crate::support::{self, Harness, RUNS_ON};
-use crate::systemctl;
 
 /// The manager's process. It stands still until this is dropped.
 struct Stopped(nix::unistd::Pid);
 
 impl Stopped {
     fn new() -> Self {
-        let group = systemctl(&["show", "--value", "-p", "ControlGroup"]);
-        let path = format!("/sys/fs/cgroup{}/init.scope/cgroup.procs", group.trim());
-        let pids = std::fs::read_to_string(path).expect("its processes");
-        let pid = pids.lines().next().and_then(|pid| pid.parse().ok()).expect("its pid");
-        let pid = nix::unistd::Pid::from_raw(pid);
+        let pid = nix::unistd::Pid::from_raw(manager_pid());
         nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGSTOP).expect("it runs");
         Self(pid)
     }

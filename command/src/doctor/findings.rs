@@ -11,8 +11,8 @@ use super::site::{Broker, Imp, Records, Service, Site};
 const TRIED: [&str; 2] = ["0.88.", "0.89."];
 /// Room for records and output below which a node is short of it.
 const ROOM: u64 = 1 << 30;
-/// systemd.exec(5): `StandardOutput=append:`.
-const SYSTEMD_MIN: u32 = 240;
+/// systemd.service(5): `OOMPolicy=`.
+const SYSTEMD_MIN: u32 = 243;
 /// What flux-shell waits at least, with the file that `install` puts into its `lua.d`.
 const EXIT_TIMEOUT: f64 = 150.0;
 /// What a broker needs to come up.
@@ -457,7 +457,7 @@ mod tests {
             ("user manager", "user@", |site| {
                 (site.systemd, site.unit) = (Err("no bus".into()), None);
             }),
-            ("user manager", "240", |site| site.systemd = Ok("237".into())),
+            ("user manager", "243", |site| site.systemd = Ok("242".into())),
             ("unit", "status", |site| site.unit = Some(Err("refused".into()))),
             ("cgroup", "unified", |site| site.controllers = None),
             ("installation", "install", |site| site.missing = vec![PathBuf::from("/x")]),

@@ -18,10 +18,12 @@ use serde::Serialize;
 use zbus::message::{Flags, Message, Type};
 use zbus::{Address, Connection, DynamicType, MessageStream, Variant};
 
+use crate::proto::UnitName;
 use crate::supervisor::tracker::{Ask, Refusal};
 
 use super::address;
 use super::error::SystemdError;
+use super::properties::Property;
 use super::readback::ReadBack;
 
 /// systemd's well-known name.
@@ -75,6 +77,8 @@ pub(super) enum Pending {
     Ask(Ask),
     /// The comparison of a configured property.
     ReadBack(ReadBack),
+    /// The look for drop-ins of a unit, and the properties to compare if it has some.
+    DropIns(UnitName, Vec<Property>),
     /// The check whether systemd is on the bus. It asks for systemd's own cgroup.
     ControlGroup,
     /// Starts that wait for it. It asks for the variables that systemd has for all units.

@@ -16,6 +16,7 @@ use super::main_process::Place;
 use super::process_group::Members;
 use super::properties::Property;
 use super::readback::ReadBack;
+use super::start::Start;
 use super::{Systemd, decode, environment, left};
 
 /// The part of a match rule for the signal that a unit's object sends when its properties change.
@@ -51,9 +52,8 @@ impl Systemd {
             }
             Call::Patience => self.patience = Some(Instant::now() + self.answer_within),
             Call::ReadBack(unit) => {
-                let start = self.starts.remove(unit);
-                if let (Some(start), Some(bus)) = (start, self.link.bus()) {
-                    read_back(bus, unit, start.read_back);
+                if let Some(start) = self.starts.remove(unit) {
+                    self.read_back(unit, start);
                 }
             }
             Call::Reconnect => {
@@ -214,6 +214,20 @@ impl Systemd {
         self.main_processes.begin_wait(unit, true);
     }
 
+    /// Ask whether a unit that runs has the properties that it was started with: those that were
+    /// configured, and all if there are drop-ins.
+    fn read_back(&mut self, unit: &UnitName, start: Start) {
+        let Some(bus) = self.link.bus() else { return };
+        // A unit's drop-ins go by its type and the parts of its name, and systemd reads new ones when it
+        // reloads.
+        if self.drop_ins_known.insert((unit.stage(), unit.is_multiuser())) {
+            let path = unit_path(&unit.to_string());
+            let pending = Pending::DropIns(unit.clone(), start.comparable());
+            bus.call_properties(pending, &path, "Get", &(UNIT, "DropInPaths"));
+        }
+        compare(bus, unit, start.read_back, "");
+    }
+
     /// Drop the arguments of a start that is decided, or no longer wanted.
     pub(super) fn prune_start(&mut self, unit: &UnitName) {
         if !self.tracker.is_starting(unit) {
@@ -282,9 +296,10 @@ fn call(bus: &mut Bus, ask: Ask, pattern: &str) {
 }
 
 /// Ask which values systemd has for these properties.
-fn read_back(bus: &mut Bus, unit: &UnitName, properties: Vec<Property>) {
+pub(super) fn compare(bus: &mut Bus, unit: &UnitName, properties: Vec<Property>, drop_ins: &str) {
     let path = unit_path(&unit.to_string());
-    for read_back in properties.into_iter().filter_map(|property| ReadBack::new(unit, property)) {
+    let read_backs = properties.into_iter();
+    for read_back in read_backs.filter_map(|property| ReadBack::new(unit, property, drop_ins)) {
         let key = read_back.key().to_string();
         bus.call_properties(Pending::ReadBack(read_back), &path, "Get", &(SERVICE, key));
     }

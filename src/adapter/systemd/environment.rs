@@ -9,6 +9,9 @@ use std::ffi::OsString;
 
 use crate::port::supervisor::UnitSpec;
 
+use super::execution;
+use super::properties::Property;
+
 /// Variables that systemd sets for a service. The broker may be a service itself. A shell must not
 /// use the broker's variables, nor its own unit's, as if they were meant for it.
 const MANAGER_VARIABLES: &[&str] = &[
@@ -66,14 +69,25 @@ pub(super) struct BadVariable {
     why: VariableError,
 }
 
-/// The broker's variables, without what no unit gets.
+/// What units have of the broker.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Inherited(BTreeMap<String, String>);
+pub(super) struct Inherited {
+    /// The broker's variables, without what no unit gets.
+    variables: BTreeMap<String, String>,
+    /// What a child of the broker would have besides.
+    pub(super) execution: Vec<Property>,
+}
 
 impl Inherited {
+    /// What this process, the broker, has.
+    pub(super) fn of_broker() -> Self {
+        let execution = execution::of_broker();
+        Self { execution, ..Self::new(std::env::vars_os()) }
+    }
+
     /// Take the broker's variables. Those that systemd would refuse, and the whole unit with them, are
     /// left out, and named in one warning.
-    pub(super) fn new(own: impl Iterator<Item = (OsString, OsString)>) -> Self {
+    fn new(own: impl Iterator<Item = (OsString, OsString)>) -> Self {
         let (mut kept, mut left_out) = (BTreeMap::new(), Vec::new());
         for (name, value) in own {
             match check(&name, &value) {
@@ -90,7 +104,7 @@ impl Inherited {
             let left_out = left_out.join(", ");
             tracing::warn!("variables of the broker not passed on to job shells: {left_out}");
         }
-        Self(kept)
+        Self { variables: kept, execution: Vec::new() }
     }
 
     /// All variables of a unit, or what is wrong with one that is set for it.
@@ -98,7 +112,7 @@ impl Inherited {
         &self,
         spec: &UnitSpec,
     ) -> Result<BTreeMap<String, String>, BadVariable> {
-        let mut environment = self.0.clone();
+        let mut environment = self.variables.clone();
         environment.retain(|name, _| !spec.unset_environment.contains(name));
         for (name, value) in &spec.environment {
             check_variable(name, value).map_err(|why| {

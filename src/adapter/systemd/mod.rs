@@ -11,6 +11,7 @@ mod cgroup;
 mod decode;
 mod environment;
 mod error;
+mod execution;
 mod left;
 mod link;
 mod main_process;
@@ -29,8 +30,8 @@ use nix::errno::Errno;
 use tokio::time::Instant;
 
 use crate::port::supervisor::{Method, Started, UnitSpec};
-use crate::proto::{BrokerRank, InstanceId, UnitName};
-use crate::supervisor::tracker::{Answer, Ask, News, Tracker, TrackerConfig};
+use crate::proto::{BrokerRank, InstanceId, Stage, UnitName};
+use crate::supervisor::tracker::{Answer, Ask, Call, News, Tracker, TrackerConfig};
 use crate::supervisor::{Backend, BackendDriver, BackendEvent, OutputPaths};
 
 use bus::{Bus, Incoming, Pending};
@@ -96,6 +97,9 @@ pub struct Systemd {
     unsent: Vec<Ask>,
     /// Watched units by object path, by which signals name them.
     paths: HashMap<String, UnitName>,
+    /// Of which kinds of units, multiuser or not, it was asked since the last list whether they have
+    /// drop-ins.
+    drop_ins_known: BTreeSet<(Stage, bool)>,
     cgroups: Cgroups,
     main_processes: MainProcesses,
     /// Whom a signal is for as well when systemd has sent it to the main process, by the number of
@@ -131,10 +135,11 @@ impl Systemd {
                 starts_in_flight_max: config.starts_in_flight_max,
                 exec_failure: start::exec_failure,
             }),
-            inherited: Inherited::new(std::env::vars_os()),
+            inherited: Inherited::of_broker(),
             starts: BTreeMap::new(),
             unsent: Vec::new(),
             paths: HashMap::new(),
+            drop_ins_known: BTreeSet::new(),
             cgroups: Cgroups::default(),
             main_processes: MainProcesses::default(),
             signalled: BTreeMap::new(),
@@ -177,11 +182,21 @@ impl Systemd {
             }
             Happening::Incoming(Incoming::Reply(Pending::Ask(ask), reply)) => {
                 self.signal_group(&ask);
+                if ask.call == Call::List {
+                    self.drop_ins_known.clear();
+                }
                 let answer = decode::decode_answer(&ask.call, reply);
                 self.hear(News::Answer { number: ask.number, answer });
             }
             Happening::Incoming(Incoming::Reply(Pending::ReadBack(read_back), reply)) => {
                 read_back.handle_answer(reply);
+            }
+            Happening::Incoming(Incoming::Reply(Pending::DropIns(unit, properties), reply)) => {
+                let drop_ins = reply.and_then(|message| decode::decode_strings(&message));
+                let drop_ins = drop_ins.unwrap_or_default().join(" ");
+                if let Some(bus) = self.link.bus().filter(|_| !drop_ins.is_empty()) {
+                    calls::compare(bus, &unit, properties, &drop_ins);
+                }
             }
             Happening::Incoming(Incoming::Reply(Pending::ControlGroup, _)) => {}
             Happening::Incoming(Incoming::Reply(Pending::Environment, reply)) => {

@@ -77,6 +77,7 @@ const SETTABLE: &[Row] = &[
     ("AllowedMemoryNodes", None, Kind::Bitmap),
     ("CoredumpFilter", None, Kind::Number),
     ("CPUAccounting", None, Kind::Boolean),
+    ("CPUAffinity", None, Kind::Bitmap),
     ("CPUQuota", Some("CPUQuotaPerSecUSec"), Kind::CpuQuota),
     ("CPUQuotaPeriodSec", Some("CPUQuotaPeriodUSec"), Kind::Duration(1_000_000)),
     ("CPUQuotaPerSecUSec", None, Kind::Duration(1)),
@@ -87,6 +88,7 @@ const SETTABLE: &[Row] = &[
     ("DevicePolicy", None, Kind::Text),
     ("Documentation", None, Kind::Text),
     ("FinalKillSignal", None, Kind::Signal),
+    ("IgnoreSIGPIPE", None, Kind::Boolean),
     ("IOAccounting", None, Kind::Boolean),
     ("IOWeight", None, Kind::Weight),
     ("KillMode", None, Kind::Text),
@@ -96,6 +98,7 @@ const SETTABLE: &[Row] = &[
     ("LimitCPU", None, Kind::CountLimit),
     ("LimitDATA", None, Kind::ByteLimit),
     ("LimitFSIZE", None, Kind::ByteLimit),
+    ("LimitLOCKS", None, Kind::CountLimit),
     ("LimitMEMLOCK", None, Kind::ByteLimit),
     ("LimitMSGQUEUE", None, Kind::ByteLimit),
     ("LimitNICE", None, Kind::CountLimit),
@@ -142,6 +145,8 @@ const SET_BY_SUPERVISOR: &[&str] = &[
     "ExecStart",
     "LogExtraFields",
     "RemainAfterExit",
+    "Restart",
+    "RestartPreventExitStatus",
     "StandardError",
     "StandardInput",
     "StandardOutput",
@@ -233,7 +238,8 @@ fn tasks_max() -> u64 {
     limits.into_iter().flatten().min().unwrap_or(TASKS_MAX)
 }
 
-fn limits(name: &str, (soft, hard): (u64, u64)) -> Vec<Property> {
+/// Both limits of a resource.
+pub(super) fn limits(name: &str, (soft, hard): (u64, u64)) -> Vec<Property> {
     vec![
         Property { name: name.to_string(), value: hard.into() },
         Property { name: format!("{name}Soft"), value: soft.into() },

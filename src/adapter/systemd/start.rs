@@ -30,6 +30,18 @@ const UNSET: &str = "UnsetEnvironment";
 /// guest's processes, however long it takes. `Type` cannot be configured for any unit.
 const FIXED_UNDER_IMP: &[&str] = &["KillMode", "SendSIGKILL", "TimeoutStopUSec"];
 
+/// Properties that systemd does not tell, or not as they were set.
+const NOT_COMPARABLE: &[&str] = &[
+    "CPUAffinity",
+    "Environment",
+    "ExecStart",
+    "ExecStartEx",
+    "StandardErrorFileToAppend",
+    "StandardOutputFileToAppend",
+    "UnsetEnvironment",
+    "WorkingDirectory",
+];
+
 /// Why a specification cannot become a unit.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub(super) enum StartError {
@@ -89,46 +101,15 @@ impl Start {
         check_strings(spec)?;
         let path = program::find(program, spec)?;
         let mut asked = parse(&spec.properties)?;
-        let mut properties: BTreeMap<String, Variant<'static>> = BTreeMap::new();
-        let mut set = |name: &str, value: Variant<'static>| {
-            properties.insert(name.to_string(), value);
-        };
-        set("Description", spec.description.clone().into());
-        set("Type", if spec.multiuser { "notify" } else { "exec" }.into());
-        set("RemainAfterExit", true.into());
-        let (name, command) = command(path, &spec.argv);
-        set(name, command);
-        set("LogExtraFields", marks(spec).into());
-        set("StandardInput", "null".into());
-        set("StandardOutputFileToAppend", unit_path(&output.stdout)?.into());
-        set("StandardErrorFileToAppend", unit_path(&output.stderr)?.into());
-        if let Some(directory) = &spec.working_directory {
-            if is_one_line(directory) {
-                // With `-` a missing directory is not an error.
-                set("WorkingDirectory", format!("-{directory}").into());
-            } else {
-                tracing::warn!(unit = %spec.unit, ?directory,
-                    "no unit file can have this working directory: the shell starts without it");
-            }
-        }
-        let stop_timeout = spec.stop_timeout.map_or(u64::MAX, timeout_us);
-        set("TimeoutStopUSec", stop_timeout.into());
-        // A shell may take long to report that it is ready, or never do it.
-        set("TimeoutStartUSec", u64::MAX.into());
-        set("KillMode", "control-group".into());
         if spec.multiuser {
             asked.retain(|property| !FIXED_UNDER_IMP.contains(&property.name.as_str()));
-            // The instance owner's systemd may signal the IMP, but no guest's process.
-            set("KillMode", "process".into());
-            set("SendSIGKILL", false.into());
         }
-        if spec.unit.is_script() {
-            // A script may start what is to stay, and is not killed in the middle of something.
-            set("KillMode", "process".into());
-            set("SendSIGKILL", false.into());
-        }
-        for property in &asked {
-            set(&property.name, property.value.clone());
+        let stop_timeout = spec.stop_timeout.map_or(u64::MAX, timeout_us);
+        let mut properties = of_service(spec, output, stop_timeout)?;
+        let (name, command) = command(path, &spec.argv);
+        properties.insert(name.to_string(), command);
+        for property in as_a_child(spec, inherited, &asked).chain(asked.clone()) {
+            properties.insert(property.name, property.value);
         }
         let mut read_back = asked;
         if spec.multiuser {
@@ -149,6 +130,14 @@ impl Start {
         Ok(Self { properties, read_back, names, unset, multiuser: spec.multiuser })
     }
 
+    /// The properties of which systemd tells the values as they were set.
+    pub(super) fn comparable(&self) -> Vec<Property> {
+        let is_comparable = |name: &&(String, _)| !NOT_COMPARABLE.contains(&name.0.as_str());
+        let all = self.properties.iter().filter(is_comparable);
+        let all = all.map(|(name, value)| Property { name: name.clone(), value: value.clone() });
+        all.filter(|property| !property.name.ends_with("Scale")).collect()
+    }
+
     /// Take these variables out of the unit's environment, which the user manager has for all units.
     pub(super) fn unset(&mut self, manager: &BTreeSet<String>) {
         let theirs =
@@ -158,6 +147,73 @@ impl Start {
         self.properties.retain(|(name, _)| name != UNSET);
         self.properties.push((UNSET.to_string(), names.into()));
     }
+}
+
+/// What makes the unit what the tracker takes it for.
+fn of_service(
+    spec: &UnitSpec,
+    output: &OutputPaths,
+    stop_timeout: u64,
+) -> Result<BTreeMap<String, Variant<'static>>, StartError> {
+    let mut properties: BTreeMap<String, Variant<'static>> = BTreeMap::new();
+    let mut set = |name: &str, value: Variant<'static>| {
+        properties.insert(name.to_string(), value);
+    };
+    set("Description", spec.description.clone().into());
+    set("Type", if spec.multiuser { "notify" } else { "exec" }.into());
+    set("RemainAfterExit", true.into());
+    set("LogExtraFields", marks(spec).into());
+    set("StandardInput", "null".into());
+    set("StandardOutputFileToAppend", unit_path(&output.stdout)?.into());
+    set("StandardErrorFileToAppend", unit_path(&output.stderr)?.into());
+    if let Some(directory) = &spec.working_directory {
+        if is_one_line(directory) {
+            // With `-` a missing directory is not an error.
+            set("WorkingDirectory", format!("-{directory}").into());
+        } else {
+            tracing::warn!(unit = %spec.unit, ?directory,
+                "no unit file can have this working directory: the shell starts without it");
+        }
+    }
+    // A drop-in for all services wins over what is set here, but not over the second of these.
+    set("Restart", "no".into());
+    set("RestartPreventExitStatus", (all_statuses(), all_signals()).into());
+    set("TimeoutStopUSec", stop_timeout.into());
+    // A shell may take long to report that it is ready, or never do it.
+    set("TimeoutStartUSec", u64::MAX.into());
+    if spec.multiuser || spec.unit.is_script() {
+        // The instance owner's systemd may signal the IMP, but no guest's process. A script may start
+        // what is to stay, and is not killed in the middle of something.
+        set("KillMode", "process".into());
+        set("SendSIGKILL", false.into());
+    } else {
+        set("KillMode", "control-group".into());
+    }
+    Ok(properties)
+}
+
+/// What a child of the broker would have, where a unit would have something else. `asked` is what was
+/// configured.
+fn as_a_child(
+    spec: &UnitSpec,
+    inherited: &Inherited,
+    asked: &[Property],
+) -> impl Iterator<Item = Property> {
+    let property = |(name, value): (&str, _)| Property { name: name.to_string(), value };
+    let ours = [
+        ("IgnoreSIGPIPE", Variant::from(false)),
+        ("OOMPolicy", "continue".into()),
+        ("TasksMax", u64::MAX.into()),
+    ];
+    // The user manager's has the instance owner's keys.
+    let keyring = spec.multiuser.then(|| property(("KeyringMode", "private".into())));
+    // With no CPU in common the program could not be executed.
+    let is_confined = asked.iter().any(|property| property.name == "AllowedCPUs");
+    let brokers = inherited
+        .execution
+        .iter()
+        .filter(move |property| !is_confined || property.name != "CPUAffinity");
+    ours.into_iter().map(property).chain(keyring).chain(brokers.cloned())
 }
 
 /// The property with the unit's command line.
@@ -176,6 +232,17 @@ fn command(path: String, argv: &[String]) -> (&'static str, Variant<'static>) {
         let ignores_failure = false;
         ("ExecStart", vec![(path, argv.to_vec(), ignores_failure)].into())
     }
+}
+
+/// All exit statuses. After an end with one of them systemd does not start the main process again,
+/// whatever `Restart=` says.
+fn all_statuses() -> Vec<i32> {
+    (0..=255).collect()
+}
+
+/// All signals. A unit file cannot have the two that the C library keeps for itself.
+fn all_signals() -> Vec<i32> {
+    (1..=64).filter(|signal| !(32..34).contains(signal)).collect()
 }
 
 /// What the unit says of its job. By this it is recognised later, also without its record. Entries in
