@@ -24,6 +24,8 @@ pub enum Bug {
     CommitsOfEndedLost,
     /// A client's commits are for any rank: a broker that unloads its KVS passes them on.
     CommitsPassedOn,
+    /// The bus delivers no signals of units, and nobody notices.
+    DeafnessUnnoticed,
     /// A job starts on degraded nodes before its eventlog tells of them.
     DegradedUntold,
     /// The end of a job does not wait for the output of its shells.
@@ -93,7 +95,7 @@ pub enum Bug {
 
 impl Bug {
     /// All bugs.
-    pub const ALL: [Self; 40] = [
+    pub const ALL: [Self; 41] = [
         Self::AdoptionByPid,
         Self::AnotherReleaseIsFatal,
         Self::BarrierAfterRestart,
@@ -102,6 +104,7 @@ impl Bug {
         Self::CollectBeforeDurable,
         Self::CommitsOfEndedLost,
         Self::CommitsPassedOn,
+        Self::DeafnessUnnoticed,
         Self::DegradedUntold,
         Self::DoneBeforeOutput,
         Self::DuplicateStartAfterRollback,

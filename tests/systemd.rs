@@ -19,6 +19,8 @@ mod hostile;
 mod inherited;
 #[path = "systemd/leave.rs"]
 mod leave;
+#[path = "systemd/quota.rs"]
+mod quota;
 #[path = "systemd/recovery.rs"]
 mod recovery;
 #[path = "systemd/reload.rs"]

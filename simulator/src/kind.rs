@@ -7,6 +7,9 @@ pub enum FaultKind {
     AllKilled,
     /// A broker other than rank 0's is killed, with all below it in the tree.
     BrokerKilled,
+    /// The user bus of a rank grants few match rules, or none, and does not pass all calls on, for a
+    /// while.
+    BusIsFull,
     /// The user bus of a rank ends every connection.
     BusLost,
     /// A user cancels a job.
@@ -69,9 +72,10 @@ pub enum FaultKind {
 
 impl FaultKind {
     /// All kinds.
-    pub const ALL: [Self; 30] = [
+    pub const ALL: [Self; 31] = [
         Self::AllKilled,
         Self::BrokerKilled,
+        Self::BusIsFull,
         Self::BusLost,
         Self::Cancel,
         Self::CheckpointFails,
@@ -117,6 +121,7 @@ impl FaultKind {
             | Self::StartIsSlow => false,
             Self::AllKilled
             | Self::BrokerKilled
+            | Self::BusIsFull
             | Self::BusLost
             | Self::Cancel
             | Self::ClockJumps

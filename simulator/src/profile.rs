@@ -48,6 +48,7 @@ type Rates = &'static [(Kind, f64)];
 const DEFAULT: Rates = &[
     (Kind::AllKilled, 0.005),
     (Kind::BrokerKilled, 0.03),
+    (Kind::BusIsFull, 0.01),
     (Kind::BusLost, 0.01),
     (Kind::Cancel, 0.03),
     (Kind::CheckpointFails, 0.05),
@@ -122,6 +123,7 @@ const STALLS: Rates = &[
 /// systemd and its bus fail often.
 const UNITS: Rates = &[
     (Kind::BrokerKilled, 0.05),
+    (Kind::BusIsFull, 0.1),
     (Kind::BusLost, 0.2),
     (Kind::ModuleReloaded, 0.1),
     (Kind::StartFails, 0.05),

@@ -91,6 +91,12 @@ struct Connection {
 }
 
 impl Connection {
+    /// How many match rules it has.
+    fn rules(&self) -> usize {
+        let others = [self.watches_all, self.watches_presence, self.watches_reloading];
+        self.watches.len() + others.iter().filter(|has| **has).count()
+    }
+
     fn hears(&self, unit: &UnitName) -> bool {
         self.subscribed && (self.watches_all || self.watches.contains(unit))
     }
@@ -113,6 +119,10 @@ pub(super) struct SimSystemd {
     executions: BTreeMap<UnitName, u32>,
     /// How many of the next calls about units are refused.
     refusals: u32,
+    /// How many match rules the bus grants a connection.
+    rules_max: Option<usize>,
+    /// Of how many calls the bus passes one on.
+    passes_one_of: Option<u64>,
     news: Vec<(u64, News)>,
     acts: Vec<Act>,
     /// The last number that was given to a connection, invocation, main process or alarm.
@@ -174,7 +184,9 @@ impl SimSystemd {
                 let answer = Ok(Answer::ControlGroup(group));
                 return self.tell(connection, News::Answer { number, answer });
             }
-            Call::Later(_) => return self.acts.push(Act::Later { connection, number }),
+            Call::Later(_) | Call::LaterList | Call::LaterStarts => {
+                return self.acts.push(Act::Later { connection, number });
+            }
             Call::Guard { .. } | Call::Patience | Call::ReadBack(_) | Call::Reconnect => return,
             Call::Unwatch(unit) => self.waits.retain(|wait| *wait != (connection, unit.clone())),
             _ => {}
@@ -185,6 +197,20 @@ impl SimSystemd {
                 client.watches.remove(unit);
                 return;
             }
+            Call::WatchAll => client.watches.clear(),
+            _ => {}
+        }
+        let is_full = match &ask.call {
+            Call::Watch(_) | Call::WatchAll | Call::WatchPresence | Call::WatchReloading => {
+                self.rules_max.is_some_and(|max| client.rules() >= max)
+            }
+            _ => self.passes_one_of.is_some_and(|calls| !number.is_multiple_of(calls)),
+        };
+        if is_full {
+            let answer = refuse(Refusal::QUOTA);
+            return self.tell(connection, News::Answer { number, answer });
+        }
+        match &ask.call {
             Call::Watch(unit) => {
                 client.watches.insert(unit.clone());
             }
@@ -211,6 +237,12 @@ impl SimSystemd {
     /// Refuses the next call that looks at a unit, stops it or resets it.
     pub(super) fn refuse_one(&mut self) {
         self.refusals += 1;
+    }
+
+    /// Sets the quotas of the bus: how many match rules a connection can have, and that it passes on one
+    /// call of so many.
+    pub(super) fn set_quotas(&mut self, rules_max: Option<usize>, passes_one_of: Option<u64>) {
+        (self.rules_max, self.passes_one_of) = (rules_max, passes_one_of);
     }
 
     fn ask_kernel(&mut self, connection: u64, unit: &UnitName, group: &str) {

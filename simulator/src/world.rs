@@ -94,6 +94,8 @@ pub(super) enum Item {
         spec: Option<Box<UnitSpec>>,
     },
     BusClosed(Life),
+    /// The bus of a rank has no quotas any more.
+    BusHasRoom(u32),
     CancelDeceived,
     CheckForgotten,
     /// The service has read what the KVS has of a job in CLEANUP.
@@ -488,6 +490,9 @@ impl World {
             Item::Connect(life) => self.connect_bus(life),
             Item::Deliver { to, event } => self.deliver(to, *event),
             Item::DiskEmptied(rank) => self.free_disk(rank),
+            Item::BusHasRoom(rank) => {
+                self.ranks[rank as usize].systemd.set_quotas(None, None);
+            }
             Item::EndShell { id, status } => self.end_shell(id, status),
             Item::Fault(id) => self.handle_fault(id),
             Item::OutputGrown(rank) => self.handle_growth(rank),

@@ -23,6 +23,7 @@ const SEEDS: [(Bug, u64); Bug::ALL.len()] = [
     (Bug::CollectBeforeDurable, 12),
     (Bug::CommitsOfEndedLost, 37),
     (Bug::CommitsPassedOn, 18),
+    (Bug::DeafnessUnnoticed, 4),
     (Bug::DegradedUntold, 9),
     (Bug::DoneBeforeOutput, 12),
     (Bug::DuplicateStartAfterRollback, 31),

@@ -39,6 +39,13 @@ fn silent(h: &mut Harness) -> String {
     })
 }
 
+/// How many pidfds this process has.
+fn pidfds() -> usize {
+    let all = std::fs::read_dir("/proc/self/fd").expect("proc");
+    let targets = all.filter_map(|entry| std::fs::read_link(entry.ok()?.path()).ok());
+    targets.filter(|target| target.to_string_lossy().contains("[pidfd]")).count()
+}
+
 #[test]
 fn a_manager_that_hangs_is_waited_for_and_said_to_hang() {
     in_a_process_of_its_own("silent::inside_a_manager_that_hangs");
@@ -52,7 +59,8 @@ fn inside_a_manager_that_hangs() {
     }
     let dir = tempfile::tempdir().unwrap();
     let (mut h, _, _) = Harness::ready(config(dir.path()));
-    h.launch(1, RUNS_ON);
+    // It does not become the program that it waits for.
+    h.launch(1, &format!("{RUNS_ON}; exit 1"));
     h.started(1);
     // It is noticed with nothing to ask, and when units are started.
     for round in 1..=2 {
@@ -78,6 +86,15 @@ fn inside_a_manager_that_hangs() {
         }
     }
     // The unit of before has run on.
+    // A signal that gets no answer is sent again, and nothing is kept of the first one.
+    let stopped = Stopped::new();
+    h.signal(1, libc::SIGCONT, false);
+    silent(&mut h);
+    drop(stopped);
+    h.wait("Answers", |event| matches!(event, SupervisorEvent::Answers).then_some(()));
+    assert_eq!(h.run(30, "exit 3"), WaitStatus::exited(3));
+    h.clean(30);
+    assert_eq!(pidfds(), 0);
     h.signal(1, libc::SIGKILL, true);
     assert_eq!(h.exited(1), WaitStatus::signaled(9));
     h.clean(1);

@@ -86,7 +86,7 @@ impl Walk {
     }
 
     fn step(&mut self, faults: bool) {
-        match self.rng.random_range(0..130) {
+        match self.rng.random_range(0..131) {
             0..35 => self.deliver_ask(),
             35..70 => self.deliver_news(),
             70..80 => self.act(),
@@ -104,9 +104,20 @@ impl Walk {
                 self.refusals += 1;
                 self.systemd.refuse_one();
             }
+            130 => self.limit_bus(faults),
             _ => {}
         }
         self.take();
+    }
+
+    /// The bus grants few match rules, and does not pass on all calls, or it has no quotas.
+    fn limit_bus(&mut self, faults: bool) {
+        let rules = self.rng.random_range(0..UNITS as usize + 3);
+        let calls = self.rng.random_range(1..4);
+        let is_limited = faults && self.rng.random_bool(0.5);
+        let quotas = is_limited.then_some((rules, calls));
+        self.note(format!("quotas: {quotas:?}"));
+        self.systemd.set_quotas(quotas.map(|quotas| quotas.0), quotas.map(|quotas| quotas.1));
     }
 
     /// Takes the news, acts, calls and events, and queues them.
@@ -408,6 +419,7 @@ fn every_walk_comes_to_its_end() {
         walk.note(format!("seed {seed}"));
         (0..STEPS).for_each(|_| walk.step(true));
         walk.note("no more faults".to_string());
+        walk.limit_bus(false);
         let mut steps = 0;
         while !walk.is_over() || walk.systemd.units().next().is_some() {
             walk.assert(steps < HEAL_STEPS, "a unit has no end, or is left");

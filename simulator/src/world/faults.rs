@@ -51,14 +51,13 @@ impl World {
         match kind {
             FaultKind::AllKilled => self.kill(0),
             FaultKind::BrokerKilled => self.kill(rank.max(1).min(self.profile.ranks - 1)),
-            FaultKind::BusLost => {
-                note!(self, "the bus on rank {rank} ends all connections");
-                let lost = self.ranks[rank as usize].systemd.restart_bus();
-                let life = self.life(rank);
-                if !lost.is_empty() {
-                    self.after(0.000_1, 0.1, Item::BusClosed(life));
-                }
+            FaultKind::BusIsFull => {
+                let (rules, calls) = (rng.random_range(0..8), rng.random_range(1..4));
+                note!(self, "the bus on rank {rank} grants {rules} rules, and one call of {calls}");
+                self.ranks[rank as usize].systemd.set_quotas(Some(rules), Some(calls));
+                self.at(self.now + rng.random_range(1.0..60.0), Item::BusHasRoom(rank));
             }
+            FaultKind::BusLost => self.lose_bus(rank),
             FaultKind::Cancel => self.cancel(rng),
             FaultKind::ClockJumps => {
                 let jump = rng.random_range(-300.0..300.0);
@@ -121,6 +120,15 @@ impl World {
         *until = until.max(self.now + seconds);
         let until = *until;
         self.at(until, Item::Resume(rank));
+    }
+
+    fn lose_bus(&mut self, rank: u32) {
+        note!(self, "the bus on rank {rank} ends all connections");
+        let lost = self.ranks[rank as usize].systemd.restart_bus();
+        let life = self.life(rank);
+        if !lost.is_empty() {
+            self.after(0.000_1, 0.1, Item::BusClosed(life));
+        }
     }
 
     /// A random one of the jobs that the service was asked to start and that have not failed. None

@@ -52,6 +52,11 @@ const SEND_TIMEOUT: Duration = Duration::from_secs(30);
 /// long.
 const MESSAGE_BYTES_MAX: usize = 64 * 1024 * 1024;
 
+/// How many calls may be without an answer at a time. The others wait, because a bus can have a quota
+/// of them (`max_replies_per_connection`). systemd handles one after the other, so more would make
+/// nothing faster.
+const CALLS_IN_FLIGHT_MAX: usize = 8;
+
 /// How many messages are queued before the reader waits.
 const STREAM_QUEUE_MAX: NonZeroUsize = NonZeroUsize::new(4096).unwrap();
 
@@ -60,7 +65,9 @@ const STREAM_QUEUE_MAX: NonZeroUsize = NonZeroUsize::new(4096).unwrap();
 pub(super) struct Bus {
     connection: Connection,
     stream: MessageStream,
-    outbox: Vec<Message>,
+    /// Messages that are still to be sent, calls with whom the answer is for.
+    outbox: VecDeque<(Message, Option<Pending>)>,
+    /// Calls that were sent.
     calls: HashMap<NonZeroU32, Pending>,
     /// Calls that could not be sent, and why, in order.
     unsent: VecDeque<(Pending, Refusal)>,
@@ -136,7 +143,7 @@ impl Bus {
         let mut bus = Self {
             connection,
             stream,
-            outbox: Vec::new(),
+            outbox: VecDeque::new(),
             calls: HashMap::new(),
             unsent: VecDeque::new(),
             is_stuck: false,
@@ -203,7 +210,7 @@ impl Bus {
     pub(super) fn remove_match(&mut self, rule: &str) {
         let object = (BUS, "/org/freedesktop/DBus", BUS);
         match build(object, "RemoveMatch", &(rule,), Flags::NO_REPLY_EXPECTED) {
-            Ok(message) => self.outbox.push(message),
+            Ok(message) => self.outbox.push_back((message, None)),
             Err(refusal) => tracing::error!(rule, %refusal, "match rule not removed"),
         }
     }
@@ -219,20 +226,26 @@ impl Bus {
     {
         // Starting systemd by D-Bus activation would be a different systemd.
         match build(object, method, body, Flags::NO_AUTO_START) {
-            Ok(message) => {
-                self.calls.insert(message.primary_header().serial_num(), pending);
-                self.outbox.push(message);
-            }
+            Ok(message) => self.outbox.push_back((message, Some(pending))),
             Err(refusal) => self.unsent.push_back((pending, refusal)),
         }
     }
 
-    /// Send the calls. Must not be cancelled, because that could cut off a message.
+    /// Send the calls, as many as may be in flight. Must not be cancelled, because that could cut off
+    /// a message.
     pub(super) async fn flush(&mut self) {
-        if self.outbox.is_empty() {
+        let mut messages = Vec::new();
+        while self.calls.len() < CALLS_IN_FLIGHT_MAX
+            && let Some((message, pending)) = self.outbox.pop_front()
+        {
+            let number = message.primary_header().serial_num();
+            self.calls.extend(pending.map(|pending| (number, pending)));
+            messages.push(message);
+        }
+        if messages.is_empty() {
             return;
         }
-        let sent = self.connection.send_all(&self.outbox);
+        let sent = self.connection.send_all(&messages);
         match tokio::time::timeout(SEND_TIMEOUT, sent).await {
             Ok(Ok(())) => {}
             // After an error the stream ends as well, and that is handled.
@@ -240,7 +253,6 @@ impl Bus {
             // A message may be cut off.
             Err(_) => self.is_stuck = true,
         }
-        self.outbox.clear();
     }
 
     /// The next reply or signal. May be dropped and called again.
@@ -341,12 +353,35 @@ pub(super) fn unit_path(name: &str) -> String {
     path
 }
 
+/// The unit of ours with this object path.
+pub(super) fn unit_of_path(path: &str) -> Option<UnitName> {
+    let mut parts = path.strip_prefix(MANAGER_PATH)?.strip_prefix("/unit/")?.split('_');
+    let mut name = parts.next()?.to_string();
+    for part in parts {
+        let (byte, rest) = part.split_at_checked(2)?;
+        name.push(char::from(u8::from_str_radix(byte, 16).ok()?));
+        name.push_str(rest);
+    }
+    name.parse().ok()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::proto::{BrokerRank, InstanceId, JobId};
 
     #[test]
     fn unit_paths() {
+        let unit = UnitName::new(true, BrokerRank(3), JobId(7), InstanceId::new("/test", 1));
+        assert_eq!(unit_of_path(&unit_path(&unit.to_string())), Some(unit));
+        for other in ["a.service", "shell-0.service", ""] {
+            assert_eq!(unit_of_path(&unit_path(other)), None, "{other}");
+        }
+        for path in
+            ["/a", "/org/freedesktop/systemd1/unit/shell_2", "/org/freedesktop/systemd1/unit/_ƒ"]
+        {
+            assert_eq!(unit_of_path(path), None, "{path}");
+        }
         assert_eq!(
             unit_path("shell-0-f1-0a.service"),
             "/org/freedesktop/systemd1/unit/shell_2d0_2df1_2d0a_2eservice"

@@ -11,13 +11,12 @@ use crate::supervisor::tracker::{Answer, Ask, Call, News, Refusal};
 
 use super::bus::unit_path;
 use super::bus::{Bus, MANAGER, MANAGER_PATH, PROPERTIES, Pending, SERVICE, SYSTEMD, UNIT};
-use super::link::Link;
 use super::main_process::Place;
 use super::process_group::Members;
 use super::properties::Property;
 use super::readback::ReadBack;
 use super::start::Start;
-use super::{Systemd, decode, environment, left};
+use super::{Systemd, decode, environment, left, pause};
 
 /// The part of a match rule for the signal that a unit's object sends when its properties change.
 const CHANGED: &str = "interface='org.freedesktop.DBus.Properties',member='PropertiesChanged'";
@@ -45,7 +44,8 @@ impl Systemd {
                 }
                 self.ask_bus(ask);
             }
-            Call::Later(_) => self.pauses.begin(ask.number),
+            Call::Later(_) | Call::LaterStarts => self.pauses.begin(ask.number, pause::REFUSED),
+            Call::LaterList => self.pauses.begin(ask.number, pause::UNHEARD),
             Call::Main { unit, pid } => {
                 self.main_processes.hold(unit, *pid);
                 self.ask_bus(ask);
@@ -58,7 +58,7 @@ impl Systemd {
             }
             Call::Reconnect => {
                 self.attempts = self.attempts.saturating_add(1);
-                self.link = Link::Down { connecting: None };
+                self.drop_link();
             }
             Call::SeenGroup(unit) => {
                 let main = self.tracker.main_pid(unit);
@@ -75,18 +75,25 @@ impl Systemd {
                 self.unsent.push(ask);
             }
             Call::Unwatch(unit) => {
-                let path = unit_path(&unit.to_string());
                 self.cgroups.forget(unit);
                 self.main_processes.forget(unit);
                 self.prune_start(unit);
-                if let Some(bus) = self.link.bus() {
-                    bus.remove_match(&unit_rule(&path));
+                if self.rules.remove(unit)
+                    && let Some(bus) = self.link.bus()
+                {
+                    bus.remove_match(&unit_rule(unit));
                 }
-                self.paths.remove(&path);
             }
             Call::Watch(unit) => {
-                let path = unit_path(&unit.to_string());
-                self.paths.insert(path, unit.clone());
+                self.rules.insert(unit.clone());
+                self.ask_bus(ask);
+            }
+            Call::WatchAll => {
+                // They fill the quota that the one rule needs room in.
+                let rules = std::mem::take(&mut self.rules);
+                if let Some(bus) = self.link.bus() {
+                    rules.iter().for_each(|unit| bus.remove_match(&unit_rule(unit)));
+                }
                 self.ask_bus(ask);
             }
             _ => self.ask_bus(ask),
@@ -264,7 +271,7 @@ fn call(bus: &mut Bus, ask: Ask, pattern: &str) {
         Call::Stop(_) => bus.call_manager(pending, "StopUnit", &(name, "replace")),
         Call::Subscribe => bus.call_manager(pending, "Subscribe", &()),
         Call::Unit(_) => bus.call_properties(pending, &path, "GetAll", &(UNIT,)),
-        Call::Watch(_) => bus.add_match(pending, &unit_rule(&path)),
+        Call::Watch(unit) => bus.add_match(pending, &unit_rule(&unit)),
         Call::WatchAll => {
             let rule = format!(
                 "type='signal',sender='{SYSTEMD}',path_namespace='{MANAGER_PATH}/unit',{CHANGED}"
@@ -286,6 +293,8 @@ fn call(bus: &mut Bus, ask: Ask, pattern: &str) {
         Call::Guard { .. }
         | Call::IsEmpty { .. }
         | Call::Later(_)
+        | Call::LaterList
+        | Call::LaterStarts
         | Call::Patience
         | Call::ReadBack(_)
         | Call::Reconnect
@@ -307,7 +316,8 @@ pub(super) fn compare(bus: &mut Bus, unit: &UnitName, properties: Vec<Property>,
 
 /// The match rule for one unit's signals. Many brokers can share a user bus, so a rule for all
 /// units would deliver much that is not for us.
-fn unit_rule(path: &str) -> String {
+fn unit_rule(unit: &UnitName) -> String {
     debug_assert!(CHANGED.contains(PROPERTIES));
+    let path = unit_path(&unit.to_string());
     format!("type='signal',sender='{SYSTEMD}',path='{path}',{CHANGED}")
 }

@@ -9,10 +9,9 @@ use zbus::wire::LE;
 use zbus::wire::serialized::{Context, Data};
 use zbus::{OwnedObjectPath, Signature, Type, Variant};
 
-use crate::proto::UnitName;
 use crate::supervisor::tracker::{Active, Answer, Call, Changes, News, Refusal};
 
-use super::bus::{SYSTEMD, UNIT};
+use super::bus::{SYSTEMD, UNIT, unit_of_path};
 use super::start::{DIGEST_FIELD, SIZE_FIELD, USERID_FIELD};
 
 /// `ListUnitsByPatterns`: name, description, load, active and sub state, followed unit, path,
@@ -54,17 +53,14 @@ fn unreadable(why: impl std::fmt::Display) -> Refusal {
     Refusal { name: "unreadable".to_string(), text: why.to_string() }
 }
 
-/// Decode a signal. `paths` has the watched units by object path.
-pub(super) fn decode_signal(
-    signal: &Message,
-    paths: &HashMap<String, UnitName>,
-) -> zbus::Result<Option<News>> {
+/// Decode a signal. With one rule for all units of the user there are some about strangers.
+pub(super) fn decode_signal(signal: &Message) -> zbus::Result<Option<News>> {
     let header = signal.header();
     let (Some(path), Some(member)) = (header.path(), header.member()) else { return Ok(None) };
     let body = signal.body();
     Ok(match member.as_str() {
         "PropertiesChanged" => {
-            let Some(unit) = paths.get(path.as_str()).cloned() else { return Ok(None) };
+            let Some(unit) = unit_of_path(path.as_str()) else { return Ok(None) };
             let (interface, Properties(changes), _): (&str, Properties, Vec<&str>) =
                 body.deserialize()?;
             // systemd sends a change as two signals, the one of this interface last.

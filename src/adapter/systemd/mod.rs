@@ -23,7 +23,7 @@ mod readback;
 mod start;
 mod values;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use nix::errno::Errno;
@@ -88,15 +88,15 @@ pub struct Systemd {
     /// How often it was tried to connect, or to list units, since systemd last answered.
     attempts: u32,
     tracker: Tracker,
-    /// The broker's variables.
+    /// What units have of the broker.
     inherited: Inherited,
     /// Arguments of `StartTransientUnit` for units that are to be started.
     starts: BTreeMap<UnitName, Start>,
     /// Starts that wait until systemd has said which variables it has for all units. It does not say
     /// when these change, so it is asked each time.
     unsent: Vec<Ask>,
-    /// Watched units by object path, by which signals name them.
-    paths: HashMap<String, UnitName>,
+    /// Units of which the bus was asked for signals, each by a rule of its own.
+    rules: BTreeSet<UnitName>,
     /// Of which kinds of units, multiuser or not, it was asked since the last list whether they have
     /// drop-ins.
     drop_ins_known: BTreeSet<(Stage, bool)>,
@@ -138,7 +138,7 @@ impl Systemd {
             inherited: Inherited::of_broker(),
             starts: BTreeMap::new(),
             unsent: Vec::new(),
-            paths: HashMap::new(),
+            rules: BTreeSet::new(),
             drop_ins_known: BTreeSet::new(),
             cgroups: Cgroups::default(),
             main_processes: MainProcesses::default(),
@@ -154,9 +154,16 @@ impl Systemd {
 
     fn handle_connected(&mut self, bus: Box<Bus>) {
         self.link = Link::Up(bus);
-        self.unsent.clear();
         self.tracker.handle_connected();
         self.perform();
+    }
+
+    /// There is no connection any more. Calls that were not answered never will be.
+    fn drop_link(&mut self) {
+        self.link = Link::Down { connecting: None };
+        self.unsent.clear();
+        self.rules.clear();
+        self.signalled.clear();
     }
 
     /// Handle what happened on the link.
@@ -176,8 +183,7 @@ impl Systemd {
             }
             Happening::Incoming(Incoming::Closed(why)) => {
                 tracing::warn!(address = self.address, why, "lost the user bus");
-                self.link = Link::Down { connecting: None };
-                self.signalled.clear();
+                self.drop_link();
                 self.tracker.handle_lost();
             }
             Happening::Incoming(Incoming::Reply(Pending::Ask(ask), reply)) => {
@@ -202,13 +208,11 @@ impl Systemd {
             Happening::Incoming(Incoming::Reply(Pending::Environment, reply)) => {
                 self.handle_environment(reply);
             }
-            Happening::Incoming(Incoming::Signal(signal)) => {
-                match decode::decode_signal(&signal, &self.paths) {
-                    Ok(Some(news)) => self.hear(news),
-                    Ok(None) => {}
-                    Err(e) => tracing::warn!(%signal, error = %e, "cannot read a signal"),
-                }
-            }
+            Happening::Incoming(Incoming::Signal(signal)) => match decode::decode_signal(&signal) {
+                Ok(Some(news)) => self.hear(news),
+                Ok(None) => {}
+                Err(e) => tracing::warn!(%signal, error = %e, "cannot read a signal"),
+            },
         }
     }
 

@@ -118,7 +118,7 @@ impl Tracker {
         let Some(watched) = self.units.get_mut(unit) else { return };
         let group = watched.seen_group.as_ref().or(watched.state.control_group.as_ref());
         let Some(group) = group.cloned() else {
-            return self.handle_refusal(unit);
+            return self.handle_refusal(unit, false);
         };
         watched.emptying = why;
         let is_down = why != EmptyCheck::AtExit;
@@ -172,7 +172,7 @@ impl Tracker {
             Err(error) => {
                 tracing::error!(%unit, %error, "systemd does not stop the unit");
                 watched.set_reply(Reply::Refused);
-                self.handle_refusal(unit);
+                self.handle_refusal(unit, error.is_quota());
             }
         }
     }

@@ -64,7 +64,7 @@ impl Tracker {
             Err(error) if error.is_absence() || error.is_no_unit() => {}
             other => {
                 tracing::warn!(%unit, ?other, "systemd does not tell the main process");
-                self.handle_refusal(unit);
+                self.handle_refusal(unit, other.is_err_and(|error| error.is_quota()));
             }
         }
     }

@@ -24,6 +24,17 @@ pub(super) enum Link {
     Reloading,
 }
 
+/// Of which units the bus delivers signals.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Hearing {
+    /// Of all units of the user: it has refused a rule for one.
+    All,
+    /// Of each that is watched, by a rule of its own.
+    Each,
+    /// Of none: it has refused that as well. Units are listed at intervals.
+    Nothing,
+}
+
 impl Tracker {
     /// Handle a new connection to a bus that systemd is on.
     pub fn handle_connected(&mut self) {
@@ -46,7 +57,8 @@ impl Tracker {
     /// Handle the loss of the connection. Calls that were not answered never will be.
     pub fn handle_lost(&mut self) {
         self.link = Link::Down;
-        self.watching_all = false;
+        self.hearing = Hearing::Each;
+        self.delayed = None;
         for call in std::mem::take(&mut self.unanswered).into_values() {
             if let Call::Kill { unit, signal, all } = call {
                 self.hold_signal(&unit, signal, all);
@@ -100,6 +112,10 @@ impl Tracker {
         let names = match answer {
             Ok(Answer::Listed(names)) => names,
             Ok(other) => return self.handle_missing_list(&format!("{other:?}")),
+            Err(refusal) if refusal.is_quota() => {
+                tracing::warn!(%refusal, "list of units refused, trying again");
+                return self.pause_list();
+            }
             Err(e) => return self.handle_missing_list(&e.to_string()),
         };
         let (present, others) = self.watched_among(&names);
@@ -120,6 +136,29 @@ impl Tracker {
         }
         self.begin_probes(others);
         self.start_next();
+        self.list_at_intervals();
+    }
+
+    /// List units again after a pause, if that is the only way to hear of them.
+    pub(super) fn list_at_intervals(&mut self) {
+        if self.hearing == Hearing::Nothing && self.is_ready() && !self.units.is_empty() {
+            self.pause_list();
+        }
+    }
+
+    fn pause_list(&mut self) {
+        if !self.unanswered.values().any(|call| *call == Call::LaterList) {
+            self.ask(Call::LaterList);
+        }
+    }
+
+    /// The pause before another list is over.
+    pub(super) fn handle_list_due(&mut self) {
+        match self.link {
+            Link::Listing | Link::Ready => self.list(),
+            // The list is asked for when systemd is back.
+            Link::Away | Link::Down | Link::Reloading => {}
+        }
     }
 
     /// The units among these names that are watched, and the others of ours.
@@ -151,11 +190,11 @@ impl Tracker {
     /// Handle that the bus refuses a rule for one unit, because of its quota of rules. One rule for
     /// all units takes the place of the many.
     pub(super) fn handle_watch_refusal(&mut self, unit: &UnitName, refusal: &Refusal) {
-        if self.watching_all {
+        if self.hearing != Hearing::Each {
             return;
         }
         tracing::warn!(%unit, %refusal, "match rule refused, watching all units of the user instead");
-        self.watching_all = true;
+        self.hearing = Hearing::All;
         self.ask(Call::WatchAll);
         match self.link {
             // Signals may have been missed.
@@ -163,6 +202,17 @@ impl Tracker {
             // The list is asked for when systemd is back.
             Link::Away | Link::Down | Link::Reloading => {}
         }
+    }
+
+    /// Handle that the bus refuses a rule that no other can take the place of. Nothing is heard of
+    /// units then, or not that systemd has gone or reloads. So they are listed at intervals.
+    pub(super) fn handle_deafness(&mut self, refusal: &Refusal) {
+        if Bug::DeafnessUnnoticed.is_planted() || self.hearing == Hearing::Nothing {
+            return;
+        }
+        tracing::error!(%refusal, "units cannot be watched, listing them again and again");
+        self.hearing = Hearing::Nothing;
+        self.list_at_intervals();
     }
 
     /// Ask for all properties of a unit. The unit interface comes last, as in signals.

@@ -65,6 +65,10 @@ pub enum Call {
     },
     /// A pause of about a second, before a refused call is tried again.
     Later(UnitName),
+    /// A pause of some seconds, before the units are listed again.
+    LaterList,
+    /// A pause of about a second, before refused starts are tried again.
+    LaterStarts,
     /// A pause as long as systemd may leave a call without an answer. Answered with
     /// [`News::PatienceOver`]. There is never a second one at the same time. Also asked without a
     /// connection.
@@ -109,7 +113,8 @@ pub enum Call {
     Unwatch(UnitName),
     /// The bus: deliver the unit's signals (`AddMatch`).
     Watch(UnitName),
-    /// The bus: deliver the signals of all units. Asked if the bus refuses more rules.
+    /// The bus: deliver the signals of all units. Asked if the bus refuses more rules, so those of
+    /// [`Call::Watch`] go first.
     WatchAll,
     /// The bus: say when systemd leaves it and comes back.
     WatchPresence,
@@ -136,7 +141,9 @@ impl Call {
             | Self::Unit(unit)
             | Self::Unwatch(unit)
             | Self::Watch(unit) => Some(unit),
-            Self::List
+            Self::LaterList
+            | Self::LaterStarts
+            | Self::List
             | Self::Patience
             | Self::Ping
             | Self::Reconnect
@@ -170,7 +177,7 @@ impl std::fmt::Display for Call {
             }
             Self::Guard { .. } | Self::IsEmpty { .. } | Self::SeenGroup(_) => "the cgroup",
             Self::Kill { .. } => "a signal",
-            Self::Later(_) | Self::Patience => "a pause",
+            Self::Later(_) | Self::LaterList | Self::LaterStarts | Self::Patience => "a pause",
             Self::List => "the list of units",
             Self::Ping => "a sign of life",
             Self::ReadBack(_) => "the configured properties",
@@ -293,7 +300,9 @@ impl Refusal {
     pub const INVALID_ARGS: &str = "org.freedesktop.DBus.Error.InvalidArgs";
     /// Nobody has the name that the call was for.
     pub const NO_OWNER: &str = "org.freedesktop.DBus.Error.NameHasNoOwner";
-    /// The same, where the bus would have started somebody.
+    /// The bus grants no more of something: match rules, or calls without an answer.
+    pub const QUOTA: &str = "org.freedesktop.DBus.Error.LimitsExceeded";
+    /// The same as [`NO_OWNER`](Self::NO_OWNER), where the bus would have started somebody.
     const NO_SERVICE: &str = "org.freedesktop.DBus.Error.ServiceUnknown";
 
     /// Whether systemd was not there to answer. What it did with the call is not known then.
@@ -315,6 +324,11 @@ impl Refusal {
         )
     }
 
+    /// The bus has not passed the call on. It does when other calls have been answered.
+    pub(super) fn is_quota(&self) -> bool {
+        self.name == Self::QUOTA
+    }
+
     /// There is such a unit already.
     pub(super) fn is_exists(&self) -> bool {
         self.name == Self::UNIT_EXISTS
@@ -328,7 +342,6 @@ impl Refusal {
             | "org.freedesktop.DBus.Error.PropertyReadOnly"
             | "org.freedesktop.DBus.Error.UnknownProperty"
             | "org.freedesktop.systemd1.BadUnitSetting" => libc::EINVAL,
-            "org.freedesktop.DBus.Error.LimitsExceeded" => libc::EAGAIN,
             "org.freedesktop.DBus.Error.NoMemory" => libc::ENOMEM,
             _ => libc::EIO,
         }

@@ -51,7 +51,7 @@ use crate::port::supervisor::{Method, Started, UnitSpec};
 use crate::proto::UnitName;
 
 use super::backend::{Backend, BackendEvent, OutputPaths};
-use link::Link;
+use link::{Hearing, Link};
 use patience::Patience;
 use units::{Phase, Watched};
 
@@ -79,13 +79,14 @@ pub struct TrackerConfig {
 pub struct Tracker {
     config: TrackerConfig,
     link: Link,
-    /// The bus has refused a match rule for one unit, so one rule for all units is in use.
-    watching_all: bool,
+    hearing: Hearing,
     units: BTreeMap<UnitName, Watched>,
     /// Units that wait to be started.
     queue: VecDeque<UnitName>,
     /// How many units systemd was told to start and has not started yet.
     in_flight: usize,
+    /// Starts make a pause, because of a quota of the bus. This many are back in the queue for it.
+    delayed: Option<usize>,
     /// It was not reported yet that all units in the list were looked at.
     awaits_probes: bool,
     /// Failed units that systemd was told to forget, and how often.
@@ -107,10 +108,11 @@ impl Tracker {
         Self {
             config,
             link: Link::Down,
-            watching_all: false,
+            hearing: Hearing::Each,
             units: BTreeMap::new(),
             queue: VecDeque::new(),
             in_flight: 0,
+            delayed: None,
             awaits_probes: false,
             swept: BTreeMap::new(),
             spared: BTreeSet::new(),

@@ -3,6 +3,7 @@
 mod at_exit;
 mod leave;
 mod patience;
+mod quota;
 mod trouble;
 mod unrecorded;
 
@@ -502,22 +503,4 @@ fn without_a_list_it_connects_again() {
     talk.tracker.handle_connected();
     talk.listed(&[]);
     talk.asked(&Call::Start(unit(1)));
-}
-
-#[test]
-fn a_bus_that_refuses_rules_gets_one_for_all() {
-    let mut talk = Talk::ready();
-    for job in 1..=2 {
-        talk.tracker.find(&unit(job), "digest", None);
-        talk.answer(&Call::Watch(unit(job)), Err(refusal("limit")));
-        if job == 1 {
-            talk.asked(&Call::Service(unit(1)));
-            talk.asked(&Call::Unit(unit(1)));
-            talk.asked(&Call::WatchAll);
-            talk.listed(&[&unit(1)]);
-        }
-        talk.asked(&Call::Service(unit(job)));
-        talk.asked(&Call::Unit(unit(job)));
-        talk.nothing_asked();
-    }
 }

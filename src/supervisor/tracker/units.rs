@@ -7,6 +7,7 @@ use super::super::backend::BackendEvent;
 use super::Tracker;
 use super::collect::{CollectState, EmptyCheck, Reply};
 use super::leave::Guard;
+use super::link::Hearing;
 use super::messages::{Answer, Call, Changes, Refusal};
 use super::state::{Outcome, State};
 
@@ -192,11 +193,12 @@ impl Tracker {
     pub(super) fn watch(&mut self, unit: &UnitName, watched: Watched) {
         let signals = self.units.get_mut(unit).map(|old| std::mem::take(&mut old.signals));
         self.release(unit);
-        if self.is_up() {
+        if self.is_up() && self.hearing == Hearing::Each {
             self.ask(Call::Watch(unit.clone()));
         }
         let signals = signals.unwrap_or_default();
         self.units.insert(unit.clone(), Watched { signals, ..watched });
+        self.list_at_intervals();
     }
 
     /// Start a unit when its turn comes.
@@ -246,6 +248,7 @@ impl Tracker {
     pub(super) fn start_next(&mut self) {
         while self.in_flight < self.config.starts_in_flight_max
             && self.is_ready()
+            && self.delayed.is_none()
             && let Some(unit) = self.queue.pop_front()
         {
             let Some(watched) = self.units.get_mut(&unit) else { continue };
@@ -525,31 +528,53 @@ impl Tracker {
                 // The properties of one interface mean nothing without the other's.
                 self.drop_property_answers(&unit);
                 if !error.is_absence() {
-                    self.handle_refusal(&unit);
+                    self.handle_refusal(&unit, error.is_quota());
                 }
             }
             (Call::SeenGroup(unit), Ok(Answer::ControlGroup(at))) => self.see_group(&unit, at),
-            (Call::Later(unit), _) if self.swept.contains_key(&unit) => self.sweep(unit),
-            (Call::Later(unit), _) => self.ask_properties(&unit),
-            // systemd has gone, and its next list comes.
-            (Call::Kill { unit, signal, all }, Err(error)) if error.is_absence() => {
-                self.hold_signal(&unit, signal, all);
+            (Call::Later(unit), _) => self.handle_pause_over(unit),
+            (Call::LaterList, _) => self.handle_list_due(),
+            (Call::LaterStarts, _) => {
+                self.delayed = None;
+                self.start_next();
             }
-            // The process, or the whole unit, has ended already, which the signal was for.
-            (Call::Kill { unit, .. }, Err(error)) => {
-                tracing::debug!(%unit, %error, "signal not sent");
+            (Call::Kill { unit, signal, all }, Err(error)) => {
+                self.handle_kill_refusal(&unit, signal, all, &error);
             }
-            // systemd knows this connection already.
-            (Call::Subscribe, _) => {}
-            // It was a sign of life, or the link is lost.
-            (Call::Ping, _) => {}
+            (Call::Subscribe, Err(error)) if error.is_quota() => {
+                self.unanswered.retain(|_, call| *call != Call::List);
+                self.handle_list(Err(error));
+            }
+            // systemd knows this connection already. A sign of life has come, or the link is lost.
+            (Call::Ping | Call::Subscribe, _) => {}
             (Call::Watch(unit), Err(error)) => self.handle_watch_refusal(&unit, &error),
-            (Call::WatchAll, Err(error)) => tracing::error!(
-                %error,
-                "units cannot be watched: raise the bus's max_match_rules_per_connection"
-            ),
+            (Call::WatchAll | Call::WatchPresence | Call::WatchReloading, Err(error)) => {
+                self.handle_deafness(&error);
+            }
             (call, Err(error)) => tracing::warn!(?call, %error, "call failed"),
             (_, Ok(_)) => {}
+        }
+    }
+
+    /// The pause before something is asked again about a unit is over.
+    fn handle_pause_over(&mut self, unit: UnitName) {
+        if self.swept.contains_key(&unit) {
+            return self.sweep(unit);
+        }
+        self.ask_properties(&unit);
+        self.send_signals(&unit);
+    }
+
+    fn handle_kill_refusal(&mut self, unit: &UnitName, signal: i32, all: bool, error: &Refusal) {
+        if error.is_absence() {
+            // systemd has gone, and its next list comes.
+            self.hold_signal(unit, signal, all);
+        } else if error.is_quota() {
+            self.hold_signal(unit, signal, all);
+            self.handle_refusal(unit, true);
+        } else {
+            // The process, or the whole unit, has ended already, which the signal was for.
+            tracing::debug!(%unit, %error, "signal not sent");
         }
     }
 
@@ -564,6 +589,9 @@ impl Tracker {
         // After an absence it shows when systemd is back whether the unit was started.
         if refusal.is_absence() || watched.phase != Phase::Starting {
             return;
+        }
+        if refusal.is_quota() {
+            return self.delay_start(unit, refusal);
         }
         if !refusal.is_exists() {
             return self.fail(unit, refusal.errnum(), refusal.text.clone());
@@ -580,15 +608,34 @@ impl Tracker {
         self.start_next();
     }
 
-    /// Handle a call that systemd has refused for an unknown reason, such as lack of memory. Ask
-    /// for the unit's properties again after a pause, unless too many calls were refused.
-    pub(super) fn handle_refusal(&mut self, unit: &UnitName) {
+    /// Handle that the bus has not passed a start on. Starts go on after a pause, in the same order.
+    fn delay_start(&mut self, unit: &UnitName, refusal: &Refusal) {
         let Some(watched) = self.units.get_mut(unit) else { return };
-        watched.refusals += 1;
+        watched.phase = Phase::Queued;
+        self.in_flight -= 1;
+        if self.delayed.is_none() {
+            tracing::warn!(%unit, %refusal, "start refused, trying again");
+            self.ask(Call::LaterStarts);
+        }
+        let delayed = self.delayed.get_or_insert(0);
+        self.queue.insert(self.queue.len().min(*delayed), unit.clone());
+        *delayed += 1;
+    }
+
+    /// Handle a call that was refused: by systemd for an unknown reason, such as lack of memory, or
+    /// by the bus because of a quota. Ask for the unit's properties again after a pause, unless
+    /// systemd has refused too many calls.
+    pub(super) fn handle_refusal(&mut self, unit: &UnitName, is_quota: bool) {
+        let later = Call::Later(unit.clone());
+        let waits = self.unanswered.values().any(|call| *call == later);
+        let Some(watched) = self.units.get_mut(unit) else { return };
+        watched.refusals += u32::from(!is_quota);
         let is_refused =
             matches!(watched.collect, CollectState::Told { reply: Reply::Refused, .. });
-        if !watched.is_given_up() {
-            self.ask(Call::Later(unit.clone()));
+        if is_quota && waits {
+            // It is the same quota.
+        } else if is_quota || !watched.is_given_up() {
+            self.ask(later);
         } else if is_refused && watched.state.control_group.is_some() {
             tracing::error!(%unit, "systemd does not stop the unit: waiting until its processes end by themselves");
             self.step_collect(unit);
