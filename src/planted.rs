@@ -30,6 +30,8 @@ pub enum Bug {
     DegradedUntold,
     /// The end of a job does not wait for the output of its shells.
     DoneBeforeOutput,
+    /// A rank is released although the resource module has not answered that it is drained.
+    DrainUnawaited,
     /// An ended job is forgotten before a checkpoint holds its end.
     DuplicateStartAfterRollback,
     /// An entry into the barrier counts after a restart although its shell has not said it again.
@@ -95,7 +97,7 @@ pub enum Bug {
 
 impl Bug {
     /// All bugs.
-    pub const ALL: [Self; 41] = [
+    pub const ALL: [Self; 42] = [
         Self::AdoptionByPid,
         Self::AnotherReleaseIsFatal,
         Self::BarrierAfterRestart,
@@ -107,6 +109,7 @@ impl Bug {
         Self::DeafnessUnnoticed,
         Self::DegradedUntold,
         Self::DoneBeforeOutput,
+        Self::DrainUnawaited,
         Self::DuplicateStartAfterRollback,
         Self::EntryBeforeCommits,
         Self::EpilogEarly,

@@ -83,6 +83,7 @@ fn words(job: &Value) -> String {
         ("prolog_ranks", "prologs on"),
         ("epilog_ranks", "epilogs on"),
         ("away_ranks", "modules that are away, of"),
+        ("undrained_ranks", "the resource module to drain"),
     ];
     for (key, what) in waits {
         if let Some(ranks) = job[key].as_str() {

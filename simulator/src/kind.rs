@@ -52,6 +52,8 @@ pub enum FaultKind {
     /// The module of a rank is loaded again as another release, for a while. It and the others
     /// refuse each other's requests.
     Replaced,
+    /// Rank 0's resource module is away for a while: it drains no ranks.
+    ResourceAway,
     /// systemd cannot execute a unit's program.
     StartFails,
     /// systemd takes very long to start a unit.
@@ -72,7 +74,7 @@ pub enum FaultKind {
 
 impl FaultKind {
     /// All kinds.
-    pub const ALL: [Self; 31] = [
+    pub const ALL: [Self; 32] = [
         Self::AllKilled,
         Self::BrokerKilled,
         Self::BusIsFull,
@@ -96,6 +98,7 @@ impl FaultKind {
         Self::RankStops,
         Self::RecordsLost,
         Self::Replaced,
+        Self::ResourceAway,
         Self::StartFails,
         Self::StartIsSlow,
         Self::StateLost,
@@ -135,6 +138,7 @@ impl FaultKind {
             | Self::RankStops
             | Self::RecordsLost
             | Self::Replaced
+            | Self::ResourceAway
             | Self::StateLost
             | Self::StateSwept
             | Self::SystemdHangs

@@ -69,6 +69,7 @@ const DEFAULT: Rates = &[
     (Kind::RankStops, 0.005),
     (Kind::RecordsLost, 0.01),
     (Kind::Replaced, 0.02),
+    (Kind::ResourceAway, 0.02),
     (Kind::StartFails, 0.01),
     (Kind::StartIsSlow, 0.02),
     (Kind::StateLost, 0.01),

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use job_exec_rs::config;
 use job_exec_rs::machine::{Effect, Event, KvsOp, KvsResult, MonoTime, Node, Now};
 use job_exec_rs::port::supervisor::UnitSpec;
-use job_exec_rs::proto::{JobId, Response, UnitName, WaitStatus, WallTime};
+use job_exec_rs::proto::{Idset, JobId, Response, UnitName, WaitStatus, WallTime};
 use job_exec_rs::supervisor::tracker::{Ask, News};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -110,6 +110,13 @@ pub(super) enum Item {
         event: Box<Event>,
     },
     DiskEmptied(u32),
+    /// The resource module answers.
+    Drained {
+        to: Life,
+        waits: Option<JobId>,
+        ranks: Idset,
+        digests: Vec<String>,
+    },
     Execute {
         rank: u32,
         boot: u32,
@@ -290,8 +297,12 @@ pub(super) struct World {
     pub(super) forgotten: BTreeMap<(ShellId, Life, Life), f64>,
     /// Ranks that the coordinator has given up on, each with the digest of the job.
     pub(super) given_up: BTreeSet<(String, u32)>,
-    /// Ranks that were drained, each with the digest of the job.
+    /// Until when the resource module is away.
+    pub(super) resource_away_until: f64,
+    /// Ranks that were to be drained, each with the digest of the job.
     pub(super) drained: BTreeSet<(String, u32)>,
+    /// The same, once the resource module has answered.
+    pub(super) drain_answered: BTreeSet<(String, u32)>,
     /// The same, if it was for a script that has failed or is stuck.
     pub(super) drained_for_script: BTreeSet<(String, u32)>,
     /// Jobs, and ranks on which a record of theirs was lost.
@@ -397,7 +408,9 @@ impl World {
             violations: Vec::new(),
             forgotten: BTreeMap::new(),
             given_up: BTreeSet::new(),
+            resource_away_until: 0.0,
             drained: BTreeSet::new(),
+            drain_answered: BTreeSet::new(),
             drained_for_script: BTreeSet::new(),
             unrecorded: BTreeSet::new(),
             entered: BTreeSet::new(),
@@ -480,7 +493,7 @@ impl World {
         }
     }
 
-    fn handle_item(&mut self, item: Item) {
+    pub(super) fn handle_item(&mut self, item: Item) {
         match item {
             Item::Allocate(id) => self.allocate(id),
             Item::BusClosed(life) => self.handle_bus_closed(life),
@@ -492,6 +505,9 @@ impl World {
             Item::DiskEmptied(rank) => self.free_disk(rank),
             Item::BusHasRoom(rank) => {
                 self.ranks[rank as usize].systemd.set_quotas(None, None);
+            }
+            Item::Drained { to, waits, ranks, digests } => {
+                self.answer_drain(to, waits, ranks, digests);
             }
             Item::EndShell { id, status } => self.end_shell(id, status),
             Item::Fault(id) => self.handle_fault(id),

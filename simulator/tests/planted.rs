@@ -26,6 +26,7 @@ const SEEDS: [(Bug, u64); Bug::ALL.len()] = [
     (Bug::DeafnessUnnoticed, 4),
     (Bug::DegradedUntold, 9),
     (Bug::DoneBeforeOutput, 12),
+    (Bug::DrainUnawaited, 1),
     (Bug::DuplicateStartAfterRollback, 31),
     (Bug::EntryBeforeCommits, 10),
     (Bug::EpilogEarly, 1),

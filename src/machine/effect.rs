@@ -128,8 +128,10 @@ pub enum Effect {
         /// Which request.
         to: RequestId,
     },
-    /// Drain ranks (`resource.drain`, mode `update`).
+    /// Drain ranks (`resource.drain`, mode `update`). The adapter asks until there is an answer.
     Drain {
+        /// The job whose leader waits for [`super::Event::Drained`].
+        waits: Option<JobId>,
         /// Broker ranks.
         ranks: Idset,
         /// For administrators.
@@ -259,9 +261,9 @@ impl Effects {
         self.list.push(effect);
     }
 
-    /// Has nodes drained. The reason is for administrators.
+    /// Has nodes drained. Nobody waits for the answer. The reason is for administrators.
     pub(super) fn drain(&mut self, ranks: impl Into<Idset>, reason: impl Into<String>) {
-        self.push(Effect::Drain { ranks: ranks.into(), reason: reason.into() });
+        self.push(Effect::Drain { waits: None, ranks: ranks.into(), reason: reason.into() });
     }
 
     /// Sends a request to a rank, which can be this one.

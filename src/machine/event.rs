@@ -184,6 +184,13 @@ pub enum Event {
         /// Of which job, and why.
         degraded: DegradedNode,
     },
+    /// The resource module has answered [`super::Effect::Drain`] of a leader.
+    Drained {
+        /// The job.
+        id: JobId,
+        /// Ranks that were to be drained.
+        ranks: Idset,
+    },
     /// The sender of a request is gone. Nobody waits for its answers any more.
     Disconnected {
         /// Which request.

@@ -198,6 +198,8 @@ inputs! {
         Event::Cleaning(cleaning) => Some(cleaning.start.id);
     Config "config" [] NOBODY,
         Event::Config(_) => None;
+    Drained "drained" [Leader] LEADER,
+        Event::Drained { id, .. } => Some(*id);
     Exception "exception" [Coordinator Leader Agent] NOBODY,
         Event::Exception(exception) => Some(exception.id);
     Held "held" [Coordinator] COORDINATOR,

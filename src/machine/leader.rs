@@ -270,6 +270,7 @@ impl Leader {
         if let State::Launching(Launching { has_status: false, .. }) | State::Exited(_) = self.state
             && !awaits_link
             && self.ranks.all(Rank::is_gone)
+            && self.release.undrained().is_empty()
         {
             self.tell_failed_epilogs(out);
             self.state.enter(State::Moving(self.state.finish()));
@@ -362,6 +363,7 @@ impl Leader {
             ("epilog_ranks", self.epilog_ranks()),
             ("degraded_ranks", self.degraded_ranks()),
             ("away_ranks", self.ranks.select(|known| known.away.is_some())),
+            ("undrained_ranks", self.release.undrained().clone()),
         ];
         for (key, ranks) in special.into_iter().filter(|(_, ranks)| !ranks.is_empty()) {
             stats[key] = json!(ranks.to_string());

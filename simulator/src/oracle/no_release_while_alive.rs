@@ -1,5 +1,5 @@
 //! **no-release-while-alive**: a rank is never released while a process of the job is left on
-//! it, unless it was drained.
+//! it, unless it was drained before.
 
 use job_exec_rs::proto::Idset;
 
@@ -12,7 +12,7 @@ impl World {
         for rank in ranks.iter() {
             let state = &self.ranks[rank as usize];
             let alive = state.shells_of(&job.digest).any(Shell::lives);
-            if alive && !self.drained.contains(&(job.digest.clone(), rank)) {
+            if alive && !self.drain_answered.contains(&(job.digest.clone(), rank)) {
                 let seen = format!("{}: rank {rank} is released while its shell lives", job.id);
                 self.violate("no-release-while-alive", seen);
             }

@@ -27,7 +27,7 @@ impl World {
             Effect::Checkpoint { jobs, ended } => {
                 self.send(from.rank, 0, Item::CheckpointGathers { from, jobs, ended })
             }
-            Effect::Drain { ranks, reason } => self.drain(from, &ranks, &reason),
+            Effect::Drain { waits, ranks, reason } => self.drain(from, waits, ranks, &reason),
             Effect::Drop { to: RequestId::Remote(to) } => drop(self.requests.close(to)),
             Effect::Pass { to, request: RequestId::Remote(number), topic, payload } => {
                 // What comes later has other delays.

@@ -88,6 +88,7 @@ impl World {
                 self.set_release(rank, true);
                 self.at(self.now + rng.random_range(1.0..20.0), Item::ReleaseReturns(rank));
             }
+            FaultKind::ResourceAway => self.take_resource_away(rng),
             FaultKind::StateLost => self.lose_files(rank, &["record", "out", "err"]),
             FaultKind::StateSwept => self.sweep(rank),
             FaultKind::SystemdHangs => self.hang_systemd(rank, rng),
@@ -112,6 +113,12 @@ impl World {
             | FaultKind::StartFails
             | FaultKind::StartIsSlow => (), // not timed: each strikes at its occasions
         }
+    }
+
+    fn take_resource_away(&mut self, rng: &mut ChaCha8Rng) {
+        let until = self.now + rng.random_range(0.1..60.0);
+        note!(self, "the resource module is away until {until:.1}");
+        self.resource_away_until = self.resource_away_until.max(until);
     }
 
     fn stall(&mut self, rank: u32, seconds: f64) {

@@ -318,10 +318,10 @@ impl World {
         }
     }
 
-    /// The resource module drains ranks. The reason contains the id of the job.
-    pub(super) fn drain(&mut self, from: Life, ranks: &Idset, reason: &str) {
+    /// The resource module is to drain ranks. The reason contains the id of the job.
+    pub(super) fn drain(&mut self, from: Life, waits: Option<JobId>, ranks: Idset, reason: &str) {
         note!(self, "drain {ranks}: {reason}");
-        self.check_stuck(ranks, reason);
+        self.check_stuck(&ranks, reason);
         let digests: Vec<String> = self
             .allocations
             .iter()
@@ -329,12 +329,41 @@ impl World {
             .map(|(digest, _)| digest.clone())
             .collect();
         if reason.starts_with("lost contact") {
-            self.check_given_up(from.rank, ranks, &digests);
+            self.check_given_up(from.rank, &ranks, &digests);
         }
         let is_for_script = reason.starts_with("prolog ") || reason.starts_with("epilog ");
         let drained = if is_for_script { &mut self.drained_for_script } else { &mut self.drained };
-        for digest in digests {
+        for digest in &digests {
             drained.extend(ranks.iter().map(|rank| (digest.clone(), rank)));
+        }
+        let item = Item::Drained { to: from, waits, ranks, digests };
+        if self.resource_away_until > self.now {
+            self.at(self.resource_away_until, item);
+        } else {
+            self.handle_item(item);
+        }
+    }
+
+    /// The resource module has drained ranks. A module that is gone has not asked it again while it was
+    /// away.
+    pub(super) fn answer_drain(
+        &mut self,
+        to: Life,
+        waits: Option<JobId>,
+        ranks: Idset,
+        digests: Vec<String>,
+    ) {
+        if self.resource_away_until > self.now {
+            let item = Item::Drained { to, waits, ranks, digests };
+            return self.at(self.resource_away_until, item);
+        }
+        if self.is_alive(to) {
+            for digest in digests {
+                self.drain_answered.extend(ranks.iter().map(|rank| (digest.clone(), rank)));
+            }
+            if let Some(id) = waits {
+                self.send_event(0, to, Event::Drained { id, ranks });
+            }
         }
     }
 }

@@ -274,7 +274,14 @@ impl Driver {
             }
             Effect::Checkpoint { jobs, ended } => self.checkpoint(&jobs, &ended),
             Effect::Drop { to } => drop(self.requests.take(to)),
-            Effect::Drain { ranks, reason } => self.drains.ask(ranks.to_string(), reason),
+            Effect::Drain { waits, ranks, reason } => {
+                let this = self.this.clone();
+                self.drains.ask(ranks.to_string(), reason, move || {
+                    if let (Some(id), Some(driver)) = (waits, this.upgrade()) {
+                        driver.handle(Event::Drained { id, ranks });
+                    }
+                });
+            }
             Effect::Hold { id } => {
                 let this = self.this.clone();
                 self.kvs.hold(id, move |result| {

@@ -198,9 +198,7 @@ impl Shell {
 
     /// No leader will do it.
     fn drain(&self, out: &mut Effects) {
-        let ranks = Idset::from_iter([self.unit().rank()]);
-        let reason = peer::left_reason(self.unit().job());
-        out.push(Effect::Drain { ranks, reason });
+        out.drain(self.unit().rank(), peer::left_reason(self.unit().job()));
     }
 
     /// Handles news of the unit; returns what to report.

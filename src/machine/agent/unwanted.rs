@@ -3,9 +3,8 @@
 use super::eviction::{Eviction, Step};
 use super::{Agent, Claim, Over, Unled, Upstream};
 use crate::machine::context::Context;
-use crate::machine::effect::{Effect, Effects, Level};
+use crate::machine::effect::{Effects, Level};
 use crate::planted::Bug;
-use crate::proto::Idset;
 use crate::proto::peer::{Report, ShellsRequest};
 
 impl Agent {
@@ -54,7 +53,7 @@ impl Agent {
             Upstream::Unled(Unled { over: Over::Forgotten, .. }) if !is_foreign => (),
             Upstream::Led(_) | Upstream::Unled(_) => {
                 let reason = format!("unkillable user processes for job {}", self.id);
-                out.push(Effect::Drain { ranks: Idset::from_iter([cx.facts.rank]), reason });
+                out.drain(cx.facts.rank, reason);
             }
         }
         if is_foreign {
@@ -70,7 +69,7 @@ impl Agent {
             matches!(self.upstream, Upstream::Unled(Unled { over, .. }) if over != Over::No);
         if is_over || there.is_foreign() {
             for reason in there.perilog.take_drain_reasons(self.id) {
-                out.push(Effect::Drain { ranks: Idset::from_iter([cx.facts.rank]), reason });
+                out.drain(cx.facts.rank, reason);
             }
         }
     }

@@ -9,7 +9,7 @@ use crate::machine::effect::{Effect, Effects, KvsOp, Level};
 use crate::machine::event::{Fault, Role};
 use crate::planted::Bug;
 use crate::proto::peer::{CoveredRequest, KnownRequest, LeadNote, Question, StreamEnd};
-use crate::proto::{BrokerRank, ExecEvent, ReleasedRanks, Response, WaitStatus};
+use crate::proto::{BrokerRank, ExecEvent, Idset, ReleasedRanks, Response, WaitStatus};
 
 impl Leader {
     /// All shells have ended (RFC 32 `finish`, RFC 50 `complete`). What they left behind is
@@ -152,6 +152,30 @@ impl Leader {
             self.journal.log.post_status(cx.now.wall, status);
         }
         true
+    }
+
+    /// Has ranks drained. They are not given back before the resource module has answered.
+    pub(super) fn drain(
+        &mut self,
+        ranks: impl Into<Idset>,
+        reason: impl Into<String>,
+        out: &mut Effects,
+    ) {
+        let (ranks, reason) = (ranks.into(), reason.into());
+        self.release.await_drain(&ranks);
+        out.push(Effect::Drain { waits: Some(self.id), ranks, reason });
+    }
+
+    /// The resource module has answered.
+    pub(in crate::machine) fn handle_drained(
+        &mut self,
+        cx: Context,
+        ranks: &Idset,
+        out: &mut Effects,
+    ) {
+        self.release.handle_drained(ranks);
+        self.release.arm(cx.now.mono, &mut self.timers);
+        self.advance(cx, out);
     }
 
     /// Nothing is left of the rank's shell, or nothing more can be learned.

@@ -85,7 +85,7 @@ impl Leader {
         let pending = ranks.intersection(&self.barrier.pending());
         if self.is_multiuser() && !pending.is_empty() {
             let reason = format!("{} terminated before first barrier", self.id);
-            out.drain(pending, reason);
+            self.drain(pending, reason, out);
         }
     }
 
@@ -115,13 +115,13 @@ impl Leader {
             libc::ENOENT => 127,
             _ => 1,
         }));
-        let host = self.start.r.hostname(rank);
+        let host = self.start.r.hostname(rank).to_string();
         let mut note = format!("job shell exec error on broker {host} (rank {rank}): {message}");
         if errnum == NOT_CONFINED {
             // The node would not confine the next job either.
             let failed = "sdexec constraint check failed";
             let reason = format!("{failed} on {host} for job {}: {message}", self.id);
-            out.drain(rank, reason);
+            self.drain(rank, reason, out);
             note = format!("{failed} on {host} (rank {rank}): {message}");
         }
         self.fail(cx, note, out);
@@ -153,7 +153,7 @@ impl Leader {
         }
         // An earlier leader may have done both: drained it, and released it after that.
         if !self.release.released().contains_rank(rank) {
-            out.drain(rank, peer::left_reason(self.id));
+            self.drain(rank, peer::left_reason(self.id), out);
         }
         if self.state.finish().or(self.status.promised).is_none() {
             let host = self.start.r.hostname(rank);
@@ -167,13 +167,13 @@ impl Leader {
 
     /// A rank whose shell may still run is given up. Before it is given back it is drained:
     /// nothing else must be placed there.
-    pub(super) fn drain_unseen(&self, cx: Context, rank: BrokerRank, out: &mut Effects) {
+    pub(super) fn drain_unseen(&mut self, cx: Context, rank: BrokerRank, out: &mut Effects) {
         let may_run = self.ranks.get(rank).is_some_and(|known| !known.is_gone());
         // A rank that was released may be another job's by now.
         let is_released = self.release.released().contains_rank(rank);
         if self.shells_survive(cx) && may_run && !is_released {
             let reason = format!("lost contact: processes of job {} may still run", self.id);
-            out.drain(rank, reason);
+            self.drain(rank, reason, out);
         }
     }
 

@@ -88,7 +88,7 @@ impl Leader {
     pub(super) fn handle_barrier_timeout(&mut self, cx: Context, out: &mut Effects) {
         let pending = self.barrier.pending();
         let reason = format!("job {} start timeout: possible node hang", self.id);
-        out.drain(pending.clone(), reason);
+        self.drain(pending.clone(), reason, out);
         let note = format!(
             "start barrier timeout waiting for {}/{} nodes ({} {pending})",
             pending.len(),
@@ -281,7 +281,7 @@ impl Leader {
     }
 
     fn drain_and_give_up(&mut self, cx: Context, ranks: &Idset, reason: String, out: &mut Effects) {
-        out.drain(ranks.clone(), reason);
+        self.drain(ranks.clone(), reason, out);
         self.status.add(WaitStatus(1));
         for rank in ranks.ranks().collect::<Vec<BrokerRank>>() {
             self.give_up_rank(cx, rank);

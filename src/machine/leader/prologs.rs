@@ -221,7 +221,7 @@ impl Leader {
             );
             if release.drain {
                 let reason = format!("{stage} released for job {id}");
-                out.drain(ranks.clone(), reason);
+                self.drain(ranks.clone(), reason, out);
             }
             if release.kill {
                 self.order(ranks, &Order::KillScripts, out);
@@ -268,7 +268,7 @@ impl Leader {
 
     /// A node whose script has failed is not given to other jobs.
     fn drain_failed(
-        &self,
+        &mut self,
         stage: Stage,
         failures: &BTreeMap<BrokerRank, ScriptFailure>,
         out: &mut Effects,
@@ -281,7 +281,7 @@ impl Leader {
             }
         }
         for (reason, ranks) in reasons {
-            out.drain(ranks, reason);
+            self.drain(ranks, reason, out);
         }
     }
 

@@ -6,6 +6,7 @@
 
 use super::timer::{Timer, TimerTable};
 use crate::machine::mono_time::MonoTime;
+use crate::planted::Bug;
 use crate::proto::{Idset, ReleasedRanks};
 
 /// How long ranks that are gone wait for others, in seconds.
@@ -20,6 +21,8 @@ const PAUSE_MAX: f64 = 10.0;
 pub(super) struct Release {
     held: Idset,
     released: Idset,
+    /// They are to be drained, and the resource module has not answered yet.
+    undrained: Idset,
     count: u32,
 }
 
@@ -27,7 +30,8 @@ impl Release {
     /// For a job on `ranks`. Earlier leaders have released some of them.
     pub(super) fn new(ranks: &Idset, released: &Idset) -> Self {
         let held = ranks.difference(released);
-        Self { held, released: ranks.intersection(released), count: 0 }
+        let (released, undrained) = (ranks.intersection(released), Idset::new());
+        Self { held, released, undrained, count: 0 }
     }
 
     /// A rank is gone: it is released soon.
@@ -42,7 +46,7 @@ impl Release {
     /// The ranks of `gone` that can be released now. The last ranks are never among them: they go
     /// with the final release, when the job's data is in place.
     pub(super) fn ready(&self, gone: &Idset) -> Option<Idset> {
-        let ready = self.held.intersection(gone);
+        let ready = self.held.intersection(gone).difference(&self.undrained);
         (!ready.is_empty() && ready != self.held).then_some(ready)
     }
 
@@ -51,6 +55,23 @@ impl Release {
         self.count += 1;
         self.held = self.held.difference(ready);
         self.released = self.released.union(ready);
+    }
+
+    /// These ranks are being drained. None of them is released before that is answered.
+    pub(super) fn await_drain(&mut self, ranks: &Idset) {
+        if !Bug::DrainUnawaited.is_planted() {
+            self.undrained = self.undrained.union(&ranks.intersection(&self.held));
+        }
+    }
+
+    /// The resource module has answered.
+    pub(super) fn handle_drained(&mut self, ranks: &Idset) {
+        self.undrained = self.undrained.difference(ranks);
+    }
+
+    /// Ranks for whose drain the release waits.
+    pub(super) fn undrained(&self) -> &Idset {
+        &self.undrained
     }
 
     /// What was released before the end.
@@ -85,6 +106,17 @@ mod tests {
         assert_eq!(partial(&mut release, &[1, 2]), None);
         assert_eq!(partial(&mut release, &[0, 1, 2, 3]), None);
         assert_eq!(release.last().to_string(), "0,3");
+    }
+
+    #[test]
+    fn a_rank_that_is_being_drained_is_not_released() {
+        let ranks = |list: &[u32]| list.iter().copied().collect::<Idset>();
+        let mut release = Release::new(&Idset::from_range(0..4), &ranks(&[0]));
+        release.await_drain(&ranks(&[0, 1, 2]));
+        assert_eq!(release.undrained(), &ranks(&[1, 2]), "that was released before");
+        assert_eq!(release.ready(&ranks(&[1, 2])), None);
+        release.handle_drained(&ranks(&[2]));
+        assert_eq!(release.ready(&ranks(&[1, 2])), Some(ranks(&[2])));
     }
 
     #[test]

@@ -35,7 +35,7 @@ impl Leader {
         let Some(known) = self.ranks.get_mut(rank) else { return };
         if known.scripts.degraded.replace(reason.to_string()).as_deref() != Some(reason) {
             let reason = format!("degraded for job {}: {reason}", self.id);
-            out.drain(rank, reason);
+            self.drain(rank, reason, out);
         }
     }
 

@@ -22,8 +22,8 @@ use crate::proto::peer::{
     ShellsRequest, StreamEnd, Version,
 };
 use crate::proto::{
-    BarrierEntry, Bequest, BrokerRank, DegradedNodes, JobDigest, JobException, JobId, WaitStatus,
-    WallTime,
+    BarrierEntry, Bequest, BrokerRank, DegradedNodes, Idset, JobDigest, JobException, JobId,
+    WaitStatus, WallTime,
 };
 
 impl Node {
@@ -55,6 +55,7 @@ impl Node {
                 self.handle_bequest(request, (id, credential), &bequest, out);
             }
             Event::Held { id, result } => self.coordinator.handle_held(cx, id, result, out),
+            Event::Drained { id, ranks } => self.handle_drained(now, id, &ranks, out),
             Event::KillAnswered { id } => {
                 self.leaders.get_mut(&id).into_iter().for_each(Leader::handle_kill_answered);
             }
@@ -96,6 +97,14 @@ impl Node {
             }
             Event::Timeout => self.handle_due(now, out),
             Event::Supervisor(event) => self.handle_supervisor(now, event, out),
+        }
+    }
+
+    /// The resource module has answered a leader.
+    fn handle_drained(&mut self, now: Now, id: JobId, ranks: &Idset, out: &mut Effects) {
+        let cx = context!(self, now);
+        if let Some(leader) = self.leaders.get_mut(&id) {
+            leader.handle_drained(cx, ranks, out);
         }
     }
 

@@ -4,10 +4,9 @@
 use super::{Node, context};
 use crate::machine::away::Away;
 use crate::machine::context::{Context, Now, Silent, SupervisorState};
-use crate::machine::effect::{Effect, Effects, Level};
+use crate::machine::effect::{Effects, Level};
 use crate::machine::schedule::Waiter;
 use crate::port::supervisor::Method;
-use crate::proto::Idset;
 
 impl Node {
     /// systemd does not answer. The jobs here are told why nothing happens to them.
@@ -42,6 +41,6 @@ impl Node {
         }
         let seconds = now.mono - since.mono;
         let reason = format!("systemd has not answered for {seconds:.0} s: waiting for {what}");
-        out.push(Effect::Drain { ranks: Idset::from_iter([self.facts.rank]), reason });
+        out.drain(self.facts.rank, reason);
     }
 }

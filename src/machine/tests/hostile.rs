@@ -228,7 +228,7 @@ fn pass(node: &mut Alone) -> (Vec<(i32, bool)>, Vec<String>, Vec<Effect>) {
                 Effect::Unit(_, UnitCommand::Signal { signal, all, .. }) => {
                     signals.push((signal, all))
                 }
-                Effect::Drain { ranks, reason } => drains.push(format!("{ranks}: {reason}")),
+                Effect::Drain { ranks, reason, .. } => drains.push(format!("{ranks}: {reason}")),
                 other => rest.push(other),
             }
         }

@@ -1,6 +1,7 @@
 //! A shell that has left its unit: an empty cgroup says nothing of the job's processes.
 
 use super::{JOB, World};
+use crate::port::supervisor::UnitEvent;
 use crate::proto::WaitStatus;
 
 fn reason(rank: u32) -> String {
@@ -20,6 +21,17 @@ fn end(mut world: World, ranks: &[usize]) {
     }
     world.pass(1.0);
     world.assert_ended();
+}
+
+impl World {
+    /// The shell on `rank` lives outside of its unit.
+    fn left(&mut self, rank: usize) {
+        let unit = self.unit_of(rank);
+        if let Some(record) = self.disks[rank].records.get_mut(&unit) {
+            record.left = true;
+        }
+        self.report(rank, &unit, UnitEvent::Left);
+    }
 }
 
 #[test]

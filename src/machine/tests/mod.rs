@@ -145,6 +145,8 @@ pub(super) struct World {
     pub(super) hold_asked: bool,
     /// The job manager does not answer.
     pub(super) hold_kills: bool,
+    /// The resource module does not answer.
+    pub(super) hold_drains: bool,
     /// What this rank answers stays on its way.
     pub(super) hold_answers_of: Option<usize>,
     held: VecDeque<(usize, Event)>,
@@ -219,6 +221,7 @@ impl World {
             hold_replies: false,
             hold_asked: false,
             hold_kills: false,
+            hold_drains: false,
             hold_answers_of: None,
             held: VecDeque::new(),
             hold_op: None,
@@ -412,7 +415,11 @@ impl World {
             Effect::AwaitRelease { id } => self.await_release(rank, id),
             Effect::Hold { .. } => self.begin_hold(rank),
             Effect::Post { event, .. } => self.post(event),
-            Effect::Drain { ranks, reason } => self.drained.push(format!("{ranks} {reason}")),
+            Effect::Drain { waits, ranks, reason } => {
+                self.drained.push(format!("{ranks} {reason}"));
+                let answer = waits.map(|id| (rank, Event::Drained { id, ranks }));
+                if self.hold_drains { &mut self.held } else { &mut self.queue }.extend(answer);
+            }
             Effect::Tell { asker, nodes, .. } => self.tell(rank, asker, nodes),
             Effect::Raise { exception, .. } => self.raised.push(exception.note),
             Effect::KillJob { id, signal } => {
@@ -509,15 +516,6 @@ impl World {
             record.exited = Some(status);
         }
         self.report(rank, &unit, UnitEvent::Exited { status });
-    }
-
-    /// The shell on `rank` lives outside of its unit.
-    pub(super) fn left(&mut self, rank: usize) {
-        let unit = self.unit_of(rank);
-        if let Some(record) = self.disks[rank].records.get_mut(&unit) {
-            record.left = true;
-        }
-        self.report(rank, &unit, UnitEvent::Left);
     }
 
     pub(super) fn enter_barrier(&mut self, rank: usize) -> u64 {

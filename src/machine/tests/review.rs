@@ -525,6 +525,31 @@ fn a_lost_broker_is_waited_for_where_units_outlive_it() {
     assert!(world.drained[0].starts_with("1 lost contact"), "{:?}", world.drained);
 }
 
+/// [drained-first]
+#[test]
+fn a_rank_is_not_released_before_it_is_drained() {
+    for is_last in [false, true] {
+        let mut world = World::running(3, "0-1");
+        (0..2).for_each(|rank| world.make_lasting(rank));
+        let credential = super::Credential { userid: super::OWNER, owner: true, local: true };
+        let (request, ranks) = (RequestId::Remote(3), "0".to_string());
+        world.happen(0, Event::CriticalRanks { request, credential, id: JOB, ranks });
+        world.hold_drains = true;
+        world.lose(1);
+        world.pass(world.config.peer_timeout + 20.0);
+        assert!(world.drained[0].starts_with("1 lost contact"), "{:?}", world.drained);
+        if is_last {
+            world.exited(0, WaitStatus(0));
+        }
+        world.pass(600.0);
+        let others = if is_last { vec![("0".to_string(), false)] } else { vec![] };
+        assert_eq!(world.released(), others);
+        world.deliver_held();
+        world.pass(1.0);
+        assert_eq!(world.released().last(), Some(&("1".to_string(), is_last)));
+    }
+}
+
 /// [missing-said]
 #[test]
 fn output_that_a_lost_node_may_have_kept_is_said_to_be_missing() {

@@ -36,7 +36,11 @@ impl Instance<'_> {
             Effect::AwaitRelease { id } => self.queue.push_back((from, Event::ReleaseKept { id })),
             // The KVS is files, which do not roll back. So a checkpoint needs no work.
             Effect::Checkpoint { .. } => self.queue.push_back((from, Event::Checkpointed(Ok(())))),
-            Effect::Drain { ranks, reason } => self.tell(None, Happening::Drain { ranks, reason }),
+            Effect::Drain { waits, ranks, reason } => {
+                self.tell(None, Happening::Drain { ranks: ranks.clone(), reason });
+                let drained = waits.map(|id| (from, Event::Drained { id, ranks }));
+                self.queue.extend(drained);
+            }
             Effect::Hold { id } => self.queue.push_back((from, Event::Held { id, result: Ok(()) })),
             Effect::KillJob { id, signal } => {
                 let units = self.units.iter().filter(|unit| unit.job() == id);

@@ -78,6 +78,7 @@ fn events(input: Input, world: &World, rank: usize) -> Vec<Event> {
         Input::ReleaseKept => vec![Event::ReleaseKept { id: JOB }],
         Input::KeepCommits => keep_commits(request),
         Input::KvsChanged => vec![Event::KvsChanged],
+        Input::Drained => vec![Event::Drained { id: JOB, ranks: Idset::from_range(0..3) }],
         Input::KillAnswered => vec![Event::KillAnswered { id: JOB }],
         Input::Known => known(world),
         Input::KnownAnswered => known_answered(),
