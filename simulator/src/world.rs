@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use job_exec_rs::config;
 use job_exec_rs::machine::{Effect, Event, KvsOp, KvsResult, MonoTime, Node, Now};
 use job_exec_rs::port::supervisor::UnitSpec;
-use job_exec_rs::proto::{Idset, JobId, Response, UnitName, WaitStatus, WallTime};
+use job_exec_rs::proto::{JobId, Response, UnitName, WaitStatus, WallTime};
 use job_exec_rs::supervisor::tracker::{Ask, News};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -39,6 +39,7 @@ mod talks;
 
 pub(super) use effects::OTHER_RELEASE;
 use links::{Link, Waiter};
+use service::AskedDrain;
 use talks::{Asker, Crossing};
 
 /// How many file systems can reserve space.
@@ -111,12 +112,7 @@ pub(super) enum Item {
     },
     DiskEmptied(u32),
     /// The resource module answers.
-    Drained {
-        to: Life,
-        waits: Option<JobId>,
-        ranks: Idset,
-        digests: Vec<String>,
-    },
+    Drained(Box<AskedDrain>),
     Execute {
         rank: u32,
         boot: u32,
@@ -303,6 +299,8 @@ pub(super) struct World {
     pub(super) drained: BTreeSet<(String, u32)>,
     /// The same, once the resource module has answered.
     pub(super) drain_answered: BTreeSet<(String, u32)>,
+    /// The same, while a leader waits for that: the life of its module.
+    pub(super) undrained: BTreeMap<(String, u32), Life>,
     /// The same, if it was for a script that has failed or is stuck.
     pub(super) drained_for_script: BTreeSet<(String, u32)>,
     /// Jobs, and ranks on which a record of theirs was lost.
@@ -411,6 +409,7 @@ impl World {
             resource_away_until: 0.0,
             drained: BTreeSet::new(),
             drain_answered: BTreeSet::new(),
+            undrained: BTreeMap::new(),
             drained_for_script: BTreeSet::new(),
             unrecorded: BTreeSet::new(),
             entered: BTreeSet::new(),
@@ -503,12 +502,8 @@ impl World {
             Item::Connect(life) => self.connect_bus(life),
             Item::Deliver { to, event } => self.deliver(to, *event),
             Item::DiskEmptied(rank) => self.free_disk(rank),
-            Item::BusHasRoom(rank) => {
-                self.ranks[rank as usize].systemd.set_quotas(None, None);
-            }
-            Item::Drained { to, waits, ranks, digests } => {
-                self.answer_drain(to, waits, ranks, digests);
-            }
+            Item::BusHasRoom(rank) => self.ranks[rank as usize].systemd.set_quotas(None, None),
+            Item::Drained(drain) => self.answer_drain(*drain),
             Item::EndShell { id, status } => self.end_shell(id, status),
             Item::Fault(id) => self.handle_fault(id),
             Item::OutputGrown(rank) => self.handle_growth(rank),

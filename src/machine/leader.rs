@@ -96,7 +96,7 @@ impl Leader {
     ) -> Self {
         let start = request.start;
         let ranks = start.r.ranks();
-        let opening = Opening { lost: request.lost };
+        let opening = Opening { lost: request.lost, away: None };
         let (largest, promised) = (request.status, request.finish);
         let mut leader = Self {
             id: start.id,

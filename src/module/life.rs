@@ -115,7 +115,7 @@ impl Module {
         };
         let futures = Rc::new(Futures::new(handle));
         let node = Node::new(config.clone(), facts);
-        let driver = Driver::new(handle, SERVICE, Rc::clone(&futures), node)?;
+        let driver = Driver::new(handle, SERVICE, Rc::clone(&futures), node, uptime)?;
         let supervision = Supervision::start(handle, &config, worker, inbox, &driver, &futures)?;
         Ok(Self { handle, driver, supervision, futures, ears: None })
     }

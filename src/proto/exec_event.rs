@@ -160,7 +160,22 @@ impl ExecEvent {
 
     /// The rank of an event of [`Self::output_missing`].
     pub fn logged_missing(&self) -> Option<BrokerRank> {
-        self.context.get("missing").and(self.origin()).map(|(rank, _)| rank)
+        let is_one = self.context.get("missing")? == &json!(true);
+        self.origin().filter(|_| is_one).map(|(rank, _)| rank)
+    }
+
+    /// `log`: so many bytes of a stream were sent to the log, and are not in it. The key `missing` has
+    /// their number: what follows them is counted from behind them.
+    pub fn output_given_up(
+        timestamp: WallTime,
+        component: &str,
+        (stream, rank): (Stream, BrokerRank),
+        bytes: u64,
+    ) -> Self {
+        let text = format!("output is missing here: {bytes} bytes could not be committed\n");
+        let mut event = Self::log(timestamp, component, stream, rank, text.as_bytes());
+        event.context.insert("missing".to_string(), json!(bytes));
+        event
     }
 
     /// `log`: systemd does not answer on a rank's node, so nothing happens to its shell. The key
@@ -189,8 +204,11 @@ impl ExecEvent {
         self.context.get("truncated").and(self.origin())
     }
 
-    /// Rank, stream and number of bytes of a `log` event with output of a shell.
+    /// Rank, stream and number of bytes of a `log` event with output of a shell, or in its place.
     pub fn logged(&self) -> Option<(BrokerRank, Stream, u64)> {
+        if let Some(bytes) = self.context.get("missing").and_then(Value::as_u64) {
+            return self.origin().map(|(rank, stream)| (rank, stream, bytes));
+        }
         if ["truncated", "missing", "silent"].iter().any(|key| self.context.contains_key(*key)) {
             return None;
         }

@@ -5,6 +5,7 @@ use crate::packet::Packet;
 pub(crate) const NO_ENTRY: i32 = 2;
 pub(crate) const NO_PROCESS: i32 = 3;
 pub(crate) const TRY_AGAIN: i32 = 11;
+pub(crate) const BUSY: i32 = 16;
 pub(crate) const NO_SPACE: i32 = 28;
 pub(crate) const NO_SERVICE: i32 = 38;
 pub(crate) const NO_DATA: i32 = 61;

@@ -10,7 +10,7 @@ use serde_json::json;
 
 use crate::context::Context;
 use crate::errnum::{
-    BAD_ANSWER, NO_ENTRY, NO_HOST, NO_NAMESPACE, NO_SERVICE, NO_SPACE, TOO_LARGE,
+    BAD_ANSWER, BUSY, NO_ENTRY, NO_HOST, NO_NAMESPACE, NO_SERVICE, NO_SPACE, TOO_LARGE,
     is_unknown_method, is_unreachable,
 };
 use crate::ledger::{Found, Ledger, RUN_KEY};
@@ -409,6 +409,8 @@ impl<P: Packet> Namespace<P> {
     fn is_early(&self, cx: &Context<P>, answer: &P) -> bool {
         match answer.header().errnum {
             _ if is_unreachable(answer) => true,
+            // What the client has left through an earlier broker, or an earlier time, is being written.
+            BUSY => true,
             NO_SERVICE => !is_unknown_method(answer),
             NO_ENTRY => cx.client.is_of(self.ledger.job()) && cx.client.rank.is_none(),
             _ => false,

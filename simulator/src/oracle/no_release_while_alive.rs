@@ -11,6 +11,11 @@ impl World {
     pub(super) fn check_release(&mut self, job: &Allocation, ranks: &Idset) {
         for rank in ranks.iter() {
             let state = &self.ranks[rank as usize];
+            let waits = self.undrained.get(&(job.digest.clone(), rank));
+            if waits.is_some_and(|leader| self.is_alive(*leader)) {
+                let seen = format!("{}: rank {rank} is released before it is drained", job.id);
+                return self.violate("no-release-while-alive", seen);
+            }
             let alive = state.shells_of(&job.digest).any(Shell::lives);
             if alive && !self.drain_answered.contains(&(job.digest.clone(), rank)) {
                 let seen = format!("{}: rank {rank} is released while its shell lives", job.id);

@@ -116,7 +116,7 @@ impl World {
     }
 
     fn take_resource_away(&mut self, rng: &mut ChaCha8Rng) {
-        let until = self.now + rng.random_range(0.1..60.0);
+        let until = self.now + rng.random_range(0.1..300.0);
         note!(self, "the resource module is away until {until:.1}");
         self.resource_away_until = self.resource_away_until.max(until);
     }

@@ -27,6 +27,17 @@ const PROLOG_SECONDS: f64 = 60.0;
 /// How long a change of the KVS goes unseen at most, in seconds (`adapter/libflux/unsaved.rs`).
 const LOOK_SECONDS: f64 = 4.1;
 
+/// Ranks that the resource module is to drain.
+pub(crate) struct AskedDrain {
+    /// The module that has asked.
+    to: Life,
+    /// The job whose leader waits for the answer.
+    waits: Option<JobId>,
+    ranks: Idset,
+    /// Of the jobs that the reason names.
+    digests: Vec<String>,
+}
+
 impl World {
     /// A user submits a job. If rank 0's broker is down, the user tries again later.
     pub(super) fn submit(&mut self) {
@@ -336,8 +347,15 @@ impl World {
         for digest in &digests {
             drained.extend(ranks.iter().map(|rank| (digest.clone(), rank)));
         }
-        let item = Item::Drained { to: from, waits, ranks, digests };
-        if self.resource_away_until > self.now {
+        let is_away = self.resource_away_until > self.now;
+        if is_away && waits.is_some() {
+            for digest in &digests {
+                let keys = ranks.iter().map(|rank| ((digest.clone(), rank), from));
+                self.undrained.extend(keys);
+            }
+        }
+        let item = Item::Drained(Box::new(AskedDrain { to: from, waits, ranks, digests }));
+        if is_away {
             self.at(self.resource_away_until, item);
         } else {
             self.handle_item(item);
@@ -346,19 +364,16 @@ impl World {
 
     /// The resource module has drained ranks. A module that is gone has not asked it again while it was
     /// away.
-    pub(super) fn answer_drain(
-        &mut self,
-        to: Life,
-        waits: Option<JobId>,
-        ranks: Idset,
-        digests: Vec<String>,
-    ) {
+    pub(super) fn answer_drain(&mut self, drain: AskedDrain) {
         if self.resource_away_until > self.now {
-            let item = Item::Drained { to, waits, ranks, digests };
-            return self.at(self.resource_away_until, item);
+            return self.at(self.resource_away_until, Item::Drained(Box::new(drain)));
         }
+        let AskedDrain { to, waits, ranks, digests } = drain;
         if self.is_alive(to) {
             for digest in digests {
+                for rank in ranks.iter() {
+                    self.undrained.remove(&(digest.clone(), rank));
+                }
                 self.drain_answered.extend(ranks.iter().map(|rank| (digest.clone(), rank)));
             }
             if let Some(id) = waits {

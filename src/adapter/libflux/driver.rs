@@ -4,7 +4,7 @@
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::VecDeque;
 use std::rc::{Rc, Weak};
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
 
@@ -42,12 +42,15 @@ pub struct Driver {
     busy: Cell<bool>,
     /// The reactor runs only until the node has finished.
     is_finishing: Cell<bool>,
-    began: Instant,
+    /// The clock of timers, in seconds, and when this was made.
+    clock: fn() -> f64,
+    began: f64,
     this: Weak<Driver>,
 }
 
 impl Driver {
-    /// Makes a driver for `node`, whose peers reach it under the name `service`.
+    /// Makes a driver for `node`, whose peers reach it under the name `service`. Timers run by `clock`,
+    /// which is that of the node's uptime ([`crate::machine::Facts::uptime`]).
     ///
     /// # Errors
     /// If libflux has no memory.
@@ -56,6 +59,7 @@ impl Driver {
         service: &str,
         futures: Rc<Futures>,
         node: Node,
+        clock: fn() -> f64,
     ) -> Result<Rc<Self>, HandleError> {
         let drains = Drains::new(handle, Rc::clone(&futures))?;
         let driver = Rc::new_cyclic(|this: &Weak<Driver>| Self {
@@ -74,7 +78,8 @@ impl Driver {
             events: RefCell::default(),
             busy: Cell::default(),
             is_finishing: Cell::default(),
-            began: Instant::now(),
+            clock,
+            began: clock(),
             this: this.clone(),
         });
         let weak = driver.this.clone();
@@ -248,7 +253,7 @@ impl Driver {
     fn now(&self) -> Now {
         // A clock before 1970 counts as 1970.
         let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let mono = MonoTime(self.began.elapsed().as_secs_f64());
+        let mono = MonoTime((self.clock)() - self.began);
         Now { mono, wall: WallTime(wall.as_secs_f64()) }
     }
 

@@ -28,6 +28,8 @@ pub(super) struct ClientCommits {
     bytes: usize,
     /// Clients that wait until their commits are on the disk.
     waiting: Vec<(String, RequestId)>,
+    /// Clients whose commits are on their way to the disk. They may have gone without waiting.
+    unwritten: BTreeSet<String>,
     /// Clients whose commits are being done again.
     again: BTreeSet<String>,
     /// The shell's commits are to be done again when it has ended.
@@ -45,7 +47,8 @@ impl ClientCommits {
     /// Keeps a bequest. So many bytes are kept for other jobs of the same user.
     ///
     /// # Errors
-    /// `EPROTO` if it is no client's, `ENOSPC` if there is no room.
+    /// `EPROTO` if it is no client's, `EBUSY` if its last ones are not written yet, `ENOSPC` if there is no
+    /// room.
     pub(super) fn take(
         &mut self,
         id: JobId,
@@ -55,6 +58,12 @@ impl ClientCommits {
         if !bequest.is_valid() {
             let message = format!("{id}: client {:?}: expected 16 hex digits", bequest.client);
             return Err(Fault::new(libc::EPROTO, message));
+        }
+        // What waits for the disk is in memory, beside what takes its place.
+        if self.unwritten.contains(&bequest.client) {
+            let message =
+                format!("{id}: client {}: its last commits are not written yet", bequest.client);
+            return Err(Fault::new(libc::EBUSY, message));
         }
         let before = self.bequests.get(&bequest.client).map_or(0, |kept| kept.size());
         let bytes = self.bytes - before + bequest.size();
@@ -77,6 +86,7 @@ impl ClientCommits {
     /// The client is answered when its commits are on the disk.
     pub(super) fn wait(&mut self, to: RequestId, client: &str) {
         self.waiting.push((client.to_string(), to));
+        self.unwritten.insert(client.to_string());
     }
 
     /// Commits are on the disk, or cannot be written there. Then their client has to see to it that
@@ -88,6 +98,7 @@ impl ClientCommits {
         is_written: bool,
         out: &mut Effects,
     ) {
+        self.unwritten.remove(client);
         let message = format!("{id}: no commits can be kept on this rank");
         let result = if is_written { Ok(()) } else { Err(Fault::new(libc::ENOSPC, message)) };
         for (_, to) in self.waiting.extract_if(.., |(name, _)| name == client) {
@@ -176,6 +187,24 @@ mod tests {
         assert_eq!(kept.take(ID, &bequest(other, 10), others), Ok(()), "no more than before");
         let refused = kept.take(ID, &bequest("x", 10), 0).expect_err("refused");
         assert_eq!(refused.errnum, libc::EPROTO);
+    }
+
+    #[test]
+    fn a_client_leaves_nothing_more_while_it_waits() {
+        let (client, other) = ("0011223344556677", "8899aabbccddeeff");
+        let (mut kept, mut out) = (ClientCommits::default(), Effects::default());
+        let errnum = |kept: &mut ClientCommits, client| {
+            kept.take(ID, &bequest(client, 10), 0).map_err(|fault| fault.errnum)
+        };
+        assert_eq!(errnum(&mut kept, client), Ok(()));
+        kept.wait(RequestId::Remote(1), client);
+        assert_eq!(errnum(&mut kept, client), Err(libc::EBUSY));
+        assert_eq!(errnum(&mut kept, other), Ok(()));
+        kept.handle_written(ID, client, true, &mut out);
+        assert_eq!(errnum(&mut kept, client), Ok(()));
+        kept.wait(RequestId::Remote(2), client);
+        assert!(kept.is_left_by(RequestId::Remote(2)));
+        assert_eq!(errnum(&mut kept, client), Err(libc::EBUSY), "it is not written yet");
     }
 
     #[test]

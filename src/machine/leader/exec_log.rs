@@ -1,6 +1,8 @@
 //! What goes to the exec eventlog. One commit is in flight; events that come meanwhile go with the
 //! next one. So order is kept, a quiet job is not delayed, and a busy job costs few commits.
 
+use std::collections::BTreeMap;
+
 use crate::machine::effect::{Effect, Effects, KvsOp};
 use crate::proto::{BrokerRank, ExecEvent, JobDigest, JobId, Stream, WaitStatus, WallTime};
 
@@ -19,6 +21,8 @@ pub(super) struct Batch {
     events: Vec<ExecEvent>,
     /// The output in them.
     pub(super) output: Vec<Logged>,
+    /// Bytes that an earlier commit had, and that this one says are missing.
+    pub(super) missing: BTreeMap<(BrokerRank, Stream), u64>,
     /// The largest status that `debug.status` says there.
     pub(super) status: WaitStatus,
 }
@@ -56,6 +60,12 @@ impl ExecLog {
     pub(super) fn post_output(&mut self, event: ExecEvent, logged: Logged) {
         self.waiting.events.push(event);
         self.waiting.output.push(logged);
+    }
+
+    /// So many bytes of a stream were in a commit that was given up.
+    pub(super) fn post_missing(&mut self, event: ExecEvent, of: (BrokerRank, Stream), bytes: u64) {
+        self.waiting.events.insert(0, event);
+        self.waiting.missing.insert(of, bytes);
     }
 
     pub(super) fn post_status(&mut self, now: WallTime, status: WaitStatus) {
@@ -104,6 +114,7 @@ impl ExecLog {
         let mut batch = self.in_flight.take().unwrap_or_default();
         batch.events.append(&mut self.waiting.events);
         batch.output.append(&mut self.waiting.output);
+        batch.missing.append(&mut self.waiting.missing);
         batch.status = batch.status.max(self.waiting.status);
         self.waiting = batch;
     }

@@ -2,10 +2,11 @@
 
 use super::failure::Failure;
 use super::journal::{Journal, Link};
-use super::state::{Launching, Listening, State};
+use super::state::{Launching, Listening, Opening, State};
 use super::testexec::RECOVERABLE;
 use super::timer::Timer;
 use super::{Leader, launch};
+use crate::machine::away::Away;
 use crate::machine::context::Context;
 use crate::machine::effect::{Effect, Effects, KvsOp, Level};
 use crate::machine::event::{Creation, Fault, KvsResult, Opened};
@@ -76,14 +77,20 @@ impl Leader {
     }
 
     fn handle_opened(&mut self, cx: Context, result: Result<Opened, Fault>, out: &mut Effects) {
-        match result {
-            Ok(opened) => self.take_over(cx, &opened, out),
-            Err(fault) if self.timers.try_again(Timer::Open, cx.now.mono) => {
-                let text = format!("{}: cannot open its guest namespace: {fault}", self.id);
-                out.log(Level::Error, text);
-            }
-            Err(fault) => self.fail_without_namespace(cx, &fault, out),
+        let fault = match result {
+            Ok(opened) => return self.take_over(cx, &opened, out),
+            Err(fault) => fault,
+        };
+        // A job that runs is worth the same patience as a rank that is away.
+        let State::Opening(Opening { away, .. }) = &mut self.state else { return };
+        let is_first = away.is_none();
+        let away = away.get_or_insert_with(|| Away::new(cx.now.mono));
+        if away.is_over(cx.now.mono, cx.config.peer_timeout) {
+            return self.fail_without_namespace(cx, &fault, out);
         }
+        self.timers.try_again(Timer::Open, cx.now.mono);
+        let level = if is_first { Level::Error } else { Level::Debug };
+        out.log(level, format!("{}: cannot open its guest namespace: {fault}", self.id));
     }
 
     fn handle_commit(&mut self, cx: Context, result: Result<(), Fault>, out: &mut Effects) {
@@ -100,7 +107,9 @@ impl Leader {
                     return log.put_back();
                 }
                 // Keeping it on the node would only hold up the job's end.
-                log.give_up()
+                let batch = log.give_up();
+                self.log_given_up(cx, &batch);
+                batch
             }
         };
         self.replies.ask_for_cover(self.journal.cover.handle_status(batch.status), out);

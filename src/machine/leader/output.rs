@@ -1,6 +1,8 @@
 //! The shells' own output, on its way into the exec eventlog.
 
-use super::exec_log::Logged;
+use std::collections::BTreeMap;
+
+use super::exec_log::{Batch, Logged};
 use super::{Leader, launch};
 use crate::machine::context::Context;
 use crate::machine::effect::Effects;
@@ -82,6 +84,30 @@ impl Leader {
     pub(super) fn log_missing_output(&mut self, cx: Context, rank: BrokerRank, why: &str) {
         let component = launch::component(&self.command);
         self.post(ExecEvent::output_missing(cx.now.wall, component, rank, why));
+    }
+
+    /// A commit is given up. The log says how much of each stream it had, so that the next leader counts
+    /// on from there. If this is given up as well, the next commit that is made says it.
+    pub(super) fn log_given_up(&mut self, cx: Context, batch: &Batch) {
+        if self.journal.is_closed {
+            return;
+        }
+        let mut ends = BTreeMap::new();
+        for Logged { rank, stream, offset } in &batch.output {
+            let end = ends.entry((*rank, *stream)).or_default();
+            *end = (*offset).max(*end);
+        }
+        let mut missing = batch.missing.clone();
+        for ((rank, stream), end) in ends {
+            let known = self.ranks.get(rank).map(|known| &known.in_log.streams[stream as usize]);
+            let bytes = end.saturating_sub(known.map_or(0, |logged| logged.durable));
+            *missing.entry((rank, stream)).or_default() += bytes;
+        }
+        let component = launch::component(&self.command);
+        for ((rank, stream), bytes) in missing {
+            let event = ExecEvent::output_given_up(cx.now.wall, component, (stream, rank), bytes);
+            self.journal.log.post_missing(event, (rank, stream), bytes);
+        }
     }
 
     /// A rank has lost what its shell wrote; the log says so once.

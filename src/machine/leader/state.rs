@@ -1,5 +1,6 @@
 //! Where a job is between its start request and its final release.
 
+use crate::machine::away::Away;
 use crate::proto::{Idset, WaitStatus, WallTime};
 
 /// The state of a job, with what only exists in it.
@@ -46,6 +47,8 @@ pub(super) enum State {
 pub(super) struct Opening {
     /// Ranks that the coordinator has given up on. They are not asked.
     pub(super) lost: Idset,
+    /// The KVS does not let the namespace be opened.
+    pub(super) away: Option<Away>,
 }
 
 /// What a leader needs until all shells run.

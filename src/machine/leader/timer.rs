@@ -47,8 +47,7 @@ impl Timer {
     fn tries(self) -> (f64, f64, u32) {
         match self {
             Self::Commit => (1.0, 1.0, 5),
-            // A job that runs is worth some patience.
-            Self::Open => (2.0, 2.0, 6),
+            Self::Open => (2.0, 2.0, u32::MAX),
             Self::Retry => (away::PAUSE_FIRST, away::PAUSE_MAX, u32::MAX),
             Self::Tell => (2.0, 2.0, u32::MAX),
             _ => (1.0, 1.0, u32::MAX),

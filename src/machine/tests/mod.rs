@@ -6,6 +6,7 @@ mod checkpoint;
 mod degraded;
 mod drained;
 mod forgotten;
+mod given_up;
 mod hold;
 mod hostile;
 mod job_life;

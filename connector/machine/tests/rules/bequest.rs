@@ -13,6 +13,7 @@ const KEEP: &str = "job-exec.keep-commits";
 const NO_ENTRY: i32 = 2;
 const NO_PROCESS: i32 = 3;
 const NO_SPACE: i32 = 28;
+const BUSY: i32 = 16;
 const NO_SERVICE: i32 = 38;
 
 /// A shell that has committed, and has given its service up. Returns what it hands over.
@@ -141,6 +142,22 @@ fn it_offers_them_again_when_it_closes_if_they_were_refused_or_lost() {
         shell.receive(message.answer(r#"{"rootref":"r","rootseq":1}"#));
     }
     assert_eq!(handed, [1]);
+    assert!(!shell.connector.is_lingering());
+}
+
+#[test]
+fn while_its_last_commits_are_written_it_offers_them_again() {
+    let (mut shell, bequest) = at_its_end();
+    shell.connector.closing(shell.now);
+    shell.receive(bequest.refusal(BUSY, "its last commits are not written yet"));
+    assert!(shell.connector.is_lingering());
+    shell.pass(2.0);
+    let again = shell.sent().remove(0);
+    assert_eq!(
+        (again.topic.as_str(), &again.json()["commits"]),
+        (KEEP, &bequest.json()["commits"])
+    );
+    shell.receive(again.answer("{}"));
     assert!(!shell.connector.is_lingering());
 }
 
