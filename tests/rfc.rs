@@ -513,7 +513,7 @@ fn said_by_machines(code: &str) -> Vec<String> {
             found.extend(own.or(inner));
         }
     }
-    for begin in ["let reason = format!(", "pub fn left_reason(", "is_drained.then(|| format!("] {
+    for begin in ["let reason = format!(", "_reason(id: JobId", "is_drained.then(|| format!("] {
         let drains = |rest: &&str| rest.chars().take(200).collect::<String>().contains("rain");
         let reasons = code.split(begin).skip(1);
         found.extend(

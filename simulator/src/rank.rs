@@ -39,6 +39,8 @@ pub(super) struct Supervisor {
 pub(super) struct TrackerBackend {
     pub(super) tracker: Tracker,
     pub(super) specs: BTreeMap<UnitName, UnitSpec>,
+    /// Signals that were asked for, as the adapter keeps them.
+    killed: BTreeSet<(UnitName, i32)>,
 }
 
 impl Supervisor {
@@ -60,7 +62,11 @@ impl Supervisor {
         let config = TrackerConfig { starts_in_flight_max: 4, exec_failure };
         let mut supervisor = Self {
             core: Core::new(disk, format!("boot-{boot}"), OutputLimits::default(), sink),
-            backend: TrackerBackend { tracker: Tracker::new(config), specs: BTreeMap::new() },
+            backend: TrackerBackend {
+                tracker: Tracker::new(config),
+                specs: BTreeMap::new(),
+                killed: BTreeSet::new(),
+            },
             connection: Some(connection),
             events,
         };
@@ -97,6 +103,11 @@ impl Backend for TrackerBackend {
     }
 
     fn signal(&mut self, unit: &UnitName, signal: i32, all: bool) {
+        if !self.killed.insert((unit.clone(), signal))
+            && let Some(pid) = self.tracker.main_pid(unit)
+        {
+            self.tracker.tell_left_over(unit, format!("pid {pid} (user {OWNER}, \"left\")"));
+        }
         self.tracker.signal(unit, signal, all);
     }
 
@@ -106,6 +117,7 @@ impl Backend for TrackerBackend {
 
     fn forget(&mut self, unit: &UnitName) {
         self.specs.remove(unit);
+        self.killed.retain(|(killed, _)| killed != unit);
         self.tracker.forget(unit);
     }
 

@@ -232,6 +232,8 @@ inputs! {
         Supervisor(Unit(unit, UnitEvent::Kept { .. })) => Some(unit.job());
     Left "left" [Agent Script] NOBODY,
         Supervisor(Unit(unit, UnitEvent::Left)) => Some(unit.job());
+    LeftOver "left-over" [Agent] NOBODY,
+        Supervisor(Unit(unit, UnitEvent::LeftOver { .. })) => Some(unit.job());
     Lost "lost" [Agent Script] NOBODY,
         Supervisor(Unit(unit, UnitEvent::Lost { .. })) => Some(unit.job());
     Marked "marked" [Agent Script] NOBODY,

@@ -9,9 +9,9 @@
 //! `Output`*, `Exited`, `Output`*, `Gone`. If nothing was started, `Failed` or `NeverStarted` is
 //! the only event. If something was started and cannot be found any more, the order is `Lost`,
 //! `Output`*, `Gone`. The exit, the end of the output and the empty cgroup are three different
-//! facts. `Exited` reports the first; `Gone` reports all three. `Left` can come anywhere between
-//! `Started` and `Gone`. After it, `Gone` says nothing about the processes that left the unit with
-//! the shell.
+//! facts. `Exited` reports the first; `Gone` reports all three. `LeftOver` can come
+//! between `Started` and `Gone`, any number of times. `Left` can come anywhere between `Started` and
+//! `Gone`. After it, `Gone` says nothing about the processes that left the unit with the shell.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -316,6 +316,12 @@ pub enum UnitEvent {
     /// the job may run there too. The record keeps this, and each later life of the module reports
     /// it again.
     Left,
+    /// A signal to the shell's unit was asked for again, and these processes are still in it. `Left`
+    /// is another matter: these have not left.
+    LeftOver {
+        /// For people: pid, user and name of a few of them.
+        processes: String,
+    },
     /// The record says that the unit was started, and it cannot be found.
     Lost {
         /// Why, for instance [`REBOOTED`].

@@ -17,7 +17,7 @@ mod version;
 pub use end::StreamEnd;
 pub use known::{KnownAnswer, KnownRequest, Question};
 pub use lead::{CoveredRequest, LeadNote, LeadReply, LeadRequest};
-pub use report::{RankReport, Report, Reports, left_reason};
+pub use report::{RankReport, Report, Reports, left_reason, unkillable_reason};
 pub use shells::{Mode, Order, OrderRequest, OutputPosition, ShellCommand, ShellsRequest};
 pub use stream_name::StreamName;
 pub use version::Version;

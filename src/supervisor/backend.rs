@@ -105,6 +105,13 @@ pub enum BackendEvent {
     /// The unit's cgroup is empty, but its main process lives in another cgroup. From now on
     /// `Empty` and `Absent` speak of the unit's own cgroup only.
     Left(UnitName),
+    /// A signal to the unit was asked for again, and these processes are still in it.
+    LeftOver {
+        /// Which unit.
+        unit: UnitName,
+        /// For people: pid, user and name of a few of them.
+        processes: String,
+    },
     /// There is a unit of this name, but it is another one than recorded or expected.
     Replaced(UnitName),
     /// A unit under the IMP is being stopped, and its main process still runs. So the shell has

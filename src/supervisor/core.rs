@@ -232,6 +232,7 @@ impl Core {
                 self.handle_failed(&unit, errnum, message)
             }
             BackendEvent::Left(unit) => self.handle_left(&unit),
+            BackendEvent::LeftOver { unit, processes } => self.report_left_over(&unit, processes),
             BackendEvent::Answers => (self.sink)(SupervisorEvent::Answers),
             BackendEvent::Silent { what } => (self.sink)(SupervisorEvent::Silent { what }),
             BackendEvent::Listed => self.settle(),
@@ -296,6 +297,17 @@ impl Core {
         if !known.record.left {
             self.record_fact(unit, Fact::Left(true));
             (self.sink)(UnitEvent::Left.of(unit));
+        }
+    }
+
+    /// No rank is drained for the processes of a script.
+    fn report_left_over(&self, unit: &UnitName, processes: String) {
+        let may_live = |known: &Unit| {
+            matches!(known.phase, Phase::Running | Phase::Exited)
+                && matches!(known.collect, CollectState::No | CollectState::Asked)
+        };
+        if !unit.is_script() && self.units.get(unit).is_some_and(may_live) {
+            (self.sink)(UnitEvent::LeftOver { processes }.of(unit));
         }
     }
 

@@ -212,7 +212,7 @@ fn signals_reach_main_or_all() {
     assert_eq!(h.output(1, Stream::Stdout, 6, 5), b"usr1\n");
     assert_eq!(h.exited(1), WaitStatus::exited(5));
     // The unit does not exist any more, so nothing happens.
-    h.signal(1, libc::SIGKILL, false);
+    h.signal(1, libc::SIGTERM, false);
     h.signal(1, libc::SIGKILL, true);
     h.clean(1);
     h.signal(1, libc::SIGKILL, true);
@@ -223,6 +223,27 @@ fn signals_reach_main_or_all() {
     h.started(2);
     assert_eq!(h.exited(2), WaitStatus::signaled(9));
     h.clean(2);
+}
+
+/// [left-named]
+#[test]
+fn who_outlives_a_signal_is_told_when_it_is_sent_again() {
+    let Some((mut h, _dir)) = harness() else { return };
+    h.launch(1, "trap '' USR1; echo ready; exec sleep inf");
+    let pid = h.started(1);
+    assert_eq!(h.output(1, Stream::Stdout, 0, 6), b"ready\n");
+    for _ in 0..2 {
+        h.signal(1, libc::SIGUSR1, true);
+    }
+    let told = h.wait("LeftOver", |event| match event {
+        SupervisorEvent::Unit(_, UnitEvent::LeftOver { processes }) => Some(processes.clone()),
+        _ => None,
+    });
+    let user = nix::unistd::geteuid();
+    assert!(told.starts_with(&format!("pid {pid} (user {user}, \"")), "{told}");
+    h.signal(1, libc::SIGKILL, true);
+    assert_eq!(h.exited(1), WaitStatus::signaled(9));
+    h.clean(1);
 }
 
 /// A wrapper of the shell that is a script, and handles a signal only when what it waits for has ended.

@@ -216,7 +216,7 @@ test_expect_success 'what cannot be killed is drained, and said' '
 	printf "#!/bin/bash\ntrap \"\" TERM USR1; echo \$\$ >$PWD/hung.pid; exec sleep inf\n" >hung.sh &&
 	chmod 755 hung.sh &&
 	flux python shells.py 1 88888 0123abcd $guest "$PWD/hung.py" exec "$PWD/hung.sh" 88888 &&
-	await eval "drained | grep \"1 unkillable user processes\"" &&
+	await eval "drained | grep \"1 unkillable user processes for job .*: pid \"" &&
 	flux exec -r 1 flux dmesg | grep "cannot end imp-shell-1-"
 '
 # A job that has its id does not wait for it, either.

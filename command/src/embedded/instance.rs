@@ -361,6 +361,7 @@ fn happening_of(unit: UnitName, event: &UnitEvent) -> Option<Happening> {
         }
         UnitEvent::Started { pid } => Happening::UnitStarted { unit, pid },
         UnitEvent::Kept { .. }
+        | UnitEvent::LeftOver { .. }
         | UnitEvent::Marked { .. }
         | UnitEvent::OutputLost { .. }
         | UnitEvent::OutputOverflow { .. }

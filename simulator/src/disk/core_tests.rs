@@ -293,6 +293,28 @@ fn a_shell_that_has_left_its_unit_is_told_in_each_life() {
     }
 }
 
+/// [left-named]
+#[test]
+fn what_a_signal_has_not_ended_is_told_of_a_shell_that_lives() {
+    let disk = SimDisk::default();
+    let mut life = Life::new(&disk, BOOT);
+    let processes = "pid 5 (user 0, \"sleep\")".to_string();
+    let named = |unit| BackendEvent::LeftOver { unit, processes: processes.clone() };
+    life.launch(1);
+    life.event(named(unit(1)));
+    assert_eq!(life.take(), [], "it has not started");
+    life.event(started(1));
+    life.event(named(unit(1)));
+    life.event(exited(1));
+    life.event(named(unit(1)));
+    let told = UnitEvent::LeftOver { processes: processes.clone() }.of(&unit(1));
+    let events = life.take();
+    assert_eq!([&events[1], &events[3]], [&told, &told], "{events:?}");
+    life.event(BackendEvent::Empty(unit(1)));
+    life.event(named(unit(1)));
+    assert!(!life.take().contains(&told), "nothing is left");
+}
+
 #[test]
 fn one_file_that_cannot_be_written_does_not_keep_others_from_it() {
     let disk = SimDisk::without_reserves();

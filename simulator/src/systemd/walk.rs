@@ -347,6 +347,7 @@ impl Walk {
             | BackendEvent::Exited { unit, .. }
             | BackendEvent::Failed { unit, .. }
             | BackendEvent::Left(unit)
+            | BackendEvent::LeftOver { unit, .. }
             | BackendEvent::Replaced(unit)
             | BackendEvent::Started { unit, .. }
             | BackendEvent::Stopping(unit) => (unit.clone(), self.systemd.lives(unit)),
@@ -381,6 +382,7 @@ impl Walk {
                 self.assert(false, "nobody else starts units");
             }
             BackendEvent::Left(_) => self.assert(false, "nobody leaves its unit"),
+            BackendEvent::LeftOver { .. } => self.assert(false, "only the adapter names them"),
             BackendEvent::Answers
             | BackendEvent::Listed
             | BackendEvent::Silent { .. }

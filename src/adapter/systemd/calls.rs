@@ -151,6 +151,7 @@ impl Systemd {
         if let Some(names) = self.cgroups.directory(unit, main).and_then(|path| left::names(&path))
         {
             tracing::warn!(%unit, signal, "left after the signal, which is sent again: {names}");
+            self.tracker.tell_left_over(unit, names);
         }
     }
 

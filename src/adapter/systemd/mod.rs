@@ -105,7 +105,7 @@ pub struct Systemd {
     /// Whom a signal is for as well when systemd has sent it to the main process, by the number of
     /// the call.
     signalled: BTreeMap<u64, Members>,
-    /// Signals that were asked for. Who is left when one is asked for again is named in the log.
+    /// Signals that were asked for. Who is left when one is asked for again is named.
     killed: BTreeSet<(UnitName, i32)>,
     pauses: Pauses,
     answer_within: Duration,

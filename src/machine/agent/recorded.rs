@@ -102,6 +102,7 @@ impl Recorded {
             // They do not change how far its life is.
             UnitEvent::Kept { .. }
             | UnitEvent::Left
+            | UnitEvent::LeftOver { .. }
             | UnitEvent::Marked { .. }
             | UnitEvent::Output { .. }
             | UnitEvent::OutputLost { .. }

@@ -383,7 +383,7 @@ impl Script {
                 out.log(Level::Warning, text);
             }
             UnitEvent::OutputOverflow { .. } => (), // the supervisor has logged it
-            UnitEvent::Kept { .. } => (),           // a shell's
+            UnitEvent::Kept { .. } | UnitEvent::LeftOver { .. } => (), // a shell's
         }
         self.unit.discard_if_done(out);
         was_active && !self.is_active()

@@ -30,6 +30,8 @@ pub(in crate::machine) struct Shell {
     size: u32,
     /// That its record was lost, or that its main process was seen outside of the unit.
     troubles: Vec<Report>,
+    /// The processes that signals have not ended, as they were named last.
+    left_over: Option<String>,
     outputs: [OutputStream; 2],
     /// What else there is to say of its output: it was cut off, or fills the disk.
     remarks: Vec<Report>,
@@ -49,6 +51,7 @@ impl Shell {
             userid: spec.userid,
             size: spec.size,
             troubles: Vec::new(),
+            left_over: None,
             outputs: [OutputStream::new(Stream::Stdout), OutputStream::new(Stream::Stderr)],
             remarks: Vec::new(),
             entries: Entries::default(),
@@ -249,8 +252,12 @@ impl Shell {
                 }
                 vec![Report::Left]
             }
+            UnitEvent::LeftOver { processes } => self.name_left_over(processes),
             UnitEvent::Lost { message } => self.tell_end(Report::Lost { message }),
-            UnitEvent::Gone => self.take_rest(),
+            UnitEvent::Gone => {
+                self.left_over = None;
+                self.take_rest()
+            }
             UnitEvent::Marked { .. } => Vec::new(), // a script's
             UnitEvent::Stopping => Vec::new(),      // the agent has seen to it
         }
@@ -287,6 +294,24 @@ impl Shell {
     /// What it has left behind cannot be ended; returns what to report.
     pub(super) fn set_unkillable(&mut self) -> Vec<Report> {
         self.remark(Report::Unkillable)
+    }
+
+    /// The processes that cannot be ended, as far as they were named.
+    pub(super) fn left_over(&self) -> Option<&str> {
+        self.left_over.as_deref()
+    }
+
+    fn name_left_over(&mut self, processes: String) -> Vec<Report> {
+        let is_news = self.left_over.as_ref() != Some(&processes);
+        self.left_over = Some(processes);
+        if self.unit.is_unwanted() || !is_news {
+            return Vec::new();
+        }
+        self.report_left_over().into_iter().collect()
+    }
+
+    fn report_left_over(&self) -> Option<Report> {
+        self.left_over.clone().map(|processes| Report::LeftOver { processes })
     }
 
     /// Keeps what a new leader has to hear as well.
@@ -450,6 +475,7 @@ impl Shell {
             self.unit.acknowledge(stream, offset, 0, out);
             reports.extend(self.outputs[stream as usize].take(ended));
         }
+        reports.extend(self.report_left_over());
         reports.extend(self.remarks.iter().cloned());
         if let Some(End::Status(status)) = self.unit.end() {
             reports.push(Report::Exited { status: *status });

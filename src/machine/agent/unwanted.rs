@@ -5,7 +5,7 @@ use super::{Agent, Claim, Over, Unled, Upstream};
 use crate::machine::context::Context;
 use crate::machine::effect::{Effects, Level};
 use crate::planted::Bug;
-use crate::proto::peer::{Report, ShellsRequest};
+use crate::proto::peer::{self, Report, ShellsRequest};
 
 impl Agent {
     /// Ends the shell, which nobody wants.
@@ -52,7 +52,7 @@ impl Agent {
             }
             Upstream::Unled(Unled { over: Over::Forgotten, .. }) if !is_foreign => (),
             Upstream::Led(_) | Upstream::Unled(_) => {
-                let reason = format!("unkillable user processes for job {}", self.id);
+                let reason = peer::unkillable_reason(self.id, there.shell.left_over());
                 out.drain(cx.facts.rank, reason);
             }
         }

@@ -174,6 +174,7 @@ fn stage(report: &Report) -> Option<Stage> {
         | Report::EndReason(_)
         | Report::Epilog
         | Report::Left
+        | Report::LeftOver { .. }
         | Report::Output { .. }
         | Report::OutputLost { .. }
         | Report::OutputOverflow { .. }

@@ -187,6 +187,12 @@ const RULES: &[Rule] = &[
         why: "nobody has asked for the shell",
     },
     Rule {
+        machine: Agent,
+        states: Not(&["running", "exited"]),
+        inputs: &[LeftOver],
+        why: "the supervisor reports it only of a shell that has started, and before it is gone",
+    },
+    Rule {
         machine: Script,
         states: Not(&["none"]),
         inputs: &[Found],

@@ -1,5 +1,7 @@
 //! Exceptions, time limits and the kill escalation.
 
+use std::collections::BTreeMap;
+
 use super::failure::Failure;
 use super::kill::Kill;
 use super::rank::{Phase, Rank};
@@ -9,7 +11,7 @@ use super::{Leader, plural};
 use crate::machine::context::Context;
 use crate::machine::effect::{Effect, Effects, Level};
 use crate::machine::event::Fault;
-use crate::proto::peer::Order;
+use crate::proto::peer::{self, Order};
 use crate::proto::{
     BrokerRank, EndReason, Exception, ExecEvent, Idset, JobException, Signal, WaitStatus, WallTime,
     format_fsd,
@@ -274,10 +276,18 @@ impl Leader {
         }
     }
 
-    /// The job ends without these ranks.
+    /// The job ends without these ranks. The reason names the processes of which a rank has told.
     pub(super) fn drain_unkillable(&mut self, cx: Context, ranks: &Idset, out: &mut Effects) {
-        let reason = format!("unkillable user processes for job {}", self.id);
-        self.drain_and_give_up(cx, ranks, reason, out);
+        let mut reasons: BTreeMap<String, Idset> = BTreeMap::new();
+        for rank in ranks.ranks() {
+            let known = self.ranks.get(rank);
+            let processes = known.and_then(|known| known.left_over.as_deref());
+            let reason = peer::unkillable_reason(self.id, processes);
+            reasons.entry(reason).or_default().insert(rank.0);
+        }
+        for (reason, ranks) in reasons {
+            self.drain_and_give_up(cx, &ranks, reason, out);
+        }
     }
 
     fn drain_and_give_up(&mut self, cx: Context, ranks: &Idset, reason: String, out: &mut Effects) {

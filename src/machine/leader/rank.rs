@@ -72,6 +72,8 @@ pub(super) struct Rank {
     pub(super) ended_before: bool,
     /// The shell has left its unit, and that was told.
     pub(super) left: bool,
+    /// The processes of its shell that signals have not ended, as they were named last.
+    pub(super) left_over: Option<String>,
     pub(super) in_log: InLog,
     pub(super) scripts: RankScripts,
 }

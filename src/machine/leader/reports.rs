@@ -94,6 +94,7 @@ impl Leader {
             }
             Report::Gone => self.set_gone(cx, rank),
             Report::Left => self.handle_left(cx, rank, out),
+            Report::LeftOver { processes } => known.left_over = Some(processes.clone()),
             Report::Lost { message } if is_active => {
                 if self.lose_shell(cx, rank, message, out) {
                     exits.insert(rank, None);

@@ -247,12 +247,14 @@ fn a_guest_that_nobody_wants_is_killed_by_the_imp_and_its_rank_drained() {
     let (id, to, digest, result) = (JOB, BrokerRank(0), "job".into(), Ok(false));
     let answer = Event::KnownAnswered { id, asker, to, digest, question, result };
     let effects = node.hear(answer);
+    let processes = "pid 12 (user 0, \"sleep\")".to_string();
+    node.hear(Event::Supervisor(UnitEvent::LeftOver { processes: processes.clone() }.of(&unit)));
     let collects = |e: &&Effect| matches!(e, Effect::Unit(_, UnitCommand::Collect));
     assert_eq!(effects.iter().filter(collects).count(), 1);
     let (signals, drains, _) = pass(&mut node);
     assert!(signals.len() > 3, "{signals:?}");
     assert!(signals.iter().all(|s| *s == (Signal::USR1.number(), false)), "{signals:?}");
-    assert_eq!(drains, [format!("1: unkillable user processes for job {JOB}")]);
+    assert_eq!(drains, [format!("1: unkillable user processes for job {JOB}: {processes}")]);
     // It ends after all.
     node.hear(Event::Supervisor(UnitEvent::Gone.of(&unit)));
     assert_eq!(pass(&mut node), (vec![], vec![], vec![]));

@@ -223,6 +223,39 @@ fn what_cannot_be_killed_is_drained_and_the_job_ends() {
     assert_eq!(world.status(), Some(WaitStatus(libc::SIGKILL)));
 }
 
+/// [give-up-drains]
+#[test]
+fn a_rank_is_drained_with_the_names_of_what_cannot_be_killed() {
+    let config = Config { kill_timeout: 1.0, max_kill_count: 3, ..Config::default() };
+    let mut world = World::with(4, config);
+    world.start("0-3", false);
+    world.all_started(0..4);
+    world.cancel();
+    let name = |world: &mut World, rank, processes: &str| {
+        let unit = world.unit_of(rank);
+        world.report(rank, &unit, UnitEvent::LeftOver { processes: processes.to_string() });
+    };
+    let sleep = "pid 12 (user 0, \"sleep\")";
+    name(&mut world, 1, "pid 11 (user 1, \"sh\"), pid 12 (user 0, \"sleep\")");
+    name(&mut world, 1, sleep);
+    name(&mut world, 2, &"x".repeat(4000));
+    world.exited(3, WaitStatus::signaled(libc::SIGKILL));
+    // A new leader is told again.
+    world.unload(0);
+    world.load(0);
+    world.start("0-3", true);
+    world.cancel();
+    world.pass(100.0);
+    let plain = format!("unkillable user processes for job {JOB}");
+    let reasons = [
+        format!("0 {plain}"),
+        format!("1 {plain}: {sleep}"),
+        format!("2 {plain}: {}", "x".repeat(512)),
+    ];
+    assert_eq!(world.drained, reasons);
+    assert_eq!(world.released().last().map(|(_, is_final)| *is_final), Some(true));
+}
+
 /// Its systemd does not answer, say.
 #[test]
 fn a_rank_whose_shell_never_ran_is_drained_for_that() {

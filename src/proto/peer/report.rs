@@ -69,6 +69,11 @@ pub enum Report {
     /// The unit's main process was seen outside of the unit. [`Report::Gone`] does not cover
     /// processes that left the unit with it.
     Left,
+    /// Processes of the shell's unit that a signal has not ended. It replaces an earlier one.
+    LeftOver {
+        /// For people: pid, user and name of a few of them.
+        processes: String,
+    },
     /// It was started, and cannot be found.
     Lost {
         /// Why.
@@ -141,6 +146,20 @@ pub enum Report {
     },
     /// The shell has ended, but processes that it left behind cannot be killed.
     Unkillable,
+}
+
+/// The most characters of a drain's reason that name processes.
+const LEFT_OVER_MAX: usize = 512;
+
+/// The reason for the drain of a rank whose processes cannot be ended. flux-core's words come first.
+pub fn unkillable_reason(id: JobId, processes: Option<&str>) -> String {
+    let reason = format!("unkillable user processes for job {id}");
+    match processes {
+        Some(text) => {
+            format!("{reason}: {}", text.chars().take(LEFT_OVER_MAX).collect::<String>())
+        }
+        None => reason,
+    }
 }
 
 /// The reason for the drain of a rank whose shell has left its unit.

@@ -186,6 +186,11 @@ impl Tracker {
         Some(self.units.get(unit)?.state.started()?.pid)
     }
 
+    /// Report the processes that are still in a unit which was signalled.
+    pub fn tell_left_over(&mut self, unit: &UnitName, processes: String) {
+        self.events.push_back(BackendEvent::LeftOver { unit: unit.clone(), processes });
+    }
+
     /// Give up a start: report that nothing was started.
     pub fn fail(&mut self, unit: &UnitName, errnum: i32, message: String) {
         self.forget(unit);
