@@ -67,7 +67,7 @@ fn find_full(alone: &mut Alone, job: JobId, userid: u32) {
 /// [user-requests-bounded]
 #[test]
 fn a_user_with_many_jobs_leaves_no_more_than_so_much_on_a_rank() {
-    let (mut alone, _) = with_shell();
+    let (mut alone, unit) = with_shell();
     for job in 1..5 {
         find_full(&mut alone, JobId(job + 1000), super::OWNER);
         find_full(&mut alone, JobId(job + 2000), 99);
@@ -76,6 +76,8 @@ fn a_user_with_many_jobs_leaves_no_more_than_so_much_on_a_rank() {
     assert_eq!(answer_of(&taken, 7), None, "others have theirs: {taken:?}");
     find_full(&mut alone, JobId(3000), super::OWNER);
     let refused = alone.hear(leave(8, USER));
+    let written = UnitEvent::Kept { client: CLIENT.to_string(), is_written: true };
+    alone.hear(Event::Supervisor(written.of(&unit)));
     assert_eq!(answer_of(&refused, 8), Some(Some(libc::ENOSPC)));
 }
 
