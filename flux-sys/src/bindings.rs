@@ -176,6 +176,9 @@ pub type _bindgen_ty_11 = ::std::os::raw::c_uint;
 pub type flux_continuation_f = ::std::option::Option<
     unsafe extern "C" fn(f: *mut flux_future_t, arg: *mut ::std::os::raw::c_void),
 >;
+pub type flux_future_init_f = ::std::option::Option<
+    unsafe extern "C" fn(f: *mut flux_future_t, arg: *mut ::std::os::raw::c_void),
+>;
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct flux_kvs_txn {
@@ -396,11 +399,16 @@ functions! {
         aux: *mut ::std::os::raw::c_void,
         destroy: flux_free_f,
     ) -> ::std::os::raw::c_int;
+    pub fn flux_future_create(
+        cb: flux_future_init_f,
+        arg: *mut ::std::os::raw::c_void,
+    ) -> *mut flux_future_t;
     pub fn flux_future_get(
         f: *mut flux_future_t,
         result: *mut *const ::std::os::raw::c_void,
     ) -> ::std::os::raw::c_int;
     pub fn flux_future_error_string(f: *mut flux_future_t) -> *const ::std::os::raw::c_char;
+    pub fn flux_future_set_reactor(f: *mut flux_future_t, r: *mut flux_reactor_t);
     pub fn flux_service_register(
         h: *mut flux_t,
         name: *const ::std::os::raw::c_char,

@@ -27,6 +27,12 @@ type Found = (JobId, Option<Cleaning>);
 /// Takes each job that is found, or says what is wrong with one.
 type Each = Rc<dyn Fn(Result<Found, String>)>;
 
+/// Pause before what was not answered is asked again, in seconds.
+const AGAIN_PAUSE: f64 = if cfg!(test) { 0.01 } else { 2.0 };
+
+type Answered = Box<dyn FnOnce(Result<String, RpcError>)>;
+type Ask = Rc<dyn Fn(&Kvs, Answered)>;
+
 /// The answer to `job-manager.list`.
 #[derive(Deserialize)]
 struct List {
@@ -127,8 +133,8 @@ impl Kvs {
         each: impl Fn(Result<Found, String>) + 'static,
     ) {
         let (this, each): (Self, Each) = (self.clone(), Rc::new(each));
-        let payload = json!({ "max_entries": 0 }).to_string();
-        self.futures().rpc("job-manager.list", None, &payload, move |result| {
+        let payload = json!({ "max_entries": 0 });
+        self.insist("job-manager.list", payload, move |result| {
             let failed = |reason: String| {
                 format!("jobs in CLEANUP cannot be found: job-manager.list: {reason}")
             };
@@ -156,9 +162,13 @@ impl Kvs {
     /// module that was unloaded a moment ago has posted. A second hold would never end. `R` and
     /// `jobspec` were committed before, and the job manager has only parts of them.
     fn read_cleaning(&self, id: JobId, each: Each) {
-        let payload = json!({ "id": id, "attrs": ["eventlog"] }).to_string();
+        let payload = json!({ "id": id, "attrs": ["eventlog"] });
         let this = self.clone();
-        self.futures().rpc("job-manager.getattr", None, &payload, move |result| {
+        self.insist("job-manager.getattr", payload, move |result| {
+            if result.as_ref().is_err_and(|error| error.errnum == libc::ENOENT) {
+                // It has ended meanwhile.
+                return each(Ok((id, None)));
+            }
             let attributes = result.map_err(|error| error.to_string()).and_then(|text| {
                 serde_json::from_str::<Attributes>(&text).map_err(|error| error.to_string())
             });
@@ -190,10 +200,55 @@ impl Kvs {
     }
 
     fn read(&self, id: JobId, key: &'static str, each: Each, then: impl FnOnce(String) + 'static) {
-        self.lookup(None, &id.kvs_key(key), false, move |result| match result {
+        let name = id.kvs_key(key);
+        let what = name.clone();
+        let ask: Ask = Rc::new(move |kvs, done| kvs.lookup(None, &name, false, done));
+        let then: Answered = Box::new(move |result| match result {
             Ok(text) => then(text),
             Err(error) => each(Err(unled(id, &format!("{key}: {error}")))),
         });
+        self.ask_until_answered(what, ask, then, false);
+    }
+
+    /// Asks the job manager until it answers.
+    fn insist(
+        &self,
+        topic: &'static str,
+        payload: Value,
+        then: impl FnOnce(Result<String, RpcError>) + 'static,
+    ) {
+        let payload = payload.to_string();
+        let ask: Ask = Rc::new(move |kvs, done| kvs.futures().rpc(topic, None, &payload, done));
+        self.ask_until_answered(topic.to_string(), ask, Box::new(then), false);
+    }
+
+    /// Asks, and asks again after each error but the one that says that nothing is there. The log says
+    /// once that there is no answer, and once that there is one after all.
+    fn ask_until_answered(&self, what: String, ask: Ask, then: Answered, has_failed: bool) {
+        let this = self.clone();
+        let again = Rc::clone(&ask);
+        ask(
+            self,
+            Box::new(move |result| match result {
+                Err(error) if error.errnum != libc::ENOENT => {
+                    if !has_failed {
+                        let text = format!("jobs in CLEANUP: {what}: {error}: it is asked again");
+                        this.handle().log(libc::LOG_ERR, &text);
+                    }
+                    let kvs = this.clone();
+                    this.futures().after(AGAIN_PAUSE, move || {
+                        kvs.ask_until_answered(what, again, then, true);
+                    });
+                }
+                result => {
+                    if has_failed {
+                        let text = format!("jobs in CLEANUP: {what}: answered");
+                        this.handle().log(libc::LOG_INFO, &text);
+                    }
+                    then(result);
+                }
+            }),
+        );
     }
 }
 
@@ -203,4 +258,68 @@ fn unled(id: JobId, why: &impl std::fmt::Display) -> String {
         "{id}: is in CLEANUP, and cannot be led to its end: {why}. `flux post-job-event {id} \
          epilog-finish` frees its resources"
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+    use std::io::Write;
+
+    use flux_sys::libflux;
+
+    use super::super::{Futures, Handle, Message, MessageHandler};
+    use super::*;
+
+    /// Refuses the first two requests, then answers.
+    fn service(handle: Handle, topic: &str, answer: &'static str) -> MessageHandler {
+        let refused = RefCell::new(0);
+        let body = move |message: Message| {
+            let mut refused = refused.borrow_mut();
+            let sent = if *refused < 2 {
+                *refused += 1;
+                message.respond_error(handle, libc::EIO, "no")
+            } else {
+                message.respond(handle, Some(answer))
+            };
+            sent.expect("sent");
+        };
+        MessageHandler::new(handle, topic, false, false, body).expect("a handler")
+    }
+
+    /// [cleanup-found]
+    #[test]
+    fn what_is_not_answered_is_asked_again() {
+        if let Err(why) = flux_sys::load() {
+            let test = "cleaning::what_is_not_answered_is_asked_again";
+            // What a test prints is shown only if it fails.
+            let _ = writeln!(std::io::stderr(), "skipped: {test}: {why}");
+            return;
+        }
+        // SAFETY: the address is a string; the handle is used by this thread alone.
+        let handle = unsafe { Handle::new(libflux().flux_open(c"loop://".as_ptr(), 0)) };
+        let handle = handle.expect("a handle that leads back to itself");
+        let futures = Rc::new(Futures::new(handle));
+        let list = r#"{"jobs":[{"id":7,"state":16},{"id":8,"state":32}]}"#;
+        let services = [
+            service(handle, "job-manager.list", list),
+            service(handle, "job-manager.getattr", r#"{"eventlog":[]}"#),
+        ];
+        let listings = Rc::new(RefCell::new(Vec::new()));
+        let listed = Rc::clone(&listings);
+        let found = Rc::new(RefCell::new(Vec::new()));
+        let each = Rc::clone(&found);
+        Kvs::new(handle, Rc::clone(&futures)).find_cleaning(
+            move |listing| listed.borrow_mut().push((listing.run, listing.cleanup)),
+            move |result| {
+                each.borrow_mut().push(result.map(|(id, cleaning)| (id, cleaning.is_some())));
+                handle.stop_reactor();
+            },
+        );
+        handle.run_reactor().expect("run");
+        assert_eq!(*listings.borrow(), [(vec![JobId(7)], vec![JobId(8)])]);
+        assert_eq!(*found.borrow(), [Ok((JobId(8), false))]);
+        drop(services);
+        futures.close();
+        handle.close();
+    }
 }
