@@ -528,12 +528,15 @@ impl Agent {
         result: Result<(), Fault>,
         out: &mut Effects,
     ) {
+        let is_done = result.is_ok();
+        let again =
+            self.own_shell().map(|shell| shell.handle_recommitted(cx.now.mono, client, is_done));
         if let Err(fault) = result {
+            let level = if matches!(again, Ok(true)) { Level::Debug } else { Level::Error };
             let text = format!("{}: commits of client {client} may be lost: {fault}", self.id);
-            out.log(Level::Error, text);
+            out.log(level, text);
         }
-        if let Ok(shell) = self.own_shell() {
-            shell.handle_recommitted(client);
+        if again.is_ok() {
             self.settle(cx, Vec::new(), out);
         }
     }
@@ -588,6 +591,9 @@ impl Agent {
 
     pub(super) fn handle_timeout(&mut self, cx: Context, out: &mut Effects) {
         self.evict_further(cx, out);
+        if let Ok(shell) = self.own_shell() {
+            shell.handle_timeout(cx.now.mono, out);
+        }
         if let Some(there) = &mut self.local_shell {
             let reports = there.perilog.handle_timeout(cx, self.id, out);
             self.settle(cx, reports, out);

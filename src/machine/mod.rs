@@ -53,3 +53,8 @@ pub use mono_time::MonoTime;
 pub use node::Node;
 pub use peer_request::{Awaited, PeerRequest};
 pub use request::Topic;
+
+/// How often a commit to a guest namespace is tried before it is given up.
+const COMMIT_TRIES: u32 = 5;
+/// The pause between two of these tries, in seconds.
+const COMMIT_PAUSE: f64 = 1.0;

@@ -138,13 +138,17 @@ impl World {
             return;
         }
         let failure = || Fault::new(libc::EIO, "commit failed");
-        let may_fail = !matches!(op, KvsOp::Create { .. } | KvsOp::Link | KvsOp::Recommit(_));
+        let may_fail = !matches!(op, KvsOp::Create { .. } | KvsOp::Link);
         let fails = may_fail && self.faults.draw(FaultKind::CommitFails).is_some();
         let result = match op {
             KvsOp::Append { .. } if fails => KvsResult::Appended(Err(failure())),
             KvsOp::Move if fails => KvsResult::Moved(Err(failure())),
             KvsOp::Open { .. } if fails => KvsResult::Opened(Err(failure())),
             KvsOp::Released if fails => KvsResult::Released(Err(failure())),
+            KvsOp::Recommit(bequest) if fails => {
+                let client = bequest.client.clone();
+                KvsResult::Recommitted { client, result: Err(failure()) }
+            }
             KvsOp::Move => {
                 let (root, broker) = (Box::new(self.kvs.roots(&[id])), self.ranks[0].brokers);
                 return self.after(0.000_1, 0.01, Item::Graft { from, id, root, broker });

@@ -11,6 +11,8 @@ use std::sync::Arc;
 
 use crate::machine::effect::{Effect, Effects, KvsOp};
 use crate::machine::event::{Fault, RequestId};
+use crate::machine::mono_time::MonoTime;
+use crate::machine::{COMMIT_PAUSE, COMMIT_TRIES};
 use crate::planted::Bug;
 use crate::proto::{Bequest, JobId};
 
@@ -31,11 +33,19 @@ pub(super) struct ClientCommits {
     /// Clients whose commits are on their way to the disk. They may have gone without waiting.
     unwritten: BTreeSet<String>,
     /// Clients whose commits are being done again.
-    again: BTreeSet<String>,
+    again: BTreeMap<String, Again>,
     /// The shell's commits are to be done again when it has ended.
     is_shells_due: bool,
     /// A leader has asked for what is kept.
     is_led: bool,
+}
+
+/// Commits that are being done again.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Again {
+    failures: u32,
+    /// When they are tried the next time; none while they are under way.
+    at: Option<MonoTime>,
 }
 
 impl ClientCommits {
@@ -137,16 +147,48 @@ impl ClientCommits {
 
     fn commit_all(&mut self, id: JobId, is_due: impl Fn(&Bequest) -> bool, out: &mut Effects) {
         for (client, bequest) in self.bequests.iter().filter(|(_, bequest)| is_due(bequest)) {
-            if !Bug::CommitsOfEndedLost.is_planted() && self.again.insert(client.clone()) {
+            if Bug::CommitsOfEndedLost.is_planted() {
+                continue;
+            }
+            // A new leader is a reason to try as often again.
+            let before = self.again.insert(client.clone(), Again::default());
+            if before.is_none_or(|before| before.at.is_some()) {
                 let op = KvsOp::Recommit(Arc::clone(bequest));
                 out.push(Effect::Kvs { id, op });
             }
         }
     }
 
-    /// Commits were done again, or cannot be.
-    pub(super) fn handle_recommitted(&mut self, client: &str) {
-        self.again.remove(client);
+    /// Commits were done again, or could not be. Returns whether they are tried once more.
+    pub(super) fn handle_recommitted(
+        &mut self,
+        now: MonoTime,
+        client: &str,
+        is_done: bool,
+    ) -> bool {
+        let Some(again) = self.again.get_mut(client) else { return false };
+        again.failures += 1;
+        if is_done || again.failures >= COMMIT_TRIES {
+            self.again.remove(client);
+            return false;
+        }
+        again.at = Some(now + COMMIT_PAUSE);
+        true
+    }
+
+    pub(super) fn next_timeout(&self) -> Option<MonoTime> {
+        self.again.values().filter_map(|again| again.at).min()
+    }
+
+    /// Tries those again whose pause is over.
+    pub(super) fn handle_timeout(&mut self, now: MonoTime, id: JobId, out: &mut Effects) {
+        for (client, again) in &mut self.again {
+            if again.at.take_if(|at| *at <= now).is_some()
+                && let Some(bequest) = self.bequests.get(client)
+            {
+                out.push(Effect::Kvs { id, op: KvsOp::Recommit(Arc::clone(bequest)) });
+            }
+        }
     }
 
     /// The namespace has all commits of clients that have ended, as far as this rank can see to it.
@@ -162,6 +204,7 @@ mod tests {
     use super::*;
 
     const ID: JobId = JobId(7);
+    const NOW: MonoTime = MonoTime(1.0);
 
     fn bequest(client: &str, size: usize) -> Arc<Bequest> {
         let commit = json!({ "flags": 0, "ops": ["x".repeat(size)] });
@@ -216,7 +259,7 @@ mod tests {
         kept.commit_again(ID, true, &mut out);
         assert_eq!(out.list.len(), 1);
         assert!(!kept.is_settled());
-        kept.handle_recommitted(client);
+        kept.handle_recommitted(NOW, client, true);
         assert!(kept.is_settled());
         kept.commit_again(ID, true, &mut out);
         assert_eq!(out.list.len(), 2);
@@ -232,8 +275,8 @@ mod tests {
         kept.handle_written(ID, client, true, &mut out);
         assert_eq!(out.list, [], "the leader will ask");
         kept.commit_again(ID, true, &mut out);
-        kept.handle_recommitted(client);
-        kept.handle_recommitted(other);
+        kept.handle_recommitted(NOW, client, true);
+        kept.handle_recommitted(NOW, other, true);
         let of = |out: &Effects| format!("{:?}", out.list).matches("client").count();
         assert_eq!(of(&out), 2);
         kept.handle_written(ID, other, true, &mut out);

@@ -145,7 +145,9 @@ impl LocalShell {
 
     pub(super) fn next_timeout(&self) -> Option<MonoTime> {
         let evict_at = self.eviction.as_ref().map(Eviction::next_timeout);
-        [evict_at, self.perilog.next_timeout()].into_iter().flatten().min()
+        // Its commits are not for the namespace of another job.
+        let commit_at = if self.is_foreign() { None } else { self.shell.next_timeout() };
+        [evict_at, commit_at, self.perilog.next_timeout()].into_iter().flatten().min()
     }
 
     /// The job is over.

@@ -8,6 +8,7 @@ use super::output::OutputStream;
 use super::recorded::{End, Recorded, Seen};
 use crate::machine::effect::{Effect, Effects};
 use crate::machine::event::{Fault, RequestId};
+use crate::machine::mono_time::MonoTime;
 use crate::planted::Bug;
 use crate::port::Note;
 use crate::port::supervisor::{StartFailure, UnitEvent, UnitRecord, UnitSpec};
@@ -517,9 +518,22 @@ impl Shell {
         let _ = self.client_commits.take(self.unit().job(), bequest, 0);
     }
 
-    /// Commits were done again, or cannot be.
-    pub(super) fn handle_recommitted(&mut self, client: &str) {
-        self.client_commits.handle_recommitted(client);
+    /// Commits were done again, or could not be. Returns whether they are tried once more.
+    pub(super) fn handle_recommitted(
+        &mut self,
+        now: MonoTime,
+        client: &str,
+        is_done: bool,
+    ) -> bool {
+        self.client_commits.handle_recommitted(now, client, is_done)
+    }
+
+    pub(super) fn next_timeout(&self) -> Option<MonoTime> {
+        self.client_commits.next_timeout()
+    }
+
+    pub(super) fn handle_timeout(&mut self, now: MonoTime, out: &mut Effects) {
+        self.client_commits.handle_timeout(now, self.unit().job(), out);
     }
 
     /// The module is unloaded: the requests in the barrier are kept with the unit, and clients that

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::machine::away;
 use crate::machine::mono_time::MonoTime;
+use crate::machine::{COMMIT_PAUSE, COMMIT_TRIES};
 
 /// Timers of one job's leader. Of two that are due at the same moment the one that stands first fires
 /// first: tasks are signalled before their shells.
@@ -46,7 +47,7 @@ impl Timer {
     /// double), and how often it is tried in a row.
     fn tries(self) -> (f64, f64, u32) {
         match self {
-            Self::Commit => (1.0, 1.0, 5),
+            Self::Commit => (COMMIT_PAUSE, COMMIT_PAUSE, COMMIT_TRIES),
             Self::Open => (2.0, 2.0, u32::MAX),
             Self::Retry => (away::PAUSE_FIRST, away::PAUSE_MAX, u32::MAX),
             Self::Tell => (2.0, 2.0, u32::MAX),

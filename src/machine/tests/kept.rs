@@ -6,7 +6,9 @@ use std::sync::Arc;
 use serde_json::json;
 
 use super::{Credential, JOB, World, facts, record};
-use crate::machine::{Answer, Effect, Effects, Event, KvsOp, RequestId};
+use crate::machine::{
+    Answer, Effect, Effects, Event, Fault, KvsOp, KvsResult, MonoTime, RequestId,
+};
 use crate::port::Note;
 use crate::port::supervisor::{SupervisorEvent, UnitCommand, UnitEvent, UnitRecord, UnitSpec};
 use crate::proto::peer::Mode;
@@ -74,10 +76,10 @@ fn a_user_with_many_jobs_leaves_no_more_than_so_much_on_a_rank() {
     }
     let taken = alone.hear(leave(7, USER));
     assert_eq!(answer_of(&taken, 7), None, "others have theirs: {taken:?}");
-    find_full(&mut alone, JobId(3000), super::OWNER);
-    let refused = alone.hear(leave(8, USER));
     let written = UnitEvent::Kept { client: CLIENT.to_string(), is_written: true };
     alone.hear(Event::Supervisor(written.of(&unit)));
+    find_full(&mut alone, JobId(3000), super::OWNER);
+    let refused = alone.hear(leave(8, USER));
     assert_eq!(answer_of(&refused, 8), Some(Some(libc::ENOSPC)));
 }
 
@@ -154,4 +156,37 @@ fn another_leader_has_them_done_again_too() {
     let op = KvsOp::Recommit(bequest());
     assert!(again.contains(&Effect::Kvs { id: JOB, op }), "{again:?}");
     assert!(!format!("{again:?}").contains("Gone"), "{again:?}");
+}
+
+/// [recommit-tried]
+#[test]
+fn what_cannot_be_done_again_is_tried_five_times() {
+    for failures in 1..=5 {
+        let (mut alone, unit) = with_shell();
+        alone.hear(leave(7, USER));
+        alone.hear(Event::Supervisor(UnitEvent::Gone.of(&unit)));
+        let mut effects = alone.shells(2, 2, "digest", Mode::Adopt);
+        let op = KvsOp::Recommit(bequest());
+        let asked = Effect::Kvs { id: JOB, op };
+        let mut answer = |alone: &mut Alone, result| {
+            assert!(effects.contains(&asked), "{effects:?}");
+            assert!(!format!("{effects:?}").contains("Gone"), "{effects:?}");
+            let result = KvsResult::Recommitted { client: CLIENT.to_string(), result };
+            effects = alone.hear(Event::Kvs { id: JOB, result });
+            assert!(!effects.contains(&asked), "not before the pause is over: {effects:?}");
+            if alone.node.next_timeout().is_some_and(|at| at <= MonoTime(alone.now + 1.0)) {
+                alone.now += 1.0;
+                effects.extend(alone.hear(Event::Timeout));
+            }
+            effects.clone()
+        };
+        for _ in 1..failures {
+            answer(&mut alone, Err(Fault::new(libc::EIO, "no")));
+        }
+        let is_lost = failures == 5;
+        let result = if is_lost { Err(Fault::new(libc::EIO, "no")) } else { Ok(()) };
+        let last = format!("{:?}", answer(&mut alone, result));
+        assert!(last.contains("Gone"), "{last}");
+        assert_eq!(last.contains("may be lost"), is_lost, "{last}");
+    }
 }
