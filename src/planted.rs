@@ -42,12 +42,16 @@ pub enum Bug {
     FirstRunWrites,
     /// What the instance has forgotten lives on for `peer-timeout` before anybody asks rank 0 about it.
     ForgottenLives,
+    /// Nobody notices that the disk holds the supervisor up.
+    HangUnnoticed,
     /// A new coordinator holds a job in CLEANUP that an earlier one holds already.
     HeldAgain,
     /// A checkpoint may have a job in CLEANUP that is not held.
     HoldForgotten,
     /// Nobody asks whether a request to another rank, on which nothing has come, was lost.
     LossUnnoticed,
+    /// What is left of a shell waits until its record takes its status.
+    LateWaits,
     /// After a reconnect to the bus, the supervisor does not ask what happened meanwhile.
     LostSignalAfterReconnect,
     /// Output that a shell sends to another has no number: nobody notices when it is lost.
@@ -97,7 +101,7 @@ pub enum Bug {
 
 impl Bug {
     /// All bugs.
-    pub const ALL: [Self; 42] = [
+    pub const ALL: [Self; 44] = [
         Self::AdoptionByPid,
         Self::AnotherReleaseIsFatal,
         Self::BarrierAfterRestart,
@@ -115,8 +119,10 @@ impl Bug {
         Self::EpilogEarly,
         Self::FirstRunWrites,
         Self::ForgottenLives,
+        Self::HangUnnoticed,
         Self::HeldAgain,
         Self::HoldForgotten,
+        Self::LateWaits,
         Self::LossUnnoticed,
         Self::LostSignalAfterReconnect,
         Self::OneWayUnnumbered,

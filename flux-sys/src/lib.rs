@@ -4,7 +4,7 @@
 //! broker or a shell, or else the system's. So all of this project builds where Flux is not
 //! installed, and a module that is loaded into a Flux that lacks something can say so.
 
-use std::ffi::c_int;
+use std::ffi::{c_int, c_void};
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::OnceLock;
@@ -59,6 +59,21 @@ pub fn set_cancelable(cancelable: bool) -> bool {
     // SAFETY: `old` outlives the call, which fails for another state only, and cancels nothing.
     unsafe { pthread_setcancelstate(state, &mut old) };
     old == PTHREAD_CANCEL_ENABLE
+}
+
+/// Keeps the library, or program, that this function is part of, in memory for as long as the process
+/// lives: a thread is left behind in it (dlclose(3)).
+pub fn keep_mapped() {
+    let here = keep_mapped as *const () as *const c_void;
+    // SAFETY: all zeros are no names and no addresses.
+    let mut found: libc::Dl_info = unsafe { std::mem::zeroed() };
+    // SAFETY: `found` outlives the call. A name that is found belongs to the loaded object, and stays
+    // valid as long as that is loaded, as it is while this runs.
+    unsafe {
+        if libc::dladdr(here, &mut found) != 0 {
+            libc::dlopen(found.dli_fname, libc::RTLD_NOW | libc::RTLD_NOLOAD | libc::RTLD_NODELETE);
+        }
+    }
 }
 
 /// Whether anybody has the file of this descriptor open for writing, which the kernel says when

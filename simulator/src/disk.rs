@@ -41,6 +41,8 @@ struct State {
     files: BTreeMap<String, File>,
     /// How many bytes can still be written. `None` means that there is no limit.
     room: Option<u64>,
+    /// The error of each change, while there is one.
+    changes_fail: Option<i32>,
     /// A file to which nothing can be appended.
     broken: Option<String>,
     /// The file system cannot reserve space.
@@ -104,9 +106,15 @@ impl SimDisk {
         self.lock().room = room;
     }
 
-    /// Whether writes can fail for want of space.
+    /// Whether writes can fail.
     pub(crate) fn is_short(&self) -> bool {
-        self.lock().room.is_some()
+        let state = self.lock();
+        state.room.is_some() || state.changes_fail.is_some()
+    }
+
+    /// Sets the error with which each change fails, of the module and of shells.
+    pub(crate) fn fail_changes(&self, errno: Option<i32>) {
+        self.lock().changes_fail = errno;
     }
 
     /// Has the module die in the middle of a change, after `after` changes that work. Of an append
@@ -227,6 +235,9 @@ impl SimDisk {
     /// Makes a change of the module other than an append.
     fn change<T>(&self, change: impl FnOnce(&mut State) -> io::Result<T>) -> io::Result<T> {
         let mut state = self.look()?;
+        if let Some(errno) = state.changes_fail {
+            return Err(error(errno));
+        }
         match state.crash_now() {
             None => change(&mut state),
             Some(bytes) => {
@@ -263,8 +274,9 @@ impl State {
 
     fn append(&mut self, name: &str, bytes: &[u8]) -> io::Result<()> {
         let room = self.room.map_or(usize::MAX, |room| usize::try_from(room).unwrap_or(usize::MAX));
-        if self.broken.as_deref() == Some(name) {
-            return Err(error(libc::EIO));
+        let broken = (self.broken.as_deref() == Some(name)).then_some(libc::EIO);
+        if let Some(errno) = self.changes_fail.or(broken) {
+            return Err(error(errno));
         }
         let file = self.file(name)?;
         let reserved = file.reserved.saturating_sub(file.bytes.len());

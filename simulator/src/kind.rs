@@ -26,8 +26,12 @@ pub enum FaultKind {
     CrashBetweenEffects,
     /// A broker is killed in the middle of a write to its disk.
     CrashInWrite,
+    /// A node's disk takes no change for a while: it is read-only, a quota is used up, or it fails.
+    DiskFails,
     /// A node's disk is full for a while.
     DiskFull,
+    /// A node's disk answers nothing for a while, and holds its supervisor up.
+    DiskHangs,
     /// A job's time limit is changed.
     ExpirationMoved,
     /// A guest asks for another user's barrier or critical ranks.
@@ -74,7 +78,7 @@ pub enum FaultKind {
 
 impl FaultKind {
     /// All kinds.
-    pub const ALL: [Self; 32] = [
+    pub const ALL: [Self; 34] = [
         Self::AllKilled,
         Self::BrokerKilled,
         Self::BusIsFull,
@@ -86,7 +90,9 @@ impl FaultKind {
         Self::ConfigReloaded,
         Self::CrashBetweenEffects,
         Self::CrashInWrite,
+        Self::DiskFails,
         Self::DiskFull,
+        Self::DiskHangs,
         Self::ExpirationMoved,
         Self::Intruder,
         Self::KilledAtHandover,
@@ -129,7 +135,9 @@ impl FaultKind {
             | Self::Cancel
             | Self::ClockJumps
             | Self::ConfigReloaded
+            | Self::DiskFails
             | Self::DiskFull
+            | Self::DiskHangs
             | Self::ExpirationMoved
             | Self::Intruder
             | Self::ModuleReloaded

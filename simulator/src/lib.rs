@@ -42,6 +42,7 @@ mod contract;
 mod coverage;
 mod disk;
 mod fault;
+mod held_up;
 mod kind;
 mod kvs;
 mod manager;

@@ -11,9 +11,10 @@ use job_exec_rs::port::disk::Disk;
 use job_exec_rs::port::supervisor::{Method, OutputLimits, Started, SupervisorEvent, UnitSpec};
 use job_exec_rs::proto::{BrokerRank, InstanceId, UnitName};
 use job_exec_rs::supervisor::tracker::{News, Tracker, TrackerConfig};
-use job_exec_rs::supervisor::{Backend, Core, OutputPaths};
+use job_exec_rs::supervisor::{Backend, Core, OutputPaths, PulseWatch};
 
 use super::disk::SimDisk;
+use super::held_up::HeldUp;
 use super::request::Life;
 use super::script::Script;
 use super::shell::Shell;
@@ -115,6 +116,10 @@ impl Backend for TrackerBackend {
         self.tracker.collect(unit);
     }
 
+    fn hold(&mut self, unit: &UnitName) {
+        self.tracker.hold(unit);
+    }
+
     fn forget(&mut self, unit: &UnitName) {
         self.specs.remove(unit);
         self.killed.retain(|(killed, _)| killed != unit);
@@ -150,6 +155,12 @@ pub(super) struct Rank {
     pub(super) hangs_until: f64,
     /// What systemd has said of its units while it answers nothing. It is sent later.
     pub(super) held_news: Vec<(u64, News)>,
+    /// Since when its disk has answered nothing, and until when.
+    pub(super) disk_hangs: (f64, f64),
+    /// What waits for its supervisor meanwhile.
+    pub(super) held_up: Vec<HeldUp>,
+    /// The module's watch over its supervisor.
+    pub(super) pulse: PulseWatch,
     /// How often the node was booted again.
     pub(super) boot: u32,
     /// When it was booted.
@@ -209,6 +220,9 @@ impl Rank {
             muted: false,
             hangs_until: f64::NEG_INFINITY,
             held_news: Vec::new(),
+            disk_hangs: (f64::NEG_INFINITY, f64::NEG_INFINITY),
+            held_up: Vec::new(),
+            pulse: PulseWatch::default(),
             boot: 0,
             booted: f64::NEG_INFINITY,
             shells: Vec::new(),

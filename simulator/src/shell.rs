@@ -36,6 +36,8 @@ pub(super) struct Shell {
     /// When the last job before it got its resources.
     pub(super) last_allocation: f64,
     pub(super) exited: Option<WaitStatus>,
+    /// When the last of its processes ended.
+    pub(super) ended_at: f64,
     /// Whether a process that it left behind still lives.
     pub(super) leftover: bool,
     /// Whether its node was powered off since it was executed.
@@ -101,6 +103,7 @@ impl Shell {
             uri: String::new(),
             last_allocation: 0.0,
             exited: None,
+            ended_at: 0.0,
             leftover: false,
             before_reboot: false,
             lost_with_node: false,

@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use job_exec_rs::config;
-use job_exec_rs::machine::{Effect, Event, KvsOp, KvsResult, MonoTime, Node, Now};
+use job_exec_rs::machine::{Effect, Event, KvsOp, KvsResult, MonoTime, Node};
 use job_exec_rs::port::supervisor::UnitSpec;
-use job_exec_rs::proto::{JobId, Response, UnitName, WaitStatus, WallTime};
+use job_exec_rs::proto::{JobId, Response, UnitName, WaitStatus};
 use job_exec_rs::supervisor::tracker::{Ask, News};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -27,6 +27,7 @@ use super::sent::{Heard, Messages, Sent};
 use super::shell::ShellId;
 use super::traffic::{JobTraffic, Traffic};
 
+mod disks;
 mod effects;
 mod faults;
 mod links;
@@ -110,7 +111,7 @@ pub(super) enum Item {
         to: Life,
         event: Box<Event>,
     },
-    DiskEmptied(u32),
+    Disk(super::held_up::DiskItem),
     /// The resource module answers.
     Drained(Box<AskedDrain>),
     Execute {
@@ -501,7 +502,7 @@ impl World {
             Item::Cleaning { to, id } => self.read_cleaning(to, id),
             Item::Connect(life) => self.connect_bus(life),
             Item::Deliver { to, event } => self.deliver(to, *event),
-            Item::DiskEmptied(rank) => self.free_disk(rank),
+            Item::Disk(item) => self.handle_disk_item(item),
             Item::BusHasRoom(rank) => self.ranks[rank as usize].systemd.set_quotas(None, None),
             Item::Drained(drain) => self.answer_drain(*drain),
             Item::EndShell { id, status } => self.end_shell(id, status),
@@ -622,7 +623,7 @@ impl World {
     fn handle_now(&mut self, rank: u32, event: Event) {
         note!(self, "rank {rank} <- {event:?}");
         self.events += 1;
-        let now = Now { mono: MonoTime(self.now), wall: WallTime(self.wall(rank)) };
+        let now = self.time(rank);
         let state = &mut self.ranks[rank as usize];
         let Some(node) = &mut state.node else { return };
         let coverage = &mut self.coverage;

@@ -9,6 +9,8 @@ use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc as std_mpsc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -17,13 +19,13 @@ use nix::time::{ClockId, clock_gettime};
 use tokio::sync::mpsc;
 
 use crate::adapter::fork::Fork;
-use crate::adapter::host::HostDisk;
+use crate::adapter::host::{HostDisk, keep_mapped};
 use crate::adapter::systemd::{Systemd, SystemdConfig, SystemdError, manager_listens};
 use crate::port::supervisor::{
     OutputLimits, StartFailure, Supervisor, SupervisorEvent, UnitCommand, UnitEvent,
 };
 use crate::proto::{BrokerRank, ExecMethod, InstanceId, UnitName};
-use crate::supervisor::{BackendDriver, Core, OuterJob, OutputWatch, Sink};
+use crate::supervisor::{BackendDriver, Core, OuterJob, OutputWatch, Pulse, Sink};
 
 /// Each with the unit that it is about.
 type Commands = mpsc::UnboundedReceiver<(UnitName, UnitCommand)>;
@@ -31,6 +33,9 @@ type Commands = mpsc::UnboundedReceiver<(UnitName, UnitCommand)>;
 /// Default of [`WorkerConfig::answer_within`]. A systemd that is short of memory can take long, and
 /// what is asked of it again only adds to that.
 pub const ANSWER_WITHIN: Duration = Duration::from_secs(30);
+
+/// How long the end of the thread is waited for. A disk that does not answer can hold it up for ever.
+const STOP_WITHIN: Duration = Duration::from_secs(10);
 
 /// How long the worker waits, if nothing else happens, before it tries again to write facts that
 /// found no space on the disk.
@@ -120,8 +125,25 @@ impl NoSystemd {
 pub struct Worker {
     commands: Option<mpsc::UnboundedSender<(UnitName, UnitCommand)>>,
     thread: Option<JoinHandle<()>>,
+    shared: Arc<Shared>,
+    /// Hears of the end of the thread.
+    ended: std_mpsc::Receiver<()>,
     /// Where it logs to. The thread that submits commands may have nothing of its own.
     dispatch: tracing::Dispatch,
+}
+
+/// What the thread and its worker both see.
+#[derive(Debug, Default)]
+struct Shared {
+    pulse: Pulse,
+    /// The worker does not wait for the thread any more: it is to do nothing more.
+    is_given_up: AtomicBool,
+}
+
+impl Shared {
+    fn is_given_up(&self) -> bool {
+        self.is_given_up.load(Ordering::Relaxed)
+    }
 }
 
 impl Worker {
@@ -137,14 +159,18 @@ impl Worker {
         let (sender, receiver) = mpsc::unbounded_channel();
         let dispatch = config.dispatch.clone();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let shared = Arc::new(Shared::default());
+        let theirs = Arc::clone(&shared);
+        let (ends, ended) = std_mpsc::channel();
         let thread =
             std::thread::Builder::new().name("supervisor".to_string()).spawn(move || {
+                let _ends = ends;
                 let dispatch = config.dispatch.clone();
                 tracing::dispatcher::with_default(&dispatch, || {
                     let sink = Arc::new(sink);
                     let events = Arc::clone(&sink);
                     let events = Box::new(move |event| events(event));
-                    let body = || runtime.block_on(run(config, events, receiver));
+                    let body = || runtime.block_on(run(config, &theirs, events, receiver));
                     if let Err(panic) = catch_unwind(AssertUnwindSafe(body)) {
                         sink(SupervisorEvent::Unusable { message: panicked(&*panic) });
                     }
@@ -153,7 +179,7 @@ impl Worker {
                     drop(runtime);
                 });
             })?;
-        Ok(Worker { commands: Some(sender), thread: Some(thread), dispatch })
+        Ok(Worker { commands: Some(sender), thread: Some(thread), shared, ended, dispatch })
     }
 
     /// Obey the commands that were submitted, end the thread, and wait until it has ended.
@@ -161,18 +187,28 @@ impl Worker {
     /// systemd units go on running and are found again by the next worker on the same directory.
     /// Child processes (`fork`) are killed, because nobody could learn how they end.
     pub fn stop(mut self) {
-        self.end();
+        self.end(STOP_WITHIN);
+    }
+
+    /// For how long the thread has been held up in one call.
+    pub fn busy_for(&self) -> Duration {
+        self.shared.pulse.busy_for()
     }
 
     fn say(&self, text: &str) {
         tracing::dispatcher::with_default(&self.dispatch, || tracing::error!("{text}"));
     }
 
-    fn end(&mut self) {
+    fn end(&mut self, within: Duration) {
         drop(self.commands.take());
-        if let Some(thread) = self.thread.take()
-            && thread.join().is_err()
-        {
+        let Some(thread) = self.thread.take() else { return };
+        // The thread sends nothing. Its end is that it cannot.
+        if self.ended.recv_timeout(within) == Err(std_mpsc::RecvTimeoutError::Timeout) {
+            self.shared.is_given_up.store(true, Ordering::Relaxed);
+            keep_mapped();
+            return self.say("the disk does not answer: the supervisor's thread is left behind");
+        }
+        if thread.join().is_err() {
             self.say("the supervisor's thread has panicked");
         }
     }
@@ -190,7 +226,7 @@ fn panicked(panic: &(dyn Any + Send)) -> String {
 
 impl Drop for Worker {
     fn drop(&mut self) {
-        self.end();
+        self.end(STOP_WITHIN);
     }
 }
 
@@ -204,7 +240,8 @@ impl Supervisor for Worker {
     }
 }
 
-async fn run(config: WorkerConfig, sink: Sink, commands: Commands) {
+async fn run(config: WorkerConfig, shared: &Shared, sink: Sink, commands: Commands) {
+    shared.pulse.begin();
     let open = HostDisk::open(&config.directory).and_then(|disk| {
         let boot_id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id")?;
         Ok((disk, boot_id.trim().to_string(), OutputWatch::new(&config.directory)))
@@ -224,12 +261,15 @@ async fn run(config: WorkerConfig, sink: Sink, commands: Commands) {
         (ExecMethod::Auto | ExecMethod::Systemd, None) => open_systemd(&config).await,
     };
     match (systemd, config.method) {
-        (Ok(systemd), _) => serve(core, systemd, &config, watch, None, commands).await,
+        (Ok(systemd), _) => {
+            serve(core, systemd, (&config, shared), watch, None, commands).await;
+        }
         (Err(e), ExecMethod::Systemd) => {
             refuse_all(e.message(), |event| core.report(event), commands).await;
         }
         (Err(e), ExecMethod::Auto | ExecMethod::Fork) => {
-            serve(core, Fork::new(), &config, watch, Some(e.notice()), commands).await;
+            let notice = Some(e.notice());
+            serve(core, Fork::new(), (&config, shared), watch, notice, commands).await;
         }
     }
 }
@@ -274,7 +314,7 @@ async fn open_systemd(config: &WorkerConfig) -> Result<Systemd, NoSystemd> {
 async fn serve<B: BackendDriver>(
     mut core: Core,
     mut backend: B,
-    config: &WorkerConfig,
+    (config, shared): (&WorkerConfig, &Shared),
     watch: OutputWatch,
     notice: Option<String>,
     mut commands: Commands,
@@ -299,33 +339,43 @@ async fn serve<B: BackendDriver>(
     for (unit, command) in batch.drain(..) {
         core.handle_command(&unit, command, &mut backend);
     }
-    loop {
+    while !shared.is_given_up() {
+        shared.pulse.begin();
         // Mostly it is the records that grew, by what was done just now.
         if let Some(grown) = watch.grown_already() {
             core.handle_growth(&grown, &mut backend);
         }
+        shared.pulse.rest();
         backend.flush().await;
         tokio::select! {
             n = commands.recv_many(&mut batch, COMMAND_BATCH_MAX) => {
                 if n == 0 {
                     break;
                 }
-                for (unit, command) in batch.drain(..) {
+                shared.pulse.begin();
+                for (unit, command) in batch.drain(..).take_while(|_| !shared.is_given_up()) {
                     core.handle_command(&unit, command, &mut backend);
                 }
             }
             event = backend.next() => {
+                shared.pulse.begin();
                 if let Some(event) = event {
                     core.handle_event(event, &mut backend);
                 }
             }
-            grown = watch.grown() => core.handle_growth(&grown, &mut backend),
+            grown = watch.grown() => {
+                shared.pulse.begin();
+                core.handle_growth(&grown, &mut backend);
+            }
             () = tokio::time::sleep(LATE_RETRY_PAUSE), if core.is_late() => {
-                core.write_late(&mut backend);
+                shared.pulse.begin();
+                core.retry_late(&mut backend);
             }
         }
     }
-    core.write_late(&mut backend);
+    if !shared.is_given_up() {
+        core.write_late(&mut backend);
+    }
     backend.close().await;
 }
 
@@ -396,6 +446,33 @@ mod tests {
         }
     }
 
+    /// [hang-left]
+    #[test]
+    fn a_thread_that_is_held_up_is_left_behind() {
+        let log = Log::default();
+        let writer = log.clone();
+        let subscriber = tracing_subscriber::fmt().with_writer(move || writer.clone()).finish();
+        let (hold, held) = std_mpsc::channel::<()>();
+        let (ends, ended) = std_mpsc::channel();
+        let shared = Arc::new(Shared::default());
+        let theirs = Arc::clone(&shared);
+        let thread = std::thread::spawn(move || {
+            let _ends = ends;
+            theirs.pulse.begin();
+            // It hangs in a call until the test lets it go.
+            let _ = held.recv();
+            assert!(theirs.is_given_up());
+        });
+        let dispatch = tracing::Dispatch::new(subscriber);
+        let mut worker = Worker { commands: None, thread: Some(thread), shared, ended, dispatch };
+        worker.end(Duration::ZERO);
+        let text = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
+        assert!(text.contains("left behind"), "{text}");
+        drop(hold);
+        // It has come to its end: nobody can send any more.
+        assert_eq!(worker.ended.recv(), Err(std_mpsc::RecvError));
+    }
+
     #[test]
     fn a_command_that_nobody_takes_is_said_to_be_lost() {
         let log = Log::default();
@@ -404,7 +481,9 @@ mod tests {
         let (commands, receiver) = mpsc::unbounded_channel();
         drop(receiver);
         let dispatch = tracing::Dispatch::new(subscriber);
-        let mut worker = Worker { commands: Some(commands), thread: None, dispatch };
+        let (_, ended) = std_mpsc::channel();
+        let shared = Arc::default();
+        let mut worker = Worker { commands: Some(commands), thread: None, shared, ended, dispatch };
         let unit = UnitName::new(false, BrokerRank(0), JobId(1), InstanceId::new("/test", 1));
         worker.submit(unit.clone(), UnitCommand::Forget);
         let text = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();

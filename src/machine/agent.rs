@@ -21,7 +21,7 @@ use crate::machine::event::{Credential, Fault, RequestId, Role, StreamId};
 use crate::machine::mono_time::MonoTime;
 use crate::machine::peer_request::PeerRequest;
 use crate::planted::Bug;
-use crate::port::supervisor::{REBOOTED, UnitEvent, UnitRecord};
+use crate::port::supervisor::{REBOOTED, UnitCommand, UnitEvent, UnitRecord};
 use crate::proto::peer::{Mode, Order, OrderRequest, Question, Report, ShellsRequest, StreamEnd};
 use crate::proto::{
     BarrierEntry, Bequest, BrokerRank, EndReason, Idset, JobDigest, JobException, JobId, Stage,
@@ -391,6 +391,13 @@ impl Agent {
         if unit.is_script() {
             let reports = there.perilog.handle_unit(cx, unit, event, out);
             return self.settle(cx, reports, out);
+        }
+        if unit != there.shell.unit.name() {
+            // Of another run of this id, whose unit is left alone (`take_found`).
+            if event == UnitEvent::Gone {
+                out.push(Effect::Unit(unit.clone(), UnitCommand::Forget));
+            }
+            return;
         }
         if event == UnitEvent::NeverStarted
             && there.perilog.awaits_shell()

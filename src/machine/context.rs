@@ -4,7 +4,7 @@ use super::away::Away;
 use super::mono_time::MonoTime;
 use crate::config::Config;
 use crate::port::supervisor::Method;
-use crate::proto::{BrokerRank, InstanceId, WallTime};
+use crate::proto::{BrokerRank, InstanceId, Mute, WallTime};
 
 /// A moment, by both clocks.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -25,11 +25,11 @@ pub(super) struct Context<'a> {
     pub(super) facts: &'a Facts,
     /// Shells outlive their brokers on this rank. The machines assume the same of all ranks.
     pub(super) shells_survive: bool,
-    /// systemd does not answer on this rank.
-    pub(super) silent: Option<&'a Silent>,
+    /// systemd or the disk does not answer on this rank.
+    pub(super) silent: Option<(&'a Mute, &'a Silent)>,
 }
 
-/// systemd does not answer.
+/// systemd or the disk does not answer.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Silent {
     /// When the rank has learned it.

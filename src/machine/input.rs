@@ -219,7 +219,7 @@ inputs! {
 
     // Of the supervisor.
     Answers "answers" [] NOBODY,
-        Supervisor(SupervisorEvent::Answers) => None;
+        Supervisor(SupervisorEvent::Answers { .. }) => None;
     Exited "exited" [Agent Script] NOBODY,
         Supervisor(Unit(unit, UnitEvent::Exited { .. })) => Some(unit.job());
     Failed "failed" [Agent Script] NOBODY,
@@ -248,6 +248,8 @@ inputs! {
         Supervisor(Unit(unit, UnitEvent::OutputOverflow { .. })) => Some(unit.job());
     OutputTruncated "output-truncated" [Agent Script] NOBODY,
         Supervisor(Unit(unit, UnitEvent::OutputTruncated { .. })) => Some(unit.job());
+    DiskFails "disk-fails" [] NOBODY,
+        Supervisor(SupervisorEvent::DiskFails { .. }) => None;
     Ready "ready" [] NOBODY,
         Supervisor(SupervisorEvent::Ready { .. }) => None;
     Silent "silent" [] NOBODY,

@@ -14,7 +14,7 @@ use crate::machine::recently_ended::RecentlyEnded;
 use crate::machine::schedule::{Schedule, Waiter};
 use crate::port::supervisor::{Method, SupervisorEvent};
 use crate::proto::peer::{LeadRequest, Question, StreamEnd, StreamName};
-use crate::proto::{BrokerRank, JobId};
+use crate::proto::{BrokerRank, JobId, Mute};
 use counters::Counters;
 use unreadable::Unreadable;
 
@@ -36,7 +36,7 @@ macro_rules! context {
             config: &$node.config,
             facts: &$node.facts,
             shells_survive: $node.supervisor == SupervisorState::Ready(Method::Systemd),
-            silent: $node.silent.as_ref(),
+            silent: $node.silent.iter().next(),
         }
     };
 }
@@ -74,7 +74,7 @@ pub struct Node {
     supervisor: SupervisorState,
     notice: Option<String>,
     /// systemd does not answer.
-    silent: Option<Silent>,
+    silent: BTreeMap<Mute, Silent>,
 }
 
 impl Node {
@@ -96,7 +96,7 @@ impl Node {
             counters: Counters::default(),
             supervisor: SupervisorState::Starting,
             notice: None,
-            silent: None,
+            silent: BTreeMap::new(),
         }
     }
 

@@ -104,6 +104,12 @@ pub(super) enum LoadError {
         /// The module's name.
         name: String,
     },
+    /// The disk holds the supervisor's thread up.
+    #[error("the disk with {directory} does not answer", directory = directory.display())]
+    DiskSilent {
+        /// Where records are to be.
+        directory: PathBuf,
+    },
     /// The supervisor's thread cannot be started.
     #[error("supervisor thread: {0}")]
     Thread(io::Error),

@@ -1,21 +1,38 @@
 //! What starts shells on this rank: a worker thread, if it has systemd, and the broker's own
 //! subprocesses.
 
+use std::cell::{OnceCell, RefCell};
+use std::path::PathBuf;
 use std::rc::{Rc, Weak};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::time::Duration;
 
 use super::error::LoadError;
 use crate::adapter::libflux::{
-    Constrain, Driver, Futures, Handle, Inbox, Inward, Launchers, Rexec,
+    Constrain, Driver, Futures, Handle, Inbox, Inward, Launchers, Rexec, Timer,
 };
-use crate::adapter::worker::{Worker, WorkerConfig, has_records};
+use crate::adapter::worker::{ANSWER_WITHIN, Worker, WorkerConfig, has_records};
 use crate::config::Config;
 use crate::port::supervisor::{Method, Supervisor, SupervisorEvent, UnitCommand};
-use crate::proto::{ExecMethod, UnitName};
+use crate::proto::{ExecMethod, Mute, UnitName};
+use crate::supervisor::PulseWatch;
+
+/// How often it is looked whether the disk holds the worker up, in seconds.
+const LOOK_PAUSE: f64 = 10.0;
+
+/// How long a load waits for the worker: it waits itself for systemd, for half of this at most.
+const READY_WITHIN: Duration = Duration::from_secs(120);
 
 /// The worker. The node sends it commands, and unload joins its thread.
 #[derive(Clone)]
 struct SharedWorker(Arc<Mutex<Option<Worker>>>);
+
+impl SharedWorker {
+    fn busy_for(&self) -> Duration {
+        let worker = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        worker.as_ref().map_or(Duration::ZERO, Worker::busy_for)
+    }
+}
 
 impl Supervisor for SharedWorker {
     fn submit(&mut self, unit: UnitName, command: UnitCommand) {
@@ -33,6 +50,10 @@ pub(super) struct Supervision {
     inbox: Arc<Inbox>,
     /// None where there is no systemd.
     worker: Option<(SharedWorker, Constrain<SharedWorker>)>,
+    /// Where the worker has its records.
+    directory: PathBuf,
+    pulse: RefCell<PulseWatch>,
+    look: OnceCell<Timer>,
 }
 
 impl Supervision {
@@ -48,7 +69,7 @@ impl Supervision {
         driver: &Rc<Driver>,
         futures: &Rc<Futures>,
     ) -> Result<Rc<Self>, LoadError> {
-        let rank = worker_config.rank;
+        let (rank, directory) = (worker_config.rank, worker_config.directory.clone());
         let worker = find_worker(config, worker_config, inbox)?;
         let weak = Rc::downgrade(driver);
         let sink = move |event| {
@@ -65,8 +86,19 @@ impl Supervision {
         driver.set_supervisor(Box::new(Launchers::new(launched, rexec, sink)));
         let refusal = units.as_ref().err().cloned();
         let (driver, inbox) = (Rc::downgrade(driver), Arc::clone(inbox));
-        let supervision = Rc::new(Self { driver, inbox, worker: units.ok() });
+        let (pulse, look, worker) = (RefCell::default(), OnceCell::new(), units.ok());
+        let supervision = Rc::new(Self { driver, inbox, worker, directory, pulse, look });
         supervision.pass_on();
+        if supervision.worker.is_some() {
+            let this = Rc::downgrade(&supervision);
+            let timer = Timer::new(handle, move || {
+                if let Some(supervision) = this.upgrade() {
+                    supervision.look();
+                }
+            })?;
+            timer.set(Some(LOOK_PAUSE));
+            let _ = supervision.look.set(timer);
+        }
         if let Some(message) = refusal {
             supervision.choose_children(handle, config, &message);
         }
@@ -81,6 +113,24 @@ impl Supervision {
             driver.handle_supervisor(SupervisorEvent::Ready { method: Method::Fork, notice });
         }
         handle.log(libc::LOG_DEBUG, "shells are started by the broker's rexec service");
+    }
+
+    /// Tells the node when the disk holds the worker up, and when it does not any more.
+    fn look(&self) {
+        let Some((worker, _)) = &self.worker else { return };
+        let busy_for = worker.busy_for();
+        if let Some(is_held_up) = self.pulse.borrow_mut().look(busy_for, ANSWER_WITHIN)
+            && let Some(driver) = self.driver.upgrade()
+        {
+            let what = self.directory.display().to_string();
+            driver.handle_supervisor(match is_held_up {
+                true => SupervisorEvent::Silent { who: Mute::Disk, what },
+                false => SupervisorEvent::Answers { who: Mute::Disk },
+            });
+        }
+        if let Some(timer) = self.look.get() {
+            timer.set(Some(LOOK_PAUSE));
+        }
     }
 
     /// Gives the node what the worker has said.
@@ -153,7 +203,7 @@ fn start_worker(
     inbox: &Arc<Inbox>,
 ) -> Result<Result<SharedWorker, String>, LoadError> {
     let (verdict, ready) = mpsc::channel();
-    let queue = Arc::clone(inbox);
+    let (queue, directory) = (Arc::clone(inbox), config.directory.clone());
     let worker = Worker::start(config, move |event| {
         match &event {
             // Only the first of these is received. Later ones cannot be sent.
@@ -164,7 +214,7 @@ fn start_worker(
         queue.push(Inward::Supervisor(event));
     })
     .map_err(LoadError::Thread)?;
-    match ready.recv() {
+    match ready.recv_timeout(READY_WITHIN) {
         Ok(Ok(())) => Ok(Ok(SharedWorker(Arc::new(Mutex::new(Some(worker)))))),
         Ok(Err(message)) => {
             worker.stop();
@@ -172,6 +222,10 @@ fn start_worker(
             drop(inbox.take());
             Ok(Err(message))
         }
-        Err(_) => Err(LoadError::ThreadEnded),
+        Err(mpsc::RecvTimeoutError::Disconnected) => Err(LoadError::ThreadEnded),
+        Err(mpsc::RecvTimeoutError::Timeout) => {
+            worker.stop();
+            Err(LoadError::DiskSilent { directory })
+        }
     }
 }

@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 use super::Note;
 use super::note::MADE_AGAIN;
 use crate::proto::{
-    BrokerRank, EndReason, ExecMethod, JobDigest, JobId, Json, ResourceSet, Scripts, Stream,
+    BrokerRank, EndReason, ExecMethod, JobDigest, JobId, Json, Mute, ResourceSet, Scripts, Stream,
     UnitName, WaitStatus, WallTime,
 };
 
@@ -255,8 +255,17 @@ pub enum UnitCommand {
 /// What the supervisor reports.
 #[derive(Clone, Debug, PartialEq)]
 pub enum SupervisorEvent {
-    /// After `Silent`: systemd answers again.
-    Answers,
+    /// After `Silent`: it answers again.
+    Answers {
+        /// What.
+        who: Mute,
+    },
+    /// The disk of this rank's records takes none: a start has failed for it, or facts wait for longer
+    /// than a full disk should last. Reported again only when it has taken one since.
+    DiskFails {
+        /// What could not be written, and why.
+        message: String,
+    },
     /// A record of an earlier life of this module, or one that was made again from a unit
     /// ([`Note::MadeAgain`]). One for each, before `Ready`. A unit whose record was lost can also be
     /// found later, when systemd has listed its units again.
@@ -269,8 +278,11 @@ pub enum SupervisorEvent {
         /// survive.
         notice: Option<String>,
     },
-    /// systemd does not answer. Commands wait, and nothing is known of what happens to units.
+    /// systemd or the disk does not answer. Commands wait, and nothing is known of what happens to
+    /// units.
     Silent {
+        /// Which of them.
+        who: Mute,
         /// What is waited for, for people.
         what: String,
     },

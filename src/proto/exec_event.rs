@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use super::{BrokerRank, Exception, Idset, Stream, WaitStatus, WallTime};
+use super::{BrokerRank, Exception, Idset, Mute, Stream, WaitStatus, WallTime};
 
 /// One entry of `guest.exec.eventlog`.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
@@ -178,16 +178,16 @@ impl ExecEvent {
         event
     }
 
-    /// `log`: systemd does not answer on a rank's node, so nothing happens to its shell. The key
+    /// `log`: systemd or the disk does not answer on a rank's node, so nothing happens to its shell. The key
     /// `silent` has the time when the rank has learned it, in seconds since the epoch.
     pub fn silent(
         timestamp: WallTime,
         component: &str,
         (host, rank): (impl std::fmt::Display, BrokerRank),
         since: u64,
-        what: &str,
+        (who, what): (Mute, &str),
     ) -> Self {
-        let text = format!("systemd on {host} (rank {rank}) does not answer: waiting for {what}\n");
+        let text = format!("{who} on {host} (rank {rank}) does not answer: waiting for {what}\n");
         let mut event = Self::log(timestamp, component, Stream::Stderr, rank, text.as_bytes());
         event.context.insert("silent".to_string(), json!(since));
         event

@@ -44,6 +44,10 @@ pub trait Backend {
     /// comes first.
     fn collect(&mut self, unit: &UnitName);
 
+    /// The same without the removal: the unit stays, because nothing else has its status. To be
+    /// followed by `collect`.
+    fn hold(&mut self, unit: &UnitName);
+
     /// Report nothing more about this unit. Its removal goes on.
     fn forget(&mut self, unit: &UnitName);
 

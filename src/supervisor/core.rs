@@ -17,7 +17,7 @@ use crate::port::supervisor::{
     Method, OutputLimits, REBOOTED, StartFailure, Started, SupervisorEvent, UnitCommand, UnitEvent,
     UnitRecord,
 };
-use crate::proto::{BrokerRank, InstanceId, Stream, UnitName, WaitStatus};
+use crate::proto::{BrokerRank, InstanceId, Mute, Stream, UnitName, WaitStatus};
 
 use super::backend::{Backend, BackendEvent};
 use super::output::{Grown, OutputTail, extension};
@@ -36,9 +36,16 @@ pub struct Core {
     pub(super) units: BTreeMap<UnitName, Unit>,
     /// Units with facts that could not be written yet, in the order in which they are tried again.
     pub(super) late: VecDeque<UnitName>,
+    /// How often late facts were tried again without success.
+    retries: u32,
+    /// It was reported that the disk takes no records, and it has taken none since.
+    has_failed: bool,
     /// All that an earlier life has left on the node was reported.
     is_settled: bool,
 }
+
+/// How often late facts are tried again by the clock before it is reported that the disk fails.
+const RETRIES_MAX: u32 = 10;
 
 impl Core {
     /// No units yet; `disk` is the rank's state directory, `boot_id` is this boot's.
@@ -50,6 +57,8 @@ impl Core {
             sink,
             units: BTreeMap::new(),
             late: VecDeque::new(),
+            retries: 0,
+            has_failed: false,
             is_settled: false,
         }
     }
@@ -233,8 +242,10 @@ impl Core {
             }
             BackendEvent::Left(unit) => self.handle_left(&unit),
             BackendEvent::LeftOver { unit, processes } => self.report_left_over(&unit, processes),
-            BackendEvent::Answers => (self.sink)(SupervisorEvent::Answers),
-            BackendEvent::Silent { what } => (self.sink)(SupervisorEvent::Silent { what }),
+            BackendEvent::Answers => (self.sink)(SupervisorEvent::Answers { who: Mute::Systemd }),
+            BackendEvent::Silent { what } => {
+                (self.sink)(SupervisorEvent::Silent { who: Mute::Systemd, what });
+            }
             BackendEvent::Listed => self.settle(),
             BackendEvent::Stopping(unit) => {
                 if self.look_up(&unit, "stop").is_some_and(|known| known.phase == Phase::Running) {
@@ -368,12 +379,16 @@ impl Core {
         match (known.collect, known.phase) {
             (CollectState::Asked | CollectState::Empty | CollectState::Gone, _) => {}
             (CollectState::No, Phase::Exited) if known.record.gone => self.set_empty(unit),
+            (CollectState::No, Phase::Exited) if known.file.is_late() => {
+                known.collect = CollectState::Asked;
+                if !Bug::LateWaits.is_planted() {
+                    known.is_held = true;
+                    backend.hold(unit);
+                }
+            }
             (CollectState::No, Phase::Exited | Phase::Running) => {
                 known.collect = CollectState::Asked;
-                // systemd keeps the status until the record holds it.
-                if !known.file.is_late() {
-                    backend.collect(unit);
-                }
+                backend.collect(unit);
             }
             // This continues when the backend has said whether the unit exists.
             (CollectState::No, Phase::Finding | Phase::Starting) => {
@@ -400,9 +415,15 @@ impl Core {
                 }
                 Phase::Exited | Phase::Lost | Phase::NotStarted => {}
             }
+            // A record that stays without its status needs the unit that has it: a later life would
+            // take the unit for lost.
+            if self.store.remove(unit) && known.is_held {
+                backend.collect(unit);
+            }
+        } else {
+            self.store.remove(unit);
         }
         backend.forget(unit);
-        self.store.remove(unit);
         self.store.trim_strays();
     }
 
@@ -469,17 +490,44 @@ impl Core {
             if known.file.write_late(&known.record).is_err() {
                 return self.late.push_back(unit);
             }
-            if known.collect == CollectState::Asked
-                && matches!(known.phase, Phase::Exited | Phase::Running)
-            {
+            if std::mem::take(&mut known.is_held) || Bug::LateWaits.is_planted() {
                 backend.collect(&unit);
             }
+            self.note_success();
         }
     }
 
-    /// Whether facts wait for space on the disk.
+    /// The same, because time has passed.
+    pub fn retry_late(&mut self, backend: &mut impl Backend) {
+        self.write_late(backend);
+        for unit in self.store.remove_again() {
+            backend.collect(&unit);
+            backend.forget(&unit);
+        }
+        let Some(unit) = self.late.front() else { return };
+        self.retries = self.retries.saturating_add(1);
+        if self.retries >= RETRIES_MAX
+            && let Some(why) = self.units.get(unit).and_then(|known| known.file.why_late())
+        {
+            self.note_failure(why);
+        }
+    }
+
+    /// The disk takes records.
+    pub(super) fn note_success(&mut self) {
+        (self.retries, self.has_failed) = (0, false);
+    }
+
+    /// The disk does not take a record.
+    pub(super) fn note_failure(&mut self, message: String) {
+        if !std::mem::replace(&mut self.has_failed, true) {
+            (self.sink)(SupervisorEvent::DiskFails { message });
+        }
+    }
+
+    /// Whether facts, or files that are to go, wait for the disk.
     pub fn is_late(&self) -> bool {
-        !self.late.is_empty()
+        !self.late.is_empty() || self.store.has_unremoved()
     }
 
     fn look_up(&mut self, unit: &UnitName, what: &str) -> Option<&mut Unit> {

@@ -50,12 +50,14 @@ impl Core {
             Ok(created) => created,
             Err(e) => {
                 let path = self.store.disk().path(&file_name(&unit, RECORD));
-                let hint = match e.kind() {
-                    io::ErrorKind::AlreadyExists => " (this version cannot read what is there)",
-                    _ => "",
+                let message = format!("cannot write the record {}: {e}", path.display());
+                return match e.kind() {
+                    io::ErrorKind::AlreadyExists => {
+                        let hint = "this version cannot read what is there";
+                        self.refuse(&unit, Errno::EEXIST as i32, format!("{message} ({hint})"));
+                    }
+                    _ => self.fail_on_disk(&unit, &e, message),
                 };
-                let message = format!("cannot write the record {}: {e}{hint}", path.display());
-                return self.refuse(&unit, e.raw_os_error().unwrap_or(Errno::EIO as i32), message);
             }
         };
         let disk = self.store.disk();
@@ -65,10 +67,11 @@ impl Core {
             self.store.remove(&unit);
             self.units.remove(&unit);
             let message = format!("cannot make the output file {path}: {e}");
-            return self.refuse(&unit, e.raw_os_error().unwrap_or(Errno::EIO as i32), message);
+            return self.fail_on_disk(&unit, &e, message);
         }
         let [stdout, stderr] = names.map(|name| OutputTail::fresh(disk, name, self.limits));
         self.units.insert(unit.clone(), Unit::new(file, record, Phase::Starting, stdout, stderr));
+        self.note_success();
         backend.start(&spec, &self.output_paths(&unit));
     }
 
@@ -114,6 +117,11 @@ impl Core {
             }
             Phase::Exited | Phase::Finding | Phase::Lost | Phase::NotStarted | Phase::Running => {}
         }
+    }
+
+    fn fail_on_disk(&mut self, unit: &UnitName, error: &io::Error, message: String) {
+        self.refuse(unit, error.raw_os_error().unwrap_or(Errno::EIO as i32), message.clone());
+        self.note_failure(message);
     }
 
     fn refuse(&self, unit: &UnitName, errnum: i32, message: String) {

@@ -27,6 +27,7 @@ mod launch;
 mod outer_job;
 mod output;
 mod output_watch;
+mod pulse;
 mod readable;
 mod records;
 pub mod tracker;
@@ -39,6 +40,7 @@ pub(crate) use inotify::Watcher;
 pub use outer_job::OuterJob;
 pub use output::Grown;
 pub(crate) use output_watch::OutputWatch;
+pub use pulse::{Pulse, PulseWatch};
 pub(crate) use readable::readable;
 #[doc(hidden)]
 pub use records::{RecordError, parse_record};

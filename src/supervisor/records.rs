@@ -77,6 +77,8 @@ pub(super) struct RecordFile {
     is_torn: bool,
     /// Facts that could not be written yet, in order. Only the newest of each kind and key is kept.
     late: Vec<Fact>,
+    /// Why they could not be written.
+    why_late: Option<String>,
     /// The file is not there, or is of no use: the whole record is to be written.
     is_missing: bool,
     /// Its length when it was last rewritten, in bytes; 0 if not known.
@@ -120,6 +122,8 @@ pub(super) struct RecordStore {
     disk: Arc<dyn Disk>,
     /// Output files that were set aside, see [`set_aside`](Self::set_aside).
     strays: RefCell<BTreeSet<String>>,
+    /// Files that nobody needs, and that the disk has not let go.
+    unremoved: RefCell<BTreeSet<String>>,
     /// Units of which there was output or half a record, and no more, when the records were read.
     unclaimed: BTreeSet<UnitName>,
     /// Records that only a later release can read, with what is to be said of them.
@@ -129,7 +133,8 @@ pub(super) struct RecordStore {
 impl RecordStore {
     /// The records on `disk`.
     pub(super) fn new(disk: Arc<dyn Disk>) -> Self {
-        Self { disk, strays: RefCell::default(), unclaimed: BTreeSet::new(), newer: Vec::new() }
+        let (strays, unremoved) = (RefCell::default(), RefCell::default());
+        Self { disk, strays, unremoved, unclaimed: BTreeSet::new(), newer: Vec::new() }
     }
 
     /// Where the files are.
@@ -146,6 +151,7 @@ impl RecordStore {
         replace: bool,
     ) -> io::Result<(RecordFile, UnitRecord)> {
         let name = file_name(&spec.unit, RECORD);
+        let replace = self.claim(&spec.unit) || replace;
         let record = UnitRecord::new(spec.clone(), boot_id.to_string());
         let mut content = whole(&record)?;
         if replace {
@@ -169,6 +175,7 @@ impl RecordStore {
             name,
             is_torn,
             late: Vec::new(),
+            why_late: None,
             is_missing: false,
             compact: 0,
             length: length as u64,
@@ -272,8 +279,8 @@ impl RecordStore {
         Ok(record.map(|record| (self.file(name.to_string(), whole, is_torn), record)))
     }
 
-    /// Remove the record and both output files.
-    pub(super) fn remove(&self, unit: &UnitName) {
+    /// Remove the record and both output files. Returns whether the record is gone.
+    pub(super) fn remove(&self, unit: &UnitName) -> bool {
         for extension in [extension(Stream::Stdout), extension(Stream::Stderr), RECORD] {
             let name = file_name(unit, extension);
             if extension != RECORD && self.set_aside(unit, &name) {
@@ -285,9 +292,37 @@ impl RecordStore {
                 Err(e) => {
                     let path = self.disk.path(&name);
                     tracing::warn!(%unit, path = %path.display(), error = %e, "cannot remove file");
+                    self.unremoved.borrow_mut().insert(name);
                 }
             }
         }
+        !self.unremoved.borrow().contains(&file_name(unit, RECORD))
+    }
+
+    /// The unit is to be used again. Returns whether its record is one that was to be removed.
+    fn claim(&self, unit: &UnitName) -> bool {
+        let mut unremoved = self.unremoved.borrow_mut();
+        let mut claim = |extension| unremoved.remove(&file_name(unit, extension));
+        claim(extension(Stream::Stdout));
+        claim(extension(Stream::Stderr));
+        claim(RECORD)
+    }
+
+    /// Whether there are files to be removed.
+    pub(super) fn has_unremoved(&self) -> bool {
+        !self.unremoved.borrow().is_empty()
+    }
+
+    /// Try again to remove what could not be removed. Returns the units whose records are gone now.
+    pub(super) fn remove_again(&self) -> Vec<UnitName> {
+        let is_gone = |name: &String| match self.disk.remove(name) {
+            Ok(()) => true,
+            Err(e) => e.kind() == io::ErrorKind::NotFound,
+        };
+        let mut unremoved = self.unremoved.borrow_mut();
+        let gone: Vec<String> = unremoved.iter().filter(|name| is_gone(name)).cloned().collect();
+        unremoved.retain(|name| !gone.contains(name));
+        gone.iter().filter_map(|name| unit_of(name, RECORD)).collect()
     }
 }
 
@@ -389,6 +424,14 @@ impl RecordFile {
         self.is_missing || !self.late.is_empty()
     }
 
+    /// Why facts could not be written yet.
+    pub(super) fn why_late(&self) -> Option<String> {
+        let path = self.disk.path(&self.name);
+        self.why_late
+            .as_ref()
+            .map(|why| format!("cannot write the record {}: {why}", path.display()))
+    }
+
     /// Whether somebody has removed the file.
     pub(super) fn is_removed(&self) -> bool {
         let extent = self.disk.extent(&self.name);
@@ -406,6 +449,12 @@ impl RecordFile {
     }
 
     fn write(&mut self, record: &UnitRecord) -> io::Result<()> {
+        let written = self.try_write(record);
+        self.why_late = written.as_ref().err().map(io::Error::to_string);
+        written
+    }
+
+    fn try_write(&mut self, record: &UnitRecord) -> io::Result<()> {
         if self.is_missing {
             self.rewrite(record)?;
             (self.is_missing, self.is_torn) = (false, false);
@@ -417,7 +466,7 @@ impl RecordFile {
             let path = self.disk.path(&self.name);
             tracing::warn!(path = %path.display(), "the record was removed: it is made again");
             self.is_missing = true;
-            return self.write(record);
+            return self.try_write(record);
         }
         appended
     }

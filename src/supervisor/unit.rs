@@ -44,6 +44,8 @@ pub(super) struct Unit {
     pub(super) record: UnitRecord,
     pub(super) phase: Phase,
     pub(super) collect: CollectState,
+    /// It was asked for while the record lacks the status: the backend keeps the unit.
+    pub(super) is_held: bool,
     stdout: OutputTail,
     stderr: OutputTail,
     /// `OutputOverflow` was reported.
@@ -66,6 +68,7 @@ impl Unit {
             record,
             phase,
             collect: CollectState::No,
+            is_held: false,
             stdout,
             stderr,
             has_overflowed: false,

@@ -34,7 +34,7 @@ fn config(directory: &std::path::Path) -> WorkerConfig {
 
 fn silent(h: &mut Harness) -> String {
     h.wait("Silent", |event| match event {
-        SupervisorEvent::Silent { what } => Some(what.clone()),
+        SupervisorEvent::Silent { what, .. } => Some(what.clone()),
         _ => None,
     })
 }
@@ -78,7 +78,7 @@ fn inside_a_manager_that_hangs() {
                 | SupervisorEvent::Unit(_, UnitEvent::Lost { .. })
         )));
         drop(stopped);
-        h.wait("Answers", |event| matches!(event, SupervisorEvent::Answers).then_some(()));
+        h.wait("Answers", |event| matches!(event, SupervisorEvent::Answers { .. }).then_some(()));
         for job in (first..first + 6).filter(|_| round == 2) {
             h.started(job);
             assert_eq!(h.exited(job), WaitStatus::exited(job as i32));
@@ -91,7 +91,7 @@ fn inside_a_manager_that_hangs() {
     h.signal(1, libc::SIGCONT, false);
     silent(&mut h);
     drop(stopped);
-    h.wait("Answers", |event| matches!(event, SupervisorEvent::Answers).then_some(()));
+    h.wait("Answers", |event| matches!(event, SupervisorEvent::Answers { .. }).then_some(()));
     assert_eq!(h.run(30, "exit 3"), WaitStatus::exited(3));
     h.clean(30);
     assert_eq!(pidfds(), 0);

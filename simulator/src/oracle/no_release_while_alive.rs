@@ -9,7 +9,9 @@ use crate::world::World;
 
 impl World {
     pub(super) fn check_release(&mut self, job: &Allocation, ranks: &Idset) {
-        for rank in ranks.iter() {
+        let told = self.manager.jobs.get(&job.id).map(|job| job.told.clone()).unwrap_or_default();
+        // A later leader may drain a rank again that was released before.
+        for rank in ranks.iter().filter(|rank| !told.contains(*rank)) {
             let state = &self.ranks[rank as usize];
             let waits = self.undrained.get(&(job.digest.clone(), rank));
             if waits.is_some_and(|leader| self.is_alive(*leader)) {

@@ -6,11 +6,13 @@ use job_exec_rs::config::Config;
 use job_exec_rs::machine::{Credential, Effects, Event, Fault, MonoTime, Now, RequestId};
 use job_exec_rs::port::supervisor::{Method, SupervisorEvent};
 use job_exec_rs::proto::{BrokerRank, JobId, UnitName, WallTime};
+use job_exec_rs::supervisor::PulseWatch;
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
 
 use super::{Item, World};
 use crate::fault::FaultId;
+use crate::held_up::DiskItem;
 use crate::kind::FaultKind;
 use crate::rank::{STRANGER, Supervisor, config, new_node};
 use crate::request::{Asked, Life};
@@ -65,12 +67,14 @@ impl World {
                 self.ranks[rank as usize].clock += jump;
             }
             FaultKind::ConfigReloaded => self.reconfigure(rng),
+            FaultKind::DiskFails => self.fail_disk(rank, rng),
             FaultKind::DiskFull => {
                 note!(self, "the disk of rank {rank} is full");
                 self.ranks[rank as usize].disk_was_full = true;
                 self.ranks[rank as usize].disk.set_room(Some(rng.random_range(0..400)));
-                self.at(self.now + rng.random_range(0.1..30.0), Item::DiskEmptied(rank));
+                self.at(self.now + rng.random_range(0.1..30.0), Item::Disk(DiskItem::Freed(rank)));
             }
+            FaultKind::DiskHangs => self.hang_disk(rank, rng),
             FaultKind::ExpirationMoved => self.move_expiration(rng),
             FaultKind::Intruder => self.intrude(rank, rng),
             FaultKind::ModuleReloaded => self.unload(rank),
@@ -216,8 +220,7 @@ impl World {
     /// Asks a module to go, as `flux module remove` does. It waits for its last checkpoint
     /// (`libflux::Driver::finish`), and is loaded again later.
     fn unload(&mut self, rank: u32) {
-        let (life, now) =
-            (self.life(rank), Now { mono: MonoTime(self.now), wall: WallTime(self.wall(rank)) });
+        let (life, now) = (self.life(rank), self.time(rank));
         let state = &mut self.ranks[rank as usize];
         let Some(node) = state.node.as_mut().filter(|_| !state.is_leaving) else { return };
         node.finish(now);
@@ -425,6 +428,11 @@ impl World {
     }
 
     /// The wall clock of a rank, in seconds since the epoch.
+    /// The clocks of a rank.
+    pub(crate) fn time(&self, rank: u32) -> Now {
+        Now { mono: MonoTime(self.now), wall: WallTime(self.wall(rank)) }
+    }
+
     pub(super) fn wall(&self, rank: u32) -> f64 {
         1e9 + self.now + self.ranks[rank as usize].clock
     }
@@ -454,21 +462,14 @@ impl World {
     }
 
     /// The disk has space again. The supervisor writes the facts that it could not write before.
-    pub(super) fn free_disk(&mut self, rank: u32) {
-        let state = &mut self.ranks[rank as usize];
-        state.disk.set_full(false);
-        if let Some(supervisor) = &mut state.supervisor {
-            supervisor.core.write_late(&mut supervisor.backend);
-            self.forward_from_supervisor(rank);
-        }
-    }
-
     fn end_life(&mut self, life: Life) {
         let rank = &mut self.ranks[life.rank as usize];
         rank.node = None;
         rank.is_leaving = false;
         rank.life += 1;
         rank.effects = Effects::default();
+        rank.held_up.clear();
+        rank.pulse = PulseWatch::default();
         self.close_bus(life.rank);
         self.lose_swept(life.rank);
         if life.rank == 0 {
@@ -484,7 +485,12 @@ impl World {
         }
         // A broker can only come up if its parent is up. A module needs systemd.
         let orphan = rank > 0 && !self.ranks[(rank as usize - 1) / 2].broker_up;
-        if orphan || !state.systemd.is_present() || state.muted || self.hangs(rank) {
+        if orphan
+            || !state.systemd.is_present()
+            || state.muted
+            || self.hangs(rank)
+            || self.is_held_up(rank)
+        {
             return self.after(0.1, 5.0, Item::Load { rank });
         }
         let state = &mut self.ranks[rank as usize];

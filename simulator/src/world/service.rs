@@ -337,12 +337,8 @@ impl World {
     pub(super) fn drain(&mut self, from: Life, waits: Option<JobId>, ranks: Idset, reason: &str) {
         note!(self, "drain {ranks}: {reason}");
         self.check_stuck(&ranks, reason);
-        let digests: Vec<String> = self
-            .allocations
-            .iter()
-            .filter(|(_, known)| reason.contains(&known.id.to_string()))
-            .map(|(digest, _)| digest.clone())
-            .collect();
+        self.check_unkillable(&ranks, reason);
+        let digests = self.digests_in(reason);
         if reason.starts_with("lost contact") {
             self.check_given_up(from.rank, &ranks, &digests);
         }
@@ -384,5 +380,12 @@ impl World {
                 self.send_event(0, to, Event::Drained { id, ranks });
             }
         }
+    }
+
+    /// The jobs whose ids are in a text.
+    pub(crate) fn digests_in(&self, text: &str) -> Vec<String> {
+        let known = self.allocations.iter();
+        let named = known.filter(|(_, known)| text.contains(&known.id.to_string()));
+        named.map(|(digest, _)| digest.clone()).collect()
     }
 }

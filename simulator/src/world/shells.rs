@@ -10,6 +10,7 @@ use serde_json::json;
 
 use super::links::{SERVICE_ADD, SERVICE_REMOVE};
 use super::{Item, World};
+use crate::held_up::HeldUp;
 use crate::kind::FaultKind;
 use crate::packet::SimPacket;
 use crate::profile::Profile;
@@ -167,6 +168,9 @@ impl World {
 
     /// inotify reports that output files have grown.
     pub(super) fn handle_growth(&mut self, rank: u32) {
+        if self.waits_for_disk(rank, || HeldUp::Growth) {
+            return;
+        }
         if let Some(supervisor) = &mut self.ranks[rank as usize].supervisor {
             supervisor.core.handle_growth(&Grown::Any, &mut supervisor.backend);
             self.forward_from_supervisor(rank);
@@ -200,6 +204,7 @@ impl World {
         let shell = self.shell_mut(id);
         shell.lingered = now - shell.closing_at;
         shell.exited = Some(status);
+        shell.ended_at = now;
         shell.leftover = leftover;
         shell.has_closed = !is_killed;
         let unit = shell.unit.clone();
@@ -252,11 +257,13 @@ impl World {
     }
 
     pub(super) fn end_leftover(&mut self, id: ShellId) {
+        let now = self.now;
         let shell = self.shell_mut(id);
         if !shell.leftover || shell.lost_with_node {
             return;
         }
         shell.leftover = false;
+        shell.ended_at = now;
         let unit = shell.unit.clone();
         self.ranks[id.rank as usize].systemd.handle_emptied(&unit);
         self.forward_from_systemd(id.rank);

@@ -7,6 +7,7 @@ use job_exec_rs::supervisor::tracker::{Ask, Call, News};
 use rand::Rng;
 
 use super::{Item, World};
+use crate::held_up::HeldUp;
 use crate::kind::FaultKind;
 use crate::request::Life;
 use crate::shell::Shell;
@@ -18,7 +19,7 @@ const FROM_SYSTEMD: u32 = 1 << 17;
 const FROM_SUPERVISOR: u32 = 1 << 18;
 
 /// How long systemd may leave a call without an answer, in seconds.
-const ANSWER_SECONDS: f64 = 30.0;
+pub(super) const ANSWER_SECONDS: f64 = 30.0;
 
 impl World {
     /// What happens in systemd, between it and the supervisor of its rank, and to its units.
@@ -75,6 +76,10 @@ impl World {
     /// Passes a node's command to its supervisor.
     pub(super) fn forward_command(&mut self, from: Life, unit: UnitName, command: UnitCommand) {
         let rank = from.rank as usize;
+        let held = || HeldUp::Command(unit.clone(), command.clone());
+        if self.waits_for_disk(from.rank, held) {
+            return;
+        }
         if let Some(id) = self.faults.draw(FaultKind::CrashInWrite) {
             let mut rng = self.faults.rng(id);
             let (after, bytes) = (rng.random_range(0..2), rng.random_range(0..60));
@@ -218,26 +223,36 @@ impl World {
 
     /// systemd hangs, or has a moment ago: what it was asked then is asked again after that time.
     pub(crate) fn was_silent(&self, rank: u32) -> bool {
-        self.now < self.ranks[rank as usize].hangs_until + 2.0 * ANSWER_SECONDS
+        let state = &self.ranks[rank as usize];
+        self.now < state.hangs_until.max(state.disk_hangs.1) + 2.0 * ANSWER_SECONDS
     }
 
     /// A rank's supervisor has a connection to systemd, and knows its units.
     pub(crate) fn reaches_systemd(&self, rank: u32) -> bool {
         let supervisor = self.ranks[rank as usize].supervisor.as_ref();
-        supervisor.is_some_and(|supervisor| supervisor.backend.tracker.is_ready())
+        !self.is_held_up(rank)
+            && supervisor.is_some_and(|supervisor| supervisor.backend.tracker.is_ready())
     }
 
     /// The tracker has been patient for long enough.
     pub(super) fn end_patience(&mut self, life: Life) {
-        if self.life(life.rank) == life
-            && let Some(supervisor) = &mut self.ranks[life.rank as usize].supervisor
-        {
+        if self.life(life.rank) != life {
+            return;
+        }
+        if self.is_held_up(life.rank) {
+            let until = self.ranks[life.rank as usize].disk_hangs.1;
+            return self.at(until, Item::PatienceOver(life));
+        }
+        if let Some(supervisor) = &mut self.ranks[life.rank as usize].supervisor {
             supervisor.backend.tracker.handle_news(News::PatienceOver);
             self.forward_from_supervisor(life.rank);
         }
     }
 
     pub(super) fn handle_news(&mut self, rank: u32, connection: u64, news: News) {
+        if self.waits_for_disk(rank, || HeldUp::News(connection, news.clone())) {
+            return;
+        }
         let Some(supervisor) = &mut self.ranks[rank as usize].supervisor else { return };
         let of_the_kernel = matches!(news, News::Emptied { .. });
         if supervisor.connection == Some(connection) || of_the_kernel {

@@ -181,6 +181,11 @@ impl Backend for Fork {
         }
     }
 
+    fn hold(&mut self, unit: &UnitName) {
+        // No later life could read the status anyway.
+        self.collect(unit);
+    }
+
     fn forget(&mut self, unit: &UnitName) {
         if let Some(mut running) = self.children.remove(unit) {
             send(unit, running.pid(), Signal::SIGKILL as i32, true);

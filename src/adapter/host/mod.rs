@@ -13,6 +13,7 @@ use nix::fcntl::{FallocateFlags, fallocate};
 use nix::unistd::{Whence, geteuid, lseek};
 
 use crate::port::disk::{Disk, Extent, IfExists};
+pub use flux_sys::keep_mapped;
 pub use linger::lingers;
 
 /// A directory, private to the instance owner.

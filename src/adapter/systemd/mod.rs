@@ -262,6 +262,11 @@ impl Backend for Systemd {
         self.perform();
     }
 
+    fn hold(&mut self, unit: &UnitName) {
+        self.tracker.hold(unit);
+        self.perform();
+    }
+
     fn forget(&mut self, unit: &UnitName) {
         self.killed.retain(|(killed, _)| killed != unit);
         self.tracker.forget(unit);

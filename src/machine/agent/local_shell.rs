@@ -89,10 +89,11 @@ impl LocalShell {
 
     /// What is to happen to the shell needs systemd, which does not answer.
     fn tell_silence(&mut self, cx: Context) -> Option<Report> {
-        let silent = cx.silent.filter(|_| self.shell.needs_systemd())?;
+        let (who, silent) = cx.silent.filter(|_| self.shell.needs_systemd())?;
         let since = silent.since.wall.0 as u64;
         let is_news = self.told_silent.replace(since) != Some(since);
-        is_news.then(|| Report::Silent { since, message: silent.what.clone() })
+        let (who, message) = (*who, silent.what.clone());
+        is_news.then_some(Report::Silent { who, since, message })
     }
 
     /// Everything that a new leader has to know.

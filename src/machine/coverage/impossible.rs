@@ -104,12 +104,6 @@ const RULES: &[Rule] = &[
     },
     Rule {
         machine: Agent,
-        states: Not(&["none", "no-shell", "waiting", "failed"]),
-        inputs: &[Found],
-        why: "the supervisor has the unit of each shell, and finds only others",
-    },
-    Rule {
-        machine: Agent,
         states: These(&["no-shell", "waiting", "failed", "never-started"]),
         inputs: &[Parked],
         why: "it comes with the unit's record, and a shell in the barrier was started",

@@ -6,7 +6,7 @@ use super::exec_log::{Batch, Logged};
 use super::{Leader, launch};
 use crate::machine::context::Context;
 use crate::machine::effect::Effects;
-use crate::proto::peer::Order;
+use crate::proto::peer::{Order, Report};
 use crate::proto::{BrokerRank, ExecEvent, Stream};
 
 /// How many events one piece of output becomes at most.
@@ -119,14 +119,15 @@ impl Leader {
     }
 
     /// systemd does not answer on a rank's node; the log says so once.
-    pub(super) fn log_silence(&mut self, cx: Context, rank: BrokerRank, since: u64, what: &str) {
+    pub(super) fn log_silence(&mut self, cx: Context, rank: BrokerRank, report: &Report) {
+        let Report::Silent { who, since, message } = report else { return };
         let Some(known) = self.ranks.get_mut(rank) else { return };
-        if known.in_log.silent_since.replace(since) == Some(since) {
+        if known.in_log.silent_since.replace(*since) == Some(*since) {
             return;
         }
         let component = launch::component(&self.command);
         let on = (self.start.r.hostname(rank), rank);
-        self.post(ExecEvent::silent(cx.now.wall, component, on, since, what));
+        self.post(ExecEvent::silent(cx.now.wall, component, on, *since, (*who, message)));
     }
 
     /// Output that is in the exec eventlog need not be kept on its node any more.

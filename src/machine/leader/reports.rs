@@ -110,7 +110,7 @@ impl Leader {
             }
             Report::RecordLost { output } => self.handle_lost_record(cx, rank, *output),
             Report::Running => self.handle_running(cx, rank, out),
-            Report::Silent { since, message } => self.log_silence(cx, rank, *since, message),
+            Report::Silent { .. } => self.log_silence(cx, rank, report),
             Report::Unkillable if !known.is_gone() => {
                 self.drain_unkillable(cx, &rank.into(), out);
                 exits.insert(rank, None);

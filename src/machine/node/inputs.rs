@@ -547,8 +547,9 @@ impl Node {
                 Entry::Occupied(mut agent) => agent.get_mut().take_found(cx, &record, out),
                 Entry::Vacant(none) => drop(none.insert(Agent::found(cx, &record, out))),
             },
-            SupervisorEvent::Answers => self.end_silence(out),
-            SupervisorEvent::Silent { what } => self.begin_silence(now, &what, out),
+            SupervisorEvent::Answers { who } => self.end_silence(now, who, out),
+            SupervisorEvent::DiskFails { message } => self.drain_without_records(&message, out),
+            SupervisorEvent::Silent { who, what } => self.begin_silence(now, who, what, out),
             SupervisorEvent::Ready { method, notice } => {
                 self.supervisor = SupervisorState::Ready(method);
                 if let Some(notice) = &notice {

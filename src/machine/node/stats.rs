@@ -41,7 +41,7 @@ impl Node {
             "launcher": self.supervisor.launcher(),
             "notice": self.notice,
             "keeps-jobs": self.keeps_jobs(),
-            "waits-for": self.silent.as_ref().map(|silent| &silent.what),
+            "waits-for": self.silent.values().next().map(|silent| &silent.what),
             "connector": if self.facts().no_connector.is_some() { "local" } else { "resume" },
             "connector-notice": self.facts().no_connector,
             "kill-timeout": config.kill_timeout,

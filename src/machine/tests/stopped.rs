@@ -4,7 +4,7 @@
 use super::World;
 use crate::machine::Event;
 use crate::port::supervisor::SupervisorEvent;
-use crate::proto::Response;
+use crate::proto::{Mute, Response};
 
 impl World {
     /// Nobody does anything for longer than `peer-timeout`. Timers are due then.
@@ -47,11 +47,11 @@ fn a_coordinator_asks_again_when_it_wakes_before_it_gives_up() {
 fn a_rank_that_wakes_waits_for_what_systemd_has_said_before_it_drains_itself() {
     let mut world = World::running(2, "0-1");
     let what = "a sign of life".to_string();
-    world.happen(1, Event::Supervisor(SupervisorEvent::Silent { what }));
+    world.happen(1, Event::Supervisor(SupervisorEvent::Silent { who: Mute::Systemd, what }));
     world.pass(10.0);
     world.stop_all();
     world.pass(1.0);
-    world.happen(1, Event::Supervisor(SupervisorEvent::Answers));
+    world.happen(1, Event::Supervisor(SupervisorEvent::Answers { who: Mute::Systemd }));
     world.pass(600.0);
     assert_eq!(world.drained, Vec::<String>::new());
 }

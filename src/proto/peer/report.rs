@@ -3,7 +3,7 @@
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::StreamEnd;
-use crate::proto::{EndReason, Idset, JobId, ScriptFailure, Stage, Stream, WaitStatus};
+use crate::proto::{EndReason, Idset, JobId, Mute, ScriptFailure, Stage, Stream, WaitStatus};
 
 /// From agent to leader or parent: reports of several ranks.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
@@ -137,8 +137,11 @@ pub enum Report {
         /// How.
         failure: ScriptFailure,
     },
-    /// systemd does not answer on the shell's node, so nothing happens to the shell.
+    /// systemd or the disk does not answer on the shell's node, so nothing happens to the shell.
     Silent {
+        /// Which of them. Not said of systemd.
+        #[serde(default, skip_serializing_if = "Mute::is_systemd")]
+        who: Mute,
         /// When the rank has learned it, in seconds since the epoch.
         since: u64,
         /// What it waits for.

@@ -10,12 +10,21 @@ use super::units::{Phase, Watched};
 /// How far the unit's removal is.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub(super) enum CollectState {
+    /// Not wanted, but `Empty` is: systemd is to keep the unit.
+    Held,
     /// Not wanted.
     No,
     /// Wanted, but systemd was not told yet.
     Wanted,
     /// systemd was told to stop it, or (`reset`) to forget its failure.
     Told { reset: bool, reply: Reply },
+}
+
+impl CollectState {
+    /// systemd is not to remove the unit.
+    pub(super) fn is_unwanted(self) -> bool {
+        matches!(self, Self::Held | Self::No)
+    }
 }
 
 /// What systemd has said to it.
@@ -43,7 +52,7 @@ pub(super) enum EmptyCheck {
 impl Watched {
     /// Note that the unit is to be removed.
     pub(super) fn want_collect(&mut self) {
-        if self.collect == CollectState::No {
+        if self.collect.is_unwanted() {
             self.collect = CollectState::Wanted;
         }
     }
@@ -51,7 +60,7 @@ impl Watched {
     /// Nothing of it is left, and systemd is to remove it: `Empty` was reported, or an earlier life
     /// has seen its end.
     pub(super) fn is_being_removed(&self) -> bool {
-        let was_over = self.phase == Phase::Finding && self.collect != CollectState::No;
+        let was_over = self.phase == Phase::Finding && !self.collect.is_unwanted();
         self.is_told_empty || was_over
     }
 
@@ -74,6 +83,7 @@ impl Tracker {
         let Some(watched) = self.units.get_mut(unit) else { return };
         let failed = watched.state.is_failed();
         let was_told = match watched.collect {
+            CollectState::Held => return self.step_held(unit),
             CollectState::No | CollectState::Told { reply: Reply::Awaited, .. } => return,
             CollectState::Wanted => false,
             CollectState::Told { reset: false, .. } if failed => true,
@@ -111,6 +121,21 @@ impl Tracker {
             self.ask(Call::ControlGroup(unit.clone()));
         }
         self.ask(removal);
+    }
+
+    /// Have `Empty` reported for a unit that stays.
+    fn step_held(&mut self, unit: &UnitName) {
+        let Some(watched) = self.units.get(unit) else { return };
+        let is_asked = watched.is_told_empty || watched.emptying == EmptyCheck::AtExit;
+        if is_asked || watched.phase != Phase::Exited || !watched.state.is_settled() {
+            return;
+        }
+        if unit.is_script() {
+            // What it leaves behind is not ended.
+            self.tell_empty(unit);
+        } else {
+            self.ask_kernel(unit, EmptyCheck::AtExit);
+        }
     }
 
     /// Ask the kernel whether the unit's cgroup is empty.

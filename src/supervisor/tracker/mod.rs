@@ -51,6 +51,7 @@ use crate::port::supervisor::{Method, Started, UnitSpec};
 use crate::proto::UnitName;
 
 use super::backend::{Backend, BackendEvent, OutputPaths};
+use collect::CollectState;
 use link::{Hearing, Link};
 use patience::Patience;
 use units::{Phase, Watched};
@@ -173,7 +174,8 @@ impl Tracker {
 
     /// Whether systemd is there, and has units left to remove of which no process is left.
     pub fn is_removing(&self) -> bool {
-        self.is_ready() && self.units.values().any(|watched| watched.is_told_empty)
+        let is_removed = |unit: &Watched| unit.is_told_empty && unit.collect != CollectState::Held;
+        self.is_ready() && self.units.values().any(is_removed)
     }
 
     /// Whether this call is still to be answered.
@@ -224,7 +226,11 @@ impl Backend for Tracker {
             return self.fail(unit, libc::EAGAIN, message);
         }
         match self.units.get_mut(unit).filter(|old| old.is_told_empty) {
-            Some(old) => old.next = Some(Box::new(spec.clone())),
+            Some(old) => {
+                old.next = Some(Box::new(spec.clone()));
+                old.want_collect();
+                self.step(unit);
+            }
             None => self.start_unit(spec),
         }
     }
@@ -247,6 +253,16 @@ impl Backend for Tracker {
                 self.step(unit);
             }
             // It was not found, or is not ours, so no process is left.
+            None => self.events.push_back(BackendEvent::Empty(unit.clone())),
+        }
+    }
+
+    fn hold(&mut self, unit: &UnitName) {
+        match self.units.get_mut(unit) {
+            Some(watched) => {
+                watched.collect = CollectState::Held;
+                self.step(unit);
+            }
             None => self.events.push_back(BackendEvent::Empty(unit.clone())),
         }
     }

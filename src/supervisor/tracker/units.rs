@@ -164,7 +164,7 @@ impl Watched {
 
     /// All properties are asked for again. Earlier calls may have been lost.
     pub(super) fn expect_properties(&mut self) {
-        if self.collect != CollectState::No {
+        if !self.collect.is_unwanted() {
             self.collect = CollectState::Wanted;
         }
         // The new answer may have the status.

@@ -17,9 +17,9 @@ use crate::proto::peer::{
 };
 use crate::proto::{
     BarrierEntry, Bequest, BrokerRank, Cleaning, DegradedNode, DegradedNodes, EndReason, Exception,
-    ExecEvent, Idset, JobDigest, JobEventlog, JobException, NodeChange, PerilogRelease, Place,
-    ReleasedRanks, ResourceNews, Response, ScriptFailure, ScriptStop, Scripts, Stage, StartRequest,
-    Stream, UnitName, WaitStatus, WallTime,
+    ExecEvent, Idset, JobDigest, JobEventlog, JobException, Mute, NodeChange, PerilogRelease,
+    Place, ReleasedRanks, ResourceNews, Response, ScriptFailure, ScriptStop, Scripts, Stage,
+    StartRequest, Stream, UnitName, WaitStatus, WallTime,
 };
 
 /// Streams of one rank of these worlds that can be open.
@@ -393,7 +393,7 @@ fn reports() -> Vec<Report> {
         Report::ScriptFailed { stage: Stage::Shell, failure: ScriptFailure::NotRun(text()) },
         Report::RecordLost { output: true },
         Report::Running,
-        Report::Silent { since: 7, message: text() },
+        Report::Silent { who: Mute::Disk, since: 7, message: text() },
         Report::Unkillable,
     ];
     reports.extend(ends().into_iter().map(|end| Report::Unreachable { end }));
@@ -505,8 +505,9 @@ fn unit_events(unit: &UnitName) -> Vec<SupervisorEvent> {
         UnitEvent::OutputTruncated { stream, kept: 7, dropped: 9 }.of(unit),
         SupervisorEvent::Ready { method: Method::Fork, notice: Some(text()) },
         SupervisorEvent::Ready { method: Method::Systemd, notice: None },
-        SupervisorEvent::Silent { what: text() },
-        SupervisorEvent::Answers,
+        SupervisorEvent::Silent { who: Mute::Disk, what: text() },
+        SupervisorEvent::Answers { who: Mute::Disk },
+        SupervisorEvent::DiskFails { message: text() },
         UnitEvent::Started { pid: 1 }.of(unit),
         UnitEvent::Stopping.of(unit),
         SupervisorEvent::Unreadable { unit: unit.clone(), message: text() },

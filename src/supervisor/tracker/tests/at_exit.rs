@@ -61,6 +61,30 @@ fn no_process_is_left_before_systemd_has_removed_the_unit() {
     }
 }
 
+/// [late-ends]
+#[test]
+fn a_unit_whose_status_is_nowhere_else_stays_when_it_is_empty() {
+    for code in [0, 3] {
+        let unit = unit(1);
+        let mut talk = Talk::ready();
+        talk.seen = "/seen".to_string();
+        talk.run(&unit);
+        talk.changed(&unit, exited(code));
+        talk.event(exit(&unit, code));
+        talk.tracker.hold(&unit);
+        talk.asked(&empty(&unit));
+        talk.nothing_asked();
+        talk.tracker.handle_news(emptied(&unit));
+        talk.event(BackendEvent::Empty(unit.clone()));
+        assert!(!talk.tracker.is_removing(), "nothing is waited for");
+        talk.silence();
+        talk.tracker.collect(&unit);
+        talk.asked(&Call::ControlGroup(unit.clone()));
+        talk.asked(&removal(&unit, code));
+        talk.silence();
+    }
+}
+
 /// [empty-removed]
 #[test]
 fn the_removal_goes_on_behind_the_report() {
