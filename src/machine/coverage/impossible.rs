@@ -122,12 +122,6 @@ const RULES: &[Rule] = &[
     },
     Rule {
         machine: Agent,
-        states: These(&["pending", "running"]),
-        inputs: &[OutputTruncated, Gone],
-        why: "the supervisor reports first how the shell has ended",
-    },
-    Rule {
-        machine: Agent,
         states: Not(&["none", "no-shell", "waiting", "pending"]),
         inputs: &[Started],
         why: "the supervisor reports it once, before anything else of the unit",
