@@ -22,6 +22,7 @@
 mod backend;
 pub(crate) mod cgroup2;
 mod core;
+mod descriptors;
 mod inotify;
 mod launch;
 mod outer_job;
@@ -36,6 +37,7 @@ mod unrecorded;
 
 pub use backend::{Backend, BackendDriver, BackendEvent, OutputPaths, UnrecordedUnit};
 pub use core::{Core, Sink};
+pub(crate) use descriptors::with_descriptors;
 pub(crate) use inotify::Watcher;
 pub use outer_job::OuterJob;
 pub use output::Grown;

@@ -29,7 +29,7 @@ impl World {
     }
 
     pub(super) fn fail_disk(&mut self, rank: u32, rng: &mut ChaCha8Rng) {
-        let errno = [libc::EDQUOT, libc::EIO, libc::EROFS][rng.random_range(0..3)];
+        let errno = [libc::EDQUOT, libc::EIO, libc::EMFILE, libc::EROFS][rng.random_range(0..4)];
         note!(self, "each change on the disk of rank {rank} fails with {errno}");
         self.ranks[rank as usize].disk_was_full = true;
         self.ranks[rank as usize].disk.fail_changes(Some(errno));

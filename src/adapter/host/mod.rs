@@ -13,13 +13,14 @@ use nix::fcntl::{FallocateFlags, fallocate};
 use nix::unistd::{Whence, geteuid, lseek};
 
 use crate::port::disk::{Disk, Extent, IfExists};
+use crate::supervisor::with_descriptors;
 pub use flux_sys::keep_mapped;
 pub use linger::lingers;
 
 /// A directory, private to the instance owner.
 ///
 /// Each call opens its file. Otherwise a rank with a thousand shells would hold three thousand
-/// descriptors, most of them idle.
+/// descriptors, most of them idle. It works also when the process has no descriptor left.
 #[derive(Clone, Debug)]
 pub struct HostDisk {
     directory: PathBuf,
@@ -85,22 +86,8 @@ impl HostDisk {
     fn read_only(&self, name: &str) -> io::Result<File> {
         OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW).open(self.path(name))
     }
-}
 
-impl Disk for HostDisk {
-    fn path(&self, name: &str) -> PathBuf {
-        self.directory.join(name)
-    }
-
-    fn names(&self) -> io::Result<Vec<String>> {
-        let mut names = Vec::new();
-        for entry in std::fs::read_dir(&self.directory)? {
-            names.extend(entry?.file_name().into_string());
-        }
-        Ok(names)
-    }
-
-    fn create(&self, name: &str, exists: IfExists, room: u64) -> io::Result<()> {
+    fn make(&self, name: &str, exists: IfExists, room: u64) -> io::Result<()> {
         let mut options = OpenOptions::new();
         options.write(true).mode(0o600).custom_flags(libc::O_NOFOLLOW);
         match exists {
@@ -122,13 +109,7 @@ impl Disk for HostDisk {
         change_space(&file, FallocateFlags::FALLOC_FL_KEEP_SIZE, 0, room)
     }
 
-    fn read(&self, name: &str) -> io::Result<Vec<u8>> {
-        let mut bytes = Vec::new();
-        self.read_only(name)?.read_to_end(&mut bytes)?;
-        Ok(bytes)
-    }
-
-    fn read_at(
+    fn read_data(
         &self,
         name: &str,
         offset: u64,
@@ -151,6 +132,43 @@ impl Disk for HostDisk {
         let n = file.read_at(&mut buffer[..length], from)?;
         Ok((n > 0).then_some((from, n)))
     }
+}
+
+impl Disk for HostDisk {
+    fn path(&self, name: &str) -> PathBuf {
+        self.directory.join(name)
+    }
+
+    fn names(&self) -> io::Result<Vec<String>> {
+        with_descriptors(|| {
+            let mut names = Vec::new();
+            for entry in std::fs::read_dir(&self.directory)? {
+                names.extend(entry?.file_name().into_string());
+            }
+            Ok(names)
+        })
+    }
+
+    fn create(&self, name: &str, exists: IfExists, room: u64) -> io::Result<()> {
+        with_descriptors(|| self.make(name, exists, room))
+    }
+
+    fn read(&self, name: &str) -> io::Result<Vec<u8>> {
+        with_descriptors(|| {
+            let mut bytes = Vec::new();
+            self.read_only(name)?.read_to_end(&mut bytes)?;
+            Ok(bytes)
+        })
+    }
+
+    fn read_at(
+        &self,
+        name: &str,
+        offset: u64,
+        buffer: &mut [u8],
+    ) -> io::Result<Option<(u64, usize)>> {
+        with_descriptors(|| self.read_data(name, offset, buffer))
+    }
 
     fn extent(&self, name: &str) -> io::Result<Extent> {
         let metadata = std::fs::symlink_metadata(self.path(name))?;
@@ -158,26 +176,30 @@ impl Disk for HostDisk {
     }
 
     fn has_writer(&self, name: &str) -> io::Result<bool> {
-        let file = self.read_only(name)?;
-        Ok(flux_sys::has_writer(file.as_fd()).unwrap_or_else(|error| {
-            tracing::debug!(name, %error, "cannot see whether it is open for writing");
-            false
-        }))
+        with_descriptors(|| {
+            let file = self.read_only(name)?;
+            Ok(flux_sys::has_writer(file.as_fd()).unwrap_or_else(|error| {
+                tracing::debug!(name, %error, "cannot see whether it is open for writing");
+                false
+            }))
+        })
     }
 
     fn append(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
-        let mut options = OpenOptions::new();
-        options.append(true).custom_flags(libc::O_NOFOLLOW);
-        options.open(self.path(name))?.write_all(bytes)
+        with_descriptors(|| {
+            let mut options = OpenOptions::new();
+            options.append(true).custom_flags(libc::O_NOFOLLOW);
+            options.open(self.path(name))?.write_all(bytes)
+        })
     }
 
     fn set_length(&self, name: &str, length: u64) -> io::Result<()> {
-        self.write(name)?.set_len(length)
+        with_descriptors(|| self.write(name)?.set_len(length))
     }
 
     fn punch(&self, name: &str, offset: u64, length: u64) -> io::Result<()> {
         let flags = FallocateFlags::FALLOC_FL_PUNCH_HOLE | FallocateFlags::FALLOC_FL_KEEP_SIZE;
-        change_space(&self.write(name)?, flags, offset, length)
+        with_descriptors(|| change_space(&self.write(name)?, flags, offset, length))
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {

@@ -23,6 +23,7 @@ use super::error::HandleError;
 use super::handle::Handle;
 use super::watcher::FdWatcher;
 use crate::machine::Fault;
+use crate::supervisor::with_descriptors;
 
 /// SQLite's write-ahead log of content-sqlite (flux-core `content-sqlite.c`).
 const LOG: &str = "content.sqlite-wal";
@@ -92,7 +93,7 @@ impl Database {
         let (wake, outcome) = (Arc::clone(&shared.wake), Arc::clone(&shared.outcome));
         let body = move || {
             let mut named = named;
-            let result = sync_log(&directory, &mut named);
+            let result = with_descriptors(|| sync_log(&directory, &mut named));
             let mut place = outcome.lock().unwrap_or_else(PoisonError::into_inner);
             *place = Some(Outcome { result, named });
             // The counter cannot be full: one sync is under way at a time.

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use nix::sys::inotify::{AddWatchFlags, WatchDescriptor};
 
 use crate::proto::UnitName;
-use crate::supervisor::{Watcher, cgroup2};
+use crate::supervisor::{Watcher, cgroup2, with_descriptors};
 
 /// Waits for cgroups to become empty.
 #[derive(Debug, Default)]
@@ -161,7 +161,7 @@ fn events_of(mount: &Path, group: &str) -> PathBuf {
 
 /// Whether the cgroup has a process. False also if the cgroup was removed.
 fn is_populated(events: &Path) -> io::Result<bool> {
-    match std::fs::read_to_string(events) {
+    match with_descriptors(|| std::fs::read_to_string(events)) {
         Ok(text) => Ok(!text.lines().any(|line| line == "populated 0")),
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(false),
         // The cgroup was removed between open and read.

@@ -1,5 +1,6 @@
 //! The connection to the bus, and how it is made again.
 
+use std::fs::File;
 use std::time::Duration;
 
 use tokio::task::JoinHandle;
@@ -22,6 +23,8 @@ pub(super) enum Link {
     Down {
         /// The attempt to connect, if one is under way.
         connecting: Option<Connecting>,
+        /// Holds the descriptor of the next connection.
+        held: Option<File>,
     },
     /// There is a connection.
     Up(Box<Bus>),
@@ -37,6 +40,11 @@ pub(super) enum Happening {
 }
 
 impl Link {
+    /// No connection. Its descriptor is held for the next one: the broker may have none left then.
+    pub(super) fn down() -> Self {
+        Self::Down { connecting: None, held: File::open("/dev/null").ok() }
+    }
+
     /// The bus, if there is a connection.
     pub(super) fn bus(&mut self) -> Option<&mut Bus> {
         match self {
@@ -50,8 +58,9 @@ impl Link {
     pub(super) async fn next(&mut self, address: &str, attempts: u32) -> Happening {
         match self {
             Link::Up(bus) => Happening::Incoming(bus.receive().await),
-            Link::Down { connecting } => {
-                let task = connecting.get_or_insert_with(|| connect(address, attempts));
+            Link::Down { connecting, held } => {
+                let connect = || connect(address, attempts, held.take());
+                let task = connecting.get_or_insert_with(connect);
                 match task.await {
                     Ok(result) => Happening::Connected(result),
                     // The task is only cancelled when the runtime ends, and this future with it.
@@ -62,7 +71,7 @@ impl Link {
     }
 }
 
-fn connect(address: &str, attempts: u32) -> Connecting {
+fn connect(address: &str, attempts: u32, held: Option<File>) -> Connecting {
     let address = address.to_string();
     let wait = match attempts {
         0 => Duration::ZERO,
@@ -70,6 +79,7 @@ fn connect(address: &str, attempts: u32) -> Connecting {
     };
     tokio::spawn(async move {
         tokio::time::sleep(wait).await;
+        drop(held);
         Bus::connect(&address).await.map(Box::new)
     })
 }

@@ -129,7 +129,7 @@ impl Systemd {
         let mut systemd = Self {
             address,
             pattern: UnitName::pattern(config.rank, &config.instance),
-            link: Link::Down { connecting: None },
+            link: Link::down(),
             attempts: 0,
             tracker: Tracker::new(TrackerConfig {
                 starts_in_flight_max: config.starts_in_flight_max,
@@ -160,7 +160,7 @@ impl Systemd {
 
     /// There is no connection any more. Calls that were not answered never will be.
     fn drop_link(&mut self) {
-        self.link = Link::Down { connecting: None };
+        self.link = Link::down();
         self.unsent.clear();
         self.rules.clear();
         self.signalled.clear();
@@ -174,7 +174,7 @@ impl Systemd {
                 self.handle_connected(bus);
             }
             Happening::Connected(Err(e)) => {
-                self.link = Link::Down { connecting: None };
+                self.link = Link::down();
                 self.attempts = self.attempts.saturating_add(1);
                 // Logged once. It changes nothing until an attempt succeeds.
                 if self.attempts == 1 {
@@ -320,7 +320,7 @@ impl BackendDriver for Systemd {
             }
         };
         let _: Result<(), _> = tokio::time::timeout(REMOVALS_WAIT, removals).await;
-        let down = Link::Down { connecting: None };
+        let down = Link::down();
         if let Link::Up(bus) = std::mem::replace(&mut self.link, down) {
             bus.close().await;
         }
