@@ -18,7 +18,7 @@ from attempt import Attempt, begin
 from faults import Faults
 from instance import SIZE, Instance
 from jobs import EXIT_TIMEOUT_S, KINDS
-from left import left, looks
+from left import give_back, left, looks
 from plan import FAULTS, make_plan
 from scripts import SCRIPT, all_scripts, kills_meanwhile, of_job
 
@@ -123,6 +123,7 @@ class Run:
         self.end_clients(threads)
         self.accounts = [self.account(attempt) for attempt in self.attempts()]
         self.end_hanging()
+        give_back(self.instance, self.faults.full)
         began = time.monotonic()
         # An agent asks its parent, and a leader whose job has ended asks rank 0, each after this time
         # ([parent-asked], [known-or-ended]), and once more where the other was just coming back.
@@ -167,6 +168,7 @@ class Run:
             seconds = max(1, until - time.monotonic())
             # No command may take longer than the nodes' agents wait for one.
             for _ in range(math.ceil(seconds / WAIT_S)):
+                give_back(self.instance, self.faults.full)
                 wait = ["job", "wait-event", f"-t{min(seconds, WAIT_S):.0f}", attempt.id, "clean"]
                 if self.instance.flux(*wait, check=False):
                     break

@@ -6,6 +6,7 @@ import threading
 import time
 
 from instance import pause, systemctl
+from left import give_back
 
 
 class Faults:
@@ -114,3 +115,4 @@ class Faults:
             pause(fault.lasts)
         os.unlink(filler)
         self.full.setdefault(rank, []).append((began, time.time()))
+        give_back(self.instance, self.full)

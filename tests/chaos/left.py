@@ -5,6 +5,9 @@ import time
 
 from instance import CORES, SIZE, pause, job_units
 
+# What the service says of such a node.
+NO_RECORDS = "cannot keep records of jobs: cannot "
+
 
 def units(instance):
     found = job_units().items()
@@ -63,6 +66,20 @@ def cores(instance):
 
 def drained(instance):
     return instance.flux("resource", "drain", "-no", "{ranks} {reason}").splitlines()
+
+
+def is_of_disk(line, full):
+    """Whether a node was drained while its disk was full ([disk-drains])."""
+    rank, _, reason = line.partition(" ")
+    return NO_RECORDS in reason and rank in map(str, full)
+
+
+def give_back(instance, full):
+    """Nodes that were drained while their disks were full, as an administrator does who has made room."""
+    drains = instance.flux("resource", "drain", "-no", "{ranks} {reason}", check=False)
+    for line in drains.splitlines():
+        if is_of_disk(line, full):
+            instance.flux("resource", "undrain", line.split()[0], check=False)
 
 
 def looks(instance, unserved):

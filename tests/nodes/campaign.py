@@ -14,7 +14,7 @@ from chaos import Run
 from cluster import CORES, USERS, Cluster
 from jobs import KINDS
 from ledger import AGENT, NodeAccount, NodeAttempt, Watch
-from left import drained, namespaces
+from left import drained, give_back, namespaces
 from schedule import FAULTS, PEER_TIMEOUT_S, make_plan
 from scripts import members
 from trouble import Trouble
@@ -131,6 +131,7 @@ class NodesRun(Run):
 
     def await_jobs(self, until):
         """Nodes that are drained are wrong enough: jobs need not wait for them as well."""
+        give_back(self.instance, self.faults.full)
         self.drained = drained(self.instance)
         for line in self.drained:
             self.instance.flux("resource", "undrain", line.split()[0], check=False)

@@ -5,6 +5,7 @@ import time
 
 from cluster import CLOCK_JUMP_S, OWNER
 from instance import pause
+from left import give_back
 
 MANAGER_UNIT = "user@$(id -u flux).service"
 MANAGER_COMMANDS = {
@@ -189,6 +190,7 @@ class Trouble:
         pause(fault.lasts)
         self.insist(rank, f"rm -f {FILLER}-{number}-*")
         self.full.setdefault(rank, []).append((began, time.time()))
+        give_back(self.cluster, self.full)
 
     def manager(self, fault):
         rank = fault.ranks[0]
