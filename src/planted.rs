@@ -50,8 +50,6 @@ pub enum Bug {
     HoldForgotten,
     /// Nobody asks whether a request to another rank, on which nothing has come, was lost.
     LossUnnoticed,
-    /// What is left of a shell waits until its record takes its status.
-    LateWaits,
     /// After a reconnect to the bus, the supervisor does not ask what happened meanwhile.
     LostSignalAfterReconnect,
     /// Output that a shell sends to another has no number: nobody notices when it is lost.
@@ -101,7 +99,7 @@ pub enum Bug {
 
 impl Bug {
     /// All bugs.
-    pub const ALL: [Self; 44] = [
+    pub const ALL: [Self; 43] = [
         Self::AdoptionByPid,
         Self::AnotherReleaseIsFatal,
         Self::BarrierAfterRestart,
@@ -122,7 +120,6 @@ impl Bug {
         Self::HangUnnoticed,
         Self::HeldAgain,
         Self::HoldForgotten,
-        Self::LateWaits,
         Self::LossUnnoticed,
         Self::LostSignalAfterReconnect,
         Self::OneWayUnnumbered,

@@ -381,10 +381,8 @@ impl Core {
             (CollectState::No, Phase::Exited) if known.record.gone => self.set_empty(unit),
             (CollectState::No, Phase::Exited) if known.file.is_late() => {
                 known.collect = CollectState::Asked;
-                if !Bug::LateWaits.is_planted() {
-                    known.is_held = true;
-                    backend.hold(unit);
-                }
+                known.is_held = true;
+                backend.hold(unit);
             }
             (CollectState::No, Phase::Exited | Phase::Running) => {
                 known.collect = CollectState::Asked;
@@ -490,7 +488,7 @@ impl Core {
             if known.file.write_late(&known.record).is_err() {
                 return self.late.push_back(unit);
             }
-            if std::mem::take(&mut known.is_held) || Bug::LateWaits.is_planted() {
+            if std::mem::take(&mut known.is_held) {
                 backend.collect(&unit);
             }
             self.note_success();
