@@ -87,6 +87,8 @@ unsafe fn begin(
 unsafe fn end(handle: Handle, module: *mut Module, ran: Result<(), HandleError>) -> c_int {
     // SAFETY: the caller passes what `Box::into_raw` has returned.
     let module = unsafe { Box::from_raw(module) };
+    // What it holds must go while the handle is open.
+    AT_THREAD_END.with(|at_end| at_end.0.take());
     let mut result = -1;
     fenced(handle, "mod_main", || {
         module.unload();
