@@ -273,6 +273,17 @@ test_expect_success OURS 'an instance in which it was loaded by hand ends well' 
 	by_hand - job-exec-rs 2>err &&
 	test_must_fail grep "not properly shut down" err
 '
+test_expect_success OURS 'an instance in which it was removed, canceled and loaded again ends well' '
+	rm -f ran &&
+	flux start sh -c "
+		load() { flux module load --name=job-exec $PWD/job-exec-rs.so && flux run true; }
+		flux module remove job-exec && load &&
+		flux module remove job-exec && load &&
+		flux module remove --cancel job-exec && load &&
+		flux module remove job-exec && touch ran" 2>err &&
+	test -e ran &&
+	test_must_fail grep "not properly shut down" err
+'
 test_expect_success OURS 'a broker that cancels the module at its end does not abort' '
 	rm -f ran &&
 	test_expect_code 1 by_hand -Sbroker.rc3_path= - job-exec 2>err &&
