@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use job_exec_rs::proto::WaitStatus;
 
 use crate::rough::{OWN_PROCESS, in_a_process_of_its_own, warnings_of};
+use crate::support::Gate;
 use crate::{harness, systemctl};
 
 /// Add a drop-in for all services of the private user manager.
@@ -91,10 +92,16 @@ fn inside_a_changed_unit() {
     if std::env::var_os(OWN_PROCESS).is_none() || std::env::var_os("RUST_LOG").is_none() {
         return;
     }
-    let Some((mut h, _dir)) = harness() else { return };
-    // It is said of the first unit.
-    for job in 1..=3 {
-        assert_eq!(h.run(job, "exec sleep 0.1"), WaitStatus::exited(0));
+    let Some((mut h, dir)) = harness() else { return };
+    let gate = Gate::new(dir.path().join("gate"));
+    h.launch(1, &gate.wait());
+    h.started(1);
+    // It is said of the first unit. It was compared when others that were started later are gone.
+    for job in 2..=3 {
+        assert_eq!(h.run(job, "exit 0"), WaitStatus::exited(0));
         h.clean(job);
     }
+    gate.open();
+    assert_eq!(h.exited(1), WaitStatus::exited(0));
+    h.clean(1);
 }
