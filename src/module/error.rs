@@ -58,10 +58,10 @@ pub(super) enum LoadError {
         /// What is wrong with it.
         message: String,
     },
-    /// Shells of running jobs would be taken for lost.
+    /// Shells would be taken for lost.
     #[error(
-        "shells of running jobs are recorded in {directory}, and systemd, which runs them, cannot \
-         be used: {message}",
+        "shells that run, or whose end is in no checkpoint yet, are recorded in {directory}, and \
+         systemd, which starts them, cannot be used: {message}",
         directory = directory.display()
     )]
     Recorded {

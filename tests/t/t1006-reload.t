@@ -211,7 +211,7 @@ test_expect_success 'with fork no module is loaded that would take units for los
 	identities "$id" >kept.units &&
 	test_must_fail flux exec -r 3 flux module reload job-exec method=fork 2>err &&
 	flux exec -r 3 flux dmesg >>err &&
-	grep "shells of running jobs are recorded in .*: exec.method is fork" err &&
+	grep "shells that run, .* are recorded in .*: exec.method is fork" err &&
 	flux exec -r 3 flux module load job-exec &&
 	await is_led "$id" &&
 	identities "$id" >kept.now &&

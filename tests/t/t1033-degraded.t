@@ -137,6 +137,22 @@ test_expect_success 'a prolog that is a child of its broker is answered as well'
 	contexts "$id" node-degraded | jq -e ".reasons == [\"no scratch; slow network\"]" &&
 	drained | grep "^2 degraded for job .*: no scratch; slow network"
 '
+test_expect_success 'so is it where no rank has units' '
+	bad 2="no scratch" &&
+	await no_records 0 1 2 3 &&
+	flux exec -r all flux module reload job-exec method=fork &&
+	test_when_finished "flux exec -r all flux module reload job-exec" &&
+	flux module stats job-exec | jq -e ".launcher == \"fork\"" &&
+	id=$(flux submit -N4 --setattr=exec.prolog-tolerance=1 true) &&
+	wait_event "$id" clean &&
+	flux job status "$id" &&
+	contexts "$id" node-degraded | jq -e ".reasons == [\"no scratch\"]" &&
+	drained | grep "^2 degraded for job .*: no scratch" &&
+	bad 2="no scratch" &&
+	id=$(flux submit -N4 true) &&
+	wait_event "$id" clean &&
+	exceptions "$id" | grep "^0 prolog prolog: degraded nodes .* (rank 2)"
+'
 test_expect_success 'an instance has drained them before its initial program starts' '
 	bad 2="no scratch" &&
 	flux alloc -N4 --setattr=exec.prolog-tolerance=1 \
