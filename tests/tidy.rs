@@ -186,8 +186,10 @@ fn nothing_sleeps() {
         "a sleep",
     );
     assert_absent("simulator/src", &banned, &[], "a sleep");
-    // A prolog waits for a broker that is away. Nothing says when it is back.
-    assert_absent("command/src", &banned, &["command/src/degraded.rs"], "a sleep");
+    // A prolog waits for a broker that is away. Nothing says when it is back, when another rank logs
+    // something, or when a unit that ends is gone.
+    let waits = ["command/src/degraded.rs", "command/src/logs.rs", "command/src/doctor/site.rs"];
+    assert_absent("command/src", &banned, &waits, "a sleep");
     // Tasks of the backends wait; threads do not. In the connector only flux_open() may wait, as it does
     // over local://: `pause_for` in connection.rs.
     for below in ["src", "connector", "command/tests", "simulator/tests"] {

@@ -1,95 +1,160 @@
 //! `job-exec-rs doctor`: is this node fit for jobs that outlive their brokers?
 
+mod everywhere;
+mod finding;
 mod findings;
+mod pam;
 mod site;
 
 use std::io::Write;
 use std::process::ExitCode;
 
 use clap::Args;
-use serde::{Deserialize, Serialize};
+use serde_json::json;
 
 use super::failure::Failure;
-use super::programs::on_ranks;
-use findings::{Finding, Grade, findings};
+use super::out::Out;
+use super::paint::Paint;
+use super::programs::{on_ranks, tell};
+use super::reach::Reach;
+use finding::{Finding, Grade, Report, silent};
+use findings::{compare_releases, findings};
 use site::Site;
+
+/// Something is bad.
+const BAD: u8 = 1;
+/// The command, or a rank, could not look.
+const COULD_NOT_LOOK: u8 = 2;
 
 /// Look at this node, or at all: is what this service needs there, and set as it has to be
 ///
 /// For the instance owner, on a node with a broker. One line for each thing that was looked at: what was
-/// found, and what mends it. A unit that ends at once is started, to see that one can be. The exit status
-/// is 0 if nothing is bad.
+/// found, and what mends it: a command to type, or after a `#` what no command does. What ends jobs says
+/// so first. A unit that ends at once is started, to see that one can be.
+///
+/// With --all each rank looks at its node, ranks that have found the same share a line, what is bad comes
+/// first, and a rank that does not answer is named with its own words.
+///
+/// The exit status is 0 if nothing is bad, 1 if something is, and 2 if this command, or a rank, could not
+/// look.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
   sudo -u flux flux job-exec-rs doctor --all
+  flux job-exec-rs doctor --all --bad-only && echo fit
   flux job-exec-rs doctor --json | jq '.findings[] | select(.grade == \"bad\")'")]
 pub(super) struct Arguments {
     /// All nodes of the instance, through flux exec
     #[arg(long)]
     all: bool,
+    /// Only what is bad, and ranks that do not answer
+    #[arg(short, long)]
+    bad_only: bool,
     /// One JSON object for each node
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    reach: Reach,
 }
 
-/// What was found on one node.
-#[derive(Debug, Deserialize, Serialize)]
-struct Report {
-    host: String,
-    rank: Option<u32>,
-    findings: Vec<Finding>,
+pub(super) fn doctor(arguments: &Arguments) -> ExitCode {
+    look(arguments).unwrap_or_else(|failure| {
+        // Without stderr only the exit status can tell.
+        let _ = writeln!(std::io::stderr(), "job-exec-rs: {failure}");
+        ExitCode::from(COULD_NOT_LOOK)
+    })
 }
 
-pub(super) fn doctor(arguments: &Arguments) -> Result<ExitCode, Failure> {
+fn look(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let broker = site::broker()?;
-    let reports = if arguments.all {
+    let mut reports = if arguments.all {
         let broker = broker.map_err(|why| Failure(format!("--all needs a broker here: {why}")))?;
-        everywhere(broker.size)?
+        everywhere(&broker, arguments)?
     } else {
         let site = Site::look(broker);
         let (rank, findings) = (site.rank(), findings(&site));
         vec![Report { host: site.host, rank, findings }]
     };
-    let mut out = std::io::stdout().lock();
-    for report in &reports {
-        if arguments.json {
-            writeln!(out, "{}", serde_json::json!(report)).map_err(Failure::new)?;
-        } else {
-            show(report, &mut out).map_err(Failure::new)?;
+    if arguments.reach.here {
+        return tell(reports.iter().map(|report| json!(report)));
+    }
+    let status = status(&reports);
+    if arguments.bad_only {
+        for report in &mut reports {
+            report.findings.retain(|finding| finding.grade <= Grade::Unknown);
         }
     }
-    let is_bad = |finding: &Finding| finding.grade == Grade::Bad;
-    let bad = reports.iter().flat_map(|report| &report.findings).any(is_bad);
-    Ok(if bad { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+    let (mut out, paint) = (Out::lock(), Paint::of_stdout());
+    let shown = if arguments.json {
+        for report in &mut reports {
+            let rank = report.rank.map_or_else(String::new, |rank| rank.to_string());
+            for finding in &mut report.findings {
+                finding.mend = finding.mend_on(&rank);
+            }
+        }
+        reports.iter().try_for_each(|report| writeln!(out, "{}", json!(report)))
+    } else if arguments.all {
+        everywhere::show(&reports, paint, &mut out)
+    } else {
+        reports.iter().try_for_each(|report| show(report, paint, &mut out))
+    };
+    shown.map_err(Failure::new)?;
+    Ok(ExitCode::from(status))
 }
 
 /// Each rank looks for itself.
-fn everywhere(size: u32) -> Result<Vec<Report>, Failure> {
-    let (lines, why) = on_ranks("all", &["doctor", "--json"])?;
+fn everywhere(broker: &site::Broker, arguments: &Arguments) -> Result<Vec<Report>, Failure> {
+    let answers = on_ranks(&broker.ranks(), &["doctor"], arguments.reach.timeout)?;
+    let told = answers.told.into_values().flatten();
     let mut reports: Vec<Report> =
-        lines.into_iter().filter_map(|line| serde_json::from_value(line).ok()).collect();
-    reports.sort_by_key(|report| report.rank);
-    let silent: Vec<u32> =
-        (0..size).filter(|rank| !reports.iter().any(|report| report.rank == Some(*rank))).collect();
-    let why = why.lines().next().unwrap_or("no answer").to_string();
-    reports.extend(silent.into_iter().map(|rank| Report {
+        told.filter_map(|report| serde_json::from_value(report).ok()).collect();
+    compare_releases(&mut reports.iter_mut().map(|report| &mut report.findings));
+    reports.extend(answers.silent.into_iter().map(|(rank, why)| Report {
         host: "?".to_string(),
         rank: Some(rank),
-        findings: vec![findings::silent(rank, &why)],
+        findings: vec![silent(&why)],
     }));
-    findings::compare_releases(&mut reports.iter_mut().map(|report| &mut report.findings));
+    reports.sort_by_key(|report| report.rank);
     Ok(reports)
 }
 
-fn show(report: &Report, out: &mut impl Write) -> std::io::Result<()> {
-    let rank = report.rank.map_or_else(String::new, |rank| format!(" (rank {rank})"));
-    writeln!(out, "{}{rank}", report.host)?;
-    for Finding { check, grade, found, mend } in &report.findings {
-        writeln!(out, "  {:<5} {check:<16} {found}", grade.word())?;
-        if let Some(mend) = mend {
-            writeln!(out, "        {:<16} -> {mend}", "")?;
-        }
+fn status(reports: &[Report]) -> u8 {
+    let worst = reports.iter().flat_map(|report| &report.findings).map(|it| it.grade).min();
+    match worst {
+        Some(Grade::Bad) => BAD,
+        Some(Grade::Unknown) => COULD_NOT_LOOK,
+        _ => 0,
+    }
+}
+
+fn show(report: &Report, paint: Paint, out: &mut impl Write) -> std::io::Result<()> {
+    let rank = report.rank.map_or_else(String::new, |rank| rank.to_string());
+    let of_rank = if rank.is_empty() { String::new() } else { format!(" (rank {rank})") };
+    writeln!(out, "{}{of_rank}", report.host)?;
+    for finding in &report.findings {
+        let Finding { check, found, .. } = finding;
+        writeln!(out, "  {} {check:<16} {found}", finding.grade.painted(paint))?;
+        finding.show_mend(&rank, paint, out)?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report(grade: Grade) -> Report {
+        let finding = Finding { grade, ..silent("why") };
+        Report { host: "n1".into(), rank: Some(1), findings: vec![finding] }
+    }
+
+    #[test]
+    fn the_exit_status_tells_bad_from_not_seen() {
+        let of = |grades: &[Grade]| {
+            status(&grades.iter().map(|grade| report(*grade)).collect::<Vec<_>>())
+        };
+        assert_eq!(of(&[Grade::Good, Grade::Note]), 0);
+        assert_eq!(of(&[Grade::Good, Grade::Unknown]), COULD_NOT_LOOK);
+        assert_eq!(of(&[Grade::Unknown, Grade::Bad, Grade::Good]), BAD);
+    }
 }

@@ -1,38 +1,60 @@
 //! `job-exec-rs logs`: everything that this service has on a job, in order of time.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::Write;
 use std::process::ExitCode;
+use std::thread;
 use std::time::{Duration, SystemTime};
 
 use clap::Args;
-use humantime::{format_rfc3339_micros, parse_rfc3339};
-use job_exec_rs::adapter::libflux::Handle;
+use humantime::{format_rfc3339_micros, parse_rfc3339, parse_rfc3339_weak};
 use job_exec_rs::proto::{Idset, JobId};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use super::broker::Broker;
 use super::failure::Failure;
-use super::programs::{on_ranks, run};
+use super::out::Out;
+use super::paint::{Colour, Paint};
+use super::programs::{on_ranks, run, tell};
+use super::reach::{Reach, duration};
 use super::stats;
+
+/// Between two looks of `--follow`, each of which asks all ranks of the job.
+const PAUSE: Duration = Duration::from_secs(2);
 
 /// Show all that the service has on a job: what to attach to a report
 ///
 /// For the instance owner. In order of time: the job's eventlog and exec eventlog, what the brokers of its
 /// ranks have logged on it, what systemd says of its units, and the records that are still there. Each
-/// line has its time, its rank or host, and where it is from.
+/// line has its time, its rank or host, and where it is from. The exit status is 1 if a rank has not
+/// answered.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
-  flux job-exec-rs logs f2XyZ >report.txt")]
+  flux job-exec-rs logs f2XyZ >report.txt
+  flux job-exec-rs logs --since 10m --follow f2XyZ
+  flux job-exec-rs logs --json f2XyZ | jq 'select(.from == \"systemd\")'")]
 pub(super) struct Arguments {
     /// The job
     #[arg(value_name = "JOBID")]
     job: JobId,
-    /// What this node has, as JSON
-    #[arg(long, hide = true)]
-    here: bool,
+    /// Later than this: a time in UTC, or how long ago
+    #[arg(long, value_name = "TIME", value_parser = since)]
+    since: Option<String>,
+    /// Look again every two seconds until the job has ended, and show what is new
+    #[arg(short, long)]
+    follow: bool,
+    /// One JSON object for each line
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    reach: Reach,
 }
+
+/// Why an entry says nothing of a unit.
+const NO_JOURNAL: &str = "the journal has nothing on its units";
 
 /// One line. Times are in UTC, in a form that sorts.
 #[derive(Clone, Debug, Deserialize, Eq, Ord, PartialEq, PartialOrd, Serialize)]
@@ -44,32 +66,81 @@ struct Entry {
 }
 
 pub(super) fn logs(arguments: &Arguments) -> Result<ExitCode, Failure> {
-    let flux = Handle::connect().map_err(Failure::new)?;
-    JobId::show_ascii(flux.shows_ascii_f58());
-    let mut out = std::io::stdout().lock();
-    if arguments.here {
-        for entry in here(flux, arguments.job)? {
-            writeln!(out, "{}", json!(entry)).map_err(Failure::new)?;
-        }
-        return Ok(ExitCode::SUCCESS);
+    let broker = Broker::ask()?;
+    if arguments.reach.here {
+        return tell(here(broker.rank, arguments.job)?.into_iter().map(|entry| json!(entry)));
     }
+    let (mut out, paint) = (Out::lock(), Paint::of_stdout());
+    let (mut shown, mut complained) = (BTreeSet::new(), BTreeSet::new());
+    let mut has_ended = false;
+    loop {
+        // What others have on its end can be later than the end itself.
+        let is_last = has_ended || !arguments.follow;
+        let (entries, silent) = look(arguments)?;
+        has_ended = entries.iter().any(|entry| entry.from == "job" && entry.text == "clean");
+        for entry in entries {
+            if shown.insert(entry.key()) {
+                let line =
+                    if arguments.json { json!(entry).to_string() } else { entry.line(paint) };
+                writeln!(out, "{line}").map_err(Failure::new)?;
+            }
+        }
+        for why in silent {
+            if !complained.contains(&why) {
+                writeln!(std::io::stderr(), "job-exec-rs: {why}").map_err(Failure::new)?;
+                complained.insert(why);
+            }
+        }
+        if is_last {
+            break;
+        }
+        thread::sleep(PAUSE);
+    }
+    Ok(if complained.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// What there is, in order of time, and which ranks have not answered, and why.
+fn look(arguments: &Arguments) -> Result<(BTreeSet<Entry>, Vec<String>), Failure> {
     let id = arguments.job.to_string();
-    let ranks = ranks(&id)?;
-    let mut entries = Vec::new();
+    let mut entries = BTreeSet::new();
     for path in ["eventlog", "guest.exec.eventlog"] {
         entries.extend(events(&id, path)?);
     }
-    let (said, trouble) = on_ranks(&ranks.to_string(), &["logs", "--here", &id])?;
-    entries.extend(said.into_iter().filter_map(|entry| serde_json::from_value(entry).ok()));
-    entries.sort();
-    entries.dedup();
-    for Entry { time, place, from, text } in entries {
-        writeln!(out, "{time} {place:<8} {from:<8} {text}").map_err(Failure::new)?;
+    let answers = on_ranks(&ranks(&id)?, &["logs", &id], arguments.reach.timeout)?;
+    let told = answers.told.into_values().flatten();
+    entries.extend(told.filter_map(|entry| serde_json::from_value::<Entry>(entry).ok()));
+    if let Some(since) = &arguments.since {
+        entries.retain(|entry| entry.time >= *since);
     }
-    if !trouble.is_empty() {
-        writeln!(std::io::stderr(), "{trouble}").map_err(Failure::new)?;
+    let why = |(rank, why)| format!("rank {rank}: {why}");
+    Ok((entries, answers.silent.into_iter().map(why).collect()))
+}
+
+impl Entry {
+    /// What it is known by in the next look. Facts have no times of their own.
+    fn key(&self) -> Self {
+        let has_time = self.from != "record" && !self.text.starts_with(NO_JOURNAL);
+        Self { time: if has_time { self.time.clone() } else { String::new() }, ..self.clone() }
     }
-    Ok(ExitCode::SUCCESS)
+
+    fn line(&self, paint: Paint) -> String {
+        let Self { time, place, from, text } = self;
+        let before = paint.paint(Colour::Dim, &format!("{time} {place:<8} {from:<8}"));
+        let is_bad = from == "job" && text.starts_with("exception");
+        let text = if is_bad { paint.paint(Colour::Red, text) } else { text.clone() };
+        format!("{before} {text}")
+    }
+}
+
+/// In the form of [`Entry::time`].
+fn since(text: &str) -> Result<String, String> {
+    let time = match duration(text) {
+        Ok(ago) => SystemTime::now().checked_sub(ago).unwrap_or(SystemTime::UNIX_EPOCH),
+        Err(_) => parse_rfc3339_weak(text).map_err(|_| {
+            "neither a time, as 2026-11-27T12:00:00Z, nor a duration, as 10m".to_string()
+        })?,
+    };
+    Ok(format_rfc3339_micros(time).to_string())
 }
 
 /// Those of its allocation, and rank 0, which talks to the job manager.
@@ -111,28 +182,25 @@ fn utc(seconds: f64) -> String {
     format_rfc3339_micros(SystemTime::UNIX_EPOCH + since).to_string()
 }
 
-/// What this node has.
-fn here(flux: Handle, job: JobId) -> Result<Vec<Entry>, Failure> {
-    let rank = flux.rank().map_err(Failure::new)?;
+/// What this rank has.
+fn here(rank: u32, job: JobId) -> Result<Vec<Entry>, Failure> {
     let place = format!("rank {rank}");
-    let stats = stats::of_rank(flux, rank)?;
-    let id = job.to_string();
-    // As units have it in their names.
-    let plain = format!("f{}", id.trim_start_matches(['ƒ', 'f']));
-    let mut entries = dmesg(&place, &plain);
-    entries.extend(journal(&place, &plain));
-    entries.extend(records(&place, stats["records"].as_str().unwrap_or_default(), &plain));
+    let stats = stats::of_rank(rank)?;
+    let mut entries = dmesg(&place, job);
+    entries.extend(journal(&place, job));
+    entries.extend(records(&place, stats["records"].as_str().unwrap_or_default(), job));
     Ok(entries)
 }
 
 /// Whether a line names the job, and not one whose id only begins so. A broker writes `ƒ` where it can.
-fn names(line: &str, plain: &str) -> bool {
+fn names(line: &str, job: JobId) -> bool {
+    let plain = job.f58plain();
     let is_end = |rest: &str| !rest.starts_with(|c: char| c.is_ascii_alphanumeric());
     let of = |id: &str| line.match_indices(id).any(|(at, _)| is_end(&line[at + id.len()..]));
-    of(plain) || of(&plain.replacen('f', "ƒ", 1))
+    of(&plain) || of(&plain.replacen('f', "ƒ", 1))
 }
 
-fn dmesg(place: &str, plain: &str) -> Vec<Entry> {
+fn dmesg(place: &str, job: JobId) -> Vec<Entry> {
     let text = run("flux", &["dmesg"]).unwrap_or_default();
     let entry = |line: &str| {
         let (time, text) = line.split_once(' ')?;
@@ -140,13 +208,13 @@ fn dmesg(place: &str, plain: &str) -> Vec<Entry> {
         let (place, from) = (place.to_string(), "broker".to_string());
         Some(Entry { time, place, from, text: text.to_string() })
     };
-    text.lines().filter(|line| names(line, plain)).filter_map(entry).collect()
+    text.lines().filter(|line| names(line, job)).filter_map(entry).collect()
 }
 
 /// What the owner's systemd says of its units. The journal may be out of reach: then that is the one
 /// line.
-fn journal(place: &str, plain: &str) -> Vec<Entry> {
-    let unit = format!("*-{plain}-*");
+fn journal(place: &str, job: JobId) -> Vec<Entry> {
+    let unit = format!("*-{}-*", job.f58plain());
     let show = ["--user", "--quiet", "--output=json", "--user-unit", &unit];
     let said = |time: String, text: String| {
         let (place, from) = (place.to_string(), "systemd".to_string());
@@ -156,7 +224,7 @@ fn journal(place: &str, plain: &str) -> Vec<Entry> {
         Ok(text) => text,
         Err(error) => {
             let now = format_rfc3339_micros(SystemTime::now()).to_string();
-            return vec![said(now, format!("the journal has nothing on its units: {error}"))];
+            return vec![said(now, format!("{NO_JOURNAL}: {error}"))];
         }
     };
     let entry = |line: &str| {
@@ -168,8 +236,8 @@ fn journal(place: &str, plain: &str) -> Vec<Entry> {
 }
 
 /// Facts have no times of their own: those of a record have that of the last one.
-fn records(place: &str, directory: &str, plain: &str) -> Vec<Entry> {
-    let part = format!("-{plain}-");
+fn records(place: &str, directory: &str, job: JobId) -> Vec<Entry> {
+    let part = format!("-{}-", job.f58plain());
     let mut entries = Vec::new();
     for file in fs::read_dir(directory).into_iter().flatten().flatten() {
         let name = file.file_name().to_string_lossy().into_owned();
@@ -201,20 +269,48 @@ mod tests {
         assert_eq!(format_rfc3339_micros(of_broker).to_string(), "2026-11-27T12:00:00.250000Z");
     }
 
+    fn job(id: &str) -> JobId {
+        id.parse().expect("a job id")
+    }
+
     #[test]
     fn a_line_names_a_job_by_its_whole_id() {
-        assert!(names("ƒ2Xy: rank 1 does not answer", "f2Xy") && names("of f2Xy", "f2Xy"));
-        assert!(!names("ƒ2XyZ: rank 1 does not answer", "f2Xy"));
+        let f2_xy = job("f2Xy");
+        assert!(names("ƒ2Xy: rank 1 does not answer", f2_xy) && names("of f2Xy", f2_xy));
+        assert!(!names("ƒ2XyZ: rank 1 does not answer", f2_xy));
     }
 
     #[test]
     fn facts_of_the_jobs_records_are_shown() {
         let directory = tempfile::tempdir().expect("a directory");
         let write = |name: &str| std::fs::write(directory.path().join(name), "{\"a\":1}\n\0\0");
-        write("shell-0-f2-0a0a0a0a.record").expect("a record");
-        write("shell-0-f22-0a0a0a0a.record").expect("another job's");
-        let shown = records("rank 0", &directory.path().to_string_lossy(), "f2");
-        assert_eq!(shown.len(), 1);
-        assert!(shown[0].text.ends_with("record: {\"a\":1}"), "{shown:?}");
+        for id in ["f2", "f22", "ff2"] {
+            write(&format!("shell-0-{id}-0a0a0a0a.record")).expect("a record");
+        }
+        for id in ["f2", "ff2"] {
+            let shown = records("rank 0", &directory.path().to_string_lossy(), job(id));
+            let [Entry { text, .. }] = shown.as_slice() else { panic!("{shown:?}") };
+            assert_eq!(*text, format!("shell-0-{id}-0a0a0a0a.record: {{\"a\":1}}"));
+        }
+    }
+
+    #[test]
+    fn a_fact_that_is_seen_again_is_not_new() {
+        let entry = |time: &str, from: &str| Entry {
+            time: time.into(),
+            place: "rank 0".into(),
+            from: from.into(),
+            text: "text".into(),
+        };
+        assert_eq!(entry("1", "record").key(), entry("2", "record").key());
+        assert_ne!(entry("1", "broker").key(), entry("2", "broker").key());
+    }
+
+    #[test]
+    fn a_time_and_a_duration_say_since_when() {
+        assert_eq!(since("2026-11-27 12:00:00"), Ok("2026-11-27T12:00:00.000000Z".to_string()));
+        let an_hour_ago = since("1h").expect("a duration");
+        assert!(an_hour_ago < since("59m").expect("a duration"));
+        assert!(since("yesterday").is_err());
     }
 }

@@ -1,5 +1,6 @@
 //! The command line tool: its arguments, and which module carries out which command.
 
+mod broker;
 mod console;
 mod crash;
 mod degraded;
@@ -13,8 +14,11 @@ mod life;
 mod logs;
 mod manual;
 mod method;
+mod out;
+mod paint;
 mod perilog;
 mod programs;
+mod reach;
 mod run;
 mod signals;
 mod sim;
@@ -22,6 +26,7 @@ mod site;
 mod stats;
 mod status;
 mod story;
+mod table;
 mod units;
 
 use std::io::Write;
@@ -81,7 +86,7 @@ fn main() -> ExitCode {
     let result = match cli.command {
         Command::Degraded(arguments) => degraded::degraded(&arguments),
         Command::Demo(arguments) => demo::demo(&arguments),
-        Command::Doctor(arguments) => doctor::doctor(&arguments),
+        Command::Doctor(arguments) => Ok(doctor::doctor(&arguments)),
         Command::DemoLife(arguments) => life::live(&arguments),
         Command::Install(arguments) => install::install(&arguments, &Cli::command()),
         Command::Logs(arguments) => logs::logs(&arguments),

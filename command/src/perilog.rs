@@ -1,15 +1,20 @@
 //! `job-exec-rs perilog`: prologs and epilogs that jobs wait for.
 
-use std::io::Write;
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
-use job_exec_rs::adapter::libflux::Handle;
 use job_exec_rs::proto::{Idset, JobId, PerilogRelease};
 use serde_json::{Value, json};
 
+use super::broker::{self, Broker};
 use super::failure::Failure;
+use super::out::Out;
 use super::stats;
+use super::table::Form;
+
+const COLUMNS: [&str; 7] = ["jobid", "rank", "stage", "state", "runs_for", "time_left", "unit"];
+const FORMAT: &str =
+    "{jobid:<14} {rank:>5} {stage:<7} {state:<8} {runs_for:>9} {time_left:>9} {unit}";
 
 /// Show the prologs and epilogs that jobs wait for, or have a job wait no longer
 ///
@@ -28,8 +33,19 @@ pub(super) struct Arguments {
 #[derive(Debug, Subcommand)]
 enum What {
     /// One line for each script that runs: job, rank, stage, state, for how long, time left, unit
-    List,
+    #[command(after_help = "\
+Columns: jobid rank stage state runs_for time_left unit")]
+    List(List),
     Release(Release),
+}
+
+#[derive(Args, Debug)]
+struct List {
+    /// This job's alone
+    #[arg(value_name = "JOBID")]
+    job: Option<JobId>,
+    #[command(flatten)]
+    form: Form,
 }
 
 /// Have a job wait no longer for a prolog or an epilog
@@ -53,10 +69,9 @@ struct Release {
 }
 
 pub(super) fn perilog(arguments: &Arguments) -> Result<ExitCode, Failure> {
-    let flux = Handle::connect().map_err(Failure::new)?;
-    JobId::show_ascii(flux.shows_ascii_f58());
+    Broker::ask()?;
     match &arguments.what {
-        What::List => list(flux)?,
+        What::List(arguments) => list(arguments)?,
         What::Release(release) => {
             let payload = json!(PerilogRelease {
                 id: release.job,
@@ -64,54 +79,49 @@ pub(super) fn perilog(arguments: &Arguments) -> Result<ExitCode, Failure> {
                 drain: !release.no_drain,
                 kill: release.kill,
             });
-            let topic = "job-exec.perilog-release";
-            flux.ask_rank(0, topic, &payload.to_string()).map_err(Failure::new)?;
+            broker::ask(0, "job-exec.perilog-release", &payload.to_string())?;
         }
     }
     Ok(ExitCode::SUCCESS)
 }
 
 /// Rank 0 knows which ranks' scripts each job waits for; what these do, the ranks know.
-fn list(flux: Handle) -> Result<(), Failure> {
-    let stats = stats::of_instance(flux)?;
+fn list(arguments: &List) -> Result<(), Failure> {
+    let wanted = |id: &str| arguments.job.is_none_or(|job| id.parse() == Ok(job));
+    let stats = stats::of_instance()?;
     let mut ranks = Idset::new();
-    for job in stats["jobs"].as_object().into_iter().flatten().map(|(_, job)| job) {
+    for (_, job) in stats["jobs"].as_object().into_iter().flatten().filter(|(id, _)| wanted(id)) {
         for key in ["prolog_ranks", "epilog_ranks"] {
             let named = job[key].as_str().unwrap_or_default().parse().map_err(Failure::new)?;
             ranks = ranks.union(&named);
         }
     }
-    let mut out = std::io::stdout().lock();
-    let mut silent = Vec::new();
+    let (mut rows, mut silent) = (Vec::new(), Vec::new());
     for rank in ranks.iter() {
-        let scripts = match stats::of_rank(flux, rank) {
+        let scripts = match stats::of_rank(rank) {
             Ok(mut stats) => stats["scripts"].take(),
             Err(Failure(why)) => {
                 silent.push(why);
                 continue;
             }
         };
-        for (job, scripts) in scripts.as_object().into_iter().flatten() {
+        for (id, scripts) in scripts.as_object().into_iter().flatten().filter(|(id, _)| wanted(id))
+        {
             // The broker may show ids in another form.
-            let job: JobId = job.parse().map_err(Failure::new)?;
-            for script in scripts.as_array().into_iter().flatten() {
-                let line = line(&job.to_string(), rank, script);
-                writeln!(out, "{line}").map_err(Failure::new)?;
-            }
+            let job: JobId = id.parse().map_err(Failure::new)?;
+            rows.extend(scripts.as_array().into_iter().flatten().map(|it| row(job, rank, it)));
         }
     }
+    arguments.form.show(&rows, (&COLUMNS, FORMAT), &mut Out::lock())?;
     if silent.is_empty() { Ok(()) } else { Err(Failure(silent.join("\n"))) }
 }
 
-fn line(job: &str, rank: u32, script: &Value) -> String {
-    let text = |key: &str| script[key].as_str().unwrap_or("-").to_string();
-    let seconds = |key: &str| match script[key].as_f64() {
-        Some(seconds) => format!("{seconds:.0}s"),
-        None => "-".to_string(),
-    };
-    let (runs_for, time_left) = (seconds("runs_for"), seconds("time_left"));
-    let (stage, state, unit) = (text("stage"), text("state"), text("unit"));
-    format!("{job} {rank} {stage} {state} {runs_for} {time_left} {unit}")
+fn row(job: JobId, rank: u32, script: &Value) -> Value {
+    let mut row = json!({ "jobid": job.to_string(), "rank": rank });
+    for name in &COLUMNS[2..] {
+        row[name] = script[name].clone();
+    }
+    row
 }
 
 #[cfg(test)]
@@ -122,6 +132,12 @@ mod tests {
     fn a_script_is_a_line_and_what_has_no_limit_says_so() {
         let script = json!({ "stage": "epilog", "state": "running", "unit": "epilog-3-f2L-0.service",
                              "runs_for": 61.4, "time_left": null });
-        assert_eq!(line("f2L", 3, &script), "f2L 3 epilog running 61s - epilog-3-f2L-0.service");
+        let form = Form::default();
+        let mut out = Vec::new();
+        let rows = [row(JobId(1), 3, &script)];
+        form.show(&rows, (&COLUMNS, "{rank} {stage} {runs_for} {time_left} {unit}"), &mut out)
+            .expect("a table");
+        let shown = String::from_utf8(out).expect("text");
+        assert_eq!(shown.lines().nth(1), Some("3 epilog 61s - epilog-3-f2L-0.service"));
     }
 }

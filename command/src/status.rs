@@ -4,11 +4,12 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use clap::Args;
-use job_exec_rs::adapter::libflux::Handle;
 use job_exec_rs::proto::JobId;
-use serde_json::Value;
+use serde_json::{Value, json};
 
+use super::broker::Broker;
 use super::failure::Failure;
+use super::out::Out;
 use super::stats;
 
 /// Show what the service does: jobs, their ranks, and what each waits for
@@ -18,24 +19,44 @@ use super::stats;
 #[command(after_help = "\
 Examples:
   flux job-exec-rs status
+  flux job-exec-rs status f2XyZ               one job
   flux job-exec-rs status --json | jq .jobs")]
 pub(super) struct Arguments {
-    /// The statistics, as flux module stats shows them
+    /// This job alone
+    #[arg(value_name = "JOBID")]
+    job: Option<JobId>,
+    /// The statistics, as flux module stats shows them; of a job what they have on it
     #[arg(long)]
     json: bool,
 }
 
 pub(super) fn status(arguments: &Arguments) -> Result<ExitCode, Failure> {
-    let flux = Handle::connect().map_err(Failure::new)?;
-    JobId::show_ascii(flux.shows_ascii_f58());
-    let stats = stats::of_instance(flux)?;
-    let mut out = std::io::stdout().lock();
-    if arguments.json {
-        writeln!(out, "{stats}").map_err(Failure::new)?;
-        return Ok(ExitCode::SUCCESS);
-    }
-    show(&stats, &mut out).map_err(Failure::new)?;
+    Broker::ask()?;
+    let stats = stats::of_instance()?;
+    let mut out = Out::lock();
+    let shown = match arguments.job {
+        Some(job) => {
+            let (id, led) = of_job(&stats, job)?;
+            if arguments.json {
+                let both = json!({ "jobid": id, "led": led, "job": stats["jobs"][id] });
+                writeln!(out, "{both}")
+            } else {
+                show_job(&stats, id, led, &mut out)
+            }
+        }
+        None if arguments.json => writeln!(out, "{stats}"),
+        None => show(&stats, &mut out),
+    };
+    shown.map_err(Failure::new)?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// A job's id, as the statistics have it, and who leads it.
+fn of_job(stats: &Value, job: JobId) -> Result<(&str, &Value), Failure> {
+    let mut all = stats["coordinated"].as_object().into_iter().flatten();
+    let found = all.find(|(id, _)| id.parse() == Ok(job));
+    let found = found.map(|(id, led)| (id.as_str(), led));
+    found.ok_or_else(|| Failure(format!("{job} does not run, and has not just ended")))
 }
 
 fn show(stats: &Value, out: &mut impl Write) -> std::io::Result<()> {
@@ -52,13 +73,17 @@ fn show(stats: &Value, out: &mut impl Write) -> std::io::Result<()> {
     let led = stats["coordinated"].as_object().cloned().unwrap_or_default();
     let plural = if led.len() == 1 { "" } else { "s" };
     writeln!(out, "{} job{plural}{}", led.len(), if led.is_empty() { "" } else { ":" })?;
-    for (id, job) in &led {
-        let leader =
-            job["leader"].as_u64().map_or("nobody yet".to_string(), |rank| format!("rank {rank}"));
-        writeln!(out, "  {id}  led by {leader}: {}", words(&stats["jobs"][id]))?;
+    for (id, led) in &led {
+        show_job(stats, id, led, out)?;
     }
     let started = &stats["counters"]["agent"]["units_started"];
     writeln!(out, "{started} units started here since the module was loaded")
+}
+
+fn show_job(stats: &Value, id: &str, led: &Value, out: &mut impl Write) -> std::io::Result<()> {
+    let leader = led["leader"].as_u64();
+    let leader = leader.map_or("nobody yet".to_string(), |rank| format!("rank {rank}"));
+    writeln!(out, "  {id}  led by {leader}: {}", words(&stats["jobs"][id]))
 }
 
 /// How far a job is, and what it waits for.
@@ -95,9 +120,18 @@ fn words(job: &Value) -> String {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
+
+    #[test]
+    fn a_job_is_found_by_any_form_of_its_id() {
+        let stats = json!({ "coordinated": { "ƒ2": { "leader": 3 } }, "jobs": {} });
+        for id in ["1", "f2", "ƒ2"] {
+            let found = of_job(&stats, id.parse().expect("an id")).expect("the job");
+            assert_eq!(found, ("ƒ2", &json!({ "leader": 3 })));
+        }
+        let error = of_job(&stats, JobId(2)).expect_err("another");
+        assert!(error.to_string().contains("does not run"), "{error}");
+    }
 
     #[test]
     fn a_job_says_how_far_it_is_and_what_it_waits_for() {

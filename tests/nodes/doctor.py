@@ -37,6 +37,9 @@ FAULTS = (
     ("no module", "as_owner flux module remove job-exec-rs", "as_owner flux module load job-exec-rs", "module"),
     ("pam_systemd for the IMP", "cp -p /etc/pam.d/flux $away; echo session optional pam_systemd.so >>/etc/pam.d/flux",
      "mv $away /etc/pam.d/flux", "PAM"),
+    ("pam_systemd in what the IMP's stack includes",
+     "cp -p /etc/pam.d/flux $away; echo session optional pam_systemd.so >/etc/pam.d/by-test;"
+     " echo @include by-test >>/etc/pam.d/flux", "mv $away /etc/pam.d/flux; rm /etc/pam.d/by-test", "PAM"),
     ("an IMP that is not setuid", 'chmod u-s "$imp"', 'chmod u+s "$imp"', "IMP"),
     ("Flux would come back late",
      "set_of_unit RestartSec=5min", "unset_of_unit", "restart"),

@@ -2,10 +2,14 @@
 
 use std::collections::BTreeSet;
 
-use serde::{Deserialize, Serialize};
+use nix::unistd::getuid;
 use serde_json::Value;
 
+use super::finding::{Finding, RANKS, bad, good, note};
+use super::pam::PamSystemd;
 use super::site::{Broker, Imp, Records, Service, Site};
+use crate::paint::size;
+use crate::stats::FLUX_CORES;
 
 /// Releases of flux-core that this release was tried with (README.md).
 const TRIED: [&str; 2] = ["0.88.", "0.89."];
@@ -18,64 +22,50 @@ const EXIT_TIMEOUT: f64 = 150.0;
 /// What a broker needs to come up.
 const BOOT: f64 = 20.0;
 
-/// How something is.
-#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub(super) enum Grade {
-    Good,
-    /// It is as somebody may want it.
-    Note,
-    Bad,
+const JOBS_HERE: &str = "all jobs on this node";
+
+/// The name of the owner's user manager.
+fn manager() -> String {
+    format!("user@{}.service", getuid())
 }
 
-impl Grade {
-    pub(super) fn word(self) -> &'static str {
-        match self {
-            Self::Good => "good",
-            Self::Note => "note",
-            Self::Bad => "BAD",
-        }
+/// A command with the owner's user manager. Who looks after a system instance has to become its owner.
+fn user_systemctl(site: &Site, arguments: &str) -> String {
+    let is_system = site.broker.as_ref().is_ok_and(|broker| broker.is_system);
+    let (owner, uid) = (&site.owner, getuid());
+    let before = format!("sudo -u {owner} env XDG_RUNTIME_DIR=/run/user/{uid} ");
+    format!("{}systemctl --user {arguments}", if is_system { &before } else { "" })
+}
+
+/// A command that writes a line for systemd.
+fn drop_in(unit: &str, line: &str) -> String {
+    let directory = format!("/etc/systemd/system/{unit}.d");
+    format!(
+        "sudo mkdir -p {directory} && printf '[Service]\\n{line}\\n' | sudo tee \
+         {directory}/60-doctor.conf && sudo systemctl daemon-reload"
+    )
+}
+
+fn install(site: &Site) -> String {
+    match &site.installer {
+        Some(program) => format!("sudo {} install", program.display()),
+        None => "# install the package of job-exec-rs again".to_string(),
     }
-}
-
-/// One thing that was looked at.
-#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
-pub(super) struct Finding {
-    pub(super) check: String,
-    pub(super) grade: Grade,
-    pub(super) found: String,
-    /// A command, or a line of configuration.
-    pub(super) mend: Option<String>,
-}
-
-fn good(check: &str, found: impl Into<String>) -> Finding {
-    Finding { check: check.into(), grade: Grade::Good, found: found.into(), mend: None }
-}
-
-fn note(check: &str, found: impl Into<String>) -> Finding {
-    Finding { grade: Grade::Note, ..good(check, found) }
-}
-
-fn bad(check: &str, found: impl Into<String>, mend: impl Into<String>) -> Finding {
-    Finding { grade: Grade::Bad, mend: Some(mend.into()), ..good(check, found) }
-}
-
-/// A rank that has not told what it found.
-pub(super) fn silent(rank: u32, why: &str) -> Finding {
-    let mend = format!("flux exec -r {rank} flux job-exec-rs doctor");
-    bad("answer", format!("rank {rank} says nothing: {why}"), mend)
 }
 
 /// Everything that was looked at, the most basic first.
 pub(super) fn findings(site: &Site) -> Vec<Finding> {
     let mut all = vec![flux(site), files(site)];
-    all.extend(cgroups(site));
-    all.push(user_manager(site));
-    all.extend(site.unit.as_ref().map(unit));
+    let in_job = site.broker.as_ref().is_ok_and(|broker| broker.is_job);
+    if !in_job {
+        all.extend(cgroups(site));
+        all.push(user_manager(site));
+        all.extend(site.unit.as_ref().map(|started| unit(site, started)));
+    }
     let broker = match &site.broker {
         Ok(broker) => broker,
         Err(why) => {
-            all.push(bad("broker", why, "systemctl start flux"));
+            all.push(bad("broker", why, "sudo systemctl start flux"));
             return all;
         }
     };
@@ -87,17 +77,18 @@ pub(super) fn findings(site: &Site) -> Vec<Finding> {
     let stats = match &broker.stats {
         Ok(stats) => stats,
         Err(why) => {
-            let found = format!("job-exec-rs is not loaded on rank {}: {why}", broker.rank);
-            all.push(bad("module", found, "systemctl restart flux"));
+            all.push(no_module(broker, why));
             return all;
         }
     };
-    all.extend([module(stats), launcher(stats), connector(stats), stop(broker, stats)]);
-    all.push(waits(stats));
+    all.extend([module(stats), launcher(broker, stats), connector(site, broker, stats)]);
+    all.extend([stop(broker, stats), waits(stats)]);
     all.extend(site.records.as_ref().map(|records| place(broker, records)));
     all.extend(site.records.as_ref().map(room));
     all.push(strangers(site));
-    all.extend(imp(site.imp.as_ref()));
+    if !in_job {
+        all.extend(imp(site.imp.as_ref()));
+    }
     all.extend(perilog(broker, stats));
     all.extend(modules(broker, stats));
     all
@@ -109,7 +100,10 @@ fn flux(site: &Site) -> Finding {
             good("flux-core", version)
         }
         Some(version) => note("flux-core", format!("{version}: tried with {}x", TRIED.join("x, "))),
-        None => bad("flux-core", "no command flux", "export PATH=PREFIX/bin:$PATH"),
+        None => {
+            let mend = "# put the directory that has the command flux into PATH";
+            bad("flux-core", "no command flux", mend)
+        }
     }
 }
 
@@ -120,14 +114,14 @@ fn files(site: &Site) -> Finding {
             let more =
                 if rest.is_empty() { String::new() } else { format!(" and {} more", rest.len()) };
             let found = format!("{} is missing{more}", first.display());
-            bad("installation", found, "job-exec-rs install")
+            bad("installation", found, install(site))
         }
     }
 }
 
 fn cgroups(site: &Site) -> Vec<Finding> {
     let Some(controllers) = &site.controllers else {
-        let mend = "boot with systemd.unified_cgroup_hierarchy=1";
+        let mend = "# boot with systemd.unified_cgroup_hierarchy=1";
         return vec![bad("cgroup", "/sys/fs/cgroup is no cgroup2", mend)];
     };
     let broker = site.broker.as_ref().ok().and_then(|broker| broker.stats.as_ref().ok());
@@ -140,34 +134,40 @@ fn cgroups(site: &Site) -> Vec<Finding> {
         return vec![good("cgroup", format!("delegated: {}", controllers.join(" ")))];
     }
     let found = format!("not delegated to {}'s user manager: {}", site.owner, missing.join(" "));
-    let mend = format!(
-        "Delegate=cpu cpuset io memory pids in a drop-in of user@{}.service",
-        nix::unistd::getuid()
-    );
+    let mend = drop_in(&manager(), "Delegate=cpu cpuset io memory pids");
     let finding = if confines { bad("cgroup", found, mend) } else { note("cgroup", found) };
     vec![finding]
 }
 
 fn user_manager(site: &Site) -> Finding {
-    let mend = format!("systemctl start user@$(id -u {}).service", site.owner);
     let version = match &site.systemd {
         Ok(version) => version,
-        Err(why) => return bad("user manager", format!("does not answer: {why}"), mend),
+        Err(why) if why.contains("no answer within") => {
+            let mend = format!("sudo systemctl restart {}", manager());
+            return bad("user manager", format!("hangs: {why}"), mend).ending(JOBS_HERE);
+        }
+        Err(why) => {
+            let mend = format!("sudo systemctl start {}", manager());
+            return bad("user manager", format!("does not answer: {why}"), mend);
+        }
     };
     let digits: String = version.chars().take_while(char::is_ascii_digit).collect();
     match digits.parse::<u32>() {
         Ok(number) if number < SYSTEMD_MIN => {
             let found = format!("systemd {version} is too old");
-            bad("user manager", found, format!("install systemd {SYSTEMD_MIN} or later"))
+            bad("user manager", found, format!("# install systemd {SYSTEMD_MIN} or later"))
         }
         _ => good("user manager", format!("systemd {version}")),
     }
 }
 
-fn unit(started: &Result<(), String>) -> Finding {
+fn unit(site: &Site, started: &Result<(), String>) -> Finding {
     match started {
         Ok(()) => good("unit", "one can be started"),
-        Err(why) => bad("unit", format!("none can be started: {why}"), "systemctl --user status"),
+        Err(why) => {
+            let found = format!("none can be started: {why}");
+            bad("unit", found, user_systemctl(site, "status"))
+        }
     }
 }
 
@@ -177,7 +177,7 @@ fn linger(site: &Site) -> Finding {
         Some(true) => good("linger", format!("{owner}'s units live without a login")),
         Some(false) => {
             let found = format!("jobs end when {owner} has no login any more");
-            bad("linger", found, format!("loginctl enable-linger {owner}"))
+            bad("linger", found, format!("sudo loginctl enable-linger {owner}"))
         }
         None => note("linger", "no systemd-logind: nobody can say whether units live on"),
     }
@@ -189,7 +189,7 @@ fn service(service: &Service) -> Vec<Finding> {
         good("run directory", "stays when flux.service stops")
     } else {
         let found = "goes when flux.service stops, with the FLUX_JOB_TMPDIR of the owner's jobs";
-        let mend = "RuntimeDirectoryPreserve=yes in a drop-in of flux.service";
+        let mend = drop_in("flux.service", "RuntimeDirectoryPreserve=yes");
         bad("run directory", found, mend)
     });
     all
@@ -201,7 +201,7 @@ fn restart(pause: f64) -> Finding {
             "flux.service is started again after {pause} s, and flux-shell gives other ranks up \
              after {EXIT_TIMEOUT} s"
         );
-        bad("restart", found, "RestartSec=30s in a drop-in of flux.service")
+        bad("restart", found, drop_in("flux.service", "RestartSec=30s"))
     } else {
         good("restart", format!("flux.service is started again after {pause} s"))
     }
@@ -214,14 +214,29 @@ fn backing_store(broker: &Broker) -> Finding {
         .find(|name| broker.modules_0.contains(*name));
     match store {
         Some(store @ "content-sqlite") => good("KVS", store),
+        // It ends with the broker of its rank 0, and its KVS with it.
+        store if broker.is_job => good("KVS", store.unwrap_or("in memory")),
         Some(store) => {
             note("KVS", format!("{store}: what it holds may be lost with rank 0's power"))
         }
         None => {
             let found = "no backing store: a restart of rank 0's broker forgets all jobs";
-            bad("KVS", found, "flux module load content-sqlite")
+            bad("KVS", found, "flux exec -r 0 flux module load content-sqlite")
         }
     }
+}
+
+fn no_module(broker: &Broker, why: &str) -> Finding {
+    if why.contains(FLUX_CORES) {
+        let found = format!("{why}: jobs end with their broker");
+        let mend = match broker.is_system {
+            true => "sudo systemctl restart flux",
+            false => "# stop this instance, and start it again",
+        };
+        return bad("module", found, mend).ending("all jobs");
+    }
+    let found = format!("job-exec-rs is not loaded: {why}");
+    bad("module", found, format!("flux exec -r {RANKS} flux module load job-exec-rs"))
 }
 
 fn module(stats: &Value) -> Finding {
@@ -231,14 +246,17 @@ fn module(stats: &Value) -> Finding {
         return good("module", format!("job-exec-rs {loaded}"));
     }
     let found = format!("job-exec-rs {loaded} is loaded, and {this} is installed");
-    bad("module", found, "flux module reload job-exec-rs")
+    bad("module", found, format!("flux exec -r {RANKS} flux module reload job-exec-rs"))
 }
 
 /// Ranks with different releases wait for each other.
 pub(super) fn compare_releases(reports: &mut dyn Iterator<Item = &mut Vec<Finding>>) {
     // A rank without the module has a finding of its own.
-    let is_module =
-        |finding: &&Finding| finding.check == "module" && !finding.found.contains("is not loaded");
+    let is_module = |finding: &&Finding| {
+        finding.check == "module"
+            && finding.found.starts_with("job-exec-rs ")
+            && !finding.found.contains("is not loaded")
+    };
     let mut reports: Vec<_> = reports.collect();
     let found: BTreeSet<String> = reports
         .iter()
@@ -255,30 +273,40 @@ pub(super) fn compare_releases(reports: &mut dyn Iterator<Item = &mut Vec<Findin
     }
 }
 
-fn launcher(stats: &Value) -> Finding {
+fn launcher(broker: &Broker, stats: &Value) -> Finding {
     match (stats["launcher"].as_str(), stats["notice"].as_str()) {
         (Some("systemd"), _) => good("shells", "are units of systemd"),
-        (launcher, notice) => {
-            let launcher = launcher.unwrap_or("nothing");
-            let found = format!("{launcher}: {}", notice.unwrap_or("exec.method is fork"));
-            bad("shells", found, "exec.method = \"systemd\", and what \"user manager\" says")
+        (Some("fork"), _) if broker.is_job => {
+            good("shells", "are children of their broker, as everywhere inside a job")
+        }
+        (launcher, Some(notice)) => {
+            let found = format!("{}: {notice}", launcher.unwrap_or("nothing"));
+            let mend = format!("flux exec -r {RANKS} flux module reload job-exec-rs");
+            bad("shells", found, mend).ending("jobs whose shells are children of this broker")
+        }
+        (launcher, None) => {
+            let found = format!("{}: exec.method is fork", launcher.unwrap_or("nothing"));
+            bad("shells", found, "# set method = \"systemd\" in the table [exec]")
         }
     }
 }
 
-fn connector(stats: &Value) -> Finding {
+fn connector(site: &Site, broker: &Broker, stats: &Value) -> Finding {
     match stats["connector-notice"].as_str() {
         None => good("connector", "shells wait for their broker"),
-        Some(why) => bad("connector", format!("shells end with it: {why}"), "job-exec-rs install"),
+        Some(_) if broker.is_job => good("connector", "shells end with their broker"),
+        Some(why) => bad("connector", format!("shells end with it: {why}"), install(site)),
     }
 }
 
 fn stop(broker: &Broker, stats: &Value) -> Finding {
     match (stats["keeps-jobs"] == true, broker.is_system) {
         (true, _) => good("stop", "a stop of Flux leaves jobs running"),
+        (false, false) if broker.is_job => good("stop", "a stop of this instance cancels its jobs"),
         (false, false) => note("stop", "a stop of this instance cancels its jobs"),
         (false, true) => {
-            bad("stop", "a stop of Flux cancels all jobs", "exec.keep-jobs = true, and restart")
+            let mend = "# set keep-jobs = true in the table [exec], and see what else is bad";
+            bad("stop", "a stop of Flux cancels all jobs", mend)
         }
     }
 }
@@ -288,14 +316,15 @@ fn waits(stats: &Value) -> Finding {
         None => good("systemd", "answers the module"),
         Some(what) => {
             let found = format!("has not answered the module: {what}");
-            bad("systemd", found, "systemctl restart user@UID.service, if it hangs")
+            let mend = format!("sudo systemctl restart {}", manager());
+            bad("systemd", found, mend).ending(JOBS_HERE)
         }
     }
 }
 
 fn place(broker: &Broker, records: &Records) -> Finding {
     let directory = &records.directory;
-    let mend = "exec.state-directory = \"/var/lib/flux\"";
+    let mend = "# set state-directory = \"/var/lib/flux\" in the table [exec]";
     if records.is_in_memory && broker.is_system {
         let found = format!("{directory} is in memory: a reboot loses what ended meanwhile");
         return bad("records", found, mend);
@@ -308,22 +337,28 @@ fn place(broker: &Broker, records: &Records) -> Finding {
 }
 
 fn room(records: &Records) -> Finding {
-    let mib = records.free >> 20;
+    let free = size(records.free);
     if records.free < ROOM {
-        let found = format!("{mib} MiB are free in {}", records.directory);
-        return bad("room", found, "make room: a full disk loses output, and can lose statuses");
+        let found = format!("{free} are free in {}", records.directory);
+        return bad("room", found, "# make room: a full disk loses output, and can lose statuses");
     }
-    good("room", format!("{mib} MiB are free"))
+    good("room", format!("{free} are free"))
 }
 
 fn strangers(site: &Site) -> Finding {
-    let records = site.records.iter().flat_map(|records| &records.strange);
-    let all: BTreeSet<&String> = site.strange_units.iter().chain(records).collect();
-    match all.first() {
-        None => good("leftovers", "none"),
-        Some(first) => {
-            let found = format!("{} units or records that no job has: {first}", all.len());
-            bad("leftovers", found, format!("systemctl --user stop {first}"))
+    let found = |all: &[String], what: &str| {
+        let first = all.first().map_or("", String::as_str);
+        format!("{} {what} that no job has: {first}", all.len())
+    };
+    match (site.strange_units.as_slice(), site.strange_records.as_slice()) {
+        ([], []) => good("leftovers", "none"),
+        (units @ [first, ..], _) => {
+            let mend = user_systemctl(site, &format!("stop {first}"));
+            bad("leftovers", found(units, "units"), mend).ending("what runs in it")
+        }
+        ([], records) => {
+            let mend = format!("flux exec -r {RANKS} flux module reload job-exec-rs");
+            bad("leftovers", found(records, "records"), mend)
         }
     }
 }
@@ -337,14 +372,23 @@ fn imp(imp: Option<&Imp>) -> Vec<Finding> {
         all.push(good("IMP", &imp.path));
     } else {
         let found = format!("{} is not root's, or not setuid", imp.path);
-        all.push(bad("IMP", found, format!("chown root {0}; chmod 4755 {0}", imp.path)));
+        all.push(bad(
+            "IMP",
+            found,
+            format!("sudo chown root {0} && sudo chmod 4755 {0}", imp.path),
+        ));
     }
-    let moves = |line: &str| !line.trim_start().starts_with('#') && line.contains("pam_systemd");
-    if imp.pam.as_deref().is_some_and(|pam| pam.lines().any(moves)) {
-        let found = "pam_systemd in /etc/pam.d/flux moves jobs of other users out of their units";
-        all.push(bad("PAM", found, "remove pam_systemd.so from /etc/pam.d/flux"));
-    }
+    all.extend(imp.pam_systemd.as_ref().map(pam));
     all
+}
+
+fn pam(PamSystemd { file, line, from }: &PamSystemd) -> Finding {
+    let (file, from) = (file.display(), from.display());
+    let found = format!(
+        "line {line} of {file} has pam_systemd (in {from}), which moves jobs of other users out of \
+         their units"
+    );
+    bad("PAM", found, format!("sudo sed -i '{line}s/^/# /' {file}"))
 }
 
 fn perilog(broker: &Broker, stats: &Value) -> Option<Finding> {
@@ -352,7 +396,7 @@ fn perilog(broker: &Broker, stats: &Value) -> Option<Finding> {
     match (ours, broker.has_perilog) {
         (true, true) => {
             let found = "perilog.so is loaded as well: each prolog runs twice";
-            Some(bad("prologs", found, "flux jobtap remove perilog.so"))
+            Some(bad("prologs", found, "flux exec -r 0 flux jobtap remove perilog.so"))
         }
         (true, false) => Some(good("prologs", "are run by job-exec-rs")),
         (false, true) => Some(note("prologs", "are run by perilog.so, from rank 0")),
@@ -367,12 +411,20 @@ fn modules(broker: &Broker, stats: &Value) -> Vec<Finding> {
     let devices = ["DevicePolicy", "DeviceAllow"].iter().any(|name| !properties[*name].is_null());
     if devices && !broker.modules.contains("sdbus") {
         let found = "DevicePolicy and DeviceAllow need flux-core's sdbus for jobs of other users";
-        all.push(bad("sdbus", found, "systemd.enable = true"));
+        all.push(bad(
+            "sdbus",
+            found,
+            "# set enable = true in the table [systemd], and restart Flux",
+        ));
     }
     let confines = stats["config"]["sdexec_constrain_resources"] == 1;
     if confines && !broker.modules.contains("sdexec-mapper") {
         let found = "sdexec-constrain-resources needs flux-core's sdexec-mapper";
-        all.push(bad("sdexec-mapper", found, "systemd.enable = true"));
+        all.push(bad(
+            "sdexec-mapper",
+            found,
+            "# set enable = true in the table [systemd], and restart Flux",
+        ));
     }
     all
 }
@@ -384,6 +436,8 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::doctor::finding::Grade;
+    use crate::paint::Paint;
 
     fn fit() -> Site {
         let stats = json!({
@@ -400,25 +454,27 @@ mod tests {
                 rank: 1,
                 size: 3,
                 is_system: true,
+                is_job: false,
                 modules: modules.clone(),
                 modules_0: modules,
                 has_perilog: false,
                 stats: Ok(stats),
             }),
             missing: Vec::new(),
+            installer: Some("/x/job-exec-rs".into()),
             controllers: Some(["cpu", "memory", "pids"].map(String::from).to_vec()),
             systemd: Ok("252.39-1~deb12u2".into()),
             unit: Some(Ok(())),
             lingers: Some(true),
             service: Some(Service { restart_sec: Some(30.0), keeps_run_directory: true }),
-            imp: Some(Imp { path: "/imp".into(), is_setuid: true, pam: None }),
+            imp: Some(Imp { path: "/imp".into(), is_setuid: true, pam_systemd: None }),
             records: Some(Records {
                 directory: "/var/lib/flux/job-exec".into(),
                 is_in_memory: false,
                 free: 1 << 40,
-                strange: Vec::new(),
             }),
             strange_units: Vec::new(),
+            strange_records: Vec::new(),
         }
     }
 
@@ -452,7 +508,7 @@ mod tests {
 
     #[test]
     fn each_fault_is_named_alone_with_the_words_that_mend_it() {
-        let faults: [(&str, &str, Break); 23] = [
+        let faults: [(&str, &str, Break); 26] = [
             ("linger", "enable-linger flux", |site| site.lingers = Some(false)),
             ("user manager", "user@", |site| {
                 (site.systemd, site.unit) = (Err("no bus".into()), None);
@@ -463,7 +519,13 @@ mod tests {
             ("installation", "install", |site| site.missing = vec![PathBuf::from("/x")]),
             ("flux-core", "PATH", |site| site.flux = None),
             ("broker", "start flux", |site| site.broker = Err("no socket".into())),
-            ("module", "restart flux", |site| broker(site).stats = Err("ENOSYS".into())),
+            ("user manager", "restart user@", |site| {
+                (site.systemd, site.unit) = (Err("no answer within 30 s".into()), None);
+            }),
+            ("module", "module load", |site| broker(site).stats = Err("ENOSYS".into())),
+            ("module", "restart flux", |site| {
+                broker(site).stats = Err(format!("{FLUX_CORES} is loaded"));
+            }),
             ("module", "reload", |site| stats(site)["release"] = json!("0.0.9")),
             ("shells", "systemd", |site| stats(site)["launcher"] = json!("fork")),
             ("connector", "install", |site| stats(site)["connector-notice"] = json!("none")),
@@ -477,10 +539,12 @@ mod tests {
             }),
             ("room", "make room", |site| site.records.as_mut().expect("records").free = 1),
             ("leftovers", "stop shell", |site| site.strange_units = vec!["shell-x".into()]),
+            ("leftovers", "reload", |site| site.strange_records = vec!["shell-x".into()]),
             ("IMP", "4755", |site| site.imp.as_mut().expect("an IMP").is_setuid = false),
-            ("PAM", "remove pam_systemd", |site| {
-                let pam = "session required pam_systemd.so".to_string();
-                site.imp.as_mut().expect("an IMP").pam = Some(pam);
+            ("PAM", "sed -i '3s/^/# /' /etc/pam.d/flux", |site| {
+                let (file, from) = ("/etc/pam.d/flux".into(), "/etc/pam.d/common-session".into());
+                let found = PamSystemd { file, line: 3, from };
+                site.imp.as_mut().expect("an IMP").pam_systemd = Some(found);
             }),
             ("prologs", "jobtap remove", |site| {
                 stats(site)["config"]["perilog"] = json!({});
@@ -494,6 +558,57 @@ mod tests {
             let [(found, mend)] = found.as_slice() else { panic!("{check}: {found:?}") };
             assert!(found == check && mend.contains(words), "{check}: {found}: {mend}");
         }
+    }
+
+    #[test]
+    fn a_mend_that_ends_jobs_says_so_first_and_the_command_is_a_line() {
+        let mut site = fit();
+        site.strange_units = vec!["shell-1-f2-0a0a0a0a.service".into()];
+        let found = findings(&site).into_iter().find(|finding| finding.grade == Grade::Bad);
+        let mut out = Vec::new();
+        found.expect("leftovers").show_mend("1", Paint::none(), &mut out).expect("text");
+        let text = String::from_utf8(out).expect("text");
+        let lines: Vec<&str> = text.lines().map(str::trim).collect();
+        let uid = getuid();
+        let command = format!(
+            "sudo -u flux env XDG_RUNTIME_DIR=/run/user/{uid} systemctl --user stop \
+             shell-1-f2-0a0a0a0a.service"
+        );
+        assert_eq!(lines, ["-> ENDS what runs in it:", &command]);
+    }
+
+    #[test]
+    fn what_restarts_a_user_manager_or_gives_up_the_module_ends_jobs() {
+        let breaks: [Break; 3] = [
+            |site| stats(site)["waits-for"] = json!("List"),
+            |site| site.systemd = Err("no answer within 30 s".into()),
+            |site| broker(site).stats = Err(FLUX_CORES.into()),
+        ];
+        for fault in breaks {
+            let mut site = fit();
+            fault(&mut site);
+            let all = findings(&site);
+            let bad = all.iter().find(|finding| finding.grade == Grade::Bad).expect("a fault");
+            assert!(bad.ends.as_ref().is_some_and(|jobs| jobs.starts_with("all jobs")), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn in_an_instance_inside_a_job_all_is_good_that_is_as_it_can_be() {
+        let mut site = fit();
+        site.systemd = Err("no bus".into());
+        (site.unit, site.controllers, site.lingers) = (None, None, None);
+        (site.service, site.imp) = (None, None);
+        let broker = broker(&mut site);
+        (broker.is_system, broker.is_job) = (false, true);
+        broker.modules_0.clear();
+        let stats = stats(&mut site);
+        stats["launcher"] = json!("fork");
+        stats["notice"] = json!("this runs inside job f2 of Flux");
+        stats["keeps-jobs"] = json!(false);
+        stats["connector-notice"] = json!("no libresume.so");
+        let grades = findings(&site);
+        assert!(grades.iter().all(|finding| finding.grade == Grade::Good), "{grades:?}");
     }
 
     #[test]

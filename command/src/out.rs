@@ -1,0 +1,31 @@
+//! Standard output of commands that show something.
+
+use std::io::{self, ErrorKind, StdoutLock, Write};
+use std::process;
+
+/// Standard output. If nobody reads it any more, as after `| head`, this process ends without a word,
+/// with the status that a shell shows for SIGPIPE.
+pub(super) struct Out(StdoutLock<'static>);
+
+impl Out {
+    pub(super) fn lock() -> Self {
+        Self(io::stdout().lock())
+    }
+}
+
+impl Write for Out {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        or_end(self.0.write(bytes))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        or_end(self.0.flush())
+    }
+}
+
+fn or_end<T>(result: io::Result<T>) -> io::Result<T> {
+    match result {
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => process::exit(128 + libc::SIGPIPE),
+        result => result,
+    }
+}
