@@ -1,5 +1,8 @@
 """Written by `job-exec-rs install`; `job-exec-rs uninstall` removes it. Run by `flux modprobe rc1`."""
 
+import base64
+import collections
+import contextlib
 import json
 import os
 import pwd
@@ -18,7 +21,12 @@ from flux.modprobe import task
 # What a job has in the KVS once it is allocated.
 OF_ALLOCATED = {"R", "guest", "guest-checkpoint", "guest-leaders"}
 # flux-core libkvs/kvs.h.
-FLUX_KVS_TREEOBJ = 16
+FLUX_KVS_READDIR = 1
+# How it names them in an answer (RFC 11).
+DIRECTORIES = {"dir", "dirref", "hdir"}
+# So many questions are on their way to the KVS. One after the other they would take a millisecond each,
+# and the instance waits.
+AT_ONCE = 1000
 # What flux-shell makes in the run directory (flux-core shell/tmpdir.c): its rank, and its job's id.
 JOB_DIRECTORY = re.compile(r"jobtmp-\d+-(\S+)")
 # Said at a stop.
@@ -39,28 +47,28 @@ def mend_jobs(context):
     try:
         if subprocess.run(["flux", "startlog", "--check", "--quiet"], check=False).returncode == 0:
             return
-        for key in jobs(context.handle):
-            mend_job(context.handle, key)
+        for key, unwanted in left_by_checkpoint(context.handle):
+            with the_others_go_on(key):
+                print(f"job-exec-rs: removing {', '.join(sorted(unwanted))} of {key}")
+                for name in unwanted:
+                    flux.kvs.put_unlink(context.handle, f"{key}.{name}")
+                flux.kvs.commit(context.handle)
     except OSError as error:
         # The instance is better off with it undone than down.
         print(f"job-exec-rs: mending jobs after a crash: {error}", file=sys.stderr)
 
 
-def mend_job(handle, key):
+@contextlib.contextmanager
+def the_others_go_on(key):
+    """The other jobs still have to be looked at."""
     try:
-        unwanted = left_by_checkpoint(handle, key)
-        if unwanted:
-            print(f"job-exec-rs: removing {', '.join(sorted(unwanted))} of {key}")
-            for name in unwanted:
-                flux.kvs.put_unlink(handle, f"{key}.{name}")
-            flux.kvs.commit(handle)
+        yield
     except (OSError, ValueError, KeyError) as error:
-        # The others still have to be looked at.
         print(f"job-exec-rs: mending {key} after a crash: {error}", file=sys.stderr)
 
 
-def left_by_checkpoint(handle, key):
-    """Names in a job's directory that nobody will use.
+def left_by_checkpoint(handle):
+    """Jobs, and the names in their directories that nobody will use.
 
     The scheduler commits a job's R, and the job manager the alloc event a moment later. If a
     checkpoint fell between the two and the broker then died, the job manager would count the job
@@ -68,22 +76,40 @@ def left_by_checkpoint(handle, key):
     may have begun with the job already.
 
     A checkpoint of a job that has just ended can hold a reference to its guest namespace beside
-    the data that was moved. The next checkpoint removes it, if the broker lives until then."""
-    names = set(flux.kvs.get_dir(handle, key))
-    if "R" in names and "alloc" not in events(handle, f"{key}.eventlog"):
-        return names.intersection(OF_ALLOCATED)
-    if "guest-checkpoint" in names and is_moved(handle, key):
-        return {"guest-checkpoint"}
-    return set()
+    the data that was moved. The next checkpoint removes it, if the broker lives until then.
+
+    Most jobs ended long ago: of these no eventlog is read."""
+    allocated = {}
+    for key, answer in ask(handle, jobs(handle), FLUX_KVS_READDIR):
+        with the_others_go_on(key):
+            names = answer.get()["val"]["data"]
+            # A guest namespace is linked where its data will be.
+            if names.get("guest", {}).get("type", "symlink") != "symlink":
+                if "guest-checkpoint" in names:
+                    yield key, {"guest-checkpoint"}
+            elif "R" in names:
+                allocated[key] = OF_ALLOCATED.intersection(names)
+    for eventlog, answer in ask(handle, (f"{key}.eventlog" for key in allocated), 0):
+        key = eventlog.removesuffix(".eventlog")
+        with the_others_go_on(key):
+            if not has_event(base64.b64decode(answer.get()["val"]["data"]), "alloc"):
+                yield key, allocated[key]
 
 
-def is_moved(handle, key):
-    """Whether a job's data is in its place. A guest namespace is linked there before."""
-    request = {"key": f"{key}.guest", "namespace": "primary", "flags": FLUX_KVS_TREEOBJ}
-    try:
-        return handle.rpc("kvs.lookup", request).get()["val"]["type"] != "symlink"
-    except FileNotFoundError:
-        return False
+def has_event(eventlog, name):
+    lines = eventlog.decode().splitlines()
+    return any(json.loads(line)["name"] == name for line in lines if f'"{name}"' in line)
+
+
+def ask(handle, keys, flags):
+    """Looks keys up, many at once, and yields each with the answer that is to come."""
+    waiting = collections.deque()
+    for key in keys:
+        request = {"key": key, "namespace": "primary", "flags": flags}
+        waiting.append((key, handle.rpc("kvs.lookup", request)))
+        if len(waiting) == AT_ONCE:
+            yield waiting.popleft()
+    yield from waiting
 
 
 @task(
@@ -225,22 +251,14 @@ def shells_of_brokers(mapping):
                 yield from [shell] * each
 
 
-def jobs(handle, key="job", depth=4):
+def jobs(handle):
     """Keys of all jobs: RFC 16, job.XXXX.XXXX.XXXX.XXXX."""
-    if depth == 0:
-        yield key
-        return
-    try:
-        names = list(flux.kvs.get_dir(handle, key).directories())
-    except FileNotFoundError:
-        return
-    for name in names:
-        yield from jobs(handle, f"{key}.{name}", depth - 1)
-
-
-def events(handle, key):
-    said = flux.kvs.get(handle, key)
-    # A log of one event alone is decoded already.
-    if isinstance(said, dict):
-        return [said["name"]]
-    return [json.loads(line)["name"] for line in said.splitlines()]
+    keys = ["job"]
+    for _ in range(4):
+        found = []
+        for key, answer in ask(handle, keys, FLUX_KVS_READDIR):
+            with contextlib.suppress(FileNotFoundError):
+                names = answer.get()["val"]["data"].items()
+                found += [f"{key}.{name}" for name, entry in names if entry["type"] in DIRECTORIES]
+        keys = found
+    return keys

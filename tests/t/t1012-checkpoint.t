@@ -140,5 +140,8 @@ test_expect_success 'a job whose resources a checkpoint holds without their allo
 test_expect_success 'a reference that a checkpoint holds beside the moved data is removed after a crash' '
 	flux python "$here/stray-reference.py"
 '
+test_expect_success 'many jobs are looked at together after a crash, and those that ended not twice' '
+	flux python "$here/mend-many.py" "$top/command/src/rc1.py"
+'
 
 test_done
