@@ -26,6 +26,10 @@ mod lines;
 /// So no limit of it is over before that, in seconds after the first.
 const END_TOLD_SECONDS: f64 = 1.0;
 
+/// A limit that is looked at so late, in seconds, says that this broker was stopped: what happened
+/// meanwhile is told first.
+const LATE_SECONDS: f64 = 2.0;
+
 /// Why it was told to end.
 #[derive(Clone, Debug, PartialEq)]
 enum Stop {
@@ -262,7 +266,9 @@ impl Script {
 
     /// Tells it to end, or gives up on it, if it is time. Returns whether it is stuck now.
     pub(super) fn handle_timeout(&mut self, cx: Context, id: JobId, out: &mut Effects) -> bool {
-        if !self.is_active() || cx.now.mono < self.not_before {
+        let Some(due) = self.next_timeout().filter(|due| *due <= cx.now.mono) else { return false };
+        if cx.now.mono - due > LATE_SECONDS {
+            self.not_before = cx.now.mono + END_TOLD_SECONDS;
             return false;
         }
         let was_stuck = self.is_over();

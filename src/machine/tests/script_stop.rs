@@ -95,6 +95,29 @@ fn a_script_that_ended_in_time_while_its_module_was_away_is_no_failure() {
 
 /// [found-in-time]
 #[test]
+fn so_is_one_that_ended_while_its_broker_was_stopped() {
+    for has_ended in [false, true] {
+        let mut config = perilog();
+        config.prolog.as_mut().expect("a prolog").timeout = Some(20.0);
+        let mut world = world(2, config);
+        world.start("0-1", false);
+        (0..2).for_each(|rank| world.script_started(rank, Stage::Prolog));
+        world.script_exited(0, Stage::Prolog, WaitStatus(0));
+        world.stop_all();
+        world.pass(0.5);
+        assert_eq!(world.signals, [], "perhaps it has ended, and that is told next");
+        if has_ended {
+            world.script_exited(1, Stage::Prolog, WaitStatus(0));
+        }
+        world.pass(1.0);
+        assert_eq!(world.signals, if has_ended { vec![] } else { vec![SIGTERM] });
+        world.pass(9.0);
+        assert!(world.drained.is_empty(), "{:?}", world.drained);
+    }
+}
+
+/// [found-in-time]
+#[test]
 fn so_is_an_epilog_that_ended_within_its_limit() {
     for has_ended in [false, true] {
         let config = crate::config::Perilog { epilog_limit: Some(20.0), ..perilog() };

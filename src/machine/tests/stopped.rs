@@ -8,7 +8,7 @@ use crate::proto::{Mute, Response};
 
 impl World {
     /// Nobody does anything for longer than `peer-timeout`. Timers are due then.
-    fn stop_all(&mut self) {
+    pub(super) fn stop_all(&mut self) {
         self.now += self.config.peer_timeout * 5.0;
     }
 }
