@@ -48,6 +48,8 @@ pub enum Bug {
     HeldAgain,
     /// A checkpoint may have a job in CLEANUP that is not held.
     HoldForgotten,
+    /// The end of a unit waits until the disk takes its status.
+    LateWaits,
     /// Nobody asks whether a request to another rank, on which nothing has come, was lost.
     LossUnnoticed,
     /// After a reconnect to the bus, the supervisor does not ask what happened meanwhile.
@@ -99,7 +101,7 @@ pub enum Bug {
 
 impl Bug {
     /// All bugs.
-    pub const ALL: [Self; 43] = [
+    pub const ALL: [Self; 44] = [
         Self::AdoptionByPid,
         Self::AnotherReleaseIsFatal,
         Self::BarrierAfterRestart,
@@ -120,6 +122,7 @@ impl Bug {
         Self::HangUnnoticed,
         Self::HeldAgain,
         Self::HoldForgotten,
+        Self::LateWaits,
         Self::LossUnnoticed,
         Self::LostSignalAfterReconnect,
         Self::OneWayUnnumbered,

@@ -112,6 +112,11 @@ impl SimDisk {
         state.room.is_some() || state.changes_fail.is_some()
     }
 
+    /// Whether each change fails.
+    pub(crate) fn fails(&self) -> bool {
+        self.lock().changes_fail.is_some()
+    }
+
     /// Sets the error with which each change fails, of the module and of shells.
     pub(crate) fn fail_changes(&self, errno: Option<i32>) {
         self.lock().changes_fail = errno;

@@ -204,7 +204,7 @@ impl SimSystemd {
             Call::Watch(_) | Call::WatchAll | Call::WatchPresence | Call::WatchReloading => {
                 self.rules_max.is_some_and(|max| client.rules() >= max)
             }
-            _ => self.passes_one_of.is_some_and(|calls| !number.is_multiple_of(calls)),
+            _ => self.passes_one_of.is_some_and(|calls| !by_lot(number).is_multiple_of(calls)),
         };
         if is_full {
             let answer = refuse(Refusal::QUOTA);
@@ -243,6 +243,11 @@ impl SimSystemd {
     /// call of so many.
     pub(super) fn set_quotas(&mut self, rules_max: Option<usize>, passes_one_of: Option<u64>) {
         (self.rules_max, self.passes_one_of) = (rules_max, passes_one_of);
+    }
+
+    /// Whether the bus passes on all calls.
+    pub(super) fn passes_all(&self) -> bool {
+        self.passes_one_of.is_none_or(|calls| calls == 1)
     }
 
     fn ask_kernel(&mut self, connection: u64, unit: &UnitName, group: &str) {
@@ -401,6 +406,12 @@ impl SimSystemd {
             }
         }
     }
+}
+
+/// A number that follows from this one, and from whose neighbours nothing follows: a call that is made
+/// again at each turn is not always the one that is refused.
+fn by_lot(number: u64) -> u64 {
+    number.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 40
 }
 
 fn refuse(name: &str) -> Result<Answer, Refusal> {

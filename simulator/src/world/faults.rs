@@ -559,7 +559,10 @@ impl World {
             self.at(self.now + f64::from(second), Item::CheckForgotten);
         }
         for rank in 0..self.profile.ranks {
-            self.free_disk(rank);
+            // One that fails does so for its time: a job's end does not wait for that.
+            if !self.ranks[rank as usize].disk.fails() {
+                self.free_disk(rank);
+            }
         }
     }
 

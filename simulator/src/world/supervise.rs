@@ -10,7 +10,6 @@ use super::{Item, World};
 use crate::held_up::HeldUp;
 use crate::kind::FaultKind;
 use crate::request::Life;
-use crate::shell::Shell;
 use crate::systemd::{Act, SimSystemd};
 
 /// Ways of messages that are not between two brokers begin at these numbers.
@@ -144,8 +143,18 @@ impl World {
         if supervisor.as_ref().is_some_and(|it| it.core.is_late()) {
             state.facts_lost = true;
             // What is lost can be that a shell has left a barrier, in which another waits for it.
-            let has_left = |shell: &&Shell| shell.works() && shell.released > 0;
-            let jobs = state.shells.iter().filter(has_left).map(|shell| shell.unit.job());
+            let left = state.shells.iter().filter(|shell| shell.released > 0);
+            let left: Vec<_> = left
+                .map(|it| (it.unit.job(), it.digest.clone(), it.released, it.works()))
+                .collect();
+            let waits = |digest: &str, released| {
+                let mut shells = self.ranks.iter().flat_map(|rank| rank.shells_of(digest));
+                shells.any(|shell| shell.works() && shell.released < released)
+            };
+            let is_hurt = |(_, digest, released, works): &(_, String, _, _)| {
+                *works || waits(digest, *released)
+            };
+            let jobs: Vec<_> = left.into_iter().filter(is_hurt).map(|(id, ..)| id).collect();
             self.messages.deceived.extend(jobs);
         }
         if let Some(connection) = supervisor.and_then(|supervisor| supervisor.connection) {
@@ -227,10 +236,12 @@ impl World {
         self.now < state.hangs_until.max(state.disk_hangs.1) + 2.0 * ANSWER_SECONDS
     }
 
-    /// A rank's supervisor has a connection to systemd, and knows its units.
+    /// A rank's supervisor has a connection to systemd, which passes on all calls, and knows its units.
     pub(crate) fn reaches_systemd(&self, rank: u32) -> bool {
-        let supervisor = self.ranks[rank as usize].supervisor.as_ref();
+        let state = &self.ranks[rank as usize];
+        let supervisor = state.supervisor.as_ref();
         !self.is_held_up(rank)
+            && state.systemd.passes_all()
             && supervisor.is_some_and(|supervisor| supervisor.backend.tracker.is_ready())
     }
 

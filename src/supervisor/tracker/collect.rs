@@ -60,7 +60,8 @@ impl Watched {
     /// Nothing of it is left, and systemd is to remove it: `Empty` was reported, or an earlier life
     /// has seen its end.
     pub(super) fn is_being_removed(&self) -> bool {
-        let was_over = self.phase == Phase::Finding && !self.collect.is_unwanted();
+        let is_over = matches!(self.phase, Phase::Exited | Phase::Finding);
+        let was_over = is_over && !self.collect.is_unwanted();
         self.is_told_empty || was_over
     }
 
@@ -123,18 +124,20 @@ impl Tracker {
         self.ask(removal);
     }
 
-    /// Have `Empty` reported for a unit that stays.
+    /// Have `Empty` reported for a unit that stays, unless somebody has stopped it.
     fn step_held(&mut self, unit: &UnitName) {
         let Some(watched) = self.units.get(unit) else { return };
-        let is_asked = watched.is_told_empty || watched.emptying == EmptyCheck::AtExit;
-        if is_asked || watched.phase != Phase::Exited || !watched.state.is_settled() {
+        let is_asked = watched.is_told_empty || watched.emptying != EmptyCheck::No;
+        if is_asked || watched.phase != Phase::Exited {
             return;
         }
-        if unit.is_script() {
-            // What it leaves behind is not ended.
-            self.tell_empty(unit);
-        } else {
-            self.ask_kernel(unit, EmptyCheck::AtExit);
+        // What a script leaves behind is not ended.
+        match (watched.state.is_settled(), watched.state.is_down()) {
+            (true, _) if unit.is_script() => self.tell_empty(unit),
+            (true, _) => self.ask_kernel(unit, EmptyCheck::AtExit),
+            (false, true) if unit.is_script() => self.report_empty(unit),
+            (false, true) => self.ask_kernel(unit, EmptyCheck::ReportEmpty),
+            (false, false) => {}
         }
     }
 

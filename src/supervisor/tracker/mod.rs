@@ -90,7 +90,7 @@ pub struct Tracker {
     delayed: Option<usize>,
     /// It was not reported yet that all units in the list were looked at.
     awaits_probes: bool,
-    /// Failed units that systemd was told to forget, and how often.
+    /// Failed units that systemd was told to forget, and how often it has refused.
     swept: BTreeMap<UnitName, u32>,
     /// Units whose records only a later release can read.
     spared: BTreeSet<UnitName>,

@@ -5,17 +5,17 @@ use super::Tracker;
 use super::messages::{Answer, Call, Refusal};
 use crate::proto::UnitName;
 
-/// How often systemd is told to forget one unit before the next list.
-const SWEEP_TRIES_MAX: u32 = 8;
+/// How often systemd may refuse to forget one unit before the next list. A quota of the bus does not
+/// count.
+const SWEEP_REFUSALS_MAX: u32 = 8;
 
 impl Tracker {
     /// Tell systemd to forget a unit that is not watched. That does nothing to a unit that has not
     /// failed.
     pub(super) fn sweep(&mut self, unit: UnitName) {
-        let tries = self.swept.entry(unit.clone()).or_default();
-        *tries += 1;
+        let refusals = *self.swept.entry(unit.clone()).or_default();
         let watched = self.units.contains_key(&unit);
-        if watched || *tries > SWEEP_TRIES_MAX || !self.is_up() {
+        if watched || refusals >= SWEEP_REFUSALS_MAX || !self.is_up() {
             self.swept.remove(&unit);
         } else {
             self.ask(Call::Reset(unit));
@@ -26,6 +26,9 @@ impl Tracker {
         match answer {
             Err(refusal) if !refusal.is_no_unit() && !refusal.is_absence() => {
                 tracing::warn!(%unit, %refusal, "systemd does not reset a failed unit");
+                if let Some(refusals) = self.swept.get_mut(&unit) {
+                    *refusals += u32::from(!refusal.is_quota());
+                }
                 self.ask(Call::Later(unit));
             }
             Ok(_) | Err(_) => drop(self.swept.remove(&unit)),

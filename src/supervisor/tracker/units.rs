@@ -167,8 +167,8 @@ impl Watched {
         if !self.collect.is_unwanted() {
             self.collect = CollectState::Wanted;
         }
-        // The new answer may have the status.
-        if self.emptying == EmptyCheck::ReportAbsent {
+        // The new answer may have the status, and a unit that is held has to be asked about again.
+        if self.emptying == EmptyCheck::ReportAbsent || self.collect == CollectState::Held {
             self.emptying = EmptyCheck::No;
         }
         if self.guard == Guard::Asked {

@@ -85,6 +85,69 @@ fn a_unit_whose_status_is_nowhere_else_stays_when_it_is_empty() {
     }
 }
 
+/// [late-ends]
+#[test]
+fn a_unit_that_somebody_has_stopped_is_held_no_longer_than_it_has_processes() {
+    let unit = unit(1);
+    let mut talk = Talk::ready();
+    talk.seen = "/seen".to_string();
+    talk.run(&unit);
+    talk.changed(&unit, exited(0));
+    talk.event(exit(&unit, 0));
+    talk.changed(&unit, inactive());
+    talk.tracker.hold(&unit);
+    talk.asked(&Call::IsEmpty { unit: unit.clone(), group: "/seen".to_string(), is_down: true });
+    talk.nothing_asked();
+    talk.tracker.handle_news(emptied(&unit));
+    talk.event(BackendEvent::Empty(unit.clone()));
+    talk.asked(&Call::Unwatch(unit));
+    talk.silence();
+}
+
+/// [late-ends]
+#[test]
+fn a_unit_that_is_held_is_asked_about_again_after_a_reconnect() {
+    let unit = unit(1);
+    let mut talk = Talk::ready();
+    talk.seen = "/seen".to_string();
+    talk.run(&unit);
+    talk.changed(&unit, exited(0));
+    talk.event(exit(&unit, 0));
+    talk.tracker.hold(&unit);
+    talk.asked(&empty(&unit));
+    talk.tracker.handle_lost();
+    talk.tracker.handle_connected();
+    talk.listed(&[&unit]);
+    talk.looked(&unit, &exited(0));
+    talk.asked(&empty(&unit));
+    talk.tracker.handle_news(emptied(&unit));
+    talk.event(BackendEvent::Empty(unit.clone()));
+    talk.silence();
+}
+
+/// [empty-removed]
+#[test]
+fn what_an_earlier_life_has_seen_the_end_of_is_removed_although_a_quota_is_met() {
+    let (mut talk, unit) = (Talk::ready(), unit(1));
+    let known = Started { pid: PID, invocation_id: "a".to_string() };
+    talk.tracker.find(&unit, "digest", Some(&known));
+    talk.asked(&Call::Watch(unit.clone()));
+    talk.tracker.collect(&unit);
+    talk.looked(&unit, &exited(0));
+    talk.event(BackendEvent::Started { unit: unit.clone(), started: known });
+    talk.event(exit(&unit, 0));
+    talk.asked(&Call::ControlGroup(unit.clone()));
+    talk.answer(&Call::Stop(unit.clone()), Err(refusal(Refusal::QUOTA)));
+    talk.tracker.forget(&unit);
+    talk.answer(&Call::Later(unit.clone()), Ok(Answer::Done));
+    talk.looked(&unit, &exited(0));
+    talk.asked(&Call::ControlGroup(unit.clone()));
+    talk.answer(&Call::Stop(unit.clone()), Ok(Answer::Done));
+    talk.changed(&unit, inactive());
+    talk.asked(&Call::Unwatch(unit));
+    talk.silence();
+}
+
 /// [empty-removed]
 #[test]
 fn the_removal_goes_on_behind_the_report() {

@@ -253,6 +253,21 @@ fn a_failed_unit_that_nobody_needs_is_forgotten_in_the_end() {
     talk.nothing_asked();
 }
 
+/// [quota-waited]
+#[test]
+fn a_quota_does_not_end_the_tries_to_forget_a_failed_unit() {
+    let (mut talk, unit) = (Talk::ready(), unit(1));
+    talk.tracker.handle_news(News::ManagerBack);
+    talk.listed(&[&unit]);
+    talk.looked(&unit, &Changes { was_active: Some(false), ..exited(203) });
+    for _ in 0..100 {
+        talk.answer(&Call::Reset(unit.clone()), Err(refusal(Refusal::QUOTA)));
+        talk.answer(&Call::Later(unit.clone()), Ok(Answer::Done));
+    }
+    talk.answer(&Call::Reset(unit), Ok(Answer::Done));
+    talk.nothing_asked();
+}
+
 /// [record-newer]
 #[test]
 fn a_unit_of_a_later_releases_record_is_not_forgotten() {
