@@ -98,6 +98,9 @@ fn main() -> ExitCode {
         Command::Units(arguments) => units::units(&arguments),
     };
     result.unwrap_or_else(|failure| {
+        if failure.is_reader_gone() {
+            return ExitCode::from(out::READER_GONE);
+        }
         // Without stderr only the exit status can tell.
         let _ = writeln!(std::io::stderr(), "job-exec-rs: {failure}");
         ExitCode::FAILURE

@@ -3,8 +3,10 @@
 use std::io::{self, ErrorKind, StdoutLock, Write};
 use std::process;
 
-/// Standard output. If nobody reads it any more, as after `| head`, this process ends without a word,
-/// with the status that a shell shows for SIGPIPE.
+/// The status that a shell shows for SIGPIPE.
+pub(super) const READER_GONE: u8 = 141;
+
+/// Standard output. If nobody reads it any more, as after `| head`, this process ends without a word.
 pub(super) struct Out(StdoutLock<'static>);
 
 impl Out {
@@ -25,7 +27,7 @@ impl Write for Out {
 
 fn or_end<T>(result: io::Result<T>) -> io::Result<T> {
     match result {
-        Err(error) if error.kind() == ErrorKind::BrokenPipe => process::exit(128 + libc::SIGPIPE),
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => process::exit(READER_GONE.into()),
         result => result,
     }
 }

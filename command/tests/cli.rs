@@ -243,6 +243,20 @@ fn files(directory: &Path) -> usize {
 }
 
 #[test]
+fn a_reader_that_goes_away_is_told_nothing() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let module = module(dir.path(), b"\x7fELF\0mod_main\0");
+    connector(dir.path());
+    let install = ["install", "--dry-run", "--module", &module, "--prefix", "/opt/flux"];
+    for arguments in [&install[..], &["demo", "--method", "fork"]] {
+        let (reader, writer) = std::io::pipe().expect("a pipe");
+        drop(reader);
+        let ran = tool(arguments).stdout(writer).output().expect("the tool runs");
+        assert_eq!((ran.status.code(), stderr(&ran)), (Some(141), ""), "{arguments:?}");
+    }
+}
+
+#[test]
 fn install_refuses_what_is_no_module_and_writes_nothing() {
     let dir = tempfile::tempdir().expect("a directory");
     let root = dir.path().join("root");
