@@ -204,9 +204,10 @@ impl Heard {
     }
 
     fn stderr(&mut self, line: &str) {
-        // What it could not start.
-        let failed = line.strip_prefix("flux-exec: Error: rank ");
-        match failed.and_then(labelled).or_else(|| labelled(line)) {
+        // What it could not start, of which it names the program.
+        let failed = line.strip_prefix("flux-exec: Error: rank ").and_then(labelled);
+        let failed = failed.map(|(of, text)| (of, text.strip_prefix("timeout: ").unwrap_or(text)));
+        match failed.or_else(|| labelled(line)) {
             Some((ranks, text)) => {
                 for rank in ranks.iter() {
                     self.words.entry(rank).or_default().push(text.to_string());
@@ -265,7 +266,7 @@ mod tests {
         heard.stdout("0: \"end\"");
         heard.stdout("1: {\"a\":2}");
         heard.stderr("1: job-exec-rs: rank 1: Function not implemented");
-        heard.stderr("flux-exec: Error: rank 2: flux: No route to host");
+        heard.stderr("flux-exec: Error: rank 2: timeout: No route to host");
         heard.stderr("interrupt (Ctrl+C) one more time within 1.00 sec to exit");
         heard.stderr("3: command still running at exit");
         heard.stderr("[1,5]: Exit 124");
@@ -275,7 +276,7 @@ mod tests {
         assert_eq!(told, [(0, vec![json!({ "a": 1 })])].into());
         let silent: Vec<_> = silent.iter().map(|(rank, why)| (*rank, why.as_str())).collect();
         let late = "no answer within 9 s";
-        let own = [(1, "rank 1: Function not implemented"), (2, "flux: No route to host")];
+        let own = [(1, "rank 1: Function not implemented"), (2, "No route to host")];
         let late = [(3, late), (4, late), (5, late), (6, "Exit 127")];
         assert_eq!(silent, [&own[..], &late].concat());
     }
