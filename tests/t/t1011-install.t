@@ -143,6 +143,45 @@ test_expect_success 'shells wait longer for each other where brokers come back, 
 	start=-Slog-level=7 &&
 	test "$(exit_timeout)" = nil
 '
+# usage: boxed COMMAND... It runs with a Flux that has no connector but flux-core's own.
+mkdir -p box && cp "$(flux config builtin connector_path | cut -d: -f1)"/*.so box/ && rm -f box/resume.so
+cat >boxed <<-EOF
+	#!/bin/sh
+	exec env -u FLUX_CONNECTOR_PATH_PREPEND FLUX_CONNECTOR_PATH=$PWD/box "\$@"
+EOF
+chmod +x boxed
+# usage: in_job OPTION... COMMAND... In a job of an instance with what flux-shell reads there.
+shell_dir=$dest$conf_dir/shell/lua.d
+in_job() {
+	FLUX_CONNECTOR_PATH=$dest$connector_dir FLUX_MODULE_PATH_PREPEND=$dest$module_dir \
+	FLUX_MODPROBE_PATH_APPEND=$dest$conf_dir/modprobe \
+	FLUX_SHELL_RC_PATH=$shell_dir flux start --test-size=1 flux run "$@"
+}
+test_expect_success 'a task with another Flux reaches its instance by the option, and not without it' '
+	test_must_fail in_job ./boxed flux getattr size >out 2>&1 && grep "No such file" out &&
+	test_must_fail in_job -o task-uri=resume ./boxed flux getattr size >out 2>&1 &&
+	grep "No such file" out &&
+	in_job -o task-uri=local ./boxed flux getattr size >out && test_cmp - out <<-EOF &&
+		1
+	EOF
+	in_job -o task-uri=local printenv FLUX_URI >out && grep "^local:///" out &&
+	in_job printenv FLUX_URI >out && grep "^resume:///" out
+'
+test_expect_success 'another Flux can be an instance in a job, and tells its URI' '
+	in_job -o task-uri=local ./boxed flux start flux run echo inside >out && grep inside out
+'
+test_expect_success 'another value is an error that names the option' '
+	test_expect_code 143 in_job -o task-uri=tcp true >out 2>&1 &&
+	grep "task-uri=tcp: must be local or resume" out
+'
+test_expect_success 'a site can choose it for all jobs, and a job against it' '
+	mkdir site && cp "$shell_dir/50-job-exec-rs.lua" site/ && shell_dir=$PWD/site &&
+	cat >site/40-site.lua <<-\EOF &&
+		shell.options["task-uri"] = shell.options["task-uri"] or "local"
+	EOF
+	in_job printenv FLUX_URI >out && grep "^local:///" out &&
+	in_job -o task-uri=resume printenv FLUX_URI >out && grep "^resume:///" out
+'
 test_expect_success 'uninstall removes exactly that' '
 	"$program" uninstall --destdir "$dest" &&
 	installed_files >now &&
