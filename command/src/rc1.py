@@ -7,6 +7,7 @@ import json
 import os
 import pwd
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -29,8 +30,24 @@ DIRECTORIES = {"dir", "dirref", "hdir"}
 AT_ONCE = 1000
 # What flux-shell makes in the run directory (flux-core shell/tmpdir.c): its rank, and its job's id.
 JOB_DIRECTORY = re.compile(r"jobtmp-\d+-(\S+)")
+# What it is called where it is installed, and where it stands in for flux-core's.
+NAMES = ("job-exec-rs", "job-exec")
+# Units of shells (rfc/0004).
+SHELLS = ("shell-*.service", "imp-shell-*.service")
 # Said at a stop.
 KEPT = "jobs that run are not canceled, and are found again at the next start (exec.keep-jobs)"
+NOT_OWNED = "at the next start nobody would own the processes of jobs that run:"
+CANCELED = "jobs that run are canceled"
+# Run at a stop. This file may be gone by then, and with it the module. What is canceled, and how, is as
+# push-cleanup of flux-core's rc1 has it.
+AT_STOP = (
+    "flux python {file} || {{ "
+    f"echo '{CANCELED}'; "
+    "flux queue stop --quiet --all --nocheckpoint; "
+    "flux resource acquire-mute; "
+    "flux cancel --user=all --quiet --states RUN; "
+    "flux queue idle --quiet; }}"
+)
 # systemd-logind keeps a file there for each user whose units live without a login.
 LINGERING = "/var/lib/systemd/linger"
 
@@ -141,8 +158,9 @@ def keep_jobs(context):
     flux-core's rc1 looks for this variable."""
     if keeps_jobs(context.handle):
         os.environ["FLUX_DISABLE_JOB_CLEANUP"] = "1"
+        command = AT_STOP.format(file=shlex.quote(os.path.abspath(__file__)))
         # What it prints is in the log, and on the terminal of `flux shutdown`.
-        context.rpc("runat.push", {"name": "cleanup", "commands": [f"echo '{KEPT}'"]}).get()
+        context.rpc("runat.push", {"name": "cleanup", "commands": [command]}).get()
 
 
 def keeps_jobs(handle):
@@ -152,6 +170,84 @@ def keeps_jobs(handle):
     except OSError as error:
         print(f"job-exec-rs: whether jobs are kept at a stop: {error}", file=sys.stderr)
         return False
+
+
+def why_canceled(handle):
+    """Why the module that runs will not own the processes of its jobs at the next start of this broker, as
+    the files are now. None: it will."""
+    listed = handle.rpc("module.list", {}).get()["mods"]
+    running = [module["path"] for module in listed if module["name"] in NAMES]
+    on_disk = configuration(handle)
+    other = on_disk("modules.alternatives.job-exec")
+    path = other if other not in ("", *NAMES) else path_of(other or selected())
+    if path not in running:
+        return f"Flux will load {path}"
+    if on_disk("exec.method") == "fork":
+        return "exec.method is fork"
+    return None
+
+
+def selected():
+    """The module that Flux will load for job-exec, without [modules.alternatives]."""
+    for line in said_by("flux", "modprobe", "rc1", "--dry-run").splitlines():
+        words = line.split()
+        if words[0] == "load" and words[1] in NAMES:
+            return words[1]
+    raise KeyError("flux modprobe rc1 --dry-run names no job-exec")
+
+
+def path_of(name):
+    module = json.loads(said_by("flux", "modprobe", "show", name))["module"]
+    directories = os.environ["FLUX_MODULE_PATH"].split(":")
+    paths = (os.path.join(directory, f"{module}.so") for directory in directories)
+    return next(filter(os.path.exists, paths), name)
+
+
+def configuration(handle):
+    """Looks keys up as they are on the disk: the next start reads that. "": there is no such key."""
+    try:
+        path = handle.attr_get("config.path")
+    except FileNotFoundError:
+        return lambda _: ""
+    return lambda key: said_by("flux", "config", "get", "-q", "-d", "", "-c", path, key)
+
+
+def said_by(*command):
+    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout.strip()
+
+
+@task("units-of-nobody", ranks="all", after=["resource", "job-exec"], needs=["resource"])
+def units_of_nobody(context):
+    """Drains this node if shells of this instance run here in units, and flux-core's job-exec was loaded in
+    place of the module. It knows nothing of them, and would give their cores to others."""
+    try:
+        if not is_of_site(context) or owns_units(context.handle):
+            return
+        jobs = running_units(context.attr_get("local-uri").removeprefix("local://"))
+        if jobs:
+            reason = f"job-exec-rs was not loaded, and nobody owns its units: {' '.join(jobs)}"
+            print(f"job-exec-rs: draining this node: {reason}", file=sys.stderr)
+            drain = {"targets": str(context.rank), "reason": reason, "mode": "update"}
+            context.handle.rpc("resource.drain", drain, nodeid=0).get()
+    except (OSError, subprocess.SubprocessError) as error:
+        print(f"job-exec-rs: looking for units of nobody: {error}", file=sys.stderr)
+
+
+def owns_units(handle):
+    """Whether this broker's job-exec is the module, which has something to say of its launcher."""
+    listed = handle.rpc("module.list", {}).get()["mods"]
+    if not any(module["name"] in NAMES for module in listed):
+        return False
+    return "launcher" in handle.rpc("job-exec.stats-get", {"own": True}).get()
+
+
+def running_units(socket):
+    """Units of shells of the broker with this socket, with processes in them."""
+    manager = ["systemctl", "--user"]
+    listed = said_by(*manager, "list-units", "--plain", "--no-legend", "--state=running", *SHELLS)
+    units = [line.split()[0] for line in listed.splitlines()]
+    uri = re.compile(rf"FLUX_URI=\w+://{re.escape(socket)}(\?|\s|$)", re.M)
+    return [unit for unit in units if uri.search(said_by(*manager, "show", "-PEnvironment", unit))]
 
 
 @task("linger", before=["job-exec"], needs=["job-exec"])
@@ -262,3 +358,18 @@ def jobs(handle):
                 found += [f"{key}.{name}" for name, entry in names if entry["type"] in DIRECTORIES]
         keys = found
     return keys
+
+
+def decide_at_stop():
+    """Exits with 0 if jobs are kept."""
+    try:
+        why = why_canceled(flux.Flux())
+    except (OSError, ValueError, KeyError, subprocess.SubprocessError) as error:
+        print(f"job-exec-rs: whether jobs are kept at this stop: {error}", file=sys.stderr)
+        why = None
+    print(f"{NOT_OWNED} {why}" if why else KEPT)
+    sys.exit(1 if why else 0)
+
+
+if __name__ == "__main__":
+    decide_at_stop()

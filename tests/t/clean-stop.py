@@ -2,8 +2,10 @@
 
 A clean stop of the instance leaves its jobs running, with nothing set by hand, and says so. What the
 tasks of a job have written is there after it, also if nobody can write it again, because the shells
-were killed meanwhile. Where the owner does not want it (exec.keep-jobs) jobs are canceled."""
+were killed meanwhile. Where the owner does not want it (exec.keep-jobs) jobs are canceled. So they are
+where the module will not be there at the next start: nobody would own their processes."""
 
+import contextlib
 import os
 import subprocess
 
@@ -11,6 +13,7 @@ from brokers import Brokers
 
 SIZE = 2
 LINE = "written before the stop"
+MODULE = os.path.join(os.environ["FLUX_MODULE_PATH_PREPEND"], "job-exec.so")
 
 
 def units(job):
@@ -81,7 +84,62 @@ def cancel_instead(brokers):
     assert brokers.flux("jobs", "-ano", "{result}", job).strip() == "CANCELED"
 
 
+@contextlib.contextmanager
+def away(path):
+    """Flux loads job-exec.so.away as well."""
+    elsewhere = os.path.join(os.environ["TMPDIR"], "away")
+    os.rename(path, elsewhere)
+    yield
+    os.rename(elsewhere, path)
+
+
+@contextlib.contextmanager
+def configured(brokers, line):
+    brokers.write("conf.d/changed.toml", f"{line}\n")
+    yield
+    os.remove(brokers.path("conf.d/changed.toml"))
+
+
+def cancel_before_going_back(brokers):
+    start_tasks = os.path.join(os.environ["FLUX_MODPROBE_PATH_APPEND"], "rc1.d", "job-exec-rs.py")
+    for change, why in (
+        (away(MODULE), f"Flux will load {brokers.run('config', 'builtin', 'module_path').strip()}"),
+        (away(start_tasks), f"can't open file '{start_tasks}'"),
+        (configured(brokers, 'exec.method = "fork"'), "exec.method is fork"),
+        (configured(brokers, 'modules.alternatives.job-exec = "other"'), "Flux will load other"),
+    ):
+        with change:
+            job, said = shut_down(brokers)
+        assert "jobs that run are canceled\n" in said and why in said, (why, said)
+        assert not units(job), (why, units(job))
+        brokers.start()
+        brokers.await_run()
+        assert brokers.flux("jobs", "-ano", "{result}", job).strip() == "CANCELED"
+
+
+def drain_what_nobody_owns(brokers):
+    """The brokers are killed: nothing is decided at a stop."""
+    job = brokers.flux("submit", f"-N{SIZE}", "sleep", "inf").strip()
+    brokers.flux("job", "wait-event", "-t60", job, "start")
+    with away(MODULE):
+        brokers.kill(*range(SIZE))
+        brokers.start()
+        brokers.await_run()
+        drained = brokers.flux("resource", "drain", "-no", "{ranks} {reason}")
+        assert len(units(job)) == SIZE, units(job)
+        for rank in range(SIZE):
+            assert f"shell-{rank}-{job}-" in drained, drained
+        assert "nobody owns its units" in drained, drained
+        brokers.stop()
+    # Its units are forgotten ones now, which end.
+    brokers.start()
+    brokers.await_run()
+    brokers.flux("resource", "undrain", f"0-{SIZE - 1}")
+
+
 with Brokers(SIZE, as_service=True) as instance:
     stop(instance)
     shut_down_and_start(instance)
+    drain_what_nobody_owns(instance)
+    cancel_before_going_back(instance)
     cancel_instead(instance)
