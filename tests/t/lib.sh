@@ -204,6 +204,9 @@ SHARNESS_TEST_DIRECTORY=$TMPDIR
 root=$TMPDIR
 # shellcheck source=/dev/null
 . /usr/share/sharness/sharness.sh
+# A command of a test that is not joined with `&&` to the next is an error: its failure would be
+# lost. sharness looks at each test that runs.
+chain_lint=t
 cd "$(mktemp -d "$TMPDIR/work-XXXXXX")" || exit 1
 
 if [ -n "$JOB_EXEC_RS_MODULE" ]; then

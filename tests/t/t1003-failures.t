@@ -76,11 +76,25 @@ test_expect_success 'and shown to who attaches' '
 	test_expect_code 1 flux job attach "$id" 2>err &&
 	grep "early-failure.*this shell will not start today" err
 '
+# None ends before all have spoken: the first end would have the others killed.
 test_expect_success 'several ranks that fail early are each heard' '
-	id=$(flux submit -N4 --setattr=system.exec.job_shell="$PWD/early-failure" true) &&
+	gate spoke.0 spoke.1 spoke.2 spoke.3 fail &&
+	exec 8<>fail &&
+	test_when_finished "exec 8>&-" &&
+	cat >speaks-and-fails <<-EOF &&
+	#!/bin/sh
+	echo "this shell will not start today" >&2
+	echo >"$PWD/spoke.\$(flux getattr rank)"
+	read -r line <"$PWD/fail"
+	exit 1
+	EOF
+	chmod +x speaks-and-fails &&
+	id=$(flux submit -N4 --setattr=system.exec.job_shell="$PWD/speaks-and-fails" true) &&
+	wait_gate spoke.0 spoke.1 spoke.2 spoke.3 &&
+	printf "\n\n\n\n" >&8 &&
 	wait_event "$id" clean &&
 	contexts -p exec "$id" log >log &&
-	test "$(jq -r .rank log | sort -u | wc -l)" -ge 1 &&
+	test "$(grep "this shell will not start" log | jq -r .rank | sort -u | xargs)" = "0 1 2 3" &&
 	contexts "$id" exception | jq -r .type >type &&
 	grep -x exec type
 '

@@ -58,7 +58,7 @@ test_expect_success OURS 'a nested instance starts while the module of its rank 
 	wait_gate here &&
 	flux exec -r 1 flux module remove job-exec &&
 	open_gate go &&
-	await test -s out
+	await test -s out &&
 	flux exec -r 1 flux module load job-exec &&
 	wait_event "$id" clean &&
 	flux job status "$id" &&

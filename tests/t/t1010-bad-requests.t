@@ -76,15 +76,15 @@ test_expect_success 'the same without content' '
 	still_works
 '
 test_expect_success 'asked on another rank' '
-	flux exec -r 1 flux python "$here/rpc.py" job-exec.critical-ranks \
-		"{\"id\": 1234, \"ranks\": \"0\"}" 2>err
+	test_must_fail flux exec -r 1 flux python "$here/rpc.py" job-exec.critical-ranks \
+		"{\"id\": 1234, \"ranks\": \"0\"}" 2>err &&
 	grep ENOENT err &&
 	still_works
 '
 test_expect_success OURS 'passed on to another rank, because the module is not loaded there' '
 	flux exec -r 1 flux module remove job-exec &&
-	flux exec -r 1 flux python "$here/rpc.py" job-exec.critical-ranks \
-		"{\"id\": 1234, \"ranks\": \"0\"}" 2>err
+	test_must_fail flux exec -r 1 flux python "$here/rpc.py" job-exec.critical-ranks \
+		"{\"id\": 1234, \"ranks\": \"0\"}" 2>err &&
 	flux exec -r 1 flux module load job-exec &&
 	grep ENOSYS err &&
 	still_works

@@ -29,7 +29,7 @@ test_expect_success UNITS 'the owner has children of the brokers for one job, an
 test_expect_success 'such a job has its output, its status and all its ranks' '
 	id=$(with_method rexec -N4 -n4 bash -c "echo \$FLUX_TASK_RANK; exit 3") &&
 	wait_event "$id" clean &&
-	flux job attach "$id" >out 2>err || test $? -eq 3 &&
+	test_expect_code 3 flux job attach "$id" >out 2>err &&
 	test "$(sort out | xargs)" = "0 1 2 3" &&
 	test "$(contexts "$id" finish)" = "{\"status\":768}" &&
 	job_events "$id" | grep -A99 -x alloc | xargs >events &&

@@ -12,9 +12,9 @@ mkfifo said
 exec 7<>said
 
 test_expect_success OURS 'beside a service that executes jobs the module does not load, and says why' '
-	flux module remove job-exec || return 1
-	flux python "$here/other-exec.py" said &
-	other=$!
+	flux module remove job-exec &&
+	{ flux python "$here/other-exec.py" said & } &&
+	other=$! &&
 	test "$(said)" = hello &&
 	id=$(flux submit true) &&
 	test "$(said)" = start &&

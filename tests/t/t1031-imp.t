@@ -74,7 +74,8 @@ nothing_rests() {
 }
 
 test_expect_success 'the site starts' '
-	read -r -t "$patience" uri <&8 || { cat site.log; false; }
+	test_when_finished "cat site.log" &&
+	read -r -t "$patience" uri <&8
 '
 test_expect_success 'a guest runs a job as himself on all ranks' '
 	as_guest flux run -N3 -n3 id -un >users &&

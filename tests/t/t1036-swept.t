@@ -57,7 +57,8 @@ for what in files dir; do
 		test -z "$(flux resource drain -no {ranks})"
 	'
 	test_expect_success "$what: the log has a few lines" '
-		test "$(log_lines)" -le 12 || (flux dmesg && false)
+		test_when_finished "flux dmesg" &&
+		test "$(log_lines)" -le 12
 	'
 done
 

@@ -187,7 +187,7 @@ cat >inside <<-\EOF
 	flux alloc -N1 --conf=resource.noverify=true flux job-exec-rs doctor --json >inside-doctor
 EOF
 test_expect_success 'in an instance inside a job all is good that can be' '
-	run_instance 1 bash inside
+	test_expect_code 1 run_instance 1 bash inside &&
 	jq -e ".findings | length > 8" inside-doctor &&
 	jq -e "[.findings[] | select(.grade != \"good\") | .check] - [\"installation\"] == []" inside-doctor
 '
@@ -199,8 +199,8 @@ EOF
 test_expect_success 'the job-exec of flux-core is named' '
 	(
 		unset FLUX_MODULE_PATH_PREPEND FLUX_MODPROBE_PATH_APPEND
-		run_instance 1 bash other
-	)
+		test_expect_code 1 run_instance 1 bash other
+	) &&
 	test_when_finished "cat other-doctor" &&
 	grep "flux-core.s own job-exec is loaded" other-status &&
 	grep "BAD   module  *flux-core.s own job-exec is loaded" other-doctor &&
