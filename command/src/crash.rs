@@ -1,4 +1,4 @@
-//! `job-exec-rs demo --crash`: a job outlives its instance.
+//! The first part of `job-exec-rs demo`: a job outlives its instance.
 //!
 //! The instance is a process of its own ([`super::life`]). The story reads what it tells, kills it,
 //! looks at the units without it, and begins another life on the same directory. Nothing here
@@ -9,7 +9,6 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 
 use job_exec_rs::port::supervisor::Method;
 use job_exec_rs::proto::{
@@ -100,16 +99,17 @@ impl Drop for Place {
     }
 }
 
-/// Tells the story.
-pub(super) fn crash(ranks: u32) -> Result<ExitCode, Failure> {
+/// Whether units can be started here.
+pub(super) fn can_be(ranks: u32) -> Result<(), Failure> {
     let mut place = Place::make(ranks)?;
-    match Instance::start(&life::config(&place.state(), ranks, false), |_| ()) {
-        Ok(instance) => drop(instance.stop()),
-        Err(error) => {
-            place.settled = true;
-            return Err(Failure(format!("demo --crash needs a systemd --user: {error}")));
-        }
-    }
+    let started = Instance::start(&life::config(&place.state(), ranks, false), |_| ());
+    place.settled = true;
+    started.map(|instance| drop(instance.stop())).map_err(Failure::new)
+}
+
+/// Tells the story.
+pub(super) fn crash(ranks: u32) -> Result<(), Failure> {
+    let place = Place::make(ranks)?;
     let interrupts = Interrupts::start()?;
     let mut seen = Seen::default();
     let before = first_life(&place, &interrupts, &mut seen)?;
@@ -282,7 +282,7 @@ fn await_end(pids: &[u32], begin: impl FnOnce() -> Result<(), Failure>) -> Resul
 }
 
 /// Looks whether all is as it must be, and says so.
-fn check(mut place: Place, seen: &Seen, before: &Processes) -> Result<ExitCode, Failure> {
+fn check(mut place: Place, seen: &Seen, before: &Processes) -> Result<(), Failure> {
     let units = &seen.units;
     chapter(
         "What has become of it",
@@ -313,17 +313,16 @@ fn check(mut place: Place, seen: &Seen, before: &Processes) -> Result<ExitCode, 
     place.settled = wrong.is_empty();
     let path = place.path.clone();
     drop(place);
-    conclude(&path, wrong, "With Flux: job-exec-rs install")
+    conclude(&path, wrong)
 }
 
-/// The place has to be gone. Says what was wrong, or what the reader can do next.
-fn conclude(path: &Path, mut wrong: Vec<String>, next: &str) -> Result<ExitCode, Failure> {
+/// The place has to be gone. Says what was wrong.
+fn conclude(path: &Path, mut wrong: Vec<String>) -> Result<(), Failure> {
     if path.exists() {
         wrong.push(format!("{} is still there", path.display()));
     }
     if wrong.is_empty() {
-        line(&format!("\n{next}"))?;
-        return Ok(ExitCode::SUCCESS);
+        return Ok(());
     }
     Err(Failure(format!("not as it must be:\n  {}", wrong.join("\n  "))))
 }

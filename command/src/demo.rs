@@ -18,26 +18,31 @@ use super::console::{Console, Style};
 use super::crash;
 use super::failure::Failure;
 use super::method::Method;
+use super::own_systemd;
 use super::signals::SignalThread;
 use super::story;
 
-/// Show what this is, with three small jobs, in under fifteen seconds
+/// Show what this is: a job that outlives a crash, and three small ones, in fifteen seconds
 ///
-/// Starts an instance inside this process, without Flux, and runs a job whose ranks end one
-/// after the other, a job that fails, and one that is cancelled. At the end it looks for what
-/// they may have left behind.
-///
-/// With --crash it runs one job in an instance that is a process of its own, kills that with
+/// Runs a job in an instance that is a process of its own, without Flux, kills the instance with
 /// SIGKILL, and starts it again: the same processes run on, and the job ends with its true status
-/// and all output. This needs a systemd --user; without one it says so and exits with 1. With --flux
-/// as well the same happens to the brokers of a real Flux.
+/// and all output. Then an instance inside this process runs a job whose ranks end one after the
+/// other, a job that fails, and one that is cancelled. At the end it looks for what they may have
+/// left behind.
+///
+/// The crash needs a systemd --user. Where none answers and systemd is installed, this starts one
+/// of its own for as long as it runs: as root, or where the user has a cgroup. Elsewhere one line
+/// says what is missing, and the other jobs run as children of this process.
+///
+/// With --crash it stops after the crash, and exits with 1 where there can be none. With --flux as
+/// well this happens to the brokers of a real Flux.
 #[derive(Args, Debug)]
 pub(super) struct Arguments {
     /// Ranks of the instance
     #[arg(short = 'N', long, value_name = "N", default_value_t = 4,
           value_parser = clap::value_parser!(u32).range(1..=8))]
     nodes: u32,
-    /// Kill the instance in the middle of a job, and start it again
+    /// The crash alone
     #[arg(long, conflicts_with = "method")]
     crash: bool,
     /// With --crash: a real Flux, installed on this host, whose brokers are killed
@@ -46,6 +51,9 @@ pub(super) struct Arguments {
     /// How commands are started
     #[arg(long, value_enum, default_value_t)]
     method: Method,
+    /// In a systemd of its own
+    #[arg(long, hide = true)]
+    inside: bool,
 }
 
 /// Ends at a different time on each rank, a second apart.
@@ -71,10 +79,10 @@ struct Notes {
 impl Notes {
     fn take(&mut self, event: &InstanceEvent, control: Option<&Control>) -> io::Result<()> {
         match &event.what {
-            Happening::Ready { method, notice } => {
+            Happening::Ready { method, .. } => {
                 self.method = Some(*method);
                 let why = match method {
-                    Started::Fork => notice.as_deref().unwrap_or("as asked for"),
+                    Started::Fork => "they end with this process",
                     Started::Systemd => {
                         "the user bus answers, and systemd is on it: commands would outlive \
                          this process"
@@ -104,12 +112,37 @@ impl Notes {
 /// Tells the story.
 pub(super) fn demo(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let ranks = arguments.nodes;
-    if arguments.crash {
-        return if arguments.flux { crash::flux(ranks) } else { crash::crash(ranks) };
+    if arguments.flux {
+        return crash::flux(ranks);
     }
+    if matches!(arguments.method, Method::Fork) {
+        return small_jobs(ranks, Method::Fork);
+    }
+    if let Err(why) = crash::can_be(ranks) {
+        if arguments.inside {
+            return Err(why);
+        }
+        if let Some(ended) = own_systemd::run("job-exec-rs: no crash is shown:")? {
+            return Ok(ended);
+        }
+        // It has said why.
+        if arguments.crash || matches!(arguments.method, Method::Systemd) {
+            return Ok(ExitCode::FAILURE);
+        }
+        return small_jobs(ranks, Method::Fork);
+    }
+    crash::crash(ranks)?;
+    if arguments.crash {
+        line("\nWith Flux: job-exec-rs install")?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    small_jobs(ranks, Method::Systemd)
+}
+
+fn small_jobs(ranks: u32, method: Method) -> Result<ExitCode, Failure> {
     let config = InstanceConfig {
         ranks,
-        config: Config { method: arguments.method.into(), ..Config::default() },
+        config: Config { method: method.into(), ..Config::default() },
         statedir: None,
         adopt: false,
         bus_address: None,

@@ -1,4 +1,4 @@
-//! Ctrl-C in `demo --crash`: the life that runs cancels its job, and the story ends.
+//! Ctrl-C in the demonstration: the life that runs cancels its job, and the story ends.
 
 use std::process::ChildStdin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

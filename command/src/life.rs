@@ -1,4 +1,4 @@
-//! One life of the instance that `demo --crash` kills. It is a process of its own, which tells
+//! One life of the instance that the demonstration kills. It is a process of its own, which tells
 //! what happens as JSON on its stdout.
 
 use std::cell::OnceCell;
@@ -19,7 +19,7 @@ use super::console::{Console, Style};
 use super::failure::Failure;
 use super::interrupts::Interrupts;
 
-/// One life of the instance of `demo --crash`
+/// One life of the instance of the demonstration
 ///
 /// It goes on with the jobs that an earlier life has left in the directory, and ends when all jobs
 /// have ended. It cancels them when its stdin is closed.

@@ -15,6 +15,7 @@ mod logs;
 mod manual;
 mod method;
 mod out;
+mod own_systemd;
 mod paint;
 mod perilog;
 mod programs;
@@ -51,8 +52,7 @@ struct Cli {
 
 const EXAMPLES: &str = "\
 Examples:
-  job-exec-rs demo                           what it does, in fifteen seconds
-  job-exec-rs demo --crash                   a job that outlives a kill -9 of its instance
+  job-exec-rs demo                           a job that outlives a kill -9, and what else it does
   job-exec-rs demo --crash --flux            the same with the brokers of a real Flux
   job-exec-rs run -N4 --label hostname       one command on four ranks of this host
   job-exec-rs run -t 10s -- make check       end it after ten seconds

@@ -1,4 +1,4 @@
-//! `demo --crash`, with the user's systemd. The other commands are in `cli.rs`, whose tests have
+//! `demo` and `demo --crash`, with the user's systemd or one of its own. The other commands are in `cli.rs`, whose tests have
 //! children that must not be left alone when [`support::bus`] begins anew.
 
 #[path = "../../tests/support/mod.rs"]
@@ -12,11 +12,14 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 /// The tool, which makes its temporary directories in `place`.
-fn demo(place: &Path, arguments: &[&str]) -> Command {
+fn plain(place: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_job-exec-rs"));
-    command.args(["demo", "--crash"]).args(arguments).env("TMPDIR", place);
-    command.env_remove("RUST_LOG").stdin(Stdio::null());
+    command.args(arguments).env("TMPDIR", place).env_remove("RUST_LOG").stdin(Stdio::null());
     command
+}
+
+fn demo(place: &Path, arguments: &[&str]) -> Command {
+    plain(place, &[&["demo", "--crash"], arguments].concat())
 }
 
 fn files(directory: &Path) -> usize {
@@ -56,6 +59,70 @@ fn a_job_outlives_an_instance_that_is_killed() {
         assert_eq!(known_units(&units), "");
         assert_eq!(files(dir.path()), 0);
     }
+}
+
+#[test]
+fn the_demonstration_begins_with_the_crash() {
+    if !support::bus() {
+        return;
+    }
+    let dir = tempfile::tempdir().expect("a directory");
+    let ran = plain(dir.path(), &["demo", "-N2"]).output().expect("the tool runs");
+    let said = &String::from_utf8_lossy(&ran.stdout);
+    assert_eq!(ran.status.code(), Some(0), "{said}\n{}", String::from_utf8_lossy(&ran.stderr));
+    let at = |text: &str| said.find(text).unwrap_or_else(|| panic!("{text} in {said}"));
+    assert!(at("kill -9 ") < at("the true status: exit 7"));
+    assert!(at("the true status: exit 7") < at("A job that is cancelled"));
+    assert_eq!(said.matches("With Flux:").count(), 1, "{said}");
+    assert_eq!((known_units(&units_of(said)).as_str(), files(dir.path())), ("", 0));
+}
+
+/// The tool, as where no user manager answers.
+fn alone(place: &Path, arguments: &[&str]) -> Command {
+    let mut command = plain(place, arguments);
+    let nowhere = format!("unix:path={}/bus", place.display());
+    command.env("DBUS_SESSION_BUS_ADDRESS", nowhere).env_remove("XDG_RUNTIME_DIR");
+    command
+}
+
+#[test]
+fn where_no_user_manager_answers_it_has_one_of_its_own() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let ran = alone(dir.path(), &["demo", "--crash"]).output().expect("the tool runs");
+    let (said, why) = (String::from_utf8_lossy(&ran.stdout), String::from_utf8_lossy(&ran.stderr));
+    if nix::unistd::geteuid().is_root() && !why.contains("no crash is shown") {
+        assert_eq!(ran.status.code(), Some(0), "{said}\n{why}");
+        assert!(said.contains("the true status: exit 7"), "{said}");
+    } else {
+        assert_eq!((ran.status.code(), why.lines().count()), (Some(1), 1), "{said}\n{why}");
+    }
+    assert_eq!(files(dir.path()), 0);
+}
+
+#[test]
+fn one_of_its_own_ends_with_it() {
+    if !nix::unistd::geteuid().is_root() {
+        return;
+    }
+    let dir = tempfile::tempdir().expect("a directory");
+    let mut child = alone(dir.path(), &["demo"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("the tool runs");
+    let pid = Pid::from_raw(i32::try_from(child.id()).expect("a pid"));
+    let mut said = String::new();
+    for line in BufReader::new(child.stdout.take().expect("a pipe")).lines() {
+        let line = line.expect("UTF-8");
+        if line.contains("started on") {
+            kill(pid, Signal::SIGTERM).expect("it runs");
+        }
+        said.push_str(&line);
+        said.push('\n');
+    }
+    assert!(!child.wait().expect("it ends").success(), "{said}");
+    assert!(!said.contains("What is left"), "{said}");
+    assert_eq!(files(dir.path()), 0);
 }
 
 #[test]

@@ -227,5 +227,7 @@ fn check(
     }
     let path = place.path.clone();
     drop((site, attached, place));
-    conclude(&path, wrong, "To stay: job-exec-rs install")
+    conclude(&path, wrong)?;
+    line("\nTo stay: job-exec-rs install")?;
+    Ok(ExitCode::SUCCESS)
 }
