@@ -237,6 +237,44 @@ fn files_and_functions_are_short() {
     assert!(found.is_empty(), "too long:\n{}", found.join("\n"));
 }
 
+/// What is read before one decides to read on.
+#[test]
+fn the_readme_is_short() {
+    let text = fs::read_to_string(root().join("README.md")).expect("README.md");
+    let words = text.split_whitespace().count();
+    assert!(words <= 900, "{words} words");
+}
+
+/// Turns of phrase that readers had to read twice.
+#[test]
+fn sentences_are_read_once() {
+    let banned = [
+        "somebody has said",
+        "somebody has set",
+        "Who comes from",
+        "Who has sent",
+        "bears that",
+        "forgotten to",
+        "to be had",
+    ];
+    let mut found = Vec::new();
+    for below in ["", "doc", "rfc", "packaging"] {
+        for entry in fs::read_dir(root().join(below)).expect(below).flatten() {
+            let path = entry.path();
+            if path.extension().is_none_or(|extension| extension != "md") {
+                continue;
+            }
+            let text = fs::read_to_string(&path).expect("a document is UTF-8");
+            for (number, line) in text.lines().enumerate() {
+                let odd = banned.iter().filter(|words| line.contains(**words));
+                found
+                    .extend(odd.map(|words| format!("{}:{}: {words}", path.display(), number + 1)));
+            }
+        }
+    }
+    assert!(found.is_empty(), "say it plainly:\n{}", found.join("\n"));
+}
+
 #[test]
 fn nothing_speaks_of_the_place_where_it_was_written() {
     let mut found = Vec::new();
