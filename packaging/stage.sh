@@ -32,7 +32,7 @@ chmod 755 "$work"
 
 # usage: files NAME [FIND-ARGUMENT...]. The files of a package, as they are when it is installed.
 files() {
-    (cd "$work/$1" && shift && find . -type f -not -path './DEBIAN/*' "$@" | sed 's/^\.//' | sort)
+    (cd "$work/$1" && shift && find . ! -type d -not -path './DEBIAN/*' "$@" | sed 's/^\.//' | sort)
 }
 
 # usage: move NAME. Where it is in job-exec-rs, to where it is in the connector's package.
@@ -45,6 +45,4 @@ move() {
 
 # Without a prefix, where the Flux of this machine looks.
 "$program" install ${prefix:+--prefix "$prefix"} --destdir "$work/job-exec-rs" >/dev/null
-[ -n "$prefix" ] || prefix=$(realpath "$(dirname "$(command -v flux)")/..")
-install -D "$program" "$work/job-exec-rs$prefix/bin/job-exec-rs"
 for file in $(files job-exec-rs -name 'resume.*'); do move "$file"; done

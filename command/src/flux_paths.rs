@@ -14,8 +14,14 @@ pub(super) struct FluxPaths {
     pub(super) modules: PathBuf,
     /// Connectors are found here by their scheme.
     pub(super) connectors: PathBuf,
-    /// `modprobe/modprobe.d` is below it.
+    /// What a site may change, and what flux-shell reads.
     pub(super) configuration: PathBuf,
+    /// Vendors' data: `modprobe/modprobe.d` and `help.d` are below it.
+    pub(super) data: PathBuf,
+    /// Vendors' programs: `modprobe/rc1.d` and `rc3.d` are below it.
+    pub(super) scripts: PathBuf,
+    /// Where `flux` itself is.
+    pub(super) programs: PathBuf,
     /// `flux NAME` runs `flux-NAME` here.
     pub(super) commands: PathBuf,
     /// `flux help NAME` shows `man1/flux-NAME.1` below it. Beside it is what belongs to shells.
@@ -36,22 +42,15 @@ impl FluxPaths {
     /// The directories below a prefix, or else those that the flux command, or pkg-config, names.
     pub(super) fn find(prefix: Option<&Path>) -> Result<Self, Failure> {
         if let Some(prefix) = prefix {
-            let below = |directory| prefix.join(directory);
-            return Ok(Self {
-                modules: below("lib/flux/modules"),
-                connectors: below("lib/flux/connectors"),
-                configuration: below("etc/flux"),
-                commands: below("libexec/flux/cmd"),
-                manual: below("share/man"),
-                units: below(UNITS),
-                resolvers: python_below(&below("lib/flux")).map(resolvers_in),
-            });
+            return Ok(Self::below_prefix(prefix));
         }
         let asked = [
             ("module_path", "fluxmoddir"),
             ("confdir", "fluxconfdir"),
             ("exec_path", "fluxcmddir"),
             ("man_path", "mandir"),
+            ("datadir", "fluxdatadir"),
+            ("libexecdir", "fluxlibexecdir"),
         ];
         let mut told = Vec::new();
         for (builtin, variable) in asked {
@@ -66,8 +65,8 @@ impl FluxPaths {
                 )
             })?));
         }
-        let [modules, configuration, commands, manual] =
-            <[PathBuf; 4]>::try_from(told).expect("one answer for each");
+        let [modules, configuration, commands, manual, data, scripts] =
+            <[PathBuf; 6]>::try_from(told).expect("one answer for each");
         let connectors = match ask("flux", &["config", "builtin", "connector_path"])? {
             Some(answer) => first_of(&answer),
             // pkg-config does not have it. flux-core uses this directory.
@@ -78,9 +77,21 @@ impl FluxPaths {
             None => modules.parent().and_then(python_below),
         };
         let resolvers = resolvers.map(resolvers_in);
-        // Neither Flux nor pkg-config has it: it is where `make install` puts the unit.
-        let units = manual.ancestors().nth(2).unwrap_or(Path::new("/usr")).join(UNITS);
-        let paths = Self { modules, connectors, configuration, commands, manual, units, resolvers };
+        // Neither Flux nor pkg-config has them: they are where `make install` puts programs and units.
+        let prefix = manual.ancestors().nth(2).unwrap_or(Path::new("/usr"));
+        let (programs, units) = (prefix.join("bin"), prefix.join(UNITS));
+        let paths = Self {
+            modules,
+            connectors,
+            configuration,
+            data,
+            scripts,
+            programs,
+            commands,
+            manual,
+            units,
+            resolvers,
+        };
         for path in paths.all() {
             if !path.is_absolute() {
                 let path = path.display();
@@ -90,9 +101,34 @@ impl FluxPaths {
         Ok(paths)
     }
 
+    fn below_prefix(prefix: &Path) -> Self {
+        let below = |directory| prefix.join(directory);
+        // A distribution's.
+        let is_usr = prefix == Path::new("/usr");
+        Self {
+            modules: below("lib/flux/modules"),
+            connectors: below("lib/flux/connectors"),
+            configuration: if is_usr { "/etc/flux".into() } else { below("etc/flux") },
+            data: below("share/flux"),
+            scripts: below("libexec/flux"),
+            programs: below("bin"),
+            commands: below("libexec/flux/cmd"),
+            manual: below("share/man"),
+            units: below(UNITS),
+            resolvers: python_below(&below("lib/flux")).map(resolvers_in),
+        }
+    }
+
     fn all(&self) -> impl Iterator<Item = &Path> {
-        let all =
-            [&self.modules, &self.connectors, &self.configuration, &self.commands, &self.manual];
+        let all = [
+            &self.modules,
+            &self.connectors,
+            &self.configuration,
+            &self.data,
+            &self.scripts,
+            &self.commands,
+            &self.manual,
+        ];
         all.into_iter().chain(&self.resolvers).map(PathBuf::as_path)
     }
 
@@ -104,6 +140,9 @@ impl FluxPaths {
             modules: below(self.modules),
             connectors: below(self.connectors),
             configuration: below(self.configuration),
+            data: below(self.data),
+            scripts: below(self.scripts),
+            programs: below(self.programs),
             commands: below(self.commands),
             manual: below(self.manual),
             units: below(self.units),
@@ -156,5 +195,13 @@ mod tests {
         assert_eq!(paths.units, Path::new("/opt/flux/lib/systemd/system"));
         let below = paths.below(Some(Path::new("/tmp/root")));
         assert_eq!(below.configuration, Path::new("/tmp/root/opt/flux/etc/flux"));
+        assert_eq!(below.programs, Path::new("/tmp/root/opt/flux/bin"));
+    }
+
+    #[test]
+    fn a_distribution_has_its_configuration_in_etc() {
+        let paths = FluxPaths::find(Some(Path::new("/usr"))).expect("paths");
+        assert_eq!(paths.configuration, Path::new("/etc/flux"));
+        assert_eq!(paths.data, Path::new("/usr/share/flux"));
     }
 }

@@ -2,10 +2,13 @@
 //!
 //! The files are written in the order of [`File::all`], and removed in the reverse one: so no broker
 //! starts while a drop-in names a module that is missing.
+//!
+//! What Flux reads at its start is where it looks for files of vendors. There no package manager keeps a
+//! file when its package is removed, as it does with changed files of a site's configuration.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{OpenOptionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -22,13 +25,23 @@ const MODULE: &str = "job-exec-rs.so";
 /// Beside the module as it was built.
 const CONNECTOR_LIBRARY: &str = "libresume.so";
 const CONNECTOR: &str = "resume.so";
-/// What `flux job-exec-rs` runs.
+/// Beside `flux`.
+const PROGRAM: &str = "job-exec-rs";
+/// What `flux job-exec-rs` runs: a link to that.
 const COMMAND: &str = "flux-job-exec-rs";
 const DROP_IN: &str = "modprobe/modprobe.d/50-job-exec-rs.toml";
 const START_TASKS: &str = "modprobe/rc1.d/50-job-exec-rs.py";
 const START_TASKS_TEXT: &str = include_str!("rc1.py");
 const STOP_TASKS: &str = "modprobe/rc3.d/50-job-exec-rs.py";
 const STOP_TASKS_TEXT: &str = include_str!("rc3.py");
+/// Read by `flux help`.
+const HELP: &str = "help.d/job-exec-rs.json";
+const HELP_TEXT: &str = r#"[{
+  "name": "job-exec-rs",
+  "description": "Commands of job-exec-rs:",
+  "commands": [{ "name": "job-exec-rs", "description": "look at nodes, and at shells of jobs" }]
+}]
+"#;
 /// Read by systemd.
 const UNIT: &str = "flux.service.d/50-job-exec-rs.conf";
 const UNIT_TEXT: &str = include_str!("flux.service.conf");
@@ -70,10 +83,11 @@ Next, when this is done on every node of the instance: restart it (running jobs 
 ///
 /// The module, job-exec-rs.so, goes to Flux's module directory; the connector of job shells, resume.so,
 /// to its connector directory, and what `flux uri` has to know of it below its Python modules. What
-/// Flux reads when it starts and stops, and when a shell starts, goes to its configuration directory
-/// (modprobe/ and shell/lua.d/), and a drop-in for flux.service beside that. This program becomes `flux job-exec-rs`, with its manual pages and
-/// completions. Flux itself says where its directories are. Running instances are not touched; the next
-/// start loads the module.
+/// Flux reads when it starts and stops goes where it looks for files of vendors (modprobe/ below its data
+/// and libexec directories), what it reads when a shell starts to its configuration (shell/lua.d/), and a
+/// drop-in for flux.service beside that. This program goes beside `flux`, with manual pages and
+/// completions, and is also `flux job-exec-rs`. Flux itself says where its directories are. Running
+/// instances are not touched; the next start loads the module.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -128,12 +142,19 @@ enum Content {
     Library(Entry),
     /// This program.
     Program,
+    /// Of another file, relative to the directory of the link.
+    Link(PathBuf),
+}
+
+/// What is written.
+enum Written {
+    File { bytes: Vec<u8>, mode: u32 },
+    Link(PathBuf),
 }
 
 impl Place {
-    fn files(&self, command: Option<&Command>) -> Result<Vec<File>, Failure> {
-        let paths = FluxPaths::find(self.prefix.as_deref())?.below(self.destdir.as_deref());
-        Ok(File::all(&paths, command))
+    fn paths(&self) -> Result<FluxPaths, Failure> {
+        Ok(FluxPaths::find(self.prefix.as_deref())?.below(self.destdir.as_deref()))
     }
 }
 
@@ -142,22 +163,37 @@ impl File {
     /// of `command`.
     fn all(paths: &FluxPaths, command: Option<&Command>) -> Vec<Self> {
         let text = |path: PathBuf, text: &str| File { path, content: Content::Text(text.into()) };
-        let configured = |name: &str, content| text(paths.configuration.join(name), content);
         let library = |path: PathBuf, entry| File { path, content: Content::Library(entry) };
         let mut files = vec![library(paths.connectors.join(CONNECTOR), CONNECTOR_ENTRY)];
         let resolver = paths.resolvers.as_ref().map(|path| path.join(RESOLVER));
         files.extend(resolver.map(|path| text(path, RESOLVER_TEXT)));
-        files.push(configured(SHELL, SHELL_TEXT));
+        files.push(text(paths.configuration.join(SHELL), SHELL_TEXT));
         files.push(text(paths.units.join(UNIT), UNIT_TEXT));
-        files.push(File { path: paths.commands.join(COMMAND), content: Content::Program });
+        let program = paths.programs.join(PROGRAM);
+        let link = Content::Link(relative(&paths.commands, &program));
+        files.push(File { path: program, content: Content::Program });
+        files.push(File { path: paths.commands.join(COMMAND), content: link });
+        files.push(text(paths.data.join(HELP), HELP_TEXT));
         let pages = command.map(|command| manual::pages(command, &paths.manual));
         files.extend(pages.into_iter().flatten().map(|(path, page)| text(path, &page)));
         files.push(library(paths.modules.join(MODULE), MODULE_ENTRY));
-        files.push(configured(START_TASKS, START_TASKS_TEXT));
-        files.push(configured(STOP_TASKS, STOP_TASKS_TEXT));
-        files.push(configured(DROP_IN, DROP_IN_TEXT));
+        files.push(text(paths.scripts.join(START_TASKS), START_TASKS_TEXT));
+        files.push(text(paths.scripts.join(STOP_TASKS), STOP_TASKS_TEXT));
+        files.push(text(paths.data.join(DROP_IN), DROP_IN_TEXT));
         files
     }
+}
+
+/// Where earlier releases wrote what `flux modprobe` reads.
+fn former(paths: &FluxPaths) -> impl Iterator<Item = PathBuf> {
+    [DROP_IN, START_TASKS, STOP_TASKS].map(|name| paths.configuration.join(name)).into_iter()
+}
+
+/// The path from a directory to a file. Both are absolute.
+fn relative(directory: &Path, file: &Path) -> PathBuf {
+    let shared = directory.components().zip(file.components()).take_while(|(a, b)| a == b).count();
+    let up = directory.components().skip(shared).map(|_| Path::new(".."));
+    up.chain(file.components().skip(shared).map(|part| Path::new(part.as_os_str()))).collect()
 }
 
 /// Where everything is that Flux needs, if it is installed.
@@ -165,20 +201,23 @@ pub(super) fn paths(paths: &FluxPaths) -> Vec<PathBuf> {
     File::all(paths, None).into_iter().map(|file| file.path).collect()
 }
 
-/// The bytes of each file, and its mode. `module` is as cargo has built it, and the connector beside it.
-fn contents(files: &[File], module: &Path) -> Result<Vec<(Vec<u8>, u32)>, Failure> {
+/// What each file is to be. `module` is as cargo has built it, and the connector beside it.
+fn contents(files: &[File], module: &Path) -> Result<Vec<Written>, Failure> {
     // Somebody may have named it: that is what an error is about first.
     read_library(module, &MODULE_ENTRY)?;
     let read = |file: &File| match &file.content {
-        Content::Text(text) => Ok((text.clone().into_bytes(), 0o644)),
+        Content::Text(text) => Ok(Written::File { bytes: text.clone().into_bytes(), mode: 0o644 }),
         Content::Library(entry) => {
             let beside = entry.file.map(|name| module.with_file_name(name));
-            Ok((read_library(beside.as_deref().unwrap_or(module), entry)?, 0o755))
+            let bytes = read_library(beside.as_deref().unwrap_or(module), entry)?;
+            Ok(Written::File { bytes, mode: 0o755 })
         }
         Content::Program => {
             let program = std::env::current_exe().map_err(Failure::new)?;
-            Ok((fs::read(&program).map_err(|error| at(&program, &error))?, 0o755))
+            let bytes = fs::read(&program).map_err(|error| at(&program, &error))?;
+            Ok(Written::File { bytes, mode: 0o755 })
         }
+        Content::Link(to) => Ok(Written::Link(to.clone())),
     };
     files.iter().map(read).collect()
 }
@@ -190,8 +229,8 @@ fn write(
     wrote: impl Fn(&Path) -> Result<(), Failure>,
 ) -> Result<(), Failure> {
     let contents = contents(files, module)?;
-    for (file, (bytes, mode)) in files.iter().zip(contents) {
-        put(&file.path, &bytes, mode)?;
+    for (file, content) in files.iter().zip(contents) {
+        put(&file.path, &content)?;
         wrote(&file.path)?;
     }
     Ok(())
@@ -203,15 +242,17 @@ pub(super) fn install(arguments: &Arguments, command: &Command) -> Result<ExitCo
         Some(path) => path.clone(),
         None => beside_the_program()?,
     };
-    let files = arguments.place.files(Some(command))?;
+    let paths = arguments.place.paths()?;
+    let files = File::all(&paths, Some(command));
     if arguments.place.dry_run {
         contents(&files, &module)?;
         for file in files {
             say(&format!("would write {}", file.path.display()))?;
         }
-        return Ok(ExitCode::SUCCESS);
+        return remove_former(&paths, true).map(|()| ExitCode::SUCCESS);
     }
     write(&files, &module, |path| say(&format!("wrote {}", path.display())))?;
+    remove_former(&paths, false)?;
     reload_systemd(&files)?;
     say(&format!("\n{NEXT}"))?;
     Ok(ExitCode::SUCCESS)
@@ -220,8 +261,8 @@ pub(super) fn install(arguments: &Arguments, command: &Command) -> Result<ExitCo
 /// Installs below a prefix of its own what is beside the program, and says nothing.
 pub(super) fn into_prefix(prefix: &Path) -> Result<(), Failure> {
     let prefix = Some(prefix.to_path_buf());
-    let place = Place { prefix, destdir: None, dry_run: false };
-    write(&place.files(None)?, &beside_the_program()?, |_| Ok(()))
+    let paths = FluxPaths::find(prefix.as_deref())?;
+    write(&File::all(&paths, None), &beside_the_program()?, |_| Ok(()))
 }
 
 /// Removes what `install` writes, what `flux modprobe` reads first. Shells that run have the connector
@@ -230,19 +271,15 @@ pub(super) fn uninstall(
     arguments: &UninstallArguments,
     command: &Command,
 ) -> Result<ExitCode, Failure> {
-    let files = arguments.place.files(Some(command))?;
+    let paths = arguments.place.paths()?;
+    let files = File::all(&paths, Some(command));
+    remove_former(&paths, arguments.place.dry_run)?;
     for File { path, .. } in files.iter().rev() {
         let shown = path.display();
         if arguments.place.dry_run {
             say(&format!("would remove {shown}"))?;
-            continue;
-        }
-        match fs::remove_file(path) {
-            Ok(()) => say(&format!("removed {shown}"))?,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                say(&format!("{shown} was not there"))?;
-            }
-            Err(error) => return Err(at(path, &error)),
+        } else if !remove(path)? {
+            say(&format!("{shown} was not there"))?;
         }
     }
     if !arguments.place.dry_run {
@@ -250,6 +287,27 @@ pub(super) fn uninstall(
         say("\nRestart the instance: Flux then loads its own job-exec again.")?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Whether it was there, which is said.
+fn remove(path: &Path) -> Result<bool, Failure> {
+    match fs::remove_file(path) {
+        Ok(()) => say(&format!("removed {}", path.display())).map(|()| true),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(at(path, &error)),
+    }
+}
+
+/// What an earlier release left would load the module still when this release is removed.
+fn remove_former(paths: &FluxPaths, dry_run: bool) -> Result<(), Failure> {
+    for path in former(paths) {
+        if !dry_run {
+            remove(&path)?;
+        } else if path.exists() {
+            say(&format!("would remove {}", path.display()))?;
+        }
+    }
+    Ok(())
 }
 
 /// Has systemd read what it reads of these files, if it runs here.
@@ -326,12 +384,16 @@ fn has_symbol(bytes: &[u8], symbol: &str) -> bool {
 }
 
 /// Writes a file completely or not at all, because a broker may start at any moment.
-fn put(path: &Path, content: &[u8], mode: u32) -> Result<(), Failure> {
+fn put(path: &Path, content: &Written) -> Result<(), Failure> {
     let directory = path.parent().unwrap_or(Path::new("/"));
     fs::create_dir_all(directory).map_err(|error| at(directory, &error))?;
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let temporary = directory.join(format!(".{name}.{}", std::process::id()));
-    let written = write_new(&temporary, content, mode)
+    let new = match content {
+        Written::File { bytes, mode } => write_new(&temporary, bytes, *mode),
+        Written::Link(to) => symlink(to, &temporary),
+    };
+    let written = new
         .map_err(|error| at(&temporary, &error))
         .and_then(|()| fs::rename(&temporary, path).map_err(|error| at(path, &error)));
     if written.is_err() {
@@ -352,6 +414,13 @@ fn write_new(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_link_leads_to_the_program() {
+        let commands = Path::new("/dest/opt/flux/libexec/flux/cmd");
+        let link = relative(commands, Path::new("/dest/opt/flux/bin/job-exec-rs"));
+        assert_eq!(link, Path::new("../../../bin/job-exec-rs"));
+    }
 
     #[test]
     fn only_broker_modules_are_taken() {

@@ -102,7 +102,10 @@ impl Site {
             .env("FLUX_RESUME_TIMEOUT", PATIENCE)
             .env("FLUX_MODULE_PATH_PREPEND", below("lib/flux/modules"))
             .env("FLUX_CONNECTOR_PATH_PREPEND", below("lib/flux/connectors"))
-            .env("FLUX_MODPROBE_PATH_APPEND", below("etc/flux/modprobe"))
+            .env(
+                "FLUX_MODPROBE_PATH_APPEND",
+                format!("{0}/share/flux/modprobe:{0}/libexec/flux/modprobe", self.path.display()),
+            )
             .env_remove("NOTIFY_SOCKET");
         flux
     }

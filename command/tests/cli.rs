@@ -209,7 +209,7 @@ fn install_writes_files_and_uninstall_removes_them() {
     let command = root.join("opt/flux/libexec/flux/cmd/flux-job-exec-rs");
     let manual = root.join("opt/flux/share/man/man1/flux-job-exec-rs.1");
     let connector = root.join("opt/flux/lib/flux/connectors/resume.so");
-    let drop_in = root.join("opt/flux/etc/flux/modprobe/modprobe.d/50-job-exec-rs.toml");
+    let drop_in = root.join("opt/flux/share/flux/modprobe/modprobe.d/50-job-exec-rs.toml");
     // The second time replaces the first.
     for _ in 0..2 {
         let ran = output(&install);

@@ -13,7 +13,11 @@ module_dir=${module_dir%%:*}
 connector_dir=$(flux config builtin connector_path)
 connector_dir=${connector_dir%%:*}
 conf_dir=$(flux config builtin confdir)
+data_dir=$(flux config builtin datadir)
+libexec_dir=$(flux config builtin libexecdir)
+prefix=$(realpath "$(dirname "$(command -v flux)")/..")
 dest=$PWD/dest
+modprobe_path=$dest$data_dir/modprobe:$dest$libexec_dir/modprobe
 installed_files() {
 	(cd "$dest" && find . ! -type d | sort)
 }
@@ -21,13 +25,13 @@ installed_files() {
 # Starts an instance that uses the files below $dest as if they were installed.
 start_installed() {
 	FLUX_CONNECTOR_PATH=$dest$connector_dir \
-	FLUX_MODULE_PATH_PREPEND=$dest$module_dir FLUX_MODPROBE_PATH_APPEND=$dest$conf_dir/modprobe \
+	FLUX_MODULE_PATH_PREPEND=$dest$module_dir FLUX_MODPROBE_PATH_APPEND=$modprobe_path \
 		run_instance 4 "$@"
 }
 
 test_expect_success 'install puts everything where Flux looks' '
-	mkdir -p "$dest$module_dir" "$dest$conf_dir/modprobe/modprobe.d" &&
-	touch "$dest$module_dir/other.so" "$dest$conf_dir/modprobe/modprobe.d/10-other.toml" marker &&
+	mkdir -p "$dest$module_dir" "$dest$data_dir/modprobe/modprobe.d" &&
+	touch "$dest$module_dir/other.so" "$dest$data_dir/modprobe/modprobe.d/10-other.toml" marker &&
 	python=$(flux config builtin python_path) &&
 	mkdir -p "$dest$python" &&
 	{ ! test -L "$python/flux" || cp -a "$python/flux" "$dest$python"; } &&
@@ -35,19 +39,19 @@ test_expect_success 'install puts everything where Flux looks' '
 	"$program" install --destdir "$dest" >out &&
 	installed_files >after &&
 	comm -13 before after >new &&
+	grep -x ".$prefix/bin/job-exec-rs" new &&
 	grep -x ".$(flux config builtin exec_path)/flux-job-exec-rs" new &&
 	cmp "$top/command/src/shell.lua" "$dest$conf_dir/shell/lua.d/50-job-exec-rs.lua" &&
-	prefix=$(realpath "$(dirname "$(command -v flux)")/..") &&
 	cmp "$top/command/src/flux.service.conf" \
 		"$dest$prefix/lib/systemd/system/flux.service.d/50-job-exec-rs.conf" &&
 	grep -x ".$connector_dir/resume.so" new &&
 	grep -x ".$module_dir/job-exec-rs.so" new &&
-	grep "^.$conf_dir/modprobe/modprobe.d/.*\.toml$" new &&
+	grep "^.$data_dir/modprobe/modprobe.d/.*\.toml$" new &&
 	resolvers=$(realpath "$python/flux/uri/resolvers") &&
 	cmp "$top/command/src/resume.py" "$dest$resolvers/resume.py" &&
 	test -z "$(find "$resolvers" -name resume.py -newer marker)" &&
 	for rc in rc1 rc3; do
-		cmp "$top/command/src/$rc.py" "$dest/$(grep "^.$conf_dir/modprobe/$rc.d/.*\.py$" new)" || return 1
+		cmp "$top/command/src/$rc.py" "$dest/$(grep "^.$libexec_dir/modprobe/$rc.d/.*\.py$" new)" || return 1
 	done
 '
 test_expect_success 'with --dry-run it says the same, and does nothing' '
@@ -66,6 +70,13 @@ test_expect_success 'it is a command of Flux, and man knows it, its commands and
 		test -s man/$page || return 1
 	done &&
 	grep "checkpoint.*interval" man/man5/flux-config-exec-rs.5
+'
+test_expect_success 'the program is beside flux, and flux help lists it' '
+	test "$(realpath "$dest$(flux config builtin exec_path)/flux-job-exec-rs")" = \
+	    "$(realpath "$dest$prefix/bin/job-exec-rs")" &&
+	help=$dest$data_dir/help.d &&
+	FLUX_CMDHELP_PATTERN=$help/*.json flux help >help-out 2>&1 &&
+	grep "^   job-exec-rs  *look at" help-out
 '
 test_expect_success 'bash completes its commands' '
 	cat >complete.bash <<-\EOF &&
@@ -131,7 +142,7 @@ cat >rc/say.lua <<-\EOF
 EOF
 exit_timeout() {
 	FLUX_CONNECTOR_PATH=$dest$connector_dir FLUX_MODULE_PATH_PREPEND=$dest$module_dir \
-	FLUX_MODPROBE_PATH_APPEND=$dest$conf_dir/modprobe \
+	FLUX_MODPROBE_PATH_APPEND=$modprobe_path \
 	FLUX_SHELL_RC_PATH=$dest$conf_dir/shell/lua.d:$PWD/rc \
 		flux start --test-size=1 "$start" flux run "$@" true 2>&1 |
 		sed -n "s/.*exit-timeout is //p"
@@ -192,6 +203,24 @@ test_expect_success 'an instance then has upstream again' '
 	start_installed flux module list >modules &&
 	test_must_fail grep job-exec-rs modules &&
 	grep "^job-exec " modules
+'
+former=$dest$conf_dir/modprobe
+leave_former() {
+	mkdir -p "$former"/{modprobe,rc1,rc3}.d &&
+	touch "$former/modprobe.d/50-job-exec-rs.toml" "$former"/rc{1,3}.d/50-job-exec-rs.py \
+		"$former/modprobe.d/other.toml"
+}
+test_expect_success 'install removes what earlier releases wrote elsewhere' '
+	leave_former &&
+	"$program" install --destdir "$dest" >out &&
+	grep "removed $former/rc1.d/50-job-exec-rs.py" out &&
+	test "$(find "$former" -type f)" = "$former/modprobe.d/other.toml"
+'
+test_expect_success 'and so does uninstall' '
+	leave_former &&
+	"$program" uninstall --destdir "$dest" &&
+	test "$(find "$former" -type f)" = "$former/modprobe.d/other.toml" &&
+	rm "$former/modprobe.d/other.toml"
 '
 test_expect_success 'uninstall of what is not there says so, and is no failure' '
 	"$program" uninstall --destdir "$dest" >out 2>&1 &&

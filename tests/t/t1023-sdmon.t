@@ -15,9 +15,9 @@ fi
 test_expect_success 'a node is not held back because a job runs there' '
 	"$program" install --destdir "$PWD/dest" &&
 	module_dir=$(flux config builtin module_path) &&
-	conf_dir=$(flux config builtin confdir) &&
+	data_dir=$(flux config builtin datadir) &&
 	FLUX_MODULE_PATH_PREPEND=$PWD/dest${module_dir%%:*} \
-	FLUX_MODPROBE_PATH_APPEND=$PWD/dest$conf_dir/modprobe flux python "$here/ride-sdmon.py"
+	FLUX_MODPROBE_PATH_APPEND=$PWD/dest$data_dir/modprobe flux python "$here/ride-sdmon.py"
 '
 
 test_done

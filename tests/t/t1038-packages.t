@@ -24,16 +24,29 @@ dpkg_in_root() {
 	dpkg --root="$root" --force-depends --force-script-chrootless --log="$PWD/dpkg.log" "$@"
 }
 installed() {
-	(cd "$root" && find . -type f -not -path './var/lib/dpkg/*' | sort)
+	(cd "$root" && find . ! -type d -not -path './var/lib/dpkg/*' | sort)
 }
 # usage: start_installed COMMAND...
 start_installed() {
 	FLUX_CONNECTOR_PATH=$root$prefix/lib/flux/connectors \
 	FLUX_EXEC_PATH_PREPEND=$root$prefix/libexec/flux/cmd \
 	FLUX_MODULE_PATH_PREPEND=$root$prefix/lib/flux/modules \
-	FLUX_MODPROBE_PATH_APPEND=$root$prefix/etc/flux/modprobe \
+	FLUX_MODPROBE_PATH_APPEND=$root$prefix/share/flux/modprobe:$root$prefix/libexec/flux/modprobe \
 		run_instance 2 "$@"
 }
+# usage: with_prefix DIRECTORY COMMAND... Flux has the files of a root, with no variable that says so.
+with_prefix() {
+	unshare --mount sh -c 'mount -t overlay overlay -o "lowerdir=$0:$1" "$1" && shift && exec "$@"' \
+		"$1$prefix" "$prefix" "${@:2}"
+}
+# usage: modules_in DIRECTORY. Which job-exec an instance loads that has the files of a root.
+modules_in() {
+	mkdir -p "$1$prefix" &&
+		with_prefix "$1" flux start --test-size=1 flux module list >module-list &&
+		grep -o "^job-exec[^ ]*" module-list
+}
+mkdir -p layer
+! unshare --mount mount -t overlay overlay -o "lowerdir=layer:$prefix" "$prefix" || test_set_prereq OVERLAY
 
 test_expect_success 'two packages are made, for this flux-core' '
 	"$top/packaging/deb" --build "$build" --prefix "$prefix" --version 0.1.0 old >made &&
@@ -43,18 +56,23 @@ test_expect_success 'two packages are made, for this flux-core' '
 		dpkg-deb -f "$file" Depends | grep "flux-core (>= 0.88), flux-core (<< 1)" || return 1
 	done
 '
+# usage: listed PACKAGE...
+listed() {
+	local file
+	for file; do dpkg-deb -c "$file"; done | sed -n "s/ -> .*//; s/.*\( \.\/.*[^/]\)$/\1/p" | sort
+}
 test_expect_success 'what they have is what install writes, and the program' '
-	for file in $(cat made); do dpkg-deb -c "$file"; done | grep -o " \./.*[^/]$" | sort >have &&
+	listed $(cat made) >have &&
 	for path in lib/flux/modules/job-exec-rs.so lib/flux/connectors/resume.so bin/job-exec-rs \
 		libexec/flux/cmd/flux-job-exec-rs share/man/man1/job-exec-rs.1 \
-		etc/flux/modprobe/modprobe.d/50-job-exec-rs.toml
+		share/flux/modprobe/modprobe.d/50-job-exec-rs.toml libexec/flux/modprobe/rc1.d/50-job-exec-rs.py
 	do
 		grep -x " \.$prefix/$path" have || return 1
-	done
+	done &&
+	test_must_fail grep "etc/flux/modprobe" have
 '
 test_expect_success 'without a prefix they go where the Flux of the machine looks' '
-	for file in $("$top/packaging/deb" --build "$build" here); do dpkg-deb -c "$file"; done |
-		grep -o " \./.*[^/]$" | sort >have-here &&
+	listed $("$top/packaging/deb" --build "$build" here) >have-here &&
 	test_cmp have have-here
 '
 test_expect_success 'installed, they say the one next step' '
@@ -80,10 +98,72 @@ test_expect_success 'an instance runs a job, that goes on through an upgrade and
 	grep "brokers go on with 0.1.0" upgrade-out &&
 	grep "flux exec -r all flux module reload job-exec-rs" upgrade-out
 '
-test_expect_success 'removed, they leave nothing' '
-	dpkg_in_root --purge job-exec-rs job-exec-rs-connector &&
+test_expect_success OVERLAY 'Flux finds the files where they are' '
+	test "$(modules_in "$root")" = job-exec-rs
+'
+test_expect_success 'the command is beside flux, and Flux has it under its name' '
+	test "$("$root$prefix/bin/job-exec-rs" --version)" = "$("$program" --version)" &&
+	test "$("$root$prefix/libexec/flux/cmd/flux-job-exec-rs" --version)" = "$("$program" --version)"
+'
+# usage: remove OPTION
+remove() {
+	dpkg_in_root "$1" job-exec-rs job-exec-rs-connector &&
 	installed >left &&
 	test_must_be_empty left
+}
+test_expect_success 'removed, and not purged, they leave nothing' '
+	remove --remove
+'
+test_expect_success OVERLAY 'and Flux starts with its own job-exec' '
+	test "$(modules_in "$root")" = job-exec
+'
+test_expect_success 'nor do they when they are purged' '
+	dpkg_in_root -i new/*.deb &&
+	remove --purge
+'
+# What earlier packages had as conffiles.
+conf=$prefix/etc/flux
+cat >as-former <<-\EOF
+	set -e
+	dpkg-deb -R old/job-exec-rs_*.deb former
+	mkdir -p "former$1/modprobe"
+	mv "former$2"/share/flux/modprobe/modprobe.d "former$2"/libexec/flux/modprobe/rc?.d "former$1/modprobe/"
+	(cd former && find . -path "./*/etc/*" -type f | sed "s/^.//") >former/DEBIAN/conffiles
+	rm former/DEBIAN/preinst
+	for script in postinst postrm; do printf "#!/bin/sh\n" >former/DEBIAN/$script; done
+	dpkg-deb --root-owner-group --build former former.deb
+EOF
+test_expect_success 'of a package that had conffiles an upgrade leaves none' '
+	bash as-former "$conf" "$prefix" &&
+	grep "$conf/modprobe/modprobe.d/50-job-exec-rs.toml" former/DEBIAN/conffiles &&
+	dpkg_in_root -i former.deb old/job-exec-rs-connector_*.deb &&
+	echo "# changed" >>"$root$conf/modprobe/rc1.d/50-job-exec-rs.py" &&
+	dpkg_in_root -i new/*.deb &&
+	installed | grep "$conf" >in-etc &&
+	test_must_fail grep "modprobe/.*\.\(toml\|py\)$" in-etc &&
+	grep "50-job-exec-rs.py.dpkg-bak$" in-etc &&
+	grep "shell/lua.d/50-job-exec-rs.lua" in-etc
+'
+test_expect_success OVERLAY 'and Flux starts with the module' '
+	test "$(modules_in "$root")" = job-exec-rs
+'
+test_expect_success 'a downgrade has the former files' '
+	dpkg_in_root -i former.deb old/job-exec-rs-connector_*.deb &&
+	installed >down &&
+	grep "$conf/modprobe/rc3.d/50-job-exec-rs.py$" down &&
+	test_must_fail grep "libexec/flux/modprobe" down
+'
+test_expect_success OVERLAY 'with which Flux starts, too' '
+	test "$(modules_in "$root")" = job-exec-rs
+'
+test_expect_success 'upgraded again and removed it leaves what the site has changed, which nobody reads' '
+	dpkg_in_root -i new/*.deb &&
+	dpkg_in_root --remove job-exec-rs job-exec-rs-connector &&
+	installed >left &&
+	test_must_fail grep -v "dpkg-bak$" left
+'
+test_expect_success OVERLAY 'so Flux starts with its own job-exec' '
+	test "$(modules_in "$root")" = job-exec
 '
 ! command -v rpmbuild >/dev/null || test_set_prereq RPM
 # usage: rpm_in_root ARGUMENT... Debian asks to be told that it is not for its own system.
@@ -105,7 +185,7 @@ test_expect_success RPM 'they say the one next step, and leave nothing when they
 	grep "systemctl restart flux" install-out &&
 	test -e "rpm$prefix/lib/flux/modules/job-exec-rs.so" &&
 	rpm_in_root -e job-exec-rs job-exec-rs-connector &&
-	find rpm -type f -not -path "rpm/db/*" >left &&
+	find rpm ! -type d -not -path "rpm/db/*" >left &&
 	test_must_be_empty left
 '
 test_done
