@@ -1,13 +1,15 @@
 //! Questions to the broker. Each has a time limit, because a broker can hang, and one that is away
 //! makes the connector wait.
 
+use std::sync::Once;
 use std::sync::mpsc::channel;
 use std::thread;
 
-use job_exec_rs::adapter::libflux::Handle;
+use job_exec_rs::adapter::libflux::{Handle, HandleError};
 use job_exec_rs::proto::{Idset, JobId};
 
 use super::failure::Failure;
+use super::flux_paths;
 use super::programs::PATIENCE;
 
 /// This node's broker.
@@ -52,6 +54,16 @@ impl Broker {
     }
 }
 
+/// Connects to this node's broker.
+///
+/// # Errors
+/// There is none, or no libflux-core.
+pub(super) fn connect() -> Result<Handle, HandleError> {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(flux_paths::load_libflux);
+    Handle::connect()
+}
+
 /// Asks a service on a rank.
 ///
 /// # Errors
@@ -67,7 +79,7 @@ fn within<T: Send + 'static>(
 ) -> Result<T, Failure> {
     let (sender, receiver) = channel();
     thread::spawn(move || {
-        let answer = Handle::connect().map_err(Failure::new).and_then(question);
+        let answer = connect().map_err(Failure::new).and_then(question);
         // Nobody waits any more after the time limit.
         let _ = sender.send(answer);
     });

@@ -5,10 +5,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use job_exec_rs::adapter::libflux::Handle;
 use job_exec_rs::proto::{DegradedNode, JobId};
 use serde_json::json;
 
+use super::broker;
 use super::failure::Failure;
 
 /// How long a broker, or its module, may be away. A site's unit starts a broker again after 30 s
@@ -67,7 +67,7 @@ fn ask(payload: &str) -> Result<(), Trouble> {
     let lost = [libc::ECONNRESET, libc::EPIPE];
     let absent: &[i32] = if has_uri { &[libc::ECONNREFUSED, libc::ENOENT] } else { &[] };
     let flux =
-        Handle::connect().map_err(|error| trouble(absent, error.errnum(), Failure::new(error)))?;
+        broker::connect().map_err(|error| trouble(absent, error.errnum(), Failure::new(error)))?;
     let rank = flux.rank().map_err(|error| trouble(&lost, error.errnum(), Failure::new(error)))?;
     let away = [libc::EAGAIN, libc::ECONNRESET, libc::EHOSTUNREACH, libc::ENOSYS, libc::EPIPE];
     let asked = flux.ask_rank(rank, "job-exec.degraded", payload).map(drop);

@@ -151,6 +151,20 @@ impl FluxPaths {
     }
 }
 
+/// Loads the libflux-core of the Flux that this program is beside, or else of that in PATH. What is wrong
+/// is said when it is needed.
+pub(super) fn load_libflux() {
+    let _ = libflux().map(|library| flux_sys::load_from(&library).map(drop));
+}
+
+fn libflux() -> Option<PathBuf> {
+    let beside = std::env::current_exe().ok()?.with_file_name("flux");
+    let flux = if beside.exists() { beside } else { PathBuf::from("flux") };
+    let modules = ask(flux.to_str()?, &["config", "builtin", "module_path"]).ok()??;
+    // LIBDIR/flux/modules
+    Some(first_of(&modules).ancestors().nth(2)?.join(flux_sys::LIBRARY))
+}
+
 /// The directory of Flux's Python modules: `python3.11`, for one.
 fn python_below(directory: &Path) -> Option<PathBuf> {
     let paths = fs::read_dir(directory).ok()?.filter_map(|entry| Some(entry.ok()?.path()));

@@ -65,7 +65,9 @@ fn a_flux_that_is_too_old_is_refused_in_one_line() {
     compile(OLD_LIBFLUX, &in_it("libflux-core.so.2"), &["-shared", "-fPIC"]);
     compile(BROKER, &in_it("broker"), &["-ldl"]);
     let tool = Path::new(env!("CARGO_BIN_EXE_job-exec-rs"));
-    let text = says(Command::new(tool).args(["perilog", "list"]), directory.path());
+    let mut tool = Command::new(tool);
+    tool.args(["perilog", "list"]).env("PATH", directory.path());
+    let text = says(&mut tool, directory.path());
     assert!(text.starts_with("job-exec-rs: cannot use Flux: "), "{text}");
     assert!(text.contains("undefined symbol: flux_"), "{text}");
     assert_eq!(text.lines().count(), 1, "{text}");

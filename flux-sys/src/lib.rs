@@ -7,6 +7,7 @@
 use std::ffi::{c_int, c_void};
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
+use std::path::Path;
 use std::sync::OnceLock;
 
 #[macro_use]
@@ -19,7 +20,7 @@ mod bindings;
 pub use bindings::*;
 
 /// The name under which every release of this ABI is found (flux-core `src/common/Makefile.am`).
-const LIBRARY: &str = "libflux-core.so.2";
+pub const LIBRARY: &str = "libflux-core.so.2";
 
 /// The libc crate lacks it (Linux `asm-generic/fcntl.h`).
 const F_SETSIG: c_int = 10;
@@ -34,6 +35,17 @@ pub fn load() -> Result<&'static Libflux, &'static libloading::Error> {
     // SAFETY: libflux-core has no initialisers that need anything, and its functions have the
     // types that are in its headers.
     LIBFLUX.get_or_init(|| unsafe { Libflux::new(LIBRARY) }).as_ref()
+}
+
+/// As [`load`], of this file if it is there: nothing has loaded it for a program, and the linker may not know
+/// the directory.
+///
+/// # Errors
+/// As those of [`load`].
+pub fn load_from(file: &Path) -> Result<&'static Libflux, &'static libloading::Error> {
+    let name = file.to_str().filter(|_| file.exists()).unwrap_or(LIBRARY);
+    // SAFETY: as in `load`.
+    LIBFLUX.get_or_init(|| unsafe { Libflux::new(name) }).as_ref()
 }
 
 /// libflux-core, for those that are called by it, or run after [`load`] has found it.

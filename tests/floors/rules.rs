@@ -47,6 +47,8 @@ const FOREIGN: &[(&str, &[&str])] = &[
             "src/module/",
             "src/adapter/host/",
             "connector/src/",
+            // A program has to find the library.
+            "command/src/flux_paths.rs",
         ],
     ),
     (

@@ -127,6 +127,20 @@ test_expect_success 'stats are where administrators look for them' '
 	jq -e ".method and .config" stats &&
 	jq -e ".connector == \"resume\"" stats
 '
+# What Flux has in a prefix of its own: it finds libflux there by itself.
+mkdir -p layer/bin layer/lib
+for file in bin/flux lib/libflux-core.so.2; do cp -L "$prefix/$file" layer/$file; done
+cp "$program" layer/bin/job-exec-rs
+cat >elsewhere <<-\EOF
+	unshare --mount sh -c 'mount -t overlay overlay -o "lowerdir=layer:$0" "$0" &&
+	    mount --bind /dev/null /etc/ld.so.cache && cd / && PATH=/usr/bin:/bin && exec "$0/bin/job-exec-rs" status' "$1"
+EOF
+! patchelf --force-rpath --set-rpath "$prefix/lib" layer/bin/flux layer/lib/libflux-core.so.2 ||
+	! unshare --mount mount -t overlay overlay -o "lowerdir=layer:$prefix" "$prefix" || test_set_prereq LAYER
+test_expect_success LAYER 'the command finds libflux where the linker does not look, and flux not in PATH' '
+	start_installed bash elsewhere "$prefix" >status &&
+	grep "^0 jobs" status
+'
 test_expect_success 'a reload does not bring upstream back' '
 	start_installed bash -c "
 		name=\$(flux module list | grep -o \"^job-exec[^ ]*\") &&
