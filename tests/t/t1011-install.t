@@ -179,7 +179,7 @@ chmod +x boxed
 shell_dir=$dest$conf_dir/shell/lua.d
 in_job() {
 	FLUX_CONNECTOR_PATH=$dest$connector_dir FLUX_MODULE_PATH_PREPEND=$dest$module_dir \
-	FLUX_MODPROBE_PATH_APPEND=$dest$conf_dir/modprobe \
+	FLUX_MODPROBE_PATH_APPEND=$modprobe_path \
 	FLUX_SHELL_RC_PATH=$shell_dir flux start --test-size=1 flux run "$@"
 }
 test_expect_success 'a task with another Flux reaches its instance by the option, and not without it' '
