@@ -5,29 +5,29 @@ use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::rc::Rc;
 
+use crate::embedded::{Control, Happening, InstanceEvent};
 use job_exec_rs::machine::Level;
 use job_exec_rs::port::supervisor::Method;
 use job_exec_rs::proto::{BrokerRank, JobId, Stream, WallTime};
-use job_exec_rs_command::embedded::{Control, Happening, InstanceEvent};
 
 /// With up to this many ranks, the end of each rank has a line of its own.
 const RANKS_SHOWN: u32 = 16;
 
 /// How events are shown.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Style {
+pub struct Style {
     /// Every event as a JSON object on stdout, and nothing else.
-    pub(super) json: bool,
+    pub json: bool,
     /// The rank before each line of output.
-    pub(super) label: bool,
+    pub label: bool,
     /// What happens to the job, on stderr.
-    pub(super) progress: bool,
+    pub progress: bool,
     /// Ranks of the job.
-    pub(super) ranks: u32,
+    pub ranks: u32,
 }
 
 /// Shows events.
-pub(super) struct Console<O, E> {
+pub struct Console<O, E> {
     style: Style,
     stdout: O,
     stderr: E,
@@ -44,7 +44,8 @@ pub(super) struct Console<O, E> {
 }
 
 impl<O: Write, E: Write> Console<O, E> {
-    pub(super) fn new(style: Style, stdout: O, stderr: E, control: Rc<OnceCell<Control>>) -> Self {
+    /// `control` is there once the instance is: the job is canceled when nobody reads its output any more.
+    pub fn new(style: Style, stdout: O, stderr: E, control: Rc<OnceCell<Control>>) -> Self {
         Self {
             style,
             stdout,
@@ -60,7 +61,7 @@ impl<O: Write, E: Write> Console<O, E> {
     }
 
     /// Shows one event.
-    pub(super) fn show(&mut self, event: &InstanceEvent) {
+    pub fn show(&mut self, event: &InstanceEvent) {
         if let Err(error) = self.try_show(event) {
             self.reader_gone(&error);
         }

@@ -217,7 +217,7 @@ fn ending(
     found.extend(left.iter().map(|unit| format!("{unit}: its supervisor still knows it")));
     if found.is_empty() {
         line(&format!("  nothing, of {} units", pids.len()))?;
-        line("\nWith Flux: job-exec-rs install. Without: job-exec-rs run -N4 --label hostname")?;
+        line("\nWith Flux: job-exec-rs install")?;
         return Ok(ExitCode::SUCCESS);
     }
     Err(Failure(format!("left behind:\n  {}", found.join("\n  "))))

@@ -184,9 +184,11 @@ impl File {
     }
 }
 
-/// Where earlier releases wrote what `flux modprobe` reads.
+/// Where earlier releases wrote what `flux modprobe` reads, and pages of commands that are not here any more.
 fn former(paths: &FluxPaths) -> impl Iterator<Item = PathBuf> {
-    [DROP_IN, START_TASKS, STOP_TASKS].map(|name| paths.configuration.join(name)).into_iter()
+    let read = [DROP_IN, START_TASKS, STOP_TASKS].map(|name| paths.configuration.join(name));
+    let pages = ["man1/job-exec-rs-run.1", "man1/job-exec-rs-sim.1"];
+    read.into_iter().chain(pages.map(|name| paths.manual.join(name)))
 }
 
 /// The path from a directory to a file. Both are absolute.

@@ -1,28 +1,22 @@
 //! The command line tool: its arguments, and which module carries out which command.
 
 mod broker;
-mod console;
 mod crash;
 mod degraded;
 mod demo;
 mod doctor;
-mod failure;
 mod flux_paths;
 mod install;
 mod interrupts;
 mod life;
 mod logs;
 mod manual;
-mod method;
 mod out;
 mod own_systemd;
 mod paint;
 mod perilog;
 mod programs;
 mod reach;
-mod run;
-mod signals;
-mod sim;
 mod site;
 mod stats;
 mod status;
@@ -34,12 +28,12 @@ use std::io::Write;
 use std::process::ExitCode;
 
 use clap::{ArgAction, CommandFactory, Parser, Subcommand};
-use tracing_subscriber::EnvFilter;
+use job_exec_rs_command::{console, failure, log, method, signals};
 
 /// A job execution service for Flux: jobs as systemd units, that outlive their brokers.
 ///
-/// The service itself is a broker module; `install` puts it where Flux finds it. `run` and
-/// `demo` run commands with the same machinery inside this process, without Flux.
+/// The service itself is a broker module; `install` puts it where Flux finds it. `demo`
+/// runs commands with the same machinery inside this process, without Flux.
 #[derive(Debug, Parser)]
 #[command(name = "job-exec-rs", version = BUILD, after_help = EXAMPLES, max_term_width = 100)]
 struct Cli {
@@ -57,8 +51,6 @@ const EXAMPLES: &str = "\
 Examples:
   job-exec-rs demo                           a job that outlives a kill -9, and what else it does
   job-exec-rs demo --crash --flux            the same with the brokers of a real Flux
-  job-exec-rs run -N4 --label hostname       one command on four ranks of this host
-  job-exec-rs run -t 10s -- make check       end it after ten seconds
   sudo -u flux flux job-exec-rs doctor --all   is every node fit
   sudo job-exec-rs install                   let Flux load the module from its next start on";
 
@@ -72,20 +64,15 @@ enum Command {
     Install(install::Arguments),
     Logs(logs::Arguments),
     Perilog(perilog::Arguments),
-    Run(run::Arguments),
-    Sim(sim::Arguments),
     Status(status::Arguments),
     Uninstall(install::UninstallArguments),
     Units(units::Arguments),
 }
 
-/// From arguments to exit status: that of the job for `run`, else 0, or 1 after an error.
+/// From arguments to exit status: 0, or 1 after an error.
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    // Errors that simulated supervisors log are expected.
-    if !matches!(cli.command, Command::Sim(_)) {
-        log_to_stderr(cli.verbose);
-    }
+    log::to_stderr(cli.verbose);
     let result = match cli.command {
         Command::Degraded(arguments) => degraded::degraded(&arguments),
         Command::Demo(arguments) => demo::demo(&arguments),
@@ -94,8 +81,6 @@ fn main() -> ExitCode {
         Command::Install(arguments) => install::install(&arguments, &Cli::command()),
         Command::Logs(arguments) => logs::logs(&arguments),
         Command::Perilog(arguments) => perilog::perilog(&arguments),
-        Command::Run(arguments) => run::run(&arguments),
-        Command::Sim(arguments) => sim::sim(&arguments),
         Command::Status(arguments) => status::status(&arguments),
         Command::Uninstall(arguments) => install::uninstall(&arguments, &Cli::command()),
         Command::Units(arguments) => units::units(&arguments),
@@ -108,21 +93,6 @@ fn main() -> ExitCode {
         let _ = writeln!(std::io::stderr(), "job-exec-rs: {failure}");
         ExitCode::FAILURE
     })
-}
-
-fn log_to_stderr(verbose: u8) {
-    let level = match verbose {
-        0 => "warn",
-        1 => "job_exec_rs=info",
-        2.. => "job_exec_rs=trace",
-    };
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level));
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        .with_ansi(false)
-        .without_time()
-        .init();
 }
 
 #[cfg(test)]

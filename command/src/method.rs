@@ -5,7 +5,7 @@ use job_exec_rs::proto::ExecMethod;
 
 /// How commands are started.
 #[derive(Clone, Copy, Debug, Default, ValueEnum)]
-pub(super) enum Method {
+pub enum Method {
     /// systemd where the user bus answers, else fork
     #[default]
     Auto,

@@ -6,14 +6,14 @@
 use std::io::Write;
 use std::thread::JoinHandle;
 
-use job_exec_rs_command::embedded::Control;
+use crate::embedded::Control;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::{Handle, Signals};
 
 use super::failure::Failure;
 
 /// A thread that waits for signals, until this is dropped.
-pub(super) struct SignalThread {
+pub struct SignalThread {
     handle: Handle,
     thread: Option<JoinHandle<()>>,
 }
@@ -21,7 +21,7 @@ pub(super) struct SignalThread {
 impl SignalThread {
     /// Calls `take` with each signal: how many came before, and its name. Says on stderr what that
     /// returns.
-    pub(super) fn start(
+    pub fn start(
         mut take: impl FnMut(usize, &str) -> &'static str + Send + 'static,
     ) -> Result<Self, Failure> {
         let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM]).map_err(Failure::new)?;
@@ -39,7 +39,7 @@ impl SignalThread {
     }
 
     /// Passes signals on to an instance.
-    pub(super) fn of_instance(control: Control) -> Result<Self, Failure> {
+    pub fn of_instance(control: Control) -> Result<Self, Failure> {
         Self::start(move |count, name| match count {
             0 => {
                 control.cancel(None, &format!("interrupted ({name})"));

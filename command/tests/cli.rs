@@ -8,8 +8,12 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
 
+/// The command, or the program for developers if that has the subcommand.
 fn tool(arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_job-exec-rs"));
+    let mut command = Command::new(match arguments.first() {
+        Some(&"run" | &"sim") => env!("CARGO_BIN_EXE_job-exec-rs-dev"),
+        _ => env!("CARGO_BIN_EXE_job-exec-rs"),
+    });
     command.args(arguments).env_remove("RUST_LOG").stdin(Stdio::null());
     command
 }
@@ -148,6 +152,16 @@ fn a_crash_needs_a_user_systemd_and_says_so_in_one_line() {
     assert!(stderr(&ran).contains("no crash is shown: bash: "), "{}", stderr(&ran));
     assert_eq!(stderr(&ran).lines().count(), 1, "{}", stderr(&ran));
     assert_eq!(files(dir.path()), 0);
+}
+
+#[test]
+fn what_is_installed_has_nothing_for_developers() {
+    for name in ["run", "sim"] {
+        let tool = Command::new(env!("CARGO_BIN_EXE_job-exec-rs")).args([name, "--help"]).output();
+        let tool = tool.expect("the tool runs");
+        assert_eq!(tool.status.code(), Some(2), "{name}: {}", stderr(&tool));
+        assert_eq!(code(&[name, "--help"]), Some(0), "{name}");
+    }
 }
 
 #[test]

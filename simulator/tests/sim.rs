@@ -25,7 +25,7 @@ fn play_all(profile: &str, more: std::ops::Range<u64>) {
         let outcome = play(seed, profile, false);
         assert!(
             outcome.violations.is_empty(),
-            "{}\nreplay: job-exec-rs sim --profile {profile} --seed {seed}",
+            "{}\nreplay: job-exec-rs-dev sim --profile {profile} --seed {seed}",
             outcome.violations[0],
         );
         assert_eq!(outcome.coverage.violation(), None, "--profile {profile} --seed {seed}");

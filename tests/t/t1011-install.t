@@ -219,8 +219,10 @@ test_expect_success 'an instance then has upstream again' '
 	grep "^job-exec " modules
 '
 former=$dest$conf_dir/modprobe
+former_page=$dest$(flux config builtin man_path)/man1/job-exec-rs-sim.1
 leave_former() {
-	mkdir -p "$former"/{modprobe,rc1,rc3}.d &&
+	mkdir -p "$former"/{modprobe,rc1,rc3}.d "$(dirname "$former_page")" &&
+	touch "$former_page" &&
 	touch "$former/modprobe.d/50-job-exec-rs.toml" "$former"/rc{1,3}.d/50-job-exec-rs.py \
 		"$former/modprobe.d/other.toml"
 }
@@ -228,6 +230,7 @@ test_expect_success 'install removes what earlier releases wrote elsewhere' '
 	leave_former &&
 	"$program" install --destdir "$dest" >out &&
 	grep "removed $former/rc1.d/50-job-exec-rs.py" out &&
+	test_must_fail test -e "$former_page" &&
 	test "$(find "$former" -type f)" = "$former/modprobe.d/other.toml"
 '
 test_expect_success 'and so does uninstall' '

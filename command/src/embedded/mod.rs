@@ -1,4 +1,4 @@
-//! A whole instance inside one process. The commands `demo` and `run` and the tests use it. It
+//! A whole instance inside one process. The command `demo`, developers' `run` and the tests use it. It
 //! needs no Flux.
 //!
 //! ```text

@@ -1,4 +1,4 @@
-//! `job-exec-rs run`
+//! `job-exec-rs-dev run`
 
 use std::cell::OnceCell;
 use std::path::PathBuf;
@@ -10,10 +10,10 @@ use job_exec_rs::config::Config;
 use job_exec_rs::proto::{Idset, parse_fsd};
 use job_exec_rs_command::embedded::{Instance, InstanceConfig, JobRequest};
 
-use super::console::{Console, Style};
-use super::failure::Failure;
-use super::method::Method;
-use super::signals::SignalThread;
+use job_exec_rs_command::console::{Console, Style};
+use job_exec_rs_command::failure::Failure;
+use job_exec_rs_command::method::Method;
+use job_exec_rs_command::signals::SignalThread;
 
 /// Ranks of one instance: each has a thread, and systemd a connection, of its own.
 const RANKS_MAX: i64 = 512;
@@ -27,10 +27,10 @@ const RANKS_MAX: i64 = 512;
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
-  job-exec-rs run hostname
-  job-exec-rs run -N4 --label -- sh -c 'echo $FLUX_TASK_RANK of $FLUX_JOB_SIZE; exit 3'
-  job-exec-rs run -N2 -t 1.5m --method systemd ./simulate --steps 100
-  job-exec-rs run --json true | jq -r .name
+  job-exec-rs-dev run hostname
+  job-exec-rs-dev run -N4 --label -- sh -c 'echo $FLUX_TASK_RANK of $FLUX_JOB_SIZE; exit 3'
+  job-exec-rs-dev run -N2 -t 1.5m --method systemd ./simulate --steps 100
+  job-exec-rs-dev run --json true | jq -r .name
 
 The command finds FLUX_JOB_ID, FLUX_JOB_SIZE, FLUX_JOB_NNODES, FLUX_TASK_RANK and
 FLUX_BROKER_RANK in its environment.")]

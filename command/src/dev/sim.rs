@@ -1,4 +1,4 @@
-//! `job-exec-rs sim`: plays many seeds of the simulated world, or one with its transcript.
+//! `job-exec-rs-dev sim`: plays many seeds of the simulated world, or one with its transcript.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{IsTerminal, Write};
@@ -11,7 +11,7 @@ use job_exec_rs_simulator::{
     Coverage, FaultKind, JobTraffic, Load, Outcome, Profile, Violation, minimise, run,
 };
 
-use super::failure::Failure;
+use job_exec_rs_command::failure::Failure;
 
 /// Play the machines against a simulated world, with faults, seed by seed
 #[derive(Args, Debug)]
@@ -165,7 +165,7 @@ fn many(arguments: &Arguments, profile: &Profile) -> ExitCode {
     let totals = totals.into_inner().unwrap_or_else(PoisonError::into_inner);
     for (seed, violation) in totals.failed.iter().take(FAILED_MAX) {
         println!("seed {seed}: {violation}");
-        println!("  replay: job-exec-rs sim --profile {} --seed {seed}", arguments.profile);
+        println!("  replay: job-exec-rs-dev sim --profile {} --seed {seed}", arguments.profile);
     }
     if arguments.coverage {
         list_coverage(&totals);
