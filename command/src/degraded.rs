@@ -24,7 +24,9 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// in both cases. The mark is kept when this command has ended with status 0; the prolog has to end
 /// with status 0, too. With several reasons, use it several times.
 ///
-/// Root needs access.allow-root-owner or access.allow-guest-user in the configuration of the broker.
+/// An IMP gives scripts the PATH /usr/sbin:/usr/bin:/sbin:/bin: if Flux is elsewhere, name this command
+/// with its directory. Root needs access.allow-root-owner or access.allow-guest-user in the configuration
+/// of the broker.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:

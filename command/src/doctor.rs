@@ -40,9 +40,9 @@ const COULD_NOT_LOOK: u8 = 2;
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
-  sudo -u flux flux job-exec-rs doctor --all
-  flux job-exec-rs doctor --all --bad-only && echo fit
-  flux job-exec-rs doctor --json | jq '.findings[] | select(.grade == \"bad\")'")]
+  sudo -u flux job-exec-rs doctor --all
+  job-exec-rs doctor --all --bad-only && echo fit
+  job-exec-rs doctor --json | jq '.findings[] | select(.grade == \"bad\")'")]
 pub(super) struct Arguments {
     /// All nodes of the instance, through flux exec
     #[arg(long)]

@@ -33,9 +33,9 @@ const PAUSE: Duration = Duration::from_secs(2);
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
-  flux job-exec-rs logs f2XyZ >report.txt
-  flux job-exec-rs logs --since 10m --follow f2XyZ
-  flux job-exec-rs logs --json f2XyZ | jq 'select(.from == \"systemd\")'")]
+  job-exec-rs logs f2XyZ >report.txt
+  job-exec-rs logs --since 10m --follow f2XyZ
+  job-exec-rs logs --json f2XyZ | jq 'select(.from == \"systemd\")'")]
 pub(super) struct Arguments {
     /// The job
     #[arg(value_name = "JOBID")]

@@ -51,7 +51,7 @@ const EXAMPLES: &str = "\
 Examples:
   job-exec-rs demo                           a job that outlives a kill -9, and what else it does
   job-exec-rs demo --crash --flux            the same with the brokers of a real Flux
-  sudo -u flux flux job-exec-rs doctor --all   is every node fit
+  sudo -u flux job-exec-rs doctor --all   is every node fit
   sudo job-exec-rs install                   let Flux load the module from its next start on";
 
 #[derive(Debug, Subcommand)]

@@ -18,9 +18,9 @@ use super::stats;
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
-  flux job-exec-rs status
-  flux job-exec-rs status f2XyZ               one job
-  flux job-exec-rs status --json | jq .jobs")]
+  job-exec-rs status
+  job-exec-rs status f2XyZ               one job
+  job-exec-rs status --json | jq .jobs")]
 pub(super) struct Arguments {
     /// This job alone
     #[arg(value_name = "JOBID")]

@@ -32,9 +32,9 @@ const PROPERTIES: &str =
 Columns: jobid rank host stage unit state pid processes memory since
 
 Examples:
-  flux job-exec-rs units                            of this node
-  flux job-exec-rs units --all f2XyZ                of one job, on all nodes
-  flux job-exec-rs units --all -no '{rank} {unit}'  two columns, and no header")]
+  job-exec-rs units                            of this node
+  job-exec-rs units --all f2XyZ                of one job, on all nodes
+  job-exec-rs units --all -no '{rank} {unit}'  two columns, and no header")]
 pub(super) struct Arguments {
     /// This job's alone
     #[arg(value_name = "JOBID")]

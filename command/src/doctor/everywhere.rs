@@ -133,7 +133,7 @@ mod tests {
         assert_eq!(lines[2].trim(), "on n3 n5 n6");
         assert_eq!(lines[3].trim(), "-> loginctl enable-linger flux");
         assert_eq!(lines[4], "  ?     answer           7         No route to host");
-        assert_eq!(lines[5].trim(), "-> flux exec -r 7 flux job-exec-rs doctor");
+        assert_eq!(lines[5].trim(), "-> flux exec -r 7 job-exec-rs doctor");
         assert!(lines[8].starts_with("  good  room "), "{lines:#?}");
         assert!(lines[8].ends_with("0G are free, and 98 others"), "{lines:#?}");
         assert_eq!(lines.len(), 9, "{lines:#?}");

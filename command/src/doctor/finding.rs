@@ -96,6 +96,6 @@ pub(super) fn bad(check: &str, found: impl Into<String>, mend: impl Into<String>
 
 /// A rank that has not told what it found.
 pub(super) fn silent(why: &str) -> Finding {
-    let mend = format!("flux exec -r {RANKS} flux job-exec-rs doctor");
+    let mend = format!("flux exec -r {RANKS} job-exec-rs doctor");
     Finding { grade: Grade::Unknown, mend: Some(mend), ..good("answer", why) }
 }

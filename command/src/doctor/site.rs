@@ -105,7 +105,7 @@ pub(super) fn broker() -> Result<Result<Broker, String>, Failure> {
     let owner = here.owner.map_or(getuid(), Uid::from_raw);
     if owner != getuid() {
         let owner = name_of(owner);
-        let why = format!("the instance is {owner}'s: sudo -u {owner} flux job-exec-rs doctor");
+        let why = format!("the instance is {owner}'s: sudo -u {owner} job-exec-rs doctor");
         return Err(Failure(why));
     }
     Ok(Ok(Broker::look(&here)))
