@@ -18,6 +18,7 @@ use super::failure::Failure;
 use super::flux_paths::FluxPaths;
 use super::manual;
 use super::programs::run;
+use super::running;
 
 /// Beside the executable, as cargo builds it and packages ship it.
 const LIBRARY: &str = "libjob_exec_rs.so";
@@ -105,7 +106,8 @@ pub(super) struct Arguments {
 
 /// Remove what install has written, and nothing else
 ///
-/// From its next start on, Flux loads its own job-exec again.
+/// From its next start on, Flux loads its own job-exec again. While jobs run on this node nothing is
+/// removed: nobody would own their processes.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -114,6 +116,9 @@ Examples:
 pub(super) struct UninstallArguments {
     #[command(flatten)]
     place: Place,
+    /// Also while jobs run on this node: the next stop of Flux cancels them
+    #[arg(long)]
+    force: bool,
 }
 
 /// Where Flux is.
@@ -274,6 +279,9 @@ pub(super) fn uninstall(
     command: &Command,
 ) -> Result<ExitCode, Failure> {
     let paths = arguments.place.paths()?;
+    if arguments.place.destdir.is_none() && !arguments.force {
+        refuse_while_jobs_run()?;
+    }
     let files = File::all(&paths, Some(command));
     remove_former(&paths, arguments.place.dry_run)?;
     for File { path, .. } in files.iter().rev() {
@@ -286,9 +294,26 @@ pub(super) fn uninstall(
     }
     if !arguments.place.dry_run {
         reload_systemd(&files)?;
-        say("\nRestart the instance: Flux then loads its own job-exec again.")?;
+        say("\nRestart the instance: that cancels jobs that run, and loads Flux's own job-exec.")?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Without the module nobody owns the processes of jobs that run. A stop of Flux cancels these jobs, but a
+/// broker that dies before it does not.
+fn refuse_while_jobs_run() -> Result<(), Failure> {
+    let jobs: Vec<String> = running::jobs().iter().map(ToString::to_string).collect();
+    if jobs.is_empty() {
+        return Ok(());
+    }
+    let jobs = jobs.join(" ");
+    Err(Failure(format!(
+        "shells of jobs run on this node, and nobody would own them: {jobs}\n\
+         Drain the node and wait for them, or cancel them:\n\
+         \x20   flux resource drain $(hostname) 'job-exec-rs is removed'\n\
+         \x20   flux cancel {jobs}\n\
+         With --force the next stop of Flux cancels them."
+    )))
 }
 
 /// Whether it was there, which is said.

@@ -17,6 +17,7 @@ mod paint;
 mod perilog;
 mod programs;
 mod reach;
+mod running;
 mod site;
 mod stats;
 mod status;

@@ -36,7 +36,6 @@ NAMES = ("job-exec-rs", "job-exec")
 SHELLS = ("shell-*.service", "imp-shell-*.service")
 # Said at a stop.
 KEPT = "jobs that run are not canceled, and are found again at the next start (exec.keep-jobs)"
-NOT_OWNED = "at the next start nobody would own the processes of jobs that run:"
 CANCELED = "jobs that run are canceled"
 # Run at a stop. This file may be gone by then, and with it the module. What is canceled, and how, is as
 # push-cleanup of flux-core's rc1 has it.
@@ -154,9 +153,9 @@ def sync_restored(context):
 
 @task("keep-jobs", ranks="0", after=["job-exec"], before=["push-cleanup"], needs=["job-exec"])
 def keep_jobs(context):
-    """Keeps a stop of the instance from canceling its jobs, if they outlive it: push-cleanup of
-    flux-core's rc1 looks for this variable."""
-    if keeps_jobs(context.handle):
+    """Has the stop of the instance decide whether it cancels its jobs: push-cleanup of flux-core's rc1
+    looks for this variable. Whether shells outlive their broker is not known yet where systemd is slow."""
+    if is_of_site(context):
         os.environ["FLUX_DISABLE_JOB_CLEANUP"] = "1"
         command = AT_STOP.format(file=shlex.quote(os.path.abspath(__file__)))
         # What it prints is in the log, and on the terminal of `flux shutdown`.
@@ -173,17 +172,19 @@ def keeps_jobs(handle):
 
 
 def why_canceled(handle):
-    """Why the module that runs will not own the processes of its jobs at the next start of this broker, as
-    the files are now. None: it will."""
+    """Why jobs are not kept: they do not outlive the stop, or the module that runs will not own their
+    processes at the next start of this broker, as the files are now. None: they are."""
+    if not keeps_jobs(handle):
+        return "exec.keep-jobs is false, or shells end with their broker"
     listed = handle.rpc("module.list", {}).get()["mods"]
     running = [module["path"] for module in listed if module["name"] in NAMES]
     on_disk = configuration(handle)
     other = on_disk("modules.alternatives.job-exec")
     path = other if other not in ("", *NAMES) else path_of(other or selected())
     if path not in running:
-        return f"Flux will load {path}"
+        return f"nobody would own them, because Flux will load {path}"
     if on_disk("exec.method") == "fork":
-        return "exec.method is fork"
+        return "nobody would own them, because exec.method is fork"
     return None
 
 
@@ -367,7 +368,7 @@ def decide_at_stop():
     except (OSError, ValueError, KeyError, subprocess.SubprocessError) as error:
         print(f"job-exec-rs: whether jobs are kept at this stop: {error}", file=sys.stderr)
         why = None
-    print(f"{NOT_OWNED} {why}" if why else KEPT)
+    print(f"jobs that run are not kept: {why}" if why else KEPT)
     sys.exit(1 if why else 0)
 
 

@@ -103,7 +103,7 @@ def configured(brokers, line):
 def cancel_before_going_back(brokers):
     start_tasks = os.path.join(os.environ["FLUX_MODPROBE_PATH_APPEND"], "rc1.d", "job-exec-rs.py")
     for change, why in (
-        (away(MODULE), f"Flux will load {brokers.run('config', 'builtin', 'module_path').strip()}"),
+        (away(MODULE), f"because Flux will load {brokers.run('config', 'builtin', 'module_path').strip()}"),
         (away(start_tasks), f"can't open file '{start_tasks}'"),
         (configured(brokers, 'exec.method = "fork"'), "exec.method is fork"),
         (configured(brokers, 'modules.alternatives.job-exec = "other"'), "Flux will load other"),

@@ -207,6 +207,18 @@ test_expect_success 'a site can choose it for all jobs, and a job against it' '
 	in_job printenv FLUX_URI >out && grep "^local:///" out &&
 	in_job -o task-uri=resume printenv FLUX_URI >out && grep "^resume:///" out
 '
+cat >refused <<-\EOF
+	id=$(flux submit sleep inf) && flux job wait-event -t 60 $id start >/dev/null &&
+	echo "$id" && ! "$program" uninstall --prefix "$PWD/prefix" 2>&1
+	flux cancel "$id" && flux job wait-event -t 60 $id clean >/dev/null
+EOF
+test_expect_success UNITS 'while a job runs on the node nothing is removed, and it is named' '
+	"$program" install --prefix "$PWD/prefix" && find prefix ! -type d | sort >there &&
+	program=$program start_installed bash refused >out &&
+	id=$(head -n 1 out) && id=${id#?} &&
+	grep "nobody would own them: .*$id" out && grep "flux cancel .*$id" out &&
+	find prefix ! -type d | sort >still && test_cmp there still && rm -r prefix
+'
 test_expect_success 'uninstall removes exactly that' '
 	"$program" uninstall --destdir "$dest" &&
 	installed_files >now &&
@@ -247,7 +259,7 @@ test_expect_success 'another prefix' '
 	"$program" install --prefix "$PWD/prefix" &&
 	find prefix -name job-exec-rs.so | grep . &&
 	find prefix -path "*/modprobe/modprobe.d/*.toml" | grep . &&
-	"$program" uninstall --prefix "$PWD/prefix" &&
+	"$program" uninstall --force --prefix "$PWD/prefix" &&
 	test "$(find prefix ! -type d)" = ""
 '
 test_expect_success 'a place that cannot be written to is an error that names it' '
