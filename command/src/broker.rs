@@ -6,7 +6,7 @@ use std::sync::mpsc::channel;
 use std::thread;
 
 use job_exec_rs::adapter::libflux::{Handle, HandleError};
-use job_exec_rs::proto::{Idset, JobId};
+use job_exec_rs::proto::{Hostlist, Idset, JobId};
 
 use super::failure::Failure;
 use super::flux_paths;
@@ -19,6 +19,8 @@ pub(super) struct Broker {
     /// Of the instance.
     pub(super) size: u32,
     pub(super) host: String,
+    /// Of all ranks.
+    pub(super) hosts: Option<Hostlist>,
     /// The user id that the instance belongs to.
     pub(super) owner: Option<u32>,
     /// The instance is a job.
@@ -41,6 +43,7 @@ impl Broker {
                 rank: flux.rank().map_err(Failure::new)?,
                 size: number("size").unwrap_or(1),
                 host: attribute("hostname").unwrap_or_default(),
+                hosts: attribute("hostlist").and_then(|hosts| hosts.parse().ok()),
                 owner: number("security.owner"),
                 is_job: attribute("jobid").is_some(),
                 is_configured: attribute("broker.boot-method").is_some_and(|how| how == "config"),

@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 
 use clap::Args;
 use humantime::{format_rfc3339_micros, parse_rfc3339, parse_rfc3339_weak};
-use job_exec_rs::proto::{Idset, JobId};
+use job_exec_rs::proto::JobId;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -17,18 +17,19 @@ use super::broker::Broker;
 use super::failure::Failure;
 use super::out::Out;
 use super::paint::{Colour, Paint};
-use super::programs::{on_ranks, run, tell};
+use super::programs::{on_ranks, ranks_of_job, run, tell};
 use super::reach::{Reach, duration};
-use super::stats;
+use super::stats::{self, Unit};
 
 /// Between two looks of `--follow`, each of which asks all ranks of the job.
 const PAUSE: Duration = Duration::from_secs(2);
 
 /// Show all that the service has on a job: what to attach to a report
 ///
-/// For the instance owner. In order of time: the job's eventlog and exec eventlog, what the brokers of its
-/// ranks have logged on it, what systemd says of its units, and the records that are still there. Each
-/// line has its time, its rank or host, and where it is from. The exit status is 1 if a rank has not
+/// In order of time: the job's eventlog and exec eventlog, what the brokers of its ranks have logged on it,
+/// what systemd says of its units, and the records that are still there. Of the user's own job another
+/// user than the instance owner gets the eventlogs, and which units there are now. Each line has its time,
+/// its rank or host, and where it is from. The exit status is 1 if a rank has not
 /// answered.
 #[derive(Args, Debug)]
 #[command(after_help = "\
@@ -53,6 +54,8 @@ pub(super) struct Arguments {
     reach: Reach,
 }
 
+/// Where an entry is from that is as the module says.
+const MODULE: &str = "module";
 /// Why an entry says nothing of a unit.
 const NO_JOURNAL: &str = "the journal has nothing on its units";
 
@@ -106,20 +109,46 @@ fn look(arguments: &Arguments) -> Result<(BTreeSet<Entry>, Vec<String>), Failure
     for path in ["eventlog", "guest.exec.eventlog"] {
         entries.extend(events(&id, path)?);
     }
-    let answers = on_ranks(&ranks(&id)?, &["logs", &id], arguments.reach.timeout)?;
-    let told = answers.told.into_values().flatten();
-    entries.extend(told.filter_map(|entry| serde_json::from_value::<Entry>(entry).ok()));
+    let ranks = ranks_of_job(&id)?;
+    let silent = if stats::is_guests(&stats::of_rank(0)?) {
+        let (told, silent) = stats::of_ranks(&ranks);
+        entries.extend(told.iter().flat_map(|(rank, stats)| module(*rank, stats, arguments.job)));
+        silent
+    } else {
+        // Rank 0 talks to the job manager.
+        let all = ranks.union(&[0].into_iter().collect());
+        let answers = on_ranks(&all, &["logs", &id], arguments.reach.timeout)?;
+        let told = answers.told.into_values().flatten();
+        entries.extend(told.filter_map(|entry| serde_json::from_value::<Entry>(entry).ok()));
+        let why = |(rank, why)| format!("rank {rank}: {why}");
+        answers.silent.into_iter().map(why).collect()
+    };
     if let Some(since) = &arguments.since {
         entries.retain(|entry| entry.time >= *since);
     }
-    let why = |(rank, why)| format!("rank {rank}: {why}");
-    Ok((entries, answers.silent.into_iter().map(why).collect()))
+    Ok((entries, silent))
+}
+
+/// What a rank's module tells a user of the user's own job. What it is now has no time of its own.
+fn module(rank: u32, stats: &Value, job: JobId) -> Vec<Entry> {
+    let units = stats::units(stats).into_iter().filter(|unit| unit.job.parse() == Ok(job));
+    let entry = |Unit { stage, unit, pid, .. }: Unit| {
+        let pid = pid.map_or_else(String::new, |pid| format!(", pid {pid}"));
+        Entry {
+            time: format_rfc3339_micros(SystemTime::now()).to_string(),
+            place: format!("rank {rank}"),
+            from: MODULE.to_string(),
+            text: format!("{stage} {unit}{pid}"),
+        }
+    };
+    units.map(entry).collect()
 }
 
 impl Entry {
     /// What it is known by in the next look. Facts have no times of their own.
     fn key(&self) -> Self {
-        let has_time = self.from != "record" && !self.text.starts_with(NO_JOURNAL);
+        let is_fact = ["record", MODULE].contains(&self.from.as_str());
+        let has_time = !is_fact && !self.text.starts_with(NO_JOURNAL);
         Self { time: if has_time { self.time.clone() } else { String::new() }, ..self.clone() }
     }
 
@@ -141,19 +170,6 @@ fn since(text: &str) -> Result<String, String> {
         })?,
     };
     Ok(format_rfc3339_micros(time).to_string())
-}
-
-/// Those of its allocation, and rank 0, which talks to the job manager.
-fn ranks(id: &str) -> Result<Idset, Failure> {
-    let text = run("flux", &["job", "info", id, "R"]).unwrap_or_default();
-    let resources: Value = serde_json::from_str(&text).unwrap_or_default();
-    let mut ranks: Idset = [0].into_iter().collect();
-    for part in resources["execution"]["R_lite"].as_array().into_iter().flatten() {
-        let more: Idset =
-            part["rank"].as_str().unwrap_or_default().parse().map_err(Failure::new)?;
-        ranks = ranks.union(&more);
-    }
-    Ok(ranks)
 }
 
 /// An eventlog (RFC 18). The job itself has to be there; it may have no exec eventlog yet.

@@ -111,6 +111,19 @@ pub(super) fn tell(lines: impl IntoIterator<Item = Value>) -> Result<ExitCode, F
     Ok(ExitCode::SUCCESS)
 }
 
+/// The ranks of a job's allocation. None: it has no resources yet, or is another user's.
+pub(super) fn ranks_of_job(id: &str) -> Result<Idset, Failure> {
+    let text = run("flux", &["job", "info", id, "R"]).unwrap_or_default();
+    let resources: Value = serde_json::from_str(&text).unwrap_or_default();
+    let mut ranks = Idset::new();
+    for part in resources["execution"]["R_lite"].as_array().into_iter().flatten() {
+        let more: Idset =
+            part["rank"].as_str().unwrap_or_default().parse().map_err(Failure::new)?;
+        ranks = ranks.union(&more);
+    }
+    Ok(ranks)
+}
+
 /// Runs `flux job-exec-rs ARGUMENTS --here` on these ranks: each prints lines of JSON, and [`END`].
 ///
 /// # Errors

@@ -1,16 +1,50 @@
 //! What modules say of themselves (`rfc/0005-configuration.md`, 5.5).
 
+use std::collections::BTreeMap;
+
+use job_exec_rs::proto::Idset;
 use serde_json::Value;
 
 use super::broker;
 use super::failure::Failure;
 
-/// The statistics of the instance: those of rank 0, with the jobs that other ranks lead.
+/// The statistics of the instance: those of rank 0, with the jobs that other ranks lead. A user who is
+/// not the instance owner gets what there is of the user's own jobs, and asks these ranks itself.
 ///
 /// # Errors
 /// As [`of_rank`], of rank 0.
 pub(super) fn of_instance() -> Result<Value, Failure> {
-    ask(0, "{}")
+    let mut stats = ask(0, "{}")?;
+    if is_guests(&stats) {
+        let led = stats["coordinated"].as_object().cloned().unwrap_or_default();
+        let leaders = led.values().filter_map(|job| u32::try_from(job["leader"].as_u64()?).ok());
+        // A leader that does not answer is seen by that.
+        let (told, _) = of_ranks(&leaders.collect());
+        for (id, job) in led {
+            let of_leader = told.iter().find(|(rank, _)| job["leader"] == **rank);
+            stats["jobs"][&id] = of_leader.map_or(Value::Null, |(_, its)| its["jobs"][&id].clone());
+        }
+    }
+    Ok(stats)
+}
+
+/// They are for another user than the instance owner.
+pub(super) fn is_guests(stats: &Value) -> bool {
+    stats["config"].is_null()
+}
+
+/// The statistics of each of these ranks, and why there are none of some.
+pub(super) fn of_ranks(ranks: &Idset) -> (BTreeMap<u32, Value>, Vec<String>) {
+    let (mut told, mut silent) = (BTreeMap::new(), Vec::new());
+    for rank in ranks.iter() {
+        match of_rank(rank) {
+            Ok(stats) => {
+                told.insert(rank, stats);
+            }
+            Err(Failure(why)) => silent.push(why),
+        }
+    }
+    (told, silent)
 }
 
 /// The statistics of one rank alone.

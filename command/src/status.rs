@@ -14,7 +14,7 @@ use super::stats;
 
 /// Show what the service does: jobs, their ranks, and what each waits for
 ///
-/// For the instance owner. It asks rank 0, which asks the ranks that lead jobs.
+/// The instance owner sees all jobs, another user the user's own.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -60,6 +60,9 @@ fn of_job(stats: &Value, job: JobId) -> Result<(&str, &Value), Failure> {
 }
 
 fn show(stats: &Value, out: &mut impl Write) -> std::io::Result<()> {
+    if stats::is_guests(stats) {
+        return show_jobs(stats, out);
+    }
     let word = |key: &str| stats[key].as_str().unwrap_or("?").to_string();
     writeln!(out, "job-exec-rs {} on rank 0: shells by {}", word("release"), word("launcher"))?;
     for key in ["notice", "connector-notice"] {
@@ -70,14 +73,16 @@ fn show(stats: &Value, out: &mut impl Write) -> std::io::Result<()> {
     if let Some(what) = stats["waits-for"].as_str() {
         writeln!(out, "  systemd does not answer: {what}")?;
     }
+    show_jobs(stats, out)?;
+    let started = &stats["counters"]["agent"]["units_started"];
+    writeln!(out, "{started} units started here since the module was loaded")
+}
+
+fn show_jobs(stats: &Value, out: &mut impl Write) -> std::io::Result<()> {
     let led = stats["coordinated"].as_object().cloned().unwrap_or_default();
     let plural = if led.len() == 1 { "" } else { "s" };
     writeln!(out, "{} job{plural}{}", led.len(), if led.is_empty() { "" } else { ":" })?;
-    for (id, led) in &led {
-        show_job(stats, id, led, out)?;
-    }
-    let started = &stats["counters"]["agent"]["units_started"];
-    writeln!(out, "{started} units started here since the module was loaded")
+    led.iter().try_for_each(|(id, led)| show_job(stats, id, led, out))
 }
 
 fn show_job(stats: &Value, id: &str, led: &Value, out: &mut impl Write) -> std::io::Result<()> {

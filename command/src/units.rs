@@ -1,16 +1,17 @@
 //! `job-exec-rs units`: where the shells and scripts of jobs are, and how they are.
 
 use std::collections::BTreeMap;
+use std::io::Write;
 use std::process::ExitCode;
 
 use clap::Args;
-use job_exec_rs::proto::JobId;
+use job_exec_rs::proto::{Idset, JobId};
 use serde_json::{Value, json};
 
 use super::broker::Broker;
 use super::failure::Failure;
 use super::out::Out;
-use super::programs::{on_ranks, run, tell};
+use super::programs::{on_ranks, ranks_of_job, run, tell};
 use super::reach::Reach;
 use super::stats::{self, Unit};
 use super::table::Form;
@@ -25,8 +26,9 @@ const PROPERTIES: &str =
 
 /// Show the units of jobs: rank, host, state, processes
 ///
-/// For the instance owner. A column without a value is `-`: a shell with method fork has no unit. The
-/// exit status is 1 if a rank has not answered.
+/// The instance owner sees the units of all jobs, another user those of the user's own, without what only
+/// the owner's systemd knows. A column without a value is `-`: a shell with method fork has no unit. The exit
+/// status is 1 if a rank has not answered.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Columns: jobid rank host stage unit state pid processes memory since
@@ -39,7 +41,7 @@ pub(super) struct Arguments {
     /// This job's alone
     #[arg(value_name = "JOBID")]
     job: Option<JobId>,
-    /// All nodes of the instance, through flux exec
+    /// All nodes of the instance, or of the user's jobs
     #[arg(long)]
     all: bool,
     #[command(flatten)]
@@ -50,10 +52,14 @@ pub(super) struct Arguments {
 
 pub(super) fn units(arguments: &Arguments) -> Result<ExitCode, Failure> {
     let broker = Broker::ask()?;
+    let stats = stats::of_rank(broker.rank)?;
+    let own = rows(&broker, broker.rank, &stats, arguments.job);
     if arguments.reach.here {
-        return tell(here(&broker, arguments.job)?);
+        return tell(own);
     }
-    let (rows, is_complete) = if arguments.all {
+    let (rows, is_complete) = if arguments.all && stats::is_guests(&stats) {
+        of_user(&broker, arguments.job)?
+    } else if arguments.all {
         let job = arguments.job.map(|job| job.to_string());
         let more: Vec<&str> = job.iter().map(String::as_str).collect();
         let ask = [&["units"], more.as_slice()].concat();
@@ -61,16 +67,33 @@ pub(super) fn units(arguments: &Arguments) -> Result<ExitCode, Failure> {
         let is_complete = answers.complain();
         (answers.told.into_values().flatten().collect(), is_complete)
     } else {
-        (here(&broker, arguments.job)?, true)
+        (own, true)
     };
     arguments.form.show(&rows, (&COLUMNS, FORMAT), &mut Out::lock())?;
     Ok(if is_complete { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// The units of this rank.
-fn here(broker: &Broker, job: Option<JobId>) -> Result<Vec<Value>, Failure> {
-    let mut units = stats::units(&stats::of_rank(broker.rank)?);
+/// Those of the user's own jobs, and whether all ranks have answered. Each is asked from here.
+fn of_user(broker: &Broker, job: Option<JobId>) -> Result<(Vec<Value>, bool), Failure> {
+    let jobs = stats::of_rank(0)?["coordinated"].as_object().cloned().unwrap_or_default();
+    let mut ranks = Idset::new();
+    for id in jobs.keys().filter(|id| job.is_none_or(|job| id.parse() == Ok(job))) {
+        ranks = ranks.union(&ranks_of_job(id)?);
+    }
+    let (told, silent) = stats::of_ranks(&ranks);
+    for why in &silent {
+        writeln!(std::io::stderr(), "job-exec-rs: {why}").map_err(Failure::new)?;
+    }
+    let rows = told.iter().flat_map(|(rank, stats)| rows(broker, *rank, stats, job)).collect();
+    Ok((rows, silent.is_empty()))
+}
+
+/// The units that a rank has. Of those of other ranks systemd here knows nothing.
+fn rows(broker: &Broker, rank: u32, stats: &Value, job: Option<JobId>) -> Vec<Value> {
+    let mut units = stats::units(stats);
     units.retain(|unit| job.is_none_or(|job| unit.job.parse() == Ok(job)));
+    let host = broker.hosts.as_ref().and_then(|hosts| hosts.get(rank as usize));
+    let host = if rank == broker.rank { Some(broker.host.as_str()) } else { host };
     let told = ask_systemd(&units);
     let row = |unit: &Unit| {
         let told = told.get(&unit.unit);
@@ -78,8 +101,8 @@ fn here(broker: &Broker, job: Option<JobId>) -> Result<Vec<Value>, Failure> {
         let number = |name: &str| text(name)?.parse::<u64>().ok();
         json!({
             "jobid": unit.job,
-            "rank": broker.rank,
-            "host": broker.host,
+            "rank": rank,
+            "host": host,
             "stage": unit.stage,
             "unit": unit.unit,
             "state": text("ActiveState"),
@@ -89,7 +112,7 @@ fn here(broker: &Broker, job: Option<JobId>) -> Result<Vec<Value>, Failure> {
             "since": text("ActiveEnterTimestamp"),
         })
     };
-    Ok(units.iter().map(row).collect())
+    units.iter().map(row).collect()
 }
 
 /// How many a cgroup has.

@@ -478,8 +478,9 @@ impl Coordinator {
         }
     }
 
-    pub(super) fn jobs(&self) -> impl Iterator<Item = (JobId, BrokerRank)> {
-        self.jobs.iter().map(|(id, job)| (*id, job.rank))
+    /// Each job, whose it is, and the rank of its leader.
+    pub(super) fn jobs(&self) -> impl Iterator<Item = (JobId, u32, BrokerRank)> {
+        self.jobs.iter().map(|(id, job)| (*id, job.start.userid, job.rank))
     }
 }
 

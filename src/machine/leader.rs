@@ -331,6 +331,11 @@ impl Leader {
         self.command.multiuser
     }
 
+    /// Whose job it is.
+    pub(super) fn userid(&self) -> u32 {
+        self.start.userid
+    }
+
     /// What `stats-get` shows of the job, under flux-core's names.
     pub(super) fn stats(&self, config: &Config) -> Value {
         let active = self.ranks.active();

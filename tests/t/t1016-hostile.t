@@ -30,6 +30,14 @@ cat >"$FLUX_TEST_CONFIG/hostile.toml" <<-EOF
 	output-disk-limit = "16M"
 EOF
 
+# What is beside the module, if it was built.
+program=$(dirname "$JOB_EXEC_RS_MODULE")/job-exec-rs
+if [ -x "$program" ]; then
+	test_set_prereq COMMAND
+	mkdir cmd && ln -s "$(realpath "$program")" cmd/flux-job-exec-rs && chmod 755 cmd
+	export FLUX_EXEC_PATH_PREPEND=$PWD/cmd
+fi
+
 as_guest() {
 	FLUX_HANDLE_USERID=$guest FLUX_HANDLE_ROLEMASK=0x2 "$@"
 }
@@ -190,6 +198,37 @@ test_expect_success 'another user may not ask for it' '
 		grep EPERM err || return 1
 	done &&
 	flux cancel "$id" &&
+	wait_event -q "$id" clean
+'
+test_expect_success 'a guest is told of his own jobs, and nothing of others' '
+	other=$(flux submit -N4 -n4 sleep inf) &&
+	wait_event -q "$other" start &&
+	gate looked.0 looked.1 && chmod 666 looked.* &&
+	id=$(guest_submit -N2 -n2 --requires=rank:0-1 "cat looked.\$rank") &&
+	wait_event -q "$id" start &&
+	for rank in 0 1 2; do
+		as_guest rpc $rank job-exec.stats-get "{}" >"seen.$rank" || return 1
+	done &&
+	jq -c keys seen.0 | grep -x "\[.coordinated.,.jobs.,.launcher.,.release.,.scripts.,.shells.\]" &&
+	jq -s -e "map(.coordinated | length) == [1, 0, 0]" seen.[012] &&
+	jq -s -e "map(.shells | length) == [1, 1, 0]" seen.[012] &&
+	test_must_fail grep "$(flux job id --to=f58plain "$other" | cut -c2-)" seen.[012]
+'
+test_expect_success COMMAND 'status, units and logs tell him the same' '
+	as_guest flux job-exec-rs status >told && cat told &&
+	test "$(wc -l <told)" = 2 &&
+	grep "^1 job:" told && grep "led by rank 0: runs, 2 of 2 shells" told &&
+	as_guest flux job-exec-rs units --all -no "{rank} {stage}" >told &&
+	test "$(sort told | xargs)" = "0 shell 1 shell" &&
+	as_guest flux job-exec-rs logs "$id" >told &&
+	grep " job  *submit" told && grep "rank 1  *module  *shell " told &&
+	test_must_fail as_guest flux job-exec-rs logs "$other" &&
+	test_must_fail as_guest flux job-exec-rs status "$other"
+'
+test_expect_success 'and his job goes on' '
+	flux cancel "$other" &&
+	wait_event -q "$other" clean &&
+	open_gate looked.0 looked.1 &&
 	wait_event -q "$id" clean
 '
 # usage: unwanted SCRIPT. Starts a guest's shell on rank 1 that the job manager does not know.

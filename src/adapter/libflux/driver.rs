@@ -13,8 +13,8 @@ use super::kvs::Kvs;
 use super::unsaved::Unsaved;
 use super::{Futures, Handle, HandleError, Message, Requests, RpcError, Timer};
 use crate::machine::{
-    Answer, Effect, Effects, Event, Fault, Level, MonoTime, Node, Now, PeerRequest, RequestId,
-    StreamItem, Topic,
+    Answer, Credential, Effect, Effects, Event, Fault, Level, MonoTime, Node, Now, PeerRequest,
+    RequestId, StreamItem, Topic,
 };
 use crate::port::Note;
 use crate::port::supervisor::{Supervisor, SupervisorEvent, UnitCommand};
@@ -136,6 +136,11 @@ impl Driver {
     /// What this rank has to say to `stats-get`.
     pub fn own_stats(&self) -> Value {
         self.node.borrow().stats(self.now())
+    }
+
+    /// What this rank has to say to a user who is not the instance owner.
+    pub fn stats_for(&self, user: Credential) -> Value {
+        self.node.borrow().stats_for(user, self.now())
     }
 
     /// Passes the answer to `stats-get` to `done`.

@@ -134,7 +134,7 @@ impl Shell {
         Some(*pid)
     }
 
-    pub(super) fn userid(&self) -> u32 {
+    pub(in crate::machine) fn userid(&self) -> u32 {
         self.userid
     }
 

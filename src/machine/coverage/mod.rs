@@ -141,7 +141,7 @@ impl Node {
 
     /// What concerns the checkpoint concerns every job that the coordinator has.
     fn of_all_jobs(&self, input: Input) -> Vec<Pair> {
-        let jobs = self.coordinator.jobs().filter_map(|(id, _)| self.coordinator_at(id));
+        let jobs = self.coordinator.jobs().filter_map(|(id, ..)| self.coordinator_at(id));
         let mut pairs: Vec<Pair> = jobs.map(|position| Pair { position, input }).collect();
         if pairs.is_empty() && self.facts().rank == BrokerRank(0) {
             let position = Position { machine: Machine::Coordinator, state: "none" };

@@ -4,35 +4,14 @@ use serde_json::{Map, Value, json};
 
 use super::Node;
 use crate::machine::context::Now;
+use crate::machine::event::Credential;
 use crate::proto::JobId;
 
 impl Node {
     /// The answer to `stats-get`.
     pub fn stats(&self, now: Now) -> Value {
         let config = self.config();
-        let mut jobs = Map::new();
-        for (id, leader) in &self.leaders {
-            jobs.insert(id.to_string(), leader.stats(self.config()));
-        }
-        let coordinated: Map<String, Value> = self
-            .coordinator
-            .jobs()
-            .map(|(id, leader)| (id.to_string(), json!({ "leader": leader })))
-            .collect();
-        let shells: Map<String, Value> = self
-            .agents
-            .iter()
-            .filter_map(|(id, agent)| Some((id, agent.shell()?)))
-            .map(|(id, shell)| {
-                (id.to_string(), json!({ "unit": shell.unit(), "pid": shell.pid() }))
-            })
-            .collect();
-        let scripts: Map<String, Value> = self
-            .agents
-            .iter()
-            .map(|(id, agent)| (id.to_string(), agent.script_stats(now)))
-            .filter(|(_, scripts)| scripts.as_array().is_some_and(|all| !all.is_empty()))
-            .collect();
+        let [jobs, coordinated, shells, scripts] = self.seen_by(None, now);
         json!({
             "release": env!("CARGO_PKG_VERSION"),
             "protocol": crate::proto::peer::VERSION,
@@ -59,6 +38,41 @@ impl Node {
         })
     }
 
+    /// The answer to a user who is not the instance owner: what there is of the user's own jobs.
+    pub fn stats_for(&self, user: Credential, now: Now) -> Value {
+        let [jobs, coordinated, shells, scripts] = self.seen_by(Some(user), now);
+        json!({
+            "release": env!("CARGO_PKG_VERSION"),
+            "launcher": self.supervisor.launcher(),
+            "jobs": jobs,
+            "coordinated": coordinated,
+            "shells": shells,
+            "scripts": scripts,
+        })
+    }
+
+    /// What each role has of jobs that this user may see, or of all.
+    fn seen_by(&self, user: Option<Credential>, now: Now) -> [Map<String, Value>; 4] {
+        let sees = |owner: u32| user.is_none_or(|user| user.may_act_for(owner));
+        let leaders = self.leaders.iter().filter(|(_, leader)| sees(leader.userid()));
+        let coordinated = self.coordinator.jobs().filter(|(_, owner, _)| sees(*owner));
+        // An id that was issued again can still have the shell of the user that had it before.
+        let shells = self.agents.iter().filter_map(|(id, agent)| Some((id, agent, agent.shell()?)));
+        let shells = shells.filter(|(.., shell)| sees(shell.userid()));
+        let scripts = shells.clone().map(|(id, agent, _)| (id, agent.script_stats(now)));
+        let scripts = scripts.filter(|(_, all)| all.as_array().is_some_and(|all| !all.is_empty()));
+        [
+            leaders.map(|(id, leader)| (id.to_string(), leader.stats(self.config()))).collect(),
+            coordinated.map(|(id, _, rank)| (id.to_string(), json!({ "leader": rank }))).collect(),
+            shells
+                .map(|(id, _, shell)| {
+                    (id.to_string(), json!({ "unit": shell.unit(), "pid": shell.pid() }))
+                })
+                .collect(),
+            scripts.map(|(id, scripts)| (id.to_string(), scripts)).collect(),
+        ]
+    }
+
     /// A stop of the instance is to leave its jobs running: this rank's shells outlive its broker,
     /// which comes back.
     fn keeps_jobs(&self) -> bool {
@@ -73,7 +87,7 @@ impl Node {
             (!ids.is_empty()).then(|| format!("{role} {}", ids.join(",")))
         };
         [
-            list("coordinator", self.coordinator.jobs().map(|(id, _)| id).collect()),
+            list("coordinator", self.coordinator.jobs().map(|(id, ..)| id).collect()),
             list("leader", self.leaders.keys().copied().collect()),
             list("agent", self.agents.keys().copied().collect()),
             (!self.routes.is_empty()).then(|| format!("{} streams", self.routes.len())),

@@ -4,11 +4,14 @@ use serde_json::json;
 
 use super::recovery::{Alone, STARTED, ends_with, launches};
 use super::{Credential, JOB, OWNER, World, facts, start};
+use crate::machine::context::Now;
 use crate::machine::mono_time::MonoTime;
 use crate::machine::{Answer, Effect, Event, RequestId, StreamItem, Topic};
 use crate::port::supervisor::{UnitCommand, UnitEvent};
 use crate::proto::peer::{Mode, Order, OrderRequest, StreamEnd, Version};
-use crate::proto::{BarrierEntry, BrokerRank, Idset, JobDigest, Signal, UnitName, WaitStatus};
+use crate::proto::{
+    BarrierEntry, BrokerRank, Idset, JobDigest, Signal, UnitName, WaitStatus, WallTime,
+};
 
 const SHELL_USER: Credential = Credential { userid: OWNER, owner: false, local: true };
 
@@ -83,6 +86,46 @@ fn an_id_that_is_issued_again_is_its_new_users() {
     assert_eq!(answers(&node.hear(critical(user(602), "1"))), [0]);
     assert_eq!(answers(&node.hear(critical(user(601), "0"))), [libc::EPERM]);
     assert_eq!(answers(&node.hear(barrier(3, user(601), None))), [libc::EPERM]);
+}
+
+/// [guest-sees-own]
+#[test]
+fn a_user_is_told_of_the_users_own_jobs_and_of_nothing_else() {
+    let now = Now { mono: MonoTime(0.0), wall: WallTime(0.0) };
+    let user = |userid| Credential { userid, owner: false, local: true };
+    let mut world = World::new(3);
+    let payload = start("0-1", false);
+    let owner = Credential { userid: OWNER, owner: true, local: true };
+    let event = Topic::Start.read(RequestId::Remote(1), owner, payload.to_string().as_bytes());
+    world.happen(0, event.expect("an event"));
+    world.all_started(0..2);
+    for rank in 0..2 {
+        let node = world.nodes[rank].as_ref().expect("a node");
+        let (all, own) = (node.stats(now), node.stats_for(SHELL_USER, now));
+        for key in ["jobs", "coordinated", "shells", "scripts"] {
+            assert_eq!(own[key], all[key], "{key}");
+        }
+        assert!(own["shells"][JOB.to_string()]["unit"].is_string(), "{own}");
+        assert!(own["config"].is_null() && own["counters"].is_null() && own["records"].is_null());
+        for other in [602, u32::MAX] {
+            let told = node.stats_for(user(other), now);
+            for key in ["jobs", "coordinated", "shells", "scripts"] {
+                assert_eq!(told[key], json!({}), "{key} of {other}");
+            }
+            assert!(!told.to_string().contains(&JOB.f58plain()[1..]), "{told}");
+        }
+    }
+
+    // The id is issued again while the shell of its first user still runs.
+    let mut node = Alone::new(1);
+    let mut first = super::recovery::shells(1, "first", Mode::Start);
+    first.command.userid = 601;
+    node.hear(Event::Shells { request: RequestId::Remote(1), shells: Box::new(first) });
+    node.unit(STARTED);
+    let mut second = super::recovery::shells(1, "second", Mode::Start);
+    second.command.userid = 602;
+    node.hear(Event::Shells { request: RequestId::Remote(2), shells: Box::new(second) });
+    assert_eq!(node.node.stats_for(user(602), now)["shells"], json!({}));
 }
 
 /// [user-requests-bounded]
