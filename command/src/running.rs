@@ -40,10 +40,10 @@ mod tests {
         process("1", "0::/init.scope\n");
         process("7", &format!("{units}/shell-0-f43pPJoEo-0a1b2c3d.service\n"));
         process("8", &format!("{units}/shell-0-f43pPJoEo-0a1b2c3d.service/below\n"));
-        process("9", &format!("1:cpu:/x\n{units}/imp-shell-3-f58plain-0a1b2c3d.service\n"));
+        process("9", &format!("1:cpu:/x\n{units}/imp-shell-3-f2UzHM-0a1b2c3d.service\n"));
         process("10", &format!("{units}/shell-0.service\n"));
         fs::create_dir(proc.path().join("self")).expect("a directory");
         let found: Vec<String> = jobs_below(proc.path()).into_iter().map(JobId::f58plain).collect();
-        assert_eq!(found, ["f58plain", "f43pPJoEo"]);
+        assert_eq!(found, ["f2UzHM", "f43pPJoEo"]);
     }
 }
