@@ -419,6 +419,19 @@ fn a_name_that_is_taken_is_reported() {
 }
 
 #[test]
+fn what_has_failed_in_an_earlier_run_and_has_the_name_is_forgotten() {
+    let (mut talk, unit) = (Talk::ready(), unit(1));
+    let known = Started { pid: PID, invocation_id: "a".to_string() };
+    talk.tracker.find(&unit, "digest", Some(&known));
+    talk.asked(&Call::Watch(unit.clone()));
+    talk.looked(&unit, &Changes { invocation_id: Some("b".to_string()), ..exited(3) });
+    talk.event(BackendEvent::Replaced(unit.clone()));
+    talk.asked(&Call::Unwatch(unit.clone()));
+    talk.answer(&Call::Reset(unit), Ok(Answer::Done));
+    talk.nothing_asked();
+}
+
+#[test]
 fn units_are_not_believed_while_systemd_reloads() {
     let (mut talk, unit) = (Talk::ready(), unit(1));
     talk.run(&unit);

@@ -358,8 +358,13 @@ impl Tracker {
             return false;
         }
         if !watched.is_ours(&started) {
+            let has_failed = watched.state.is_failed();
             self.release(unit);
             self.events.push_back(BackendEvent::Replaced(unit.clone()));
+            if has_failed {
+                // Of an earlier run of the job. Nobody needs it.
+                self.sweep(unit.clone());
+            }
             return false;
         }
         self.in_flight -= usize::from(watched.phase == Phase::Starting);

@@ -15,14 +15,19 @@ fn emptied(unit: &UnitName) -> News {
     News::Emptied { unit: unit.clone() }
 }
 
-/// A unit whose cgroup the kernel has shown, and that has exited and is to be removed. Its removal
-/// is asked for next.
-fn ended(unit: &UnitName, code: i32) -> Talk {
+/// A unit whose cgroup the kernel has shown, and that has exited.
+fn over(unit: &UnitName, code: i32) -> Talk {
     let mut talk = Talk::ready();
     talk.seen = "/seen".to_string();
     talk.run(unit);
     talk.changed(unit, exited(code));
     talk.event(exit(unit, code));
+    talk
+}
+
+/// One that is to be removed as well. Its removal is asked for next.
+fn ended(unit: &UnitName, code: i32) -> Talk {
+    let mut talk = over(unit, code);
     talk.tracker.collect(unit);
     talk.asked(&empty(unit));
     talk
@@ -66,11 +71,7 @@ fn no_process_is_left_before_systemd_has_removed_the_unit() {
 fn a_unit_whose_status_is_nowhere_else_stays_when_it_is_empty() {
     for code in [0, 3] {
         let unit = unit(1);
-        let mut talk = Talk::ready();
-        talk.seen = "/seen".to_string();
-        talk.run(&unit);
-        talk.changed(&unit, exited(code));
-        talk.event(exit(&unit, code));
+        let mut talk = over(&unit, code);
         talk.tracker.hold(&unit);
         talk.asked(&empty(&unit));
         talk.nothing_asked();
@@ -89,11 +90,7 @@ fn a_unit_whose_status_is_nowhere_else_stays_when_it_is_empty() {
 #[test]
 fn a_unit_that_somebody_has_stopped_is_held_no_longer_than_it_has_processes() {
     let unit = unit(1);
-    let mut talk = Talk::ready();
-    talk.seen = "/seen".to_string();
-    talk.run(&unit);
-    talk.changed(&unit, exited(0));
-    talk.event(exit(&unit, 0));
+    let mut talk = over(&unit, 0);
     talk.changed(&unit, inactive());
     talk.tracker.hold(&unit);
     talk.asked(&Call::IsEmpty { unit: unit.clone(), group: "/seen".to_string(), is_down: true });
@@ -108,11 +105,7 @@ fn a_unit_that_somebody_has_stopped_is_held_no_longer_than_it_has_processes() {
 #[test]
 fn a_unit_that_is_held_is_asked_about_again_after_a_reconnect() {
     let unit = unit(1);
-    let mut talk = Talk::ready();
-    talk.seen = "/seen".to_string();
-    talk.run(&unit);
-    talk.changed(&unit, exited(0));
-    talk.event(exit(&unit, 0));
+    let mut talk = over(&unit, 0);
     talk.tracker.hold(&unit);
     talk.asked(&empty(&unit));
     talk.tracker.handle_lost();
