@@ -162,19 +162,11 @@ def keep_jobs(context):
         context.rpc("runat.push", {"name": "cleanup", "commands": [command]}).get()
 
 
-def keeps_jobs(handle):
-    """What job-exec-rs says. flux-core's job-exec knows no such thing."""
-    try:
-        return handle.rpc("job-exec.stats-get", {"own": True}).get().get("keeps-jobs", False)
-    except OSError as error:
-        print(f"job-exec-rs: whether jobs are kept at a stop: {error}", file=sys.stderr)
-        return False
-
-
 def why_canceled(handle):
     """Why jobs are not kept: they do not outlive the stop, or the module that runs will not own their
     processes at the next start of this broker, as the files are now. None: they are."""
-    if not keeps_jobs(handle):
+    # flux-core's job-exec knows no such thing.
+    if not handle.rpc("job-exec.stats-get", {"own": True}).get().get("keeps-jobs", False):
         return "exec.keep-jobs is false, or shells end with their broker"
     listed = handle.rpc("module.list", {}).get()["mods"]
     running = [module["path"] for module in listed if module["name"] in NAMES]

@@ -74,9 +74,9 @@ impl Node {
     }
 
     /// A stop of the instance is to leave its jobs running: this rank's shells outlive its broker,
-    /// which comes back.
+    /// which comes back. While systemd is waited for, the shells that there are outlived one.
     fn keeps_jobs(&self) -> bool {
-        let outlive = self.supervisor.launcher() == "systemd" && self.facts().has_connector();
+        let outlive = self.supervisor.launcher() != "fork" && self.facts().has_connector();
         outlive && self.facts().brokers_return && self.config().keep_jobs
     }
 

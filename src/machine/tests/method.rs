@@ -77,13 +77,15 @@ fn a_guest_gets_an_exception_for_any_method() {
 
 #[test]
 fn a_stop_keeps_jobs_where_brokers_come_back_and_shells_outlive_them() {
+    let now = Now { mono: MonoTime(0.0), wall: WallTime(1e9) };
     let keeps = |method, facts: Facts, config| {
         let mut node = Node::new(config, facts);
-        let now = Now { mono: MonoTime(0.0), wall: WallTime(1e9) };
         let ready = SupervisorEvent::Ready { method, notice: None };
         node.handle(now, Event::Supervisor(ready), &mut Effects::default());
         node.stats(now)["keeps-jobs"] == true
     };
+    let waits = Node::new(Config::default(), facts(0)).stats(now);
+    assert_eq!(waits["keeps-jobs"], true, "the shells that there are outlived a broker");
     assert!(keeps(Method::Systemd, facts(0), Config::default()));
     assert!(!keeps(Method::Fork, facts(0), Config::default()));
     assert!(!keeps(Method::Systemd, facts(0), Config { keep_jobs: false, ..Config::default() }));

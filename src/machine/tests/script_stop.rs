@@ -63,17 +63,23 @@ fn nobody_waits_for_ever_for_a_script_that_is_not_known_to_run() {
     assert_eq!(world.drained, [format!("1 prolog canceled then timed out for job {JOB}")]);
 }
 
+/// A job whose prolog on rank 0 has ended, and that on rank 1 runs and has 20 s.
+fn limited() -> World {
+    let mut config = perilog();
+    config.prolog.as_mut().expect("a prolog").timeout = Some(20.0);
+    let mut world = world(2, config);
+    world.start("0-1", false);
+    (0..2).for_each(|rank| world.script_started(rank, Stage::Prolog));
+    world.script_exited(0, Stage::Prolog, WaitStatus(0));
+    world
+}
+
 /// [found-in-time]
 #[test]
 fn a_script_that_ended_in_time_while_its_module_was_away_is_no_failure() {
     for has_ended in [false, true] {
-        let mut config = perilog();
-        config.prolog.as_mut().expect("a prolog").timeout = Some(20.0);
-        let mut world = world(2, config);
-        world.start("0-1", false);
-        (0..2).for_each(|rank| world.script_started(rank, Stage::Prolog));
+        let mut world = limited();
         world.make_lasting(1);
-        world.script_exited(0, Stage::Prolog, WaitStatus(0));
         world.unload(1);
         world.pass(25.0);
         let found = world.load_unseen(1);
@@ -97,12 +103,7 @@ fn a_script_that_ended_in_time_while_its_module_was_away_is_no_failure() {
 #[test]
 fn so_is_one_that_ended_while_its_broker_was_stopped() {
     for has_ended in [false, true] {
-        let mut config = perilog();
-        config.prolog.as_mut().expect("a prolog").timeout = Some(20.0);
-        let mut world = world(2, config);
-        world.start("0-1", false);
-        (0..2).for_each(|rank| world.script_started(rank, Stage::Prolog));
-        world.script_exited(0, Stage::Prolog, WaitStatus(0));
+        let mut world = limited();
         world.stop_all();
         world.pass(0.5);
         assert_eq!(world.signals, [], "perhaps it has ended, and that is told next");
