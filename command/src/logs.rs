@@ -97,6 +97,7 @@ pub(super) fn logs(arguments: &Arguments) -> Result<ExitCode, Failure> {
         if is_last {
             break;
         }
+        // Nothing says when a rank logs something, or when a unit of the job begins or ends.
         thread::sleep(PAUSE);
     }
     Ok(if complained.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })

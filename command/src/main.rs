@@ -25,7 +25,6 @@ mod story;
 mod table;
 mod units;
 
-use std::io::Write;
 use std::process::ExitCode;
 
 use clap::{ArgAction, CommandFactory, Parser, Subcommand};
@@ -86,14 +85,7 @@ fn main() -> ExitCode {
         Command::Uninstall(arguments) => install::uninstall(&arguments, &Cli::command()),
         Command::Units(arguments) => units::units(&arguments),
     };
-    result.unwrap_or_else(|failure| {
-        if failure.is_reader_gone() {
-            return ExitCode::from(out::READER_GONE);
-        }
-        // Without stderr only the exit status can tell.
-        let _ = writeln!(std::io::stderr(), "job-exec-rs: {failure}");
-        ExitCode::FAILURE
-    })
+    result.unwrap_or_else(|failure| failure.end("job-exec-rs"))
 }
 
 #[cfg(test)]

@@ -3,8 +3,7 @@
 use std::io::{self, ErrorKind, StdoutLock, Write};
 use std::process;
 
-/// The status that a shell shows for SIGPIPE.
-pub(super) const READER_GONE: u8 = 141;
+use job_exec_rs_command::failure::READER_GONE;
 
 /// Standard output. If nobody reads it any more, as after `| head`, this process ends without a word.
 pub(super) struct Out(StdoutLock<'static>);

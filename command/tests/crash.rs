@@ -6,7 +6,7 @@ mod support;
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -99,28 +99,31 @@ fn where_no_user_manager_answers_it_has_one_of_its_own() {
     assert_eq!(files(dir.path()), 0);
 }
 
+/// Runs it, sends it SIGTERM when it says this, and returns what it has said.
+fn interrupted(mut command: Command, at: &str) -> (ExitStatus, String) {
+    let command = command.stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut child = command.spawn().expect("the tool runs");
+    let pid = Pid::from_raw(i32::try_from(child.id()).expect("a pid"));
+    let mut said = String::new();
+    for line in BufReader::new(child.stdout.take().expect("a pipe")).lines() {
+        let line = line.expect("UTF-8");
+        if line.contains(at) {
+            kill(pid, Signal::SIGTERM).expect("it runs");
+        }
+        said.push_str(&line);
+        said.push('\n');
+    }
+    (child.wait().expect("it ends"), said)
+}
+
 #[test]
 fn one_of_its_own_ends_with_it() {
     if !nix::unistd::geteuid().is_root() {
         return;
     }
     let dir = tempfile::tempdir().expect("a directory");
-    let mut child = alone(dir.path(), &["demo"])
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
-        .expect("the tool runs");
-    let pid = Pid::from_raw(i32::try_from(child.id()).expect("a pid"));
-    let mut said = String::new();
-    for line in BufReader::new(child.stdout.take().expect("a pipe")).lines() {
-        let line = line.expect("UTF-8");
-        if line.contains("started on") {
-            kill(pid, Signal::SIGTERM).expect("it runs");
-        }
-        said.push_str(&line);
-        said.push('\n');
-    }
-    assert!(!child.wait().expect("it ends").success(), "{said}");
+    let (status, said) = interrupted(alone(dir.path(), &["demo"]), "started on");
+    assert!(!status.success(), "{said}");
     assert!(!said.contains("What is left"), "{said}");
     assert_eq!(files(dir.path()), 0);
 }
@@ -133,22 +136,8 @@ fn a_story_that_is_interrupted_leaves_nothing() {
     // In the first life, between the two, and in the second.
     for at in ["started on", "Nobody is there", "found again"] {
         let dir = tempfile::tempdir().expect("a directory");
-        let mut child = demo(dir.path(), &[])
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .expect("the tool runs");
-        let pid = Pid::from_raw(i32::try_from(child.id()).expect("a pid"));
-        let mut said = String::new();
-        for line in BufReader::new(child.stdout.take().expect("a pipe")).lines() {
-            let line = line.expect("UTF-8");
-            if line.contains(at) {
-                kill(pid, Signal::SIGTERM).expect("it runs");
-            }
-            said.push_str(&line);
-            said.push('\n');
-        }
-        assert_eq!(child.wait().expect("it ends").code(), Some(1), "{at}: {said}");
+        let (status, said) = interrupted(demo(dir.path(), &[]), at);
+        assert_eq!(status.code(), Some(1), "{at}: {said}");
         assert!(!said.contains("What has become of it"), "{at}: {said}");
         let left = known_units(&["shell-*"]);
         assert!(units_of(&said).iter().all(|unit| !left.contains(unit)), "{at}: {left}");

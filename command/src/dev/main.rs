@@ -3,7 +3,6 @@
 mod run;
 mod sim;
 
-use std::io::Write;
 use std::process::ExitCode;
 
 use clap::{ArgAction, Parser, Subcommand};
@@ -44,11 +43,7 @@ fn main() -> ExitCode {
         // Errors that simulated supervisors log are expected.
         Command::Sim(arguments) => sim::sim(&arguments),
     };
-    result.unwrap_or_else(|failure| {
-        // Without stderr only the exit status can tell.
-        let _ = writeln!(std::io::stderr(), "job-exec-rs-dev: {failure}");
-        ExitCode::FAILURE
-    })
+    result.unwrap_or_else(|failure| failure.end("job-exec-rs-dev"))
 }
 
 #[cfg(test)]

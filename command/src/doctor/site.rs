@@ -229,6 +229,7 @@ fn leftovers(rank: u32, directory: &str, listed: &dyn Fn(&str) -> Vec<String>) -
             Some(known.into_iter().map(|unit| unit.unit).collect())
         },
         |listed, known| strange(listed, (rank, &instance), known),
+        // Nothing says when a unit that ends is gone, or that a module knows all its shells.
         || thread::sleep(PAUSE),
     )
 }
