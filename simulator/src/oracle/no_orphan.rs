@@ -4,7 +4,6 @@
 
 use std::collections::BTreeMap;
 
-use crate::rank::Supervisor;
 use crate::request::Life;
 use crate::shell::ShellId;
 use crate::world::World;
@@ -45,9 +44,9 @@ impl World {
     fn forgotten_shells(&self) -> Vec<(ShellId, Life, Life)> {
         let works = |rank: u32| {
             let state = &self.ranks[rank as usize];
-            let is_connected = |own: &Supervisor| own.connection.is_some();
-            let has_bus = state.supervisor.as_ref().is_some_and(is_connected);
-            let has_bus = has_bus && state.systemd.passes_all();
+            let is_connected =
+                state.supervisor.as_ref().is_some_and(|own| own.connection.is_some());
+            let has_bus = is_connected && state.systemd.passes_all();
             let is_up = state.node.is_some() && !state.is_leaving && !state.is_other_release;
             is_up && has_bus && !self.was_silent(rank) && state.stalled_until <= self.now
         };
