@@ -19,8 +19,8 @@ use nix::time::{ClockId, clock_gettime};
 use tokio::sync::mpsc;
 
 use crate::adapter::fork::Fork;
-use crate::adapter::host::{HostDisk, keep_mapped};
-use crate::adapter::systemd::{Systemd, SystemdConfig, SystemdError, manager_listens};
+use crate::adapter::host::{HostDisk, has_user_manager, keep_mapped};
+use crate::adapter::systemd::{Systemd, SystemdConfig, SystemdError, is_standard, manager_listens};
 use crate::port::supervisor::{
     OutputLimits, StartFailure, Supervisor, SupervisorEvent, UnitCommand, UnitEvent,
 };
@@ -45,6 +45,10 @@ const LATE_RETRY_PAUSE: Duration = Duration::from_secs(1);
 /// user manager runs: the bus may be on its way, at boot or after a restart. A node that is short of
 /// memory or processors can keep its user manager from answering for some seconds.
 const SYSTEMD_PATIENCE: Duration = Duration::from_secs(30);
+
+/// How long a user manager is waited for that is to run all the time, for example while somebody starts
+/// it again. It ends after at most 120 s (`TimeoutStopSec` of user@.service).
+const MANAGER_PATIENCE: Duration = Duration::from_secs(150);
 
 /// Pause before systemd is tried again.
 const SYSTEMD_PAUSE: Duration = Duration::from_millis(500);
@@ -258,7 +262,7 @@ async fn run(config: WorkerConfig, shared: &Shared, sink: Sink, commands: Comman
     let systemd = match (config.method, &config.outer_job) {
         (ExecMethod::Fork, _) => Err(NoSystemd::NotWanted),
         (_, Some(job)) => Err(NoSystemd::InJob(job.clone())),
-        (ExecMethod::Auto | ExecMethod::Systemd, None) => open_systemd(&config).await,
+        (ExecMethod::Auto | ExecMethod::Systemd, None) => open_systemd(&config, &commands).await,
     };
     match (systemd, config.method) {
         (Ok(systemd), _) => {
@@ -267,6 +271,8 @@ async fn run(config: WorkerConfig, shared: &Shared, sink: Sink, commands: Comman
         (Err(e), ExecMethod::Systemd) => {
             refuse_all(e.message(), |event| core.report(event), commands).await;
         }
+        // The module ends, and what waits is for the next one, not for a child that would be killed.
+        (Err(NoSystemd::Unreachable(_)), _) if commands.is_closed() => {}
         (Err(e), ExecMethod::Auto | ExecMethod::Fork) => {
             let notice = Some(e.notice());
             serve(core, Fork::new(), (&config, shared), watch, notice, commands).await;
@@ -287,10 +293,9 @@ pub fn uptime() -> f64 {
     clock_gettime(ClockId::CLOCK_BOOTTIME).map_or(0.0, |up| Duration::from(up).as_secs_f64())
 }
 
-async fn open_systemd(config: &WorkerConfig) -> Result<Systemd, NoSystemd> {
-    let will_come =
-        has_records(&config.directory) || manager_listens(config.bus_address.as_deref());
-    let until = Instant::now() + if will_come { SYSTEMD_PATIENCE } else { Duration::ZERO };
+/// Gives up as soon as nobody is left who could submit a command.
+async fn open_systemd(config: &WorkerConfig, commands: &Commands) -> Result<Systemd, NoSystemd> {
+    let until = Instant::now() + patience(config);
     loop {
         let opened = Systemd::open(SystemdConfig {
             address: config.bus_address.clone(),
@@ -301,13 +306,24 @@ async fn open_systemd(config: &WorkerConfig) -> Result<Systemd, NoSystemd> {
             confines: config.confines,
         });
         match opened.await {
-            Err(error) if error.may_pass() && Instant::now() < until => {
+            Err(error) if error.may_pass() && Instant::now() < until && !commands.is_closed() => {
                 // At boot this is as it should be. If it stays, the module says so.
                 tracing::info!(%error, "cannot connect to systemd yet, trying again");
                 tokio::time::sleep(SYSTEMD_PAUSE).await;
             }
             opened => return opened.map_err(NoSystemd::from),
         }
+    }
+}
+
+fn patience(config: &WorkerConfig) -> Duration {
+    let address = config.bus_address.as_deref();
+    if is_standard(address) && has_user_manager() {
+        MANAGER_PATIENCE
+    } else if has_records(&config.directory) || manager_listens(address) {
+        SYSTEMD_PATIENCE
+    } else {
+        Duration::ZERO
     }
 }
 

@@ -115,6 +115,11 @@ impl Harness {
         self.worker.take().expect("not stopped").stop();
     }
 
+    /// What was reported, and was not looked at yet.
+    pub fn told(&mut self) -> Vec<SupervisorEvent> {
+        self.pending.drain(..).chain(self.events.try_iter()).collect()
+    }
+
     /// The worker's next life on the same directory.
     pub fn restart(mut self) -> (Self, Vec<UnitRecord>) {
         self.stop();

@@ -86,6 +86,16 @@ fn each_address_of_a_list_is_tried_and_its_escapes_are_read() {
 }
 
 #[test]
+fn one_that_is_waited_for_does_not_keep_the_module_from_its_end() {
+    let (early, records) = (Early::new(), tempfile::tempdir().unwrap());
+    let _manager = early.manager();
+    let mut h = early.worker(records.path());
+    h.stop();
+    let told = h.told();
+    assert!(matches!(&told[..], [SupervisorEvent::Unusable { .. }]), "{told:?}");
+}
+
+#[test]
 fn one_that_has_ended_is_not() {
     let (early, records) = (Early::new(), tempfile::tempdir().unwrap());
     // Its socket is left.

@@ -15,7 +15,7 @@ use nix::unistd::{Whence, geteuid, lseek};
 use crate::port::disk::{Disk, Extent, IfExists};
 use crate::supervisor::with_descriptors;
 pub use flux_sys::keep_mapped;
-pub use linger::lingers;
+pub use linger::{has_user_manager, lingers};
 
 /// A directory, private to the instance owner.
 ///

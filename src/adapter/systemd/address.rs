@@ -13,8 +13,7 @@ pub(super) fn of_user_bus() -> String {
     let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty());
     let given = variable("DBUS_SESSION_BUS_ADDRESS").and_then(|list| list.into_string().ok());
     given.unwrap_or_else(|| {
-        let directory = variable("XDG_RUNTIME_DIR")
-            .map_or_else(|| format!("/run/user/{}", nix::unistd::getuid()).into(), PathBuf::from);
+        let directory = variable("XDG_RUNTIME_DIR").map_or_else(runtime_directory, PathBuf::from);
         // What an address may not have in it is escaped.
         at(UnixSocket::File(directory.join("bus"))).to_string()
     })
@@ -27,6 +26,17 @@ pub(crate) fn manager_listens(addresses: Option<&str>) -> bool {
     let addresses = addresses.map_or_else(of_user_bus, str::to_string);
     let listens = |there: &Path| UnixStream::connect(there.join("systemd/private")).is_ok();
     paths(&addresses).any(|bus| bus.exists() && bus.parent().is_some_and(listens))
+}
+
+/// Whether one of these addresses, or the user bus, is where systemd itself puts it, in
+/// `/run/user/UID`.
+pub(crate) fn is_standard(addresses: Option<&str>) -> bool {
+    let addresses = addresses.map_or_else(of_user_bus, str::to_string);
+    paths(&addresses).any(|bus| bus.parent() == Some(&runtime_directory()))
+}
+
+fn runtime_directory() -> PathBuf {
+    format!("/run/user/{}", nix::unistd::getuid()).into()
 }
 
 /// Each address of a list, in its order, and the text that it is.
@@ -118,5 +128,11 @@ mod tests {
         assert!(!manager_listens(Some(&list)), "there is no bus");
         std::fs::write(directory.path().join("bus"), "").expect("a bus");
         assert!(manager_listens(Some(&list)));
+    }
+    #[test]
+    fn only_the_bus_in_the_users_runtime_directory_is_the_standard_one() {
+        let ours = format!("unix:path=/run/user/{}/bus", nix::unistd::getuid());
+        assert!(is_standard(Some(&ours)));
+        assert!(!is_standard(Some("unix:path=/tmp/bus")));
     }
 }

@@ -43,7 +43,7 @@ use pause::Pauses;
 use process_group::Members;
 use start::Start;
 
-pub(crate) use address::manager_listens;
+pub(crate) use address::{is_standard, manager_listens};
 pub use error::SystemdError;
 pub use properties::PropertyError;
 
