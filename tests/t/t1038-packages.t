@@ -105,6 +105,22 @@ test_expect_success 'the command is beside flux, and Flux has it under its name'
 	test "$("$root$prefix/bin/job-exec-rs" --version)" = "$("$program" --version)" &&
 	test "$("$root$prefix/libexec/flux/cmd/flux-job-exec-rs" --version)" = "$("$program" --version)"
 '
+# A node keeps what jobs need. A root that is not the node's own has no jobs.
+cat >remove-too-early <<-\EOF
+	id=$(flux submit sleep inf) &&
+	flux job wait-event -t 30 $id start &&
+	! unshare --mount sh -c 'mount -t overlay overlay -o "lowerdir=$0:$1" "$1" && shift && exec "$@"' \
+		"$1$2" "$2" sh control/prerm remove 2>refused &&
+	flux cancel $id &&
+	flux job wait-event -t 30 $id clean &&
+	echo "$id" >running
+EOF
+test_expect_success UNITS,OVERLAY 'while a job runs the package stays, and says which and what to do' '
+	dpkg-deb -e new/job-exec-rs_*.deb control &&
+	start_installed bash remove-too-early "$root" "$prefix" &&
+	grep "flux cancel .*$(cut -c2- running)" refused &&
+	grep -e "--force" refused
+'
 # usage: remove OPTION
 remove() {
 	dpkg_in_root "$1" job-exec-rs job-exec-rs-connector &&
