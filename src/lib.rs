@@ -15,3 +15,20 @@ pub mod planted;
 pub mod port;
 pub mod proto;
 pub mod supervisor;
+
+/// The release, and the commit: two builds of one release are told apart.
+pub const BUILD: &str = env!("JOB_EXEC_RS_BUILD");
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_build_is_named_by_its_release_and_commit() {
+        let (release, commit) = BUILD.split_once(" (").unwrap_or((BUILD, ")"));
+        assert_eq!(release, env!("CARGO_PKG_VERSION"));
+        let commit = commit.strip_suffix(')').expect("a bracket");
+        let is_hex = commit.len() >= 12 && commit.bytes().all(|b| b.is_ascii_hexdigit());
+        assert!(is_hex || ["", "debug"].contains(&commit), "{BUILD}");
+    }
+}

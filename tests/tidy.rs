@@ -21,6 +21,7 @@ const TOP: &[&str] = &[
     "Cargo.toml",
     "LICENSE",
     "NEWS.md",
+    "build.rs",
     "README.md",
     "SECURITY.md",
     "clippy.toml",

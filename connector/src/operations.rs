@@ -29,6 +29,9 @@ const OPERATIONS: sys::flux_handle_ops = sys::flux_handle_ops {
     _pad: [ptr::null_mut(); 4],
 };
 
+/// The release, and the commit.
+const BUILD: &str = env!("JOB_EXEC_RS_BUILD");
+
 /// libflux keeps a pointer to the operations.
 struct Shared(sys::flux_handle_ops);
 // SAFETY: it is never written to, and its pointers are null or point to functions.
@@ -106,10 +109,10 @@ impl fmt::Display for OpenError {
             }
             Self::Connect { path, errnum } => write!(f, "{path}: {}", errnum.desc()),
             Self::Library(error) => {
-                write!(f, "the resume connector does not fit this libflux: {error}")
+                write!(f, "the resume connector {BUILD} does not fit this libflux: {error}")
             }
             Self::Options(error) => error.fmt(f),
-            Self::Panic => write!(f, "internal error in the resume connector"),
+            Self::Panic => write!(f, "internal error in the resume connector {BUILD}"),
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use job_exec_rs::BUILD;
 use nix::unistd::getuid;
 use serde_json::Value;
 
@@ -241,11 +242,10 @@ fn no_module(broker: &Broker, why: &str) -> Finding {
 
 fn module(stats: &Value) -> Finding {
     let loaded = stats["release"].as_str().unwrap_or("an earlier release");
-    let this = env!("CARGO_PKG_VERSION");
-    if loaded == this {
+    if loaded == BUILD {
         return good("module", format!("job-exec-rs {loaded}"));
     }
-    let found = format!("job-exec-rs {loaded} is loaded, and {this} is installed");
+    let found = format!("job-exec-rs {loaded} is loaded, and {BUILD} is installed");
     bad("module", found, format!("flux exec -r {RANKS} flux module reload job-exec-rs"))
 }
 
@@ -441,7 +441,7 @@ mod tests {
 
     fn fit() -> Site {
         let stats = json!({
-            "release": env!("CARGO_PKG_VERSION"), "launcher": "systemd", "notice": null,
+            "release": BUILD, "launcher": "systemd", "notice": null,
             "connector-notice": null, "keeps-jobs": true, "waits-for": null,
             "config": { "sdexec_constrain_resources": 0, "sdexec_properties": {} },
         });

@@ -13,7 +13,7 @@ impl Node {
         let config = self.config();
         let [jobs, coordinated, shells, scripts] = self.seen_by(None, now);
         json!({
-            "release": env!("CARGO_PKG_VERSION"),
+            "release": crate::BUILD,
             "protocol": crate::proto::peer::VERSION,
             "records": self.facts().directory,
             "method": config.implementation,
@@ -42,7 +42,7 @@ impl Node {
     pub fn stats_for(&self, user: Credential, now: Now) -> Value {
         let [jobs, coordinated, shells, scripts] = self.seen_by(Some(user), now);
         json!({
-            "release": env!("CARGO_PKG_VERSION"),
+            "release": crate::BUILD,
             "launcher": self.supervisor.launcher(),
             "jobs": jobs,
             "coordinated": coordinated,

@@ -1,10 +1,11 @@
-//! Names the build: its release, and its commit where that is known. `--version` shows it.
+//! Names the build, for the module (with its command) and the connector: the release, and the commit where
+//! that is known. A debug build has none, so that a commit is no reason to compile everything again.
 
 use std::path::Path;
 use std::process::Command;
 
 fn main() {
-    println!("cargo::rerun-if-changed=build.rs");
+    println!("cargo::rerun-if-changed=Cargo.toml");
     let release = std::env::var("CARGO_PKG_VERSION").unwrap_or_default();
     let build = match commit() {
         Some(commit) => format!("{release} ({commit})"),
@@ -15,7 +16,10 @@ fn main() {
 
 /// `None` without git, and in a tree that is part of no repository, or of another one.
 fn commit() -> Option<String> {
-    git(&["ls-files", "--error-unmatch", "build.rs"])?;
+    if std::env::var("PROFILE").is_ok_and(|profile| profile == "debug") {
+        return Some("debug".to_string());
+    }
+    git(&["ls-files", "--error-unmatch", "Cargo.toml"])?;
     // Both change when another commit is checked out, and the first also when one is made.
     for name in ["logs/HEAD", "HEAD"] {
         let path = git(&["rev-parse", "--git-path", name])?;
