@@ -19,6 +19,7 @@ missing() {
 		id -u "$user" >/dev/null 2>&1 || echo "the user $user"
 	done
 }
+need_program
 lacks=$(missing | head -n 1)
 if [ -n "$lacks" ]; then
 	skip_all="needs $lacks"
@@ -116,6 +117,17 @@ test_expect_success 'his shells ask the rank above them about their job' '
 	gated informed &&
 	test "$(tell watches)" = "3 0 0" &&
 	passes informed
+'
+test_expect_success 'he may look at it, and nobody else' '
+	cp "$program" guest/job-exec-rs &&
+	gated looked &&
+	as_guest ./job-exec-rs status "$id" >status &&
+	grep "$id" status &&
+	as_guest ./job-exec-rs units --all >units &&
+	test "$(grep -c "${id#?}" units)" = 3 &&
+	as_guest ./job-exec-rs logs "$id" &&
+	test_must_fail as_guest flux module stats --clear job-exec &&
+	passes looked
 '
 test_expect_success 'a reload of all modules is not noticed' '
 	gated reloaded &&
