@@ -47,6 +47,12 @@ AT_STOP = (
     "flux cancel --user=all --quiet --states RUN; "
     "flux queue idle --quiet; }}"
 )
+# The same on other ranks, where rank 0 may come too late: when all nodes stop Flux at once, this one has
+# stopped before rank 0 has told it that a job is canceled.
+AT_STOP_BELOW = "flux python {file} || flux python {copy} end"
+COPY = "job-exec-rs-at-stop.py"
+# How long jobs have to end on this node. A stop may take 45 s (flux-core etc/flux.service.in).
+END_S = 30
 # systemd-logind keeps a file there for each user whose units live without a login.
 LINGERING = "/var/lib/systemd/linger"
 
@@ -151,13 +157,16 @@ def sync_restored(context):
         print(f"job-exec-rs: the KVS may not outlive a power cut: {error}", file=sys.stderr)
 
 
-@task("keep-jobs", ranks="0", after=["job-exec"], before=["push-cleanup"], needs=["job-exec"])
+@task("keep-jobs", ranks="all", after=["job-exec"], before=["push-cleanup"], needs=["job-exec"])
 def keep_jobs(context):
     """Has the stop of the instance decide whether it cancels its jobs: push-cleanup of flux-core's rc1
     looks for this variable. Whether shells outlive their broker is not known yet where systemd is slow."""
     if is_of_site(context):
         os.environ["FLUX_DISABLE_JOB_CLEANUP"] = "1"
-        command = AT_STOP.format(file=shlex.quote(os.path.abspath(__file__)))
+        copy = os.path.join(context.attr_get("rundir"), COPY)
+        shutil.copyfile(__file__, copy)
+        template = AT_STOP_BELOW if context.rank > 0 else AT_STOP
+        command = template.format(file=shlex.quote(os.path.abspath(__file__)), copy=shlex.quote(copy))
         # What it prints is in the log, and on the terminal of `flux shutdown`.
         context.rpc("runat.push", {"name": "cleanup", "commands": [command]}).get()
 
@@ -353,16 +362,44 @@ def jobs(handle):
     return keys
 
 
-def decide_at_stop():
-    """Exits with 0 if jobs are kept."""
+def decide_at_stop(handle):
+    """Exits with 0 if jobs are kept, or none have shells here. Rank 0 decides for all jobs, and says so."""
+    is_first = handle.get_rank() == 0
     try:
-        why = why_canceled(flux.Flux())
+        if not is_first and not jobs_here(handle):
+            sys.exit(0)
+        why = why_canceled(handle)
     except (OSError, ValueError, KeyError, subprocess.SubprocessError) as error:
         print(f"job-exec-rs: whether jobs are kept at this stop: {error}", file=sys.stderr)
         why = None
-    print(f"jobs that run are not kept: {why}" if why else KEPT)
+    if why or is_first:
+        print(f"jobs that run are not kept: {why}" if why else KEPT)
     sys.exit(1 if why else 0)
 
 
+def jobs_here(handle):
+    """Those with shells on this rank."""
+    return [JobID(job) for job in handle.rpc("job-exec.stats-get", {"own": True}).get()["shells"]]
+
+
+def end_jobs_here(handle):
+    """The module is there still, and ends their shells. What is left then is stopped."""
+    reason = f"{handle.attr_get('hostname')} stops Flux, and will not own its processes again"
+    with contextlib.suppress(OSError):
+        jobs = jobs_here(handle)
+        for job in jobs:
+            # Rank 0 may be gone: the wait below ends then.
+            flux.job.cancel_async(handle, job, reason)
+        wait = ["flux", "job", "wait-event", "-q", f"-t{END_S}"]
+        for waiting in [subprocess.Popen([*wait, job.f58plain, "clean"]) for job in jobs]:
+            waiting.wait()
+    for unit in running_units(handle.attr_get("local-uri").removeprefix("local://")):
+        print(f"job-exec-rs: stopping {unit}")
+        subprocess.run(["systemctl", "--user", "stop", unit], check=False, timeout=END_S / 3)
+
+
 if __name__ == "__main__":
-    decide_at_stop()
+    if sys.argv[1:] == ["end"]:
+        end_jobs_here(flux.Flux())
+    else:
+        decide_at_stop(flux.Flux())

@@ -117,6 +117,21 @@ def cancel_before_going_back(brokers):
         assert brokers.flux("jobs", "-ano", "{result}", job).strip() == "CANCELED"
 
 
+def end_what_one_rank_will_not_own(brokers):
+    """It stops before rank 0 does, and so before rank 0 could tell it anything."""
+    job = brokers.flux("submit", f"-N{SIZE}", "sleep", "inf").strip()
+    brokers.flux("job", "wait-event", "-t60", job, "start")
+    with away(MODULE):
+        brokers.processes[1].terminate()
+        brokers.await_end(1)
+        assert not [unit for unit in units(job) if unit.startswith("shell-1-")], units(job)
+    brokers.start(1)
+    brokers.await_run(1)
+    brokers.flux("job", "wait-event", "-t60", job, "clean")
+    assert brokers.flux("jobs", "-ano", "{result}", job).strip() == "CANCELED"
+    assert "fake1 stops Flux" in brokers.flux("job", "eventlog", job)
+
+
 def drain_what_nobody_owns(brokers):
     """The brokers are killed: nothing is decided at a stop."""
     job = brokers.flux("submit", f"-N{SIZE}", "sleep", "inf").strip()
@@ -141,5 +156,6 @@ with Brokers(SIZE, as_service=True) as instance:
     stop(instance)
     shut_down_and_start(instance)
     drain_what_nobody_owns(instance)
+    end_what_one_rank_will_not_own(instance)
     cancel_before_going_back(instance)
     cancel_instead(instance)
