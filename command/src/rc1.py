@@ -181,7 +181,7 @@ def why_canceled(handle):
     running = [module["path"] for module in listed if module["name"] in NAMES]
     on_disk = configuration(handle)
     other = on_disk("modules.alternatives.job-exec")
-    path = other if other not in ("", *NAMES) else path_of(other or selected())
+    path = file_of(other) if other else path_of(selected())
     if path not in running:
         return f"nobody would own them, because Flux will load {path}"
     if on_disk("exec.method") == "fork":
@@ -199,10 +199,14 @@ def selected():
 
 
 def path_of(name):
-    module = json.loads(said_by("flux", "modprobe", "show", name))["module"]
+    return file_of(json.loads(said_by("flux", "modprobe", "show", name))["module"])
+
+
+def file_of(module):
+    """Where it is, or its name. (What `flux modprobe show` is asked for can be a service of another.)"""
     directories = os.environ["FLUX_MODULE_PATH"].split(":")
     paths = (os.path.join(directory, f"{module}.so") for directory in directories)
-    return next(filter(os.path.exists, paths), name)
+    return next(filter(os.path.exists, paths), module)
 
 
 def configuration(handle):

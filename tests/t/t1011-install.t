@@ -127,6 +127,17 @@ test_expect_success 'stats are where administrators look for them' '
 	jq -e ".method and .config" stats &&
 	jq -e ".connector == \"resume\"" stats
 '
+# As the stop of a broker looks for the module that will be loaded next.
+cat >which.py <<-\EOF
+	import runpy, sys
+	tasks = runpy.run_path(sys.argv[1])
+	print(tasks["path_of"](tasks["selected"]()), tasks["file_of"]("job-exec"))
+EOF
+test_expect_success 'a stop tells this module from the other that a site can choose' '
+	start_installed flux python which.py "$dest$libexec_dir/modprobe/rc1.d/50-job-exec-rs.py" >which &&
+	echo "$dest$module_dir/job-exec-rs.so $module_dir/job-exec.so" >expected-which &&
+	test_cmp expected-which which
+'
 # What Flux has in a prefix of its own: it finds libflux there by itself.
 mkdir -p layer/bin layer/lib
 for file in bin/flux lib/libflux-core.so.2; do cp -L "$prefix/$file" layer/$file; done
