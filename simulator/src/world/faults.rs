@@ -522,9 +522,7 @@ impl World {
         let config = config(self.profile.fanout, self.site.clone());
         state.node = Some(new_node(rank, state.brokers, uptime, config));
         state.ready_at = self.now;
-        let mut made_again = BTreeSet::new();
         for shell in state.shells.iter_mut().filter(|shell| shell.record_lost) {
-            made_again.insert(shell.unit.clone());
             let known = state.systemd.invocation_id(&shell.unit);
             let has_record = state.disk.has(&format!("{}.record", shell.unit.stem()));
             // A full disk does not take a new one.
@@ -532,7 +530,7 @@ impl World {
             shell.record_damaged |= !has_record && known != Some(shell.invocation.as_str());
         }
         note!(self, "ready on rank {rank}");
-        self.lose_parked(rank, &found, &made_again);
+        self.lose_parked(rank, &found);
         for event in found {
             self.handle(rank, Event::Supervisor(event));
         }

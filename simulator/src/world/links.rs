@@ -7,7 +7,7 @@ use std::iter;
 use job_exec_rs::machine::{Credential, Event, Fault, RequestId, Topic};
 use job_exec_rs::planted::Bug;
 use job_exec_rs::port::supervisor::SupervisorEvent;
-use job_exec_rs::proto::{BarrierEntry, BrokerRank, JobId, UnitName};
+use job_exec_rs::proto::{BarrierEntry, BrokerRank, JobId};
 use rand::Rng;
 use resume_machine::{Connector, Limits, Options, Packet, SendError};
 use serde_json::{Value, json};
@@ -339,21 +339,11 @@ impl World {
         Credential { userid, owner: userid == OWNER, local: true }
     }
 
-    /// Requests in the barrier are kept in the records of shells, behind the entry itself, and are lost
-    /// with what a disk that hung has not written. That a record made again has none of them would
-    /// leave the shell in the barrier to its timeout; this is not played.
-    pub(super) fn lose_parked(
-        &mut self,
-        rank: u32,
-        found: &[SupervisorEvent],
-        made_again: &BTreeSet<UnitName>,
-    ) {
+    /// Requests in the barrier are kept in the records of shells, and are lost with them.
+    pub(super) fn lose_parked(&mut self, rank: u32, found: &[SupervisorEvent]) {
         let kept = |event: &SupervisorEvent| match event {
-            SupervisorEvent::Found(record) => {
-                let spec = &record.spec;
-                let has_entry = record.notes.contains_key("barrier-entered");
-                let is_kept = has_entry || made_again.contains(&spec.unit);
-                (is_kept && !spec.unit.is_script()).then_some(spec.job)
+            SupervisorEvent::Found(record) if !record.spec.unit.is_script() => {
+                Some(record.spec.job)
             }
             _ => None,
         };
