@@ -11,6 +11,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import syslog
 
 import flux
 import flux.job
@@ -34,6 +35,9 @@ JOB_DIRECTORY = re.compile(r"jobtmp-\d+-(\S+)")
 NAMES = ("job-exec-rs", "job-exec")
 # Units of shells (rfc/0004).
 SHELLS = ("shell-*.service", "imp-shell-*.service")
+UNIT = re.compile(r"(imp-)?shell-\d+-(?P<job>\w+)-\w+\.service")
+# Why a node is drained, with the units.
+OF_NOBODY = "job-exec-rs was not loaded, and nobody owns its units:"
 # Said at a stop.
 KEPT = "jobs that run are not canceled, and are found again at the next start (exec.keep-jobs)"
 CANCELED = "jobs that run are canceled"
@@ -47,12 +51,6 @@ AT_STOP = (
     "flux cancel --user=all --quiet --states RUN; "
     "flux queue idle --quiet; }}"
 )
-# The same on other ranks, where rank 0 may come too late: when all nodes stop Flux at once, this one has
-# stopped before rank 0 has told it that a job is canceled.
-AT_STOP_BELOW = "flux python {file} || flux python {copy} end"
-COPY = "job-exec-rs-at-stop.py"
-# How long jobs have to end on this node. A stop may take 45 s (flux-core etc/flux.service.in).
-END_S = 30
 # systemd-logind keeps a file there for each user whose units live without a login.
 LINGERING = "/var/lib/systemd/linger"
 
@@ -157,16 +155,13 @@ def sync_restored(context):
         print(f"job-exec-rs: the KVS may not outlive a power cut: {error}", file=sys.stderr)
 
 
-@task("keep-jobs", ranks="all", after=["job-exec"], before=["push-cleanup"], needs=["job-exec"])
+@task("keep-jobs", ranks="0", after=["job-exec"], before=["push-cleanup"], needs=["job-exec"])
 def keep_jobs(context):
     """Has the stop of the instance decide whether it cancels its jobs: push-cleanup of flux-core's rc1
     looks for this variable. Whether shells outlive their broker is not known yet where systemd is slow."""
     if is_of_site(context):
         os.environ["FLUX_DISABLE_JOB_CLEANUP"] = "1"
-        copy = os.path.join(context.attr_get("rundir"), COPY)
-        shutil.copyfile(__file__, copy)
-        template = AT_STOP_BELOW if context.rank > 0 else AT_STOP
-        command = template.format(file=shlex.quote(os.path.abspath(__file__)), copy=shlex.quote(copy))
+        command = AT_STOP.format(file=shlex.quote(os.path.abspath(__file__)))
         # What it prints is in the log, and on the terminal of `flux shutdown`.
         context.rpc("runat.push", {"name": "cleanup", "commands": [command]}).get()
 
@@ -229,14 +224,43 @@ def units_of_nobody(context):
     try:
         if not is_of_site(context) or owns_units(context.handle):
             return
-        jobs = running_units(context.attr_get("local-uri").removeprefix("local://"))
-        if jobs:
-            reason = f"job-exec-rs was not loaded, and nobody owns its units: {' '.join(jobs)}"
+        units = running_units(context.handle)
+        if units:
+            reason = f"{OF_NOBODY} {' '.join(units)}"
             print(f"job-exec-rs: draining this node: {reason}", file=sys.stderr)
             drain = {"targets": str(context.rank), "reason": reason, "mode": "update"}
             context.handle.rpc("resource.drain", drain, nodeid=0).get()
+            # The instance does not wait for it.
+            command = ["flux", "python", __file__, *units]
+            quiet = subprocess.DEVNULL
+            subprocess.Popen(command, stdin=quiet, stdout=quiet, stderr=quiet, start_new_session=True)
     except (OSError, subprocess.SubprocessError) as error:
         print(f"job-exec-rs: looking for units of nobody: {error}", file=sys.stderr)
+
+
+def end_units(handle, units):
+    """Stops units when their jobs have ended. A stop can have canceled jobs whose ranks had stopped before
+    they could be told. Gives the node back when none runs here any more."""
+    for unit in units:
+        if await_end(handle, UNIT.fullmatch(unit).group("job")):
+            handle.log(syslog.LOG_WARNING, f"job-exec-rs: stopping {unit}, whose job has ended")
+            for command in ("stop", "reset-failed"):
+                subprocess.run(["systemctl", "--user", command, unit], check=False)
+    drained = said_by("flux", "resource", "drain", "-no", "{ranks} {reason}").splitlines()
+    rank = handle.get_rank()
+    if not running_units(handle) and any(line.startswith(f"{rank} {OF_NOBODY}") for line in drained):
+        handle.rpc("resource.undrain", {"targets": str(rank)}, nodeid=0).get()
+
+
+def await_end(handle, job):
+    """Whether the job has come to its end, or is forgotten, and not the broker."""
+    if subprocess.run(["flux", "job", "wait-event", "-q", job, "clean"], check=False).returncode == 0:
+        return True
+    try:
+        handle.rpc("job-info.lookup", {"id": int(JobID(job)), "keys": ["eventlog"], "flags": 0}).get()
+    except FileNotFoundError:
+        return True
+    return False
 
 
 def owns_units(handle):
@@ -247,8 +271,9 @@ def owns_units(handle):
     return "launcher" in handle.rpc("job-exec.stats-get", {"own": True}).get()
 
 
-def running_units(socket):
-    """Units of shells of the broker with this socket, with processes in them."""
+def running_units(handle):
+    """Units of shells of this broker, by its socket, with processes in them."""
+    socket = handle.attr_get("local-uri").removeprefix("local://")
     manager = ["systemctl", "--user"]
     listed = said_by(*manager, "list-units", "--plain", "--no-legend", "--state=running", *SHELLS)
     units = [line.split()[0] for line in listed.splitlines()]
@@ -366,44 +391,19 @@ def jobs(handle):
     return keys
 
 
-def decide_at_stop(handle):
-    """Exits with 0 if jobs are kept, or none have shells here. Rank 0 decides for all jobs, and says so."""
-    is_first = handle.get_rank() == 0
+def decide_at_stop():
+    """Exits with 0 if jobs are kept."""
     try:
-        if not is_first and not jobs_here(handle):
-            sys.exit(0)
-        why = why_canceled(handle)
+        why = why_canceled(flux.Flux())
     except (OSError, ValueError, KeyError, subprocess.SubprocessError) as error:
         print(f"job-exec-rs: whether jobs are kept at this stop: {error}", file=sys.stderr)
         why = None
-    if why or is_first:
-        print(f"jobs that run are not kept: {why}" if why else KEPT)
+    print(f"jobs that run are not kept: {why}" if why else KEPT)
     sys.exit(1 if why else 0)
 
 
-def jobs_here(handle):
-    """Those with shells on this rank."""
-    return [JobID(job) for job in handle.rpc("job-exec.stats-get", {"own": True}).get()["shells"]]
-
-
-def end_jobs_here(handle):
-    """The module is there still, and ends their shells. What is left then is stopped."""
-    reason = f"{handle.attr_get('hostname')} stops Flux, and will not own its processes again"
-    with contextlib.suppress(OSError):
-        jobs = jobs_here(handle)
-        for job in jobs:
-            # Rank 0 may be gone: the wait below ends then.
-            flux.job.cancel_async(handle, job, reason)
-        wait = ["flux", "job", "wait-event", "-q", f"-t{END_S}"]
-        for waiting in [subprocess.Popen([*wait, job.f58plain, "clean"]) for job in jobs]:
-            waiting.wait()
-    for unit in running_units(handle.attr_get("local-uri").removeprefix("local://")):
-        print(f"job-exec-rs: stopping {unit}")
-        subprocess.run(["systemctl", "--user", "stop", unit], check=False, timeout=END_S / 3)
-
-
 if __name__ == "__main__":
-    if sys.argv[1:] == ["end"]:
-        end_jobs_here(flux.Flux())
+    if sys.argv[1:]:
+        end_units(flux.Flux(), sys.argv[1:])
     else:
-        decide_at_stop(flux.Flux())
+        decide_at_stop()

@@ -113,6 +113,8 @@ def after_a_crash(back):
     job = submit(back.cluster, "1", 1)
     back.order(OTHER_MODULE, 1)
     back.order("kill -KILL $(systemctl show --value --property=MainPID flux)", 1)
+    # What it said last is good for a second.
+    pause(SETTLED_S)
     back.cluster.await_all()
     back.expect(back.module(1) == "job-exec", "another module was wanted")
     pause(SETTLED_S)
