@@ -38,6 +38,8 @@ SHELLS = ("shell-*.service", "imp-shell-*.service")
 UNIT = re.compile(r"(imp-)?shell-\d+-(?P<job>\w+)-\w+\.service")
 # Why a node is drained, with the units.
 OF_NOBODY = "job-exec-rs was not loaded, and nobody owns its units:"
+# What the module calls its hold on a job.
+HOLD = "job-exec-rs"
 # Said at a stop.
 KEPT = "jobs that run are not canceled, and are found again at the next start (exec.keep-jobs)"
 CANCELED = "jobs that run are canceled"
@@ -236,6 +238,26 @@ def units_of_nobody(context):
             subprocess.Popen(command, stdin=quiet, stdout=quiet, stderr=quiet, start_new_session=True)
     except (OSError, subprocess.SubprocessError) as error:
         print(f"job-exec-rs: looking for units of nobody: {error}", file=sys.stderr)
+
+
+@task("release-held", ranks="0", after=["job-exec", "job-info", "job-list"], needs=["job-list"])
+def release_held(context):
+    """Lets jobs go that the module has held in CLEANUP until it would be back (rfc/0008, [cleanup-held]), if
+    flux-core's job-exec was loaded in its place."""
+    try:
+        if not is_of_site(context) or owns_units(context.handle):
+            return
+        for job in said_by("flux", "jobs", "-Ano", "{id.dec}", "--filter=cleanup").split():
+            with the_others_go_on(f"job {job}"):
+                lookup = {"id": int(job), "keys": ["eventlog"], "flags": 0}
+                eventlog = context.handle.rpc("job-info.lookup", lookup).get()["eventlog"]
+                events = [json.loads(line) for line in eventlog.splitlines()]
+                held = [event["name"] for event in events if event.get("context", {}).get("description") == HOLD]
+                if held.count("epilog-start") > held.count("epilog-finish"):
+                    event = {"name": "epilog-finish", "context": {"description": HOLD, "status": 0}}
+                    context.handle.rpc("job-manager.post-event.post", {"id": int(job), **event}).get()
+    except (OSError, subprocess.SubprocessError) as error:
+        print(f"job-exec-rs: looking for jobs that it holds: {error}", file=sys.stderr)
 
 
 def end_units(handle, units):

@@ -119,11 +119,11 @@ def cancel_before_going_back(brokers):
         assert brokers.flux("jobs", "-ano", "{result}", job).strip() == "CANCELED"
 
 
-def await_undrained(brokers):
-    """All ranks. No command waits for a second event of a name. Returns what was logged."""
+def await_undrained(brokers, times):
+    """No command waits for a second event of a name. Returns what was logged."""
     for _ in range(120):
         log = brokers.flux("kvs", "eventlog", "get", "resource.eventlog")
-        if log.count(" undrain ") == SIZE:
+        if log.count(" undrain ") == times:
             break
         pause(0.5)
     return log
@@ -138,7 +138,7 @@ def drain_what_nobody_owns(brokers):
         brokers.kill(*range(SIZE))
         brokers.start()
         brokers.await_run()
-        log = await_undrained(brokers)
+        log = await_undrained(brokers, SIZE)
         for rank in range(SIZE):
             assert f"nobody owns its units: shell-{rank}-{job}-" in log, log
         assert not units(job), units(job)
@@ -147,9 +147,31 @@ def drain_what_nobody_owns(brokers):
     brokers.await_run()
 
 
-with Brokers(SIZE, as_service=True) as instance:
+def end_what_the_stop_could_not_reach(brokers):
+    """Rank 1 has stopped when rank 0 cancels the job. So the job does not end before the limit of the stop,
+    and is held in CLEANUP by a module that is not there any more when Flux is."""
+    job = brokers.flux("submit", f"-N{SIZE}", "sleep", "inf").strip()
+    brokers.flux("job", "wait-event", "-t60", job, "start")
+    with away(MODULE):
+        for rank in (1, 0):
+            brokers.processes[rank].terminate()
+            brokers.await_end(rank)
+        assert units(job), "all were ended: nothing is tried here"
+        brokers.start()
+        brokers.await_run()
+        brokers.flux("job", "wait-event", "-t60", job, "clean")
+        assert "exception" in brokers.flux("job", "eventlog", job)
+        await_undrained(brokers, SIZE + 1)
+        assert not units(job), units(job)
+        brokers.stop()
+    brokers.start()
+    brokers.await_run()
+
+
+with Brokers(SIZE, ["broker.cleanup-timeout=5"], as_service=True) as instance:
     stop(instance)
     shut_down_and_start(instance)
     drain_what_nobody_owns(instance)
+    end_what_the_stop_could_not_reach(instance)
     cancel_before_going_back(instance)
     cancel_instead(instance)
