@@ -193,10 +193,10 @@ impl RecordStore {
         let mut records = Vec::new();
         let ours = |unit: &UnitName| unit.rank() == rank && unit.instance() == instance;
         for name in self.disk.names()? {
-            if unit_of(&name, REPLACEMENT).is_some_and(|unit| ours(&unit)) {
+            if let Some(unit) = unit_of(&name, REPLACEMENT).filter(ours) {
                 // An earlier life ended before this file replaced the record. The record is
                 // complete.
-                let _ = self.disk.remove(&name);
+                self.remove_file(&unit, name.clone());
             }
             if stray_of(&name).is_some_and(|unit| ours(&unit)) {
                 self.strays.borrow_mut().insert(name.clone());
@@ -281,22 +281,29 @@ impl RecordStore {
 
     /// Remove the record and both output files. Returns whether the record is gone.
     pub(super) fn remove(&self, unit: &UnitName) -> bool {
-        for extension in [extension(Stream::Stdout), extension(Stream::Stderr), RECORD] {
-            let name = file_name(unit, extension);
-            if extension != RECORD && self.set_aside(unit, &name) {
-                continue;
-            }
-            match self.disk.remove(&name) {
-                Ok(()) => {}
-                Err(e) if e.kind() == io::ErrorKind::NotFound => {}
-                Err(e) => {
-                    let path = self.disk.path(&name);
-                    tracing::warn!(%unit, path = %path.display(), error = %e, "cannot remove file");
-                    self.unremoved.borrow_mut().insert(name);
-                }
+        for stream in [Stream::Stdout, Stream::Stderr] {
+            let name = file_name(unit, extension(stream));
+            if !self.set_aside(unit, &name) {
+                self.remove_file(unit, name);
             }
         }
+        // A disk that failed while a replacement was written can have kept the replacement, too.
+        self.remove_file(unit, file_name(unit, REPLACEMENT));
+        self.remove_file(unit, file_name(unit, RECORD));
         !self.unremoved.borrow().contains(&file_name(unit, RECORD))
+    }
+
+    /// Remove a file, now or when the disk lets it go.
+    fn remove_file(&self, unit: &UnitName, name: String) {
+        match self.disk.remove(&name) {
+            Ok(()) => {}
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+            Err(e) => {
+                let path = self.disk.path(&name);
+                tracing::warn!(%unit, path = %path.display(), error = %e, "cannot remove file");
+                self.unremoved.borrow_mut().insert(name);
+            }
+        }
     }
 
     /// The unit is to be used again. Returns whether its record is one that was to be removed.

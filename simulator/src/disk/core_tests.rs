@@ -209,6 +209,25 @@ fn a_crash_while_another_intent_is_written_keeps_one() {
     }
 }
 
+/// [intent-whole] (seed 820092889): a crash leaves another intent half written, and the disk does not
+/// let it go in the next life.
+#[test]
+fn half_of_another_intent_is_removed_when_the_disk_lets_it_go() {
+    let disk = SimDisk::default();
+    let mut life = Life::new(&disk, BOOT);
+    life.launch(1);
+    let files = disk.files();
+    life.event(BackendEvent::Failed { unit: unit(1), errnum: 5, message: "late".to_string() });
+    disk.crash_in_write(1, 5);
+    life.launch(1);
+    disk.fail_changes(Some(libc::EMFILE));
+    let mut life = Life::new(&disk, BOOT);
+    assert_ne!(disk.files(), files);
+    disk.fail_changes(None);
+    life.core.retry_late(&mut life.asked);
+    assert_eq!(disk.files(), files);
+}
+
 #[test]
 fn facts_that_find_no_space_are_written_later() {
     for room in [0, 1, 10, 30, 100] {

@@ -127,6 +127,17 @@ fn output_that_others_can_write_to_is_kept_empty_until_they_let_go() {
     assert!(names().is_empty(), "{:?}", names());
 }
 
+/// [intent-whole]: the disk can fail while a replacement is written, and then not let it go.
+#[test]
+fn what_should_have_replaced_a_record_goes_with_it() {
+    let (mut store, dir) = store();
+    store.create(&spec(1), "boot", false).unwrap();
+    assert_eq!(load(&mut store).len(), 1);
+    std::fs::write(dir.path().join(file_name(&spec(1).unit, REPLACEMENT)), "").unwrap();
+    assert!(store.remove(&spec(1).unit));
+    assert_eq!(store.disk().names().unwrap(), Vec::<String>::new());
+}
+
 #[test]
 fn half_an_intent_is_no_record() {
     let (mut store, _dir) = store();
