@@ -114,6 +114,10 @@ impl Node {
             {
                 of_script(unit)
             }
+            // It says nothing of the shell that the agent has.
+            Event::Supervisor(SupervisorEvent::Unit(unit, _)) if self.is_of_another_run(unit) => {
+                Vec::new()
+            }
             event => {
                 let owner = self.role_of(event);
                 let hears = |position: &Position| {
@@ -125,6 +129,12 @@ impl Node {
                 jobs.flat_map(|id| self.positions(id)).filter(hears).map(at).collect()
             }
         }
+    }
+
+    /// The job's agent has another shell: the id was given to two jobs, as the KVS had gone back.
+    fn is_of_another_run(&self, unit: &UnitName) -> bool {
+        let shell = self.agents.get(&unit.job()).and_then(Agent::shell);
+        !unit.is_script() && shell.is_some_and(|shell| shell.unit() != unit)
     }
 
     /// Who is called when this waiter's time has come.

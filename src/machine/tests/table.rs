@@ -12,7 +12,7 @@ use super::moment;
 use crate::machine::{Awaited, Event, Input, Machine, Pair, Role, STATES, all_pairs};
 use crate::port::supervisor::UnitEvent;
 use crate::proto::peer::StreamEnd;
-use crate::proto::{BrokerRank, PerilogRelease, Stage, WaitStatus};
+use crate::proto::{BrokerRank, PerilogRelease, Stage, UnitName, WaitStatus};
 use worlds::Named;
 
 /// A value of an input, and where it happens.
@@ -151,6 +151,19 @@ fn every_possible_pair_is_met() {
     let without: Vec<&Case> =
         CASES.iter().filter(|case| case.event.input() != Input::Linked).collect();
     assert_eq!(pairs_missing(&met(&without)).len(), 4, "the states in which a link can be made");
+}
+
+/// Simulator seed 820093755: the unit of an earlier run of the id was told to have started.
+#[test]
+fn what_happens_to_the_unit_of_another_run_does_not_happen_to_the_shell() {
+    let world = World::running(2, "0-1");
+    let node = world.nodes[1].as_ref().expect("it was loaded");
+    let met = |unit: &UnitName| {
+        let started = UnitEvent::Started { pid: 7 }.of(unit);
+        node.pairs(moment(world.now), &Event::Supervisor(started)).len()
+    };
+    let unit = world.unit_of(1);
+    assert_eq!((met(&unit), met(&unit.of_stage(Stage::Shell, true))), (1, 0));
 }
 
 /// Possible pairs that are not among these.
