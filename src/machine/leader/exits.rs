@@ -184,10 +184,29 @@ impl Leader {
         let refusal = known.away.as_ref().and_then(Away::refusal).map(str::to_string);
         let is_active = known.is_active();
         self.give_up_rank(cx, rank);
-        if !is_active || self.release.released().contains_rank(rank) {
+        if !is_active {
             // Its shell had ended, and what it left has ended with the node.
             return;
         }
+        if self.release.released().contains_rank(rank) {
+            // An earlier leader knew that its shell had ended. How often that had entered the barrier is
+            // not known any more.
+            self.barrier.set_unknown(rank);
+        } else {
+            self.tell_failed_node(cx, rank, refusal, out);
+        }
+        if matches!(self.state, State::Launching(_) | State::Running(_)) {
+            self.handle_exits(cx, &BTreeMap::from([(rank, None)]), out);
+        }
+    }
+
+    fn tell_failed_node(
+        &mut self,
+        cx: Context,
+        rank: BrokerRank,
+        refusal: Option<String>,
+        out: &mut Effects,
+    ) {
         let shell_rank = self.shell_rank(rank);
         let host = self.start.r.hostname(rank).to_string();
         let message = format!("node failure on {host} (shell rank {shell_rank})");
@@ -195,9 +214,6 @@ impl Leader {
         if self.is_critical(shell_rank) {
             let why = refusal.map(|reason| format!(": {reason}")).unwrap_or_default();
             self.fail(cx, format!("node failure on {host} (rank {rank}){why}"), out);
-        }
-        if matches!(self.state, State::Launching(_) | State::Running(_)) {
-            self.handle_exits(cx, &BTreeMap::from([(rank, None)]), out);
         }
     }
 

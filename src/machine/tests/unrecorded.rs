@@ -339,3 +339,15 @@ fn who_still_waits_is_let_go_although_a_released_rank_has_lost_its_count() {
     assert_eq!([0, 1].map(|rank| answer(&world, rank)), [Some(Ok(())); 2]);
     assert_eq!(world.notes(), [""; 0]);
 }
+
+/// [released-not-started] (simulator seed 820005725)
+#[test]
+fn who_still_waits_is_let_go_when_a_released_rank_is_given_up() {
+    let mut world = released_and_asked(0..2);
+    enters_again(&mut world, 0);
+    enters_again(&mut world, 1);
+    assert_eq!([0, 1].map(|rank| answer(&world, rank)), [None; 2], "rank 2 may come");
+    world.pass(world.config.peer_timeout);
+    assert_eq!([0, 1].map(|rank| answer(&world, rank)), [Some(Ok(())); 2]);
+    assert_eq!(world.notes(), [""; 0]);
+}
