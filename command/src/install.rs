@@ -116,9 +116,6 @@ Examples:
 pub(super) struct UninstallArguments {
     #[command(flatten)]
     place: Place,
-    /// Also while jobs run on this node: the next stop of Flux cancels them
-    #[arg(long)]
-    force: bool,
 }
 
 /// Where Flux is.
@@ -279,7 +276,7 @@ pub(super) fn uninstall(
     command: &Command,
 ) -> Result<ExitCode, Failure> {
     let paths = arguments.place.paths()?;
-    if arguments.place.destdir.is_none() && !arguments.force {
+    if arguments.place.destdir.is_none() {
         refuse_while_jobs_run()?;
     }
     let files = File::all(&paths, Some(command));
@@ -311,8 +308,7 @@ fn refuse_while_jobs_run() -> Result<(), Failure> {
         "shells of jobs run on this node, and nobody would own them: {jobs}\n\
          Drain the node and wait for them, or cancel them:\n\
          \x20   flux resource drain $(hostname) 'job-exec-rs is removed'\n\
-         \x20   flux cancel {jobs}\n\
-         With --force the next stop of Flux cancels them."
+         \x20   flux cancel {jobs}"
     )))
 }
 

@@ -266,8 +266,10 @@ def end_units(handle, units):
     for unit in units:
         if await_end(handle, UNIT.fullmatch(unit).group("job")):
             handle.log(syslog.LOG_WARNING, f"job-exec-rs: stopping {unit}, whose job has ended")
-            for command in ("stop", "reset-failed"):
-                subprocess.run(["systemctl", "--user", command, unit], check=False)
+            # systemd may not kill a guest's processes. The IMP does, when it hears this (RFC 15).
+            kill = ["kill", "--kill-whom=main", "--signal=SIGUSR1"] if unit.startswith("imp-") else ["stop"]
+            for command in (kill, ["stop"], ["reset-failed"]):
+                subprocess.run(["systemctl", "--user", *command, unit], check=False)
     drained = said_by("flux", "resource", "drain", "-no", "{ranks} {reason}").splitlines()
     rank = handle.get_rank()
     if not running_units(handle) and any(line.startswith(f"{rank} {OF_NOBODY}") for line in drained):

@@ -270,7 +270,7 @@ test_expect_success 'another prefix' '
 	"$program" install --prefix "$PWD/prefix" &&
 	find prefix -name job-exec-rs.so | grep . &&
 	find prefix -path "*/modprobe/modprobe.d/*.toml" | grep . &&
-	"$program" uninstall --force --prefix "$PWD/prefix" &&
+	"$program" uninstall --destdir / --prefix "$PWD/prefix" &&
 	test "$(find prefix ! -type d)" = ""
 '
 test_expect_success 'a place that cannot be written to is an error that names it' '
