@@ -67,9 +67,9 @@ class Back:
         ranks = f"-N{self.cluster.count}"
         job = self.cluster.as_user("alice", ["flux", "submit", ranks, "--cwd=/", "true"]).stdout.strip()
         self.cluster.flux("job", "wait-event", "-t100", job, "clean", check=False)
-        result = self.cluster.flux("jobs", "-a", "-no", "{result}", job).strip()
+        log = self.cluster.flux("job", "eventlog", job)
         drained = self.cluster.flux("resource", "drain", "-no", "{ranks} {reason}")
-        self.expect(result == "COMPLETED", f"a new job is {result}, drained: {drained}")
+        self.expect("finish status=0" in log, f"a new job: {log} drained: {drained}")
         # It has all nodes, so none is drained for a process that nobody owns.
         for rank, answer in enumerate(self.order(PROCESSES, check=False)):
             self.expect(answer.returncode == 1, f"left on n{rank}: {answer.stdout}{answer.stderr}")
