@@ -12,7 +12,7 @@ export FLUX_EXEC_PATH_PREPEND=$PWD/cmd
 # One instance for all that only looks.
 cat >look <<-\EOF
 	id=$(flux submit -N2 -n2 sleep inf) &&
-	flux job wait-event -t 30 $id start >/dev/null &&
+	flux job wait-event -t 30 -p exec $id shell.start >/dev/null &&
 	flux job id --to=f58plain $id >id &&
 	flux job-exec-rs units >units-here 2>&1
 	flux job-exec-rs units --all --json >units-all 2>units-err
