@@ -300,7 +300,8 @@ def running_units(handle):
     socket = handle.attr_get("local-uri").removeprefix("local://")
     manager = ["systemctl", "--user"]
     listed = said_by(*manager, "list-units", "--plain", "--no-legend", "--state=running", *SHELLS)
-    units = [line.split()[0] for line in listed.splitlines()]
+    # Somebody else's can have such a name.
+    units = [unit for unit in (line.split()[0] for line in listed.splitlines()) if UNIT.fullmatch(unit)]
     uri = re.compile(rf"FLUX_URI=\w+://{re.escape(socket)}(\?|\s|$)", re.M)
     return [unit for unit in units if uri.search(said_by(*manager, "show", "-PEnvironment", unit))]
 
@@ -428,6 +429,10 @@ def decide_at_stop():
 
 if __name__ == "__main__":
     if sys.argv[1:]:
-        end_units(flux.Flux(), sys.argv[1:])
+        handle = flux.Flux()
+        try:
+            end_units(handle, sys.argv[1:])
+        except (OSError, subprocess.SubprocessError) as error:
+            handle.log(syslog.LOG_ERR, f"job-exec-rs: ending {' '.join(sys.argv[1:])}: {error}")
     else:
         decide_at_stop()
