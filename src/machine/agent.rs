@@ -388,16 +388,16 @@ impl Agent {
         out: &mut Effects,
     ) {
         let Some(there) = &mut self.local_shell else { return };
-        if unit.is_script() {
-            let reports = there.perilog.handle_unit(cx, unit, event, out);
-            return self.settle(cx, reports, out);
-        }
-        if unit != there.shell.unit.name() {
-            // Of another run of this id, whose unit is left alone (`take_found`).
-            if event == UnitEvent::Gone {
+        if there.has_another(unit) {
+            // It is left alone (`take_found`).
+            if matches!(event, UnitEvent::Gone | UnitEvent::NeverStarted) {
                 out.push(Effect::Unit(unit.clone(), UnitCommand::Forget));
             }
             return;
+        }
+        if unit.is_script() {
+            let reports = there.perilog.handle_unit(cx, unit, event, out);
+            return self.settle(cx, reports, out);
         }
         if event == UnitEvent::NeverStarted
             && there.perilog.awaits_shell()

@@ -7,8 +7,8 @@ use crate::machine::context::Context;
 use crate::machine::effect::Effects;
 use crate::machine::mono_time::MonoTime;
 use crate::port::supervisor::UnitRecord;
-use crate::proto::JobId;
 use crate::proto::peer::{Mode, Order, Report, ShellsRequest};
+use crate::proto::{JobId, Stage, UnitName};
 
 /// The shell on this rank.
 #[derive(Clone, Debug, PartialEq)]
@@ -68,6 +68,14 @@ impl LocalShell {
         }
         self.perilog.find(cx, record, out);
         true
+    }
+
+    /// The unit is of another run of this id, and this one has a unit of the same stage.
+    pub(super) fn has_another(&self, unit: &UnitName) -> bool {
+        match unit.stage() {
+            Stage::Shell => self.shell.unit() != unit,
+            stage => self.perilog.script(stage).is_some_and(|script| script.unit() != unit),
+        }
     }
 
     /// Does what can be done now. Returns what to report, as far as it is news.

@@ -17,7 +17,9 @@ use crate::planted::Bug;
 use crate::port::Note;
 use crate::port::supervisor::{StartFailure, UnitEvent, UnitRecord, UnitSpec};
 use crate::proto::peer::Report;
-use crate::proto::{EndReason, JobId, ScriptFailure, ScriptStop, Stage, Stream, WaitStatus};
+use crate::proto::{
+    EndReason, JobId, ScriptFailure, ScriptStop, Stage, Stream, UnitName, WaitStatus,
+};
 use lines::Lines;
 
 mod lines;
@@ -132,8 +134,12 @@ impl Script {
         script
     }
 
+    pub(super) fn unit(&self) -> &UnitName {
+        self.unit.name()
+    }
+
     pub(super) fn stage(&self) -> Stage {
-        self.spec.unit.stage()
+        self.unit().stage()
     }
 
     /// For [`crate::machine::Position`].

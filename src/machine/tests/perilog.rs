@@ -180,6 +180,20 @@ fn output_of_a_script_that_is_missing_is_said_in_the_log() {
     assert_eq!(world.warnings, said.map(|what| format!("{JOB}: output of its prolog {what}")));
 }
 
+/// The id was given out again when the KVS had gone back, and meanwhile scripts are run by the IMP.
+#[test]
+fn what_happens_to_a_script_of_another_run_does_not_happen_to_this_one() {
+    let mut world = preparing(1, perilog());
+    let other = world.unit_of(0).of_stage(Stage::Prolog, true);
+    for event in [UnitEvent::NeverStarted, UnitEvent::Exited { status: FAILED }, UnitEvent::Gone] {
+        world.report(0, &other, event);
+    }
+    assert_eq!((world.exceptions().len(), world.drained.len()), (0, 0));
+    world.script_exited(0, Stage::Prolog, DONE);
+    world.pass(0.05);
+    world.all_started(0..1);
+}
+
 #[test]
 fn a_prolog_that_fails_drains_its_node_and_fails_the_job() {
     let mut world = preparing(3, perilog());
