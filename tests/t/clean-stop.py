@@ -119,13 +119,16 @@ def cancel_before_going_back(brokers):
         assert brokers.flux("jobs", "-ano", "{result}", job).strip() == "CANCELED"
 
 
-def await_undrained(brokers, times):
-    """No command waits for a second event of a name. Returns what was logged."""
+def await_ended(brokers, job):
+    """Until the job's units are gone, and their nodes given back: a unit that has not ended by itself is
+    stopped on a node that was drained before. Returns what was logged."""
     for _ in range(120):
         log = brokers.flux("kvs", "eventlog", "get", "resource.eventlog")
-        if log.count(" undrain ") == times:
+        if not units(job) and log.count(" undrain ") == log.count("nobody owns its units:"):
             break
         pause(0.5)
+    assert not units(job), units(job)
+    assert log.count(" undrain ") == log.count("nobody owns its units:"), log
     return log
 
 
@@ -138,10 +141,9 @@ def drain_what_nobody_owns(brokers):
         brokers.kill(*range(SIZE))
         brokers.start()
         brokers.await_run()
-        log = await_undrained(brokers, SIZE)
+        log = await_ended(brokers, job)
         for rank in range(SIZE):
             assert f"nobody owns its units: shell-{rank}-{job}-" in log, log
-        assert not units(job), units(job)
         brokers.stop()
     brokers.start()
     brokers.await_run()
@@ -161,8 +163,7 @@ def end_what_the_stop_could_not_reach(brokers):
         brokers.await_run()
         brokers.flux("job", "wait-event", "-t60", job, "clean")
         assert "exception" in brokers.flux("job", "eventlog", job)
-        await_undrained(brokers, SIZE + 1)
-        assert not units(job), units(job)
+        await_ended(brokers, job)
         brokers.stop()
     brokers.start()
     brokers.await_run()
