@@ -39,18 +39,14 @@ fn preparing(size: usize, perilog: Perilog) -> World {
     let mut world = world(size, perilog);
     let ranks: Idset = (0..size as u32).collect();
     world.start(&ranks.to_string(), false);
-    for rank in 0..size {
-        world.script_started(rank, Stage::Prolog);
-    }
+    (0..size).for_each(|rank| world.script_started(rank, Stage::Prolog));
     world
 }
 
 /// A job on all ranks whose shells run.
 pub(super) fn running(size: usize, perilog: Perilog) -> World {
     let mut world = preparing(size, perilog);
-    for rank in 0..size {
-        world.script_exited(rank, Stage::Prolog, DONE);
-    }
+    (0..size).for_each(|rank| world.script_exited(rank, Stage::Prolog, DONE));
     world.pass(0.05);
     world.all_started(0..size);
     for _ in 0..2 {
