@@ -2,152 +2,38 @@
 //!
 //! Keys, defaults and the beginnings of error texts are those of flux-core's job-exec
 //! (`flux-config-exec(5)`), so that a site's configuration works unchanged. Arguments override the
-//! table. This module adds the values `auto`, `systemd` and `fork` of `method`, and the keys
-//! `fanout`, `starts-in-flight`, `peer-timeout`, `checkpoint-interval`, `output-limit`,
-//! `output-disk-limit`, `state-directory` and `keep-jobs`.
-
-use std::collections::BTreeMap;
+//! table. This module adds the values `auto`, `systemd` and `fork` of `method`, and keys of its own
+//! ([`Trait::Ours`]).
 
 use serde_json::{Map, Value, json};
 
-use crate::port::supervisor::OutputLimits;
-use crate::proto::{ExecMethod, Signal, parse_fsd, parse_size};
+use crate::port::supervisor::Limits;
+use crate::proto::ExecMethod;
 pub use error::ConfigError;
-use error::invalid;
+use given::{Given, Source};
+pub use keys::{Config, KEYS, Key, Trait};
+pub use method::Method;
+use method::launcher;
 pub use perilog::{LogIgnore, Perilog, Script};
 
 mod error;
+mod given;
+mod keys;
+mod method;
 mod perilog;
-
-/// Configuration of one module. Durations are seconds.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Config {
-    /// `exec.method`.
-    pub method: ExecMethod,
-    /// The setting that has chosen the method, as `exec.KEY=VALUE`. Empty: nothing has.
-    pub method_setting: String,
-    /// What flux-core calls the way in which jobs are run that are not mocked: its own value of
-    /// `exec.method`, else its default. Tools look for it in `stats-get`.
-    pub implementation: &'static str,
-    /// `exec.service`: flux-core's choice of a launcher.
-    pub service: Option<String>,
-    /// `exec.job-shell`; `None`: flux-core's own.
-    pub job_shell: Option<String>,
-    /// `exec.imp`: path of the IMP, needed for guests' jobs.
-    pub imp: Option<String>,
-    /// `exec.kill-timeout`: time between steps of the kill escalation.
-    pub kill_timeout: f64,
-    /// `exec.max-kill-count`: signals to the shell before its rank is drained.
-    pub max_kill_count: u32,
-    /// `exec.max-kill-timeout`: replaces `max-kill-count` when set.
-    pub max_kill_timeout: Option<f64>,
-    /// `exec.term-signal`.
-    pub term_signal: Signal,
-    /// `exec.kill-signal`.
-    pub kill_signal: Signal,
-    /// `exec.barrier-timeout`; `None`: no timeout.
-    pub barrier_timeout: Option<f64>,
-    /// `exec.shell-exit-timeout`; `None`: no timeout.
-    pub shell_exit_timeout: Option<f64>,
-    /// `exec.max-start-delay-percent`: a job whose start was delayed by more than this part
-    /// of its duration gets the delay back.
-    pub max_start_delay_percent: f64,
-    /// `exec.sdexec-properties`: properties for every unit.
-    pub properties: BTreeMap<String, String>,
-    /// `exec.sdexec-stop-timer-sec`; `None`: as long as the kill escalation takes.
-    pub stop_timer: Option<u32>,
-    /// `exec.sdexec-stop-timer-signal`.
-    pub stop_timer_signal: i32,
-    /// `exec.sdexec-constrain-resources`.
-    pub constrain_resources: bool,
-    /// `exec.testexec.allow-guests`: guests' jobs may be mocked, too.
-    pub testexec_allow_guests: bool,
-    /// `exec.fanout`: most children of one rank in the tree over a job's ranks.
-    pub fanout: u32,
-    /// `exec.starts-in-flight`: units that one rank starts at the same time. More would only make
-    /// systemd's queue longer.
-    pub starts_in_flight: usize,
-    /// `exec.peer-timeout`: how long others wait for a rank whose module, or broker, is away. The
-    /// default fits a service that systemd restarts after 30 s (flux-core `etc/flux.service.in`).
-    pub peer_timeout: f64,
-    /// `exec.checkpoint-interval`: how long after a change a checkpoint of the KVS has it.
-    pub checkpoint_interval: f64,
-    /// `exec.output-limit` and `exec.output-disk-limit`: bounds of a shell's own output.
-    pub output: OutputLimits,
-    /// `exec.state-directory`: where each rank keeps records and output, an absolute path.
-    pub state_directory: Option<String>,
-    /// `exec.keep-jobs`: a stop of an instance that comes back leaves its jobs running.
-    pub keep_jobs: bool,
-    /// `exec.perilog`: this service runs prologs and epilogs.
-    pub perilog: Option<Perilog>,
-}
-
-/// flux-core's default of `exec.method`.
-const BULK_EXEC: &str = "bulk-exec";
-/// Its other one, of later releases.
-const BGEXEC: &str = "bgexec";
-
-/// Keys whose values are strings in the table, too.
-const TEXTS: &[&str] = &[
-    "method",
-    "service",
-    "job-shell",
-    "imp",
-    "kill-timeout",
-    "max-kill-timeout",
-    "term-signal",
-    "kill-signal",
-    "barrier-timeout",
-    "shell-exit-timeout",
-    "peer-timeout",
-    "checkpoint-interval",
-    "state-directory",
-];
 
 /// [`Config::peer_timeout`] of an instance that has not found its peers by configuration:
 /// nobody starts its brokers again.
 const PEER_TIMEOUT_WITHOUT_RESTART: f64 = 30.0;
 
-impl Default for Config {
-    fn default() -> Self {
-        Self {
-            method: ExecMethod::Auto,
-            method_setting: String::new(),
-            implementation: BULK_EXEC,
-            service: None,
-            job_shell: None,
-            imp: None,
-            kill_timeout: 5.0,
-            max_kill_count: 8,
-            max_kill_timeout: None,
-            term_signal: Signal::TERM,
-            kill_signal: Signal::KILL,
-            barrier_timeout: Some(1800.0),
-            shell_exit_timeout: Some(30.0),
-            max_start_delay_percent: 25.0,
-            properties: BTreeMap::new(),
-            stop_timer: None,
-            stop_timer_signal: 10,
-            constrain_resources: false,
-            testexec_allow_guests: false,
-            fanout: 64,
-            starts_in_flight: 16,
-            // The stock unit restarts a broker after 30 s (flux-core `etc/flux.service.in`).
-            peer_timeout: 120.0,
-            checkpoint_interval: 1.0,
-            output: OutputLimits::default(),
-            state_directory: None,
-            keep_jobs: true,
-            perilog: None,
-        }
-    }
-}
-
-/// Longest duration that is accepted, in seconds: about 30 years.
-const DURATION_MAX: f64 = 1e9;
-
 /// Longest pause between two signals of the kill escalation, in seconds.
 pub const KILL_PAUSE_MAX: f64 = 300.0;
+
+impl Default for Limits {
+    fn default() -> Self {
+        Config::default().limits()
+    }
+}
 
 impl Config {
     /// Reads the instance's configuration object and the module's arguments.
@@ -167,174 +53,71 @@ impl Config {
                 return Err(ConfigError::Table { value: other.clone() });
             }
         };
-        for (key, value) in exec {
-            config.read_key(key, value)?;
+        for (name, value) in exec {
+            // Other keys of the table belong to others, such as plugins.
+            if let Some(key) = Key::find(name) {
+                (key.read)(&mut config, &Given { key: key.name, value: Source::Table(value) })?;
+            }
         }
         for argument in arguments {
-            let (key, value) = argument
+            let (name, value) = argument
                 .split_once('=')
                 .ok_or_else(|| ConfigError::ArgumentForm { argument: argument.clone() })?;
-            config.read_argument(key, value)?;
+            let Some(key) = Key::find(name).filter(|key| key.is(Trait::Argument)) else {
+                let (key, value) = (name.to_string(), value.to_string());
+                return Err(ConfigError::UnknownArgument { key, value });
+            };
+            (key.read)(&mut config, &Given { key: key.name, value: Source::Argument(value) })?;
         }
         if let Some(perilog) = exec.get("perilog") {
             config.perilog = Perilog::read(conf, perilog, config.imp.as_deref())?;
         }
-        // In flux-core `service` chooses the launcher. Here it only counts if no method is
-        // configured.
-        let launcher = config.service.as_deref().filter(|_| config.method.is_auto());
-        if let Some((service, method)) = launcher.and_then(|name| Some((name, of_service(name)?))) {
-            config.method_setting = format!("exec.service={service}");
-            config.method = method;
-        }
         Ok(config)
     }
 
-    fn read_key(&mut self, key: &str, value: &Value) -> Result<(), ConfigError> {
-        match key {
-            key if TEXTS.contains(&key) => self.read_text(key, string(key, value)?),
-            "max-kill-count" => self.set_max_kill_count(integer(key, value)?),
-            "max-start-delay-percent" => {
-                self.max_start_delay_percent =
-                    value.as_f64().ok_or_else(|| wrong_type(key, "a number", value))?;
-                Ok(())
-            }
-            "sdexec-properties" => self.read_properties(value),
-            "sdexec-stop-timer-sec" => {
-                self.stop_timer = u32::try_from(integer(key, value)?).ok();
-                Ok(())
-            }
-            "sdexec-stop-timer-signal" => {
-                self.stop_timer_signal = i32::try_from(integer(key, value)?)
-                    .map_err(|_| wrong_type(key, "a signal number", value))?;
-                Ok(())
-            }
-            "sdexec-constrain-resources" => {
-                self.constrain_resources =
-                    value.as_bool().ok_or_else(|| wrong_type(key, "true or false", value))?;
-                Ok(())
-            }
-            "keep-jobs" => {
-                self.keep_jobs =
-                    value.as_bool().ok_or_else(|| wrong_type(key, "true or false", value))?;
-                Ok(())
-            }
-            "testexec" => self.read_testexec(value),
-            "fanout" => self.set_fanout(integer(key, value)?),
-            "starts-in-flight" => self.set_starts_in_flight(integer(key, value)?),
-            "output-limit" | "output-disk-limit" => match value {
-                Value::Number(number) => self.read_text(key, &number.to_string()),
-                other => self.read_text(key, string(key, other)?),
-            },
-            // Other keys of the table belong to others, such as plugins.
-            _ => Ok(()),
+    /// How shells are started. In flux-core `service` chooses the launcher. Here it only counts if no
+    /// method is configured.
+    pub fn method(&self) -> ExecMethod {
+        self.of_service().unwrap_or(self.method.chosen())
+    }
+
+    /// The setting that has chosen the method, as `exec.KEY=VALUE`. Empty: nothing has.
+    pub fn method_setting(&self) -> String {
+        match &self.service {
+            Some(service) if self.of_service().is_some() => format!("exec.service={service}"),
+            _ => self.method.setting(),
         }
     }
 
-    fn read_argument(&mut self, key: &str, value: &str) -> Result<(), ConfigError> {
-        let number = || value.parse::<i64>().map_err(|_| invalid(key, value));
-        match key {
-            "max-kill-count" => self.set_max_kill_count(number()?),
-            "fanout" => self.set_fanout(number()?),
-            "starts-in-flight" => self.set_starts_in_flight(number()?),
-            "output-limit" | "output-disk-limit" => self.read_text(key, value),
-            key if TEXTS.contains(&key) => self.read_text(key, value),
-            _ => {
-                let (key, value) = (key.to_string(), value.to_string());
-                Err(ConfigError::UnknownArgument { key, value })
-            }
-        }
-    }
-
-    /// Reads keys that are text both in the table and as arguments.
-    fn read_text(&mut self, key: &str, value: &str) -> Result<(), ConfigError> {
-        let bad = || invalid(key, value);
-        let duration = || parse_fsd(value).map_err(|_| bad());
-        let positive = || match duration()? {
-            seconds if seconds > 0.0 && seconds <= DURATION_MAX => Ok(seconds),
-            _ => Err(bad()),
-        };
-        let signal = || value.parse().map_err(|_| bad());
-        let bytes = || parse_size(value).filter(|bytes| *bytes > 0).ok_or_else(bad);
-        match key {
-            "method" => {
-                let unknown = |_| ConfigError::Method { value: value.to_string() };
-                self.method = value.parse().map_err(unknown)?;
-                self.method_setting = format!("exec.method={value}");
-                self.implementation = if value == BGEXEC { BGEXEC } else { BULK_EXEC };
-            }
-            "service" => self.service = Some(value.to_string()),
-            "job-shell" => self.job_shell = Some(value.to_string()),
-            "imp" => self.imp = Some(value.to_string()),
-            "kill-timeout" => self.kill_timeout = positive()?,
-            "max-kill-timeout" => self.max_kill_timeout = Some(positive()?),
-            "term-signal" => self.term_signal = signal()?,
-            "kill-signal" => self.kill_signal = signal()?,
-            "barrier-timeout" => {
-                let seconds = parse_fsd(value)
-                    .map_err(|_| ConfigError::BarrierTimeout { value: value.to_string() })?;
-                self.barrier_timeout = (seconds > 0.0).then_some(seconds);
-            }
-            "shell-exit-timeout" if value == "none" => self.shell_exit_timeout = None,
-            "shell-exit-timeout" => {
-                let seconds = duration()?;
-                self.shell_exit_timeout = (seconds > 0.0).then_some(seconds);
-            }
-            "peer-timeout" => self.peer_timeout = positive()?,
-            "checkpoint-interval" => self.checkpoint_interval = positive()?,
-            "output-limit" => self.output.stream = bytes()?,
-            "output-disk-limit" => self.output.disk = bytes()?,
-            "state-directory" if value.starts_with('/') && !value.contains('\0') => {
-                self.state_directory = Some(value.to_string());
-            }
-            _ => return Err(bad()),
-        }
-        Ok(())
-    }
-
-    fn read_properties(&mut self, value: &Value) -> Result<(), ConfigError> {
-        let Value::Object(table) = value else {
-            return Err(ConfigError::Properties);
-        };
-        for (name, value) in table {
-            let Value::String(text) = value else {
-                return Err(ConfigError::Property { name: name.clone() });
-            };
-            self.properties.insert(name.clone(), text.clone());
-        }
-        Ok(())
-    }
-
-    fn read_testexec(&mut self, value: &Value) -> Result<(), ConfigError> {
-        let Value::Object(table) = value else {
-            return Err(wrong_type("testexec", "a table", value));
-        };
-        if let Some(value) = table.get("allow-guests") {
-            let allowed = value.as_bool();
-            let wrong = || wrong_type("testexec.allow-guests", "true or false", value);
-            self.testexec_allow_guests = allowed.ok_or_else(wrong)?;
-        }
-        Ok(())
-    }
-
-    fn set_max_kill_count(&mut self, value: i64) -> Result<(), ConfigError> {
-        self.max_kill_count = bounded("max-kill-count", value)?;
-        Ok(())
-    }
-
-    fn set_fanout(&mut self, value: i64) -> Result<(), ConfigError> {
-        self.fanout = bounded("fanout", value)?;
-        Ok(())
-    }
-
-    fn set_starts_in_flight(&mut self, value: i64) -> Result<(), ConfigError> {
-        self.starts_in_flight = bounded("starts-in-flight", value)? as usize;
-        Ok(())
+    /// What flux-core calls the way in which jobs are run that are not mocked: its own value of
+    /// `exec.method`, else its default. Tools look for it in `stats-get`.
+    pub fn implementation(&self) -> &'static str {
+        self.method.of_flux_core()
     }
 
     /// The configured service, if there is no such launcher. flux-core takes any name, too, and cannot
     /// run jobs then.
     pub fn unknown_service(&self) -> Option<&str> {
-        self.service.as_deref().filter(|service| !["rexec", "sdexec"].contains(service))
+        self.service.as_deref().filter(|name| launcher(name).is_none())
+    }
+
+    fn of_service(&self) -> Option<ExecMethod> {
+        self.service.as_deref().filter(|_| self.method.chosen().is_auto()).and_then(launcher)
+    }
+
+    /// Bounds of what the supervisor of a rank does.
+    pub fn limits(&self) -> Limits {
+        Limits {
+            starts_in_flight: self.starts_in_flight as usize,
+            stream: self.output_limit,
+            disk: self.output_disk_limit,
+        }
+    }
+
+    /// Keys with another value in this configuration that take effect when the module is loaded again.
+    pub fn changed_at_load(&self, new: &Self) -> Vec<&'static str> {
+        let changed = KEYS.iter().filter(|key| key.is(Trait::AtLoad) && !(key.is_same)(self, new));
+        changed.map(|key| key.name).collect()
     }
 
     /// What an administrator should know about this configuration.
@@ -374,70 +157,23 @@ impl Config {
 
     /// The configuration as `stats-get` shows it, under flux-core's names.
     pub fn stats(&self, builtin_shell: &str) -> Value {
-        let stop_timer =
-            self.stop_timer.map_or_else(|| self.effective_max_kill_timeout().ceil(), f64::from);
-        let mut stats = json!({
-            "default_cwd": "/tmp",
-            "default_job_shell": self.job_shell.as_deref().unwrap_or(builtin_shell),
-            "exec_service": self.service.as_deref().unwrap_or(match self.method {
-                ExecMethod::Systemd => "sdexec",
-                ExecMethod::Auto | ExecMethod::Fork => "rexec",
-            }),
-            "default_barrier_timeout": self.barrier_timeout.unwrap_or(0.0),
-            "shell_exit_timeout": self.shell_exit_timeout.unwrap_or(0.0),
-            "sdexec_stop_timer_sec": stop_timer as i64,
-            "sdexec_stop_timer_signal": self.stop_timer_signal,
-            "sdexec_constrain_resources": i32::from(self.constrain_resources),
-            "fanout": self.fanout,
-            "starts_in_flight": self.starts_in_flight,
-            "peer_timeout": self.peer_timeout,
-            "checkpoint_interval": self.checkpoint_interval,
-            "output_limit": self.output.stream,
-            "output_disk_limit": self.output.disk,
-            "state_directory": self.state_directory,
-        });
-        if let Some(imp) = &self.imp {
-            stats["flux_imp_path"] = json!(imp);
+        let mut stats = json!({ "default_cwd": "/tmp" });
+        for (name, show) in KEYS.iter().filter_map(|key| key.shown) {
+            if let Some(value) = show(self) {
+                stats[name] = value;
+            }
         }
-        if !self.properties.is_empty() {
-            stats["sdexec_properties"] = json!(self.properties);
-        }
-        if let Some(perilog) = &self.perilog {
-            stats["perilog"] = perilog.stats();
+        if self.job_shell.is_none() {
+            stats["default_job_shell"] = json!(builtin_shell);
         }
         stats
     }
 }
 
-/// What flux-core's launcher of this name does.
-fn of_service(name: &str) -> Option<ExecMethod> {
-    match name {
-        "sdexec" => Some(ExecMethod::Systemd),
-        "rexec" => Some(ExecMethod::Fork),
-        _ => None,
-    }
-}
-
-fn bounded(key: &str, value: i64) -> Result<u32, ConfigError> {
-    let bounded = u32::try_from(value).ok().filter(|value| *value > 0);
-    bounded.ok_or_else(|| ConfigError::OutOfRange { key: key.to_string(), value })
-}
-
-fn wrong_type(key: &str, expected: &'static str, value: &Value) -> ConfigError {
-    ConfigError::Type { key: key.to_string(), expected, value: value.clone() }
-}
-
-fn string<'a>(key: &str, value: &'a Value) -> Result<&'a str, ConfigError> {
-    value.as_str().ok_or_else(|| wrong_type(key, "a string", value))
-}
-
-fn integer(key: &str, value: &Value) -> Result<i64, ConfigError> {
-    value.as_i64().ok_or_else(|| wrong_type(key, "an integer", value))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::proto::Signal;
 
     fn parse(exec: Value, arguments: &[&str]) -> Result<Config, String> {
         let arguments: Vec<String> = arguments.iter().map(ToString::to_string).collect();
@@ -470,7 +206,7 @@ mod tests {
 
     #[test]
     fn upstreams_service_narrows_the_method() {
-        let method = |exec, arguments: &[&str]| parse(exec, arguments).map(|c| c.method);
+        let method = |exec, arguments: &[&str]| parse(exec, arguments).map(|c| c.method());
         assert_eq!(method(json!({"service": "sdexec"}), &[]), Ok(ExecMethod::Systemd));
         assert_eq!(method(json!({}), &["service=rexec"]), Ok(ExecMethod::Fork));
         assert_eq!(
@@ -483,7 +219,7 @@ mod tests {
     #[test]
     fn the_setting_that_has_chosen_the_method_is_known() {
         let setting =
-            |exec, arguments: &[&str]| parse(exec, arguments).expect("good").method_setting;
+            |exec, arguments: &[&str]| parse(exec, arguments).expect("good").method_setting();
         assert_eq!(setting(json!({}), &[]), "");
         assert_eq!(setting(json!({"method": "sdexec"}), &[]), "exec.method=sdexec");
         assert_eq!(setting(json!({"service": "sdexec"}), &[]), "exec.service=sdexec");
@@ -496,7 +232,7 @@ mod tests {
     #[test]
     fn upstreams_method_is_told_by_its_name() {
         let read = |exec, arguments: &[&str]| {
-            parse(exec, arguments).map(|config| (config.method, config.implementation))
+            parse(exec, arguments).map(|config| (config.method(), config.implementation()))
         };
         assert_eq!(read(json!({}), &[]), Ok((ExecMethod::Auto, "bulk-exec")));
         assert_eq!(read(json!({"method": "bgexec"}), &[]), Ok((ExecMethod::Auto, "bgexec")));
@@ -515,6 +251,32 @@ mod tests {
         assert_eq!(service(json!({}), &[]), (None, json!("rexec")));
         assert_eq!(service(json!({"service": "x"}), &["service=sdexec"]), (None, json!("sdexec")));
         assert_eq!(service(json!({"service": "x"}), &[]), (Some("x".to_string()), json!("x")));
+    }
+
+    /// No timer can be set to what is too long.
+    #[test]
+    fn a_duration_has_bounds() {
+        for (key, text) in KEYS.iter().flat_map(|key| [(key, "inf"), (key, "1e10")]) {
+            let Ok(config) = parse(json!({ key.name: text }), &[]) else { continue };
+            let config = format!("{config:?}");
+            let is_too_long =
+                ["(inf)", ": inf", "10000000000.0"].iter().any(|it| config.contains(it));
+            assert!(!is_too_long, "{}={text}: {config}", key.name);
+        }
+        for key in ["kill-timeout", "max-kill-timeout", "peer-timeout", "checkpoint-interval"] {
+            assert_eq!(parse(json!({ key: "inf" }), &[]), Err(format!("invalid {key}: inf")));
+        }
+        let limits = json!({ "barrier-timeout": "inf", "shell-exit-timeout": "infinity" });
+        let config = parse(limits, &[]).expect("as in flux-core");
+        assert_eq!((config.barrier_timeout, config.shell_exit_timeout), (None, None));
+    }
+
+    #[test]
+    fn what_is_read_at_load_is_named_when_it_changes() {
+        let of = |exec| parse(exec, &[]).expect("good");
+        let new = of(json!({ "method": "fork", "output-limit": "1M", "fanout": 2 }));
+        assert_eq!(of(json!({})).changed_at_load(&new), ["method", "output-limit"]);
+        assert_eq!(new.changed_at_load(&new), [""; 0]);
     }
 
     #[test]

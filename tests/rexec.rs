@@ -13,9 +13,7 @@ use std::process::{Command, Stdio};
 use std::rc::Rc;
 
 use job_exec_rs::adapter::libflux::{Futures, Handle, Rexec, Timer};
-use job_exec_rs::port::supervisor::{
-    OutputLimits, Supervisor, SupervisorEvent, UnitCommand, UnitSpec,
-};
+use job_exec_rs::port::supervisor::{Limits, Supervisor, SupervisorEvent, UnitCommand, UnitSpec};
 use job_exec_rs::proto::{BrokerRank, InstanceId, JobId, UnitName};
 use support::contract::{self, Program, Subject};
 
@@ -65,7 +63,7 @@ impl InBroker {
             // Whoever waits for it runs the reactor.
             handle.stop_reactor_with_error();
         };
-        let rexec = Rexec::new(handle, futures, 0, OutputLimits::default(), sink);
+        let rexec = Rexec::new(handle, futures, 0, Limits::default(), sink);
         Self { handle, rexec, events }
     }
 }

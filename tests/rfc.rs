@@ -11,6 +11,8 @@ use job_exec_rs::proto::{BarrierClients, Bequest, EndReason, ExecEvent, Idset, U
 use job_exec_rs::supervisor::parse_record;
 use serde_json::{Value, json};
 
+#[path = "rfc/keys.rs"]
+mod keys;
 #[path = "rfc/messages.rs"]
 mod messages;
 #[path = "rfc/node.rs"]

@@ -38,7 +38,7 @@ pub(super) struct Arguments {
 pub(super) fn config(statedir: &Path, ranks: u32, adopt: bool) -> InstanceConfig {
     InstanceConfig {
         ranks,
-        config: Config { method: ExecMethod::Systemd, ..Config::default() },
+        config: Config { method: ExecMethod::Systemd.into(), ..Config::default() },
         statedir: Some(statedir.to_path_buf()),
         adopt,
         bus_address: None,

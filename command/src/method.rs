@@ -1,6 +1,7 @@
 //! The option `--method`.
 
 use clap::ValueEnum;
+use job_exec_rs::config;
 use job_exec_rs::proto::ExecMethod;
 
 /// How commands are started.
@@ -15,12 +16,13 @@ pub enum Method {
     Systemd,
 }
 
-impl From<Method> for ExecMethod {
+impl From<Method> for config::Method {
     fn from(method: Method) -> Self {
-        match method {
+        let method = match method {
             Method::Auto => ExecMethod::Auto,
             Method::Fork => ExecMethod::Fork,
             Method::Systemd => ExecMethod::Systemd,
-        }
+        };
+        method.into()
     }
 }

@@ -30,7 +30,7 @@ fn methods() -> Vec<ExecMethod> {
 fn config(method: ExecMethod, ranks: u32) -> InstanceConfig {
     InstanceConfig {
         ranks,
-        config: Config { method, ..Config::default() },
+        config: Config { method: method.into(), ..Config::default() },
         statedir: None,
         adopt: false,
         bus_address: None,

@@ -8,12 +8,12 @@ use std::str::FromStr;
 
 use job_exec_rs::adapter::systemd::decode_properties;
 use job_exec_rs::config::Config;
-use job_exec_rs::port::supervisor::UnitSpec;
+use job_exec_rs::port::supervisor::{Limits, UnitSpec};
 use job_exec_rs::proto::{
     ExecEvent, Hostlist, Idset, JobException, JobId, Jobspec, ResourceSet, Response, Signal,
     StartError, StartRequest, UnitName, WallTime, decode_eventlog, format_fsd, parse_fsd, peer,
 };
-use job_exec_rs::supervisor::tracker::{Answer, News, Tracker, TrackerConfig};
+use job_exec_rs::supervisor::tracker::{Answer, News, Tracker};
 use job_exec_rs::supervisor::{Backend, parse_record};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -298,7 +298,8 @@ pub fn changed(data: &[u8]) -> bool {
     let Some(changes) = decode_properties(data) else { return false };
     let unit: UnitName = "shell-0-f2-68714211.service".parse().expect("a unit's name");
     let exec_failure = |_: &UnitSpec, _: Option<i32>, _: &str| (1, String::new());
-    let mut tracker = Tracker::new(TrackerConfig { starts_in_flight_max: 1, exec_failure });
+    let limits = Limits { starts_in_flight: 1, ..Limits::default() };
+    let mut tracker = Tracker::new(limits, exec_failure);
     tracker.handle_connected();
     let list = tracker.take_asks().last().map_or(0, |ask| ask.number);
     tracker.handle_news(News::Answer { number: list, answer: Ok(Answer::Listed(Vec::new())) });

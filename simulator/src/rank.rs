@@ -8,9 +8,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use job_exec_rs::config::{self, Config};
 use job_exec_rs::machine::{Effects, Event, Facts, Node};
 use job_exec_rs::port::disk::Disk;
-use job_exec_rs::port::supervisor::{Method, OutputLimits, Started, SupervisorEvent, UnitSpec};
+use job_exec_rs::port::supervisor::{Limits, Method, Started, SupervisorEvent, UnitSpec};
 use job_exec_rs::proto::{BrokerRank, InstanceId, UnitName};
-use job_exec_rs::supervisor::tracker::{News, Tracker, TrackerConfig};
+use job_exec_rs::supervisor::tracker::{News, Tracker};
 use job_exec_rs::supervisor::{Backend, Core, OutputPaths, PulseWatch};
 
 use super::disk::SimDisk;
@@ -60,11 +60,11 @@ impl Supervisor {
         let disk: Arc<dyn Disk> = Arc::new(disk.clone());
         let exec_failure =
             |_: &UnitSpec, _: Option<i32>, _: &str| (libc::EIO, "start failed".to_string());
-        let config = TrackerConfig { starts_in_flight_max: 4, exec_failure };
+        let limits = Limits { starts_in_flight: 4, ..Limits::default() };
         let mut supervisor = Self {
-            core: Core::new(disk, format!("boot-{boot}"), OutputLimits::default(), sink),
+            core: Core::new(disk, format!("boot-{boot}"), limits, sink),
             backend: TrackerBackend {
-                tracker: Tracker::new(config),
+                tracker: Tracker::new(limits, exec_failure),
                 specs: BTreeMap::new(),
                 killed: BTreeSet::new(),
             },

@@ -22,7 +22,7 @@ use crate::adapter::fork::Fork;
 use crate::adapter::host::{HostDisk, has_user_manager, keep_mapped};
 use crate::adapter::systemd::{Systemd, SystemdConfig, SystemdError, is_standard, manager_listens};
 use crate::port::supervisor::{
-    OutputLimits, StartFailure, Supervisor, SupervisorEvent, UnitCommand, UnitEvent,
+    Limits, StartFailure, Supervisor, SupervisorEvent, UnitCommand, UnitEvent,
 };
 use crate::proto::{BrokerRank, ExecMethod, InstanceId, UnitName};
 use crate::supervisor::{BackendDriver, Core, OuterJob, OutputWatch, Pulse, Sink};
@@ -68,16 +68,14 @@ pub struct WorkerConfig {
     pub rank: BrokerRank,
     /// Where records and output files are. It is made with mode 0700 if it is missing.
     pub directory: PathBuf,
-    /// How many units systemd is asked to start at the same time. The others wait.
-    pub starts_in_flight_max: usize,
     /// The job that this process is part of: what it starts must not leave that job.
     pub outer_job: Option<OuterJob>,
     /// How long systemd may leave a call without an answer, before it is looked what became of it.
     pub answer_within: Duration,
     /// Units are to be confined to the CPUs of their jobs.
     pub confines: bool,
-    /// How much output of a shell is kept.
-    pub output: OutputLimits,
+    /// How much is done at once, and kept.
+    pub limits: Limits,
     /// D-Bus addresses of the user bus. `None`: the environment's.
     pub bus_address: Option<String>,
     /// Where the thread logs to.
@@ -258,7 +256,7 @@ async fn run(config: WorkerConfig, shared: &Shared, sink: Sink, commands: Comman
             return refuse_all(message, sink, commands).await;
         }
     };
-    let core = Core::new(Arc::new(disk), boot_id, config.output, sink);
+    let core = Core::new(Arc::new(disk), boot_id, config.limits, sink);
     let systemd = match (config.method, &config.outer_job) {
         (ExecMethod::Fork, _) => Err(NoSystemd::NotWanted),
         (_, Some(job)) => Err(NoSystemd::InJob(job.clone())),
@@ -301,7 +299,7 @@ async fn open_systemd(config: &WorkerConfig, commands: &Commands) -> Result<Syst
             address: config.bus_address.clone(),
             rank: config.rank,
             instance: config.instance.clone(),
-            starts_in_flight_max: config.starts_in_flight_max.max(1),
+            limits: config.limits,
             answer_within: config.answer_within,
             confines: config.confines,
         });

@@ -345,7 +345,7 @@ impl Leader {
             _ => WallTime::UNSET,
         };
         let mut stats = json!({
-            "implementation": if self.test.is_some() { "testexec" } else { config.implementation },
+            "implementation": if self.test.is_some() { "testexec" } else { config.implementation() },
             "ns": self.id.namespace(),
             "critical_ranks": self.critical.to_string(),
             "multiuser": i32::from(self.is_multiuser()),

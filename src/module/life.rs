@@ -97,7 +97,7 @@ impl Module {
     fn start(handle: Handle, config: Config, inbox: &Arc<Inbox>) -> Result<Self, LoadError> {
         let place = place(handle, &config)?;
         let facts = facts(handle, &place, config.constrain_resources)?;
-        if config.method != ExecMethod::Fork {
+        if config.method() != ExecMethod::Fork {
             warn_of_site(handle, facts.owner);
         }
         let worker = WorkerConfig {
@@ -106,10 +106,9 @@ impl Module {
             rank: facts.rank,
             directory: place.directory,
             outer_job: outer_job(handle),
-            starts_in_flight_max: config.starts_in_flight,
             answer_within: ANSWER_WITHIN,
             confines: config.constrain_resources,
-            output: config.output,
+            limits: config.limits(),
             bus_address: None,
             dispatch: dispatch(Arc::clone(inbox)),
         };

@@ -77,7 +77,7 @@ impl Supervision {
                 driver.handle_supervisor(event);
             }
         };
-        let rexec = Rexec::new(handle, Rc::clone(futures), rank.0, config.output, sink.clone());
+        let rexec = Rexec::new(handle, Rc::clone(futures), rank.0, config.limits(), sink.clone());
         let units = worker.map(|worker| {
             let units = Constrain::new(worker.clone(), config, Rc::clone(futures), sink.clone());
             (worker, units)
@@ -106,7 +106,7 @@ impl Supervision {
     }
 
     fn choose_children(&self, handle: Handle, config: &Config, why: &str) {
-        let notice = (config.method != ExecMethod::Fork).then(|| {
+        let notice = (config.method() != ExecMethod::Fork).then(|| {
             format!("jobs run as children of the broker and will not survive its restart: {why}")
         });
         if let Some(driver) = self.driver.upgrade() {
@@ -175,15 +175,15 @@ fn find_worker(
     inbox: &Arc<Inbox>,
 ) -> Result<Result<SharedWorker, String>, LoadError> {
     let directory = worker_config.directory.clone();
-    let worker = match config.method {
+    let worker = match config.method() {
         ExecMethod::Fork => Err("exec.method is fork".to_string()),
         ExecMethod::Auto | ExecMethod::Systemd => start_worker(worker_config, inbox)?,
     };
     let Err(message) = &worker else { return Ok(worker) };
     let message = message.clone();
-    match config.method {
+    match config.method() {
         ExecMethod::Systemd => {
-            Err(LoadError::NoSystemd { configured: config.method_setting.clone(), message })
+            Err(LoadError::NoSystemd { configured: config.method_setting(), message })
         }
         // Without systemd these shells would count as lost, but run on.
         ExecMethod::Auto | ExecMethod::Fork if has_records(&directory) => {

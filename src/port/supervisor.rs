@@ -34,22 +34,19 @@ pub const OUTPUT_WINDOW_BYTES: u64 = 1024 * 1024;
 /// Largest piece of output in one event, in bytes.
 pub const OUTPUT_CHUNK_BYTES: usize = 64 * 1024;
 
-/// How much output of a shell is kept on its node. The user's shell decides how much it writes, so
-/// this is bounded.
+/// Bounds of what the supervisor of a rank does. The user's shell decides how much it writes, so that is
+/// bounded.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct OutputLimits {
+pub struct Limits {
+    /// How many units systemd is asked to start at the same time (`exec.starts-in-flight`). The others
+    /// wait.
+    pub starts_in_flight: usize,
     /// Bytes of one stream that are reported (`exec.output-limit`). The supervisor counts and drops
     /// the rest.
     pub stream: u64,
     /// Bytes on the disk that one stream's file may take before its job is ended
     /// (`exec.output-disk-limit`).
     pub disk: u64,
-}
-
-impl Default for OutputLimits {
-    fn default() -> Self {
-        Self { stream: 64 << 20, disk: 1 << 30 }
-    }
 }
 
 /// [`UnitEvent::Failed`]: the shell ran, and was ended at once, because its unit did not confine it to
@@ -362,13 +359,13 @@ pub enum UnitEvent {
         /// Why.
         message: String,
     },
-    /// One of its output files takes more of the disk than [`OutputLimits::disk`]. Reported once
+    /// One of its output files takes more of the disk than [`Limits::disk`]. Reported once
     /// for each unit.
     OutputOverflow {
         /// Bytes on the disk.
         allocated: u64,
     },
-    /// A stream was longer than [`OutputLimits::stream`]. Reported just before `Gone`, when the
+    /// A stream was longer than [`Limits::stream`]. Reported just before `Gone`, when the
     /// length is final.
     OutputTruncated {
         /// Which stream.

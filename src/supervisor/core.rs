@@ -14,7 +14,7 @@ use crate::planted::Bug;
 use crate::port::Note;
 use crate::port::disk::Disk;
 use crate::port::supervisor::{
-    Method, OutputLimits, REBOOTED, StartFailure, Started, SupervisorEvent, UnitCommand, UnitEvent,
+    Limits, Method, REBOOTED, StartFailure, Started, SupervisorEvent, UnitCommand, UnitEvent,
     UnitRecord,
 };
 use crate::proto::{BrokerRank, InstanceId, Mute, Stream, UnitName, WaitStatus};
@@ -31,7 +31,7 @@ pub type Sink = Box<dyn Fn(SupervisorEvent) + Send>;
 pub struct Core {
     pub(super) store: RecordStore,
     pub(super) boot_id: String,
-    pub(super) limits: OutputLimits,
+    pub(super) limits: Limits,
     pub(super) sink: Sink,
     pub(super) units: BTreeMap<UnitName, Unit>,
     /// Units with facts that could not be written yet, in the order in which they are tried again.
@@ -49,7 +49,7 @@ const RETRIES_MAX: u32 = 10;
 
 impl Core {
     /// No units yet; `disk` is the rank's state directory, `boot_id` is this boot's.
-    pub fn new(disk: Arc<dyn Disk>, boot_id: String, limits: OutputLimits, sink: Sink) -> Self {
+    pub fn new(disk: Arc<dyn Disk>, boot_id: String, limits: Limits, sink: Sink) -> Self {
         Self {
             store: RecordStore::new(disk),
             boot_id,

@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::port::disk::{Disk, Extent};
-use crate::port::supervisor::{OUTPUT_CHUNK_BYTES, OUTPUT_WINDOW_BYTES, OutputLimits};
+use crate::port::supervisor::{Limits, OUTPUT_CHUNK_BYTES, OUTPUT_WINDOW_BYTES};
 use crate::proto::{Stream, UnitName};
 
 /// Space is given back to the disk in steps of this many bytes.
@@ -34,7 +34,7 @@ const EMPTIED: &str = "its file on the node was emptied, as by `>/dev/stderr` (n
 pub(super) struct OutputTail {
     disk: Arc<dyn Disk>,
     name: String,
-    limits: OutputLimits,
+    limits: Limits,
     /// The leader has all bytes before this, except for those in holes. `None`: the leader has not
     /// said yet where to begin.
     acked: Option<u64>,
@@ -63,7 +63,7 @@ pub(super) struct OutputTail {
 
 impl OutputTail {
     /// A stream that begins now. Its output may be sent at once.
-    pub(super) fn fresh(disk: &Arc<dyn Disk>, name: String, limits: OutputLimits) -> Self {
+    pub(super) fn fresh(disk: &Arc<dyn Disk>, name: String, limits: Limits) -> Self {
         Self {
             disk: Arc::clone(disk),
             name,
@@ -87,7 +87,7 @@ impl OutputTail {
     pub(super) fn found(
         disk: &Arc<dyn Disk>,
         name: String,
-        limits: OutputLimits,
+        limits: Limits,
         base: u64,
         is_damaged: bool,
     ) -> Self {
@@ -326,7 +326,7 @@ mod tests {
     use crate::adapter::host::HostDisk;
 
     const MIB: u64 = 1024 * 1024;
-    const LIMITS: OutputLimits = OutputLimits { stream: 8 * MIB, disk: 20 * MIB };
+    const LIMITS: Limits = Limits { starts_in_flight: 1, stream: 8 * MIB, disk: 20 * MIB };
 
     fn pump(tail: &mut OutputTail) -> (bool, Vec<(u64, usize)>) {
         let mut sent = Vec::new();

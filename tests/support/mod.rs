@@ -18,8 +18,8 @@ use std::time::Duration;
 use job_exec_rs::adapter::worker::{ANSWER_WITHIN, Worker, WorkerConfig};
 use job_exec_rs::config::Config;
 use job_exec_rs::port::supervisor::{
-    Method, OutputLimits, StartFailure, Supervisor, SupervisorEvent, UnitCommand, UnitEvent,
-    UnitRecord, UnitSpec,
+    Limits, Method, StartFailure, Supervisor, SupervisorEvent, UnitCommand, UnitEvent, UnitRecord,
+    UnitSpec,
 };
 use job_exec_rs::proto::ExecMethod;
 use job_exec_rs::proto::{BrokerRank, InstanceId, JobId, Stream, UnitName, WaitStatus};
@@ -55,11 +55,10 @@ pub fn config(method: ExecMethod, directory: &Path) -> WorkerConfig {
         instance: InstanceId::new(&directory.display().to_string(), 0),
         rank: RANK,
         directory: directory.to_path_buf(),
-        starts_in_flight_max: Config::default().starts_in_flight,
         outer_job: None,
         answer_within: ANSWER_WITHIN,
         confines: false,
-        output: OutputLimits::default(),
+        limits: Limits::default(),
         bus_address: None,
         dispatch: log(),
     }

@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 
 use job_exec_rs::adapter::worker::WorkerConfig;
 use job_exec_rs::port::supervisor::{
-    Method, OUTPUT_CHUNK_BYTES, OUTPUT_WINDOW_BYTES, SupervisorEvent, UnitCommand, UnitEvent,
+    Limits, Method, OUTPUT_CHUNK_BYTES, OUTPUT_WINDOW_BYTES, SupervisorEvent, UnitCommand,
+    UnitEvent,
 };
 use job_exec_rs::proto::ExecMethod;
 use job_exec_rs::proto::{Stream, UnitName, WaitStatus};
@@ -368,7 +369,10 @@ fn a_start_that_no_message_can_say_fails_and_makes_room() {
     }
     let dir = tempfile::tempdir().unwrap();
     let config = support::config(ExecMethod::Systemd, dir.path());
-    let (mut h, _, _) = Harness::ready(WorkerConfig { starts_in_flight_max: 1, ..config });
+    let (mut h, _, _) = Harness::ready(WorkerConfig {
+        limits: Limits { starts_in_flight: 1, ..Limits::default() },
+        ..config
+    });
     // Longer than D-Bus's longest array, although no string is too long. Of few characters: a debug
     // build takes seconds to look at each.
     for (job, argument) in [(1, "𝄞".repeat(17 << 20)), (2, "\0".to_string())] {

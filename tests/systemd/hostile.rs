@@ -2,7 +2,7 @@
 
 use std::os::unix::fs::MetadataExt;
 
-use job_exec_rs::port::supervisor::{OutputLimits, SupervisorEvent, UnitEvent};
+use job_exec_rs::port::supervisor::{Limits, SupervisorEvent, UnitEvent};
 use job_exec_rs::proto::ExecMethod;
 use job_exec_rs::proto::{Stream, WaitStatus};
 
@@ -10,14 +10,14 @@ use crate::support::{self, Harness};
 use crate::{harness, systemctl};
 
 const MIB: u64 = 1024 * 1024;
-const LIMITS: OutputLimits = OutputLimits { stream: MIB, disk: 8 * MIB };
+const LIMITS: Limits = Limits { starts_in_flight: 1, stream: MIB, disk: 8 * MIB };
 
 fn limited() -> Option<(Harness, tempfile::TempDir)> {
     support::bus().then(|| {
         let dir = tempfile::tempdir().expect("a directory");
         let config = support::config(ExecMethod::Systemd, &dir.path().join("state"));
         let (harness, _, _) =
-            Harness::ready(job_exec_rs::adapter::worker::WorkerConfig { output: LIMITS, ..config });
+            Harness::ready(job_exec_rs::adapter::worker::WorkerConfig { limits: LIMITS, ..config });
         (harness, dir)
     })
 }

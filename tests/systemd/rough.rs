@@ -143,7 +143,7 @@ fn measure() {
     for in_flight in [1, 16, 64] {
         let dir = tempfile::tempdir().unwrap();
         let mut config = support::config(ExecMethod::Systemd, dir.path());
-        config.starts_in_flight_max = in_flight;
+        config.limits.starts_in_flight = in_flight;
         let (mut h, _, _) = Harness::ready(config);
         let begin = std::time::Instant::now();
         const UNITS: u64 = 200;

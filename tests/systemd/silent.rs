@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use job_exec_rs::adapter::worker::WorkerConfig;
-use job_exec_rs::port::supervisor::{SupervisorEvent, UnitEvent};
+use job_exec_rs::port::supervisor::{Limits, SupervisorEvent, UnitEvent};
 use job_exec_rs::proto::{ExecMethod, WaitStatus};
 
 use crate::manager_pid;
@@ -29,7 +29,11 @@ impl Drop for Stopped {
 
 fn config(directory: &std::path::Path) -> WorkerConfig {
     let config = support::config(ExecMethod::Systemd, directory);
-    WorkerConfig { answer_within: Duration::from_millis(500), starts_in_flight_max: 2, ..config }
+    WorkerConfig {
+        answer_within: Duration::from_millis(500),
+        limits: Limits { starts_in_flight: 2, ..Limits::default() },
+        ..config
+    }
 }
 
 fn silent(h: &mut Harness) -> String {

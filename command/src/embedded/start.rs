@@ -175,15 +175,14 @@ fn worker(
     sender: &Sender<Inward>,
 ) -> Result<Worker, InstanceError> {
     let worker_config = WorkerConfig {
-        method: config.config.method,
+        method: config.config.method(),
         instance: identity(statedir),
         rank,
         directory: statedir.join(format!("rank-{rank}")),
-        starts_in_flight_max: config.config.starts_in_flight,
         outer_job: OuterJob::find(None),
         answer_within: ANSWER_WITHIN,
         confines: false,
-        output: config.config.output,
+        limits: config.config.limits(),
         bus_address: config.bus_address.clone(),
         dispatch: config.dispatch.clone(),
     };

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use job_exec_rs::port::Note;
 use job_exec_rs::port::supervisor::{
-    Method, OutputLimits, StartFailure, Started, SupervisorEvent, UnitCommand, UnitEvent,
-    UnitRecord, UnitSpec,
+    Limits, Method, StartFailure, Started, SupervisorEvent, UnitCommand, UnitEvent, UnitRecord,
+    UnitSpec,
 };
 use job_exec_rs::proto::{BrokerRank, InstanceId, JobId, Stream, UnitName, WaitStatus};
 use job_exec_rs::supervisor::{Backend, BackendEvent, Core, Grown, OutputPaths, UnrecordedUnit};
@@ -101,7 +101,7 @@ impl Life {
         let sink = Arc::clone(&events);
         let sink = Box::new(move |event| sink.lock().unwrap().push(event));
         let mut core =
-            Core::new(Arc::new(disk.clone()), boot_id.to_string(), OutputLimits::default(), sink);
+            Core::new(Arc::new(disk.clone()), boot_id.to_string(), Limits::default(), sink);
         let mut asked = Asked::default();
         core.recover(BrokerRank(0), &instance(), &mut asked).unwrap();
         Self { core, asked, events }

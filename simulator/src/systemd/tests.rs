@@ -2,9 +2,9 @@
 
 use std::path::PathBuf;
 
-use job_exec_rs::port::supervisor::Started;
+use job_exec_rs::port::supervisor::{Limits, Started};
 use job_exec_rs::proto::{BrokerRank, InstanceId, JobId};
-use job_exec_rs::supervisor::tracker::{Tracker, TrackerConfig};
+use job_exec_rs::supervisor::tracker::Tracker;
 use job_exec_rs::supervisor::{Backend, BackendEvent, OutputPaths};
 
 use super::*;
@@ -143,7 +143,7 @@ impl Wire {
 
 pub(super) fn tracker() -> Tracker {
     let exec_failure = |_: &UnitSpec, code, _: &str| (libc::ENOENT, format!("{code:?}"));
-    Tracker::new(TrackerConfig { starts_in_flight_max: 1, exec_failure })
+    Tracker::new(Limits { starts_in_flight: 1, ..Limits::default() }, exec_failure)
 }
 
 pub(super) fn spec() -> UnitSpec {

@@ -15,8 +15,8 @@ use serde_json::{Value, json};
 
 use super::{Futures, Handle, RpcError, Timer};
 use crate::port::supervisor::{
-    OUTPUT_CHUNK_BYTES, OutputLimits, StartFailure, Supervisor, SupervisorEvent, UnitCommand,
-    UnitEvent, UnitSpec,
+    Limits, OUTPUT_CHUNK_BYTES, StartFailure, Supervisor, SupervisorEvent, UnitCommand, UnitEvent,
+    UnitSpec,
 };
 use crate::proto::{JobDigest, Stream, UnitName, WaitStatus};
 
@@ -116,7 +116,7 @@ pub struct Rexec {
     handle: Handle,
     futures: Rc<Futures>,
     rank: u32,
-    limits: OutputLimits,
+    limits: Limits,
     processes: Processes,
     sink: Sink,
 }
@@ -127,7 +127,7 @@ impl Rexec {
         handle: Handle,
         futures: Rc<Futures>,
         rank: u32,
-        limits: OutputLimits,
+        limits: Limits,
         sink: impl Fn(SupervisorEvent) + 'static,
     ) -> Self {
         Self { handle, futures, rank, limits, processes: Rc::default(), sink: Rc::new(sink) }

@@ -29,9 +29,9 @@ use std::time::Duration;
 use nix::errno::Errno;
 use tokio::time::Instant;
 
-use crate::port::supervisor::{Method, Started, UnitSpec};
+use crate::port::supervisor::{Limits, Method, Started, UnitSpec};
 use crate::proto::{BrokerRank, InstanceId, Stage, UnitName};
-use crate::supervisor::tracker::{Answer, Ask, Call, News, Tracker, TrackerConfig};
+use crate::supervisor::tracker::{Answer, Ask, Call, News, Tracker};
 use crate::supervisor::{Backend, BackendDriver, BackendEvent, OutputPaths};
 
 use bus::{Bus, Incoming, Pending};
@@ -71,8 +71,8 @@ pub struct SystemdConfig {
     pub rank: BrokerRank,
     /// The instance that they belong to.
     pub instance: InstanceId,
-    /// How many units may be in the course of being started.
-    pub starts_in_flight_max: usize,
+    /// How much is done at once.
+    pub limits: Limits,
     /// How long systemd may leave a call without an answer, before it is looked what became of it.
     pub answer_within: Duration,
     /// Units are to be confined to CPUs.
@@ -131,10 +131,7 @@ impl Systemd {
             pattern: UnitName::pattern(config.rank, &config.instance),
             link: Link::down(),
             attempts: 0,
-            tracker: Tracker::new(TrackerConfig {
-                starts_in_flight_max: config.starts_in_flight_max,
-                exec_failure: start::exec_failure,
-            }),
+            tracker: Tracker::new(config.limits, start::exec_failure),
             inherited: Inherited::of_broker(),
             starts: BTreeMap::new(),
             unsent: Vec::new(),

@@ -451,20 +451,8 @@ impl Node {
             let text = format!("exec.{key} has no effect: jobs are children of the broker");
             out.log(Level::Warning, text);
         }
-        let at_load = |config: &Config| {
-            let place = config.state_directory.clone();
-            (
-                config.method,
-                config.starts_in_flight,
-                config.output,
-                place,
-                config.constrain_resources,
-            )
-        };
-        if at_load(&old) != at_load(new) {
-            let text = "exec.method, exec.service, exec.starts-in-flight, exec.output-limit, \
-                        exec.output-disk-limit, exec.sdexec-constrain-resources and exec.state-directory \
-                        take effect when the module is loaded again";
+        for key in old.changed_at_load(new) {
+            let text = format!("exec.{key} takes effect when the module is loaded again");
             out.log(Level::Warning, text);
         }
     }

@@ -16,7 +16,7 @@ impl Node {
             "release": crate::BUILD,
             "protocol": crate::proto::peer::VERSION,
             "records": self.facts().directory,
-            "method": config.implementation,
+            "method": config.implementation(),
             "launcher": self.supervisor.launcher(),
             "notice": self.notice,
             "keeps-jobs": self.keeps_jobs(),

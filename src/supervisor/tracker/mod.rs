@@ -47,7 +47,7 @@ mod unrecorded;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use crate::port::supervisor::{Method, Started, UnitSpec};
+use crate::port::supervisor::{Limits, Method, Started, UnitSpec};
 use crate::proto::UnitName;
 
 use super::backend::{Backend, BackendEvent, OutputPaths};
@@ -66,19 +66,12 @@ const WAITING_MAX: usize = 4096;
 /// (`None`: systemd did not fork), and systemd's `Result`.
 pub type ExecFailure = fn(&UnitSpec, Option<i32>, &str) -> (i32, String);
 
-/// What a [`Tracker`] needs to know.
-#[derive(Clone, Copy, Debug)]
-pub struct TrackerConfig {
-    /// How many units may be in the course of being started.
-    pub starts_in_flight_max: usize,
-    /// systemd does not keep the errno, so this finds it by looking at the program.
-    pub exec_failure: ExecFailure,
-}
-
 /// The units of one rank, as systemd has described them.
 #[derive(Debug)]
 pub struct Tracker {
-    config: TrackerConfig,
+    limits: Limits,
+    /// systemd does not keep the errno, so this finds it by looking at the program.
+    exec_failure: ExecFailure,
     link: Link,
     hearing: Hearing,
     units: BTreeMap<UnitName, Watched>,
@@ -105,9 +98,10 @@ pub struct Tracker {
 
 impl Tracker {
     /// A tracker without units and without a connection.
-    pub fn new(config: TrackerConfig) -> Self {
+    pub fn new(limits: Limits, exec_failure: ExecFailure) -> Self {
         Self {
-            config,
+            limits,
+            exec_failure,
             link: Link::Down,
             hearing: Hearing::Each,
             units: BTreeMap::new(),

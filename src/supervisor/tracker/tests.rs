@@ -31,11 +31,9 @@ impl Talk {
     }
 
     fn unconnected() -> Self {
-        let config = TrackerConfig {
-            starts_in_flight_max: 2,
-            exec_failure: |_, code, _| (libc::ENOENT, format!("{code:?}")),
-        };
-        Self { tracker: Tracker::new(config), asks: Vec::new(), seen: String::new() }
+        let limits = Limits { starts_in_flight: 2, ..Limits::default() };
+        let exec_failure = |_: &UnitSpec, code, _: &str| (libc::ENOENT, format!("{code:?}"));
+        Self { tracker: Tracker::new(limits, exec_failure), asks: Vec::new(), seen: String::new() }
     }
 
     /// The pauses of which nothing comes here are left out. The kernel answers at once.

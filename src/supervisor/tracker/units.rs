@@ -246,7 +246,7 @@ impl Tracker {
 
     /// Start waiting units, as many as may be in flight.
     pub(super) fn start_next(&mut self) {
-        while self.in_flight < self.config.starts_in_flight_max
+        while self.in_flight < self.limits.starts_in_flight
             && self.is_ready()
             && self.delayed.is_none()
             && let Some(unit) = self.queue.pop_front()
@@ -339,7 +339,7 @@ impl Tracker {
 
     fn handle_exec_failure(&mut self, unit: &UnitName, code: Option<i32>) {
         let Some(watched) = self.units.get(unit) else { return };
-        let explain = self.config.exec_failure;
+        let explain = self.exec_failure;
         let failure =
             watched.start.as_ref().map(|start| explain(&start.spec, code, &watched.state.result));
         match failure {
