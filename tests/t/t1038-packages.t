@@ -53,7 +53,7 @@ test_expect_success 'two packages are made, for this flux-core' '
 	"$top/packaging/deb" --build "$build" --prefix "$prefix" --version 0.1.1 new &&
 	test "$(wc -l <made)" = 2 &&
 	for file in $(cat made); do
-		dpkg-deb -f "$file" Depends | grep "flux-core (>= 0.88), flux-core (<< 1)" || return 1
+		dpkg-deb -f "$file" Depends | grep "flux-core (>= 0.88), flux-core (<< 0.89~)" || return 1
 	done
 '
 # usage: listed PACKAGE...
@@ -124,6 +124,7 @@ test_expect_success UNITS,OVERLAY 'while a job runs the package stays, and says 
 test_expect_success LINTIAN 'for a Flux in /usr lintian finds no error' '
 	env -u DPKG_DEB_COMPRESSOR_TYPE -u DEB_BUILD_OPTIONS \
 		"$top/packaging/deb" --build "$build" --prefix /usr usr >made-usr &&
+	test "$(echo usr/*.deb | wc -w)" = 2 && ls usr/symbols/*dbgsym*.deb &&
 	lintian --fail-on error --allow-root $(cat made-usr)
 '
 # usage: remove OPTION
@@ -138,9 +139,31 @@ test_expect_success 'removed, and not purged, they leave nothing' '
 test_expect_success OVERLAY 'and Flux starts with its own job-exec' '
 	test "$(modules_in "$root")" = job-exec
 '
-test_expect_success 'nor do they when they are purged' '
-	dpkg_in_root -i new/*.deb &&
-	remove --purge
+test_expect_success 'what was removed, and not purged, says the one next step again' '
+	dpkg_in_root -i new/*.deb >again-out 2>&1 &&
+	grep "systemctl restart flux" again-out
+'
+# usage: flux_core VERSION. A package of that name.
+flux_core() {
+	mkdir -p "core-$1/DEBIAN" &&
+		printf "%s\n" "Package: flux-core" "Version: $1" "Architecture: all" "Maintainer: nobody" \
+			"Description: none" >"core-$1/DEBIAN/control" &&
+		dpkg-deb --root-owner-group --build "core-$1" "core-$1.deb"
+}
+test_expect_success 'a flux-core that was tried can come, and no other' '
+	flux_core 0.88.0-1 && flux_core 0.88.1-1 && flux_core 0.89.0-1 &&
+	dpkg --root="$root" --log="$PWD/dpkg.log" -i core-0.88.0-1.deb core-0.88.1-1.deb &&
+	test_must_fail dpkg --root="$root" --log="$PWD/dpkg.log" -i core-0.89.0-1.deb 2>core-err &&
+	grep "conflict" core-err &&
+	test "$(dpkg-query --root="$root" -W -f "\${Version}" flux-core)" = 0.88.1-1
+'
+test_expect_success 'and it cannot go without the packages' '
+	test_must_fail dpkg --root="$root" --log="$PWD/dpkg.log" --remove flux-core 2>core-err &&
+	grep "job-exec-rs depends on flux-core" core-err
+'
+test_expect_success 'purged they leave nothing, either' '
+	remove --purge &&
+	dpkg_in_root --purge flux-core
 '
 # What earlier packages had as conffiles.
 conf=$prefix/etc/flux
@@ -195,7 +218,8 @@ test_expect_success RPM 'RPM packages have the same files' '
 	"$top/packaging/rpm" --build "$build" --prefix "$prefix" rpms >made-rpm &&
 	test "$(wc -l <made-rpm)" = 2 &&
 	for file in $(cat made-rpm); do
-		rpm -qp --requires "$file" | grep "flux-core >= 0.88" || return 1
+		rpm -qp --requires "$file" | grep "flux-core >= 0.88" &&
+			rpm -qp --conflicts "$file" | grep "flux-core >= 0.89" || return 1
 	done &&
 	grep "^ \.$prefix/" have | sed "s/^ \.//" >want &&
 	rpm -qpl $(cat made-rpm) | sed "s/\.gz$//" | grep "^$prefix/" | sort >have-rpm &&

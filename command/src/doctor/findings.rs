@@ -12,8 +12,8 @@ use super::site::{Broker, Imp, Records, Service, Site};
 use crate::paint::size;
 use crate::stats::FLUX_CORES;
 
-/// Releases of flux-core that this release was tried with (README.md).
-const TRIED: [&str; 2] = ["0.88.", "0.89."];
+/// The release of flux-core that this one was tried with (README.md). Packages need the same.
+const TRIED: &str = "0.88.";
 /// Room for records and output below which a node is short of it.
 const ROOM: u64 = 1 << 30;
 /// systemd.service(5): `OOMPolicy=`.
@@ -97,10 +97,8 @@ pub(super) fn findings(site: &Site) -> Vec<Finding> {
 
 fn flux(site: &Site) -> Finding {
     match &site.flux {
-        Some(version) if TRIED.iter().any(|tried| version.starts_with(tried)) => {
-            good("flux-core", version)
-        }
-        Some(version) => note("flux-core", format!("{version}: tried with {}x", TRIED.join("x, "))),
+        Some(version) if version.starts_with(TRIED) => good("flux-core", version),
+        Some(version) => note("flux-core", format!("{version}: tried with {TRIED}x")),
         None => {
             let mend = "# put the directory that has the command flux into PATH";
             bad("flux-core", "no command flux", mend)
