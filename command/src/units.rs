@@ -88,13 +88,13 @@ fn of_user(broker: &Broker, job: Option<JobId>) -> Result<(Vec<Value>, bool), Fa
     Ok((rows, silent.is_empty()))
 }
 
-/// The units that a rank has. Of those of other ranks systemd here knows nothing.
+/// The units that a rank has. A guest's own systemd knows nothing of them.
 fn rows(broker: &Broker, rank: u32, stats: &Value, job: Option<JobId>) -> Vec<Value> {
     let mut units = stats::units(stats);
     units.retain(|unit| job.is_none_or(|job| unit.job.parse() == Ok(job)));
     let host = broker.hosts.as_ref().and_then(|hosts| hosts.get(rank as usize));
     let host = if rank == broker.rank { Some(broker.host.as_str()) } else { host };
-    let told = ask_systemd(&units);
+    let told = if stats::is_guests(stats) { BTreeMap::new() } else { ask_systemd(&units) };
     let row = |unit: &Unit| {
         let told = told.get(&unit.unit);
         let text = |name: &str| told.and_then(|told| told.get(name)).filter(|text| is_set(text));
