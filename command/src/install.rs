@@ -306,7 +306,7 @@ fn refuse_while_jobs_run() -> Result<(), Failure> {
     let jobs = jobs.join(" ");
     Err(Failure(format!(
         "shells of jobs run on this node, and nobody would own them: {jobs}\n\
-         Drain the node and wait for them, or cancel them:\n\
+         Drain the node and wait for them, or cancel them, as the instance owner:\n\
          \x20   flux resource drain $(hostname) 'job-exec-rs is removed'\n\
          \x20   flux cancel {jobs}"
     )))
