@@ -22,7 +22,7 @@ use super::own_systemd;
 use super::signals::SignalThread;
 use super::story;
 
-/// Show what this is: a job that outlives a crash, and three small ones, in fifteen seconds
+/// Show what this is: a job that outlives a crash, and three small ones, in ten seconds
 ///
 /// Runs a job in an instance that is a process of its own, without Flux, kills the instance with
 /// SIGKILL, and starts it again: the same processes run on, and the job ends with its true status

@@ -32,8 +32,8 @@ use job_exec_rs_command::{console, failure, log, method, signals};
 
 /// A job execution service for Flux: jobs as systemd units, that outlive their brokers.
 ///
-/// The service itself is a broker module; `install` puts it where Flux finds it. `demo`
-/// runs commands with the same machinery inside this process, without Flux.
+/// The service itself is a broker module; `install` puts it where Flux finds it. `demo` shows,
+/// without Flux, what it does.
 #[derive(Debug, Parser)]
 #[command(name = "job-exec-rs", version = job_exec_rs::BUILD, after_help = EXAMPLES, max_term_width = 100)]
 struct Cli {
@@ -48,7 +48,7 @@ const EXAMPLES: &str = "\
 Examples:
   job-exec-rs demo                           a job that outlives a kill -9, and what else it does
   job-exec-rs demo --crash --flux            the same with the brokers of a real Flux
-  sudo -u flux job-exec-rs doctor --all   is every node fit
+  sudo -u flux job-exec-rs doctor --all      is every node fit
   sudo job-exec-rs install                   let Flux load the module from its next start on";
 
 #[derive(Debug, Subcommand)]
