@@ -11,7 +11,6 @@ pub mod adapter;
 pub mod config;
 pub mod machine;
 pub mod module;
-pub mod planted;
 pub mod port;
 pub mod proto;
 pub mod supervisor;

@@ -4,7 +4,7 @@
 //!  proto ◀── port ◀── machine    ◀── adapter ◀── module
 //!              ▲      supervisor        ▲
 //!            config       ▲             └─────── command
-//!            planted      └── simulator ◀──────────┘
+//!                         └── simulator ◀──────────┘
 //! ```
 //!
 //! A file may name what its arrows lead to, and what stands in its own floor. `machine` and

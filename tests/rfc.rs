@@ -303,15 +303,17 @@ impl Tests {
                 functions.extend(name.map(str::to_string));
             }
         }
-        let planted = fs::read_to_string(root().join("src/planted.rs")).expect("bugs");
-        let (_, bugs) = planted.split_once("pub enum Bug {").expect("an enum of bugs");
-        let (bugs, _) = bugs.split_once('}').expect("its end");
-        let bugs = bugs.lines().filter_map(|line| line.trim().strip_suffix(','));
+        let table = root().join("simulator/tests/planted/table.rs");
+        let table = fs::read_to_string(table).expect("a table of bugs");
+        let named = |line: &str| {
+            line.trim().strip_prefix("name: \"")?.strip_suffix("\",").map(str::to_string)
+        };
+        let bugs = table.lines().filter_map(named).collect();
         let scripts = files("tests/t", "t").into_iter().map(|(path, text)| {
             let stem = path.file_stem().expect("a file").to_string_lossy().into_owned();
             (stem.split('-').next().unwrap_or_default().to_string(), text)
         });
-        Self { functions, bugs: bugs.map(str::to_string).collect(), scripts: scripts.collect() }
+        Self { functions, bugs, scripts: scripts.collect() }
     }
 
     /// Checks one entry. True if it names a test.

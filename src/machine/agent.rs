@@ -20,7 +20,6 @@ use crate::machine::effect::{Effect, Effects, Level};
 use crate::machine::event::{Credential, Fault, RequestId, Role, StreamId};
 use crate::machine::mono_time::MonoTime;
 use crate::machine::peer_request::PeerRequest;
-use crate::planted::Bug;
 use crate::port::supervisor::{REBOOTED, UnitCommand, UnitEvent, UnitRecord};
 use crate::proto::peer::{Mode, Order, OrderRequest, Question, Report, ShellsRequest, StreamEnd};
 use crate::proto::{
@@ -328,11 +327,7 @@ impl Agent {
         let spec = || Box::new(launch::unit_spec(cx, self.id, request));
         let scripts = request.command.scripts.as_ref();
         match &mut self.local_shell {
-            Some(there)
-                if there.shell.digest() != digest && !Bug::ReissuedIdAdopted.is_planted() =>
-            {
-                self.fence_off(cx, request, out);
-            }
+            Some(there) if there.shell.digest() != digest => self.fence_off(cx, request, out),
             Some(there) if !(starts && there.shell.may_start_again()) => {
                 there.claim = Claim::Own;
                 there.shell.set_size(request.command.size);
@@ -654,8 +649,7 @@ impl Agent {
 
 /// When an agent that nobody leads asks rank 0 about its job.
 fn ask_soon(cx: Context) -> MonoTime {
-    let waits_as_before = Bug::ForgottenLives.is_planted();
-    cx.now.mono + if waits_as_before { cx.config.peer_timeout } else { ASK_SECONDS }
+    cx.now.mono + ASK_SECONDS
 }
 
 /// Why nothing is known of a shell that was started, as its leader says. Both times are the

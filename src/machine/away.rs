@@ -2,7 +2,6 @@
 
 use crate::machine::effect::Level;
 use crate::machine::mono_time::MonoTime;
-use crate::planted::Bug;
 use crate::proto::peer::StreamEnd;
 
 /// First pause before it is asked again, in seconds. Pauses double.
@@ -48,9 +47,6 @@ impl Away {
     /// were over. Who was stopped sees the time jump when it wakes, and has not heard what was said
     /// meanwhile. So the time between two tries counts for a part of the seconds only.
     pub(super) fn is_over(&mut self, now: MonoTime, seconds: f64) -> bool {
-        if Bug::StopCounts.is_planted() {
-            return now - self.since >= seconds;
-        }
         let is_over = self.counted >= seconds;
         self.counted += (now - self.tried).min(seconds / TRIES);
         self.tried = now;

@@ -12,7 +12,6 @@ use crate::machine::effect::{Effect, Effects, KvsOp, Level, StreamItem};
 use crate::machine::event::{Credential, Fault, Listing, RequestId, StreamId};
 use crate::machine::mono_time::MonoTime;
 use crate::machine::peer_request::PeerRequest;
-use crate::planted::Bug;
 use crate::proto::peer::{LeadNote, LeadReply, LeadRequest, StreamEnd, StreamName, Version};
 use crate::proto::{
     BrokerRank, Exception, Idset, JobDigest, JobEvent, JobException, JobId, ReleasedRanks,
@@ -173,7 +172,6 @@ impl Coordinator {
             return;
         };
         match result {
-            Ok(_) if Bug::ReleasedAgain.is_planted() => (),
             Ok(released) => job.released = released.intersection(job.start.r.ranks()),
             Err(fault) => {
                 let text = format!("{id}: cannot look up its released ranks: {fault}");

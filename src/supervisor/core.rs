@@ -10,7 +10,6 @@ use std::sync::Arc;
 
 use nix::errno::Errno;
 
-use crate::planted::Bug;
 use crate::port::Note;
 use crate::port::disk::Disk;
 use crate::port::supervisor::{
@@ -133,13 +132,6 @@ impl Core {
     fn recover_unit(&mut self, unit: &UnitName, backend: &mut impl Backend) {
         let Some(found) = self.units.get_mut(unit) else { return };
         let this_boot = found.record.boot_id == self.boot_id;
-        if Bug::AdoptionByPid.is_planted()
-            && !this_boot
-            && let Some(Started { pid, .. }) = found.record.started
-        {
-            found.phase = Phase::Running;
-            return (self.sink)(UnitEvent::Started { pid }.of(unit));
-        }
         if found.record.left {
             (self.sink)(UnitEvent::Left.of(unit));
         }
@@ -265,11 +257,6 @@ impl Core {
             // A backend that finds a unit again reports all that has happened to it.
             Phase::Exited | Phase::Lost | Phase::NotStarted | Phase::Running => return,
         }
-        if Bug::StartWithoutIntent.is_planted()
-            && let Ok((file, _)) = self.store.create(&known.record.spec, &self.boot_id, true)
-        {
-            known.file = file;
-        }
         let pid = started.pid;
         let news = known.record.started.as_ref() != Some(&started);
         known.phase = Phase::Running;
@@ -293,7 +280,7 @@ impl Core {
         // delay the exit.
         known.pump(&*self.sink);
         known.phase = Phase::Exited;
-        if known.record.exited != Some(status) && !Bug::CollectBeforeDurable.is_planted() {
+        if known.record.exited != Some(status) {
             self.record_fact(unit, Fact::Exited(status));
         }
         (self.sink)(UnitEvent::Exited { status }.of(unit));
@@ -382,9 +369,7 @@ impl Core {
             (CollectState::No, Phase::Exited) if known.file.is_late() => {
                 known.collect = CollectState::Asked;
                 known.is_held = true;
-                if !Bug::LateWaits.is_planted() {
-                    backend.hold(unit);
-                }
+                backend.hold(unit);
             }
             (CollectState::No, Phase::Exited | Phase::Running) => {
                 known.collect = CollectState::Asked;
@@ -443,9 +428,7 @@ impl Core {
     /// Report `Gone` if no process is left and all output was reported.
     fn report_gone_if_done(&mut self, unit: &UnitName) {
         let Some(known) = self.units.get_mut(unit) else { return };
-        let all_told = known.collect == CollectState::Empty && known.pump(&*self.sink);
-        let early = Bug::DoneBeforeOutput.is_planted() && known.collect == CollectState::Empty;
-        if !all_told && !early {
+        if known.collect != CollectState::Empty || !known.pump(&*self.sink) {
             return;
         }
         known.collect = CollectState::Gone;

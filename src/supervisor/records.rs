@@ -12,7 +12,6 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::planted::Bug;
 use crate::port::disk::{Disk, Extent, IfExists};
 use crate::port::supervisor::{Started, UnitRecord, UnitSpec};
 use crate::proto::{BrokerRank, InstanceId, Json, Stream, UnitName, WaitStatus};
@@ -153,7 +152,7 @@ impl RecordStore {
         let name = file_name(&spec.unit, RECORD);
         let replace = self.claim(&spec.unit) || replace;
         let record = UnitRecord::new(spec.clone(), boot_id.to_string());
-        let mut content = whole(&record)?;
+        let content = whole(&record)?;
         if replace {
             // The old record stays until the new one is complete, because its unit may run after
             // all.
@@ -161,9 +160,6 @@ impl RecordStore {
             write_file(self.disk(), &new, IfExists::Truncate, &content)?;
             self.disk.rename(&new, &name)?;
         } else {
-            if Bug::StartWithoutIntent.is_planted() {
-                content.clear();
-            }
             write_file(self.disk(), &name, IfExists::Fail, &content)?;
         }
         Ok((self.file(name, content.len(), false), record))

@@ -7,7 +7,6 @@ use super::backend::{Backend, UnrecordedUnit};
 use super::core::Core;
 use super::output::extension;
 use super::records::file_name;
-use crate::planted::Bug;
 use crate::port::Note;
 use crate::port::supervisor::{UnitRecord, UnitSpec};
 use crate::proto::Stream;
@@ -16,13 +15,10 @@ impl Core {
     /// Make a record for a unit that has none, and report the unit as found.
     pub(super) fn handle_unrecorded(&mut self, found: UnrecordedUnit, backend: &mut impl Backend) {
         let unit = found.unit.clone();
-        if Bug::UnrecordedIgnored.is_planted() {
-            return;
-        }
         if let Some(known) = self.units.get(&unit) {
             // Else the record is of a start that has not come to its end.
             let is_over = known.is_empty() && found.started == known.record.started;
-            if is_over && !Bug::RemovalForgotten.is_planted() {
+            if is_over {
                 backend.find(&unit, found.digest.as_str(), found.started.as_ref());
                 backend.collect(&unit);
             }

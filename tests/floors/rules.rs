@@ -7,17 +7,13 @@ const FLOORS: &[(&str, &[&str])] = &[
     ("resume_machine", &[]),
     ("connector", &["resume_machine"]),
     ("proto", &["resume_machine"]),
-    ("planted", &[]),
     ("port", &["proto"]),
     ("config", &["proto", "port"]),
-    ("machine", &["proto", "port", "config", "planted"]),
-    ("supervisor", &["proto", "port", "config", "planted"]),
-    ("adapter", &["proto", "port", "config", "planted", "machine", "supervisor", "resume_machine"]),
-    ("module", &["proto", "port", "config", "planted", "machine", "supervisor", "adapter"]),
-    (
-        "simulator",
-        &["proto", "port", "config", "planted", "machine", "supervisor", "resume_machine"],
-    ),
+    ("machine", &["proto", "port", "config"]),
+    ("supervisor", &["proto", "port", "config"]),
+    ("adapter", &["proto", "port", "config", "machine", "supervisor", "resume_machine"]),
+    ("module", &["proto", "port", "config", "machine", "supervisor", "adapter"]),
+    ("simulator", &["proto", "port", "config", "machine", "supervisor", "resume_machine"]),
     // Each rank of an embedded instance has the supervisor that a real broker has.
     ("command::embedded", &["proto", "port", "config", "machine", "supervisor", "adapter::worker"]),
     (

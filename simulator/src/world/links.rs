@@ -5,7 +5,6 @@ use std::collections::BTreeSet;
 use std::iter;
 
 use job_exec_rs::machine::{Credential, Event, Fault, RequestId, Topic};
-use job_exec_rs::planted::Bug;
 use job_exec_rs::port::supervisor::SupervisorEvent;
 use job_exec_rs::proto::{BarrierEntry, BrokerRank, JobId};
 use rand::Rng;
@@ -63,10 +62,9 @@ impl World {
             Err(error) => return self.violate("bounded", format!("a shell's URI: {error}")),
         };
         let limits = Limits { commits_max: COMMITS_MAX, ..options.limits };
-        let run = options.run.filter(|_| !Bug::FirstRunWrites.is_planted());
         let connector = Connector::new(self.rng.random(), limits, is_connected, self.now)
             .on_rank(options.rank)
-            .of_run(run)
+            .of_run(options.run)
             .met_its_broker(options.broker == Some(listener));
         let link = Link { connector, is_connected, number: 0, armed: None, service: None };
         self.links.insert(id, link);
@@ -230,7 +228,7 @@ impl World {
             return false;
         }
         if self.ranks[rank as usize].kvs_unloaded {
-            return waiter.packet.rank() == Some(rank) && !Bug::CommitsPassedOn.is_planted();
+            return waiter.packet.rank() == Some(rank);
         }
         let is_unloaded = is_commit && self.faults.draw(FaultKind::KvsUnloaded).is_some();
         if is_unloaded {

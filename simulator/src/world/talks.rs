@@ -2,7 +2,6 @@
 //! their brokers, with and without an answer. Brokers pass them on to each other.
 
 use job_exec_rs::machine::{Credential, Fault, RequestId, Topic};
-use job_exec_rs::planted::Bug;
 use job_exec_rs::proto::WaitStatus;
 use rand::Rng;
 use resume_machine::{NO_TAG, Packet};
@@ -126,10 +125,7 @@ impl World {
         let number = *next;
         *next += 1;
         let payload = json!({ "rank": id.rank, "index": id.index, "n": number }).to_string();
-        let mut packet = SimPacket::request(&topic, tag, to, &payload);
-        if method == WRITE && Bug::OneWayUnnumbered.is_planted() {
-            packet.push_hop("shell");
-        }
+        let packet = SimPacket::request(&topic, tag, to, &payload);
         if !self.send_from_shell(id, packet) {
             let seen = format!("{} may not send request {number}", self.shell(id).unit);
             self.violate("channel-once", seen);

@@ -2,7 +2,6 @@
 
 use crate::machine::effect::{Effect, Effects};
 use crate::machine::event::{Fault, RequestId};
-use crate::planted::Bug;
 use crate::proto::peer::Report;
 use crate::proto::{BarrierClients, BarrierEntry, ENTRIES_MAX};
 
@@ -46,7 +45,7 @@ impl Entries {
     /// that again first. Who passed the barrier earlier would not find it. A client without a name
     /// says nothing again.
     pub(super) fn count_found(&mut self) {
-        let waits = self.clients.has_name() && !Bug::EntryBeforeCommits.is_planted();
+        let waits = self.clients.has_name();
         self.entered = if waits { self.passed.min(self.found) } else { self.found };
     }
 
@@ -85,7 +84,6 @@ impl Entries {
         entry: Option<BarrierEntry>,
         out: &mut Effects,
     ) -> Option<bool> {
-        let entry = entry.filter(|_| !Bug::BarrierAfterRestart.is_planted());
         let before = self.clients.clone();
         let entry = self.clients.place(self.entered.max(self.found), entry);
         self.new_clients |= self.clients != before;

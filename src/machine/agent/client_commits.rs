@@ -13,7 +13,6 @@ use crate::machine::effect::{Effect, Effects, KvsOp};
 use crate::machine::event::{Fault, RequestId};
 use crate::machine::mono_time::MonoTime;
 use crate::machine::{COMMIT_PAUSE, COMMIT_TRIES};
-use crate::planted::Bug;
 use crate::proto::{Bequest, JobId};
 
 /// How much is kept for one job on one rank, in bytes. A client that leaves more waits for a
@@ -147,9 +146,6 @@ impl ClientCommits {
 
     fn commit_all(&mut self, id: JobId, is_due: impl Fn(&Bequest) -> bool, out: &mut Effects) {
         for (client, bequest) in self.bequests.iter().filter(|(_, bequest)| is_due(bequest)) {
-            if Bug::CommitsOfEndedLost.is_planted() {
-                continue;
-            }
             // A new leader is a reason to try as often again.
             let before = self.again.insert(client.clone(), Again::default());
             if before.is_none_or(|before| before.at.is_some()) {

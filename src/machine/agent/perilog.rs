@@ -16,7 +16,6 @@ use crate::machine::context::Context;
 use crate::machine::effect::{Effect, Effects};
 use crate::machine::event::RequestId;
 use crate::machine::mono_time::MonoTime;
-use crate::planted::Bug;
 use crate::port::supervisor::{UnitCommand, UnitEvent, UnitRecord, UnitSpec};
 use crate::proto::peer::{Mode, Report};
 use crate::proto::{EndReason, JobId, Scripts, Stage, UnitName};
@@ -58,7 +57,6 @@ impl Perilog {
             _ if self.scripts.contains_key(&Stage::Epilog) => Go::Conclude,
             Mode::Adopt if self.go != Go::Conclude => Go::On,
             Mode::Adopt | Mode::Conclude => Go::Conclude,
-            Mode::Prepare if Bug::ShellBeforeProlog.is_planted() => Go::Start(shell),
             Mode::Prepare => Go::Prepare(shell),
             Mode::Start => Go::Start(shell),
         };
@@ -75,10 +73,6 @@ impl Perilog {
             self.wanted.clone_from(&record.spec.scripts);
         }
         let stage = record.spec.unit.stage();
-        if stage == Stage::Prolog && Bug::PrologRunTwice.is_planted() {
-            let unit = record.spec.unit.clone();
-            return out.push(Effect::Unit(unit, UnitCommand::Forget));
-        }
         if stage != Stage::Shell {
             let script = Script::found(cx, record, out);
             let known = || script.reason().or_else(|| record.spec.end_reason.clone());
@@ -295,8 +289,7 @@ impl Perilog {
         self.script(Stage::Epilog).is_none()
             && self.may_get_epilog(cx, shell)
             && self.script(Stage::Prolog).is_none_or(|prolog| !prolog.is_active())
-            && (self.is_shell_over(shell)
-                || Bug::EpilogEarly.is_planted() && !shell.unit.is_waiting())
+            && self.is_shell_over(shell)
             && (self.go == Go::Conclude || !waits)
     }
 
@@ -316,7 +309,6 @@ impl Perilog {
         let is_stuck = |script: &Script| script.is_active() && script.is_over();
         let prolog = self.script(Stage::Prolog);
         let is_epilog_over = match self.script(Stage::Epilog) {
-            _ if Bug::ReleaseBeforeEpilog.is_planted() => true,
             Some(epilog) => epilog.is_over(),
             None => !self.may_get_epilog(cx, shell) || prolog.is_some_and(is_stuck),
         };

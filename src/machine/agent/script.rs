@@ -13,7 +13,6 @@ use crate::machine::context::{Context, Now};
 use crate::machine::effect::{Effects, Level};
 use crate::machine::event::{Fault, RequestId};
 use crate::machine::mono_time::MonoTime;
-use crate::planted::Bug;
 use crate::port::Note;
 use crate::port::supervisor::{StartFailure, UnitEvent, UnitRecord, UnitSpec};
 use crate::proto::peer::Report;
@@ -112,11 +111,7 @@ impl Script {
             } else if let Note::EndReason(reason) = note {
                 let is_own = reason.kind == script.stage().name();
                 script.stop = Some(if is_own { Stop::TimedOut } else { Stop::Canceled(reason) });
-                if Bug::ScriptStopLost.is_planted() {
-                    script.ends_at = Some(cx.now.mono + script.kill_timeout(cx));
-                } else {
-                    script.tell_to_end(cx, out);
-                }
+                script.tell_to_end(cx, out);
             }
         }
         // The supervisor waits for this before it tells what the script has written.
@@ -286,9 +281,6 @@ impl Script {
                 let text = format!("{id}: timed out waiting for SIGTERM to terminate {stage}");
                 out.log(Level::Error, text);
                 self.patience = Patience::Over;
-                if Bug::ScriptKilled.is_planted() {
-                    self.unit.signal(libc::SIGKILL, true, out);
-                }
             }
         }
         if matches!(self.patience, Patience::Until(at) if at <= cx.now.mono) {
@@ -332,7 +324,7 @@ impl Script {
     /// may not.
     fn tell_to_end(&mut self, cx: Context, out: &mut Effects) {
         let kill_timeout = self.kill_timeout(cx);
-        if !self.is_running() && !Bug::ScriptStopLost.is_planted() {
+        if !self.is_running() {
             // For as long as systemd may be away.
             self.ends_at = Some(cx.now.mono + cx.config.peer_timeout + kill_timeout);
             return;
@@ -361,7 +353,7 @@ impl Script {
         match event {
             UnitEvent::Started { .. } if !was_running && self.is_running() => {
                 self.not_before = self.not_before.min(cx.now.mono + END_TOLD_SECONDS);
-                if self.stop.is_some() && !Bug::ScriptStopLost.is_planted() {
+                if self.stop.is_some() {
                     self.tell_to_end(cx, out);
                 }
             }

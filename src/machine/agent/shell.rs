@@ -9,7 +9,6 @@ use super::recorded::{End, Recorded, Seen};
 use crate::machine::effect::{Effect, Effects};
 use crate::machine::event::{Fault, RequestId};
 use crate::machine::mono_time::MonoTime;
-use crate::planted::Bug;
 use crate::port::Note;
 use crate::port::supervisor::{StartFailure, UnitEvent, UnitRecord, UnitSpec};
 use crate::proto::peer::{self, Order, Report};
@@ -230,13 +229,7 @@ impl Shell {
             UnitEvent::OutputTruncated { stream, kept, dropped } => {
                 self.remark(Report::OutputTruncated { stream, kept, dropped })
             }
-            UnitEvent::Exited { status } => {
-                let mut reports = self.tell_end(Report::Exited { status });
-                if Bug::ReleaseBeforeEmpty.is_planted() {
-                    reports.push(Report::Gone);
-                }
-                reports
-            }
+            UnitEvent::Exited { status } => self.tell_end(Report::Exited { status }),
             UnitEvent::Kept { client, is_written } => {
                 let id = self.unit().job();
                 self.client_commits.handle_written(id, &client, is_written, out);
@@ -442,9 +435,7 @@ impl Shell {
 
     fn keep_reason(&mut self, reason: &EndReason, out: &mut Effects) {
         if self.reason.is_none() {
-            if !Bug::ReasonForgotten.is_planted() {
-                self.unit.keep(Note::EndReason(reason.clone()), out);
-            }
+            self.unit.keep(Note::EndReason(reason.clone()), out);
             self.reason = Some(reason.clone());
         }
     }

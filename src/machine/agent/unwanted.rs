@@ -4,7 +4,6 @@ use super::eviction::{Eviction, Step};
 use super::{Agent, Claim, Over, Unled, Upstream};
 use crate::machine::context::Context;
 use crate::machine::effect::{Effects, Level};
-use crate::planted::Bug;
 use crate::proto::peer::{self, Report, ShellsRequest};
 
 impl Agent {
@@ -24,9 +23,6 @@ impl Agent {
         let Some(there) = &mut self.local_shell else { return };
         let step = there.eviction.as_mut().and_then(|eviction| eviction.take_step(cx.now.mono));
         let Some(step) = step else { return };
-        if Bug::UnwantedGuestLives.is_planted() && there.shell.is_multiuser() {
-            return;
-        }
         let (signal, all) = if there.shell.is_multiuser() {
             (cx.config.stop_timer_signal, false)
         } else {

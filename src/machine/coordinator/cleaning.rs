@@ -4,7 +4,6 @@ use super::{Coordinated, Coordinator};
 use crate::machine::context::Context;
 use crate::machine::effect::{Effect, Effects, Level};
 use crate::machine::event::Fault;
-use crate::planted::Bug;
 use crate::proto::{Cleaning, JobEvent, JobId, Response};
 
 impl Coordinator {
@@ -42,7 +41,7 @@ impl Coordinator {
         };
         job.ask(out);
         self.jobs.insert(id, job);
-        if is_held && !Bug::HeldAgain.is_planted() {
+        if is_held {
             self.holds.find(id);
         } else {
             // Whatever happens to the job next, the job manager frees it then.

@@ -9,7 +9,6 @@ use std::collections::BTreeMap;
 use crate::machine::context::Context;
 use crate::machine::event::StreamId;
 use crate::machine::mono_time::MonoTime;
-use crate::planted::Bug;
 use crate::proto::JobId;
 use crate::proto::peer::{LeadReply, StreamEnd};
 
@@ -41,7 +40,7 @@ impl Delayed {
         let ends = matches!(result, Ok(LeadReply::Response(said)) if said.is_end_of_run());
         // What comes later from the same leader stays behind.
         let is_behind = self.replies.contains_key(&id);
-        cx.shells_survive && (closed && ends || is_behind) && !Bug::CleanupUndelayed.is_planted()
+        cx.shells_survive && (closed && ends || is_behind)
     }
 
     pub(super) fn push(&mut self, cx: Context, id: JobId, reply: Reply) {

@@ -13,7 +13,6 @@ use std::collections::BTreeSet;
 
 use crate::machine::effect::{Effect, Effects};
 use crate::machine::mono_time::MonoTime;
-use crate::planted::Bug;
 use crate::proto::{JobEvent, JobId};
 
 /// How long a checkpoint waits for holds, in seconds. It waits as long only if the job manager or the
@@ -49,8 +48,7 @@ pub(super) struct Holds {
 impl Holds {
     /// This job is in CLEANUP.
     pub(super) fn want(&mut self, id: JobId) {
-        if !Bug::HoldForgotten.is_planted() && !self.asked.contains(&id) && !self.held.contains(&id)
-        {
+        if !self.asked.contains(&id) && !self.held.contains(&id) {
             self.wanted.insert(id);
         }
     }
@@ -127,7 +125,7 @@ impl Holds {
             out.push(Effect::Post { id, event: JobEvent::EpilogFinish });
         }
         self.forget(id);
-        if !is_held && !Bug::ReleaseUnawaited.is_planted() {
+        if !is_held {
             self.released = Some(Released { id, is_awaited: false });
         }
     }

@@ -13,7 +13,6 @@ use crate::machine::effect::Effects;
 use crate::machine::event::{Role, StreamId};
 use crate::machine::peer_request::PeerRequest;
 use crate::machine::tree;
-use crate::planted::Bug;
 use crate::proto::peer::{
     Mode, Order, OrderRequest, OutputPosition, Reports, ShellsRequest, StreamEnd, StreamName,
     Version,
@@ -172,9 +171,6 @@ impl Leader {
         end: &StreamEnd,
         out: &mut Effects,
     ) {
-        if let Some(reason) = end.refusal().filter(|_| Bug::AnotherReleaseIsFatal.is_planted()) {
-            self.fail(cx, reason, out);
-        }
         let survives = self.shells_survive(cx);
         let Some(known) = self.ranks.get_mut(rank).filter(|known| !known.is_gone()) else { return };
         // A rank that was never heard may just not be there yet.
@@ -187,9 +183,7 @@ impl Leader {
             StreamEnd::Forgotten => (), // as it was told to
             // A child of the broker has ended with it; a unit may well run on. But nothing can be
             // placed where no broker comes back.
-            StreamEnd::BrokerGone if is_lost || Bug::UnknownIsDead.is_planted() => {
-                self.fail_node(cx, rank, out);
-            }
+            StreamEnd::BrokerGone if is_lost => self.fail_node(cx, rank, out),
             StreamEnd::AskedAgain
             | StreamEnd::BrokerGone
             | StreamEnd::Failed { .. }

@@ -6,7 +6,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::planted::Bug;
 use crate::proto::{BrokerRank, Idset};
 
 /// What an entry led to.
@@ -69,9 +68,7 @@ impl Barrier {
     /// Some shell was let go from so many barriers, so every shell had entered them, although the
     /// entry of another may be lost since.
     pub(super) fn pass(&mut self, count: u32) {
-        if !Bug::BarrierJudgedUnheard.is_planted() {
-            self.passed = self.passed.max(count);
-        }
+        self.passed = self.passed.max(count);
     }
 
     /// How often the shell on `rank` has been in the barrier.

@@ -7,7 +7,6 @@ use super::timer::{Timer, TimerTable};
 use crate::machine::context::Context;
 use crate::machine::effect::{Effect, Effects, KvsOp, Level};
 use crate::machine::event::{Fault, Role};
-use crate::planted::Bug;
 use crate::proto::peer::{CoveredRequest, KnownRequest, LeadNote, Question, StreamEnd};
 use crate::proto::{BrokerRank, ExecEvent, Idset, ReleasedRanks, Response, WaitStatus};
 
@@ -53,9 +52,6 @@ impl Leader {
         self.state.enter(State::Ended(status));
         self.timers.arm(Timer::Ended, cx.now.mono + cx.config.peer_timeout);
         self.say_ended(out);
-        if Bug::DuplicateStartAfterRollback.is_planted() {
-            self.let_go(out);
-        }
     }
 
     pub(super) fn say_ended(&mut self, out: &mut Effects) {

@@ -10,7 +10,6 @@ use super::rank::Rank;
 use super::state::{Launching, State};
 use crate::machine::context::Context;
 use crate::machine::effect::Effects;
-use crate::planted::Bug;
 use crate::proto::EndReason;
 
 impl Leader {
@@ -57,9 +56,6 @@ impl Leader {
     /// known: a rank that was not heard may have entered.
     pub(super) fn conclude(&mut self, cx: Context, out: &mut Effects) {
         if self.is_listening() {
-            if Bug::BarrierJudgedUnheard.is_planted() {
-                self.judge_barrier(cx, out);
-            }
             return;
         }
         let listening = self.state.listening().map(std::mem::take).unwrap_or_default();

@@ -6,7 +6,6 @@
 
 use super::timer::{Timer, TimerTable};
 use crate::machine::mono_time::MonoTime;
-use crate::planted::Bug;
 use crate::proto::{Idset, ReleasedRanks};
 
 /// How long ranks that are gone wait for others, in seconds.
@@ -59,9 +58,7 @@ impl Release {
 
     /// These ranks are being drained. None of them is released before that is answered.
     pub(super) fn await_drain(&mut self, ranks: &Idset) {
-        if !Bug::DrainUnawaited.is_planted() {
-            self.undrained = self.undrained.union(&ranks.intersection(&self.held));
-        }
+        self.undrained = self.undrained.union(&ranks.intersection(&self.held));
     }
 
     /// The resource module has answered.

@@ -10,7 +10,6 @@ use super::timer::Timer;
 use crate::machine::context::Context;
 use crate::machine::effect::{Effect, Effects, Level};
 use crate::machine::event::{Fault, Role};
-use crate::planted::Bug;
 use crate::proto::peer::Order;
 use crate::proto::{BrokerRank, DegradedNodes, Exception, Idset, Stage};
 
@@ -65,7 +64,7 @@ impl Leader {
     /// Has the job's eventlog say which nodes are degraded. Returns whether it does.
     pub(super) fn tell_degraded(&mut self, out: &mut Effects) -> bool {
         let news = self.degraded_ranks().difference(&self.told.ranks);
-        if news.is_empty() || Bug::DegradedUntold.is_planted() {
+        if news.is_empty() {
             return true;
         }
         if self.told.asked.is_none() && !self.timers.is_armed(Timer::Tell) {
@@ -111,7 +110,7 @@ impl Leader {
     /// A shell may be started there, as far as the node's mark is concerned.
     pub(super) fn may_use(&self, rank: BrokerRank) -> bool {
         let is_marked = self.ranks.get(rank).is_some_and(|known| known.scripts.degraded.is_some());
-        !is_marked || self.told.ranks.contains_rank(rank) || Bug::DegradedUntold.is_planted()
+        !is_marked || self.told.ranks.contains_rank(rank)
     }
 
     pub(super) fn degraded_ranks(&self) -> Idset {

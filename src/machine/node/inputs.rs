@@ -15,7 +15,6 @@ use crate::machine::leader::Leader;
 use crate::machine::peer_request::known_answer;
 use crate::machine::request::Topic;
 use crate::machine::schedule::Waiter;
-use crate::planted::Bug;
 use crate::port::supervisor::{Method, SupervisorEvent, UnitCommand, UnitEvent};
 use crate::proto::peer::{
     CoveredRequest, KnownRequest, LeadReply, LeadRequest, Order, OrderRequest, Question, Reports,
@@ -149,7 +148,7 @@ impl Node {
         let is_here = broker.is_none_or(|broker| broker == self.facts.broker);
         let cx = context!(self, now);
         match self.agents.get_mut(&id) {
-            Some(agent) if is_here || Bug::ParkedOutlivesBroker.is_planted() => {
+            Some(agent) if is_here => {
                 agent.handle_barrier(cx, request, Some(BarrierEntry::of_shell(entry)), out);
             }
             _ => out.push(Effect::Drop { to: request }),

@@ -10,7 +10,6 @@ use crate::machine::context::Now;
 use crate::machine::effect::Effects;
 use crate::machine::event::{Fault, RequestId, Role, StreamId};
 use crate::machine::schedule::Waiter;
-use crate::planted::Bug;
 use crate::proto::peer::{Question, StreamEnd, StreamName};
 use crate::proto::{BrokerRank, JobDigest, JobId};
 
@@ -54,9 +53,7 @@ impl Node {
         if let Some(route) = self.routes.get_mut(&stream) {
             route.silent = Some(to);
         }
-        if !Bug::LossUnnoticed.is_planted() {
-            self.schedule.set(Waiter::Stream(stream), Some(now.mono + SILENCE_SECONDS));
-        }
+        self.schedule.set(Waiter::Stream(stream), Some(now.mono + SILENCE_SECONDS));
         self.name(stream)
     }
 

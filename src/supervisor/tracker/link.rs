@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 
-use crate::planted::Bug;
 use crate::proto::UnitName;
 
 use super::Tracker;
@@ -44,12 +43,6 @@ impl Tracker {
         self.ask(Call::WatchReloading);
         for unit in self.units.keys().cloned().collect::<Vec<_>>() {
             self.ask(Call::Watch(unit));
-        }
-        if Bug::LostSignalAfterReconnect.is_planted() {
-            self.ask(Call::Subscribe);
-            self.link = Link::Ready;
-            self.begin_probes(Vec::new());
-            return self.start_next();
         }
         self.list();
     }
@@ -207,7 +200,7 @@ impl Tracker {
     /// Handle that the bus refuses a rule that no other can take the place of. Nothing is heard of
     /// units then, or not that systemd has gone or reloads. So they are listed at intervals.
     pub(super) fn handle_deafness(&mut self, refusal: &Refusal) {
-        if Bug::DeafnessUnnoticed.is_planted() || self.hearing == Hearing::Nothing {
+        if self.hearing == Hearing::Nothing {
             return;
         }
         tracing::error!(%refusal, "units cannot be watched, listing them again and again");
