@@ -59,9 +59,9 @@ impl Leader {
     }
 
     /// Asks ranks again. What never ran may be started as long as the job is being launched; what
-    /// was seen running, or was released, is never started a second time.
+    /// was seen running, was released, or has ended with all others, is never started a second time.
     pub(super) fn ask_again(&mut self, cx: Context, ranks: &Idset, out: &mut Effects) {
-        let launches = matches!(self.state, State::Launching(_));
+        let launches = matches!(self.state, State::Launching(_)) && self.status.posted.is_none();
         let fresh = if launches && !self.start.reattach && !self.has_failed() {
             let pending = self.ranks.select(|known| known.phase == Phase::Pending);
             pending.intersection(ranks).difference(self.release.released())

@@ -562,6 +562,29 @@ fn no_shell_is_started_again_when_all_have_ended_and_the_job_manager_has_not_hea
     assert!(!starts(&failed), "it may have failed before: {:?}", failed.responses);
 }
 
+/// A rank that is away when a new leader asks is asked again.
+#[test]
+fn no_shell_is_started_on_a_rank_that_comes_back_when_all_have_ended() {
+    let mut world = World::running(2, "0-1");
+    world.fail_moves = 9;
+    for rank in [0, 1] {
+        world.exited(rank, WaitStatus(0));
+    }
+    for rank in [0, 1] {
+        world.unload(rank);
+        world.disks[rank].records.clear();
+    }
+    world.load(0);
+    (world.fail_moves, world.launched) = (0, Vec::new());
+    world.responses.clear();
+    world.start("0-1", false);
+    world.pass(1.0);
+    world.load(1);
+    world.pass(20.0);
+    assert_eq!(world.launched, [0; 0]);
+    world.assert_ended();
+}
+
 /// A job of which only its exec eventlog knows, which has `complete`, is asked for again, and ends.
 fn found_complete(reattach: bool, exception: Option<&Exception>) -> World {
     let mut world = World::running(2, "0-1");
