@@ -31,6 +31,8 @@ MANAGER_AWAY_S = 40
 class Back:
     """The nodes, and what was wrong."""
 
+    build = None
+
     def __init__(self, cluster):
         self.cluster, self.wrong = cluster, []
 
@@ -150,11 +152,13 @@ def manager_away(back):
 WAYS = {way.__name__: way for way in (refused, another_module, removed, after_a_crash, manager_away)}
 
 
-def main():
+def main(ways, kind):
     parser = argparse.ArgumentParser(formatter_class=argparse.ArgumentDefaultsHelpFormatter)
     parser.add_argument("--image", required=True, help="what tests/nodes/image has made")
-    parser.add_argument("--ways", default=",".join(WAYS), help="which")
+    parser.add_argument("--build", help="of which packages are made, if it is not target/release")
+    parser.add_argument("--ways", default=",".join(ways), help="which")
     options = parser.parse_args()
+    kind.build = options.build
     os.umask(0)
     top = tempfile.mkdtemp(prefix="nodes-")
     cluster, right = Cluster(3, options.image, top), True
@@ -162,9 +166,9 @@ def main():
         cluster.start()
         pause(SETTLED_S)
         for name in options.ways.split(","):
-            back = Back(cluster)
+            back = kind(cluster)
             try:
-                WAYS[name](back)
+                ways[name](back)
             except (OSError, subprocess.SubprocessError) as error:
                 back.wrong.append(f"{error} {getattr(error, 'stderr', '')}")
             print(f"{name}:", "; ".join(back.wrong) or "right", flush=True)
@@ -176,4 +180,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    main(WAYS, Back)
