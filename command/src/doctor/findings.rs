@@ -346,17 +346,18 @@ fn room(records: &Records) -> Finding {
 fn strangers(site: &Site) -> Finding {
     let found = |all: &[String], what: &str| {
         let first = all.first().map_or("", String::as_str);
-        format!("{} {what} that no job has: {first}", all.len())
+        let plural = if all.len() == 1 { "" } else { "s" };
+        format!("{} {what}{plural} that no job has: {first}", all.len())
     };
     match (site.strange_units.as_slice(), site.strange_records.as_slice()) {
         ([], []) => good("leftovers", "none"),
         (units @ [first, ..], _) => {
             let mend = user_systemctl(site, &format!("stop {first}"));
-            bad("leftovers", found(units, "units"), mend).ending("what runs in it")
+            bad("leftovers", found(units, "unit"), mend).ending("what runs in it")
         }
         ([], records) => {
             let mend = format!("flux exec -r {RANKS} flux module reload job-exec-rs");
-            bad("leftovers", found(records, "records"), mend)
+            bad("leftovers", found(records, "record"), mend)
         }
     }
 }
