@@ -225,6 +225,20 @@ test_expect_success RPM 'RPM packages have the same files' '
 	rpm -qpl $(cat made-rpm) | sed "s/\.gz$//" | grep "^$prefix/" | sort >have-rpm &&
 	test_cmp want have-rpm
 '
+# On this node, where there are jobs, and with a prefix of their own.
+rpm_here() {
+	rpm --dbpath="$PWD/here-db" --force-debian --nodeps "$@"
+}
+test_expect_success RPM,UNITS 'while a job runs both stay' '
+	"$top/packaging/rpm" --build "$build" --prefix "$PWD/site" rpms-site >made-site &&
+	rpm_here -i $(cat made-site) &&
+	systemd-run --user --unit=shell-0-f43pPJoEo-0a1b2c3d sleep inf &&
+	test_must_fail rpm_here -e job-exec-rs job-exec-rs-connector 2>refused-rpm &&
+	systemctl --user stop shell-0-f43pPJoEo-0a1b2c3d &&
+	grep "flux cancel .*43pPJoEo" refused-rpm &&
+	test -e site/lib/flux/modules/job-exec-rs.so &&
+	test -e site/lib/flux/connectors/resume.so
+'
 test_expect_success RPM 'they say the one next step, and leave nothing when they are removed' '
 	rpm_in_root -i $(cat made-rpm) >install-out &&
 	grep "systemctl restart flux" install-out &&
