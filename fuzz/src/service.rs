@@ -191,7 +191,7 @@ fn template(topic: Topic, bytes: &mut Bytes) -> Value {
                 2 => json!({ "barrier": { "count": bytes.number(), "failed": bytes.flag() } }),
                 _ => json!({ "acknowledge": { "stream": "stdout", "offset": bytes.number() } }),
             };
-            json!({ "version": bytes.version(), "id": id, "generation": bytes.number(),
+            json!({ "version": bytes.version(), "id": id, "digest": "d", "generation": bytes.number(),
                     "ranks": bytes.ranks(), "order": order })
         }
         Topic::Override => {

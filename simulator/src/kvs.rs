@@ -9,7 +9,7 @@ use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use job_exec_rs::machine::{Creation, Fault, KvsOp, KvsResult, Opened};
 use job_exec_rs::proto::{Bequest, ExecEvent, JobId};
-use resume_machine::RUN_KEY;
+use resume_machine::{RUN_KEY, own_key};
 use serde_json::{Value, json};
 
 use super::manager::Manager;
@@ -138,7 +138,7 @@ impl Kvs {
 
     fn recommit(&mut self, id: JobId, bequest: &Bequest) -> Result<(), Fault> {
         let missing = |errnum| Fault::new(errnum, "no such namespace");
-        let look = json!({ "key": bequest.key() });
+        let look = json!({ "key": own_key(&bequest.client) });
         let found = self.handle_client_lookup(id, &look).map_err(missing)?;
         let held = found["val"]["data"].as_str().and_then(number_of);
         for commit in bequest.lacking(held) {

@@ -330,7 +330,6 @@ impl Agent {
             Some(there) if there.shell.digest() != digest => self.fence_off(cx, request, out),
             Some(there) if !(starts && there.shell.may_start_again()) => {
                 there.claim = Claim::Own;
-                there.shell.set_size(request.command.size);
                 there.perilog.want(request.mode, scripts, spec());
                 if request.mode == Mode::Adopt {
                     there.shell.lose_if_waiting(why_unknown(cx, request));
@@ -546,7 +545,7 @@ impl Agent {
     /// Obeys an order, and passes it on.
     pub(super) fn handle_order(&mut self, cx: Context, request: &OrderRequest, out: &mut Effects) {
         // Of another job with this id, whose request has not come, or waits to be confirmed.
-        let is_others = !request.digest.is_empty() && request.digest != self.digest;
+        let is_others = request.digest != self.digest;
         if let Some(Late { request: late, .. }) = &mut self.late
             && matches!(request.order, Order::Conclude { .. })
             && (&late.command.digest, late.generation) == (&request.digest, request.generation)

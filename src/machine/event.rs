@@ -299,8 +299,8 @@ pub enum Event {
         id: JobId,
         /// Which of the shell's entries it is, counted from 1.
         entry: u32,
-        /// The module's broker, as [`super::Facts::broker`]. None: an earlier release has kept it.
-        broker: Option<String>,
+        /// The broker of the module that has kept it, as [`super::Facts::broker`].
+        broker: String,
     },
     /// The administrator does not want a job to wait for scripts any more
     /// (`job-exec.perilog-release`).

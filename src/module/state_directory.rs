@@ -21,7 +21,7 @@ pub(super) struct Candidates {
     /// The broker attribute `statedir`.
     pub(super) statedir: Option<String>,
     /// The broker has made `statedir` itself, and removes it when it ends (flux-core
-    /// `broker/rundir.c`). Earlier releases have used it nevertheless.
+    /// `broker/rundir.c`).
     pub(super) removes_statedir: bool,
     /// The broker attribute `rundir`.
     pub(super) rundir: Option<String>,
@@ -136,7 +136,7 @@ mod tests {
         assert_eq!(candidates.choose(|_| true), None);
     }
 
-    /// An upgrade under running jobs: the release before kept a follower's records in its rundir.
+    /// The configuration was another when they were started.
     #[test]
     fn records_of_running_shells_are_not_left_behind() {
         let rundir = Path::new("/run/flux/job-exec");

@@ -59,24 +59,24 @@ pub enum Note {
     Parked {
         /// Which of the shell's entries it is, counted from 1.
         entry: u32,
-        /// The request, as the broker encodes messages. None once the module has taken it back.
-        message: Option<Vec<u8>>,
-        /// The broker that has its client. None in a record of an earlier release.
-        broker: Option<String>,
+        /// None once the module has taken it back.
+        request: Option<ParkedRequest>,
     },
 }
 
-/// The value of [`Note::Parked`].
+/// A request that waits in a record.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct ParkedRequest {
+    /// The broker that has its client.
+    pub broker: String,
+    /// As the broker encodes messages.
+    pub message: Vec<u8>,
+}
+
 #[derive(Deserialize)]
-#[serde(untagged)]
-enum Parked {
-    Taken,
-    /// Of an earlier release.
-    Earlier(String),
-    By {
-        broker: String,
-        message: String,
-    },
+struct ParkedText {
+    broker: String,
+    message: String,
 }
 
 impl Note {
@@ -110,9 +110,8 @@ impl Note {
             Self::GivenBack => Json::of(&true),
             Self::MadeAgain { output_lost } => json!({ "output-lost": output_lost }).into(),
             Self::OutputBase { offset, .. } => Json::of(offset),
-            Self::Parked { message: None, .. } => Json::of(&Value::Null),
-            Self::Parked { message: Some(message), broker: None, .. } => Json::of(&hex(message)),
-            Self::Parked { message: Some(message), broker: Some(broker), .. } => {
+            Self::Parked { request: None, .. } => Json::of(&Value::Null),
+            Self::Parked { request: Some(ParkedRequest { broker, message }), .. } => {
                 json!({ "broker": broker, "message": hex(message) }).into()
             }
         }
@@ -146,14 +145,13 @@ impl Note {
             }
             _ => {
                 let entry = key.strip_prefix(PARKED)?.parse().ok()?;
-                let (broker, text) = match value.read::<Parked>()? {
-                    Parked::Taken => {
-                        return Some(Self::Parked { entry, message: None, broker: None });
+                let request = match value.read::<Option<ParkedText>>()? {
+                    Some(ParkedText { broker, message }) => {
+                        Some(ParkedRequest { broker, message: bytes(&message)? })
                     }
-                    Parked::Earlier(text) => (None, text),
-                    Parked::By { broker, message } => (Some(broker), message),
+                    None => None,
                 };
-                Some(Self::Parked { entry, message: Some(bytes(&text)?), broker })
+                Some(Self::Parked { entry, request })
             }
         }
     }
@@ -180,9 +178,10 @@ mod tests {
     #[test]
     fn notes_are_read_as_they_were_written() {
         let commits = json!([{ "number": 1, "commit": { "flags": 0, "ops": [] } }]);
-        let bequest = json!({ "client": "0011223344556677", "commits": commits });
+        let bequest = json!({ "client": "0011223344556677", "shell": true, "commits": commits });
         let clients = json!({ "first": "0011223344556677", "others": [] });
         let clients = serde_json::from_value(clients).expect("clients");
+        let request = ParkedRequest { broker: "9-1".to_string(), message: vec![0, 0xff, 16] };
         let notes = [
             Note::BarrierClients(clients),
             Note::BarrierEntered(2),
@@ -193,16 +192,15 @@ mod tests {
             Note::EndReason(EndReason::new("timeout", "expired", None)),
             Note::GivenBack,
             Note::MadeAgain { output_lost: true },
-            Note::Parked { entry: 1, message: None, broker: None },
-            Note::Parked { entry: 2, message: Some(vec![0, 0xff, 16]), broker: None },
-            Note::Parked { entry: 3, message: Some(vec![7]), broker: Some("9-1".to_string()) },
+            Note::Parked { entry: 1, request: None },
+            Note::Parked { entry: 2, request: Some(request) },
             Note::OutputBase { stream: Stream::Stderr, offset: 7 },
             Note::OutputBase { stream: Stream::Stdout, offset: u64::MAX },
         ];
         let kept = notes.iter().map(|note| (note.key(), note.value())).collect();
         assert_eq!(Note::all(&kept).collect::<Vec<_>>(), notes);
-        assert_eq!(kept["parked-2"].text(), "\"00ff10\"");
-        assert_eq!(kept["parked-3"].text(), r#"{"broker":"9-1","message":"07"}"#);
+        assert_eq!(kept["parked-1"].text(), "null");
+        assert_eq!(kept["parked-2"].text(), r#"{"broker":"9-1","message":"00ff10"}"#);
     }
 
     #[test]

@@ -73,8 +73,7 @@ pub struct UnitSpec {
     pub digest: JobDigest,
     /// The job's owner.
     pub userid: u32,
-    /// How many shells the job has; 0 in a record of an older release, which did not write it.
-    #[serde(default)]
+    /// How many shells the job has.
     pub size: u32,
     /// How the owner wants the shell to be started. A supervisor knows one way; what chooses among
     /// supervisors looks at this.

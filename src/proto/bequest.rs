@@ -1,9 +1,7 @@
 //! Commits to a guest namespace that a client has made and no checkpoint has, as far as the client
 //! knows (`rfc/0010-connector.md`, 10.4).
 
-use resume_machine::own_key;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
 use super::Json;
 
@@ -16,8 +14,6 @@ pub struct Bequest {
     /// Identifies the client: 16 hex digits. It sets the key `resume-CLIENT` with each commit.
     pub client: String,
     /// The client is the job shell. As long as that lives, it does its commits again itself.
-    /// Connectors of earlier releases do not say so.
-    #[serde(default)]
     pub shell: bool,
     /// The client has offered them before its broker was lost. The namespace may lack them, and the
     /// client does not do them itself.
@@ -69,15 +65,6 @@ impl Bequest {
         self.client.len() == 16 && self.client.bytes().all(|byte| byte.is_ascii_hexdigit())
     }
 
-    /// The client's key in the guest namespace. Connectors of earlier releases had it in a
-    /// directory.
-    pub fn key(&self) -> String {
-        let older = format!("resume.{}", self.client);
-        let ops = self.commits.iter().filter_map(|kept| kept.commit.ops.read::<Vec<Value>>());
-        let is_older = ops.flatten().any(|op| op["key"] == older.as_str());
-        if is_older { older } else { own_key(&self.client) }
-    }
-
     /// Encoded size of the commits, in bytes: about what it takes to keep them.
     pub fn size(&self) -> usize {
         self.commits.iter().map(|kept| COMMIT_BYTES + kept.commit.ops.text().len()).sum()
@@ -98,8 +85,10 @@ mod tests {
 
     fn bequest(client: &str) -> Bequest {
         let commit = |number| json!({ "number": number, "commit": { "namespace": "job-1", "flags": 0, "ops": [] } });
-        serde_json::from_value(json!({ "client": client, "commits": [commit(4), commit(5)] }))
-            .expect("a bequest")
+        serde_json::from_value(
+            json!({ "client": client, "shell": false, "commits": [commit(4), commit(5)] }),
+        )
+        .expect("a bequest")
     }
 
     #[test]
@@ -110,25 +99,11 @@ mod tests {
     }
 
     #[test]
-    fn the_key_is_the_one_that_its_commits_set() {
-        let client = "00112233445566ff";
-        let mut bequest = bequest(client);
-        assert_eq!(bequest.key(), format!("resume-{client}"));
-        let older = format!("resume.{client}");
-        bequest.commits[0].commit.ops = json!([{ "key": "output" }, { "key": older }]).into();
-        assert_eq!(bequest.key(), older);
-    }
-
-    #[test]
     fn operations_that_are_nested_deeply_are_passed_on() {
         let deep = format!("{}{}", "[".repeat(400), "]".repeat(400));
         let text = format!(r#"{{"namespace":"job-1","flags":0,"ops":{deep}}}"#);
         let commit: Commit = serde_json::from_str(&text).expect("a commit");
         assert_eq!(commit.payload("job-1"), text);
-        let commits = vec![BequeathedCommit { number: 1, commit }];
-        let bequest =
-            Bequest { client: "00112233445566ff".to_string(), shell: false, again: false, commits };
-        assert_eq!(bequest.key(), "resume-00112233445566ff");
     }
 
     #[test]

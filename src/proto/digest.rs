@@ -34,11 +34,6 @@ impl JobDigest {
         Self(hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
     }
 
-    /// It was not told.
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
     /// The hex digits.
     pub fn as_str(&self) -> &str {
         &self.0

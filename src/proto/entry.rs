@@ -31,7 +31,6 @@ pub struct BarrierClients {
     /// The one that was heard first. Its entries are the shell's, until another enters.
     first: Option<ClientId>,
     /// All that came since another client has entered.
-    #[serde(default)]
     others: Vec<Placed>,
 }
 
@@ -56,7 +55,6 @@ impl BarrierClients {
         let next = entered.saturating_add(1);
         let Some(entry) = entry else { return next };
         let Some(client) = entry.client else { return entry.number };
-        // Entries without a name are an earlier release's, which did not keep it.
         let first = *self.first.get_or_insert(client);
         if let Some(known) = self.others.iter().find(|other| other.entry == entry) {
             return known.place;

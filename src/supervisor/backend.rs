@@ -140,10 +140,10 @@ pub struct UnrecordedUnit {
     pub unit: UnitName,
     /// The digest of the job that it was started for.
     pub digest: JobDigest,
-    /// The job's owner. Units of older releases do not say it.
-    pub userid: Option<u32>,
-    /// How many shells the job has. Units of older releases do not say it.
-    pub size: Option<u32>,
+    /// The job's owner.
+    pub userid: u32,
+    /// How many shells the job has.
+    pub size: u32,
     /// Its identity, if its program is known to have been executed.
     pub started: Option<Started>,
 }

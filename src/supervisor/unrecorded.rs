@@ -43,9 +43,7 @@ impl Core {
 fn record_of(found: UnrecordedUnit, boot_id: &str, output_lost: bool) -> UnitRecord {
     let UnrecordedUnit { unit, digest, userid, size, started } = found;
     let note = Note::MadeAgain { output_lost };
-    let mut spec = UnitSpec::bare(unit, digest);
-    spec.userid = userid.unwrap_or(spec.userid);
-    spec.size = size.unwrap_or(spec.size);
+    let spec = UnitSpec { userid, size, ..UnitSpec::bare(unit, digest) };
     let notes = BTreeMap::from([(note.key(), note.value())]);
     UnitRecord { started, notes, ..UnitRecord::new(spec, boot_id.to_string()) }
 }

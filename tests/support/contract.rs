@@ -56,7 +56,7 @@ struct Check<'a> {
 
 fn bequest() -> Arc<Bequest> {
     let commits = json!([{ "number": 1, "commit": { "flags": 0, "ops": [] } }]);
-    let bequest = json!({ "client": CLIENT, "commits": commits });
+    let bequest = json!({ "client": CLIENT, "shell": false, "commits": commits });
     Arc::new(serde_json::from_value(bequest).expect("a bequest"))
 }
 

@@ -369,7 +369,7 @@ impl World {
             let number = self.open_shell_request(rank);
             self.barriers.insert(number, waiter);
             let request = RequestId::Remote(number);
-            self.handle(rank, Event::Parked { request, id, entry, broker: Some(broker) });
+            self.handle(rank, Event::Parked { request, id, entry, broker });
         }
     }
 

@@ -224,7 +224,7 @@ impl World {
             let Some(id) = told.job else { continue };
             told.holder = Some(holder);
             let request = RequestId::Remote(Messages::number(index));
-            self.handle(rank, Event::Parked { request, id, entry, broker: Some(broker) });
+            self.handle(rank, Event::Parked { request, id, entry, broker });
         }
     }
 

@@ -268,7 +268,7 @@ pub(super) const BUGS: &[Bug] = &[
         name: "LostSignalAfterReconnect",
         what: "after a reconnect to the bus, the supervisor does not ask what happened meanwhile",
         oracle: "no-orphan",
-        seed: 1,
+        seed: 5,
         edits: &[(
             "src/supervisor/tracker/link.rs",
             "            self.ask(Call::Watch(unit));\n        }\n        self.list();",
@@ -348,7 +348,7 @@ pub(super) const BUGS: &[Bug] = &[
         name: "ReleaseBeforeEmpty",
         what: "a rank is released when its shell has exited, even if processes are left behind",
         oracle: "no-release-while-alive",
-        seed: 1,
+        seed: 7,
         edits: &[(
             "src/machine/agent/shell.rs",
             "UnitEvent::Exited { status } => self.tell_end(Report::Exited { status }),",
@@ -443,7 +443,7 @@ pub(super) const BUGS: &[Bug] = &[
         name: "StartWithoutIntent",
         what: "a unit is started with an empty record",
         oracle: "epilog-follows",
-        seed: 13,
+        seed: 103,
         edits: &[
             (
                 "src/supervisor/records.rs",

@@ -16,8 +16,8 @@ use crate::machine::{
     Answer, Credential, Effect, Effects, Event, Fault, Level, MonoTime, Node, Now, PeerRequest,
     RequestId, StreamItem, Topic,
 };
-use crate::port::Note;
 use crate::port::supervisor::{Supervisor, SupervisorEvent, UnitCommand};
+use crate::port::{Note, ParkedRequest};
 use crate::proto::{BrokerRank, JobEvent, JobId, UnitName, WallTime};
 
 /// How long an unload waits for the last checkpoint, in seconds. A broker that stops may be waited
@@ -201,11 +201,11 @@ impl Driver {
         let mut parked = Vec::new();
         if let SupervisorEvent::Found(record) = &event {
             for note in Note::all(&record.notes) {
-                if let Note::Parked { entry, message: Some(bytes), broker } = note
-                    && let Some(message) = Message::decode(&bytes)
+                if let Note::Parked { entry, request: Some(parked_request) } = note
+                    && let Some(message) = Message::decode(&parked_request.message)
                 {
-                    parked.push((record.spec.job, entry, message, broker));
-                    let note = Note::Parked { entry, message: None, broker: None };
+                    parked.push((record.spec.job, entry, message, parked_request.broker));
+                    let note = Note::Parked { entry, request: None };
                     let unit = record.spec.unit.clone();
                     self.perform(Effect::Unit(unit, UnitCommand::Note(note)));
                 }
@@ -464,11 +464,11 @@ impl Driver {
     }
 
     fn park(&self, to: RequestId, unit: UnitName, entry: u32) {
-        let Some(bytes) = self.requests.take(to).and_then(|message| message.encode()) else {
+        let Some(message) = self.requests.take(to).and_then(|message| message.encode()) else {
             return;
         };
-        let broker = Some(self.node.borrow().facts().broker.clone());
-        let note = Note::Parked { entry, message: Some(bytes), broker };
+        let broker = self.node.borrow().facts().broker.clone();
+        let note = Note::Parked { entry, request: Some(ParkedRequest { broker, message }) };
         self.perform(Effect::Unit(unit, UnitCommand::Note(note)));
     }
 }

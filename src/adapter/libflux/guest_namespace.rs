@@ -23,9 +23,6 @@ const LEADERS_KEY: &str = "guest-leaders";
 /// The key of the reference that a checkpoint holds, in the job's directory of the primary namespace.
 pub(super) const CHECKPOINT_KEY: &str = "guest-checkpoint";
 
-/// Where connectors of earlier releases had their keys.
-const OLD_DIRECTORY: &str = "resume";
-
 type Done = Box<dyn FnOnce(KvsResult)>;
 
 /// A job's namespace that is there, or was made again.
@@ -331,7 +328,7 @@ impl FoundRoot {
     /// Keys that are not the user's.
     fn own_keys(&self) -> impl Iterator<Item = &str> {
         let names = self.val.data.keys().map(String::as_str);
-        names.filter(|name| !is_users(name) || *name == OLD_DIRECTORY)
+        names.filter(|name| !is_users(name))
     }
 }
 

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use resume_machine::own_key;
 use serde_json::json;
 
 use super::error::RpcError;
@@ -36,7 +37,7 @@ impl Kvs {
 
     fn recommit_lacking(&self, id: JobId, bequest: Arc<Bequest>, done: Done) {
         let this = self.clone();
-        self.lookup(Some(&id.namespace()), &bequest.key(), false, move |found| {
+        self.lookup(Some(&id.namespace()), &own_key(&bequest.client), false, move |found| {
             let held = match found {
                 Ok(text) => text.parse().ok(),
                 Err(error) if error.errnum == libc::ENOENT => None,

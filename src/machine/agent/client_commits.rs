@@ -205,7 +205,7 @@ mod tests {
     fn bequest(client: &str, size: usize) -> Arc<Bequest> {
         let commit = json!({ "flags": 0, "ops": ["x".repeat(size)] });
         let commits = json!([{ "number": 1, "commit": commit }]);
-        let bequest = json!({ "client": client, "commits": commits });
+        let bequest = json!({ "client": client, "shell": false, "commits": commits });
         Arc::new(serde_json::from_value(bequest).expect("a bequest"))
     }
 

@@ -26,7 +26,7 @@ pub(in crate::machine) struct Shell {
     pub(super) unit: Recorded,
     digest: JobDigest,
     userid: u32,
-    /// Shells of the job; 0 until a leader has told, for one of an older release.
+    /// Shells of the job.
     size: u32,
     /// That its record was lost, or that its main process was seen outside of the unit.
     troubles: Vec<Report>,
@@ -352,11 +352,6 @@ impl Shell {
         }
     }
 
-    /// A leader has told how many shells the job has.
-    pub(super) fn set_size(&mut self, size: u32) {
-        self.size = size;
-    }
-
     /// A nested instance named its critical shells; returns what to report, if it is news.
     ///
     /// # Errors
@@ -369,10 +364,6 @@ impl Shell {
     ) -> Result<Option<Report>, Fault> {
         let size = self.size;
         let refuse = |errnum, why: String| Fault::new(errnum, format!("{id}: ranks: {why}"));
-        if size == 0 {
-            let why = "the job's leader has not told yet how many shells it has".to_string();
-            return Err(refuse(libc::EAGAIN, why));
-        }
         if text.len() / MEMBER_MAX > size as usize {
             let why = format!("{} bytes name more than the job's {size} shells", text.len());
             return Err(refuse(libc::EINVAL, why));

@@ -142,10 +142,10 @@ impl Node {
         &mut self,
         now: Now,
         request: RequestId,
-        (id, entry, broker): (JobId, u32, Option<String>),
+        (id, entry, broker): (JobId, u32, String),
         out: &mut Effects,
     ) {
-        let is_here = broker.is_none_or(|broker| broker == self.facts.broker);
+        let is_here = broker == self.facts.broker;
         let cx = context!(self, now);
         match self.agents.get_mut(&id) {
             Some(agent) if is_here => {

@@ -9,9 +9,7 @@ use crate::machine::mono_time::MonoTime;
 use crate::machine::{Answer, Effect, Event, RequestId, StreamItem, Topic};
 use crate::port::supervisor::{UnitCommand, UnitEvent};
 use crate::proto::peer::{Mode, Order, OrderRequest, StreamEnd, Version};
-use crate::proto::{
-    BarrierEntry, BrokerRank, Idset, JobDigest, Signal, UnitName, WaitStatus, WallTime,
-};
+use crate::proto::{BarrierEntry, BrokerRank, Idset, Signal, UnitName, WaitStatus, WallTime};
 
 const SHELL_USER: Credential = Credential { userid: OWNER, owner: false, local: true };
 
@@ -367,7 +365,7 @@ fn a_job_does_not_wait_for_ever_for_a_guest_who_had_its_id() {
     let forget = OrderRequest {
         version: Version,
         id: JOB,
-        digest: JobDigest::default(),
+        digest: "after it".into(),
         generation: 1,
         ranks,
         order: Order::Forget,

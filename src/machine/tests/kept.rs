@@ -22,7 +22,7 @@ const STRANGER: Credential = Credential { userid: 99, owner: false, local: true 
 
 fn bequest() -> Arc<Bequest> {
     let commits = json!([{ "number": 1, "commit": { "flags": 0, "ops": [] } }]);
-    let bequest = json!({ "client": CLIENT, "commits": commits });
+    let bequest = json!({ "client": CLIENT, "shell": false, "commits": commits });
     Arc::new(serde_json::from_value(bequest).expect("a bequest"))
 }
 
@@ -58,7 +58,7 @@ fn find_full(alone: &mut Alone, job: JobId, userid: u32) {
     let unit = UnitName::new(false, BrokerRank(1), job, facts(1).instance);
     let commit = json!({ "flags": 0, "ops": ["x".repeat((16 << 20) - 1000)] });
     let commits = json!([{ "number": 1, "commit": commit }]);
-    let bequest = json!({ "client": CLIENT, "commits": commits });
+    let bequest = json!({ "client": CLIENT, "shell": false, "commits": commits });
     let note = Note::Commits(Arc::new(serde_json::from_value(bequest).expect("a bequest")));
     let spec = UnitSpec { userid, size: 1, ..UnitSpec::bare(unit, "another".into()) };
     let notes = BTreeMap::from([(note.key(), note.value())]);

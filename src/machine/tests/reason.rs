@@ -392,7 +392,7 @@ fn the_reason_is_written_once_and_before_the_signal() {
     let signal = |signal| Effect::Unit(unit.clone(), UnitCommand::Signal { signal, all: false });
     let note = Note::EndReason(reason.clone());
     let kept = Effect::Unit(unit.clone(), UnitCommand::Note(note));
-    assert_eq!(node.order(1, order(15, &reason)), [kept, signal(15)]);
+    assert_eq!(node.order("d", 1, order(15, &reason)), [kept, signal(15)]);
     let other = EndReason::new("timeout", "late", None);
-    assert_eq!(node.order(1, order(14, &other)), [signal(14)], "the first reason stays");
+    assert_eq!(node.order("d", 1, order(14, &other)), [signal(14)], "the first reason stays");
 }

@@ -63,13 +63,8 @@ impl Alone {
         self.hear(Event::Shells { request, shells })
     }
 
-    pub(super) fn order(&mut self, generation: u64, order: Order) -> Vec<Effect> {
-        self.order_of("", generation, order)
-    }
-
-    fn order_of(&mut self, digest: &str, generation: u64, order: Order) -> Vec<Effect> {
-        let ranks = Idset::from_range(1..2);
-        let digest = serde_json::from_value(json!(digest)).expect("a digest");
+    pub(super) fn order(&mut self, digest: &str, generation: u64, order: Order) -> Vec<Effect> {
+        let (ranks, digest) = (Idset::from_range(1..2), digest.into());
         let order = OrderRequest { version: Version, id: JOB, digest, generation, ranks, order };
         self.hear(Event::Order(order))
     }
@@ -380,15 +375,15 @@ fn an_older_leader_is_refused() {
     );
     let late = node.shells(3, 2, "job", Mode::Start);
     assert!(ends_with(&late, &StreamEnd::superseded("")) && late.len() == 1, "{late:?}");
-    assert_eq!(node.order(2, Order::Signal { signal: 9, all: true, reason: None }), []);
-    assert_eq!(node.order(3, Order::Signal { signal: 9, all: true, reason: None }).len(), 1);
+    assert_eq!(node.order("job", 2, Order::Signal { signal: 9, all: true, reason: None }), []);
+    assert_eq!(node.order("job", 3, Order::Signal { signal: 9, all: true, reason: None }).len(), 1);
 }
 
 #[test]
 fn an_ended_job_is_not_started_by_a_late_request() {
     let mut node = Alone::new(1);
     node.shells(1, 1, "job", Mode::Adopt);
-    node.order(1, Order::Forget);
+    node.order("job", 1, Order::Forget);
     let late = node.shells(2, 1, "job", Mode::Start);
     assert!(ends_with(&late, &StreamEnd::superseded("")) && launches(&late) == 0, "{late:?}");
     assert_eq!(launches(&node.shells(3, 1, "another job", Mode::Start)), 1, "with the same id");
@@ -429,14 +424,14 @@ fn an_order_is_not_for_the_shell_of_another_job_with_the_same_id() {
     node.unit(STARTED);
     node.hear(Event::Disconnected { request: RequestId::Remote(1) });
     let kill = || Order::Signal { signal: 9, all: true, reason: None };
-    assert_eq!(node.order_of("another job", 1, kill()), [], "its request was lost");
+    assert_eq!(node.order("another job", 1, kill()), [], "its request was lost");
     // Its next one was long on its way, and its leader is asked.
     node.now += 1000.0;
     assert_eq!(launches(&node.shells(2, 1, "another job", Mode::Start)), 0);
     for order in [kill(), Order::Forget] {
-        assert_eq!(node.order_of("another job", 1, order), []);
+        assert_eq!(node.order("another job", 1, order), []);
     }
-    assert_eq!(node.order_of("job", 1, kill()).len(), 1);
+    assert_eq!(node.order("job", 1, kill()).len(), 1);
 }
 
 #[test]
@@ -447,7 +442,8 @@ fn another_jobs_shell_is_ended_before_its_name_is_used_again() {
     let fenced = node.shells(2, 1, "after it", Mode::Start);
     assert_eq!((launches(&fenced), collects(&fenced)), (0, 1));
     let request = RequestId::Remote(3);
-    let barrier = node.hear(Event::Parked { request, id: JOB, entry: 1, broker: None });
+    let broker = "1".to_string();
+    let barrier = node.hear(Event::Parked { request, id: JOB, entry: 1, broker });
     assert!(
         matches!(barrier[..], [Effect::Answer { answer: Answer::Barrier(Err(_)), .. }]),
         "{barrier:?}"
@@ -464,7 +460,7 @@ fn a_request_that_an_earlier_brokers_module_has_kept_is_no_entry() {
     node.shells(1, 7, "digest", Mode::Start);
     node.unit(STARTED);
     let parked = |broker: &str| {
-        let (request, broker) = (RequestId::Remote(3), Some(broker.to_string()));
+        let (request, broker) = (RequestId::Remote(3), broker.to_string());
         Event::Parked { request, id: JOB, entry: 1, broker }
     };
     let dropped = node.hear(parked("earlier"));

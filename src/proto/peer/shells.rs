@@ -112,9 +112,7 @@ pub struct OrderRequest {
     pub version: Version,
     /// The job.
     pub id: JobId,
-    /// Tells it from another job with the same id, whose shell can still be there. Empty from an
-    /// earlier release.
-    #[serde(default, skip_serializing_if = "JobDigest::is_empty")]
+    /// Tells it from another job with the same id, whose shell can still be there.
     pub digest: JobDigest,
     /// The leader's generation, as in [`ShellsRequest`].
     pub generation: u64,

@@ -29,7 +29,7 @@ pub(super) struct State {
     pub(super) control_group: Option<String>,
     /// The digest of the job that it was started with. Only answers have it, not signals.
     pub(super) digest: String,
-    /// The job's owner, and how many shells it has, if the unit says so.
+    /// The job's owner, and how many shells it has; none until they were told.
     pub(super) userid: Option<u32>,
     pub(super) size: Option<u32>,
 }

@@ -54,19 +54,19 @@ impl Tracker {
             // Nothing of it has ever run.
             return self.sweep(unit);
         }
-        if state.digest.is_empty() {
+        let (Some(userid), Some(size), false) = (state.userid, state.size, state.digest.is_empty())
+        else {
             if !state.is_down() {
                 tracing::warn!(%unit, "this service has not started the unit: leaving it alone");
             }
             return self.sweep(unit);
-        }
+        };
         let started = match outcome {
             Outcome::Started(started) if !started.invocation_id.is_empty() => Some(started),
             // What became of its start is found out when the unit is looked for.
             Outcome::Failed(_) | Outcome::Pending | Outcome::Started(_) => None,
         };
-        let State { digest, userid, size, .. } = state;
-        let digest = digest.as_str().into();
+        let digest = state.digest.as_str().into();
         let found = UnrecordedUnit { unit, digest, userid, size, started };
         self.events.push_back(BackendEvent::Unrecorded(Box::new(found)));
     }

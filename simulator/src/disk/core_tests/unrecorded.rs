@@ -5,7 +5,7 @@ use super::*;
 /// What systemd knows of the unit of a job.
 fn unrecorded(job: u64) -> BackendEvent {
     let started = Some(Started { pid: 5, invocation_id: "ab".repeat(16) });
-    let (userid, size) = (Some(7), Some(2));
+    let (userid, size) = (7, 2);
     let unit = unit(job);
     let digest = "digest".into();
     BackendEvent::Unrecorded(Box::new(UnrecordedUnit { unit, digest, userid, size, started }))

@@ -293,9 +293,11 @@ fn lead(request: RequestId, reattach: bool, has_failed: bool) -> Event {
 }
 
 fn orders() -> Vec<Event> {
-    let order = |(generation, order): (u64, Order)| {
-        let (version, ranks, digest) = (Version, Idset::from_range(0..9), JobDigest::default());
-        Event::Order(OrderRequest { version, id: JOB, digest, generation, ranks, order })
+    let of_each_job = |(generation, order): (u64, Order)| {
+        digests().map(|digest| {
+            let (version, ranks, order) = (Version, Idset::from_range(0..9), order.clone());
+            Event::Order(OrderRequest { version, id: JOB, digest, generation, ranks, order })
+        })
     };
     let stream = Stream::Stderr;
     [
@@ -316,8 +318,8 @@ fn orders() -> Vec<Event> {
         (0, Order::Barrier { count: 0, failed: true }),
         (0, Order::Acknowledge { stream, offset: u64::MAX, checkpointed: 0 }),
     ]
-    .map(order)
-    .to_vec()
+    .map(of_each_job)
+    .concat()
 }
 
 /// Every way in which a stream can end.
@@ -539,11 +541,9 @@ fn keep_commits(request: RequestId) -> Vec<Event> {
 }
 
 fn parked(request: RequestId) -> Vec<Event> {
-    let of = |(entry, broker): (u32, Option<&str>)| Event::Parked {
-        request,
-        id: JOB,
-        entry,
-        broker: broker.map(str::to_string),
+    let of = |(entry, broker): (u32, &str)| {
+        let broker = broker.to_string();
+        Event::Parked { request, id: JOB, entry, broker }
     };
-    [(1, Some("1")), (2, Some("1")), (1, Some("earlier")), (1, None)].map(of).to_vec()
+    [(1, "1"), (2, "1"), (1, "earlier")].map(of).to_vec()
 }

@@ -7,8 +7,8 @@ fn found(started: Option<Started>) -> BackendEvent {
     BackendEvent::Unrecorded(Box::new(UnrecordedUnit {
         unit: unit(1),
         digest: "digest".into(),
-        userid: Some(1),
-        size: Some(4),
+        userid: 1,
+        size: 4,
         started,
     }))
 }
