@@ -23,11 +23,9 @@ use crate::machine::peer_request::PeerRequest;
 use crate::port::supervisor::{REBOOTED, UnitCommand, UnitEvent, UnitRecord};
 use crate::proto::peer::{Mode, Order, OrderRequest, Question, Report, ShellsRequest, StreamEnd};
 use crate::proto::{
-    BarrierEntry, Bequest, BrokerRank, EndReason, Idset, JobDigest, JobException, JobId, Stage,
-    UnitName,
+    BarrierEntry, Bequest, BrokerRank, EndReason, Idset, JobDigest, JobException, JobId, UnitName,
 };
 use local_shell::{Claim, LocalShell};
-use script::Script;
 use shell::Shell;
 use subtree::Child;
 use upstream::{Gathering, Led, Over, Unled, Upstream};
@@ -160,15 +158,17 @@ impl Agent {
         credential.may_act_for(self.userid)
     }
 
-    /// For [`super::Position`].
+    /// For `coverage/`.
+    #[cfg(any(test, feature = "coverage"))]
     pub(super) fn state_name(&self) -> &'static str {
         self.shell().map_or("none", Shell::state_name)
     }
 
-    /// For [`super::Position`].
-    pub(super) fn script_state_name(&self, stage: Stage) -> &'static str {
+    /// For `coverage/`.
+    #[cfg(any(test, feature = "coverage"))]
+    pub(super) fn script_state_name(&self, stage: crate::proto::Stage) -> &'static str {
         let script = self.local_shell.as_ref().and_then(|there| there.perilog.script(stage));
-        script.map_or("none", Script::state_name)
+        script.map_or("none", |script| script.state_name())
     }
 
     /// The scripts that have not ended, for `stats-get`.

@@ -465,7 +465,8 @@ impl Coordinator {
         }
     }
 
-    /// For [`super::Position`].
+    /// For `coverage/`.
+    #[cfg(any(test, feature = "coverage"))]
     pub(super) fn state_name(&self, id: JobId) -> &'static str {
         match self.jobs.get(&id).map(|job| &job.leader) {
             None => "none",

@@ -133,7 +133,8 @@ impl Leader {
         leader
     }
 
-    /// For [`super::Position`].
+    /// For `coverage/`.
+    #[cfg(any(test, feature = "coverage"))]
     pub(super) fn state_name(&self) -> &'static str {
         self.state.name()
     }

@@ -26,6 +26,7 @@ mod agent;
 mod away;
 mod context;
 mod coordinator;
+#[cfg(any(test, feature = "coverage"))]
 mod coverage;
 mod effect;
 mod event;
@@ -43,6 +44,7 @@ mod tree;
 mod tests;
 
 pub use context::{Facts, Now};
+#[cfg(any(test, feature = "coverage"))]
 pub use coverage::{Pair, Position, STATES, all_pairs};
 pub use effect::{Answer, Effect, Effects, KvsOp, Level, StreamItem};
 pub use event::{

@@ -65,7 +65,7 @@ pub struct Node {
     recently_ended: RecentlyEnded,
     /// Jobs whose record on this rank only a later release can read.
     unreadable: Unreadable,
-    schedule: Schedule,
+    pub(super) schedule: Schedule,
     /// When the first event came. A coordinator knows its jobs only after a while.
     born: Option<Now>,
     /// Requests to lead that came before the supervisor had looked at what is on the node.
@@ -166,11 +166,6 @@ impl Node {
             Event::Reported { stream, .. } => self.routes.get(stream).map(|route| route.role),
             _ => None,
         }
-    }
-
-    /// Who waits for a time that has come.
-    pub(super) fn due(&self, now: Now) -> Vec<Waiter> {
-        self.schedule.due(now.mono)
     }
 
     /// The jobs that an event can touch.

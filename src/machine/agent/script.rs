@@ -137,7 +137,7 @@ impl Script {
         self.unit().stage()
     }
 
-    /// For [`crate::machine::Position`].
+    /// For `stats-get`, and for `coverage/`.
     pub(super) fn state_name(&self) -> &'static str {
         match self.unit.seen() {
             Seen::Failed(_) | Seen::Gone(_) => "gone",

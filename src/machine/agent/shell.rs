@@ -106,7 +106,8 @@ impl Shell {
         Some(failure.clone())
     }
 
-    /// For [`crate::machine::Position`].
+    /// For `coverage/`.
+    #[cfg(any(test, feature = "coverage"))]
     pub(super) fn state_name(&self) -> &'static str {
         match self.unit.seen() {
             Seen::Waiting => "waiting",

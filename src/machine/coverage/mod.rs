@@ -1,5 +1,5 @@
 //! Where each machine of a job is, and what can happen to it there. The simulator and the tests of
-//! the machines report what they have met; the service itself does not use this.
+//! the machines report what they have met. The service itself does not have this.
 
 mod impossible;
 
@@ -105,7 +105,10 @@ impl Node {
             Event::KnownAnswered { question: Question::Request { .. }, .. } => Vec::new(),
             // It waits for the supervisor. It comes again when that is ready.
             Event::Lead { .. } if self.is_starting() => Vec::new(),
-            Event::Timeout => self.due(now).into_iter().flat_map(|w| self.waits(w)).collect(),
+            Event::Timeout => {
+                let due = self.schedule.due(now.mono).into_iter();
+                due.flat_map(|waiter| self.waits(waiter)).collect()
+            }
             Event::Supervisor(SupervisorEvent::Found(record)) if record.spec.unit.is_script() => {
                 of_script(&record.spec.unit)
             }

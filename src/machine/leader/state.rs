@@ -83,7 +83,8 @@ pub(super) struct Running {
 }
 
 impl State {
-    /// For [`crate::machine::Position`].
+    /// For `coverage/`.
+    #[cfg(any(test, feature = "coverage"))]
     pub(super) fn name(&self) -> &'static str {
         match self {
             Self::Opening(_) => "opening",
