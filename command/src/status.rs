@@ -74,7 +74,7 @@ fn show(stats: &Value, out: &mut impl Write) -> std::io::Result<()> {
         writeln!(out, "  systemd does not answer: {what}")?;
     }
     show_jobs(stats, out)?;
-    let started = &stats["counters"]["agent"]["units_started"];
+    let started = &stats["units-started"];
     writeln!(out, "{started} units started here since the module was loaded")
 }
 

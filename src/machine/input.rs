@@ -39,22 +39,11 @@ impl From<Role> for Machine {
     }
 }
 
-/// Which role's message an input is, for the counters of `stats-get`.
-#[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub(super) enum Recipient {
-    /// The role that has asked: the event, or the route of its stream, says which.
-    Asker,
-    /// No message reached this rank.
-    Nobody,
-    /// This role.
-    Role(Role),
-}
-
 /// Declares the inputs. A line has the input and its name in reports; the machines that get it
-/// (none: the node handles it by itself); whose message it is; and then the event with the one job
-/// that it is about. The node finds other jobs itself ([`super::Node`]).
+/// (none: the node handles it by itself); and then the event with the one job that it is about. The
+/// node finds other jobs itself ([`super::Node`]).
 macro_rules! inputs {
-    ($($input:ident $name:literal [$($machine:ident)*] $recipient:expr,
+    ($($input:ident $name:literal [$($machine:ident)*]
        $event:pat => $job:expr;)*) => {
         /// What can happen to a node: an event, or one of its kinds.
         #[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
@@ -83,14 +72,6 @@ macro_rules! inputs {
                     Self::CheckpointDue => &[Machine::Coordinator],
                 }
             }
-
-            /// Whose message it is.
-            pub(super) fn recipient(self) -> Recipient {
-                match self {
-                    $(Self::$input => $recipient,)*
-                    Self::CheckpointDue => NOBODY,
-                }
-            }
         }
 
         impl Event {
@@ -113,153 +94,98 @@ macro_rules! inputs {
     };
 }
 
-const COORDINATOR: Recipient = Recipient::Role(Role::Coordinator);
-const LEADER: Recipient = Recipient::Role(Role::Leader);
-const AGENT: Recipient = Recipient::Role(Role::Agent);
-const ASKER: Recipient = Recipient::Asker;
-const NOBODY: Recipient = Recipient::Nobody;
-
 use Event::{Kvs, Supervisor};
 use SupervisorEvent::Unit;
 
 inputs! {
     // Requests.
-    CheckpointAsked "checkpoint-asked" [Coordinator] COORDINATOR,
-        Event::CheckpointAsked { id, .. } => Some(*id);
-    Covered "covered" [Leader] LEADER,
-        Event::Covered(covered) => Some(covered.id);
-    CriticalRanks "critical-ranks" [Agent] AGENT,
-        Event::CriticalRanks { id, .. } => Some(*id);
-    Degraded "degraded" [Agent] AGENT,
-        Event::Degraded { degraded, .. } => Some(degraded.id);
-    Expiration "expiration" [Coordinator Leader] COORDINATOR,
-        Event::Expiration { id, .. } => Some(*id);
-    KeepCommits "keep-commits" [Agent] AGENT,
-        Event::KeepCommits { id, .. } => Some(*id);
-    Known "known" [Coordinator Leader Agent] ASKER,
-        Event::Known { .. } => None;
-    Lead "lead" [Leader] LEADER,
-        Event::Lead { lead, .. } => Some(lead.start.id);
-    Order "order" [Agent] AGENT,
-        Event::Order(order) => Some(order.id);
-    Override "override" [Leader] LEADER,
-        Event::Override { id, .. } => Some(*id);
-    Parked "parked" [Agent] NOBODY,
-        Event::Parked { id, .. } => Some(*id);
-    PerilogRelease "perilog-release" [Leader] LEADER,
+    CheckpointAsked "checkpoint-asked" [Coordinator] Event::CheckpointAsked { id, .. } => Some(*id);
+    Covered "covered" [Leader] Event::Covered(covered) => Some(covered.id);
+    CriticalRanks "critical-ranks" [Agent] Event::CriticalRanks { id, .. } => Some(*id);
+    Degraded "degraded" [Agent] Event::Degraded { degraded, .. } => Some(degraded.id);
+    Expiration "expiration" [Coordinator Leader] Event::Expiration { id, .. } => Some(*id);
+    KeepCommits "keep-commits" [Agent] Event::KeepCommits { id, .. } => Some(*id);
+    Known "known" [Coordinator Leader Agent] Event::Known { .. } => None;
+    Lead "lead" [Leader] Event::Lead { lead, .. } => Some(lead.start.id);
+    Order "order" [Agent] Event::Order(order) => Some(order.id);
+    Override "override" [Leader] Event::Override { id, .. } => Some(*id);
+    Parked "parked" [Agent] Event::Parked { id, .. } => Some(*id);
+    PerilogRelease "perilog-release" [Leader]
         Event::PerilogRelease { release, .. } => Some(release.id);
-    ShellBarrier "shell-barrier" [Agent] AGENT,
-        Event::ShellBarrier { id, .. } => Some(*id);
-    ShellRuns "shell-runs" [Agent] AGENT,
-        Event::ShellRuns { id, .. } => Some(*id);
-    Shells "shells" [Agent] AGENT,
-        Event::Shells { shells, .. } => Some(shells.id);
-    Start "start" [Coordinator] COORDINATOR,
+    ShellBarrier "shell-barrier" [Agent] Event::ShellBarrier { id, .. } => Some(*id);
+    ShellRuns "shell-runs" [Agent] Event::ShellRuns { id, .. } => Some(*id);
+    Shells "shells" [Agent] Event::Shells { shells, .. } => Some(shells.id);
+    Start "start" [Coordinator]
         Event::Start { start, .. } => (**start).as_ref().ok().map(|start| start.id);
-    Disconnected "disconnected" [Coordinator Leader Agent] NOBODY,
-        Event::Disconnected { .. } => None;
+    Disconnected "disconnected" [Coordinator Leader Agent] Event::Disconnected { .. } => None;
 
     // Answers of other ranks.
-    KnownAnswered "known-answered" [Leader Agent] ASKER,
-        Event::KnownAnswered { id, .. } => Some(*id);
-    Replied "replied" [Coordinator] COORDINATOR,
-        Event::Replied { .. } => None;
-    Reported "reported" [Leader Agent] ASKER,
-        Event::Reported { .. } => None;
+    KnownAnswered "known-answered" [Leader Agent] Event::KnownAnswered { id, .. } => Some(*id);
+    Replied "replied" [Coordinator] Event::Replied { .. } => None;
+    Reported "reported" [Leader Agent] Event::Reported { .. } => None;
 
     // Of the KVS.
-    Appended "appended" [Leader] LEADER,
-        Kvs { id, result: KvsResult::Appended(_) } => Some(*id);
-    Created "created" [Leader] LEADER,
-        Kvs { id, result: KvsResult::Created(_) } => Some(*id);
-    Linked "linked" [Leader] LEADER,
-        Kvs { id, result: KvsResult::Linked(_) } => Some(*id);
-    Moved "moved" [Leader] LEADER,
-        Kvs { id, result: KvsResult::Moved(_) } => Some(*id);
-    Opened "opened" [Leader] LEADER,
-        Kvs { id, result: KvsResult::Opened(_) } => Some(*id);
-    Recommitted "recommitted" [Agent] AGENT,
+    Appended "appended" [Leader] Kvs { id, result: KvsResult::Appended(_) } => Some(*id);
+    Created "created" [Leader] Kvs { id, result: KvsResult::Created(_) } => Some(*id);
+    Linked "linked" [Leader] Kvs { id, result: KvsResult::Linked(_) } => Some(*id);
+    Moved "moved" [Leader] Kvs { id, result: KvsResult::Moved(_) } => Some(*id);
+    Opened "opened" [Leader] Kvs { id, result: KvsResult::Opened(_) } => Some(*id);
+    Recommitted "recommitted" [Agent]
         Kvs { id, result: KvsResult::Recommitted { .. } } => Some(*id);
-    Released "released" [Coordinator] COORDINATOR,
-        Kvs { id, result: KvsResult::Released(_) } => Some(*id);
-    CheckpointBegun "checkpoint-begun" [] NOBODY,
-        Event::CheckpointBegun => None;
-    Checkpointed "checkpointed" [Coordinator] COORDINATOR,
-        Event::Checkpointed(_) => None;
-    KvsChanged "kvs-changed" [] COORDINATOR,
-        Event::KvsChanged => None;
-    ReleaseKept "release-kept" [] COORDINATOR,
-        Event::ReleaseKept { id } => Some(*id);
-    Told "told" [Coordinator Leader] ASKER,
-        Event::Told { id, .. } => Some(*id);
+    Released "released" [Coordinator] Kvs { id, result: KvsResult::Released(_) } => Some(*id);
+    CheckpointBegun "checkpoint-begun" [] Event::CheckpointBegun => None;
+    Checkpointed "checkpointed" [Coordinator] Event::Checkpointed(_) => None;
+    KvsChanged "kvs-changed" [] Event::KvsChanged => None;
+    ReleaseKept "release-kept" [] Event::ReleaseKept { id } => Some(*id);
+    Told "told" [Coordinator Leader] Event::Told { id, .. } => Some(*id);
 
     // Of the job manager and the instance.
-    Cleaning "cleaning" [Coordinator] COORDINATOR,
-        Event::Cleaning(cleaning) => Some(cleaning.start.id);
-    Config "config" [] NOBODY,
-        Event::Config(_) => None;
-    Drained "drained" [Leader] LEADER,
-        Event::Drained { id, .. } => Some(*id);
-    Exception "exception" [Coordinator Leader Agent] NOBODY,
+    Cleaning "cleaning" [Coordinator] Event::Cleaning(cleaning) => Some(cleaning.start.id);
+    Config "config" [] Event::Config(_) => None;
+    Drained "drained" [Leader] Event::Drained { id, .. } => Some(*id);
+    Exception "exception" [Coordinator Leader Agent]
         Event::Exception(exception) => Some(exception.id);
-    Held "held" [Coordinator] COORDINATOR,
-        Event::Held { id, .. } => Some(*id);
-    KillAnswered "kill-answered" [Leader] LEADER,
-        Event::KillAnswered { id } => Some(*id);
-    NotCleaning "not-cleaning" [] COORDINATOR,
-        Event::NotCleaning { .. } => None;
-    ParentDegraded "parent-degraded" [] COORDINATOR,
-        Event::ParentDegraded { .. } => None;
-    Resources "resources" [] COORDINATOR,
-        Event::Resources(_) => None;
-    RunningAsked "running-asked" [] COORDINATOR,
-        Event::RunningAsked(_) => None;
-    Timeout "timeout" [Coordinator Leader Agent] NOBODY,
-        Event::Timeout => None;
+    Held "held" [Coordinator] Event::Held { id, .. } => Some(*id);
+    KillAnswered "kill-answered" [Leader] Event::KillAnswered { id } => Some(*id);
+    NotCleaning "not-cleaning" [] Event::NotCleaning { .. } => None;
+    ParentDegraded "parent-degraded" [] Event::ParentDegraded { .. } => None;
+    Resources "resources" [] Event::Resources(_) => None;
+    RunningAsked "running-asked" [] Event::RunningAsked(_) => None;
+    Timeout "timeout" [Coordinator Leader Agent] Event::Timeout => None;
 
     // Of the supervisor.
-    Answers "answers" [] NOBODY,
-        Supervisor(SupervisorEvent::Answers { .. }) => None;
-    Exited "exited" [Agent Script] NOBODY,
+    Answers "answers" [] Supervisor(SupervisorEvent::Answers { .. }) => None;
+    Exited "exited" [Agent Script]
         Supervisor(Unit(unit, UnitEvent::Exited { .. })) => Some(unit.job());
-    Failed "failed" [Agent Script] NOBODY,
-        Supervisor(Unit(unit, UnitEvent::Failed(_))) => Some(unit.job());
-    Found "found" [Agent Script] NOBODY,
+    Failed "failed" [Agent Script] Supervisor(Unit(unit, UnitEvent::Failed(_))) => Some(unit.job());
+    Found "found" [Agent Script]
         Supervisor(SupervisorEvent::Found(record)) => Some(record.spec.unit.job());
-    Gone "gone" [Agent Script] NOBODY,
-        Supervisor(Unit(unit, UnitEvent::Gone)) => Some(unit.job());
-    Kept "kept" [Agent] NOBODY,
-        Supervisor(Unit(unit, UnitEvent::Kept { .. })) => Some(unit.job());
-    Left "left" [Agent Script] NOBODY,
-        Supervisor(Unit(unit, UnitEvent::Left)) => Some(unit.job());
-    LeftOver "left-over" [Agent] NOBODY,
+    Gone "gone" [Agent Script] Supervisor(Unit(unit, UnitEvent::Gone)) => Some(unit.job());
+    Kept "kept" [Agent] Supervisor(Unit(unit, UnitEvent::Kept { .. })) => Some(unit.job());
+    Left "left" [Agent Script] Supervisor(Unit(unit, UnitEvent::Left)) => Some(unit.job());
+    LeftOver "left-over" [Agent]
         Supervisor(Unit(unit, UnitEvent::LeftOver { .. })) => Some(unit.job());
-    Lost "lost" [Agent Script] NOBODY,
-        Supervisor(Unit(unit, UnitEvent::Lost { .. })) => Some(unit.job());
-    Marked "marked" [Agent Script] NOBODY,
+    Lost "lost" [Agent Script] Supervisor(Unit(unit, UnitEvent::Lost { .. })) => Some(unit.job());
+    Marked "marked" [Agent Script]
         Supervisor(Unit(unit, UnitEvent::Marked { .. })) => Some(unit.job());
-    NeverStarted "never-started" [Agent Script] NOBODY,
+    NeverStarted "never-started" [Agent Script]
         Supervisor(Unit(unit, UnitEvent::NeverStarted)) => Some(unit.job());
-    Output "output" [Agent Script] NOBODY,
+    Output "output" [Agent Script]
         Supervisor(Unit(unit, UnitEvent::Output { .. })) => Some(unit.job());
-    OutputLost "output-lost" [Agent Script] NOBODY,
+    OutputLost "output-lost" [Agent Script]
         Supervisor(Unit(unit, UnitEvent::OutputLost { .. })) => Some(unit.job());
-    OutputOverflow "output-overflow" [Agent Script] NOBODY,
+    OutputOverflow "output-overflow" [Agent Script]
         Supervisor(Unit(unit, UnitEvent::OutputOverflow { .. })) => Some(unit.job());
-    OutputTruncated "output-truncated" [Agent Script] NOBODY,
+    OutputTruncated "output-truncated" [Agent Script]
         Supervisor(Unit(unit, UnitEvent::OutputTruncated { .. })) => Some(unit.job());
-    DiskFails "disk-fails" [] NOBODY,
-        Supervisor(SupervisorEvent::DiskFails { .. }) => None;
-    Ready "ready" [] NOBODY,
-        Supervisor(SupervisorEvent::Ready { .. }) => None;
-    Silent "silent" [] NOBODY,
-        Supervisor(SupervisorEvent::Silent { .. }) => None;
-    Started "started" [Agent Script] NOBODY,
+    DiskFails "disk-fails" [] Supervisor(SupervisorEvent::DiskFails { .. }) => None;
+    Ready "ready" [] Supervisor(SupervisorEvent::Ready { .. }) => None;
+    Silent "silent" [] Supervisor(SupervisorEvent::Silent { .. }) => None;
+    Started "started" [Agent Script]
         Supervisor(Unit(unit, UnitEvent::Started { .. })) => Some(unit.job());
-    Stopping "stopping" [Agent Script] NOBODY,
+    Stopping "stopping" [Agent Script]
         Supervisor(Unit(unit, UnitEvent::Stopping)) => Some(unit.job());
-    Unreadable "unreadable" [] NOBODY,
+    Unreadable "unreadable" []
         Supervisor(SupervisorEvent::Unreadable { unit, .. }) => Some(unit.job());
-    Unusable "unusable" [] NOBODY,
-        Supervisor(SupervisorEvent::Unusable { .. }) => None;
+    Unusable "unusable" [] Supervisor(SupervisorEvent::Unusable { .. }) => None;
 }

@@ -112,16 +112,6 @@ impl PeerRequest {
         }
     }
 
-    /// Whose message it is, for the counters of `stats-get`.
-    pub(super) fn sender(&self) -> Role {
-        match self {
-            Self::Covered(_) | Self::Lead { .. } => Role::Coordinator,
-            Self::Known { asker, .. } => *asker,
-            Self::Order(_) => Role::Agent,
-            Self::Shells { role, .. } => *role,
-        }
-    }
-
     /// The stream that it opens: whose, of which job, and where the request has its name.
     pub(super) fn stream(&mut self) -> Option<(StreamId, Role, JobId, &mut StreamName)> {
         match self {

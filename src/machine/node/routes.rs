@@ -7,6 +7,7 @@ use crate::machine::context::Now;
 use crate::machine::effect::{Answer, Effect, Effects, StreamItem};
 use crate::machine::event::{Event, RequestId, Role};
 use crate::machine::peer_request::PeerRequest;
+use crate::port::supervisor::UnitCommand;
 use crate::proto::peer::KnownRequest;
 
 impl Node {
@@ -30,9 +31,7 @@ impl Node {
                     }
                 }
                 if to != here {
-                    let effect = Effect::Send { to, request };
-                    self.counters.count_effect(&effect);
-                    return out.push(effect);
+                    return out.push(Effect::Send { to, request });
                 }
                 queue.push_back(match request {
                     PeerRequest::Known { asker, asked } => {
@@ -65,7 +64,8 @@ impl Node {
                 if let Effect::Answer { to, .. } | Effect::Drop { to } = &effect {
                     self.held.remove(to);
                 }
-                self.counters.count_effect(&effect);
+                let is_launch = matches!(effect, Effect::Unit(_, UnitCommand::Launch(_)));
+                self.units_started += u64::from(is_launch);
                 out.push(effect);
             }
         }

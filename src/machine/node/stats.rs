@@ -1,4 +1,4 @@
-//! What `stats-get` shows: flux-core's keys, and how many messages each role exchanged.
+//! What `stats-get` shows: flux-core's keys, and ours.
 
 use serde_json::{Map, Value, json};
 
@@ -33,7 +33,7 @@ impl Node {
             "coordinated": coordinated,
             "shells": shells,
             "scripts": scripts,
-            "counters": self.counters.to_json(),
+            "units-started": self.units_started,
             "config": config.stats(&self.facts().job_shell),
         })
     }

@@ -104,7 +104,9 @@ fn a_user_is_told_of_the_users_own_jobs_and_of_nothing_else() {
             assert_eq!(own[key], all[key], "{key}");
         }
         assert!(own["shells"][JOB.to_string()]["unit"].is_string(), "{own}");
-        assert!(own["config"].is_null() && own["counters"].is_null() && own["records"].is_null());
+        assert!(
+            own["config"].is_null() && own["units-started"].is_null() && own["records"].is_null()
+        );
         for other in [602, u32::MAX] {
             let told = node.stats_for(user(other), now);
             for key in ["jobs", "coordinated", "shells", "scripts"] {

@@ -3,13 +3,11 @@
 use std::collections::BTreeMap;
 
 use super::recovery::{Alone, shells};
-use super::{JOB, OWNER, World, facts};
+use super::{JOB, OWNER, World};
 use crate::config::Config;
-use crate::machine::Now;
-use crate::machine::mono_time::MonoTime;
-use crate::machine::{Creation, Credential, Effect, Event, KvsResult, Node, RequestId};
+use crate::machine::{Creation, Credential, Effect, Event, KvsResult, RequestId};
 use crate::port::supervisor::{StartFailure, UnitCommand, UnitEvent};
-use crate::proto::peer::{CoveredRequest, KnownRequest, Mode, Question, ShellsRequest, Version};
+use crate::proto::peer::{Mode, ShellsRequest};
 use crate::proto::{
     BarrierEntry, BrokerRank, ClientId, Exception, ExecEvent, ReleasedRanks, Response, WaitStatus,
     WallTime,
@@ -49,51 +47,16 @@ fn rank_0_passes_on_a_constant_number_of_messages() {
         let mut world = World::with(40, Config::default());
         world.start(ranks, false);
         world.all_started(count.clone());
-        let stats = world.nodes[0].as_ref().map(|node| {
-            node.stats(Now { mono: MonoTime(0.0), wall: WallTime(0.0) })["counters"].clone()
-        });
         for rank in count {
             world.exited(rank, WaitStatus(0));
         }
         world.pass(1.0);
         world.assert_ended();
-        let after = world.nodes[0].as_ref().map(|node| {
-            node.stats(Now { mono: MonoTime(0.0), wall: WallTime(0.0) })["counters"].clone()
-        });
-        assert_eq!(stats.map(|s| s["agent"].clone()), after.clone().map(|s| s["agent"].clone()));
-        after.map(|s| s["coordinator"].to_string())
+        world.at_rank_0
     };
-    assert_eq!(messages("1-2", 1..3), messages("1-39", 1..40));
-}
-
-/// Each message counts for the role that it is for, and what is none counts for nobody.
-#[test]
-fn a_message_counts_for_its_role() {
-    let (request, version) = (RequestId::Remote(1), Version);
-    let credential = Credential { userid: OWNER, owner: true, local: true };
-    let known = |question| {
-        let asked = KnownRequest { version, id: JOB, digest: "job".into(), question };
-        Event::Known { request, asked }
-    };
-    let covered = CoveredRequest { version, id: JOB, digest: "job".into(), mark: 0, ended: false };
-    for (event, role) in [
-        (Event::CheckpointAsked { request, credential, id: JOB }, "coordinator"),
-        (known(Question::Manager), "coordinator"),
-        (known(Question::Parent), "agent"),
-        (Event::Covered(covered), "leader"),
-        (Event::ShellRuns { request, credential, id: JOB, rank: None }, "agent"),
-        (Event::Timeout, "nobody"),
-    ] {
-        let text = format!("{event:?}");
-        let mut node = Alone::with(Node::new(Config::default(), facts(0)));
-        node.hear(event);
-        let counters =
-            node.node.stats(Now { mono: MonoTime(0.0), wall: WallTime(0.0) })["counters"].clone();
-        for one in ["coordinator", "leader", "agent"] {
-            let received = counters[one]["received"].as_u64();
-            assert_eq!(received, Some(u64::from(one == role)), "{text}: {one}");
-        }
-    }
+    let few = messages("1-2", 1..3);
+    assert!(few > 0);
+    assert_eq!(few, messages("1-39", 1..40));
 }
 
 #[test]

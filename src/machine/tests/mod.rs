@@ -135,6 +135,8 @@ pub(super) struct World {
     pub(super) warnings: Vec<String>,
     /// Messages that crossed from one rank to another.
     pub(super) messages: usize,
+    /// What rank 0 hears and says.
+    pub(super) at_rank_0: usize,
     pub(super) checkpoints: usize,
     /// How checkpoints end.
     pub(super) checkpoint: Result<(), Fault>,
@@ -215,6 +217,7 @@ impl World {
             errors: Vec::new(),
             warnings: Vec::new(),
             messages: 0,
+            at_rank_0: 0,
             checkpoints: 0,
             checkpoint: Ok(()),
             questions: Vec::new(),
@@ -275,8 +278,10 @@ impl World {
                 self.undeliverable(rank, &event);
                 continue;
             };
+            self.at_rank_0 += usize::from(rank == 0 && !matches!(event, Event::Timeout));
             node.handle(now, event, &mut self.effects[rank]);
             for effect in std::mem::take(&mut self.effects[rank].list) {
+                self.at_rank_0 += usize::from(rank == 0 && !matches!(effect, Effect::Log { .. }));
                 self.perform(rank, effect);
             }
         }
@@ -338,11 +343,7 @@ impl World {
                 }
                 let is_held = self.hold_released && op == KvsOp::Released;
                 let event = (rank, Event::Kvs { id, result: self.kvs(op) });
-                if is_held {
-                    self.held.push_back(event);
-                } else {
-                    self.queue.push_back(event);
-                }
+                if is_held { &mut self.held } else { &mut self.queue }.push_back(event);
             }
             Effect::Send { to, request } => self.send(rank, to, request),
             Effect::Stream { to, item } => self.stream(rank, to, item),
