@@ -166,7 +166,6 @@ pub struct UnitRecord {
     /// The unit was collected and its cgroup is empty.
     pub gone: bool,
     /// The main process was seen outside of the unit.
-    #[serde(default)]
     pub left: bool,
     /// What the agent wrote with [`UnitCommand::Note`], newest value of each key. [`Note::all`] reads
     /// it.

@@ -263,7 +263,7 @@ impl<P: Packet> Inboxes<P> {
         let Some(home) = &inbox.home else { return false };
         let question = &mut inbox.question;
         let done = match inquiry::heard((question, cx), home, own(name), step, answer) {
-            // One of an earlier release does not say what it needs.
+            // One that cannot be read needs nothing more.
             Heard::Answer => {
                 let needed = serde_json::from_slice(answer.payload());
                 question.fail(cx.now);

@@ -251,7 +251,7 @@ impl<P: Packet> Namespace<P> {
             return self.wait(cx, answer.header().errnum);
         };
         // A leader can end between making the namespace and saying whose it is, and the next one is as
-        // far away as its broker. One of an earlier release never says it.
+        // far away as its broker. If it is never said, the namespace is taken for the own run's.
         let patience = cx.client.limits.patience - PAUSE_MAX;
         let own = cx.client.run.as_ref().map(|run| &run.digest);
         match found.text() {

@@ -174,7 +174,7 @@ fn it_waits_for_a_sender_that_connects_again() {
 fn it_does_not_wait_for_one_that_cannot_say_what_it_needs() {
     let (mut shell, question) = closing_and_asking();
     shell.receive(question.refusal(NO_SERVICE, "Unknown service method 'x'"));
-    assert!(!shell.connector.is_lingering(), "a shell of an earlier release");
+    assert!(!shell.connector.is_lingering(), "one that does not know the question");
     assert!(!closing(&["client"]).connector.is_lingering(), "a client that is no shell");
 }
 

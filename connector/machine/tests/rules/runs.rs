@@ -120,7 +120,7 @@ fn a_namespace_whose_leader_has_not_said_whose_it_is_is_asked_again_for_a_while(
     loop {
         client.answer(&whose, &json!({ "rootref": "r", "rootseq": 1 }));
         if let Some(look) = client.sent().pop() {
-            assert!(look.json()["key"] != whose.json()["key"], "of an earlier release");
+            assert!(look.json()["key"] != whose.json()["key"], "it is taken for the own");
             break;
         }
         let at = client.connector.next_timeout().expect("it asks again");
