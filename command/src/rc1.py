@@ -37,7 +37,7 @@ NAMES = ("job-exec-rs", "job-exec")
 SHELLS = ("shell-*.service", "imp-shell-*.service")
 UNIT = re.compile(r"(imp-)?shell-\d+-(?P<job>\w+)-\w+\.service")
 # Why a node is drained, with the units.
-OF_NOBODY = "job-exec-rs was not loaded, and nobody owns its units:"
+OF_NOBODY = "job-exec-rs was not loaded here or on rank 0, and nobody owns its units:"
 # What the module calls its hold on a job.
 HOLD = "job-exec-rs"
 # Said at a stop.
@@ -222,7 +222,7 @@ def said_by(*command):
 @task("units-of-nobody", ranks="all", after=["resource", "job-exec"], needs=["resource"])
 def units_of_nobody(context):
     """Drains this node if shells of this instance run here in units, and flux-core's job-exec was loaded in
-    place of the module. It knows nothing of them, and would give their cores to others."""
+    place of the module, here or on rank 0. It knows nothing of them, and would give their cores to others."""
     try:
         if not is_of_site(context) or owns_units(context.handle):
             return
@@ -288,11 +288,13 @@ def await_end(handle, job):
 
 
 def owns_units(handle):
-    """Whether this broker's job-exec is the module, which has something to say of its launcher."""
+    """Whether this broker's job-exec is the module, which has something to say of its launcher, and rank 0's
+    is, which has the jobs."""
     listed = handle.rpc("module.list", {}).get()["mods"]
     if not any(module["name"] in NAMES for module in listed):
         return False
-    return "launcher" in handle.rpc("job-exec.stats-get", {"own": True}).get()
+    ranks = {handle.get_rank(), 0}
+    return all("launcher" in handle.rpc("job-exec.stats-get", {"own": True}, nodeid=rank).get() for rank in ranks)
 
 
 def running_units(handle):

@@ -149,6 +149,32 @@ def drain_what_nobody_owns(brokers):
     brokers.await_run()
 
 
+def drain_below_another_rank_0(brokers):
+    """The module is gone on rank 0 alone, where no shell runs, and its broker is killed. The others load the
+    module again, and hear nothing of the job any more."""
+    job = brokers.flux("submit", "--requires=rank:1", "sleep", "inf").strip()
+    brokers.flux("job", "wait-event", "-t60", job, "start")
+    with away(MODULE):
+        brokers.kill(*range(SIZE))
+        brokers.start(0)
+        while not has_job_exec(brokers, 0):
+            pause(0.1)
+    brokers.start(1)
+    brokers.await_run()
+    log = await_ended(brokers, job)
+    assert f"nobody owns its units: shell-1-{job}-" in log, log
+    brokers.stop()
+    brokers.start()
+    brokers.await_run()
+
+
+def has_job_exec(brokers, rank):
+    try:
+        return "job-exec" in brokers.flux("module", "list", rank=rank)
+    except subprocess.CalledProcessError:
+        return False  # The broker is not that far.
+
+
 def end_what_the_stop_could_not_reach(brokers):
     """Rank 1 has stopped when rank 0 cancels the job. So the job does not end before the limit of the stop,
     and is held in CLEANUP by a module that is not there any more when Flux is."""
@@ -173,6 +199,7 @@ with Brokers(SIZE, ["broker.cleanup-timeout=5"], as_service=True) as instance:
     stop(instance)
     shut_down_and_start(instance)
     drain_what_nobody_owns(instance)
+    drain_below_another_rank_0(instance)
     end_what_the_stop_could_not_reach(instance)
     cancel_before_going_back(instance)
     cancel_instead(instance)
