@@ -222,9 +222,13 @@ def said_by(*command):
 @task("units-of-nobody", ranks="all", after=["resource", "job-exec"], needs=["resource"])
 def units_of_nobody(context):
     """Drains this node if shells of this instance run here in units, and flux-core's job-exec was loaded in
-    place of the module, here or on rank 0. It knows nothing of them, and would give their cores to others."""
+    place of the module, here or on rank 0. It knows nothing of them, and would give their cores to others.
+    Gives the node back if they have an owner again."""
     try:
-        if not is_of_site(context) or owns_units(context.handle):
+        if not is_of_site(context):
+            return
+        if owns_units(context.handle):
+            give_back(context.handle)
             return
         units = running_units(context.handle)
         if units:
@@ -270,10 +274,16 @@ def end_units(handle, units):
             kill = ["kill", "--kill-whom=main", "--signal=SIGUSR1"] if unit.startswith("imp-") else ["stop"]
             for command in (kill, ["stop"], ["reset-failed"]):
                 subprocess.run(["systemctl", "--user", *command, unit], check=False)
-    drained = said_by("flux", "resource", "drain", "-no", "{ranks} {reason}").splitlines()
+    if not running_units(handle):
+        give_back(handle)
+
+
+def give_back(handle):
+    """Undrains this node if it was drained for units that nobody owned."""
     rank = handle.get_rank()
-    if not running_units(handle) and any(line.startswith(f"{rank} {OF_NOBODY}") for line in drained):
-        handle.rpc("resource.undrain", {"targets": str(rank)}, nodeid=0).get()
+    for ranks, drain in handle.rpc("resource.status", nodeid=0).get()["drain"].items():
+        if rank in IDset(ranks) and drain["reason"].startswith(OF_NOBODY):
+            handle.rpc("resource.undrain", {"targets": str(rank)}, nodeid=0).get()
 
 
 def await_end(handle, job):

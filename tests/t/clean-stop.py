@@ -14,6 +14,7 @@ from brokers import Brokers, pause
 SIZE = 2
 LINE = "written before the stop"
 MODULE = os.path.join(os.environ["FLUX_MODULE_PATH_PREPEND"], "job-exec.so")
+DROP_IN = os.path.join(os.environ["FLUX_MODPROBE_PATH_APPEND"], "modprobe.d", "job-exec.toml")
 
 
 def units(job):
@@ -168,6 +169,26 @@ def drain_below_another_rank_0(brokers):
     brokers.await_run()
 
 
+def give_back_what_is_owned_again(brokers):
+    """Rank 1 comes back without the module, and then with it: its job has gone on."""
+    job = brokers.flux("submit", "--requires=rank:1", "sleep", "inf").strip()
+    brokers.flux("job", "wait-event", "-t60", job, "start")
+    brokers.kill(1)
+    with away(DROP_IN):
+        brokers.start(1)
+        brokers.await_run(1)
+        drained = brokers.flux("resource", "drain", "-no", "{ranks} {reason}")
+        assert drained.startswith("1 ") and f"shell-1-{job}-" in drained, drained
+    brokers.kill(1)
+    brokers.start(1)
+    brokers.await_run(1)
+    drained = brokers.flux("resource", "drain", "-no", "{ranks} {reason}")
+    assert not drained, drained
+    assert brokers.flux("jobs", "-no", "{state}", job).strip() == "RUN"
+    brokers.flux("cancel", job)
+    brokers.flux("job", "wait-event", "-t60", job, "clean")
+
+
 def has_job_exec(brokers, rank):
     try:
         return "job-exec" in brokers.flux("module", "list", rank=rank)
@@ -200,6 +221,7 @@ with Brokers(SIZE, ["broker.cleanup-timeout=5"], as_service=True) as instance:
     shut_down_and_start(instance)
     drain_what_nobody_owns(instance)
     drain_below_another_rank_0(instance)
+    give_back_what_is_owned_again(instance)
     end_what_the_stop_could_not_reach(instance)
     cancel_before_going_back(instance)
     cancel_instead(instance)
