@@ -8,6 +8,8 @@ use job_exec_rs::machine::{Credential, Topic};
 use job_exec_rs_simulator::{Heard, Outcome, Profile, Sent, run, run_with};
 use serde_json::{Value, json};
 
+const MESSAGES: &str = include_str!("../../rfc/0002-messages.md");
+
 /// The size of the world.
 const RANKS: u32 = 3;
 const JOBS: u32 = 3;
@@ -99,7 +101,7 @@ fn message(bytes: &mut Bytes) -> Sent {
 }
 
 fn any_topic(bytes: &mut Bytes) -> Topic {
-    Topic::ALL[usize::from(bytes.byte()) % Topic::ALL.len()]
+    Topic::of_byte(bytes.byte())
 }
 
 fn payload(topic: Topic, bytes: &mut Bytes) -> Vec<u8> {
@@ -159,7 +161,6 @@ fn with_member(topic: Topic, member: &str, bytes: &mut Bytes) -> Vec<u8> {
 fn template(topic: Topic, bytes: &mut Bytes) -> Value {
     let id = bytes.id();
     match topic {
-        Topic::Checkpoint | Topic::ShellRuns => json!({ "id": id }),
         Topic::Covered => {
             json!({ "version": bytes.version(), "id": id, "digest": "d", "mark": bytes.number(),
                     "ended": bytes.flag() })
@@ -213,7 +214,18 @@ fn template(topic: Topic, bytes: &mut Bytes) -> Value {
                         "digest": "d", "argv": [], "environment": {}},
         }),
         Topic::Start => start(id, bytes),
+        Topic::Checkpoint | Topic::ShellRuns => example(topic, id),
     }
+}
+
+/// The request as the specification shows it.
+fn example(topic: Topic, id: u64) -> Value {
+    let begin = format!("```json {}\n", topic.name());
+    let (_, example) = MESSAGES.split_once(&begin).expect("an example of each topic");
+    let (example, _) = example.split_once("```").expect("its end");
+    let mut example: Value = serde_json::from_str(example).expect("JSON");
+    example["id"] = json!(id);
+    example
 }
 
 fn start(id: u64, bytes: &mut Bytes) -> Value {

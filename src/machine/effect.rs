@@ -69,12 +69,11 @@ pub enum Answer {
     /// To a shell that waits in the barrier. Success lets it go. An error makes it end; for `EIO` it
     /// prints nothing (flux-core `shell.c`).
     Barrier(Result<(), Fault>),
-    /// To an ordinary request: success, or an error response.
-    Done(Result<(), Fault>),
+    /// To an ordinary request: success, with a payload if it asked for something, or an error
+    /// response.
+    Done(Result<Option<String>, Fault>),
     /// To a peer that has opened a stream.
     End(StreamEnd),
-    /// To another rank that has asked something: the payload, as its [`super::Awaited`] reads it.
-    Peer(Result<String, Fault>),
 }
 
 /// One answer of a stream, after which others follow.
@@ -289,9 +288,14 @@ impl Effects {
         StreamId(self.streams)
     }
 
-    /// Answers an ordinary request.
+    /// Answers a request that asked for nothing.
     pub(super) fn done(&mut self, to: RequestId, result: Result<(), Fault>) {
-        self.push(Effect::Answer { to, answer: Answer::Done(result) });
+        self.push(Effect::Answer { to, answer: Answer::Done(result.map(|()| None)) });
+    }
+
+    /// Answers a request with what it asked for, as its [`super::Awaited`] reads it.
+    pub(super) fn reply(&mut self, to: RequestId, payload: Result<String, Fault>) {
+        self.push(Effect::Answer { to, answer: Answer::Done(payload.map(Some)) });
     }
 
     /// Ends a stream.

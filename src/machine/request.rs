@@ -48,10 +48,10 @@ struct Received<'a> {
     payload: &'a [u8],
 }
 
-/// Declares the topics: the last part of the topic's name, who may send it, whether it is answered,
-/// and the event that it becomes.
+/// Declares the topics: a number, the last part of the topic's name, who may send it, whether it is
+/// answered, and the event that it becomes.
 macro_rules! topics {
-    ($($topic:ident $name:literal $sender:expr, $is_answered:expr, $read:expr;)*) => {
+    ($($topic:ident $number:literal $name:literal $sender:expr, $is_answered:expr, $read:expr;)*) => {
         /// A request, named by the last part of its topic.
         #[derive(Clone, Copy, Debug, Eq, PartialEq)]
         pub enum Topic {
@@ -61,6 +61,13 @@ macro_rules! topics {
         impl Topic {
             /// Every topic.
             pub const ALL: &'static [Self] = &[$(Self::$topic),*];
+
+            /// Its number in the fuzz corpus. It is never given to another.
+            fn number(self) -> u8 {
+                match self {
+                    $(Self::$topic => $number,)*
+                }
+            }
 
             /// The last part of the topic.
             pub fn name(self) -> &'static str {
@@ -92,37 +99,36 @@ macro_rules! topics {
     };
 }
 
-// Files of the fuzz corpus name topics by their place: a new one comes last.
 topics! {
-    Checkpoint "checkpoint" Users(SMALL_MAX), ANSWERED, |received| {
+    Checkpoint 0 "checkpoint" Users(SMALL_MAX), ANSWERED, |received| {
         let Named { id } = received.json()?;
         let Received { request, credential, .. } = received;
         Ok(Event::CheckpointAsked { request, credential, id })
     };
-    Covered "covered" Owner, UNANSWERED, |received| Ok(Event::Covered(received.peer()?));
-    CriticalRanks "critical-ranks" Users(IDSET_MAX), ANSWERED, |received| {
+    Covered 1 "covered" Owner, UNANSWERED, |received| Ok(Event::Covered(received.peer()?));
+    CriticalRanks 2 "critical-ranks" Users(IDSET_MAX), ANSWERED, |received| {
         let CriticalRanks { id, ranks } = received.json()?;
         let Received { request, credential, .. } = received;
         Ok(Event::CriticalRanks { request, credential, id, ranks })
     };
-    Expiration "expiration" Owner, ANSWERED, |received| {
+    Expiration 3 "expiration" Owner, ANSWERED, |received| {
         let Expiration { id, expiration } = received.json()?;
         Ok(Event::Expiration { request: received.request, id, expiration })
     };
-    KeepCommits "keep-commits" Users(COMMITS_MAX), ANSWERED, |received| {
+    KeepCommits 4 "keep-commits" Users(COMMITS_MAX), ANSWERED, |received| {
         let KeepCommits { id, client, shell, again, commits } = received.json()?;
         let Received { request, credential, .. } = received;
         let bequest = Arc::new(Bequest { client, shell, again, commits });
         Ok(Event::KeepCommits { request, credential, id, bequest })
     };
-    Known "known" Owner, ANSWERED, |received| {
+    Known 5 "known" Owner, ANSWERED, |received| {
         Ok(Event::Known { request: received.request, asked: received.peer()? })
     };
-    Lead "lead" Owner, ANSWERED, |received| {
+    Lead 6 "lead" Owner, ANSWERED, |received| {
         Ok(Event::Lead { request: received.request, lead: Box::new(received.peer()?) })
     };
-    Order "order" Owner, UNANSWERED, |received| Ok(Event::Order(received.peer()?));
-    Override "override" Users(SMALL_MAX), ANSWERED, |received| {
+    Order 7 "order" Owner, UNANSWERED, |received| Ok(Event::Order(received.peer()?));
+    Override 8 "override" Users(SMALL_MAX), ANSWERED, |received| {
         let Override { jobid: id, event, status, userid } = received.json()?;
         let Received { request, credential, .. } = received;
         let credential = match userid.filter(|_| credential.owner) {
@@ -133,35 +139,46 @@ topics! {
         };
         Ok(Event::Override { request, credential, id, event, status })
     };
-    ShellBarrier "shell-barrier" Users(SMALL_MAX), ANSWERED, |received| {
+    ShellBarrier 9 "shell-barrier" Users(SMALL_MAX), ANSWERED, |received| {
         let ShellBarrier { id, rank, entry, client } = received.json()?;
         let Received { request, credential, .. } = received;
         let entry = entry.map(|number| BarrierEntry { number, client });
         Ok(Event::ShellBarrier { request, credential, id, rank, entry })
     };
-    Shells "shells" Owner, ANSWERED, |received| {
+    Shells 10 "shells" Owner, ANSWERED, |received| {
         Ok(Event::Shells { request: received.request, shells: Box::new(received.peer()?) })
     };
     // A bad request is no error here: its event holds the error.
-    Start "start" Owner, ANSWERED, |received| {
+    Start 11 "start" Owner, ANSWERED, |received| {
         let start = Box::new(StartRequest::read(received.payload));
         Ok(Event::Start { request: received.request, start })
     };
-    PerilogRelease "perilog-release" Owner, ANSWERED, |received| {
+    PerilogRelease 12 "perilog-release" Owner, ANSWERED, |received| {
         Ok(Event::PerilogRelease { request: received.request, release: received.json()? })
     };
-    Degraded "degraded" Users(REASON_MAX), ANSWERED, |received| {
+    Degraded 13 "degraded" Users(REASON_MAX), ANSWERED, |received| {
         let Received { request, credential, .. } = received;
         Ok(Event::Degraded { request, credential, degraded: received.json()? })
     };
-    ShellRuns "shell-runs" Users(SMALL_MAX), ANSWERED, |received| {
+    ShellRuns 14 "shell-runs" Users(SMALL_MAX), ANSWERED, |received| {
         let ShellRuns { id, rank } = received.json()?;
         let Received { request, credential, .. } = received;
         Ok(Event::ShellRuns { request, credential, id, rank })
     };
 }
 
+/// How many topics there were when the fuzz corpus began.
+const FIRST_TOPICS: u8 = 15;
+
 impl Topic {
+    /// A topic for each byte of a fuzz input. A new topic takes its own number, and all other bytes keep
+    /// their meaning.
+    pub fn of_byte(byte: u8) -> Self {
+        let numbered = |number| Self::ALL.iter().copied().find(|topic| topic.number() == number);
+        let first = || numbered(byte % FIRST_TOPICS).unwrap_or(Self::Start);
+        numbered(byte).unwrap_or_else(first)
+    }
+
     /// Whether users may send it. The roles then check whose job it is about. All other requests
     /// are the instance owner's.
     pub fn is_for_users(self) -> bool {
@@ -263,6 +280,18 @@ mod tests {
 
     fn read(method: Topic, payload: &str) -> Result<Event, Fault> {
         method.read(RequestId::Remote(1), GUEST, payload.as_bytes())
+    }
+
+    /// Else the fuzz corpus means something else.
+    #[test]
+    fn a_byte_keeps_its_topic() {
+        let first = "checkpoint covered critical-ranks expiration keep-commits known lead order override \
+                     shell-barrier shells start perilog-release degraded shell-runs";
+        let names = |bytes: std::ops::Range<u8>| bytes.map(|byte| Topic::of_byte(byte).name());
+        assert_eq!(names(0..FIRST_TOPICS).collect::<Vec<_>>().join(" "), first);
+        assert!(names(240..255).eq(names(0..FIRST_TOPICS)));
+        let of_number = |topic: &Topic| Topic::of_byte(topic.number());
+        assert!(Topic::ALL.iter().all(|topic| of_number(topic) == *topic), "two have one number");
     }
 
     #[test]

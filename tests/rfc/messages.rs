@@ -333,3 +333,26 @@ fn numbers_and_strings_of_a_digest_are_written_as_the_document_says() {
         assert_eq!(written(text), expected, "{text}");
     }
 }
+
+/// Who may send it is said where administrators look for it, and what it is like.
+#[test]
+fn each_request_has_its_rows() {
+    let text = |name: &str| documents().remove(name).expect("a chapter");
+    let (security, messages) = (text("0011-security.md"), text("0002-messages.md"));
+    let row = |name: &str| {
+        let mut rows = security.lines().filter(|line| line.starts_with("| `"));
+        rows.find(|line| line.split(" | ").next().is_some_and(|cell| cell.contains(name)))
+    };
+    let own =
+        messages.lines().find(|line| line.starts_with("**[guest-own-job]**")).expect("a rule");
+    for topic in Topic::ALL {
+        let name = format!("`{}`", topic.name());
+        let row = row(&name).unwrap_or_else(|| panic!("{name} has no row in rfc/0011"));
+        assert_eq!(row.contains(" | owner | "), !topic.is_for_users(), "{row}");
+        // Of `degraded` rfc/0012 says who may send it.
+        let is_named = own.contains(&name) || name == "`degraded`";
+        assert_eq!(is_named, topic.is_for_users(), "{name}: {own}");
+        let block = format!("```json {}", topic.name());
+        assert!(messages.lines().any(|line| line.starts_with(&block)), "{name} has no example");
+    }
+}

@@ -79,14 +79,13 @@ impl World {
     fn perform_answer(&mut self, from: Life, to: u64, answer: Answer) {
         match answer {
             Answer::Barrier(result) => self.answer_barrier(to, &result),
-            Answer::Done(result) => self.answer(to, result),
+            Answer::Done(result) => self.answer(from, to, result),
             Answer::End(end) => {
                 if let Some(request) = self.requests.close(to) {
                     self.count_answer(to, String::new);
                     self.fail_request(request, end.into());
                 }
             }
-            Answer::Peer(answer) => self.answer_peer(from, to, answer),
         }
     }
 
@@ -172,7 +171,8 @@ impl World {
         self.send_event(request.holder.rank, request.asker, event);
     }
 
-    fn answer(&mut self, to: u64, result: Result<(), Fault>) {
+    fn answer(&mut self, from: Life, to: u64, payload: Result<Option<String>, Fault>) {
+        let result = payload.clone().map(drop);
         if let Some(index) = Messages::index(to) {
             return self.record_answer(index, result);
         }
@@ -185,16 +185,16 @@ impl World {
             return;
         }
         self.check_intruder(to, result.is_ok());
-        if let Some(Request { asked: Asked::Passed(number), .. }) = self.requests.close(to) {
-            self.answer(number, result);
-        }
-    }
-
-    fn answer_peer(&mut self, from: Life, number: u64, answer: Result<String, Fault>) {
-        let request = self.requests.close(number);
-        self.count_answer(number, || answer.clone().unwrap_or_default());
-        if let Some(Request { asker, asked: Asked::Peer(awaited), .. }) = request {
-            self.send_event(from.rank, asker, awaited.hear(answer));
+        match self.requests.close(to) {
+            Some(Request { asked: Asked::Passed(number), .. }) => {
+                self.answer(from, number, payload)
+            }
+            Some(Request { asker, asked: Asked::Peer(awaited), .. }) => {
+                let payload = payload.map(Option::unwrap_or_default);
+                self.count_answer(to, || payload.clone().unwrap_or_default());
+                self.send_event(from.rank, asker, awaited.hear(payload));
+            }
+            _ => (),
         }
     }
 }

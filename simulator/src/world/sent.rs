@@ -143,9 +143,9 @@ impl World {
         match effect {
             Effect::Answer { answer, .. } => {
                 let result = match answer {
-                    Answer::Barrier(result) | Answer::Done(result) => result,
+                    Answer::Barrier(result) => result,
+                    Answer::Done(result) => result.map(drop),
                     Answer::End(end) => Err(end.into()),
-                    Answer::Peer(result) => result.map(drop),
                 };
                 self.record_answer(index, result);
             }

@@ -383,10 +383,9 @@ impl Driver {
                 let error = error.map(|fault| (fault.errnum, fault.message.as_str()));
                 message.respond_to_barrier(self.handle, error)
             }
-            Answer::Done(Ok(())) => message.respond(self.handle, None),
+            Answer::Done(Ok(payload)) => message.respond(self.handle, payload.as_deref()),
+            Answer::Done(Err(fault)) => refuse(&fault),
             Answer::End(end) => message.respond_error(self.handle, end.errnum(), &end.to_string()),
-            Answer::Peer(Ok(payload)) => message.respond(self.handle, Some(&payload)),
-            Answer::Done(Err(fault)) | Answer::Peer(Err(fault)) => refuse(&fault),
         });
     }
 
@@ -458,7 +457,8 @@ impl Driver {
         let this = self.this.clone();
         self.futures.rpc(&topic, Some(to.0), &payload.to_string(), move |result| {
             if let Some(driver) = this.upgrade() {
-                driver.answer(request, Answer::Done(result.map(drop).map_err(Fault::from)));
+                let payload = result.map(|payload| Some(payload).filter(|it| !it.is_empty()));
+                driver.answer(request, Answer::Done(payload.map_err(Fault::from)));
             }
         });
     }

@@ -9,7 +9,7 @@ use super::{Node, Route, context};
 use crate::config::Config;
 use crate::machine::agent::Agent;
 use crate::machine::context::{Context, Now, SupervisorState};
-use crate::machine::effect::{Answer, Effect, Effects, Level};
+use crate::machine::effect::{Effect, Effects, Level};
 use crate::machine::event::{Credential, Event, Fault, KvsResult, RequestId, Role, StreamId};
 use crate::machine::leader::Leader;
 use crate::machine::peer_request::known_answer;
@@ -353,10 +353,7 @@ impl Node {
     }
 
     fn tell_known(&mut self, now: Now, to: RequestId, asked: &KnownRequest, out: &mut Effects) {
-        out.push(Effect::Answer {
-            to,
-            answer: Answer::Peer(known_answer(self.answer_known(now, asked))),
-        });
+        out.reply(to, known_answer(self.answer_known(now, asked)));
     }
 
     /// Whether the job manager has a job running, as far as can be said yet.

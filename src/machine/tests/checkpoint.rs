@@ -171,7 +171,7 @@ fn a_reference_is_taken_back_when_a_rank_asks_for_a_job_that_nobody_runs() {
     let (id, digest, question) = (JobId(5), "other".into(), Question::Manager);
     let asked = KnownRequest { version: Version, id, digest, question };
     let answer = node.hear(Event::Known { request: RequestId::Remote(9), asked });
-    let no = Answer::Peer(known_answer(Ok(false)));
+    let no = Answer::Done(known_answer(Ok(false)).map(Some));
     assert_eq!(answer, [Effect::Answer { to: RequestId::Remote(9), answer: no }]);
     assert_eq!(begin(&mut node).1, [id]);
     node.hear(Event::Checkpointed(Err(Fault::new(libc::ENOSPC, "full"))));

@@ -26,8 +26,10 @@ fn has(node: &mut Alone) -> Result<bool, i32> {
     let asked = KnownRequest { version: Version, id: JOB, digest: "old".into(), question };
     let effects = node.hear(Event::Known { request: RequestId::Remote(7), asked });
     match effects.as_slice() {
-        [Effect::Answer { answer: Answer::Peer(answer), .. }] => {
-            answer.as_ref().map(|text| text.contains("true")).map_err(|fault| fault.errnum)
+        [Effect::Answer { answer: Answer::Done(answer), .. }] => {
+            let is_true =
+                |text: &Option<String>| text.as_ref().is_some_and(|it| it.contains("true"));
+            answer.as_ref().map(is_true).map_err(|fault| fault.errnum)
         }
         other => panic!("no answer: {other:?}"),
     }

@@ -30,11 +30,12 @@ fn critical(credential: Credential, ranks: &str) -> Event {
 }
 
 fn answers(effects: &[Effect]) -> Vec<i32> {
-    let errnum = |result: &Result<(), super::Fault>| result.as_ref().err().map_or(0, |f| f.errnum);
+    let errnum = |fault: Option<&super::Fault>| fault.map_or(0, |fault| fault.errnum);
     let of = |effect: &Effect| match effect {
-        Effect::Answer { answer: Answer::Barrier(result) | Answer::Done(result), .. } => {
-            Some(errnum(result))
+        Effect::Answer { answer: Answer::Barrier(result), .. } => {
+            Some(errnum(result.as_ref().err()))
         }
+        Effect::Answer { answer: Answer::Done(result), .. } => Some(errnum(result.as_ref().err())),
         _ => None,
     };
     effects.iter().filter_map(of).collect()

@@ -333,9 +333,12 @@ impl World {
                 self.checkpoints += 1;
                 self.queue.push_back((rank, Event::Checkpointed(self.checkpoint.clone())));
             }
-            Effect::Answer { to: RequestId::Remote(to), answer: Answer::Peer(answer) } => {
+            Effect::Answer {
+                to: RequestId::Remote(to @ 1_000_000..),
+                answer: Answer::Done(answer),
+            } => {
                 let (rank, awaited) = self.questions[(to - 1_000_000) as usize].clone();
-                self.queue.push_back((rank, awaited.hear(answer)));
+                self.queue.push_back((rank, awaited.hear(answer.map(Option::unwrap_or_default))));
             }
             Effect::Kvs { id, op } => {
                 if self.hold_op.as_ref() == Some(&op) {
@@ -408,7 +411,7 @@ impl World {
     fn note(&mut self, rank: usize, effect: Effect) {
         match effect {
             Effect::Answer { answer: Answer::Done(result), .. } => {
-                self.answers.push(result.map_err(|f| f.errnum));
+                self.answers.push(result.map(drop).map_err(|f| f.errnum));
             }
             Effect::Answer { to: RequestId::Remote(to), answer: Answer::Barrier(result) } => {
                 self.barrier.push((to, result.map_err(|fault| fault.errnum)));

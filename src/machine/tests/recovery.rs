@@ -322,7 +322,7 @@ fn a_leader_whose_id_is_issued_again_says_so_and_is_no_parent_any_more() {
     };
     let request = RequestId::Remote(3);
     let answer = node.hear(Event::Known { request, asked: asked("of the first job") });
-    let no = Answer::Peer(known_answer(Ok(false)));
+    let no = Answer::Done(known_answer(Ok(false)).map(Some));
     assert_eq!(answer, [Effect::Answer { to: request, answer: no }]);
 }
 

@@ -162,7 +162,7 @@ fn begin(node: &mut Alone) -> Vec<JobId> {
 fn end(node: &mut Alone) -> Vec<u64> {
     let effects = node.hear(Event::Checkpointed(Ok(())));
     let answered = effects.into_iter().filter_map(|effect| match effect {
-        Effect::Answer { to: RequestId::Remote(number), answer: Answer::Done(Ok(())) } => {
+        Effect::Answer { to: RequestId::Remote(number), answer: Answer::Done(Ok(_)) } => {
             Some(number)
         }
         _ => None,

@@ -23,10 +23,6 @@ impl Instance<'_> {
                 let ended = asker.and_then(|asker| asker.event(Err(end.into())));
                 self.queue.extend(ended);
             }
-            Effect::Answer { to, answer: Answer::Peer(answer) } => {
-                let asker = self.messages.close(to);
-                self.queue.extend(asker.and_then(|asker| asker.event(answer)));
-            }
             Effect::Answer { to, answer: Answer::Barrier(_) } | Effect::Drop { to } => {
                 if let Some(Asker::Unit(unit)) = self.messages.close(to) {
                     self.leave_barrier(&unit);
@@ -125,7 +121,7 @@ impl Instance<'_> {
         self.tell(None, Happening::Log { rank, level, text });
     }
 
-    fn answer(&mut self, to: RequestId, result: Result<(), Fault>) {
+    fn answer(&mut self, to: RequestId, result: Result<Option<String>, Fault>) {
         match self.messages.close(to) {
             Some(Asker::Forwarded { request, .. }) => self.answer(request, result),
             Some(Asker::Manager(id)) => {
@@ -133,7 +129,10 @@ impl Instance<'_> {
                     self.log(BrokerRank(0), Level::Error, format!("{id}: {fault}"));
                 }
             }
-            Some(Asker::Peer { .. } | Asker::Unit(_)) | None => (),
+            Some(asker @ Asker::Peer { .. }) => {
+                self.queue.extend(asker.event(result.map(Option::unwrap_or_default)));
+            }
+            Some(Asker::Unit(_)) | None => (),
         }
     }
 
