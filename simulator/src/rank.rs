@@ -175,6 +175,8 @@ pub(super) struct Rank {
     pub(super) files_lost: bool,
     /// Files that somebody has removed in this life of the module. It can make records again.
     pub(super) swept: BTreeSet<String>,
+    /// Its bus refuses calls until then.
+    pub(super) bus_is_full_until: f64,
     /// Whether its disk was full at any time.
     pub(super) disk_was_full: bool,
     /// Digests of jobs whose program could not be executed here.
@@ -230,6 +232,7 @@ impl Rank {
             facts_lost: false,
             files_lost: false,
             swept: BTreeSet::new(),
+            bus_is_full_until: 0.0,
             disk_was_full: false,
             not_executed: BTreeSet::new(),
             scripts_not_executed: BTreeSet::new(),

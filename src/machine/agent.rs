@@ -20,7 +20,7 @@ use crate::machine::effect::{Effect, Effects, Level};
 use crate::machine::event::{Credential, Fault, RequestId, Role, StreamId};
 use crate::machine::mono_time::MonoTime;
 use crate::machine::peer_request::PeerRequest;
-use crate::port::supervisor::{REBOOTED, UnitCommand, UnitEvent, UnitRecord};
+use crate::port::supervisor::{REBOOTED, UnitEvent, UnitRecord};
 use crate::proto::peer::{Mode, Order, OrderRequest, Question, Report, ShellsRequest, StreamEnd};
 use crate::proto::{
     BarrierEntry, Bequest, BrokerRank, EndReason, Idset, JobDigest, JobException, JobId, UnitName,
@@ -124,6 +124,7 @@ impl Agent {
             }
             let text =
                 format!("{}: {} is left alone: another unit is here", self.id, record.spec.unit);
+            there.leave_alone(record.spec.unit.clone());
             return out.log(Level::Error, text);
         }
         let is_wanted = self.digest == record.spec.digest
@@ -373,6 +374,11 @@ impl Agent {
         self.denied.is_some_and(|denied| generation <= denied)
     }
 
+    /// The unit is of another run of this id.
+    pub(super) fn has_another(&self, unit: &UnitName) -> bool {
+        self.local_shell.as_ref().is_some_and(|there| there.has_another(unit))
+    }
+
     /// The supervisor has news of this job's unit.
     pub(super) fn handle_unit(
         &mut self,
@@ -383,9 +389,8 @@ impl Agent {
     ) {
         let Some(there) = &mut self.local_shell else { return };
         if there.has_another(unit) {
-            // It is left alone (`take_found`).
             if matches!(event, UnitEvent::Gone | UnitEvent::NeverStarted) {
-                out.push(Effect::Unit(unit.clone(), UnitCommand::Forget));
+                there.forget_another(unit, out);
             }
             return;
         }

@@ -1,7 +1,7 @@
 //! **script-told**: a rank is drained for a script that goes on only if the script was told to end:
 //! SIGTERM has reached it. One that was executed only just now may not have got it yet, nor one whose
-//! systemd cannot be reached, or takes calls and does not answer, or whose supervisor a disk holds
-//! up. Where a script runs for the second time, because its node was booted since, the rank may be
+//! systemd cannot be reached, or takes calls and does not answer, or whose bus refuses calls, or
+//! whose supervisor a disk holds up. Where a script runs for the second time, because its node was booted since, the rank may be
 //! drained for the first.
 
 use job_exec_rs::proto::{Idset, ScriptFailure, ScriptStop, Stage};
@@ -27,7 +27,8 @@ impl World {
         let mut untold = Vec::new();
         for rank in ranks.iter() {
             let state = &self.ranks[rank as usize];
-            let silent_until = state.hangs_until.max(state.disk_hangs.1);
+            let silent_until =
+                state.hangs_until.max(state.disk_hangs.1).max(state.bus_is_full_until);
             let scripts = self.ranks[rank as usize].scripts.iter().filter(|script| {
                 script.unit.stage().name() == stage
                     && rest.ends_with(&format!("for job {}", script.unit.job()))

@@ -57,7 +57,9 @@ impl World {
                 let (rules, calls) = (rng.random_range(0..8), rng.random_range(1..4));
                 note!(self, "the bus on rank {rank} grants {rules} rules, and one call of {calls}");
                 self.ranks[rank as usize].systemd.set_quotas(Some(rules), Some(calls));
-                self.at(self.now + rng.random_range(1.0..60.0), Item::BusHasRoom(rank));
+                let until = self.now + rng.random_range(1.0..60.0);
+                self.ranks[rank as usize].bus_is_full_until = until;
+                self.at(until, Item::BusHasRoom(rank));
             }
             FaultKind::BusLost => self.lose_bus(rank),
             FaultKind::Cancel => self.cancel(rng),

@@ -1,12 +1,14 @@
 //! The shell that is on a rank, and what is to be done about it.
 
+use std::collections::BTreeSet;
+
 use super::eviction::Eviction;
 use super::perilog::Perilog;
 use super::shell::Shell;
 use crate::machine::context::Context;
-use crate::machine::effect::Effects;
+use crate::machine::effect::{Effect, Effects};
 use crate::machine::mono_time::MonoTime;
-use crate::port::supervisor::UnitRecord;
+use crate::port::supervisor::{UnitCommand, UnitRecord};
 use crate::proto::peer::{Mode, Order, Report, ShellsRequest};
 use crate::proto::{JobId, Stage, UnitName};
 
@@ -19,6 +21,8 @@ pub(super) struct LocalShell {
     pub(super) eviction: Option<Eviction>,
     /// What comes before the shell, and behind it.
     pub(super) perilog: Perilog,
+    /// Units of another run of this id that were found here, and are left alone.
+    others: BTreeSet<UnitName>,
     /// Whoever leads was told that nothing is left.
     told_gone: bool,
     /// Whoever leads was told that systemd has not answered since then.
@@ -41,7 +45,8 @@ pub(super) enum Claim {
 impl LocalShell {
     pub(super) fn new(shell: Shell, claim: Claim) -> Self {
         let perilog = Perilog::default();
-        Self { shell, claim, eviction: None, perilog, told_gone: false, told_silent: None }
+        let others = BTreeSet::new();
+        Self { shell, claim, eviction: None, perilog, others, told_gone: false, told_silent: None }
     }
 
     /// From the record of an earlier life.
@@ -70,12 +75,26 @@ impl LocalShell {
         true
     }
 
-    /// The unit is of another run of this id, and this one has a unit of the same stage.
+    /// A unit that was found is left alone.
+    pub(super) fn leave_alone(&mut self, unit: UnitName) {
+        self.others.insert(unit);
+    }
+
+    /// The unit is of another run of this id.
     pub(super) fn has_another(&self, unit: &UnitName) -> bool {
         match unit.stage() {
             Stage::Shell => self.shell.unit() != unit,
-            stage => self.perilog.script(stage).is_some_and(|script| script.unit() != unit),
+            stage => match self.perilog.script(stage) {
+                Some(script) => script.unit() != unit,
+                None => self.others.contains(unit),
+            },
         }
+    }
+
+    /// Nothing of a unit of another run is left.
+    pub(super) fn forget_another(&mut self, unit: &UnitName, out: &mut Effects) {
+        self.others.remove(unit);
+        out.push(Effect::Unit(unit.clone(), UnitCommand::Forget));
     }
 
     /// Does what can be done now. Returns what to report, as far as it is news.

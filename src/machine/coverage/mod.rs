@@ -134,10 +134,9 @@ impl Node {
         }
     }
 
-    /// The job's agent has another shell: the id was given to two jobs, as the KVS had gone back.
+    /// The id was given to two jobs, as the KVS had gone back.
     fn is_of_another_run(&self, unit: &UnitName) -> bool {
-        let shell = self.agents.get(&unit.job()).and_then(Agent::shell);
-        !unit.is_script() && shell.is_some_and(|shell| shell.unit() != unit)
+        self.agents.get(&unit.job()).is_some_and(|agent| agent.has_another(unit))
     }
 
     /// Who is called when this waiter's time has come.
