@@ -302,6 +302,8 @@ impl Refusal {
     pub const NO_OWNER: &str = "org.freedesktop.DBus.Error.NameHasNoOwner";
     /// The bus grants no more of something: match rules, or calls without an answer.
     pub const QUOTA: &str = "org.freedesktop.DBus.Error.LimitsExceeded";
+    /// A job of systemd's that must not be replaced is in the way: that of `exit.target`.
+    pub const DESTRUCTIVE: &str = "org.freedesktop.systemd1.TransactionIsDestructive";
     /// The same as [`NO_OWNER`](Self::NO_OWNER), where the bus would have started somebody.
     const NO_SERVICE: &str = "org.freedesktop.DBus.Error.ServiceUnknown";
 
@@ -327,6 +329,12 @@ impl Refusal {
     /// The bus has not passed the call on. It does when other calls have been answered.
     pub(super) fn is_quota(&self) -> bool {
         self.name == Self::QUOTA
+    }
+
+    /// systemd starts nothing, because it is about to end, and stops all units. It is back if it was
+    /// started again.
+    pub(super) fn is_ending(&self) -> bool {
+        self.name == Self::DESTRUCTIVE
     }
 
     /// There is such a unit already.

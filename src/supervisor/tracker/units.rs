@@ -595,7 +595,7 @@ impl Tracker {
         if refusal.is_absence() || watched.phase != Phase::Starting {
             return;
         }
-        if refusal.is_quota() {
+        if refusal.is_quota() || refusal.is_ending() {
             return self.delay_start(unit, refusal);
         }
         if !refusal.is_exists() {
@@ -613,7 +613,7 @@ impl Tracker {
         self.start_next();
     }
 
-    /// Handle that the bus has not passed a start on. Starts go on after a pause, in the same order.
+    /// Handle that the bus has not passed a start on, or that systemd is ending. Starts go on after a pause, in the same order.
     fn delay_start(&mut self, unit: &UnitName, refusal: &Refusal) {
         let Some(watched) = self.units.get_mut(unit) else { return };
         watched.phase = Phase::Queued;

@@ -116,6 +116,20 @@ fn a_start_that_meets_a_quota_is_made_after_a_pause() {
     talk.asked(&Call::Start(unit(3)));
 }
 
+/// Its jobs are to run when it has been started again.
+#[test]
+fn a_start_that_a_systemd_refuses_which_is_ending_is_made_after_a_pause() {
+    let (mut talk, unit) = (Talk::ready(), unit(1));
+    talk.tracker.start(&spec(&unit), &output());
+    talk.asked(&Call::Watch(unit.clone()));
+    for _ in 0..20 {
+        talk.answer(&Call::Start(unit.clone()), Err(refusal(Refusal::DESTRUCTIVE)));
+        talk.silence();
+        talk.answer(&Call::LaterStarts, Ok(Answer::Done));
+    }
+    talk.asked(&Call::Start(unit));
+}
+
 #[test]
 fn a_signal_that_meets_a_quota_is_sent_after_a_pause() {
     let (mut talk, unit) = (Talk::ready(), unit(1));
