@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use job_exec_rs::port::disk::{Disk, Extent, IfExists};
+use job_exec_rs::proto::{UnitName, WaitStatus};
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
 
@@ -184,6 +185,18 @@ impl SimDisk {
     pub(crate) fn open_output(&self, name: &str) {
         let state = &mut *self.lock();
         state.files.entry(name.to_string()).or_insert_with(File::fresh);
+    }
+
+    /// systemd has a unit under the IMP leave its environment, in which it says how the unit ended. It is
+    /// small, and finds room here on a full disk, too.
+    pub(crate) fn leave_end(&self, unit: &UnitName, status: WaitStatus) {
+        let (code, status) = match (status.code(), status.signal()) {
+            (Some(code), _) => ("exited", code),
+            (None, signal) => ("killed", signal.unwrap_or(0)),
+        };
+        let text = format!("PATH=/bin\0EXIT_CODE={code}\0EXIT_STATUS={status}\0");
+        let file = File { bytes: text.into_bytes(), ..File::fresh() };
+        self.lock().files.insert(format!("{}.end", unit.stem()), file);
     }
 
     /// A shell, or systemd for it, writes to one of its output files. Returns how many bytes were

@@ -11,7 +11,8 @@
 //!
 //! - An inactive unit vanishes as soon as its cgroup is empty, and so does a failed unit that may
 //!   be forgotten. Other failed units stay until they are reset. With `RemainAfterExit` a unit that
-//!   exited with success stays `active`. `StartTransientUnit` is refused if the name is taken.
+//!   exited with success stays `active`, but not under the IMP, which says that it is stopping.
+//!   `StartTransientUnit` is refused if the name is taken.
 //! - An end by SIGTERM, SIGHUP, SIGINT or SIGPIPE is a success.
 //! - When the main process fails, or the unit is stopped, the processes in the cgroup get SIGTERM
 //!   and, after the stop timeout, SIGKILL. The unit is `deactivating` until the cgroup is empty. A

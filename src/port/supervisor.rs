@@ -179,6 +179,25 @@ impl UnitRecord {
         Self { spec, boot_id, started, exited, gone: false, left: false, notes }
     }
 
+    /// The unit was seen running, or something in the record comes from its processes: a disk that failed
+    /// can have taken the one without the other.
+    pub fn has_run(&self) -> bool {
+        let is_of_shell = |note: Note| match note {
+            Note::BarrierEntered(_)
+            | Note::BarrierClients(_)
+            | Note::BarrierPassed(_)
+            | Note::Commits(_)
+            | Note::CriticalRanks(_)
+            | Note::Parked { .. } => true,
+            Note::Degraded(_)
+            | Note::EndReason(_)
+            | Note::GivenBack
+            | Note::MadeAgain { .. }
+            | Note::OutputBase { .. } => false,
+        };
+        self.started.is_some() || Note::all(&self.notes).any(is_of_shell)
+    }
+
     /// The record was made after the unit's own was lost ([`Note::MadeAgain`]): the unit may have run.
     pub fn is_made_again(&self) -> bool {
         self.notes.contains_key(MADE_AGAIN)

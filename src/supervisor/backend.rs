@@ -14,6 +14,8 @@ pub struct OutputPaths {
     pub stdout: PathBuf,
     /// Appended to by file descriptor 2.
     pub stderr: PathBuf,
+    /// Made at the end of a unit under the IMP, which may not remain: it says how the unit ended.
+    pub end: PathBuf,
 }
 
 /// A way to start shells and to know how they ended.
@@ -26,7 +28,8 @@ pub trait Backend {
     /// after each later one. With `fork` there are no units of an earlier life, and no `Listed`.
     fn method(&self) -> Method;
 
-    /// Start a unit. Answered by `Started`, `Failed`, `Exists` or `Replaced`.
+    /// Start a unit. Answered by `Started`, `Failed`, `Exists` or `Replaced`; under the IMP by `Absent`,
+    /// too: there is no trace of it, and the caller knows whether it has ended.
     fn start(&mut self, spec: &UnitSpec, output: &OutputPaths);
 
     /// Look for a unit that was started, or may have been: in an earlier life (`known` is what was

@@ -19,6 +19,7 @@ use crate::port::supervisor::{
 use crate::proto::{BrokerRank, InstanceId, Mute, Stream, UnitName, WaitStatus};
 
 use super::backend::{Backend, BackendEvent};
+use super::end;
 use super::output::{Grown, OutputTail, extension};
 use super::records::{Fact, RecordFile, RecordStore, file_name};
 use super::unit::{CollectState, Phase, Unit};
@@ -42,6 +43,9 @@ pub struct Core {
     /// All that an earlier life has left on the node was reported.
     is_settled: bool,
 }
+
+/// How often a start is made again of which there is no trace.
+const LOST_STARTS_MAX: u32 = 8;
 
 /// How often late facts are tried again by the clock before it is reported that the disk fails.
 const RETRIES_MAX: u32 = 10;
@@ -216,7 +220,7 @@ impl Core {
                     Method::Fork => "started by fork, which does not survive a restart",
                     Method::Systemd => "no trace of it is left on the node",
                 };
-                self.handle_absent(&unit, why);
+                self.handle_absent(&unit, why, backend);
             }
             BackendEvent::Empty(unit) => {
                 // Else it was removed because it was listed behind its end.
@@ -244,7 +248,7 @@ impl Core {
                     (self.sink)(UnitEvent::Stopping.of(&unit));
                 }
             }
-            BackendEvent::Replaced(unit) => self.handle_replaced(&unit),
+            BackendEvent::Replaced(unit) => self.handle_replaced(&unit, backend),
             BackendEvent::Started { unit, started } => self.handle_started(&unit, started, backend),
             BackendEvent::Unrecorded(found) => self.handle_unrecorded(*found, backend),
         }
@@ -272,10 +276,30 @@ impl Core {
     }
 
     fn handle_exited(&mut self, unit: &UnitName, status: WaitStatus, backend: &mut impl Backend) {
-        let Some(known) = self.units.get_mut(unit) else { return };
-        if known.phase != Phase::Running {
-            return;
+        if self.units.get(unit).is_some_and(|known| known.phase == Phase::Running) {
+            self.set_exited(unit, status);
+            // The agent will order it, too. Until then the job's end would wait for two threads.
+            self.collect(unit, backend);
         }
+    }
+
+    /// Whoever hears of an end has heard of the start.
+    fn set_ended_unseen(&mut self, unit: &UnitName, status: WaitStatus) {
+        let Some(known) = self.units.get(unit) else { return };
+        let (phase, started) = (known.phase, known.record.started.clone());
+        if phase != Phase::Running {
+            let pid = started.as_ref().map_or(0, |started| started.pid);
+            if started.is_none() {
+                let started = Started { pid, invocation_id: String::new() };
+                self.record_fact(unit, Fact::Started(started));
+            }
+            (self.sink)(UnitEvent::Started { pid }.of(unit));
+        }
+        self.set_exited(unit, status);
+    }
+
+    fn set_exited(&mut self, unit: &UnitName, status: WaitStatus) {
+        let Some(known) = self.units.get_mut(unit) else { return };
         // Output that was written before the exit is reported before it. A full window does not
         // delay the exit.
         known.pump(&*self.sink);
@@ -284,8 +308,6 @@ impl Core {
             self.record_fact(unit, Fact::Exited(status));
         }
         (self.sink)(UnitEvent::Exited { status }.of(unit));
-        // The agent will order it, too. Until then the job's end would wait for two threads.
-        self.collect(unit, backend);
     }
 
     /// The record is written before the event is sent, because a later life must not trust this
@@ -325,18 +347,40 @@ impl Core {
         known.collect = CollectState::No;
     }
 
-    fn handle_absent(&mut self, unit: &UnitName, why: &str) {
+    fn handle_absent(&mut self, unit: &UnitName, why: &str, backend: &mut impl Backend) {
         let Some(known) = self.look_up(unit, "absence") else { return };
         let (phase, is_asked) = (known.phase, known.collect == CollectState::Asked);
-        let may_have_started = known.record.started.is_some() || known.record.is_made_again();
+        let may_have_started = known.record.has_run() || known.record.is_made_again();
         match phase {
-            Phase::Finding if !may_have_started => return self.report_never_started(unit),
-            Phase::Finding | Phase::Running | Phase::Starting => self.report_lost(unit, why),
+            Phase::Finding | Phase::Running | Phase::Starting => {
+                match end::read(&**self.store.disk(), unit) {
+                    Some(status) => self.set_ended_unseen(unit, status),
+                    None if phase == Phase::Starting && unit.is_multiuser() && !is_asked => {
+                        return self.start_again(unit, backend);
+                    }
+                    None if phase == Phase::Finding && !may_have_started => {
+                        return self.report_never_started(unit);
+                    }
+                    None => self.report_lost(unit, why),
+                }
+            }
             Phase::Exited | Phase::Lost | Phase::NotStarted => {}
         }
         if is_asked {
             self.set_empty(unit);
         }
+    }
+
+    /// There is no trace of the start of a unit under the IMP, and it has not ended: the call was lost.
+    fn start_again(&mut self, unit: &UnitName, backend: &mut impl Backend) {
+        let paths = self.output_paths(unit);
+        let Some(known) = self.units.get_mut(unit) else { return };
+        known.lost_starts += 1;
+        if known.lost_starts > LOST_STARTS_MAX {
+            let message = "systemd accepts the unit, but does not start it".to_string();
+            return self.handle_failed(unit, Errno::EIO as i32, message);
+        }
+        backend.start(&known.record.spec, &paths);
     }
 
     fn report_lost(&mut self, unit: &UnitName, why: &str) {
@@ -346,7 +390,7 @@ impl Core {
         }
     }
 
-    fn handle_replaced(&mut self, unit: &UnitName) {
+    fn handle_replaced(&mut self, unit: &UnitName, backend: &mut impl Backend) {
         let Some(known) = self.look_up(unit, "replacement") else { return };
         let waiting = matches!(known.phase, Phase::Finding | Phase::Starting);
         if waiting && known.record.started.is_none() {
@@ -354,7 +398,7 @@ impl Core {
             return self.handle_failed(unit, Errno::EEXIST as i32, message);
         }
         let why = "a unit of its name is there, but it is not the one started";
-        self.handle_absent(unit, why);
+        self.handle_absent(unit, why, backend);
     }
 
     fn collect(&mut self, unit: &UnitName, backend: &mut impl Backend) {

@@ -11,7 +11,7 @@ use crate::proto::{Stream, UnitName};
 use super::backend::{Backend, OutputPaths};
 use super::core::Core;
 use super::output::{OutputTail, extension};
-use super::records::{RECORD, file_name};
+use super::records::{END, RECORD, file_name};
 use super::unit::{CollectState, Phase, Unit};
 
 /// What to do about a launch, given what is known of its unit.
@@ -69,15 +69,19 @@ impl Core {
             let message = format!("cannot make the output file {path}: {e}");
             return self.fail_on_disk(&unit, &e, message);
         }
+        if !adoptable {
+            self.store.remove_end(&unit);
+        }
         let [stdout, stderr] = names.map(|name| OutputTail::fresh(disk, name, self.limits));
         self.units.insert(unit.clone(), Unit::new(file, record, Phase::Starting, stdout, stderr));
         self.note_success();
         backend.start(&spec, &self.output_paths(&unit));
     }
 
-    fn output_paths(&self, unit: &UnitName) -> OutputPaths {
+    pub(super) fn output_paths(&self, unit: &UnitName) -> OutputPaths {
         let path = |stream| self.store.disk().path(&file_name(unit, extension(stream)));
-        OutputPaths { stdout: path(Stream::Stdout), stderr: path(Stream::Stderr) }
+        let end = self.store.disk().path(&file_name(unit, END));
+        OutputPaths { stdout: path(Stream::Stdout), stderr: path(Stream::Stderr), end }
     }
 
     fn decide(&self, spec: &UnitSpec) -> LaunchDecision {

@@ -23,6 +23,7 @@ mod backend;
 pub(crate) mod cgroup2;
 mod core;
 mod descriptors;
+mod end;
 mod inotify;
 mod launch;
 mod outer_job;

@@ -23,6 +23,8 @@ const VERSION: u32 = 1;
 
 /// The extension of a record's file name, after the unit's stem.
 pub(super) const RECORD: &str = "record";
+/// The extension of the file that says how a unit ended which may not remain ([`super::end`]).
+pub(super) const END: &str = "end";
 /// The extension of a record that will replace another, while it is being written.
 const REPLACEMENT: &str = "new";
 /// The extension that is added to the name of an output file that was set aside.
@@ -123,7 +125,9 @@ pub(super) struct RecordStore {
     strays: RefCell<BTreeSet<String>>,
     /// Files that nobody needs, and that the disk has not let go.
     unremoved: RefCell<BTreeSet<String>>,
-    /// Units of which there was output or half a record, and no more, when the records were read.
+    /// The rank and the instance whose records were read.
+    whose: Option<(BrokerRank, InstanceId)>,
+    /// Units of which there was half a record, and no more, when the records were read.
     unclaimed: BTreeSet<UnitName>,
     /// Records that only a later release can read, with what is to be said of them.
     newer: Vec<(UnitName, String)>,
@@ -133,7 +137,7 @@ impl RecordStore {
     /// The records on `disk`.
     pub(super) fn new(disk: Arc<dyn Disk>) -> Self {
         let (strays, unremoved) = (RefCell::default(), RefCell::default());
-        Self { disk, strays, unremoved, unclaimed: BTreeSet::new(), newer: Vec::new() }
+        Self { disk, strays, unremoved, whose: None, unclaimed: BTreeSet::new(), newer: Vec::new() }
     }
 
     /// Where the files are.
@@ -214,7 +218,7 @@ impl RecordStore {
                 }
             }
         }
-        self.find_unclaimed(ours)?;
+        self.whose = Some((rank, instance.clone()));
         // A directory has no order; the events should have one.
         records.sort_by(|a, b| a.1.spec.unit.cmp(&b.1.spec.unit));
         Ok(records)
@@ -225,12 +229,13 @@ impl RecordStore {
         std::mem::take(&mut self.newer)
     }
 
-    /// Note the output files without a record.
-    fn find_unclaimed(&mut self, ours: impl Fn(&UnitName) -> bool) -> io::Result<()> {
+    /// Note the files without a record: also those of a unit that has ended since the records were read.
+    fn find_unclaimed(&mut self) -> io::Result<()> {
+        let Some((rank, instance)) = &self.whose else { return Ok(()) };
         let names: BTreeSet<String> = self.disk.names()?.into_iter().collect();
-        for stream in [Stream::Stdout, Stream::Stderr] {
-            let units = names.iter().filter_map(|name| unit_of(name, extension(stream)));
-            for unit in units.filter(|unit| ours(unit)) {
+        for extension in [extension(Stream::Stdout), extension(Stream::Stderr), END] {
+            let units = names.iter().filter_map(|name| unit_of(name, extension));
+            for unit in units.filter(|unit| unit.rank() == *rank && unit.instance() == instance) {
                 if !names.contains(&file_name(&unit, RECORD)) {
                     self.unclaimed.insert(unit);
                 }
@@ -242,6 +247,9 @@ impl RecordStore {
     /// Remove what has neither a record nor a unit. A crash has lost the record before the unit was
     /// started, or with the node, so nobody will ask for the rest.
     pub(super) fn remove_unclaimed(&mut self, is_known: impl Fn(&UnitName) -> bool) {
+        if let Err(error) = self.find_unclaimed() {
+            tracing::warn!(%error, "cannot look for files without a record");
+        }
         for unit in std::mem::take(&mut self.unclaimed) {
             if !is_known(&unit) {
                 tracing::info!(%unit, "removing files without a record and without a unit");
@@ -283,10 +291,18 @@ impl RecordStore {
                 self.remove_file(unit, name);
             }
         }
+        self.remove_end(unit);
         // A disk that failed while a replacement was written can have kept the replacement, too.
         self.remove_file(unit, file_name(unit, REPLACEMENT));
         self.remove_file(unit, file_name(unit, RECORD));
         !self.unremoved.borrow().contains(&file_name(unit, RECORD))
+    }
+
+    /// Remove what says how the unit ended.
+    pub(super) fn remove_end(&self, unit: &UnitName) {
+        if unit.is_multiuser() {
+            self.remove_file(unit, file_name(unit, END));
+        }
     }
 
     /// Remove a file, now or when the disk lets it go.
@@ -308,6 +324,7 @@ impl RecordStore {
         let mut claim = |extension| unremoved.remove(&file_name(unit, extension));
         claim(extension(Stream::Stdout));
         claim(extension(Stream::Stderr));
+        claim(END);
         claim(RECORD)
     }
 

@@ -44,6 +44,8 @@ pub(super) struct Unit {
     pub(super) record: UnitRecord,
     pub(super) phase: Phase,
     pub(super) collect: CollectState,
+    /// How often it was started without a trace of it.
+    pub(super) lost_starts: u32,
     /// It was asked for while the record lacks the status: the backend keeps the unit.
     pub(super) is_held: bool,
     stdout: OutputTail,
@@ -68,6 +70,7 @@ impl Unit {
             record,
             phase,
             collect: CollectState::No,
+            lost_starts: 0,
             is_held: false,
             stdout,
             stderr,

@@ -1,12 +1,13 @@
 //! Shells that leave their unit, as a login under the IMP can make them.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use job_exec_rs::port::supervisor::{SupervisorEvent, UnitCommand, UnitEvent, UnitSpec};
 use job_exec_rs::proto::{Stream, UnitName, WaitStatus};
 
-use crate::harness;
 use crate::support::{Harness, unit_of};
+use crate::{harness, systemctl};
 
 /// A cgroup that stands for a session's; `None` if the tests have no cgroup of their own.
 fn session(number: u32) -> Option<PathBuf> {
@@ -99,6 +100,56 @@ fn a_shell_that_left_while_no_worker_was_there_is_found() {
     assert_eq!(next(&mut h, &unit), exited);
     // What is left in it goes with the test's systemd.
     let _ = std::fs::remove_dir(&session);
+}
+
+/// The IMP says that it is stopping. systemd does not keep a unit which then ends with success.
+#[test]
+fn how_an_imp_ended_is_known_though_nobody_watched() {
+    let Some((mut h, dir)) = harness() else { return };
+    let ends = [("exit 0", WaitStatus::exited(0)), ("kill -TERM $$", WaitStatus::signaled(15))];
+    let go = dir.path().join("go");
+    nix::unistd::mkfifo(&go, nix::sys::stat::Mode::S_IRWXU).expect("a fifo");
+    let wait =
+        format!("systemd-notify --ready; read line <{}; systemd-notify STOPPING=1", go.display());
+    let mut expected = BTreeMap::new();
+    for (job, (end, status)) in (1..).zip(ends) {
+        let mut spec = h.spec(job, &format!("{wait}; {end}"));
+        spec.multiuser = true;
+        spec.stop_timeout = None;
+        spec.unit = UnitName::new(true, spec.rank, spec.job, h.config.instance.clone());
+        expected.insert(spec.unit.clone(), UnitEvent::Exited { status }.of(&spec.unit));
+        h.start_unit(spec.clone());
+        assert!(matches!(
+            next(&mut h, &spec.unit),
+            SupervisorEvent::Unit(_, UnitEvent::Started { .. })
+        ));
+    }
+    h.stop();
+    // What the manager reads again must be what it was told.
+    systemctl(&["daemon-reload"]);
+    // It lets both go on.
+    std::fs::write(&go, "\n").unwrap();
+    while expected.keys().any(is_active) {}
+    let (mut h, found, _) = Harness::ready(h.config);
+    assert_eq!(found.len(), expected.len());
+    for (unit, exited) in expected {
+        assert_eq!(next(&mut h, &unit), exited);
+        h.submit(unit.clone(), UnitCommand::Collect);
+        for stream in [Stream::Stdout, Stream::Stderr] {
+            let (unit, offset, checkpointed) = (unit.clone(), u64::MAX, 0);
+            h.submit(unit, UnitCommand::OutputAck { stream, offset, checkpointed });
+        }
+        assert_eq!(next(&mut h, &unit), UnitEvent::Gone.of(&unit));
+        h.submit(unit, UnitCommand::Forget);
+    }
+    h.stop();
+    let left: Vec<_> = std::fs::read_dir(dir.path().join("state")).unwrap().flatten().collect();
+    assert!(left.iter().all(|file| file.path().extension().is_none_or(|e| e != "end")), "{left:?}");
+}
+
+fn is_active(unit: &UnitName) -> bool {
+    let state = systemctl(&["show", "--value", "-p", "ActiveState", &unit.to_string()]);
+    matches!(state.trim(), "active" | "deactivating")
 }
 
 #[test]

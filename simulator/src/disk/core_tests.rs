@@ -687,3 +687,4 @@ fn a_fact_after_a_torn_line_that_finds_no_space_leaves_no_other_torn_line() {
 
 mod swept;
 mod unrecorded;
+mod unseen;

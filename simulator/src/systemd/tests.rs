@@ -64,7 +64,8 @@ impl Wire {
     }
 
     fn start(&mut self) {
-        let output = OutputPaths { stdout: PathBuf::new(), stderr: PathBuf::new() };
+        let output =
+            OutputPaths { stdout: PathBuf::new(), stderr: PathBuf::new(), end: PathBuf::new() };
         self.tracker.start(&self.spec.clone(), &output);
         self.talk();
     }
@@ -320,7 +321,8 @@ fn signals_are_for_processes() {
 #[test]
 fn systemd_is_executed_again_in_the_middle_of_a_start() {
     let mut wire = Wire::new();
-    let output = OutputPaths { stdout: PathBuf::new(), stderr: PathBuf::new() };
+    let output =
+        OutputPaths { stdout: PathBuf::new(), stderr: PathBuf::new(), end: PathBuf::new() };
     wire.tracker.start(&spec(), &output);
     let asks = wire.tracker.take_asks();
     asks.iter().for_each(|ask| wire.ask(ask));

@@ -383,7 +383,9 @@ impl SimSystemd {
     fn see_exit(&mut self, unit: &UnitName, status: WaitStatus) {
         let Some(known) = self.units.get_mut(unit) else { return };
         known.status = Some(status);
-        if is_clean(status) && known.stage != Stage::Stopping {
+        // The IMP has said before that it is stopping.
+        let remains = known.stage != Stage::Stopping && !known.spec.multiuser;
+        if is_clean(status) && remains {
             known.stage = Stage::Exited;
             known.was_active = true;
             return self.note_change(unit);

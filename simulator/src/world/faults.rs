@@ -48,19 +48,22 @@ impl World {
         self.schedule_fault(id.kind);
     }
 
+    fn fill_bus(&mut self, rank: u32, rng: &mut ChaCha8Rng) {
+        let (rules, calls) = (rng.random_range(0..8), rng.random_range(1..4));
+        note!(self, "the bus on rank {rank} grants {rules} rules, and one call of {calls}");
+        let (until, state) =
+            (self.now + rng.random_range(1.0..60.0), &mut self.ranks[rank as usize]);
+        state.systemd.set_quotas(Some(rules), Some(calls));
+        state.bus_is_full_until = until;
+        self.at(until, Item::BusHasRoom(rank));
+    }
+
     fn apply_fault(&mut self, kind: FaultKind, rng: &mut ChaCha8Rng) {
         let rank = rng.random_range(0..self.profile.ranks);
         match kind {
             FaultKind::AllKilled => self.kill(0),
             FaultKind::BrokerKilled => self.kill(rank.max(1).min(self.profile.ranks - 1)),
-            FaultKind::BusIsFull => {
-                let (rules, calls) = (rng.random_range(0..8), rng.random_range(1..4));
-                note!(self, "the bus on rank {rank} grants {rules} rules, and one call of {calls}");
-                self.ranks[rank as usize].systemd.set_quotas(Some(rules), Some(calls));
-                let until = self.now + rng.random_range(1.0..60.0);
-                self.ranks[rank as usize].bus_is_full_until = until;
-                self.at(until, Item::BusHasRoom(rank));
-            }
+            FaultKind::BusIsFull => self.fill_bus(rank, rng),
             FaultKind::BusLost => self.lose_bus(rank),
             FaultKind::Cancel => self.cancel(rng),
             FaultKind::ClockJumps => {

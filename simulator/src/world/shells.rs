@@ -212,7 +212,11 @@ impl World {
         if leftover {
             self.after(0.1, 60.0, Item::LeftoverEnds(id));
         }
-        self.ranks[id.rank as usize].systemd.handle_exited(&unit, status, leftover);
+        let state = &mut self.ranks[id.rank as usize];
+        if unit.is_multiuser() {
+            state.disk.leave_end(&unit, status);
+        }
+        state.systemd.handle_exited(&unit, status, leftover);
         self.forward_from_systemd(id.rank);
         self.handle_shell_gone(id);
     }

@@ -167,10 +167,11 @@ pub(super) fn unset_variables(spec: &UnitSpec) -> BTreeSet<String> {
         .collect()
 }
 
-/// The IMP reports through `NOTIFY_SOCKET`, and its helper finds the unit by `INVOCATION_ID`. Both have
-/// the unit's own values.
+/// The IMP reports through `NOTIFY_SOCKET`, and its helper finds the unit by `INVOCATION_ID`. Behind the
+/// IMP's end the others say how it ended. All have the unit's own values.
 pub(super) fn is_of_imp(multiuser: bool, name: &str) -> bool {
-    multiuser && matches!(name, "INVOCATION_ID" | "NOTIFY_SOCKET")
+    let is_of_end = matches!(name, "EXIT_CODE" | "EXIT_STATUS");
+    multiuser && (is_of_end || matches!(name, "INVOCATION_ID" | "NOTIFY_SOCKET"))
 }
 
 /// The variables, in lists that are each one line of a file to systemd. It refuses to read a longer

@@ -36,6 +36,7 @@ const NOT_COMPARABLE: &[&str] = &[
     "Environment",
     "ExecStart",
     "ExecStartEx",
+    "ExecStopPost",
     "StandardErrorFileToAppend",
     "StandardOutputFileToAppend",
     "UnsetEnvironment",
@@ -181,6 +182,13 @@ fn of_service(
     set("TimeoutStopUSec", stop_timeout.into());
     // A shell may take long to report that it is ready, or never do it.
     set("TimeoutStartUSec", u64::MAX.into());
+    if spec.multiuser
+        && let Some(path) = plain_path(&output.end)
+    {
+        let argv = ["/bin/cp", "/proc/self/environ", path].map(str::to_string).to_vec();
+        let ignores_failure = true;
+        set("ExecStopPost", vec![(argv[0].clone(), argv, ignores_failure)].into());
+    }
     if spec.multiuser || spec.unit.is_script() {
         // The instance owner's systemd may signal the IMP, but no guest's process. A script may start
         // what is to stay, and is not killed in the middle of something.
@@ -232,6 +240,12 @@ fn command(path: String, argv: &[String]) -> (&'static str, Variant<'static>) {
         let ignores_failure = false;
         ("ExecStart", vec![(path, argv.to_vec(), ignores_failure)].into())
     }
+}
+
+/// One that systemd reads again as it was, see [`command`].
+fn plain_path(path: &Path) -> Option<&str> {
+    path.to_str()
+        .filter(|path| !path.contains(['$', ';', '%', '"', '\'', '\\']) && is_one_line(path))
 }
 
 /// All exit statuses. After an end with one of them systemd does not start the main process again,
@@ -342,7 +356,8 @@ mod tests {
         let configured = [("KillMode", "mixed"), ("SendSIGKILL", "yes"), ("TimeoutStopSec", "5")];
         let configured = configured.map(|(name, value)| (name.to_string(), value.to_string()));
         let spec = UnitSpec { multiuser, properties: BTreeMap::from(configured), ..spec() };
-        let output = OutputPaths { stdout: "/out".into(), stderr: "/err".into() };
+        let output =
+            OutputPaths { stdout: "/out".into(), stderr: "/err".into(), end: "/end".into() };
         let start = Start::new(&spec, &output, &Inherited::default()).unwrap();
         let value = start.properties.into_iter().find(|(given, _)| given == name);
         let read_back = start.read_back.into_iter().filter(|property| property.name == name);

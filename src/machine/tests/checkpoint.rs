@@ -1,7 +1,8 @@
 //! What a checkpoint writes, and what the next one takes back.
 
 use super::recovery::Alone;
-use super::{JOB, lead_of, moment, start, start_event};
+use super::recovery::lead_of;
+use super::{JOB, moment, start, start_event};
 use crate::machine::mono_time::MonoTime;
 use crate::machine::peer_request::known_answer;
 use crate::machine::{Answer, Effect, Event, Fault, RequestId, StreamId, StreamItem};

@@ -1,7 +1,8 @@
 //! What the instance has forgotten ends soon, and what the job manager may ask for yet does not.
 
 use super::recovery::{Alone, STARTED};
-use super::{JOB, lead_of, question_of, start, start_event};
+use super::recovery::{lead_of, question_of};
+use super::{JOB, start, start_event};
 use crate::config::Config;
 use crate::machine::mono_time::MonoTime;
 use crate::machine::{

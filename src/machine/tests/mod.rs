@@ -1,6 +1,7 @@
 //! The machines together, in a small world: ranks, messages in order, units that tests move
 //! by hand, a KVS that says yes.
 
+mod another_run;
 mod barrier;
 mod checkpoint;
 mod degraded;
@@ -41,13 +42,13 @@ use crate::config::Config;
 use crate::machine::mono_time::MonoTime;
 use crate::machine::{
     Answer, Awaited, Credential, Effect, Effects, Event, Facts, Fault, KvsOp, Level, Listing, Node,
-    Now, PeerRequest, RequestId, StreamId, StreamItem, Topic,
+    Now, PeerRequest, RequestId, StreamItem, Topic,
 };
 use crate::port::Note;
 use crate::port::supervisor::{
     Method, SupervisorEvent, UnitCommand, UnitEvent, UnitRecord, UnitSpec,
 };
-use crate::proto::peer::{LeadRequest, Question, StreamEnd};
+use crate::proto::peer::StreamEnd;
 use crate::proto::{
     BrokerRank, ExecEvent, Idset, InstanceId, JobEvent, JobException, JobId, Response, Stage,
     Stream, UnitName, WaitStatus, WallTime,
@@ -684,20 +685,4 @@ fn ready(mut node: Node) -> Node {
 
 fn record(spec: &UnitSpec) -> UnitRecord {
     UnitRecord::new(spec.clone(), "boot".into())
-}
-
-/// The request to lead that an effect sends, and its stream.
-fn lead_of(effect: &Effect) -> Option<(StreamId, &LeadRequest)> {
-    let Effect::Send { request: PeerRequest::Lead { stream, lead }, .. } = effect else {
-        return None;
-    };
-    Some((*stream, lead))
-}
-
-/// What an effect asks another rank.
-fn question_of(effect: &Effect) -> Option<Question> {
-    let Effect::Send { request: PeerRequest::Known { asked, .. }, .. } = effect else {
-        return None;
-    };
-    Some(asked.question)
 }

@@ -2,19 +2,19 @@
 
 use serde_json::{Value, json};
 
-use super::{JOB, World, facts, lead_of, moment, question_of, start, start_event};
+use super::{JOB, World, facts, moment, start, start_event};
 use crate::config::Config;
 use crate::machine::event::StreamId;
 use crate::machine::mono_time::MonoTime;
 use crate::machine::peer_request::known_answer;
 use crate::machine::{
-    Answer, Effect, Effects, Event, Fault, KvsOp, KvsResult, Listing, Node, Now, RequestId, Role,
-    StreamItem,
+    Answer, Effect, Effects, Event, Fault, KvsOp, KvsResult, Listing, Node, Now, PeerRequest,
+    RequestId, Role, StreamItem,
 };
 use crate::port::supervisor::{Method, StartFailure, SupervisorEvent, UnitCommand, UnitEvent};
 use crate::proto::peer::{
-    KnownRequest, LeadNote, LeadReply, Mode, Order, OrderRequest, Question, ShellCommand,
-    ShellsRequest, StreamEnd, StreamName, Version,
+    KnownRequest, LeadNote, LeadReply, LeadRequest, Mode, Order, OrderRequest, Question,
+    ShellCommand, ShellsRequest, StreamEnd, StreamName, Version,
 };
 use crate::proto::{BrokerRank, ExecMethod, Idset, Response, UnitName, WaitStatus, WallTime};
 
@@ -634,4 +634,20 @@ fn a_job_that_the_job_manager_asks_for_at_once_may_have_run() {
     let mut later = Alone::with(Node::new(Config::default(), facts(0)));
     later.hear(Event::RunningAsked(Listing::default()));
     assert!(!is_again(later.hear(asked())));
+}
+
+/// The request to lead that an effect sends, and its stream.
+pub(super) fn lead_of(effect: &Effect) -> Option<(StreamId, &LeadRequest)> {
+    let Effect::Send { request: PeerRequest::Lead { stream, lead }, .. } = effect else {
+        return None;
+    };
+    Some((*stream, lead))
+}
+
+/// What an effect asks another rank.
+pub(super) fn question_of(effect: &Effect) -> Option<Question> {
+    let Effect::Send { request: PeerRequest::Known { asked, .. }, .. } = effect else {
+        return None;
+    };
+    Some(asked.question)
 }

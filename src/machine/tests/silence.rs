@@ -3,7 +3,8 @@
 use std::collections::BTreeSet;
 
 use super::recovery::Alone;
-use super::{World, facts, lead_of, question_of, start, start_event};
+use super::recovery::{lead_of, question_of};
+use super::{World, facts, start, start_event};
 use crate::config::Config;
 use crate::machine::mono_time::MonoTime;
 use crate::machine::{Effect, Effects, Event, Listing, Node, Now, RequestId};

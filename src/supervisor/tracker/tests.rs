@@ -150,7 +150,7 @@ fn spec(unit: &UnitName) -> UnitSpec {
 }
 
 fn output() -> OutputPaths {
-    OutputPaths { stdout: PathBuf::new(), stderr: PathBuf::new() }
+    OutputPaths { stdout: PathBuf::new(), stderr: PathBuf::new(), end: PathBuf::new() }
 }
 
 /// All properties of a unit that runs. Signals do not have the digest, but it does no harm here.

@@ -469,8 +469,12 @@ impl Tracker {
 
     /// Start a unit again because there is no trace of its first start. systemd keeps every unit
     /// whose program was executed, whether it failed or not, so this one's was not. A second start
-    /// is safe: if the first call arrives after all, the name is taken.
+    /// is safe: if the first call arrives after all, the name is taken. Under the IMP a unit that has
+    /// ended well is not kept: the core finds out whether it has.
     fn start_again(&mut self, unit: &UnitName) {
+        if unit.is_multiuser() {
+            return self.report_absent(unit);
+        }
         let Some(watched) = self.units.get_mut(unit) else { return };
         let Some(start) = &mut watched.start else { return };
         if start.retries >= START_RETRIES_MAX {

@@ -1,0 +1,71 @@
+//! Units that ended while nobody watched.
+
+use super::*;
+
+fn ended_unseen(unit: &UnitName) -> [SupervisorEvent; 2] {
+    let exited = UnitEvent::Exited { status: WaitStatus::exited(0) };
+    [UnitEvent::Started { pid: 0 }, exited].map(|event| event.of(unit))
+}
+
+/// The broker was killed between the record of the intent and that of the start, and the shell ended
+/// with success before the next one was there.
+#[test]
+fn a_unit_under_the_imp_that_has_ended_is_not_started_again() {
+    let disk = SimDisk::default();
+    let mut life = Life::new(&disk, BOOT);
+    let unit = UnitName::new(true, BrokerRank(0), JobId(1), instance());
+    let spec = Box::new(UnitSpec { multiuser: true, ..sample::spec(unit.clone()) });
+    life.command(unit.clone(), UnitCommand::Launch(spec));
+    disk.leave_end(&unit, WaitStatus::exited(0));
+    let mut life = Life::unlisted(&disk, BOOT);
+    assert!(matches!(life.take()[..], [SupervisorEvent::Found(_)]));
+    life.event(BackendEvent::Absent(unit.clone()));
+    assert_eq!(life.take(), ended_unseen(&unit));
+    life.command(unit.clone(), UnitCommand::Forget);
+    assert_eq!(disk.files(), Vec::<String>::new());
+}
+
+/// A user manager that is executed anew can lose the call, or the reply of one whose unit has ended.
+#[test]
+fn a_start_under_the_imp_without_a_trace_is_made_again_unless_it_has_ended() {
+    let disk = SimDisk::default();
+    let mut life = Life::new(&disk, BOOT);
+    let unit = UnitName::new(true, BrokerRank(0), JobId(1), instance());
+    let spec = Box::new(UnitSpec { multiuser: true, ..sample::spec(unit.clone()) });
+    life.command(unit.clone(), UnitCommand::Launch(spec));
+    life.event(BackendEvent::Absent(unit.clone()));
+    assert_eq!((life.asked.starts.len(), life.take().len()), (2, 0));
+    disk.leave_end(&unit, WaitStatus::exited(0));
+    life.event(BackendEvent::Absent(unit.clone()));
+    assert_eq!(life.take(), ended_unseen(&unit));
+    assert_eq!(life.asked.starts.len(), 2);
+}
+
+#[test]
+fn a_start_under_the_imp_is_not_made_again_for_ever() {
+    let disk = SimDisk::default();
+    let mut life = Life::new(&disk, BOOT);
+    let unit = UnitName::new(true, BrokerRank(0), JobId(1), instance());
+    let spec = Box::new(UnitSpec { multiuser: true, ..sample::spec(unit.clone()) });
+    life.command(unit.clone(), UnitCommand::Launch(spec));
+    let mut tries = 0;
+    while life.take().is_empty() {
+        life.event(BackendEvent::Absent(unit.clone()));
+        tries += 1;
+        assert_eq!(life.asked.starts.len().min(9), (tries + 1).min(9));
+    }
+    assert_eq!(tries, 9);
+}
+
+/// Simulator seed 850041570: the disk has taken the one fact, and not the other.
+#[test]
+fn a_shell_that_has_entered_a_barrier_was_started() {
+    let disk = SimDisk::default();
+    let mut life = Life::new(&disk, BOOT);
+    life.launch(1);
+    life.command(unit(1), note(1));
+    let mut life = Life::unlisted(&disk, BOOT);
+    life.take();
+    life.event(BackendEvent::Absent(unit(1)));
+    assert!(matches!(life.take()[..], [SupervisorEvent::Unit(_, UnitEvent::Lost { .. })]));
+}
