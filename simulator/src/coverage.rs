@@ -10,12 +10,18 @@ use super::Violation;
 #[derive(Clone, Debug, Default)]
 pub struct Coverage {
     met: BTreeMap<Pair, u64>,
+    /// When a pair was met first that cannot occur, and the event.
+    strange: BTreeMap<Pair, String>,
 }
 
 impl Coverage {
     /// A node is about to handle an event.
     pub(super) fn meet(&mut self, node: &Node, now: Now, event: &Event) {
         for pair in node.pairs(now, event) {
+            if self.times(&pair) == 0 && pair.impossible().is_some() {
+                let (at, rank) = (now.mono.0, node.facts().rank);
+                self.strange.insert(pair, format!(" ({at:.6}, rank {rank}: {event:?})"));
+            }
             self.count(pair);
         }
     }
@@ -55,7 +61,8 @@ impl Coverage {
                 None => "it is not in the table",
             };
             let seen = format!("{} {}: {why}", pair.position.machine.name(), pair.position.state);
-            let seen = format!("{} met in {seen}", pair.input.name());
+            let at = self.strange.get(pair).map_or("", String::as_str);
+            let seen = format!("{} met in {seen}{at}", pair.input.name());
             Some(Violation { invariant: "table", seen })
         })
     }

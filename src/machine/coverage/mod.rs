@@ -112,14 +112,14 @@ impl Node {
             Event::Supervisor(SupervisorEvent::Found(record)) if record.spec.unit.is_script() => {
                 of_script(&record.spec.unit)
             }
+            // It says nothing of the units that the agent has.
+            Event::Supervisor(SupervisorEvent::Unit(unit, _)) if self.is_of_another_run(unit) => {
+                Vec::new()
+            }
             Event::Supervisor(SupervisorEvent::Unit(unit, _))
                 if unit.is_script() && input.machines().contains(&Machine::Script) =>
             {
                 of_script(unit)
-            }
-            // It says nothing of the shell that the agent has.
-            Event::Supervisor(SupervisorEvent::Unit(unit, _)) if self.is_of_another_run(unit) => {
-                Vec::new()
             }
             event => {
                 let owner = self.role_of(event);

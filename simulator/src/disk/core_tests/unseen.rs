@@ -57,7 +57,7 @@ fn a_start_under_the_imp_is_not_made_again_for_ever() {
     assert_eq!(tries, 9);
 }
 
-/// Simulator seed 850041570: the disk has taken the one fact, and not the other.
+/// The disk has taken the one fact, and not the other.
 #[test]
 fn a_shell_that_has_entered_a_barrier_was_started() {
     let disk = SimDisk::default();
