@@ -2,7 +2,7 @@
 
 The Debian packages on nodes that have Flux and not the service, by the commands of README.md and
 doc/admin.md alone: installed, upgraded under jobs of guests, not removed under them, removed when they
-have ended, and installed again. One line for each."""
+have ended, installed again, and at last removed on rank 0 alone, while a job runs elsewhere. One line for each."""
 
 import os
 import re
@@ -10,7 +10,8 @@ import subprocess
 
 import back
 from cluster import OWNER
-from doctor import submit
+from doctor import SETTLED_S, submit
+from instance import pause
 
 TOP = os.path.abspath(f"{os.path.dirname(os.path.abspath(__file__))}/../..")
 # Nodes have no sudo. What flux-core's package is called is all that packages ask of it.
@@ -122,7 +123,28 @@ def installed_again(nodes):
     nodes.fit()
 
 
-WAYS = {way.__name__: way for way in (installed, upgraded, not_removed, removed, installed_again)}
+def removed_on_rank_0(nodes):
+    """No shell runs there, so nothing refuses. The others load the module again, and have the job."""
+    job = submit(nodes.cluster, "1-2", 2)
+    nodes.typed("dpkg -r job-exec-rs job-exec-rs-connector", 0)
+    pause(SETTLED_S)
+    nodes.order("kill -KILL $(systemctl show --value --property=MainPID flux)", 0)
+    # What it said last is good for a second.
+    pause(SETTLED_S)
+    nodes.cluster.await_all()
+    for _ in range(60):
+        if all(answer.returncode for answer in nodes.order(back.PROCESSES, check=False)):
+            break
+        pause(1)
+    nodes.typed("dpkg -r job-exec-rs job-exec-rs-connector", 1, 2)
+    nodes.restart()
+    nodes.gone([job], "job-exec")
+
+
+WAYS = {
+    way.__name__: way
+    for way in (installed, upgraded, not_removed, removed, installed_again, removed_on_rank_0)
+}
 
 if __name__ == "__main__":
     back.main(WAYS, Packages)
