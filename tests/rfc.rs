@@ -272,9 +272,9 @@ fn clauses() -> Clauses {
     found
 }
 
-/// The table of `rfc/README.md`: where each requirement is checked.
+/// The table of `tests/rfc/requirements.md`: where each requirement is checked.
 fn table() -> BTreeMap<String, String> {
-    let text = fs::read_to_string(root().join("rfc/README.md")).expect("an index");
+    let text = fs::read_to_string(root().join("tests/rfc/requirements.md")).expect("a table");
     let (_, table) = text.split_once("| Name | Where it is checked |").expect("the table");
     let mut found = BTreeMap::new();
     for line in table.lines().filter(|line| line.starts_with("| ")) {

@@ -16,7 +16,7 @@
 //! - The job manager follows RFC 32. It issues ids again that the KVS has forgotten.
 //!
 //! A broker can be killed between any two effects of one event, and in the middle of a write.
-//! `rfc/0009-simulation.md` says what each fault means, and what is not modelled.
+//! `doc/simulator.md` says what each fault means, and what is not modelled.
 //!
 //! [`run`] plays one seed. First there are faults. Then everything comes back, and within a bounded
 //! time every job must have ended and nothing may be left. The oracles (`oracle/`) look at every

@@ -33,7 +33,7 @@ pub enum Heard {
     /// It was granted, or the first of its answers has come.
     Granted,
     /// It was not sent, because the instance's owner would deceive the owner's own instance with it
-    /// (`rfc/0009-simulation.md`, 9.8).
+    /// (`doc/simulator.md`).
     NotSent,
     /// It was refused with this errno.
     Refused(i32),

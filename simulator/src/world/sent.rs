@@ -71,8 +71,7 @@ impl World {
 
     /// Whether the owner would deceive the owner's own instance with this message. The service
     /// believes well-formed messages that only the job manager and other modules send. So those are
-    /// not sent, except for ones that the job manager could have sent (`rfc/0009-simulation.md`,
-    /// 9.8).
+    /// not sent, except for ones that the job manager could have sent (`doc/simulator.md`).
     fn deceives_own_instance(&self, rank: u32, event: &Event) -> bool {
         match event {
             Event::Expiration { id, expiration, .. } => {

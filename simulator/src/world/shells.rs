@@ -48,7 +48,7 @@ impl World {
                 state.disk.open_output(&format!("{}.{extension}", unit.stem()));
             }
         }
-        // An IMP that cannot be executed is not modelled (rfc/0009-simulation.md, 9.1).
+        // An IMP that cannot be executed is not modelled (doc/simulator.md).
         if !unit.is_multiuser() && self.faults.draw(FaultKind::StartFails).is_some() {
             let digest = state.systemd.digest(unit).map(str::to_string);
             if unit.is_script() {
