@@ -70,6 +70,8 @@ fn systemd_run(unit: &UnitName, digest: &str, script: &str) {
         .args(["--user", "--quiet", "--property=Type=exec", "--property=RemainAfterExit=yes"])
         .arg(format!("--unit={unit}"))
         .arg(format!("--property=LogExtraFields=JOB_EXEC_DIGEST={digest}"))
+        .arg("--property=LogExtraFields=JOB_EXEC_USERID=0")
+        .arg("--property=LogExtraFields=JOB_EXEC_SIZE=1")
         .args(["/bin/sh", "-c", script])
         .status();
     assert!(status.expect("systemd-run runs").success());

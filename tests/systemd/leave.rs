@@ -133,6 +133,11 @@ fn how_an_imp_ended_is_known_though_nobody_watched() {
     let (mut h, found, _) = Harness::ready(h.config);
     assert_eq!(found.len(), expected.len());
     for (unit, exited) in expected {
+        let started = next(&mut h, &unit);
+        assert!(
+            matches!(started, SupervisorEvent::Unit(_, UnitEvent::Started { .. })),
+            "{started:?}"
+        );
         assert_eq!(next(&mut h, &unit), exited);
         h.submit(unit.clone(), UnitCommand::Collect);
         for stream in [Stream::Stdout, Stream::Stderr] {
