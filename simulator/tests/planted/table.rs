@@ -17,7 +17,7 @@ pub(super) const BUGS: &[Bug] = &[
         name: "AdoptionByPid",
         what: "after the node has booted again, a process with the recorded pid is the shell",
         oracle: "always-an-end",
-        seed: 35,
+        seed: 40,
         edits: &[(
             "src/supervisor/core.rs",
             "if found.record.left {",
@@ -83,7 +83,7 @@ pub(super) const BUGS: &[Bug] = &[
         name: "CollectBeforeDurable",
         what: "a unit is collected before its status is on disk",
         oracle: "true-status",
-        seed: 5,
+        seed: 7,
         edits: &[(
             "src/supervisor/core.rs",
             "if known.record.exited != Some(status) {",
@@ -94,7 +94,7 @@ pub(super) const BUGS: &[Bug] = &[
         name: "CommitsOfEndedLost",
         what: "commits that an ended shell has left are not done again after a rollback",
         oracle: "commit-once",
-        seed: 13,
+        seed: 47,
         edits: &[(
             "src/machine/agent/client_commits.rs",
             "// A new leader is a reason to try as often again.",
@@ -127,7 +127,7 @@ pub(super) const BUGS: &[Bug] = &[
         name: "DegradedUntold",
         what: "a job starts on degraded nodes before its eventlog tells of them",
         oracle: "degraded-told",
-        seed: 35,
+        seed: 47,
         edits: &[
             ("src/machine/leader/tolerance.rs", "if news.is_empty() {", "if true {"),
             (
@@ -165,7 +165,7 @@ pub(super) const BUGS: &[Bug] = &[
         name: "DuplicateStartAfterRollback",
         what: "an ended job is forgotten before a checkpoint holds its end",
         oracle: "true-status",
-        seed: 5,
+        seed: 18,
         edits: &[(
             "src/machine/leader/ending.rs",
             "        self.say_ended(out);\n    }",
@@ -177,7 +177,7 @@ pub(super) const BUGS: &[Bug] = &[
         what: "an entry into the barrier counts after a restart although its shell has not said it \
                again",
         oracle: "barrier",
-        seed: 39,
+        seed: 54,
         edits: &[(
             "src/machine/agent/barrier.rs",
             "let waits = self.clients.has_name();",
