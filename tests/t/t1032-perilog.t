@@ -140,7 +140,7 @@ test_expect_success 'a prolog that takes too long is ended, and its node is drai
 	undrain
 '
 test_expect_success 'an epilog that hangs drains its node alone, and the others are free' '
-	epilog=("timeout = \"0.2s\"" "kill-timeout = 0.2") &&
+	epilog=("timeout = \"3s\"" "kill-timeout = 0.2") && # those of the others end before
 	scripts &&
 	epilog=() &&
 	mkfifo gate-epilog-1 && touch deaf-epilog-1 &&

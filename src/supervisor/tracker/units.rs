@@ -617,7 +617,8 @@ impl Tracker {
         self.start_next();
     }
 
-    /// Handle that the bus has not passed a start on, or that systemd is ending. Starts go on after a pause, in the same order.
+    /// Handle that the bus has not passed a start on, or that systemd is ending. Starts go on after a
+    /// pause, in the same order.
     fn delay_start(&mut self, unit: &UnitName, refusal: &Refusal) {
         let Some(watched) = self.units.get_mut(unit) else { return };
         watched.phase = Phase::Queued;

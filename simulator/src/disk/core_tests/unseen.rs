@@ -2,6 +2,15 @@
 
 use super::*;
 
+/// A life that has launched a unit under the IMP.
+fn launched(disk: &SimDisk) -> (Life, UnitName) {
+    let mut life = Life::new(disk, BOOT);
+    let unit = UnitName::new(true, BrokerRank(0), JobId(1), instance());
+    let spec = Box::new(UnitSpec { multiuser: true, ..sample::spec(unit.clone()) });
+    life.command(unit.clone(), UnitCommand::Launch(spec));
+    (life, unit)
+}
+
 fn ended_unseen(unit: &UnitName) -> [SupervisorEvent; 2] {
     let exited = UnitEvent::Exited { status: WaitStatus::exited(0) };
     [UnitEvent::Started { pid: 0 }, exited].map(|event| event.of(unit))
@@ -12,10 +21,7 @@ fn ended_unseen(unit: &UnitName) -> [SupervisorEvent; 2] {
 #[test]
 fn a_unit_under_the_imp_that_has_ended_is_not_started_again() {
     let disk = SimDisk::default();
-    let mut life = Life::new(&disk, BOOT);
-    let unit = UnitName::new(true, BrokerRank(0), JobId(1), instance());
-    let spec = Box::new(UnitSpec { multiuser: true, ..sample::spec(unit.clone()) });
-    life.command(unit.clone(), UnitCommand::Launch(spec));
+    let (_, unit) = launched(&disk);
     disk.leave_end(&unit, WaitStatus::exited(0));
     let mut life = Life::unlisted(&disk, BOOT);
     assert!(matches!(life.take()[..], [SupervisorEvent::Found(_)]));
@@ -29,10 +35,7 @@ fn a_unit_under_the_imp_that_has_ended_is_not_started_again() {
 #[test]
 fn a_start_under_the_imp_without_a_trace_is_made_again_unless_it_has_ended() {
     let disk = SimDisk::default();
-    let mut life = Life::new(&disk, BOOT);
-    let unit = UnitName::new(true, BrokerRank(0), JobId(1), instance());
-    let spec = Box::new(UnitSpec { multiuser: true, ..sample::spec(unit.clone()) });
-    life.command(unit.clone(), UnitCommand::Launch(spec));
+    let (mut life, unit) = launched(&disk);
     life.event(BackendEvent::Absent(unit.clone()));
     assert_eq!((life.asked.starts.len(), life.take().len()), (2, 0));
     disk.leave_end(&unit, WaitStatus::exited(0));
@@ -44,10 +47,7 @@ fn a_start_under_the_imp_without_a_trace_is_made_again_unless_it_has_ended() {
 #[test]
 fn a_start_under_the_imp_is_not_made_again_for_ever() {
     let disk = SimDisk::default();
-    let mut life = Life::new(&disk, BOOT);
-    let unit = UnitName::new(true, BrokerRank(0), JobId(1), instance());
-    let spec = Box::new(UnitSpec { multiuser: true, ..sample::spec(unit.clone()) });
-    life.command(unit.clone(), UnitCommand::Launch(spec));
+    let (mut life, unit) = launched(&disk);
     let mut tries = 0;
     while life.take().is_empty() {
         life.event(BackendEvent::Absent(unit.clone()));
