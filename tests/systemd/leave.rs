@@ -25,18 +25,29 @@ fn imp(h: &Harness, session: &Path, fifos: [&Path; 2]) -> UnitSpec {
         fifo.display()
     });
     let procs = session.join("cgroup.procs");
-    let mut spec = h.spec(
-        1,
-        &format!(
-            "read line <{go}; echo $$ >{}; systemd-notify --ready; echo out; \
-             read line <{end}; exit 4",
-            procs.display()
-        ),
+    let script = format!(
+        "read line <{go}; echo $$ >{}; systemd-notify --ready; echo out; read line <{end}; exit 4",
+        procs.display()
     );
+    under_imp(h, 1, &script)
+}
+
+fn under_imp(h: &Harness, job: u64, script: &str) -> UnitSpec {
+    let mut spec = h.spec(job, script);
     spec.multiuser = true;
     spec.stop_timeout = None;
     spec.unit = UnitName::new(true, spec.rank, spec.job, h.config.instance.clone());
     spec
+}
+
+/// Collects a unit, and takes what it wrote.
+fn collect(h: &mut Harness, unit: &UnitName) {
+    h.submit(unit.clone(), UnitCommand::Collect);
+    for stream in [Stream::Stdout, Stream::Stderr] {
+        let (unit, offset, checkpointed) = (unit.clone(), u64::MAX, 0);
+        h.submit(unit, UnitCommand::OutputAck { stream, offset, checkpointed });
+    }
+    assert_eq!(next(h, unit), UnitEvent::Gone.of(unit));
 }
 
 /// The next event of a unit but its output.
@@ -68,12 +79,7 @@ fn a_shell_that_leaves_its_unit_is_told_before_it_is_gone() {
     std::fs::write(&end, "\n").unwrap();
     let exited = UnitEvent::Exited { status: WaitStatus::exited(4) }.of(&unit);
     assert_eq!(next(&mut h, &unit), exited);
-    h.submit(unit.clone(), UnitCommand::Collect);
-    for stream in [Stream::Stdout, Stream::Stderr] {
-        let (unit, offset, checkpointed) = (unit.clone(), u64::MAX, 0);
-        h.submit(unit, UnitCommand::OutputAck { stream, offset, checkpointed });
-    }
-    assert_eq!(next(&mut h, &unit), UnitEvent::Gone.of(&unit));
+    collect(&mut h, &unit);
     // What is left in it goes with the test's systemd.
     let _ = std::fs::remove_dir(&session);
 }
@@ -107,16 +113,13 @@ fn a_shell_that_left_while_no_worker_was_there_is_found() {
 fn how_an_imp_ended_is_known_though_nobody_watched() {
     let Some((mut h, dir)) = harness() else { return };
     let ends = [("exit 0", WaitStatus::exited(0)), ("kill -TERM $$", WaitStatus::signaled(15))];
-    let go = dir.path().join("go");
-    nix::unistd::mkfifo(&go, nix::sys::stat::Mode::S_IRWXU).expect("a fifo");
-    let wait =
-        format!("systemd-notify --ready; read line <{}; systemd-notify STOPPING=1", go.display());
-    let mut expected = BTreeMap::new();
+    let (mut gates, mut expected) = (Vec::new(), BTreeMap::new());
     for (job, (end, status)) in (1..).zip(ends) {
-        let mut spec = h.spec(job, &format!("{wait}; {end}"));
-        spec.multiuser = true;
-        spec.stop_timeout = None;
-        spec.unit = UnitName::new(true, spec.rank, spec.job, h.config.instance.clone());
+        let gate = dir.path().join(format!("gate-{job}"));
+        nix::unistd::mkfifo(&gate, nix::sys::stat::Mode::S_IRWXU).expect("a fifo");
+        let wait = format!("systemd-notify --ready; read line <{}", gate.display());
+        let spec = under_imp(&h, job, &format!("{wait}; systemd-notify STOPPING=1; {end}"));
+        gates.push(gate);
         expected.insert(spec.unit.clone(), UnitEvent::Exited { status }.of(&spec.unit));
         h.start_unit(spec.clone());
         assert!(matches!(
@@ -127,8 +130,9 @@ fn how_an_imp_ended_is_known_though_nobody_watched() {
     h.stop();
     // What the manager reads again must be what it was told.
     systemctl(&["daemon-reload"]);
-    // It lets both go on.
-    std::fs::write(&go, "\n").unwrap();
+    for gate in gates {
+        std::fs::write(gate, "\n").unwrap();
+    }
     while expected.keys().any(is_active) {}
     let (mut h, found, _) = Harness::ready(h.config);
     assert_eq!(found.len(), expected.len());
@@ -139,12 +143,7 @@ fn how_an_imp_ended_is_known_though_nobody_watched() {
             "{started:?}"
         );
         assert_eq!(next(&mut h, &unit), exited);
-        h.submit(unit.clone(), UnitCommand::Collect);
-        for stream in [Stream::Stdout, Stream::Stderr] {
-            let (unit, offset, checkpointed) = (unit.clone(), u64::MAX, 0);
-            h.submit(unit, UnitCommand::OutputAck { stream, offset, checkpointed });
-        }
-        assert_eq!(next(&mut h, &unit), UnitEvent::Gone.of(&unit));
+        collect(&mut h, &unit);
         h.submit(unit, UnitCommand::Forget);
     }
     h.stop();
@@ -161,11 +160,7 @@ fn is_active(unit: &UnitName) -> bool {
 fn a_shell_that_ends_in_its_unit_has_not_left_it() {
     let Some((mut h, _dir)) = harness() else { return };
     for job in 0..100 {
-        let mut spec = h.spec(job, "exit 3");
-        spec.multiuser = true;
-        spec.stop_timeout = None;
-        spec.unit = UnitName::new(true, spec.rank, spec.job, h.config.instance.clone());
-        h.start_unit(spec);
+        h.start_unit(under_imp(&h, job, "exit 3"));
     }
     let mut gone = 0;
     while gone < 100 {
