@@ -248,7 +248,7 @@ impl Core {
                     (self.sink)(UnitEvent::Stopping.of(&unit));
                 }
             }
-            BackendEvent::Replaced(unit) => self.handle_replaced(&unit, backend),
+            BackendEvent::Replaced(unit) => self.handle_replaced(&unit),
             BackendEvent::Started { unit, started } => self.handle_started(&unit, started, backend),
             BackendEvent::Unrecorded(found) => self.handle_unrecorded(*found, backend),
         }
@@ -347,23 +347,29 @@ impl Core {
         known.collect = CollectState::No;
     }
 
+    /// There is no such unit. Under the IMP it can have ended well, or its start was lost.
     fn handle_absent(&mut self, unit: &UnitName, why: &str, backend: &mut impl Backend) {
+        let Some(known) = self.look_up(unit, "absence") else { return };
+        let (phase, collect) = (known.phase, known.collect);
+        if !matches!(phase, Phase::Finding | Phase::Running | Phase::Starting) {
+            return self.lose(unit, why);
+        }
+        if let Some(status) = end::read(&**self.store.disk(), unit) {
+            self.set_ended_unseen(unit, status);
+        } else if phase == Phase::Starting && unit.is_multiuser() && collect == CollectState::No {
+            return self.start_again(unit, backend);
+        }
+        self.lose(unit, why);
+    }
+
+    /// Nothing of it is left.
+    fn lose(&mut self, unit: &UnitName, why: &str) {
         let Some(known) = self.look_up(unit, "absence") else { return };
         let (phase, is_asked) = (known.phase, known.collect == CollectState::Asked);
         let may_have_started = known.record.has_run() || known.record.is_made_again();
         match phase {
-            Phase::Finding | Phase::Running | Phase::Starting => {
-                match end::read(&**self.store.disk(), unit) {
-                    Some(status) => self.set_ended_unseen(unit, status),
-                    None if phase == Phase::Starting && unit.is_multiuser() && !is_asked => {
-                        return self.start_again(unit, backend);
-                    }
-                    None if phase == Phase::Finding && !may_have_started => {
-                        return self.report_never_started(unit);
-                    }
-                    None => self.report_lost(unit, why),
-                }
-            }
+            Phase::Finding if !may_have_started => return self.report_never_started(unit),
+            Phase::Finding | Phase::Running | Phase::Starting => self.report_lost(unit, why),
             Phase::Exited | Phase::Lost | Phase::NotStarted => {}
         }
         if is_asked {
@@ -390,15 +396,15 @@ impl Core {
         }
     }
 
-    fn handle_replaced(&mut self, unit: &UnitName, backend: &mut impl Backend) {
+    fn handle_replaced(&mut self, unit: &UnitName) {
         let Some(known) = self.look_up(unit, "replacement") else { return };
         let waiting = matches!(known.phase, Phase::Finding | Phase::Starting);
         if waiting && known.record.started.is_none() {
             let message = format!("unit {unit} exists, and it is not this job's");
             return self.handle_failed(unit, Errno::EEXIST as i32, message);
         }
-        let why = "a unit of its name is there, but it is not the one started";
-        self.handle_absent(unit, why, backend);
+        // What says how a unit of this name ended can be of the other one.
+        self.lose(unit, "a unit of its name is there, but it is not the one started");
     }
 
     fn collect(&mut self, unit: &UnitName, backend: &mut impl Backend) {

@@ -44,6 +44,19 @@ fn a_start_under_the_imp_without_a_trace_is_made_again_unless_it_has_ended() {
     assert_eq!(life.asked.starts.len(), 2);
 }
 
+/// It can have left the file.
+#[test]
+fn the_end_of_another_unit_of_the_name_is_not_this_ones() {
+    let disk = SimDisk::default();
+    let (mut life, unit) = launched(&disk);
+    let started = Started { pid: 5, invocation_id: "ab".repeat(16) };
+    life.event(BackendEvent::Started { unit: unit.clone(), started });
+    disk.leave_end(&unit, WaitStatus::exited(0));
+    life.take();
+    life.event(BackendEvent::Replaced(unit));
+    assert!(matches!(life.take()[..], [SupervisorEvent::Unit(_, UnitEvent::Lost { .. })]));
+}
+
 #[test]
 fn a_start_under_the_imp_is_not_made_again_for_ever() {
     let disk = SimDisk::default();
