@@ -44,6 +44,22 @@ fn a_start_under_the_imp_without_a_trace_is_made_again_unless_it_has_ended() {
     assert_eq!(life.asked.starts.len(), 2);
 }
 
+/// A crash of the node can have lost the record of one and kept this.
+#[test]
+fn what_another_unit_of_the_name_has_left_goes_before_the_next_is_started() {
+    let disk = SimDisk::default();
+    let unit = UnitName::new(true, BrokerRank(0), JobId(1), instance());
+    disk.leave_end(&unit, WaitStatus::exited(0));
+    Life::new(&disk, BOOT);
+    assert_eq!(disk.files(), Vec::<String>::new(), "nobody asks for it");
+    let mut life = Life::new(&disk, BOOT);
+    disk.leave_end(&unit, WaitStatus::exited(0));
+    let spec = Box::new(UnitSpec { multiuser: true, ..sample::spec(unit.clone()) });
+    life.command(unit.clone(), UnitCommand::Launch(spec));
+    life.event(BackendEvent::Absent(unit));
+    assert_eq!((life.asked.starts.len(), life.take().len()), (2, 0), "it has not ended");
+}
+
 /// It can have left the file.
 #[test]
 fn the_end_of_another_unit_of_the_name_is_not_this_ones() {
