@@ -5,8 +5,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use job_exec_rs::port::Note;
 use job_exec_rs::port::supervisor::UnitRecord;
-use job_exec_rs::port::{Note, ParkedRequest};
 use job_exec_rs::proto::peer::{
     CoveredRequest, KnownRequest, LeadReply, LeadRequest, OrderRequest, PeerError, Reports,
     ShellsRequest, VERSION, decode,
@@ -52,10 +52,6 @@ fn records_of_version_1_are_read() {
         assert!(notes.contains(&Note::BarrierEntered(1)), "{notes:?}");
         assert!(notes.contains(&Note::CriticalRanks(critical)), "{notes:?}");
         assert!(notes.contains(&Note::EndReason(reason)), "{notes:?}");
-        let message = vec![0x8e, 1, 1, 6, 0, 0, 0, 0];
-        let request = Some(ParkedRequest { broker: "4711-81234".to_string(), message });
-        assert!(notes.contains(&Note::Parked { entry: 3, request }), "{notes:?}");
-        assert!(notes.contains(&Note::Parked { entry: 2, request: None }), "{notes:?}");
     }
 }
 

@@ -46,7 +46,6 @@ const READERS: &[(&str, Reader)] = &[
     ("record-note-end-reason", end_reason),
     ("record-note-made-again", note),
     ("record-note-output-base", note),
-    ("record-note-parked", note),
     ("record-started", fact),
 ];
 

@@ -275,7 +275,6 @@ pub(super) fn config(fanout: u32, perilog: Option<config::Perilog>) -> Config {
 pub(super) fn new_node(rank: u32, broker: u32, uptime: f64, config: Config) -> Node {
     let facts = Facts {
         rank: BrokerRank(rank),
-        broker: broker.to_string(),
         hostname: format!("sim{rank}"),
         owner: OWNER,
         directory: String::new(),

@@ -57,9 +57,6 @@ pub(super) struct SentState {
 #[derive(Default)]
 pub(super) struct Messages {
     pub(super) all: Vec<SentState>,
-    /// Messages that wait in a barrier and that an unloaded module has kept, each with its entry and the
-    /// module's broker.
-    pub(super) parked: Vec<(usize, u32, String)>,
     /// Whether a message was not simply refused, so the run may differ from one without messages.
     pub(super) disturb: bool,
     /// Whether a node is handling a message from outside now.

@@ -327,9 +327,6 @@ pub(super) struct World {
     tracked: BTreeMap<(Asker, u32), (u32, SimPacket)>,
     /// Prologs that mark their nodes, by the number of their request: rank and index.
     marks: BTreeMap<u64, (u32, usize)>,
-    /// Requests in the barrier that an unloaded module has kept, each with its entry and the module's
-    /// broker.
-    parked: Vec<(Waiter, u32, String)>,
     /// Numbers of requests that must be refused.
     pub(super) intruders: BTreeSet<u64>,
     /// Messages from outside to the nodes.
@@ -423,7 +420,6 @@ impl World {
             marks: BTreeMap::new(),
             checkpoints: BTreeMap::new(),
             tracked: BTreeMap::new(),
-            parked: Vec::new(),
             intruders: BTreeSet::new(),
             messages: Messages::default(),
             traffic: is_quiet.then(Traffic::default),

@@ -44,8 +44,6 @@ pub(super) struct Silent {
 pub struct Facts {
     /// This rank.
     pub rank: BrokerRank,
-    /// Tells the rank's broker from those that it had before.
-    pub broker: String,
     /// Its host, for log lines.
     pub hostname: String,
     /// The instance owner's user id. The owner's jobs need no IMP.

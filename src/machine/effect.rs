@@ -183,15 +183,6 @@ pub enum Effect {
         /// Empty if an exception says it already.
         message: String,
     },
-    /// Keep a shell's barrier request over a reload of the module.
-    Park {
-        /// Which request.
-        to: RequestId,
-        /// The unit whose record keeps it.
-        unit: UnitName,
-        /// Which of the shell's entries it is, counted from 1.
-        entry: u32,
-    },
     /// Pass a request on to the rank that can answer it, and its answer back.
     Pass {
         /// That rank.

@@ -291,17 +291,6 @@ pub enum Event {
         /// The status with which it ends.
         status: WaitStatus,
     },
-    /// A barrier request of a shell, which was kept over a reload of the module.
-    Parked {
-        /// The shell's request.
-        request: RequestId,
-        /// The job.
-        id: JobId,
-        /// Which of the shell's entries it is, counted from 1.
-        entry: u32,
-        /// The broker of the module that has kept it, as [`super::Facts::broker`].
-        broker: String,
-    },
     /// The administrator does not want a job to wait for scripts any more
     /// (`job-exec.perilog-release`).
     PerilogRelease {

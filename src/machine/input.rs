@@ -109,7 +109,6 @@ inputs! {
     Lead "lead" [Leader] Event::Lead { lead, .. } => Some(lead.start.id);
     Order "order" [Agent] Event::Order(order) => Some(order.id);
     Override "override" [Leader] Event::Override { id, .. } => Some(*id);
-    Parked "parked" [Agent] Event::Parked { id, .. } => Some(*id);
     PerilogRelease "perilog-release" [Leader]
         Event::PerilogRelease { release, .. } => Some(release.id);
     ShellBarrier "shell-barrier" [Agent] Event::ShellBarrier { id, .. } => Some(*id);

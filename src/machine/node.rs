@@ -232,8 +232,7 @@ impl Node {
         self.coordinator.is_last_checkpoint_made()
     }
 
-    /// The module is being unloaded: tells the peers, and keeps the requests of shells in the
-    /// barrier.
+    /// The module is being unloaded: tells the peers, and answers all requests.
     pub fn shut_down(&mut self, out: &mut Effects) {
         for leader in self.leaders.values_mut() {
             leader.shut_down(out);
@@ -248,9 +247,7 @@ impl Node {
             out.end(to, StreamEnd::Unloaded);
         }
         out.list.retain(|effect| match effect {
-            Effect::Answer { to, .. } | Effect::Park { to, .. } => {
-                matches!(to, RequestId::Remote(_))
-            }
+            Effect::Answer { to, .. } => matches!(to, RequestId::Remote(_)),
             _ => true,
         });
     }

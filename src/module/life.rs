@@ -217,16 +217,6 @@ fn own_job(handle: Handle) -> Option<OwnJob> {
     })
 }
 
-/// The broker: its pid, and the time at which it was started, in ticks since the node has booted
-/// (proc(5), `/proc/pid/stat`, field 22). A pid alone can be another broker's, as in a container.
-/// Without `/proc` it has to do.
-fn this_process() -> String {
-    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    let (_, fields) = stat.rsplit_once(')').unwrap_or_default();
-    let started = fields.split_whitespace().nth(19).unwrap_or_default();
-    format!("{}-{started}", std::process::id())
-}
-
 /// The job that this broker is part of.
 fn outer_job(handle: Handle) -> Option<OuterJob> {
     OuterJob::find(handle.attribute("jobid"))
@@ -244,7 +234,6 @@ fn facts(handle: Handle, place: &Place, confines: bool) -> Result<Facts, LoadErr
     let (shell_uri, no_connector) = shell_uri(handle, rank, place.lasts)?;
     Ok(Facts {
         rank: BrokerRank(rank),
-        broker: this_process(),
         hostname: handle.attribute("hostname").unwrap_or_default(),
         owner,
         directory: place.directory.to_string_lossy().into_owned(),

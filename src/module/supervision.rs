@@ -13,6 +13,7 @@ use crate::adapter::libflux::{
 };
 use crate::adapter::worker::{ANSWER_WITHIN, Worker, WorkerConfig, has_records};
 use crate::config::Config;
+use crate::machine::Event;
 use crate::port::supervisor::{Method, Supervisor, SupervisorEvent, UnitCommand};
 use crate::proto::{ExecMethod, Mute, UnitName};
 use crate::supervisor::PulseWatch;
@@ -74,7 +75,7 @@ impl Supervision {
         let weak = Rc::downgrade(driver);
         let sink = move |event| {
             if let Some(driver) = Weak::upgrade(&weak) {
-                driver.handle_supervisor(event);
+                driver.handle(Event::Supervisor(event));
             }
         };
         let rexec = Rexec::new(handle, Rc::clone(futures), rank.0, config.limits(), sink.clone());
@@ -110,7 +111,8 @@ impl Supervision {
             format!("jobs run as children of the broker and will not survive its restart: {why}")
         });
         if let Some(driver) = self.driver.upgrade() {
-            driver.handle_supervisor(SupervisorEvent::Ready { method: Method::Fork, notice });
+            driver
+                .handle(Event::Supervisor(SupervisorEvent::Ready { method: Method::Fork, notice }));
         }
         handle.log(libc::LOG_DEBUG, "shells are started by the broker's rexec service");
     }
@@ -123,10 +125,10 @@ impl Supervision {
             && let Some(driver) = self.driver.upgrade()
         {
             let what = self.directory.display().to_string();
-            driver.handle_supervisor(match is_held_up {
+            driver.handle(Event::Supervisor(match is_held_up {
                 true => SupervisorEvent::Silent { who: Mute::Disk, what },
                 false => SupervisorEvent::Answers { who: Mute::Disk },
-            });
+            }));
         }
         if let Some(timer) = self.look.get() {
             timer.set(Some(LOOK_PAUSE));
@@ -146,7 +148,7 @@ impl Supervision {
                         None => Some(event),
                     };
                     if let Some(event) = event {
-                        driver.handle_supervisor(event);
+                        driver.handle(Event::Supervisor(event));
                     }
                     if unusable {
                         // An operator sees that a module is missing, but not that it starts nothing.

@@ -7,4 +7,4 @@ pub mod disk;
 mod note;
 pub mod supervisor;
 
-pub use note::{Note, ParkedRequest};
+pub use note::Note;

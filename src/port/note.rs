@@ -1,10 +1,8 @@
 //! What an agent keeps with a unit's record.
 
 use std::collections::BTreeMap;
-use std::fmt::Write;
 use std::sync::Arc;
 
-use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::proto::{BarrierClients, Bequest, EndReason, Idset, Json, Stream};
@@ -19,7 +17,6 @@ const GIVEN_BACK: &str = "given-back";
 pub(super) const MADE_AGAIN: &str = "made-again";
 const STDOUT_BASE: &str = "stdout-base";
 const STDERR_BASE: &str = "stderr-base";
-const PARKED: &str = "parked-";
 const COMMITS: &str = "commits-";
 
 /// A fact about a shell that must be there after a restart. A later one of the same key replaces
@@ -55,28 +52,6 @@ pub enum Note {
         /// Bytes from the stream's beginning.
         offset: u64,
     },
-    /// A barrier request of the shell waits for a reload of the module to end.
-    Parked {
-        /// Which of the shell's entries it is, counted from 1.
-        entry: u32,
-        /// None once the module has taken it back.
-        request: Option<ParkedRequest>,
-    },
-}
-
-/// A request that waits in a record.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub struct ParkedRequest {
-    /// The broker that has its client.
-    pub broker: String,
-    /// As the broker encodes messages.
-    pub message: Vec<u8>,
-}
-
-#[derive(Deserialize)]
-struct ParkedText {
-    broker: String,
-    message: String,
 }
 
 impl Note {
@@ -94,11 +69,10 @@ impl Note {
             Self::MadeAgain { .. } => MADE_AGAIN.to_string(),
             Self::OutputBase { stream: Stream::Stdout, .. } => STDOUT_BASE.to_string(),
             Self::OutputBase { stream: Stream::Stderr, .. } => STDERR_BASE.to_string(),
-            Self::Parked { entry, .. } => format!("{PARKED}{entry}"),
         }
     }
 
-    /// The value in the record. Null is as good as no value.
+    /// The value in the record.
     pub fn value(&self) -> Json {
         match self {
             Self::BarrierEntered(count) | Self::BarrierPassed(count) => Json::of(count),
@@ -110,10 +84,6 @@ impl Note {
             Self::GivenBack => Json::of(&true),
             Self::MadeAgain { output_lost } => json!({ "output-lost": output_lost }).into(),
             Self::OutputBase { offset, .. } => Json::of(offset),
-            Self::Parked { request: None, .. } => Json::of(&Value::Null),
-            Self::Parked { request: Some(ParkedRequest { broker, message }), .. } => {
-                json!({ "broker": broker, "message": hex(message) }).into()
-            }
         }
     }
 
@@ -143,32 +113,9 @@ impl Note {
                 let stream = if key == STDOUT_BASE { Stream::Stdout } else { Stream::Stderr };
                 value.read().map(|offset| Self::OutputBase { stream, offset })
             }
-            _ => {
-                let entry = key.strip_prefix(PARKED)?.parse().ok()?;
-                let request = match value.read::<Option<ParkedText>>()? {
-                    Some(ParkedText { broker, message }) => {
-                        Some(ParkedRequest { broker, message: bytes(&message)? })
-                    }
-                    None => None,
-                };
-                Some(Self::Parked { entry, request })
-            }
+            _ => None,
         }
     }
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
-        // Writing to a string cannot fail.
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
-}
-
-fn bytes(text: &str) -> Option<Vec<u8>> {
-    let digits = text.as_bytes();
-    let pair = |pair| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
-    digits.len().is_multiple_of(2).then(|| digits.chunks(2).map(pair).collect())?
 }
 
 #[cfg(test)]
@@ -181,7 +128,6 @@ mod tests {
         let bequest = json!({ "client": "0011223344556677", "shell": true, "commits": commits });
         let clients = json!({ "first": "0011223344556677", "others": [] });
         let clients = serde_json::from_value(clients).expect("clients");
-        let request = ParkedRequest { broker: "9-1".to_string(), message: vec![0, 0xff, 16] };
         let notes = [
             Note::BarrierClients(clients),
             Note::BarrierEntered(2),
@@ -192,15 +138,11 @@ mod tests {
             Note::EndReason(EndReason::new("timeout", "expired", None)),
             Note::GivenBack,
             Note::MadeAgain { output_lost: true },
-            Note::Parked { entry: 1, request: None },
-            Note::Parked { entry: 2, request: Some(request) },
             Note::OutputBase { stream: Stream::Stderr, offset: 7 },
             Note::OutputBase { stream: Stream::Stdout, offset: u64::MAX },
         ];
         let kept = notes.iter().map(|note| (note.key(), note.value())).collect();
         assert_eq!(Note::all(&kept).collect::<Vec<_>>(), notes);
-        assert_eq!(kept["parked-1"].text(), "null");
-        assert_eq!(kept["parked-2"].text(), r#"{"broker":"9-1","message":"00ff10"}"#);
     }
 
     #[test]
@@ -212,9 +154,6 @@ mod tests {
                 ("degraded", json!(1)),
                 ("end-reason", json!({ "note": "without a type" })),
                 ("given-back", json!("yes")),
-                ("parked-x", json!("00")),
-                ("parked-1", json!("0")),
-                ("parked-2", json!("zz")),
                 ("of-a-later-release", json!({})),
             ]
             .map(|(key, value)| (key.to_string(), value.into())),

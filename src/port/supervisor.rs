@@ -187,8 +187,7 @@ impl UnitRecord {
             | Note::BarrierClients(_)
             | Note::BarrierPassed(_)
             | Note::Commits(_)
-            | Note::CriticalRanks(_)
-            | Note::Parked { .. } => true,
+            | Note::CriticalRanks(_) => true,
             Note::Degraded(_)
             | Note::EndReason(_)
             | Note::GivenBack
@@ -422,8 +421,7 @@ impl UnitEvent {
             | Note::EndReason(_)
             | Note::GivenBack
             | Note::MadeAgain { .. }
-            | Note::OutputBase { .. }
-            | Note::Parked { .. } => None,
+            | Note::OutputBase { .. } => None,
         }
     }
 }

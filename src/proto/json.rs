@@ -24,11 +24,6 @@ impl Json {
     pub fn text(&self) -> &str {
         self.0.get()
     }
-
-    /// Whether it is null.
-    pub fn is_null(&self) -> bool {
-        self.text() == "null"
-    }
 }
 
 /// Two texts of one value can differ. Those of this service do not.

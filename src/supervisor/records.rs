@@ -548,8 +548,10 @@ fn whole(record: &UnitRecord) -> io::Result<Vec<u8>> {
     let intent =
         Intent { version: VERSION, intent: record.spec.clone(), boot_id: record.boot_id.clone() };
     let mut bytes = line(&intent)?;
-    let notes = record.notes.iter().filter(|(_, value)| !value.is_null());
-    let notes = notes.map(|(key, value)| Fact::Note { key: key.clone(), value: value.clone() });
+    let notes = record
+        .notes
+        .iter()
+        .map(|(key, value)| Fact::Note { key: key.clone(), value: value.clone() });
     let facts = record.started.clone().map(Fact::Started).into_iter().chain(notes);
     let facts = facts.chain(record.left.then_some(Fact::Left(true)));
     let facts = facts.chain(record.exited.map(Fact::Exited));

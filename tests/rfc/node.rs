@@ -30,7 +30,6 @@ impl Rank {
         let instance = InstanceId::new("/var/lib/flux/job-exec", 1000);
         let facts = Facts {
             rank,
-            broker: "1".to_string(),
             hostname: "node".to_string(),
             owner: 1000,
             directory: String::new(),

@@ -46,7 +46,6 @@ pub(super) fn nodes(config: &InstanceConfig, ranks: u32, statedir: &Path) -> Vec
     let node = |rank| {
         let facts = Facts {
             rank: BrokerRank(rank),
-            broker: String::new(),
             hostname: String::new(),
             owner: nix::unistd::getuid().as_raw(),
             directory: String::new(),

@@ -46,7 +46,6 @@ impl World {
                 self.send(from.rank, 0, Item::KvsApply { from, id, op: Box::new(op) });
             }
             Effect::Log { level: Level::Error | Level::Warning, text } => self.note(&text),
-            Effect::Park { to: RequestId::Remote(to), entry, .. } => self.park(to, entry),
             Effect::Post { id, event } => self.post(id, event),
             Effect::Raise { id, exception } => self.raise(id, &exception),
             Effect::Send { to, request } => self.send_to_peer(from, to, &request),

@@ -535,15 +535,12 @@ impl World {
             shell.record_damaged |= !has_record && known != Some(shell.invocation.as_str());
         }
         note!(self, "ready on rank {rank}");
-        self.lose_parked(rank, &found);
         for event in found {
             self.handle(rank, Event::Supervisor(event));
         }
         let ready = SupervisorEvent::Ready { method: Method::Systemd, notice: None };
         self.handle(rank, Event::Supervisor(ready));
         self.forward_from_supervisor(rank);
-        self.unpark_barriers(rank);
-        self.unpark_messages(rank);
         if rank == 0 {
             self.awake_since = self.now;
             self.say_hello();

@@ -1,11 +1,9 @@
 //! The connections of shells to their brokers, with the real resume connector. A socket ends with
 //! its broker. The broker passes requests on to its module, to rank 0's coordinator or to the KVS.
 
-use std::collections::BTreeSet;
 use std::iter;
 
 use job_exec_rs::machine::{Credential, Event, Fault, RequestId, Topic};
-use job_exec_rs::port::supervisor::SupervisorEvent;
 use job_exec_rs::proto::{BarrierEntry, BrokerRank, JobId};
 use rand::Rng;
 use resume_machine::{Connector, Limits, Options, Packet, SendError};
@@ -16,7 +14,6 @@ use super::{Item, World};
 use crate::kind::FaultKind;
 use crate::packet::SimPacket;
 use crate::rank::OWNER;
-use crate::sent::Messages;
 use crate::shell::ShellId;
 
 pub(super) const SERVICE_ADD: &str = "service.add";
@@ -337,42 +334,6 @@ impl World {
         Credential { userid, owner: userid == OWNER, local: true }
     }
 
-    /// Requests in the barrier are kept in the records of shells, and are lost with them.
-    pub(super) fn lose_parked(&mut self, rank: u32, found: &[SupervisorEvent]) {
-        let kept = |event: &SupervisorEvent| match event {
-            SupervisorEvent::Found(record) if !record.spec.unit.is_script() => {
-                Some(record.spec.job)
-            }
-            _ => None,
-        };
-        let kept: BTreeSet<JobId> = found.iter().filter_map(kept).collect();
-        let mut parked = std::mem::take(&mut self.parked);
-        parked.retain(|(waiter, _, _)| {
-            waiter.shell.rank != rank || kept.contains(&self.shell(waiter.shell).unit.job())
-        });
-        self.parked = parked;
-        let Messages { all, parked, .. } = &mut self.messages;
-        parked.retain(|(index, _, _)| {
-            let sent = &all[*index];
-            sent.sent.rank != rank || sent.job.is_some_and(|id| kept.contains(&id))
-        });
-    }
-
-    /// Gives a loaded module the barrier requests that its predecessor has kept.
-    pub(super) fn unpark_barriers(&mut self, rank: u32) {
-        let (here, others) = std::mem::take(&mut self.parked)
-            .into_iter()
-            .partition(|(waiter, _, _)| waiter.shell.rank == rank);
-        self.parked = others;
-        for (waiter, entry, broker) in here {
-            let id = self.shell(waiter.shell).unit.job();
-            let number = self.open_shell_request(rank);
-            self.barriers.insert(number, waiter);
-            let request = RequestId::Remote(number);
-            self.handle(rank, Event::Parked { request, id, entry, broker });
-        }
-    }
-
     /// Refuses barrier requests and bequests (on rank 0 also requests for a checkpoint) that an
     /// unloaded module has not answered.
     pub(super) fn refuse_unread(&mut self, rank: u32) {
@@ -390,15 +351,6 @@ impl World {
         }
         for waiter in unread {
             self.answer_shell(&waiter, Err(libc::ENOSYS));
-        }
-    }
-
-    /// Keeps a barrier request while the module is reloaded.
-    pub(super) fn park(&mut self, number: u64, entry: u32) {
-        self.requests.close(number);
-        if let Some(waiter) = self.barriers.remove(&number) {
-            let broker = self.ranks[waiter.shell.rank as usize].brokers.to_string();
-            self.parked.push((waiter, entry, broker));
         }
     }
 

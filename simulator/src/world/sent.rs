@@ -130,7 +130,6 @@ impl World {
         match effect {
             Effect::Answer { to: RequestId::Remote(to), .. }
             | Effect::Drop { to: RequestId::Remote(to) }
-            | Effect::Park { to: RequestId::Remote(to), .. }
             | Effect::Stream { to: RequestId::Remote(to), item: StreamItem::Response { .. } } => {
                 Messages::index(*to)
             }
@@ -147,13 +146,6 @@ impl World {
                     Answer::End(end) => Err(end.into()),
                 };
                 self.record_answer(index, result);
-            }
-            Effect::Park { entry, .. } => {
-                self.messages.all[index].holder = None;
-                let rank = self.messages.all[index].sent.rank;
-                let broker = self.ranks[rank as usize].brokers.to_string();
-                self.messages.parked.push((index, entry, broker));
-                self.check_granted(index);
             }
             Effect::Stream { item: StreamItem::Response { id, response }, .. } => {
                 self.record_response(index, id, &response);
@@ -209,21 +201,6 @@ impl World {
         if !credential.owner && !job.is_some_and(|id| self.has_had_job(credential, id)) {
             let seen = format!("{topic:?} of user {} succeeds", credential.userid);
             self.violate("nobody-gets-in", seen);
-        }
-    }
-
-    /// Gives a loaded module the messages that its predecessor has kept.
-    pub(super) fn unpark_messages(&mut self, rank: u32) {
-        let all = &self.messages.all;
-        let of_rank = |(index, _, _): &mut (usize, u32, String)| all[*index].sent.rank == rank;
-        let here: Vec<_> = self.messages.parked.extract_if(.., of_rank).collect();
-        for (index, entry, broker) in here {
-            let holder = self.life(rank);
-            let told = &mut self.messages.all[index];
-            let Some(id) = told.job else { continue };
-            told.holder = Some(holder);
-            let request = RequestId::Remote(Messages::number(index));
-            self.handle(rank, Event::Parked { request, id, entry, broker });
         }
     }
 

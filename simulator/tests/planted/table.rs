@@ -294,13 +294,6 @@ pub(super) const BUGS: &[Bug] = &[
         )],
     },
     Bug {
-        name: "ParkedOutlivesBroker",
-        what: "a barrier request that the module of an earlier broker has kept counts as an entry",
-        oracle: "barrier",
-        seed: 397,
-        edits: &[("src/machine/node/inputs.rs", "Some(agent) if is_here => {", "Some(agent) => {")],
-    },
-    Bug {
         name: "PrologRunTwice",
         what: "the record of a prolog is forgotten when the module is back, so it is run again",
         oracle: "script-once",

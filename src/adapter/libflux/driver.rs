@@ -16,9 +16,8 @@ use crate::machine::{
     Answer, Credential, Effect, Effects, Event, Fault, Level, MonoTime, Node, Now, PeerRequest,
     RequestId, StreamItem, Topic,
 };
-use crate::port::supervisor::{Supervisor, SupervisorEvent, UnitCommand};
-use crate::port::{Note, ParkedRequest};
-use crate::proto::{BrokerRank, JobEvent, JobId, UnitName, WallTime};
+use crate::port::supervisor::Supervisor;
+use crate::proto::{BrokerRank, JobEvent, JobId, WallTime};
 
 /// How long an unload waits for the last checkpoint, in seconds. A broker that stops may be waited
 /// for by systemd, and the KVS may not answer any more.
@@ -195,29 +194,6 @@ impl Driver {
         self.events.borrow_mut().pop_front()
     }
 
-    /// Handles an event of the supervisor. If it is a found record, the barrier requests that the
-    /// record keeps are given to the node, too.
-    pub fn handle_supervisor(&self, event: SupervisorEvent) {
-        let mut parked = Vec::new();
-        if let SupervisorEvent::Found(record) = &event {
-            for note in Note::all(&record.notes) {
-                if let Note::Parked { entry, request: Some(parked_request) } = note
-                    && let Some(message) = Message::decode(&parked_request.message)
-                {
-                    parked.push((record.spec.job, entry, message, parked_request.broker));
-                    let note = Note::Parked { entry, request: None };
-                    let unit = record.spec.unit.clone();
-                    self.perform(Effect::Unit(unit, UnitCommand::Note(note)));
-                }
-            }
-        }
-        self.handle(Event::Supervisor(event));
-        for (id, entry, message, broker) in parked {
-            let request = self.requests.hold(message);
-            self.handle(Event::Parked { request, id, entry, broker });
-        }
-    }
-
     /// Ends the module with an error.
     pub fn stop_with_error(&self) {
         self.handle.stop_reactor_with_error();
@@ -317,7 +293,6 @@ impl Driver {
                 let rank = self.node.borrow().facts().rank;
                 self.futures.notify(&topic, Some(rank.0), &payload.to_string());
             }
-            Effect::Park { to, unit, entry } => self.park(to, unit, entry),
             Effect::Pass { to, request, topic, payload } => self.pass(to, request, topic, &payload),
             Effect::Post { id, event } => self.post(id, &event),
             Effect::Raise { id, exception } => self.raise(id, &json!(exception)),
@@ -461,14 +436,5 @@ impl Driver {
                 driver.answer(request, Answer::Done(payload.map_err(Fault::from)));
             }
         });
-    }
-
-    fn park(&self, to: RequestId, unit: UnitName, entry: u32) {
-        let Some(message) = self.requests.take(to).and_then(|message| message.encode()) else {
-            return;
-        };
-        let broker = self.node.borrow().facts().broker.clone();
-        let note = Note::Parked { entry, request: Some(ParkedRequest { broker, message }) };
-        self.perform(Effect::Unit(unit, UnitCommand::Note(note)));
     }
 }

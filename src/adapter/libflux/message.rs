@@ -135,26 +135,6 @@ impl Message {
         // SAFETY: both messages are ours.
         unsafe { libflux().flux_disconnect_match(self.as_ptr(), request.as_ptr()) }
     }
-
-    /// The whole message as bytes. They include the route, so a later life of this module can
-    /// answer it.
-    pub fn encode(&self) -> Option<Vec<u8>> {
-        // SAFETY: the message is ours.
-        let size = unsafe { libflux().flux_msg_encode_size(self.as_ptr()) };
-        let mut bytes = vec![0u8; usize::try_from(size).ok()?];
-        // SAFETY: the buffer has the size that libflux asked for.
-        let rc = unsafe {
-            libflux().flux_msg_encode(self.as_ptr(), bytes.as_mut_ptr().cast(), bytes.len())
-        };
-        (rc == 0).then_some(bytes)
-    }
-
-    /// A message from [`Message::encode`].
-    pub fn decode(bytes: &[u8]) -> Option<Self> {
-        // SAFETY: libflux reads no further than the given size, and copies.
-        let message = unsafe { libflux().flux_msg_decode(bytes.as_ptr().cast(), bytes.len()) };
-        NonNull::new(message).map(Self)
-    }
 }
 
 impl Drop for Message {

@@ -136,9 +136,12 @@ impl Entries {
         }
     }
 
-    /// Requests that wait, with their entry.
-    pub(super) fn waiting(&self) -> &[(u32, RequestId)] {
-        &self.waiting
+    /// The module is unloaded: a client enters again when the next one is there.
+    pub(super) fn shut_down(&mut self, out: &mut Effects) {
+        for (_, to) in self.waiting.drain(..) {
+            let fault = Fault::new(libc::ENOSYS, "job-exec-rs is being unloaded");
+            out.barrier(to, Err(fault));
+        }
     }
 }
 

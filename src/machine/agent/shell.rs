@@ -6,7 +6,7 @@ use super::barrier::Entries;
 use super::client_commits::ClientCommits;
 use super::output::OutputStream;
 use super::recorded::{End, Recorded, Seen};
-use crate::machine::effect::{Effect, Effects};
+use crate::machine::effect::Effects;
 use crate::machine::event::{Fault, RequestId};
 use crate::machine::mono_time::MonoTime;
 use crate::port::Note;
@@ -82,7 +82,6 @@ impl Shell {
                 }
                 Note::Degraded(_) | Note::GivenBack => (), // a script's
                 Note::OutputBase { .. } => (),             // the supervisor's own
-                Note::Parked { .. } => (),                 // comes as an event of its own
             }
         }
         shell.entries.count_found();
@@ -519,12 +518,10 @@ impl Shell {
         self.client_commits.handle_timeout(now, self.unit().job(), out);
     }
 
-    /// The module is unloaded: the requests in the barrier are kept with the unit, and clients that
-    /// leave commits offer them again.
+    /// The module is unloaded: clients in the barrier enter it again, and those that leave commits
+    /// offer them again.
     pub(super) fn shut_down(&mut self, out: &mut Effects) {
-        for (entry, to) in self.entries.waiting() {
-            out.push(Effect::Park { to: *to, unit: self.unit().clone(), entry: *entry });
-        }
+        self.entries.shut_down(out);
         self.client_commits.shut_down(self.unit().job(), out);
     }
 }

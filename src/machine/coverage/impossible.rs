@@ -104,12 +104,6 @@ const RULES: &[Rule] = &[
     },
     Rule {
         machine: Agent,
-        states: These(&["no-shell", "waiting", "failed", "never-started"]),
-        inputs: &[Parked],
-        why: "it comes with the unit's record, and a shell in the barrier was started",
-    },
-    Rule {
-        machine: Agent,
         states: These(&["none", "no-shell", "waiting"]),
         inputs: NEWS,
         why: "an agent keeps its shell as long as any of these can come",

@@ -71,9 +71,6 @@ impl Node {
             Event::Override { request, credential, id, event, status } => {
                 self.handle_override(now, request, credential, (id, &event, status), out);
             }
-            Event::Parked { request, id, entry, broker } => {
-                self.handle_parked(now, request, (id, entry, broker), out)
-            }
             Event::ParentDegraded { at, nodes } => self.coordinator.handle_parent(at, nodes, out),
             Event::PerilogRelease { request, release } => self.release(now, request, &release, out),
             Event::ReleaseKept { id } => self.coordinator.handle_release_kept(cx, id, out),
@@ -134,25 +131,6 @@ impl Node {
                 .and_then(|agent| agent.handle_critical_ranks(cx, ranks, out))
         };
         out.done(request, result);
-    }
-
-    /// A shell had entered a barrier before this module was loaded. Another broker than this one cannot
-    /// pass the answer on. Its client says the entry again, after what the KVS may have lost.
-    fn handle_parked(
-        &mut self,
-        now: Now,
-        request: RequestId,
-        (id, entry, broker): (JobId, u32, String),
-        out: &mut Effects,
-    ) {
-        let is_here = broker == self.facts.broker;
-        let cx = context!(self, now);
-        match self.agents.get_mut(&id) {
-            Some(agent) if is_here => {
-                agent.handle_barrier(cx, request, Some(BarrierEntry::of_shell(entry)), out);
-            }
-            _ => out.push(Effect::Drop { to: request }),
-        }
     }
 
     /// The job's eventlog has the event that tells of degraded nodes, or it could not be written.

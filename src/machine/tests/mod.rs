@@ -60,7 +60,6 @@ const OWNER: u32 = 500;
 pub(super) fn facts(rank: u32) -> Facts {
     Facts {
         rank: BrokerRank(rank),
-        broker: "1".to_string(),
         hostname: format!("node{rank}"),
         owner: OWNER,
         directory: "/test".to_string(),

@@ -441,33 +441,10 @@ fn another_jobs_shell_is_ended_before_its_name_is_used_again() {
     node.unit(STARTED);
     let fenced = node.shells(2, 1, "after it", Mode::Start);
     assert_eq!((launches(&fenced), collects(&fenced)), (0, 1));
-    let request = RequestId::Remote(3);
-    let broker = "1".to_string();
-    let barrier = node.hear(Event::Parked { request, id: JOB, entry: 1, broker });
-    assert!(
-        matches!(barrier[..], [Effect::Answer { answer: Answer::Barrier(Err(_)), .. }]),
-        "{barrier:?}"
-    );
     let status = WaitStatus::signaled(15);
     let exited = node.unit(UnitEvent::Exited { status });
     assert_eq!((launches(&exited), collects(&exited)), (0, 0), "it was asked for once");
     assert_eq!(launches(&node.unit(UnitEvent::Gone)), 1);
-}
-
-#[test]
-fn a_request_that_an_earlier_brokers_module_has_kept_is_no_entry() {
-    let mut node = Alone::new(1);
-    node.shells(1, 7, "digest", Mode::Start);
-    node.unit(STARTED);
-    let parked = |broker: &str| {
-        let (request, broker) = (RequestId::Remote(3), broker.to_string());
-        Event::Parked { request, id: JOB, entry: 1, broker }
-    };
-    let dropped = node.hear(parked("earlier"));
-    assert!(matches!(dropped[..], [Effect::Drop { .. }]), "{dropped:?}");
-    let counted = node.hear(parked("1"));
-    let reports = |effect: &Effect| matches!(effect, Effect::Stream { .. });
-    assert!(counted.iter().any(reports), "{counted:?}");
 }
 
 #[test]

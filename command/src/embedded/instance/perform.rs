@@ -50,8 +50,6 @@ impl Instance<'_> {
             Effect::LostShell { id, shell_rank, message, .. } => {
                 self.tell(Some(id), Happening::LostShell { rank: shell_rank.0, message });
             }
-            // Only a module that is unloaded parks requests. Here none is unloaded.
-            Effect::Park { to, .. } => drop(self.messages.close(to)),
             Effect::Pass { to, request, topic, payload } => {
                 self.pass(from, to, request, topic, &payload);
             }

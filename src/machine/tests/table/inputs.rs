@@ -89,7 +89,6 @@ fn events(input: Input, world: &World, rank: usize) -> Vec<Event> {
         Input::Order => orders(),
         Input::Override => overrides(request),
         Input::PerilogRelease => releases(request),
-        Input::Parked => parked(request),
         Input::Replied => replies(),
         Input::Reported => reported(),
         Input::RunningAsked => vec![Event::RunningAsked(listing())],
@@ -538,12 +537,4 @@ fn keep_commits(request: RequestId) -> Vec<Event> {
         Event::KeepCommits { request, credential, id: JOB, bequest }
     };
     vec![of(OWNERS, &good), of(OWNERS, &bad), of(STRANGERS, &good)]
-}
-
-fn parked(request: RequestId) -> Vec<Event> {
-    let of = |(entry, broker): (u32, &str)| {
-        let broker = broker.to_string();
-        Event::Parked { request, id: JOB, entry, broker }
-    };
-    [(1, "1"), (2, "1"), (1, "earlier")].map(of).to_vec()
 }
