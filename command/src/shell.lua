@@ -14,14 +14,20 @@ end
 
 -- The libflux of a container, of conda or of another prefix has no connector for resume://.
 local task_uri = shell.options["task-uri"] or "resume"
-if task_uri == "local" then
-  plugin.register {
-    name = "job-exec-rs",
-    handlers = {{
-      topic = "shell.init",
-      fn = function () shell.setenv ("FLUX_URI", "local://" .. path) end
-    }}
-  }
-elseif task_uri ~= "resume" then
+if task_uri ~= "local" and task_uri ~= "resume" then
   shell.die ("-o task-uri=" .. tostring (task_uri) .. ": must be local or resume")
 end
+
+local function set_environment ()
+  local connectors = os.getenv ("FLUX_CONNECTOR_PATH")
+  if task_uri == "local" then
+    shell.setenv ("FLUX_URI", "local://" .. path)
+  elseif connectors then
+    -- Only the broker may know where the connector is.
+    shell.setenv ("FLUX_CONNECTOR_PATH", connectors, 0)
+  end
+end
+plugin.register {
+  name = "job-exec-rs",
+  handlers = {{ topic = "shell.init", fn = set_environment }}
+}

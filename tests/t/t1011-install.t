@@ -203,6 +203,12 @@ test_expect_success 'a task with another Flux reaches its instance by the option
 	in_job -o task-uri=local printenv FLUX_URI >out && grep "^local:///" out &&
 	in_job printenv FLUX_URI >out && grep "^resume:///" out
 '
+test_expect_success 'a task finds the connector that only its broker knows' '
+	in_job --env=-FLUX_CONNECTOR_PATH --env=-FLUX_CONNECTOR_PATH_PREPEND flux getattr size >out &&
+	test_cmp - out <<-EOF
+		1
+	EOF
+'
 test_expect_success 'another Flux can be an instance in a job, and tells its URI' '
 	in_job -o task-uri=local ./boxed flux start flux run echo inside >out && grep inside out
 '
