@@ -18,6 +18,8 @@ const TRIED: &str = "0.88.";
 const ROOM: u64 = 1 << 30;
 /// systemd.service(5): `OOMPolicy=`.
 const SYSTEMD_MIN: u32 = 243;
+/// The oldest systemd that this release was tried with (doc/admin.md).
+const SYSTEMD_TRIED: u32 = 252;
 /// What flux-shell waits at least, with the file that `install` puts into its `lua.d`.
 const EXIT_TIMEOUT: f64 = 150.0;
 /// What a broker needs to come up.
@@ -154,7 +156,11 @@ fn user_manager(site: &Site) -> Finding {
     match digits.parse::<u32>() {
         Ok(number) if number < SYSTEMD_MIN => {
             let found = format!("systemd {version} is too old");
-            bad("user manager", found, format!("# install systemd {SYSTEMD_MIN} or later"))
+            bad("user manager", found, format!("# install systemd {SYSTEMD_TRIED} or later"))
+        }
+        Ok(number) if number < SYSTEMD_TRIED => {
+            let found = format!("systemd {version}: tried with {SYSTEMD_TRIED} and newer");
+            note("user manager", found)
         }
         _ => good("user manager", format!("systemd {version}")),
     }
@@ -512,7 +518,7 @@ mod tests {
             ("user manager", "user@", |site| {
                 (site.systemd, site.unit) = (Err("no bus".into()), None);
             }),
-            ("user manager", "243", |site| site.systemd = Ok("242".into())),
+            ("user manager", "252", |site| site.systemd = Ok("242".into())),
             ("unit", "status", |site| site.unit = Some(Err("refused".into()))),
             ("cgroup", "unified", |site| site.controllers = None),
             ("installation", "install", |site| site.missing = vec![PathBuf::from("/x")]),
@@ -590,6 +596,19 @@ mod tests {
             let bad = all.iter().find(|finding| finding.grade == Grade::Bad).expect("a fault");
             assert!(bad.ends.as_ref().is_some_and(|jobs| jobs.starts_with("all jobs")), "{bad:?}");
         }
+    }
+
+    #[test]
+    fn a_systemd_that_nobody_tried_is_noted() {
+        let grade = |version: &str| {
+            let mut site = fit();
+            site.systemd = Ok(version.into());
+            let of_systemd = |finding: &Finding| finding.check == "user manager";
+            findings(&site).into_iter().find(of_systemd).map(|finding| finding.grade)
+        };
+        let grades = ["242.1", "243", "251.4", "252.39-1~deb12u1", "260~rc2"].map(grade);
+        let expected = [Grade::Bad, Grade::Note, Grade::Note, Grade::Good, Grade::Good];
+        assert_eq!(grades, expected.map(Some));
     }
 
     #[test]
