@@ -56,9 +56,14 @@ impl World {
                 self.send(from.rank, 0, Item::Script(Step::Tell { from, id, nodes }));
             }
             Effect::Unit(unit, command) => self.forward_command(from, unit, command),
-            Effect::LostShell { .. } | Effect::Log { .. } => (),
+            Effect::LostShell { .. } | Effect::Log { level: Level::Debug | Level::Info, .. } => (),
             // A node answers the requests of its own roles itself, so no effect has their numbers.
-            effect => self.violate("bounded", format!("{effect:?} left its rank")),
+            Effect::Answer { to: RequestId::Local(_), .. }
+            | Effect::Drop { to: RequestId::Local(_) }
+            | Effect::Pass { request: RequestId::Local(_), .. }
+            | Effect::Stream { to: RequestId::Local(_), .. } => {
+                self.violate("bounded", format!("{effect:?} left its rank"));
+            }
         }
     }
 
@@ -193,7 +198,8 @@ impl World {
                 self.count_answer(to, || payload.clone().unwrap_or_default());
                 self.send_event(from.rank, asker, awaited.hear(payload));
             }
-            _ => (),
+            Some(Request { asked: Asked::Intruder | Asked::Manager | Asked::Nothing, .. })
+            | None => {}
         }
     }
 }

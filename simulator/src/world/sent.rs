@@ -81,7 +81,16 @@ impl World {
             }
             Event::Covered(_) | Event::Lead { .. } | Event::Order(_) | Event::Shells { .. } => true,
             Event::Start { start, .. } => self.is_impossible_start(rank, start),
-            _ => false,
+            Event::CheckpointAsked { .. }
+            | Event::CriticalRanks { .. }
+            | Event::Degraded { .. }
+            | Event::KeepCommits { .. }
+            | Event::Known { .. }
+            | Event::Override { .. }
+            | Event::PerilogRelease { .. }
+            | Event::ShellBarrier { .. }
+            | Event::ShellRuns { .. } => false,
+            event => unreachable!("{event:?} is no request"),
         }
     }
 

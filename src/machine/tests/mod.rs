@@ -434,7 +434,18 @@ impl World {
             }
             Effect::Log { level: Level::Error, text } => self.errors.push(text),
             Effect::Log { level: Level::Warning, text } => self.warnings.push(text),
-            _ => (), // of no concern to these tests
+            // Of no concern to these tests.
+            Effect::Answer { to: RequestId::Local(_), .. }
+            | Effect::Drop { .. }
+            | Effect::Log { level: Level::Debug | Level::Info, .. }
+            | Effect::LostShell { .. } => (),
+            // See `perform`.
+            Effect::Checkpoint { .. }
+            | Effect::Kvs { .. }
+            | Effect::Pass { .. }
+            | Effect::Send { .. }
+            | Effect::Stream { .. }
+            | Effect::Unit(..) => unreachable!("{effect:?}"),
         }
     }
 
