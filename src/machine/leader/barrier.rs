@@ -3,8 +3,16 @@
 //!
 //! Each rank reports how often its shell has entered in all. So a new leader knows the state of the
 //! barrier from the agents' first reports.
+//!
+//! What always holds:
+//!
+//! - A barrier is complete when every shell has entered it, or when one shell proves that: it was let
+//!   go from it, or is in a later one. What is complete stays complete.
+//! - Nobody waits for a shell that has ended by itself after its rank had lost the count: it may have
+//!   passed every barrier.
+//! - After a barrier has failed only a proof completes one. After it was closed nothing does.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use crate::proto::{BrokerRank, Idset};
 
@@ -22,46 +30,103 @@ pub(super) enum Entered {
 }
 
 /// The barrier of one job.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(super) struct Barrier {
-    entered: BTreeMap<BrokerRank, u32>,
-    /// Higher counts in ranks' records, of entries that were not said again since.
-    found: BTreeMap<BrokerRank, u32>,
-    /// Ranks that have lost the count. Their shells may have passed every barrier.
-    unknown: BTreeSet<BrokerRank>,
-    /// Ranks whose shells have ended, or never were.
-    ended: Idset,
-    /// Those of them that [`Barrier::take_inside`] has not looked at.
-    unjudged: Idset,
-    /// Those of them that had lost the count, and may have ended by themselves.
-    may_have_passed: Idset,
+    shells: BTreeMap<BrokerRank, Shell>,
+    verdict: Verdict,
+    completed: u32,
     /// How many barriers some shell was let go from, as a rank's record has it.
     passed: u32,
-    completed: u32,
     /// A rank that the next barrier has waited for when it was looked for last.
     awaited: Option<BrokerRank>,
-    failed: bool,
+    /// Ranks whose shells have ended, and that [`Barrier::take_inside`] has not looked at.
+    unjudged: Idset,
+}
+
+/// What is known of one rank's shell.
+#[derive(Clone, Debug, PartialEq)]
+struct Shell {
+    count: Count,
+    /// A higher count in the rank's record, of entries that were not said again since. Else 0.
+    found: u32,
+    life: Life,
+}
+
+/// How often a shell has entered, in all.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Count {
+    /// Its rank has lost the count. The shell may have passed every barrier.
+    Lost,
+    /// As its rank has said.
+    Said(u32),
+}
+
+/// Whether a shell can still enter.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Life {
+    /// It runs, or is to be started.
+    Runs,
+    /// It has ended, or never was.
+    Ended,
+    /// It has ended by itself, and its rank had lost the count.
+    MayHavePassed,
+}
+
+/// What becomes of barriers that are not complete.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Verdict {
+    /// They are waited for.
+    Open,
+    /// A shell has ended that had not entered.
+    Failed,
     /// The job ends without its shells: nobody is let go any more.
-    closed: bool,
+    Closed,
+}
+
+impl Shell {
+    fn entered(&self) -> u32 {
+        match self.count {
+            Count::Lost => 0,
+            Count::Said(count) => count,
+        }
+    }
+
+    /// How often it has been in the barrier.
+    fn been(&self) -> u32 {
+        self.entered().max(self.found)
+    }
+
+    fn is_certainly_out(&self) -> bool {
+        self.count == Count::Said(0) && self.found == 0
+    }
 }
 
 impl Barrier {
     pub(super) fn new(ranks: &Idset) -> Self {
-        let entered = ranks.ranks().map(|rank| (rank, 0)).collect();
-        Self { entered, ..Self::default() }
+        let shell = Shell { count: Count::Said(0), found: 0, life: Life::Runs };
+        Self {
+            shells: ranks.ranks().map(|rank| (rank, shell.clone())).collect(),
+            verdict: Verdict::Open,
+            completed: 0,
+            passed: 0,
+            awaited: None,
+            unjudged: Idset::new(),
+        }
     }
 
     /// The rank has lost the count. Returns false if this is no news, or if the count is known from
     /// before.
     pub(super) fn set_unknown(&mut self, rank: BrokerRank) -> bool {
-        self.entered.get(&rank) == Some(&0) && self.unknown.insert(rank)
+        let uncounted = |shell: &&mut Shell| shell.count == Count::Said(0);
+        let shell = self.shells.get_mut(&rank).filter(uncounted);
+        shell.map(|shell| shell.count = Count::Lost).is_some()
     }
 
     /// The rank's record holds this count, if it is higher than what was said (0: it is not). No shell
     /// is let go by it. But the shell has been there, so that no barrier fails because of it.
     pub(super) fn find(&mut self, rank: BrokerRank, count: u32) {
-        if count > 0 && self.entered.contains_key(&rank) {
-            self.found.insert(rank, count);
+        if let Some(shell) = self.shells.get_mut(&rank).filter(|_| count > 0) {
+            shell.found = count;
         }
     }
 
@@ -71,29 +136,22 @@ impl Barrier {
         self.passed = self.passed.max(count);
     }
 
-    /// How often the shell on `rank` has been in the barrier.
-    fn been(&self, rank: BrokerRank) -> u32 {
-        let count = |counts: &BTreeMap<BrokerRank, u32>| counts.get(&rank).copied().unwrap_or(0);
-        count(&self.entered).max(count(&self.found))
-    }
-
     /// The shell on `rank` has entered `count` times in all.
     pub(super) fn enter(&mut self, rank: BrokerRank, count: u32) -> Entered {
-        let Some(known) = self.entered.get_mut(&rank) else { return Entered::Waiting };
-        let before = *known;
-        *known = before.max(count);
-        self.unknown.remove(&rank);
-        if self.closed {
+        let Some(shell) = self.shells.get_mut(&rank) else { return Entered::Waiting };
+        let before = shell.entered();
+        shell.count = Count::Said(before.max(count));
+        if self.verdict == Verdict::Closed {
             return Entered::Failed;
         }
         // A shell in its second barrier proves that the first one was complete, although other
         // ranks may not have heard that. What has failed is not completed by a later entry.
-        let is_incomplete = self.failed || self.is_awaited();
+        let is_incomplete = self.verdict == Verdict::Failed || self.is_awaited();
         let everyone = if is_incomplete { self.passed } else { self.everyone() };
         let completed = everyone.max(count.saturating_sub(1));
         let is_news = completed > self.completed;
         self.completed = self.completed.max(completed);
-        if self.failed {
+        if self.verdict == Verdict::Failed {
             return Entered::Failed;
         }
         if is_news {
@@ -103,65 +161,78 @@ impl Barrier {
             // Told again by a rank that was away: it may have missed the release.
             return Entered::Complete(self.completed);
         }
-        let is_alone = || self.entered.values().filter(|n| **n > 0).take(2).count() == 1;
-        if self.completed == 0 && before == 0 && self.unknown.is_empty() && is_alone() {
+        if self.completed == 0 && before == 0 && self.is_alone() {
             Entered::First
         } else {
             Entered::Waiting
         }
     }
 
+    /// Whether one shell has entered, and no other can have.
+    fn is_alone(&self) -> bool {
+        let counts = self.shells.values().map(|shell| shell.count);
+        counts.filter(|count| *count != Count::Said(0)).take(2).count() == 1
+    }
+
     /// Whether a shell has not entered the next barrier. Each entry asks this, so it begins with the
     /// rank that was found the last time: a look at all ranks would take a job of 10,000 seconds.
     fn is_awaited(&mut self) -> bool {
         let from = self.awaited.unwrap_or(BrokerRank(0));
-        let mut ranks = self.entered.range(from..).chain(self.entered.range(..from));
-        let is_out = |(rank, count): &(&BrokerRank, &u32)| {
-            **count <= self.completed && !self.may_have_passed.contains_rank(**rank)
+        let mut shells = self.shells.range(from..).chain(self.shells.range(..from));
+        let is_out = |(_, shell): &(&BrokerRank, &Shell)| {
+            shell.entered() <= self.completed && shell.life != Life::MayHavePassed
         };
-        self.awaited = ranks.find(is_out).map(|(rank, _)| *rank);
+        self.awaited = shells.find(is_out).map(|(rank, _)| *rank);
         self.awaited.is_some()
     }
 
     /// How often every shell has entered. One that may have passed counts as having passed. Else a
     /// shell that still waits, because it has not heard that it may go, would end with it.
     fn everyone(&self) -> u32 {
-        self.least(|(_, count)| *count).max(self.passed)
+        self.least(Shell::entered)
     }
 
-    fn least(&self, count: impl Fn((&BrokerRank, &u32)) -> u32) -> u32 {
-        let counts = |rank: &BrokerRank| !self.may_have_passed.contains_rank(*rank);
-        let entered = self.entered.iter().filter(|(rank, _)| counts(rank));
-        entered.map(count).min().unwrap_or(0)
+    fn least(&self, count: impl Fn(&Shell) -> u32) -> u32 {
+        let counts = self.shells.values().filter(|shell| shell.life != Life::MayHavePassed);
+        counts.map(count).min().unwrap_or(0).max(self.passed)
     }
 
     /// The shells on these ranks have ended, or never were. If the job has failed they were ended,
     /// wherever they were.
     pub(super) fn set_ended(&mut self, ranks: &Idset, has_failed: bool) {
-        self.unjudged = self.unjudged.union(&ranks.difference(&self.ended));
-        self.ended = self.ended.union(ranks);
-        if !has_failed {
-            let unknown: Idset = self.unknown.iter().copied().collect();
-            self.may_have_passed = self.may_have_passed.union(&ranks.intersection(&unknown));
+        for rank in ranks.ranks() {
+            let Some(shell) = self.shells.get_mut(&rank) else { continue };
+            if shell.life == Life::Runs {
+                self.unjudged.insert(rank.0);
+                shell.life = Life::Ended;
+            }
+            if shell.count == Count::Lost && !has_failed {
+                shell.life = Life::MayHavePassed;
+            }
         }
     }
 
     /// An earlier leader has ended the shells, so those that have ended were wherever they were.
     pub(super) fn set_ended_by_leader(&mut self) {
-        self.may_have_passed = Idset::new();
+        for shell in self.shells.values_mut().filter(|shell| shell.life != Life::Runs) {
+            shell.life = Life::Ended;
+        }
     }
 
     /// Those that have ended since the last time and have certainly not left the first barrier.
     pub(super) fn take_inside(&mut self) -> Idset {
         let ended = std::mem::take(&mut self.unjudged);
-        let out = |rank: &BrokerRank| self.been(*rank) == 0 && !self.unknown.contains(rank);
-        // One that has entered is inside as long as another is known not to have entered.
-        let is_open = self.unknown.is_empty() || self.entered.keys().any(out);
-        let is_inside =
-            |rank: &BrokerRank| !self.unknown.contains(rank) && (self.been(*rank) == 0 || is_open);
-        if self.completed > 0 {
+        if self.completed > 0 || ended.is_empty() {
             return Idset::new();
         }
+        // One that has entered is inside as long as another is known not to have entered.
+        let all = || self.shells.values();
+        let is_counted = all().all(|shell| shell.count != Count::Lost);
+        let is_open = is_counted || all().any(Shell::is_certainly_out);
+        let is_inside = |rank: &BrokerRank| {
+            let shell = &self.shells[rank];
+            shell.is_certainly_out() || shell.count != Count::Lost && is_open
+        };
         ended.ranks().filter(is_inside).collect()
     }
 
@@ -172,26 +243,25 @@ impl Barrier {
     /// What a record alone says lets nobody go if the job has failed: the rank may be one that was given
     /// up on, and the KVS may have lost what its shell wrote before it entered.
     pub(super) fn fail(&mut self, has_failed: bool) -> bool {
-        let is_known = self.unknown.iter().all(|rank| self.ended.contains_rank(*rank));
-        if self.failed || self.ended.is_empty() || !is_known {
+        let all = || self.shells.values();
+        if self.verdict != Verdict::Open
+            || all().all(|shell| shell.life == Life::Runs)
+            || all().any(|shell| shell.life == Life::Runs && shell.count == Count::Lost)
+        {
             return false;
         }
-        let is_held = |(rank, count): (&BrokerRank, &u32)| {
-            *count > self.completed && !self.ended.contains_rank(*rank)
-        };
-        let holds = self.entered.iter().any(is_held);
-        let been = self.least(|(rank, _)| self.been(*rank)).max(self.passed);
-        let counts = if has_failed { self.everyone() } else { been };
+        let waits = |shell: &Shell| shell.life == Life::Runs && shell.entered() > self.completed;
+        let holds = all().any(waits);
+        let counts = if has_failed { self.everyone() } else { self.least(Shell::been) };
         self.completed = self.completed.max(counts);
-        self.failed = true;
+        self.verdict = Verdict::Failed;
         holds
     }
 
     /// The job ends, and shells that cannot be killed may still wait or enter. The job's namespace
     /// goes, so they would not find in it what the others wrote. Returns true the first time.
     pub(super) fn close(&mut self) -> bool {
-        self.failed = true;
-        !std::mem::replace(&mut self.closed, true)
+        std::mem::replace(&mut self.verdict, Verdict::Closed) != Verdict::Closed
     }
 
     pub(super) fn completed(&self) -> u32 {
@@ -200,12 +270,12 @@ impl Barrier {
 
     /// Ranks that the current barrier waits for.
     pub(super) fn pending(&self) -> Idset {
-        let pending = self.entered.iter().filter(|(_, count)| **count <= self.completed);
+        let pending = self.shells.iter().filter(|(_, shell)| shell.entered() <= self.completed);
         pending.map(|(rank, _)| *rank).collect()
     }
 
     pub(super) fn total(&self) -> usize {
-        self.entered.len()
+        self.shells.len()
     }
 }
 
@@ -254,7 +324,7 @@ mod tests {
         assert_eq!(barrier.enter(BrokerRank(1), 1), Entered::Complete(2));
         barrier.set_ended(&Idset::from_range(1..2), false);
         assert!(!barrier.fail(false), "nobody waits");
-        assert_eq!((barrier.completed(), barrier.failed), (2, true));
+        assert_eq!((barrier.completed(), barrier.verdict), (2, Verdict::Failed));
     }
 
     fn ended(barrier: &mut Barrier, ranks: &str) -> String {
